@@ -1,0 +1,173 @@
+// NumPy arrays as sources of digests, read in place: any shape, strides and byte order.
+//
+// Elements are visited in C order. Nothing here touches Python once constructed, so several threads may
+// read at once without the GIL; the Py_buffer keeps the memory alive and in place.
+#pragma once
+
+#include <Python.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "evenbins/kernel.hpp"
+#include "evenbins/parallel.hpp"
+#include "keys.hpp"
+
+namespace evenbins::python {
+
+class Buffer {  // an acquired Py_buffer; must be made and destroyed with the GIL held
+ public:
+  Buffer() { view.obj = nullptr; }
+  ~Buffer() { PyBuffer_Release(&view); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  bool acquire(PyObject* object, int flags) { return PyObject_GetBuffer(object, &view, flags) == 0; }
+  Py_buffer view;
+};
+
+// What the elements of an array mean: NumPy's dtype.kind, or 'd' for ready digests.
+enum class Elements : char { signed_int = 'i', unsigned_int = 'u', boolean = 'b', bytes = 'S', text = 'U', digests = 'd' };
+
+class ArrayDigests final : public Digests {
+ public:
+  ArrayDigests(const Py_buffer& view, Elements elements, bool swapped, const Hasher& hasher)
+      : base_(static_cast<const char*>(view.buf)),
+        item_(static_cast<size_t>(view.itemsize)),
+        elements_(elements),
+        swapped_(swapped),
+        hasher_(hasher),
+        shape_(view.shape, view.shape + view.ndim),
+        strides_(view.strides, view.strides + view.ndim) {
+    for (const Py_ssize_t n : shape_) size_ *= static_cast<uint64_t>(n);
+    contiguous_ = PyBuffer_IsContiguous(&view, 'C') != 0;
+  }
+
+  uint64_t size() const override { return size_; }
+
+  void read(uint64_t start, size_t n, uint64_t* out) const override {
+    switch (elements_) {
+      case Elements::digests:
+        return copy_words(start, n, out);
+      case Elements::bytes:
+        return walk(start, n, [&](const char* p, size_t i) { out[i] = hasher_.bytes(p, used_bytes(p)); });
+      case Elements::text:
+        return read_text(start, n, out);
+      default:
+        return read_ints(start, n, out);
+    }
+  }
+
+ private:
+  static constexpr size_t kBatch = 1024;
+
+  // Calls f(address, i) for element start + i, i = 0 … n−1.
+  template <typename F>
+  void walk(uint64_t start, size_t n, F&& f) const {
+    if (contiguous_) {
+      const char* p = base_ + start * item_;
+      for (size_t i = 0; i < n; ++i, p += item_) f(p, i);
+      return;
+    }
+    std::vector<Py_ssize_t> at(shape_.size());
+    const char* p = base_;
+    for (size_t d = shape_.size(); d-- > 0;) {
+      at[d] = static_cast<Py_ssize_t>(start % static_cast<uint64_t>(shape_[d]));
+      start /= static_cast<uint64_t>(shape_[d]);
+      p += at[d] * strides_[d];
+    }
+    for (size_t i = 0; i < n; ++i) {
+      f(p, i);
+      for (size_t d = shape_.size(); d-- > 0;) {
+        p += strides_[d];
+        if (++at[d] < shape_[d]) break;
+        p -= shape_[d] * strides_[d];
+        at[d] = 0;
+      }
+    }
+  }
+
+  template <typename T>
+  static T load(const char* p, bool swapped) {
+    T value;
+    std::memcpy(&value, p, sizeof value);
+    if constexpr (sizeof(T) > 1) {
+      if (swapped) {
+        char* bytes = reinterpret_cast<char*>(&value);
+        std::reverse(bytes, bytes + sizeof value);
+      }
+    }
+    return value;
+  }
+
+  template <typename Narrow, typename Word>
+  void widen(uint64_t start, size_t n, Word* out) const {
+    walk(start, n, [&](const char* p, size_t i) { out[i] = static_cast<Word>(load<Narrow>(p, swapped_)); });
+  }
+
+  void copy_words(uint64_t start, size_t n, uint64_t* out) const { widen<uint64_t>(start, n, out); }
+
+  void read_ints(uint64_t start, size_t n, uint64_t* out) const {
+    for (size_t done = 0; done < n; done += kBatch)
+      read_int_batch(start + done, std::min(kBatch, n - done), out + done);
+  }
+
+  void read_int_batch(uint64_t start, size_t n, uint64_t* out) const {
+    const Kernel& k = kernel();
+    const bool in_place = contiguous_ && !swapped_ && item_ == 8 && reinterpret_cast<uintptr_t>(base_) % 8 == 0;
+    if (elements_ == Elements::signed_int) {
+      if (in_place) return k.digest_i64(hasher_.ints, reinterpret_cast<const int64_t*>(base_) + start, n, out);
+      int64_t words[kBatch];
+      switch (item_) {
+        case 1: widen<int8_t>(start, n, words); break;
+        case 2: widen<int16_t>(start, n, words); break;
+        case 4: widen<int32_t>(start, n, words); break;
+        default: widen<int64_t>(start, n, words);
+      }
+      return k.digest_i64(hasher_.ints, words, n, out);
+    }
+    if (in_place) return k.digest_u64(hasher_.ints, reinterpret_cast<const uint64_t*>(base_) + start, n, out);
+    uint64_t words[kBatch];
+    switch (item_) {
+      case 1: widen<uint8_t>(start, n, words); break;
+      case 2: widen<uint16_t>(start, n, words); break;
+      case 4: widen<uint32_t>(start, n, words); break;
+      default: widen<uint64_t>(start, n, words);
+    }
+    if (elements_ == Elements::boolean)
+      for (size_t i = 0; i < n; ++i) words[i] = words[i] != 0;
+    k.digest_u64(hasher_.ints, words, n, out);
+  }
+
+  size_t used_bytes(const char* p) const {  // NumPy pads with NULs and drops them again on reading
+    size_t n = item_;
+    while (n > 0 && p[n - 1] == 0) --n;
+    return n;
+  }
+
+  void read_text(uint64_t start, size_t n, uint64_t* out) const {
+    std::vector<uint32_t> text(item_ / 4);
+    std::string utf8;
+    walk(start, n, [&](const char* p, size_t i) {
+      for (size_t c = 0; c < text.size(); ++c) text[c] = load<uint32_t>(p + 4 * c, swapped_);
+      size_t length = text.size();
+      while (length > 0 && text[length - 1] == 0) --length;
+      utf8.clear();
+      if (!append_utf8(text.data(), length, utf8)) throw BadKey(start + i, BadKey::Type::value, kSurrogate);
+      out[i] = hasher_.bytes(utf8.data(), utf8.size());
+    });
+  }
+
+  const char* base_;
+  size_t item_;
+  Elements elements_;
+  bool swapped_, contiguous_;
+  Hasher hasher_;
+  std::vector<Py_ssize_t> shape_, strides_;
+  uint64_t size_ = 1;
+};
+
+}  // namespace evenbins::python

@@ -1,0 +1,322 @@
+// Arrow columns as sources of digests, read in place through the Arrow C data interface and the PyCapsule
+// protocol (published specifications; no Arrow library is needed).
+//
+//     integers, bool      widened and hashed as ints          l L i I s S c C b
+//     (large) utf8/binary offsets into one data buffer        u U z Z
+//     string/binary view  16-byte views, inline up to 12      vu vz
+//     fixed-size binary                                       w:N
+//     dictionary          its values are digested once, then looked up
+//
+// A null is a BadKey with its position. The producer's memory is trusted as far as the interface demands
+// (buffers are as long as the offsets say); everything that can be checked is.
+#pragma once
+
+#include <Python.h>
+
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "evenbins/kernel.hpp"
+#include "evenbins/parallel.hpp"
+#include "keys.hpp"
+
+namespace evenbins::python::arrow {
+
+// The ABI of the Arrow C data interface.
+struct Schema {
+  const char* format;
+  const char* name;
+  const char* metadata;
+  int64_t flags;
+  int64_t n_children;
+  Schema** children;
+  Schema* dictionary;
+  void (*release)(Schema*);
+  void* private_data;
+};
+struct Array {
+  int64_t length, null_count, offset, n_buffers, n_children;
+  const void** buffers;
+  Array** children;
+  Array* dictionary;
+  void (*release)(Array*);
+  void* private_data;
+};
+struct Stream {
+  int (*get_schema)(Stream*, Schema*);
+  int (*get_next)(Stream*, Array*);
+  const char* (*get_last_error)(Stream*);
+  void (*release)(Stream*);
+  void* private_data;
+};
+
+// A struct of the interface that is ours to release.
+template <typename T>
+class Owned {
+ public:
+  Owned() { value.release = nullptr; }
+  ~Owned() {
+    if (value.release != nullptr) value.release(&value);
+  }
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  void take(T* from) {  // moves, as the specification says: the source is marked released
+    value = *from;
+    from->release = nullptr;
+  }
+  T value{};
+};
+
+struct UnsupportedColumn : std::runtime_error {  // becomes a TypeError
+  using std::runtime_error::runtime_error;
+};
+struct BrokenColumn : std::runtime_error {  // becomes a ValueError
+  using std::runtime_error::runtime_error;
+};
+
+inline std::string type_name(std::string_view format) {
+  static constexpr std::pair<std::string_view, const char*> names[] = {
+      {"n", "null"},   {"e", "float16"}, {"f", "float32"}, {"g", "float64"}, {"+s", "struct"}, {"+l", "list"},
+      {"+L", "large_list"}, {"+r", "run-end encoded"}, {"+m", "map"}};
+  for (const auto& [code, name] : names)
+    if (format == code) return name;
+  if (format.starts_with("d")) return "decimal";
+  if (format.starts_with("t")) return "a time type";
+  return "format '" + std::string(format) + "'";
+}
+
+// The part that all columns have: length, offset, validity.
+class Column : public Digests {
+ public:
+  Column(const Array& array, const Hasher& hasher) : array_(array), hasher_(hasher) {
+    if (array.length < 0 || array.offset < 0) throw BrokenColumn("the Arrow array has a negative length or offset");
+    if (array.n_buffers < 1 || array.buffers == nullptr) throw BrokenColumn("the Arrow array has no buffers");
+    if (array.null_count != 0) validity_ = static_cast<const uint8_t*>(array.buffers[0]);
+  }
+  uint64_t size() const override { return static_cast<uint64_t>(array_.length); }
+
+ protected:
+  template <typename T>
+  const T* buffer(int64_t i) const {
+    if (i >= array_.n_buffers || (array_.length > 0 && array_.buffers[i] == nullptr))
+      throw BrokenColumn("the Arrow array lacks buffer " + std::to_string(i));
+    return static_cast<const T*>(array_.buffers[i]);
+  }
+  uint64_t absolute(uint64_t i) const { return i + static_cast<uint64_t>(array_.offset); }
+  void require_no_null(uint64_t start, size_t n) const {
+    if (validity_ == nullptr) return;
+    for (uint64_t i = start; i < start + n; ++i)
+      if ((validity_[absolute(i) / 8] >> (absolute(i) % 8) & 1) == 0) throw null_key(i);
+  }
+  static BadKey null_key(uint64_t i) {
+    return BadKey(i, BadKey::Type::value, "the key is null: drop nulls before, for example with drop_nulls()");
+  }
+  // The keys before the first null get their digests; then the null is thrown.
+  template <typename F>
+  void each(uint64_t start, size_t n, F&& f) const {
+    for (size_t i = 0; i < n; ++i) {
+      if (validity_ != nullptr) require_no_null(start + i, 1);
+      f(absolute(start + i), i);
+    }
+  }
+  static void require_length(int64_t length, uint64_t i) {
+    if (length < 0) throw BadKey(i, BadKey::Type::value, "the Arrow column is broken: a key has a negative length");
+  }
+
+  const Array& array_;
+  Hasher hasher_;
+  const uint8_t* validity_ = nullptr;
+};
+
+template <typename T>
+class IntColumn final : public Column {
+ public:
+  IntColumn(const Array& array, const Hasher& hasher) : Column(array, hasher), values_(buffer<T>(1)) {}
+  void read(uint64_t start, size_t n, uint64_t* out) const override {
+    if constexpr (sizeof(T) == 8) {
+      if (validity_ == nullptr) {
+        if constexpr (std::is_signed_v<T>)
+          kernel().digest_i64(hasher_.ints, values_ + absolute(start), n, out);
+        else
+          kernel().digest_u64(hasher_.ints, values_ + absolute(start), n, out);
+        return;
+      }
+    }
+    each(start, n, [&](uint64_t at, size_t i) {
+      out[i] = hasher_.ints.digest(static_cast<uint64_t>(static_cast<int64_t>(values_[at])),
+                                   std::is_signed_v<T> && static_cast<int64_t>(values_[at]) < 0);
+    });
+  }
+
+ private:
+  const T* values_;
+};
+
+class BoolColumn final : public Column {
+ public:
+  BoolColumn(const Array& array, const Hasher& hasher) : Column(array, hasher), bits_(buffer<uint8_t>(1)) {}
+  void read(uint64_t start, size_t n, uint64_t* out) const override {
+    each(start, n, [&](uint64_t at, size_t i) { out[i] = hasher_.ints.digest(bits_[at / 8] >> (at % 8) & 1, false); });
+  }
+
+ private:
+  const uint8_t* bits_;
+};
+
+template <typename Offset>
+class BytesColumn final : public Column {
+ public:
+  BytesColumn(const Array& array, const Hasher& hasher)
+      : Column(array, hasher), offsets_(buffer<Offset>(1)), data_(static_cast<const char*>(array.buffers[2])) {
+    if (array.n_buffers < 3) throw BrokenColumn("the Arrow array lacks buffer 2");
+  }
+  void read(uint64_t start, size_t n, uint64_t* out) const override {
+    each(start, n, [&](uint64_t at, size_t i) {
+      const int64_t begin = offsets_[at], length = offsets_[at + 1] - begin;
+      require_length(begin < 0 || (length > 0 && data_ == nullptr) ? -1 : length, start + i);
+      out[i] = hasher_.bytes(data_ + begin, static_cast<size_t>(length));
+    });
+  }
+
+ private:
+  const Offset* offsets_;
+  const char* data_;
+};
+
+class FixedColumn final : public Column {
+ public:
+  FixedColumn(const Array& array, const Hasher& hasher, size_t width)
+      : Column(array, hasher), width_(width), data_(width == 0 ? "" : buffer<char>(1)) {}
+  void read(uint64_t start, size_t n, uint64_t* out) const override {
+    each(start, n, [&](uint64_t at, size_t i) { out[i] = hasher_.bytes(data_ + at * width_, width_); });
+  }
+
+ private:
+  size_t width_;
+  const char* data_;
+};
+
+class ViewColumn final : public Column {  // length, then 12 bytes of text, or prefix, buffer and offset
+ public:
+  ViewColumn(const Array& array, const Hasher& hasher) : Column(array, hasher), views_(buffer<View>(1)) {
+    if (array.n_buffers < 3) throw BrokenColumn("the Arrow view array lacks its buffer sizes");
+    variadic_ = array.n_buffers - 3;
+    sizes_ = static_cast<const int64_t*>(array.buffers[array.n_buffers - 1]);
+  }
+  void read(uint64_t start, size_t n, uint64_t* out) const override {
+    each(start, n, [&](uint64_t at, size_t i) {
+      const View& view = views_[at];
+      require_length(view.length, start + i);
+      if (view.length <= 12) {
+        out[i] = hasher_.bytes(view.inlined, static_cast<size_t>(view.length));
+        return;
+      }
+      int32_t where[2];  // buffer, offset
+      std::memcpy(where, view.inlined + 4, sizeof where);
+      if (where[0] < 0 || where[0] >= variadic_ || where[1] < 0 || sizes_ == nullptr ||
+          int64_t{where[1]} + view.length > sizes_[where[0]])
+        throw BadKey(start + i, BadKey::Type::value, "the Arrow column is broken: a view points outside its buffers");
+      const auto* data = static_cast<const char*>(array_.buffers[2 + where[0]]);
+      out[i] = hasher_.bytes(data + where[1], static_cast<size_t>(view.length));
+    });
+  }
+
+ private:
+  struct View {
+    int32_t length;
+    char inlined[12];
+  };
+  const View* views_;
+  int64_t variadic_;
+  const int64_t* sizes_;
+};
+
+template <typename Index>
+class DictionaryColumn final : public Column {
+ public:
+  DictionaryColumn(const Array& array, const Hasher& hasher, const Digests& values)
+      : Column(array, hasher), indices_(buffer<Index>(1)), digests_(values.size()) {
+    valid_.assign(values.size(), true);
+    for (uint64_t i = 0; i < values.size(); ++i) {
+      try {
+        values.read(i, 1, &digests_[i]);
+      } catch (const BadKey&) {
+        valid_[i] = false;  // a null among the values counts only where a key uses it
+      }
+    }
+  }
+  void read(uint64_t start, size_t n, uint64_t* out) const override {
+    each(start, n, [&](uint64_t at, size_t i) {
+      const auto index = static_cast<uint64_t>(indices_[at]);  // a negative one becomes too large
+      if (index >= digests_.size())
+        throw BadKey(start + i, BadKey::Type::value, "the Arrow column is broken: an index is outside the dictionary");
+      if (!valid_[index]) throw null_key(start + i);
+      out[i] = digests_[index];
+    });
+  }
+
+ private:
+  const Index* indices_;
+  std::vector<uint64_t> digests_;
+  std::vector<bool> valid_;
+};
+
+class NullColumn final : public Digests {
+ public:
+  explicit NullColumn(const Array& array) : length_(static_cast<uint64_t>(std::max<int64_t>(array.length, 0))) {}
+  uint64_t size() const override { return length_; }
+  void read(uint64_t start, size_t, uint64_t*) const override {
+    throw BadKey(start, BadKey::Type::value, "the key is null: the column has type null");
+  }
+
+ private:
+  uint64_t length_;
+};
+
+// The digests of one array; `array` must outlive them.
+inline std::unique_ptr<Digests> column(const Schema& schema, const Array& array, const Hasher& hasher) {
+  const std::string_view format = schema.format == nullptr ? "" : schema.format;
+  if (schema.dictionary != nullptr) {
+    if (array.dictionary == nullptr) throw BrokenColumn("the Arrow dictionary array has no dictionary");
+    const auto values = column(*schema.dictionary, *array.dictionary, hasher);
+    if (format == "c") return std::make_unique<DictionaryColumn<int8_t>>(array, hasher, *values);
+    if (format == "C") return std::make_unique<DictionaryColumn<uint8_t>>(array, hasher, *values);
+    if (format == "s") return std::make_unique<DictionaryColumn<int16_t>>(array, hasher, *values);
+    if (format == "S") return std::make_unique<DictionaryColumn<uint16_t>>(array, hasher, *values);
+    if (format == "i") return std::make_unique<DictionaryColumn<int32_t>>(array, hasher, *values);
+    if (format == "I") return std::make_unique<DictionaryColumn<uint32_t>>(array, hasher, *values);
+    if (format == "l") return std::make_unique<DictionaryColumn<int64_t>>(array, hasher, *values);
+    if (format == "L") return std::make_unique<DictionaryColumn<uint64_t>>(array, hasher, *values);
+    throw BrokenColumn("the Arrow dictionary has no integer indices");
+  }
+  if (format == "n") return std::make_unique<NullColumn>(array);
+  if (format == "b") return std::make_unique<BoolColumn>(array, hasher);
+  if (format == "c") return std::make_unique<IntColumn<int8_t>>(array, hasher);
+  if (format == "C") return std::make_unique<IntColumn<uint8_t>>(array, hasher);
+  if (format == "s") return std::make_unique<IntColumn<int16_t>>(array, hasher);
+  if (format == "S") return std::make_unique<IntColumn<uint16_t>>(array, hasher);
+  if (format == "i") return std::make_unique<IntColumn<int32_t>>(array, hasher);
+  if (format == "I") return std::make_unique<IntColumn<uint32_t>>(array, hasher);
+  if (format == "l") return std::make_unique<IntColumn<int64_t>>(array, hasher);
+  if (format == "L") return std::make_unique<IntColumn<uint64_t>>(array, hasher);
+  if (format == "u" || format == "z") return std::make_unique<BytesColumn<int32_t>>(array, hasher);
+  if (format == "U" || format == "Z") return std::make_unique<BytesColumn<int64_t>>(array, hasher);
+  if (format == "vu" || format == "vz") return std::make_unique<ViewColumn>(array, hasher);
+  if (format.starts_with("w:")) {
+    size_t width = 0;
+    const auto [end, error] = std::from_chars(format.data() + 2, format.data() + format.size(), width);
+    if (error != std::errc() || end != format.data() + format.size() || width > (size_t{1} << 31))
+      throw BrokenColumn("the Arrow fixed-size binary has no sensible width");
+    return std::make_unique<FixedColumn>(array, hasher, width);
+  }
+  const bool table = format == "+s";
+  throw UnsupportedColumn("keys must be an Arrow column of strings, binary or integers, not " + type_name(format) +
+                          (table ? ": pass one column of the table" : ": cast it before"));
+}
+
+}  // namespace evenbins::python::arrow

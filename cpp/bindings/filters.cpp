@@ -1,0 +1,345 @@
+// The Python class `_core.Filter`: the base of every public filter class (src/evenbins/filters.py).
+//
+// Single keys go through raw type slots (`in`: sq_contains, `add`: METH_O), because the call is most of
+// the cost. Everything else is thin nanobind.
+//
+// Writers: bulk calls release the GIL, so two Python threads could write at once and lose bits. They take
+// turns instead: a writer without the GIL holds `Access`, and everyone who writes, or reads the structure
+// as a whole, waits for it. A single `add` only looks at a flag. Look-ups never wait.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <mutex>
+
+#include "evenbins/filter.hpp"
+#include "evenbins/format.hpp"
+#include "keys.hpp"
+#include "module.hpp"
+#include "sources.hpp"
+
+namespace evenbins::python {
+namespace {
+
+struct FilterObject {
+  explicit FilterObject(std::unique_ptr<Filter> f) : filter(std::move(f)), hasher(filter->spec().seed) {}
+  std::unique_ptr<Filter> filter;
+  Hasher hasher;
+  std::mutex lock;
+  std::atomic<bool> busy = false;  // somebody holds the lock without the GIL
+};
+
+// Exclusive use of a filter, and no GIL, until the end of the scope. Must be made with the GIL held.
+class Access {
+ public:
+  explicit Access(FilterObject& object) : object_(object) {
+    hold_ = std::unique_lock(object.lock);
+    object.busy = true;
+  }
+  ~Access() { object_.busy = false; }
+
+ private:
+  nb::gil_scoped_release free_;  // first: whoever holds the lock may need the GIL to let it go
+  FilterObject& object_;
+  std::unique_lock<std::mutex> hold_;
+};
+
+void require_writable(const FilterObject& object) {
+  if (object.filter->bits().read_only())
+    throw nb::value_error("this filter is open read-only: use load() or copy() for one that can be changed");
+}
+
+// The object behind a Python filter, or null with an exception: `Filter.__new__(Filter)` has none yet.
+FilterObject* object_of(PyObject* self) {
+  if (!nb::inst_ready(self)) [[unlikely]] {
+    PyErr_Format(PyExc_RuntimeError, "%.100s.__init__() has not been called", Py_TYPE(self)->tp_name);
+    return nullptr;
+  }
+  return nb::inst_ptr<FilterObject>(self);
+}
+
+int slot_contains(PyObject* self, PyObject* key) {
+  const FilterObject* object = object_of(self);
+  uint64_t digest;
+  if (object == nullptr || !digest_of(key, object->hasher, digest)) return -1;
+  return object->filter->contains(digest) ? 1 : 0;
+}
+
+PyObject* method_add(PyObject* self, PyObject* key) {
+  FilterObject* object = object_of(self);
+  uint64_t digest;
+  if (object == nullptr || !digest_of(key, object->hasher, digest)) return nullptr;
+  if (object->busy || object->filter->bits().read_only()) [[unlikely]] {
+    try {
+      require_writable(*object);
+      const Access access(*object);
+      object->filter->add(digest);
+    } catch (const nb::builtin_exception& error) {
+      PyErr_SetString(PyExc_ValueError, error.what());
+      return nullptr;
+    }
+  } else {
+    object->filter->add(digest);
+  }
+  Py_RETURN_NONE;
+}
+
+int slot_buffer(PyObject* self, Py_buffer* view, int flags) {
+  FilterObject* object = object_of(self);
+  if (object == nullptr) {
+    view->obj = nullptr;
+    return -1;
+  }
+  const Bits& bits = object->filter->bits();
+  return PyBuffer_FillInfo(view, self, const_cast<uint64_t*>(bits.words()), static_cast<Py_ssize_t>(bits.bytes()), 1, flags);
+}
+
+PyMethodDef methods[] = {
+    {"add", method_add, METH_O,
+     "add($self, key, /)\n--\n\nAdds one key: a str (as UTF-8), bytes, or an int in -2**63 ... 2**64-1."},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyType_Slot slots[] = {
+    {Py_sq_contains, reinterpret_cast<void*>(slot_contains)},
+    {Py_tp_methods, methods},
+    {Py_bf_getbuffer, reinterpret_cast<void*>(slot_buffer)},
+    {0, nullptr},
+};
+
+class AddSink final : public Sink {
+ public:
+  AddSink(FilterObject& object, uint32_t threads) : filter_(*object.filter), threads_(threads) {}
+  uint64_t take_all(const Digests& keys, const Pulse& pulse) override { return add_all(filter_, keys, threads_, pulse); }
+  void take(const uint64_t* digests, size_t n) override { filter_.add_many(digests, n); }
+
+ private:
+  Filter& filter_;
+  uint32_t threads_;
+};
+
+class ContainsSink final : public Sink {
+ public:
+  ContainsSink(const FilterObject& object, uint32_t threads) : filter_(*object.filter), threads_(threads) {}
+  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
+    return contains_all(filter_, keys, answers.extend(keys.size()), threads_, pulse);
+  }
+  void take(const uint64_t* digests, size_t n) override { filter_.contains_many(digests, n, answers.extend(n)); }
+  Answers<uint8_t> answers;
+
+ private:
+  const Filter& filter_;
+  uint32_t threads_;
+};
+
+// A writer that sometimes needs the GIL (an iterable runs Python code): the lock is held, the GIL not
+// released, so other threads that want to write wait in `Access` without the GIL.
+class WriterLock {
+ public:
+  explicit WriterLock(FilterObject& object) : object_(object) {
+    {
+      const nb::gil_scoped_release free;
+      object.lock.lock();
+    }
+    object.busy = true;
+  }
+  ~WriterLock() {
+    object_.busy = false;
+    object_.lock.unlock();
+  }
+
+ private:
+  FilterObject& object_;
+};
+
+void add_from(FilterObject& object, KeySource& keys, uint32_t threads) {
+  require_writable(object);
+  const WriterLock hold(object);
+  AddSink sink(object, threads);
+  keys.run(object.hasher, sink);
+}
+
+nb::object contains_from(const FilterObject& object, KeySource& keys, uint32_t threads) {
+  ContainsSink sink(object, threads);
+  keys.run(object.hasher, sink);
+  return nb::cast(sink.answers.release<bool>());
+}
+
+void init_new(FilterObject* self, uint32_t kind, uint32_t hashing, uint64_t seed, uint64_t capacity,
+              std::vector<uint64_t> core) {
+  Spec spec{static_cast<Kind>(kind), static_cast<Hashing>(hashing), seed, capacity, std::move(core)};
+  const uint64_t bytes = payload_bytes(spec);
+  new (self) FilterObject(make_filter(std::move(spec), Bits::zeroed(bytes)));
+}
+
+// From the bytes of a file. `mapped`: the bits stay where they are, and the filter is read-only;
+// otherwise they are copied. `verify` checks the payload too.
+void init_from_file(FilterObject* self, nb::handle data, uint32_t kind, bool mapped, bool verify) {
+  auto buffer = std::shared_ptr<Buffer>(new Buffer(), [](Buffer* b) {
+    const nb::gil_scoped_acquire hold;
+    delete b;
+  });
+  if (!buffer->acquire(data.ptr(), PyBUF_SIMPLE)) throw nb::python_error();
+  const auto* bytes = static_cast<const uint8_t*>(buffer->view.buf);
+  std::unique_ptr<Filter> filter;
+  {
+    const nb::gil_scoped_release free;
+    Header header = read_header(bytes, static_cast<uint64_t>(buffer->view.len));
+    if (static_cast<uint32_t>(header.spec.kind) != kind)
+      throw FormatError("the file holds another kind of filter (" +
+                        std::to_string(static_cast<uint32_t>(header.spec.kind)) + "): use evenbins.load or evenbins.open");
+    if (verify) verify_payload(header, bytes);
+    const uint8_t* payload = bytes + header.payload_offset;
+    const bool aligned = reinterpret_cast<uintptr_t>(payload) % 8 == 0;
+    Bits bits = mapped && aligned ? Bits::borrowed(payload, header.payload_bytes, buffer) : Bits::zeroed(header.payload_bytes);
+    if (!bits.read_only()) std::memcpy(bits.words(), payload, header.payload_bytes);
+    filter = make_filter(std::move(header.spec), std::move(bits));
+    if (const std::string broken = filter->check(); verify && !broken.empty()) throw FormatError(broken);
+  }
+  new (self) FilterObject(std::move(filter));
+}
+
+void init_copy(FilterObject* self, FilterObject& other) {
+  std::unique_ptr<Filter> filter;
+  {
+    const Access access(other);
+    filter = other.filter->copy();
+  }
+  new (self) FilterObject(std::move(filter));
+}
+
+void merge(FilterObject& self, FilterObject& other) {
+  require_writable(self);
+  if (&self == &other) return;
+  const nb::gil_scoped_release free;
+  const std::scoped_lock hold(self.lock, other.lock);
+  self.busy = other.busy = true;
+  try {
+    self.filter->merge(*other.filter);
+  } catch (...) {
+    self.busy = other.busy = false;
+    throw;
+  }
+  self.busy = other.busy = false;
+}
+
+bool equal(FilterObject& self, FilterObject& other) {
+  if (&self == &other) return true;
+  const nb::gil_scoped_release free;
+  const std::scoped_lock hold(self.lock, other.lock);
+  return *self.filter == *other.filter;
+}
+
+nb::bytes to_bytes(FilterObject& self) {
+  const WriterLock hold(self);
+  const Filter& filter = *self.filter;
+  std::vector<uint8_t> header;
+  {
+    const nb::gil_scoped_release free;
+    header = write_header(filter.spec(), filter.bits());
+  }
+  const uint64_t payload = filter.bits().bytes();
+  nb::object bytes = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(header.size() + payload)));
+  if (!bytes.is_valid()) throw nb::python_error();
+  char* out = PyBytes_AS_STRING(bytes.ptr());
+  {
+    const nb::gil_scoped_release free;
+    std::memcpy(out, header.data(), header.size());
+    std::memcpy(out + header.size(), filter.bits().words(), payload);
+  }
+  return nb::steal<nb::bytes>(bytes.release());
+}
+
+// Writes the whole file to an open descriptor. No writer gets between the checksum and the bits.
+void write_to(FilterObject& self, int descriptor) {
+  int error = 0;
+  {
+    const Access access(self);
+    const Bits& bits = self.filter->bits();
+    const std::vector<uint8_t> header = write_header(self.filter->spec(), bits);
+    const auto write_all = [&](const void* data, uint64_t size) {
+      const auto* p = static_cast<const char*>(data);
+      while (size > 0 && error == 0) {
+        const ssize_t n = ::write(descriptor, p, std::min<uint64_t>(size, 1 << 30));
+        if (n < 0) {
+          if (errno != EINTR) error = errno;
+        } else {
+          p += n;
+          size -= static_cast<uint64_t>(n);
+        }
+      }
+    };
+    write_all(header.data(), header.size());
+    write_all(bits.words(), bits.bytes());
+  }
+  if (error != 0) {
+    errno = error;
+    PyErr_SetFromErrno(PyExc_OSError);
+    throw nb::python_error();
+  }
+}
+
+}  // namespace
+
+void bind_filters(nb::module_& m) {
+  nb::exception<FormatError>(m, "FormatError", PyExc_ValueError)
+      .doc() = "A file, or bytes, that evenbins did not write, or that was damaged since.";
+  nb::register_exception_translator([](const std::exception_ptr& p, void*) {
+    try {
+      std::rethrow_exception(p);
+    } catch (const SpecError& error) {
+      PyErr_SetString(PyExc_ValueError, error.what());
+    }
+  });
+
+  nb::class_<FilterObject>(m, "Filter", nb::type_slots(slots), nb::is_weak_referenceable(),
+                           "Base of all filters: a plan's integer core and its bits.")
+      .def("__init__", &init_new, nb::arg("kind"), nb::arg("hashing"), nb::arg("seed"), nb::arg("capacity"),
+           nb::arg("core"))
+      .def("__init__", &init_from_file, nb::arg("data"), nb::arg("kind"), nb::arg("mapped"), nb::arg("verify"))
+      .def("__init__", &init_copy, nb::arg("other"))
+      .def("_add_from", &add_from, nb::arg("keys"), nb::arg("threads"))
+      .def("_contains_from", &contains_from, nb::arg("keys"), nb::arg("threads"),
+           nb::sig("def _contains_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.bool_]"))
+      .def("_merge", &merge, nb::arg("other"))
+      .def("_equal", &equal, nb::arg("other"))
+      .def("_clear", [](FilterObject& self) {
+             require_writable(self);
+             const Access access(self);
+             self.filter->clear();
+           })
+      .def("_to_bytes", &to_bytes)
+      .def("_write_to", &write_to, nb::arg("descriptor"))
+      .def("_invariant", [](FilterObject& self) {
+             const Access access(self);
+             return self.filter->check();
+           })
+      .def("_set_bits", [](FilterObject& self) {
+             const nb::gil_scoped_release free;
+             return self.filter->set_bits();
+           })
+      .def("_set_bits_histogram", [](FilterObject& self, uint32_t block_bits) {
+             if (block_bits == 0 || block_bits % 64 != 0) throw nb::value_error("block_bits must be a multiple of 64");
+             const nb::gil_scoped_release free;
+             return self.filter->set_bits_histogram(block_bits);
+           }, nb::arg("block_bits"))
+      .def_prop_ro("_seed", [](const FilterObject& self) { return self.filter->spec().seed; })
+      .def_prop_ro("_capacity", [](const FilterObject& self) { return self.filter->spec().capacity; })
+      .def_prop_ro("_core", [](const FilterObject& self) { return self.filter->spec().core; })
+      .def_prop_ro("_read_only", [](const FilterObject& self) { return self.filter->bits().read_only(); })
+      .def_prop_ro("nbytes", [](const FilterObject& self) { return self.filter->bits().bytes(); },
+                   "Bytes of the filter's bits, everything counted.");
+
+  m.def("file_kind", [](nb::handle data) {
+        Buffer buffer;
+        if (!buffer.acquire(data.ptr(), PyBUF_SIMPLE)) throw nb::python_error();
+        return static_cast<uint32_t>(
+            read_header(static_cast<const uint8_t*>(buffer.view.buf), static_cast<uint64_t>(buffer.view.len)).spec.kind);
+      }, nb::arg("data"), "The kind of structure in a file's bytes, after checking the header.");
+}
+
+}  // namespace evenbins::python

@@ -1,0 +1,180 @@
+// From one Python object to its digest: what counts as a key (DESIGN.md, "A key is …").
+//
+//     str                      its UTF-8 bytes, so "a" and b"a" are one key       XXH3
+//     bytes, bytearray, …      the bytes                                          XXH3
+//     int, __index__, NumPy    −2^63 … 2^64−1; True is 1                          keyed moremur
+//     anything else            TypeError that says what to pass instead
+//
+// Raw C API, because `in` and `add` spend most of their time here. Every function that can fail returns
+// false with a Python exception set.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "evenbins/hash.hpp"
+#include "evenbins/xxh3.hpp"
+
+namespace evenbins::python {
+
+struct Hasher {  // a seed, ready to use
+  uint64_t seed;
+  IntHash ints;
+  explicit Hasher(uint64_t s) : seed(s), ints(s) {}
+  uint64_t bytes(const void* data, size_t n) const { return xxh3_64(data, n, seed); }
+};
+
+// Set once, when the module is imported; they live as long as the interpreter.
+struct Types {
+  PyObject *ndarray = nullptr, *generic = nullptr, *numpy_bool = nullptr;  // of numpy
+  PyObject* key_range_error = nullptr;
+};
+inline Types types;
+
+// Appends code points as UTF-8; false (no exception set) at a surrogate or beyond U+10FFFF.
+template <typename Char>
+bool append_utf8(const Char* text, size_t n, std::string& out) {
+  for (size_t i = 0; i < n; ++i) {
+    const auto c = static_cast<uint32_t>(text[i]);
+    if (c < 0x80) {
+      out.push_back(static_cast<char>(c));
+    } else if (c < 0x800) {
+      out.push_back(static_cast<char>(0xC0 | c >> 6));
+      out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
+    } else if (c < 0x10000) {
+      if (c >= 0xD800 && c < 0xE000) return false;
+      out.push_back(static_cast<char>(0xE0 | c >> 12));
+      out.push_back(static_cast<char>(0x80 | (c >> 6 & 0x3F)));
+      out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
+    } else {
+      if (c > 0x10FFFF) return false;
+      out.push_back(static_cast<char>(0xF0 | c >> 18));
+      out.push_back(static_cast<char>(0x80 | (c >> 12 & 0x3F)));
+      out.push_back(static_cast<char>(0x80 | (c >> 6 & 0x3F)));
+      out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
+    }
+  }
+  return true;
+}
+
+inline constexpr const char* kSurrogate =
+    "a str key must be valid Unicode: this one holds a lone surrogate. Pass its bytes instead, "
+    "for example key.encode('utf-8', 'surrogateescape')";
+
+// Calls f(data, size) with the UTF-8 bytes of a str. Python would keep its own encoding of a non-ASCII
+// str for ever; keys pass by in millions, so this one is thrown away.
+template <typename F>
+bool with_utf8(PyObject* text, F&& f) {
+#if PY_VERSION_HEX < 0x030C0000
+  if (PyUnicode_READY(text) < 0) return false;
+#endif
+  const auto n = static_cast<size_t>(PyUnicode_GET_LENGTH(text));
+  if (PyUnicode_IS_ASCII(text)) [[likely]] {
+    f(PyUnicode_DATA(text), n);
+    return true;
+  }
+  std::string utf8;
+  bool valid = false;
+  switch (PyUnicode_KIND(text)) {
+    case PyUnicode_1BYTE_KIND:
+      valid = append_utf8(PyUnicode_1BYTE_DATA(text), n, utf8);
+      break;
+    case PyUnicode_2BYTE_KIND:
+      valid = append_utf8(PyUnicode_2BYTE_DATA(text), n, utf8);
+      break;
+    default:
+      valid = append_utf8(PyUnicode_4BYTE_DATA(text), n, utf8);
+  }
+  if (!valid) {
+    PyErr_SetString(PyExc_ValueError, kSurrogate);
+    return false;
+  }
+  f(utf8.data(), utf8.size());
+  return true;
+}
+
+inline bool int_digest(PyObject* number, const Hasher& hasher, uint64_t& out) {
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
+  if (overflow == 0) [[likely]] {
+    if (value == -1 && PyErr_Occurred()) return false;
+    out = hasher.ints.digest(static_cast<uint64_t>(value), value < 0);
+    return true;
+  }
+  if (overflow > 0) {
+    const unsigned long long large = PyLong_AsUnsignedLongLong(number);
+    if (!(large == static_cast<unsigned long long>(-1) && PyErr_Occurred())) {
+      out = hasher.ints.digest(large, false);
+      return true;
+    }
+    PyErr_Clear();
+  }
+  PyErr_SetString(types.key_range_error,
+                  "an int key must lie in -2**63 ... 2**64-1; pass a larger number as bytes, "
+                  "for example key.to_bytes(32, 'little', signed=True)");
+  return false;
+}
+
+inline bool refuse_key(PyObject* key) {
+  const char* hint = "pass its str, bytes or int form";
+  if (PyFloat_Check(key)) hint = "pass int(key) if it is whole, or repr(key)";
+  if (key == Py_None) hint = "drop missing keys before";
+  if (types.ndarray != nullptr && PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.ndarray)))
+    hint = "an array holds many keys: pass it to add_many or contains_many";
+  if (PyList_Check(key) || PyTuple_Check(key) || PySet_Check(key))
+    hint = "for many keys call add_many, update or contains_many; for one compound key pass bytes, such as repr(key)";
+  PyErr_Format(PyExc_TypeError, "a key must be str, bytes or int, not %.100s: %s", Py_TYPE(key)->tp_name, hint);
+  return false;
+}
+
+inline bool rare_digest(PyObject* key, const Hasher& hasher, uint64_t& out) {
+  if (PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.ndarray))) return refuse_key(key);
+  if (PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.numpy_bool))) {
+    const int truth = PyObject_IsTrue(key);
+    if (truth < 0) return false;
+    out = hasher.ints.digest(static_cast<uint64_t>(truth), false);
+    return true;
+  }
+  if (PyIndex_Check(key)) {
+    PyObject* number = PyNumber_Index(key);
+    if (number == nullptr) return false;
+    const bool ok = int_digest(number, hasher, out);
+    Py_DECREF(number);
+    return ok;
+  }
+  if (PyObject_CheckBuffer(key) && !PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.generic))) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(key, &view, PyBUF_FULL_RO) < 0) return false;
+    bool ok = view.itemsize == 1;
+    if (ok && PyBuffer_IsContiguous(&view, 'C')) {
+      out = hasher.bytes(view.buf, static_cast<size_t>(view.len));
+    } else if (ok) {
+      std::vector<char> packed(static_cast<size_t>(view.len));
+      ok = PyBuffer_ToContiguous(packed.data(), &view, view.len, 'C') == 0;
+      if (ok) out = hasher.bytes(packed.data(), packed.size());
+    } else {
+      PyErr_Format(PyExc_TypeError, "a bytes-like key must have items of one byte, not %zd: pass bytes(key)",
+                   view.itemsize);
+    }
+    PyBuffer_Release(&view);
+    return ok;
+  }
+  return refuse_key(key);
+}
+
+inline bool digest_of(PyObject* key, const Hasher& hasher, uint64_t& out) {
+  if (PyUnicode_Check(key)) [[likely]]
+    return with_utf8(key, [&](const void* data, size_t n) { out = hasher.bytes(data, n); });
+  if (PyLong_Check(key)) [[likely]]
+    return int_digest(key, hasher, out);
+  if (PyBytes_Check(key)) {
+    out = hasher.bytes(PyBytes_AS_STRING(key), static_cast<size_t>(PyBytes_GET_SIZE(key)));
+    return true;
+  }
+  return rare_digest(key, hasher, out);
+}
+
+}  // namespace evenbins::python

@@ -1,0 +1,123 @@
+// The extension module `evenbins._core`: digests, kernels, sources of keys, filters.
+#include "module.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdlib>
+
+#include "evenbins/kernel.hpp"
+#include "evenbins/xxh3.hpp"
+#include "sources.hpp"
+
+namespace evenbins::python {
+namespace {
+
+std::vector<std::string> kernel_names() {
+  std::vector<std::string> names;
+  for (const Kernel* k : kernels()) names.emplace_back(k->name);
+  return names;
+}
+
+void require_kernel(const std::string& name) {
+  if (use_kernel(name.c_str())) return;
+  std::string known;
+  for (const std::string& k : kernel_names()) known += (known.empty() ? "" : ", ") + k;
+  throw nb::value_error(("no kernel '" + name + "' on this machine; it has: " + known).c_str());
+}
+
+class CollectSink final : public Sink {
+ public:
+  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
+    uint64_t* out = digests.extend(keys.size());
+    constexpr uint64_t kStep = 1 << 16;
+    for (uint64_t start = 0; start < keys.size(); start += kStep) {
+      if (!pulse()) return start;
+      keys.read(start, std::min(kStep, keys.size() - start), out + start);
+    }
+    return keys.size();
+  }
+  void take(const uint64_t* d, size_t n) override { std::memcpy(digests.extend(n), d, n * sizeof *d); }
+  Answers<uint64_t> digests;
+};
+
+nb::object int_of(const Hash128& h) {
+  const uint64_t words[2] = {h.low, h.high};
+  return nb::steal(_PyLong_FromByteArray(reinterpret_cast<const unsigned char*>(words), 16, 1, 0));
+}
+
+using Words = nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+}  // namespace
+
+void bind_sources(nb::module_& m) {
+  nb::class_<KeySource>(m, "KeySource", "Keys on their way into a bulk call; used once.");
+  m.def("array_keys", [](nb::handle array, char elements, bool swapped) -> KeySource* {
+        return new ArraySource(array, elements, swapped);
+      }, nb::arg("array"), nb::arg("elements"), nb::arg("swapped"), nb::rv_policy::take_ownership,
+      "Keys of an array, read in place; `elements` is NumPy's dtype.kind, or 'd' for digests.");
+  m.def("arrow_stream_keys", [](nb::handle stream) -> KeySource* { return new ArrowSource(stream); },
+        nb::arg("stream"), nb::rv_policy::take_ownership);
+  m.def("arrow_array_keys", [](nb::handle schema, nb::handle array) -> KeySource* {
+        return new ArrowSource(schema, array);
+      }, nb::arg("schema"), nb::arg("array"), nb::rv_policy::take_ownership);
+  m.def("item_keys", [](nb::handle items) -> KeySource* { return new ItemSource(items); }, nb::arg("items"),
+        nb::rv_policy::take_ownership, "Keys of any iterable.");
+
+  m.def("digest", [](nb::handle key, uint64_t seed) {
+        uint64_t out;
+        if (!digest_of(key.ptr(), Hasher(seed), out)) throw nb::python_error();
+        return out;
+      }, nb::arg("key").none(), nb::arg("seed"));
+  m.def("digest_from", [](KeySource& keys, uint64_t seed) {
+        CollectSink sink;
+        keys.run(Hasher(seed), sink);
+        return sink.digests.release<uint64_t>();
+      }, nb::arg("keys"), nb::arg("seed"),
+      nb::sig("def digest_from(keys: KeySource, seed: int) -> numpy.typing.NDArray[numpy.uint64]"));
+  m.def("xxh3_64", [](nb::bytes data, uint64_t seed) { return xxh3_64(data.c_str(), data.size(), seed); },
+        nb::arg("data"), nb::arg("seed") = 0);
+  m.def("xxh3_128", [](nb::bytes data, uint64_t seed) { return int_of(xxh3_128(data.c_str(), data.size(), seed)); },
+        nb::arg("data"), nb::arg("seed") = 0, nb::sig("def xxh3_128(data: bytes, seed: int = 0) -> int"));
+
+  m.def("kernels", &kernel_names, "The kernels this machine can run, slowest first.");
+  m.def("kernel", [] { return std::string(kernel().name); }, "The kernel in force.");
+  m.def("use_kernel", &require_kernel, nb::arg("name"));
+  m.def("line_reads", [](Words words, Words keys, uint64_t seed) {
+        const IntHash hash(seed);
+        const nb::gil_scoped_release free;
+        return kernel().line_reads(hash, words.data(), words.size() / 8, keys.data(), keys.size());
+      }, nb::arg("words"), nb::arg("keys"), nb::arg("seed") = 0,
+      nb::sig("def line_reads(words: numpy.typing.NDArray[numpy.uint64], keys: numpy.typing.NDArray[numpy.uint64], "
+              "seed: int = 0) -> int"),
+      "Hashes each key, prefetches and reads one 64-byte line for it, and nothing else: the raw limit of a "
+      "one-read filter. Returns how many lines were zero.");
+}
+
+}  // namespace evenbins::python
+
+NB_MODULE(_core, m) {
+  using namespace evenbins::python;
+  m.doc() = "The compiled core of evenbins. Private: use the package `evenbins`.";
+  const nb::module_ numpy = nb::module_::import_("numpy");
+  types.ndarray = numpy.attr("ndarray").inc_ref().ptr();
+  types.generic = numpy.attr("generic").inc_ref().ptr();
+  types.numpy_bool = numpy.attr("bool_").inc_ref().ptr();
+  types.key_range_error = PyErr_NewExceptionWithDoc(
+      "evenbins.KeyRangeError", "An int that is no key: it does not lie in -2**63 ... 2**64-1.",
+      nb::make_tuple(nb::handle(PyExc_ValueError), nb::handle(PyExc_TypeError)).ptr(), nullptr);
+  if (types.key_range_error == nullptr) throw nb::python_error();
+  m.attr("KeyRangeError") = nb::handle(types.key_range_error);
+
+  if (const char* forced = std::getenv("EVENBINS_KERNEL"); forced != nullptr && *forced != '\0') {
+    try {
+      require_kernel(forced);
+    } catch (const std::exception& error) {
+      throw nb::import_error((std::string("EVENBINS_KERNEL: ") + error.what()).c_str());
+    }
+  }
+  bind_sources(m);
+  bind_filters(m);
+}

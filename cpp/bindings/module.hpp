@@ -1,0 +1,10 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace evenbins::python {
+
+void bind_sources(nanobind::module_& m);
+void bind_filters(nanobind::module_& m);
+
+}  // namespace evenbins::python

@@ -1,0 +1,269 @@
+// Bulk calls: a source of keys meets a sink that takes their digests.
+//
+//     KeySource   an array, an Arrow stream or array, or any iterable   ──digests──▶   Sink   add, contains, collect
+//
+// Sources that can be read without Python hand the sink a `Digests` and release the GIL; an iterable is
+// hashed under the GIL, in batches. In both cases Ctrl-C is heard, the keys before a failure have been
+// taken, and the error says where it was.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "arrays.hpp"
+#include "arrow.hpp"
+#include "evenbins/parallel.hpp"
+#include "keys.hpp"
+
+namespace evenbins::python {
+
+namespace nb = nanobind;
+
+// Answers of a bulk call; grows, and becomes a NumPy array without a copy.
+template <typename T>
+class Answers {
+ public:
+  ~Answers() { std::free(data_); }
+  T* extend(uint64_t n) {  // room for n more; filled by the caller
+    if (size_ + n > room_) {
+      const uint64_t room = std::max<uint64_t>(size_ + n, 2 * room_);
+      void* grown = std::realloc(data_, room * sizeof(T));
+      if (grown == nullptr) throw AllocationError(room * sizeof(T));
+      data_ = static_cast<T*>(grown);
+      room_ = room;
+    }
+    size_ += n;
+    return data_ + size_ - n;
+  }
+  template <typename Element>
+  nb::ndarray<nb::numpy, Element, nb::ndim<1>> release() {
+    if (data_ == nullptr) extend(0), data_ = static_cast<T*>(std::malloc(1));
+    T* data = std::exchange(data_, nullptr);
+    const nb::capsule owner(data, [](void* p) noexcept { std::free(p); });
+    return nb::ndarray<nb::numpy, Element, nb::ndim<1>>(data, {static_cast<size_t>(size_)}, owner);
+  }
+
+ private:
+  T* data_ = nullptr;
+  uint64_t size_ = 0, room_ = 0;
+};
+
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  // Both are called without the GIL.
+  virtual uint64_t take_all(const Digests& keys, const Pulse& pulse) = 0;
+  virtual void take(const uint64_t* digests, size_t n) = 0;
+  uint64_t taken = 0;  // keys of earlier stretches: where the next one starts
+};
+
+// Holds the interpreter's ear: hears Ctrl-C every 50 ms of a GIL-free stretch.
+class SignalPulse {
+ public:
+  bool operator()() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < std::chrono::milliseconds(50)) return true;
+    last_ = now;
+    const nb::gil_scoped_acquire hold;
+    return PyErr_CheckSignals() == 0;  // else the exception stays set for the caller
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+// A Python exception is set; adds where it happened, and throws it on.
+[[noreturn]] inline void raise_at(uint64_t index) {
+  nb::python_error error;
+  nb::object value = nb::borrow(error.value());
+  value.attr("add_note")("evenbins: this came from item " + std::to_string(index) +
+                         " of the keys; the keys before it have been taken");
+  throw error;
+}
+
+// The same for errors of our own, which carry the position in their text.
+[[noreturn]] inline void raise_key_error(PyObject* type, uint64_t index, const std::string& text) {
+  PyErr_SetString(type, ("keys[" + std::to_string(index) + "]: " + text + " (the keys before it have been taken)").c_str());
+  throw nb::python_error();
+}
+
+[[noreturn]] inline void raise_interrupted(uint64_t taken) {
+  if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) raise_at(taken);
+  PyErr_Clear();
+  PyErr_SetString(PyExc_KeyboardInterrupt,
+                  ("stopped after " + std::to_string(taken) + " keys; these have been taken, the structure is usable").c_str());
+  throw nb::python_error();
+}
+
+class KeySource {
+ public:
+  virtual ~KeySource() = default;
+  virtual void run(const Hasher& hasher, Sink& sink) = 0;
+
+ protected:
+  static void run_digests(const Digests& keys, Sink& sink) {
+    uint64_t done = 0;
+    SignalPulse pulse;
+    try {
+      const nb::gil_scoped_release free;
+      done = sink.take_all(keys, std::ref(pulse));
+    } catch (const BadKey& bad) {
+      raise_key_error(bad.type == BadKey::Type::type ? PyExc_TypeError : PyExc_ValueError, sink.taken + bad.index, bad.what());
+    }
+    sink.taken += done;
+    if (PyErr_Occurred()) raise_interrupted(sink.taken);
+  }
+};
+
+class ArraySource final : public KeySource {
+ public:
+  ArraySource(nb::handle array, char elements, bool swapped) : elements_(static_cast<Elements>(elements)), swapped_(swapped) {
+    if (!buffer_.acquire(array.ptr(), PyBUF_STRIDES)) throw nb::python_error();
+    const Py_ssize_t item = buffer_.view.itemsize;
+    bool sound = false;
+    switch (elements_) {
+      case Elements::signed_int:
+      case Elements::unsigned_int:
+        sound = item == 1 || item == 2 || item == 4 || item == 8;
+        break;
+      case Elements::boolean:
+        sound = item == 1;
+        break;
+      case Elements::digests:
+        sound = item == 8;
+        break;
+      case Elements::bytes:
+        sound = true;
+        break;
+      case Elements::text:
+        sound = item % 4 == 0;
+        break;
+    }
+    if (!sound || buffer_.view.ndim < 1) throw nb::type_error("the array's elements do not fit their description");
+  }
+  void run(const Hasher& hasher, Sink& sink) override {
+    run_digests(ArrayDigests(buffer_.view, elements_, swapped_, hasher), sink);
+  }
+
+ private:
+  Buffer buffer_;
+  Elements elements_;
+  bool swapped_;
+};
+
+class ArrowSource final : public KeySource {
+ public:
+  explicit ArrowSource(nb::handle stream) { stream_.take(pointer<arrow::Stream>(stream, "arrow_array_stream")); }
+  ArrowSource(nb::handle schema, nb::handle array) {
+    schema_.take(pointer<arrow::Schema>(schema, "arrow_schema"));
+    array_.take(pointer<arrow::Array>(array, "arrow_array"));
+  }
+
+  void run(const Hasher& hasher, Sink& sink) override {
+    try {
+      if (array_.value.release != nullptr) return run_array(array_, hasher, sink);
+      if (stream_.value.release == nullptr) throw nb::value_error("this Arrow stream has been read already");
+      arrow::Stream* stream = &stream_.value;
+      if (stream->get_schema(stream, &schema_.value) != 0) raise_stream_error("get_schema");
+      while (true) {
+        arrow::Owned<arrow::Array> array;
+        if (stream->get_next(stream, &array.value) != 0) raise_stream_error("get_next");
+        if (array.value.release == nullptr) break;
+        run_array(array, hasher, sink);
+      }
+    } catch (const arrow::UnsupportedColumn& error) {
+      throw nb::type_error(error.what());
+    } catch (const arrow::BrokenColumn& error) {
+      throw nb::value_error(error.what());
+    }
+  }
+
+ private:
+  template <typename T>
+  static T* pointer(nb::handle capsule, const char* name) {
+    auto* p = static_cast<T*>(PyCapsule_GetPointer(capsule.ptr(), name));
+    if (p == nullptr) throw nb::python_error();
+    if (p->release == nullptr) throw nb::value_error("this Arrow capsule has been used already");
+    return p;
+  }
+  void run_array(const arrow::Owned<arrow::Array>& array, const Hasher& hasher, Sink& sink) {
+    run_digests(*arrow::column(schema_.value, array.value, hasher), sink);
+  }
+  [[noreturn]] void raise_stream_error(const char* call) {
+    if (PyErr_Occurred()) throw nb::python_error();
+    const char* text = stream_.value.get_last_error(&stream_.value);
+    PyErr_Format(PyExc_OSError, "the Arrow stream failed in %s: %s", call, text == nullptr ? "no reason given" : text);
+    throw nb::python_error();
+  }
+
+  arrow::Owned<arrow::Stream> stream_;
+  arrow::Owned<arrow::Schema> schema_;
+  arrow::Owned<arrow::Array> array_;
+};
+
+class ItemSource final : public KeySource {
+ public:
+  explicit ItemSource(nb::handle items) : items_(nb::borrow(items)) {}
+
+  void run(const Hasher& hasher, Sink& sink) override {
+    const nb::object iterator = nb::steal(PyObject_GetIter(items_.ptr()));
+    if (!iterator.is_valid()) throw nb::python_error();
+    uint64_t digests[kBatch];
+    auto last_release = std::chrono::steady_clock::now();
+    while (true) {
+      size_t n = 0;
+      bool good = true;
+      while (n < kBatch) {
+        PyObject* item = PyIter_Next(iterator.ptr());
+        if (item == nullptr) break;
+        good = digest_of(item, hasher, digests[n]);
+        Py_DECREF(item);
+        if (!good) break;
+        ++n;
+      }
+      const bool ended = n < kBatch;
+      const nb::python_error* failed = nullptr;
+      std::unique_ptr<nb::python_error> failure;
+      if (PyErr_Occurred()) {
+        failure = std::make_unique<nb::python_error>();
+        failed = failure.get();
+      }
+      // Other Python threads get the GIL now and then, not with every batch: they would keep it for 5 ms.
+      const auto now = std::chrono::steady_clock::now();
+      if (now - last_release > std::chrono::milliseconds(5)) {
+        const nb::gil_scoped_release free;
+        sink.take(digests, n);
+        last_release = now;
+      } else {
+        sink.take(digests, n);
+      }
+      sink.taken += n;
+      if (failed != nullptr) rethrow(*failure, good, sink.taken);
+      if (PyErr_CheckSignals() != 0) raise_interrupted(sink.taken);
+      if (ended) return;
+    }
+  }
+
+ private:
+  static constexpr size_t kBatch = 1024;
+
+  [[noreturn]] static void rethrow(nb::python_error& error, bool from_iterator, uint64_t index) {
+    const nb::object type = nb::borrow(error.type());
+    if (!from_iterator && (type.is(PyExc_TypeError) || type.is(PyExc_ValueError) || type.is(types.key_range_error))) {
+      const std::string text = nb::cast<std::string>(nb::str(error.value()));
+      raise_key_error(type.ptr(), index, text);
+    }
+    error.restore();
+    raise_at(index);
+  }
+
+  nb::object items_;
+};
+
+}  // namespace evenbins::python

@@ -1,0 +1,117 @@
+// The memory of a structure: 64-bit words that start out zero, on a cache-line boundary at least.
+//
+// Owned memory comes straight from the system: zero pages cost nothing until they are touched, so a
+// filter of many GiB exists at once, and large ones ask for huge pages (a random probe into 4 KiB pages
+// misses the TLB as often as the cache). Borrowed memory belongs to someone else, a mapped file say, and
+// is read-only.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+
+namespace evenbins {
+
+class AllocationError : public std::bad_alloc {
+ public:
+  explicit AllocationError(uint64_t bytes)
+      : message_("cannot allocate " + std::to_string(bytes) + " bytes (" +
+                 std::to_string(static_cast<double>(bytes) / (1 << 30)) +
+                 " GiB): plan for fewer keys or fewer bits per key") {}
+  const char* what() const noexcept override { return message_.c_str(); }
+
+ private:
+  std::string message_;
+};
+
+class Bits {
+ public:
+  static Bits zeroed(uint64_t bytes) {
+    constexpr uint64_t kHugePage = uint64_t{2} << 20;
+    const uint64_t slack = bytes >= kHugePage ? kHugePage : 0;
+    if (bytes > (uint64_t{1} << 56)) throw AllocationError(bytes);
+    Bits bits;
+    bits.map_bytes_ = bytes + slack;
+    void* map = ::mmap(nullptr, bits.map_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED) throw AllocationError(bytes);
+    bits.map_ = map;
+    auto address = reinterpret_cast<uintptr_t>(map);
+    if (slack != 0) {
+      address = (address + kHugePage - 1) / kHugePage * kHugePage;
+#ifdef MADV_HUGEPAGE
+      ::madvise(reinterpret_cast<void*>(address), bytes, MADV_HUGEPAGE);
+#endif
+    }
+    bits.words_ = reinterpret_cast<uint64_t*>(address);
+    bits.bytes_ = bytes;
+    return bits;
+  }
+
+  // `owner` keeps the memory alive. It must be 8-byte aligned.
+  static Bits borrowed(const void* data, uint64_t bytes, std::shared_ptr<void> owner) {
+    Bits bits;
+    bits.words_ = static_cast<uint64_t*>(const_cast<void*>(data));
+    bits.bytes_ = bytes;
+    bits.owner_ = std::move(owner);
+    bits.read_only_ = true;
+    return bits;
+  }
+
+  Bits(Bits&& other) noexcept { swap(other); }
+  Bits& operator=(Bits&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  Bits(const Bits&) = delete;
+  Bits& operator=(const Bits&) = delete;
+  ~Bits() {
+    if (map_ != nullptr) ::munmap(map_, map_bytes_);
+  }
+
+  uint64_t* words() { return words_; }
+  const uint64_t* words() const { return words_; }
+  uint64_t bytes() const { return bytes_; }
+  uint64_t size() const { return bytes_ / 8; }
+  bool read_only() const { return read_only_; }
+
+  Bits copy() const {
+    Bits fresh = zeroed(bytes_);
+    std::memcpy(fresh.words_, words_, bytes_);
+    return fresh;
+  }
+  void clear() { std::memset(words_, 0, bytes_); }
+  void merge(const Bits& other) {
+    for (uint64_t i = 0, n = size(); i < n; ++i) words_[i] |= other.words_[i];
+  }
+  bool operator==(const Bits& other) const {
+    return bytes_ == other.bytes_ && std::memcmp(words_, other.words_, bytes_) == 0;
+  }
+
+ private:
+  Bits() = default;
+  void swap(Bits& other) noexcept {
+    std::swap(words_, other.words_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(map_, other.map_);
+    std::swap(map_bytes_, other.map_bytes_);
+    std::swap(owner_, other.owner_);
+    std::swap(read_only_, other.read_only_);
+  }
+
+  uint64_t* words_ = nullptr;
+  uint64_t bytes_ = 0;
+  void* map_ = nullptr;
+  uint64_t map_bytes_ = 0;
+  std::shared_ptr<void> owner_;
+  bool read_only_ = false;
+};
+
+}  // namespace evenbins

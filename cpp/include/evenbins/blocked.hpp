@@ -1,0 +1,69 @@
+// The blocked Bloom filter: one block of 256 or 512 bits for each key, so one cache line for each look-up
+// (kanizo, section 2, "blocked"). Where the bits lie in the block: lanes.hpp.
+//
+// The block is the top of the digest scaled to the number of blocks; so digests in ascending order visit
+// the memory in ascending order. Integer core: [blocks, block_bits, hashes].
+#pragma once
+
+#include "evenbins/filter.hpp"
+#include "evenbins/kernel.hpp"
+#include "evenbins/lanes.hpp"
+
+namespace evenbins {
+
+class BlockedBloomFilter final : public Filter {
+ public:
+  static constexpr uint64_t kMaxBlocks = uint64_t{1} << 47;
+
+  static uint64_t payload_bytes(const Spec& spec) {
+    if (spec.hashing != Hashing::lanes) throw SpecError("a blocked filter needs lane hashing");
+    if (spec.core.size() != 3) throw SpecError("a blocked filter has three numbers in its core");
+    if (spec.core[0] < 1 || spec.core[0] > kMaxBlocks) throw SpecError("blocks must be 1 … 2^47");
+    if (spec.core[1] != 256 && spec.core[1] != 512) throw SpecError("block_bits must be 256 or 512");
+    if (spec.core[2] < 1 || spec.core[2] > kMaxBlockedHashes) throw SpecError("hashes must be 1 … 32");
+    return spec.core[0] * spec.core[1] / 8;
+  }
+
+  BlockedBloomFilter(Spec spec, Bits bits)
+      : Filter(std::move(spec), std::move(bits)),
+        view_{bits_.words(), spec_.core[0], spec_.core[1] == 512 ? 9u : 8u, static_cast<uint32_t>(spec_.core[2])} {}
+
+  void add(uint64_t digest) override {
+    uint64_t* block = block_of(digest);
+    every_position(digest, view_.block_log, view_.hashes, [block](uint32_t p) {
+      block[p >> 6] |= uint64_t{1} << (p & 63);
+      return true;
+    });
+  }
+  bool contains(uint64_t digest) const override {
+    const uint64_t* block = block_of(digest);
+    return every_position(digest, view_.block_log, view_.hashes,
+                          [block](uint32_t p) { return (block[p >> 6] >> (p & 63) & 1) != 0; });
+  }
+  void add_many(const uint64_t* digests, size_t n) override { kernel().blocked_add(view_, digests, n); }
+  void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const override {
+    kernel().blocked_contains(view_, digests, n, out);
+  }
+
+  uint32_t items_per_key() const override { return 1; }
+  void items(const uint64_t* digests, size_t n, uint64_t* out) const override { std::memcpy(out, digests, n * 8); }
+  uint64_t lines() const override { return (view_.blocks + 1) / 2; }
+  void owners(const uint64_t* digests, size_t n, uint32_t parts, uint16_t* out) const override {
+    const Partition part(lines(), parts);
+    for (size_t i = 0; i < n; ++i) out[i] = part(mulhi(digests[i], view_.blocks) / 2);
+  }
+  void add_items(const uint64_t* digests, size_t n) override { add_many(digests, n); }
+
+  std::unique_ptr<Filter> copy() const override {
+    return std::make_unique<BlockedBloomFilter>(spec_, bits_.copy());
+  }
+
+ private:
+  uint64_t* block_of(uint64_t digest) const {
+    return view_.words + (mulhi(digest, view_.blocks) << (view_.block_log - 6));
+  }
+
+  BlockedView view_;
+};
+
+}  // namespace evenbins

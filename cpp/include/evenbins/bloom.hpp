@@ -1,0 +1,75 @@
+// The standard Bloom filter: k positions anywhere in m bits (kirsch, section 2.1).
+//
+// Position i is SplitMix64's i-th word, seeded with the digest, scaled to m: as good as k independent
+// hash functions, for any m. Integer core: [bits, hashes].
+#pragma once
+
+#include "evenbins/filter.hpp"
+#include "evenbins/kernel.hpp"
+
+namespace evenbins {
+
+class BloomFilter final : public Filter {
+ public:
+  static constexpr uint64_t kMaxHashes = 64, kMaxBits = uint64_t{1} << 56;
+
+  static uint64_t payload_bytes(const Spec& spec) {
+    if (spec.hashing != Hashing::independent) throw SpecError("a standard filter needs independent hashing");
+    if (spec.core.size() != 2) throw SpecError("a standard filter has two numbers in its core");
+    if (spec.core[0] < 1 || spec.core[0] > kMaxBits) throw SpecError("bits must be 1 … 2^56");
+    if (spec.core[1] < 1 || spec.core[1] > kMaxHashes) throw SpecError("hashes must be 1 … 64");
+    return (spec.core[0] + 63) / 64 * 8;
+  }
+
+  BloomFilter(Spec spec, Bits bits)
+      : Filter(std::move(spec), std::move(bits)),
+        view_{bits_.words(), spec_.core[0], static_cast<uint32_t>(spec_.core[1])} {}
+
+  void add(uint64_t digest) override {
+    for (uint32_t i = 0; i < view_.hashes; ++i) {
+      const uint64_t p = mulhi(splitmix(digest, i), view_.bits);
+      view_.words[p >> 6] |= uint64_t{1} << (p & 63);
+    }
+  }
+  bool contains(uint64_t digest) const override {
+    for (uint32_t i = 0; i < view_.hashes; ++i) {
+      const uint64_t p = mulhi(splitmix(digest, i), view_.bits);
+      if ((view_.words[p >> 6] >> (p & 63) & 1) == 0) return false;
+    }
+    return true;
+  }
+  void add_many(const uint64_t* digests, size_t n) override { kernel().standard_add(view_, digests, n); }
+  void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const override {
+    kernel().standard_contains(view_, digests, n, out);
+  }
+
+  uint32_t items_per_key() const override { return view_.hashes; }
+  void items(const uint64_t* digests, size_t n, uint64_t* out) const override {
+    kernel().standard_positions(view_, digests, n, out);
+  }
+  uint64_t lines() const override { return (view_.bits + 511) / 512; }
+  void owners(const uint64_t* positions, size_t n, uint32_t parts, uint16_t* out) const override {
+    const Partition part(lines(), parts);
+    for (size_t i = 0; i < n; ++i) out[i] = part(positions[i] / 512);
+  }
+  void add_items(const uint64_t* positions, size_t n) override {
+    constexpr size_t kAhead = 32;
+    for (size_t i = 0; i < n; ++i) {
+      if (i + kAhead < n) __builtin_prefetch(view_.words + (positions[i + kAhead] >> 6), 1);
+      view_.words[positions[i] >> 6] |= uint64_t{1} << (positions[i] & 63);
+    }
+  }
+
+  std::unique_ptr<Filter> copy() const override { return std::make_unique<BloomFilter>(spec_, bits_.copy()); }
+
+  std::string check() const override {
+    const uint64_t spare = view_.bits % 64;
+    if (spare != 0 && (view_.words[view_.bits / 64] >> spare) != 0) return "bits beyond the last are set";
+    return {};
+  }
+
+ private:
+  StandardView view_;
+};
+
+}  // namespace evenbins

@@ -1,0 +1,134 @@
+// What every membership filter is to the rest of the library.
+//
+// A filter is a function of the digests it was given. It knows its `Spec`, owns its bits, and answers for
+// one digest or many. A new family implements this interface and has bulk calls, threads, files, pickling
+// and the Python methods from then on.
+//
+// Threads that add: the work of a batch is cut into *items* (a digest or a bit position), each item
+// belongs to exactly one partition of the memory, and each partition is written by one thread, in the
+// order of the keys. So no atomic operation is needed and the bytes do not depend on the threads.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "evenbins/bits.hpp"
+#include "evenbins/hash.hpp"
+
+namespace evenbins {
+
+enum class Kind : uint32_t { standard = 1, blocked = 2 };
+enum class Hashing : uint32_t { independent = 1, lanes = 2 };  // how positions follow from a digest
+
+// Everything about a filter but its bits. The integer core decides equality and merging, with the seed;
+// `capacity` is what the plan was made for, and nothing else depends on it.
+struct Spec {
+  Kind kind;
+  Hashing hashing;
+  uint64_t seed;
+  uint64_t capacity;
+  std::vector<uint64_t> core;
+
+  bool same_structure(const Spec& other) const {
+    return kind == other.kind && hashing == other.hashing && seed == other.seed && core == other.core;
+  }
+};
+
+// Raised for a Spec that no filter can have; the text says which rule it breaks.
+class SpecError : public std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
+};
+
+// Which of `parts` equal ranges of 0 … count−1 a number lies in.
+class Partition {
+ public:
+  Partition(uint64_t count, uint32_t parts)
+      : multiplier_(static_cast<uint64_t>(((static_cast<unsigned __int128>(parts) << 64) - 1) / count)) {}
+  uint16_t operator()(uint64_t i) const { return static_cast<uint16_t>(mulhi(i, multiplier_)); }
+
+ private:
+  uint64_t multiplier_;
+};
+
+class Filter {
+ public:
+  Filter(Spec spec, Bits bits) : spec_(std::move(spec)), bits_(std::move(bits)) {}
+  virtual ~Filter() = default;
+  Filter(const Filter&) = delete;
+  Filter& operator=(const Filter&) = delete;
+
+  const Spec& spec() const { return spec_; }
+  const Bits& bits() const { return bits_; }
+
+  virtual void add(uint64_t digest) = 0;
+  virtual bool contains(uint64_t digest) const = 0;
+  virtual void add_many(const uint64_t* digests, size_t n) = 0;
+  virtual void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const = 0;
+
+  // Adding by several threads: see the head of this file. `items` writes items_per_key() items a key.
+  virtual uint32_t items_per_key() const = 0;
+  virtual void items(const uint64_t* digests, size_t n, uint64_t* out) const = 0;
+  virtual uint64_t lines() const = 0;  // cache lines, or groups of them, that can be owned
+  virtual void owners(const uint64_t* items, size_t n, uint32_t parts, uint16_t* out) const = 0;
+  virtual void add_items(const uint64_t* items, size_t n) = 0;
+
+  // Throws SpecError with the difference when the structures differ.
+  virtual void merge(const Filter& other) {
+    require_same_structure(other);
+    bits_.merge(other.bits_);
+  }
+  void clear() { bits_.clear(); }
+  virtual std::unique_ptr<Filter> copy() const = 0;
+  bool operator==(const Filter& other) const {
+    return spec_.same_structure(other.spec_) && bits_ == other.bits_;
+  }
+
+  uint64_t set_bits() const {
+    uint64_t total = 0;
+    for (uint64_t i = 0, n = bits_.size(); i < n; ++i) total += std::popcount(bits_.words()[i]);
+    return total;
+  }
+  // How many blocks of `block_bits` (a multiple of 64) have 0, 1, … block_bits bits set.
+  std::vector<uint64_t> set_bits_histogram(uint64_t block_bits) const {
+    std::vector<uint64_t> histogram(block_bits + 1, 0);
+    const uint64_t step = block_bits / 64;
+    for (uint64_t i = 0, n = bits_.size(); i + step <= n; i += step) {
+      uint32_t count = 0;
+      for (uint64_t j = 0; j < step; ++j) count += std::popcount(bits_.words()[i + j]);
+      ++histogram[count];
+    }
+    return histogram;
+  }
+
+  // Names the first broken invariant, or nothing.
+  virtual std::string check() const { return {}; }
+
+ protected:
+  void require_same_structure(const Filter& other) const {
+    const Spec &a = spec_, &b = other.spec_;
+    if (a.same_structure(b)) return;
+    if (a.kind != b.kind) throw SpecError("the two filters are of different kinds");
+    if (a.seed != b.seed)
+      throw SpecError("the seeds differ (" + std::to_string(a.seed) + " and " + std::to_string(b.seed) + ")");
+    const auto show = [](const Spec& s) {
+      std::string text = "[";
+      for (uint64_t x : s.core) text += (text.size() > 1 ? ", " : "") + std::to_string(x);
+      return text + "]";
+    };
+    throw SpecError("the sizes differ (integer cores " + show(a) + " and " + show(b) + ")");
+  }
+
+  Spec spec_;
+  Bits bits_;
+};
+
+// Validates the spec (SpecError) and says how many bytes its bits take; then makes the filter.
+uint64_t payload_bytes(const Spec& spec);
+std::unique_ptr<Filter> make_filter(Spec spec, Bits bits);
+
+}  // namespace evenbins

@@ -1,0 +1,53 @@
+// From a key's integer value, or from its digest, to well-mixed 64-bit words.
+//
+//     int ──int_digest──▶ digest ──splitmix──▶ as many independent words as a structure needs
+//
+// Strings reach their digest by XXH3 (xxh3.hpp). Everything here is arithmetic modulo 2^64, the same on
+// every platform, and always inlined: the kernels are compiled with different instruction sets, and an
+// out-of-line copy of such a function would be shared between them by the linker.
+//
+// Sources: SplitMix64 (Steele, Lea, Flood 2014) with Stafford's mixer 13; "moremur" (Evensen 2019) for
+// integers, keyed before each of its two multiplications.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#define EVENBINS_INLINE [[gnu::always_inline]] inline
+
+namespace evenbins {
+
+inline constexpr uint64_t kPhi = 0x9E3779B97F4A7C15;  // 2^64 / golden ratio, odd
+
+EVENBINS_INLINE constexpr uint64_t mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+  return z ^ (z >> 31);
+}
+
+// The i-th output (from 0) of SplitMix64 seeded with `s`.
+EVENBINS_INLINE constexpr uint64_t splitmix(uint64_t s, uint64_t i) { return mix(s + (i + 1) * kPhi); }
+
+// x / 2^64 of m: maps a uniform 64-bit word to 0 … m−1 without a division, monotone in x.
+EVENBINS_INLINE constexpr uint64_t mulhi(uint64_t x, uint64_t m) {
+  return static_cast<uint64_t>((static_cast<unsigned __int128>(x) * m) >> 64);
+}
+
+// The seed's part of an integer's digest. Negative numbers get a key of their own, so that −1 and
+// 2^64−1, which are the same 64 bits, are different keys.
+struct IntHash {
+  uint64_t natural, middle, negative;
+
+  explicit constexpr IntHash(uint64_t seed)
+      : natural(splitmix(seed, 0)), middle(splitmix(seed, 1)), negative(splitmix(seed, 2)) {}
+
+  EVENBINS_INLINE constexpr uint64_t digest(uint64_t bits, bool is_negative) const {
+    uint64_t z = bits ^ (is_negative ? negative : natural);
+    z = (z ^ (z >> 27)) * 0x3C79AC492BA7B653 + middle;
+    z = (z ^ (z >> 33)) * 0x1C69B3F74AC4AE35;
+    return z ^ (z >> 27);
+  }
+};
+
+}  // namespace evenbins

@@ -1,0 +1,48 @@
+// The inner loops that exist once for each instruction set, behind one table.
+//
+// Every kernel gives the same bits and the same answers; they differ in speed alone. The table is chosen
+// once, at import (dispatch.cpp), or forced by EVENBINS_KERNEL. A kernel sees only plain views and plain
+// arrays: it includes nothing that could leave code of its instruction set in a shared inline function.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "evenbins/hash.hpp"
+
+namespace evenbins {
+
+struct StandardView {  // k positions anywhere in m bits
+  uint64_t* words;
+  uint64_t bits;
+  uint32_t hashes;
+};
+
+struct BlockedView {  // one block of 2^block_log bits for each key
+  uint64_t* words;
+  uint64_t blocks;
+  uint32_t block_log;  // 8 or 9
+  uint32_t hashes;
+};
+
+struct Kernel {
+  const char* name;
+  void (*digest_u64)(const IntHash&, const uint64_t* keys, size_t n, uint64_t* out);
+  void (*digest_i64)(const IntHash&, const int64_t* keys, size_t n, uint64_t* out);
+  void (*standard_positions)(const StandardView&, const uint64_t* digests, size_t n, uint64_t* out);
+  void (*standard_add)(const StandardView&, const uint64_t* digests, size_t n);
+  void (*standard_contains)(const StandardView&, const uint64_t* digests, size_t n, uint8_t* out);
+  void (*blocked_add)(const BlockedView&, const uint64_t* digests, size_t n);
+  void (*blocked_contains)(const BlockedView&, const uint64_t* digests, size_t n, uint8_t* out);
+  // The raw limit of any one-read filter: hash, prefetch, read one 64-byte line a key, and nothing else.
+  uint64_t (*line_reads)(const IntHash&, const uint64_t* words, uint64_t lines, const uint64_t* keys, size_t n);
+};
+
+// The kernel in force, and the ones this machine can run, slowest first.
+const Kernel& kernel();
+std::span<const Kernel* const> kernels();
+// False when the machine has no kernel of that name.
+bool use_kernel(const char* name);
+
+}  // namespace evenbins

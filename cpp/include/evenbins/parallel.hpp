@@ -1,0 +1,45 @@
+// Bulk work on one filter by several threads.
+//
+// `Digests` is where keys come from: a random-access source of digests, usable by many threads at once.
+// `Pulse` is called by the calling thread every so often; when it answers false the work stops (Ctrl-C).
+//
+//     query   threads take stretches of the input in turn, each writes its own answers
+//     add     rounds: each thread digests its slice of the round and sorts the items by owner;
+//             then each owner adds its items of all slices, in the order of the slices
+//
+// A key that has no digest (a null, say) throws BadKey; then exactly the keys before it are in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+#include "evenbins/filter.hpp"
+
+namespace evenbins {
+
+class BadKey : public std::runtime_error {
+ public:
+  enum class Type { type, value };
+  BadKey(uint64_t index, Type type, const std::string& what) : std::runtime_error(what), index(index), type(type) {}
+  uint64_t index;
+  Type type;
+};
+
+class Digests {
+ public:
+  virtual ~Digests() = default;
+  virtual uint64_t size() const = 0;
+  // Digests of keys start … start+n−1. Throws BadKey for the first that has none.
+  virtual void read(uint64_t start, size_t n, uint64_t* out) const = 0;
+};
+
+using Pulse = std::function<bool()>;
+
+// Both return the number of keys done: all of them, unless the pulse stopped the work.
+uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse);
+uint64_t contains_all(const Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse);
+
+}  // namespace evenbins

@@ -1,0 +1,77 @@
+// AVX2: eight positions at a time; a 512-bit block is two registers, and bit 3 of the word's index picks
+// the register.
+#define EVENBINS_KERNEL_NAMESPACE avx2_kernel
+#define EVENBINS_KERNEL_NAME "avx2"
+#include <immintrin.h>
+
+#include "evenbins/lanes.hpp"
+#include "scalar_add.hpp"
+
+namespace evenbins::avx2_kernel {
+namespace {
+
+template <uint32_t BlockLog, bool Wide>
+class Probe {
+ public:
+  explicit Probe(uint32_t hashes) : hashes_(hashes) {
+    for (uint32_t i = 0; i < kMaxBlockedHashes; ++i) ignore_[i] = i < hashes ? 0 : ~0u;
+  }
+
+  EVENBINS_INLINE bool contains(const uint64_t* block, uint64_t digest) const {
+    const auto* b = reinterpret_cast<const __m256i*>(block);
+    const __m256i low = _mm256_loadu_si256(b);
+    const __m256i high = BlockLog == 9 ? _mm256_loadu_si256(b + 1) : low;
+    const uint64_t r = remix(digest);
+    if (!present(low, high, r, 0)) return false;
+    if (hashes_ > 8 && !present(low, high, r, 8)) return false;
+    if constexpr (Wide) {
+      const uint64_t again = remix_again(r);
+      if (!present(low, high, again, 16)) return false;
+      if (hashes_ > 24 && !present(low, high, again, 24)) return false;
+    }
+    return true;
+  }
+
+  EVENBINS_INLINE void add(uint64_t* block, uint64_t digest) const {
+    alignas(32) uint32_t p[kMaxBlockedHashes];
+    uint64_t r = remix(digest);
+    for (uint32_t first = 0; first < hashes_; first += 8) {
+      if (first == kLanes) r = remix_again(r);
+      _mm256_store_si256(reinterpret_cast<__m256i*>(p + first), positions(r, first));
+    }
+    set_positions(block, p, hashes_);
+  }
+
+ private:
+  EVENBINS_INLINE __m256i positions(uint64_t r, uint32_t first) const {
+    const __m256i odd = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kOdd.data() + first % kLanes));
+    return _mm256_srli_epi32(_mm256_mullo_epi32(_mm256_set1_epi64x(static_cast<int64_t>(r)), odd), 32 - BlockLog);
+  }
+  EVENBINS_INLINE bool present(__m256i low, __m256i high, uint64_t r, uint32_t first) const {
+    const __m256i p = positions(r, first);
+    const __m256i index = _mm256_srli_epi32(p, 5);
+    __m256i words = _mm256_permutevar8x32_epi32(low, index);
+    if constexpr (BlockLog == 9) {
+      const __m256i upper = _mm256_permutevar8x32_epi32(high, index);
+      words = _mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(words), _mm256_castsi256_ps(upper),
+                                                   _mm256_castsi256_ps(_mm256_slli_epi32(index, 28))));
+    }
+    const __m256i bits = _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_and_si256(p, _mm256_set1_epi32(31)));
+    const __m256i ignore = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(ignore_ + first));
+    return _mm256_testc_si256(_mm256_or_si256(words, ignore), bits) != 0;
+  }
+
+  uint32_t hashes_;
+  uint32_t ignore_[kMaxBlockedHashes];
+};
+
+EVENBINS_INLINE uint64_t line_is_zero(const uint64_t* line) {
+  const auto* v = reinterpret_cast<const __m256i*>(line);
+  const __m256i any = _mm256_or_si256(_mm256_loadu_si256(v), _mm256_loadu_si256(v + 1));
+  return static_cast<uint64_t>(_mm256_testz_si256(any, any));
+}
+
+}  // namespace
+}  // namespace evenbins::avx2_kernel
+
+#include "body.hpp"

@@ -1,0 +1,168 @@
+// The loops all kernels share, as text: each kernel's file defines EVENBINS_KERNEL_NAMESPACE and a class
+// `Probe`, and includes this. The compiler then builds (and vectorises) them for that instruction set.
+//
+// Every loop that touches a filter runs behind its own prefetches: a random cache line takes 20 … 100 ns
+// to arrive, and a core can wait for many of them at once.
+//
+// `Probe<block_log, Wide>` answers and sets one block: contains(block, digest, hashes) and
+// add(block, digest, hashes); Wide means more than 16 hashes.
+#include "evenbins/kernel.hpp"
+#include "evenbins/lanes.hpp"
+
+namespace evenbins::EVENBINS_KERNEL_NAMESPACE {
+namespace {
+
+constexpr size_t kAhead = 16;  // lines in flight; 12 … 32 measured alike
+
+void digest_u64(const IntHash& hash, const uint64_t* keys, size_t n, uint64_t* out) {
+  const IntHash h = hash;
+  for (size_t i = 0; i < n; ++i) out[i] = h.digest(keys[i], false);
+}
+
+void digest_i64(const IntHash& hash, const int64_t* keys, size_t n, uint64_t* out) {
+  const IntHash h = hash;
+  for (size_t i = 0; i < n; ++i) out[i] = h.digest(static_cast<uint64_t>(keys[i]), keys[i] < 0);
+}
+
+// mulhi(x, m) from 32-bit products, which vectorise, when m has at most 32 bits.
+EVENBINS_INLINE uint64_t mulhi_narrow(uint64_t x, uint64_t m) {
+  return ((x >> 32) * m + ((x & 0xFFFFFFFF) * m >> 32)) >> 32;
+}
+
+// Position i of n digests.
+template <bool Narrow>
+EVENBINS_INLINE void column(uint64_t bits, uint64_t i, const uint64_t* digests, size_t n, uint64_t* out) {
+  for (size_t j = 0; j < n; ++j) {
+    const uint64_t word = splitmix(digests[j], i);
+    out[j] = Narrow ? mulhi_narrow(word, bits) : mulhi(word, bits);
+  }
+}
+void column(uint64_t bits, uint64_t i, const uint64_t* digests, size_t n, uint64_t* out) {
+  if (bits <= 0xFFFFFFFF)
+    column<true>(bits, i, digests, n, out);
+  else
+    column<false>(bits, i, digests, n, out);
+}
+
+void standard_positions(const StandardView& f, const uint64_t* digests, size_t n, uint64_t* out) {
+  for (uint32_t i = 0; i < f.hashes; ++i) column(f.bits, i, digests, n, out + i * n);
+}
+
+constexpr size_t kGroup = 128;  // keys that a standard filter treats together: 128 lines in flight
+
+void standard_add(const StandardView& f, const uint64_t* digests, size_t n) {
+  uint64_t positions[2][kGroup];
+  for (; n > 0;) {
+    const size_t g = n < kGroup ? n : kGroup;
+    column(f.bits, 0, digests, g, positions[0]);
+    for (size_t j = 0; j < g; ++j) __builtin_prefetch(f.words + (positions[0][j] >> 6), 1);
+    for (uint32_t i = 0; i < f.hashes; ++i) {
+      uint64_t *now = positions[i % 2], *next = positions[(i + 1) % 2];
+      if (i + 1 < f.hashes) {
+        column(f.bits, i + 1, digests, g, next);
+        for (size_t j = 0; j < g; ++j) __builtin_prefetch(f.words + (next[j] >> 6), 1);
+      }
+      for (size_t j = 0; j < g; ++j) f.words[now[j] >> 6] |= uint64_t{1} << (now[j] & 63);
+    }
+    digests += g;
+    n -= g;
+  }
+}
+
+// Round i tests position i of every key that is still alive, and keeps those whose bit is set: an absent
+// key costs about two probes, a present one k, and all probes of a round are in flight together.
+void standard_contains(const StandardView& f, const uint64_t* digests, size_t n, uint8_t* out) {
+  uint64_t alive[kGroup], positions[kGroup];
+  uint8_t index[kGroup];
+  for (; n > 0;) {
+    const size_t g = n < kGroup ? n : kGroup;
+    for (size_t j = 0; j < g; ++j) {
+      alive[j] = digests[j];
+      index[j] = static_cast<uint8_t>(j);
+      out[j] = 0;
+    }
+    size_t left = g;
+    for (uint32_t i = 0; i < f.hashes && left > 0; ++i) {
+      column(f.bits, i, alive, left, positions);
+      for (size_t j = 0; j < left; ++j) __builtin_prefetch(f.words + (positions[j] >> 6));
+      size_t kept = 0;
+      for (size_t j = 0; j < left; ++j) {
+        const uint64_t p = positions[j];
+        alive[kept] = alive[j];
+        index[kept] = index[j];
+        kept += f.words[p >> 6] >> (p & 63) & 1;
+      }
+      left = kept;
+    }
+    for (size_t j = 0; j < left; ++j) out[index[j]] = 1;
+    digests += g;
+    out += g;
+    n -= g;
+  }
+}
+
+template <uint32_t BlockLog>
+EVENBINS_INLINE uint64_t* block_of(const BlockedView& f, uint64_t digest) {
+  return f.words + (mulhi(digest, f.blocks) << (BlockLog - 6));
+}
+
+template <uint32_t BlockLog, bool Wide>
+void blocked_add_loop(const BlockedView& f, const uint64_t* digests, size_t n) {
+  const Probe<BlockLog, Wide> probe(f.hashes);
+  for (size_t j = 0; j < kAhead && j < n; ++j) __builtin_prefetch(block_of<BlockLog>(f, digests[j]), 1);
+  for (size_t j = 0; j < n; ++j) {
+    if (j + kAhead < n) __builtin_prefetch(block_of<BlockLog>(f, digests[j + kAhead]), 1);
+    probe.add(block_of<BlockLog>(f, digests[j]), digests[j]);
+  }
+}
+
+template <uint32_t BlockLog, bool Wide>
+void blocked_contains_loop(const BlockedView& f, const uint64_t* digests, size_t n, uint8_t* out) {
+  const Probe<BlockLog, Wide> probe(f.hashes);
+  for (size_t j = 0; j < kAhead && j < n; ++j) __builtin_prefetch(block_of<BlockLog>(f, digests[j]));
+  for (size_t j = 0; j < n; ++j) {
+    if (j + kAhead < n) __builtin_prefetch(block_of<BlockLog>(f, digests[j + kAhead]));
+    out[j] = probe.contains(block_of<BlockLog>(f, digests[j]), digests[j]);
+  }
+}
+
+void blocked_add(const BlockedView& f, const uint64_t* digests, size_t n) {
+  const bool wide = f.hashes > kLanes;
+  if (f.block_log == 9)
+    wide ? blocked_add_loop<9, true>(f, digests, n) : blocked_add_loop<9, false>(f, digests, n);
+  else
+    wide ? blocked_add_loop<8, true>(f, digests, n) : blocked_add_loop<8, false>(f, digests, n);
+}
+
+void blocked_contains(const BlockedView& f, const uint64_t* digests, size_t n, uint8_t* out) {
+  const bool wide = f.hashes > kLanes;
+  if (f.block_log == 9)
+    wide ? blocked_contains_loop<9, true>(f, digests, n, out) : blocked_contains_loop<9, false>(f, digests, n, out);
+  else
+    wide ? blocked_contains_loop<8, true>(f, digests, n, out) : blocked_contains_loop<8, false>(f, digests, n, out);
+}
+
+uint64_t line_reads(const IntHash& hash, const uint64_t* words, uint64_t lines, const uint64_t* keys, size_t n) {
+  constexpr size_t kBatch = 1024;
+  uint64_t digests[kBatch], zero_lines = 0;
+  for (; n > 0;) {
+    const size_t g = n < kBatch ? n : kBatch;
+    digest_u64(hash, keys, g, digests);
+    for (size_t j = 0; j < kAhead && j < g; ++j) __builtin_prefetch(words + (mulhi(digests[j], lines) << 3));
+    for (size_t j = 0; j < g; ++j) {
+      if (j + kAhead < g) __builtin_prefetch(words + (mulhi(digests[j + kAhead], lines) << 3));
+      zero_lines += line_is_zero(words + (mulhi(digests[j], lines) << 3));
+    }
+    keys += g;
+    n -= g;
+  }
+  return zero_lines;
+}
+
+}  // namespace
+
+extern const Kernel table;
+const Kernel table = {EVENBINS_KERNEL_NAME, digest_u64,        digest_i64,  standard_positions, standard_add,
+                      standard_contains,    blocked_add,       blocked_contains, line_reads};
+
+}  // namespace evenbins::EVENBINS_KERNEL_NAMESPACE

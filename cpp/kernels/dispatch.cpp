@@ -1,0 +1,72 @@
+// Which kernels this build has, which this machine can run, and which one is in force.
+//
+// Tried and rejected: AVX-512VBMI (vpermb fetches bytes as NEON does: no faster than vpermd here), and a
+// choice by compile flags (one wheel must serve every machine).
+#include <atomic>
+#include <cstring>
+#include <vector>
+
+#include "evenbins/kernel.hpp"
+
+namespace evenbins {
+
+namespace generic_kernel {
+extern const Kernel table;
+}
+#if defined(__x86_64__)
+namespace avx2_kernel {
+extern const Kernel table;
+}
+namespace avx512_kernel {
+extern const Kernel table;
+}
+#elif defined(__aarch64__)
+namespace neon_kernel {
+extern const Kernel table;
+}
+#endif
+
+namespace {
+
+std::vector<const Kernel*> runnable() {
+  std::vector<const Kernel*> found = {&generic_kernel::table};
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2")) found.push_back(&avx2_kernel::table);
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl"))
+    found.push_back(&avx512_kernel::table);
+#elif defined(__aarch64__)
+  found.push_back(&neon_kernel::table);
+#endif
+  return found;
+}
+
+const std::vector<const Kernel*>& all() {
+  static const std::vector<const Kernel*> found = runnable();
+  return found;
+}
+
+std::atomic<const Kernel*> in_force = nullptr;
+
+}  // namespace
+
+std::span<const Kernel* const> kernels() { return all(); }
+
+const Kernel& kernel() {
+  const Kernel* k = in_force.load(std::memory_order_relaxed);
+  if (k == nullptr) in_force.store(k = all().back(), std::memory_order_relaxed);
+  return *k;
+}
+
+bool use_kernel(const char* name) {
+  for (const Kernel* k : all()) {
+    if (std::strcmp(k->name, name) == 0) {
+      in_force.store(k, std::memory_order_relaxed);
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace evenbins

@@ -1,0 +1,193 @@
+#include "evenbins/parallel.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+namespace evenbins {
+namespace {
+
+constexpr size_t kBatch = 1024;             // digests that stay in the first-level cache
+constexpr uint64_t kStretch = 64 * kBatch;  // what a querying thread takes at a time
+constexpr size_t kRoundItems = 32 * kBatch; // what an adding thread prepares in a round
+
+// Runs body(0) here and body(1) … body(threads−1) on threads of their own; waits for all. `body` must
+// not throw. The bodies wait for one another, so they all start or, if the system refuses a thread, none.
+template <typename Body>
+void on_threads(uint32_t threads, const Body& body) {
+  enum : int { kWait, kGo, kGiveUp };
+  std::atomic<int> gate = kWait;
+  std::vector<std::thread> others;
+  const auto open_gate = [&](int state) {
+    gate = state;
+    gate.notify_all();
+  };
+  try {
+    others.reserve(threads - 1);
+    for (uint32_t t = 1; t < threads; ++t)
+      others.emplace_back([&body, &gate, t] {
+        gate.wait(kWait);
+        if (gate == kGo) body(t);
+      });
+  } catch (...) {
+    open_gate(kGiveUp);
+    for (std::thread& other : others) other.join();
+    throw;
+  }
+  open_gate(kGo);
+  body(0);
+  for (std::thread& other : others) other.join();
+}
+
+// Digests of keys start … end−1; if one is bad, those before it, and the error in `bad`.
+size_t read_until_bad(const Digests& keys, uint64_t start, size_t n, uint64_t* out, std::optional<BadKey>& bad) {
+  try {
+    keys.read(start, n, out);
+    return n;
+  } catch (const BadKey& error) {
+    bad = error;
+    return static_cast<size_t>(error.index - start);
+  }
+}
+
+uint64_t add_alone(Filter& filter, const Digests& keys, const Pulse& pulse) {
+  uint64_t digests[kBatch];
+  std::optional<BadKey> bad;
+  const uint64_t size = keys.size();
+  for (uint64_t start = 0; start < size;) {
+    if (start % kStretch == 0 && !pulse()) return start;
+    const size_t n = read_until_bad(keys, start, std::min<uint64_t>(kBatch, size - start), digests, bad);
+    filter.add_many(digests, n);
+    if (bad) throw *bad;
+    start += n;
+  }
+  return size;
+}
+
+// One thread's share of a round: its items, sorted by owner. `end[o]` is where owner o's items end.
+struct Slice {
+  std::vector<uint64_t> digests, items, sorted;
+  std::vector<uint16_t> owner;
+  std::vector<size_t> end;
+  std::optional<BadKey> bad;
+
+  void prepare(const Filter& filter, const Digests& keys, uint64_t start, size_t n, uint32_t owners) {
+    digests.resize(n);
+    n = read_until_bad(keys, start, n, digests.data(), bad);
+    const size_t count = n * filter.items_per_key();
+    items.resize(count);
+    sorted.resize(count);
+    owner.resize(count);
+    filter.items(digests.data(), n, items.data());
+    filter.owners(items.data(), count, owners, owner.data());
+    end.assign(owners + 1, 0);
+    for (size_t i = 0; i < count; ++i) ++end[owner[i] + 1];
+    for (uint32_t o = 0; o < owners; ++o) end[o + 1] += end[o];  // now end[o] is where owner o begins
+    for (size_t i = 0; i < count; ++i) sorted[end[owner[i]]++] = items[i];
+  }
+  void add_owned(Filter& filter, uint32_t o) const {
+    const size_t begin = o == 0 ? 0 : end[o - 1];
+    filter.add_items(sorted.data() + begin, end[o] - begin);
+  }
+};
+
+uint64_t add_together(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
+  const size_t slice_keys = std::max<size_t>(kRoundItems / filter.items_per_key(), 64);
+  std::vector<Slice> slices(threads);
+  std::barrier<> barrier(threads);
+  std::exception_ptr failure;
+  std::mutex failure_lock;
+  bool stop = false;
+  uint64_t start = 0;  // of the round; written by thread 0 between the barriers
+  const uint64_t size = keys.size();
+
+  const auto guarded = [&](const auto& work) {
+    try {
+      work();
+    } catch (...) {
+      const std::lock_guard hold(failure_lock);
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  on_threads(threads, [&](uint32_t t) {
+    while (true) {
+      if (t == 0) guarded([&] { stop = failure || start >= size || !pulse(); });
+      barrier.arrive_and_wait();
+      if (stop || failure) return;
+      const uint64_t from = std::min(size, start + t * slice_keys);
+      guarded([&] {
+        slices[t].prepare(filter, keys, from, std::min<uint64_t>(slice_keys, size - from), threads);
+      });
+      barrier.arrive_and_wait();
+      if (failure) return;
+      for (const Slice& slice : slices) {
+        slice.add_owned(filter, t);
+        if (slice.bad) break;  // the slices behind it hold keys that come after the bad one
+      }
+      barrier.arrive_and_wait();
+      if (t == 0) {
+        for (const Slice& slice : slices)
+          if (slice.bad && !failure) failure = std::make_exception_ptr(*slice.bad);
+        start = std::min(size, start + threads * slice_keys);
+      }
+    }
+  });
+  if (failure) std::rethrow_exception(failure);
+  return start;
+}
+
+}  // namespace
+
+uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
+  const uint64_t useful = std::min<uint64_t>(filter.lines(), keys.size() / kBatch);
+  threads = static_cast<uint32_t>(std::min<uint64_t>(threads, useful));
+  return threads > 1 ? add_together(filter, keys, threads, pulse) : add_alone(filter, keys, pulse);
+}
+
+uint64_t contains_all(const Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse) {
+  const uint64_t size = keys.size();
+  const uint64_t stretch = std::clamp<uint64_t>(size / (uint64_t{4} * threads), kBatch, kStretch) / kBatch * kBatch;
+  threads = static_cast<uint32_t>(std::clamp<uint64_t>(size / stretch, 1, threads));
+  std::atomic<uint64_t> next = 0, done = 0;
+  std::atomic<bool> stop = false;
+  std::mutex lock;
+  std::optional<BadKey> first_bad;
+  std::exception_ptr failure;
+
+  on_threads(threads, [&](uint32_t t) {
+    uint64_t digests[kBatch];
+    try {
+      while (!stop) {
+        if (t == 0 && !pulse()) stop = true;
+        if (stop) return;
+        uint64_t start = next.fetch_add(stretch);
+        if (start >= size) return;
+        const uint64_t end = std::min(size, start + stretch);
+        done += end - start;
+        for (; start < end; start += kBatch) {
+          const size_t n = std::min<uint64_t>(kBatch, end - start);
+          keys.read(start, n, digests);
+          filter.contains_many(digests, n, out + start);
+        }
+      }
+    } catch (const BadKey& error) {
+      const std::lock_guard hold(lock);
+      if (!first_bad || error.index < first_bad->index) first_bad = error;
+      stop = true;
+    } catch (...) {
+      const std::lock_guard hold(lock);
+      failure = std::current_exception();
+      stop = true;
+    }
+  });
+  if (failure) std::rethrow_exception(failure);
+  if (first_bad) throw *first_bad;
+  return std::min<uint64_t>(done, size);
+}
+
+}  // namespace evenbins

@@ -1,0 +1,103 @@
+"""From whatever a bulk call is given to a source of keys that the core can read.
+
+    NumPy array              read in place, any integer width, shape, strides, byte order; S and U
+    Arrow column or stream   read in place (PyCapsule protocol: pyarrow, Polars, pandas, DuckDB, …)
+    anything iterable        item by item, under the GIL
+
+A NumPy `S` or `U` element is the key that indexing gives: NumPy pads these arrays with NULs and drops
+trailing NULs when it reads them, so keys that themselves end in NUL cannot be told from shorter ones
+there. Pass such keys as a list, an object array or an Arrow column.
+"""
+
+from __future__ import annotations
+
+import array
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from evenbins import _core
+
+__all__ = ["checked_threads", "key_source"]
+
+_MAX_THREADS = 1024
+
+
+def key_source(keys: object, *, digests: bool = False) -> tuple[_core.KeySource, tuple[int, ...] | None]:
+    """Give the keys as a source, and the shape that answers should have (None: one dimension)."""
+    if isinstance(keys, str | bytes | bytearray | memoryview):
+        raise TypeError(
+            f"keys must be many keys, not one {type(keys).__name__}: use add(key), or put it into a list"
+        )
+    if digests:
+        return _array_source(_digest_array(keys), digests=True)
+    if isinstance(keys, np.ndarray):
+        return _array_source(keys)
+    if isinstance(keys, array.array):
+        return _array_source(np.asarray(keys))
+    if isinstance(getattr(keys, "dtype", None), np.dtype) and hasattr(keys, "__array__"):
+        return _array_source(np.asarray(keys))  # a pandas column that NumPy holds, a tensor
+    if hasattr(keys, "__arrow_c_stream__"):
+        return _core.arrow_stream_keys(keys.__arrow_c_stream__()), None
+    if hasattr(keys, "__arrow_c_array__"):
+        return _core.arrow_array_keys(*keys.__arrow_c_array__()), None
+    if hasattr(keys, "__array__") and not isinstance(keys, Iterable):
+        return _array_source(np.asarray(keys))
+    if not isinstance(keys, Iterable):
+        raise TypeError(
+            "keys must be an array, an Arrow column or an iterable of str, bytes or int, "
+            f"not {type(keys).__name__}"
+        )
+    return _core.item_keys(keys), None
+
+
+def _array_source(
+    keys: np.ndarray[Any, np.dtype[Any]], *, digests: bool = False
+) -> tuple[_core.KeySource, tuple[int, ...]]:
+    if keys.ndim == 0:
+        raise TypeError("keys must have at least one dimension: for a single key use add(key) or `key in f`")
+    if isinstance(keys, np.ma.MaskedArray):
+        masked = np.flatnonzero(np.ma.getmaskarray(keys).ravel())
+        if masked.size:
+            raise ValueError(f"keys[{masked[0]}] is masked: drop masked keys before, with keys.compressed()")
+        keys = keys.data
+    kind = keys.dtype.kind
+    if kind in "OT":
+        return _core.item_keys(keys.flat), keys.shape
+    if kind not in "iubSU":
+        raise TypeError(
+            f"keys must be integers, strings or bytes, not an array of {keys.dtype}: "
+            "convert it before, for example with .astype('int64') or .astype(str)"
+        )
+    swapped = not keys.dtype.isnative
+    return _core.array_keys(keys, "d" if digests else kind, swapped), keys.shape
+
+
+def _digest_array(digests: object) -> np.ndarray[Any, np.dtype[Any]]:
+    try:
+        found = np.asarray(digests)
+        if found.dtype.kind != "u" and not isinstance(digests, np.ndarray):
+            found = np.asarray(digests, dtype=np.uint64)  # a list of Python ints
+    except (OverflowError, ValueError, TypeError) as error:
+        raise TypeError(f"digests must be unsigned 64-bit integers: {error}") from None
+    if found.dtype.kind != "u" or found.dtype.itemsize != 8:
+        raise TypeError(
+            f"digests must be a uint64 array, as digest_many gives it, not {found.dtype}: "
+            "leave out digests=True if these are keys"
+        )
+    return found
+
+
+def checked_threads(threads: object) -> int:
+    """Check the argument `threads`."""
+    if isinstance(threads, bool):
+        raise TypeError("threads must be an int, not bool")
+    try:
+        number = operator.index(threads)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"threads must be an int, not {type(threads).__name__}") from None
+    if not 1 <= number <= _MAX_THREADS:
+        raise ValueError(f"threads must be 1 to {_MAX_THREADS}, not {number}: os.cpu_count() is a good choice")
+    return number

@@ -1,0 +1,155 @@
+"""File format, version 1: a header that describes itself, then the bits; little endian.
+
+    offset    size  field
+    0         8     magic b"EVENBINS"
+    8         4     version = 1
+    12        4     kind: 1 standard, 2 blocked
+    16        4     hash id = 1: strings by XXH3-64, integers by keyed moremur (`keys`)
+    20        4     hashing: 1 independent (`bloom`), 2 lanes (`blocked`)
+    24        8     seed
+    32        8     capacity
+    40        8     payload offset = header size, a multiple of 64
+    48        8     payload size in bytes
+    56        8     payload checksum: XXH3-64 of the payload, seed 0
+    64        8     number of core words c
+    72        8*c   the integer core: [bits, hashes] or [blocks, block_bits, hashes]
+    ...             zeros
+    offset-8  8     header checksum: XXH3-64, seed 0, of all header bytes before it
+    offset          the payload, which ends the file
+
+The payload starts on a cache line, so that a file can be mapped and used as it lies.
+
+Invariants: one filter has one file (every byte is either a field that is checked or a zero that is
+checked); a file that is accepted describes a valid filter; a file with any bit flipped, any byte
+missing or any byte too many is refused.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from evenbins.reference.xxh3 import xxh3_64
+
+MAGIC: Final = b"EVENBINS"
+VERSION: Final = 1
+HASH_ID: Final = 1
+STANDARD: Final = 1
+BLOCKED: Final = 2
+HASHING: Final = {STANDARD: 1, BLOCKED: 2}  # the scheme each kind draws its positions by
+
+CORE: Final = {  # what `payload_bytes` accepts, for its error
+    STANDARD: "[bits >= 1, hashes in 1 .. 64]",
+    BLOCKED: "[blocks >= 1, block_bits 256 or 512, hashes in 1 .. 32]",
+}
+
+FIXED: Final = struct.Struct("<8s4I6Q")  # magic .. number of core words
+CHECKSUM: Final = struct.Struct("<Q")
+LINE: Final = 64
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What a valid file says."""
+
+    kind: int
+    hashing: int
+    seed: int
+    capacity: int
+    core: tuple[int, ...]
+    payload: bytes
+
+
+def header_bytes(core_words: int) -> int:
+    """Return the size of the header: whole cache lines."""
+    used = FIXED.size + 8 * core_words + CHECKSUM.size
+    return -(-used // LINE) * LINE
+
+
+def payload_bytes(kind: int, core: Sequence[int]) -> int:
+    """Return the size of the payload which a core asks for; ValueError if it is no valid core."""
+    match kind, *core:
+        case 1, bits, hashes if bits >= 1 and 1 <= hashes <= 64:
+            return -(-bits // 64) * 8
+        case 2, blocks, (256 | 512) as block_bits, hashes if blocks >= 1 and 1 <= hashes <= 32:
+            return blocks * block_bits // 8
+    raise ValueError(f"invalid core {list(core)}: kind {kind} has {CORE[kind]}")
+
+
+def pack(
+    kind: int, hashing: int, seed: int, capacity: int, core: Sequence[int], payload: bytes
+) -> bytes:
+    """Return the file of a filter; ValueError if `unpack` would refuse it.
+
+    An integer that is too large for its field is a struct.error.
+
+    Examples
+    --------
+    >>> len(pack(1, 1, 0, 10, [64, 3], bytes(8)))
+    136
+    """
+    offset = header_bytes(len(core))
+    fixed = FIXED.pack(
+        MAGIC, VERSION, kind, HASH_ID, hashing,
+        seed, capacity, offset, len(payload), xxh3_64(payload), len(core),
+    )  # fmt: skip
+    header = fixed + struct.pack(f"<{len(core)}Q", *core)
+    header = header.ljust(offset - CHECKSUM.size, b"\0")
+    data = header + CHECKSUM.pack(xxh3_64(header)) + payload
+    unpack(data)
+    return data
+
+
+def unpack(data: bytes) -> Parsed:
+    """Return what the file ``data`` says; ValueError, naming the first defect, if it is damaged."""
+    if len(data) < len(MAGIC):
+        raise ValueError(f"file too short: {len(data)} bytes, not even the magic")
+    if not data.startswith(MAGIC):
+        raise ValueError(f"not an evenbins file: it starts with {data[:8]!r}, not {MAGIC!r}")
+    if len(data) < 12:
+        raise ValueError(f"file too short: {len(data)} bytes, no version")
+    version = int.from_bytes(data[8:12], "little")
+    if version != VERSION:
+        raise ValueError(f"unknown version {version}: this reader knows version {VERSION}")
+
+    if len(data) < FIXED.size:
+        raise ValueError(f"file too short: {len(data)} bytes, the header has at least 128")
+    (
+        _, _, kind, hash_id, hashing,
+        seed, capacity, offset, payload_size, payload_checksum, core_words,
+    ) = FIXED.unpack_from(data)  # fmt: skip
+    if offset != header_bytes(core_words):
+        raise ValueError(f"header damaged: size {offset} does not fit {core_words} core words")
+    if len(data) < offset:
+        raise ValueError(f"file too short: {len(data)} bytes, the header alone has {offset}")
+    header, (header_checksum,) = data[: offset - 8], CHECKSUM.unpack_from(data, offset - 8)
+    if xxh3_64(header) != header_checksum:
+        raise ValueError("header damaged: its checksum is wrong")
+
+    core = struct.unpack_from(f"<{core_words}Q", header, FIXED.size)
+    if any(header[FIXED.size + 8 * core_words :]):
+        raise ValueError("header damaged: its padding is not zero")
+    if kind not in HASHING:
+        raise ValueError(f"unknown kind {kind}: this reader knows 1 (standard) and 2 (blocked)")
+    if hash_id != HASH_ID:
+        raise ValueError(f"unknown hash id {hash_id}: this reader knows {HASH_ID}")
+    if hashing != HASHING[kind]:
+        raise ValueError(f"unknown hashing {hashing}: kind {kind} has hashing {HASHING[kind]}")
+    if payload_size != (wanted := payload_bytes(kind, core)):
+        raise ValueError(
+            f"payload size {payload_size} disagrees with the core {list(core)}: {wanted} bytes"
+        )
+
+    surplus = len(data) - offset - payload_size
+    if surplus < 0:
+        raise ValueError(f"file too short: {-surplus} bytes of the payload are missing")
+    if surplus > 0:
+        raise ValueError(f"file too long: {surplus} bytes after the payload")
+    payload = data[offset:]
+    if xxh3_64(payload) != payload_checksum:
+        raise ValueError("payload damaged: its checksum is wrong")
+    if kind == STANDARD and int.from_bytes(payload, "little") >> core[0]:
+        raise ValueError(f"payload damaged: spare bits after the last of {core[0]} are set")
+    return Parsed(kind, hashing, seed, capacity, core, payload)

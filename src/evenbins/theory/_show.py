@@ -1,0 +1,88 @@
+"""How plans and statistics look: one line, an aligned table, an HTML table.
+
+All three take a title and rows of (name, value); the name decides how the value is written, so
+that a quantity looks the same in a plan and in the statistics beside it.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable
+
+__all__ = ["html_comparison", "html_table", "line", "size", "table", "text"]
+
+_RATES = frozenset({"fpr", "overflow"})
+_SHOWN_ITEMS = 6
+
+Row = tuple[str, object]
+
+
+def line(title: str, rows: Iterable[Row]) -> str:
+    """Write the rows as `Title(name=value, ...)`; strings in quotes."""
+    written = [(name, repr(value) if isinstance(value, str) else text(name, value)) for name, value in rows]
+    return f"{title}({', '.join(f'{name}={value}' for name, value in written)})"
+
+
+def table(title: str, rows: Iterable[Row]) -> str:
+    """Write the rows as lines of two aligned columns under the title."""
+    written = [(name, text(name, value)) for name, value in rows]
+    width = max((len(name) for name, _ in written), default=0)
+    return "\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in written)])
+
+
+def html_table(title: str, rows: Iterable[Row]) -> str:
+    """Write the rows as an HTML table for notebooks; every text escaped."""
+    body = "".join(
+        f"<tr><th>{html.escape(name)}</th><td>{html.escape(text(name, value))}</td></tr>"
+        for name, value in rows
+    )
+    return f"<table><caption>{html.escape(title)}</caption><tbody>{body}</tbody></table>"
+
+
+def html_comparison(title: str, columns: tuple[str, str], rows: Iterable[tuple[str, object, object]]) -> str:
+    """Write rows of (name, value, value) as an HTML table with two named columns; every text escaped."""
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in ("", *columns))
+    body = "".join(
+        f"<tr><th>{html.escape(name)}</th>"
+        + "".join(f"<td>{html.escape(text(name, value))}</td>" for value in values)
+        + "</tr>"
+        for name, *values in rows
+    )
+    caption = f"<caption>{html.escape(title)}</caption>"
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def text(name: str, value: object) -> str:
+    """Write one value as people read it: rates 1.23e-03, bytes 18.0 MB, integers 10_000_000."""
+    if hasattr(value, "tolist"):  # NumPy arrays and scalars
+        value = value.tolist()
+    if value is None:
+        return "none"
+    if isinstance(value, bool | str):
+        return str(value)
+    if isinstance(value, int):
+        return size(value) if name.endswith("bytes") else f"{value:_}"
+    if isinstance(value, float):
+        if name in _RATES:
+            return f"{value:.2e}" if value else "0"
+        return f"{value:_.0f}" if 1000 <= abs(value) < math.inf else f"{value:.4g}"
+    if isinstance(value, tuple | list):
+        shown = [text(name, item) for item in value[:_SHOWN_ITEMS]]
+        if len(value) > _SHOWN_ITEMS:
+            shown.append(f"… {len(value)} in all")
+        return f"({', '.join(shown)})"
+    return str(value)
+
+
+def size(nbytes: int) -> str:
+    """Write bytes in decimal units with three digits: 64 B, 18.0 MB, 1.25 GB."""
+    if abs(nbytes) < 1000:
+        return f"{nbytes} B"
+    units = ["kB", "MB", "GB", "TB", "PB", "EB"]
+    amount = nbytes / 1000
+    while abs(amount) >= 999.5 and len(units) > 1:
+        amount /= 1000
+        del units[0]
+    digits = 2 if abs(amount) < 9.995 else 1 if abs(amount) < 99.95 else 0
+    return f"{amount:.{digits}f} {units[0]}"

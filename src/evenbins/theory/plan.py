@@ -1,0 +1,398 @@
+"""Plans: from what a user asks for to the integers a filter is built from.
+
+    capacity, fpr or bits_per_key, hashes ──▶ integer core ──▶ predictions
+                                             (stored, compared,   (floats beside it,
+                                              merged by)           outside equality)
+
+A plan's *core* says everything about where a key's bits go, but the seed: `(bits, hashes)` for
+"standard", `(blocks, block_bits, hashes)` for "blocked". Predictions follow from the core and the
+number of keys (`plan_of_core`), so a loaded file gets the same plan that built it.
+
+Invariants
+- Two plans are equal exactly when policy, hashing, seed and core are: then filters can be merged.
+- A plan that is returned can be built: every argument is checked here, and every message names the
+  argument, the rule, the value received and a way out.
+- bits_per_key * capacity is computed exactly and rounded up, but a product that differs from an
+  integer by at most 2**-50 of itself *is* that integer, since the float may lie that far from
+  the number the user meant: 28.755 * 1000 is 28755 bits, not 28756.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from fractions import Fraction
+from typing import SupportsFloat, SupportsIndex
+
+import numpy as np
+
+from evenbins.theory import _show
+from evenbins.theory import fpr as theory
+
+__all__ = ["FilterPlan", "plan_blocked", "plan_of_core", "plan_standard"]
+
+MAX_CAPACITY = 2**48
+MAX_BITS_PER_KEY = 4096
+DEFAULT_FPR = 0.01
+BLOCK_BITS = (256, 512)
+
+_ROUNDING = Fraction(1, 2**50)
+_CORE_NAMES = {"standard": ("bits", "hashes"), "blocked": ("blocks", "block_bits", "hashes")}
+_IN_ONE_LINE = (
+    "policy", "keys", "bits_per_key", "hashes", "fpr", "reads", "miss_reads", "nbytes",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class FilterPlan:
+    """A filter's design and its predicted behaviour with `keys` keys in it.
+
+    Equality and hash look at policy, hashing, seed and core alone.
+
+    Attributes
+    ----------
+    keys : number of keys planned for (the papers' n)
+    policy : "standard" or "blocked"
+    bits_per_key : memory in bits for each key, everything counted (beta)
+    block_bits : bits of a block (B), None without blocks
+    hashes : bits set for each key (k)
+    choices : blocks a key may use, at most (d)
+    thresholds, coin, shares : levels of a balanced filter (h, p, alpha)
+    fpr : false-positive rate
+    reads, miss_reads : memory reads of a look-up of a present and of an absent key
+    fill : fraction of set bits
+    overflow : fraction of keys on the overflow list, of which `overflow_limit` fit
+    nbytes : bytes of the filter
+    hashing : how positions follow from the digest: "independent", every position from its own
+        64-bit hash; "lanes", positions in one block from multiples of the remixed digest's halves
+    seed : seed of the digests
+    core : the integers stored, compared and merged by
+    """
+
+    keys: int = field(compare=False)
+    policy: str
+    bits_per_key: float = field(compare=False)
+    block_bits: int | None = field(compare=False)
+    hashes: int = field(compare=False)
+    choices: int = field(compare=False, default=1)
+    thresholds: tuple[int, ...] = field(compare=False, default=())
+    coin: float | None = field(compare=False, default=None)
+    shares: tuple[float, ...] = field(compare=False, default=(1.0,))
+    fpr: float = field(compare=False)
+    reads: float = field(compare=False)
+    miss_reads: float = field(compare=False)
+    fill: float = field(compare=False)
+    overflow: float = field(compare=False, default=0.0)
+    overflow_limit: int = field(compare=False, default=0)
+    nbytes: int = field(compare=False)
+    hashing: str
+    seed: int
+    core: tuple[int, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """Give every field by name, as plain values that JSON can hold."""
+        values = ((name, getattr(self, name)) for name in _names(self))
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in values}
+
+    def __repr__(self) -> str:
+        return _show.line("FilterPlan", [(name, getattr(self, name)) for name in _IN_ONE_LINE])
+
+    def __str__(self) -> str:
+        return _show.table("FilterPlan", self._rows())
+
+    def _repr_html_(self) -> str:
+        return _show.html_table("FilterPlan", self._rows())
+
+    def _rows(self) -> list[tuple[str, object]]:
+        return [(name, getattr(self, name)) for name in _names(self)]
+
+
+def _names(plan: FilterPlan) -> list[str]:
+    return [each.name for each in fields(plan)]
+
+
+# --- planning ------------------------------------------------------------------------------------
+
+
+def plan_standard(
+    capacity: SupportsIndex | SupportsFloat,
+    *,
+    fpr: float | None = None,
+    bits_per_key: float | None = None,
+    hashes: int | None = None,
+    seed: int = 0,
+) -> FilterPlan:
+    """Plan a standard filter: the fewest bits for `fpr`, or the best use of `bits_per_key`.
+
+    Parameters
+    ----------
+    capacity
+        Number of keys (n), 1 to 2**48.
+    fpr
+        False-positive rate not to be exceeded at `capacity` keys; 0.01 when `bits_per_key` is not
+        given either.
+    bits_per_key
+        Bits for each key (beta), up to 4096, instead of `fpr`.
+    hashes
+        Bits set for each key (k), 1 to 64; the best number when None.
+    seed
+        Seed of the digests, 0 to 2**64 - 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is of the wrong type or outside its range, or no filter reaches `fpr`.
+
+    Examples
+    --------
+    >>> plan = plan_standard(1000, bits_per_key=28.755)
+    >>> plan.core
+    (28755, 20)
+    >>> plan_standard(10_000_000, fpr=1e-3)
+    FilterPlan(policy='standard', keys=10_000_000, bits_per_key=14.38, hashes=10, fpr=1.00e-03, \
+reads=10, miss_reads=2.003, nbytes=18.0 MB)
+    """
+    keys = _capacity(capacity)
+    rate, per_key = _goal(fpr, bits_per_key)
+    k = _hashes(hashes, theory.MAX_HASHES_STANDARD)
+    seed = _seed(seed)
+    if per_key is None:
+        bits = theory.standard_bits(keys, rate, k)
+    else:
+        bits = _round_up(keys, per_key, 1)
+        _check_total(bits, "bits_per_key", bits_per_key)
+    if k is None:
+        k = theory.best_hashes_standard(bits, keys)
+    return _standard(keys, bits, k, seed)
+
+
+def plan_blocked(
+    capacity: SupportsIndex | SupportsFloat,
+    *,
+    fpr: float | None = None,
+    bits_per_key: float | None = None,
+    hashes: int | None = None,
+    block_bits: int = 512,
+    seed: int = 0,
+) -> FilterPlan:
+    """Plan a blocked filter: the fewest blocks for `fpr`, or the best use of `bits_per_key`.
+
+    Parameters
+    ----------
+    capacity, fpr, bits_per_key, seed
+        As for `plan_standard`; bits are rounded up to whole blocks.
+    hashes
+        Bits set for each key (k), 1 to 32; the best number when None.
+    block_bits
+        Bits of a block (B), 256 or 512.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is of the wrong type or outside its range, or no filter reaches `fpr`.
+
+    Examples
+    --------
+    >>> plan_blocked(10_000_000, bits_per_key=16).core
+    (312500, 512, 9)
+    """
+    keys = _capacity(capacity)
+    rate, per_key = _goal(fpr, bits_per_key)
+    k = _hashes(hashes, theory.MAX_HASHES_BLOCKED)
+    block_bits = _block_bits("block_bits", block_bits)
+    seed = _seed(seed)
+    if per_key is None:
+        blocks = theory.blocked_blocks(keys, rate, block_bits, k)
+    else:
+        blocks = _round_up(keys, per_key, block_bits)
+        _check_total(blocks * block_bits, "bits_per_key", bits_per_key)
+    if k is None:
+        k = theory.best_hashes_blocked(blocks, block_bits, keys)
+    return _blocked(keys, blocks, block_bits, k, seed)
+
+
+def plan_of_core(
+    policy: str, core: Sequence[int], *, capacity: SupportsIndex | SupportsFloat, seed: int
+) -> FilterPlan:
+    """Check an integer core and predict anew: the plan of a file that was loaded.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The policy is unknown, or the core is none that a plan of this policy could have.
+    """
+    if not isinstance(policy, str):
+        raise TypeError(_problem("policy", _POLICIES, policy, "Pass a filter's plan.policy"))
+    names = _CORE_NAMES.get(policy)
+    if names is None:
+        raise ValueError(_problem("policy", _POLICIES, policy, "Pass a filter's plan.policy"))
+    rule = f"the integers ({', '.join(names)}) of a {policy} filter"
+    if isinstance(core, str | bytes) or not isinstance(core, Sequence):
+        raise TypeError(_problem("core", rule, core, "Pass a filter's plan.core"))
+    if len(core) != len(names):
+        raise ValueError(_problem("core", rule, core, "Pass a filter's plan.core"))
+    keys = _capacity(capacity)
+    seed = _seed(seed)
+    way_out = "Pass a filter's plan.core"
+    size = _integer(f"core[0] ({names[0]})", core[0], 1, theory.MAX_BITS, way_out)
+    last = len(names) - 1
+    most = theory.MAX_HASHES_STANDARD if policy == "standard" else theory.MAX_HASHES_BLOCKED
+    k = _integer(f"core[{last}] (hashes)", core[last], 1, most, way_out)
+    if policy == "standard":
+        return _standard(keys, size, k, seed)
+    block_bits = _block_bits("core[1] (block_bits)", core[1])
+    _check_total(size * block_bits, "core[0] (blocks)", size)
+    return _blocked(keys, size, block_bits, k, seed)
+
+
+def _standard(keys: int, bits: int, hashes: int, seed: int) -> FilterPlan:
+    nbytes = -(-bits // 64) * 8
+    fill = theory.standard_fill(bits, hashes, keys)
+    return FilterPlan(
+        keys=keys,
+        policy="standard",
+        bits_per_key=nbytes * 8 / keys,
+        block_bits=None,
+        hashes=hashes,
+        fpr=theory.standard(bits, hashes, keys),
+        reads=float(hashes),
+        miss_reads=theory.standard_miss_reads(fill, hashes),
+        fill=fill,
+        nbytes=nbytes,
+        hashing="independent",
+        seed=seed,
+        core=(bits, hashes),
+    )
+
+
+def _blocked(keys: int, blocks: int, block_bits: int, hashes: int, seed: int) -> FilterPlan:
+    nbytes = blocks * block_bits // 8
+    return FilterPlan(
+        keys=keys,
+        policy="blocked",
+        bits_per_key=nbytes * 8 / keys,
+        block_bits=block_bits,
+        hashes=hashes,
+        fpr=theory.blocked(blocks, block_bits, hashes, keys),
+        reads=1.0,
+        miss_reads=1.0,
+        fill=theory.blocked_fill(blocks, block_bits, hashes, keys),
+        nbytes=nbytes,
+        hashing="lanes",
+        seed=seed,
+        core=(blocks, block_bits, hashes),
+    )
+
+
+def _round_up(keys: int, bits_per_key: float, unit: int) -> int:
+    """Count the units for keys * bits_per_key bits, rounded as the module's head says."""
+    exact = Fraction(bits_per_key) * keys / unit
+    nearest = round(exact)
+    return nearest if abs(exact - nearest) <= exact * _ROUNDING else math.ceil(exact)
+
+
+# --- arguments -----------------------------------------------------------------------------------
+
+_POLICIES = 'one of "standard" and "blocked"'
+
+
+def _capacity(value: object) -> int:
+    way_out = "Pass the number of keys the filter is planned for"
+    rule = "a whole number of keys from 1 to 2**48"
+    if isinstance(value, float | np.floating):
+        if not float(value).is_integer():  # nan and infinity are none either
+            raise ValueError(_problem("capacity", rule, value, way_out))
+        value = int(value)
+    return _integer("capacity", value, 1, MAX_CAPACITY, way_out, rule=rule)
+
+
+def _goal(fpr: object, bits_per_key: object) -> tuple[float, float | None]:
+    """Check the rate to reach and, if given instead, the bits for each key."""
+    if fpr is not None and bits_per_key is not None:
+        raise ValueError(
+            f"fpr and bits_per_key exclude each other; got fpr={_shown(fpr)} and "
+            f"bits_per_key={_shown(bits_per_key)}. Pass one: the other follows from it"
+        )
+    if bits_per_key is not None:
+        rule = f"a number above 0 and at most {MAX_BITS_PER_KEY}"
+        way_out = "Pass bits such as 16, or an fpr instead"
+        number = _real("bits_per_key", bits_per_key, rule, way_out)
+        if not 0.0 < number <= MAX_BITS_PER_KEY:
+            raise ValueError(_problem("bits_per_key", rule, bits_per_key, way_out))
+        return DEFAULT_FPR, number
+    if fpr is None:
+        return DEFAULT_FPR, None
+    rule = "a number between 0 and 1, both excluded"
+    way_out = "Pass a rate such as 0.001"
+    number = _real("fpr", fpr, rule, way_out)
+    if not 0.0 < number < 1.0:
+        raise ValueError(_problem("fpr", rule, fpr, way_out))
+    return number, None
+
+
+def _hashes(value: object, most: int) -> int | None:
+    if value is None:
+        return None
+    return _integer("hashes", value, 1, most, "Leave it out for the best number")
+
+
+def _block_bits(name: str, value: object) -> int:
+    number = _integer(name, value, 0, None, "Pass 512, a cache line")
+    if number not in BLOCK_BITS:
+        raise ValueError(_problem(name, "256 or 512", value, "Pass 512, a cache line"))
+    return number
+
+
+def _seed(value: object) -> int:
+    way_out = "Pass for example secrets.randbits(64)"
+    rule = "an integer from 0 to 2**64 - 1"
+    return _integer("seed", value, 0, 2**64 - 1, way_out, rule=rule)
+
+
+def _check_total(bits: int, name: str, value: object) -> None:
+    if bits > theory.MAX_BITS:
+        limit = _show.size(theory.MAX_BITS // 8)
+        raise ValueError(
+            f"the filter must have at most 2**56 bits ({limit}); {name}={_shown(value)} asks for "
+            f"{bits} bits ({_show.size(bits // 8)}). Use fewer bits or a smaller capacity"
+        )
+
+
+def _integer(name: str, value: object, least: int, most: int | None, way_out: str, *, rule: str = "") -> int:
+    if not rule:
+        rule = f"an integer from {least} to {most}" if most is not None else "an integer"
+    if isinstance(value, bool | np.bool_) or not isinstance(value, SupportsIndex):
+        raise TypeError(_problem(name, rule, value, way_out))
+    try:
+        number = operator.index(value)
+    except TypeError:  # an array of several numbers has __index__ too
+        raise TypeError(_problem(name, rule, value, way_out)) from None
+    if number < least or (most is not None and number > most):
+        raise ValueError(_problem(name, rule, value, way_out))
+    return number
+
+
+def _real(name: str, value: object, rule: str, way_out: str) -> float:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        raise TypeError(_problem(name, rule, value, way_out))
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(_problem(name, rule, value, way_out)) from None
+
+
+def _problem(name: str, rule: str, value: object, way_out: str) -> str:
+    return f"{name} must be {rule}; got {_shown(value)}. {way_out}"
+
+
+def _shown(value: object) -> str:
+    """Write the value received with its type, short even when the value is not."""
+    if isinstance(value, int) and value.bit_length() > 128:  # Python refuses to print huge ones
+        return f"an int of {value.bit_length()} bits"
+    written = repr(value)
+    if len(written) > 80:
+        written = written[:77] + "..."
+    return f"{written} ({type(value).__name__})"
