@@ -69,35 +69,73 @@ uint64_t add_alone(Filter& filter, const Digests& keys, const Pulse& pulse) {
   return size;
 }
 
-// One thread's share of a round: its items, sorted by owner. `end[o]` is where owner o's items end.
+// Where each owner's items begin: owner o has the items from bound o to bound o+1.
+std::vector<uint64_t> owner_bounds(const Filter& filter, uint32_t owners) {
+  std::vector<uint64_t> bounds(owners);
+  for (uint32_t o = 0; o < owners; ++o)
+    bounds[o] = filter.first_item_of(static_cast<uint64_t>(static_cast<unsigned __int128>(filter.lines()) * o / owners));
+  return bounds;
+}
+
+// One thread's share of a round: its items, sorted by owner, in key order within each.
 struct Slice {
   std::vector<uint64_t> digests, items, sorted;
-  std::vector<uint16_t> owner;
-  std::vector<size_t> end;
+  std::vector<size_t> end;  // where each owner's items end
   std::optional<BadKey> bad;
 
-  void prepare(const Filter& filter, const Digests& keys, uint64_t start, size_t n, uint32_t owners) {
+  void prepare(const Filter& filter, const Digests& keys, uint64_t start, size_t n, const std::vector<uint64_t>& bounds) {
     digests.resize(n);
     n = read_until_bad(keys, start, n, digests.data(), bad);
-    const size_t count = n * filter.items_per_key();
-    items.resize(count);
-    sorted.resize(count);
-    owner.resize(count);
-    filter.items(digests.data(), n, items.data());
-    filter.owners(items.data(), count, owners, owner.data());
-    end.assign(owners + 1, 0);
-    for (size_t i = 0; i < count; ++i) ++end[owner[i] + 1];
-    for (uint32_t o = 0; o < owners; ++o) end[o + 1] += end[o];  // now end[o] is where owner o begins
-    for (size_t i = 0; i < count; ++i) sorted[end[owner[i]]++] = items[i];
+    const uint32_t per_key = filter.items_per_key();
+    if (per_key == 0) {  // the items are the digests
+      items.swap(digests);
+      items.resize(n);
+    } else {
+      items.resize(n * per_key);
+      filter.items(digests.data(), n, items.data());
+    }
+    bounds.size() == 2 ? sort_in_two(bounds[1]) : sort_in_many(bounds);
   }
+
   void add_owned(Filter& filter, uint32_t o) const {
     const size_t begin = o == 0 ? 0 : end[o - 1];
     filter.add_items(sorted.data() + begin, end[o] - begin);
   }
+
+ private:
+  void sort_in_two(uint64_t bound) {
+    const size_t count = items.size();
+    const uint64_t* from = items.data();
+    size_t low = 0, high = 0;
+    for (size_t i = 0; i < count; ++i) high += from[i] < bound;
+    end = {high, count};
+    sorted.resize(count);
+    uint64_t* to = sorted.data();
+    for (size_t i = 0; i < count; ++i) {
+      const uint64_t item = from[i];
+      const bool is_low = item < bound;
+      to[is_low ? low : high] = item;
+      low += is_low;
+      high += !is_low;
+    }
+  }
+
+  void sort_in_many(const std::vector<uint64_t>& bounds) {
+    const auto owner_of = [&](uint64_t item) {
+      return static_cast<size_t>(std::upper_bound(bounds.begin(), bounds.end(), item) - bounds.begin()) - 1;
+    };
+    std::vector<size_t> at(bounds.size() + 1, 0);
+    for (const uint64_t item : items) ++at[owner_of(item) + 1];
+    for (size_t o = 0; o < bounds.size(); ++o) at[o + 1] += at[o];
+    end.assign(at.begin() + 1, at.end());
+    sorted.resize(items.size());
+    for (const uint64_t item : items) sorted[at[owner_of(item)]++] = item;
+  }
 };
 
 uint64_t add_together(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
-  const size_t slice_keys = std::max<size_t>(kRoundItems / filter.items_per_key(), 64);
+  const size_t slice_keys = std::max<size_t>(kRoundItems / std::max(filter.items_per_key(), 1u), 64);
+  const std::vector<uint64_t> bounds = owner_bounds(filter, threads);
   std::vector<Slice> slices(threads);
   std::barrier<> barrier(threads);
   std::exception_ptr failure;
@@ -121,7 +159,7 @@ uint64_t add_together(Filter& filter, const Digests& keys, uint32_t threads, con
       if (stop || failure) return;
       const uint64_t from = std::min(size, start + t * slice_keys);
       guarded([&] {
-        slices[t].prepare(filter, keys, from, std::min<uint64_t>(slice_keys, size - from), threads);
+        slices[t].prepare(filter, keys, from, std::min<uint64_t>(slice_keys, size - from), bounds);
       });
       barrier.arrive_and_wait();
       if (failure) return;

@@ -5,15 +5,20 @@
 #include <immintrin.h>
 
 #include "evenbins/lanes.hpp"
-#include "scalar_add.hpp"
 
 namespace evenbins::avx2_kernel {
 namespace {
 
+template <uint32_t BlockLog>
+EVENBINS_INLINE __m256i positions(uint64_t r, uint32_t first) {
+  const __m256i odd = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kOdd.data() + first % kLanes));
+  return _mm256_srli_epi32(_mm256_mullo_epi32(_mm256_set1_epi64x(static_cast<int64_t>(r)), odd), 32 - BlockLog);
+}
+
 template <uint32_t BlockLog, bool Wide>
-class Probe {
+class Reader {
  public:
-  explicit Probe(uint32_t hashes) : hashes_(hashes) {
+  explicit Reader(uint32_t hashes) : hashes_(hashes) {
     for (uint32_t i = 0; i < kMaxBlockedHashes; ++i) ignore_[i] = i < hashes ? 0 : ~0u;
   }
 
@@ -32,23 +37,9 @@ class Probe {
     return true;
   }
 
-  EVENBINS_INLINE void add(uint64_t* block, uint64_t digest) const {
-    alignas(32) uint32_t p[kMaxBlockedHashes];
-    uint64_t r = remix(digest);
-    for (uint32_t first = 0; first < hashes_; first += 8) {
-      if (first == kLanes) r = remix_again(r);
-      _mm256_store_si256(reinterpret_cast<__m256i*>(p + first), positions(r, first));
-    }
-    set_positions(block, p, hashes_);
-  }
-
  private:
-  EVENBINS_INLINE __m256i positions(uint64_t r, uint32_t first) const {
-    const __m256i odd = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kOdd.data() + first % kLanes));
-    return _mm256_srli_epi32(_mm256_mullo_epi32(_mm256_set1_epi64x(static_cast<int64_t>(r)), odd), 32 - BlockLog);
-  }
   EVENBINS_INLINE bool present(__m256i low, __m256i high, uint64_t r, uint32_t first) const {
-    const __m256i p = positions(r, first);
+    const __m256i p = positions<BlockLog>(r, first);
     const __m256i index = _mm256_srli_epi32(p, 5);
     __m256i words = _mm256_permutevar8x32_epi32(low, index);
     if constexpr (BlockLog == 9) {
@@ -63,6 +54,28 @@ class Probe {
 
   uint32_t hashes_;
   uint32_t ignore_[kMaxBlockedHashes];
+};
+
+// Adding: the positions by vector, the bits one by one.
+inline constexpr bool kFixedHashes = false;
+
+template <uint32_t BlockLog, uint32_t Hashes>
+class Writer {
+ public:
+  explicit Writer(uint32_t hashes) : hashes_(hashes) {}
+
+  EVENBINS_INLINE void add(uint64_t* block, uint64_t digest) const {
+    alignas(32) uint32_t p[kMaxBlockedHashes];
+    uint64_t r = remix(digest);
+    for (uint32_t first = 0; first < hashes_; first += 8) {
+      if (first == kLanes) r = remix_again(r);
+      _mm256_store_si256(reinterpret_cast<__m256i*>(p + first), positions<BlockLog>(r, first));
+    }
+    for (uint32_t i = 0; i < hashes_; ++i) block[p[i] >> 6] |= uint64_t{1} << (p[i] & 63);
+  }
+
+ private:
+  uint32_t hashes_;
 };
 
 EVENBINS_INLINE uint64_t line_is_zero(const uint64_t* line) {

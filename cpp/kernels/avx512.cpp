@@ -5,53 +5,80 @@
 #include <immintrin.h>
 
 #include "evenbins/lanes.hpp"
-#include "scalar_add.hpp"
 
 namespace evenbins::avx512_kernel {
 namespace {
 
+template <uint32_t BlockLog>
+EVENBINS_INLINE __m512i positions(uint64_t r) {
+  const __m512i odd = _mm512_loadu_si512(kOdd.data());
+  return _mm512_srli_epi32(_mm512_mullo_epi32(_mm512_set1_epi64(static_cast<int64_t>(r)), odd), 32 - BlockLog);
+}
+
 template <uint32_t BlockLog, bool Wide>
-class Probe {
+class Reader {
  public:
-  explicit Probe(uint32_t hashes)
-      : odd_(_mm512_loadu_si512(kOdd.data())),
-        one_(_mm512_set1_epi32(1)),
-        first_(mask(Wide ? kLanes : hashes)),
-        second_(mask(Wide ? hashes - kLanes : 0)),
-        hashes_(hashes) {}
+  explicit Reader(uint32_t hashes) : first_(mask(Wide ? kLanes : hashes)), second_(mask(Wide ? hashes - kLanes : 0)) {}
 
   EVENBINS_INLINE bool contains(const uint64_t* block, uint64_t digest) const {
     const __m512i words = BlockLog == 9 ? _mm512_loadu_si512(block)
                                         : _mm512_castsi256_si512(_mm256_loadu_si256(
                                               reinterpret_cast<const __m256i*>(block)));
     const uint64_t r = remix(digest);
-    __mmask16 missing = missing_bits(words, positions(r), first_);
-    if constexpr (Wide) missing |= missing_bits(words, positions(remix_again(r)), second_);
+    __mmask16 missing = missing_bits(words, positions<BlockLog>(r), first_);
+    if constexpr (Wide) missing |= missing_bits(words, positions<BlockLog>(remix_again(r)), second_);
     return missing == 0;
-  }
-
-  EVENBINS_INLINE void add(uint64_t* block, uint64_t digest) const {
-    alignas(64) uint32_t p[kMaxBlockedHashes];
-    const uint64_t r = remix(digest);
-    _mm512_store_si512(p, positions(r));
-    if constexpr (Wide) _mm512_store_si512(p + kLanes, positions(remix_again(r)));
-    set_positions(block, p, hashes_);
   }
 
  private:
   static __mmask16 mask(uint32_t n) { return static_cast<__mmask16>((1u << n) - 1); }
 
-  EVENBINS_INLINE __m512i positions(uint64_t r) const {
-    return _mm512_srli_epi32(_mm512_mullo_epi32(_mm512_set1_epi64(static_cast<int64_t>(r)), odd_), 32 - BlockLog);
-  }
-  EVENBINS_INLINE __mmask16 missing_bits(__m512i words, __m512i p, __mmask16 lanes) const {
+  EVENBINS_INLINE static __mmask16 missing_bits(__m512i words, __m512i p, __mmask16 lanes) {
     const __m512i word = _mm512_permutexvar_epi32(_mm512_srli_epi32(p, 5), words);
-    return _mm512_mask_testn_epi32_mask(lanes, word, _mm512_rolv_epi32(one_, p));  // rotates by p mod 32
+    const __m512i bit = _mm512_rolv_epi32(_mm512_set1_epi32(1), p);  // rotates by p mod 32
+    return _mm512_mask_testn_epi32_mask(lanes, word, bit);
   }
 
-  __m512i odd_, one_;
   __mmask16 first_, second_;
-  uint32_t hashes_;
+};
+
+// Adding: each position becomes one bit of a 512-bit mask, in registers. Lane j gets 1 << (p − 32j), and a
+// shift by less than 0 or more than 31 gives nothing. The number of hashes is a constant, so that all of
+// it unrolls. Tried, at 9 hashes and 1 MiB: setting the bits one by one in memory takes 1.5 times as long,
+// broadcasting each position from memory 1.2 times, vpconflictd with gather and scatter 5 times.
+inline constexpr bool kFixedHashes = true;
+
+template <uint32_t BlockLog, uint32_t Hashes>
+class Writer {
+ public:
+  explicit Writer(uint32_t) {}
+
+  EVENBINS_INLINE void add(uint64_t* block, uint64_t digest) const {
+    const uint64_t r = remix(digest);
+    __m512i bits = mask_of<(Hashes < kLanes ? Hashes : kLanes)>(positions<BlockLog>(r));
+    if constexpr (Hashes > kLanes)
+      bits = _mm512_or_si512(bits, mask_of<Hashes - kLanes>(positions<BlockLog>(remix_again(r))));
+    if constexpr (BlockLog == 9) {
+      _mm512_storeu_si512(block, _mm512_or_si512(bits, _mm512_loadu_si512(block)));
+    } else {
+      auto* b = reinterpret_cast<__m256i*>(block);
+      _mm256_storeu_si256(b, _mm256_or_si256(_mm512_castsi512_si256(bits), _mm256_loadu_si256(b)));
+    }
+  }
+
+ private:
+  template <uint32_t Count>
+  EVENBINS_INLINE static __m512i mask_of(__m512i p) {
+    const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const __m512i origin = _mm512_slli_epi32(lane, 5);
+    __m512i bits = _mm512_setzero_si512();
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < Count; ++i) {
+      const __m512i position = _mm512_permutexvar_epi32(_mm512_set1_epi32(static_cast<int>(i)), p);
+      bits = _mm512_or_si512(bits, _mm512_sllv_epi32(_mm512_set1_epi32(1), _mm512_sub_epi32(position, origin)));
+    }
+    return bits;
+  }
 };
 
 EVENBINS_INLINE uint64_t line_is_zero(const uint64_t* line) {

@@ -1,11 +1,15 @@
-// The loops all kernels share, as text: each kernel's file defines EVENBINS_KERNEL_NAMESPACE and a class
-// `Probe`, and includes this. The compiler then builds (and vectorises) them for that instruction set.
+// The loops all kernels share, as text: each kernel's file defines EVENBINS_KERNEL_NAMESPACE and the
+// classes below, and includes this. The compiler then builds (and vectorises) them for its instructions.
 //
 // Every loop that touches a filter runs behind its own prefetches: a random cache line takes 20 … 100 ns
 // to arrive, and a core can wait for many of them at once.
 //
-// `Probe<block_log, Wide>` answers and sets one block: contains(block, digest, hashes) and
-// add(block, digest, hashes); Wide means more than 16 hashes.
+//     Reader<block_log, Wide>      contains(block, digest) for one block; Wide: more than 16 hashes
+//     Writer<block_log, Hashes>    add(block, digest)
+//     kFixedHashes                 whether Writer wants the number of hashes at compile time
+//     line_is_zero(line)           for the raw limit
+#include <utility>
+
 #include "evenbins/kernel.hpp"
 #include "evenbins/lanes.hpp"
 
@@ -106,40 +110,53 @@ EVENBINS_INLINE uint64_t* block_of(const BlockedView& f, uint64_t digest) {
   return f.words + (mulhi(digest, f.blocks) << (BlockLog - 6));
 }
 
-template <uint32_t BlockLog, bool Wide>
+template <uint32_t BlockLog, uint32_t Hashes>
 void blocked_add_loop(const BlockedView& f, const uint64_t* digests, size_t n) {
-  const Probe<BlockLog, Wide> probe(f.hashes);
+  const Writer<BlockLog, Hashes> writer(f.hashes);
   for (size_t j = 0; j < kAhead && j < n; ++j) __builtin_prefetch(block_of<BlockLog>(f, digests[j]), 1);
   for (size_t j = 0; j < n; ++j) {
     if (j + kAhead < n) __builtin_prefetch(block_of<BlockLog>(f, digests[j + kAhead]), 1);
-    probe.add(block_of<BlockLog>(f, digests[j]), digests[j]);
+    writer.add(block_of<BlockLog>(f, digests[j]), digests[j]);
   }
 }
 
 template <uint32_t BlockLog, bool Wide>
 void blocked_contains_loop(const BlockedView& f, const uint64_t* digests, size_t n, uint8_t* out) {
-  const Probe<BlockLog, Wide> probe(f.hashes);
+  const Reader<BlockLog, Wide> reader(f.hashes);
   for (size_t j = 0; j < kAhead && j < n; ++j) __builtin_prefetch(block_of<BlockLog>(f, digests[j]));
   for (size_t j = 0; j < n; ++j) {
     if (j + kAhead < n) __builtin_prefetch(block_of<BlockLog>(f, digests[j + kAhead]));
-    out[j] = probe.contains(block_of<BlockLog>(f, digests[j]), digests[j]);
+    out[j] = reader.contains(block_of<BlockLog>(f, digests[j]), digests[j]);
   }
 }
 
-void blocked_add(const BlockedView& f, const uint64_t* digests, size_t n) {
-  const bool wide = f.hashes > kLanes;
-  if (f.block_log == 9)
-    wide ? blocked_add_loop<9, true>(f, digests, n) : blocked_add_loop<9, false>(f, digests, n);
-  else
-    wide ? blocked_add_loop<8, true>(f, digests, n) : blocked_add_loop<8, false>(f, digests, n);
+template <uint32_t BlockLog, bool Wide>
+bool blocked_contains_key(const BlockedView& f, uint64_t digest) {
+  return Reader<BlockLog, Wide>(f.hashes).contains(block_of<BlockLog>(f, digest), digest);
 }
 
-void blocked_contains(const BlockedView& f, const uint64_t* digests, size_t n, uint8_t* out) {
-  const bool wide = f.hashes > kLanes;
-  if (f.block_log == 9)
-    wide ? blocked_contains_loop<9, true>(f, digests, n, out) : blocked_contains_loop<9, false>(f, digests, n, out);
-  else
-    wide ? blocked_contains_loop<8, true>(f, digests, n, out) : blocked_contains_loop<8, false>(f, digests, n, out);
+template <uint32_t BlockLog, uint32_t Hashes>
+void blocked_add_key(const BlockedView& f, uint64_t digest) {
+  Writer<BlockLog, Hashes>(f.hashes).add(block_of<BlockLog>(f, digest), digest);
+}
+
+template <uint32_t BlockLog, uint32_t Hashes>
+constexpr BlockedLoops blocked_loops() {
+  constexpr uint32_t kWriter = kFixedHashes ? Hashes : 0;
+  constexpr bool kWide = Hashes > kLanes;
+  return {blocked_add_key<BlockLog, kWriter>, blocked_contains_key<BlockLog, kWide>,
+          blocked_add_loop<BlockLog, kWriter>, blocked_contains_loop<BlockLog, kWide>};
+}
+
+template <uint32_t BlockLog, uint32_t... I>
+const BlockedLoops& loops_of(uint32_t hashes, std::integer_sequence<uint32_t, I...>) {
+  static constexpr BlockedLoops loops[] = {blocked_loops<BlockLog, I + 1>()...};
+  return loops[hashes - 1];
+}
+
+const BlockedLoops& blocked(uint32_t block_log, uint32_t hashes) {
+  constexpr auto all = std::make_integer_sequence<uint32_t, kMaxBlockedHashes>();
+  return block_log == 9 ? loops_of<9>(hashes, all) : loops_of<8>(hashes, all);
 }
 
 uint64_t line_reads(const IntHash& hash, const uint64_t* words, uint64_t lines, const uint64_t* keys, size_t n) {
@@ -162,7 +179,7 @@ uint64_t line_reads(const IntHash& hash, const uint64_t* words, uint64_t lines, 
 }  // namespace
 
 extern const Kernel table;
-const Kernel table = {EVENBINS_KERNEL_NAME, digest_u64,        digest_i64,  standard_positions, standard_add,
-                      standard_contains,    blocked_add,       blocked_contains, line_reads};
+const Kernel table = {EVENBINS_KERNEL_NAME, digest_u64,        digest_i64, standard_positions,
+                      standard_add,         standard_contains, blocked,    line_reads};
 
 }  // namespace evenbins::EVENBINS_KERNEL_NAMESPACE

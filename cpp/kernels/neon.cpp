@@ -5,15 +5,20 @@
 #include <arm_neon.h>
 
 #include "evenbins/lanes.hpp"
-#include "scalar_add.hpp"
 
 namespace evenbins::neon_kernel {
 namespace {
 
+template <uint32_t BlockLog>
+EVENBINS_INLINE uint32x4_t positions(uint64_t r, uint32_t first) {
+  const uint32x4_t halves = vreinterpretq_u32_u64(vdupq_n_u64(r));
+  return vshrq_n_u32(vmulq_u32(halves, vld1q_u32(kOdd.data() + first % kLanes)), 32 - BlockLog);
+}
+
 template <uint32_t BlockLog, bool Wide>
-class Probe {
+class Reader {
  public:
-  explicit Probe(uint32_t hashes) : hashes_(hashes) {
+  explicit Reader(uint32_t hashes) : hashes_(hashes) {
     for (uint32_t i = 0; i < kMaxBlockedHashes; ++i) ignore_[i] = i < hashes ? 0 : 0xFF;
   }
 
@@ -24,24 +29,10 @@ class Probe {
     return true;
   }
 
-  EVENBINS_INLINE void add(uint64_t* block, uint64_t digest) const {
-    alignas(16) uint32_t p[kMaxBlockedHashes];
-    uint64_t r = remix(digest);
-    for (uint32_t first = 0; first < hashes_; first += 4) {
-      if (first == kLanes) r = remix_again(r);
-      vst1q_u32(p + first, positions(r, first));
-    }
-    set_positions(block, p, hashes_);
-  }
-
  private:
-  EVENBINS_INLINE uint32x4_t positions(uint64_t r, uint32_t first) const {
-    const uint32x4_t halves = vreinterpretq_u32_u64(vdupq_n_u64(r));
-    return vshrq_n_u32(vmulq_u32(halves, vld1q_u32(kOdd.data() + first % kLanes)), 32 - BlockLog);
-  }
   EVENBINS_INLINE bool present(const uint64_t* block, uint64_t r, uint32_t first) const {
-    const uint16x8_t a = vcombine_u16(vmovn_u32(positions(r, 0)), vmovn_u32(positions(r, 4)));
-    const uint16x8_t b = vcombine_u16(vmovn_u32(positions(r, 8)), vmovn_u32(positions(r, 12)));
+    const uint16x8_t a = vcombine_u16(vmovn_u32(positions<BlockLog>(r, 0)), vmovn_u32(positions<BlockLog>(r, 4)));
+    const uint16x8_t b = vcombine_u16(vmovn_u32(positions<BlockLog>(r, 8)), vmovn_u32(positions<BlockLog>(r, 12)));
     const uint8x16_t byte = vcombine_u8(vshrn_n_u16(a, 3), vshrn_n_u16(b, 3));
     const uint8x16_t bit = vandq_u8(vcombine_u8(vmovn_u16(a), vmovn_u16(b)), vdupq_n_u8(7));
     const auto* bytes = reinterpret_cast<const uint8_t*>(block);
@@ -57,6 +48,28 @@ class Probe {
 
   uint32_t hashes_;
   uint8_t ignore_[kMaxBlockedHashes];
+};
+
+// Adding: the positions by vector, the bits one by one.
+inline constexpr bool kFixedHashes = false;
+
+template <uint32_t BlockLog, uint32_t Hashes>
+class Writer {
+ public:
+  explicit Writer(uint32_t hashes) : hashes_(hashes) {}
+
+  EVENBINS_INLINE void add(uint64_t* block, uint64_t digest) const {
+    alignas(16) uint32_t p[kMaxBlockedHashes];
+    uint64_t r = remix(digest);
+    for (uint32_t first = 0; first < hashes_; first += 4) {
+      if (first == kLanes) r = remix_again(r);
+      vst1q_u32(p + first, positions<BlockLog>(r, first));
+    }
+    for (uint32_t i = 0; i < hashes_; ++i) block[p[i] >> 6] |= uint64_t{1} << (p[i] & 63);
+  }
+
+ private:
+  uint32_t hashes_;
 };
 
 EVENBINS_INLINE uint64_t line_is_zero(const uint64_t* line) {

@@ -28,29 +28,19 @@ class BlockedBloomFilter final : public Filter {
       : Filter(std::move(spec), std::move(bits)),
         view_{bits_.words(), spec_.core[0], spec_.core[1] == 512 ? 9u : 8u, static_cast<uint32_t>(spec_.core[2])} {}
 
-  void add(uint64_t digest) override {
-    uint64_t* block = block_of(digest);
-    every_position(digest, view_.block_log, view_.hashes, [block](uint32_t p) {
-      block[p >> 6] |= uint64_t{1} << (p & 63);
-      return true;
-    });
-  }
-  bool contains(uint64_t digest) const override {
-    const uint64_t* block = block_of(digest);
-    return every_position(digest, view_.block_log, view_.hashes,
-                          [block](uint32_t p) { return (block[p >> 6] >> (p & 63) & 1) != 0; });
-  }
-  void add_many(const uint64_t* digests, size_t n) override { kernel().blocked_add(view_, digests, n); }
+  void add(uint64_t digest) override { loops().add(view_, digest); }
+  bool contains(uint64_t digest) const override { return loops().contains(view_, digest); }
+  void add_many(const uint64_t* digests, size_t n) override { loops().add_many(view_, digests, n); }
   void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const override {
-    kernel().blocked_contains(view_, digests, n, out);
+    loops().contains_many(view_, digests, n, out);
   }
 
-  uint32_t items_per_key() const override { return 1; }
-  void items(const uint64_t* digests, size_t n, uint64_t* out) const override { std::memcpy(out, digests, n * 8); }
+  uint32_t items_per_key() const override { return 0; }
+  void items(const uint64_t*, size_t, uint64_t*) const override {}
   uint64_t lines() const override { return (view_.blocks + 1) / 2; }
-  void owners(const uint64_t* digests, size_t n, uint32_t parts, uint16_t* out) const override {
-    const Partition part(lines(), parts);
-    for (size_t i = 0; i < n; ++i) out[i] = part(mulhi(digests[i], view_.blocks) / 2);
+  uint64_t first_item_of(uint64_t line) const override {  // the least digest d with mulhi(d, blocks) = 2·line
+    const unsigned __int128 scaled = static_cast<unsigned __int128>(2 * line) << 64;
+    return static_cast<uint64_t>((scaled + view_.blocks - 1) / view_.blocks);
   }
   void add_items(const uint64_t* digests, size_t n) override { add_many(digests, n); }
 
@@ -59,9 +49,8 @@ class BlockedBloomFilter final : public Filter {
   }
 
  private:
-  uint64_t* block_of(uint64_t digest) const {
-    return view_.words + (mulhi(digest, view_.blocks) << (view_.block_log - 6));
-  }
+  // Looked up on every call: the kernel may be changed under a filter (in tests, and to measure them).
+  const BlockedLoops& loops() const { return kernel().blocked(view_.block_log, view_.hashes); }
 
   BlockedView view_;
 };

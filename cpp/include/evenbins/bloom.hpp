@@ -48,10 +48,7 @@ class BloomFilter final : public Filter {
     kernel().standard_positions(view_, digests, n, out);
   }
   uint64_t lines() const override { return (view_.bits + 511) / 512; }
-  void owners(const uint64_t* positions, size_t n, uint32_t parts, uint16_t* out) const override {
-    const Partition part(lines(), parts);
-    for (size_t i = 0; i < n; ++i) out[i] = part(positions[i] / 512);
-  }
+  uint64_t first_item_of(uint64_t line) const override { return line * 512; }
   void add_items(const uint64_t* positions, size_t n) override {
     constexpr size_t kAhead = 32;
     for (size_t i = 0; i < n; ++i) {

@@ -4,9 +4,10 @@
 // one digest or many. A new family implements this interface and has bulk calls, threads, files, pickling
 // and the Python methods from then on.
 //
-// Threads that add: the work of a batch is cut into *items* (a digest or a bit position), each item
-// belongs to exactly one partition of the memory, and each partition is written by one thread, in the
-// order of the keys. So no atomic operation is needed and the bytes do not depend on the threads.
+// Threads that add: the work of a batch is cut into *items* (a digest or a bit position), numbers that
+// grow with the address of what they touch. So a range of items is a range of memory, each range is
+// written by one thread, in the order of the keys, no atomic operation is needed, and the bytes do not
+// depend on the threads.
 #pragma once
 
 #include <bit>
@@ -44,17 +45,6 @@ class SpecError : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-// Which of `parts` equal ranges of 0 … count−1 a number lies in.
-class Partition {
- public:
-  Partition(uint64_t count, uint32_t parts)
-      : multiplier_(static_cast<uint64_t>(((static_cast<unsigned __int128>(parts) << 64) - 1) / count)) {}
-  uint16_t operator()(uint64_t i) const { return static_cast<uint16_t>(mulhi(i, multiplier_)); }
-
- private:
-  uint64_t multiplier_;
-};
-
 class Filter {
  public:
   Filter(Spec spec, Bits bits) : spec_(std::move(spec)), bits_(std::move(bits)) {}
@@ -70,11 +60,12 @@ class Filter {
   virtual void add_many(const uint64_t* digests, size_t n) = 0;
   virtual void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const = 0;
 
-  // Adding by several threads: see the head of this file. `items` writes items_per_key() items a key.
+  // Adding by several threads: see the head of this file. `items` writes items_per_key() items a key; 0
+  // means that the digests themselves are the items.
   virtual uint32_t items_per_key() const = 0;
   virtual void items(const uint64_t* digests, size_t n, uint64_t* out) const = 0;
-  virtual uint64_t lines() const = 0;  // cache lines, or groups of them, that can be owned
-  virtual void owners(const uint64_t* items, size_t n, uint32_t parts, uint16_t* out) const = 0;
+  virtual uint64_t lines() const = 0;                             // cache lines of the payload
+  virtual uint64_t first_item_of(uint64_t line) const = 0;        // the least item in that line or behind it
   virtual void add_items(const uint64_t* items, size_t n) = 0;
 
   // Throws SpecError with the difference when the structures differ.

@@ -26,6 +26,13 @@ struct BlockedView {  // one block of 2^block_log bits for each key
   uint32_t hashes;
 };
 
+struct BlockedLoops {  // for one block size and number of hashes
+  void (*add)(const BlockedView&, uint64_t digest);
+  bool (*contains)(const BlockedView&, uint64_t digest);
+  void (*add_many)(const BlockedView&, const uint64_t* digests, size_t n);
+  void (*contains_many)(const BlockedView&, const uint64_t* digests, size_t n, uint8_t* out);
+};
+
 struct Kernel {
   const char* name;
   void (*digest_u64)(const IntHash&, const uint64_t* keys, size_t n, uint64_t* out);
@@ -33,8 +40,7 @@ struct Kernel {
   void (*standard_positions)(const StandardView&, const uint64_t* digests, size_t n, uint64_t* out);
   void (*standard_add)(const StandardView&, const uint64_t* digests, size_t n);
   void (*standard_contains)(const StandardView&, const uint64_t* digests, size_t n, uint8_t* out);
-  void (*blocked_add)(const BlockedView&, const uint64_t* digests, size_t n);
-  void (*blocked_contains)(const BlockedView&, const uint64_t* digests, size_t n, uint8_t* out);
+  const BlockedLoops& (*blocked)(uint32_t block_log, uint32_t hashes);
   // The raw limit of any one-read filter: hash, prefetch, read one 64-byte line a key, and nothing else.
   uint64_t (*line_reads)(const IntHash&, const uint64_t* words, uint64_t lines, const uint64_t* keys, size_t n);
 };
