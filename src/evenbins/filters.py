@@ -17,6 +17,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from types import MethodDescriptorType
 from typing import Any, ClassVar, Protocol, Self, SupportsFloat, SupportsIndex, runtime_checkable
 
 import numpy as np
@@ -110,9 +111,17 @@ class Filter(Protocol):
 class _BaseFilter(_core.Filter):
     """The methods that all filters share; a subclass says its kind, its policy and how it measures itself."""
 
+    # No instance dictionary: Python finds `add` faster on objects that have none.
+    __slots__ = ("_cached_plan",)
+
     _kind: ClassVar[int]
     _policy: ClassVar[str]
     _cached_plan: FilterPlan | None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if isinstance(cls.add, MethodDescriptorType):
+            _core.bind_add(cls)  # unless somebody overrides it in Python
 
     def _build(self, plan: FilterPlan) -> None:
         _core.Filter.__init__(
@@ -359,6 +368,7 @@ class BloomFilter(_BaseFilter):
     (10, 1800)
     """
 
+    __slots__ = ()
     _kind = 1
     _policy = "standard"
 
@@ -413,6 +423,7 @@ class BlockedBloomFilter(_BaseFilter):
     True
     """
 
+    __slots__ = ()
     _kind = 2
     _policy = "blocked"
 

@@ -26,13 +26,14 @@ class BlockedBloomFilter final : public Filter {
 
   BlockedBloomFilter(Spec spec, Bits bits)
       : Filter(std::move(spec), std::move(bits)),
-        view_{bits_.words(), spec_.core[0], spec_.core[1] == 512 ? 9u : 8u, static_cast<uint32_t>(spec_.core[2])} {}
+        view_{bits_.words(), spec_.core[0], spec_.core[1] == 512 ? 9u : 8u, static_cast<uint32_t>(spec_.core[2])},
+        loops_(kernel().blocked(view_.block_log, view_.hashes)) {}
 
-  void add(uint64_t digest) override { loops().add(view_, digest); }
-  bool contains(uint64_t digest) const override { return loops().contains(view_, digest); }
-  void add_many(const uint64_t* digests, size_t n) override { loops().add_many(view_, digests, n); }
+  void add(uint64_t digest) override { loops_.add(view_, digest); }
+  bool contains(uint64_t digest) const override { return loops_.contains(view_, digest); }
+  void add_many(const uint64_t* digests, size_t n) override { loops_.add_many(view_, digests, n); }
   void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const override {
-    loops().contains_many(view_, digests, n, out);
+    loops_.contains_many(view_, digests, n, out);
   }
 
   uint32_t items_per_key() const override { return 0; }
@@ -49,10 +50,8 @@ class BlockedBloomFilter final : public Filter {
   }
 
  private:
-  // Looked up on every call: the kernel may be changed under a filter (in tests, and to measure them).
-  const BlockedLoops& loops() const { return kernel().blocked(view_.block_log, view_.hashes); }
-
   BlockedView view_;
+  const BlockedLoops& loops_;  // of the kernel in force when the filter was made
 };
 
 }  // namespace evenbins

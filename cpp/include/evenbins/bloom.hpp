@@ -38,14 +38,14 @@ class BloomFilter final : public Filter {
     }
     return true;
   }
-  void add_many(const uint64_t* digests, size_t n) override { kernel().standard_add(view_, digests, n); }
+  void add_many(const uint64_t* digests, size_t n) override { kernel_.standard_add(view_, digests, n); }
   void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const override {
-    kernel().standard_contains(view_, digests, n, out);
+    kernel_.standard_contains(view_, digests, n, out);
   }
 
   uint32_t items_per_key() const override { return view_.hashes; }
   void items(const uint64_t* digests, size_t n, uint64_t* out) const override {
-    kernel().standard_positions(view_, digests, n, out);
+    kernel_.standard_positions(view_, digests, n, out);
   }
   uint64_t lines() const override { return (view_.bits + 511) / 512; }
   uint64_t first_item_of(uint64_t line) const override { return line * 512; }
@@ -67,6 +67,7 @@ class BloomFilter final : public Filter {
 
  private:
   StandardView view_;
+  const Kernel& kernel_ = kernel();  // in force when the filter was made
 };
 
 }  // namespace evenbins
