@@ -27,10 +27,8 @@ uint64_t header_bytes(uint64_t core_words) { return (sizeof(Fixed) + 8 * core_wo
 uint64_t payload_bytes(const Spec& spec) {
   if (spec.capacity < 1 || spec.capacity > uint64_t{1} << 48) throw SpecError("capacity must be 1 … 2^48");
   switch (spec.kind) {
-    case Kind::standard:
-      return BloomFilter::payload_bytes(spec);
-    case Kind::blocked:
-      return BlockedBloomFilter::payload_bytes(spec);
+    case Kind::standard: return BloomFilter::payload_bytes(spec);
+    case Kind::blocked: return BlockedBloomFilter::payload_bytes(spec);
   }
   throw SpecError("unknown kind " + std::to_string(static_cast<uint32_t>(spec.kind)));
 }
@@ -100,9 +98,10 @@ Header read_header(const uint8_t* data, uint64_t size) {
   }
   if (fixed.payload_bytes != expected) throw FormatError("the payload's size does not fit the plan in the header");
   if (size - fixed.payload_offset != fixed.payload_bytes)
-    throw FormatError("the file has " + std::to_string(size) + " bytes and should have " +
-                      std::to_string(fixed.payload_offset + fixed.payload_bytes) +
-                      (size - fixed.payload_offset < fixed.payload_bytes ? ": it was cut short" : ": something follows it"));
+    throw FormatError(
+        "the file has " + std::to_string(size) + " bytes and should have " +
+        std::to_string(fixed.payload_offset + fixed.payload_bytes) +
+        (size - fixed.payload_offset < fixed.payload_bytes ? ": it was cut short" : ": something follows it"));
   return header;
 }
 

@@ -12,9 +12,9 @@
 namespace evenbins {
 namespace {
 
-constexpr size_t kBatch = 1024;             // digests that stay in the first-level cache
-constexpr uint64_t kStretch = 64 * kBatch;  // what a querying thread takes at a time
-constexpr size_t kRoundItems = 32 * kBatch; // what an adding thread prepares in a round
+constexpr size_t kBatch = 1024;              // digests that stay in the first-level cache
+constexpr uint64_t kStretch = 64 * kBatch;   // what a querying thread takes at a time
+constexpr size_t kRoundItems = 32 * kBatch;  // what an adding thread prepares in a round
 
 // Runs body(0) here and body(1) … body(threads−1) on threads of their own; waits for all. `body` must
 // not throw. The bodies wait for one another, so they all start or, if the system refuses a thread, none.
@@ -73,7 +73,8 @@ uint64_t add_alone(Filter& filter, const Digests& keys, const Pulse& pulse) {
 std::vector<uint64_t> owner_bounds(const Filter& filter, uint32_t owners) {
   std::vector<uint64_t> bounds(owners);
   for (uint32_t o = 0; o < owners; ++o)
-    bounds[o] = filter.first_item_of(static_cast<uint64_t>(static_cast<unsigned __int128>(filter.lines()) * o / owners));
+    bounds[o] =
+        filter.first_item_of(static_cast<uint64_t>(static_cast<unsigned __int128>(filter.lines()) * o / owners));
   return bounds;
 }
 
@@ -83,7 +84,8 @@ struct Slice {
   std::vector<size_t> end;  // where each owner's items end
   std::optional<BadKey> bad;
 
-  void prepare(const Filter& filter, const Digests& keys, uint64_t start, size_t n, const std::vector<uint64_t>& bounds) {
+  void prepare(const Filter& filter, const Digests& keys, uint64_t start, size_t n,
+               const std::vector<uint64_t>& bounds) {
     digests.resize(n);
     n = read_until_bad(keys, start, n, digests.data(), bad);
     const uint32_t per_key = filter.items_per_key();
@@ -158,9 +160,7 @@ uint64_t add_together(Filter& filter, const Digests& keys, uint32_t threads, con
       barrier.arrive_and_wait();
       if (stop || failure) return;
       const uint64_t from = std::min(size, start + t * slice_keys);
-      guarded([&] {
-        slices[t].prepare(filter, keys, from, std::min<uint64_t>(slice_keys, size - from), bounds);
-      });
+      guarded([&] { slices[t].prepare(filter, keys, from, std::min<uint64_t>(slice_keys, size - from), bounds); });
       barrier.arrive_and_wait();
       if (failure) return;
       for (const Slice& slice : slices) {

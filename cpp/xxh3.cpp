@@ -45,7 +45,8 @@ struct Long {  // the eight accumulators after all input has gone in, and the se
 
   uint64_t merge(uint64_t result, size_t offset) const {
     for (size_t i = 0; i < 4; ++i)
-      result += fold(acc[2 * i] ^ read64(secret + offset + 16 * i), acc[2 * i + 1] ^ read64(secret + offset + 16 * i + 8));
+      result +=
+          fold(acc[2 * i] ^ read64(secret + offset + 16 * i), acc[2 * i + 1] ^ read64(secret + offset + 16 * i + 8));
     return avalanche(result);
   }
 };

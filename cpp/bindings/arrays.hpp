@@ -30,7 +30,14 @@ class Buffer {  // an acquired Py_buffer; must be made and destroyed with the GI
 };
 
 // What the elements of an array mean: NumPy's dtype.kind, or 'd' for ready digests.
-enum class Elements : char { signed_int = 'i', unsigned_int = 'u', boolean = 'b', bytes = 'S', text = 'U', digests = 'd' };
+enum class Elements : char {
+  signed_int = 'i',
+  unsigned_int = 'u',
+  boolean = 'b',
+  bytes = 'S',
+  text = 'U',
+  digests = 'd'
+};
 
 class ArrayDigests final : public Digests {
  public:
@@ -50,14 +57,11 @@ class ArrayDigests final : public Digests {
 
   void read(uint64_t start, size_t n, uint64_t* out) const override {
     switch (elements_) {
-      case Elements::digests:
-        return copy_words(start, n, out);
+      case Elements::digests: return copy_words(start, n, out);
       case Elements::bytes:
         return walk(start, n, [&](const char* p, size_t i) { out[i] = hasher_.bytes(p, used_bytes(p)); });
-      case Elements::text:
-        return read_text(start, n, out);
-      default:
-        return read_ints(start, n, out);
+      case Elements::text: return read_text(start, n, out);
+      default: return read_ints(start, n, out);
     }
   }
 

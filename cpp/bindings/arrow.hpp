@@ -81,8 +81,8 @@ struct BrokenColumn : std::runtime_error {  // becomes a ValueError
 
 inline std::string type_name(std::string_view format) {
   static constexpr std::pair<std::string_view, const char*> names[] = {
-      {"n", "null"},   {"e", "float16"}, {"f", "float32"}, {"g", "float64"}, {"+s", "struct"}, {"+l", "list"},
-      {"+L", "large_list"}, {"+r", "run-end encoded"}, {"+m", "map"}};
+      {"n", "null"},  {"e", "float16"},     {"f", "float32"},          {"g", "float64"}, {"+s", "struct"},
+      {"+l", "list"}, {"+L", "large_list"}, {"+r", "run-end encoded"}, {"+m", "map"}};
   for (const auto& [code, name] : names)
     if (format == code) return name;
   if (format.starts_with("d")) return "decimal";

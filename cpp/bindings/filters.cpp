@@ -10,7 +10,6 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
-
 #include <unistd.h>
 
 #include <atomic>
@@ -116,7 +115,8 @@ int slot_buffer(PyObject* self, Py_buffer* view, int flags) {
     return -1;
   }
   const Bits& bits = object->filter->bits();
-  return PyBuffer_FillInfo(view, self, const_cast<uint64_t*>(bits.words()), static_cast<Py_ssize_t>(bits.bytes()), 1, flags);
+  return PyBuffer_FillInfo(view, self, const_cast<uint64_t*>(bits.words()), static_cast<Py_ssize_t>(bits.bytes()), 1,
+                           flags);
 }
 
 PyMethodDef methods[] = {
@@ -134,7 +134,9 @@ PyType_Slot slots[] = {
 class AddSink final : public Sink {
  public:
   AddSink(FilterObject& object, uint32_t threads) : filter_(*object.filter), threads_(threads) {}
-  uint64_t take_all(const Digests& keys, const Pulse& pulse) override { return add_all(filter_, keys, threads_, pulse); }
+  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
+    return add_all(filter_, keys, threads_, pulse);
+  }
   void take(const uint64_t* digests, size_t n) override { filter_.add_many(digests, n); }
 
  private:
@@ -211,11 +213,13 @@ void init_from_file(FilterObject* self, nb::handle data, uint32_t kind, bool map
     Header header = read_header(bytes, static_cast<uint64_t>(buffer->view.len));
     if (static_cast<uint32_t>(header.spec.kind) != kind)
       throw FormatError("the file holds another kind of filter (" +
-                        std::to_string(static_cast<uint32_t>(header.spec.kind)) + "): use evenbins.load or evenbins.open");
+                        std::to_string(static_cast<uint32_t>(header.spec.kind)) +
+                        "): use evenbins.load or evenbins.open");
     if (verify) verify_payload(header, bytes);
     const uint8_t* payload = bytes + header.payload_offset;
     const bool aligned = reinterpret_cast<uintptr_t>(payload) % 8 == 0;
-    Bits bits = mapped && aligned ? Bits::borrowed(payload, header.payload_bytes, buffer) : Bits::zeroed(header.payload_bytes);
+    Bits bits =
+        mapped && aligned ? Bits::borrowed(payload, header.payload_bytes, buffer) : Bits::zeroed(header.payload_bytes);
     if (!bits.read_only()) std::memcpy(bits.words(), payload, header.payload_bytes);
     filter = make_filter(std::move(header.spec), std::move(bits));
     if (const std::string broken = filter->check(); verify && !broken.empty()) throw FormatError(broken);
@@ -306,8 +310,8 @@ void write_to(FilterObject& self, int descriptor) {
 }  // namespace
 
 void bind_filters(nb::module_& m) {
-  nb::exception<FormatError>(m, "FormatError", PyExc_ValueError)
-      .doc() = "A file, or bytes, that evenbins did not write, or that was damaged since.";
+  nb::exception<FormatError>(m, "FormatError", PyExc_ValueError).doc() =
+      "A file, or bytes, that evenbins did not write, or that was damaged since.";
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
     try {
       std::rethrow_exception(p);
@@ -327,47 +331,61 @@ void bind_filters(nb::module_& m) {
            nb::sig("def _contains_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.bool_]"))
       .def("_merge", &merge, nb::arg("other"))
       .def("_equal", &equal, nb::arg("other"))
-      .def("_clear", [](FilterObject& self) {
+      .def("_clear",
+           [](FilterObject& self) {
              require_writable(self);
              const Access access(self);
              self.filter->clear();
            })
       .def("_to_bytes", &to_bytes)
       .def("_write_to", &write_to, nb::arg("descriptor"))
-      .def("_invariant", [](FilterObject& self) {
+      .def("_invariant",
+           [](FilterObject& self) {
              const Access access(self);
              return self.filter->check();
            })
-      .def("_set_bits", [](FilterObject& self) {
+      .def("_set_bits",
+           [](FilterObject& self) {
              const nb::gil_scoped_release free;
              return self.filter->set_bits();
            })
-      .def("_set_bits_histogram", [](FilterObject& self, uint32_t block_bits) {
-             if (block_bits == 0 || block_bits % 64 != 0) throw nb::value_error("block_bits must be a multiple of 64");
-             const nb::gil_scoped_release free;
-             return self.filter->set_bits_histogram(block_bits);
-           }, nb::arg("block_bits"))
+      .def(
+          "_set_bits_histogram",
+          [](FilterObject& self, uint32_t block_bits) {
+            if (block_bits == 0 || block_bits % 64 != 0) throw nb::value_error("block_bits must be a multiple of 64");
+            const nb::gil_scoped_release free;
+            return self.filter->set_bits_histogram(block_bits);
+          },
+          nb::arg("block_bits"))
       .def_prop_ro("_seed", [](const FilterObject& self) { return self.filter->spec().seed; })
       .def_prop_ro("_capacity", [](const FilterObject& self) { return self.filter->spec().capacity; })
       .def_prop_ro("_core", [](const FilterObject& self) { return self.filter->spec().core; })
       .def_prop_ro("_read_only", [](const FilterObject& self) { return self.filter->bits().read_only(); })
-      .def_prop_ro("nbytes", [](const FilterObject& self) { return self.filter->bits().bytes(); },
-                   "Bytes of the filter's bits, everything counted.");
+      .def_prop_ro(
+          "nbytes", [](const FilterObject& self) { return self.filter->bits().bytes(); },
+          "Bytes of the filter's bits, everything counted.");
 
-  m.def("bind_add", [](nb::handle type) {
+  m.def(
+      "bind_add",
+      [](nb::handle type) {
         nb::object add = nb::steal(PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(type.ptr()), methods));
         if (!add.is_valid()) throw nb::python_error();
         type.attr("add") = add;
-      }, nb::arg("type"), nb::sig("def bind_add(type: type[Filter]) -> None"),
+      },
+      nb::arg("type"), nb::sig("def bind_add(type: type[Filter]) -> None"),
       "Gives a subclass of Filter an `add` of its own: CPython calls a method faster when it belongs to the "
       "very type of the object.");
 
-  m.def("file_kind", [](nb::handle data) {
+  m.def(
+      "file_kind",
+      [](nb::handle data) {
         Buffer buffer;
         if (!buffer.acquire(data.ptr(), PyBUF_SIMPLE)) throw nb::python_error();
         return static_cast<uint32_t>(
-            read_header(static_cast<const uint8_t*>(buffer.view.buf), static_cast<uint64_t>(buffer.view.len)).spec.kind);
-      }, nb::arg("data"), "The kind of structure in a file's bytes, after checking the header.");
+            read_header(static_cast<const uint8_t*>(buffer.view.buf), static_cast<uint64_t>(buffer.view.len))
+                .spec.kind);
+      },
+      nb::arg("data"), "The kind of structure in a file's bytes, after checking the header.");
 }
 
 }  // namespace evenbins::python

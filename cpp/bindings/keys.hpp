@@ -79,14 +79,9 @@ bool with_utf8(PyObject* text, F&& f) {
   std::string utf8;
   bool valid = false;
   switch (PyUnicode_KIND(text)) {
-    case PyUnicode_1BYTE_KIND:
-      valid = append_utf8(PyUnicode_1BYTE_DATA(text), n, utf8);
-      break;
-    case PyUnicode_2BYTE_KIND:
-      valid = append_utf8(PyUnicode_2BYTE_DATA(text), n, utf8);
-      break;
-    default:
-      valid = append_utf8(PyUnicode_4BYTE_DATA(text), n, utf8);
+    case PyUnicode_1BYTE_KIND: valid = append_utf8(PyUnicode_1BYTE_DATA(text), n, utf8); break;
+    case PyUnicode_2BYTE_KIND: valid = append_utf8(PyUnicode_2BYTE_DATA(text), n, utf8); break;
+    default: valid = append_utf8(PyUnicode_4BYTE_DATA(text), n, utf8);
   }
   if (!valid) {
     PyErr_SetString(PyExc_ValueError, kSurrogate);

@@ -54,42 +54,59 @@ using Words = nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device:
 
 void bind_sources(nb::module_& m) {
   nb::class_<KeySource>(m, "KeySource", "Keys on their way into a bulk call; used once.");
-  m.def("array_keys", [](nb::handle array, char elements, bool swapped) -> KeySource* {
+  m.def(
+      "array_keys",
+      [](nb::handle array, char elements, bool swapped) -> KeySource* {
         return new ArraySource(array, elements, swapped);
-      }, nb::arg("array"), nb::arg("elements"), nb::arg("swapped"), nb::rv_policy::take_ownership,
+      },
+      nb::arg("array"), nb::arg("elements"), nb::arg("swapped"), nb::rv_policy::take_ownership,
       "Keys of an array, read in place; `elements` is NumPy's dtype.kind, or 'd' for digests.");
-  m.def("arrow_stream_keys", [](nb::handle stream) -> KeySource* { return new ArrowSource(stream); },
-        nb::arg("stream"), nb::rv_policy::take_ownership);
-  m.def("arrow_array_keys", [](nb::handle schema, nb::handle array) -> KeySource* {
-        return new ArrowSource(schema, array);
-      }, nb::arg("schema"), nb::arg("array"), nb::rv_policy::take_ownership);
-  m.def("item_keys", [](nb::handle items) -> KeySource* { return new ItemSource(items); }, nb::arg("items"),
-        nb::rv_policy::take_ownership, "Keys of any iterable.");
+  m.def(
+      "arrow_stream_keys", [](nb::handle stream) -> KeySource* { return new ArrowSource(stream); }, nb::arg("stream"),
+      nb::rv_policy::take_ownership);
+  m.def(
+      "arrow_array_keys",
+      [](nb::handle schema, nb::handle array) -> KeySource* { return new ArrowSource(schema, array); },
+      nb::arg("schema"), nb::arg("array"), nb::rv_policy::take_ownership);
+  m.def(
+      "item_keys", [](nb::handle items) -> KeySource* { return new ItemSource(items); }, nb::arg("items"),
+      nb::rv_policy::take_ownership, "Keys of any iterable.");
 
-  m.def("digest", [](nb::handle key, uint64_t seed) {
+  m.def(
+      "digest",
+      [](nb::handle key, uint64_t seed) {
         uint64_t out;
         if (!digest_of(key.ptr(), Hasher(seed), out)) throw nb::python_error();
         return out;
-      }, nb::arg("key").none(), nb::arg("seed"));
-  m.def("digest_from", [](KeySource& keys, uint64_t seed) {
+      },
+      nb::arg("key").none(), nb::arg("seed"));
+  m.def(
+      "digest_from",
+      [](KeySource& keys, uint64_t seed) {
         CollectSink sink;
         keys.run(Hasher(seed), sink);
         return sink.digests.release<uint64_t>();
-      }, nb::arg("keys"), nb::arg("seed"),
+      },
+      nb::arg("keys"), nb::arg("seed"),
       nb::sig("def digest_from(keys: KeySource, seed: int) -> numpy.typing.NDArray[numpy.uint64]"));
-  m.def("xxh3_64", [](nb::bytes data, uint64_t seed) { return xxh3_64(data.c_str(), data.size(), seed); },
-        nb::arg("data"), nb::arg("seed") = 0);
-  m.def("xxh3_128", [](nb::bytes data, uint64_t seed) { return int_of(xxh3_128(data.c_str(), data.size(), seed)); },
-        nb::arg("data"), nb::arg("seed") = 0, nb::sig("def xxh3_128(data: bytes, seed: int = 0) -> int"));
+  m.def(
+      "xxh3_64", [](nb::bytes data, uint64_t seed) { return xxh3_64(data.c_str(), data.size(), seed); },
+      nb::arg("data"), nb::arg("seed") = 0);
+  m.def(
+      "xxh3_128", [](nb::bytes data, uint64_t seed) { return int_of(xxh3_128(data.c_str(), data.size(), seed)); },
+      nb::arg("data"), nb::arg("seed") = 0, nb::sig("def xxh3_128(data: bytes, seed: int = 0) -> int"));
 
   m.def("kernels", &kernel_names, "The kernels this machine can run, slowest first.");
   m.def("kernel", [] { return std::string(kernel().name); }, "The kernel in force.");
   m.def("use_kernel", &require_kernel, nb::arg("name"));
-  m.def("line_reads", [](Words words, Words keys, uint64_t seed) {
+  m.def(
+      "line_reads",
+      [](Words words, Words keys, uint64_t seed) {
         const IntHash hash(seed);
         const nb::gil_scoped_release free;
         return kernel().line_reads(hash, words.data(), words.size() / 8, keys.data(), keys.size());
-      }, nb::arg("words"), nb::arg("keys"), nb::arg("seed") = 0,
+      },
+      nb::arg("words"), nb::arg("keys"), nb::arg("seed") = 0,
       nb::sig("def line_reads(words: numpy.typing.NDArray[numpy.uint64], keys: numpy.typing.NDArray[numpy.uint64], "
               "seed: int = 0) -> int"),
       "Hashes each key, prefetches and reads one 64-byte line for it, and nothing else: the raw limit of a "

@@ -89,15 +89,17 @@ class SignalPulse {
 
 // The same for errors of our own, which carry the position in their text.
 [[noreturn]] inline void raise_key_error(PyObject* type, uint64_t index, const std::string& text) {
-  PyErr_SetString(type, ("keys[" + std::to_string(index) + "]: " + text + " (the keys before it have been taken)").c_str());
+  PyErr_SetString(type,
+                  ("keys[" + std::to_string(index) + "]: " + text + " (the keys before it have been taken)").c_str());
   throw nb::python_error();
 }
 
 [[noreturn]] inline void raise_interrupted(uint64_t taken) {
   if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) raise_at(taken);
   PyErr_Clear();
-  PyErr_SetString(PyExc_KeyboardInterrupt,
-                  ("stopped after " + std::to_string(taken) + " keys; these have been taken, the structure is usable").c_str());
+  PyErr_SetString(
+      PyExc_KeyboardInterrupt,
+      ("stopped after " + std::to_string(taken) + " keys; these have been taken, the structure is usable").c_str());
   throw nb::python_error();
 }
 
@@ -114,7 +116,8 @@ class KeySource {
       const nb::gil_scoped_release free;
       done = sink.take_all(keys, std::ref(pulse));
     } catch (const BadKey& bad) {
-      raise_key_error(bad.type == BadKey::Type::type ? PyExc_TypeError : PyExc_ValueError, sink.taken + bad.index, bad.what());
+      raise_key_error(bad.type == BadKey::Type::type ? PyExc_TypeError : PyExc_ValueError, sink.taken + bad.index,
+                      bad.what());
     }
     sink.taken += done;
     if (PyErr_Occurred()) raise_interrupted(sink.taken);
@@ -123,27 +126,18 @@ class KeySource {
 
 class ArraySource final : public KeySource {
  public:
-  ArraySource(nb::handle array, char elements, bool swapped) : elements_(static_cast<Elements>(elements)), swapped_(swapped) {
+  ArraySource(nb::handle array, char elements, bool swapped)
+      : elements_(static_cast<Elements>(elements)), swapped_(swapped) {
     if (!buffer_.acquire(array.ptr(), PyBUF_STRIDES)) throw nb::python_error();
     const Py_ssize_t item = buffer_.view.itemsize;
     bool sound = false;
     switch (elements_) {
       case Elements::signed_int:
-      case Elements::unsigned_int:
-        sound = item == 1 || item == 2 || item == 4 || item == 8;
-        break;
-      case Elements::boolean:
-        sound = item == 1;
-        break;
-      case Elements::digests:
-        sound = item == 8;
-        break;
-      case Elements::bytes:
-        sound = true;
-        break;
-      case Elements::text:
-        sound = item % 4 == 0;
-        break;
+      case Elements::unsigned_int: sound = item == 1 || item == 2 || item == 4 || item == 8; break;
+      case Elements::boolean: sound = item == 1; break;
+      case Elements::digests: sound = item == 8; break;
+      case Elements::bytes: sound = true; break;
+      case Elements::text: sound = item % 4 == 0; break;
     }
     if (!sound || buffer_.view.ndim < 1) throw nb::type_error("the array's elements do not fit their description");
   }

@@ -21,9 +21,9 @@ class Reader {
   explicit Reader(uint32_t hashes) : first_(mask(Wide ? kLanes : hashes)), second_(mask(Wide ? hashes - kLanes : 0)) {}
 
   EVENBINS_INLINE bool contains(const uint64_t* block, uint64_t digest) const {
-    const __m512i words = BlockLog == 9 ? _mm512_loadu_si512(block)
-                                        : _mm512_castsi256_si512(_mm256_loadu_si256(
-                                              reinterpret_cast<const __m256i*>(block)));
+    const __m512i words = BlockLog == 9
+                              ? _mm512_loadu_si512(block)
+                              : _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(block)));
     const uint64_t r = remix(digest);
     __mmask16 missing = missing_bits(words, positions<BlockLog>(r), first_);
     if constexpr (Wide) missing |= missing_bits(words, positions<BlockLog>(remix_again(r)), second_);

@@ -45,9 +45,7 @@ class BlockedBloomFilter final : public Filter {
   }
   void add_items(const uint64_t* digests, size_t n) override { add_many(digests, n); }
 
-  std::unique_ptr<Filter> copy() const override {
-    return std::make_unique<BlockedBloomFilter>(spec_, bits_.copy());
-  }
+  std::unique_ptr<Filter> copy() const override { return std::make_unique<BlockedBloomFilter>(spec_, bits_.copy()); }
 
  private:
   BlockedView view_;

@@ -64,8 +64,8 @@ class Filter {
   // means that the digests themselves are the items.
   virtual uint32_t items_per_key() const = 0;
   virtual void items(const uint64_t* digests, size_t n, uint64_t* out) const = 0;
-  virtual uint64_t lines() const = 0;                             // cache lines of the payload
-  virtual uint64_t first_item_of(uint64_t line) const = 0;        // the least item in that line or behind it
+  virtual uint64_t lines() const = 0;                       // cache lines of the payload
+  virtual uint64_t first_item_of(uint64_t line) const = 0;  // the least item in that line or behind it
   virtual void add_items(const uint64_t* items, size_t n) = 0;
 
   // Throws SpecError with the difference when the structures differ.
@@ -75,9 +75,7 @@ class Filter {
   }
   void clear() { bits_.clear(); }
   virtual std::unique_ptr<Filter> copy() const = 0;
-  bool operator==(const Filter& other) const {
-    return spec_.same_structure(other.spec_) && bits_ == other.bits_;
-  }
+  bool operator==(const Filter& other) const { return spec_.same_structure(other.spec_) && bits_ == other.bits_; }
 
   uint64_t set_bits() const {
     uint64_t total = 0;

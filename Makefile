@@ -1,0 +1,75 @@
+# evenbins: every target sets up what it needs. Two commands for a newcomer: make demo, make test.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp') CMakeLists.txt pyproject.toml
+
+.PHONY: help demo test bench bench-quick docs lint format stub wheel clean system-packages
+
+help:            ## this list
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
+
+# --- set-up: a virtual environment, the package built into it, one stamp for each set of extras ---------
+$(VENV)/made:
+	$(PYTHON) -c 'import sys; sys.exit("evenbins needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	@command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null || \
+	  { echo "evenbins needs a C++20 compiler: apt-get install g++ (Debian, Ubuntu) or xcode-select --install (macOS)"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	@touch $@
+
+$(VENV)/installed: $(VENV)/made $(CORE)
+	$(BIN)/pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/extra-%: $(VENV)/installed
+	$(BIN)/pip install --quiet --editable '.[$*]'
+	@touch $@
+
+# What some tests need beside Python packages: the cross compiler and emulator that check the ARM kernel.
+SYSTEM_PACKAGES := g++-aarch64-linux-gnu qemu-user
+system-packages: ## installs the system packages that the tests need (Debian, Ubuntu)
+	@missing=""; command -v aarch64-linux-gnu-g++ >/dev/null || missing=yes; \
+	command -v qemu-aarch64 >/dev/null || missing=yes; \
+	if [ -n "$$missing" ]; then \
+	  command -v apt-get >/dev/null || { echo "make test needs these system packages: $(SYSTEM_PACKAGES)"; exit 2; }; \
+	  root=""; [ "$$(id -u)" = 0 ] || root=sudo; \
+	  echo "installing $(SYSTEM_PACKAGES)"; \
+	  $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq $(SYSTEM_PACKAGES) >/dev/null; \
+	fi
+
+# --- what people do --------------------------------------------------------------------------------------
+demo: $(VENV)/installed ## plans, builds, queries: prediction beside measurement
+	$(BIN)/evenbins demo
+
+test: $(VENV)/extra-test,bench,lint system-packages ## all tests
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/extra-bench ## the benchmark with peers; writes benchmarks/results/<date>.json
+	$(BIN)/evenbins bench filters
+
+bench-quick: $(VENV)/extra-bench
+	$(BIN)/evenbins bench filters --quick
+
+docs: $(VENV)/extra-docs ## the documentation, in docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+lint: $(VENV)/extra-test,bench,lint ## ruff, mypy, clang-format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(filter cpp/%,$(CORE))
+
+format: $(VENV)/extra-test,bench,lint ## formats Python and C++
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $(filter cpp/%,$(CORE))
+
+stub: $(VENV)/extra-test,bench,lint ## writes src/evenbins/_core.pyi anew
+	$(BIN)/python tools/make_stub.py
+
+wheel: $(VENV)/made ## builds a wheel into dist/
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean: ## removes everything that was built
+	rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,85 @@
+"""The core on ARM: it compiles for aarch64 without a warning, and leaves the same bytes as here.
+
+    CMakeLists.txt ──▶ libevenbins_core.a ──with tools/aarch64_selftest.cpp──▶ a program
+       built by this machine's compiler: generic, AVX2, AVX-512
+       built by Debian's cross compiler: generic, NEON; run by qemu-user
+
+The program compares every kernel with the generic one, for every filter and number of hashes, and prints
+checksums of digests, bits and files. No Python takes part.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = {
+    "cmake": "cmake",
+    "g++": "g++",
+    "aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu",
+    "qemu-aarch64": "qemu-user",
+}
+
+
+def require(*programs: str) -> None:
+    missing = sorted(PACKAGES[program] for program in programs if shutil.which(program) is None)
+    if missing:
+        pytest.fail(f"this test needs: apt-get install --no-install-recommends {' '.join(missing)}", pytrace=False)
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}"
+    return done.stdout
+
+
+def build(folder: Path, compiler: str, *cmake: str, link: tuple[str, ...] = ()) -> Path:
+    run("cmake", "-S", ROOT, "-B", folder, f"-DCMAKE_CXX_COMPILER={compiler}", *cmake)
+    run("cmake", "--build", folder, "--target", "evenbins_core", "--parallel", "2")
+    program = folder / "selftest"
+    run(
+        compiler, "-std=c++20", "-O2", "-Wall", "-Wextra", "-Werror", "-I", ROOT / "cpp/include",
+        ROOT / "tools/aarch64_selftest.cpp", folder / "libevenbins_core.a", "-pthread", *link, "-o", program,
+    )  # fmt: skip
+    return program
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What the program prints on this machine."""
+    require("cmake", "g++")
+    return run(build(tmp_path_factory.mktemp("here"), "g++")).splitlines()
+
+
+@pytest.fixture(scope="module")
+def on_arm(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What it prints on aarch64, every compiler warning an error."""
+    require("cmake", "aarch64-linux-gnu-g++", "qemu-aarch64")
+    program = build(
+        tmp_path_factory.mktemp("aarch64"),
+        "aarch64-linux-gnu-g++",
+        "-DCMAKE_SYSTEM_NAME=Linux",
+        "-DCMAKE_SYSTEM_PROCESSOR=aarch64",
+        "-DCMAKE_CXX_FLAGS=-Werror",
+        link=("-static",),  # so that the emulator needs no libraries of the other system
+    )
+    return run("qemu-aarch64", program).splitlines()
+
+
+def test_neon_gives_what_the_generic_kernel_gives(on_arm: list[str]) -> None:
+    """The program stops with an error at the first difference."""
+    assert on_arm[0] == "kernels generic neon"
+
+
+def test_every_kernel_here_gives_what_the_generic_kernel_gives(here: list[str]) -> None:
+    assert here[0].startswith("kernels generic")
+
+
+def test_arm_leaves_the_same_digests_bits_and_files(here: list[str], on_arm: list[str]) -> None:
+    names = [line.split()[0] for line in on_arm[1:]]
+    assert names == ["integer-digests", "xxh3", "standard", "blocked", "files"]
+    assert on_arm[1:] == here[1:]

@@ -1,0 +1,243 @@
+// The core checks itself, without Python: every kernel of this build against the generic one, and a
+// checksum of what they leave behind.
+//
+//     every kernel × {standard, blocked 256, blocked 512} × every number of hashes
+//         the same bytes as the generic kernel, the same answers, no false negative,
+//         and a present key is gone when any one of its bits is cleared
+//     every line of output but the first is a checksum of fixed work, equal on every platform
+//
+// tests/packaging/test_aarch64.py builds it twice, for this machine and for aarch64 (run by qemu-user),
+// and compares the output: then x86 and ARM leave the same digests, bits and files.
+#include <bit>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "evenbins/filter.hpp"
+#include "evenbins/format.hpp"
+#include "evenbins/kernel.hpp"
+#include "evenbins/parallel.hpp"
+#include "evenbins/xxh3.hpp"
+
+namespace {
+
+using namespace evenbins;
+using Words = std::vector<uint64_t>;
+
+void require(bool truth, const char* promise, const char* kernel, const char* where, uint64_t size, uint32_t hashes) {
+  if (truth) return;
+  std::printf("FAILED %s: kernel %s, %s of %llu, %u hashes\n", promise, kernel, where,
+              static_cast<unsigned long long>(size), hashes);
+  std::exit(1);
+}
+
+class Checksum {
+ public:
+  void add(const void* data, size_t bytes) { state_ = xxh3_64(data, bytes, state_); }
+  void add(const Words& words) { add(words.data(), 8 * words.size()); }
+  void print(const char* name) const { std::printf("%s %016llx\n", name, static_cast<unsigned long long>(state_)); }
+
+ private:
+  uint64_t state_ = 0;
+};
+
+Words random_words(uint64_t seed, size_t n) {
+  Words words(n);
+  for (size_t i = 0; i < n; ++i) words[i] = splitmix(seed, i);
+  return words;
+}
+
+// What a kernel does with one filter, behind one face for both kinds.
+class Standard {
+ public:
+  static constexpr const char* kName = "standard bits";
+  static constexpr uint32_t kMostHashes = 64;
+  Standard(const Kernel& kernel, uint64_t bits, uint32_t hashes)
+      : words((bits + 63) / 64, 0), kernel_(kernel), view_{words.data(), bits, hashes} {}
+  void add(const Words& digests) { kernel_.standard_add(view_, digests.data(), digests.size()); }
+  void add_singly(const Words& digests) {  // by positions, as several threads do it
+    Words positions(view_.hashes * digests.size());
+    kernel_.standard_positions(view_, digests.data(), digests.size(), positions.data());
+    for (const uint64_t p : positions) words[p / 64] |= uint64_t{1} << p % 64;
+  }
+  std::vector<uint8_t> contains(const Words& digests) const {
+    std::vector<uint8_t> answers(digests.size());
+    kernel_.standard_contains(view_, digests.data(), digests.size(), answers.data());
+    return answers;
+  }
+  bool contains_singly(uint64_t digest) const { return contains({digest})[0] != 0; }
+  Words words;
+
+ private:
+  const Kernel& kernel_;
+  StandardView view_;
+};
+
+template <uint32_t BlockLog>
+class Blocked {
+ public:
+  static constexpr const char* kName = BlockLog == 9 ? "512-bit blocks" : "256-bit blocks";
+  static constexpr uint32_t kMostHashes = 32;
+  Blocked(const Kernel& kernel, uint64_t blocks, uint32_t hashes)
+      : words(blocks << (BlockLog - 6), 0),
+        loops_(kernel.blocked(BlockLog, hashes)),
+        view_{words.data(), blocks, BlockLog, hashes} {}
+  void add(const Words& digests) { loops_.add_many(view_, digests.data(), digests.size()); }
+  void add_singly(const Words& digests) {
+    for (const uint64_t digest : digests) loops_.add(view_, digest);
+  }
+  std::vector<uint8_t> contains(const Words& digests) const {
+    std::vector<uint8_t> answers(digests.size());
+    loops_.contains_many(view_, digests.data(), digests.size(), answers.data());
+    return answers;
+  }
+  bool contains_singly(uint64_t digest) const { return loops_.contains(view_, digest); }
+  Words words;
+
+ private:
+  const BlockedLoops& loops_;
+  BlockedView view_;
+};
+
+// A filter that is half full, so that absent keys have some of their bits set and some not.
+template <typename Filter>
+void compare_kernels(uint64_t size, Checksum& checksum) {
+  const Kernel& generic = *kernels().front();
+  for (uint32_t hashes = 1; hashes <= Filter::kMostHashes; ++hashes) {
+    Filter expected(generic, size, hashes);
+    const size_t n = 64 * expected.words.size() * 7 / 10 / hashes + 1;
+    const Words present = random_words(hashes, n), absent = random_words(1000 + hashes, 2000);
+    expected.add(present);
+    const std::vector<uint8_t> answers = expected.contains(absent);
+    checksum.add(expected.words);
+    checksum.add(answers.data(), answers.size());
+
+    for (const Kernel* kernel : kernels()) {
+      const auto check = [&](bool truth, const char* promise) {
+        require(truth, promise, kernel->name, Filter::kName, size, hashes);
+      };
+      Filter bulk(*kernel, size, hashes), single(*kernel, size, hashes);
+      bulk.add(present);
+      single.add_singly(present);
+      check(bulk.words == expected.words, "the bits of the generic kernel (bulk)");
+      check(single.words == expected.words, "the bits of the generic kernel (one by one)");
+      check(bulk.contains(absent) == answers, "the answers of the generic kernel");
+      for (const uint8_t yes : bulk.contains(present)) check(yes != 0, "no false negative");
+      for (size_t i = 0; i < absent.size(); ++i)
+        check(bulk.contains_singly(absent[i]) == (answers[i] != 0), "single look-ups answer as bulk does");
+
+      for (size_t i = 0; i < 4; ++i) {
+        Filter lonely(*kernel, size, hashes);
+        lonely.add({absent[i]});
+        for (uint64_t& word : lonely.words) {
+          for (uint64_t left = word; left != 0; left &= left - 1) {
+            const uint64_t bit = left & (~left + 1);
+            word ^= bit;
+            check(!lonely.contains_singly(absent[i]) && lonely.contains({absent[i]})[0] == 0, "every bit counts");
+            word ^= bit;
+          }
+        }
+        check(lonely.contains_singly(absent[i]), "a key is present when its bits are");
+      }
+    }
+  }
+}
+
+void compare_digests() {
+  Checksum checksum;
+  Words keys = random_words(7, 5000);
+  for (uint64_t i = 0; i < 64; ++i) keys.push_back(uint64_t{1} << i);
+  for (uint64_t i = 0; i < 64; ++i) keys.push_back(~i);
+  for (const uint64_t seed : {uint64_t{0}, uint64_t{12345}, ~uint64_t{0}}) {
+    const IntHash hash(seed);
+    const auto* as_signed = reinterpret_cast<const int64_t*>(keys.data());
+    Words expected(keys.size()), expected_signed(keys.size()), found(keys.size());
+    kernels().front()->digest_u64(hash, keys.data(), keys.size(), expected.data());
+    kernels().front()->digest_i64(hash, as_signed, keys.size(), expected_signed.data());
+    for (const Kernel* kernel : kernels()) {
+      kernel->digest_u64(hash, keys.data(), keys.size(), found.data());
+      require(found == expected, "the generic digests of uint64", kernel->name, "keys", keys.size(), 0);
+      kernel->digest_i64(hash, as_signed, keys.size(), found.data());
+      require(found == expected_signed, "the generic digests of int64", kernel->name, "keys", keys.size(), 0);
+    }
+    checksum.add(expected);
+    checksum.add(expected_signed);
+  }
+  checksum.print("integer-digests");
+}
+
+void hash_strings() {
+  Checksum checksum;
+  const Words text = random_words(9, 512);
+  for (size_t n = 0; n <= 2048; ++n) {
+    for (const uint64_t seed : {uint64_t{0}, uint64_t{0x9E3779B97F4A7C15}}) {
+      const Hash128 wide = xxh3_128(text.data(), n, seed);
+      checksum.add({xxh3_64(text.data(), n, seed), wide.low, wide.high});
+    }
+  }
+  checksum.print("xxh3");
+}
+
+class Array final : public Digests {
+ public:
+  explicit Array(Words digests) : digests_(std::move(digests)) {}
+  uint64_t size() const override { return digests_.size(); }
+  void read(uint64_t start, size_t n, uint64_t* out) const override {
+    for (size_t i = 0; i < n; ++i) out[i] = digests_[start + i];
+  }
+
+ private:
+  Words digests_;
+};
+
+// Whole files, built by one thread and by three, with every kernel.
+void build_files() {
+  Checksum checksum;
+  const Array keys(random_words(11, 20'000));
+  const Spec specs[] = {
+      {Kind::standard, Hashing::independent, 5, 20'000, {199'999, 7}},
+      {Kind::blocked, Hashing::lanes, 6, 20'000, {401, 512, 8}},
+      {Kind::blocked, Hashing::lanes, 7, 20'000, {803, 256, 20}},
+  };
+  for (const Spec& spec : specs) {
+    Words expected;
+    for (const Kernel* kernel : kernels()) {
+      use_kernel(kernel->name);
+      for (const uint32_t threads : {1u, 3u}) {
+        const auto filter = make_filter(spec, Bits::zeroed(payload_bytes(spec)));
+        add_all(*filter, keys, threads, [] { return true; });
+        const Bits& bits = filter->bits();
+        const Words words(bits.words(), bits.words() + bits.size());
+        if (expected.empty()) {
+          expected = words;
+          const std::vector<uint8_t> header = write_header(spec, bits);
+          checksum.add(header.data(), header.size());
+          checksum.add(words);
+        }
+        require(words == expected, "the same file", kernel->name, "threads", threads,
+                static_cast<uint32_t>(spec.core.back()));
+      }
+    }
+  }
+  checksum.print("files");
+}
+
+}  // namespace
+
+int main() {
+  std::printf("kernels");
+  for (const Kernel* kernel : kernels()) std::printf(" %s", kernel->name);
+  std::printf("\n");
+  compare_digests();
+  hash_strings();
+  Checksum standard, blocked;
+  for (const uint64_t bits : {uint64_t{1}, uint64_t{1003}, uint64_t{65'536}}) compare_kernels<Standard>(bits, standard);
+  standard.print("standard");
+  for (const uint64_t blocks : {uint64_t{1}, uint64_t{37}}) {
+    compare_kernels<Blocked<8>>(blocks, blocked);
+    compare_kernels<Blocked<9>>(blocks, blocked);
+  }
+  blocked.print("blocked");
+  build_files();
+}
