@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <barrier>
-#include <chrono>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -14,7 +13,7 @@ namespace {
 
 constexpr size_t kBatch = 1024;              // digests that stay in the first-level cache
 constexpr uint64_t kStretch = 64 * kBatch;   // what a querying thread takes at a time
-constexpr size_t kRoundItems = 32 * kBatch;  // what an adding thread prepares in a round
+constexpr size_t kRoundItems = 64 * kBatch;  // what an adding thread prepares in a round
 
 // Runs body(0) here and body(1) … body(threads−1) on threads of their own; waits for all. `body` must
 // not throw. The bodies wait for one another, so they all start or, if the system refuses a thread, none.
@@ -135,48 +134,54 @@ struct Slice {
   }
 };
 
-uint64_t add_together(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
-  const size_t slice_keys = std::max<size_t>(kRoundItems / std::max(filter.items_per_key(), 1u), 64);
-  const std::vector<uint64_t> bounds = owner_bounds(filter, threads);
-  std::vector<Slice> slices(threads);
-  std::barrier<> barrier(threads);
+// What the threads know of a round. There are two, used in turn: while a slow thread still adds the items
+// of one round, a fast one prepares the next; so one barrier a round is enough.
+struct Round {
+  explicit Round(uint32_t threads) : slices(threads) {}
+  std::vector<Slice> slices;
   std::exception_ptr failure;
   std::mutex failure_lock;
   bool stop = false;
-  uint64_t start = 0;  // of the round; written by thread 0 between the barriers
-  const uint64_t size = keys.size();
+};
 
-  const auto guarded = [&](const auto& work) {
-    try {
-      work();
-    } catch (...) {
-      const std::lock_guard hold(failure_lock);
-      if (!failure) failure = std::current_exception();
-    }
-  };
+uint64_t add_together(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
+  const uint64_t slice_keys = std::max<uint64_t>(kRoundItems / std::max(filter.items_per_key(), 1u), 64);
+  const uint64_t round_keys = threads * slice_keys, size = keys.size();
+  const std::vector<uint64_t> bounds = owner_bounds(filter, threads);
+  Round rounds[2] = {Round(threads), Round(threads)};
+  std::barrier<> barrier(threads);
+  uint64_t done = size;
+  std::exception_ptr failure;
+
   on_threads(threads, [&](uint32_t t) {
-    while (true) {
-      if (t == 0) guarded([&] { stop = failure || start >= size || !pulse(); });
-      barrier.arrive_and_wait();
-      if (stop || failure) return;
-      const uint64_t from = std::min(size, start + t * slice_keys);
-      guarded([&] { slices[t].prepare(filter, keys, from, std::min<uint64_t>(slice_keys, size - from), bounds); });
-      barrier.arrive_and_wait();
-      if (failure) return;
-      for (const Slice& slice : slices) {
-        slice.add_owned(filter, t);
-        if (slice.bad) break;  // the slices behind it hold keys that come after the bad one
+    for (uint64_t start = 0, r = 0; start < size; start += round_keys, ++r) {
+      Round& round = rounds[r % 2];
+      try {
+        const uint64_t from = std::min(size, start + t * slice_keys);
+        round.slices[t].prepare(filter, keys, from, std::min(slice_keys, size - from), bounds);
+        if (t == 0) round.stop = !pulse();
+      } catch (...) {
+        const std::lock_guard hold(round.failure_lock);
+        round.failure = std::current_exception();
       }
       barrier.arrive_and_wait();
-      if (t == 0) {
-        for (const Slice& slice : slices)
-          if (slice.bad && !failure) failure = std::make_exception_ptr(*slice.bad);
-        start = std::min(size, start + threads * slice_keys);
+      if (round.failure || round.stop) {
+        if (t == 0) {
+          done = start;
+          failure = round.failure;
+        }
+        return;
+      }
+      for (const Slice& slice : round.slices) {
+        slice.add_owned(filter, t);
+        if (!slice.bad) continue;
+        if (t == 0) failure = std::make_exception_ptr(*slice.bad);
+        return;  // the slices behind it hold keys that come after the bad one
       }
     }
   });
   if (failure) std::rethrow_exception(failure);
-  return start;
+  return done;
 }
 
 }  // namespace

@@ -28,7 +28,9 @@ PACKAGES = {
 def require(*programs: str) -> None:
     missing = sorted(PACKAGES[program] for program in programs if shutil.which(program) is None)
     if missing:
-        pytest.fail(f"this test needs: apt-get install --no-install-recommends {' '.join(missing)}", pytrace=False)
+        pytest.fail(
+            f"this test needs: apt-get install --no-install-recommends {' '.join(missing)}", pytrace=False
+        )
 
 
 def run(*command: str | Path) -> str:

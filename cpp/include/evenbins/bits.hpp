@@ -23,8 +23,7 @@ namespace evenbins {
 class AllocationError : public std::bad_alloc {
  public:
   explicit AllocationError(uint64_t bytes)
-      : message_("cannot allocate " + std::to_string(bytes) + " bytes (" +
-                 std::to_string(static_cast<double>(bytes) / (1 << 30)) +
+      : message_("cannot allocate " + std::to_string(bytes) + " bytes (about " + std::to_string((bytes >> 30) + 1) +
                  " GiB): plan for fewer keys or fewer bits per key") {}
   const char* what() const noexcept override { return message_.c_str(); }
 
