@@ -6,7 +6,10 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
+
+#include "evenbins/kernel.hpp"
 
 namespace evenbins {
 namespace {
@@ -79,8 +82,8 @@ std::vector<uint64_t> owner_bounds(const Filter& filter, uint32_t owners) {
 
 // One thread's share of a round: its items, sorted by owner, in key order within each.
 struct Slice {
-  std::vector<uint64_t> digests, items, sorted;
-  std::vector<size_t> end;  // where each owner's items end
+  std::vector<uint64_t> digests, items, sorted, rest;
+  std::vector<std::span<const uint64_t>> owned;
   std::optional<BadKey> bad;
 
   void prepare(const Filter& filter, const Digests& keys, uint64_t start, size_t n,
@@ -98,27 +101,13 @@ struct Slice {
     bounds.size() == 2 ? sort_in_two(bounds[1]) : sort_in_many(bounds);
   }
 
-  void add_owned(Filter& filter, uint32_t o) const {
-    const size_t begin = o == 0 ? 0 : end[o - 1];
-    filter.add_items(sorted.data() + begin, end[o] - begin);
-  }
-
  private:
   void sort_in_two(uint64_t bound) {
     const size_t count = items.size();
-    const uint64_t* from = items.data();
-    size_t low = 0, high = 0;
-    for (size_t i = 0; i < count; ++i) high += from[i] < bound;
-    end = {high, count};
-    sorted.resize(count);
-    uint64_t* to = sorted.data();
-    for (size_t i = 0; i < count; ++i) {
-      const uint64_t item = from[i];
-      const bool is_low = item < bound;
-      to[is_low ? low : high] = item;
-      low += is_low;
-      high += !is_low;
-    }
+    sorted.resize(count + kSplitSlack);
+    rest.resize(count + kSplitSlack);
+    const size_t low = kernel().split(items.data(), count, bound, sorted.data(), rest.data());
+    owned = {{sorted.data(), low}, {rest.data(), count - low}};
   }
 
   void sort_in_many(const std::vector<uint64_t>& bounds) {
@@ -128,8 +117,9 @@ struct Slice {
     std::vector<size_t> at(bounds.size() + 1, 0);
     for (const uint64_t item : items) ++at[owner_of(item) + 1];
     for (size_t o = 0; o < bounds.size(); ++o) at[o + 1] += at[o];
-    end.assign(at.begin() + 1, at.end());
     sorted.resize(items.size());
+    owned.clear();
+    for (size_t o = 0; o < bounds.size(); ++o) owned.emplace_back(sorted.data() + at[o], at[o + 1] - at[o]);
     for (const uint64_t item : items) sorted[at[owner_of(item)]++] = item;
   }
 };
@@ -173,7 +163,7 @@ uint64_t add_together(Filter& filter, const Digests& keys, uint32_t threads, con
         return;
       }
       for (const Slice& slice : round.slices) {
-        slice.add_owned(filter, t);
+        filter.add_items(slice.owned[t].data(), slice.owned[t].size());
         if (!slice.bad) continue;
         if (t == 0) failure = std::make_exception_ptr(*slice.bad);
         return;  // the slices behind it hold keys that come after the bad one

@@ -78,6 +78,8 @@ class Writer {
   uint32_t hashes_;
 };
 
+#include "split.hpp"
+
 EVENBINS_INLINE uint64_t line_is_zero(const uint64_t* line) {
   const auto* v = reinterpret_cast<const __m256i*>(line);
   const __m256i any = _mm256_or_si256(_mm256_loadu_si256(v), _mm256_loadu_si256(v + 1));

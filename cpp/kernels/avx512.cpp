@@ -81,6 +81,23 @@ class Writer {
   }
 };
 
+size_t split(const uint64_t* items, size_t n, uint64_t bound, uint64_t* low, uint64_t* high) {
+  const __m512i limit = _mm512_set1_epi64(static_cast<int64_t>(bound));
+  size_t below = 0, above = 0;
+  for (size_t i = 0; i < n; i += 8) {
+    const auto valid = static_cast<__mmask8>(n - i < 8 ? (1u << (n - i)) - 1 : 0xFF);
+    const __m512i words = _mm512_maskz_loadu_epi64(valid, items + i);
+    const __mmask8 is_low = _mm512_mask_cmplt_epu64_mask(valid, words, limit);
+    const auto is_high = static_cast<__mmask8>(valid & ~is_low);
+    // Compressed in a register, then stored whole: compressing into memory is microcode on some machines.
+    _mm512_storeu_si512(low + below, _mm512_maskz_compress_epi64(is_low, words));
+    _mm512_storeu_si512(high + above, _mm512_maskz_compress_epi64(is_high, words));
+    below += static_cast<size_t>(__builtin_popcount(is_low));
+    above += static_cast<size_t>(__builtin_popcount(is_high));
+  }
+  return below;
+}
+
 EVENBINS_INLINE uint64_t line_is_zero(const uint64_t* line) {
   const __m512i words = _mm512_loadu_si512(line);
   return _mm512_test_epi64_mask(words, words) == 0;

@@ -7,6 +7,7 @@
 //     Reader<block_log, Wide>      contains(block, digest) for one block; Wide: more than 16 hashes
 //     Writer<block_log, Hashes>    add(block, digest)
 //     kFixedHashes                 whether Writer wants the number of hashes at compile time
+//     split(…)                     see Kernel
 //     line_is_zero(line)           for the raw limit
 #include <utility>
 
@@ -179,7 +180,7 @@ uint64_t line_reads(const IntHash& hash, const uint64_t* words, uint64_t lines, 
 }  // namespace
 
 extern const Kernel table;
-const Kernel table = {EVENBINS_KERNEL_NAME, digest_u64,        digest_i64, standard_positions,
-                      standard_add,         standard_contains, blocked,    line_reads};
+const Kernel table = {EVENBINS_KERNEL_NAME, digest_u64, digest_i64, standard_positions, standard_add,
+                      standard_contains,    blocked,    split,      line_reads};
 
 }  // namespace evenbins::EVENBINS_KERNEL_NAMESPACE

@@ -36,6 +36,8 @@ class Writer {
   uint32_t hashes_;
 };
 
+#include "split.hpp"
+
 EVENBINS_INLINE uint64_t line_is_zero(const uint64_t* line) {
   uint64_t any = 0;
   for (int i = 0; i < 8; ++i) any |= line[i];

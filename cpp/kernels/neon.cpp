@@ -72,6 +72,8 @@ class Writer {
   uint32_t hashes_;
 };
 
+#include "split.hpp"
+
 EVENBINS_INLINE uint64_t line_is_zero(const uint64_t* line) {
   const auto* p = reinterpret_cast<const uint32_t*>(line);
   const uint32x4_t any =

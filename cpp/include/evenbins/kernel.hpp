@@ -33,6 +33,8 @@ struct BlockedLoops {  // for one block size and number of hashes
   void (*contains_many)(const BlockedView&, const uint64_t* digests, size_t n, uint8_t* out);
 };
 
+inline constexpr size_t kSplitSlack = 8;  // words that `split` may write behind the end of its outputs
+
 struct Kernel {
   const char* name;
   void (*digest_u64)(const IntHash&, const uint64_t* keys, size_t n, uint64_t* out);
@@ -41,6 +43,8 @@ struct Kernel {
   void (*standard_add)(const StandardView&, const uint64_t* digests, size_t n);
   void (*standard_contains)(const StandardView&, const uint64_t* digests, size_t n, uint8_t* out);
   const BlockedLoops& (*blocked)(uint32_t block_log, uint32_t hashes);
+  // Items below `bound` go to `low`, the others to `high`, both in order; returns how many went to `low`.
+  size_t (*split)(const uint64_t* items, size_t n, uint64_t bound, uint64_t* low, uint64_t* high);
   // The raw limit of any one-read filter: hash, prefetch, read one 64-byte line a key, and nothing else.
   uint64_t (*line_reads)(const IntHash&, const uint64_t* words, uint64_t lines, const uint64_t* keys, size_t n);
 };
