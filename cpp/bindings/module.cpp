@@ -69,6 +69,11 @@ void bind_sources(nb::module_& m) {
       [](nb::handle schema, nb::handle array) -> KeySource* { return new ArrowSource(schema, array); },
       nb::arg("schema"), nb::arg("array"), nb::rv_policy::take_ownership);
   m.def(
+      "line_keys",
+      [](nb::handle text, char separator, bool crlf) -> KeySource* { return new LineSource(text, separator, crlf); },
+      nb::arg("text"), nb::arg("separator"), nb::arg("crlf"), nb::rv_policy::take_ownership,
+      "Keys that are the lines of a block of bytes, read in place.");
+  m.def(
       "item_keys", [](nb::handle items) -> KeySource* { return new ItemSource(items); }, nb::arg("items"),
       nb::rv_policy::take_ownership, "Keys of any iterable.");
 

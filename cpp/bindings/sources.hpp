@@ -20,6 +20,7 @@
 #include "arrow.hpp"
 #include "evenbins/parallel.hpp"
 #include "keys.hpp"
+#include "lines.hpp"
 
 namespace evenbins::python {
 
@@ -149,6 +150,23 @@ class ArraySource final : public KeySource {
   Buffer buffer_;
   Elements elements_;
   bool swapped_;
+};
+
+class LineSource final : public KeySource {
+ public:
+  LineSource(nb::handle text, char separator, bool crlf) : separator_(separator), crlf_(crlf) {
+    if (!buffer_.acquire(text.ptr(), PyBUF_SIMPLE)) throw nb::python_error();
+  }
+  void run(const Hasher& hasher, Sink& sink) override {
+    const Py_buffer& view = buffer_.view;
+    run_digests(LineDigests(static_cast<const char*>(view.buf), static_cast<size_t>(view.len), separator_, crlf_, hasher),
+                sink);
+  }
+
+ private:
+  Buffer buffer_;
+  char separator_;
+  bool crlf_;
 };
 
 class ArrowSource final : public KeySource {

@@ -9,8 +9,6 @@
     True
 """
 
-from importlib.metadata import version as _version
-
 from evenbins import theory
 from evenbins._core import FormatError, KeyRangeError, kernel, kernels
 from evenbins.filters import (
@@ -42,4 +40,10 @@ __all__ = [
     "theory",
 ]
 
-__version__ = _version("evenbins")
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":  # on demand: looking it up takes longer than all other imports here
+        from importlib.metadata import version
+
+        return version("evenbins")
+    raise AttributeError(f"module 'evenbins' has no attribute {name!r}")

@@ -14,15 +14,27 @@ from __future__ import annotations
 import array
 import operator
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from evenbins import _core
 
-__all__ = ["checked_threads", "key_source"]
+__all__ = ["Lines", "checked_threads", "key_source"]
 
 _MAX_THREADS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The lines of a block of bytes as keys, for the command line: no Python object for each of them.
+
+    A line ends with the separator, b"\\n" or b"\\0"; before "\\n" one "\\r" goes too.
+    """
+
+    block: bytes
+    separator: bytes
 
 
 def key_source(keys: object, *, digests: bool = False) -> tuple[_core.KeySource, tuple[int, ...] | None]:
@@ -31,6 +43,8 @@ def key_source(keys: object, *, digests: bool = False) -> tuple[_core.KeySource,
         raise TypeError(
             f"keys must be many keys, not one {type(keys).__name__}: use add(key), or put it into a list"
         )
+    if isinstance(keys, Lines):
+        return _core.line_keys(keys.block, keys.separator.decode(), keys.separator == b"\n"), None
     if digests:
         return _array_source(_digest_array(keys), digests=True)
     if isinstance(keys, np.ndarray):

@@ -9,9 +9,11 @@ What is inside a file is the core's business (docs/format.md).
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import secrets
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +27,16 @@ StrPath = str | os.PathLike[str]
 def replace_file(path: StrPath, write: Callable[[int], None]) -> None:
     """Put a new file in place of `path`, atomically and durably; `write` fills it by its descriptor."""
     target = Path(os.path.realpath(path))  # through a symbolic link: the file it points to is replaced
+    if target.exists() and not target.is_file():  # a folder, a device, a pipe
+        raise OSError(errno.EINVAL, "not a regular file, so it cannot be replaced", os.fspath(path))
+    try:
+        _write_beside(target, write)
+    except OSError as error:  # it names the temporary file, or none
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+    _sync_folder(target.parent)
+
+
+def _write_beside(target: Path, write: Callable[[int], None]) -> None:
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
@@ -40,7 +52,6 @@ def replace_file(path: StrPath, write: Callable[[int], None]) -> None:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
         raise
-    _sync_folder(target.parent)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -54,6 +65,9 @@ def _sync_folder(folder: Path) -> None:
 def map_file(path: StrPath) -> mmap.mmap:
     """Map a file read-only. The mapping lives as long as something uses its bytes."""
     with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            raise FormatError(f"{os.fspath(path)}: the file is empty")
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise FormatError("it is not a regular file, and cannot be mapped")
+        if status.st_size == 0:
+            raise FormatError("the file is empty")
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -77,6 +77,12 @@ class FilterStats:
         return [(each.name, getattr(self, each.name)) for each in fields(self) if each.name != "loads"]
 
 
+def side_by_side(plan: FilterPlan, stats: FilterStats) -> list[tuple[str, object, object]]:
+    """Pair what was planned with what is measured: rows of (name, planned, measured)."""
+    names = ("keys", "fpr", "fill", "reads", "miss_reads", "overflow", "bits_per_key", "nbytes")
+    return [(name, getattr(plan, name), getattr(stats, name)) for name in names]
+
+
 @runtime_checkable
 class Filter(Protocol):
     """What every filter of this library can do."""
@@ -331,12 +337,9 @@ class _BaseFilter(_core.Filter):
         return _show.line(type(self).__name__, rows)
 
     def _repr_html_(self) -> str:
-        planned, measured = self.plan, self.stats()
-        names = ("keys", "fpr", "fill", "reads", "miss_reads", "overflow", "bits_per_key", "nbytes")
         return _show.html_comparison(
-            type(self).__name__, ("plan", "stats()"),
-            [(name, getattr(planned, name), getattr(measured, name)) for name in names],
-        )  # fmt: skip
+            type(self).__name__, ("plan", "stats()"), side_by_side(self.plan, self.stats())
+        )
 
 
 class BloomFilter(_BaseFilter):

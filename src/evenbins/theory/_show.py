@@ -10,7 +10,7 @@ import html
 import math
 from collections.abc import Iterable
 
-__all__ = ["html_comparison", "html_table", "line", "size", "table", "text"]
+__all__ = ["comparison", "html_comparison", "html_table", "line", "row", "size", "table", "text"]
 
 _RATES = frozenset({"fpr", "overflow"})
 _SHOWN_ITEMS = 6
@@ -38,6 +38,17 @@ def html_table(title: str, rows: Iterable[Row]) -> str:
         for name, value in rows
     )
     return f"<table><caption>{html.escape(title)}</caption><tbody>{body}</tbody></table>"
+
+
+def comparison(columns: tuple[str, str], rows: Iterable[tuple[str, object, object]]) -> list[str]:
+    """Write rows of (name, value, value) as lines of aligned columns under two names."""
+    written = [("", *columns), *((name, text(name, a), text(name, b)) for name, a, b in rows)]
+    return [row(*each) for each in written]
+
+
+def row(name: str, first: str, second: str) -> str:
+    """Write one line of a comparison."""
+    return f"  {name:<13} {first:>13} {second:>13}"
 
 
 def html_comparison(title: str, columns: tuple[str, str], rows: Iterable[tuple[str, object, object]]) -> str:

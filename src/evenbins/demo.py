@@ -1,0 +1,274 @@
+"""`evenbins demo` and `make demo`: what the library promises, shown on keys that it generates.
+
+Each step stands alone: it takes a `Demo`, prints what it shows, and states its claims by `Demo.claim`. The
+demo's exit status is 1 if a claim does not hold, so that it is a test as well. To extend it, write a
+step and put it into `STEPS`.
+
+Keys come from a fixed seed. A rate is *counted* on keys that are certainly absent; beside it stands its
+exact binomial interval (Clopper and Pearson, 1934), which misses the true rate once in a million.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table
+
+import evenbins
+from evenbins import BlockedBloomFilter, BloomFilter, FormatError, theory
+from evenbins.theory import _show
+
+__all__ = ["LEAST_KEYS", "MOST_KEYS", "STEPS", "Demo", "run"]
+
+LEAST_KEYS = 1_000
+MOST_KEYS = 200_000_000
+_FPR = 1e-3
+_SEED = 20
+_MISSES_OF_INTERVAL = 1e-6
+_KINDS: tuple[type[BloomFilter] | type[BlockedBloomFilter], ...] = (BloomFilter, BlockedBloomFilter)
+
+
+@dataclass
+class Demo:
+    """What the steps share: how many keys, where to write, and the claims made so far."""
+
+    keys: int
+    folder: Path
+    console: Console
+    failed: list[str] = field(default_factory=list)
+
+    def say(self, text: str) -> None:
+        """Print a line as it is."""
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def claim(self, holds: bool, text: str) -> None:
+        """State what must be true, and remember if it is not."""
+        mark, style = ("  ok     ", "green") if holds else ("  FAILED ", "bold red")
+        self.console.print(mark, style=style, end="")
+        self.say(text)
+        if not holds:
+            self.failed.append(text)
+
+    @cached_property
+    def present(self) -> npt.NDArray[np.uint64]:
+        """The integers that go into filters: random, below 2**63."""
+        return np.random.default_rng(_SEED).integers(0, 2**63, self.keys, dtype=np.uint64)
+
+    @cached_property
+    def absent(self) -> npt.NDArray[np.uint64]:
+        """As many integers that do not, 2**63 and above; at least a million, to count false positives."""
+        count = max(self.keys, 1_000_000)
+        return np.random.default_rng(_SEED + 1).integers(2**63, 2**64 - 1, count, dtype=np.uint64)
+
+    @cached_property
+    def words(self) -> list[str]:
+        """Strings that go into filters: a tenth of the keys."""
+        return [f"user-{i}@example.org" for i in range(self.keys // 10)]
+
+    @cached_property
+    def other_words(self) -> list[str]:
+        """Strings that do not; at least a hundred thousand."""
+        return [f"guest-{i}@example.org" for i in range(max(self.keys // 10, 100_000))]
+
+
+def plan(demo: Demo) -> None:
+    """Ask for a rate, and see what it costs; ask for memory, and see the rate."""
+    names = ("bits_per_key", "hashes", "fpr", "reads", "miss_reads", "nbytes")
+    table = _table("", *names)
+    wishes: tuple[dict[str, Any], ...] = ({"fpr": _FPR}, {"fpr": 1e-6}, {"bits_per_key": 16})
+    for wish in wishes:
+        table.add_row(*(f"{name}={value:g}" for name, value in wish.items()))
+        for kind, planner in zip(_KINDS, (theory.plan_standard, theory.plan_blocked), strict=True):
+            found = planner(demo.keys, **wish)
+            table.add_row(f"  {kind.__name__}", *(_show.text(name, getattr(found, name)) for name in names))
+    demo.console.print(table)
+
+
+def integers(demo: Demo) -> None:
+    """Add a NumPy array of random integers."""
+    _predict_and_measure(demo, demo.present, demo.absent)
+
+
+def strings(demo: Demo) -> None:
+    """Add a list of strings."""
+    _predict_and_measure(demo, demo.words, demo.other_words)
+
+
+def speed(demo: Demo) -> None:
+    """Time the bulk calls."""
+    threads = os.cpu_count() or 1
+    workers = sorted({1, threads})
+    table = _table("million keys a second", *(f"threads={each}" for each in workers))
+    for kind in _KINDS:
+        filters = [kind(demo.keys, fpr=_FPR) for _ in workers]
+        for call, keys in (
+            ("add_many", "present"),
+            ("contains_many", "present"),
+            ("contains_many", "absent"),
+        ):
+            rates = [
+                _rate(getattr(filter_, call), getattr(demo, keys), each)
+                for filter_, each in zip(filters, workers, strict=True)
+            ]
+            table.add_row(f"{kind.__name__}.{call}({keys})", *rates)
+    demo.console.print(table)
+
+
+def another_process(demo: Demo) -> None:
+    """Save a filter; a process of its own opens it and answers."""
+    filter_ = BlockedBloomFilter(len(demo.words), fpr=_FPR)
+    filter_.add_many(demo.words)
+    path = demo.folder / "demo.evb"
+    filter_.save(path)
+    demo.say(f"saved {path} ({_show.size(path.stat().st_size)})")
+    command = ["query", "-c", str(path)]
+    for name, words in (("present", demo.words), ("absent", demo.other_words)):
+        lines = demo.folder / f"{name}.txt"
+        lines.write_text("".join(word + "\n" for word in words))
+        demo.say(f"$ evenbins {' '.join(command)} < {lines}")
+        begun = time.perf_counter()
+        with lines.open("rb") as stdin:
+            done = subprocess.run(
+                [sys.executable, "-m", "evenbins", *command], stdin=stdin, capture_output=True, check=False
+            )
+        seconds = time.perf_counter() - begun
+        if done.returncode not in (0, 1):
+            raise RuntimeError(f"evenbins {' '.join(command)}: {done.stderr.decode(errors='replace')}")
+        counted = int(done.stdout)
+        demo.say(f"{counted}      ({len(words):_} lines, {seconds:.2f} s with the start of Python)")
+        expected = int(filter_.contains_many(words).sum())
+        demo.claim(counted == expected, f"{counted:_} of {len(words):_} {name} strings, as in this process")
+
+
+def damage(demo: Demo) -> None:
+    """Flip one bit of a file."""
+    filter_ = BlockedBloomFilter(1_000, fpr=_FPR)
+    filter_.add_many(demo.present[:1_000])
+    path = demo.folder / "damaged.evb"
+    data = bytearray(filter_.to_bytes())
+    bit = int(np.random.default_rng(_SEED).integers(8 * len(data)))
+    data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+    try:
+        BlockedBloomFilter.load(path)
+    except FormatError as error:
+        demo.say(f"FormatError: {error}")
+        demo.claim(True, f"bit {bit:_} of {8 * len(data):_} was flipped, and the file is refused")
+    else:
+        demo.claim(False, f"bit {bit:_} of {8 * len(data):_} was flipped, and the file was loaded")
+
+
+STEPS: list[tuple[str, Callable[[Demo], None]]] = [
+    ("The plan: what a filter for {keys:_} keys needs, and what it will do", plan),
+    ("Prediction beside measurement: {keys:_} integers from a NumPy array", integers),
+    ("Prediction beside measurement: {words:_} strings from a list", strings),
+    ("Speed of the bulk calls", speed),
+    ("A file, and another process", another_process),
+    ("A damaged file", damage),
+]
+
+
+def run(*, keys: int, out: str | os.PathLike[str] | None = None, console: Console | None = None) -> int:
+    """Run all steps.
+
+    Parameters
+    ----------
+    keys
+        Integers to generate; strings are a tenth of them.
+    out
+        Folder for the files; a temporary one, removed at the end, if not given.
+    console
+        Where to print.
+
+    Returns
+    -------
+    int
+        0, or 1 if a claim did not hold.
+    """
+    begun = time.perf_counter()
+    with ExitStack() as stack:
+        folder = Path(out or stack.enter_context(tempfile.TemporaryDirectory(prefix="evenbins-demo-")))
+        folder.mkdir(parents=True, exist_ok=True)
+        demo = Demo(keys, folder, console or Console(highlight=False))
+        demo.say(f"evenbins {evenbins.__version__}, kernel {evenbins.kernel()}")
+        for number, (title, step) in enumerate(STEPS, 1):
+            demo.console.print()
+            demo.console.print(f"{number}. " + title.format(keys=keys, words=keys // 10), style="bold")
+            step(demo)
+        demo.console.print()
+        if out is not None:
+            demo.say(f"The files are in {folder}.")
+    seconds = time.perf_counter() - begun
+    if demo.failed:
+        demo.say(f"{len(demo.failed)} claims FAILED ({seconds:.1f} s).")
+        return 1
+    demo.say(f"Every claim holds ({seconds:.1f} s).")
+    return 0
+
+
+# --- parts of steps ---------------------------------------------------------------------------------------
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for position, name in enumerate(names):
+        table.add_column(name, justify="right" if position else "left", no_wrap=True)
+    return table
+
+
+def _predict_and_measure(demo: Demo, present: npt.NDArray[np.uint64] | list[str], absent: object) -> None:
+    """Build both filters at one rate; lay plan, stats and what is counted below each other."""
+    names = ("keys", "fpr", "fill", "reads", "nbytes")
+    table = _table("", "", *names)
+    table.columns[1].justify = "left"
+    claims: list[tuple[bool, str]] = []
+    for kind in _KINDS:
+        filter_ = kind(len(present), fpr=_FPR)
+        filter_.add_many(present)
+        found = int(filter_.contains_many(present).sum())
+        answers = filter_.contains_many(absent)
+        rate = int(answers.sum()) / answers.size
+        low, high = _interval(int(answers.sum()), answers.size)
+        planned, measured = filter_.plan, filter_.stats()
+        table.add_row(kind.__name__, "planned", *(_show.text(name, getattr(planned, name)) for name in names))
+        table.add_row("", "measured", *(_show.text(name, getattr(measured, name)) for name in names))
+        table.add_row("", "counted", _show.text("keys", found), _show.text("fpr", rate))
+        claims += [
+            (found == len(present), f"{kind.__name__}: no present key is missed"),
+            (
+                low <= measured.fpr <= high,
+                f"{kind.__name__}: fpr within {low:.2e} .. {high:.2e}, as {answers.size:_} absent keys tell",
+            ),
+        ]
+    demo.console.print(table)
+    for holds, text in claims:
+        demo.claim(holds, text)
+
+
+def _interval(hits: int, trials: int) -> tuple[float, float]:
+    """Give the exact interval of a probability from `hits` of `trials`."""
+    from scipy.special import betaincinv
+
+    tail = _MISSES_OF_INTERVAL / 2
+    low = float(betaincinv(hits, trials - hits + 1, tail)) if hits else 0.0
+    high = float(betaincinv(hits + 1, trials - hits, 1 - tail)) if hits < trials else 1.0
+    return low, high
+
+
+def _rate(call: Callable[..., object], keys: npt.NDArray[np.uint64], threads: int) -> str:
+    begun = time.perf_counter()
+    call(keys, threads=threads)
+    return f"{len(keys) / (time.perf_counter() - begun) / 1e6:.0f}"
