@@ -24,6 +24,8 @@ uint64_t header_bytes(uint64_t core_words) { return (sizeof(Fixed) + 8 * core_wo
 
 }  // namespace
 
+uint64_t header_bytes(const Spec& spec) { return header_bytes(spec.core.size()); }
+
 uint64_t payload_bytes(const Spec& spec) {
   if (spec.capacity < 1 || spec.capacity > uint64_t{1} << 48) throw SpecError("capacity must be 1 … 2^48");
   switch (spec.kind) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kBatch = 1024;              // digests that stay in the first-level cache
 constexpr uint64_t kStretch = 64 * kBatch;   // what a querying thread takes at a time
-constexpr size_t kRoundItems = 64 * kBatch;  // what an adding thread prepares in a round
+constexpr size_t kRoundItems = 32 * kBatch;  // what an adding thread prepares in a round
 
 // Runs body(0) here and body(1) … body(threads−1) on threads of their own; waits for all. `body` must
 // not throw. The bodies wait for one another, so they all start or, if the system refuses a thread, none.

@@ -278,45 +278,71 @@ class NullColumn final : public Digests {
   uint64_t length_;
 };
 
-// The digests of one array; `array` must outlive them.
-inline std::unique_ptr<Digests> column(const Schema& schema, const Array& array, const Hasher& hasher) {
+// Makes the digests of one array, which must outlive them.
+using MakeColumn = std::unique_ptr<Digests> (*)(const Schema&, const Array&, const Hasher&);
+
+template <typename C>
+std::unique_ptr<Digests> make(const Schema&, const Array& array, const Hasher& hasher) {
+  return std::make_unique<C>(array, hasher);
+}
+
+inline std::unique_ptr<Digests> make_null(const Schema&, const Array& array, const Hasher&) {
+  return std::make_unique<NullColumn>(array);
+}
+
+inline std::unique_ptr<Digests> make_fixed(const Schema& schema, const Array& array, const Hasher& hasher) {
+  const std::string_view format = schema.format;
+  size_t width = 0;
+  const auto [end, error] = std::from_chars(format.data() + 2, format.data() + format.size(), width);
+  if (error != std::errc() || end != format.data() + format.size() || width > (size_t{1} << 31))
+    throw BrokenColumn("the Arrow fixed-size binary has no sensible width");
+  return std::make_unique<FixedColumn>(array, hasher, width);
+}
+
+MakeColumn maker(const Schema& schema);
+
+template <typename Index>
+std::unique_ptr<Digests> make_dictionary(const Schema& schema, const Array& array, const Hasher& hasher) {
+  if (array.dictionary == nullptr) throw BrokenColumn("the Arrow dictionary array has no dictionary");
+  const auto values = maker(*schema.dictionary)(*schema.dictionary, *array.dictionary, hasher);
+  return std::make_unique<DictionaryColumn<Index>>(array, hasher, *values);
+}
+
+// How to read a column of this type; throws UnsupportedColumn if it holds no keys.
+inline MakeColumn maker(const Schema& schema) {
+  struct Format {
+    std::string_view code;
+    MakeColumn plain, dictionary;  // with dictionary: the type of its indices
+  };
+  static constexpr Format formats[] = {
+      {"c", make<IntColumn<int8_t>>, make_dictionary<int8_t>},
+      {"C", make<IntColumn<uint8_t>>, make_dictionary<uint8_t>},
+      {"s", make<IntColumn<int16_t>>, make_dictionary<int16_t>},
+      {"S", make<IntColumn<uint16_t>>, make_dictionary<uint16_t>},
+      {"i", make<IntColumn<int32_t>>, make_dictionary<int32_t>},
+      {"I", make<IntColumn<uint32_t>>, make_dictionary<uint32_t>},
+      {"l", make<IntColumn<int64_t>>, make_dictionary<int64_t>},
+      {"L", make<IntColumn<uint64_t>>, make_dictionary<uint64_t>},
+      {"b", make<BoolColumn>, nullptr},
+      {"u", make<BytesColumn<int32_t>>, nullptr},
+      {"z", make<BytesColumn<int32_t>>, nullptr},
+      {"U", make<BytesColumn<int64_t>>, nullptr},
+      {"Z", make<BytesColumn<int64_t>>, nullptr},
+      {"vu", make<ViewColumn>, nullptr},
+      {"vz", make<ViewColumn>, nullptr},
+      {"n", make_null, nullptr},
+  };
   const std::string_view format = schema.format == nullptr ? "" : schema.format;
-  if (schema.dictionary != nullptr) {
-    if (array.dictionary == nullptr) throw BrokenColumn("the Arrow dictionary array has no dictionary");
-    const auto values = column(*schema.dictionary, *array.dictionary, hasher);
-    if (format == "c") return std::make_unique<DictionaryColumn<int8_t>>(array, hasher, *values);
-    if (format == "C") return std::make_unique<DictionaryColumn<uint8_t>>(array, hasher, *values);
-    if (format == "s") return std::make_unique<DictionaryColumn<int16_t>>(array, hasher, *values);
-    if (format == "S") return std::make_unique<DictionaryColumn<uint16_t>>(array, hasher, *values);
-    if (format == "i") return std::make_unique<DictionaryColumn<int32_t>>(array, hasher, *values);
-    if (format == "I") return std::make_unique<DictionaryColumn<uint32_t>>(array, hasher, *values);
-    if (format == "l") return std::make_unique<DictionaryColumn<int64_t>>(array, hasher, *values);
-    if (format == "L") return std::make_unique<DictionaryColumn<uint64_t>>(array, hasher, *values);
-    throw BrokenColumn("the Arrow dictionary has no integer indices");
+  for (const Format& known : formats) {
+    if (format != known.code) continue;
+    if (schema.dictionary == nullptr) return known.plain;
+    if (known.dictionary == nullptr) throw BrokenColumn("the Arrow dictionary has no integer indices");
+    maker(*schema.dictionary);
+    return known.dictionary;
   }
-  if (format == "n") return std::make_unique<NullColumn>(array);
-  if (format == "b") return std::make_unique<BoolColumn>(array, hasher);
-  if (format == "c") return std::make_unique<IntColumn<int8_t>>(array, hasher);
-  if (format == "C") return std::make_unique<IntColumn<uint8_t>>(array, hasher);
-  if (format == "s") return std::make_unique<IntColumn<int16_t>>(array, hasher);
-  if (format == "S") return std::make_unique<IntColumn<uint16_t>>(array, hasher);
-  if (format == "i") return std::make_unique<IntColumn<int32_t>>(array, hasher);
-  if (format == "I") return std::make_unique<IntColumn<uint32_t>>(array, hasher);
-  if (format == "l") return std::make_unique<IntColumn<int64_t>>(array, hasher);
-  if (format == "L") return std::make_unique<IntColumn<uint64_t>>(array, hasher);
-  if (format == "u" || format == "z") return std::make_unique<BytesColumn<int32_t>>(array, hasher);
-  if (format == "U" || format == "Z") return std::make_unique<BytesColumn<int64_t>>(array, hasher);
-  if (format == "vu" || format == "vz") return std::make_unique<ViewColumn>(array, hasher);
-  if (format.starts_with("w:")) {
-    size_t width = 0;
-    const auto [end, error] = std::from_chars(format.data() + 2, format.data() + format.size(), width);
-    if (error != std::errc() || end != format.data() + format.size() || width > (size_t{1} << 31))
-      throw BrokenColumn("the Arrow fixed-size binary has no sensible width");
-    return std::make_unique<FixedColumn>(array, hasher, width);
-  }
-  const bool table = format == "+s";
+  if (format.starts_with("w:")) return make_fixed;
   throw UnsupportedColumn("keys must be an Arrow column of strings, binary or integers, not " + type_name(format) +
-                          (table ? ": pass one column of the table" : ": cast it before"));
+                          (format == "+s" ? ": pass one column of the table" : ": cast it before"));
 }
 
 }  // namespace evenbins::python::arrow

@@ -4,8 +4,9 @@
 // the cost. Everything else is thin nanobind.
 //
 // Writers: bulk calls release the GIL, so two Python threads could write at once and lose bits. They take
-// turns instead: a writer without the GIL holds `Access`, and everyone who writes, or reads the structure
-// as a whole, waits for it. A single `add` only looks at a flag. Look-ups never wait.
+// turns instead. Whoever writes, or reads the structure as a whole, without the GIL holds `Access`; it
+// begins and ends under the GIL, so whoever has the GIL and finds nobody `busy` may write, as a single
+// `add` does. Look-ups never wait. No Python code runs while `Access` is held, but for signal handlers.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -15,6 +16,8 @@
 #include <atomic>
 #include <cerrno>
 #include <mutex>
+#include <optional>
+#include <thread>
 
 #include "evenbins/filter.hpp"
 #include "evenbins/format.hpp"
@@ -31,7 +34,8 @@ struct FilterObject {
   std::unique_ptr<Filter> filter;
   Hasher hasher;
   std::mutex lock;
-  std::atomic<bool> busy = false;  // somebody holds the lock without the GIL
+  std::atomic<bool> busy = false;  // somebody holds the lock; set and read under the GIL
+  std::atomic<std::thread::id> writer;
 };
 
 // The Python object asked last, and what is behind it: calls come in runs, and asking nanobind takes a
@@ -49,15 +53,26 @@ FilterObject::~FilterObject() {
 class Access {
  public:
   explicit Access(FilterObject& object) : object_(object) {
-    hold_ = std::unique_lock(object.lock);
+    if (object.busy && object.writer == std::this_thread::get_id())  // a signal handler, in the middle of a bulk call
+      throw std::runtime_error("this filter is in the middle of a bulk call of the same thread");
+    {
+      const nb::gil_scoped_release free;  // whoever holds the lock may need the GIL to let it go
+      object.lock.lock();
+    }
+    object.writer = std::this_thread::get_id();
     object.busy = true;
+    free_.emplace();
   }
-  ~Access() { object_.busy = false; }
+  ~Access() {
+    object_.busy = false;
+    object_.lock.unlock();
+  }
+  Access(const Access&) = delete;
+  Access& operator=(const Access&) = delete;
 
  private:
-  nb::gil_scoped_release free_;  // first: whoever holds the lock may need the GIL to let it go
   FilterObject& object_;
-  std::unique_lock<std::mutex> hold_;
+  std::optional<nb::gil_scoped_release> free_;  // destroyed, and the GIL taken again, after the lock is free
 };
 
 void require_writable(const FilterObject& object) {
@@ -101,6 +116,9 @@ PyObject* method_add(PyObject* self, PyObject* key) {
     } catch (const nb::builtin_exception& error) {
       PyErr_SetString(PyExc_ValueError, error.what());
       return nullptr;
+    } catch (const std::exception& error) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+      return nullptr;
     }
   } else {
     object->filter->add(digest);
@@ -133,14 +151,22 @@ PyType_Slot slots[] = {
 
 class AddSink final : public Sink {
  public:
-  AddSink(FilterObject& object, uint32_t threads) : filter_(*object.filter), threads_(threads) {}
+  AddSink(FilterObject& object, uint32_t threads) : object_(object), threads_(threads) {}
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    return add_all(filter_, keys, threads_, pulse);
+    const Access access(object_);
+    return add_all(*object_.filter, keys, threads_, pulse);
   }
-  void take(const uint64_t* digests, size_t n) override { filter_.add_many(digests, n); }
+  void take(const uint64_t* digests, size_t n, bool let_others_run) override {
+    if (object_.busy || let_others_run) {
+      const Access access(object_);
+      object_.filter->add_many(digests, n);
+    } else {
+      object_.filter->add_many(digests, n);
+    }
+  }
 
  private:
-  Filter& filter_;
+  FilterObject& object_;
   uint32_t threads_;
 };
 
@@ -148,9 +174,14 @@ class ContainsSink final : public Sink {
  public:
   ContainsSink(const FilterObject& object, uint32_t threads) : filter_(*object.filter), threads_(threads) {}
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
+    const nb::gil_scoped_release free;
     return contains_all(filter_, keys, answers.extend(keys.size()), threads_, pulse);
   }
-  void take(const uint64_t* digests, size_t n) override { filter_.contains_many(digests, n, answers.extend(n)); }
+  void take(const uint64_t* digests, size_t n, bool let_others_run) override {
+    std::optional<nb::gil_scoped_release> free;
+    if (let_others_run) free.emplace();
+    filter_.contains_many(digests, n, answers.extend(n));
+  }
   Answers<uint8_t> answers;
 
  private:
@@ -158,29 +189,8 @@ class ContainsSink final : public Sink {
   uint32_t threads_;
 };
 
-// A writer that sometimes needs the GIL (an iterable runs Python code): the lock is held, the GIL not
-// released, so other threads that want to write wait in `Access` without the GIL.
-class WriterLock {
- public:
-  explicit WriterLock(FilterObject& object) : object_(object) {
-    {
-      const nb::gil_scoped_release free;
-      object.lock.lock();
-    }
-    object.busy = true;
-  }
-  ~WriterLock() {
-    object_.busy = false;
-    object_.lock.unlock();
-  }
-
- private:
-  FilterObject& object_;
-};
-
 void add_from(FilterObject& object, KeySource& keys, uint32_t threads) {
   require_writable(object);
-  const WriterLock hold(object);
   AddSink sink(object, threads);
   keys.run(object.hasher, sink);
 }
@@ -236,46 +246,37 @@ void init_copy(FilterObject* self, FilterObject& other) {
   new (self) FilterObject(std::move(filter));
 }
 
+// Two filters at once: the one with the lower address first, so that two such calls cannot wait for each
+// other. Only the first gives up the GIL; then the second waits for a lock whose holder may need it, and
+// finds it free.
+template <typename F>
+auto with_both(FilterObject& a, FilterObject& b, F&& f) {
+  const Access first(&a < &b ? a : b);
+  std::optional<nb::gil_scoped_acquire> hold(std::in_place);
+  const Access second(&a < &b ? b : a);
+  return f();
+}
+
 void merge(FilterObject& self, FilterObject& other) {
   require_writable(self);
-  if (&self == &other) return;
-  const nb::gil_scoped_release free;
-  const std::scoped_lock hold(self.lock, other.lock);
-  self.busy = other.busy = true;
-  try {
-    self.filter->merge(*other.filter);
-  } catch (...) {
-    self.busy = other.busy = false;
-    throw;
-  }
-  self.busy = other.busy = false;
+  if (&self != &other) with_both(self, other, [&] { self.filter->merge(*other.filter); });
 }
 
 bool equal(FilterObject& self, FilterObject& other) {
-  if (&self == &other) return true;
-  const nb::gil_scoped_release free;
-  const std::scoped_lock hold(self.lock, other.lock);
-  return *self.filter == *other.filter;
+  return &self == &other || with_both(self, other, [&] { return *self.filter == *other.filter; });
 }
 
-nb::bytes to_bytes(FilterObject& self) {
-  const WriterLock hold(self);
+nb::object to_bytes(FilterObject& self) {
   const Filter& filter = *self.filter;
-  std::vector<uint8_t> header;
-  {
-    const nb::gil_scoped_release free;
-    header = write_header(filter.spec(), filter.bits());
-  }
-  const uint64_t payload = filter.bits().bytes();
-  nb::object bytes = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(header.size() + payload)));
+  const uint64_t header_size = header_bytes(filter.spec());
+  const uint64_t size = header_size + filter.bits().bytes();
+  nb::object bytes = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
   if (!bytes.is_valid()) throw nb::python_error();
   char* out = PyBytes_AS_STRING(bytes.ptr());
-  {
-    const nb::gil_scoped_release free;
-    std::memcpy(out, header.data(), header.size());
-    std::memcpy(out + header.size(), filter.bits().words(), payload);
-  }
-  return nb::steal<nb::bytes>(bytes.release());
+  const Access access(self);
+  std::memcpy(out, write_header(filter.spec(), filter.bits()).data(), header_size);
+  std::memcpy(out + header_size, filter.bits().words(), filter.bits().bytes());
+  return bytes;
 }
 
 // Writes the whole file to an open descriptor. No writer gets between the checksum and the bits.
@@ -337,7 +338,7 @@ void bind_filters(nb::module_& m) {
              const Access access(self);
              self.filter->clear();
            })
-      .def("_to_bytes", &to_bytes)
+      .def("_to_bytes", &to_bytes, nb::sig("def _to_bytes(self) -> bytes"))
       .def("_write_to", &write_to, nb::arg("descriptor"))
       .def("_invariant",
            [](FilterObject& self) {

@@ -62,7 +62,7 @@ bool append_utf8(const Char* text, size_t n, std::string& out) {
 
 inline constexpr const char* kSurrogate =
     "a str key must be valid Unicode: this one holds a lone surrogate. Pass its bytes instead, "
-    "for example key.encode('utf-8', 'surrogateescape')";
+    "for example key.encode('utf-8', 'surrogatepass')";
 
 // Calls f(data, size) with the UTF-8 bytes of a str. Python would keep its own encoding of a non-ASCII
 // str for ever; keys pass by in millions, so this one is thrown away.

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 
 #include "arrays.hpp"
@@ -58,9 +59,9 @@ class Answers {
 class Sink {
  public:
   virtual ~Sink() = default;
-  // Both are called without the GIL.
+  // Both are called with the GIL. `take_all` releases it; `take` does when other Python threads should run.
   virtual uint64_t take_all(const Digests& keys, const Pulse& pulse) = 0;
-  virtual void take(const uint64_t* digests, size_t n) = 0;
+  virtual void take(const uint64_t* digests, size_t n, bool let_others_run) = 0;
   uint64_t taken = 0;  // keys of earlier stretches: where the next one starts
 };
 
@@ -114,7 +115,6 @@ class KeySource {
     uint64_t done = 0;
     SignalPulse pulse;
     try {
-      const nb::gil_scoped_release free;
       done = sink.take_all(keys, std::ref(pulse));
     } catch (const BadKey& bad) {
       raise_key_error(bad.type == BadKey::Type::type ? PyExc_TypeError : PyExc_ValueError, sink.taken + bad.index,
@@ -159,8 +159,9 @@ class LineSource final : public KeySource {
   }
   void run(const Hasher& hasher, Sink& sink) override {
     const Py_buffer& view = buffer_.view;
-    run_digests(LineDigests(static_cast<const char*>(view.buf), static_cast<size_t>(view.len), separator_, crlf_, hasher),
-                sink);
+    run_digests(
+        LineDigests(static_cast<const char*>(view.buf), static_cast<size_t>(view.len), separator_, crlf_, hasher),
+        sink);
   }
 
  private:
@@ -183,6 +184,7 @@ class ArrowSource final : public KeySource {
       if (stream_.value.release == nullptr) throw nb::value_error("this Arrow stream has been read already");
       arrow::Stream* stream = &stream_.value;
       if (stream->get_schema(stream, &schema_.value) != 0) raise_stream_error("get_schema");
+      arrow::maker(schema_.value);  // refuses a wrong type even if no array follows
       while (true) {
         arrow::Owned<arrow::Array> array;
         if (stream->get_next(stream, &array.value) != 0) raise_stream_error("get_next");
@@ -205,7 +207,7 @@ class ArrowSource final : public KeySource {
     return p;
   }
   void run_array(const arrow::Owned<arrow::Array>& array, const Hasher& hasher, Sink& sink) {
-    run_digests(*arrow::column(schema_.value, array.value, hasher), sink);
+    run_digests(*arrow::maker(schema_.value)(schema_.value, array.value, hasher), sink);
   }
   [[noreturn]] void raise_stream_error(const char* call) {
     if (PyErr_Occurred()) throw nb::python_error();
@@ -240,23 +242,15 @@ class ItemSource final : public KeySource {
         ++n;
       }
       const bool ended = n < kBatch;
-      const nb::python_error* failed = nullptr;
-      std::unique_ptr<nb::python_error> failure;
-      if (PyErr_Occurred()) {
-        failure = std::make_unique<nb::python_error>();
-        failed = failure.get();
-      }
+      std::optional<nb::python_error> failure;
+      if (PyErr_Occurred()) failure.emplace();
       // Other Python threads get the GIL now and then, not with every batch: they would keep it for 5 ms.
       const auto now = std::chrono::steady_clock::now();
-      if (now - last_release > std::chrono::milliseconds(5)) {
-        const nb::gil_scoped_release free;
-        sink.take(digests, n);
-        last_release = now;
-      } else {
-        sink.take(digests, n);
-      }
+      const bool due = now - last_release > std::chrono::milliseconds(5);
+      if (due) last_release = now;
+      sink.take(digests, n, due);
       sink.taken += n;
-      if (failed != nullptr) rethrow(*failure, good, sink.taken);
+      if (failure) rethrow(*failure, good, sink.taken);
       if (PyErr_CheckSignals() != 0) raise_interrupted(sink.taken);
       if (ended) return;
     }

@@ -90,18 +90,24 @@ def _array_source(
 
 
 def _digest_array(digests: object) -> np.ndarray[Any, np.dtype[Any]]:
-    try:
-        found = np.asarray(digests)
-        if found.dtype.kind != "u" and not isinstance(digests, np.ndarray):
-            found = np.asarray(digests, dtype=np.uint64)  # a list of Python ints
-    except (OverflowError, ValueError, TypeError) as error:
-        raise TypeError(f"digests must be unsigned 64-bit integers: {error}") from None
+    if isinstance(digests, list | tuple | range):
+        try:
+            return np.fromiter((_one_digest(each) for each in digests), np.uint64, len(digests))
+        except OverflowError:
+            raise ValueError("digests must lie in 0 ... 2**64-1, as digest and digest_many give them") from None
+    found = np.asanyarray(digests)
     if found.dtype.kind != "u" or found.dtype.itemsize != 8:
         raise TypeError(
-            f"digests must be a uint64 array, as digest_many gives it, not {found.dtype}: "
+            f"digests must be uint64, as digest_many gives them, not {found.dtype}: "
             "leave out digests=True if these are keys"
         )
     return found
+
+
+def _one_digest(value: object) -> int:
+    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+        raise TypeError(f"digests must be integers, as digest gives them, not {type(value).__name__}")
+    return operator.index(value)
 
 
 def checked_threads(threads: object) -> int:

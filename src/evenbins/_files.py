@@ -37,7 +37,7 @@ def replace_file(path: StrPath, write: Callable[[int], None]) -> None:
 
 
 def _write_beside(target: Path, write: Callable[[int], None]) -> None:
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+    temporary = target.with_name(f".evenbins-{secrets.token_hex(8)}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         try:

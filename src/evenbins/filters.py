@@ -12,6 +12,7 @@ whole filter (save, copy, ==, …), take turns by themselves.
 
 from __future__ import annotations
 
+import copy
 import operator
 import os
 from abc import abstractmethod
@@ -225,21 +226,21 @@ class _BaseFilter(_core.Filter):
         twin = type(self).__new__(type(self))
         _core.Filter.__init__(twin, self)
         twin._cached_plan = getattr(self, "_cached_plan", None)
+        _attributes(twin).update(_attributes(self))
         return twin
 
     def __copy__(self) -> Self:
         return self.copy()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self.copy()
+        twin = self.copy()
+        _attributes(twin).update(copy.deepcopy(_attributes(self), memo))
+        return twin
 
     def __ior__(self, other: Self) -> Self:
         if not isinstance(other, type(self)):
             return NotImplemented
-        try:
-            self._merge(other)
-        except ValueError as error:
-            raise ValueError(f"cannot merge: {error}. Build both with the same arguments") from None
+        self._merge(other)
         return self
 
     def __or__(self, other: Self) -> Self:
@@ -250,11 +251,10 @@ class _BaseFilter(_core.Filter):
         return merged
 
     def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return self._equal(other)
+        return type(other) is type(self) and self._equal(other)
 
     __hash__ = None  # type: ignore[assignment]  # it changes
+    __array_ufunc__ = None  # `filter | array` is an error, not NumPy's affair
 
     # --- bytes and files ---------------------------------------------------------------------------
 
@@ -277,7 +277,11 @@ class _BaseFilter(_core.Filter):
         FormatError
             The bytes are damaged, cut short, of a future version or of another kind.
         """
-        return cls._from_data(data, mapped=False, verify=True)
+        try:
+            view = memoryview(data)
+        except TypeError:
+            raise TypeError(f"data must be bytes, as to_bytes gives them, not {type(data).__name__}") from None
+        return cls._from_data(view, mapped=False, verify=True)
 
     def save(self, path: StrPath) -> None:
         """Write the filter to a file, atomically and durably: after a crash the old or the new file is there."""
@@ -311,8 +315,8 @@ class _BaseFilter(_core.Filter):
         except FormatError as error:
             raise FormatError(f"{os.fspath(path)}: {error}") from None
 
-    def __reduce__(self) -> tuple[Any, tuple[bytes]]:
-        return type(self).from_bytes, (self.to_bytes(),)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_bytes, (self.to_bytes(),), _attributes(self) or None
 
     # --- for people --------------------------------------------------------------------------------
 
@@ -463,6 +467,12 @@ class BlockedBloomFilter(_BaseFilter):
             nbytes=self.nbytes,
             bits_per_key=8 * self.nbytes / self._capacity,
         )
+
+
+def _attributes(filter_: _BaseFilter) -> dict[str, Any]:
+    """Give the attributes that a subclass written in Python put on its object; ours has none."""
+    found: dict[str, Any] = getattr(filter_, "__dict__", {})
+    return found
 
 
 _KINDS: dict[int, type[_BaseFilter]] = {cls._kind: cls for cls in (BloomFilter, BlockedBloomFilter)}

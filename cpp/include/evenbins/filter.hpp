@@ -101,15 +101,20 @@ class Filter {
   void require_same_structure(const Filter& other) const {
     const Spec &a = spec_, &b = other.spec_;
     if (a.same_structure(b)) return;
-    if (a.kind != b.kind) throw SpecError("the two filters are of different kinds");
-    if (a.seed != b.seed)
-      throw SpecError("the seeds differ (" + std::to_string(a.seed) + " and " + std::to_string(b.seed) + ")");
-    const auto show = [](const Spec& s) {
-      std::string text = "[";
-      for (uint64_t x : s.core) text += (text.size() > 1 ? ", " : "") + std::to_string(x);
-      return text + "]";
-    };
-    throw SpecError("the sizes differ (integer cores " + show(a) + " and " + show(b) + ")");
+    std::string difference;
+    if (a.kind != b.kind || a.hashing != b.hashing) {
+      difference = "the two filters are of different kinds";
+    } else if (a.seed != b.seed) {
+      difference = "their seeds differ";  // not which: a seed may be a secret
+    } else {
+      const auto show = [](const Spec& s) {
+        std::string text = "[";
+        for (uint64_t x : s.core) text += (text.size() > 1 ? ", " : "") + std::to_string(x);
+        return text + "]";
+      };
+      difference = "their sizes differ (integer cores " + show(a) + " and " + show(b) + ")";
+    }
+    throw SpecError("cannot merge: " + difference + ". Build both with the same arguments");
   }
 
   Spec spec_;

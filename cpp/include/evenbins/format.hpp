@@ -26,7 +26,9 @@ struct Header {
   uint64_t payload_offset, payload_bytes, payload_checksum;
 };
 
-// The header of a file whose payload is `payload`; its size is a multiple of 64.
+uint64_t header_bytes(const Spec& spec);  // a multiple of 64
+
+// The header of a file whose payload is `payload`.
 std::vector<uint8_t> write_header(const Spec& spec, const Bits& payload);
 
 // `data` is the whole file, `size` its length. Throws FormatError.
