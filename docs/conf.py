@@ -1,6 +1,16 @@
-"""Sphinx: everything offline, warnings are errors (`make docs`)."""
+"""Sphinx: everything offline, warnings are errors (`make docs`).
+
+Two pages are made from the product itself each time: the command line's help, and the newest benchmark.
+"""
+
+import json
+from pathlib import Path
+
+import click
 
 from evenbins import __version__
+from evenbins.bench.harness import Report
+from evenbins.cli import commands
 
 project = "evenbins"
 author = "the evenbins authors"
@@ -13,4 +23,30 @@ html_title = f"evenbins {release}"
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 napoleon_numpy_docstring = True
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "_generated"]
+
+here = Path(__file__).parent
+
+
+def write_cli_page() -> str:
+    """Give the help of every command."""
+    parts = []
+    for name in ["", *sorted(commands.commands)]:
+        command = commands.commands[name] if name else commands
+        context = click.Context(command, info_name=f"evenbins {name}".strip(), max_content_width=100)
+        parts.append(f"## `{context.info_name}`\n\n```text\n{command.get_help(context)}\n```\n")
+    return "\n".join(parts)
+
+
+def write_benchmark_page() -> str:
+    """Give the newest results that `make bench` wrote."""
+    newest = max((here.parent / "benchmarks" / "results").glob("*.json"), default=None)
+    if newest is None:
+        return "No results yet: run `make bench`."
+    return Report.from_dict(json.loads(newest.read_text())).to_markdown()
+
+
+generated = here / "_generated"
+generated.mkdir(exist_ok=True)
+(generated / "cli.md").write_text(write_cli_page())
+(generated / "benchmarks.md").write_text(write_benchmark_page())

@@ -10,8 +10,10 @@ checksums of digests, bits and files. No Python takes part.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,8 +27,12 @@ PACKAGES = {
 }
 
 
+# Beside the system's programs, those of this Python environment: PyPI has a cmake too.
+PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
 def require(*programs: str) -> None:
-    missing = sorted(PACKAGES[program] for program in programs if shutil.which(program) is None)
+    missing = sorted(PACKAGES[program] for program in programs if shutil.which(program, path=PATH) is None)
     if missing:
         pytest.fail(
             f"this test needs: apt-get install --no-install-recommends {' '.join(missing)}", pytrace=False
@@ -34,7 +40,14 @@ def require(*programs: str) -> None:
 
 
 def run(*command: str | Path) -> str:
-    done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PATH": PATH},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
     assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}"
     return done.stdout
 

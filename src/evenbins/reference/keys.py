@@ -107,9 +107,9 @@ def canonical(key: object) -> int | bytes:
         except TypeError:
             pass
         else:
-            if view.c_contiguous:
+            if view.itemsize == 1:
                 return view.tobytes()
-            raise TypeError("key must be contiguous bytes, got strided memory; pass bytes(key)")
+            raise TypeError(f"key must have items of one byte, got {view.itemsize}; pass bytes(key)")
     raise TypeError(
         f"key must be str, bytes-like or int, got {type(key).__name__}; "
         "pass str(key), or the bytes that identify it"

@@ -1,0 +1,807 @@
+"""The filters against their peers from PyPI, against the raw limit of memory, and against themselves.
+
+Equal work: every contender of a case gets the same capacity, the same requested false-positive rate and
+the same keys, and is called by its fastest public interface. Filters spend bits differently for the same
+request, so the measured rate (on absent keys) and the bits per key stand beside each time.
+
+    peer                 bulk add            bulk query                       single key
+    abloom               update              [k in f for k in keys]           in, add
+    rbloom               update              map(contains, repeat(f), keys)   in, add
+    fastbloom-rs         add_int_batch, …    contains_int_batch, …            contains_int, add_int, …
+    pybloomfiltermmap3   update              map(contains, repeat(f), keys)   in, add
+    set                  update              [k in f for k in keys]           in, add
+
+Only fastbloom-rs has a bulk query; the others get the fastest of three loops: a comprehension, a map of
+operator.contains, and a map of f.__contains__, which was the slowest for nearly all. Peers take Python
+objects: arrays become lists off the clock. Ours takes the array or the Arrow column in the bulk cases. `set`
+is shown for orientation: it is no filter, and no target refers to it.
+
+Integer keys are random 63-bit numbers: fastbloom-rs takes no larger ones. abloom and rbloom hash a str with
+Python's hash(), which a str computes once and keeps: where the same objects come again in each round, the
+best round of these two hashes nothing. So strings are measured both ways, as objects that come again and as
+new objects, which is what a program has that reads its keys. abloom also appears in its mode "serializable",
+which hashes the bytes as ours does; the comparison is with the faster mode. Filters that are added to are
+cleared off the clock, so that nobody pays for fresh pages; only in "build from strings" they are new.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import operator
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins import BlockedBloomFilter, BloomFilter, _core
+from evenbins.bench.harness import Case, Contender, Limit, MissingPeerError, Target, import_peer, run
+from evenbins.theory import plan_standard
+
+__all__ = ["FULL", "PEERS", "QUICK", "Sizes", "cases", "main_filters", "memory_probe"]
+
+Answers = Sequence[bool] | npt.NDArray[np.bool_]
+_MIB = 2**20
+_SEED = 20_240_601
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How much each case does. Numbers of keys, and bytes of filters."""
+
+    scalar_keys: int = 1_000_000
+    bulk_keys: int = 10_000_000
+    absent_keys: int = 1_000_000  # to measure false-positive rates
+    line_bytes: tuple[int, ...] = (1 * _MIB, 32 * _MIB, 256 * _MIB)
+    line_keys: int = 10_000_000
+    standard_bytes: int = 32 * _MIB
+    string_keys: int = 10_000_000
+    thread_bytes: int = 256 * _MIB
+    thread_keys: int = 10_000_000
+    memory_keys: int = 20_000_000
+
+
+FULL = Sizes()
+QUICK = Sizes(
+    scalar_keys=100_000, bulk_keys=500_000, absent_keys=200_000, line_bytes=(1 * _MIB, 32 * _MIB),
+    line_keys=1_000_000, standard_bytes=1 * _MIB, string_keys=300_000, thread_bytes=64 * _MIB,
+    thread_keys=1_000_000, memory_keys=4_000_000,
+)  # fmt: skip
+
+
+# --- keys ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The same keys twice: as the column that ours reads in place, and as the list that peers need."""
+
+    column: Any
+    items: list[Any]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, part: slice) -> Keys:
+        return Keys(self.column[part], self.items[part])
+
+
+def _int_keys(present: int, absent: int) -> tuple[Keys, Keys]:
+    # Distinct but for a chance of n²/2⁶⁴, 2e-5 for 20M.
+    numbers = np.random.default_rng(_SEED).integers(0, 2**63, present + absent, dtype=np.uint64)
+    both = Keys(numbers, numbers.tolist())
+    return both[:present], both[present:]
+
+
+def _hex_text(count: int) -> npt.NDArray[np.uint8]:
+    """Give the text of `count` random keys of 16 hexadecimal digits, one after the other."""
+    octets = np.random.default_rng(_SEED).integers(0, 2**64, count, dtype=np.uint64).view(np.uint8)
+    digits = np.frombuffer(b"0123456789abcdef", np.uint8)
+    return np.stack([digits[octets >> 4], digits[octets & 15]], axis=1).ravel()
+
+
+def _strings(text: npt.NDArray[np.uint8]) -> list[str]:
+    """Give new str objects, whose hash nobody has computed yet."""
+    whole = text.tobytes().decode("ascii")
+    return [whole[start : start + 16] for start in range(0, len(whole), 16)]
+
+
+def _str_keys(text: npt.NDArray[np.uint8]) -> Keys:
+    items = _strings(text)
+    return Keys(items, items)
+
+
+def _renew(keys: Keys, text: npt.NDArray[np.uint8]) -> None:
+    """Replace the list's strings by new objects."""
+    keys.items.clear()  # first: both together might not fit
+    keys.items.extend(_strings(text))
+
+
+def _arrow_column(text: npt.NDArray[np.uint8]) -> Any:
+    pyarrow = import_peer("pyarrow", "pyarrow")
+    count = text.size // 16
+    offsets = np.arange(0, text.size + 1, 16, dtype=np.int32)
+    buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(text)]
+    return pyarrow.Array.from_buffers(pyarrow.string(), count, buffers)
+
+
+# --- contenders ------------------------------------------------------------------------------------
+
+
+class _Subject:
+    """A filter in the form that the cases use; the defaults suit all that look like a set."""
+
+    label: ClassVar[str]
+    peer: ClassVar[str | None] = None  # its name in PEERS
+    distribution: ClassVar[str | None] = None
+    key_kinds: ClassVar[tuple[str, ...]] = ("int", "str")
+    filter: Any
+
+    def fill(self, keys: Keys) -> None:
+        self.filter.update(keys.items)
+
+    def ask(self, keys: Keys) -> Answers:
+        filter_ = self.filter
+        return [key in filter_ for key in keys.items]
+
+    def look_up_each(self, keys: Keys) -> None:
+        filter_ = self.filter
+        for key in keys.items:
+            key in filter_  # noqa: B015  # the look-up is the work
+
+    def add_each(self, keys: Keys) -> None:
+        filter_ = self.filter
+        for key in keys.items:
+            filter_.add(key)
+
+    def clear(self) -> None:
+        self.filter.clear()
+
+    @property
+    def bits(self) -> int:
+        raise NotImplementedError
+
+
+class _Blocked(_Subject):
+    label = "evenbins blocked"
+
+    def __init__(self, capacity: int, fpr: float, kind: str) -> None:
+        self.filter: Any = BlockedBloomFilter(capacity, fpr=fpr)
+
+    def fill(self, keys: Keys) -> None:
+        self.filter.add_many(keys.column)
+
+    def ask(self, keys: Keys) -> npt.NDArray[np.bool_]:
+        answers: npt.NDArray[np.bool_] = self.filter.contains_many(keys.column)
+        return answers
+
+    @property
+    def bits(self) -> int:
+        return 8 * int(self.filter.nbytes)
+
+
+class _Standard(_Blocked):
+    label = "evenbins standard"
+
+    def __init__(self, capacity: int, fpr: float, kind: str) -> None:
+        self.filter = BloomFilter(capacity, fpr=fpr)
+
+
+class _Abloom(_Subject):
+    label = peer = distribution = "abloom"
+    serializable: ClassVar[bool] = False
+
+    def __init__(self, capacity: int, fpr: float, kind: str) -> None:
+        module = import_peer("abloom", "abloom")
+        self.filter = module.BloomFilter(capacity, fpr, serializable=self.serializable)
+
+    @property
+    def bits(self) -> int:
+        return int(self.filter.bit_count)
+
+
+class _AbloomSerializable(_Abloom):
+    label = "abloom, serializable"
+    serializable = True
+    key_kinds = ("str",)  # it hashes ints as the other mode does
+
+
+class _Rbloom(_Subject):
+    label = peer = distribution = "rbloom"
+
+    def __init__(self, capacity: int, fpr: float, kind: str) -> None:
+        self.filter = import_peer("rbloom", "rbloom").Bloom(capacity, fpr)
+
+    def ask(self, keys: Keys) -> Sequence[bool]:
+        return list(map(operator.contains, itertools.repeat(self.filter), keys.items))
+
+    @property
+    def bits(self) -> int:
+        return int(self.filter.size_in_bits)
+
+
+class _Fastbloom(_Subject):
+    label = peer = distribution = "fastbloom-rs"
+
+    def __init__(self, capacity: int, fpr: float, kind: str) -> None:
+        # The compiled class itself, which the package exports: its Python wrapper is half again as slow.
+        self._builder = import_peer("fastbloom_rs", "fastbloom-rs").PyFilterBuilder(capacity, fpr)
+        self.filter = self._builder.build_bloom_filter()
+        self._add = getattr(self.filter, f"add_{kind}")
+        self._contains = getattr(self.filter, f"contains_{kind}")
+        self._add_batch = getattr(self.filter, f"add_{kind}_batch")
+        self._contains_batch = getattr(self.filter, f"contains_{kind}_batch")
+
+    def fill(self, keys: Keys) -> None:
+        self._add_batch(keys.items)
+
+    def ask(self, keys: Keys) -> Sequence[bool]:
+        answers: Sequence[bool] = self._contains_batch(keys.items)
+        return answers
+
+    def look_up_each(self, keys: Keys) -> None:
+        contains = self._contains
+        for key in keys.items:
+            contains(key)
+
+    def add_each(self, keys: Keys) -> None:
+        add = self._add
+        for key in keys.items:
+            add(key)
+
+    @property
+    def bits(self) -> int:
+        return int(self._builder.size())
+
+
+class _Mmap3(_Subject):
+    label = peer = distribution = "pybloomfiltermmap3"
+
+    def __init__(self, capacity: int, fpr: float, kind: str) -> None:
+        self.filter = import_peer("pybloomfilter", "pybloomfiltermmap3").BloomFilter(capacity, fpr)
+
+    ask = _Rbloom.ask
+
+    def clear(self) -> None:
+        self.filter.clear_all()
+
+    @property
+    def bits(self) -> int:
+        return int(self.filter.num_bits)
+
+
+class _Set(_Subject):
+    label = peer = "set"
+
+    def __init__(self, capacity: int, fpr: float, kind: str) -> None:
+        self.filter: set[Any] = set()
+
+    @property
+    def bits(self) -> int:
+        return 8 * sys.getsizeof(self.filter)  # its table; the key objects come on top
+
+
+_OURS: tuple[type[_Subject], ...] = (_Blocked, _Standard)
+_OTHERS: tuple[type[_Subject], ...] = (_Abloom, _AbloomSerializable, _Rbloom, _Fastbloom, _Mmap3, _Set)
+_FILTER_PEERS = ("abloom", "rbloom", "fastbloom-rs", "pybloomfiltermmap3")
+_STANDARD_PEERS = ("rbloom", "fastbloom-rs", "pybloomfiltermmap3")
+PEERS = (*_FILTER_PEERS, "set")
+
+_SET_NOTE = "set: no filter, for orientation; its bits are those of its table, without the key objects."
+
+
+def _make(
+    classes: Sequence[type[Any]], kind: str, capacity: int, fpr: float, peers: Sequence[str]
+) -> list[_Subject]:
+    return [
+        each(capacity, fpr, kind)
+        for each in classes
+        if kind in each.key_kinds and (each.peer is None or each.peer in peers)
+    ]
+
+
+def _facts(subject: _Subject, answers: Answers, keys: int) -> dict[str, float]:
+    """Give what makes the work comparable, from the answers for absent keys."""
+    return {"FPR": _positives(answers) / len(answers), "bits/key": subject.bits / keys}
+
+
+def _positives(answers: Answers) -> int:
+    return int(np.count_nonzero(answers)) if isinstance(answers, np.ndarray) else answers.count(True)
+
+
+def _all_found(answers: Answers) -> bool:
+    return bool(np.all(answers)) if isinstance(answers, np.ndarray) else all(answers)
+
+
+def _few_found(answers: Answers, fpr: float, count: int) -> bool:
+    """Check answers for absent keys: far more positives than asked for mean a broken filter."""
+    return len(answers) == count and _positives(answers) <= 10 * fpr * count + 20
+
+
+def _short(count: int) -> str:
+    return f"{count // 1_000_000}M" if count % 1_000_000 == 0 else f"{count:,}"
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes // _MIB} MiB" if nbytes % _MIB == 0 else f"{nbytes // 1024} KiB"
+
+
+def _compare(
+    name: str,
+    subjects: Sequence[_Subject],
+    work: Callable[[_Subject], object],
+    *,
+    operations: int,
+    facts: Mapping[str, Mapping[str, float]],
+    target: Target | None,
+    notes: str,
+    prepare: Callable[[_Subject], object] | None = None,
+    check: Callable[[_Subject, Any], bool] | None = None,
+) -> Case:
+    """Give the case in which every subject does the same work."""
+    return Case(
+        name=name,
+        contenders={
+            each.label: Contender(
+                run=partial(work, each),
+                prepare=None if prepare is None else partial(prepare, each),
+                check=None if check is None else partial(check, each),
+                facts=facts[each.label],
+            )
+            for each in subjects
+        },
+        operations=operations,
+        target=target,
+        notes=notes,
+    )
+
+
+# --- single keys -----------------------------------------------------------------------------------
+
+
+def _scalar_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
+    """Loops over ints, over str objects that come again in each round, and over new str objects."""
+    count = sizes.scalar_keys
+    yield from _loops("int", "int", *_int_keys(count, count), peers)
+    text = _hex_text(2 * count)
+    texts = text[: 16 * count], text[16 * count :]
+    for name, again in (("16-byte str", True), ("16-byte str, new objects", False)):
+        present, absent = (_str_keys(each) for each in texts)
+        renewals = (
+            [] if again else [partial(_renew, *each) for each in zip((present, absent), texts, strict=True)]
+        )
+        yield from _loops(name, "str", present, absent, peers, renewals)
+
+
+def _loops(
+    name: str,
+    kind: str,
+    present: Keys,
+    absent: Keys,
+    peers: Sequence[str],
+    renewals: Sequence[Callable[[], object]] = (),
+) -> Iterator[Case]:
+    """Loops of `k in f` and of `f.add(k)`; `renewals` give new key objects before each run."""
+    fpr, count = 0.01, len(present)
+    subjects = _make((*_OURS, *_OTHERS), kind, count, fpr, peers)
+    for subject in subjects:
+        subject.fill(present)
+    compare = partial(
+        _compare,
+        subjects=subjects,
+        operations=count,
+        facts={each.label: _facts(each, each.ask(absent), count) for each in subjects},
+        target=Target(
+            text="no slower than abloom, the fastest peer",
+            against=("abloom", "abloom, serializable"),
+            at_least=1.0,
+        ),
+        notes=f"capacity {_short(count)}, fpr {fpr}; the Python loop is part of every time. {_SET_NOTE}",
+    )
+
+    def prepare(subject: _Subject) -> None:
+        for renew in renewals:
+            renew()
+
+    def prepare_empty(subject: _Subject) -> None:
+        prepare(subject)
+        subject.clear()
+
+    def check(subject: _Subject, _: object) -> bool:
+        return _all_found(subject.ask(present))
+
+    yield compare(
+        f"in, hit, {name}",
+        work=lambda subject: subject.look_up_each(present),
+        prepare=prepare,
+        check=check,
+    )
+    yield compare(f"in, miss, {name}", work=lambda subject: subject.look_up_each(absent), prepare=prepare)
+    yield compare(
+        f"add, {name}",
+        work=lambda subject: subject.add_each(present),
+        prepare=prepare_empty,
+        check=check,
+    )
+
+
+# --- bulk calls ------------------------------------------------------------------------------------
+
+
+def _bulk_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
+    """10M integers at once; ours from the uint64 array, peers from the list of the same numbers."""
+    fpr, count = 0.01, sizes.bulk_keys
+    present, absent = _int_keys(count, count)
+    sample, some_absent = present[::100], absent[: sizes.absent_keys]
+    subjects = _make((*_OURS, *_OTHERS), "int", count, fpr, peers)
+    for subject in subjects:
+        subject.fill(present)
+    compare = partial(
+        _compare,
+        subjects=subjects,
+        operations=count,
+        facts={each.label: _facts(each, each.ask(some_absent), count) for each in subjects},
+        notes=f"capacity {_short(count)}, fpr {fpr}; one thread; lists are made off the clock. {_SET_NOTE}",
+    )
+    query = Target(text="≥ 8 × faster than the fastest peer's bulk call", against=_FILTER_PEERS, at_least=8.0)
+    build = Target(text="≥ 6 × faster than the fastest peer's bulk call", against=_FILTER_PEERS, at_least=6.0)
+    what = f"{_short(count)} uint64"
+    yield compare(
+        f"contains_many, {what}, present",
+        work=lambda subject: subject.ask(present),
+        check=lambda _, answers: len(answers) == count and _all_found(answers),
+        target=query,
+    )
+    yield compare(
+        f"contains_many, {what}, absent",
+        work=lambda subject: subject.ask(absent),
+        check=lambda subject, answers: _few_found(answers, fpr, count),
+        target=query,
+    )
+    yield compare(
+        f"add_many, {what}",
+        work=lambda subject: subject.fill(present),
+        prepare=lambda subject: subject.clear(),
+        check=lambda subject, _: _all_found(subject.ask(sample)),
+        target=build,
+    )
+
+
+def _standard_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
+    """A standard filter of 32 MiB with as many keys as it holds at 1e-6."""
+    fpr = 1e-6
+    count = int(8 * sizes.standard_bytes / plan_standard(1_000_000, fpr=fpr).bits_per_key)
+    present, absent = _int_keys(count, count)
+    subjects = _make((_Standard, _Abloom, _Rbloom, _Fastbloom, _Mmap3), "int", count, fpr, peers)
+    for subject in subjects:
+        subject.fill(present)
+    # So small a rate needs all absent keys, so the first case measures it along with the time.
+    facts: dict[str, dict[str, float]] = {each.label: {} for each in subjects}
+
+    def check_absent(subject: _Subject, answers: Answers) -> bool:
+        facts[subject.label].update(_facts(subject, answers, count))
+        return _few_found(answers, fpr, count)
+
+    compare = partial(
+        _compare,
+        subjects=subjects,
+        operations=count,
+        facts=facts,
+        notes=f"capacity {count:,}, fpr {fpr:g}; one thread; FPR measured on {count:,} absent keys. The "
+        "target refers to the standard filters among the peers; abloom is a split block filter, which buys "
+        "one read of memory with many more bits.",
+    )
+    what = f"standard filter, {_size(sizes.standard_bytes)}, fpr {fpr:g}"
+    yield compare(
+        f"{what}, absent",
+        work=lambda subject: subject.ask(absent),
+        check=check_absent,
+        target=Target(text="≥ 4 × faster than the fastest peer", against=_STANDARD_PEERS, at_least=4.0),
+    )
+    yield compare(
+        f"{what}, present",
+        work=lambda subject: subject.ask(present),
+        check=lambda _, answers: len(answers) == count and _all_found(answers),
+        target=Target(text="≥ 2 × faster than the fastest peer", against=_STANDARD_PEERS, at_least=2.0),
+    )
+
+
+def _string_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
+    """A filter built from strings: ours from an Arrow column, peers from a list of the same strings."""
+    fpr, count = 0.01, sizes.string_keys
+    text = _hex_text(count + sizes.absent_keys)
+    everything = Keys(_arrow_column(text), _strings(text))
+    present, absent = everything[:count], everything[count:]
+    text = text[: 16 * count].copy()
+    sample = present[:: max(1, count // 100_000)]
+    new = Keys(present.column, [])  # filled before each run that uses it
+
+    def contender(
+        each: type[Any], keys: Keys = present, prepare: Callable[[], object] | None = None
+    ) -> Contender:
+        facts: dict[str, float] = {}
+
+        def build() -> _Subject:
+            subject: _Subject = each(count, fpr, "str")
+            subject.fill(keys)
+            return subject
+
+        def check(subject: _Subject) -> bool:
+            if not facts:
+                facts.update(_facts(subject, subject.ask(absent), count))
+            return _all_found(subject.ask(sample))
+
+        return Contender(run=build, prepare=prepare, check=check, facts=facts)
+
+    contenders = {
+        "evenbins blocked, Arrow": contender(_Blocked),
+        "evenbins blocked, list": contender(_Blocked, Keys(present.items, present.items)),
+    }
+    for each in _OTHERS:
+        if each.peer in peers and each is not _Set:
+            contenders[each.label] = contender(each)
+    if "rbloom" in peers:
+        contenders["rbloom, new str objects"] = contender(_Rbloom, new, partial(_renew, new, text))
+    yield Case(
+        name=f"build from {_short(count)} strings",
+        contenders=contenders,
+        operations=count,
+        target=Target(
+            text="≥ 4 × faster than rbloom's update",
+            against=("rbloom", "rbloom, new str objects"),
+            at_least=4.0,
+        ),
+        notes=f"16 bytes each, fpr {fpr}; one thread; making the filter is part of the time. Peers keep the "
+        "same list in all rounds, so Python has hashed its strings already; 'new str objects' are made each "
+        "round, as a reader of files would have them.",
+    )
+
+
+# --- against the machine ---------------------------------------------------------------------------
+
+
+def _line_cases(nbytes: int, sizes: Sizes) -> Iterator[Case]:
+    """A full blocked filter against a loop that hashes, prefetches and reads one line a key."""
+    capacity, count = nbytes // 2, sizes.line_keys  # 16 bits per key
+    filter_ = BlockedBloomFilter(capacity, bits_per_key=16)
+    step = 2**22
+    for start in range(0, capacity, step):
+        filter_.add_many(np.arange(start, min(start + step, capacity), dtype=np.uint64))
+    rng = np.random.default_rng(_SEED)
+    present = rng.integers(0, capacity, count, dtype=np.uint64)
+    absent = rng.integers(2**62, 2**63, count, dtype=np.uint64)
+    words = np.frombuffer(filter_, np.uint64)  # type: ignore[call-overload]  # a buffer since it has the slot
+    share = 0.45 if nbytes <= _MIB else 0.75
+    target = Target(
+        text=f"≥ {share:g} of the raw limit's speed",
+        against=("raw limit",),
+        at_least=share,
+        ceiling=1.05,  # ours reads the same lines and does more
+    )
+    facts = {
+        "FPR": float(np.count_nonzero(filter_.contains_many(absent)) / count),
+        "bits/key": 8 * filter_.nbytes / capacity,
+    }
+    for what, keys, check in (
+        ("hits", present, _all_found),
+        ("misses", absent, partial(_few_found, fpr=filter_.plan.fpr, count=count)),
+    ):
+        yield Case(
+            name=f"contains_many, blocked, {_size(nbytes)}, {what}",
+            contenders={
+                "evenbins blocked": Contender(
+                    run=partial(filter_.contains_many, keys), check=check, facts=facts
+                ),
+                "raw limit": Contender(run=partial(_core.line_reads, words, keys)),
+            },
+            operations=count,
+            target=target,
+            notes="full to capacity, one thread; raw limit: a loop in the core that hashes each key, "
+            "prefetches and reads its 64-byte line, and does nothing else.",
+        )
+
+
+def _thread_cases(sizes: Sizes) -> Iterator[Case]:
+    """Two threads against one, on filters far larger than the caches."""
+    capacity, count = sizes.thread_bytes // 2, sizes.thread_keys
+    keys = np.random.default_rng(_SEED).integers(0, 2**63, count, dtype=np.uint64)
+    target = Target(text="≥ 1.7 × one thread", against=("1 thread",), at_least=1.7, ceiling=2.2)
+    for name, filter_ in (
+        ("blocked", BlockedBloomFilter(capacity, bits_per_key=16)),
+        ("standard", BloomFilter(capacity, bits_per_key=16)),
+    ):
+        filter_.add_many(keys)
+        notes = (
+            f"16 bits per key, {_short(count)} keys in a filter for {_short(capacity)}, which is cleared "
+            f"off the clock before each build; {os.cpu_count()} cores."
+        )
+        yield Case(
+            name=f"2 threads, query, {name}, {_size(sizes.thread_bytes)}",
+            contenders={
+                label: Contender(run=partial(filter_.contains_many, keys, threads=threads), check=_all_found)
+                for label, threads in (("2 threads", 2), ("1 thread", 1))
+            },
+            operations=count,
+            target=target,
+            notes=notes,
+        )
+        yield Case(
+            name=f"2 threads, build, {name}, {_size(sizes.thread_bytes)}",
+            contenders={
+                label: Contender(
+                    run=partial(filter_.add_many, keys, threads=threads),
+                    prepare=filter_.clear,
+                    check=partial(_holds, filter_, keys),
+                )
+                for label, threads in (("2 threads", 2), ("1 thread", 1))
+            },
+            operations=count,
+            target=target,
+            notes=notes,
+        )
+
+
+def _holds(filter_: BlockedBloomFilter | BloomFilter, keys: npt.NDArray[np.uint64], _: object) -> bool:
+    return bool(filter_.contains_many(keys, threads=2).all())
+
+
+# --- memory ----------------------------------------------------------------------------------------
+
+
+def _memory_cases(sizes: Sizes) -> Iterator[Case]:
+    """Growth of the process while it builds a filter, beyond the filter itself."""
+    contenders = {}
+    for label, kind, threads in (
+        ("uint64 array, 1 thread", "uint64", 1),
+        ("uint64 array, 2 threads", "uint64", 2),
+        ("int32 array", "int32", 1),
+        ("S16 array", "S16", 1),
+    ):
+        contenders[label] = Contender(
+            run=partial(_probe_memory, kind, sizes.memory_keys, threads),
+        )
+    yield Case(
+        name=f"memory beyond the filter, build from {_short(sizes.memory_keys)} keys",
+        contenders=contenders,
+        unit="MiB",
+        target=Limit(text="filter + O(1), no copy of the keys: at most 16 MiB more", at_most=16.0),
+        notes="peak of the resident memory during the build, minus that before it, minus the filter's "
+        "nbytes; each in a process of its own. A copy of the uint64 keys would be "
+        f"{sizes.memory_keys * 8 / _MIB:.0f} MiB.",
+        once=True,
+    )
+
+
+def _probe_memory(kind: str, count: int, threads: int) -> float:
+    code = f"from evenbins.bench.filters import memory_probe; memory_probe({kind!r}, {count}, {threads})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    measured: dict[str, int] = json.loads(done.stdout)
+    return (measured["peak"] - measured["before"] - measured["nbytes"]) / _MIB
+
+
+def memory_probe(kind: str, count: int, threads: int) -> None:
+    """Build one filter in this process and print its memory as JSON; run in a process of its own."""
+    keys: npt.NDArray[Any] = _hex_text(count).view("S16") if kind == "S16" else np.arange(count, dtype=kind)
+    # Once in small: modules that are imported late and the like are no part of a build.
+    BlockedBloomFilter(1000, bits_per_key=16).add_many(keys[:5000], threads=threads)
+    before = _reset_peak()
+    filter_ = BlockedBloomFilter(count, bits_per_key=16)
+    filter_.add_many(keys, threads=threads)
+    json.dump({"before": before, "peak": _peak(), "nbytes": filter_.nbytes}, sys.stdout)
+
+
+def _status_bytes(name: str) -> int | None:
+    """Give a line of /proc/self/status in bytes; None where there is no such file."""
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None
+
+
+def _reset_peak() -> int:
+    """Set the peak back to the present memory, and give that."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return _peak()
+    return _status_bytes("VmRSS") or _peak()
+
+
+def _peak() -> int:
+    found = _status_bytes("VmHWM")
+    if found is None:  # not Linux
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return found
+
+
+# --- all of it -------------------------------------------------------------------------------------
+
+
+def cases(sizes: Sizes = FULL, peers: Sequence[str] = PEERS) -> Iterator[Case]:
+    """Give every case of the table of targets, one at a time: the data of the largest fill gigabytes."""
+    yield from _scalar_cases(sizes, peers)
+    yield from _bulk_cases(sizes, peers)
+    yield from _standard_cases(sizes, peers)
+    if "rbloom" in peers:
+        yield from _string_cases(sizes, peers)
+    for nbytes in sizes.line_bytes:
+        yield from _line_cases(nbytes, sizes)
+    yield from _thread_cases(sizes)
+    yield from _memory_cases(sizes)
+
+
+def _packages(peers: Sequence[str]) -> list[str]:
+    """Import all that the cases will need, so that what is missing is said at once; give the names."""
+    needed = {
+        "abloom": "abloom",
+        "rbloom": "rbloom",
+        "fastbloom-rs": "fastbloom_rs",
+        "pybloomfiltermmap3": "pybloomfilter",
+    }
+    names = [name for name in peers if name in needed]
+    for name in names:
+        import_peer(needed[name], name)
+    if "rbloom" in peers:
+        import_peer("pyarrow", "pyarrow")
+        names.append("pyarrow")
+    return names
+
+
+def main_filters(
+    quick: bool = False,
+    rounds: int | None = None,
+    json_path: str | None = None,
+    markdown: bool = False,
+    peers: list[str] | None = None,
+    *,
+    sizes: Sizes | None = None,
+) -> int:
+    """Run the cases, print the tables, write the JSON; the exit status: 0, or 2 if it cannot run.
+
+    A missed target does not change the status: times depend on the machine. Without `json_path` a complete
+    run in a checkout writes benchmarks/results/<date>.json; a quick or partial one writes nothing.
+    """
+    chosen = list(PEERS) if peers is None else peers
+    unknown = [name for name in chosen if name not in PEERS]
+    if unknown:
+        print(f"no peer {', '.join(unknown)}: choose from {', '.join(PEERS)}", file=sys.stderr)
+        return 2
+    try:
+        packages = _packages(chosen)
+    except MissingPeerError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if sizes is None:
+        sizes = QUICK if quick else FULL
+    report = run(
+        cases(sizes, chosen),
+        rounds or 3,
+        seconds=0.1 if quick else 3.0,
+        packages=packages,
+        quick=quick,
+    )
+    if markdown:
+        print(report.to_markdown())
+    else:
+        report.print()
+    results = Path("benchmarks") / "results"
+    if json_path is None and not quick and peers is None and results.is_dir():
+        json_path = str(results / f"{datetime.now(UTC).date().isoformat()}.json")
+    if json_path is not None:
+        report.write_json(json_path)
+        print(f"written: {json_path}", file=sys.stderr)
+    return 0

@@ -1,0 +1,410 @@
+"""The benchmark harness and the cases of the filters. Nothing here depends on how long anything takes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from evenbins.bench import filters, harness
+from evenbins.bench.__main__ import bench
+from evenbins.bench.harness import (
+    Case,
+    Contender,
+    Limit,
+    MissingPeerError,
+    Report,
+    Result,
+    Target,
+    WrongAnswerError,
+    run,
+)
+
+TINY = filters.Sizes(
+    scalar_keys=2_000,
+    bulk_keys=3_000,
+    absent_keys=1_000,
+    line_bytes=(64 * 1024,),
+    line_keys=2_000,
+    standard_bytes=16 * 1024,
+    string_keys=2_000,
+    thread_bytes=64 * 1024,
+    thread_keys=3_000,
+    memory_keys=200_000,
+)
+
+
+class Clock:
+    """A clock that only moves when a contender says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def taking(self, *seconds: float) -> Callable[[], None]:
+        """Give work that takes these times, one after the other, then the last again and again."""
+        times = list(seconds)
+
+        def work() -> None:
+            self.now += times.pop(0) if len(times) > 1 else times[0]
+
+        return work
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    fake = Clock()
+    monkeypatch.setattr(harness, "time", fake)
+    return fake
+
+
+def result(best: dict[str, float], target: Target | Limit | None, unit: str = "ns") -> Result:
+    return Result(
+        name="case", unit=unit, operations=1, notes="", target=target,
+        rounds={label: [value] for label, value in best.items()}, facts={label: {} for label in best},
+    )  # fmt: skip
+
+
+# --- rounds ----------------------------------------------------------------------------------------
+
+
+def test_contenders_take_turns_and_the_start_moves_on() -> None:
+    order: list[str] = []
+    contenders = {label: Contender(run=lambda label=label: order.append(label)) for label in "abc"}
+    run([Case(name="turns", contenders=contenders)], rounds=4)
+    assert "".join(order) == "abcbcacababc"
+
+
+def test_prepare_and_check_surround_every_run_off_the_clock(clock: Clock) -> None:
+    log: list[str] = []
+
+    def logged(word: str, seconds: float) -> Callable[..., bool]:
+        def work(*_: object) -> bool:
+            log.append(word)
+            clock.now += seconds
+            return True
+
+        return work
+
+    contender = Contender(
+        run=logged("run", 1.0), prepare=logged("prepare", 100.0), check=logged("check", 100.0)
+    )
+    report = run([Case(name="case", contenders={"a": contender}, operations=10)], rounds=2)
+    assert log == ["prepare", "run", "check"] * 2
+    assert report.results[0].rounds == {"a": pytest.approx([1e8, 1e8])}
+
+
+def test_check_sees_what_the_run_returned_and_a_wrong_answer_stops_everything() -> None:
+    seen: list[object] = []
+    good = Contender(run=lambda: 7, check=lambda answer: seen.append(answer) or True)
+    bad = Contender(run=lambda: 8, check=lambda answer: answer == 7)
+    run([Case(name="fine", contenders={"good": good})], rounds=1)
+    assert seen == [7]
+    with pytest.raises(WrongAnswerError, match="keys: bad gave a wrong answer"):
+        run([Case(name="keys", contenders={"good": good, "bad": bad})], rounds=1)
+
+
+def test_the_best_round_counts_and_is_per_operation(clock: Clock) -> None:
+    contenders = {"a": Contender(run=clock.taking(3.0, 1.0, 2.0)), "b": Contender(run=clock.taking(4.0))}
+    found = run([Case(name="case", contenders=contenders, operations=1000)], rounds=3).results[0]
+    assert found.best == pytest.approx({"a": 1e6, "b": 4e6})
+    assert found.rounds["a"] == pytest.approx([3e6, 1e6, 2e6])
+
+
+def test_cheap_cases_get_more_rounds_up_to_ten_times(clock: Clock) -> None:
+    def rounds_of(seconds_each: float, *, once: bool = False) -> int:
+        case = Case(name="case", contenders={"a": Contender(run=clock.taking(seconds_each))}, once=once)
+        return len(run([case], rounds=3, seconds=6.0).results[0].rounds["a"])
+
+    assert rounds_of(10.0) == 3
+    assert rounds_of(1.0) == 6
+    assert rounds_of(0.001) == 30
+    assert rounds_of(0.001, once=True) == 1
+
+
+def test_cases_are_taken_one_at_a_time() -> None:
+    alive: list[str] = []
+
+    def cases() -> Iterator[Case]:
+        for name in "ab":
+            yield Case(name=name, contenders={"x": Contender(run=lambda name=name: alive.append(name))})
+            assert alive[-1] == name, "the next case was asked for before this one ran"
+
+    assert [each.name for each in run(cases(), rounds=1).results] == ["a", "b"]
+
+
+def test_what_makes_no_case_is_refused() -> None:
+    with pytest.raises(ValueError, match="no contenders"):
+        Case(name="empty", contenders={})
+    with pytest.raises(ValueError, match="operations must be at least 1, not 0"):
+        Case(name="case", contenders={"a": Contender(run=int)}, operations=0)
+    with pytest.raises(ValueError, match="rounds must be at least 1, not 0"):
+        run([], rounds=0)
+
+
+# --- targets ---------------------------------------------------------------------------------------
+
+
+def test_a_ratio_above_one_means_that_ours_is_faster() -> None:
+    assert result({"ours": 2.0, "theirs": 6.0}, None).ratios == {"ours": 1.0, "theirs": 3.0}
+
+
+@pytest.mark.parametrize(("at_least", "met"), [(2.9, True), (3.0, True), (3.1, False)])
+def test_a_target_compares_with_the_fastest_of_those_named(at_least: float, met: bool) -> None:
+    target = Target(text="faster", against=("slow", "fast", "absent"), at_least=at_least)
+    verdict = result({"ours": 2.0, "slow": 9.0, "fast": 6.0, "unnamed": 1.0}, target).verdict
+    assert verdict is not None
+    assert (verdict.number, verdict.against, verdict.met) == (3.0, "fast", met)
+
+
+def test_a_ratio_that_cannot_be_true_is_neither_met_nor_missed() -> None:
+    target = Target(text="near the limit", against=("limit",), at_least=0.75, ceiling=1.05)
+    assert [
+        verdict.met
+        for ours in (2.0, 1.0, 0.9)
+        if (verdict := result({"ours": ours, "limit": 1.0}, target).verdict) is not None
+    ] == [False, True, None]
+
+
+def test_the_spread_is_the_median_over_the_best(clock: Clock) -> None:
+    case = Case(name="case", contenders={"a": Contender(run=clock.taking(3.0, 1.0, 2.0))})
+    assert run([case], rounds=3).results[0].spreads == {"a": pytest.approx(2.0)}
+
+
+def test_without_anybody_to_compare_with_there_is_no_verdict() -> None:
+    target = Target(text="faster", against=("absent",), at_least=1.0)
+    alone = result({"ours": 2.0}, target)
+    assert alone.verdict is None
+    assert alone.to_dict()["target"]["met"] is None
+    assert result({"ours": 2.0, "other": 1.0}, None).verdict is None
+
+
+@pytest.mark.parametrize(("at_most", "met"), [(5.0, True), (4.9, False)])
+def test_a_limit_binds_the_worst(at_most: float, met: bool) -> None:
+    found = result({"a": 0.0, "b": 5.0}, Limit(text="small", at_most=at_most), unit="MiB")
+    assert found.verdict is not None
+    assert (found.verdict.number, found.verdict.met) == (5.0, met)
+    assert found.ratios == {"a": None, "b": None}
+
+
+def test_other_units_than_time_are_what_the_run_returns() -> None:
+    case = Case(name="memory", contenders={"a": Contender(run=lambda: 12.5)}, operations=10, unit="MiB")
+    assert run([case], rounds=2).results[0].rounds == {"a": [12.5, 12.5]}
+
+
+# --- the report ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def report(clock: Clock) -> Report:
+    contenders = {
+        "ours": Contender(run=clock.taking(1.0), facts={"FPR": 0.01}),
+        "peer | other": Contender(run=clock.taking(3.0)),
+    }
+    good = Target(text="≥ 2 × faster", against=("peer | other",), at_least=2.0)
+    high = Target(text="≥ 9 × faster", against=("peer | other",), at_least=9.0)
+    none = Target(text="unmeasured", against=("nobody",), at_least=1.0)
+    cases = [
+        Case(name=name, contenders=contenders, operations=10**8, target=target, notes="[a note]")
+        for name, target in (("first", good), ("second", high), ("third", none), ("fourth", None))
+    ]
+    return run(cases, rounds=2, packages=["click"])
+
+
+def test_json_has_machine_versions_and_every_round(report: Report, tmp_path: Path) -> None:
+    report.write_json(tmp_path / "report.json")
+    data = json.loads((tmp_path / "report.json").read_text())
+    assert data.keys() == {
+        "schema", "date", "quick", "rounds", "machine", "versions", "commit", "cases",
+    }  # fmt: skip
+    assert data["machine"].keys() == {
+        "cpu", "cores", "kernel", "memory_bytes", "huge_pages", "system", "load_average",
+        "load_average_after",
+    }  # fmt: skip
+    assert {"python", "numpy", "evenbins", "click"} == data["versions"].keys()
+    first = data["cases"][0]
+    assert first.keys() == {"name", "unit", "operations", "notes", "contenders", "target"}
+    assert first["contenders"] == [
+        {"label": label, "best": best, "ratio": ratio, "spread": 1.0, "rounds": [best, best], "facts": facts}
+        for label, best, ratio, facts in (("ours", 10.0, 1.0, {"FPR": 0.01}), ("peer | other", 30.0, 3.0, {}))
+    ]
+    assert first["target"] == {
+        "text": "≥ 2 × faster", "among": ["peer | other"], "at_least": 2.0, "ceiling": None,
+        "number": 3.0, "against": "peer | other", "met": True,
+    }  # fmt: skip
+    assert [case["target"] and case["target"]["met"] for case in data["cases"]] == [True, False, None, None]
+
+
+def test_a_report_survives_json(report: Report) -> None:
+    again = Report.from_dict(json.loads(json.dumps(report.to_dict())))
+    assert again.to_dict() == report.to_dict()
+    assert again.to_markdown() == report.to_markdown()
+    limited = result({"a": 1.0}, Limit(text="small", at_most=5.0))
+    assert Result.from_dict(limited.to_dict()).to_dict() == limited.to_dict()
+    with pytest.raises(ValueError, match="schema 99"):
+        Report.from_dict(report.to_dict() | {"schema": 99})
+
+
+def test_markdown_has_one_well_formed_row_for_each_target_and_contender(report: Report) -> None:
+    text = report.to_markdown()
+    rows = [line.replace("\\|", "/") for line in text.splitlines() if line.startswith("|")]
+    targets, contenders = rows[:5], rows[5:]
+    assert {line.count("|") for line in targets} == {7}
+    assert {line.count("|") for line in contenders} == {8}
+    assert len(contenders) == 2 + 4 * 2
+    assert [line.split(" | ")[-1] for line in targets[2:]] == ["met |", "missed |", "not measured |"]
+    assert text.count("[a note]") == 1, "a note that several cases share is printed once"
+    assert "**Contenders**" not in report.to_markdown(details=False)
+
+
+def test_print_shows_verdicts_and_takes_brackets_as_text(
+    report: Report, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report.print()
+    shown = capsys.readouterr().out
+    for word in ("met", "missed", "not measured", "[a note]", "peer | other"):
+        assert word in shown
+
+
+def test_progress_goes_to_stderr_and_only_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
+    case = Case(name="some case", contenders={"a": Contender(run=int)})
+    run([case], rounds=2)
+    assert capsys.readouterr() == ("", "")
+    run([case], rounds=2, progress=True)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "some case: round 2" in shown.err
+
+
+# --- the cases of the filters ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tiny_report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    path = tmp_path_factory.mktemp("bench") / "report.json"
+    assert filters.main_filters(True, 1, str(path), True, None, sizes=TINY) == 0
+    return Report.from_dict(json.loads(path.read_text()))
+
+
+def test_every_row_of_the_table_of_targets_is_measured(tiny_report: Report) -> None:
+    names = [each.name for each in tiny_report.results]
+    assert len(names) == len(set(names))
+    for start, count in (
+        ("in, hit, ", 3), ("in, miss, ", 3), ("add, ", 3), ("contains_many, 3,000 uint64", 2),
+        ("add_many, 3,000 uint64", 1), ("standard filter, 16 KiB", 2), ("build from 2,000 strings", 1),
+        ("contains_many, blocked, 64 KiB", 2), ("2 threads, query", 2), ("2 threads, build", 2),
+        ("memory beyond the filter", 1),
+    ):  # fmt: skip
+        assert sum(name.startswith(start) for name in names) == count, start
+    assert all(each.verdict is not None for each in tiny_report.results), "a target without a number"
+
+
+def test_peers_do_equal_work(tiny_report: Report) -> None:
+    """Every filter is near the rate it was asked for: on 1000 to 3000 absent keys at most three times it.
+
+    At 0.01 on 1000 keys that is 31 positives where 10 are expected: a chance of 1e-8 for a good filter.
+    """
+    for each in tiny_report.results:
+        asked = 1e-6 if "1e-06" in each.name else 0.01
+        for label, facts in each.facts.items():
+            if facts:
+                assert facts["FPR"] <= 3 * asked + 1 / 1_000, (each.name, label)
+                assert facts["bits/key"] > 1, (each.name, label)
+    hits = next(each for each in tiny_report.results if each.name == "in, hit, int")
+    assert list(hits.rounds) == ["evenbins blocked", "evenbins standard", *filters.PEERS]
+
+
+def test_the_report_names_the_versions_of_all_peers(tiny_report: Report) -> None:
+    assert {"abloom", "rbloom", "fastbloom-rs", "pybloomfiltermmap3", "pyarrow"} < tiny_report.versions.keys()
+
+
+def test_peers_can_be_limited(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only the named peer takes part; targets that refer to others have no verdict."""
+    assert filters.main_filters(True, 1, None, True, ["abloom"], sizes=TINY) == 0
+    shown = capsys.readouterr().out
+    assert "abloom" in shown
+    assert "rbloom" not in shown
+    assert "not measured" in shown
+
+
+def test_a_missing_peer_is_an_error_that_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "rbloom", None)  # import rbloom now fails
+    with pytest.raises(MissingPeerError, match=r"rbloom.*pip install 'evenbins\[bench\]'"):
+        harness.import_peer("rbloom", "rbloom")
+    assert filters.main_filters(True, 1, None, False, None, sizes=TINY) == 2
+    assert "pip install 'evenbins[bench]'" in capsys.readouterr().err
+
+
+def test_an_unknown_peer_is_an_error_that_lists_the_known(capsys: pytest.CaptureFixture[str]) -> None:
+    assert filters.main_filters(True, 1, None, False, ["boomfilter"]) == 2
+    assert "boomfilter" in (error := capsys.readouterr().err)
+    assert "pybloomfiltermmap3" in error
+
+
+@pytest.mark.parametrize(
+    ("quick", "peers", "writes"), [(False, None, True), (True, None, False), (False, ["set"], False)]
+)
+def test_only_a_complete_run_in_a_checkout_leaves_a_result(
+    quick: bool,
+    peers: list[str] | None,
+    writes: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(filters, "cases", lambda *_: [Case(name="a", contenders={"x": Contender(run=int)})])
+    assert filters.main_filters(quick, 1, None, True, peers) == 0  # no folder: nothing to write to
+    results = tmp_path / "benchmarks" / "results"
+    results.mkdir(parents=True)
+    assert filters.main_filters(quick, 1, None, True, peers) == 0
+    assert len(list(results.glob("????-??-??.json"))) == writes
+
+
+COPYING = """
+from evenbins.bench import filters
+
+class Copying(filters.BlockedBloomFilter):
+    def add_many(self, keys, **options):
+        super().add_many(keys.copy(), **options)
+
+if {copying}:
+    filters.BlockedBloomFilter = Copying
+filters.memory_probe("uint64", 4_000_000, 1)
+"""
+
+
+@pytest.mark.parametrize("copying", [False, True])
+def test_the_memory_probe_sees_a_copy_of_the_keys(copying: bool) -> None:
+    """The probe's power: 4M uint64 keys take 32 MB, and only a build that copies them shows as much."""
+    code = COPYING.format(copying=copying)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    measured = json.loads(done.stdout)
+    assert (measured["peak"] - measured["before"] - measured["nbytes"] > 16_000_000) == copying
+
+
+def test_python_m_runs_the_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[object, ...]] = []
+    monkeypatch.setattr("evenbins.bench.__main__.main_filters", lambda *given: calls.append(given) or 0)
+    arguments = [
+        "filters",
+        "--quick",
+        "--rounds",
+        "2",
+        "--json",
+        "x.json",
+        "--markdown",
+        "--peers",
+        "abloom, set",
+    ]
+    done = CliRunner().invoke(bench, arguments)
+    assert done.exit_code == 0, done.output
+    assert calls == [(True, 2, "x.json", True, ["abloom", "set"])]

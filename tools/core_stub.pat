@@ -1,0 +1,22 @@
+# What nanobind's stub generator cannot know about evenbins._core (syntax: nanobind's manual, "Pattern files").
+# Raw slots and methods of the C API have no signature; an exception type made by hand names the module
+# that users import it from, which imports it from the core.
+
+evenbins\._core\.KeyRangeError$:
+    class KeyRangeError(ValueError, TypeError): ...
+
+evenbins\._core\.Filter\.add$:
+    \from typing import SupportsIndex
+    \from typing_extensions import Buffer
+    def add(self, key: str | Buffer | SupportsIndex, /) -> None: ...
+
+evenbins\._core\.Filter\.__contains__$:
+    \from typing import SupportsIndex
+    \from typing_extensions import Buffer
+    def __contains__(self, key: str | Buffer | SupportsIndex, /) -> bool: ...
+
+# The buffer protocol: a slot without a name before Python 3.12, so that it is written at the end always.
+evenbins\._core\.Filter\.__buffer__$:
+
+evenbins\._core\.Filter\.__suffix__$:
+    def __buffer__(self, flags: int, /) -> memoryview: ...
