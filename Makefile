@@ -26,11 +26,11 @@ $(VENV)/extra-%: $(VENV)/installed
 	$(BIN)/pip install --quiet --editable '.[$*]'
 	@touch $@
 
-# What some tests need beside Python packages: the cross compiler and emulator that check the ARM kernel.
-SYSTEM_PACKAGES := g++-aarch64-linux-gnu qemu-user
+# What some tests need beside Python packages: cmake, the cross compiler and emulator that check the ARM kernel.
+SYSTEM_PACKAGES := cmake g++-aarch64-linux-gnu qemu-user
 system-packages: ## installs the system packages that the tests need (Debian, Ubuntu)
-	@missing=""; command -v aarch64-linux-gnu-g++ >/dev/null || missing=yes; \
-	command -v qemu-aarch64 >/dev/null || missing=yes; \
+	@missing=""; for program in cmake aarch64-linux-gnu-g++ qemu-aarch64; do \
+	  command -v $$program >/dev/null || missing=yes; done; \
 	if [ -n "$$missing" ]; then \
 	  command -v apt-get >/dev/null || { echo "make test needs these system packages: $(SYSTEM_PACKAGES)"; exit 2; }; \
 	  root=""; [ "$$(id -u)" = 0 ] || root=sudo; \

@@ -5,6 +5,9 @@
 evenbins\._core\.KeyRangeError$:
     class KeyRangeError(ValueError, TypeError): ...
 
+evenbins\._core\.FormatError$:
+    class FormatError(ValueError): ...
+
 evenbins\._core\.Filter\.add$:
     \from typing import SupportsIndex
     \from typing_extensions import Buffer

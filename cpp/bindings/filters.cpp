@@ -232,7 +232,7 @@ void init_from_file(FilterObject* self, nb::handle data, uint32_t kind, bool map
         mapped && aligned ? Bits::borrowed(payload, header.payload_bytes, buffer) : Bits::zeroed(header.payload_bytes);
     if (!bits.read_only()) std::memcpy(bits.words(), payload, header.payload_bytes);
     filter = make_filter(std::move(header.spec), std::move(bits));
-    if (const std::string broken = filter->check(); verify && !broken.empty()) throw FormatError(broken);
+    if (const std::string broken = filter->check(); !broken.empty()) throw FormatError(broken);
   }
   new (self) FilterObject(std::move(filter));
 }
@@ -313,6 +313,7 @@ void write_to(FilterObject& self, int descriptor) {
 void bind_filters(nb::module_& m) {
   nb::exception<FormatError>(m, "FormatError", PyExc_ValueError).doc() =
       "A file, or bytes, that evenbins did not write, or that was damaged since.";
+  m.attr("FormatError").attr("__module__") = "evenbins";
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
     try {
       std::rethrow_exception(p);

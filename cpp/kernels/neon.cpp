@@ -18,7 +18,7 @@ EVENBINS_INLINE uint32x4_t positions(uint64_t r, uint32_t first) {
 template <uint32_t BlockLog, bool Wide>
 class Reader {
  public:
-  explicit Reader(uint32_t hashes) : hashes_(hashes) {
+  explicit Reader(uint32_t hashes) {
     for (uint32_t i = 0; i < kMaxBlockedHashes; ++i) ignore_[i] = i < hashes ? 0 : 0xFF;
   }
 
@@ -46,7 +46,6 @@ class Reader {
     return vminvq_u8(hit) != 0;
   }
 
-  uint32_t hashes_;
   uint8_t ignore_[kMaxBlockedHashes];
 };
 

@@ -1,12 +1,12 @@
 """evenbins: keys into bounded bins by hashing, evenly, in few memory accesses, with a known overflow.
 
-    >>> from evenbins import BlockedBloomFilter
-    >>> f = BlockedBloomFilter(10_000, fpr=1e-3)     # planned: bits, hashes, predicted behaviour
-    >>> f.add_many(["apple", "pear"])
-    >>> "apple" in f, "plum" in f
-    (True, False)
-    >>> f.plan.fpr <= 1e-3                           # predicted; f.stats() measures
-    True
+>>> from evenbins import BlockedBloomFilter
+>>> f = BlockedBloomFilter(10_000, fpr=1e-3)     # planned: bits, hashes, predicted behaviour
+>>> f.add_many(["apple", "pear"])
+>>> "apple" in f, "plum" in f
+(True, False)
+>>> f.plan.fpr <= 1e-3                           # predicted; f.stats() measures
+True
 """
 
 from evenbins import theory
@@ -14,13 +14,12 @@ from evenbins._core import FormatError, KeyRangeError, kernel, kernels
 from evenbins.filters import (
     BlockedBloomFilter,
     BloomFilter,
-    Filter,
-    FilterStats,
     digest,
     digest_many,
     load,
     open,
 )
+from evenbins.protocols import Filter, FilterStats
 from evenbins.theory import FilterPlan
 
 __all__ = [

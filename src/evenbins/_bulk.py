@@ -71,7 +71,7 @@ def _array_source(
     keys: np.ndarray[Any, np.dtype[Any]], *, digests: bool = False
 ) -> tuple[_core.KeySource, tuple[int, ...]]:
     if keys.ndim == 0:
-        raise TypeError("keys must have at least one dimension: for a single key use add(key) or `key in f`")
+        raise TypeError("keys must have at least one dimension: for one key use add(key) or `key in f`")
     if isinstance(keys, np.ma.MaskedArray):
         masked = np.flatnonzero(np.ma.getmaskarray(keys).ravel())
         if masked.size:
@@ -94,7 +94,7 @@ def _digest_array(digests: object) -> np.ndarray[Any, np.dtype[Any]]:
         try:
             return np.fromiter((_one_digest(each) for each in digests), np.uint64, len(digests))
         except OverflowError:
-            raise ValueError("digests must lie in 0 ... 2**64-1, as digest and digest_many give them") from None
+            raise ValueError("digests must lie in 0 ... 2**64-1, as digest gives them") from None
     found = np.asanyarray(digests)
     if found.dtype.kind != "u" or found.dtype.itemsize != 8:
         raise TypeError(
@@ -119,5 +119,5 @@ def checked_threads(threads: object) -> int:
     except TypeError:
         raise TypeError(f"threads must be an int, not {type(threads).__name__}") from None
     if not 1 <= number <= _MAX_THREADS:
-        raise ValueError(f"threads must be 1 to {_MAX_THREADS}, not {number}: os.cpu_count() is a good choice")
+        raise ValueError(f"threads must be 1 to {_MAX_THREADS}, not {number}: try os.cpu_count()")
     return number

@@ -27,8 +27,7 @@ def line_reads(
     words: numpy.typing.NDArray[numpy.uint64], keys: numpy.typing.NDArray[numpy.uint64], seed: int = 0
 ) -> int: ...
 
-class FormatError(ValueError):
-    pass
+class FormatError(ValueError): ...
 
 class Filter:
     @overload

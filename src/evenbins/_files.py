@@ -32,6 +32,8 @@ def replace_file(path: StrPath, write: Callable[[int], None]) -> None:
     try:
         _write_beside(target, write)
     except OSError as error:  # it names the temporary file, or none
+        if error.errno is None:
+            raise
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     _sync_folder(target.parent)
 
@@ -62,9 +64,13 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe without a writer would keep us waiting
+
+
 def map_file(path: StrPath) -> mmap.mmap:
     """Map a file read-only. The mapping lives as long as something uses its bytes."""
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=_open_at_once) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise FormatError("it is not a regular file, and cannot be mapped")

@@ -38,7 +38,7 @@ import click
 import evenbins
 from evenbins import BlockedBloomFilter, BloomFilter, Filter, FilterPlan, FilterStats, FormatError, theory
 from evenbins._bulk import Lines
-from evenbins.filters import side_by_side
+from evenbins.protocols import side_by_side
 from evenbins.theory import _show
 
 if TYPE_CHECKING:

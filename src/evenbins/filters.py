@@ -3,7 +3,7 @@
     BloomFilter          k bits anywhere: the fewest bits per key, up to k memory reads
     BlockedBloomFilter   k bits within one cache line: one memory read, somewhat more bits
 
-All filters share one set of methods (`Filter` is their protocol). Single keys go through the compiled
+All filters share one set of methods (`protocols.Filter`). Single keys go through the compiled
 core's type slots; bulk calls release the GIL. Bulk calls, threads and single calls leave the same bytes.
 
 Threads: look-ups may run at any time, from any number of threads. Writers, and calls that read the
@@ -16,103 +16,20 @@ import copy
 import operator
 import os
 from abc import abstractmethod
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
 from types import MethodDescriptorType
-from typing import Any, ClassVar, Protocol, Self, SupportsFloat, SupportsIndex, runtime_checkable
+from typing import Any, ClassVar, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _bulk, _core, _files
 from evenbins._core import FormatError
+from evenbins.protocols import FilterStats, Key, StrPath, side_by_side
 from evenbins.theory import FilterPlan, _show, fpr, plan_blocked, plan_of_core, plan_standard
 
-__all__ = ["BlockedBloomFilter", "BloomFilter", "Filter", "FilterStats", "digest", "digest_many", "load", "open"]
+__all__ = ["BlockedBloomFilter", "BloomFilter", "digest", "digest_many", "load", "open"]
 
-StrPath = str | os.PathLike[str]
-Key = str | bytes | bytearray | memoryview | SupportsIndex
 _HASHING = {"independent": 1, "lanes": 2}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class FilterStats:
-    """What a filter measures on itself; each name means the same as in its plan.
-
-    Attributes
-    ----------
-    keys : number of distinct keys, estimated from the set bits
-    fpr : probability that a random absent key is reported present, computed from the actual bits
-    reads, miss_reads : memory reads of a look-up of a present and of an absent key
-    overflow : fraction of keys on the overflow list
-    fill : fraction of set bits
-    loads : for each level, how many blocks have 0, 1, 2, … set bits; empty without blocks
-    nbytes, bits_per_key : memory; per planned key
-    """
-
-    keys: float
-    fpr: float
-    reads: float
-    miss_reads: float
-    overflow: float
-    fill: float
-    loads: tuple[tuple[int, ...], ...]
-    nbytes: int
-    bits_per_key: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give every field by name, as plain values that JSON can hold."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return values | {"loads": [list(level) for level in self.loads]}
-
-    def __repr__(self) -> str:
-        return _show.line("FilterStats", self._rows())
-
-    def __str__(self) -> str:
-        return _show.table("FilterStats", self._rows())
-
-    def _repr_html_(self) -> str:
-        return _show.html_table("FilterStats", self._rows())
-
-    def _rows(self) -> list[tuple[str, object]]:
-        return [(each.name, getattr(self, each.name)) for each in fields(self) if each.name != "loads"]
-
-
-def side_by_side(plan: FilterPlan, stats: FilterStats) -> list[tuple[str, object, object]]:
-    """Pair what was planned with what is measured: rows of (name, planned, measured)."""
-    names = ("keys", "fpr", "fill", "reads", "miss_reads", "overflow", "bits_per_key", "nbytes")
-    return [(name, getattr(plan, name), getattr(stats, name)) for name in names]
-
-
-@runtime_checkable
-class Filter(Protocol):
-    """What every filter of this library can do."""
-
-    def add(self, key: Key, /) -> None: ...
-    def __contains__(self, key: Key, /) -> bool: ...
-    def update(self, *keys: object) -> None: ...
-    def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None: ...
-    def contains_many(
-        self, keys: object, *, digests: bool = False, threads: int = 1
-    ) -> npt.NDArray[np.bool_]: ...
-    def __or__(self, other: Self) -> Self: ...
-    def __ior__(self, other: Self) -> Self: ...
-    def copy(self) -> Self: ...
-    def clear(self) -> None: ...
-    def approx_items(self) -> float: ...
-    def stats(self) -> FilterStats: ...
-    def to_bytes(self) -> bytes: ...
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self: ...
-    def save(self, path: StrPath) -> None: ...
-    @classmethod
-    def load(cls, path: StrPath) -> Self: ...
-    @classmethod
-    def open(cls, path: StrPath, *, verify: bool = False) -> Self: ...
-    @property
-    def plan(self) -> FilterPlan: ...
-    @property
-    def nbytes(self) -> int: ...
 
 
 class _BaseFilter(_core.Filter):
@@ -131,9 +48,7 @@ class _BaseFilter(_core.Filter):
             _core.bind_add(cls)  # unless somebody overrides it in Python
 
     def _build(self, plan: FilterPlan) -> None:
-        _core.Filter.__init__(
-            self, self._kind, _HASHING[plan.hashing], plan.seed, plan.keys, list(plan.core)
-        )
+        _core.Filter.__init__(self, self._kind, _HASHING[plan.hashing], plan.seed, plan.keys, list(plan.core))
         self._cached_plan = plan
 
     # --- keys in, answers out ----------------------------------------------------------------------
@@ -280,11 +195,11 @@ class _BaseFilter(_core.Filter):
         try:
             view = memoryview(data)
         except TypeError:
-            raise TypeError(f"data must be bytes, as to_bytes gives them, not {type(data).__name__}") from None
+            raise TypeError(f"data must be bytes, as of to_bytes, not {type(data).__name__}") from None
         return cls._from_data(view, mapped=False, verify=True)
 
     def save(self, path: StrPath) -> None:
-        """Write the filter to a file, atomically and durably: after a crash the old or the new file is there."""
+        """Write a file, atomically and durably: after a crash the old or the new one is there."""
         _files.replace_file(path, self._write_to)
 
     @classmethod

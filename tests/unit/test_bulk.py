@@ -12,12 +12,16 @@ from __future__ import annotations
 
 import array
 import collections
+import contextlib
+import functools
+import gc
 import itertools
 import os
 import re
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -377,11 +381,10 @@ each_position = pytest.mark.parametrize("at", POSITIONS)
 
 
 @each_position
-@pytest.mark.parametrize(
-    "error", [Mine("boom"), ValueError("boom"), TypeError("boom"), KeyError("boom"), MemoryError("boom")]
-)
-def test_an_iterable_that_fails_at_item_i(at: int, error: Exception) -> None:
+@pytest.mark.parametrize("error_class", [Mine, ValueError, TypeError, KeyError, MemoryError])
+def test_an_iterable_that_fails_at_item_i(at: int, error_class: type[Exception]) -> None:
     """The very exception comes out, with a note that says i; the keys before are in, later ones are not."""
+    error = error_class("boom")
 
     def failing() -> Iterator[int]:
         yield from range(at)
@@ -1108,6 +1111,53 @@ def test_a_signal_handler_that_raises_stops_the_call_too(threads: int) -> None:
     assert f == expected
 
 
+def test_a_signal_handler_that_uses_the_filter_does_not_hang(run_python: Any) -> None:
+    """It runs in the midst of the call, in the same thread: asking works, writing is refused by an error."""
+    code = """
+import os, signal, threading, time
+import numpy as np
+from evenbins import BlockedBloomFilter
+
+endless = np.broadcast_to(np.arange(1_000_000), (100_000, 1_000_000))
+uses = {
+    "in": lambda f: 1 in f and 1 / 0,
+    "add": lambda f: f.add("x"),
+    "add_many": lambda f: f.add_many(["x"]),
+    "array": lambda f: f.add_many(np.arange(5000)),
+    "copy": lambda f: f.copy(),
+    "to_bytes": lambda f: f.to_bytes(),
+    "merge": lambda f: f.__ior__(BlockedBloomFilter(1_000_000)),
+    "merge into": lambda f: BlockedBloomFilter(1_000_000).__ior__(f),
+    "==": lambda f: f == BlockedBloomFilter(1_000_000),
+    "clear": lambda f: f.clear(),
+}
+for name, use in uses.items():
+    for threads in (1, 2):
+        f = BlockedBloomFilter(1_000_000)
+        signal.signal(signal.SIGUSR1, lambda *_: use(f))
+
+        def send():
+            while 0 not in f:
+                time.sleep(0.001)
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+        sender = threading.Thread(target=send, daemon=True)
+        sender.start()
+        try:
+            f.add_many(endless, threads=threads)
+        except (RuntimeError, ZeroDivisionError) as error:
+            print(name, type(error).__name__, *error.__notes__, flush=True)
+        sender.join()
+        f.add("usable")
+        f._check()
+"""
+    result = run_python(code, timeout=60)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert len(lines) == 20
+    assert all(re.search(r"(RuntimeError|ZeroDivisionError) .*item \d+ of the keys", line) for line in lines)
+
+
 @pytest.mark.usefixtures("default_interrupt")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_other_threads_run_python_during_a_bulk_call(threads: int) -> None:
@@ -1124,6 +1174,48 @@ def test_other_threads_run_python_during_a_bulk_call(threads: int) -> None:
         f.add_many(ENDLESS, threads=threads)
     watcher.join()
     assert counted == [100_000]
+
+
+class Keys:
+    """An iterable that can be weakly referenced."""
+
+    def __init__(self, keys: list[Any]) -> None:
+        self.keys = keys
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.keys
+
+
+HELD: dict[str, Callable[[], Any]] = {
+    "array": lambda: np.arange(3000),
+    "text": lambda: np.array(["a", "b"]),
+    "bad text": lambda: np.array(["a", "\ud800"]),
+    "floats": lambda: np.zeros(3),
+    "objects": lambda: np.array(["a", 1.5], object),
+    "iterable": lambda: Keys(["a", 2]),
+    "bad key": lambda: Keys(["a", None]),
+    "failing iterable": lambda: Keys(None),  # type: ignore[arg-type]
+    "arrow": lambda: pa.array(np.arange(3000)),
+    "arrow with a null": lambda: pa.array(["a", None]),
+    "arrow floats": lambda: pa.array([1.0]),
+    "dictionary": lambda: pa.array(["a", "b", None]).dictionary_encode(),
+    "chunks": lambda: pa.chunked_array([["a"], ["b", None]]),
+}
+
+
+@pytest.mark.parametrize("make", HELD.values(), ids=HELD.keys())
+def test_nothing_is_kept_after_a_call_however_it_ended(make: Callable[[], Any]) -> None:
+    """Neither the filter nor the keys, nor what is inside an Arrow column."""
+    before = pa.total_allocated_bytes()
+    f, keys = single(()), make()
+    weak = weakref.ref(f), weakref.ref(keys)
+    for call in (f.add_many, f.contains_many, digest_many, functools.partial(f.add_many, threads=2)):
+        with contextlib.suppress(TypeError, ValueError):
+            call(keys)
+    del f, keys, call
+    gc.collect()
+    assert [each() for each in weak] == [None, None]
+    assert pa.total_allocated_bytes() == before
 
 
 def test_building_from_an_array_copies_no_keys(run_python: Any) -> None:

@@ -329,9 +329,7 @@ def test_the_header_lies_as_the_table_says() -> None:
     data = pack(1, 1, 2, 3, [100, 7], payload)
     assert len(data) == 128 + 16
     assert data[:24] == b"EVENBINS" + struct.pack("<IIII", 1, 1, 1, 1)
-    assert data[24:88] == struct.pack(
-        "<8Q", 2, 3, 128, 16, xxhash.xxh3_64_intdigest(payload), 2, 100, 7
-    )
+    assert data[24:88] == struct.pack("<8Q", 2, 3, 128, 16, xxhash.xxh3_64_intdigest(payload), 2, 100, 7)
     assert data[88:120] == bytes(32)
     assert data[120:128] == struct.pack("<Q", xxhash.xxh3_64_intdigest(data[:120]))
     assert data[128:] == payload

@@ -78,9 +78,7 @@ def payload_bytes(kind: int, core: Sequence[int]) -> int:
     raise ValueError(f"invalid core {list(core)}: kind {kind} has {CORE[kind]}")
 
 
-def pack(
-    kind: int, hashing: int, seed: int, capacity: int, core: Sequence[int], payload: bytes
-) -> bytes:
+def pack(kind: int, hashing: int, seed: int, capacity: int, core: Sequence[int], payload: bytes) -> bytes:
     """Return the file of a filter; ValueError if `unpack` would refuse it.
 
     An integer that is too large for its field is a struct.error.
@@ -137,10 +135,10 @@ def unpack(data: bytes) -> Parsed:
         raise ValueError(f"unknown hash id {hash_id}: this reader knows {HASH_ID}")
     if hashing != HASHING[kind]:
         raise ValueError(f"unknown hashing {hashing}: kind {kind} has hashing {HASHING[kind]}")
+    if not 1 <= capacity <= 2**48:
+        raise ValueError(f"capacity must be 1 .. 2**48, got {capacity}")
     if payload_size != (wanted := payload_bytes(kind, core)):
-        raise ValueError(
-            f"payload size {payload_size} disagrees with the core {list(core)}: {wanted} bytes"
-        )
+        raise ValueError(f"payload size {payload_size} disagrees with the core {list(core)}: {wanted} bytes")
 
     surplus = len(data) - offset - payload_size
     if surplus < 0:

@@ -276,9 +276,7 @@ def xxh3_128_17to240(data: bytes, seed: int) -> int:
 def derive_secret(seed: int) -> bytes:
     """Add the seed to every even word of the secret and subtract it from every odd one."""
     secret = words(DEFAULT_SECRET, 0, 24)
-    return struct.pack(
-        "<24Q", *(s + (-seed if i % 2 else seed) & MASK for i, s in enumerate(secret))
-    )
+    return struct.pack("<24Q", *(s + (-seed if i % 2 else seed) & MASK for i, s in enumerate(secret)))
 
 
 def accumulate(acc: list[int], data: bytes, start: int, secret: bytes, secret_offset: int) -> None:

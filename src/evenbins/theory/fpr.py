@@ -15,7 +15,8 @@ A block is the same with another step: with chance 1/blocks a key comes here and
 times, otherwise nothing happens. The load of the block is then Binomial(keys, 1/blocks) exactly,
 so few blocks are predicted as well as many; many blocks make it Poisson(keys/blocks).
 
-Invariants
+Invariants:
+
 - Only positive terms are added; the diagonal, where rounding errors would grow with the number of
   throws, is written down in closed form each time. Relative error below 1e-13, small rates too.
 - Two keys of one 64-bit digest cannot be told apart: every rate includes that `digest_floor`.

@@ -8,7 +8,8 @@ A plan's *core* says everything about where a key's bits go, but the seed: `(bit
 "standard", `(blocks, block_bits, hashes)` for "blocked". Predictions follow from the core and the
 number of keys (`plan_of_core`), so a loaded file gets the same plan that built it.
 
-Invariants
+Invariants:
+
 - Two plans are equal exactly when policy, hashing, seed and core are: then filters can be merged.
 - A plan that is returned can be built: every argument is checked here, and every message names the
   argument, the rule, the value received and a way out.

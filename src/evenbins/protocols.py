@@ -1,0 +1,100 @@
+"""What filters have in common, whatever they are made of: their methods, and what they say of themselves.
+
+A function that takes "any filter" takes a `Filter`; every filter of this library satisfies it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, Self, SupportsIndex, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins.theory import FilterPlan, _show
+
+__all__ = ["Filter", "FilterStats", "Key", "StrPath", "side_by_side"]
+
+StrPath = str | os.PathLike[str]
+Key = str | bytes | bytearray | memoryview | SupportsIndex
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class FilterStats:
+    """What a filter measures on itself; each name means the same as in its plan.
+
+    Attributes
+    ----------
+    keys : number of distinct keys, estimated from the set bits
+    fpr : probability that a random absent key is reported present, computed from the actual bits
+    reads, miss_reads : memory reads of a look-up of a present and of an absent key
+    overflow : fraction of keys on the overflow list
+    fill : fraction of set bits
+    loads : for each level, how many blocks have 0, 1, 2, … set bits; empty without blocks
+    nbytes, bits_per_key : memory; per planned key
+    """
+
+    keys: float
+    fpr: float
+    reads: float
+    miss_reads: float
+    overflow: float
+    fill: float
+    loads: tuple[tuple[int, ...], ...]
+    nbytes: int
+    bits_per_key: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give every field by name, as plain values that JSON can hold."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return values | {"loads": [list(level) for level in self.loads]}
+
+    def __repr__(self) -> str:
+        return _show.line("FilterStats", self._rows())
+
+    def __str__(self) -> str:
+        return _show.table("FilterStats", self._rows())
+
+    def _repr_html_(self) -> str:
+        return _show.html_table("FilterStats", self._rows())
+
+    def _rows(self) -> list[tuple[str, object]]:
+        return [(each.name, getattr(self, each.name)) for each in fields(self) if each.name != "loads"]
+
+
+def side_by_side(plan: FilterPlan, stats: FilterStats) -> list[tuple[str, object, object]]:
+    """Pair what was planned with what is measured: rows of (name, planned, measured)."""
+    names = ("keys", "fpr", "fill", "reads", "miss_reads", "overflow", "bits_per_key", "nbytes")
+    return [(name, getattr(plan, name), getattr(stats, name)) for name in names]
+
+
+@runtime_checkable
+class Filter(Protocol):
+    """What every filter of this library can do."""
+
+    def add(self, key: Key, /) -> None: ...
+    def __contains__(self, key: Key, /) -> bool: ...
+    def update(self, *keys: object) -> None: ...
+    def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None: ...
+    def contains_many(
+        self, keys: object, *, digests: bool = False, threads: int = 1
+    ) -> npt.NDArray[np.bool_]: ...
+    def __or__(self, other: Self) -> Self: ...
+    def __ior__(self, other: Self) -> Self: ...
+    def copy(self) -> Self: ...
+    def clear(self) -> None: ...
+    def approx_items(self) -> float: ...
+    def stats(self) -> FilterStats: ...
+    def to_bytes(self) -> bytes: ...
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self: ...
+    def save(self, path: StrPath) -> None: ...
+    @classmethod
+    def load(cls, path: StrPath) -> Self: ...
+    @classmethod
+    def open(cls, path: StrPath, *, verify: bool = False) -> Self: ...
+    @property
+    def plan(self) -> FilterPlan: ...
+    @property
+    def nbytes(self) -> int: ...
