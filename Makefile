@@ -22,8 +22,12 @@ $(VENV)/installed: $(VENV)/made $(CORE)
 	$(BIN)/pip install --quiet --editable .
 	@touch $@
 
-$(VENV)/extra-%: $(VENV)/installed
-	$(BIN)/pip install --quiet --editable '.[$*]'
+$(VENV)/for-tests: EXTRAS := test bench lint
+$(VENV)/for-bench: EXTRAS := bench
+$(VENV)/for-docs: EXTRAS := docs
+$(VENV)/for-tests $(VENV)/for-bench $(VENV)/for-docs: $(VENV)/installed
+	$(BIN)/python tools/extras.py $(EXTRAS) > $@.txt
+	$(BIN)/pip install --quiet --requirement $@.txt
 	@touch $@
 
 # What some tests need beside Python packages: cmake, the cross compiler and emulator that check the ARM kernel.
@@ -42,30 +46,30 @@ system-packages: ## installs the system packages that the tests need (Debian, Ub
 demo: $(VENV)/installed ## plans, builds, queries: prediction beside measurement
 	$(BIN)/evenbins demo
 
-test: $(VENV)/extra-test,bench,lint system-packages ## all tests
+test: $(VENV)/for-tests system-packages ## all tests
 	$(BIN)/python -m pytest $(ARGS)
 
-bench: $(VENV)/extra-bench ## the benchmark with peers; writes benchmarks/results/<date>.json
+bench: $(VENV)/for-bench ## the benchmark with peers; writes benchmarks/results/<date>.json
 	$(BIN)/evenbins bench filters
 
-bench-quick: $(VENV)/extra-bench
+bench-quick: $(VENV)/for-bench
 	$(BIN)/evenbins bench filters --quick
 
-docs: $(VENV)/extra-docs ## the documentation, in docs/_build/html
+docs: $(VENV)/for-docs ## the documentation, in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
-lint: $(VENV)/extra-test,bench,lint ## ruff, mypy, clang-format
+lint: $(VENV)/for-tests ## ruff, mypy, clang-format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(filter cpp/%,$(CORE))
 
-format: $(VENV)/extra-test,bench,lint ## formats Python and C++
+format: $(VENV)/for-tests ## formats Python and C++
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $(filter cpp/%,$(CORE))
 
-stub: $(VENV)/extra-test,bench,lint ## writes src/evenbins/_core.pyi anew
+stub: $(VENV)/for-tests ## writes src/evenbins/_core.pyi anew
 	$(BIN)/python tools/make_stub.py
 
 wheel: $(VENV)/made ## builds a wheel into dist/
