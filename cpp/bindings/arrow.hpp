@@ -171,9 +171,9 @@ class BoolColumn final : public Column {
 template <typename Offset>
 class BytesColumn final : public Column {
  public:
-  BytesColumn(const Array& array, const Hasher& hasher)
-      : Column(array, hasher), offsets_(buffer<Offset>(1)), data_(static_cast<const char*>(array.buffers[2])) {
+  BytesColumn(const Array& array, const Hasher& hasher) : Column(array, hasher), offsets_(buffer<Offset>(1)) {
     if (array.n_buffers < 3) throw BrokenColumn("the Arrow array lacks buffer 2");
+    data_ = static_cast<const char*>(array.buffers[2]);
   }
   void read(uint64_t start, size_t n, uint64_t* out) const override {
     each(start, n, [&](uint64_t at, size_t i) {

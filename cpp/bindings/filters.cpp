@@ -322,10 +322,11 @@ void bind_filters(nb::module_& m) {
     }
   });
 
-  nb::class_<FilterObject>(m, "Filter", nb::type_slots(slots), nb::is_weak_referenceable(),
-                           "Base of all filters: a plan's integer core and its bits.")
-      .def("__init__", &init_new, nb::arg("kind"), nb::arg("hashing"), nb::arg("seed"), nb::arg("capacity"),
-           nb::arg("core"))
+  nb::class_<FilterObject> cls(m, "Filter", nb::type_slots(slots), nb::is_weak_referenceable(),
+                               "Base of all filters: a plan's integer core and its bits.");
+  types.filter = cls.inc_ref().ptr();
+  cls.def("__init__", &init_new, nb::arg("kind"), nb::arg("hashing"), nb::arg("seed"), nb::arg("capacity"),
+          nb::arg("core"))
       .def("__init__", &init_from_file, nb::arg("data"), nb::arg("kind"), nb::arg("mapped"), nb::arg("verify"))
       .def("__init__", &init_copy, nb::arg("other"))
       .def("_add_from", &add_from, nb::arg("keys"), nb::arg("threads"))

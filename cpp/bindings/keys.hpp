@@ -30,6 +30,7 @@ struct Hasher {  // a seed, ready to use
 // Set once, when the module is imported; they live as long as the interpreter.
 struct Types {
   PyObject *ndarray = nullptr, *generic = nullptr, *numpy_bool = nullptr;  // of numpy
+  PyObject* filter = nullptr;  // our own: it exports its bits as a buffer, and is no key
   PyObject* key_range_error = nullptr;
 };
 inline Types types;
@@ -117,8 +118,9 @@ inline bool refuse_key(PyObject* key) {
   const char* hint = "pass its str, bytes or int form";
   if (PyFloat_Check(key)) hint = "pass int(key) if it is whole, or repr(key)";
   if (key == Py_None) hint = "drop missing keys before";
-  if (types.ndarray != nullptr && PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.ndarray)))
+  if (PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.ndarray)))
     hint = "an array holds many keys: pass it to add_many or contains_many";
+  if (PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.filter))) hint = "to unite two filters use |=";
   if (PyList_Check(key) || PyTuple_Check(key) || PySet_Check(key))
     hint = "for many keys call add_many, update or contains_many; for one compound key pass bytes, such as repr(key)";
   PyErr_Format(PyExc_TypeError, "a key must be str, bytes or int, not %.100s: %s", Py_TYPE(key)->tp_name, hint);
@@ -126,7 +128,8 @@ inline bool refuse_key(PyObject* key) {
 }
 
 inline bool rare_digest(PyObject* key, const Hasher& hasher, uint64_t& out) {
-  if (PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.ndarray))) return refuse_key(key);
+  for (PyObject* none : {types.ndarray, types.filter})
+    if (PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(none))) return refuse_key(key);
   if (PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.numpy_bool))) {
     const int truth = PyObject_IsTrue(key);
     if (truth < 0) return false;

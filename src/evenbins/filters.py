@@ -13,7 +13,6 @@ whole filter (save, copy, ==, …), take turns by themselves.
 from __future__ import annotations
 
 import copy
-import operator
 import os
 from abc import abstractmethod
 from types import MethodDescriptorType
@@ -26,6 +25,7 @@ from evenbins import _bulk, _core, _files
 from evenbins._core import FormatError
 from evenbins.protocols import FilterStats, Key, StrPath, side_by_side
 from evenbins.theory import FilterPlan, _show, fpr, plan_blocked, plan_of_core, plan_standard
+from evenbins.theory.plan import checked_seed
 
 __all__ = ["BlockedBloomFilter", "BloomFilter", "digest", "digest_many", "load", "open"]
 
@@ -418,21 +418,11 @@ def digest(key: Key, seed: int = 0) -> int:
     >>> digest("a") == digest(b"a"), digest(-1) == digest(2**64 - 1)
     (True, False)
     """
-    return _core.digest(key, _checked_seed(seed))
+    return _core.digest(key, checked_seed(seed))
 
 
 def digest_many(keys: object, seed: int = 0) -> npt.NDArray[np.uint64]:
     """Give the digests of many keys, for calls with `digests=True`; takes what `add_many` takes."""
     source, shape = _bulk.key_source(keys)
-    digests = _core.digest_from(source, _checked_seed(seed))
+    digests = _core.digest_from(source, checked_seed(seed))
     return digests if shape is None else digests.reshape(shape)
-
-
-def _checked_seed(seed: object) -> int:
-    try:
-        number = operator.index(seed)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(f"seed must be an int, not {type(seed).__name__}") from None
-    if not 0 <= number < 2**64:
-        raise ValueError(f"seed must lie in 0 ... 2**64-1, not {number}: secrets.randbits(64) makes one")
-    return number

@@ -33,7 +33,7 @@ import numpy as np
 from evenbins.theory import _show
 from evenbins.theory import fpr as theory
 
-__all__ = ["FilterPlan", "plan_blocked", "plan_of_core", "plan_standard"]
+__all__ = ["FilterPlan", "checked_seed", "plan_blocked", "plan_of_core", "plan_standard"]
 
 MAX_CAPACITY = 2**48
 MAX_BITS_PER_KEY = 4096
@@ -159,7 +159,7 @@ reads=10, miss_reads=2.003, nbytes=18.0 MB)
     keys = _capacity(capacity)
     rate, per_key = _goal(fpr, bits_per_key)
     k = _hashes(hashes, theory.MAX_HASHES_STANDARD)
-    seed = _seed(seed)
+    seed = checked_seed(seed)
     if per_key is None:
         bits = theory.standard_bits(keys, rate, k)
     else:
@@ -204,7 +204,7 @@ def plan_blocked(
     rate, per_key = _goal(fpr, bits_per_key)
     k = _hashes(hashes, theory.MAX_HASHES_BLOCKED)
     block_bits = _block_bits("block_bits", block_bits)
-    seed = _seed(seed)
+    seed = checked_seed(seed)
     if per_key is None:
         blocks = theory.blocked_blocks(keys, rate, block_bits, k)
     else:
@@ -236,7 +236,7 @@ def plan_of_core(
     if len(core) != len(names):
         raise ValueError(_problem("core", rule, core, "Pass a filter's plan.core"))
     keys = _capacity(capacity)
-    seed = _seed(seed)
+    seed = checked_seed(seed)
     way_out = "Pass a filter's plan.core"
     size = _integer(f"core[0] ({names[0]})", core[0], 1, theory.MAX_BITS, way_out)
     last = len(names) - 1
@@ -347,7 +347,8 @@ def _block_bits(name: str, value: object) -> int:
     return number
 
 
-def _seed(value: object) -> int:
+def checked_seed(value: object) -> int:
+    """Check the argument `seed`."""
     way_out = "Pass for example secrets.randbits(64)"
     rule = "an integer from 0 to 2**64 - 1"
     return _integer("seed", value, 0, 2**64 - 1, way_out, rule=rule)
