@@ -45,7 +45,7 @@ class Reader {
 // Adding: each position becomes one bit of a 512-bit mask, in registers. Lane j gets 1 << (p − 32j), and a
 // shift by less than 0 or more than 31 gives nothing. The number of hashes is a constant, so that all of
 // it unrolls. Tried, at 9 hashes and 1 MiB: setting the bits one by one in memory takes 1.5 times as long,
-// broadcasting each position from memory 1.2 times, vpconflictd with gather and scatter 5 times.
+// broadcasting each position from memory 1.1, vpconflictd with gather and scatter 5.
 inline constexpr bool kFixedHashes = true;
 
 template <uint32_t BlockLog, uint32_t Hashes>

@@ -17,7 +17,7 @@
 namespace evenbins::EVENBINS_KERNEL_NAMESPACE {
 namespace {
 
-constexpr size_t kAhead = 16;  // lines in flight; 12 … 32 measured alike
+constexpr size_t kAhead = 24;  // lines in flight: 24 … 48 alike on Zen 4; 8 costs half as much again at 32 MiB
 
 void digest_u64(const IntHash& hash, const uint64_t* keys, size_t n, uint64_t* out) {
   const IntHash h = hash;

@@ -1,7 +1,8 @@
 // Which kernels this build has, which this machine can run, and which one is in force.
 //
-// Tried and rejected: AVX-512VBMI (vpermb fetches bytes as NEON does: no faster than vpermd here), and a
-// choice by compile flags (one wheel must serve every machine).
+// Chosen at run time, since one wheel must serve every machine. Rejected: gather instructions for the
+// standard filter (the positions are computed by vector and read one by one: prefetching them in rounds
+// already keeps the memory busy).
 #include <atomic>
 #include <cstring>
 #include <vector>
