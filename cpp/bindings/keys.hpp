@@ -69,14 +69,15 @@ inline constexpr const char* kSurrogate =
 // str for ever; keys pass by in millions, so this one is thrown away.
 template <typename F>
 bool with_utf8(PyObject* text, F&& f) {
+  if (PyUnicode_IS_COMPACT_ASCII(text)) [[likely]] {
+    const auto* ascii = reinterpret_cast<PyASCIIObject*>(text);
+    f(static_cast<const void*>(ascii + 1), static_cast<size_t>(ascii->length));
+    return true;
+  }
 #if PY_VERSION_HEX < 0x030C0000
   if (PyUnicode_READY(text) < 0) return false;
 #endif
   const auto n = static_cast<size_t>(PyUnicode_GET_LENGTH(text));
-  if (PyUnicode_IS_ASCII(text)) [[likely]] {
-    f(PyUnicode_DATA(text), n);
-    return true;
-  }
   std::string utf8;
   bool valid = false;
   switch (PyUnicode_KIND(text)) {

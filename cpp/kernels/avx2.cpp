@@ -15,30 +15,23 @@ EVENBINS_INLINE __m256i positions(uint64_t r, uint32_t first) {
   return _mm256_srli_epi32(_mm256_mullo_epi32(_mm256_set1_epi64x(static_cast<int64_t>(r)), odd), 32 - BlockLog);
 }
 
-template <uint32_t BlockLog, bool Wide>
-class Reader {
- public:
-  explicit Reader(uint32_t hashes) : hashes_(hashes) {
-    for (uint32_t i = 0; i < kMaxBlockedHashes; ++i) ignore_[i] = i < hashes ? 0 : ~0u;
-  }
-
+template <uint32_t BlockLog, uint32_t Hashes>
+struct Reader {
   EVENBINS_INLINE bool contains(const uint64_t* block, uint64_t digest) const {
     const auto* b = reinterpret_cast<const __m256i*>(block);
     const __m256i low = _mm256_loadu_si256(b);
     const __m256i high = BlockLog == 9 ? _mm256_loadu_si256(b + 1) : low;
-    const uint64_t r = remix(digest);
-    if (!present(low, high, r, 0)) return false;
-    if (hashes_ > 8 && !present(low, high, r, 8)) return false;
-    if constexpr (Wide) {
-      const uint64_t again = remix_again(r);
-      if (!present(low, high, again, 16)) return false;
-      if (hashes_ > 24 && !present(low, high, again, 24)) return false;
+    uint64_t r = remix(digest);
+#pragma GCC unroll 4
+    for (uint32_t first = 0; first < Hashes; first += 8) {
+      if (first == kLanes) r = remix_again(r);
+      if (!present(low, high, r, first)) return false;
     }
     return true;
   }
 
  private:
-  EVENBINS_INLINE bool present(__m256i low, __m256i high, uint64_t r, uint32_t first) const {
+  EVENBINS_INLINE static bool present(__m256i low, __m256i high, uint64_t r, uint32_t first) {
     const __m256i p = positions<BlockLog>(r, first);
     const __m256i index = _mm256_srli_epi32(p, 5);
     __m256i words = _mm256_permutevar8x32_epi32(low, index);
@@ -48,34 +41,24 @@ class Reader {
                                                    _mm256_castsi256_ps(_mm256_slli_epi32(index, 28))));
     }
     const __m256i bits = _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_and_si256(p, _mm256_set1_epi32(31)));
-    const __m256i ignore = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(ignore_ + first));
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i ignore = _mm256_cmpgt_epi32(lane, _mm256_set1_epi32(static_cast<int>(Hashes - first) - 1));
     return _mm256_testc_si256(_mm256_or_si256(words, ignore), bits) != 0;
   }
-
-  uint32_t hashes_;
-  uint32_t ignore_[kMaxBlockedHashes];
 };
 
 // Adding: the positions by vector, the bits one by one.
-inline constexpr bool kFixedHashes = false;
-
 template <uint32_t BlockLog, uint32_t Hashes>
-class Writer {
- public:
-  explicit Writer(uint32_t hashes) : hashes_(hashes) {}
-
+struct Writer {
   EVENBINS_INLINE void add(uint64_t* block, uint64_t digest) const {
     alignas(32) uint32_t p[kMaxBlockedHashes];
     uint64_t r = remix(digest);
-    for (uint32_t first = 0; first < hashes_; first += 8) {
+    for (uint32_t first = 0; first < Hashes; first += 8) {
       if (first == kLanes) r = remix_again(r);
       _mm256_store_si256(reinterpret_cast<__m256i*>(p + first), positions<BlockLog>(r, first));
     }
-    for (uint32_t i = 0; i < hashes_; ++i) block[p[i] >> 6] |= uint64_t{1} << (p[i] & 63);
+    for (uint32_t i = 0; i < Hashes; ++i) block[p[i] >> 6] |= uint64_t{1} << (p[i] & 63);
   }
-
- private:
-  uint32_t hashes_;
 };
 
 #include "split.hpp"

@@ -15,44 +15,33 @@ EVENBINS_INLINE __m512i positions(uint64_t r) {
   return _mm512_srli_epi32(_mm512_mullo_epi32(_mm512_set1_epi64(static_cast<int64_t>(r)), odd), 32 - BlockLog);
 }
 
-template <uint32_t BlockLog, bool Wide>
-class Reader {
- public:
-  explicit Reader(uint32_t hashes) : first_(mask(Wide ? kLanes : hashes)), second_(mask(Wide ? hashes - kLanes : 0)) {}
-
+template <uint32_t BlockLog, uint32_t Hashes>
+struct Reader {
   EVENBINS_INLINE bool contains(const uint64_t* block, uint64_t digest) const {
     const __m512i words = BlockLog == 9
                               ? _mm512_loadu_si512(block)
                               : _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(block)));
     const uint64_t r = remix(digest);
-    __mmask16 missing = missing_bits(words, positions<BlockLog>(r), first_);
-    if constexpr (Wide) missing |= missing_bits(words, positions<BlockLog>(remix_again(r)), second_);
+    __mmask16 missing = missing_bits<Hashes>(words, positions<BlockLog>(r));
+    if constexpr (Hashes > kLanes) missing |= missing_bits<Hashes - kLanes>(words, positions<BlockLog>(remix_again(r)));
     return missing == 0;
   }
 
  private:
-  static __mmask16 mask(uint32_t n) { return static_cast<__mmask16>((1u << n) - 1); }
-
-  EVENBINS_INLINE static __mmask16 missing_bits(__m512i words, __m512i p, __mmask16 lanes) {
+  template <uint32_t Count>
+  EVENBINS_INLINE static __mmask16 missing_bits(__m512i words, __m512i p) {
+    constexpr auto lanes = static_cast<__mmask16>(Count < kLanes ? (1u << Count) - 1 : 0xFFFF);
     const __m512i word = _mm512_permutexvar_epi32(_mm512_srli_epi32(p, 5), words);
     const __m512i bit = _mm512_rolv_epi32(_mm512_set1_epi32(1), p);  // rotates by p mod 32
     return _mm512_mask_testn_epi32_mask(lanes, word, bit);
   }
-
-  __mmask16 first_, second_;
 };
 
 // Adding: each position becomes one bit of a 512-bit mask, in registers. Lane j gets 1 << (p − 32j), and a
-// shift by less than 0 or more than 31 gives nothing. The number of hashes is a constant, so that all of
-// it unrolls. Tried, at 9 hashes and 1 MiB: setting the bits one by one in memory takes 1.5 times as long,
-// broadcasting each position from memory 1.1, vpconflictd with gather and scatter 5.
-inline constexpr bool kFixedHashes = true;
-
+// shift by less than 0 or more than 31 gives nothing. Tried, at 9 hashes and 1 MiB: setting the bits one by one in
+// memory takes 1.5 times as long, broadcasting each position from memory 1.1, vpconflictd with gather and scatter 5.
 template <uint32_t BlockLog, uint32_t Hashes>
-class Writer {
- public:
-  explicit Writer(uint32_t) {}
-
+struct Writer {
   EVENBINS_INLINE void add(uint64_t* block, uint64_t digest) const {
     const uint64_t r = remix(digest);
     __m512i bits = mask_of<(Hashes < kLanes ? Hashes : kLanes)>(positions<BlockLog>(r));

@@ -4,9 +4,8 @@
 // Every loop that touches a filter runs behind its own prefetches: a random cache line takes 20 … 100 ns
 // to arrive, and a core can wait for many of them at once.
 //
-//     Reader<block_log, Wide>      contains(block, digest) for one block; Wide: more than 16 hashes
-//     Writer<block_log, Hashes>    add(block, digest)
-//     kFixedHashes                 whether Writer wants the number of hashes at compile time
+//     Reader<block_log, hashes>    contains(block, digest) for one block
+//     Writer<block_log, hashes>    add(block, digest)
 //     split(…)                     see Kernel
 //     line_is_zero(line)           for the raw limit
 #include <utility>
@@ -113,7 +112,7 @@ EVENBINS_INLINE uint64_t* block_of(const BlockedView& f, uint64_t digest) {
 
 template <uint32_t BlockLog, uint32_t Hashes>
 void blocked_add_loop(const BlockedView& f, const uint64_t* digests, size_t n) {
-  const Writer<BlockLog, Hashes> writer(f.hashes);
+  constexpr Writer<BlockLog, Hashes> writer;
   for (size_t j = 0; j < kAhead && j < n; ++j) __builtin_prefetch(block_of<BlockLog>(f, digests[j]), 1);
   for (size_t j = 0; j < n; ++j) {
     if (j + kAhead < n) __builtin_prefetch(block_of<BlockLog>(f, digests[j + kAhead]), 1);
@@ -121,9 +120,9 @@ void blocked_add_loop(const BlockedView& f, const uint64_t* digests, size_t n) {
   }
 }
 
-template <uint32_t BlockLog, bool Wide>
+template <uint32_t BlockLog, uint32_t Hashes>
 void blocked_contains_loop(const BlockedView& f, const uint64_t* digests, size_t n, uint8_t* out) {
-  const Reader<BlockLog, Wide> reader(f.hashes);
+  constexpr Reader<BlockLog, Hashes> reader;
   for (size_t j = 0; j < kAhead && j < n; ++j) __builtin_prefetch(block_of<BlockLog>(f, digests[j]));
   for (size_t j = 0; j < n; ++j) {
     if (j + kAhead < n) __builtin_prefetch(block_of<BlockLog>(f, digests[j + kAhead]));
@@ -131,22 +130,23 @@ void blocked_contains_loop(const BlockedView& f, const uint64_t* digests, size_t
   }
 }
 
-template <uint32_t BlockLog, bool Wide>
-bool blocked_contains_key(const BlockedView& f, uint64_t digest) {
-  return Reader<BlockLog, Wide>(f.hashes).contains(block_of<BlockLog>(f, digest), digest);
+template <uint32_t BlockLog, uint32_t Hashes>
+bool blocked_contains_key(const void* view, uint64_t digest) {
+  const auto& f = *static_cast<const BlockedView*>(view);
+  return Reader<BlockLog, Hashes>().contains(block_of<BlockLog>(f, digest), digest);
 }
 
 template <uint32_t BlockLog, uint32_t Hashes>
-void blocked_add_key(const BlockedView& f, uint64_t digest) {
-  Writer<BlockLog, Hashes>(f.hashes).add(block_of<BlockLog>(f, digest), digest);
+void blocked_add_key(const void* view, uint64_t digest) {
+  const auto& f = *static_cast<const BlockedView*>(view);
+  Writer<BlockLog, Hashes>().add(block_of<BlockLog>(f, digest), digest);
 }
 
 template <uint32_t BlockLog, uint32_t Hashes>
 constexpr BlockedLoops blocked_loops() {
-  constexpr uint32_t kWriter = kFixedHashes ? Hashes : 0;
-  constexpr bool kWide = Hashes > kLanes;
-  return {blocked_add_key<BlockLog, kWriter>, blocked_contains_key<BlockLog, kWide>,
-          blocked_add_loop<BlockLog, kWriter>, blocked_contains_loop<BlockLog, kWide>};
+  return {{blocked_add_key<BlockLog, Hashes>, blocked_contains_key<BlockLog, Hashes>},
+          blocked_add_loop<BlockLog, Hashes>,
+          blocked_contains_loop<BlockLog, Hashes>};
 }
 
 template <uint32_t BlockLog, uint32_t... I>

@@ -6,34 +6,22 @@
 namespace evenbins::generic_kernel {
 namespace {
 
-template <uint32_t BlockLog, bool Wide>
-class Reader {
- public:
-  explicit Reader(uint32_t hashes) : hashes_(hashes) {}
+template <uint32_t BlockLog, uint32_t Hashes>
+struct Reader {
   EVENBINS_INLINE bool contains(const uint64_t* block, uint64_t digest) const {
-    return every_position(digest, BlockLog, hashes_,
+    return every_position(digest, BlockLog, Hashes,
                           [block](uint32_t p) { return (block[p >> 6] >> (p & 63) & 1) != 0; });
   }
-
- private:
-  uint32_t hashes_;
 };
 
-inline constexpr bool kFixedHashes = false;
-
 template <uint32_t BlockLog, uint32_t Hashes>
-class Writer {
- public:
-  explicit Writer(uint32_t hashes) : hashes_(hashes) {}
+struct Writer {
   EVENBINS_INLINE void add(uint64_t* block, uint64_t digest) const {
-    every_position(digest, BlockLog, hashes_, [block](uint32_t p) {
+    every_position(digest, BlockLog, Hashes, [block](uint32_t p) {
       block[p >> 6] |= uint64_t{1} << (p & 63);
       return true;
     });
   }
-
- private:
-  uint32_t hashes_;
 };
 
 #include "split.hpp"

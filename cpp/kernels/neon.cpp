@@ -15,22 +15,19 @@ EVENBINS_INLINE uint32x4_t positions(uint64_t r, uint32_t first) {
   return vshrq_n_u32(vmulq_u32(halves, vld1q_u32(kOdd.data() + first % kLanes)), 32 - BlockLog);
 }
 
-template <uint32_t BlockLog, bool Wide>
-class Reader {
- public:
-  explicit Reader(uint32_t hashes) {
-    for (uint32_t i = 0; i < kMaxBlockedHashes; ++i) ignore_[i] = i < hashes ? 0 : 0xFF;
-  }
-
+template <uint32_t BlockLog, uint32_t Hashes>
+struct Reader {
   EVENBINS_INLINE bool contains(const uint64_t* block, uint64_t digest) const {
     const uint64_t r = remix(digest);
-    if (!present(block, r, 0)) return false;
-    if constexpr (Wide) return present(block, remix_again(r), kLanes);
+    if (!present<Hashes>(block, r)) return false;
+    if constexpr (Hashes > kLanes) return present<Hashes - kLanes>(block, remix_again(r));
     return true;
   }
 
  private:
-  EVENBINS_INLINE bool present(const uint64_t* block, uint64_t r, uint32_t first) const {
+  template <uint32_t Count>
+  EVENBINS_INLINE static bool present(const uint64_t* block, uint64_t r) {
+    static constexpr uint8_t lane[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     const uint16x8_t a = vcombine_u16(vmovn_u32(positions<BlockLog>(r, 0)), vmovn_u32(positions<BlockLog>(r, 4)));
     const uint16x8_t b = vcombine_u16(vmovn_u32(positions<BlockLog>(r, 8)), vmovn_u32(positions<BlockLog>(r, 12)));
     const uint8x16_t byte = vcombine_u8(vshrn_n_u16(a, 3), vshrn_n_u16(b, 3));
@@ -42,33 +39,23 @@ class Reader {
     else
       found = vqtbl2q_u8(vld1q_u8_x2(bytes), byte);
     const uint8x16_t wanted = vshlq_u8(vdupq_n_u8(1), vreinterpretq_s8_u8(bit));
-    const uint8x16_t hit = vorrq_u8(vtstq_u8(found, wanted), vld1q_u8(ignore_ + first));
-    return vminvq_u8(hit) != 0;
+    const uint8x16_t ignore = vcgeq_u8(vld1q_u8(lane), vdupq_n_u8(Count < kLanes ? Count : kLanes));
+    return vminvq_u8(vorrq_u8(vtstq_u8(found, wanted), ignore)) != 0;
   }
-
-  uint8_t ignore_[kMaxBlockedHashes];
 };
 
 // Adding: the positions by vector, the bits one by one.
-inline constexpr bool kFixedHashes = false;
-
 template <uint32_t BlockLog, uint32_t Hashes>
-class Writer {
- public:
-  explicit Writer(uint32_t hashes) : hashes_(hashes) {}
-
+struct Writer {
   EVENBINS_INLINE void add(uint64_t* block, uint64_t digest) const {
     alignas(16) uint32_t p[kMaxBlockedHashes];
     uint64_t r = remix(digest);
-    for (uint32_t first = 0; first < hashes_; first += 4) {
+    for (uint32_t first = 0; first < Hashes; first += 4) {
       if (first == kLanes) r = remix_again(r);
       vst1q_u32(p + first, positions<BlockLog>(r, first));
     }
-    for (uint32_t i = 0; i < hashes_; ++i) block[p[i] >> 6] |= uint64_t{1} << (p[i] & 63);
+    for (uint32_t i = 0; i < Hashes; ++i) block[p[i] >> 6] |= uint64_t{1} << (p[i] & 63);
   }
-
- private:
-  uint32_t hashes_;
 };
 
 #include "split.hpp"

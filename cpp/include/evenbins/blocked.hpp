@@ -27,10 +27,10 @@ class BlockedBloomFilter final : public Filter {
   BlockedBloomFilter(Spec spec, Bits bits)
       : Filter(std::move(spec), std::move(bits)),
         view_{bits_.words(), spec_.core[0], spec_.core[1] == 512 ? 9u : 8u, static_cast<uint32_t>(spec_.core[2])},
-        loops_(kernel().blocked(view_.block_log, view_.hashes)) {}
+        loops_(kernel().blocked(view_.block_log, view_.hashes)) {
+    set_one(loops_.one, &view_);
+  }
 
-  void add(uint64_t digest) override { loops_.add(view_, digest); }
-  bool contains(uint64_t digest) const override { return loops_.contains(view_, digest); }
   void add_many(const uint64_t* digests, size_t n) override { loops_.add_many(view_, digests, n); }
   void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const override {
     loops_.contains_many(view_, digests, n, out);

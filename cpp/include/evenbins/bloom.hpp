@@ -23,21 +23,10 @@ class BloomFilter final : public Filter {
 
   BloomFilter(Spec spec, Bits bits)
       : Filter(std::move(spec), std::move(bits)),
-        view_{bits_.words(), spec_.core[0], static_cast<uint32_t>(spec_.core[1])} {}
+        view_{bits_.words(), spec_.core[0], static_cast<uint32_t>(spec_.core[1])} {
+    set_one({add_key, contains_key}, &view_);
+  }
 
-  void add(uint64_t digest) override {
-    for (uint32_t i = 0; i < view_.hashes; ++i) {
-      const uint64_t p = mulhi(splitmix(digest, i), view_.bits);
-      view_.words[p >> 6] |= uint64_t{1} << (p & 63);
-    }
-  }
-  bool contains(uint64_t digest) const override {
-    for (uint32_t i = 0; i < view_.hashes; ++i) {
-      const uint64_t p = mulhi(splitmix(digest, i), view_.bits);
-      if ((view_.words[p >> 6] >> (p & 63) & 1) == 0) return false;
-    }
-    return true;
-  }
   void add_many(const uint64_t* digests, size_t n) override { kernel_.standard_add(view_, digests, n); }
   void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const override {
     kernel_.standard_contains(view_, digests, n, out);
@@ -66,6 +55,22 @@ class BloomFilter final : public Filter {
   }
 
  private:
+  static void add_key(const void* view, uint64_t digest) {
+    const auto& f = *static_cast<const StandardView*>(view);
+    for (uint32_t i = 0; i < f.hashes; ++i) {
+      const uint64_t p = mulhi(splitmix(digest, i), f.bits);
+      f.words[p >> 6] |= uint64_t{1} << (p & 63);
+    }
+  }
+  static bool contains_key(const void* view, uint64_t digest) {
+    const auto& f = *static_cast<const StandardView*>(view);
+    for (uint32_t i = 0; i < f.hashes; ++i) {
+      const uint64_t p = mulhi(splitmix(digest, i), f.bits);
+      if ((f.words[p >> 6] >> (p & 63) & 1) == 0) return false;
+    }
+    return true;
+  }
+
   StandardView view_;
   const Kernel& kernel_ = kernel();  // in force when the filter was made
 };

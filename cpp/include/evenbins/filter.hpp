@@ -20,6 +20,7 @@
 
 #include "evenbins/bits.hpp"
 #include "evenbins/hash.hpp"
+#include "evenbins/kernel.hpp"
 
 namespace evenbins {
 
@@ -55,8 +56,8 @@ class Filter {
   const Spec& spec() const { return spec_; }
   const Bits& bits() const { return bits_; }
 
-  virtual void add(uint64_t digest) = 0;
-  virtual bool contains(uint64_t digest) const = 0;
+  void add(uint64_t digest) { one_.add(view_of_one_, digest); }
+  bool contains(uint64_t digest) const { return one_.contains(view_of_one_, digest); }
   virtual void add_many(const uint64_t* digests, size_t n) = 0;
   virtual void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const = 0;
 
@@ -117,8 +118,18 @@ class Filter {
     throw SpecError("cannot merge: " + difference + ". Build both with the same arguments");
   }
 
+  // Said once by every family, when it is made: how it treats one key.
+  void set_one(const OneKey& one, const void* view) {
+    one_ = one;
+    view_of_one_ = view;
+  }
+
   Spec spec_;
   Bits bits_;
+
+ private:
+  OneKey one_{};
+  const void* view_of_one_ = nullptr;
 };
 
 // Validates the spec (SpecError) and says how many bytes its bits take; then makes the filter.

@@ -26,9 +26,15 @@ struct BlockedView {  // one block of 2^block_log bits for each key
   uint32_t hashes;
 };
 
+// How a filter treats one key. `view` is what the functions were made for; its type is erased, so that a
+// single look-up costs one indirect call and not two.
+struct OneKey {
+  void (*add)(const void* view, uint64_t digest);
+  bool (*contains)(const void* view, uint64_t digest);
+};
+
 struct BlockedLoops {  // for one block size and number of hashes
-  void (*add)(const BlockedView&, uint64_t digest);
-  bool (*contains)(const BlockedView&, uint64_t digest);
+  OneKey one;          // of a BlockedView
   void (*add_many)(const BlockedView&, const uint64_t* digests, size_t n);
   void (*contains_many)(const BlockedView&, const uint64_t* digests, size_t n, uint8_t* out);
 };
