@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo test bench bench-quick docs lint format stub wheel clean system-packages
+.PHONY: help demo test bench bench-quick readme docs lint format stub wheel clean system-packages
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -51,6 +51,9 @@ test: $(VENV)/for-tests system-packages ## all tests
 
 bench: $(VENV)/for-bench ## the benchmark with peers; writes benchmarks/results/<date>.json
 	$(BIN)/evenbins bench filters
+
+readme: $(VENV)/installed ## puts the newest benchmark's table into README.md
+	$(BIN)/python tools/write_readme.py
 
 bench-quick: $(VENV)/for-bench
 	$(BIN)/evenbins bench filters --quick

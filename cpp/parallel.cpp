@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <barrier>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -71,6 +70,36 @@ uint64_t add_alone(Filter& filter, const Digests& keys, const Pulse& pulse) {
   return size;
 }
 
+// Lets all threads pass when the last has arrived. Waits by spinning for some tens of microseconds, about
+// what the slowest thread of a round is behind, before it sleeps: to wake a sleeping thread takes as long.
+class Barrier {
+ public:
+  explicit Barrier(uint32_t threads) : threads_(threads) {}
+  void arrive_and_wait() {
+    const uint32_t phase = phase_;
+    if (arrived_.fetch_add(1) + 1 == threads_) {
+      arrived_ = 0;
+      phase_ = phase + 1;
+      phase_.notify_all();
+      return;
+    }
+    for (int spin = 0; spin < kSpins; ++spin) {
+      if (phase_ != phase) return;
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#elif defined(__aarch64__)
+      asm volatile("yield");
+#endif
+    }
+    phase_.wait(phase);
+  }
+
+ private:
+  static constexpr int kSpins = 2000;
+  const uint32_t threads_;
+  std::atomic<uint32_t> arrived_ = 0, phase_ = 0;
+};
+
 // Where each owner's items begin: owner o has the items from bound o to bound o+1.
 std::vector<uint64_t> owner_bounds(const Filter& filter, uint32_t owners) {
   std::vector<uint64_t> bounds(owners);
@@ -90,37 +119,47 @@ struct Slice {
                const std::vector<uint64_t>& bounds) {
     digests.resize(n);
     n = read_until_bad(keys, start, n, digests.data(), bad);
-    const uint32_t per_key = filter.items_per_key();
-    if (per_key == 0) {  // the items are the digests
-      items.swap(digests);
-      items.resize(n);
-    } else {
-      items.resize(n * per_key);
-      filter.items(digests.data(), n, items.data());
-    }
-    bounds.size() == 2 ? sort_in_two(bounds[1]) : sort_in_many(bounds);
+    digests.resize(n);
+    bounds.size() == 2 ? sort_in_two(filter, bounds[1]) : sort_in_many(filter, bounds);
   }
 
  private:
-  void sort_in_two(uint64_t bound) {
-    const size_t count = items.size();
-    sorted.resize(count + kSplitSlack);
-    rest.resize(count + kSplitSlack);
-    const size_t low = kernel().split(items.data(), count, bound, sorted.data(), rest.data());
-    owned = {{sorted.data(), low}, {rest.data(), count - low}};
+  // The items of some keys: the digests themselves, or what the filter makes of them, in `items`.
+  std::span<const uint64_t> items_of(const Filter& filter, size_t start, size_t n) {
+    const uint32_t per_key = filter.items_per_key();
+    if (per_key == 0) return {digests.data() + start, n};
+    items.resize(n * per_key);
+    filter.items(digests.data() + start, n, items.data());
+    return items;
   }
 
-  void sort_in_many(const std::vector<uint64_t>& bounds) {
+  void sort_in_two(const Filter& filter, uint64_t bound) {
+    constexpr size_t kStep = 256;  // keys whose items stay in the cache until they are split
+    const size_t most = digests.size() * std::max(filter.items_per_key(), 1u) + kSplitSlack;
+    sorted.resize(most);
+    rest.resize(most);
+    size_t low = 0, high = 0;
+    for (size_t start = 0; start < digests.size(); start += kStep) {
+      const auto part = items_of(filter, start, std::min(kStep, digests.size() - start));
+      const size_t below = kernel().split(part.data(), part.size(), bound, sorted.data() + low, rest.data() + high);
+      low += below;
+      high += part.size() - below;
+    }
+    owned = {{sorted.data(), low}, {rest.data(), high}};
+  }
+
+  void sort_in_many(const Filter& filter, const std::vector<uint64_t>& bounds) {
+    const auto all = items_of(filter, 0, digests.size());
     const auto owner_of = [&](uint64_t item) {
       return static_cast<size_t>(std::upper_bound(bounds.begin(), bounds.end(), item) - bounds.begin()) - 1;
     };
     std::vector<size_t> at(bounds.size() + 1, 0);
-    for (const uint64_t item : items) ++at[owner_of(item) + 1];
+    for (const uint64_t item : all) ++at[owner_of(item) + 1];
     for (size_t o = 0; o < bounds.size(); ++o) at[o + 1] += at[o];
-    sorted.resize(items.size());
+    sorted.resize(all.size());
     owned.clear();
     for (size_t o = 0; o < bounds.size(); ++o) owned.emplace_back(sorted.data() + at[o], at[o + 1] - at[o]);
-    for (const uint64_t item : items) sorted[at[owner_of(item)]++] = item;
+    for (const uint64_t item : all) sorted[at[owner_of(item)]++] = item;
   }
 };
 
@@ -139,7 +178,7 @@ uint64_t add_together(Filter& filter, const Digests& keys, uint32_t threads, con
   const uint64_t round_keys = threads * slice_keys, size = keys.size();
   const std::vector<uint64_t> bounds = owner_bounds(filter, threads);
   Round rounds[2] = {Round(threads), Round(threads)};
-  std::barrier<> barrier(threads);
+  Barrier barrier(threads);
   uint64_t done = size;
   std::exception_ptr failure;
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -41,3 +42,8 @@ def test_every_make_target_of_the_readme_exists() -> None:
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]:
         named = set(re.findall(r"(?:`|^    )make ([a-z-]+)", page.read_text(), re.M))
         assert named <= targets, f"{page.name}: {named - targets}"
+
+
+def test_the_readmes_benchmark_is_the_newest_one_that_was_measured() -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "write_readme.py"))
+    assert tool["readme_with_benchmark"]() == (ROOT / "README.md").read_text(), "run make readme"
