@@ -3,18 +3,7 @@
 Equal work: every contender of a case gets the same capacity, the same requested false-positive rate and
 the same keys, and is called by its fastest public interface. Filters spend bits differently for the same
 request, so the measured rate (on absent keys) and the bits per key stand beside each time.
-
-    peer                 bulk add            bulk query                       single key
-    abloom               update              [k in f for k in keys]           in, add
-    rbloom               update              map(contains, repeat(f), keys)   in, add
-    fastbloom-rs         add_int_batch, …    contains_int_batch, …            contains_int, add_int, …
-    pybloomfiltermmap3   update              map(contains, repeat(f), keys)   in, add
-    set                  update              [k in f for k in keys]           in, add
-
-Only fastbloom-rs has a bulk query; the others get the fastest of three loops: a comprehension, a map of
-operator.contains, and a map of f.__contains__, which was the slowest for nearly all. Peers take Python
-objects: arrays become lists off the clock. Ours takes the array or the Arrow column in the bulk cases. `set`
-is shown for orientation: it is no filter, and no target refers to it.
+How each contender is called: peers.py.
 
 Integer keys are random 63-bit numbers: fastbloom-rs takes no larger ones. abloom and rbloom hash a str with
 Python's hash(), which a str computes once and keeps: where the same objects come again in each round, the
@@ -26,9 +15,7 @@ cleared off the clock, so that nobody pays for fresh pages; only in "build from 
 
 from __future__ import annotations
 
-import itertools
 import json
-import operator
 import os
 import subprocess
 import sys
@@ -37,18 +24,34 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import BlockedBloomFilter, BloomFilter, _core
 from evenbins.bench.harness import Case, Contender, Limit, MissingPeerError, Target, import_peer, run
+from evenbins.bench.peers import (
+    FILTER_PEERS,
+    OTHERS,
+    OURS,
+    PEERS,
+    STANDARD_PEERS,
+    Abloom,
+    Answers,
+    Blocked,
+    Fastbloom,
+    Keys,
+    Mmap3,
+    Rbloom,
+    Set,
+    Standard,
+    Subject,
+)
 from evenbins.theory import plan_standard
 
 __all__ = ["FULL", "PEERS", "QUICK", "Sizes", "cases", "main_filters", "memory_probe"]
 
-Answers = Sequence[bool] | npt.NDArray[np.bool_]
 _MIB = 2**20
 _SEED = 20_240_601
 
@@ -78,20 +81,6 @@ QUICK = Sizes(
 
 
 # --- keys ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """The same keys twice: as the column that ours reads in place, and as the list that peers need."""
-
-    column: Any
-    items: list[Any]
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, part: slice) -> Keys:
-        return Keys(self.column[part], self.items[part])
 
 
 def _int_keys(present: int, absent: int) -> tuple[Keys, Keys]:
@@ -133,174 +122,14 @@ def _arrow_column(text: npt.NDArray[np.uint8]) -> Any:
     return pyarrow.Array.from_buffers(pyarrow.string(), count, buffers)
 
 
-# --- contenders ------------------------------------------------------------------------------------
-
-
-class _Subject:
-    """A filter in the form that the cases use; the defaults suit all that look like a set."""
-
-    label: ClassVar[str]
-    peer: ClassVar[str | None] = None  # its name in PEERS
-    distribution: ClassVar[str | None] = None
-    key_kinds: ClassVar[tuple[str, ...]] = ("int", "str")
-    filter: Any
-
-    def fill(self, keys: Keys) -> None:
-        self.filter.update(keys.items)
-
-    def ask(self, keys: Keys) -> Answers:
-        filter_ = self.filter
-        return [key in filter_ for key in keys.items]
-
-    def look_up_each(self, keys: Keys) -> None:
-        filter_ = self.filter
-        for key in keys.items:
-            key in filter_  # noqa: B015  # the look-up is the work
-
-    def add_each(self, keys: Keys) -> None:
-        filter_ = self.filter
-        for key in keys.items:
-            filter_.add(key)
-
-    def clear(self) -> None:
-        self.filter.clear()
-
-    @property
-    def bits(self) -> int:
-        raise NotImplementedError
-
-
-class _Blocked(_Subject):
-    label = "evenbins blocked"
-
-    def __init__(self, capacity: int, fpr: float, kind: str) -> None:
-        self.filter: Any = BlockedBloomFilter(capacity, fpr=fpr)
-
-    def fill(self, keys: Keys) -> None:
-        self.filter.add_many(keys.column)
-
-    def ask(self, keys: Keys) -> npt.NDArray[np.bool_]:
-        answers: npt.NDArray[np.bool_] = self.filter.contains_many(keys.column)
-        return answers
-
-    @property
-    def bits(self) -> int:
-        return 8 * int(self.filter.nbytes)
-
-
-class _Standard(_Blocked):
-    label = "evenbins standard"
-
-    def __init__(self, capacity: int, fpr: float, kind: str) -> None:
-        self.filter = BloomFilter(capacity, fpr=fpr)
-
-
-class _Abloom(_Subject):
-    label = peer = distribution = "abloom"
-    serializable: ClassVar[bool] = False
-
-    def __init__(self, capacity: int, fpr: float, kind: str) -> None:
-        module = import_peer("abloom", "abloom")
-        self.filter = module.BloomFilter(capacity, fpr, serializable=self.serializable)
-
-    @property
-    def bits(self) -> int:
-        return int(self.filter.bit_count)
-
-
-class _AbloomSerializable(_Abloom):
-    label = "abloom, serializable"
-    serializable = True
-    key_kinds = ("str",)  # it hashes ints as the other mode does
-
-
-class _Rbloom(_Subject):
-    label = peer = distribution = "rbloom"
-
-    def __init__(self, capacity: int, fpr: float, kind: str) -> None:
-        self.filter = import_peer("rbloom", "rbloom").Bloom(capacity, fpr)
-
-    def ask(self, keys: Keys) -> Sequence[bool]:
-        return list(map(operator.contains, itertools.repeat(self.filter), keys.items))
-
-    @property
-    def bits(self) -> int:
-        return int(self.filter.size_in_bits)
-
-
-class _Fastbloom(_Subject):
-    label = peer = distribution = "fastbloom-rs"
-
-    def __init__(self, capacity: int, fpr: float, kind: str) -> None:
-        # The compiled class itself, which the package exports: its Python wrapper is half again as slow.
-        self._builder = import_peer("fastbloom_rs", "fastbloom-rs").PyFilterBuilder(capacity, fpr)
-        self.filter = self._builder.build_bloom_filter()
-        self._add = getattr(self.filter, f"add_{kind}")
-        self._contains = getattr(self.filter, f"contains_{kind}")
-        self._add_batch = getattr(self.filter, f"add_{kind}_batch")
-        self._contains_batch = getattr(self.filter, f"contains_{kind}_batch")
-
-    def fill(self, keys: Keys) -> None:
-        self._add_batch(keys.items)
-
-    def ask(self, keys: Keys) -> Sequence[bool]:
-        answers: Sequence[bool] = self._contains_batch(keys.items)
-        return answers
-
-    def look_up_each(self, keys: Keys) -> None:
-        contains = self._contains
-        for key in keys.items:
-            contains(key)
-
-    def add_each(self, keys: Keys) -> None:
-        add = self._add
-        for key in keys.items:
-            add(key)
-
-    @property
-    def bits(self) -> int:
-        return int(self._builder.size())
-
-
-class _Mmap3(_Subject):
-    label = peer = distribution = "pybloomfiltermmap3"
-
-    def __init__(self, capacity: int, fpr: float, kind: str) -> None:
-        self.filter = import_peer("pybloomfilter", "pybloomfiltermmap3").BloomFilter(capacity, fpr)
-
-    ask = _Rbloom.ask
-
-    def clear(self) -> None:
-        self.filter.clear_all()
-
-    @property
-    def bits(self) -> int:
-        return int(self.filter.num_bits)
-
-
-class _Set(_Subject):
-    label = peer = "set"
-
-    def __init__(self, capacity: int, fpr: float, kind: str) -> None:
-        self.filter: set[Any] = set()
-
-    @property
-    def bits(self) -> int:
-        return 8 * sys.getsizeof(self.filter)  # its table; the key objects come on top
-
-
-_OURS: tuple[type[_Subject], ...] = (_Blocked, _Standard)
-_OTHERS: tuple[type[_Subject], ...] = (_Abloom, _AbloomSerializable, _Rbloom, _Fastbloom, _Mmap3, _Set)
-_FILTER_PEERS = ("abloom", "rbloom", "fastbloom-rs", "pybloomfiltermmap3")
-_STANDARD_PEERS = ("rbloom", "fastbloom-rs", "pybloomfiltermmap3")
-PEERS = (*_FILTER_PEERS, "set")
+# --- what the cases share -----------------------------------------------------------------------------
 
 _SET_NOTE = "set: no filter, for orientation; its bits are those of its table, without the key objects."
 
 
 def _make(
     classes: Sequence[type[Any]], kind: str, capacity: int, fpr: float, peers: Sequence[str]
-) -> list[_Subject]:
+) -> list[Subject]:
     return [
         each(capacity, fpr, kind)
         for each in classes
@@ -308,7 +137,7 @@ def _make(
     ]
 
 
-def _facts(subject: _Subject, answers: Answers, keys: int) -> dict[str, float]:
+def _facts(subject: Subject, answers: Answers, keys: int) -> dict[str, float]:
     """Give what makes the work comparable, from the answers for absent keys."""
     return {"FPR": _positives(answers) / len(answers), "bits/key": subject.bits / keys}
 
@@ -336,15 +165,15 @@ def _size(nbytes: int) -> str:
 
 def _compare(
     name: str,
-    subjects: Sequence[_Subject],
-    work: Callable[[_Subject], object],
+    subjects: Sequence[Subject],
+    work: Callable[[Subject], object],
     *,
     operations: int,
     facts: Mapping[str, Mapping[str, float]],
     target: Target | None,
     notes: str,
-    prepare: Callable[[_Subject], object] | None = None,
-    check: Callable[[_Subject, Any], bool] | None = None,
+    prepare: Callable[[Subject], object] | None = None,
+    check: Callable[[Subject, Any], bool] | None = None,
 ) -> Case:
     """Give the case in which every subject does the same work."""
     return Case(
@@ -391,7 +220,7 @@ def _loops(
 ) -> Iterator[Case]:
     """Loops of `k in f` and of `f.add(k)`; `renewals` give new key objects before each run."""
     fpr, count = 0.01, len(present)
-    subjects = _make((*_OURS, *_OTHERS), kind, count, fpr, peers)
+    subjects = _make((*OURS, *OTHERS), kind, count, fpr, peers)
     for subject in subjects:
         subject.fill(present)
     compare = partial(
@@ -407,15 +236,15 @@ def _loops(
         notes=f"capacity {_short(count)}, fpr {fpr}; the Python loop is part of every time. {_SET_NOTE}",
     )
 
-    def prepare(subject: _Subject) -> None:
+    def prepare(subject: Subject) -> None:
         for renew in renewals:
             renew()
 
-    def prepare_empty(subject: _Subject) -> None:
+    def prepare_empty(subject: Subject) -> None:
         prepare(subject)
         subject.clear()
 
-    def check(subject: _Subject, _: object) -> bool:
+    def check(subject: Subject, _: object) -> bool:
         return _all_found(subject.ask(present))
 
     yield compare(
@@ -441,7 +270,7 @@ def _bulk_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
     fpr, count = 0.01, sizes.bulk_keys
     present, absent = _int_keys(count, count)
     sample, some_absent = present[::100], absent[: sizes.absent_keys]
-    subjects = _make((*_OURS, *_OTHERS), "int", count, fpr, peers)
+    subjects = _make((*OURS, *OTHERS), "int", count, fpr, peers)
     for subject in subjects:
         subject.fill(present)
     compare = partial(
@@ -451,8 +280,8 @@ def _bulk_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
         facts={each.label: _facts(each, each.ask(some_absent), count) for each in subjects},
         notes=f"capacity {_short(count)}, fpr {fpr}; one thread; lists are made off the clock. {_SET_NOTE}",
     )
-    query = Target(text="≥ 8 × faster than the fastest peer's bulk call", against=_FILTER_PEERS, at_least=8.0)
-    build = Target(text="≥ 6 × faster than the fastest peer's bulk call", against=_FILTER_PEERS, at_least=6.0)
+    query = Target(text="≥ 8 × faster than the fastest peer's bulk call", against=FILTER_PEERS, at_least=8.0)
+    build = Target(text="≥ 6 × faster than the fastest peer's bulk call", against=FILTER_PEERS, at_least=6.0)
     what = f"{_short(count)} uint64"
     yield compare(
         f"contains_many, {what}, present",
@@ -480,13 +309,13 @@ def _standard_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
     fpr = 1e-6
     count = int(8 * sizes.standard_bytes / plan_standard(1_000_000, fpr=fpr).bits_per_key)
     present, absent = _int_keys(count, count)
-    subjects = _make((_Standard, _Abloom, _Rbloom, _Fastbloom, _Mmap3), "int", count, fpr, peers)
+    subjects = _make((Standard, Abloom, Rbloom, Fastbloom, Mmap3), "int", count, fpr, peers)
     for subject in subjects:
         subject.fill(present)
     # So small a rate needs all absent keys, so the first case measures it along with the time.
     facts: dict[str, dict[str, float]] = {each.label: {} for each in subjects}
 
-    def check_absent(subject: _Subject, answers: Answers) -> bool:
+    def check_absent(subject: Subject, answers: Answers) -> bool:
         facts[subject.label].update(_facts(subject, answers, count))
         return _few_found(answers, fpr, count)
 
@@ -504,13 +333,13 @@ def _standard_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
         f"{what}, absent",
         work=lambda subject: subject.ask(absent),
         check=check_absent,
-        target=Target(text="≥ 4 × faster than the fastest peer", against=_STANDARD_PEERS, at_least=4.0),
+        target=Target(text="≥ 4 × faster than the fastest peer", against=STANDARD_PEERS, at_least=4.0),
     )
     yield compare(
         f"{what}, present",
         work=lambda subject: subject.ask(present),
         check=lambda _, answers: len(answers) == count and _all_found(answers),
-        target=Target(text="≥ 2 × faster than the fastest peer", against=_STANDARD_PEERS, at_least=2.0),
+        target=Target(text="≥ 2 × faster than the fastest peer", against=STANDARD_PEERS, at_least=2.0),
     )
 
 
@@ -529,12 +358,12 @@ def _string_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
     ) -> Contender:
         facts: dict[str, float] = {}
 
-        def build() -> _Subject:
-            subject: _Subject = each(count, fpr, "str")
+        def build() -> Subject:
+            subject: Subject = each(count, fpr, "str")
             subject.fill(keys)
             return subject
 
-        def check(subject: _Subject) -> bool:
+        def check(subject: Subject) -> bool:
             if not facts:
                 facts.update(_facts(subject, subject.ask(absent), count))
             return _all_found(subject.ask(sample))
@@ -542,14 +371,14 @@ def _string_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
         return Contender(run=build, prepare=prepare, check=check, facts=facts)
 
     contenders = {
-        "evenbins blocked, Arrow": contender(_Blocked),
-        "evenbins blocked, list": contender(_Blocked, Keys(present.items, present.items)),
+        "evenbins blocked, Arrow": contender(Blocked),
+        "evenbins blocked, list": contender(Blocked, Keys(present.items, present.items)),
     }
-    for each in _OTHERS:
-        if each.peer in peers and each is not _Set:
+    for each in OTHERS:
+        if each.peer in peers and each is not Set:
             contenders[each.label] = contender(each)
     if "rbloom" in peers:
-        contenders["rbloom, new str objects"] = contender(_Rbloom, new, partial(_renew, new, text))
+        contenders["rbloom, new str objects"] = contender(Rbloom, new, partial(_renew, new, text))
     yield Case(
         name=f"build from {_short(count)} strings",
         contenders=contenders,
