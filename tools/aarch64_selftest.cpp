@@ -85,14 +85,14 @@ class Blocked {
         view_{words.data(), blocks, BlockLog, hashes} {}
   void add(const Words& digests) { loops_.add_many(view_, digests.data(), digests.size()); }
   void add_singly(const Words& digests) {
-    for (const uint64_t digest : digests) loops_.add(view_, digest);
+    for (const uint64_t digest : digests) loops_.one.add_to(&view_, digest);
   }
   std::vector<uint8_t> contains(const Words& digests) const {
     std::vector<uint8_t> answers(digests.size());
     loops_.contains_many(view_, digests.data(), digests.size(), answers.data());
     return answers;
   }
-  bool contains_singly(uint64_t digest) const { return loops_.contains(view_, digest); }
+  bool contains_singly(uint64_t digest) const { return loops_.one.contained_in(&view_, digest); }
   Words words;
 
  private:

@@ -29,13 +29,15 @@ namespace evenbins::python {
 namespace {
 
 struct FilterObject {
-  explicit FilterObject(std::unique_ptr<Filter> f) : filter(std::move(f)), hasher(filter->spec().seed) {}
+  explicit FilterObject(std::unique_ptr<Filter> f) : one(f->one()), hasher(f->spec().seed), filter(std::move(f)) {}
   ~FilterObject();
-  std::unique_ptr<Filter> filter;
+  OneKey one;  // the filter's, at hand
   Hasher hasher;
+  std::unique_ptr<Filter> filter;
   std::mutex lock;
   std::atomic<bool> busy = false;  // somebody holds the lock; set and read under the GIL
   std::atomic<std::thread::id> writer;
+  const bool read_only = filter->bits().read_only();
 };
 
 // The Python object asked last, and what is behind it: calls come in runs, and asking nanobind takes a
@@ -101,14 +103,14 @@ int slot_contains(PyObject* self, PyObject* key) {
   const FilterObject* object = object_of(self);
   uint64_t digest;
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return -1;
-  return object->filter->contains(digest) ? 1 : 0;
+  return object->one.contains(digest) ? 1 : 0;
 }
 
 PyObject* method_add(PyObject* self, PyObject* key) {
   FilterObject* object = object_of(self);
   uint64_t digest;
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return nullptr;
-  if (object->busy || object->filter->bits().read_only()) [[unlikely]] {
+  if (object->busy || object->read_only) [[unlikely]] {
     try {
       require_writable(*object);
       const Access access(*object);
@@ -121,7 +123,7 @@ PyObject* method_add(PyObject* self, PyObject* key) {
       return nullptr;
     }
   } else {
-    object->filter->add(digest);
+    object->one.add(digest);
   }
   Py_RETURN_NONE;
 }

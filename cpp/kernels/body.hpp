@@ -150,7 +150,7 @@ void blocked_add_key(const void* view, uint64_t digest) {
 
 template <uint32_t BlockLog, uint32_t Hashes>
 constexpr BlockedLoops blocked_loops() {
-  return {{blocked_add_key<BlockLog, Hashes>, blocked_contains_key<BlockLog, Hashes>},
+  return {{blocked_add_key<BlockLog, Hashes>, blocked_contains_key<BlockLog, Hashes>, nullptr},
           blocked_add_loop<BlockLog, Hashes>,
           blocked_contains_loop<BlockLog, Hashes>};
 }

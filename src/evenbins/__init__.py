@@ -17,8 +17,8 @@ from evenbins.filters import (
     digest,
     digest_many,
     load,
-    open,
 )
+from evenbins.filters import open as open  # not in __all__: a star import must not hide Python's open
 from evenbins.protocols import Filter, FilterStats
 from evenbins.theory import FilterPlan
 
@@ -35,7 +35,6 @@ __all__ = [
     "kernel",
     "kernels",
     "load",
-    "open",
     "theory",
 ]
 

@@ -28,7 +28,7 @@ class BlockedBloomFilter final : public Filter {
       : Filter(std::move(spec), std::move(bits)),
         view_{bits_.words(), spec_.core[0], spec_.core[1] == 512 ? 9u : 8u, static_cast<uint32_t>(spec_.core[2])},
         loops_(kernel().blocked(view_.block_log, view_.hashes)) {
-    set_one(loops_.one, &view_);
+    set_one(loops_.one.of(&view_));
   }
 
   void add_many(const uint64_t* digests, size_t n) override { loops_.add_many(view_, digests, n); }

@@ -24,7 +24,7 @@ class BloomFilter final : public Filter {
   BloomFilter(Spec spec, Bits bits)
       : Filter(std::move(spec), std::move(bits)),
         view_{bits_.words(), spec_.core[0], static_cast<uint32_t>(spec_.core[1])} {
-    set_one({add_key, contains_key}, &view_);
+    set_one({add_key, contains_key, &view_});
   }
 
   void add_many(const uint64_t* digests, size_t n) override { kernel_.standard_add(view_, digests, n); }

@@ -56,8 +56,9 @@ class Filter {
   const Spec& spec() const { return spec_; }
   const Bits& bits() const { return bits_; }
 
-  void add(uint64_t digest) { one_.add(view_of_one_, digest); }
-  bool contains(uint64_t digest) const { return one_.contains(view_of_one_, digest); }
+  void add(uint64_t digest) { one_.add(digest); }
+  bool contains(uint64_t digest) const { return one_.contains(digest); }
+  const OneKey& one() const { return one_; }
   virtual void add_many(const uint64_t* digests, size_t n) = 0;
   virtual void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const = 0;
 
@@ -119,17 +120,13 @@ class Filter {
   }
 
   // Said once by every family, when it is made: how it treats one key.
-  void set_one(const OneKey& one, const void* view) {
-    one_ = one;
-    view_of_one_ = view;
-  }
+  void set_one(const OneKey& one) { one_ = one; }
 
   Spec spec_;
   Bits bits_;
 
  private:
   OneKey one_{};
-  const void* view_of_one_ = nullptr;
 };
 
 // Validates the spec (SpecError) and says how many bytes its bits take; then makes the filter.

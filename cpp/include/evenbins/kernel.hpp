@@ -27,14 +27,19 @@ struct BlockedView {  // one block of 2^block_log bits for each key
 };
 
 // How a filter treats one key. `view` is what the functions were made for; its type is erased, so that a
-// single look-up costs one indirect call and not two.
+// single look-up costs one indirect call and no detour.
 struct OneKey {
-  void (*add)(const void* view, uint64_t digest);
-  bool (*contains)(const void* view, uint64_t digest);
+  void (*add_to)(const void* view, uint64_t digest);
+  bool (*contained_in)(const void* view, uint64_t digest);
+  const void* view;
+
+  EVENBINS_INLINE void add(uint64_t digest) const { add_to(view, digest); }
+  EVENBINS_INLINE bool contains(uint64_t digest) const { return contained_in(view, digest); }
+  OneKey of(const void* v) const { return {add_to, contained_in, v}; }
 };
 
 struct BlockedLoops {  // for one block size and number of hashes
-  OneKey one;          // of a BlockedView
+  OneKey one;          // of a BlockedView still to be named
   void (*add_many)(const BlockedView&, const uint64_t* digests, size_t n);
   void (*contains_many)(const BlockedView&, const uint64_t* digests, size_t n, uint8_t* out);
 };
