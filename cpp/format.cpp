@@ -91,7 +91,7 @@ Header read_header(const uint8_t* data, uint64_t size) {
                 fixed.payload_offset,
                 fixed.payload_bytes,
                 fixed.payload_checksum};
-  std::memcpy(header.spec.core.data(), data + sizeof fixed, 8 * fixed.core_words);
+  if (fixed.core_words > 0) std::memcpy(header.spec.core.data(), data + sizeof fixed, 8 * fixed.core_words);
   uint64_t expected;
   try {
     expected = payload_bytes(header.spec);

@@ -248,7 +248,7 @@ class ItemSource final : public KeySource {
       const auto now = std::chrono::steady_clock::now();
       const bool due = now - last_release > std::chrono::milliseconds(5);
       if (due) last_release = now;
-      sink.take(digests, n, due);
+      if (n > 0) sink.take(digests, n, due);
       sink.taken += n;
       if (failure) rethrow(*failure, good, sink.taken);
       if (PyErr_CheckSignals() != 0) raise_interrupted(sink.taken);
