@@ -1,8 +1,8 @@
 // Which kernels this build has, which this machine can run, and which one is in force.
 //
-// Chosen at run time, since one wheel must serve every machine. Rejected: gather instructions for the
-// standard filter (the positions are computed by vector and read one by one: prefetching them in rounds
-// already keeps the memory busy).
+// Chosen at run time, since one wheel must serve every machine. Not tried: gather instructions for
+// the standard filter, whose positions are computed by vector and read one by one, behind prefetches that
+// already keep the memory busy.
 #include <atomic>
 #include <cstring>
 #include <vector>

@@ -8,10 +8,8 @@
 
 #include <sys/mman.h>
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>

@@ -1,5 +1,5 @@
 // The blocked Bloom filter: one block of 256 or 512 bits for each key, so one cache line for each look-up
-// (kanizo, section 2, "blocked"). Where the bits lie in the block: lanes.hpp.
+// (kanizo, section 9.1, "blocked"). Where the bits lie in the block: lanes.hpp.
 //
 // The block is the top of the digest scaled to the number of blocks; so digests in ascending order visit
 // the memory in ascending order. Integer core: [blocks, block_bits, hashes].
