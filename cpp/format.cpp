@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "evenbins/balanced.hpp"
 #include "evenbins/blocked.hpp"
 #include "evenbins/bloom.hpp"
 #include "evenbins/xxh3.hpp"
@@ -20,6 +21,18 @@ struct Fixed {  // the first 72 bytes, as they lie in the file
 };
 static_assert(sizeof(Fixed) == 72);
 
+uint64_t growing_bytes(const Spec& spec) {
+  if (spec.hashing != Hashing::lanes) throw SpecError("a growing filter needs lane hashing");
+  if (spec.core.size() < 7 || spec.core.size() % 2 == 0)
+    throw SpecError("a growing filter has five numbers in its core and two for each stage");
+  uint64_t bytes = 0;
+  for (size_t i = 6; i < spec.core.size(); i += 2) {
+    if (spec.core[i] > uint64_t{1} << 56) throw SpecError("a stage must have at most 2^56 bytes");
+    bytes += (spec.core[i] + 63) / 64 * 64;
+  }
+  return bytes;
+}
+
 uint64_t header_bytes(uint64_t core_words) { return (sizeof(Fixed) + 8 * core_words + 8 + 63) / 64 * 64; }
 
 }  // namespace
@@ -31,17 +44,24 @@ uint64_t payload_bytes(const Spec& spec) {
   switch (spec.kind) {
     case Kind::standard: return BloomFilter::payload_bytes(spec);
     case Kind::blocked: return BlockedBloomFilter::payload_bytes(spec);
+    case Kind::balanced: return BalancedBloomFilter::payload_bytes(spec);
+    case Kind::growing: return growing_bytes(spec);
   }
   throw SpecError("unknown kind " + std::to_string(static_cast<uint32_t>(spec.kind)));
 }
 
 std::unique_ptr<Filter> make_filter(Spec spec, Bits bits) {
   if (bits.bytes() != payload_bytes(spec)) throw SpecError("the bits do not fit the plan");
-  if (spec.kind == Kind::standard) return std::make_unique<BloomFilter>(std::move(spec), std::move(bits));
-  return std::make_unique<BlockedBloomFilter>(std::move(spec), std::move(bits));
+  switch (spec.kind) {
+    case Kind::standard: return std::make_unique<BloomFilter>(std::move(spec), std::move(bits));
+    case Kind::blocked: return std::make_unique<BlockedBloomFilter>(std::move(spec), std::move(bits));
+    case Kind::balanced: return std::make_unique<BalancedBloomFilter>(std::move(spec), std::move(bits));
+    case Kind::growing: break;
+  }
+  throw SpecError("a growing filter is made of several filters");
 }
 
-std::vector<uint8_t> write_header(const Spec& spec, const Bits& payload) {
+std::vector<uint8_t> write_header(const Spec& spec, const void* payload, uint64_t bytes) {
   Fixed fixed{};
   std::memcpy(fixed.magic, kMagic, sizeof kMagic);
   fixed.version = kVersion;
@@ -51,8 +71,8 @@ std::vector<uint8_t> write_header(const Spec& spec, const Bits& payload) {
   fixed.seed = spec.seed;
   fixed.capacity = spec.capacity;
   fixed.payload_offset = header_bytes(spec.core.size());
-  fixed.payload_bytes = payload.bytes();
-  fixed.payload_checksum = xxh3_64(payload.words(), payload.bytes(), 0);
+  fixed.payload_bytes = bytes;
+  fixed.payload_checksum = xxh3_64(payload, bytes, 0);
   fixed.core_words = spec.core.size();
 
   std::vector<uint8_t> header(fixed.payload_offset, 0);

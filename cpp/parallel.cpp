@@ -56,12 +56,13 @@ size_t read_until_bad(const Digests& keys, uint64_t start, size_t n, uint64_t* o
   }
 }
 
-uint64_t add_alone(Filter& filter, const Digests& keys, const Pulse& pulse) {
+// Adds the keys from `start` on, one batch after the other.
+uint64_t add_alone(Filter& filter, const Digests& keys, const Pulse& pulse, uint64_t start = 0) {
   uint64_t digests[kBatch];
   std::optional<BadKey> bad;
   const uint64_t size = keys.size();
-  for (uint64_t start = 0; start < size;) {
-    if (start % kStretch == 0 && !pulse()) return start;
+  for (uint64_t batch = 0; start < size; ++batch) {
+    if (batch % (kStretch / kBatch) == 0 && !pulse()) return start;
     const size_t n = read_until_bad(keys, start, std::min<uint64_t>(kBatch, size - start), digests, bad);
     filter.add_many(digests, n);
     if (bad) throw *bad;
@@ -100,66 +101,82 @@ class Barrier {
   std::atomic<uint32_t> arrived_ = 0, phase_ = 0;
 };
 
-// Where each owner's items begin: owner o has the items from bound o to bound o+1.
-std::vector<uint64_t> owner_bounds(const Filter& filter, uint32_t owners) {
+// Where each owner's items begin: owner o has the items from bound o to bound o+1. `first` gives the least item
+// of one of `lines` lines.
+template <typename First>
+std::vector<uint64_t> owner_bounds(uint64_t lines, uint32_t owners, const First& first) {
   std::vector<uint64_t> bounds(owners);
   for (uint32_t o = 0; o < owners; ++o)
-    bounds[o] =
-        filter.first_item_of(static_cast<uint64_t>(static_cast<unsigned __int128>(filter.lines()) * o / owners));
+    bounds[o] = first(static_cast<uint64_t>(static_cast<unsigned __int128>(lines) * o / owners));
   return bounds;
+}
+
+size_t owner_of(const std::vector<uint64_t>& bounds, uint64_t item) {
+  return static_cast<size_t>(std::upper_bound(bounds.begin(), bounds.end(), item) - bounds.begin()) - 1;
 }
 
 // One thread's share of a round: its items, sorted by owner, in key order within each.
 struct Slice {
   std::vector<uint64_t> digests, items, sorted, rest;
   std::vector<std::span<const uint64_t>> owned;
+  std::vector<std::vector<uint8_t>> passed;  // for each owner, by level: which of its items go on
   std::optional<BadKey> bad;
 
-  void prepare(const Filter& filter, const Digests& keys, uint64_t start, size_t n,
-               const std::vector<uint64_t>& bounds) {
+  void read(const Digests& keys, uint64_t start, size_t n) {
     digests.resize(n);
     n = read_until_bad(keys, start, n, digests.data(), bad);
     digests.resize(n);
-    bounds.size() == 2 ? sort_in_two(filter, bounds[1]) : sort_in_many(filter, bounds);
+  }
+
+  // make(i, n, out) writes the items of the digests i … i+n−1, `per_key` for each.
+  template <typename Make>
+  void sort(const std::vector<uint64_t>& bounds, uint32_t per_key, const Make& make) {
+    bounds.size() == 2 ? sort_in_two(bounds[1], per_key, make) : sort_in_many(bounds, per_key, make);
+  }
+
+  // Keeps the digests that passed, in order: every owner told it of its own, in that order too.
+  void keep_passed(const std::vector<uint64_t>& bounds, const std::vector<uint64_t>& words) {
+    std::vector<const uint8_t*> next;
+    for (const auto& flags : passed) next.push_back(flags.data());
+    size_t kept = 0;
+    for (size_t i = 0; i < digests.size(); ++i) {
+      const size_t owner = bounds.size() == 2 ? (words[i] >= bounds[1] ? 1 : 0) : owner_of(bounds, words[i]);
+      digests[kept] = digests[i];
+      kept += *next[owner]++;
+    }
+    digests.resize(kept);
   }
 
  private:
-  // The items of some keys: the digests themselves, or what the filter makes of them, in `items`.
-  std::span<const uint64_t> items_of(const Filter& filter, size_t start, size_t n) {
-    const uint32_t per_key = filter.items_per_key();
-    if (per_key == 0) return {digests.data() + start, n};
-    items.resize(n * per_key);
-    filter.items(digests.data() + start, n, items.data());
-    return items;
-  }
-
-  void sort_in_two(const Filter& filter, uint64_t bound) {
+  template <typename Make>
+  void sort_in_two(uint64_t bound, uint32_t per_key, const Make& make) {
     constexpr size_t kStep = 256;  // keys whose items stay in the cache until they are split
-    const size_t most = digests.size() * std::max(filter.items_per_key(), 1u) + kSplitSlack;
+    const size_t most = digests.size() * per_key + kSplitSlack;
     sorted.resize(most);
     rest.resize(most);
+    items.resize(kStep * per_key);
     size_t low = 0, high = 0;
     for (size_t start = 0; start < digests.size(); start += kStep) {
-      const auto part = items_of(filter, start, std::min(kStep, digests.size() - start));
-      const size_t below = kernel().split(part.data(), part.size(), bound, sorted.data() + low, rest.data() + high);
+      const size_t keys = std::min(kStep, digests.size() - start), n = keys * per_key;
+      const uint64_t* part = make(start, keys, items.data());
+      const size_t below = kernel().split(part, n, bound, sorted.data() + low, rest.data() + high);
       low += below;
-      high += part.size() - below;
+      high += n - below;
     }
     owned = {{sorted.data(), low}, {rest.data(), high}};
   }
 
-  void sort_in_many(const Filter& filter, const std::vector<uint64_t>& bounds) {
-    const auto all = items_of(filter, 0, digests.size());
-    const auto owner_of = [&](uint64_t item) {
-      return static_cast<size_t>(std::upper_bound(bounds.begin(), bounds.end(), item) - bounds.begin()) - 1;
-    };
+  template <typename Make>
+  void sort_in_many(const std::vector<uint64_t>& bounds, uint32_t per_key, const Make& make) {
+    items.resize(digests.size() * per_key);
+    const std::span<const uint64_t> all(make(0, digests.size(), items.data()), items.size());
     std::vector<size_t> at(bounds.size() + 1, 0);
-    for (const uint64_t item : all) ++at[owner_of(item) + 1];
+    for (const uint64_t item : all) ++at[owner_of(bounds, item) + 1];
     for (size_t o = 0; o < bounds.size(); ++o) at[o + 1] += at[o];
     sorted.resize(all.size());
     owned.clear();
     for (size_t o = 0; o < bounds.size(); ++o) owned.emplace_back(sorted.data() + at[o], at[o + 1] - at[o]);
-    for (const uint64_t item : all) sorted[at[owner_of(item)]++] = item;
+    for (const uint64_t item : all) sorted[at[owner_of(bounds, item)]++] = item;
   }
 };
 
@@ -173,10 +190,11 @@ struct Round {
   bool stop = false;
 };
 
-uint64_t add_together(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
-  const uint64_t slice_keys = std::max<uint64_t>(kRoundItems / std::max(filter.items_per_key(), 1u), 64);
+uint64_t add_by_range(ByRange& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
+  const uint32_t per_key = std::max(filter.items_per_key(), 1u);
+  const uint64_t slice_keys = std::max<uint64_t>(kRoundItems / per_key, 64);
   const uint64_t round_keys = threads * slice_keys, size = keys.size();
-  const std::vector<uint64_t> bounds = owner_bounds(filter, threads);
+  const auto bounds = owner_bounds(filter.lines(), threads, [&](uint64_t line) { return filter.first_item_of(line); });
   Round rounds[2] = {Round(threads), Round(threads)};
   Barrier barrier(threads);
   uint64_t done = size;
@@ -187,7 +205,13 @@ uint64_t add_together(Filter& filter, const Digests& keys, uint32_t threads, con
       Round& round = rounds[r % 2];
       try {
         const uint64_t from = std::min(size, start + t * slice_keys);
-        round.slices[t].prepare(filter, keys, from, std::min(slice_keys, size - from), bounds);
+        Slice& mine = round.slices[t];
+        mine.read(keys, from, std::min(slice_keys, size - from));
+        mine.sort(bounds, per_key, [&](size_t i, size_t n, uint64_t* out) -> const uint64_t* {
+          if (filter.items_per_key() == 0) return mine.digests.data() + i;
+          filter.items(mine.digests.data() + i, n, out);
+          return out;
+        });
         if (t == 0) round.stop = !pulse();
       } catch (...) {
         const std::lock_guard hold(round.failure_lock);
@@ -213,12 +237,100 @@ uint64_t add_together(Filter& filter, const Digests& keys, uint32_t threads, con
   return done;
 }
 
+// A round goes through the levels: each thread sorts its slice by owner, each owner adds what is its own, the
+// slice keeps what passed. What passed all levels is added at the end, by one thread. A round has at most as
+// many keys as that has room for; returns the first key that must be added alone because there is too little.
+uint64_t add_by_level(ByLevel& filter, const Digests& keys, uint32_t threads, const Pulse& pulse, bool& stopped) {
+  const uint64_t size = keys.size();
+  std::vector<std::vector<uint64_t>> bounds;
+  for (uint32_t level = 0; level < filter.levels(); ++level)
+    bounds.push_back(owner_bounds(filter.lines(level), threads,
+                                  [&](uint64_t line) { return filter.first_word_of(level, line); }));
+  std::vector<Slice> slices(threads);
+  Barrier barrier(threads);
+  std::vector<uint64_t> placed(threads);
+  uint64_t start = 0, slice_keys = 0;
+  std::mutex failure_lock;
+  std::exception_ptr failures[2];  // of the even and the odd steps, so that no thread sees the next step's
+
+  // How many slices count: those behind a bad key hold keys that come after it.
+  const auto useful = [&] {
+    size_t n = 1;
+    while (n < threads && !slices[n - 1].bad) ++n;
+    return n;
+  };
+  on_threads(threads, [&](uint32_t t) {
+    Slice& mine = slices[t];
+    std::vector<uint64_t> words;
+    std::optional<BadKey> bad;
+    uint64_t steps = 0;
+    // Runs a step on every thread and waits for all; false if one of them failed.
+    const auto together = [&](const auto& step) {
+      std::exception_ptr& failure = failures[steps++ % 2];
+      try {
+        step();
+      } catch (...) {
+        const std::lock_guard hold(failure_lock);
+        failure = std::current_exception();
+      }
+      barrier.arrive_and_wait();
+      return failure == nullptr;
+    };
+    while (true) {
+      const bool ready = together([&] {
+        if (t != 0) return;
+        if (bad) throw *bad;
+        stopped = !pulse();
+        slice_keys = std::min<uint64_t>({kRoundItems, filter.room() / threads, (size - start + threads - 1) / threads});
+        if (stopped || slice_keys < kBatch) slice_keys = 0;
+      });
+      if (!ready || slice_keys == 0) return;
+      const uint64_t from = std::min(size, start + t * slice_keys);
+      if (!together([&] { mine.read(keys, from, std::min(slice_keys, size - from)); })) return;
+      if (t >= useful()) mine.digests.clear();
+
+      for (uint32_t level = 0; level < filter.levels(); ++level) {
+        const bool sorted = together([&] {
+          words.resize(mine.digests.size());
+          filter.words(level, mine.digests.data(), words.size(), words.data());
+          mine.sort(bounds[level], 1, [&](size_t i, size_t, uint64_t*) { return words.data() + i; });
+          mine.passed.resize(threads);
+          for (uint32_t o = 0; o < threads; ++o) mine.passed[o].resize(mine.owned[o].size());
+        });
+        if (!sorted) return;  // no memory
+        placed[t] = 0;
+        for (Slice& slice : slices)
+          placed[t] += filter.add_level(level, slice.owned[t].data(), slice.owned[t].size(), slice.passed[t].data());
+        barrier.arrive_and_wait();
+        mine.keep_passed(bounds[level], words);
+        if (t == 0)
+          for (const uint64_t n : placed) filter.count_placed(level, n);
+      }
+      barrier.arrive_and_wait();
+      if (t != 0) continue;
+      for (const Slice& slice : slices) filter.add_passed(slice.digests.data(), slice.digests.size());
+      bad = slices[useful() - 1].bad;
+      start = std::min(size, start + threads * slice_keys);
+    }
+  });
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+  return start;
+}
+
 }  // namespace
 
 uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
-  const uint64_t useful = std::min<uint64_t>(filter.lines(), keys.size() / kBatch);
-  threads = static_cast<uint32_t>(std::min<uint64_t>(threads, useful));
-  return threads > 1 ? add_together(filter, keys, threads, pulse) : add_alone(filter, keys, pulse);
+  threads = static_cast<uint32_t>(std::min<uint64_t>({threads, filter.bits().bytes() / 64, keys.size() / kBatch}));
+  if (threads < 2) return add_alone(filter, keys, pulse);
+  if (ByRange* by_range = filter.by_range()) return add_by_range(*by_range, keys, threads, pulse);
+  uint64_t start = 0;
+  if (ByLevel* by_level = filter.by_level()) {
+    bool stopped = false;
+    start = add_by_level(*by_level, keys, threads, pulse, stopped);
+    if (stopped) return start;
+  }
+  return add_alone(filter, keys, pulse, start);
 }
 
 uint64_t contains_all(const Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse) {

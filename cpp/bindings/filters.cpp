@@ -9,6 +9,7 @@
 // `add` does. Look-ups never wait. No Python code runs while `Access` is held, but for signal handlers.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #include <unistd.h>
@@ -234,7 +235,7 @@ void init_from_file(FilterObject* self, nb::handle data, uint32_t kind, bool map
         mapped && aligned ? Bits::borrowed(payload, header.payload_bytes, buffer) : Bits::zeroed(header.payload_bytes);
     if (!bits.read_only()) std::memcpy(bits.words(), payload, header.payload_bytes);
     filter = make_filter(std::move(header.spec), std::move(bits));
-    if (const std::string broken = filter->check(); !broken.empty()) throw FormatError(broken);
+    if (const std::string broken = filter->check(verify); !broken.empty()) throw FormatError(broken);
   }
   new (self) FilterObject(std::move(filter));
 }
@@ -276,7 +277,7 @@ nb::object to_bytes(FilterObject& self) {
   if (!bytes.is_valid()) throw nb::python_error();
   char* out = PyBytes_AS_STRING(bytes.ptr());
   const Access access(self);
-  std::memcpy(out, write_header(filter.spec(), filter.bits()).data(), header_size);
+  std::memcpy(out, write_header(filter.spec(), filter.bits().words(), filter.bits().bytes()).data(), header_size);
   std::memcpy(out + header_size, filter.bits().words(), filter.bits().bytes());
   return bytes;
 }
@@ -287,7 +288,7 @@ void write_to(FilterObject& self, int descriptor) {
   {
     const Access access(self);
     const Bits& bits = self.filter->bits();
-    const std::vector<uint8_t> header = write_header(self.filter->spec(), bits);
+    const std::vector<uint8_t> header = write_header(self.filter->spec(), bits.words(), bits.bytes());
     const auto write_all = [&](const void* data, uint64_t size) {
       const auto* p = static_cast<const char*>(data);
       while (size > 0 && error == 0) {
@@ -347,7 +348,7 @@ void bind_filters(nb::module_& m) {
       .def("_invariant",
            [](FilterObject& self) {
              const Access access(self);
-             return self.filter->check();
+             return self.filter->check(true);
            })
       .def("_set_bits",
            [](FilterObject& self) {
@@ -362,6 +363,29 @@ void bind_filters(nb::module_& m) {
             return self.filter->set_bits_histogram(block_bits);
           },
           nb::arg("block_bits"))
+      .def(
+          "_level_histogram",
+          [](FilterObject& self, uint32_t level) {
+            const Access access(self);
+            return self.filter->level_histogram(level);
+          },
+          nb::arg("level"))
+      .def("_state",
+           [](FilterObject& self) {
+             const Access access(self);
+             return self.filter->state();
+           })
+      .def(
+          "_add_new",
+          [](FilterObject& self, nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> digests,
+             uint64_t most) {
+            require_writable(self);
+            const Access access(self);
+            const auto done = self.filter->add_new(digests.data(), digests.size(), most);
+            return std::pair<uint64_t, uint64_t>(done.seen, done.added);
+          },
+          nb::arg("digests"), nb::arg("most"),
+          nb::sig("def _add_new(self, digests: numpy.typing.NDArray[numpy.uint64], most: int) -> tuple[int, int]"))
       .def_prop_ro("_seed", [](const FilterObject& self) { return self.filter->spec().seed; })
       .def_prop_ro("_capacity", [](const FilterObject& self) { return self.filter->spec().capacity; })
       .def_prop_ro("_core", [](const FilterObject& self) { return self.filter->spec().core; })
@@ -380,6 +404,46 @@ void bind_filters(nb::module_& m) {
       nb::arg("type"), nb::sig("def bind_add(type: type[Filter]) -> None"),
       "Gives a subclass of Filter an `add` of its own: CPython calls a method faster when it belongs to the "
       "very type of the object.");
+
+  m.def(
+      "file_header",
+      [](uint32_t kind, uint32_t hashing, uint64_t seed, uint64_t capacity, std::vector<uint64_t> core,
+         nb::handle payload) {
+        Buffer buffer;
+        if (!buffer.acquire(payload.ptr(), PyBUF_SIMPLE)) throw nb::python_error();
+        const Spec spec{static_cast<Kind>(kind), static_cast<Hashing>(hashing), seed, capacity, std::move(core)};
+        const auto bytes = static_cast<uint64_t>(buffer.view.len);
+        if (payload_bytes(spec) != bytes) throw SpecError("the payload does not fit the plan");
+        std::vector<uint8_t> header;
+        {
+          const nb::gil_scoped_release free;
+          header = write_header(spec, buffer.view.buf, bytes);
+        }
+        return nb::bytes(reinterpret_cast<const char*>(header.data()), header.size());
+      },
+      nb::arg("kind"), nb::arg("hashing"), nb::arg("seed"), nb::arg("capacity"), nb::arg("core"), nb::arg("payload"),
+      nb::sig("def file_header(kind: int, hashing: int, seed: int, capacity: int, core: Sequence[int], payload: "
+              "bytes) -> bytes"),
+      "The header of a file with this payload.");
+
+  m.def(
+      "file_parts",
+      [](nb::handle data, bool verify) {
+        Buffer buffer;
+        if (!buffer.acquire(data.ptr(), PyBUF_SIMPLE)) throw nb::python_error();
+        const auto* bytes = static_cast<const uint8_t*>(buffer.view.buf);
+        Header header;
+        {
+          const nb::gil_scoped_release free;
+          header = read_header(bytes, static_cast<uint64_t>(buffer.view.len));
+          if (verify) verify_payload(header, bytes);
+        }
+        return nb::make_tuple(static_cast<uint32_t>(header.spec.kind), header.spec.seed, header.spec.capacity,
+                              header.spec.core, header.payload_offset);
+      },
+      nb::arg("data"), nb::arg("verify"),
+      nb::sig("def file_parts(data: object, verify: bool) -> tuple[int, int, int, list[int], int]"),
+      "Kind, seed, capacity, core and the payload's offset of a file, after checking it.");
 
   m.def(
       "file_kind",

@@ -143,4 +143,5 @@ NB_MODULE(_core, m) {
   }
   bind_sources(m);
   bind_filters(m);
+  bind_simulate(m);
 }

@@ -9,58 +9,60 @@
 namespace evenbins::avx2_kernel {
 namespace {
 
-template <uint32_t BlockLog>
-EVENBINS_INLINE __m256i positions(uint64_t r, uint32_t first) {
+template <uint32_t BlockLog, bool Scaled>
+EVENBINS_INLINE __m256i positions(uint64_t r, uint32_t first, uint32_t range) {
   const __m256i odd = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kOdd.data() + first % kLanes));
-  return _mm256_srli_epi32(_mm256_mullo_epi32(_mm256_set1_epi64x(static_cast<int64_t>(r)), odd), 32 - BlockLog);
+  const __m256i x = _mm256_mullo_epi32(_mm256_set1_epi64x(static_cast<int64_t>(r)), odd);
+  if constexpr (!Scaled) return _mm256_srli_epi32(x, 32 - BlockLog);
+  const __m256i scale = _mm256_set1_epi32(static_cast<int>(range));
+  return _mm256_srli_epi32(_mm256_mullo_epi32(_mm256_srli_epi32(x, 9), scale), 23);
 }
 
-template <uint32_t BlockLog, uint32_t Hashes>
-struct Reader {
-  EVENBINS_INLINE bool contains(const uint64_t* block, uint64_t digest) const {
-    const auto* b = reinterpret_cast<const __m256i*>(block);
-    const __m256i low = _mm256_loadu_si256(b);
-    const __m256i high = BlockLog == 9 ? _mm256_loadu_si256(b + 1) : low;
-    uint64_t r = remix(digest);
-#pragma GCC unroll 4
-    for (uint32_t first = 0; first < Hashes; first += 8) {
-      if (first == kLanes) r = remix_again(r);
-      if (!present(low, high, r, first)) return false;
-    }
-    return true;
+// Are the bits at these positions set, in the first `count` lanes?
+template <uint32_t BlockLog>
+EVENBINS_INLINE bool present(__m256i low, __m256i high, __m256i p, uint32_t count) {
+  const __m256i index = _mm256_srli_epi32(p, 5);
+  __m256i words = _mm256_permutevar8x32_epi32(low, index);
+  if constexpr (BlockLog == 9) {
+    const __m256i upper = _mm256_permutevar8x32_epi32(high, index);
+    words = _mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(words), _mm256_castsi256_ps(upper),
+                                                 _mm256_castsi256_ps(_mm256_slli_epi32(index, 28))));
   }
+  const __m256i bits = _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_and_si256(p, _mm256_set1_epi32(31)));
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256i ignore = _mm256_cmpgt_epi32(lane, _mm256_set1_epi32(static_cast<int>(count) - 1));
+  return _mm256_testc_si256(_mm256_or_si256(words, ignore), bits) != 0;
+}
 
- private:
-  EVENBINS_INLINE static bool present(__m256i low, __m256i high, uint64_t r, uint32_t first) {
-    const __m256i p = positions<BlockLog>(r, first);
-    const __m256i index = _mm256_srli_epi32(p, 5);
-    __m256i words = _mm256_permutevar8x32_epi32(low, index);
-    if constexpr (BlockLog == 9) {
-      const __m256i upper = _mm256_permutevar8x32_epi32(high, index);
-      words = _mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(words), _mm256_castsi256_ps(upper),
-                                                   _mm256_castsi256_ps(_mm256_slli_epi32(index, 28))));
-    }
-    const __m256i bits = _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_and_si256(p, _mm256_set1_epi32(31)));
-    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    const __m256i ignore = _mm256_cmpgt_epi32(lane, _mm256_set1_epi32(static_cast<int>(Hashes - first) - 1));
-    return _mm256_testc_si256(_mm256_or_si256(words, ignore), bits) != 0;
+template <uint32_t BlockLog, bool Scaled>
+EVENBINS_INLINE bool has_bits(const uint64_t* block, uint64_t word, uint32_t hashes, uint32_t range) {
+  const auto* b = reinterpret_cast<const __m256i*>(block);
+  const __m256i low = _mm256_loadu_si256(b);
+  const __m256i high = BlockLog == 9 ? _mm256_loadu_si256(b + 1) : low;
+  uint64_t r = remix(word);
+#pragma GCC unroll 4
+  for (uint32_t first = 0; first < hashes; first += 8) {
+    if (first == kLanes) r = remix_again(r);
+    if (!present<BlockLog>(low, high, positions<BlockLog, Scaled>(r, first, range), hashes - first)) return false;
   }
-};
+  return true;
+}
 
 // Adding: the positions by vector, the bits one by one.
-template <uint32_t BlockLog, uint32_t Hashes>
-struct Writer {
-  EVENBINS_INLINE void add(uint64_t* block, uint64_t digest) const {
-    alignas(32) uint32_t p[kMaxBlockedHashes];
-    uint64_t r = remix(digest);
-    for (uint32_t first = 0; first < Hashes; first += 8) {
-      if (first == kLanes) r = remix_again(r);
-      _mm256_store_si256(reinterpret_cast<__m256i*>(p + first), positions<BlockLog>(r, first));
-    }
-    for (uint32_t i = 0; i < Hashes; ++i) block[p[i] >> 6] |= uint64_t{1} << (p[i] & 63);
+template <uint32_t BlockLog, bool Scaled>
+EVENBINS_INLINE void set_bits(uint64_t* block, uint64_t word, uint32_t hashes, uint32_t range) {
+  alignas(32) uint32_t p[kMaxBlockedHashes];
+  uint64_t r = remix(word);
+#pragma GCC unroll 4
+  for (uint32_t first = 0; first < hashes; first += 8) {
+    if (first == kLanes) r = remix_again(r);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(p + first), positions<BlockLog, Scaled>(r, first, range));
   }
-};
+  for (uint32_t i = 0; i < hashes; ++i) block[p[i] >> 6] |= uint64_t{1} << (p[i] & 63);
+}
 
+#include "fixed.hpp"
+#include "mask.hpp"
 #include "split.hpp"
 
 EVENBINS_INLINE uint64_t line_is_zero(const uint64_t* line) {

@@ -9,66 +9,83 @@
 namespace evenbins::avx512_kernel {
 namespace {
 
-template <uint32_t BlockLog>
-EVENBINS_INLINE __m512i positions(uint64_t r) {
+template <uint32_t BlockLog, bool Scaled>
+EVENBINS_INLINE __m512i positions(uint64_t r, uint32_t range) {
   const __m512i odd = _mm512_loadu_si512(kOdd.data());
-  return _mm512_srli_epi32(_mm512_mullo_epi32(_mm512_set1_epi64(static_cast<int64_t>(r)), odd), 32 - BlockLog);
+  const __m512i x = _mm512_mullo_epi32(_mm512_set1_epi64(static_cast<int64_t>(r)), odd);
+  if constexpr (!Scaled) return _mm512_srli_epi32(x, 32 - BlockLog);
+  const __m512i scale = _mm512_set1_epi32(static_cast<int>(range));
+  return _mm512_srli_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(x, 9), scale), 23);
 }
 
-template <uint32_t BlockLog, uint32_t Hashes>
-struct Reader {
-  EVENBINS_INLINE bool contains(const uint64_t* block, uint64_t digest) const {
-    const __m512i words = BlockLog == 9
-                              ? _mm512_loadu_si512(block)
-                              : _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(block)));
-    const uint64_t r = remix(digest);
-    __mmask16 missing = missing_bits<Hashes>(words, positions<BlockLog>(r));
-    if constexpr (Hashes > kLanes) missing |= missing_bits<Hashes - kLanes>(words, positions<BlockLog>(remix_again(r)));
-    return missing == 0;
-  }
+EVENBINS_INLINE __mmask16 first_lanes(uint32_t count) {
+  return static_cast<__mmask16>(count < kLanes ? (1u << count) - 1 : 0xFFFF);
+}
 
- private:
-  template <uint32_t Count>
-  EVENBINS_INLINE static __mmask16 missing_bits(__m512i words, __m512i p) {
-    constexpr auto lanes = static_cast<__mmask16>(Count < kLanes ? (1u << Count) - 1 : 0xFFFF);
-    const __m512i word = _mm512_permutexvar_epi32(_mm512_srli_epi32(p, 5), words);
-    const __m512i bit = _mm512_rolv_epi32(_mm512_set1_epi32(1), p);  // rotates by p mod 32
-    return _mm512_mask_testn_epi32_mask(lanes, word, bit);
-  }
-};
+EVENBINS_INLINE __mmask16 missing_bits(__m512i words, __m512i p, __mmask16 lanes) {
+  const __m512i word = _mm512_permutexvar_epi32(_mm512_srli_epi32(p, 5), words);
+  const __m512i bit = _mm512_rolv_epi32(_mm512_set1_epi32(1), p);  // rotates by p mod 32
+  return _mm512_mask_testn_epi32_mask(lanes, word, bit);
+}
+
+template <uint32_t BlockLog, bool Scaled>
+EVENBINS_INLINE bool has_bits(const uint64_t* block, uint64_t word, uint32_t hashes, uint32_t range) {
+  const __m512i words = BlockLog == 9
+                            ? _mm512_loadu_si512(block)
+                            : _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(block)));
+  const uint64_t r = remix(word);
+  __mmask16 missing = missing_bits(words, positions<BlockLog, Scaled>(r, range), first_lanes(hashes));
+  if (hashes > kLanes)
+    missing |= missing_bits(words, positions<BlockLog, Scaled>(remix_again(r), range), first_lanes(hashes - kLanes));
+  return missing == 0;
+}
 
 // Adding: each position becomes one bit of a 512-bit mask, in registers. Lane j gets 1 << (p − 32j), and a
 // shift by less than 0 or more than 31 gives nothing. Tried, at 9 hashes and 1 MiB: setting the bits one by one in
 // memory takes 1.5 times as long, broadcasting each position from memory 1.1, vpconflictd with gather and scatter 5.
-template <uint32_t BlockLog, uint32_t Hashes>
-struct Writer {
-  EVENBINS_INLINE void add(uint64_t* block, uint64_t digest) const {
-    const uint64_t r = remix(digest);
-    __m512i bits = mask_of<(Hashes < kLanes ? Hashes : kLanes)>(positions<BlockLog>(r));
-    if constexpr (Hashes > kLanes)
-      bits = _mm512_or_si512(bits, mask_of<Hashes - kLanes>(positions<BlockLog>(remix_again(r))));
-    if constexpr (BlockLog == 9) {
-      _mm512_storeu_si512(block, _mm512_or_si512(bits, _mm512_loadu_si512(block)));
-    } else {
-      auto* b = reinterpret_cast<__m256i*>(block);
-      _mm256_storeu_si256(b, _mm256_or_si256(_mm512_castsi512_si256(bits), _mm256_loadu_si256(b)));
-    }
-  }
-
- private:
-  template <uint32_t Count>
-  EVENBINS_INLINE static __m512i mask_of(__m512i p) {
-    const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    const __m512i origin = _mm512_slli_epi32(lane, 5);
-    __m512i bits = _mm512_setzero_si512();
+EVENBINS_INLINE __m512i mask_of(__m512i p, uint32_t count) {
+  const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  const __m512i origin = _mm512_slli_epi32(lane, 5);
+  __m512i bits = _mm512_setzero_si512();
 #pragma GCC unroll 16
-    for (uint32_t i = 0; i < Count; ++i) {
-      const __m512i position = _mm512_permutexvar_epi32(_mm512_set1_epi32(static_cast<int>(i)), p);
-      bits = _mm512_or_si512(bits, _mm512_sllv_epi32(_mm512_set1_epi32(1), _mm512_sub_epi32(position, origin)));
-    }
-    return bits;
+  for (uint32_t i = 0; i < kLanes; ++i) {
+    if (i >= count) break;
+    const __m512i position = _mm512_permutexvar_epi32(_mm512_set1_epi32(static_cast<int>(i)), p);
+    bits = _mm512_or_si512(bits, _mm512_sllv_epi32(_mm512_set1_epi32(1), _mm512_sub_epi32(position, origin)));
   }
-};
+  return bits;
+}
+
+template <uint32_t BlockLog, bool Scaled>
+EVENBINS_INLINE __m512i key_bits(uint64_t word, uint32_t hashes, uint32_t range) {
+  const uint64_t r = remix(word);
+  __m512i bits = mask_of(positions<BlockLog, Scaled>(r, range), hashes);
+  if (hashes > kLanes)
+    bits = _mm512_or_si512(bits, mask_of(positions<BlockLog, Scaled>(remix_again(r), range), hashes - kLanes));
+  return bits;
+}
+
+template <uint32_t BlockLog, bool Scaled>
+EVENBINS_INLINE void set_bits(uint64_t* block, uint64_t word, uint32_t hashes, uint32_t range) {
+  const __m512i bits = key_bits<BlockLog, Scaled>(word, hashes, range);
+  if constexpr (BlockLog == 9) {
+    _mm512_storeu_si512(block, _mm512_or_si512(bits, _mm512_loadu_si512(block)));
+  } else {
+    auto* b = reinterpret_cast<__m256i*>(block);
+    _mm256_storeu_si256(b, _mm256_or_si256(_mm512_castsi512_si256(bits), _mm256_loadu_si256(b)));
+  }
+}
+
+template <uint32_t BlockLog>
+EVENBINS_INLINE void mask_bits(uint64_t* mask, uint64_t word, uint32_t hashes) {
+  const __m512i bits = key_bits<BlockLog, false>(word, hashes, 0);
+  if constexpr (BlockLog == 9)
+    _mm512_storeu_si512(mask, bits);
+  else
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(mask), _mm512_castsi512_si256(bits));
+}
+
+#include "fixed.hpp"
 
 size_t split(const uint64_t* items, size_t n, uint64_t bound, uint64_t* low, uint64_t* high) {
   const __m512i limit = _mm512_set1_epi64(static_cast<int64_t>(bound));

@@ -6,24 +6,22 @@
 namespace evenbins::generic_kernel {
 namespace {
 
-template <uint32_t BlockLog, uint32_t Hashes>
-struct Reader {
-  EVENBINS_INLINE bool contains(const uint64_t* block, uint64_t digest) const {
-    return every_position(digest, BlockLog, Hashes,
-                          [block](uint32_t p) { return (block[p >> 6] >> (p & 63) & 1) != 0; });
-  }
-};
+template <uint32_t BlockLog, bool Scaled>
+EVENBINS_INLINE bool has_bits(const uint64_t* block, uint64_t word, uint32_t hashes, uint32_t range) {
+  return every_position(word, Scaled ? range : 1u << BlockLog, hashes,
+                        [block](uint32_t p) { return (block[p >> 6] >> (p & 63) & 1) != 0; });
+}
 
-template <uint32_t BlockLog, uint32_t Hashes>
-struct Writer {
-  EVENBINS_INLINE void add(uint64_t* block, uint64_t digest) const {
-    every_position(digest, BlockLog, Hashes, [block](uint32_t p) {
-      block[p >> 6] |= uint64_t{1} << (p & 63);
-      return true;
-    });
-  }
-};
+template <uint32_t BlockLog, bool Scaled>
+EVENBINS_INLINE void set_bits(uint64_t* block, uint64_t word, uint32_t hashes, uint32_t range) {
+  every_position(word, Scaled ? range : 1u << BlockLog, hashes, [block](uint32_t p) {
+    block[p >> 6] |= uint64_t{1} << (p & 63);
+    return true;
+  });
+}
 
+#include "fixed.hpp"
+#include "mask.hpp"
 #include "split.hpp"
 
 EVENBINS_INLINE uint64_t line_is_zero(const uint64_t* line) {

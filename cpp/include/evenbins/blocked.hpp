@@ -11,7 +11,7 @@
 
 namespace evenbins {
 
-class BlockedBloomFilter final : public Filter {
+class BlockedBloomFilter final : public Filter, public ByRange {
  public:
   static constexpr uint64_t kMaxBlocks = uint64_t{1} << 47;
 
@@ -36,13 +36,11 @@ class BlockedBloomFilter final : public Filter {
     loops_.contains_many(view_, digests, n, out);
   }
 
+  ByRange* by_range() override { return this; }
   uint32_t items_per_key() const override { return 0; }
   void items(const uint64_t*, size_t, uint64_t*) const override {}
   uint64_t lines() const override { return (view_.blocks + 1) / 2; }
-  uint64_t first_item_of(uint64_t line) const override {  // the least digest d with mulhi(d, blocks) = 2·line
-    const unsigned __int128 scaled = static_cast<unsigned __int128>(2 * line) << 64;
-    return static_cast<uint64_t>((scaled + view_.blocks - 1) / view_.blocks);
-  }
+  uint64_t first_item_of(uint64_t line) const override { return least_word_of(2 * line, view_.blocks); }
   void add_items(const uint64_t* digests, size_t n) override { add_many(digests, n); }
 
   std::unique_ptr<Filter> copy() const override { return std::make_unique<BlockedBloomFilter>(spec_, bits_.copy()); }

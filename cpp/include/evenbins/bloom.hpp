@@ -9,7 +9,7 @@
 
 namespace evenbins {
 
-class BloomFilter final : public Filter {
+class BloomFilter final : public Filter, public ByRange {
  public:
   static constexpr uint64_t kMaxHashes = 64, kMaxBits = uint64_t{1} << 56;
 
@@ -32,6 +32,7 @@ class BloomFilter final : public Filter {
     kernel_.standard_contains(view_, digests, n, out);
   }
 
+  ByRange* by_range() override { return this; }
   uint32_t items_per_key() const override { return view_.hashes; }
   void items(const uint64_t* digests, size_t n, uint64_t* out) const override {
     kernel_.standard_positions(view_, digests, n, out);
@@ -48,7 +49,7 @@ class BloomFilter final : public Filter {
 
   std::unique_ptr<Filter> copy() const override { return std::make_unique<BloomFilter>(spec_, bits_.copy()); }
 
-  std::string check() const override {
+  std::string check(bool) const override {
     const uint64_t spare = view_.bits % 64;
     if (spare != 0 && (view_.words[view_.bits / 64] >> spare) != 0) return "bits beyond the last are set";
     return {};

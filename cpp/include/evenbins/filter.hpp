@@ -4,10 +4,9 @@
 // one digest or many. A new family implements this interface and has bulk calls, threads, files, pickling
 // and the Python methods from then on.
 //
-// Threads that add: the work of a batch is cut into *items* (a digest or a bit position), numbers that
-// grow with the address of what they touch. So a range of items is a range of memory, each range is
-// written by one thread, in the order of the keys, no atomic operation is needed, and the bytes do not
-// depend on the threads.
+// Threads that add divide the memory, so that each part is written by one thread, in the order of the keys,
+// no atomic operation is needed, and the bytes do not depend on the threads. A family says how it can be
+// divided: by ranges (`ByRange`), level by level (`ByLevel`), or not at all.
 #pragma once
 
 #include <bit>
@@ -24,7 +23,7 @@
 
 namespace evenbins {
 
-enum class Kind : uint32_t { standard = 1, blocked = 2 };
+enum class Kind : uint32_t { standard = 1, blocked = 2, balanced = 3, growing = 4 };
 enum class Hashing : uint32_t { independent = 1, lanes = 2 };  // how positions follow from a digest
 
 // Everything about a filter but its bits. The integer core decides equality and merging, with the seed;
@@ -46,6 +45,40 @@ class SpecError : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
+// A filter whose work can be cut into *items* (a digest or a bit position), numbers that grow with the
+// address of what they touch. So a range of items is a range of memory.
+class ByRange {
+ public:
+  virtual ~ByRange() = default;
+  virtual uint32_t items_per_key() const = 0;  // 0: the digests themselves are the items
+  virtual void items(const uint64_t* digests, size_t n, uint64_t* out) const = 0;
+  virtual uint64_t lines() const = 0;                       // cache lines of the payload
+  virtual uint64_t first_item_of(uint64_t line) const = 0;  // the least item in that line or behind it
+  virtual void add_items(const uint64_t* items, size_t n) = 0;
+};
+
+// A filter whose levels can take a batch of keys one after the other: what level j does with a key depends on
+// the keys before it at that level alone. At each level a key is a *word* that grows with the address.
+class ByLevel {
+ public:
+  virtual ~ByLevel() = default;
+  virtual uint32_t levels() const = 0;
+  virtual uint64_t room() const = 0;  // keys that may go through the levels before one must be added alone
+  virtual void words(uint32_t level, const uint64_t* digests, size_t n, uint64_t* out) const = 0;
+  virtual uint64_t lines(uint32_t level) const = 0;
+  virtual uint64_t first_word_of(uint32_t level, uint64_t line) const = 0;
+  // passed[i] = 1 for each key that goes on; returns how many were placed. Touches nothing but their blocks.
+  virtual size_t add_level(uint32_t level, const uint64_t* words, size_t n, uint8_t* passed) = 0;
+  virtual void count_placed(uint32_t level, uint64_t keys) = 0;         // by one thread, afterwards
+  virtual void add_passed(const uint64_t* digests, size_t n) = 0;  // those that passed every level, in key order
+};
+
+// The least word w with mulhi(w, blocks) = block.
+inline uint64_t least_word_of(uint64_t block, uint64_t blocks) {
+  const unsigned __int128 scaled = static_cast<unsigned __int128>(block) << 64;
+  return static_cast<uint64_t>((scaled + blocks - 1) / blocks);
+}
+
 class Filter {
  public:
   Filter(Spec spec, Bits bits) : spec_(std::move(spec)), bits_(std::move(bits)) {}
@@ -62,13 +95,31 @@ class Filter {
   virtual void add_many(const uint64_t* digests, size_t n) = 0;
   virtual void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const = 0;
 
-  // Adding by several threads: see the head of this file. `items` writes items_per_key() items a key; 0
-  // means that the digests themselves are the items.
-  virtual uint32_t items_per_key() const = 0;
-  virtual void items(const uint64_t* digests, size_t n, uint64_t* out) const = 0;
-  virtual uint64_t lines() const = 0;                       // cache lines of the payload
-  virtual uint64_t first_item_of(uint64_t line) const = 0;  // the least item in that line or behind it
-  virtual void add_items(const uint64_t* items, size_t n) = 0;
+  // Adds in key order the keys that are not present yet, until `most` of them went in: the numbers of keys
+  // looked at and added.
+  struct Progress {
+    size_t seen, added;
+  };
+  Progress add_new(const uint64_t* digests, size_t n, size_t most) {
+    constexpr size_t kStep = 1024;
+    uint8_t present[kStep];
+    Progress done{0, 0};
+    while (done.seen < n && done.added < most) {
+      const size_t step = n - done.seen < kStep ? n - done.seen : kStep;
+      contains_many(digests + done.seen, step, present);  // brings the memory near; one before may still be equal
+      for (size_t i = 0; i < step && done.added < most; ++i) {
+        const uint64_t digest = digests[done.seen++];
+        if (present[i] || contains(digest)) continue;
+        add(digest);
+        ++done.added;
+      }
+    }
+    return done;
+  }
+
+  // How several threads can add to it at once; null: not in this way.
+  virtual ByRange* by_range() { return nullptr; }
+  virtual ByLevel* by_level() { return nullptr; }
 
   // Throws SpecError with the difference when the structures differ.
   virtual void merge(const Filter& other) {
@@ -79,7 +130,7 @@ class Filter {
   virtual std::unique_ptr<Filter> copy() const = 0;
   bool operator==(const Filter& other) const { return spec_.same_structure(other.spec_) && bits_ == other.bits_; }
 
-  uint64_t set_bits() const {
+  virtual uint64_t set_bits() const {
     uint64_t total = 0;
     for (uint64_t i = 0, n = bits_.size(); i < n; ++i) total += std::popcount(bits_.words()[i]);
     return total;
@@ -96,8 +147,14 @@ class Filter {
     return histogram;
   }
 
-  // Names the first broken invariant, or nothing.
-  virtual std::string check() const { return {}; }
+  // Of a filter with levels: how many blocks of a level have load i and x set bits, at i·(block_bits+1) + x;
+  // loads that are not counted are 0.
+  virtual std::vector<uint64_t> level_histogram(uint32_t /*level*/) const { throw SpecError("this filter has no levels"); }
+  // What it remembers beside its blocks (balanced.hpp); empty for most.
+  virtual std::vector<uint64_t> state() const { return {}; }
+
+  // Names the first broken invariant, or nothing. Not `thorough`: in constant time.
+  virtual std::string check(bool /*thorough*/) const { return {}; }
 
  protected:
   void require_same_structure(const Filter& other) const {

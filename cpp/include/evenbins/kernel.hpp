@@ -26,6 +26,65 @@ struct BlockedView {  // one block of 2^block_log bits for each key
   uint32_t hashes;
 };
 
+// One table of a balanced filter (balanced.hpp), as one of a key's choices sees it. A counted block keeps its
+// load in the top bits of its last word; otherwise the load is the number of set bits.
+struct Level {
+  uint64_t* words;
+  uint64_t blocks;
+  uint32_t range;          // bits of a block that belong to keys
+  uint32_t threshold;      // full: a load above it, or at it if the key's coin says so; set bits: at it
+  uint32_t counter_shift;  // of the counter in the last word
+};
+
+inline constexpr uint32_t kMaxChoices = 8;
+inline constexpr uint64_t kZeroListed = 1, kBudgetSpent = 2;  // flags in BalancedView::state[3]
+
+struct BalancedView {
+  Level levels[kMaxChoices];  // the same table again and again where all choices share one
+  uint32_t choices, hashes;
+  uint64_t coin;         // of 2^32: a block at its threshold accepts
+  const uint64_t* harm;  // two-choice: the rate of a block with 0, 1, … set bits
+  uint64_t budget;       // sequential: block reads that insertions may spend; 0 without
+  uint64_t* state;       // counted: eight words (balanced.hpp)
+  // The rare paths, which need no kernel (balanced.cpp): a key whose blocks are all full; a key to be added
+  // without reading a block, once the budget is spent.
+  void (*overflow)(const BalancedView&, uint64_t digest);
+  void (*add_unread)(const BalancedView&, uint64_t digest);
+  uint64_t* slots;  // of the overflow list
+  uint64_t slot_count, limit;
+  bool spill_at_random;
+};
+
+// Word j of a key: what level j hashes by. The same everywhere but in the blocked filter, which has one.
+EVENBINS_INLINE constexpr uint64_t word_of(uint64_t digest, uint32_t level) {
+  return level == 0 ? digest : splitmix(digest, level);
+}
+// The overflow list: digests in lines of eight slots, 0 for an empty one. A key is looked for from the start of
+// its home line (found by a word that no level has biased) to the first line that has an empty slot.
+inline constexpr uint64_t kLineSlots = 8;
+EVENBINS_INLINE constexpr uint64_t list_home(const BalancedView& f, uint64_t digest) {
+  return mulhi(splitmix(digest, f.choices), f.slot_count / kLineSlots) * kLineSlots;
+}
+EVENBINS_INLINE bool list_has(const BalancedView& f, uint64_t digest) {
+  if (f.state[1] == 0) return false;
+  if (digest == 0) return (f.state[3] & kZeroListed) != 0;
+  uint64_t home = list_home(f, digest);
+  for (uint64_t seen = 0; seen < f.slot_count; seen += kLineSlots) {  // an end even in a file that lies
+    uint64_t found = 0, empty = 0;
+    for (uint64_t i = 0; i < kLineSlots; ++i) {
+      found |= f.slots[home + i] == digest ? 1 : 0;
+      empty |= f.slots[home + i] == 0 ? 1 : 0;
+    }
+    if (found | empty) return found != 0;
+    home = home + kLineSlots == f.slot_count ? 0 : home + kLineSlots;
+  }
+  return false;
+}
+// 1 if this key's coin at this level says "reject".
+EVENBINS_INLINE constexpr uint64_t coin_rejects(uint64_t word, uint64_t coin) {
+  return (splitmix(word, 0) >> 32) >= coin ? 1 : 0;
+}
+
 // How a filter treats one key. `view` is what the functions were made for; its type is erased, so that a
 // single look-up costs one indirect call and no detour.
 struct OneKey {
@@ -44,6 +103,17 @@ struct BlockedLoops {  // for one block size and number of hashes
   void (*contains_many)(const BlockedView&, const uint64_t* digests, size_t n, uint8_t* out);
 };
 
+enum class Rule { counted, fill, two_choice };  // when a block is full, and which block takes a key
+
+struct BalancedLoops {  // for one block size and rule
+  OneKey one;           // of a BalancedView still to be named
+  void (*add_in_order)(const BalancedView&, const uint64_t* digests, size_t n);
+  // Adds to one level the keys with these words, in order; passed[i] = 1 for each that goes on to the next.
+  // Returns how many were placed here.
+  size_t (*add_level)(const BalancedView&, uint32_t level, const uint64_t* words, size_t n, uint8_t* passed);
+  void (*contains_many)(const BalancedView&, const uint64_t* digests, size_t n, uint8_t* out);
+};
+
 inline constexpr size_t kSplitSlack = 8;  // words that `split` may write behind the end of its outputs
 
 struct Kernel {
@@ -54,6 +124,7 @@ struct Kernel {
   void (*standard_add)(const StandardView&, const uint64_t* digests, size_t n);
   void (*standard_contains)(const StandardView&, const uint64_t* digests, size_t n, uint8_t* out);
   const BlockedLoops& (*blocked)(uint32_t block_log, uint32_t hashes);
+  const BalancedLoops& (*balanced)(uint32_t block_log, Rule rule);
   // Items below `bound` go to `low`, the others to `high`, both in order; returns how many went to `low`.
   size_t (*split)(const uint64_t* items, size_t n, uint64_t bound, uint64_t* low, uint64_t* high);
   // The raw limit of any one-read filter: hash, prefetch, read one 64-byte line a key, and nothing else.

@@ -5,7 +5,8 @@
 //
 //     query   threads take stretches of the input in turn, each writes its own answers
 //     add     rounds: each thread digests its slice of the round and sorts the items by owner;
-//             then each owner adds its items of all slices, in the order of the slices
+//             then each owner adds its items of all slices, in the order of the slices. A filter with
+//             levels does that once for each level. One that can do neither is filled by one thread.
 //
 // A key that has no digest (a null, say) throws BadKey; then exactly the keys before it are in.
 #pragma once

@@ -1,0 +1,6 @@
+// mask_bits by way of set_bits. Included by the kernels that have no faster one, within their namespace.
+template <uint32_t BlockLog>
+EVENBINS_INLINE void mask_bits(uint64_t* mask, uint64_t word, uint32_t hashes) {
+  for (uint32_t i = 0; i < 1u << (BlockLog - 6); ++i) mask[i] = 0;
+  set_bits<BlockLog, false>(mask, word, hashes, 0);
+}

@@ -1,0 +1,226 @@
+#include "evenbins/simulate.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+namespace evenbins {
+namespace {
+
+constexpr size_t kBatch = 64;            // bins of level 0 that are drawn and prefetched ahead
+constexpr uint64_t kStretch = 1 << 16;   // keys between two looks at the stop flag
+constexpr uint64_t kMostBins = 1 << 30;  // of all tables, in one trial
+constexpr std::chrono::milliseconds kPulse(50);
+
+// Load is the type of a bin's counter: small, so that more bins stay in the cache, if the loads allow it.
+template <typename Load>
+class Trial {
+ public:
+  Trial(const Balance& balance, uint64_t seed)
+      : b_(balance), first_(splitmix(seed, 0)), rest_(splitmix(seed, 1)), state_(balance.bins.size()) {
+    for (size_t t = 0; t < b_.bins.size(); ++t) {
+      state_[t].loads.resize(b_.bins[t]);
+      state_[t].beyond.resize(b_.thresholds[t] + 2);
+    }
+  }
+
+  // Inserts until `keys` are in; false if told to stop.
+  bool run_to(uint64_t keys, const std::atomic<bool>& stop) {
+    uint32_t bins[kBatch];
+    while (done_ < keys) {
+      const uint64_t end = std::min(keys, done_ + kStretch);
+      while (done_ < end) {
+        const size_t n = std::min<uint64_t>(kBatch, end - done_);
+        for (size_t i = 0; i < n; ++i) {
+          bins[i] = static_cast<uint32_t>(mulhi(first_(), b_.bins[0]));
+          __builtin_prefetch(&state_[0].loads[bins[i]], 1);
+        }
+        for (size_t i = 0; i < n; ++i) insert(bins[i]);
+        done_ += n;
+      }
+      if (stop) return false;
+    }
+    return true;
+  }
+
+  Snapshot snapshot() const {
+    Snapshot out{overflow_, spilled_, accesses_, {}};
+    for (size_t t = 0; t < state_.size(); ++t) {
+      auto& loads = out.loads.emplace_back();
+      uint64_t not_below = b_.bins[t];
+      for (size_t i = 0; not_below != 0; ++i) {
+        const uint64_t beyond = i < state_[t].beyond.size() ? state_[t].beyond[i] : 0;
+        loads.push_back(not_below - beyond);
+        not_below = beyond;
+      }
+    }
+    return out;
+  }
+
+ private:
+  struct Table {
+    std::vector<Load> loads;
+    std::vector<uint64_t> beyond;  // [i]: bins that hold more than i keys
+  };
+
+  size_t table_of(uint32_t level) const { return state_.size() == 1 ? 0 : level; }
+  uint32_t draw_bin(uint32_t level) { return static_cast<uint32_t>(mulhi(rest_(), b_.bins[table_of(level)])); }
+
+  bool accepted(size_t t, uint32_t bin) {
+    Table& table = state_[t];
+    Load& load = table.loads[bin];
+    const uint64_t threshold = b_.thresholds[t];
+    if (load >= threshold && (load > threshold || rest_() >> 32 >= b_.coin)) return false;
+    ++table.beyond[load++];
+    return true;
+  }
+
+  void insert(uint32_t bin) {
+    if (accesses_ >= b_.budget) [[unlikely]] {
+      if (overflow_ < b_.overflow_limit)
+        ++overflow_;
+      else
+        accesses_ += b_.choices, spill({bin}, 1);
+      return;
+    }
+    ++accesses_;
+    if (accepted(0, bin)) return;
+    std::array<uint32_t, kMostChoices> bins{bin};
+    for (uint32_t level = 1; level < b_.choices; ++level) {
+      ++accesses_;
+      bins[level] = draw_bin(level);
+      if (accepted(table_of(level), bins[level])) return;
+    }
+    if (overflow_ < b_.overflow_limit)
+      ++overflow_;
+    else
+      spill(bins, b_.choices);
+  }
+
+  // Into one of the key's bins, of which `known` have been drawn, whatever it holds.
+  void spill(std::array<uint32_t, kMostChoices> bins, uint32_t known) {
+    for (; known < b_.choices; ++known) bins[known] = draw_bin(known);
+    const auto load = [&](uint32_t level) -> Load& { return state_[table_of(level)].loads[bins[level]]; };
+    uint32_t best = 0;
+    if (b_.spill == Spill::random)
+      best = static_cast<uint32_t>(mulhi(rest_(), b_.choices));
+    else
+      for (uint32_t level = 1; level < b_.choices; ++level)
+        if (load(level) < load(best)) best = level;
+    auto& beyond = state_[table_of(best)].beyond;
+    const Load held = load(best)++;
+    if (held >= beyond.size()) beyond.resize(held + 1);
+    ++beyond[held];
+    ++spilled_;
+  }
+
+  const Balance& b_;
+  Xoshiro first_, rest_;
+  std::vector<Table> state_;
+  uint64_t done_ = 0, overflow_ = 0, spilled_ = 0, accesses_ = 0;
+};
+
+template <typename Load>
+std::vector<Snapshot> run_trial(const Balance& balance, const std::vector<uint64_t>& checkpoints, uint64_t seed,
+                                const std::atomic<bool>& stop) {
+  Trial<Load> trial(balance, seed);
+  std::vector<Snapshot> out;
+  for (const uint64_t keys : checkpoints) {
+    if (!trial.run_to(keys, stop)) break;
+    out.push_back(trial.snapshot());
+  }
+  return out;
+}
+
+void require(bool holds, const std::string& otherwise) {
+  if (!holds) throw std::invalid_argument(otherwise);
+}
+
+}  // namespace
+
+void Balance::check() const {
+  require(choices >= 1 && choices <= kMostChoices,
+          "choices must be 1 to " + std::to_string(kMostChoices) + ", not " + std::to_string(choices));
+  require(bins.size() == 1 || bins.size() == choices,
+          "bins must have one number (one table) or choices = " + std::to_string(choices) +
+              " (one for each level), not " + std::to_string(bins.size()));
+  require(thresholds.size() == bins.size(), "thresholds must have as many numbers as bins, " +
+                                                std::to_string(bins.size()) + ", not " +
+                                                std::to_string(thresholds.size()));
+  uint64_t all = 0;
+  for (const uint64_t each : bins) {
+    require(each >= 1 && each <= kMostBins,
+            "bins must be 1 to 2**30 in each table, not " + std::to_string(each) + ": give each level a bin at least");
+    all += each;
+  }
+  require(all <= kMostBins, "bins must be at most 2**30 in all tables, not " + std::to_string(all));
+  for (const uint64_t each : thresholds)
+    require(each <= kMostThreshold,
+            "thresholds must be 0 to " + std::to_string(kMostThreshold) + ", not " + std::to_string(each));
+  require(coin <= uint64_t{1} << 32, "coin must be 0 to 2**32, not " + std::to_string(coin));
+}
+
+std::vector<std::vector<Snapshot>> simulate(const Balance& balance, const std::vector<uint64_t>& checkpoints,
+                                            uint64_t trials, uint64_t seed, uint32_t threads,
+                                            const std::function<bool()>& pulse) {
+  balance.check();
+  require(!checkpoints.empty(), "checkpoints must not be empty: give the number of keys");
+  require(std::is_sorted(checkpoints.begin(), checkpoints.end()), "checkpoints must not descend: sort them");
+  require(trials >= 1, "trials must be 1 or more, not 0");
+  require(threads >= 1, "threads must be 1 or more, not 0");
+  const bool small = balance.overflow_limit == kNoLimit &&
+                     *std::max_element(balance.thresholds.begin(), balance.thresholds.end()) < UINT8_MAX;
+
+  std::vector<std::vector<Snapshot>> out(trials);
+  std::atomic<uint64_t> next = 0;
+  std::atomic<bool> stop = false;
+  std::mutex lock;
+  std::condition_variable finished;
+  std::exception_ptr failure;
+  size_t running = 0;
+
+  const auto work = [&] {
+    try {
+      for (uint64_t t; !stop && (t = next++) < trials;)
+        out[t] = small ? run_trial<uint8_t>(balance, checkpoints, splitmix(seed, t), stop)
+                       : run_trial<uint32_t>(balance, checkpoints, splitmix(seed, t), stop);
+    } catch (...) {
+      const std::lock_guard hold(lock);
+      failure = std::current_exception();
+      stop = true;
+    }
+    const std::lock_guard hold(lock);
+    --running;
+    finished.notify_one();
+  };
+
+  // The calling thread only listens to the pulse, so that it hears it whatever the others do.
+  std::vector<std::thread> workers;
+  const size_t wanted = std::min<uint64_t>(threads, trials);
+  workers.reserve(wanted);
+  std::unique_lock hold(lock);
+  try {
+    for (; workers.size() < wanted; ++running) workers.emplace_back(work);
+  } catch (...) {  // the system refuses a thread: those that run do all the work
+    if (workers.empty()) throw;
+  }
+  bool stopped = false;
+  while (!finished.wait_for(hold, kPulse, [&] { return running == 0; })) {
+    hold.unlock();
+    if (!stopped && !pulse()) stopped = stop = true;
+    hold.lock();
+  }
+  hold.unlock();
+  for (std::thread& worker : workers) worker.join();
+  if (failure) std::rethrow_exception(failure);
+  if (stopped) out.clear();
+  return out;
+}
+
+}  // namespace evenbins
