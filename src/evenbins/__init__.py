@@ -12,6 +12,7 @@ True
 from evenbins import theory
 from evenbins._core import FormatError, KeyRangeError, kernel, kernels
 from evenbins.filters import (
+    BalancedBloomFilter,
     BlockedBloomFilter,
     BloomFilter,
     digest,
@@ -19,16 +20,19 @@ from evenbins.filters import (
     load,
 )
 from evenbins.filters import open as open  # not in __all__: a star import must not hide Python's open
+from evenbins.growing import GrowingFilter
 from evenbins.protocols import Filter, FilterStats
 from evenbins.theory import FilterPlan
 
 __all__ = [
+    "BalancedBloomFilter",
     "BlockedBloomFilter",
     "BloomFilter",
     "Filter",
     "FilterPlan",
     "FilterStats",
     "FormatError",
+    "GrowingFilter",
     "KeyRangeError",
     "digest",
     "digest_many",

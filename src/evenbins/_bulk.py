@@ -21,7 +21,7 @@ import numpy as np
 
 from evenbins import _core
 
-__all__ = ["Lines", "checked_threads", "key_source"]
+__all__ = ["Lines", "checked_threads", "digest_array", "key_source"]
 
 _MAX_THREADS = 1024
 
@@ -46,7 +46,7 @@ def key_source(keys: object, *, digests: bool = False) -> tuple[_core.KeySource,
     if isinstance(keys, Lines):
         return _core.line_keys(keys.block, keys.separator.decode(), keys.separator == b"\n"), None
     if digests:
-        return _array_source(_digest_array(keys), digests=True)
+        return _array_source(digest_array(keys), digests=True)
     if isinstance(keys, np.ndarray):
         return _array_source(keys)
     if isinstance(keys, array.array):
@@ -89,7 +89,8 @@ def _array_source(
     return _core.array_keys(keys, "d" if digests else kind, swapped), keys.shape
 
 
-def _digest_array(digests: object) -> np.ndarray[Any, np.dtype[Any]]:
+def digest_array(digests: object) -> np.ndarray[Any, np.dtype[Any]]:
+    """Give digests as the uint64 array that they must be."""
     if isinstance(digests, list | tuple | range):
         try:
             return np.fromiter((_one_digest(each) for each in digests), np.uint64, len(digests))

@@ -3,6 +3,8 @@
     evenbins build keys.txt -o keys.evb      lines ──▶ a filter in a file
     evenbins query keys.evb < lines          grep's manners: prints the lines that are in it
     evenbins inspect keys.evb                plan beside stats, blocks by their load, checks
+    evenbins design filter --keys 1e9 --fpr 1e-6    every design that meets it, best first
+    evenbins reproduce kanizo-fig5           a paper's numbers beside ours
 
 A key is the bytes of one line, without its newline. Nothing is decoded, nothing is trimmed, an empty line
 is the empty key: so `query` prints every line of the file a filter was built from, whatever is in it.
@@ -20,11 +22,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import itertools
 import json
 import math
 import os
 import re
+import shutil
 import signal
 import stat
 import sys
@@ -36,17 +40,22 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 import evenbins
-from evenbins import BlockedBloomFilter, BloomFilter, Filter, FilterPlan, FilterStats, FormatError, theory
+from evenbins import BalancedBloomFilter, Filter, FilterPlan, FilterStats, FormatError, theory
 from evenbins._bulk import Lines
+from evenbins.filters import build as build_filter
 from evenbins.protocols import side_by_side
 from evenbins.theory import _show
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.progress import Progress
+
+    from evenbins import papers
 
 __all__ = ["commands", "main"]
 
 _T = TypeVar("_T")
+_POLICIES = BalancedBloomFilter._policies
 _BLOCK_BYTES = 1 << 22
 _HISTOGRAM_ROWS = 20
 _BAR_WIDTH = 40
@@ -347,21 +356,25 @@ class _Bar:
 @commands.command(short_help="Build a filter from lines.")
 @click.argument("keys", nargs=-1, required=True, type=_LINES)
 @click.option("-o", "--output", required=True, type=_FILE, help="The file to write; replaced in one step.")
-@click.option("--kind", type=click.Choice(["blocked", "standard"]), default="blocked", show_default=True,
-              help="One memory read a look-up, or the fewest bits.")  # fmt: skip
+@click.option("--kind", type=click.Choice(["blocked", "standard", "balanced", *_POLICIES]), default="blocked",
+              show_default=True, help="One memory read a look-up; the fewest bits; little more than these at about "
+              "two reads (balanced: the best of the policies that follow).")  # fmt: skip
 @click.option("--fpr", type=float, help="False-positive rate to keep.  [default: 0.001]")
 @click.option("--bits-per-key", type=float, help="Memory instead of --fpr.")
 @click.option("--hashes", type=integer, help="Bits set for each key.  [default: the best number]")
 @click.option("--capacity", type=integer, help="Keys to plan for.  [default: the number of lines]")
 @click.option("--seed", type=integer, default=0, help="Seed of the hashes: 0 to 2**64-1.")
 @click.option("--block-bits", type=click.Choice(["512", "256"]), help="Bits of a block.  [default: 512]")
+@click.option("--reads", type=float, help="Balanced: mean memory reads of a present key, at most.")
+@click.option("--miss-reads", type=float, help="Balanced: mean memory reads of an absent key, at most.")
+@click.option("--overflow", type=float, help="Balanced: fraction of keys on the overflow list, at most.")
 @_null_option
 @click.option("--threads", type=click.IntRange(1, 1024), default=1, help="Threads that share the work.")
 @click.option("--json", "as_json", is_flag=True, help="Print plan and stats as JSON, on standard output.")
 def build(
     keys: tuple[str, ...], output: str, kind: str, fpr: float | None, bits_per_key: float | None,
-    hashes: int | None, capacity: int | None, seed: int, block_bits: str | None, null: bool, threads: int,
-    as_json: bool,
+    hashes: int | None, capacity: int | None, seed: int, block_bits: str | None, reads: float | None,
+    miss_reads: float | None, overflow: float | None, null: bool, threads: int, as_json: bool,
 ) -> None:  # fmt: skip
     r"""Build a filter from the lines of the files KEYS (- for standard input).
 
@@ -374,13 +387,22 @@ def build(
     if fpr is not None and bits_per_key is not None:
         raise click.ClickException("--fpr and --bits-per-key exclude each other: give one")
     if kind == "standard" and block_bits is not None:
-        raise click.ClickException("--block-bits is for --kind blocked: leave out one of the two")
+        raise click.ClickException("--block-bits is for --kind blocked and balanced: leave out one of the two")
+    bounds = {"reads": reads, "miss_reads": miss_reads, "overflow": overflow}
+    given = [name for name, value in bounds.items() if value is not None]
+    if kind in ("standard", "blocked") and given:
+        option = "--" + given[0].replace("_", "-")
+        raise click.ClickException(f"{option} is for --kind balanced and its policies: leave out one of the two")
     arguments: dict[str, Any] = {"bits_per_key": bits_per_key, "hashes": hashes, "seed": seed}
     arguments["fpr"] = 1e-3 if fpr is None and bits_per_key is None else fpr
-    if kind == "blocked":
+    if kind != "standard":
         arguments["block_bits"] = int(block_bits or 512)
-    plan = partial(theory.plan_blocked if kind == "blocked" else theory.plan_standard, **arguments)
-    make = partial(BlockedBloomFilter if kind == "blocked" else BloomFilter, **arguments)
+    if kind in ("standard", "blocked"):
+        planner: Callable[..., FilterPlan] = theory.plan_blocked if kind == "blocked" else theory.plan_standard
+    else:
+        planner = theory.plan_balanced
+        arguments |= bounds | {"policy": None if kind == "balanced" else kind}
+    plan = partial(planner, **arguments)
     _planned(partial(plan, 1 if capacity is None else capacity))  # refused now, not after reading for an hour
     inputs = _inputs(keys, null=null)
     _check_output(output, keys)
@@ -394,7 +416,7 @@ def build(
                 raise click.ClickException(
                     f"no keys: {', '.join(keys)} has no line. Give --capacity to build an empty filter"
                 )
-        filter_: Filter = _planned(partial(make, capacity))
+        filter_: Filter = build_filter(_planned(partial(plan, capacity)))
         bar.begin("adding keys")
         added = 0
         for each in inputs:
@@ -421,7 +443,7 @@ def _planned(call: Callable[[], _T]) -> _T:
     try:
         return call()
     except (TypeError, ValueError) as error:
-        names = r"^(fpr|bits_per_key|hashes|capacity|seed|block_bits)\b"
+        names = r"^(fpr|bits_per_key|hashes|capacity|seed|block_bits|reads|miss_reads|overflow|choices|keys|policies)\b"
         text = re.sub(names, lambda name: "--" + name[0].replace("_", "-"), str(error))
         raise click.ClickException(text) from None
 
@@ -509,7 +531,7 @@ def inspect(file: str, as_json: bool, verify: bool) -> None:
         ("checks", "every byte verified" if verify else "header verified, payload not (--no-verify)"),
     ]
     if plan.block_bits is not None:
-        facts.insert(1, ("blocks", f"{8 * plan.nbytes // plan.block_bits:_} of {plan.block_bits} bits"))
+        facts[1:1] = _about_blocks(plan, stats)
     _print(
         "\n".join(
             [
@@ -532,26 +554,50 @@ def _comparison(plan: FilterPlan, stats: FilterStats) -> list[str]:
     return _show.comparison(("planned", "measured"), side_by_side(plan, stats))
 
 
+def _about_blocks(plan: FilterPlan, stats: FilterStats) -> list[tuple[str, str]]:
+    sizes = [sum(level) for level in stats.loads]
+    facts = [("blocks", f"{' + '.join(f'{size:_}' for size in sizes)} of {plan.block_bits} bits")]
+    if plan.thresholds:
+        shown = [str(each) for each in plan.thresholds[: len(sizes) - (plan.policy == "fill")]]
+        unit = "set bits" if plan.policy == "fill" else "keys"
+        facts.append(("full at", f"{', '.join(shown)} {unit}" if shown else "never"))
+    if plan.overflow_limit:
+        used = round(stats.overflow * stats.keys)
+        facts.append(("list", f"{used:_} of {plan.overflow_limit:_} keys, {round(stats.spilled * stats.keys):_} spilled"))
+    return facts
+
+
 def _histogram(plan: FilterPlan, stats: FilterStats) -> list[str]:
-    """Draw how many blocks have how many set bits, in about twenty rows, beside what was planned."""
-    if plan.block_bits is None or not stats.loads:
+    """Draw how many blocks of each level have which load, in about twenty rows, beside what was planned."""
+    if plan.block_bits is None or not stats.loads or plan.policy == "growing":
         return []
-    counts = stats.loads[0]
-    blocks = sum(counts)
-    share = theory.fpr.blocked_set_bits(plan.block_bits, plan.hashes, plan.keys / blocks)
+    if plan.policy == "blocked":
+        blocks = sum(stats.loads[0])
+        planned = [theory.fpr.blocked_set_bits(plan.block_bits, plan.hashes, plan.keys / blocks)]
+    else:
+        planned = list(theory.levels.predict(plan.core, plan.keys).loads)
+    counted = plan.policy in theory.levels.COUNTED
+    lines = []
+    for level, (counts, share) in enumerate(zip(stats.loads, planned, strict=True)):
+        title = "keys" if counted else "set bits"
+        where = f", level {level}" if len(planned) > 1 else ""
+        lines += ["", _show.row(title, "planned", "measured") + f"  blocks with so many {title}{where}"]
+        lines += _rows_of_histogram(counts, share)
+    return lines
+
+
+def _rows_of_histogram(counts: Sequence[int], share: Any) -> Iterator[str]:
     occupied = [load for load, count in enumerate(counts) if count]
     first, last = occupied[0], occupied[-1]
     step = -(-(last - first + 1) // _HISTOGRAM_ROWS)
     bins = [(low, min(low + step, len(counts))) for low in range(first, last + 1, step)]
     sums = [sum(counts[low:high]) for low, high in bins]
     bar = _bar_character()
-    lines = ["", _show.row("set bits", "planned", "measured") + "  blocks with so many set bits"]
     for (low, high), total in zip(bins, sums, strict=True):
         name = str(low) if high - low == 1 else f"{low} - {high - 1}"
-        planned = f"{blocks * share[low:high].sum():_.0f}"
+        planned = f"{sum(counts) * share[low:high].sum():_.0f}"
         drawn = bar * math.ceil(_BAR_WIDTH * total / max(sums))
-        lines.append(_show.row(name, planned, f"{total:_}") + f"  {drawn}")
-    return lines
+        yield _show.row(name, planned, f"{total:_}") + f"  {drawn}"
 
 
 def _bar_character() -> str:
@@ -560,6 +606,205 @@ def _bar_character() -> str:
     except UnicodeEncodeError:
         return "#"
     return "█"
+
+
+# --- design ----------------------------------------------------------------------------------------------
+
+
+@commands.group()
+def design() -> None:
+    """Find the designs that meet a request, best first."""
+
+
+@design.command("filter", short_help="Filters for so many keys at such a rate.")
+@click.option("--keys", required=True, type=float, help="Number of keys.")
+@click.option("--fpr", type=float, help="False-positive rate not to be exceeded.  [default: 0.01]")
+@click.option("--bits-per-key", type=float, help="Memory not to be exceeded, everything counted.")
+@click.option("--reads", type=float, help="Mean memory reads of a present key, at most.")
+@click.option("--miss-reads", type=float, help="Mean memory reads of an absent key, at most.")
+@click.option("--overflow", type=float, help="Fraction of keys on an overflow list, at most; 0: no list.")
+@click.option("--choices", type=integer, help="Blocks a key may use, at most.")
+@click.option("--merge", is_flag=True, help="Only designs that merge by a plain OR of their bits.")
+@click.option("--block-bits", type=click.Choice(["512", "256"]), default="512", help="Bits of a block.")
+@click.option("--sort", type=click.Choice(["memory", "fpr", "reads", "miss_reads"]),
+              help="What comes first.  [default: memory, among those with at most 2 miss reads]")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print request and designs as JSON.")
+def design_filter(keys: float, block_bits: str, as_json: bool, **request: Any) -> None:
+    """Find all filter designs that meet the request: standard, blocked, and each balanced policy.
+
+    Each is planned with its best hashes, thresholds and shares; * marks the Pareto front. A design is built
+    with `evenbins build --kind POLICY` and the same --fpr or --bits-per-key.
+    """
+    import evenbins.design
+
+    found = _planned(partial(evenbins.design.filter, keys, block_bits=int(block_bits), **request))
+    if as_json:
+        return _print_json(found.to_dict())
+    from rich.table import Table
+
+    head, rows = found.table()
+    sheet = Table(title=found.caption(), title_justify="left", caption="* on the Pareto front", caption_justify="left")
+    for number, name in enumerate(head):
+        sheet.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)
+    for row in rows:
+        sheet.add_row(*row)
+    _print(_rendered(sheet))
+
+
+# --- reproduce -------------------------------------------------------------------------------------------
+
+
+@commands.command(short_help="Repeat the papers' experiments.")
+@click.argument("ids", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All experiments.")
+@click.option("--list", "listed", is_flag=True, help="Say what there is, and run nothing.")
+@click.option("--quick", is_flag=True, help="Fewer trials: a look, not a result.")
+@click.option("--seed", type=integer, default=1, show_default=True, help="Of all randomness: 0 to 2**64-1.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: an object for one ID, otherwise a list.")
+@click.option("--plot", type=_FILE, help="Draw an SVG or PNG, by suffix; {id} stands for the id.")
+@click.option(
+    "--threads", type=click.IntRange(1, 1024), help="Threads; no number depends on it.  [default: all cores]"
+)
+def reproduce(
+    ids: tuple[str, ...], everything: bool, listed: bool, quick: bool, seed: int, as_json: bool,
+    plot: str | None, threads: int | None,
+) -> None:  # fmt: skip
+    """Run experiments of the papers, and print the papers' numbers beside ours.
+
+    An ID is that of one experiment (kanizo-fig5), a paper (kanizo: all of its experiments) or a pattern
+    ('kanizo-fig*'). For several experiments the file's name needs {id}: --plot 'figures/{id}.svg'.
+    """
+    from evenbins import papers
+
+    if everything and ids:
+        raise click.ClickException(f"--all and {ids[0]} exclude each other: leave out one of the two")
+    try:
+        chosen = papers.select(papers.PAPERS if everything or (listed and not ids) else ids)
+    except papers.UnknownExperimentError as error:
+        raise click.ClickException(str(error)) from None
+    if listed:
+        return _list_experiments(chosen, as_json=as_json)
+    if not chosen:
+        raise click.ClickException("no experiment named: give an ID, or --all; --list says what there is")
+    if not 0 <= seed < 2**64:
+        raise click.ClickException(f"--seed must be 0 to 2**64-1, not {seed}")
+    places = _plot_places(plot, [each.id for each in chosen])
+    results = []
+    with _Steps(len(chosen)) as steps:
+        for each in chosen:
+            done = papers.run(
+                each, seed=seed, quick=quick, threads=threads or _cores(), progress=steps.begin(each.id)
+            )
+            steps.end()
+            results.append(done)
+            if plot is not None:
+                from evenbins.papers import plots
+
+                plots.save(each, done.rows, places[each.id])
+            if not as_json:
+                steps.above(partial(_print, _result_text(each.title, done)))
+    if as_json:
+        one = ids == (results[0].id,)
+        _print_json(results[0].to_dict() if one else [each.to_dict() for each in results])
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _list_experiments(chosen: Sequence[papers.Experiment], *, as_json: bool) -> None:
+    from evenbins.papers import table
+
+    if as_json:
+        return _print_json([{"id": each.id, "source": each.source, "title": each.title} for each in chosen])
+    _print(_rendered(table.listing(chosen)))
+
+
+def _result_text(title: str, result: papers.Result) -> str:
+    from evenbins.papers import table
+
+    how = f"{result.source}; seed {result.seed}{', quick' if result.quick else ''}; {result.seconds:.1f} s"
+    head = click.style(result.id, bold=True) + f"  {title} ({how})\n"
+    return "\n".join([head, _rendered(table.table(result)), *table.notes(result), ""])
+
+
+def _rendered(sheet: RenderableType) -> str:
+    """Lay out for the terminal; for a file or a pipe as wide as it needs to be."""
+    from rich.console import Console
+
+    for_people = sys.stdout is not None and sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if for_people else 1000
+    page = io.StringIO()  # not Console.capture(), which writes to standard output all the same
+    Console(file=page, highlight=False, markup=False, width=width, force_terminal=for_people).print(sheet)
+    return "\n".join(line.rstrip() for line in page.getvalue().splitlines())
+
+
+def _plot_places(plot: str | None, ids: Sequence[str]) -> dict[str, str]:
+    """Say where each figure goes, and refuse what cannot work before the experiments run."""
+    if plot is None:
+        return {}
+    from evenbins.papers import plots
+
+    if not plot.lower().endswith(plots.FORMATS):
+        raise click.ClickException(f"--plot {plot}: the name must end in {' or '.join(plots.FORMATS)}")
+    places = {id: plot.replace("{id}", id) for id in ids}
+    if len(set(places.values())) < len(places):
+        stem, suffix = os.path.splitext(plot)
+        raise click.ClickException(
+            f"--plot {plot} is one file for {len(ids)} experiments: put {{id}} in, as {stem}-{{id}}{suffix}"
+        )
+    for place in places.values():
+        _check_output(place, [])
+    try:
+        plots.check_available()
+    except ImportError as error:
+        raise click.ClickException(str(error)) from None
+    return places
+
+
+class _Steps:
+    """Progress of experiments on standard error, on a terminal only: all of them, and the one that runs."""
+
+    def __init__(self, experiments: int) -> None:
+        self._experiments = experiments
+        self._progress: Progress | None = None
+
+    def begin(self, title: str) -> Callable[[int, int], None]:
+        """Show a bar for what begins now; give the function that moves it."""
+        if self._progress is None:
+            return lambda done, total: None
+        progress, task = self._progress, self._progress.add_task(title, total=None)
+        self._task = task
+        return lambda done, total: progress.update(task, completed=done, total=total)
+
+    def end(self) -> None:
+        """Remove the bar, and count."""
+        if self._progress is not None:
+            self._progress.remove_task(self._task)
+            self._progress.advance(self._progress.task_ids[0])
+
+    def above(self, write: Callable[[], None]) -> None:
+        """Let something be printed while the bars are away."""
+        if self._progress is not None:
+            self._progress.stop()
+        write()
+        if self._progress is not None:
+            self._progress.start()
+
+    def __enter__(self) -> _Steps:
+        if sys.stderr is not None and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._progress.add_task("experiments", total=self._experiments)
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
 
 
 # --- bench and demo --------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Membership filters: "is this key in the set?", with no false negative and a known rate of false positives.
 
-    BloomFilter          k bits anywhere: the fewest bits per key, up to k memory reads
-    BlockedBloomFilter   k bits within one cache line: one memory read, somewhat more bits
+    BloomFilter           k bits anywhere: the fewest bits per key, up to k memory reads
+    BlockedBloomFilter    k bits within one cache line: one memory read, somewhat more bits
+    BalancedBloomFilter   the same, with full blocks passing keys on: one or two reads, few bits more
 
 All filters share one set of methods (`protocols.Filter`). Single keys go through the compiled
 core's type slots; bulk calls release the GIL. Bulk calls, threads and single calls leave the same bytes.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import copy
 import os
 from abc import abstractmethod
+from collections.abc import Sequence
 from types import MethodDescriptorType
 from typing import Any, ClassVar, Self, SupportsFloat, SupportsIndex
 
@@ -23,11 +25,15 @@ import numpy.typing as npt
 
 from evenbins import _bulk, _core, _files
 from evenbins._core import FormatError
-from evenbins.protocols import FilterStats, Key, StrPath, side_by_side
+from evenbins.protocols import Filter, FilterStats, Key, StrPath, side_by_side
 from evenbins.theory import FilterPlan, _show, fpr, plan_blocked, plan_of_core, plan_standard
+from evenbins.theory.measured import measure
 from evenbins.theory.plan import checked_seed
 
-__all__ = ["BlockedBloomFilter", "BloomFilter", "digest", "digest_many", "load", "open"]
+__all__ = [
+    "BalancedBloomFilter", "BlockedBloomFilter", "BloomFilter",
+    "build", "digest", "digest_many", "load", "open",
+]  # fmt: skip
 
 _HASHING = {"independent": 1, "lanes": 2}
 
@@ -39,13 +45,39 @@ class _BaseFilter(_core.Filter):
     __slots__ = ("_cached_plan",)
 
     _kind: ClassVar[int]
-    _policy: ClassVar[str]
+    _policies: ClassVar[tuple[str, ...]]
     _cached_plan: FilterPlan | None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if isinstance(cls.add, MethodDescriptorType):
             _core.bind_add(cls)  # unless somebody overrides it in Python
+
+    @property
+    @abstractmethod
+    def _policy(self) -> str:
+        """The plan's policy, as the integer core tells it."""
+
+    @classmethod
+    def from_plan(cls, plan: FilterPlan) -> Self:
+        """Build the filter of a plan, as the constructor does after planning.
+
+        Examples
+        --------
+        >>> from evenbins.theory import plan_standard
+        >>> BloomFilter.from_plan(plan_standard(1000, fpr=1e-3)).plan.hashes
+        10
+        """
+        if not isinstance(plan, FilterPlan):
+            raise TypeError(f"plan must be a FilterPlan, not {type(plan).__name__}")
+        if plan.policy not in cls._policies:
+            raise ValueError(
+                f"plan must have one of the policies {', '.join(cls._policies)}; got {plan.policy!r}. "
+                f"Use {_class_for(plan).__name__}.from_plan"
+            )
+        filter_ = cls.__new__(cls)
+        filter_._build(plan)
+        return filter_
 
     def _build(self, plan: FilterPlan) -> None:
         _core.Filter.__init__(self, self._kind, _HASHING[plan.hashing], plan.seed, plan.keys, list(plan.core))
@@ -292,7 +324,11 @@ class BloomFilter(_BaseFilter):
 
     __slots__ = ()
     _kind = 1
-    _policy = "standard"
+    _policies = ("standard",)
+
+    @property
+    def _policy(self) -> str:
+        return "standard"
 
     def __init__(
         self,
@@ -347,7 +383,11 @@ class BlockedBloomFilter(_BaseFilter):
 
     __slots__ = ()
     _kind = 2
-    _policy = "blocked"
+    _policies = ("blocked",)
+
+    @property
+    def _policy(self) -> str:
+        return "blocked"
 
     def __init__(
         self,
@@ -384,26 +424,140 @@ class BlockedBloomFilter(_BaseFilter):
         )
 
 
+class BalancedBloomFilter(_BaseFilter):
+    """The balanced Bloom filter: blocks of a cache line, kept in balance (kanizo).
+
+    A key has a few blocks it may go to; a full block sends it on. So no block is crowded, and the
+    filter needs little more memory than the standard one, at one or two memory reads a look-up.
+    Adding a key that already answers "present" changes nothing: repeats cost no capacity.
+
+    Parameters
+    ----------
+    capacity, fpr, bits_per_key, hashes, block_bits, seed
+        As for `BlockedBloomFilter`. Memory counts everything, the overflow list too.
+    policy
+        "fill": a block is full when its set bits reach a threshold; the next level takes the key.
+        "two-choice": two blocks, the key goes where it harms the rate least; both are read.
+        "multilevel", "sequential", "single": the paper's, by counted loads, with an overflow list.
+        None: the best of them for this request, with at most two reads of an absent key.
+    reads, choices, overflow, miss_reads
+        Upper bounds: mean block reads of an insertion or a present key (a), blocks a key may use
+        (d), fraction of keys on the overflow list (0: no list; keys then spill), mean block reads
+        of an absent key.
+    thresholds, coin, shares
+        Instead of the best ones: a block of level j is full at `thresholds[j]` keys (set bits
+        for "fill"), but at the threshold it accepts with probability `coin`; sizes of the levels.
+    spill
+        Where a key goes when its blocks are full and the list is, or there is none: "least", its
+        block of fewest set bits; "random", any of them, as in the paper.
+
+    Examples
+    --------
+    >>> f = BalancedBloomFilter(100_000, fpr=1e-6)
+    >>> f.update(["a", b"b", 3])
+    >>> "a" in f, "c" in f
+    (True, False)
+    >>> f.plan.miss_reads <= 2
+    True
+    """
+
+    __slots__ = ()
+    _kind = 3
+    _policies = ("single", "sequential", "multilevel", "fill", "two-choice")
+
+    def __init__(
+        self,
+        capacity: SupportsIndex | SupportsFloat,
+        *,
+        fpr: float | None = None,
+        bits_per_key: float | None = None,
+        policy: str | None = None,
+        reads: float | None = None,
+        choices: int | None = None,
+        overflow: float | None = None,
+        miss_reads: float | None = None,
+        block_bits: int = 512,
+        hashes: int | None = None,
+        thresholds: int | Sequence[int] | None = None,
+        coin: float | None = None,
+        shares: Sequence[float] | None = None,
+        spill: str = "least",
+        seed: int = 0,
+    ) -> None:
+        from evenbins.theory import plan_balanced
+
+        self._build(
+            plan_balanced(
+                capacity, policy=policy, fpr=fpr, bits_per_key=bits_per_key, reads=reads, choices=choices,
+                overflow=overflow, miss_reads=miss_reads, block_bits=block_bits, hashes=hashes,
+                thresholds=thresholds, coin=coin, shares=shares, spill=spill, seed=seed,
+            )
+        )  # fmt: skip
+
+    @property
+    def _policy(self) -> str:
+        return self._policies[self._core[0] - 1]
+
+    def _histograms(self) -> list[npt.NDArray[np.float64]]:
+        """Count, for each table, the blocks of load i (row) and x set bits (column)."""
+        return [
+            np.array(self._level_histogram(table), dtype=np.float64).reshape(-1, self._core[1] + 1)
+            for table in range((len(self._core) - 8) // 2)
+        ]
+
+    def stats(self) -> FilterStats:
+        """Measure this very filter: computed from its blocks, in one pass over them."""
+        measured = measure(self._core, self._histograms(), self._state())
+        return FilterStats(
+            keys=measured.keys,
+            fpr=measured.fpr,
+            reads=measured.reads,
+            miss_reads=measured.miss_reads,
+            list_reads=measured.list_reads,
+            overflow=measured.overflow,
+            spilled=measured.spilled,
+            fill=measured.fill,
+            loads=measured.loads,
+            nbytes=self.nbytes,
+            bits_per_key=8 * self.nbytes / self._capacity,
+        )
+
+
 def _attributes(filter_: _BaseFilter) -> dict[str, Any]:
     """Give the attributes that a subclass written in Python put on its object; ours has none."""
     found: dict[str, Any] = getattr(filter_, "__dict__", {})
     return found
 
 
-_KINDS: dict[int, type[_BaseFilter]] = {cls._kind: cls for cls in (BloomFilter, BlockedBloomFilter)}
+_CLASSES: tuple[type[_BaseFilter], ...] = (BloomFilter, BlockedBloomFilter, BalancedBloomFilter)
+_KINDS: dict[int, type[Filter]] = {cls._kind: cls for cls in _CLASSES}
 
 
-def load(path: StrPath) -> _BaseFilter:
+def _register(kind: int, cls: type[Filter]) -> None:
+    """Let `load` and `open` know a class that lives elsewhere."""
+    _KINDS[kind] = cls
+
+
+def _class_for(plan: FilterPlan) -> type[_BaseFilter]:
+    return next(cls for cls in _CLASSES if plan.policy in cls._policies)
+
+
+def build(plan: FilterPlan) -> _BaseFilter:
+    """Build the filter of a plan, whatever its policy."""
+    return _class_for(plan).from_plan(plan)
+
+
+def load(path: StrPath) -> Filter:
     """Read a filter of any kind from a file into memory, every byte checked; see `BloomFilter.load`."""
     return _class_of(path).load(path)
 
 
-def open(path: StrPath, *, verify: bool = False) -> _BaseFilter:
+def open(path: StrPath, *, verify: bool = False) -> Filter:
     """Map a filter of any kind from a file, read-only; see `BloomFilter.open`."""
     return _class_of(path).open(path, verify=verify)
 
 
-def _class_of(path: StrPath) -> type[_BaseFilter]:
+def _class_of(path: StrPath) -> type[Filter]:
     try:
         return _KINDS[_core.file_kind(_files.map_file(path))]
     except FormatError as error:

@@ -29,9 +29,12 @@ class FilterStats:
     keys : number of distinct keys, estimated from the set bits
     fpr : probability that a random absent key is reported present, computed from the actual bits
     reads, miss_reads : memory reads of a look-up of a present and of an absent key
+    list_reads : probability that a look-up of an absent key asks the overflow list
     overflow : fraction of keys on the overflow list
+    spilled : fraction of keys that found neither a block with room nor a list with room
     fill : fraction of set bits
-    loads : for each level, how many blocks have 0, 1, 2, … set bits; empty without blocks
+    loads : for each level, how many blocks have a load of 0, 1, 2, …: keys where blocks count them, else
+        set bits; empty without blocks
     nbytes, bits_per_key : memory; per planned key
     """
 
@@ -44,6 +47,8 @@ class FilterStats:
     loads: tuple[tuple[int, ...], ...]
     nbytes: int
     bits_per_key: float
+    list_reads: float = 0.0
+    spilled: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Give every field by name, as plain values that JSON can hold."""
@@ -65,7 +70,9 @@ class FilterStats:
 
 def side_by_side(plan: FilterPlan, stats: FilterStats) -> list[tuple[str, object, object]]:
     """Pair what was planned with what is measured: rows of (name, planned, measured)."""
-    names = ("keys", "fpr", "fill", "reads", "miss_reads", "overflow", "bits_per_key", "nbytes")
+    names = ["keys", "fpr", "fill", "reads", "miss_reads", "overflow", "bits_per_key", "nbytes"]
+    if plan.overflow or stats.spilled:
+        names[5:6] = ["list_reads", "overflow", "spilled"]
     return [(name, getattr(plan, name), getattr(stats, name)) for name in names]
 
 

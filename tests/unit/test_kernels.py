@@ -107,16 +107,18 @@ def test_bulk_and_threads_in_every_kernel(kernel: str, kind: Kind) -> None:
 
 
 def test_filters_made_under_different_kernels_merge(kind: Kind) -> None:
-    parts = []
+    parts, keys = [], []
     for i, name in enumerate(_core.kernels()):
         before = _core.kernel()
         _core.use_kernel(name)
-        parts.append(kind.filled(range(100 * i, 100 * i + 100)))
+        keys.append(range(100 * i, 100 * i + 100))
+        parts.append(kind.filled(keys[-1]))
         _core.use_kernel(before)
     merged = kind()
     for part in parts:
         merged |= part
-    assert merged == kind.filled(range(100 * len(parts)))
+    assert payload(merged) == kind.merged(merged, [], *keys)
+    assert merged.contains_many(range(100 * len(parts))).all()
 
 
 # --- digests -------------------------------------------------------------------------------------------

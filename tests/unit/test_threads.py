@@ -35,6 +35,18 @@ def one_thread(kind: Kind, keys: Any, capacity: int = 20_000) -> Any:
     return f
 
 
+def assert_holds(kind: Kind, f: Any, keys: Any, expected: Any) -> None:
+    """The filter got these keys, nobody knows in which order: it is `expected`, if orders leave no trace."""
+    f._check()
+    assert f.contains_many(keys).all()
+    if kind.ordered:
+        before = f.to_bytes()
+        f.add_many(keys)
+        assert f.to_bytes() == before
+    else:
+        assert f == expected
+
+
 # --- threads= ------------------------------------------------------------------------------------------
 
 
@@ -275,8 +287,7 @@ def test_writers_at_the_same_time_lose_nothing(kind: Kind, writers: list[Any]) -
         f = kind(2000)
         parts = np.array_split(keys, len(writers))
         together(*(write(f, part) for write, part in zip(writers, parts, strict=True)))
-        assert f == one_thread(kind, keys, 2000)
-        f._check()
+        assert_holds(kind, f, keys, one_thread(kind, keys, 2000))
 
 
 @pytest.mark.usefixtures("eager_switching")
@@ -295,8 +306,8 @@ def test_single_adds_lose_nothing_while_others_merge_and_read(class_kind: Kind) 
                 f.to_bytes()
 
         together(singles(f, NUMBERS[:2000]), singles(f, NUMBERS[2000:4000]), merge, read)
-        assert f.contains_many(NUMBERS[:4000]).all()
-        assert f == one_shot(class_kind, ["x", "y", "z"], NUMBERS[:4000])
+        assert f.contains_many(["x", "y", "z"]).all()
+        assert_holds(class_kind, f, NUMBERS[:4000], one_shot(class_kind, ["x", "y", "z"], NUMBERS[:4000]))
 
 
 def one_shot(class_kind: Kind, *parts: Any) -> Any:
@@ -328,7 +339,8 @@ def test_a_filter_can_be_saved_copied_and_asked_while_others_add(
     def sound(g: Any) -> None:
         g._check()
         assert g.contains_many(first).all()
-        assert complete | g == complete
+        if not class_kind.ordered:
+            assert complete | g == complete
 
     def save() -> None:
         while not done.is_set():
@@ -365,7 +377,8 @@ def test_filters_merged_into_one_another_at_the_same_time_do_not_block_for_ever(
         return work
 
     together(into(f, g), into(g, f), into(f, g), into(g, f))
-    assert f == g == class_kind.filled(range(200))
+    assert f == g
+    assert_holds(class_kind, f, range(200), class_kind.filled(range(200)))
 
 
 def test_clear_while_others_add_leaves_a_sound_filter(kind: Kind) -> None:

@@ -3,19 +3,22 @@
 A twin leaves the same bytes as its fast counterpart, for the same keys in the same order; it is
 slow and short. Nothing here needs the native core.
 
-    xxh3     XXH3-64 and XXH3-128, from the published specification
-    keys     a key's digest, and SplitMix64
-    bloom    the standard filter
-    blocked  the blocked filter
-    format   the file format
+    xxh3      XXH3-64 and XXH3-128, from the published specification
+    keys      a key's digest, and SplitMix64
+    bloom     the standard filter
+    blocked   the blocked filter
+    balanced  the balanced filter, in its five policies
+    format    the file format
 """
 
+from evenbins.reference.balanced import ReferenceBalanced
 from evenbins.reference.blocked import ReferenceBlocked
 from evenbins.reference.bloom import ReferenceBloom
 from evenbins.reference.keys import digest, mix, mulhi, splitmix
 from evenbins.reference.xxh3 import xxh3_64, xxh3_128
 
 __all__ = [
+    "ReferenceBalanced",
     "ReferenceBlocked",
     "ReferenceBloom",
     "digest",

@@ -5,7 +5,7 @@
 
                    r = │ high 32 bits │ low 32 bits │
        lane i takes the low half if i is even, the high half if it is odd, times its own odd
-       constant; the top log2(B) bits of the 32-bit product are the position in the block.
+       constant; the position in the block is the 32-bit product's share of B: its top log2(B) bits.
 
 Putze, Sanders, Singler, "Cache-, hash- and space-efficient Bloom filters" (WEA 2007). The lanes
 are shaped for SIMD: sixteen 32-bit multiplications and one shift give sixteen positions at once.
@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from evenbins.reference.bloom import ReferenceFilter
+from evenbins.reference.bloom import BitFilter
 from evenbins.reference.keys import MASK, PHI, mulhi, splitmix
 
 LANES: Final = 16
@@ -34,7 +34,19 @@ def remix(word: int, factor: int) -> int:
     return product ^ product >> 32
 
 
-class ReferenceBlocked(ReferenceFilter):
+def lane_positions(word: int, hashes: int, span: int) -> Iterator[int]:
+    """Yield ``hashes`` positions in 0 .. span-1, drawn from a word; for any ``span`` up to 512."""
+    r1 = remix(word, PHI)
+    r2 = remix(r1, 0xD1342543DE82EF95)
+    for i in range(hashes):
+        r = r1 if i < LANES else r2
+        lane = i % LANES
+        half = r >> 32 if lane % 2 else r & 0xFFFFFFFF
+        product = half * ODD[lane] & 0xFFFFFFFF
+        yield (product >> 9) * span >> 23  # 23 bits times 9 stay below 2**32; a power of two is a shift
+
+
+class ReferenceBlocked(BitFilter):
     """A filter of ``blocks`` blocks of ``block_bits`` bits (B), ``hashes`` throws a key (k).
 
     Examples
@@ -64,11 +76,5 @@ class ReferenceBlocked(ReferenceFilter):
     def positions(self, digest: int) -> Iterator[int]:
         """Yield ``hashes`` positions, all in the block of the digest."""
         start = mulhi(digest, self.blocks) * self.block_bits
-        shift = 32 - (self.block_bits.bit_length() - 1)
-        r1 = remix(digest, PHI)
-        r2 = remix(r1, 0xD1342543DE82EF95)
-        for i in range(self.hashes):
-            r = r1 if i < LANES else r2
-            lane = i % LANES
-            half = r >> 32 if lane % 2 else r & 0xFFFFFFFF
-            yield start + ((half * ODD[lane] & 0xFFFFFFFF) >> shift)
+        for p in lane_positions(digest, self.hashes, self.block_bits):
+            yield start + p

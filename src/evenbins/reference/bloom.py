@@ -1,4 +1,4 @@
-"""The standard Bloom filter, and what every filter of bits shares.
+"""The standard Bloom filter, and what every filter shares.
 
     digest ──SplitMix64──▶ k words ──mulhi──▶ k positions in 0 .. m-1 ──▶ k bits set
 
@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Self, cast
 
 from evenbins.reference import keys
 from evenbins.reference.keys import mulhi, splitmix
 
 
 class ReferenceFilter(ABC):
-    """Bits which a key sets and a query tests; a subclass says which (``positions``).
+    """What a key goes into and a query asks, whatever lies inside.
 
     Attributes
     ----------
@@ -33,14 +33,9 @@ class ReferenceFilter(ABC):
     kind: ClassVar[int]
     hashing: ClassVar[int]
 
-    def __init__(self, core: tuple[int, ...], seed: int, *, payload_bytes: int) -> None:
+    def __init__(self, core: tuple[int, ...], seed: int) -> None:
         self.core = core
         self.seed = keys.checked_seed(seed)
-        self._payload = bytearray(payload_bytes)
-
-    @abstractmethod
-    def positions(self, digest: int) -> Iterator[int]:
-        """Yield the positions in the payload, one a hash; they may repeat."""
 
     def add(self, key: object) -> None:
         """Put ``key`` in."""
@@ -52,17 +47,8 @@ class ReferenceFilter(ABC):
 
     __contains__ = contains
 
-    def add_digest(self, digest: int) -> None:
-        """Set the bits of a digest. Bit p of the payload is bit p % 8 of byte p // 8."""
-        for p in self.positions(digest):
-            self._payload[p // 8] |= 1 << p % 8
-
-    def contains_digest(self, digest: int) -> bool:
-        """Test the bits of a digest."""
-        return all(self._payload[p // 8] >> p % 8 & 1 for p in self.positions(digest))
-
     def merge(self, other: ReferenceFilter) -> None:
-        """Take in every key of ``other``: the bits OR.
+        """Take in every key of ``other``.
 
         Raises
         ------
@@ -72,6 +58,50 @@ class ReferenceFilter(ABC):
         mine, theirs = ((f.kind, f.core, f.seed) for f in (self, other))
         if mine != theirs:
             raise ValueError(f"other must have kind, core and seed {mine}, got {theirs}")
+        self._unite(cast(Self, other))
+
+    @abstractmethod
+    def add_digest(self, digest: int) -> None:
+        """Put in the key of a digest."""
+
+    @abstractmethod
+    def contains_digest(self, digest: int) -> bool:
+        """Tell whether the key of a digest may be in."""
+
+    @abstractmethod
+    def _unite(self, other: Self) -> None:
+        """Merge a filter of the same structure."""
+
+    @abstractmethod
+    def set_bits(self) -> int:
+        """Count the bits that keys have set."""
+
+    @abstractmethod
+    def payload(self) -> bytes:
+        """Return the filter's bytes, as they stand in a file."""
+
+
+class BitFilter(ReferenceFilter):
+    """Bits which a key sets and a query tests; a subclass says which (``positions``)."""
+
+    def __init__(self, core: tuple[int, ...], seed: int, *, payload_bytes: int) -> None:
+        super().__init__(core, seed)
+        self._payload = bytearray(payload_bytes)
+
+    @abstractmethod
+    def positions(self, digest: int) -> Iterator[int]:
+        """Yield the positions in the payload, one a hash; they may repeat."""
+
+    def add_digest(self, digest: int) -> None:
+        """Set the bits of a digest. Bit p of the payload is bit p % 8 of byte p // 8."""
+        for p in self.positions(digest):
+            self._payload[p // 8] |= 1 << p % 8
+
+    def contains_digest(self, digest: int) -> bool:
+        """Test the bits of a digest."""
+        return all(self._payload[p // 8] >> p % 8 & 1 for p in self.positions(digest))
+
+    def _unite(self, other: Self) -> None:
         self._payload[:] = (a | b for a, b in zip(self._payload, other._payload, strict=True))
 
     def set_bits(self) -> int:
@@ -83,7 +113,7 @@ class ReferenceFilter(ABC):
         return bytes(self._payload)
 
 
-class ReferenceBloom(ReferenceFilter):
+class ReferenceBloom(BitFilter):
     """A standard filter of ``bits`` bits (m) in which a key has ``hashes`` positions (k).
 
     Examples

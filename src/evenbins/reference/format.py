@@ -3,16 +3,16 @@
     offset    size  field
     0         8     magic b"EVENBINS"
     8         4     version = 1
-    12        4     kind: 1 standard, 2 blocked
+    12        4     kind: 1 standard, 2 blocked, 3 balanced
     16        4     hash id = 1: strings by XXH3-64, integers by keyed moremur (`keys`)
-    20        4     hashing: 1 independent (`bloom`), 2 lanes (`blocked`)
+    20        4     hashing: 1 independent (`bloom`), 2 lanes (`blocked`, `balanced`)
     24        8     seed
     32        8     capacity
     40        8     payload offset = header size, a multiple of 64
     48        8     payload size in bytes
     56        8     payload checksum: XXH3-64 of the payload, seed 0
     64        8     number of core words c
-    72        8*c   the integer core: [bits, hashes] or [blocks, block_bits, hashes]
+    72        8*c   the integer core: [bits, hashes], [blocks, block_bits, hashes], or `balanced.shape_of`
     ...             zeros
     offset-8  8     header checksum: XXH3-64, seed 0, of all header bytes before it
     offset          the payload, which ends the file
@@ -31,6 +31,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from evenbins.reference import balanced
 from evenbins.reference.xxh3 import xxh3_64
 
 MAGIC: Final = b"EVENBINS"
@@ -38,11 +39,14 @@ VERSION: Final = 1
 HASH_ID: Final = 1
 STANDARD: Final = 1
 BLOCKED: Final = 2
-HASHING: Final = {STANDARD: 1, BLOCKED: 2}  # the scheme each kind draws its positions by
+BALANCED: Final = 3
+HASHING: Final = {STANDARD: 1, BLOCKED: 2, BALANCED: 2}  # the scheme each kind draws its positions by
 
 CORE: Final = {  # what `payload_bytes` accepts, for its error
     STANDARD: "[bits >= 1, hashes in 1 .. 64]",
     BLOCKED: "[blocks >= 1, block_bits 256 or 512, hashes in 1 .. 32]",
+    BALANCED: "[policy 1 .. 5, block_bits, hashes, choices, coin, overflow_limit, spill, budget,"
+    " then blocks and threshold of each table]",
 }
 
 FIXED: Final = struct.Struct("<8s4I6Q")  # magic .. number of core words
@@ -75,6 +79,11 @@ def payload_bytes(kind: int, core: Sequence[int]) -> int:
             return -(-bits // 64) * 8
         case 2, blocks, (256 | 512) as block_bits, hashes if blocks >= 1 and 1 <= hashes <= 32:
             return blocks * block_bits // 8
+        case 3, *_:
+            try:
+                return balanced.payload_bytes(core)
+            except ValueError as error:
+                raise ValueError(f"invalid core {list(core)}: {error}; kind 3 has {CORE[3]}") from error
     raise ValueError(f"invalid core {list(core)}: kind {kind} has {CORE[kind]}")
 
 
@@ -130,7 +139,7 @@ def unpack(data: bytes) -> Parsed:
     if any(header[FIXED.size + 8 * core_words :]):
         raise ValueError("header damaged: its padding is not zero")
     if kind not in HASHING:
-        raise ValueError(f"unknown kind {kind}: this reader knows 1 (standard) and 2 (blocked)")
+        raise ValueError(f"unknown kind {kind}: this reader knows 1 .. 3 (standard, blocked, balanced)")
     if hash_id != HASH_ID:
         raise ValueError(f"unknown hash id {hash_id}: this reader knows {HASH_ID}")
     if hashing != HASHING[kind]:
@@ -150,4 +159,9 @@ def unpack(data: bytes) -> Parsed:
         raise ValueError("payload damaged: its checksum is wrong")
     if kind == STANDARD and int.from_bytes(payload, "little") >> core[0]:
         raise ValueError(f"payload damaged: spare bits after the last of {core[0]} are set")
+    if kind == BALANCED:
+        try:
+            balanced.ReferenceBalanced.from_payload(core, seed, payload)
+        except ValueError as error:
+            raise ValueError(f"payload damaged: {error}") from error
     return Parsed(kind, hashing, seed, capacity, core, payload)

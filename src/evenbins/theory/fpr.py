@@ -26,18 +26,22 @@ Tried and dropped: the distribution of X itself for every rate (`occupancy`, kep
 and the tests' oracle: too slow beyond 1e5 bits); inclusion-exclusion (loses rates below 1e-10);
 mean and variance of X for large filters (correct to second order only, and no longer needed).
 
+A balanced filter is predicted level by level in `levels`; `balanced` is the door to it, and
+`rate_by_load` the vector it stands on.
+
 Sources: F. Putze, P. Sanders, J. Singler, "Cache-, hash- and space-efficient Bloom filters" (2007),
 for blocks and their Poisson load; K. Christensen, A. Roginsky, M. Jimeno, "A new analysis of the
 false positive rate of a Bloom filter" (2010), for why the textbook formula is too low;
 S. Swamidass, P. Baldi, "Mathematical correction for fingerprint similarity measures" (2007), for
-the number of keys from the number of set bits.
+the number of keys from the number of set bits; Y. Kanizo, D. Hay, I. Keslassy, "Access-efficient
+Balanced Bloom Filters" (2013), section 9, for `balanced_asymptotic`.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import TypeVar, cast
 
@@ -48,6 +52,8 @@ __all__ = [
     "MAX_BITS",
     "MAX_HASHES_BLOCKED",
     "MAX_HASHES_STANDARD",
+    "balanced",
+    "balanced_asymptotic",
     "best_hashes_blocked",
     "best_hashes_standard",
     "blocked",
@@ -59,6 +65,8 @@ __all__ = [
     "keys_from_blocked_fill",
     "keys_from_standard_fill",
     "occupancy",
+    "partitioned",
+    "rate_by_load",
     "standard",
     "standard_asymptotic",
     "standard_bits",
@@ -259,6 +267,78 @@ def blocked(blocks: int, block_bits: int, hashes: int, keys: int) -> float:
         log_diagonal = np.log1p(change / blocks)
     power = _power(strict / blocks, log_diagonal, keys)
     return _with_floor(_all_set(_distinct(block_bits, hashes), power), keys)
+
+
+@_remembered
+def partitioned(bits: int, hashes: int, keys: int) -> float:
+    """Predict the rate of a standard filter cut into `hashes` parts, one bit a key in each.
+
+    The product over the parts of P(a bit is set) = 1 - (1 - 1/size)**keys, and the digest floor;
+    exact, since the parts are independent. Their sizes are equal, or differ by one bit where
+    `hashes` does not divide `bits` (which must be at least `hashes`).
+    """
+    bits, hashes, keys = _sizes(bits=bits, hashes=hashes, keys=keys)
+    if bits < hashes:
+        raise ValueError(f"bits must be at least hashes={hashes}, one for each part; got {bits}")
+    if keys == 0:
+        return 0.0
+    size, larger = divmod(bits, hashes)
+    rate = (-math.expm1(keys * _log_not(1 / size))) ** (hashes - larger)
+    if larger:
+        rate *= (-math.expm1(keys * _log_not(1 / (size + 1)))) ** larger
+    return _with_floor(rate, keys)
+
+
+def rate_by_load(bits: int, hashes: int, most: int) -> Vector:
+    """Give g_i = E[(X_i/bits)**hashes], i = 0 .. `most`: the rate of a block that i keys were thrown into.
+
+    X_i is the number of set bits after i*hashes throws into `bits` bits: exact occupancy, by the
+    chain of the module's head; read-only. Without the digest floor. Cost: `most` products of a
+    vector of hashes + 1 by a matrix, remembered.
+    """
+    bits, hashes = _sizes(bits=bits, hashes=hashes)
+    most = _whole("most", most, 0)
+    return _rate_by_load(bits, hashes, 1 << max(most, 63).bit_length())[: most + 1]
+
+
+@lru_cache(maxsize=256)
+def _rate_by_load(bits: int, hashes: int, most: int) -> Vector:
+    strict, change = _one_key(bits, hashes)
+    step = strict + np.diag(1.0 + change)
+    unset = np.zeros(len(change))
+    unset[: min(bits, hashes) + 1] = _distinct(bits, hashes)
+    rates = np.empty(most + 1)
+    for load in range(most + 1):
+        rates[load] = unset[0]
+        unset = unset @ step
+    np.minimum(rates, 1.0, out=rates)
+    rates.flags.writeable = False
+    return rates
+
+
+def balanced(core: Sequence[int], keys: int, stop: str = "coin") -> float:
+    """Predict the false-positive rate of a balanced filter from its integer core; see `levels.predict`."""
+    from evenbins.theory import levels  # it stands on this module
+
+    return levels.predict(core, keys, stop=stop).fpr
+
+
+def balanced_asymptotic(
+    occupancy: Sequence[float] | Vector, block_bits: int, counter_bits: int, hashes: int, miss_reads: float
+) -> float:
+    """Compute the paper's miss_reads * sum of P(i)*(1 - exp(-hashes*i/(block_bits - counter_bits)))**hashes.
+
+    For comparison only (kanizo, section 9.1; `miss_reads` is its E(P), `occupancy` its P): every
+    level is taken to have one distribution of loads, and the block to be large. Too low, like
+    `blocked_asymptotic`.
+    """
+    block_bits, hashes = _sizes(block_bits=block_bits, hashes=hashes)
+    counter_bits = _whole("counter_bits", counter_bits, 0)
+    if counter_bits >= block_bits:
+        raise ValueError(f"counter_bits must be below block_bits={block_bits}; got {counter_bits}")
+    chance = np.asarray(occupancy, dtype=np.float64)
+    fill = -np.expm1(-hashes * np.arange(len(chance)) / (block_bits - counter_bits))
+    return float(miss_reads * (chance @ fill**hashes))
 
 
 def standard_asymptotic(bits: int, hashes: int, keys: int) -> float:

@@ -5,7 +5,9 @@
                                               merged by)           outside equality)
 
 A plan's *core* says everything about where a key's bits go, but the seed: `(bits, hashes)` for
-"standard", `(blocks, block_bits, hashes)` for "blocked". Predictions follow from the core and the
+"standard", `(blocks, block_bits, hashes)` for "blocked", and for the balanced policies, which
+`plan_balanced` plans, `(policy, block_bits, hashes, choices, coin, overflow_limit, spill, budget,
+blocks_0, threshold_0, …)`. Predictions follow from the core and the
 number of keys (`plan_of_core`), so a loaded file gets the same plan that built it.
 
 Invariants:
@@ -30,7 +32,7 @@ from typing import SupportsFloat, SupportsIndex
 
 import numpy as np
 
-from evenbins.theory import _show
+from evenbins.theory import _show, levels
 from evenbins.theory import fpr as theory
 
 __all__ = ["FilterPlan", "checked_seed", "plan_blocked", "plan_of_core", "plan_standard"]
@@ -41,7 +43,14 @@ DEFAULT_FPR = 0.01
 BLOCK_BITS = (256, 512)
 
 _ROUNDING = Fraction(1, 2**50)
-_CORE_NAMES = {"standard": ("bits", "hashes"), "blocked": ("blocks", "block_bits", "hashes")}
+_BALANCED_CORE = (
+    "policy", "block_bits", "hashes", "choices", "coin", "overflow_limit", "spill", "budget", "blocks_0", "threshold_0",
+)  # fmt: skip
+_CORE_NAMES = {
+    "standard": ("bits", "hashes"),
+    "blocked": ("blocks", "block_bits", "hashes"),
+    **dict.fromkeys(levels.POLICIES, _BALANCED_CORE),  # and further pairs of blocks and threshold
+}
 _IN_ONE_LINE = (
     "policy", "keys", "bits_per_key", "hashes", "fpr", "reads", "miss_reads", "nbytes",
 )  # fmt: skip
@@ -56,16 +65,21 @@ class FilterPlan:
     Attributes
     ----------
     keys : number of keys planned for (the papers' n)
-    policy : "standard" or "blocked"
+    policy : "standard", "blocked", or a balanced filter's "single", "sequential", "multilevel", "fill",
+        "two-choice"
     bits_per_key : memory in bits for each key, everything counted (beta)
     block_bits : bits of a block (B), None without blocks
     hashes : bits set for each key (k)
     choices : blocks a key may use, at most (d)
-    thresholds, coin, shares : levels of a balanced filter (h, p, alpha)
+    thresholds, coin, shares : levels of a balanced filter (h, p, alpha): a block of level j with
+        thresholds[j] keys accepts one more with probability coin; "fill" counts set bits instead
     fpr : false-positive rate
     reads, miss_reads : memory reads of a look-up of a present and of an absent key
+    list_reads : fraction of absent keys that consult the overflow list
     fill : fraction of set bits
     overflow : fraction of keys on the overflow list, of which `overflow_limit` fit
+    spill : where a key goes that finds its blocks and the list full: into the block of "least" set
+        bits, or a "random" one of its blocks; None without thresholds on keys
     nbytes : bytes of the filter
     hashing : how positions follow from the digest: "independent", every position from its own
         64-bit hash; "lanes", positions in one block from multiples of the remixed digest's halves
@@ -85,9 +99,12 @@ class FilterPlan:
     fpr: float = field(compare=False)
     reads: float = field(compare=False)
     miss_reads: float = field(compare=False)
+    list_reads: float = field(compare=False, default=0.0)
+    spilled: float = field(compare=False, default=0.0)
     fill: float = field(compare=False)
     overflow: float = field(compare=False, default=0.0)
     overflow_limit: int = field(compare=False, default=0)
+    spill: str | None = field(compare=False, default=None)
     nbytes: int = field(compare=False)
     hashing: str
     seed: int
@@ -230,14 +247,21 @@ def plan_of_core(
     names = _CORE_NAMES.get(policy)
     if names is None:
         raise ValueError(_problem("policy", _POLICIES, policy, "Pass a filter's plan.policy"))
-    rule = f"the integers ({', '.join(names)}) of a {policy} filter"
+    is_balanced = policy in levels.POLICIES
+    more = ", …" if is_balanced else ""
+    rule = f"the integers ({', '.join(names)}{more}) of a {policy} filter"
+    way_out = "Pass a filter's plan.core"
     if isinstance(core, str | bytes) or not isinstance(core, Sequence):
-        raise TypeError(_problem("core", rule, core, "Pass a filter's plan.core"))
-    if len(core) != len(names):
-        raise ValueError(_problem("core", rule, core, "Pass a filter's plan.core"))
+        raise TypeError(_problem("core", rule, core, way_out))
+    extra = len(core) - len(names)
+    if extra != 0 and not (is_balanced and extra > 0 and extra % 2 == 0):
+        raise ValueError(_problem("core", rule, core, way_out))
     keys = _capacity(capacity)
     seed = checked_seed(seed)
-    way_out = "Pass a filter's plan.core"
+    if is_balanced:
+        from evenbins.theory.plan_balanced import plan_of_balanced_core  # it stands on this module
+
+        return plan_of_balanced_core(policy, core, keys, seed)
     size = _integer(f"core[0] ({names[0]})", core[0], 1, theory.MAX_BITS, way_out)
     last = len(names) - 1
     most = theory.MAX_HASHES_STANDARD if policy == "standard" else theory.MAX_HASHES_BLOCKED
@@ -297,7 +321,7 @@ def _round_up(keys: int, bits_per_key: float, unit: int) -> int:
 
 # --- arguments -----------------------------------------------------------------------------------
 
-_POLICIES = 'one of "standard" and "blocked"'
+_POLICIES = "one of " + ", ".join(f'"{name}"' for name in _CORE_NAMES)
 
 
 def _capacity(value: object) -> int:

@@ -1,0 +1,345 @@
+"""Design by requirement: say what you need; get every design that meets it, best first, each ready to build.
+
+    keys, fpr or bits_per_key,        standard │ blocked │ single, sequential,        the plans that meet it,
+    bounds on reads, overflow    ──▶  multilevel, fill, two-choice: the best     ──▶  sorted, the Pareto front
+                                      hashes, thresholds, shares of each              marked, each with .build()
+
+Which is best depends on what a memory read costs, which only the user knows; so all are shown. By default the
+least memory comes first among the designs that read at most two blocks for an absent key, since two
+independent reads overlap and more do not pay.
+
+`theory` plans each design; this module compares them.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, SupportsFloat, SupportsIndex, overload
+
+from evenbins.filters import _BaseFilter, build
+from evenbins.theory import FilterPlan, _show, plan_balanced, plan_blocked, plan_standard
+from evenbins.theory.levels import POLICIES
+
+__all__ = ["FilterDesign", "FilterDesigns", "filter"]
+
+FEW_READS = 2.0
+"""Reads of an absent key up to which memory decides, by default."""
+
+_ALL = ("standard", "blocked", *POLICIES)
+_BY_OR = ("standard", "blocked", "fill", "two-choice")
+_COLUMNS = (
+    ("policy", "policy"), ("hashes", "hashes"), ("choices", "choices"), ("thresholds", "thresholds"),
+    ("bits_per_key", "bits/key"), ("mebibytes", "MiB"), ("fpr", "fpr"), ("reads", "reads"),
+    ("miss_reads", "miss reads"), ("overflow", "overflow"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FilterDesign:
+    """One design: its plan, and whether no other design is as good in every respect and better in one."""
+
+    plan: FilterPlan
+    pareto: bool
+
+    @property
+    def policy(self) -> str:
+        """The plan's policy."""
+        return self.plan.policy
+
+    @property
+    def mebibytes(self) -> float:
+        """The memory in MiB, everything counted."""
+        return self.plan.nbytes / 2**20
+
+    def build(self) -> _BaseFilter:
+        """Build the filter.
+
+        Examples
+        --------
+        >>> f = filter(keys=1000, fpr=1e-3)[0].build()
+        >>> f.add("key")
+        >>> "key" in f
+        True
+        """
+        return build(self.plan)
+
+    def to_dict(self) -> dict[str, object]:
+        """Give the plan by name, with the mark, as plain values that JSON can hold."""
+        return self.plan.to_dict() | {"mebibytes": self.mebibytes, "pareto": self.pareto}
+
+    def _cell(self, name: str) -> str:
+        if name == "mebibytes":
+            return f"{self.mebibytes:.4g}" if self.mebibytes < 1000 else f"{self.mebibytes:,.0f}"
+        value = getattr(self.plan, name)
+        if name == "thresholds":
+            return " ".join(map(str, value)) if value else "-"
+        return _show.text(name, value)
+
+
+class FilterDesigns(Sequence[FilterDesign]):
+    """All designs that meet a request, best first; prints as a table, in notebooks as HTML."""
+
+    def __init__(self, designs: Iterable[FilterDesign], request: dict[str, object]) -> None:
+        self._designs = tuple(designs)
+        self.request = request
+
+    @overload
+    def __getitem__(self, index: int) -> FilterDesign: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[FilterDesign, ...]: ...
+    def __getitem__(self, index: int | slice) -> FilterDesign | tuple[FilterDesign, ...]:
+        return self._designs[index]
+
+    def __len__(self) -> int:
+        return len(self._designs)
+
+    def __iter__(self) -> Iterator[FilterDesign]:
+        return iter(self._designs)
+
+    @property
+    def best(self) -> FilterDesign:
+        """The first of them."""
+        return self._designs[0]
+
+    def by_policy(self, policy: str) -> FilterDesign:
+        """Give the design of a policy; KeyError if the request rules it out."""
+        for each in self:
+            if each.policy == policy:
+                return each
+        raise KeyError(policy)
+
+    def build(self) -> _BaseFilter:
+        """Build the best design."""
+        return self.best.build()
+
+    def to_dict(self) -> dict[str, object]:
+        """Give request and designs as plain values that JSON can hold."""
+        return {"request": self.request, "designs": [each.to_dict() for each in self]}
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Give the column names and the rows of the table; the mark of the Pareto front comes first."""
+        rows = [["*" if each.pareto else "", *(each._cell(name) for name, _ in _COLUMNS)] for each in self]
+        return ["", *(title for _, title in _COLUMNS)], rows
+
+    def caption(self) -> str:
+        """Give the request in one line."""
+        asked = ", ".join(f"{name}={_asked(value)}" for name, value in self.request.items() if value is not None)
+        return f"filter designs for {asked}"
+
+    def __str__(self) -> str:
+        head, rows = self.table()
+        widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if i < 2 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in [head, *rows]
+        ]
+        return "\n".join([self.caption(), *lines, "* on the Pareto front: no other is as good in all and better in one"])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head, rows = self.table()
+
+        def cells(row: Sequence[str], tag: str) -> str:
+            return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
+
+        body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
+        return (
+            f"<table><caption>{html.escape(self.caption())}; * on the Pareto front</caption>"
+            f"<thead><tr>{cells(head, 'th')}</tr></thead><tbody>{body}</tbody></table>"
+        )
+
+
+def filter(
+    keys: SupportsIndex | SupportsFloat,
+    *,
+    fpr: float | None = None,
+    bits_per_key: float | None = None,
+    reads: float | None = None,
+    miss_reads: float | None = None,
+    overflow: float | None = None,
+    choices: int | None = None,
+    merge: bool = False,
+    policies: Sequence[str] | None = None,
+    block_bits: int = 512,
+    sort: str | None = None,
+    seed: int = 0,
+) -> FilterDesigns:
+    """Find all filter designs that meet a request, best first.
+
+    Parameters
+    ----------
+    keys
+        Number of keys.
+    fpr
+        False-positive rate not to be exceeded; 0.01 if neither this nor `bits_per_key` is given.
+    bits_per_key
+        Memory not to be exceeded, everything counted. Alone: the least rate within it. With `fpr`:
+        both must hold.
+    reads, miss_reads
+        At most so many mean memory reads of a present and of an absent key.
+    overflow
+        At most this fraction of the keys on an overflow list; 0 for no list.
+    choices
+        At most so many blocks a key may use.
+    merge
+        Only designs that merge by a plain OR of their bits.
+    policies
+        Only these; all seven by default.
+    block_bits
+        512 or 256.
+    sort
+        "memory", "fpr", "reads" or "miss_reads", the least first. By default the least memory (or
+        the least rate, if only the memory is given) among those with at most two reads of an absent
+        key, then the others.
+
+    Raises
+    ------
+    ValueError
+        Nothing meets the request: the message names the bound that breaks and the nearest that works.
+
+    Examples
+    --------
+    >>> designs = filter(keys=1e9, fpr=1e-6)
+    >>> designs.best.plan.miss_reads <= 2
+    True
+    >>> designs.by_policy("blocked").plan.hashes
+    16
+    """
+    if policies is None:
+        policies = _ALL
+    elif isinstance(policies, str) or not set(policies) <= set(_ALL):
+        raise ValueError(f"policies must be a list of some of {', '.join(_ALL)}; got {policies!r}. Leave it out for all")
+    if sort is not None and sort not in _ORDERS:
+        raise ValueError(f"sort must be one of {', '.join(_ORDERS)}; got {sort!r}. Leave it out for the default")
+    request: dict[str, object] = {
+        "keys": keys, "fpr": fpr, "bits_per_key": bits_per_key, "reads": reads, "miss_reads": miss_reads,
+        "overflow": overflow, "choices": choices, "merge": merge or None, "block_bits": block_bits,
+    }  # fmt: skip
+    by_rate = fpr is not None or bits_per_key is None
+    asked = _Asked(keys, fpr, None if by_rate else bits_per_key, reads, miss_reads, overflow, choices, block_bits, seed)
+    wanted = [each for each in policies if not merge or each in _BY_OR]
+    found, refused = [], []
+    for policy in wanted:
+        try:
+            found.append(asked.plan(policy))
+        except _Unfit as error:
+            refused.append(f"{policy}: {error}")
+    if by_rate and bits_per_key is not None:
+        most = float(bits_per_key)
+        within = [plan for plan in found if plan.bits_per_key <= most * (1 + 1e-12)]
+        if found and not within:
+            raise ValueError(_too_little_memory(asked, wanted, most, found))
+        found = within
+    if not found:
+        raise ValueError("no design meets the request. " + ("; ".join(refused) or "merge=True leaves none of the policies"))
+    designs = [FilterDesign(plan, pareto=not any(_beats(other, plan, by_rate) for other in found)) for plan in found]
+    return FilterDesigns(sorted(designs, key=_ORDERS.get(sort or "", _default_order(by_rate))), request)
+
+
+class _Unfit(ValueError):
+    """A policy cannot meet the request; the text says why and what is nearest."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request, from which each policy makes its plan."""
+
+    keys: Any
+    fpr: float | None
+    bits_per_key: float | None
+    reads: float | None
+    miss_reads: float | None
+    overflow: float | None
+    choices: int | None
+    block_bits: int
+    seed: int
+
+    def plan(self, policy: str) -> FilterPlan:
+        """Plan for the request; _Unfit if this policy breaks a bound, ValueError for what none could meet."""
+        goal: dict[str, Any] = {"fpr": self.fpr, "bits_per_key": self.bits_per_key, "seed": self.seed}
+        if policy == "standard":
+            return self._within(self._standard(goal))
+        plan = plan_blocked(self.keys, block_bits=self.block_bits, **goal)  # checks the goal, for all policies
+        if policy == "blocked":
+            return self._within(plan)
+        try:
+            return plan_balanced(
+                self.keys, policy=policy, reads=self.reads, miss_reads=self.miss_reads, choices=self.choices,
+                overflow=self.overflow, block_bits=self.block_bits, **goal,
+            )  # fmt: skip
+        except ValueError as error:
+            raise _Unfit(str(error)) from None
+
+    def _standard(self, goal: dict[str, Any]) -> FilterPlan:
+        plan = plan_standard(self.keys, **goal)
+        if self.reads is None or plan.reads <= self.reads or self.reads < 1:
+            return plan
+        return plan_standard(self.keys, hashes=math.floor(self.reads), **goal)
+
+    def _within(self, plan: FilterPlan) -> FilterPlan:
+        for name in ("reads", "miss_reads"):
+            bound = getattr(self, name)
+            if bound is not None and getattr(plan, name) > bound * (1 + 1e-9):
+                raise _Unfit(f"it takes {name}={getattr(plan, name):.4g}, and {bound:g} are allowed")
+        return plan
+
+
+def _too_little_memory(
+    asked: _Asked, policies: Sequence[str], most: float, found: Sequence[FilterPlan]
+) -> str:
+    """Say which rate fits into the memory, and which memory gives the rate."""
+    least = min(found, key=lambda plan: plan.bits_per_key)
+    text = (
+        f"bits_per_key={most:g} is too little for fpr={asked.fpr:g}: the least is {least.bits_per_key:.4g} "
+        f'("{least.policy}")'
+    )
+    roomy = _Asked(
+        asked.keys, None, most, asked.reads, asked.miss_reads, asked.overflow, asked.choices, asked.block_bits, asked.seed
+    )
+    rates = []
+    for policy in policies:
+        try:
+            rates.append(roomy.plan(policy))
+        except ValueError:
+            continue
+    if rates:
+        best = min(rates, key=lambda plan: plan.fpr)
+        text += f'; or accept fpr={best.fpr * 1.001:.3g} ("{best.policy}")'
+    return text
+
+
+def _beats(other: FilterPlan, plan: FilterPlan, by_rate: bool) -> bool:
+    """Tell whether `other` is as good as `plan` in everything that was asked for, and better in something."""
+    names = ("nbytes" if by_rate else "fpr", "reads", "miss_reads", "overflow")
+    pairs = [(getattr(other, name), getattr(plan, name)) for name in names]
+    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+
+
+_Order = Callable[[FilterDesign], tuple[float, ...]]
+_ORDERS: dict[str, _Order] = {
+    "memory": lambda each: (each.plan.nbytes, each.plan.miss_reads),
+    "fpr": lambda each: (each.plan.fpr, each.plan.nbytes),
+    "reads": lambda each: (each.plan.reads, each.plan.nbytes),
+    "miss_reads": lambda each: (each.plan.miss_reads, each.plan.nbytes),
+}
+
+
+def _default_order(by_rate: bool) -> _Order:
+    def order(each: FilterDesign) -> tuple[float, ...]:
+        plan = each.plan
+        return (plan.miss_reads > FEW_READS * (1 + 1e-9), plan.nbytes if by_rate else plan.fpr, plan.miss_reads)
+
+    return order
+
+
+def _asked(value: object) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e18:
+        value = int(value)
+    return f"{value:_}" if isinstance(value, int) and not isinstance(value, bool) else f"{value}"

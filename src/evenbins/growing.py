@@ -1,0 +1,494 @@
+"""A filter for an unknown number of keys: stages of growing size, whose rates sum to the promise.
+
+    stage 0   │ 2**16 keys │   rate  r
+    stage 1   │ 2**17 keys     │   r/4
+    stage 2   │ 2**18 keys             │   r/9          r = fpr * 6/pi**2, so that r (1 + 1/4 + 1/9 + …) = fpr
+    …
+
+A key goes into the newest stage, unless some stage has it already; when the stage has as many keys as it
+was planned for, the next begins. A look-up asks the stages in turn, the newest, which has most keys, first.
+So the rate is at most the promise however many keys come, at the price of more reads (the sum over the
+stages) and of somewhat more memory: the rate of stage i shrinks as 1/(i+1)**2, which costs 2.9 log2(i+1)
+bits per key.
+
+Invariants: every stage but the newest has the keys it was planned for, and no more, unless filters were
+merged; the same keys in the same order give the same bytes, one by one or in bulk.
+
+Tried and dropped: rates that halve from stage to stage, as scalable Bloom filters are usually built
+(Almeida, Baquero, Preguiça, Hutchison, "Scalable Bloom filters", 2007): they cost 1.44 bits per key for
+each stage, 14 more in the tenth, where the squares cost 6.6.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import struct
+import threading
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins import _bulk, _core, _files
+from evenbins._core import FormatError
+from evenbins.filters import _BaseFilter, _register, build, digest_many
+from evenbins.protocols import FilterStats, Key, StrPath, side_by_side
+from evenbins.theory import FilterPlan, _show, plan_blocked, plan_standard
+from evenbins.theory.plan import checked_seed
+
+__all__ = ["GrowingFilter"]
+
+_KIND, _LANES = 4, 2
+_POLICIES = ("single", "sequential", "multilevel", "fill", "two-choice", "blocked", "standard")
+_MOST_STAGES = 48
+_PIECE = 1 << 16  # digests treated together
+_LINE = 64
+
+
+class GrowingFilter:
+    """A membership filter for an unknown number of keys, with a promised false-positive rate.
+
+    It has the methods of the other filters. `plan` describes it as large as it is now.
+
+    Parameters
+    ----------
+    fpr
+        The false-positive rate, however many keys are added.
+    first
+        Keys of the first stage; every stage has `growth` times the keys of the one before.
+    policy
+        Of the stages: "fill" (the default), or any other policy of `BalancedBloomFilter`, "blocked",
+        "standard".
+    block_bits, seed
+        As for the other filters.
+
+    Examples
+    --------
+    >>> f = GrowingFilter(1e-3, first=1000)
+    >>> f.add_many(range(10_000))
+    >>> 9_999 in f, f.stages, f.stats().fpr <= 1e-3
+    (True, 4, True)
+    """
+
+    def __init__(
+        self,
+        fpr: float = 0.01,
+        *,
+        first: int = 1 << 16,
+        growth: int = 2,
+        policy: str = "fill",
+        block_bits: int = 512,
+        seed: int = 0,
+    ) -> None:
+        self._fpr = _rate(fpr)
+        self._first = _whole("first", first, 1, 2**40, "Pass the number of keys you expect at least")
+        self._growth = _whole("growth", growth, 1, 64, "Pass 2, so that each stage doubles the one before")
+        if policy not in _POLICIES:
+            raise ValueError(f"policy must be one of {', '.join(_POLICIES)}; got {policy!r}. Pass 'fill'")
+        self._policy = policy
+        self._block_bits = block_bits
+        self._seed = checked_seed(seed)
+        self._writing = threading.RLock()
+        self._stages: tuple[_BaseFilter, ...] = ()
+        self._counts: tuple[int, ...] = ()
+        self._grow()
+
+    # --- stages ------------------------------------------------------------------------------------
+
+    def _stage_plan(self, stage: int) -> FilterPlan:
+        rate = self._fpr * 6 / math.pi**2 / (stage + 1) ** 2
+        keys = self._first * self._growth**stage
+        if self._policy == "standard":
+            return plan_standard(keys, fpr=rate, seed=self._seed)
+        if self._policy == "blocked":
+            return plan_blocked(keys, fpr=rate, block_bits=self._block_bits, seed=self._seed)
+        from evenbins.theory import plan_balanced
+
+        return plan_balanced(
+            keys, policy=self._policy, fpr=rate, block_bits=self._block_bits, seed=self._seed
+        )
+
+    def _grow(self) -> None:
+        if len(self._stages) == _MOST_STAGES:
+            raise ValueError(
+                f"a growing filter has at most {_MOST_STAGES} stages: begin with a larger first={self._first}"
+            )
+        self._stages = (*self._stages, build(self._stage_plan(len(self._stages))))
+        self._counts = (*self._counts, 0)
+
+    @property
+    def stages(self) -> int:
+        """The number of stages so far."""
+        return len(self._stages)
+
+    def _counted(self, added: int) -> None:
+        """Note that the newest stage has more keys; begin the next one when it is full."""
+        self._counts = (*self._counts[:-1], self._counts[-1] + added)
+        if self._counts[-1] >= self._stages[-1].capacity:
+            self._grow()
+
+    def _require_writable(self) -> None:
+        if self._stages[-1]._read_only:
+            raise ValueError("this filter is open read-only: use load() or copy() for one that can be changed")
+
+    # --- keys in, answers out ----------------------------------------------------------------------
+
+    def add(self, key: Key, /) -> None:
+        """Add one key: a str (as UTF-8), bytes, or an int in -2**63 ... 2**64-1."""
+        self._add_digests(np.array([_core.digest(key, self._seed)], dtype=np.uint64))
+
+    def __contains__(self, key: Key, /) -> bool:
+        digest = np.array([_core.digest(key, self._seed)], dtype=np.uint64)
+        return any(stage.contains_many(digest, digests=True)[0] for stage in reversed(self._stages))
+
+    def update(self, *keys: object) -> None:
+        """Add the keys of each argument, as `set.update` does; see `add_many`."""
+        for each in keys:
+            self.add_many(each)
+
+    def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
+        """Add many keys; takes what `BloomFilter.add_many` takes.
+
+        If a key is refused, none of the call's keys is in. `threads` has no effect: which stage a
+        key belongs to depends on the keys before it.
+        """
+        _bulk.checked_threads(threads)
+        self._add_digests(self._digests_of(keys, digests).ravel())
+
+    def contains_many(
+        self, keys: object, *, digests: bool = False, threads: int = 1
+    ) -> npt.NDArray[np.bool_]:
+        """Answer `key in self` for many keys: an array of bool, in the shape of a NumPy array of keys."""
+        _bulk.checked_threads(threads)
+        wanted = self._digests_of(keys, digests)
+        return _in_any(self._stages, wanted.ravel(), threads).reshape(wanted.shape)
+
+    def _digests_of(self, keys: object, digests: bool) -> npt.NDArray[np.uint64]:
+        if digests:
+            _bulk.key_source(keys, digests=True)  # checks them
+            return np.asarray(_bulk.digest_array(keys), dtype=np.uint64)
+        return digest_many(keys, self._seed)
+
+    def _add_digests(self, digests: npt.NDArray[np.uint64]) -> None:
+        self._require_writable()
+        with self._writing:
+            for start in range(0, len(digests), _PIECE):
+                rest = np.ascontiguousarray(digests[start : start + _PIECE])
+                rest = rest[~_in_any(self._stages[:-1], rest)]
+                while len(rest):
+                    newest, stages = self._stages[-1], len(self._stages)
+                    seen, added = newest._add_new(rest, newest.capacity - self._counts[-1])
+                    rest = rest[seen:]
+                    self._counted(added)
+                    if len(self._stages) > stages:
+                        rest = rest[~newest.contains_many(rest, digests=True)]
+
+    # --- the filter as a whole ---------------------------------------------------------------------
+
+    @property
+    def plan(self) -> FilterPlan:
+        """The design as it is now, and what it predicts when all its stages are full."""
+        plans = [stage.plan for stage in self._stages]
+        keys = sum(each.keys for each in plans)
+        newest = plans[-1]
+        return FilterPlan(
+            keys=keys,
+            policy="growing",
+            bits_per_key=8 * self.nbytes / keys,
+            block_bits=newest.block_bits,
+            hashes=newest.hashes,
+            choices=newest.choices,
+            fpr=_at_least_one([each.fpr for each in plans]),
+            reads=_reads_present(plans, [each.keys for each in plans]),
+            miss_reads=math.fsum(each.miss_reads for each in plans),
+            fill=math.fsum(each.fill * each.nbytes for each in plans) / self.nbytes,
+            overflow=math.fsum(each.overflow * each.keys for each in plans) / keys,
+            overflow_limit=sum(each.overflow_limit for each in plans),
+            nbytes=self.nbytes,
+            hashing=newest.hashing,
+            seed=self._seed,
+            core=(*self._parameters(), self.stages),
+        )
+
+    def stats(self) -> FilterStats:
+        """Measure this very filter: its stages together."""
+        parts = [stage.stats() for stage in self._stages]
+        return FilterStats(
+            keys=float(sum(self._counts)),
+            fpr=_at_least_one([each.fpr for each in parts]),
+            reads=_reads_present(parts, self._counts),
+            miss_reads=math.fsum(each.miss_reads for each in parts),
+            list_reads=math.fsum(each.list_reads for each in parts),
+            overflow=math.fsum(each.overflow * each.keys for each in parts) / max(sum(self._counts), 1),
+            spilled=math.fsum(each.spilled * each.keys for each in parts) / max(sum(self._counts), 1),
+            fill=math.fsum(each.fill * each.nbytes for each in parts) / self.nbytes,
+            loads=tuple(level for each in parts for level in each.loads),
+            nbytes=self.nbytes,
+            bits_per_key=8 * self.nbytes / self.capacity,
+        )
+
+    def approx_items(self) -> float:
+        """Count the keys that were added and not present before: the distinct keys, but for false positives."""
+        return float(sum(self._counts))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all stages."""
+        return sum(stage.nbytes for stage in self._stages)
+
+    @property
+    def capacity(self) -> int:
+        """The number of keys that the stages so far were planned for."""
+        return sum(stage.capacity for stage in self._stages)
+
+    @property
+    def seed(self) -> int:
+        """The seed of the digests. Filters with different seeds cannot be merged."""
+        return self._seed
+
+    def clear(self) -> None:
+        """Remove all keys, and all stages but the first."""
+        self._require_writable()
+        with self._writing:
+            self._stages, self._counts = (), ()
+            self._grow()
+
+    def copy(self) -> Self:
+        """Make an independent copy; it can be changed even if this filter is open read-only."""
+        with self._writing:
+            return self._with(tuple(stage.copy() for stage in self._stages), self._counts)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def _with(self, stages: tuple[_BaseFilter, ...], counts: tuple[int, ...]) -> Self:
+        twin = type(self).__new__(type(self))
+        twin._fpr, twin._first, twin._growth = self._fpr, self._first, self._growth
+        twin._policy, twin._block_bits, twin._seed = self._policy, self._block_bits, self._seed
+        twin._writing = threading.RLock()
+        twin._stages, twin._counts = stages, counts
+        return twin
+
+    def __ior__(self, other: Self) -> Self:
+        """Take in the keys of `other`: stage by stage.
+
+        No key is lost. A stage may then have more keys than it was planned for and the rate exceed
+        the promise; `stats()` tells.
+        """
+        if not isinstance(other, GrowingFilter):
+            return NotImplemented
+        self._require_writable()
+        if (mine := (*self._parameters(), self._seed)) != (theirs := (*other._parameters(), other._seed)):
+            what = "their seeds differ" if mine[:-1] == theirs[:-1] else "their parameters differ"
+            raise ValueError(f"cannot merge: {what}. Build both with the same arguments")
+        if self is other:
+            return self
+        other = other.copy()  # never two locks at once
+        with self._writing:
+            while len(self._stages) < len(other._stages):
+                self._grow()
+            for mine_stage, their_stage in zip(self._stages, other._stages, strict=False):
+                mine_stage |= their_stage  # noqa: PLW2901
+            more = (*other._counts, *([0] * len(self._counts)))
+            self._counts = tuple(a + b for a, b in zip(self._counts, more, strict=False))
+            if self._counts[-1] >= self._stages[-1].capacity:
+                self._grow()
+        return self
+
+    def __or__(self, other: Self) -> Self:
+        if not isinstance(other, GrowingFilter):
+            return NotImplemented
+        merged = self.copy()
+        merged |= other
+        return merged
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            type(other) is type(self)
+            and isinstance(other, GrowingFilter)
+            and (self._parameters(), self._seed, self._counts)
+            == (other._parameters(), other._seed, other._counts)
+            and all(a == b for a, b in zip(self._stages, other._stages, strict=True))
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+    __array_ufunc__ = None
+
+    # --- bytes and files ---------------------------------------------------------------------------
+
+    def _parameters(self) -> tuple[int, ...]:
+        (rate,) = struct.unpack("<Q", struct.pack("<d", self._fpr))
+        return rate, self._growth, self._first, _POLICIES.index(self._policy) + 1, self._block_bits
+
+    def to_bytes(self) -> bytes:
+        """Give the filter as bytes: those that `save` writes."""
+        with self._writing:
+            files = [stage.to_bytes() for stage in self._stages]
+            core = [*self._parameters()]
+            for count, file in zip(self._counts, files, strict=True):
+                core += [count, len(file)]
+            payload = b"".join(file.ljust(-(-len(file) // _LINE) * _LINE, b"\0") for file in files)
+        return _core.file_header(_KIND, _LANES, self._seed, self._first, core, payload) + payload
+
+    @classmethod
+    def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
+        view = memoryview(data)
+        kind, seed, first, core, offset = _core.file_parts(view, verify)
+        if kind != _KIND:
+            raise FormatError(
+                f"the file holds another kind of filter ({kind}): use evenbins.load or evenbins.open"
+            )
+        (rate,) = struct.unpack("<d", struct.pack("<Q", core[0]))
+        policy, stages = core[3], (len(core) - 5) // 2
+        if not 0.0 < rate < 1.0 or not 1 <= policy <= len(_POLICIES) or core[2] != first:
+            raise FormatError("the header describes no possible growing filter")
+        if not 1 <= core[1] <= 64 or first > 2**40 or core[4] not in (256, 512) or stages > _MOST_STAGES:
+            raise FormatError("the header describes no possible growing filter")
+        filter_ = cls.__new__(cls)
+        filter_._fpr, filter_._growth, filter_._first = rate, core[1], first
+        filter_._policy, filter_._block_bits, filter_._seed = _POLICIES[policy - 1], core[4], seed
+        filter_._writing = threading.RLock()
+        found: list[_BaseFilter] = []
+        for stage, size in enumerate(core[6::2]):
+            inner = view[offset : offset + size]
+            found.append(_stage_of(inner, filter_, stage, mapped=mapped, verify=verify))
+            offset += -(-size // _LINE) * _LINE
+        filter_._stages, filter_._counts = tuple(found), tuple(core[5::2])
+        return filter_
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Rebuild a filter from `to_bytes`; FormatError if the bytes are damaged."""
+        try:
+            view = memoryview(data)
+        except TypeError:
+            raise TypeError(f"data must be bytes, as of to_bytes, not {type(data).__name__}") from None
+        return cls._from_data(view, mapped=False, verify=True)
+
+    def save(self, path: StrPath) -> None:
+        """Write a file, atomically and durably: after a crash the old or the new one is there."""
+        data = self.to_bytes()
+        _files.replace_file(path, lambda descriptor: _write_all(descriptor, data))
+
+    @classmethod
+    def load(cls, path: StrPath) -> Self:
+        """Read a file into memory, every byte checked."""
+        return cls._from_file(path, mapped=False, verify=True)
+
+    @classmethod
+    def open(cls, path: StrPath, *, verify: bool = False) -> Self:
+        """Map a file read-only; see `BloomFilter.open`."""
+        return cls._from_file(path, mapped=True, verify=verify)
+
+    @classmethod
+    def _from_file(cls, path: StrPath, *, mapped: bool, verify: bool) -> Self:
+        try:
+            return cls._from_data(_files.map_file(path), mapped=mapped, verify=verify)
+        except FormatError as error:
+            raise FormatError(f"{os.fspath(path)}: {error}") from None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_bytes, (self.to_bytes(),)
+
+    # --- for people --------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        """Assert every invariant of the structure; for tests."""
+        assert len(self._stages) == len(self._counts) >= 1
+        for number, stage in enumerate(self._stages):
+            stage._check()
+            assert stage.capacity == self._first * self._growth**number
+
+    def __repr__(self) -> str:
+        rows: list[tuple[str, object]] = [
+            ("fpr", self._fpr), ("keys", sum(self._counts)), ("stages", self.stages),
+            ("policy", self._policy), ("nbytes", self.nbytes),
+        ]  # fmt: skip
+        if self._seed:
+            rows.append(("seed", "set"))
+        return _show.line(type(self).__name__, rows)
+
+    def _repr_html_(self) -> str:
+        return _show.html_comparison(
+            type(self).__name__, ("plan", "stats()"), side_by_side(self.plan, self.stats())
+        )
+
+
+def _in_any(
+    stages: Sequence[_BaseFilter], digests: npt.NDArray[np.uint64], threads: int = 1
+) -> npt.NDArray[np.bool_]:
+    """Tell which digests some stage has: the newest is asked first, the others for what is left."""
+    found = np.zeros(len(digests), dtype=np.bool_)
+    left: npt.NDArray[np.intp] | None = None
+    for stage in reversed(stages):
+        if left is None:
+            found = stage.contains_many(digests, digests=True, threads=threads)
+        else:
+            found[left] = stage.contains_many(digests[left], digests=True, threads=threads)
+        left = np.flatnonzero(~found)
+        if not len(left):
+            break
+    return found
+
+
+def _stage_of(
+    data: memoryview, filter_: GrowingFilter, stage: int, *, mapped: bool, verify: bool
+) -> _BaseFilter:
+    from evenbins.filters import _KINDS
+
+    cls = _KINDS.get(_core.file_kind(data))
+    if cls is None or not issubclass(cls, _BaseFilter):
+        raise FormatError(f"stage {stage} holds no filter")
+    found = cls._from_data(data, mapped=mapped, verify=verify)
+    wanted = (filter_._policy, filter_._seed, filter_._first * filter_._growth**stage)
+    if (found._policy, found.seed, found.capacity) != wanted:
+        raise FormatError(f"stage {stage} does not belong to this filter")
+    return found
+
+
+def _at_least_one(rates: Sequence[float]) -> float:
+    """Compute the chance of at least one of independent events, small ones without cancellation."""
+    if max(rates) >= 1.0:
+        return 1.0
+    return -math.expm1(math.fsum(math.log1p(-rate) for rate in rates))
+
+
+def _reads_present(parts: Sequence[FilterPlan | FilterStats], keys: Sequence[int]) -> float:
+    """Compute the mean reads of a present key: its stage's, and a miss in every newer stage."""
+    total, newer = 0.0, 0.0
+    for part, count in zip(reversed(parts), reversed(keys), strict=True):
+        total += count * (newer + part.reads)
+        newer += part.miss_reads
+    return total / sum(keys) if sum(keys) else parts[-1].reads
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view[: 1 << 30]) :]
+
+
+def _rate(value: object) -> float:
+    if isinstance(value, bool | str) or not hasattr(value, "__float__"):
+        raise TypeError(f"fpr must be a number between 0 and 1, not {type(value).__name__}. Pass 0.001, say")
+    rate = float(value)
+    if not 0.0 < rate < 1.0:
+        raise ValueError(f"fpr must be a number between 0 and 1, both excluded; got {value!r}. Pass 0.001, say")
+    return rate
+
+
+def _whole(name: str, value: object, least: int, most: int, way_out: str) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {type(value).__name__}. {way_out}")
+    number = operator.index(value)
+    if not least <= number <= most:
+        raise ValueError(f"{name} must be {least} to {most}; got {number}. {way_out}")
+    return number
+
+
+_register(_KIND, GrowingFilter)

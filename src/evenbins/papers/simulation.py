@@ -1,0 +1,241 @@
+"""The balancing schemes by simulation: keys into bins with a limit (cpp/include/evenbins/simulate.hpp).
+
+`simulate` speaks the library's names; `Simulated` holds the counts of all trials and gives the fractions
+that the theory predicts. Fast enough, some 100 million keys a second and core, that none need be a small one.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins import _core
+
+__all__ = ["Simulated", "simulate", "split"]
+
+_POLICIES = ("plain", "single", "sequential", "multilevel")
+_MOST_THRESHOLD = 65534
+_Counts = npt.NDArray[np.uint64]
+_Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Counts of all trials, at all checkpoints.
+
+    Parameters
+    ----------
+    bins
+        Bins of each table.
+    checkpoints
+        Keys inserted so far, at each checkpoint.
+    loads
+        ``loads[trial, checkpoint, table, i]``: bins of the table that hold i keys.
+    overflow, spilled, accesses
+        ``[trial, checkpoint]``: keys on the list; keys put into a full bin; bins read.
+    """
+
+    bins: tuple[int, ...]
+    checkpoints: tuple[int, ...]
+    loads: _Counts
+    overflow: _Counts
+    spilled: _Counts
+    accesses: _Counts
+
+    @property
+    def occupancy(self) -> _Floats:
+        """``[trial, checkpoint, i]``: fraction of all bins that hold i keys."""
+        fractions: _Floats = self.loads.sum(axis=2) / sum(self.bins)
+        return fractions
+
+    @property
+    def overflow_share(self) -> _Floats:
+        """``[trial, checkpoint]``: fraction of the keys that are on the list; 0 without keys."""
+        return self._per_key(self.overflow)
+
+    @property
+    def reads(self) -> _Floats:
+        """``[trial, checkpoint]``: bins read for a key, on average; 0 without keys."""
+        return self._per_key(self.accesses)
+
+    @property
+    def variance(self) -> _Floats:
+        """``[trial, checkpoint]``: variance of the load over all bins."""
+        occupancy = self.occupancy
+        load = np.arange(occupancy.shape[-1])
+        mean = occupancy @ load
+        variance: _Floats = occupancy @ load**2 - mean**2
+        return variance
+
+    def _per_key(self, counts: _Counts) -> _Floats:
+        shares: _Floats = counts / np.maximum(np.array(self.checkpoints), 1)
+        return shares
+
+
+def simulate(
+    policy: str,
+    *,
+    keys: int,
+    bins: int | Sequence[int],
+    thresholds: int | Sequence[int] | None = None,
+    coin: float = 0.0,
+    choices: int | None = None,
+    shares: Sequence[float] | None = None,
+    budget: int | None = None,
+    overflow_limit: int | None = None,
+    spill: str = "random",
+    checkpoints: Sequence[int] | None = None,
+    trials: int = 1,
+    seed: int = 0,
+    threads: int = 1,
+) -> Simulated:
+    """Put keys into bins, by one of the paper's schemes, in several independent trials.
+
+    Parameters
+    ----------
+    policy
+        ``"plain"`` (no limit), ``"single"``, ``"sequential"`` or ``"multilevel"`` (the paper's MHT).
+    keys
+        n, the keys of each trial.
+    bins
+        m, in all; for ``"multilevel"`` also the bins of each table.
+    thresholds
+        h: a bin with fewer keys accepts one more. One number, or one for each table.
+    coin
+        p: a bin with exactly that many accepts with this probability.
+    choices
+        d, the bins a key may use, at most 8. Follows from the tables for ``"multilevel"``.
+    shares
+        alpha, the parts of the tables in `bins`, for ``"multilevel"``.
+    budget
+        Bins that may be read by all keys together; a key that comes later goes to the list unread.
+    overflow_limit
+        Keys the list may hold. What finds it full goes into one of its bins, by `spill`.
+    spill
+        ``"random"`` (section 9.2) or ``"least"``: of least load, ties to the earlier level.
+    checkpoints
+        Numbers of keys, ascending, at which to look; `keys` alone if not given.
+    trials
+        Independent trials. A trial's numbers depend on `seed` and its position alone.
+    seed
+        0 to 2**64-1.
+    threads
+        Threads that share the trials.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> seen = simulate("single", keys=25_000, bins=10_000, thresholds=2, coin=0.5, trials=100, seed=1)
+    >>> round(float(seen.overflow_share.mean()), 3)
+    0.225
+    """
+    if policy not in _POLICIES:
+        raise ValueError(f"policy must be one of {', '.join(_POLICIES)}, not {policy!r}")
+    tables = _tables(policy, bins, shares)
+    if policy == "plain" and thresholds is not None:
+        raise ValueError(f"thresholds must be left out for policy 'plain', not {thresholds!r}")
+    if policy != "plain" and thresholds is None:
+        raise ValueError(
+            f"thresholds must be given for policy {policy!r}: the keys a bin accepts for certain"
+        )
+    if policy == "multilevel":
+        if choices not in (None, len(tables)):
+            raise ValueError(
+                f"choices must be the number of tables, {len(tables)}, or left out, not {choices}"
+            )
+        choices = len(tables)
+    elif policy == "sequential":
+        choices = 1 if choices is None else _whole("choices", choices, 1, 8)
+    elif choices not in (None, 1):
+        raise ValueError(f"choices must be 1 for policy {policy!r}, not {choices}: take 'sequential'")
+    limits = [_MOST_THRESHOLD] if thresholds is None else _sequence(thresholds, len(tables))
+    limits = [_whole("thresholds", each, 0, _MOST_THRESHOLD) for each in limits]
+    if not 0 <= coin <= 1:
+        raise ValueError(f"coin must be a probability, 0 to 1, not {coin}")
+    if spill not in ("random", "least"):
+        raise ValueError(f"spill must be 'random' or 'least', not {spill!r}")
+    keys = _whole("keys", keys, 0, 2**48)
+    looks = [keys] if checkpoints is None else [_whole("checkpoints", each, 0, keys) for each in checkpoints]
+    if not looks or looks != sorted(looks):
+        raise ValueError(f"checkpoints must be one or more numbers in ascending order, not {checkpoints}")
+    counts = _core.simulate_balance(
+        bins=tables,
+        thresholds=limits,
+        coin=round(coin * 2**32),
+        choices=choices or 1,
+        budget=None if budget is None else _whole("budget", budget, 0, 2**63),
+        overflow_limit=None if overflow_limit is None else _whole("overflow_limit", overflow_limit, 0, 2**63),
+        spill_least=spill == "least",
+        checkpoints=looks,
+        trials=_whole("trials", trials, 1, 2**32),
+        seed=_whole("seed", seed, 0, 2**64 - 1),
+        threads=_whole("threads", threads, 1, 1024),
+    )
+    return Simulated(tuple(tables), tuple(looks), *counts)
+
+
+def split(bins: int, shares: Sequence[float]) -> list[int]:
+    """Divide bins into tables by their shares: whole numbers, at least 1 each, by largest remainder.
+
+    >>> split(1024, [0.833, 0.142, 0.025])
+    [853, 145, 26]
+    """
+    bins = _whole("bins", bins, 1, 2**30)
+    if not shares or not all(math.isfinite(each) and each > 0 for each in shares):
+        raise ValueError(f"shares must be positive numbers, not {list(shares)}")
+    if len(shares) > bins:
+        raise ValueError(f"bins must be one for each of {len(shares)} tables at least, not {bins}")
+    exact = [bins * each / math.fsum(shares) for each in shares]
+    parts = [max(1, math.floor(each)) for each in exact]
+    by_remainder = sorted(range(len(parts)), key=lambda i: parts[i] - exact[i])
+    for i in range(bins - sum(parts)):
+        parts[by_remainder[i % len(parts)]] += 1
+    while sum(parts) > bins:  # tables below one bin were lifted to one: the largest pays
+        parts[parts.index(max(parts))] -= 1
+    return parts
+
+
+def _tables(policy: str, bins: int | Sequence[int], shares: Sequence[float] | None) -> list[int]:
+    if policy != "multilevel":
+        if shares is not None:
+            raise ValueError(f"shares must be left out for policy {policy!r}, not {list(shares)}")
+        if isinstance(bins, Sequence):
+            raise ValueError(f"bins must be one number for policy {policy!r}, not {list(bins)}")
+        return [_whole("bins", bins, 1, 2**30)]
+    if isinstance(bins, Sequence) != (shares is None):
+        raise ValueError(
+            f"bins must be one number with shares, or those of each table without, not {bins} with {shares}"
+        )
+    tables = list(bins) if isinstance(bins, Sequence) else split(bins, shares or ())
+    if not 1 <= len(tables) <= 8:
+        raise ValueError(f"bins must be of 1 to 8 tables, not {len(tables)}")
+    return [_whole("bins", each, 1, 2**30) for each in tables]
+
+
+def _sequence(thresholds: int | Sequence[int], tables: int) -> list[int]:
+    if not isinstance(thresholds, Sequence):
+        return [thresholds] * tables
+    if len(thresholds) != tables:
+        raise ValueError(
+            f"thresholds must be one number, or one for each of {tables} tables, not {list(thresholds)}"
+        )
+    return list(thresholds)
+
+
+def _whole(name: str, value: int, least: int, most: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number, not {value!r}") from None
+    if not least <= number <= most:
+        raise ValueError(f"{name} must be {least} to {most}, not {number}")
+    return number

@@ -1,0 +1,120 @@
+"""What the blocks of a balanced filter say of it: rates, reads and loads, from counts instead of predictions.
+
+An absent key walks the levels as an insertion does. In a block with x of R bits set it finds all its bits
+with chance (x/R)**k; if not, it goes on when the block is full for it. With F_j and C_j the means of the
+two over the blocks of level j,
+
+    fpr = F_0 + C_0 (F_1 + C_1 (F_2 + …))        miss_reads = 1 + C_0 (1 + C_1 (1 + …))
+
+The same walk predicts (`levels`), with distributions in place of counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins.theory import levels
+
+__all__ = ["Measured", "measure"]
+
+Matrix = npt.NDArray[np.float64]
+_BUDGET_SPENT = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What `measure` finds; each name means the same as in a plan."""
+
+    keys: float
+    fpr: float
+    reads: float
+    miss_reads: float
+    list_reads: float
+    overflow: float
+    spilled: float
+    fill: float
+    loads: tuple[tuple[int, ...], ...]
+
+
+def measure(
+    core: Sequence[int], tables: Sequence[Matrix], state: Sequence[int], *, stop: str = "coin"
+) -> Measured:
+    """Measure a balanced filter.
+
+    Parameters
+    ----------
+    core
+        Its integer core.
+    tables
+        For each table, how many blocks have load i (row) and x set bits (column); one row where
+        loads are not counted.
+    state
+        Its words of state; empty where loads are not counted.
+    stop
+        Where a look-up may stop: "coin", where the key would have been accepted, as the filter does;
+        "threshold", only at a load below the threshold, as in the paper.
+    """
+    if stop not in ("coin", "threshold"):
+        raise ValueError(f'stop must be "coin" or "threshold"; got {stop!r}. Leave it out for "coin"')
+    design = levels.Design.of_core(core)
+    hits, passes, set_bits = [], [], []
+    for table, size, threshold, key_bits in zip(
+        tables, design.blocks, design.thresholds, design.key_bits, strict=True
+    ):
+        x = np.arange(table.shape[1])
+        hit = np.minimum(x / key_bits, 1.0) ** design.hashes
+        if design.counted:
+            load = np.arange(table.shape[0])[:, None]
+            at = 1.0 - design.coin if stop == "coin" else 1.0
+            on = np.where(load < threshold, 0.0, np.where(load == threshold, at, 1.0))
+        else:
+            on = (x >= threshold).astype(float)
+        hits.append(float((table * hit).sum() / size))
+        passes.append(float((table * on * (1.0 - hit)).sum() / size))
+        set_bits.append(table.sum(axis=0))
+    bits = sum(size * each for size, each in zip(design.blocks, design.key_bits, strict=True))
+    fill = sum(float(each @ np.arange(len(each))) for each in set_bits) / bits
+    loads = tuple(
+        tuple(int(n) for n in (table.sum(axis=1) if design.counted else table[0])) for table in tables
+    )
+
+    if design.policy == "two-choice":
+        return Measured(
+            keys=levels.keys_from_fill_bits(core, set_bits), fpr=1.0 - (1.0 - hits[0]) ** 2, reads=2.0,
+            miss_reads=2.0, list_reads=0.0, overflow=0.0, spilled=0.0, fill=fill, loads=loads,
+        )  # fmt: skip
+    if design.policy == "sequential":
+        hits, passes = hits * design.choices, passes * design.choices
+    reach = np.concatenate([[1.0], np.cumprod(passes)])
+    rate = float(reach[:-1] @ hits)
+    if design.policy == "fill":
+        by_level = [_keys_of_level(core, set_bits, level) for level in range(design.choices)]
+        return Measured(
+            keys=math.fsum(by_level), fpr=rate, reads=_mean_reads(by_level), miss_reads=float(reach[:-1].sum()),
+            list_reads=0.0, overflow=0.0, spilled=0.0, fill=fill, loads=loads,
+        )  # fmt: skip
+    added, listed, read, flags, spilled = state[:5]
+    asks = 1.0 - rate if flags & _BUDGET_SPENT else float(reach[-1])
+    return Measured(
+        keys=float(added), fpr=rate, reads=read / added if added else 1.0,
+        miss_reads=float(reach[:-1].sum()), list_reads=asks if design.overflow_limit else 0.0,
+        overflow=listed / added if added else 0.0, spilled=spilled / added if added else 0.0, fill=fill, loads=loads,
+    )  # fmt: skip
+
+
+def _keys_of_level(core: Sequence[int], set_bits: Sequence[Matrix], level: int) -> float:
+    """Estimate the keys in one level of a "fill" filter."""
+    alone = [each if table == level else np.zeros_like(each) for table, each in enumerate(set_bits)]
+    return levels.keys_from_fill_bits(core, alone)
+
+
+def _mean_reads(keys: Sequence[float]) -> float:
+    total = math.fsum(keys)
+    if not 0.0 < total < math.inf:
+        return 1.0
+    return math.fsum(n * (level + 1) for level, n in enumerate(keys)) / total
