@@ -126,7 +126,8 @@ void put(const BalancedView& f, uint32_t j, uint64_t digest, uint32_t block_word
     block[p >> 6] |= uint64_t{1} << (p & 63);
     return true;
   });
-  if (load_of(level, block, block_words) <= level.threshold) block[block_words - 1] += uint64_t{1} << level.counter_shift;
+  if (load_of(level, block, block_words) <= level.threshold)
+    block[block_words - 1] += uint64_t{1} << level.counter_shift;
 }
 
 void spill(const BalancedView& f, uint64_t digest, uint32_t block_words) {
@@ -188,7 +189,8 @@ BalancedBloomFilter::BalancedBloomFilter(Spec spec, Bits bits) : Filter(std::mov
   policy_ = core.policy;
   block_bits_ = static_cast<uint32_t>(core.block_bits);
   counted_ = core.counted();
-  in_turn_ = policy_ == Policy::fill || ((policy_ == Policy::single || policy_ == Policy::multilevel) && core.limit > 0);
+  in_turn_ =
+      policy_ == Policy::fill || ((policy_ == Policy::single || policy_ == Policy::multilevel) && core.limit > 0);
 
   uint64_t* next = bits_.words();
   for (size_t i = 0; i < core.blocks.size(); ++i) {
@@ -220,7 +222,7 @@ BalancedBloomFilter::BalancedBloomFilter(Spec spec, Bits bits) : Filter(std::mov
   }
   view_.overflow = block_bits_ == 512 ? overflow<8> : overflow<4>;
   view_.add_unread = add_unread;
-  loops_ = &kernel().balanced(block_bits_ == 512 ? 9 : 8, counted_                          ? Rule::counted
+  loops_ = &kernel().balanced(block_bits_ == 512 ? 9 : 8, counted_                  ? Rule::counted
                                                           : policy_ == Policy::fill ? Rule::fill
                                                                                     : Rule::two_choice);
   set_one(loops_->one.of(&view_));

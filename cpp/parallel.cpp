@@ -244,8 +244,8 @@ uint64_t add_by_level(ByLevel& filter, const Digests& keys, uint32_t threads, co
   const uint64_t size = keys.size();
   std::vector<std::vector<uint64_t>> bounds;
   for (uint32_t level = 0; level < filter.levels(); ++level)
-    bounds.push_back(owner_bounds(filter.lines(level), threads,
-                                  [&](uint64_t line) { return filter.first_word_of(level, line); }));
+    bounds.push_back(
+        owner_bounds(filter.lines(level), threads, [&](uint64_t line) { return filter.first_word_of(level, line); }));
   std::vector<Slice> slices(threads);
   Barrier barrier(threads);
   std::vector<uint64_t> placed(threads);

@@ -157,7 +157,9 @@ KINDS = [
     _blocked("blocked-256-17-hashes", bits_per_key=31, hashes=17, block_bits=256),
     _balanced("balanced", fpr=1e-3),
     _planned("single", policy="single", hashes=8, coin=0.5, on_list=0.2),
-    _planned("sequential-256", policy="sequential", hashes=9, block_bits=256, coin=0.3, on_list=0.3, reads=1.2),
+    _planned(
+        "sequential-256", policy="sequential", hashes=9, block_bits=256, coin=0.3, on_list=0.3, reads=1.2
+    ),
     _planned("multilevel", policy="multilevel", hashes=10, shares=THREE, coin=0.5, on_list=0.05, seed=SECRET),
     _planned("multilevel-256-no-list", policy="multilevel", hashes=7, shares=THREE, block_bits=256),
     _planned("fill-256", policy="fill", hashes=8, shares=THREE, block_bits=256),

@@ -1,7 +1,7 @@
 // The core checks itself, without Python: every kernel of this build against the generic one, and a
 // checksum of what they leave behind.
 //
-//     every kernel × {standard, blocked 256, blocked 512} × every number of hashes
+//     every kernel × {standard, blocked 256, blocked 512, balanced by each policy} × every number of hashes
 //         the same bytes as the generic kernel, the same answers, no false negative,
 //         and a present key is gone when any one of its bits is cleared
 //     every line of output but the first is a checksum of fixed work, equal on every platform
@@ -24,6 +24,7 @@ namespace {
 
 using namespace evenbins;
 using Words = std::vector<uint64_t>;
+constexpr uint64_t kHalf = uint64_t{1} << 31;  // a coin of one half
 
 void require(bool truth, const char* promise, const char* kernel, const char* where, uint64_t size, uint32_t hashes) {
   if (truth) return;
@@ -191,6 +192,58 @@ class Array final : public Digests {
   Words digests_;
 };
 
+// A balanced filter of every policy, too small for its keys: blocks, list and spills are all used.
+void compare_balanced() {
+  Checksum checksum;
+  const Words present = random_words(13, 3000), absent = random_words(14, 2000);
+  for (const uint64_t block_bits : {256, 512}) {
+    for (uint64_t hashes = 1; hashes <= 32; ++hashes) {
+      const uint64_t h = 6, x = block_bits / 3, never = block_bits + 1;
+      const Words cores[] = {
+          {1, block_bits, hashes, 1, kHalf, 200, 0, 0, 200, h},
+          {2, block_bits, hashes, 3, kHalf, 300, 1, 1500, 200, h},
+          {3, block_bits, hashes, 3, kHalf, 200, 0, 0, 160, h, 40, h + 1, 9, h + 3},
+          {4, block_bits, hashes, 3, 0, 0, 0, 0, 150, x, 40, x + 9, 11, never},
+          {5, block_bits, hashes, 2, 0, 0, 0, 0, 200, 0},
+      };
+      for (const Words& core : cores) {
+        Words expected;
+        std::vector<uint8_t> answers;
+        for (const Kernel* kernel : kernels()) {
+          use_kernel(kernel->name);
+          const auto check = [&](bool truth, const char* promise) {
+            require(truth, promise, kernel->name, "policy", core[0], static_cast<uint32_t>(hashes));
+          };
+          const Spec spec{Kind::balanced, Hashing::lanes, 0, 3000, core};
+          const auto bulk = make_filter(spec, Bits::zeroed(payload_bytes(spec)));
+          const auto single = make_filter(spec, Bits::zeroed(payload_bytes(spec)));
+          bulk->add_many(present.data(), present.size());
+          for (const uint64_t digest : present) single->add(digest);
+          check(bulk->bits() == single->bits(), "bulk leaves what one by one leaves");
+          check(bulk->check(true).empty(), "all invariants");
+          for (const uint64_t digest : present) check(bulk->contains(digest), "no false negative");
+          std::vector<uint8_t> found(present.size());
+          bulk->contains_many(present.data(), present.size(), found.data());
+          for (const uint8_t yes : found) check(yes != 0, "no false negative in bulk");
+          found.resize(absent.size());
+          bulk->contains_many(absent.data(), absent.size(), found.data());
+          for (size_t i = 0; i < absent.size(); ++i)
+            check(bulk->contains(absent[i]) == (found[i] != 0), "single look-ups answer as bulk does");
+          const Words words(bulk->bits().words(), bulk->bits().words() + bulk->bits().size());
+          if (expected.empty()) {
+            expected = words;
+            answers = found;
+            checksum.add(words);
+            checksum.add(found.data(), found.size());
+          }
+          check(words == expected && found == answers, "the bits and answers of the generic kernel");
+        }
+      }
+    }
+  }
+  checksum.print("balanced");
+}
+
 // Whole files, built by one thread and by three, with every kernel.
 void build_files() {
   Checksum checksum;
@@ -199,6 +252,8 @@ void build_files() {
       {Kind::standard, Hashing::independent, 5, 20'000, {199'999, 7}},
       {Kind::blocked, Hashing::lanes, 6, 20'000, {401, 512, 8}},
       {Kind::blocked, Hashing::lanes, 7, 20'000, {803, 256, 20}},
+      {Kind::balanced, Hashing::lanes, 8, 20'000, {3, 512, 9, 3, kHalf, 9000, 0, 0, 520, 24, 90, 24, 15, 24}},
+      {Kind::balanced, Hashing::lanes, 9, 20'000, {4, 256, 7, 2, 0, 0, 0, 0, 1000, 120, 303, 257}},
   };
   for (const Spec& spec : specs) {
     Words expected;
@@ -211,7 +266,7 @@ void build_files() {
         const Words words(bits.words(), bits.words() + bits.size());
         if (expected.empty()) {
           expected = words;
-          const std::vector<uint8_t> header = write_header(spec, bits);
+          const std::vector<uint8_t> header = write_header(spec, bits.words(), bits.bytes());
           checksum.add(header.data(), header.size());
           checksum.add(words);
         }
@@ -239,5 +294,6 @@ int main() {
     compare_kernels<Blocked<9>>(blocks, blocked);
   }
   blocked.print("blocked");
+  compare_balanced();
   build_files();
 }

@@ -1,4 +1,7 @@
-"""Put the newest benchmark's table of targets into README.md (`make readme`); nobody types these numbers."""
+"""Put the newest benchmark's tables into README.md (`make readme`); nobody types these numbers.
+
+The targets, then what has none; results from before there were such cases give the first table alone.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ PLACE = re.compile(r"(<!-- benchmark: .*? -->\n).*?(<!-- end of benchmark -->)",
 
 
 def readme_with_benchmark() -> str:
-    """Give README.md with the table of the newest results."""
+    """Give README.md with the tables of the newest results."""
     newest = max((ROOT / "benchmarks" / "results").glob("*.json"))
     table = Report.from_dict(json.loads(newest.read_text())).to_markdown(details=False)
     text = (ROOT / "README.md").read_text()

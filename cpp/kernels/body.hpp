@@ -19,9 +19,7 @@
 namespace evenbins::EVENBINS_KERNEL_NAMESPACE {
 namespace {
 
-
-
-constexpr size_t kAhead = 24;  // lines in flight: 24 … 48 alike on Zen 4; 8 costs half as much again at 32 MiB
+constexpr size_t kAhead = 24;      // lines in flight: 24 … 48 alike on Zen 4; 8 costs half as much again at 32 MiB
 constexpr size_t kKeysAhead = 16;  // keys, where each has two lines or more in flight
 
 void digest_u64(const IntHash& hash, const uint64_t* keys, size_t n, uint64_t* out) {
@@ -197,10 +195,18 @@ struct BalancedBlock {
     return has_bits<BlockLog, kCounted>(block, word, f.hashes, level.range);
   }
   EVENBINS_INLINE static bool full(const BalancedView& f, const Level& level, const uint64_t* block, uint64_t word) {
+    if constexpr (R == Rule::two_choice) return true;  // to a query, which goes on to the other block
     if constexpr (kCounted)
       return (block[kLast] >> level.counter_shift) + coin_rejects(word, f.coin) > level.threshold;
     else
       return popcount_of<BlockLog>(block) >= level.threshold;
+  }
+  // Whether a query goes on from here. A branch on `hit` is mostly foreseen, and spares the hits the test; but of
+  // two choices either is as likely.
+  EVENBINS_INLINE static bool goes_on(const BalancedView& f, const Level& level, const uint64_t* block, uint64_t word,
+                                      bool hit) {
+    if constexpr (R == Rule::two_choice) return !hit;
+    return !hit && full(f, level, block, word);
   }
   EVENBINS_INLINE static void put(const BalancedView& f, const Level& level, uint64_t* block, uint64_t word) {
     set_bits<BlockLog, kCounted>(block, word, f.hashes, level.range);
@@ -212,16 +218,16 @@ template <uint32_t BlockLog, Rule R>
 bool balanced_contains_key(const void* view, uint64_t digest) {
   using Block = BalancedBlock<BlockLog, R>;
   const auto& f = *static_cast<const BalancedView*>(view);
+  if constexpr (R == Rule::two_choice) __builtin_prefetch(block_of<BlockLog>(f.levels[1], word_of(digest, 1)));
   for (uint32_t j = 0; j < f.choices; ++j) {
     const uint64_t word = word_of(digest, j);
     const uint64_t* block = block_of<BlockLog>(f.levels[j], word);
     if (Block::has(f, f.levels[j], block, word)) return true;
-    if constexpr (R != Rule::two_choice)
-      if (!Block::full(f, f.levels[j], block, word)) {
-        if constexpr (R == Rule::counted)
-          if (f.state[3] & kBudgetSpent) break;
-        return false;
-      }
+    if (!Block::full(f, f.levels[j], block, word)) {
+      if constexpr (R == Rule::counted)
+        if (f.state[3] & kBudgetSpent) break;
+      return false;
+    }
   }
   if constexpr (R == Rule::counted) return list_has(f, digest);
   return false;
@@ -281,8 +287,7 @@ template <uint32_t BlockLog, void Add(const void*, uint64_t)>
 void balanced_add_in_order(const BalancedView& f, const uint64_t* digests, size_t n) {
   // Always inlined, here and below: gcc takes a function that only prefetches for one that does nothing.
   const auto ask = [&](uint64_t digest) __attribute__((always_inline)) {
-    for (uint32_t j = 0; j < f.choices; ++j)
-      __builtin_prefetch(block_of<BlockLog>(f.levels[j], word_of(digest, j)), 1);
+    for (uint32_t j = 0; j < f.choices; ++j) __builtin_prefetch(block_of<BlockLog>(f.levels[j], word_of(digest, j)), 1);
   };
   for (size_t i = 0; i < kKeysAhead && i < n; ++i) ask(digests[i]);
   for (size_t i = 0; i < n; ++i) {
@@ -333,7 +338,7 @@ void balanced_contains_loop(const BalancedView& f, const uint64_t* digests, size
       const bool hit = Block::has(f, first, block, word);
       out[i] = hit;
       index[left] = static_cast<uint16_t>(i);
-      left += !hit & Block::full(f, first, block, word);
+      left += Block::goes_on(f, first, block, word, hit);
     });
     for (uint32_t j = 1; j < f.choices && left > 0; ++j) {
       const Level level = f.levels[j];
@@ -343,7 +348,7 @@ void balanced_contains_loop(const BalancedView& f, const uint64_t* digests, size
         const bool hit = Block::has(f, level, block, word);
         out[index[i]] = hit;
         index[kept] = index[i];
-        kept += !hit & Block::full(f, level, block, word);
+        kept += Block::goes_on(f, level, block, word, hit);
       });
       left = kept;
     }
@@ -370,31 +375,6 @@ void balanced_contains_loop(const BalancedView& f, const uint64_t* digests, size
 }
 
 template <uint32_t BlockLog>
-void two_choice_contains_loop(const BalancedView& f, const uint64_t* digests, size_t n, uint8_t* out) {
-  using Block = BalancedBlock<BlockLog, Rule::two_choice>;
-  const Level table = f.levels[0];
-  uint64_t seconds[kGroup];
-  for (; n > 0;) {
-    const size_t g = n < kGroup ? n : kGroup;
-    for (size_t i = 0; i < g; ++i) seconds[i] = splitmix(digests[i], 1);
-    const auto ask = [&](size_t i) __attribute__((always_inline)) {
-      __builtin_prefetch(block_of<BlockLog>(table, digests[i]));
-      __builtin_prefetch(block_of<BlockLog>(table, seconds[i]));
-    };
-    for (size_t i = 0; i < kKeysAhead && i < g; ++i) ask(i);
-    for (size_t i = 0; i < g; ++i) {
-      if (i + kKeysAhead < g) ask(i + kKeysAhead);
-      const bool in_first = Block::has(f, table, block_of<BlockLog>(table, digests[i]), digests[i]);
-      const bool in_second = Block::has(f, table, block_of<BlockLog>(table, seconds[i]), seconds[i]);
-      out[i] = in_first | in_second;
-    }
-    digests += g;
-    out += g;
-    n -= g;
-  }
-}
-
-template <uint32_t BlockLog>
 const BalancedLoops& balanced_loops(Rule rule) {
   static constexpr BalancedLoops counted = {
       {balanced_add_key<BlockLog, Rule::counted>, balanced_contains_key<BlockLog, Rule::counted>, nullptr},
@@ -410,7 +390,7 @@ const BalancedLoops& balanced_loops(Rule rule) {
       {two_choice_add_key<BlockLog>, balanced_contains_key<BlockLog, Rule::two_choice>, nullptr},
       balanced_add_in_order<BlockLog, two_choice_add_key<BlockLog>>,
       nullptr,
-      two_choice_contains_loop<BlockLog>};
+      balanced_contains_loop<BlockLog, Rule::two_choice>};
   return rule == Rule::counted ? counted : rule == Rule::fill ? fill : two_choice;
 }
 
@@ -438,7 +418,15 @@ uint64_t line_reads(const IntHash& hash, const uint64_t* words, uint64_t lines, 
 }  // namespace
 
 extern const Kernel table;
-const Kernel table = {EVENBINS_KERNEL_NAME, digest_u64, digest_i64, standard_positions, standard_add,
-                      standard_contains,    blocked,    balanced,   split,         line_reads};
+const Kernel table = {EVENBINS_KERNEL_NAME,
+                      digest_u64,
+                      digest_i64,
+                      standard_positions,
+                      standard_add,
+                      standard_contains,
+                      blocked,
+                      balanced,
+                      split,
+                      line_reads};
 
 }  // namespace evenbins::EVENBINS_KERNEL_NAMESPACE

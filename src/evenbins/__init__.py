@@ -1,15 +1,17 @@
 """evenbins: keys into bounded bins by hashing, evenly, in few memory accesses, with a known overflow.
 
->>> from evenbins import BlockedBloomFilter
+>>> from evenbins import BlockedBloomFilter, design
 >>> f = BlockedBloomFilter(10_000, fpr=1e-3)     # planned: bits, hashes, predicted behaviour
 >>> f.add_many(["apple", "pear"])
 >>> "apple" in f, "plum" in f
 (True, False)
 >>> f.plan.fpr <= 1e-3                           # predicted; f.stats() measures
 True
+>>> design.filter(keys=1e9, fpr=1e-6).best.policy    # every design that meets it, best first
+'two-choice'
 """
 
-from evenbins import theory
+from evenbins import design, theory
 from evenbins._core import FormatError, KeyRangeError, kernel, kernels
 from evenbins.filters import (
     BalancedBloomFilter,
@@ -34,6 +36,7 @@ __all__ = [
     "FormatError",
     "GrowingFilter",
     "KeyRangeError",
+    "design",
     "digest",
     "digest_many",
     "kernel",

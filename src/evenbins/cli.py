@@ -357,7 +357,7 @@ class _Bar:
 @click.argument("keys", nargs=-1, required=True, type=_LINES)
 @click.option("-o", "--output", required=True, type=_FILE, help="The file to write; replaced in one step.")
 @click.option("--kind", type=click.Choice(["blocked", "standard", "balanced", *_POLICIES]), default="blocked",
-              show_default=True, help="One memory read a look-up; the fewest bits; little more than these at about "
+              show_default=True, help="One memory read a look-up; the fewest bits; few more bits and about "
               "two reads (balanced: the best of the policies that follow).")  # fmt: skip
 @click.option("--fpr", type=float, help="False-positive rate to keep.  [default: 0.001]")
 @click.option("--bits-per-key", type=float, help="Memory instead of --fpr.")
@@ -387,18 +387,24 @@ def build(
     if fpr is not None and bits_per_key is not None:
         raise click.ClickException("--fpr and --bits-per-key exclude each other: give one")
     if kind == "standard" and block_bits is not None:
-        raise click.ClickException("--block-bits is for --kind blocked and balanced: leave out one of the two")
+        raise click.ClickException(
+            "--block-bits is for --kind blocked and balanced: leave out one of the two"
+        )
     bounds = {"reads": reads, "miss_reads": miss_reads, "overflow": overflow}
     given = [name for name, value in bounds.items() if value is not None]
     if kind in ("standard", "blocked") and given:
         option = "--" + given[0].replace("_", "-")
-        raise click.ClickException(f"{option} is for --kind balanced and its policies: leave out one of the two")
+        raise click.ClickException(
+            f"{option} is for --kind balanced and its policies: leave out one of the two"
+        )
     arguments: dict[str, Any] = {"bits_per_key": bits_per_key, "hashes": hashes, "seed": seed}
     arguments["fpr"] = 1e-3 if fpr is None and bits_per_key is None else fpr
     if kind != "standard":
         arguments["block_bits"] = int(block_bits or 512)
     if kind in ("standard", "blocked"):
-        planner: Callable[..., FilterPlan] = theory.plan_blocked if kind == "blocked" else theory.plan_standard
+        planner: Callable[..., FilterPlan] = (
+            theory.plan_blocked if kind == "blocked" else theory.plan_standard
+        )
     else:
         planner = theory.plan_balanced
         arguments |= bounds | {"policy": None if kind == "balanced" else kind}
@@ -443,7 +449,9 @@ def _planned(call: Callable[[], _T]) -> _T:
     try:
         return call()
     except (TypeError, ValueError) as error:
-        names = r"^(fpr|bits_per_key|hashes|capacity|seed|block_bits|reads|miss_reads|overflow|choices|keys|policies)\b"
+        names = (
+            r"^(fpr|bits_per_key|hashes|capacity|seed|block_bits|reads|miss_reads|overflow|choices|keys)\b"
+        )
         text = re.sub(names, lambda name: "--" + name[0].replace("_", "-"), str(error))
         raise click.ClickException(text) from None
 
@@ -563,7 +571,12 @@ def _about_blocks(plan: FilterPlan, stats: FilterStats) -> list[tuple[str, str]]
         facts.append(("full at", f"{', '.join(shown)} {unit}" if shown else "never"))
     if plan.overflow_limit:
         used = round(stats.overflow * stats.keys)
-        facts.append(("list", f"{used:_} of {plan.overflow_limit:_} keys, {round(stats.spilled * stats.keys):_} spilled"))
+        facts.append(
+            (
+                "list",
+                f"{used:_} of {plan.overflow_limit:_} keys, {round(stats.spilled * stats.keys):_} spilled",
+            )
+        )
     return facts
 
 
@@ -643,7 +656,9 @@ def design_filter(keys: float, block_bits: str, as_json: bool, **request: Any) -
     from rich.table import Table
 
     head, rows = found.table()
-    sheet = Table(title=found.caption(), title_justify="left", caption="* on the Pareto front", caption_justify="left")
+    sheet = Table(
+        title=found.caption(), title_justify="left", caption="* on the Pareto front", caption_justify="left"
+    )
     for number, name in enumerate(head):
         sheet.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)
     for row in rows:

@@ -15,10 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,15 @@ from rich.console import Console
 from rich.table import Table
 
 import evenbins
-from evenbins import BlockedBloomFilter, BloomFilter, FormatError, theory
+from evenbins import (
+    BalancedBloomFilter,
+    BlockedBloomFilter,
+    BloomFilter,
+    Filter,
+    FormatError,
+    GrowingFilter,
+    theory,
+)
 from evenbins.theory import _show
 
 __all__ = ["LEAST_KEYS", "MOST_KEYS", "STEPS", "Demo", "run"]
@@ -39,6 +47,7 @@ _FPR = 1e-3
 _SEED = 20
 _MISSES_OF_INTERVAL = 1e-6
 _KINDS: tuple[type[BloomFilter] | type[BlockedBloomFilter], ...] = (BloomFilter, BlockedBloomFilter)
+_POLICIES = ("fill", "two-choice", "multilevel")
 
 
 @dataclass
@@ -107,13 +116,88 @@ def strings(demo: Demo) -> None:
     _predict_and_measure(demo, demo.words, demo.other_words)
 
 
+def design(demo: Demo) -> None:
+    """Ask for a rate; see every design that reaches it."""
+    from evenbins import design as designs
+
+    found = designs.filter(demo.keys, fpr=1e-6)
+    names = ("policy", "hashes", "bits_per_key", "nbytes", "reads", "miss_reads", "overflow")
+    table = _table("", *names)
+    table.columns[1].justify = "left"
+    for each in found:
+        cells = (_show.text(name, getattr(each.plan, name)) for name in names)
+        table.add_row("*" if each.pareto else "", *cells)
+    demo.console.print(table)
+    demo.say("* on the Pareto front. The same: evenbins design filter --keys N --fpr 1e-6")
+    best, blocked = found.best.plan, found.by_policy("blocked").plan
+    demo.claim(
+        best.miss_reads <= 2 and best.nbytes < blocked.nbytes,
+        f"{best.policy}: {best.bits_per_key:.1f} bits per key and at most 2 reads; blocked needs "
+        f"{blocked.bits_per_key:.1f}",
+    )
+
+
+def balanced(demo: Demo) -> None:
+    """Full blocks pass keys on: three policies on the same bits."""
+    _lay_beside(
+        demo, demo.present, demo.absent, ("keys", "fpr", "reads", "miss_reads", "overflow"),
+        [(each, partial(BalancedBloomFilter, bits_per_key=16, policy=each)) for each in _POLICIES],
+    )  # fmt: skip
+    once = BalancedBloomFilter(demo.keys, bits_per_key=16, policy="multilevel")
+    once.add_many(demo.present)
+    before = once.to_bytes()
+    once.add_many(demo.present[::-1])
+    demo.claim(once.to_bytes() == before, "adding all keys again, in another order, changes not one bit")
+
+
+def growing(demo: Demo) -> None:
+    """Nobody knows how many keys will come."""
+    filter_ = GrowingFilter(_FPR, first=max(demo.keys // 50, 1))
+    filter_.add_many(demo.present)
+    measured = filter_.stats()
+    answers = filter_.contains_many(demo.absent)
+    low, high = _interval(int(answers.sum()), answers.size)
+    demo.say(
+        f"{filter_!r}: {measured.bits_per_key:.1f} bits per planned key, "
+        f"{measured.miss_reads:.1f} reads of an absent key"
+    )
+    demo.claim(bool(filter_.contains_many(demo.present).all()), "no present key is missed")
+    demo.claim(
+        measured.fpr <= _FPR and low <= _FPR,
+        f"fpr {measured.fpr:.2e}, counted within {low:.2e} .. {high:.2e}; promised {_FPR:g}",
+    )
+
+
+def paper(demo: Demo) -> None:
+    """Run one of the papers' experiments."""
+    from evenbins import papers
+
+    result = papers.run("kanizo-fig4a", quick=True)
+    table = _table("where", "quantity", "paper", "ours")
+    for each in result.rows:
+        if each.paper is not None:
+            where = ", ".join(f"{name} {value}" for name, value in each.where.items())
+            table.add_row(where, each.quantity, f"{each.paper:g}", f"{each.ours:.4g}")
+    demo.console.print(table)
+    demo.say(f"{result.source}; the first is a misprint. All of them: evenbins reproduce --list")
+    exact = next(each for each in result.rows if each.paper == 0.005)
+    demo.claim(
+        abs(exact.ours - 0.005) < 5e-5, "overflow of the multilevel scheme at 1.2 reads, as the paper says"
+    )
+
+
 def speed(demo: Demo) -> None:
     """Time the bulk calls."""
     threads = os.cpu_count() or 1
     workers = sorted({1, threads})
     table = _table("million keys a second", *(f"threads={each}" for each in workers))
-    for kind in _KINDS:
-        filters = [kind(demo.keys, fpr=_FPR) for _ in workers]
+    kinds: list[tuple[str, Callable[[], Filter]]] = [
+        ("standard", lambda: BloomFilter(demo.keys, fpr=_FPR)),
+        ("blocked", lambda: BlockedBloomFilter(demo.keys, fpr=_FPR)),
+        *((each, partial(BalancedBloomFilter, demo.keys, fpr=_FPR, policy=each)) for each in _POLICIES),
+    ]
+    for name, make in kinds:
+        filters = [make() for _ in workers]
         for call, keys in (
             ("add_many", "present"),
             ("contains_many", "present"),
@@ -123,7 +207,7 @@ def speed(demo: Demo) -> None:
                 _rate(getattr(filter_, call), getattr(demo, keys), each)
                 for filter_, each in zip(filters, workers, strict=True)
             ]
-            table.add_row(f"{kind.__name__}.{call}({keys})", *rates)
+            table.add_row(f"{name}.{call}({keys})", *rates)
     demo.console.print(table)
 
 
@@ -175,6 +259,10 @@ STEPS: list[tuple[str, Callable[[Demo], None]]] = [
     ("The plan: what a filter for {keys:_} keys needs, and what it will do", plan),
     ("Prediction beside measurement: {keys:_} integers from a NumPy array", integers),
     ("Prediction beside measurement: {words:_} strings from a list", strings),
+    ("Design by requirement: a rate of 1e-6 for {keys:_} keys", design),
+    ("Balanced filters: three policies at 16 bits per key", balanced),
+    ("A growing filter: the number of keys is not known", growing),
+    ("A number of a paper beside ours", paper),
     ("Speed of the bulk calls", speed),
     ("A file, and another process", another_process),
     ("A damaged file", damage),
@@ -230,27 +318,38 @@ def _table(*names: str) -> Table:
 
 
 def _predict_and_measure(demo: Demo, present: npt.NDArray[np.uint64] | list[str], absent: object) -> None:
-    """Build both filters at one rate; lay plan, stats and what is counted below each other."""
-    names = ("keys", "fpr", "fill", "reads", "nbytes")
+    """Build both plain filters at one rate."""
+    makers = [(kind.__name__, partial(kind, fpr=_FPR)) for kind in _KINDS]
+    _lay_beside(demo, present, absent, ("keys", "fpr", "fill", "reads", "nbytes"), makers)
+
+
+def _lay_beside(
+    demo: Demo,
+    present: npt.NDArray[np.uint64] | list[str],
+    absent: object,
+    names: tuple[str, ...],
+    makers: Sequence[tuple[str, Callable[[int], Filter]]],
+) -> None:
+    """Build filters; lay plan, stats and what is counted below each other."""
     table = _table("", "", *names)
     table.columns[1].justify = "left"
     claims: list[tuple[bool, str]] = []
-    for kind in _KINDS:
-        filter_ = kind(len(present), fpr=_FPR)
+    for title, make in makers:
+        filter_ = make(len(present))
         filter_.add_many(present)
         found = int(filter_.contains_many(present).sum())
         answers = filter_.contains_many(absent)
         rate = int(answers.sum()) / answers.size
         low, high = _interval(int(answers.sum()), answers.size)
         planned, measured = filter_.plan, filter_.stats()
-        table.add_row(kind.__name__, "planned", *(_show.text(name, getattr(planned, name)) for name in names))
+        table.add_row(title, "planned", *(_show.text(name, getattr(planned, name)) for name in names))
         table.add_row("", "measured", *(_show.text(name, getattr(measured, name)) for name in names))
         table.add_row("", "counted", _show.text("keys", found), _show.text("fpr", rate))
         claims += [
-            (found == len(present), f"{kind.__name__}: no present key is missed"),
+            (found == len(present), f"{title}: no present key is missed"),
             (
                 low <= measured.fpr <= high,
-                f"{kind.__name__}: fpr within {low:.2e} .. {high:.2e}, as {answers.size:_} absent keys tell",
+                f"{title}: fpr within {low:.2e} .. {high:.2e}, as {answers.size:_} absent keys tell",
             ),
         ]
     demo.console.print(table)

@@ -1,11 +1,11 @@
 """Design by requirement: say what you need; get every design that meets it, best first, each ready to build.
 
-    keys, fpr or bits_per_key,        standard │ blocked │ single, sequential,        the plans that meet it,
-    bounds on reads, overflow    ──▶  multilevel, fill, two-choice: the best     ──▶  sorted, the Pareto front
-                                      hashes, thresholds, shares of each              marked, each with .build()
+    keys, fpr or bits_per_key,       standard, blocked, single, sequential,       the plans that meet it,
+    bounds on reads, overflow   ──▶  multilevel, fill, two-choice: the best  ──▶  sorted, the Pareto front
+                                     hashes, thresholds, shares of each           marked, each with .build()
 
-Which is best depends on what a memory read costs, which only the user knows; so all are shown. By default the
-least memory comes first among the designs that read at most two blocks for an absent key, since two
+Which is best depends on what a memory read costs, which only the user knows; so all are shown. By default
+the least memory comes first among the designs that read at most two blocks for an absent key, since two
 independent reads overlap and more do not pay.
 
 `theory` plans each design; this module compares them.
@@ -21,7 +21,9 @@ from typing import Any, SupportsFloat, SupportsIndex, overload
 
 from evenbins.filters import _BaseFilter, build
 from evenbins.theory import FilterPlan, _show, plan_balanced, plan_blocked, plan_standard
+from evenbins.theory.balanced_plan import check_bounds
 from evenbins.theory.levels import POLICIES
+from evenbins.theory.plan import MAX_BITS_PER_KEY
 
 __all__ = ["FilterDesign", "FilterDesigns", "filter"]
 
@@ -126,7 +128,9 @@ class FilterDesigns(Sequence[FilterDesign]):
 
     def caption(self) -> str:
         """Give the request in one line."""
-        asked = ", ".join(f"{name}={_asked(value)}" for name, value in self.request.items() if value is not None)
+        asked = ", ".join(
+            f"{name}={_asked(value)}" for name, value in self.request.items() if value is not None
+        )
         return f"filter designs for {asked}"
 
     def __str__(self) -> str:
@@ -139,7 +143,9 @@ class FilterDesigns(Sequence[FilterDesign]):
             ).rstrip()
             for row in [head, *rows]
         ]
-        return "\n".join([self.caption(), *lines, "* on the Pareto front: no other is as good in all and better in one"])
+        return "\n".join(
+            [self.caption(), *lines, "* on the Pareto front: no other is as good in all and better in one"]
+        )
 
     __repr__ = __str__
 
@@ -215,21 +221,28 @@ def filter(
     if policies is None:
         policies = _ALL
     elif isinstance(policies, str) or not set(policies) <= set(_ALL):
-        raise ValueError(f"policies must be a list of some of {', '.join(_ALL)}; got {policies!r}. Leave it out for all")
+        raise ValueError(
+            f"policies must be a list of some of {', '.join(_ALL)}; got {policies!r}. Leave it out for all"
+        )
     if sort is not None and sort not in _ORDERS:
-        raise ValueError(f"sort must be one of {', '.join(_ORDERS)}; got {sort!r}. Leave it out for the default")
+        raise ValueError(
+            f"sort must be one of {', '.join(_ORDERS)}; got {sort!r}. Leave it out for the default"
+        )
     request: dict[str, object] = {
         "keys": keys, "fpr": fpr, "bits_per_key": bits_per_key, "reads": reads, "miss_reads": miss_reads,
         "overflow": overflow, "choices": choices, "merge": merge or None, "block_bits": block_bits,
     }  # fmt: skip
+    check_bounds(reads=reads, miss_reads=miss_reads, overflow=overflow, choices=choices)
     by_rate = fpr is not None or bits_per_key is None
-    asked = _Asked(keys, fpr, None if by_rate else bits_per_key, reads, miss_reads, overflow, choices, block_bits, seed)
+    asked = _Asked(
+        keys, fpr, None if by_rate else bits_per_key, reads, miss_reads, overflow, choices, block_bits, seed
+    )
     wanted = [each for each in policies if not merge or each in _BY_OR]
     found, refused = [], []
     for policy in wanted:
         try:
             found.append(asked.plan(policy))
-        except _Unfit as error:
+        except _UnfitError as error:
             refused.append(f"{policy}: {error}")
     if by_rate and bits_per_key is not None:
         most = float(bits_per_key)
@@ -238,12 +251,16 @@ def filter(
             raise ValueError(_too_little_memory(asked, wanted, most, found))
         found = within
     if not found:
-        raise ValueError("no design meets the request. " + ("; ".join(refused) or "merge=True leaves none of the policies"))
-    designs = [FilterDesign(plan, pareto=not any(_beats(other, plan, by_rate) for other in found)) for plan in found]
+        raise ValueError(
+            "no design meets the request. " + ("; ".join(refused) or "merge=True leaves none of the policies")
+        )
+    designs = [
+        FilterDesign(plan, pareto=not any(_beats(other, plan, by_rate) for other in found)) for plan in found
+    ]
     return FilterDesigns(sorted(designs, key=_ORDERS.get(sort or "", _default_order(by_rate))), request)
 
 
-class _Unfit(ValueError):
+class _UnfitError(ValueError):
     """A policy cannot meet the request; the text says why and what is nearest."""
 
 
@@ -262,11 +279,13 @@ class _Asked:
     seed: int
 
     def plan(self, policy: str) -> FilterPlan:
-        """Plan for the request; _Unfit if this policy breaks a bound, ValueError for what none could meet."""
+        """Plan for the request: _UnfitError if this policy breaks a bound, ValueError if all would."""
         goal: dict[str, Any] = {"fpr": self.fpr, "bits_per_key": self.bits_per_key, "seed": self.seed}
         if policy == "standard":
             return self._within(self._standard(goal))
-        plan = plan_blocked(self.keys, block_bits=self.block_bits, **goal)  # checks the goal, for all policies
+        plan = plan_blocked(
+            self.keys, block_bits=self.block_bits, **goal
+        )  # checks the goal, for all policies
         if policy == "blocked":
             return self._within(plan)
         try:
@@ -275,7 +294,7 @@ class _Asked:
                 overflow=self.overflow, block_bits=self.block_bits, **goal,
             )  # fmt: skip
         except ValueError as error:
-            raise _Unfit(str(error)) from None
+            raise _UnfitError(str(error)) from None
 
     def _standard(self, goal: dict[str, Any]) -> FilterPlan:
         plan = plan_standard(self.keys, **goal)
@@ -287,7 +306,9 @@ class _Asked:
         for name in ("reads", "miss_reads"):
             bound = getattr(self, name)
             if bound is not None and getattr(plan, name) > bound * (1 + 1e-9):
-                raise _Unfit(f"it takes {name}={getattr(plan, name):.4g}, and {bound:g} are allowed")
+                raise _UnfitError(f"it takes {name}={getattr(plan, name):.4g}, and {bound:g} are allowed")
+        if plan.keys >= 64 and plan.bits_per_key > MAX_BITS_PER_KEY:  # one hash, say, at a low rate
+            raise _UnfitError(f"it takes {plan.bits_per_key:.4g} bits per key within these bounds")
         return plan
 
 
@@ -301,7 +322,15 @@ def _too_little_memory(
         f'("{least.policy}")'
     )
     roomy = _Asked(
-        asked.keys, None, most, asked.reads, asked.miss_reads, asked.overflow, asked.choices, asked.block_bits, asked.seed
+        asked.keys,
+        None,
+        most,
+        asked.reads,
+        asked.miss_reads,
+        asked.overflow,
+        asked.choices,
+        asked.block_bits,
+        asked.seed,
     )
     rates = []
     for policy in policies:
@@ -334,7 +363,11 @@ _ORDERS: dict[str, _Order] = {
 def _default_order(by_rate: bool) -> _Order:
     def order(each: FilterDesign) -> tuple[float, ...]:
         plan = each.plan
-        return (plan.miss_reads > FEW_READS * (1 + 1e-9), plan.nbytes if by_rate else plan.fpr, plan.miss_reads)
+        return (
+            plan.miss_reads > FEW_READS * (1 + 1e-9),
+            plan.nbytes if by_rate else plan.fpr,
+            plan.miss_reads,
+        )
 
     return order
 

@@ -17,6 +17,7 @@ import copy
 import os
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import fields
 from types import MethodDescriptorType
 from typing import Any, ClassVar, Self, SupportsFloat, SupportsIndex
 
@@ -26,7 +27,15 @@ import numpy.typing as npt
 from evenbins import _bulk, _core, _files
 from evenbins._core import FormatError
 from evenbins.protocols import Filter, FilterStats, Key, StrPath, side_by_side
-from evenbins.theory import FilterPlan, _show, fpr, plan_blocked, plan_of_core, plan_standard
+from evenbins.theory import (
+    FilterPlan,
+    _show,
+    fpr,
+    plan_balanced,
+    plan_blocked,
+    plan_of_core,
+    plan_standard,
+)
 from evenbins.theory.measured import measure
 from evenbins.theory.plan import checked_seed
 
@@ -478,14 +487,12 @@ class BalancedBloomFilter(_BaseFilter):
         miss_reads: float | None = None,
         block_bits: int = 512,
         hashes: int | None = None,
-        thresholds: int | Sequence[int] | None = None,
+        thresholds: Sequence[int] | None = None,
         coin: float | None = None,
         shares: Sequence[float] | None = None,
         spill: str = "least",
         seed: int = 0,
     ) -> None:
-        from evenbins.theory import plan_balanced
-
         self._build(
             plan_balanced(
                 capacity, policy=policy, fpr=fpr, bits_per_key=bits_per_key, reads=reads, choices=choices,
@@ -508,19 +515,8 @@ class BalancedBloomFilter(_BaseFilter):
     def stats(self) -> FilterStats:
         """Measure this very filter: computed from its blocks, in one pass over them."""
         measured = measure(self._core, self._histograms(), self._state())
-        return FilterStats(
-            keys=measured.keys,
-            fpr=measured.fpr,
-            reads=measured.reads,
-            miss_reads=measured.miss_reads,
-            list_reads=measured.list_reads,
-            overflow=measured.overflow,
-            spilled=measured.spilled,
-            fill=measured.fill,
-            loads=measured.loads,
-            nbytes=self.nbytes,
-            bits_per_key=8 * self.nbytes / self._capacity,
-        )
+        found = {each.name: getattr(measured, each.name) for each in fields(measured)}
+        return FilterStats(**found, nbytes=self.nbytes, bits_per_key=8 * self.nbytes / self._capacity)
 
 
 def _attributes(filter_: _BaseFilter) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from evenbins import _bulk, _core, _files
 from evenbins._core import FormatError
 from evenbins.filters import _BaseFilter, _register, build, digest_many
 from evenbins.protocols import FilterStats, Key, StrPath, side_by_side
-from evenbins.theory import FilterPlan, _show, plan_blocked, plan_standard
+from evenbins.theory import FilterPlan, _show, plan_balanced, plan_blocked, plan_standard
 from evenbins.theory.plan import checked_seed
 
 __all__ = ["GrowingFilter"]
@@ -105,8 +105,6 @@ class GrowingFilter:
             return plan_standard(keys, fpr=rate, seed=self._seed)
         if self._policy == "blocked":
             return plan_blocked(keys, fpr=rate, block_bits=self._block_bits, seed=self._seed)
-        from evenbins.theory import plan_balanced
-
         return plan_balanced(
             keys, policy=self._policy, fpr=rate, block_bits=self._block_bits, seed=self._seed
         )
@@ -132,7 +130,9 @@ class GrowingFilter:
 
     def _require_writable(self) -> None:
         if self._stages[-1]._read_only:
-            raise ValueError("this filter is open read-only: use load() or copy() for one that can be changed")
+            raise ValueError(
+                "this filter is open read-only: use load() or copy() for one that can be changed"
+            )
 
     # --- keys in, answers out ----------------------------------------------------------------------
 
@@ -231,7 +231,7 @@ class GrowingFilter:
         )
 
     def approx_items(self) -> float:
-        """Count the keys that were added and not present before: the distinct keys, but for false positives."""
+        """Count the keys that were added and were not present: the distinct ones, but for false positives."""
         return float(sum(self._counts))
 
     @property
@@ -293,7 +293,7 @@ class GrowingFilter:
             while len(self._stages) < len(other._stages):
                 self._grow()
             for mine_stage, their_stage in zip(self._stages, other._stages, strict=False):
-                mine_stage |= their_stage  # noqa: PLW2901
+                mine_stage |= their_stage
             more = (*other._counts, *([0] * len(self._counts)))
             self._counts = tuple(a + b for a, b in zip(self._counts, more, strict=False))
             if self._counts[-1] >= self._stages[-1].capacity:
@@ -478,7 +478,9 @@ def _rate(value: object) -> float:
         raise TypeError(f"fpr must be a number between 0 and 1, not {type(value).__name__}. Pass 0.001, say")
     rate = float(value)
     if not 0.0 < rate < 1.0:
-        raise ValueError(f"fpr must be a number between 0 and 1, both excluded; got {value!r}. Pass 0.001, say")
+        raise ValueError(
+            f"fpr must be a number between 0 and 1, both excluded; got {value!r}. Pass 0.001, say"
+        )
     return rate
 
 

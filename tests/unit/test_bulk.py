@@ -31,7 +31,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from evenbins import BlockedBloomFilter, BloomFilter, KeyRangeError, digest, digest_many
+from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, KeyRangeError, digest, digest_many
+from evenbins.theory import plan_levels
 
 TEXTS = [
     "",
@@ -47,6 +48,16 @@ TEXTS = [
 RAW = [text.encode() for text in TEXTS]
 NUMBERS = [0, 1, 2**63, 2**64 - 1, *range(100, 1600)]
 SEED = 77
+
+
+def balanced(capacity: int, *, bits_per_key: float, seed: int) -> BalancedBloomFilter:
+    """Three levels and a list, all of which get keys: the order in which they come shows in the bytes."""
+    blocks = int(capacity * bits_per_key / 512)
+    plan = plan_levels(
+        capacity, policy="multilevel", blocks=[blocks, blocks // 4, 2], thresholds=[15, 15, 15], hashes=11,
+        coin=0.5, overflow_limit=capacity // 5, seed=seed,
+    )  # fmt: skip
+    return BalancedBloomFilter.from_plan(plan)
 
 
 def single(keys: Any, *, cls: Any = BloomFilter) -> Any:
@@ -71,9 +82,10 @@ def assert_keys(make: Callable[[], Any], keys: Any, shape: tuple[int, ...] | Non
     found = digest_many(make(), SEED)
     assert found.shape == shape
     assert found.ravel().tolist() == [digest(key, SEED) for key in keys]
-    for cls in (BloomFilter, BlockedBloomFilter):
-        assert taken(make(), cls=cls) == single(keys, cls=cls)
-        assert taken(make(), cls=cls, threads=3) == single(keys, cls=cls)
+    for cls in (BloomFilter, BlockedBloomFilter, balanced):
+        expected = single(keys, cls=cls)
+        assert taken(make(), cls=cls) == expected
+        assert taken(make(), cls=cls, threads=3) == expected
     half = single(keys[::2])
     for threads in (1, 3):
         answers = half.contains_many(make(), threads=threads)
@@ -1030,7 +1042,7 @@ ENDLESS = np.broadcast_to(DISTINCT, (100_000, len(DISTINCT)))
 
 @pytest.mark.usefixtures("default_interrupt")
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("cls", [BloomFilter, BlockedBloomFilter])
+@pytest.mark.parametrize("cls", [BloomFilter, BlockedBloomFilter, BalancedBloomFilter])
 def test_ctrl_c_stops_a_bulk_call_on_an_array(cls: Any, threads: int) -> None:
     """The signal comes in the midst of the call: another thread sends it when the first key is in."""
     f = cls(2_000_000, bits_per_key=8, hashes=16)

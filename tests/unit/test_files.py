@@ -29,13 +29,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import evenbins
-from evenbins import BlockedBloomFilter, BloomFilter, FormatError, _files
-from evenbins.reference import ReferenceBlocked, ReferenceBloom
+from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, FormatError, _files
+from evenbins.reference import ReferenceBalanced, ReferenceBlocked, ReferenceBloom
 from evenbins.reference.bloom import ReferenceFilter
 from evenbins.reference.format import CHECKSUM, FIXED, header_bytes, pack, unpack
 from evenbins.reference.xxh3 import xxh3_64
+from evenbins.theory import plan_levels
 
-AnyFilter = BloomFilter | BlockedBloomFilter
+AnyFilter = BloomFilter | BlockedBloomFilter | BalancedBloomFilter
 KEYS: list[Any] = ["", "a", b"\0\xff", "ключ", "x" * 300, 0, -1, 2**64 - 1, -(2**63), *range(100, 110)]
 ABSENT = [f"absent {i}" for i in range(200)]
 
@@ -44,7 +45,16 @@ MAKE: dict[str, Callable[[], AnyFilter]] = {
     "standard, seeded": lambda: BloomFilter(20, bits_per_key=12.8, hashes=40, seed=2**64 - 1),
     "blocked": lambda: BlockedBloomFilter(50, bits_per_key=16),
     "blocked 256": lambda: BlockedBloomFilter(40, bits_per_key=16, block_bits=256, hashes=20, seed=7),
-}
+    "balanced, a list": lambda: BalancedBloomFilter.from_plan(  # one half line; keys on the list, and spilled
+        plan_levels(
+            20, policy="single", blocks=[1], thresholds=[7], hashes=9, block_bits=256, coin=0.5,
+            overflow_limit=6, seed=7,
+        )
+    ),
+    "balanced, bits": lambda: BalancedBloomFilter.from_plan(
+        plan_levels(20, policy="fill", blocks=[1, 1], thresholds=[90], hashes=11, block_bits=256)
+    ),
+}  # fmt: skip
 each_kind = pytest.mark.parametrize("make", MAKE.values(), ids=MAKE.keys())
 
 
@@ -139,6 +149,8 @@ def test_the_bytes_are_the_references_bytes(make: Callable[[], AnyFilter]) -> No
     if isinstance(f, BloomFilter):
         bits, hashes = f.plan.core
         twin = ReferenceBloom(bits, hashes, f.seed)
+    elif isinstance(f, BalancedBloomFilter):
+        twin = ReferenceBalanced(f.plan.core, f.seed)
     else:
         blocks, block_bits, hashes = f.plan.core
         twin = ReferenceBlocked(blocks, block_bits, hashes, f.seed)
@@ -236,13 +248,17 @@ def test_every_flipped_bit_is_refused(make: Callable[[], AnyFilter], path: Path)
 def test_open_without_verify_takes_a_damaged_payload_and_stays_sound(
     make: Callable[[], AnyFilter], path: Path
 ) -> None:
-    """That is its price; whatever the bits, it answers and does not crash. Spare bits are checked even so."""
+    """That is its price; whatever the bits, it answers and does not crash.
+
+    What costs one look is checked even so: spare bits, words of state.
+    """
     f = filled(make)
     data = bytearray(f.to_bytes())
     bits = f.plan.core[0] if f.plan.policy == "standard" else 8 * f.nbytes
     for fill in (0x00, 0x55, 0xFF):
         payload = int.from_bytes(bytes([fill]) * f.nbytes, "little") & ((1 << bits) - 1)
-        data[-f.nbytes :] = payload.to_bytes(f.nbytes, "little")
+        state = bytes(memoryview(f))[-64:] if f.plan.overflow_limit else b""
+        data[-f.nbytes :] = payload.to_bytes(f.nbytes, "little")[: f.nbytes - len(state)] + state
         path.write_bytes(data)
         opened = type(f).open(path)
         assert opened.contains_many(KEYS).all() == (fill == 0xFF)
@@ -296,9 +312,10 @@ def test_a_missing_file_and_a_folder_are_os_errors(read: Callable[..., Any], tmp
 
 # --- files that say what cannot be ---------------------------------------------------------------
 
-BOTH: dict[str, tuple[dict[str, Any], str]] = {
+EVERY: dict[str, tuple[dict[str, Any], str]] = {
     "kind 0": ({"kind": 0}, "unknown kind 0"),
-    "kind 3": ({"kind": 3}, "unknown kind 3"),
+    "kind 4": ({"kind": 4}, "growing filter"),
+    "kind 5": ({"kind": 5}, "unknown kind 5"),
     "kind 2**32-1": ({"kind": 2**32 - 1}, "unknown kind 4294967295"),
     "hash 0": ({"hash_id": 0}, "hash 0"),
     "hash 2": ({"hash_id": 2}, "hash 2"),
@@ -316,7 +333,7 @@ BOTH: dict[str, tuple[dict[str, Any], str]] = {
     "largest core count": ({"core_words": 2**64 - 1}, "contradict"),
     "no payload offset": ({"payload_offset": 0}, "contradict"),
     "payload offset 64": ({"payload_offset": 64}, "contradict"),
-    "payload offset 192": ({"payload_offset": 192}, "contradict"),
+    "payload offset 256": ({"payload_offset": 256}, "contradict"),
     "largest payload offset": ({"payload_offset": 2**64 - 64}, "contradict"),
     "payload size 0": ({"payload_bytes": 0}, "size"),
     "largest payload size": ({"payload_bytes": 2**64 - 1}, "size"),
@@ -324,6 +341,11 @@ BOTH: dict[str, tuple[dict[str, Any], str]] = {
     "payload too large": ({"payload": bytes(4096)}, "size"),
     "padding": ({"padding": b"\1"}, "padding"),
 }  # fmt: skip
+SHORT: dict[str, tuple[dict[str, Any], str]] = {  # where the core has two or three words
+    "kind 3": ({"kind": 3}, "balanced filter|hashing"),
+    "payload offset 192": ({"payload_offset": 192}, "contradict"),
+}
+BOTH = EVERY | SHORT
 STANDARD: dict[str, tuple[dict[str, Any], str]] = {
     "hashing of the other kind": ({"hashing": 2}, "hashing"),
     "other kind": ({"kind": 2}, "hashing"),
@@ -354,6 +376,55 @@ BLOCKED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+def core_with(changes: dict[int, int], base: tuple[int, ...] = (1, 256, 9, 1, 2**31, 6, 0, 0, 1, 7)) -> Any:
+    """The core of "balanced, a list" with some words changed."""
+    return {"core": [changes.get(i, word) for i, word in enumerate(base)]}
+
+
+SEQUENTIAL = (2, 256, 9, 3, 2**31, 6, 0, 5, 1, 7)
+FILL = (4, 256, 9, 1, 0, 0, 0, 0, 1, 257)
+TWO_CHOICE = (5, 256, 9, 2, 0, 0, 0, 0, 1, 0)
+BALANCED: dict[str, tuple[dict[str, Any], str]] = {
+    "hashing of the other kind": ({"hashing": 1}, "hashing"),
+    "standard": ({"kind": 1}, "hashing"),
+    "blocked": ({"kind": 2}, "core|three numbers|blocks"),
+    "half a table": ({"core": [1, 256, 9, 1, 2**31, 6, 0, 0, 1]}, "core"),
+    "no table": ({"core": [1, 256, 9, 1, 2**31, 6, 0, 0]}, "core"),
+    "policy 0": (core_with({0: 0}), "policy"),
+    "policy 6": (core_with({0: 6}), "policy"),
+    "blocks of 128": (core_with({1: 128}), "block_bits"),
+    "no hashes": (core_with({2: 0}), "hashes"),
+    "33 hashes": (core_with({2: 33}), "hashes"),
+    "no choice": (core_with({3: 0}, SEQUENTIAL), "choices"),
+    "nine choices": (core_with({3: 9}, SEQUENTIAL), "choices"),
+    "two choices of single": (core_with({3: 2}), "choice"),
+    "one choice of two": (core_with({3: 1}, TWO_CHOICE), "choices"),
+    "fewer tables than choices": (core_with({0: 3, 3: 2}), "tables"),
+    "coin above one": (core_with({4: 2**32 + 1}), "coin"),
+    "coin of fill": (core_with({4: 1}, FILL), "coin"),
+    "coin of two-choice": (core_with({4: 1}, TWO_CHOICE), "coin"),
+    "a list too long": (core_with({5: 2**40 + 1}), "list"),
+    "largest list": (core_with({5: 2**64 - 1}), "list"),
+    "list of fill": (core_with({5: 1}, FILL), "list"),
+    "list of two-choice": (core_with({5: 1}, TWO_CHOICE), "list"),
+    "spill 2": (core_with({6: 2}), "spill"),
+    "spill of fill": (core_with({6: 1}, FILL), "spill"),
+    "budget of single": (core_with({7: 1}), "budget"),
+    "budget without a list": (core_with({5: 0}, SEQUENTIAL), "budget"),
+    "no blocks": (core_with({8: 0}), "blocks"),
+    "too many blocks": (core_with({8: 2**47 + 1}), "blocks"),
+    "size wraps around": (core_with({8: 2**59 + 1}), "blocks"),
+    "too many bits": ({"core": [3, 512, 9, 2, 0, 6, 0, 0, 2**47, 7, 1, 7]}, "2.56 bits"),
+    "threshold too high": (core_with({9: 65535}), "threshold"),
+    "largest threshold": (core_with({9: 2**64 - 1}), "threshold"),
+    "last level of fill": (core_with({9: 256}, FILL), "last level"),
+    "threshold of two-choice": (core_with({9: 1}, TWO_CHOICE), "threshold"),
+    "no threshold of fill": ({"core": [4, 256, 9, 2, 0, 0, 0, 0, 1, 0, 1, 257]}, "threshold"),
+    "huge": (core_with({1: 512, 8: 2**47}) | {"payload_bytes": 2**53 + 16 * 8 + 64}, "cut short"),
+    "huge, size not": (core_with({8: 2**47}), "size"),
+}
+
+
 @pytest.mark.parametrize(("changes", "message"), (BOTH | STANDARD).values(), ids=(BOTH | STANDARD).keys())
 def test_an_impossible_standard_filter_is_refused(changes: dict[str, Any], message: str, path: Path) -> None:
     """By every reader, `open` too, before anything is allocated: a size of 2**53 is no MemoryError."""
@@ -365,12 +436,19 @@ def test_an_impossible_blocked_filter_is_refused(changes: dict[str, Any], messag
     assert_refused(forge(filled(MAKE["blocked"]).to_bytes(), **changes), BlockedBloomFilter, path, message)
 
 
-@pytest.mark.parametrize("base", ["standard", "blocked"])
+@pytest.mark.parametrize(("changes", "message"), (EVERY | BALANCED).values(), ids=(EVERY | BALANCED).keys())
+def test_an_impossible_balanced_filter_is_refused(changes: dict[str, Any], message: str, path: Path) -> None:
+    data = filled(MAKE["balanced, a list"]).to_bytes()
+    assert_refused(forge(data, **changes), BalancedBloomFilter, path, message)
+
+
+@pytest.mark.parametrize("base", ["standard", "blocked", "balanced, a list"])
 def test_the_reference_refuses_the_same_files(base: str) -> None:
     """It is the specification in Python: what it takes, the core takes."""
     data = filled(MAKE[base]).to_bytes()
     taken = []
-    for name, (changes, _) in (BOTH | (STANDARD if base == "standard" else BLOCKED)).items():
+    own = {"standard": SHORT | STANDARD, "blocked": SHORT | BLOCKED, "balanced, a list": BALANCED}[base]
+    for name, (changes, _) in (EVERY | own).items():
         with contextlib.suppress(ValueError):
             unpack(forge(data, **changes))
             taken.append(name)
@@ -414,7 +492,9 @@ def test_set_bits_behind_the_last_one_are_refused(path: Path) -> None:
 @pytest.mark.parametrize("read", ["from_bytes", "load", "open"])
 def test_the_wrong_class_is_told_what_to_use(read: str, path: Path) -> None:
     standard, blocked = filled(MAKE["standard"]), filled(MAKE["blocked"])
-    for f, wrong in ((standard, BlockedBloomFilter), (blocked, BloomFilter)):
+    balanced = filled(MAKE["balanced, a list"])
+    wrongs = [(standard, BlockedBloomFilter), (blocked, BalancedBloomFilter), (balanced, BloomFilter)]
+    for f, wrong in wrongs:
         f.save(path)
         with pytest.raises(FormatError, match=r"another kind.*evenbins\.(load|open)"):
             READERS[read](wrong, path)
@@ -424,7 +504,7 @@ def test_the_wrong_class_is_told_what_to_use(read: str, path: Path) -> None:
 @given(data=st.binary(max_size=400))
 def test_random_bytes_are_refused(data: bytes) -> None:
     for each in (data, b"EVENBINS" + data, b"EVENBINS\1\0\0\0" + data):
-        for cls in (BloomFilter, BlockedBloomFilter):
+        for cls in (BloomFilter, BlockedBloomFilter, BalancedBloomFilter):
             with pytest.raises(FormatError):
                 cls.from_bytes(each)
 
@@ -505,8 +585,9 @@ def test_a_copy_of_an_opened_filter_can_be_changed(make: Callable[[], AnyFilter]
     f = filled(make)
     f.save(path)
     opened = type(f).open(path)
+    assert opened.copy() == f
     for twin in (opened.copy(), opened | f):  # type: ignore[operator]
-        assert twin == f
+        assert all(key in twin for key in KEYS)
         twin.add("new")
         assert "new" in twin
     assert path.read_bytes() == f.to_bytes()

@@ -20,8 +20,8 @@ PLANNERS = (plan_standard, plan_blocked)
 
 FIELDS = [
     "keys", "policy", "bits_per_key", "block_bits", "hashes", "choices", "thresholds", "coin",
-    "shares", "fpr", "reads", "miss_reads", "fill", "overflow", "overflow_limit", "nbytes",
-    "hashing", "seed", "core",
+    "shares", "fpr", "reads", "miss_reads", "list_reads", "spilled", "fill", "overflow",
+    "overflow_limit", "spill", "nbytes", "hashing", "seed", "core",
 ]  # fmt: skip
 
 # --- what a plan chooses -------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_a_core_gives_its_plan_again(plan: FilterPlan) -> None:
 @pytest.mark.parametrize(
     ("policy", "core", "names"),
     [
-        ("round", (1, 1), 'policy must be one of "standard" and "blocked"; got \'round\''),
+        ("round", (1, 1), 'policy must be one of "standard", "blocked", .*; got \'round\''),
         ("standard", (), r"core must be the integers \(bits, hashes\)"),
         ("standard", (100, 3, 1), r"core must be the integers \(bits, hashes\)"),
         ("standard", (0, 3), r"core\[0\] \(bits\) must be an integer from 1 .*; got 0"),

@@ -69,7 +69,7 @@ class ByLevel {
   virtual uint64_t first_word_of(uint32_t level, uint64_t line) const = 0;
   // passed[i] = 1 for each key that goes on; returns how many were placed. Touches nothing but their blocks.
   virtual size_t add_level(uint32_t level, const uint64_t* words, size_t n, uint8_t* passed) = 0;
-  virtual void count_placed(uint32_t level, uint64_t keys) = 0;         // by one thread, afterwards
+  virtual void count_placed(uint32_t level, uint64_t keys) = 0;    // by one thread, afterwards
   virtual void add_passed(const uint64_t* digests, size_t n) = 0;  // those that passed every level, in key order
 };
 
@@ -149,7 +149,9 @@ class Filter {
 
   // Of a filter with levels: how many blocks of a level have load i and x set bits, at i·(block_bits+1) + x;
   // loads that are not counted are 0.
-  virtual std::vector<uint64_t> level_histogram(uint32_t /*level*/) const { throw SpecError("this filter has no levels"); }
+  virtual std::vector<uint64_t> level_histogram(uint32_t /*level*/) const {
+    throw SpecError("this filter has no levels");
+  }
   // What it remembers beside its blocks (balanced.hpp); empty for most.
   virtual std::vector<uint64_t> state() const { return {}; }
 

@@ -1,8 +1,8 @@
 """Benchmarks: contenders interleaved in one process, the best of several rounds, ratios against targets.
 
-`harness` times and reports and knows no structure; each family has a module of cases (`filters`). The
-peers come with the extra `bench`: pip install 'evenbins[bench]'. Run: evenbins bench filters, or
-python -m evenbins.bench filters.
+`harness` times and reports and knows no structure; `filters` has the cases of the filters and runs those of
+`balanced` too; `shared` is what these two share, `peers` the contenders. The peers come with the extra
+`bench`: pip install 'evenbins[bench]'. Run: evenbins bench filters, or python -m evenbins.bench filters.
 """
 
 from evenbins.bench.harness import (
@@ -12,6 +12,7 @@ from evenbins.bench.harness import (
     MissingPeerError,
     Report,
     Target,
+    Within,
     WrongAnswerError,
     run,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "MissingPeerError",
     "Report",
     "Target",
+    "Within",
     "WrongAnswerError",
     "run",
 ]

@@ -3,7 +3,7 @@
 Equal work: every contender of a case gets the same capacity, the same requested false-positive rate and
 the same keys, and is called by its fastest public interface. Filters spend bits differently for the same
 request, so the measured rate (on absent keys) and the bits per key stand beside each time.
-How each contender is called: peers.py.
+How each contender is called: peers.py. The cases of the balanced filters: balanced.py.
 
 Integer keys are random 63-bit numbers: fastbloom-rs takes no larger ones. abloom and rbloom hash a str with
 Python's hash(), which a str computes once and keeps: where the same objects come again in each round, the
@@ -19,8 +19,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import BlockedBloomFilter, BloomFilter, _core
+from evenbins.bench.balanced import balanced_cases
 from evenbins.bench.harness import Case, Contender, Limit, MissingPeerError, Target, import_peer, run
 from evenbins.bench.peers import (
     FILTER_PEERS,
@@ -41,157 +41,41 @@ from evenbins.bench.peers import (
     Answers,
     Blocked,
     Fastbloom,
+    Fill,
     Keys,
     Mmap3,
+    Multilevel,
     Rbloom,
     Set,
     Standard,
     Subject,
+    TwoChoice,
+)
+from evenbins.bench.shared import (
+    FULL,
+    MIB,
+    QUICK,
+    SEED,
+    Sizes,
+    all_found,
+    arrow_column,
+    comparison,
+    count_text,
+    few_found,
+    hex_text,
+    int_keys,
+    make_subjects,
+    measured_facts,
+    renew,
+    size_text,
+    str_keys,
+    strings,
 )
 from evenbins.theory import plan_standard
 
 __all__ = ["FULL", "PEERS", "QUICK", "Sizes", "cases", "main_filters", "memory_probe"]
 
-_MIB = 2**20
-_SEED = 20_240_601
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """How much each case does. Numbers of keys, and bytes of filters."""
-
-    scalar_keys: int = 1_000_000
-    bulk_keys: int = 10_000_000
-    absent_keys: int = 1_000_000  # to measure false-positive rates
-    line_bytes: tuple[int, ...] = (1 * _MIB, 32 * _MIB, 256 * _MIB)
-    line_keys: int = 10_000_000
-    standard_bytes: int = 32 * _MIB
-    string_keys: int = 10_000_000
-    thread_bytes: int = 256 * _MIB
-    thread_keys: int = 10_000_000
-    memory_keys: int = 20_000_000
-
-
-FULL = Sizes()
-QUICK = Sizes(
-    scalar_keys=100_000, bulk_keys=500_000, absent_keys=200_000, line_bytes=(1 * _MIB, 32 * _MIB),
-    line_keys=1_000_000, standard_bytes=1 * _MIB, string_keys=300_000, thread_bytes=64 * _MIB,
-    thread_keys=1_000_000, memory_keys=4_000_000,
-)  # fmt: skip
-
-
-# --- keys ------------------------------------------------------------------------------------------
-
-
-def _int_keys(present: int, absent: int) -> tuple[Keys, Keys]:
-    # Distinct but for a chance of n²/2⁶⁴, 2e-5 for 20M.
-    numbers = np.random.default_rng(_SEED).integers(0, 2**63, present + absent, dtype=np.uint64)
-    both = Keys(numbers, numbers.tolist())
-    return both[:present], both[present:]
-
-
-def _hex_text(count: int) -> npt.NDArray[np.uint8]:
-    """Give the text of `count` random keys of 16 hexadecimal digits, one after the other."""
-    octets = np.random.default_rng(_SEED).integers(0, 2**64, count, dtype=np.uint64).view(np.uint8)
-    digits = np.frombuffer(b"0123456789abcdef", np.uint8)
-    return np.stack([digits[octets >> 4], digits[octets & 15]], axis=1).ravel()
-
-
-def _strings(text: npt.NDArray[np.uint8]) -> list[str]:
-    """Give new str objects, whose hash nobody has computed yet."""
-    whole = text.tobytes().decode("ascii")
-    return [whole[start : start + 16] for start in range(0, len(whole), 16)]
-
-
-def _str_keys(text: npt.NDArray[np.uint8]) -> Keys:
-    items = _strings(text)
-    return Keys(items, items)
-
-
-def _renew(keys: Keys, text: npt.NDArray[np.uint8]) -> None:
-    """Replace the list's strings by new objects."""
-    keys.items.clear()  # first: both together might not fit
-    keys.items.extend(_strings(text))
-
-
-def _arrow_column(text: npt.NDArray[np.uint8]) -> Any:
-    pyarrow = import_peer("pyarrow", "pyarrow")
-    count = text.size // 16
-    offsets = np.arange(0, text.size + 1, 16, dtype=np.int32)
-    buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(text)]
-    return pyarrow.Array.from_buffers(pyarrow.string(), count, buffers)
-
-
-# --- what the cases share -----------------------------------------------------------------------------
-
 _SET_NOTE = "set: no filter, for orientation; its bits are those of its table, without the key objects."
-
-
-def _make(
-    classes: Sequence[type[Any]], kind: str, capacity: int, fpr: float, peers: Sequence[str]
-) -> list[Subject]:
-    return [
-        each(capacity, fpr, kind)
-        for each in classes
-        if kind in each.key_kinds and (each.peer is None or each.peer in peers)
-    ]
-
-
-def _facts(subject: Subject, answers: Answers, keys: int) -> dict[str, float]:
-    """Give what makes the work comparable, from the answers for absent keys."""
-    return {"FPR": _positives(answers) / len(answers), "bits/key": subject.bits / keys}
-
-
-def _positives(answers: Answers) -> int:
-    return int(np.count_nonzero(answers)) if isinstance(answers, np.ndarray) else answers.count(True)
-
-
-def _all_found(answers: Answers) -> bool:
-    return bool(np.all(answers)) if isinstance(answers, np.ndarray) else all(answers)
-
-
-def _few_found(answers: Answers, fpr: float, count: int) -> bool:
-    """Check answers for absent keys: far more positives than asked for mean a broken filter."""
-    return len(answers) == count and _positives(answers) <= 10 * fpr * count + 20
-
-
-def _short(count: int) -> str:
-    return f"{count // 1_000_000}M" if count % 1_000_000 == 0 else f"{count:,}"
-
-
-def _size(nbytes: int) -> str:
-    return f"{nbytes // _MIB} MiB" if nbytes % _MIB == 0 else f"{nbytes // 1024} KiB"
-
-
-def _compare(
-    name: str,
-    subjects: Sequence[Subject],
-    work: Callable[[Subject], object],
-    *,
-    operations: int,
-    facts: Mapping[str, Mapping[str, float]],
-    target: Target | None,
-    notes: str,
-    prepare: Callable[[Subject], object] | None = None,
-    check: Callable[[Subject, Any], bool] | None = None,
-) -> Case:
-    """Give the case in which every subject does the same work."""
-    return Case(
-        name=name,
-        contenders={
-            each.label: Contender(
-                run=partial(work, each),
-                prepare=None if prepare is None else partial(prepare, each),
-                check=None if check is None else partial(check, each),
-                facts=facts[each.label],
-            )
-            for each in subjects
-        },
-        operations=operations,
-        target=target,
-        notes=notes,
-    )
-
 
 # --- single keys -----------------------------------------------------------------------------------
 
@@ -199,15 +83,27 @@ def _compare(
 def _scalar_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
     """Loops over ints, over str objects that come again in each round, and over new str objects."""
     count = sizes.scalar_keys
-    yield from _loops("int", "int", *_int_keys(count, count), peers)
-    text = _hex_text(2 * count)
+    numbers = int_keys(count, count)
+    against_abloom = Target(
+        text="no slower than abloom, the fastest peer",
+        against=("abloom", "abloom, serializable"),
+        at_least=1.0,
+    )
+    everybody = partial(
+        _loops, classes=(*OURS, *OTHERS), peers=peers, targets=[against_abloom], notes=f" {_SET_NOTE}"
+    )
+    yield from everybody("int", "int", *numbers)
+    some = (Blocked, Fill, TwoChoice, Multilevel, Abloom)
+    yield from _loops("int, balanced", "int", *numbers, classes=some, peers=peers)
+    del numbers
+    text = hex_text(2 * count)
     texts = text[: 16 * count], text[16 * count :]
     for name, again in (("16-byte str", True), ("16-byte str, new objects", False)):
-        present, absent = (_str_keys(each) for each in texts)
+        present, absent = (str_keys(each) for each in texts)
         renewals = (
-            [] if again else [partial(_renew, *each) for each in zip((present, absent), texts, strict=True)]
+            [] if again else [partial(renew, *each) for each in zip((present, absent), texts, strict=True)]
         )
-        yield from _loops(name, "str", present, absent, peers, renewals)
+        yield from everybody(name, "str", present, absent, renewals=renewals)
 
 
 def _loops(
@@ -215,37 +111,37 @@ def _loops(
     kind: str,
     present: Keys,
     absent: Keys,
+    *,
+    classes: Sequence[type[Any]],
     peers: Sequence[str],
+    targets: Sequence[Target] = (),
+    notes: str = "",
     renewals: Sequence[Callable[[], object]] = (),
 ) -> Iterator[Case]:
     """Loops of `k in f` and of `f.add(k)`; `renewals` give new key objects before each run."""
     fpr, count = 0.01, len(present)
-    subjects = _make((*OURS, *OTHERS), kind, count, fpr, peers)
+    subjects = make_subjects(classes, kind, count, fpr, peers)
     for subject in subjects:
         subject.fill(present)
     compare = partial(
-        _compare,
+        comparison,
         subjects=subjects,
         operations=count,
-        facts={each.label: _facts(each, each.ask(absent), count) for each in subjects},
-        target=Target(
-            text="no slower than abloom, the fastest peer",
-            against=("abloom", "abloom, serializable"),
-            at_least=1.0,
-        ),
-        notes=f"capacity {_short(count)}, fpr {fpr}; the Python loop is part of every time. {_SET_NOTE}",
+        facts={each.label: measured_facts(each, each.ask(absent), count) for each in subjects},
+        targets=targets,
+        notes=f"capacity {count_text(count)}, fpr {fpr}; the Python loop is part of every time.{notes}",
     )
 
     def prepare(subject: Subject) -> None:
-        for renew in renewals:
-            renew()
+        for again in renewals:
+            again()
 
     def prepare_empty(subject: Subject) -> None:
         prepare(subject)
         subject.clear()
 
     def check(subject: Subject, _: object) -> bool:
-        return _all_found(subject.ask(present))
+        return all_found(subject.ask(present))
 
     yield compare(
         f"in, hit, {name}",
@@ -268,39 +164,40 @@ def _loops(
 def _bulk_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
     """10M integers at once; ours from the uint64 array, peers from the list of the same numbers."""
     fpr, count = 0.01, sizes.bulk_keys
-    present, absent = _int_keys(count, count)
+    present, absent = int_keys(count, count)
     sample, some_absent = present[::100], absent[: sizes.absent_keys]
-    subjects = _make((*OURS, *OTHERS), "int", count, fpr, peers)
+    subjects = make_subjects((*OURS, *OTHERS), "int", count, fpr, peers)
     for subject in subjects:
         subject.fill(present)
     compare = partial(
-        _compare,
+        comparison,
         subjects=subjects,
         operations=count,
-        facts={each.label: _facts(each, each.ask(some_absent), count) for each in subjects},
-        notes=f"capacity {_short(count)}, fpr {fpr}; one thread; lists are made off the clock. {_SET_NOTE}",
+        facts={each.label: measured_facts(each, each.ask(some_absent), count) for each in subjects},
+        notes=f"capacity {count_text(count)}, fpr {fpr}; one thread; lists are made off the clock. "
+        f"{_SET_NOTE}",
     )
     query = Target(text="≥ 8 × faster than the fastest peer's bulk call", against=FILTER_PEERS, at_least=8.0)
     build = Target(text="≥ 6 × faster than the fastest peer's bulk call", against=FILTER_PEERS, at_least=6.0)
-    what = f"{_short(count)} uint64"
+    what = f"{count_text(count)} uint64"
     yield compare(
         f"contains_many, {what}, present",
         work=lambda subject: subject.ask(present),
-        check=lambda _, answers: len(answers) == count and _all_found(answers),
-        target=query,
+        check=lambda _, answers: len(answers) == count and all_found(answers),
+        targets=[query],
     )
     yield compare(
         f"contains_many, {what}, absent",
         work=lambda subject: subject.ask(absent),
-        check=lambda subject, answers: _few_found(answers, fpr, count),
-        target=query,
+        check=lambda subject, answers: few_found(answers, fpr, count),
+        targets=[query],
     )
     yield compare(
         f"add_many, {what}",
         work=lambda subject: subject.fill(present),
         prepare=lambda subject: subject.clear(),
-        check=lambda subject, _: _all_found(subject.ask(sample)),
-        target=build,
+        check=lambda subject, _: all_found(subject.ask(sample)),
+        targets=[build],
     )
 
 
@@ -308,19 +205,19 @@ def _standard_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
     """A standard filter of 32 MiB with as many keys as it holds at 1e-6."""
     fpr = 1e-6
     count = int(8 * sizes.standard_bytes / plan_standard(1_000_000, fpr=fpr).bits_per_key)
-    present, absent = _int_keys(count, count)
-    subjects = _make((Standard, Abloom, Rbloom, Fastbloom, Mmap3), "int", count, fpr, peers)
+    present, absent = int_keys(count, count)
+    subjects = make_subjects((Standard, Abloom, Rbloom, Fastbloom, Mmap3), "int", count, fpr, peers)
     for subject in subjects:
         subject.fill(present)
     # So small a rate needs all absent keys, so the first case measures it along with the time.
     facts: dict[str, dict[str, float]] = {each.label: {} for each in subjects}
 
     def check_absent(subject: Subject, answers: Answers) -> bool:
-        facts[subject.label].update(_facts(subject, answers, count))
-        return _few_found(answers, fpr, count)
+        facts[subject.label].update(measured_facts(subject, answers, count))
+        return few_found(answers, fpr, count)
 
     compare = partial(
-        _compare,
+        comparison,
         subjects=subjects,
         operations=count,
         facts=facts,
@@ -328,26 +225,26 @@ def _standard_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
         "target refers to the standard filters among the peers; abloom is a split block filter, which buys "
         "one read of memory with many more bits.",
     )
-    what = f"standard filter, {_size(sizes.standard_bytes)}, fpr {fpr:g}"
+    what = f"standard filter, {size_text(sizes.standard_bytes)}, fpr {fpr:g}"
     yield compare(
         f"{what}, absent",
         work=lambda subject: subject.ask(absent),
         check=check_absent,
-        target=Target(text="≥ 4 × faster than the fastest peer", against=STANDARD_PEERS, at_least=4.0),
+        targets=[Target(text="≥ 4 × faster than the fastest peer", against=STANDARD_PEERS, at_least=4.0)],
     )
     yield compare(
         f"{what}, present",
         work=lambda subject: subject.ask(present),
-        check=lambda _, answers: len(answers) == count and _all_found(answers),
-        target=Target(text="≥ 2 × faster than the fastest peer", against=STANDARD_PEERS, at_least=2.0),
+        check=lambda _, answers: len(answers) == count and all_found(answers),
+        targets=[Target(text="≥ 2 × faster than the fastest peer", against=STANDARD_PEERS, at_least=2.0)],
     )
 
 
 def _string_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
     """A filter built from strings: ours from an Arrow column, peers from a list of the same strings."""
     fpr, count = 0.01, sizes.string_keys
-    text = _hex_text(count + sizes.absent_keys)
-    everything = Keys(_arrow_column(text), _strings(text))
+    text = hex_text(count + sizes.absent_keys)
+    everything = Keys(arrow_column(text), strings(text))
     present, absent = everything[:count], everything[count:]
     text = text[: 16 * count].copy()
     sample = present[:: max(1, count // 100_000)]
@@ -365,8 +262,8 @@ def _string_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
 
         def check(subject: Subject) -> bool:
             if not facts:
-                facts.update(_facts(subject, subject.ask(absent), count))
-            return _all_found(subject.ask(sample))
+                facts.update(measured_facts(subject, subject.ask(absent), count))
+            return all_found(subject.ask(sample))
 
         return Contender(run=build, prepare=prepare, check=check, facts=facts)
 
@@ -378,16 +275,18 @@ def _string_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
         if each.peer in peers and each is not Set:
             contenders[each.label] = contender(each)
     if "rbloom" in peers:
-        contenders["rbloom, new str objects"] = contender(Rbloom, new, partial(_renew, new, text))
+        contenders["rbloom, new str objects"] = contender(Rbloom, new, partial(renew, new, text))
     yield Case(
-        name=f"build from {_short(count)} strings",
+        name=f"build from {count_text(count)} strings",
         contenders=contenders,
         operations=count,
-        target=Target(
-            text="≥ 4 × faster than rbloom's update",
-            against=("rbloom", "rbloom, new str objects"),
-            at_least=4.0,
-        ),
+        targets=[
+            Target(
+                text="≥ 4 × faster than rbloom's update",
+                against=("rbloom", "rbloom, new str objects"),
+                at_least=4.0,
+            )
+        ],
         notes=f"16 bytes each, fpr {fpr}; one thread; making the filter is part of the time. Peers keep the "
         "same list in all rounds, so Python has hashed its strings already; 'new str objects' are made each "
         "round, as a reader of files would have them.",
@@ -404,11 +303,11 @@ def _line_cases(nbytes: int, sizes: Sizes) -> Iterator[Case]:
     step = 2**22
     for start in range(0, capacity, step):
         filter_.add_many(np.arange(start, min(start + step, capacity), dtype=np.uint64))
-    rng = np.random.default_rng(_SEED)
+    rng = np.random.default_rng(SEED)
     present = rng.integers(0, capacity, count, dtype=np.uint64)
     absent = rng.integers(2**62, 2**63, count, dtype=np.uint64)
     words = np.frombuffer(filter_, np.uint64)  # type: ignore[call-overload]  # a buffer since it has the slot
-    share = 0.45 if nbytes <= _MIB else 0.75
+    share = 0.45 if nbytes <= MIB else 0.75
     target = Target(
         text=f"≥ {share:g} of the raw limit's speed",
         against=("raw limit",),
@@ -420,11 +319,11 @@ def _line_cases(nbytes: int, sizes: Sizes) -> Iterator[Case]:
         "bits/key": 8 * filter_.nbytes / capacity,
     }
     for what, keys, check in (
-        ("hits", present, _all_found),
-        ("misses", absent, partial(_few_found, fpr=filter_.plan.fpr, count=count)),
+        ("hits", present, all_found),
+        ("misses", absent, partial(few_found, fpr=filter_.plan.fpr, count=count)),
     ):
         yield Case(
-            name=f"contains_many, blocked, {_size(nbytes)}, {what}",
+            name=f"contains_many, blocked, {size_text(nbytes)}, {what}",
             contenders={
                 "evenbins blocked": Contender(
                     run=partial(filter_.contains_many, keys), check=check, facts=facts
@@ -432,7 +331,7 @@ def _line_cases(nbytes: int, sizes: Sizes) -> Iterator[Case]:
                 "raw limit": Contender(run=partial(_core.line_reads, words, keys)),
             },
             operations=count,
-            target=target,
+            targets=[target],
             notes="full to capacity, one thread; raw limit: a loop in the core that hashes each key, "
             "prefetches and reads its 64-byte line, and does nothing else.",
         )
@@ -441,7 +340,7 @@ def _line_cases(nbytes: int, sizes: Sizes) -> Iterator[Case]:
 def _thread_cases(sizes: Sizes) -> Iterator[Case]:
     """Two threads against one, on filters far larger than the caches."""
     capacity, count = sizes.thread_bytes // 2, sizes.thread_keys
-    keys = np.random.default_rng(_SEED).integers(0, 2**63, count, dtype=np.uint64)
+    keys = np.random.default_rng(SEED).integers(0, 2**63, count, dtype=np.uint64)
     target = Target(text="≥ 1.7 × one thread", against=("1 thread",), at_least=1.7, ceiling=2.2)
     for name, filter_ in (
         ("blocked", BlockedBloomFilter(capacity, bits_per_key=16)),
@@ -449,21 +348,21 @@ def _thread_cases(sizes: Sizes) -> Iterator[Case]:
     ):
         filter_.add_many(keys)
         notes = (
-            f"16 bits per key, {_short(count)} keys in a filter for {_short(capacity)}, which is cleared "
-            f"off the clock before each build; {os.cpu_count()} cores."
+            f"16 bits per key, {count_text(count)} keys in a filter for {count_text(capacity)}, which is "
+            f"cleared off the clock before each build; {os.cpu_count()} cores."
         )
         yield Case(
-            name=f"2 threads, query, {name}, {_size(sizes.thread_bytes)}",
+            name=f"2 threads, query, {name}, {size_text(sizes.thread_bytes)}",
             contenders={
-                label: Contender(run=partial(filter_.contains_many, keys, threads=threads), check=_all_found)
+                label: Contender(run=partial(filter_.contains_many, keys, threads=threads), check=all_found)
                 for label, threads in (("2 threads", 2), ("1 thread", 1))
             },
             operations=count,
-            target=target,
+            targets=[target],
             notes=notes,
         )
         yield Case(
-            name=f"2 threads, build, {name}, {_size(sizes.thread_bytes)}",
+            name=f"2 threads, build, {name}, {size_text(sizes.thread_bytes)}",
             contenders={
                 label: Contender(
                     run=partial(filter_.add_many, keys, threads=threads),
@@ -473,7 +372,7 @@ def _thread_cases(sizes: Sizes) -> Iterator[Case]:
                 for label, threads in (("2 threads", 2), ("1 thread", 1))
             },
             operations=count,
-            target=target,
+            targets=[target],
             notes=notes,
         )
 
@@ -498,13 +397,13 @@ def _memory_cases(sizes: Sizes) -> Iterator[Case]:
             run=partial(_probe_memory, kind, sizes.memory_keys, threads),
         )
     yield Case(
-        name=f"memory beyond the filter, build from {_short(sizes.memory_keys)} keys",
+        name=f"memory beyond the filter, build from {count_text(sizes.memory_keys)} keys",
         contenders=contenders,
         unit="MiB",
-        target=Limit(text="filter + O(1), no copy of the keys: at most 16 MiB more", at_most=16.0),
+        targets=[Limit(text="filter + O(1), no copy of the keys: at most 16 MiB more", at_most=16.0)],
         notes="peak of the resident memory during the build, minus that before it, minus the filter's "
         "nbytes; each in a process of its own. A copy of the uint64 keys would be "
-        f"{sizes.memory_keys * 8 / _MIB:.0f} MiB.",
+        f"{sizes.memory_keys * 8 / MIB:.0f} MiB.",
         once=True,
     )
 
@@ -513,12 +412,12 @@ def _probe_memory(kind: str, count: int, threads: int) -> float:
     code = f"from evenbins.bench.filters import memory_probe; memory_probe({kind!r}, {count}, {threads})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     measured: dict[str, int] = json.loads(done.stdout)
-    return (measured["peak"] - measured["before"] - measured["nbytes"]) / _MIB
+    return (measured["peak"] - measured["before"] - measured["nbytes"]) / MIB
 
 
 def memory_probe(kind: str, count: int, threads: int) -> None:
     """Build one filter in this process and print its memory as JSON; run in a process of its own."""
-    keys: npt.NDArray[Any] = _hex_text(count).view("S16") if kind == "S16" else np.arange(count, dtype=kind)
+    keys: npt.NDArray[Any] = hex_text(count).view("S16") if kind == "S16" else np.arange(count, dtype=kind)
     # Once in small: modules that are imported late and the like are no part of a build.
     BlockedBloomFilter(1000, bits_per_key=16).add_many(keys[:5000], threads=threads)
     before = _reset_peak()
@@ -561,7 +460,7 @@ def _peak() -> int:
 
 
 def cases(sizes: Sizes = FULL, peers: Sequence[str] = PEERS) -> Iterator[Case]:
-    """Give every case of the table of targets, one at a time: the data of the largest fill gigabytes."""
+    """Give every case, one at a time: the data of the largest fill gigabytes."""
     yield from _scalar_cases(sizes, peers)
     yield from _bulk_cases(sizes, peers)
     yield from _standard_cases(sizes, peers)
@@ -570,6 +469,7 @@ def cases(sizes: Sizes = FULL, peers: Sequence[str] = PEERS) -> Iterator[Case]:
     for nbytes in sizes.line_bytes:
         yield from _line_cases(nbytes, sizes)
     yield from _thread_cases(sizes)
+    yield from balanced_cases(sizes, peers)
     yield from _memory_cases(sizes)
 
 

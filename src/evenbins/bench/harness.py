@@ -48,12 +48,14 @@ __all__ = [
     "Result",
     "Target",
     "Verdict",
+    "Within",
     "WrongAnswerError",
     "import_peer",
     "run",
 ]
 
-_SCHEMA = 1
+_SCHEMA = 2
+_READABLE = (1, 2)  # 1 had one target a case
 _MAX_STRETCH = 10  # a cheap case gets at most this many times the rounds asked for
 
 
@@ -118,18 +120,20 @@ class Target:
     ----------
     text : the target in words
     against : labels; those that did not take part are passed over
-    at_least : bound of (best of the fastest other) / (best of the first contender)
+    at_least : bound of (best of the fastest other) / (best of ours)
     ceiling : a ratio above this cannot be true, say two threads five times as fast as one
+    of : the label of ours, if that is not the first contender
     """
 
     text: str
     against: Sequence[str]
     at_least: float
     ceiling: float | None = None
+    of: str | None = None
 
     def judge(self, values: Mapping[str, float]) -> Verdict | None:
         """Compare; None if nobody to compare with took part."""
-        ours = next(iter(values.values()))
+        ours = next(iter(values.values())) if self.of is None else values[self.of]
         others = {label: values[label] for label in self.against if label in values}
         if not others:
             return None
@@ -145,8 +149,37 @@ class Target:
 
     def to_dict(self) -> dict[str, Any]:
         """Give the target as plain values."""
-        among = list(self.against)
-        return {"text": self.text, "among": among, "at_least": self.at_least, "ceiling": self.ceiling}
+        return {
+            "text": self.text,
+            "among": list(self.against),
+            "at_least": self.at_least,
+            "ceiling": self.ceiling,
+            "of": self.of,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Within:
+    """One contender must take at most this many times as long as another."""
+
+    text: str
+    of: str
+    against: str
+    at_most: float
+
+    def judge(self, values: Mapping[str, float]) -> Verdict | None:
+        """Compare the two."""
+        ratio = values[self.of] / values[self.against]
+        return Verdict(ratio, self.against, ratio <= self.at_most)
+
+    @property
+    def bound(self) -> str:
+        """The bound as text."""
+        return f"≤ {self.at_most:g}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the target as plain values."""
+        return {"text": self.text, "of": self.of, "among": [self.against], "at_most": self.at_most}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,9 +204,12 @@ class Limit:
         return {"text": self.text, "at_most": self.at_most}
 
 
-def _target_from(data: Mapping[str, Any] | None) -> Target | Limit | None:
-    if data is None:
-        return None
+Goal = Target | Within | Limit
+
+
+def _goal_from(data: Mapping[str, Any]) -> Goal:
+    if "at_most" in data and "of" in data:
+        return Within(text=data["text"], of=data["of"], against=data["among"][0], at_most=data["at_most"])
     if "at_most" in data:
         return Limit(text=data["text"], at_most=data["at_most"])
     return Target(
@@ -181,12 +217,13 @@ def _target_from(data: Mapping[str, Any] | None) -> Target | Limit | None:
         against=tuple(data["among"]),
         at_least=data["at_least"],
         ceiling=data["ceiling"],
+        of=data.get("of"),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A row of a table of targets: contenders that do equal work, ours first.
+    """Contenders that do equal work, ours first; each target is a row of the table of targets.
 
     Attributes
     ----------
@@ -194,7 +231,7 @@ class Case:
     contenders : label to contender; the first is ours
     operations : operations of one run, the same for all
     unit : "ns": the clock measures, per operation; anything else: `run` returns the number
-    target : what ours should reach
+    targets : what ours should reach; none: the case is reported as it comes out
     notes : how the others are configured, and in what they differ
     once : one round is enough: the number does not depend on the moment
     """
@@ -203,7 +240,7 @@ class Case:
     contenders: Mapping[str, Contender]
     operations: int = 1
     unit: str = "ns"
-    target: Target | Limit | None = None
+    targets: Sequence[Goal] = ()
     notes: str = ""
     once: bool = False
 
@@ -227,7 +264,7 @@ class Result:
     notes: str
     rounds: Mapping[str, Sequence[float]]
     facts: Mapping[str, Mapping[str, float]]
-    target: Target | Limit | None
+    targets: Sequence[Goal]
 
     @property
     def best(self) -> dict[str, float]:
@@ -247,24 +284,17 @@ class Result:
         """Best of each contender / best of the first; None where a limit binds each by itself."""
         best = self.best
         first = next(iter(best.values()))
-        compared = first > 0 and not isinstance(self.target, Limit)
+        compared = first > 0 and not any(isinstance(each, Limit) for each in self.targets)
         return {label: value / first if compared else None for label, value in best.items()}
 
     @property
-    def verdict(self) -> Verdict | None:
-        """Whether the target is met; None without a target, or with nobody to compare with."""
-        return None if self.target is None else self.target.judge(self.best)
+    def verdicts(self) -> list[Verdict | None]:
+        """How each target came out; None with nobody to compare with."""
+        return [each.judge(self.best) for each in self.targets]
 
     def to_dict(self) -> dict[str, Any]:
         """Give everything as plain values that JSON can hold."""
-        best, ratios, verdict = self.best, self.ratios, self.verdict
-        target: dict[str, Any] | None = None
-        if self.target is not None:
-            target = self.target.to_dict() | {
-                "number": None if verdict is None else verdict.number,
-                "against": None if verdict is None else verdict.against,
-                "met": None if verdict is None else verdict.met,
-            }
+        best, ratios = self.best, self.ratios
         return {
             "name": self.name,
             "unit": self.unit,
@@ -281,12 +311,21 @@ class Result:
                 }
                 for label, values in self.rounds.items()
             ],
-            "target": target,
+            "targets": [
+                target.to_dict()
+                | {
+                    "number": None if verdict is None else verdict.number,
+                    "against": None if verdict is None else verdict.against,
+                    "met": None if verdict is None else verdict.met,
+                }
+                for target, verdict in zip(self.targets, self.verdicts, strict=True)
+            ],
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Result:
         """Rebuild from `to_dict`; what follows from the rounds is computed anew."""
+        targets = data["targets"] if "targets" in data else [data["target"]]
         return cls(
             name=data["name"],
             unit=data["unit"],
@@ -294,7 +333,7 @@ class Result:
             notes=data["notes"],
             rounds={each["label"]: list(each["rounds"]) for each in data["contenders"]},
             facts={each["label"]: dict(each["facts"]) for each in data["contenders"]},
-            target=_target_from(data["target"]),
+            targets=[_goal_from(each) for each in targets if each is not None],
         )
 
 
@@ -363,7 +402,7 @@ def _measure(case: Case, rounds: int, seconds: float, show: bool) -> Result:
         notes=case.notes,
         rounds=values,
         facts={label: dict(each.facts) for label, each in case.contenders.items()},
-        target=case.target,
+        targets=case.targets,
     )
 
 
@@ -492,10 +531,10 @@ class Report:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Report:
         """Rebuild a report from `to_dict`, or from the JSON that `write_json` wrote."""
-        if data.get("schema") != _SCHEMA:
+        if data.get("schema") not in _READABLE:
             raise ValueError(
-                f"the report has schema {data.get('schema')!r}; this version of evenbins reads {_SCHEMA}: "
-                "run the benchmark again"
+                f"the report has schema {data.get('schema')!r}; this version of evenbins reads "
+                f"{' and '.join(map(str, _READABLE))}: run the benchmark again"
             )
         return cls(
             results=[Result.from_dict(each) for each in data["cases"]],
@@ -534,9 +573,17 @@ class Report:
         console.print(escape(self._caption()))
 
     def to_markdown(self, *, details: bool = True) -> str:
-        """Give the table of targets, and with `details` that of all contenders, for a document."""
+        """Give the table of targets for a document, with `details` that of all contenders.
+
+        Without `details` the cases that have no target come in a table of one line each.
+        """
         parts = []
-        for title, header, rows in (self._target_table(), self._detail_table())[: 2 if details else 1]:
+        for title, header, rows in (
+            self._target_table(),
+            self._detail_table() if details else self._other_table(),
+        ):
+            if not rows:
+                continue
             right = ["---:" if name in _NUMBERS else "---" for name in header]
             lines = [header, right, *rows]
             table = "\n".join("| " + " | ".join(_escaped(cell) for cell in line) + " |" for line in lines)
@@ -549,16 +596,30 @@ class Report:
     def _target_table(self) -> tuple[str, list[str], list[list[str]]]:
         rows = []
         for result in self.results:
-            if result.target is None:
-                continue
-            verdict = result.verdict
-            measured, against, met = "–", "–", "not measured"
-            if verdict is not None:
-                measured = _number(verdict.number)
-                against = verdict.against or f"{result.unit}, worst of all"
-                met = {True: "met", False: "missed", None: "too noisy"}[verdict.met]
-            rows.append([result.name, result.target.text, result.target.bound, measured, against, met])
+            for target, verdict in zip(result.targets, result.verdicts, strict=True):
+                measured, against, met = "–", "–", "not measured"
+                if verdict is not None:
+                    measured = _number(verdict.number)
+                    against = verdict.against or f"{result.unit}, worst of all"
+                    met = {True: "met", False: "missed", None: "too noisy"}[verdict.met]
+                rows.append([result.name, target.text, target.bound, measured, against, met])
         return "Targets", ["what", "target", "bound", "measured", "against", "verdict"], rows
+
+    def _other_table(self) -> tuple[str, list[str], list[list[str]]]:
+        """Give the cases without a target, a line each: times as multiples of the first's."""
+        rows = []
+        for result in self.results:
+            if result.targets:
+                continue
+            (first, best), *others = result.best.items()
+            if result.unit == "ns":
+                unit = "ns/op"
+                texts = [f"{label} × {_number(value / best)}" for label, value in others]
+            else:
+                unit = result.unit
+                texts = [f"{label} {_number(value)}" for label, value in others]
+            rows.append([result.name, f"{first} {_number(best)} {unit}", ", ".join(texts)])
+        return "Without a target", ["what", "first", "the others: × its time, or in its unit"], rows
 
     def _detail_table(self) -> tuple[str, list[str], list[list[str]]]:
         names = list(dict.fromkeys(

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import BlockedBloomFilter, BloomFilter
+from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, GrowingFilter
 from evenbins.bench.harness import import_peer
 
 __all__ = [
@@ -34,17 +34,23 @@ __all__ = [
     "OTHERS",
     "OURS",
     "PEERS",
+    "POLICIES",
     "STANDARD_PEERS",
     "Abloom",
     "Answers",
+    "Balanced",
     "Blocked",
     "Fastbloom",
+    "Fill",
+    "Growing",
     "Keys",
     "Mmap3",
+    "Multilevel",
     "Rbloom",
     "Set",
     "Standard",
     "Subject",
+    "TwoChoice",
 ]
 
 Answers = Sequence[bool] | npt.NDArray[np.bool_]
@@ -121,6 +127,45 @@ class Standard(Blocked):
 
     def __init__(self, capacity: int, fpr: float, kind: str) -> None:
         self.filter = BloomFilter(capacity, fpr=fpr)
+
+
+class Balanced(Blocked):
+    policy: ClassVar[str]
+
+    def __init__(self, capacity: int, fpr: float, kind: str) -> None:
+        self.filter = BalancedBloomFilter(capacity, fpr=fpr, policy=self.policy)
+
+
+class TwoChoice(Balanced):
+    label = "evenbins two-choice"
+    policy = "two-choice"
+
+
+class Fill(Balanced):
+    label = "evenbins fill"
+    policy = "fill"
+
+
+class Multilevel(Balanced):
+    label = "evenbins multilevel"
+    policy = "multilevel"
+
+
+class Sequential(Balanced):
+    label = "evenbins sequential"
+    policy = "sequential"
+
+
+class Single(Balanced):
+    label = "evenbins single"
+    policy = "single"
+
+
+class Growing(Blocked):
+    label = "evenbins growing"
+
+    def __init__(self, capacity: int, fpr: float, kind: str) -> None:
+        self.filter = GrowingFilter(fpr, first=65_536)  # it is told no capacity: that is its point
 
 
 class Abloom(Subject):
@@ -218,6 +263,7 @@ class Set(Subject):
 
 
 OURS: tuple[type[Subject], ...] = (Blocked, Standard)
+POLICIES: tuple[type[Balanced], ...] = (Fill, Multilevel, TwoChoice, Sequential, Single)
 OTHERS: tuple[type[Subject], ...] = (Abloom, AbloomSerializable, Rbloom, Fastbloom, Mmap3, Set)
 FILTER_PEERS = ("abloom", "rbloom", "fastbloom-rs", "pybloomfiltermmap3")
 STANDARD_PEERS = ("rbloom", "fastbloom-rs", "pybloomfiltermmap3")

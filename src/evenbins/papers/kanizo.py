@@ -257,9 +257,9 @@ def fig6(context: Context) -> Iterator[Row]:
 
     `fpr` is the mean of many filters, with look-ups that stop where the paper's do; `fpr_coin` the same where
     the library's stop, which know what the coin said; `fpr_median` what half of them exceed, `fpr_theory` the
-    prediction. Without a list a key whose three blocks are full goes to the one with the fewest set bits, or to
-    one of them at random, as in the paper. The paper's trace is not public; a hash that works makes no
-    difference between traces of distinct flows.
+    prediction. Without a list a key whose three blocks are full goes to the one with the fewest set bits,
+    or to one of them at random, as in the paper. The paper's trace is not public; a hash that works makes
+    no difference between traces of distinct flows.
     """
     points = [
         (block_bits, bits_per_key)

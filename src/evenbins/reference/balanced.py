@@ -21,7 +21,8 @@ is its Figure 1. The paper's h is ``threshold``, p the ``coin``, d ``choices``, 
 
     1 single      one table, one choice; a block accepts a key while load < threshold, and at
                   load = threshold if the key's coin says so (§5)
-    2 sequential  one table, d choices; when the budget of reads is spent, keys go on the list unread (§6)
+    2 sequential  one table, d choices; when the budget of reads is spent, keys go on the list unread,
+                  while it has room (§6)
     3 multilevel  d tables, a choice in each (§2, §7)
     4 fill        d tables; a block accepts while its set bits are below the threshold: no counter, no list
     5 two-choice  one table; of two blocks, the one where the new bits do the least harm; queries read both
@@ -33,8 +34,9 @@ Invariants
 - No added key is lost. A query may end at a block only where an add of the same key would have ended: the
   coin is a hash of the key, so both see the same; a block that once refused a key refuses it for ever, for
   bits and loads only grow, in a merge too. "Ends at load = threshold, whatever the coin" loses keys.
-- A key on the list was refused by its whole path, unless the budget is spent; from then on every miss asks
-  the list. And a key that is spilled unread must not lie behind a block that accepts it: `spill_choice`.
+- A key on the list was refused by its whole path, unless the budget was spent; from then on every miss asks
+  the list. A key without a place there is read again, and spilled only if its whole path refuses it:
+  spilled unread, it could lie behind a block that accepts it, where a query ends.
 - A key that answers "present" changes nothing when it is added. The order of the keys does leave a trace.
 - A load counts to threshold + 1 and stays there. Bits outside the blocks, and the last state words, are 0.
 """
@@ -245,7 +247,10 @@ def phi(set_bits: int, block_bits: int, hashes: int) -> int:
 
 
 class OverflowList:
-    """At most ``limit`` digests, by linear probing. An empty slot is 0, so digest 0 is a flag of its own."""
+    """At most ``limit`` digests, by linear probing from the start of a cache line.
+
+    An empty slot is 0, so digest 0 is a flag of its own.
+    """
 
     def __init__(self, limit: int, home_word: int) -> None:
         self.limit = limit
@@ -265,8 +270,8 @@ class OverflowList:
         return self.slot(digest) in self.used if digest else self.zero
 
     def slot(self, digest: int) -> int:
-        """Walk from the digest's home to the slot that holds it, or else to the first empty one."""
-        slot = mulhi(splitmix(digest, self.home_word), self.slots)
+        """Walk from the digest's line to the slot that holds it, or else to the first empty one."""
+        slot = mulhi(splitmix(digest, self.home_word), self.slots // 8) * 8
         while self.used.get(slot, digest) != digest:
             slot = (slot + 1) % self.slots
         return slot
@@ -334,78 +339,50 @@ class ReferenceBalanced(ReferenceFilter):
             coin = splitmix(word, 0) >> 32 < self.shape.coin
             yield Choice(table, mulhi(word, table.blocks), sum(1 << p for p in positions), coin)
 
-    # Queries.
+    def end(self, digest: int) -> tuple[int, Choice | None]:
+        """Walk to the first block that holds or accepts the key; None if there is none. Count the reads."""
+        for reads, choice in enumerate(self.path(digest), start=1):
+            if choice.present() or choice.accepts():
+                return reads, choice
+        return self.shape.choices, None
+
+    # Queries and adds.
 
     def contains_digest(self, digest: int) -> bool:
-        """Walk the path to a block that holds the key or that would have accepted it; then the list."""
-        for choice in self.path(digest):
-            if choice.present():
-                return True
-            if choice.accepts():
-                return self.exhausted and digest in self.list
-        return digest in self.list
-
-    # Adds.
+        """Look where the path ends, and on the list if it has no end or keys came unread."""
+        _, end = self.end(digest)
+        if end and end.present():
+            return True
+        return (end is None or self.exhausted) and digest in self.list
 
     def add_digest(self, digest: int) -> None:
         """Put in a key; one that answers "present" changes nothing."""
+        if self.contains_digest(digest):
+            return
+        self.keys += 1
         if self.shape.policy == Policy.TWO_CHOICE:
-            self.add_to_the_better(digest)
-        elif self.shape.budget and self.spent >= self.shape.budget:
-            self.add_unread(digest)
-        else:
-            self.add_on_the_path(digest)
-
-    def add_on_the_path(self, digest: int) -> None:
-        """Put the key into the first block that accepts it, else onto the list."""
-        for reads, choice in enumerate(self.path(digest), start=1):
-            if choice.present():
-                return
-            if choice.accepts():
-                choice.insert()
-                self.keys += 1
-                self.spent += reads
-                return
-        if digest not in self.list:
-            self.keys += 1
-            self.spent += self.shape.choices
-            self.overflow(digest)
-
-    def add_unread(self, digest: int) -> None:
-        """Put the key onto the list without a look at its blocks: the budget is spent."""
-        if not self.contains_digest(digest):
+            min(self.path(digest), key=lambda choice: choice.harm(self.shape.hashes)).insert()
+        elif self.shape.budget and self.spent >= self.shape.budget and self.list.has_room():
             self.exhausted = True
-            self.keys += 1
-            self.spent += 0 if self.list.has_room() else self.shape.choices
-            self.overflow(digest)
-
-    def add_to_the_better(self, digest: int) -> None:
-        """Put the key into the one of two blocks where it does less harm, the first if both are equal."""
-        path = list(self.path(digest))
-        if not any(choice.present() for choice in path):
-            min(path, key=lambda choice: choice.harm(self.shape.hashes)).insert()
-
-    def overflow(self, digest: int) -> None:
-        """Find a place outside the rule: the list, if it has room."""
-        if self.list.has_room():
             self.list.add(digest)
         else:
-            self.spill(digest)
+            self.spent += self.place(digest)
 
-    def spill(self, digest: int) -> None:
-        """Put the key into one of its blocks, full as they are."""
-        self.spilled += 1
-        self.spill_choice(digest, list(self.path(digest))).insert()
+    def place(self, digest: int) -> int:
+        """Put the key into the first block that accepts it, else onto the list, else spill; count reads."""
+        reads, end = self.end(digest)
+        if end:
+            end.insert()
+        elif self.list.has_room():
+            self.list.add(digest)
+        else:
+            self.spilled += 1
+            self.spill_choice(digest).insert()
+        return reads
 
-    def spill_choice(self, digest: int, path: list[Choice]) -> Choice:
-        """Choose a block to spill into.
-
-        The first that accepts, or a query would end there and miss the key; only a key that came unread
-        has one. Else the block of the fewest set bits, the earlier if equal, or one at random.
-        """
-        for choice in path:
-            if choice.accepts():
-                return choice
+    def spill_choice(self, digest: int) -> Choice:
+        """Choose one of the blocks, all full: at random, or the fewest set bits, the earlier if equal."""
+        path = list(self.path(digest))
         if self.shape.spill == Spill.RANDOM:
             return path[mulhi(splitmix(digest, len(path) + 1), len(path))]
         return min(path, key=Choice.popcount)
@@ -415,7 +392,7 @@ class ReferenceBalanced(ReferenceFilter):
     def _unite(self, other: Self) -> None:
         """OR the bits, add the loads and the state; unite the lists, in the order of the digests.
 
-        What the list cannot hold is spilled, so a merge does not depend on which filter is which.
+        What the list cannot hold takes its path anew, so a merge does not depend on which filter is which.
         """
         listed = sorted({*self.list, *other.list})
         for mine, theirs in zip(self.tables, other.tables, strict=True):
@@ -431,7 +408,7 @@ class ReferenceBalanced(ReferenceFilter):
             self.list.add(digest)
         for digest in listed[self.list.limit :]:
             if not self.contains_digest(digest):
-                self.spill(digest)
+                self.place(digest)
 
     # What it looks like inside.
 
@@ -482,7 +459,8 @@ class ReferenceBalanced(ReferenceFilter):
                 f"<{f.list.slots + 8}Q", payload[start:]
             )
             f.list.used = {slot: digest for slot, digest in enumerate(slots) if digest}
-            f.list.zero, f.exhausted = bool(flags & ZERO_LISTED), bool(flags & EXHAUSTED)
+            f.list.zero = bool(flags & ZERO_LISTED)
+            f.exhausted = bool(flags & EXHAUSTED and f.shape.budget)
             if len(f.list) > f.list.limit or any(f.list.slot(d) != i for i, d in f.list.used.items()):
                 raise ValueError("payload has a list that no adds leave")
         if f.payload() != payload:

@@ -1,12 +1,21 @@
 """The mathematics of every structure: numbers in, numbers out.
 
 `fpr` predicts filters and inverts the predictions, `levels` predicts balanced filters; `plan` and
-`plan_balanced` turn what a user asks for into the integers a filter is built from, with the
+`balanced_plan` turn what a user asks for into the integers a filter is built from, with the
 predictions beside them. Nothing here imports a structure, so that a plan costs milliseconds and
 no memory.
 """
 
+import importlib
+from types import ModuleType
+
+from evenbins.theory.balanced_plan import plan_balanced, plan_levels
 from evenbins.theory.plan import FilterPlan, plan_blocked, plan_of_core, plan_standard
-from evenbins.theory.plan_balanced import plan_balanced, plan_levels
 
 __all__ = ["FilterPlan", "plan_balanced", "plan_blocked", "plan_levels", "plan_of_core", "plan_standard"]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name == "balance":  # on demand: it needs scipy, whose import takes longer than all other imports
+        return importlib.import_module("evenbins.theory.balance")
+    raise AttributeError(f"module 'evenbins.theory' has no attribute {name!r}")

@@ -20,7 +20,7 @@ the filter grows, thins the arrivals. At 8 bits per key that moves the overflow 
 - "fill": the chain of the set bits themselves, stopped at the threshold.
 - "sequential": attempts are arrivals at one table; keys advance by 1/(1 + C + … + C**(d-1)).
 - "two-choice": the mean-field equation of the set bits, integrated once for each (block, hashes).
-- No list, or too short a list: the mean-field equation of all levels together (`_spilling`), since
+- No list, or too short a list: the mean-field equation of all levels together (`spilling`), since
   then the time at which a key comes does matter.
 
 Invariants:
@@ -31,8 +31,8 @@ Invariants:
   of the fullest blocks decides them, and varies from seed to seed as well).
 - Levels of few blocks use Binomial arrivals; what remains of order 1/blocks is neglected.
 
-Tried and dropped: the joint chain of (load, set bits): 500 times the states for a difference below
-1e-4; closed forms of the loads (kanizo (7), (A.8): they know no thinning, and cancel near p = 1).
+Tried and dropped: closed forms of the loads (kanizo (7), (A.8)): they know no thinning, and cancel
+near p = 1.
 
 Sources: Y. Kanizo, D. Hay, I. Keslassy, "Access-efficient Balanced Bloom Filters" (2013), sections
 5 to 7 and appendix A; T. Kurtz, "Approximation of population processes" (1981), for the variance
@@ -43,92 +43,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from evenbins.theory import block, spilling
 from evenbins.theory import fpr as theory
+from evenbins.theory.cores import COIN_UNIT, COUNTED, POLICIES, SPILLS, Design, counter_bits
 
 __all__ = [
     "COIN_UNIT",
     "COUNTED",
     "POLICIES",
+    "SPILLS",
     "Behaviour",
     "Design",
     "counter_bits",
     "keys_from_fill_bits",
     "overflow_limit",
     "predict",
+    "steady",
 ]
 
 Vector = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
-
-POLICIES = ("single", "sequential", "multilevel", "fill", "two-choice")
-"""The policies in the order of their numbers in a core, from 1."""
-COUNTED = frozenset(POLICIES[:3])
-SPILLS = ("least", "random")
-COIN_UNIT = 2**32
-"""A core's coin is a probability in these units."""
-
-_MANY_BLOCKS = 100_000  # from here on, arrivals are Poisson to all digits that matter
-_KEYS_PER_BIT = 4  # more arrivals than that change nothing worth knowing: (nearly) all bits are set
-_TINY = 1e-40
-_NO_SUBNORMALS = 1e-150  # products of two such numbers are still normal, and so fast
-
-
-def counter_bits(threshold: int) -> int:
-    """Count the bits of a block's counter, which runs to threshold + 1."""
-    return (threshold + 1).bit_length()
-
-
-@dataclass(frozen=True, slots=True)
-class Design:
-    """A core by names: what `predict` reads."""
-
-    policy: str
-    block_bits: int
-    hashes: int
-    choices: int
-    coin: float
-    overflow_limit: int
-    spill: str
-    budget: int
-    blocks: tuple[int, ...]
-    thresholds: tuple[int, ...]
-
-    @classmethod
-    def of_core(cls, core: Sequence[int]) -> Design:
-        """Read a core that is known to be right; `plan_of_core` checks."""
-        if len(core) < 10 or len(core) % 2 or not 1 <= core[0] <= len(POLICIES):
-            raise ValueError(f"core must be the integers of a balanced filter; got {tuple(core)!r}")
-        number, block_bits, hashes, choices, coin, limit, spill, budget, *tables = core
-        return cls(
-            policy=POLICIES[number - 1],
-            block_bits=block_bits,
-            hashes=hashes,
-            choices=choices,
-            coin=coin / COIN_UNIT,
-            overflow_limit=limit,
-            spill=SPILLS[spill],
-            budget=budget,
-            blocks=tuple(tables[0::2]),
-            thresholds=tuple(tables[1::2]),
-        )
-
-    @property
-    def counted(self) -> bool:
-        """Whether blocks count their keys."""
-        return self.policy in COUNTED
-
-    @property
-    def key_bits(self) -> tuple[int, ...]:
-        """Bits of a block that keys can set, for each table."""
-        if not self.counted:
-            return (self.block_bits,) * len(self.blocks)
-        return tuple(self.block_bits - counter_bits(each) for each in self.thresholds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -194,7 +134,7 @@ def predict(core: Sequence[int], keys: int, *, stop: str = "coin") -> Behaviour:
     --------
     >>> core = (4, 512, 10, 2, 0, 0, 0, 0, 28_000, 290, 3_250, 513)
     >>> round(predict(core, 1_000_000).miss_reads, 2)
-    1.24
+    1.13
     """
     if stop not in ("coin", "threshold"):
         raise ValueError(f'stop must be "coin" or "threshold"; got {stop!r}')
@@ -203,27 +143,38 @@ def predict(core: Sequence[int], keys: int, *, stop: str = "coin") -> Behaviour:
     return _predict(tuple(core), int(keys), stop)
 
 
+_ENDLESS = 2**40
+
+
 @lru_cache(maxsize=1024)
 def _predict(core: tuple[int, ...], keys: int, stop: str) -> Behaviour:
     design = Design.of_core(core)
     if keys == 0:
         return _empty(design)
-    if design.policy == "two-choice":
-        return _two_choice(design, keys)
-    if design.policy == "sequential" and design.thresholds[0] < keys:  # else no block is ever full
-        found = _sequential(design, keys, stop)
-    else:
-        found = _levels(design, keys, stop)
     if not design.counted:
-        return found
+        return _two_choice(design, keys) if design.policy == "two-choice" else _levels(design, keys, stop)
+    found = _unlimited((*core[:5], _ENDLESS, 0, *core[7:]), keys, stop)
+    if design.overflow_limit == 0:
+        found = replace(found, list_reads=0.0)
     waiting = found.overflow * found.changed * keys
+    if waiting < 0.01 and design.overflow_limit == 0:
+        return replace(found, overflow=0.0, overflow_sd=0.0, spilled=found.overflow)
     if waiting + 3.0 * found.overflow_sd <= design.overflow_limit or waiting < 0.01:
         return found
     return _spilling(design, keys, stop, found)
 
 
+@lru_cache(maxsize=1024)
+def _unlimited(core: tuple[int, ...], keys: int, stop: str) -> Behaviour:
+    """Predict a counted filter whose list has no end."""
+    design = Design.of_core(core)
+    if design.policy == "sequential" and design.thresholds[0] < keys:  # else no block is ever full
+        return _sequential(design, keys, stop)
+    return _levels(design, keys, stop)
+
+
 def steady(core: Sequence[int], keys: int) -> Behaviour:
-    """Predict a single or sequential filter of endless list, without the list's variance and the digest floor."""
+    """Predict a single or sequential filter of endless list; no variance, no digest floor."""
     return _sequential(Design.of_core(core), keys, "coin", noise=False)
 
 
@@ -241,249 +192,6 @@ def _empty(design: Design) -> Behaviour:
 
 def _floored(rate: float, keys: int) -> float:
     return min(rate + (1.0 - rate) * theory.digest_floor(keys), 1.0)
-
-
-# --- arrivals at a block -------------------------------------------------------------------------
-
-
-def reach(mean: float) -> int:
-    """Choose how many arrivals to follow: all but 1e-20 of them, in steps that keep tables shared."""
-    return -(-int(mean + 10.0 * math.sqrt(mean) + 33.0) // 32) * 32
-
-
-def poisson(means: Vector, most: int) -> Vector:
-    """Give P(N = n), n = 0 .. most, a row for each mean."""
-    log_factorial = _log_factorials(most)
-    logs = np.log(np.maximum(means, 1e-300))[:, None]
-    exponent = logs * np.arange(most + 1.0) - means[:, None] - log_factorial
-    chance: Vector = np.exp(exponent)
-    chance[chance < _NO_SUBNORMALS] = 0.0
-    return chance
-
-
-@lru_cache(maxsize=64)
-def _log_factorials(most: int) -> Vector:
-    return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1.0, most + 1.0)))])
-
-
-def more_than(chance: Vector) -> Vector:
-    """Give P(N > n) from P(N = n), along the last axis."""
-    tail = np.zeros_like(chance)
-    tail[..., :-1] = chance[..., :0:-1].cumsum(axis=-1)[..., ::-1]
-    return tail
-
-
-def _arrivals(mean: float, most: int, keys: int, blocks: int) -> Vector:
-    """Give P(N = n) of one block's arrivals: Poisson, or Binomial where blocks are few."""
-    if blocks >= _MANY_BLOCKS or keys <= mean:
-        if keys <= mean and keys <= most:  # one block takes them all
-            return np.eye(1, most + 1, keys)[0]
-        return poisson(np.array([mean]), most)[0]
-    top = min(most, keys)
-    n = np.arange(1.0, top + 1.0)
-    odds = mean / keys / (1.0 - mean / keys)
-    exponent = np.concatenate([[0.0], np.cumsum(np.log((keys + 1.0 - n) / n * odds))])
-    chance = np.zeros(most + 1)
-    chance[: top + 1] = np.exp(exponent + keys * math.log1p(-mean / keys))
-    return chance
-
-
-# --- one block of a counted policy ---------------------------------------------------------------
-
-
-@lru_cache(maxsize=256)
-def effective_rates(bits: int, hashes: int, most: int) -> tuple[Vector, Vector]:
-    """Give q_i, the rate of a block of i keys that each set a new bit, and the throws/hashes behind it.
-
-    The i-th effective key is about the n_i-th thrown, n_(i+1) = n_i + 1/(1 - q_i), and q_i the
-    exact occupancy's rate there (between whole n, on logarithmic scale).
-    """
-    size = 2 * most + 64
-    raw = theory.rate_by_load(bits, hashes, size)
-    if raw[most] < 1e-12:  # no thinning to speak of
-        return raw[: most + 1], np.arange(most + 1.0)
-    logs: list[float] = np.log(np.maximum(raw, 1e-300)).tolist()
-    rates, thrown = np.empty(most + 1), np.empty(most + 1)
-    n, q = 0.0, 0.0
-    for load in range(most + 1):
-        rates[load], thrown[load] = q, n
-        n = min(n + 1.0 / max(1.0 - q, 1e-9), size - 1.0)
-        whole = int(n)
-        part = n - whole
-        q = math.exp(logs[whole] * (1.0 - part) + logs[whole + 1] * part)
-    rates.flags.writeable = thrown.flags.writeable = False
-    return rates, thrown
-
-
-def _chain(bits: int, hashes: int, most: int) -> tuple[Vector, Vector]:
-    return _kept_chain(bits, hashes, most) if most <= 1024 else _new_chain(bits, hashes, most)
-
-
-def _new_chain(bits: int, hashes: int, most: int) -> tuple[Vector, Vector]:
-    """Give P(load = i after n arrivals) without a threshold, [n, i], and the rates q_i."""
-    rates, _ = effective_rates(bits, hashes, most + 2)
-    chain = np.zeros((most + 1, most + 1))
-    chain[0, 0] = 1.0
-    stay = rates[: most + 1]
-    leave = 1.0 - stay[:-1]
-    first = 0
-    for n in range(most):
-        top = n + 2
-        chain[n + 1, first:top] = chain[n, first:top] * stay[first:top]
-        chain[n + 1, first + 1 : top] += chain[n, first : top - 1] * leave[first : top - 1]
-        while chain[n + 1, first] < _NO_SUBNORMALS:
-            chain[n + 1, first] = 0.0
-            first += 1
-    chain.flags.writeable = False
-    return chain, rates
-
-
-_kept_chain = lru_cache(maxsize=32)(_new_chain)
-
-
-@lru_cache(maxsize=16)
-def _chain_sums(bits: int, hashes: int, most: int) -> tuple[Vector, Vector]:
-    """Give the sum of q_i over loads i below h, and the chance of the others, [n, h], h = 0 .. most + 1."""
-    chain, rates = _chain(bits, hashes, most)
-    none = np.zeros((most + 1, 1))
-    below = np.concatenate([none, np.cumsum(chain * rates[: most + 1], axis=1)], axis=1)
-    above = np.concatenate([chain[:, ::-1].cumsum(axis=1)[:, ::-1], none], axis=1)
-    return below, above
-
-
-def counted_level(
-    bits: int, hashes: int, thresholds: Integers, coin: float, most: int
-) -> tuple[Vector, Vector, Vector, Vector]:
-    """Follow blocks of each threshold through n = 0 .. most arrivals.
-
-    Returns F and C of the module's head, [n, threshold], and P(load = threshold), P(load =
-    threshold + 1).
-    """
-    chain, rates = _chain(bits, hashes, most)
-    h = np.minimum(thresholds, most + 1)
-    below, above = _chain_sums(bits, hashes, most)
-    rate_h, rate_over = rates[np.minimum(h, most + 1)], rates[np.minimum(h + 1, most + 2)]
-    if coin == 0.0:
-        at, over = above[:, h], np.zeros((most + 1, len(h)))
-    else:
-        enters = np.where(h > 0, chain[:, h - 1] * (1.0 - rates[h - 1]), 0.0)
-        goes = coin * (1.0 - rate_h)
-        at, over = np.zeros((most + 1, len(h))), np.zeros((most + 1, len(h)))
-        at[0] = h == 0
-        stays = 1.0 - goes
-        for n in range(most):
-            np.multiply(at[n], stays, out=at[n + 1])
-            at[n + 1] += enters[n]
-        over[1:] = np.cumsum(at[:-1] * goes, axis=0)
-    positive = below[:, h] + at * rate_h + over * rate_over
-    passes = (1.0 - coin) * at * (1.0 - rate_h) + over * (1.0 - rate_over)
-    return positive, passes, at, over
-
-
-# --- one block that fills ------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=64)
-def key_bands(bits: int, hashes: int) -> Vector:
-    """Give P(a key sets j new bits in a block of x set ones), [x, j]."""
-    x = np.arange(bits + 1.0)[:, None]
-    j = np.arange(hashes + 1.0)
-    old = np.minimum(x + j, bits) / bits
-    bands = np.zeros((bits + 1, hashes + 1))
-    bands[:, 0] = 1.0
-    for _ in range(hashes):
-        grown = bands * old
-        grown[:, 1:] += bands[:, :-1] * (1.0 - old[:, :-1])
-        bands = grown
-    bands.flags.writeable = False
-    return bands
-
-
-@lru_cache(maxsize=16)
-def key_matrix(bits: int, hashes: int) -> Vector:
-    """Give the same as a square matrix, [set bits before, set bits after]."""
-    bands = key_bands(bits, hashes)
-    matrix = np.zeros((bits + 1, bits + 1 + hashes))
-    rows = np.arange(bits + 1)
-    for j in range(hashes + 1):
-        matrix[rows, rows + j] = bands[:, j]
-    matrix = matrix[:, : bits + 1]
-    matrix.flags.writeable = False
-    return matrix
-
-
-def set_bits(bits: int, hashes: int, most: int) -> Vector:
-    """Give P(x set bits after n keys were thrown), [n, x], n = 0 .. most."""
-    return _kept_set_bits(bits, hashes, most) if most <= 1024 else _new_set_bits(bits, hashes, most)
-
-
-def _new_set_bits(bits: int, hashes: int, most: int) -> Vector:
-    matrix = key_matrix(bits, hashes)
-    table = np.zeros((most + 1, bits + 1))
-    table[0, 0] = 1.0
-    first, last = 0, 1
-    for n in range(most):
-        grown = min(last + hashes, bits + 1)
-        table[n + 1, first:grown] = row = table[n, first:last] @ matrix[first:last, first:grown]
-        kept = np.flatnonzero(row > _TINY)
-        first, last = first + int(kept[0]), first + int(kept[-1]) + 1
-    table.flags.writeable = False
-    return table
-
-
-_kept_set_bits = lru_cache(maxsize=32)(_new_set_bits)
-
-
-@lru_cache(maxsize=16)
-def _fill_sums(bits: int, hashes: int, most: int) -> Vector:
-    """Give E[(X/bits)**hashes; X < x] after n keys, [n, x], x = 0 .. bits + 1."""
-    rate = (np.arange(bits + 1) / bits) ** hashes
-    summed = np.cumsum(set_bits(bits, hashes, most) * rate, axis=1)
-    return np.concatenate([np.zeros((most + 1, 1)), summed], axis=1)
-
-
-@lru_cache(maxsize=64)
-def _crossings(bits: int, hashes: int) -> tuple[Vector, Vector]:
-    """Give, for a block of x bits and j = 1 .. hashes: P(x + j or more after a key), and the same
-    times the rate it then has; [x, j].
-    """
-    bands = key_bands(bits, hashes)
-    after = np.minimum(np.arange(bits + 1)[:, None] + np.arange(hashes + 1), bits) / bits
-    weighted = bands * after**hashes
-    return bands[:, ::-1].cumsum(axis=1)[:, ::-1], weighted[:, ::-1].cumsum(axis=1)[:, ::-1]
-
-
-def fill_level(bits: int, hashes: int, thresholds: Integers, most: int) -> tuple[Vector, Vector]:
-    """Follow blocks that are full from `thresholds` set bits on: F and C, [n, threshold]."""
-    table = set_bits(bits, hashes, most)
-    below = _fill_sums(bits, hashes, most)
-    crosses, positive = _crossings(bits, hashes)
-    step = np.zeros((bits + 1, 2 * len(thresholds)))
-    for column, threshold in enumerate(thresholds.tolist()):
-        x = np.arange(max(threshold - hashes, 0), min(threshold, bits + 1))
-        x = x[threshold - x <= hashes]
-        step[x, column] = crosses[x, threshold - x]
-        step[x, column + len(thresholds)] = positive[x, threshold - x]
-    used = np.flatnonzero(step.any(axis=1))
-    flow = np.zeros((most + 1, 2 * len(thresholds)))
-    if len(used):
-        low, high = int(used[0]), int(used[-1]) + 1
-        flow[1:] = np.cumsum(table[:-1, low:high] @ step[low:high], axis=0)
-    full, full_positive = flow[:, : len(thresholds)], flow[:, len(thresholds) :]
-    return below[:, np.minimum(thresholds, bits + 1)] + full_positive, full - full_positive
-
-
-def _fill_distribution(bits: int, hashes: int, threshold: int, chance: Vector, tail: Vector) -> Vector:
-    """Distribute the set bits of a block stopped at `threshold`, for a random number of arrivals."""
-    table = set_bits(bits, hashes, len(chance) - 1)
-    spread = chance @ table
-    if threshold > bits:
-        return spread
-    spread[threshold:] = 0.0
-    low = max(threshold - hashes, 0)
-    leaving = tail @ table[:, low:threshold]
-    spread[threshold:] += (leaving @ key_matrix(bits, hashes)[low:threshold])[threshold:]
-    return spread
 
 
 # --- single, multilevel, fill: level after level -------------------------------------------------
@@ -505,34 +213,37 @@ class _Level:
 def _level(design: Design, table: int, arrivals: float, keys: int, stop: str) -> _Level:
     bits, hashes, threshold = design.key_bits[table], design.hashes, design.thresholds[table]
     blocks = design.blocks[table]
-    mean = min(arrivals / blocks, float(_KEYS_PER_BIT * design.block_bits))
-    most = reach(mean)
-    chance = _arrivals(mean, most, keys, blocks)
-    tail = more_than(chance)
+    all_arrivals = arrivals / blocks
+    mean = min(all_arrivals, float(block.KEYS_PER_BIT * design.block_bits))
+    most = block.reach(mean)
+    chance = block.arrivals(mean, most, keys, blocks)
+    tail = block.more_than(chance)
     if design.policy == "fill":
-        positive, passes = (each[:, 0] for each in fill_level(bits, hashes, np.array([threshold]), most))
-        loads = _fill_distribution(bits, hashes, threshold, chance, tail)
+        positive, passes = (
+            each[:, 0] for each in block.fill_level(bits, hashes, np.array([threshold]), most)
+        )
+        loads = block.fill_distribution(bits, hashes, threshold, chance, tail)
         occupied = float(loads @ np.arange(bits + 1))
         noise = 0.0
         ends = float(chance @ passes)
     else:
-        found = counted_level(bits, hashes, np.array([threshold]), design.coin, most)
+        found = block.counted_level(bits, hashes, np.array([threshold]), design.coin, most)
         positive, passes, at, over = (each[:, 0] for each in found)
         loads = _counted_loads(design, table, chance, at, over, most)
-        _, thrown = effective_rates(bits, hashes, most + 2)
+        rates, thrown = block.effective_rates(bits, hashes, block.loads_to_follow(most, threshold) + 2)
         mean_set = -bits * np.expm1(hashes * thrown * math.log1p(-1.0 / bits))
         top = min(len(loads), len(mean_set))
         occupied = float(loads[:top] @ mean_set[:top])
-        rates, _ = effective_rates(bits, hashes, most + 2)
         noise = _pass_noise(design, threshold, rates, chance, at, over, mean)
         ends = float(chance @ passes)
         if stop == "threshold" and threshold <= most:
             ends += design.coin * float(chance @ at) * (1.0 - float(rates[threshold]))
+    beyond = all_arrivals - mean  # they find the block as it is in the end
     return _Level(
         positive=min(float(chance @ positive), 1.0),
         passes=ends,
-        thinned=float(tail @ positive) / mean if mean else 0.0,
-        passed=float(tail @ passes) / mean if mean else 0.0,
+        thinned=(float(tail @ positive) + beyond * float(chance @ positive)) / all_arrivals if mean else 0.0,
+        passed=(float(tail @ passes) + beyond * float(chance @ passes)) / all_arrivals if mean else 0.0,
         set_bits=occupied,
         loads=loads,
         noise=noise,
@@ -541,9 +252,10 @@ def _level(design: Design, table: int, arrivals: float, keys: int, stop: str) ->
 
 def _counted_loads(design: Design, table: int, chance: Vector, at: Vector, over: Vector, most: int) -> Vector:
     threshold = design.thresholds[table]
-    chain, _ = _chain(design.key_bits[table], design.hashes, most)
+    width = block.loads_to_follow(most, threshold)
+    chain, _ = block.chain(design.key_bits[table], design.hashes, most, width)
     loads = np.zeros(threshold + 2)
-    top = min(threshold, most + 1)
+    top = min(threshold, width + 1)
     loads[:top] = chance @ chain[:, :top]
     if threshold <= most:
         loads[threshold], loads[threshold + 1] = chance @ at, chance @ over
@@ -617,23 +329,6 @@ def _levels(design: Design, keys: int, stop: str) -> Behaviour:
 # --- sequential: attempts at one table -----------------------------------------------------------
 
 
-def running_integral(values: Vector, step: float) -> Vector:
-    """Integrate along the first axis, from the first point to each: parabolas through three points."""
-    total = np.zeros_like(values)
-    total[1:-1] = 5.0 * values[:-2] + 8.0 * values[1:-1] - values[2:]
-    total[-1] = 5.0 * values[-1] + 8.0 * values[-2] - values[-3]
-    summed: Vector = np.cumsum(total * (step / 12.0), axis=0)
-    return summed
-
-
-def geometric(ratio: Vector, terms: int) -> Vector:
-    """Sum 1 + ratio + … of so many terms."""
-    total = np.ones_like(ratio)
-    for _ in range(terms - 1):
-        total = 1.0 + ratio * total
-    return total
-
-
 @dataclass(frozen=True, slots=True)
 class _Path:
     """A sequential filter on its way: attempts per block, and what they have come to."""
@@ -652,13 +347,13 @@ _POINTS = 257
 
 def _path(design: Design, end: float, most: int) -> _Path:
     attempts = np.linspace(0.0, end, _POINTS)
-    found = counted_level(
+    found = block.counted_level(
         design.key_bits[0], design.hashes, np.array([design.thresholds[0]]), design.coin, most
     )
-    chance = poisson(attempts, most)
+    chance = block.poisson(attempts, most)
     positive, passes = chance @ found[0][:, 0], chance @ found[1][:, 0]
     choices = design.choices
-    pace = 1.0 / geometric(passes, choices)  # keys to an attempt
+    pace = 1.0 / block.geometric(passes, choices)  # keys to an attempt
     accepted = np.maximum(1.0 - positive - passes, 0.0)
     listed = passes**choices
     spent = choices * listed
@@ -667,39 +362,43 @@ def _path(design: Design, end: float, most: int) -> _Path:
         changed += passes**j * accepted
         spent += (j + 1) * passes**j * accepted
     step = attempts[1] - attempts[0]
-    sums = running_integral(np.stack([pace, spent * pace, changed * pace, listed * pace], axis=1), step)
+    sums = block.running_integral(np.stack([pace, spent * pace, changed * pace, listed * pace], axis=1), step)
     return _Path(attempts, positive, passes, sums[:, 0], sums[:, 1], sums[:, 2], sums[:, 3])
 
 
 def _sequential(design: Design, keys: int, stop: str, *, noise: bool = True) -> Behaviour:
     blocks, choices = design.blocks[0], design.choices
-    load = min(keys / blocks, float(_KEYS_PER_BIT * design.block_bits))
-    end = _attempts(design, load)
-    path = _path(design, end, reach(end))
+    load = keys / blocks
+    end = min(_attempts(design, load), float(block.KEYS_PER_BIT * design.block_bits))
+    path = _path(design, end, block.reach(end))
     exhausted = False
     later = 0.0  # keys per block that come when the budget is spent
     if design.budget and design.overflow_limit and path.spent[-1] * blocks > design.budget:
         exhausted = True
         end = float(np.interp(design.budget / blocks, path.spent, path.attempts))
-        path = _path(design, end, reach(end))
+        path = _path(design, end, block.reach(end))
         later = max(load - float(path.keys[-1]), 0.0)
     positive, passes = float(path.positive[-1]), float(path.passes[-1])
-    most = reach(end)
+    most = block.reach(end)
     threshold = design.thresholds[0]
-    found = counted_level(design.key_bits[0], design.hashes, np.array([threshold]), design.coin, most)
-    chance = poisson(np.array([end]), most)[0]
+    found = block.counted_level(design.key_bits[0], design.hashes, np.array([threshold]), design.coin, most)
+    chance = block.poisson(np.array([end]), most)[0]
     at, over = found[2][:, 0], found[3][:, 0]
-    rates, thrown = effective_rates(design.key_bits[0], design.hashes, most + 2)
+    width = block.loads_to_follow(most, threshold)
+    rates, thrown = block.effective_rates(design.key_bits[0], design.hashes, width + 2)
     loads = _counted_loads(design, 0, chance, at, over, most)
     if stop == "threshold" and threshold <= most:
         passes += design.coin * float(chance @ at) * (1.0 - float(rates[threshold]))
-    walks = float(geometric(np.array([passes]), choices)[0])
+    walks = float(block.geometric(np.array([passes]), choices)[0])
     rate = min(positive * walks, 1.0)
     unread = later * (1.0 - rate)
-    changed = float(path.changed[-1]) + unread
-    listed = float(path.listed[-1]) + unread
+    beyond = 0.0 if exhausted else max(load - float(path.keys[-1]), 0.0)  # they find the table as it ends
+    beyond *= float(path.passes[-1]) ** choices if beyond > 1e-3 * load else 0.0
+    changed = float(path.changed[-1]) + unread + beyond
+    listed = float(path.listed[-1]) + unread + beyond
+    spent = float(path.spent[-1]) + choices * beyond
     bits = design.key_bits[0]
-    mean_set = -bits * np.expm1(hashes_log(bits, design.hashes) * thrown)
+    mean_set = -bits * np.expm1(block.hashes_log(bits, design.hashes) * thrown)
     top = min(len(loads), len(mean_set))
     sd = math.sqrt(blocks * _list_noise(design, path, rates, most)) if noise else 0.0
     if exhausted:
@@ -709,7 +408,7 @@ def _sequential(design: Design, keys: int, stop: str, *, noise: bool = True) -> 
         list_reads = 1.0 - rate if exhausted else passes**choices
     return Behaviour(
         fpr=_floored(rate, keys) if noise else rate,
-        reads=float(path.spent[-1]) / changed if changed else 1.0,
+        reads=spent / changed if changed else 1.0,
         miss_reads=walks,
         list_reads=list_reads,
         overflow=listed / changed if changed else 0.0,
@@ -722,21 +421,19 @@ def _sequential(design: Design, keys: int, stop: str, *, noise: bool = True) -> 
     )
 
 
-def hashes_log(bits: int, hashes: int) -> float:
-    """Compute ln P(a key of so many throws leaves a given bit alone)."""
-    return hashes * math.log1p(-1.0 / bits)
-
-
 def _attempts(design: Design, load: float) -> float:
     """Find the attempts per block that `load` keys per block make."""
-    if design.choices == 1:
+    most = float(block.KEYS_PER_BIT * design.block_bits)
+    if design.choices == 1 or load >= most:
         return load
-    end = 1.25 * load + 1.0
+    end = min(1.25 * load + 1.0, most)
     while True:
-        path = _path(design, end, reach(end))
-        if path.keys[-1] >= load or end >= design.choices * load:
+        path = _path(design, end, block.reach(end))
+        if path.keys[-1] >= load:
             break
-        end = min(1.7 * end, design.choices * load + 1.0)
+        if end >= min(design.choices * load, most):
+            return end
+        end = min(1.7 * end, design.choices * load + 1.0, most)
     place = min(int(np.searchsorted(path.keys, load)), _POINTS - 1)
     low = max(min(place - 2, _POINTS - 4), 0)
     x, y = path.keys[low : low + 4], path.attempts[low : low + 4]
@@ -756,21 +453,24 @@ def _list_noise(design: Design, path: _Path, rates: Vector, most: int) -> float:
     threshold, coin, choices = design.thresholds[0], design.coin, design.choices
     if threshold > most:
         return 0.0
+    if path.attempts[-1] > 200.0:  # steps would be too long for the equation
+        return 2.0 * float(path.listed[-1])
     q = rates[: threshold + 2]
     accepts = 1.0 - q
     accepts[threshold] *= coin
     accepts[threshold + 1] = 0.0
     turns = np.zeros(threshold + 2)
     turns[threshold], turns[threshold + 1] = (1.0 - coin) * (1.0 - q[threshold]), 1.0 - q[threshold + 1]
-    found = counted_level(design.key_bits[0], design.hashes, np.array([threshold]), coin, most)
-    chance = poisson(path.attempts, most)
-    chain, _ = _chain(design.key_bits[0], design.hashes, most)
+    found = block.counted_level(design.key_bits[0], design.hashes, np.array([threshold]), coin, most)
+    chance = block.poisson(path.attempts, most)
+    width = block.loads_to_follow(most, threshold)
+    chain, _ = block.chain(design.key_bits[0], design.hashes, most, width)
     state = np.concatenate(
         [chance @ chain[:, :threshold], chance @ found[2][:, :1], chance @ found[3][:, :1]], axis=1
     )
     flow = state * accepts
     c = path.passes
-    walks = geometric(c, choices)
+    walks = block.geometric(c, choices)
     slope = np.sum([j * c ** (j - 1) for j in range(1, choices)], axis=0) if choices > 1 else np.zeros_like(c)
     gain = np.zeros(threshold + 2)
 
@@ -797,101 +497,20 @@ def _list_noise(design: Design, path: _Path, rates: Vector, most: int) -> float:
             k3 = change(point - 1, worth + 0.5 * step * k2)
             k4 = change(point - 2, worth + step * k3)
             worth = worth + step / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
-    return max(float(running_integral(noise, step)[-1]), 0.0)
+    return max(float(block.running_integral(noise, step)[-1]), 0.0)
 
 
-# --- two choices: the mean-field equation --------------------------------------------------------
-
-
-class _Pair:
-    """Set bits of a block that two-choice keys fill, at every load: integrated as far as asked."""
-
-    def __init__(self, bits: int, hashes: int) -> None:
-        self.bits, self.hashes = bits, hashes
-        self.rate = (np.arange(bits + 1) / bits) ** hashes
-        self.bands = key_bands(bits, hashes)[:, 1:]  # a key that sets no new bit changes nothing
-        phi = [2**62] * (bits + 1)
-        for x in range(bits + 1):
-            for _ in range(hashes):
-                phi[x] = phi[x] * x // bits
-        harm = np.array(phi, dtype=np.int64)
-        after = np.minimum(np.arange(bits + 1)[:, None] + np.arange(1, hashes + 1), bits)
-        self.harm = harm[after] - harm[:, None]
-        self.loads = [0.0]
-        self.states = [np.eye(1, bits + 1)[0]]
-        self.window = (-1, -1)
-
-    def _look_at(self, first: int, last: int) -> None:
-        """Sort the pairs (set bits, new bits) of a window by the harm they would do."""
-        self.window = (first, last)
-        flat = self.harm[first:last].ravel()
-        self.order = np.argsort(flat, kind="stable")
-        in_order = flat[self.order]
-        starts = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
-        group = np.cumsum(np.concatenate([[0], in_order[1:] != in_order[:-1]]))
-        self.equal_from = starts[group]
-        self.above_from = np.concatenate([starts[1:], [len(flat)]])[group]
-
-    def _change(self, state: Vector) -> Vector:
-        first, last = self.window
-        width, k = last - first, self.hashes
-        offered = (state[first:last, None] * self.bands[first:last]).ravel()[self.order]
-        least = np.zeros(len(offered) + 1)
-        least[:-1] = offered[::-1].cumsum()[::-1]
-        chosen = offered * (least[self.equal_from] + least[self.above_from])
-        moves = np.empty(len(offered))
-        moves[self.order] = chosen
-        moves = moves.reshape(width, k)
-        change = np.zeros(self.bits + 1 + k)
-        change[first:last] = -moves.sum(axis=1)
-        for j in range(k):
-            change[first + j + 1 : last + j + 1] += moves[:, j]
-        return change[: self.bits + 1]
-
-    def _advance(self, state: Vector, step: float) -> Vector:
-        present = np.flatnonzero(state > _TINY)
-        first, last = int(present[0]), int(present[-1]) + 1
-        last = min(last + 4 * self.hashes, self.bits + 1)
-        if not (self.window[0] <= first and last <= self.window[1]) or self.window[1] - self.window[0] > (
-            last - first + 8 * self.hashes
-        ):
-            self._look_at(first, min(last + 4 * self.hashes, self.bits + 1))
-        k1 = self._change(state)
-        k2 = self._change(state + 0.5 * step * k1)
-        k3 = self._change(state + 0.5 * step * k2)
-        k4 = self._change(state + step * k3)
-        moved: Vector = np.maximum(state + step / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4), 0.0)
-        return moved
-
-    def at(self, load: float) -> Vector:
-        """Give P(x set bits) at `load` keys per block."""
-        while self.loads[-1] < load:
-            step = 0.25 if self.loads[-1] < 4.0 else 0.5 if self.loads[-1] < 128.0 else 1.0
-            self.states.append(self._advance(self.states[-1], step))
-            self.loads.append(self.loads[-1] + step)
-        place = int(np.searchsorted(self.loads, load, side="right")) - 1
-        rest = load - self.loads[place]
-        return self._advance(self.states[place], rest) if rest > 1e-12 else self.states[place]
-
-    def positive(self, load: float) -> float:
-        """Compute F, the rate of one of the two blocks."""
-        return min(float(self.at(load) @ self.rate), 1.0)
-
-
-@lru_cache(maxsize=64)
-def pair(bits: int, hashes: int) -> _Pair:
-    """Give the two-choice equation of a block, which remembers how far it was integrated."""
-    return _Pair(bits, hashes)
+# --- two choices ---------------------------------------------------------------------------------
 
 
 def _two_choice(design: Design, keys: int) -> Behaviour:
-    equation = pair(design.block_bits, design.hashes)
-    load = min(keys / design.blocks[0], float(_KEYS_PER_BIT * design.block_bits))
+    equation = block.pair(design.block_bits, design.hashes)
+    load = min(keys / design.blocks[0], float(block.KEYS_PER_BIT * design.block_bits))
     state = equation.at(load)
     positive = min(float(state @ equation.rate), 1.0)
     grid = np.linspace(0.0, load, 17)
     thinned = np.array([1.0 - (1.0 - equation.positive(each)) ** 2 for each in grid.tolist()])
-    lost = float(running_integral(thinned, grid[1] - grid[0])[-1]) / load
+    lost = float(block.running_integral(thinned, grid[1] - grid[0])[-1]) / load
     return Behaviour(
         fpr=_floored(positive * (2.0 - positive), keys),
         reads=2.0,
@@ -909,179 +528,6 @@ def _two_choice(design: Design, keys: int) -> Behaviour:
 # --- keys that no block and no list takes --------------------------------------------------------
 
 
-class _Spilling:
-    """Mean-field equation of all tables in time: loads below the threshold, set bits from it on."""
-
-    def __init__(self, design: Design, keys: int) -> None:
-        self.design, self.keys = design, keys
-        self.shared = design.policy == "sequential"
-        tables = range(len(design.blocks))
-        self.x = np.arange(design.block_bits + 1)
-        self.pace = [min(keys / each, float(_KEYS_PER_BIT * design.block_bits)) for each in design.blocks]
-        self.below: list[int] = []
-        self.accepts: list[Vector] = []
-        self.rates: list[Vector] = []
-        self.enters: list[Vector] = []
-        self.rate: list[Vector] = []
-        self.kernel: list[Vector] = []
-        low = design.block_bits
-        for table in tables:
-            bits, hashes = design.key_bits[table], design.hashes
-            h = min(design.thresholds[table], reach(self.pace[table]))
-            rates, thrown = effective_rates(bits, hashes, h + 2)
-            rate = np.ones(design.block_bits + 1)
-            rate[: bits + 1] = (np.arange(bits + 1) / bits) ** hashes
-            n = float(thrown[h])
-            rows = set_bits(bits, hashes, reach(n))
-            enters = np.zeros(design.block_bits + 1)
-            enters[: bits + 1] = rows[int(n)] * (1.0 - n % 1.0) + rows[int(n) + 1] * (n % 1.0)
-            low = min(low, int(np.flatnonzero(enters > 1e-20)[0]))
-            matrix = key_matrix(bits, hashes)
-            change = np.zeros((design.block_bits + 1, design.block_bits + 1))
-            stay = np.diagonal(matrix)
-            change[: bits + 1, : bits + 1] = matrix / np.maximum(1.0 - stay, 1e-300)[:, None]
-            np.fill_diagonal(change, 0.0)
-            change[bits, bits] = 1.0
-            self.below.append(h)
-            self.rates.append(rates[:h])
-            self.accepts.append(1.0 - rates[:h])
-            self.enters.append(enters)
-            self.rate.append(rate)
-            self.kernel.append(change)
-        self.low = low
-        width = design.block_bits + 1 - low
-        for table in tables:
-            self.enters[table] = self.enters[table][low:]
-            self.rate[table] = self.rate[table][low:]
-            self.kernel[table] = np.ascontiguousarray(self.kernel[table][low:, low:])
-        self.x = self.x[low:]
-        sizes = [h + 2 * width for h in self.below]
-        ends = np.cumsum([0, *sizes])
-        self.places = [
-            (int(s), int(s) + h, int(s) + h + width, int(s) + h + 2 * width)
-            for s, h in zip(ends[:-1], self.below, strict=True)
-        ]
-        self.start = np.zeros(int(ends[-1]) + 4)  # then: listed, spilled, stored, reads, per key
-        for table in tables:
-            begin, at, _, _ = self.places[table]
-            if self.below[table]:
-                self.start[begin] = 1.0
-            else:
-                self.start[at : at + width] = self.enters[table]
-
-    def meets(self, state: Vector) -> tuple[list[float], list[Vector], list[float]]:
-        """Give F, the passing blocks by set bits, and C, of each table."""
-        positive, passing, passes = [], [], []
-        for table, (begin, at, over, end) in enumerate(self.places):
-            here, above = state[at:over], state[over:end]
-            rate = self.rate[table]
-            positive.append(float(state[begin:at] @ self.rates[table] + (here + above) @ rate))
-            passing.append(((1.0 - self.design.coin) * here + above) * (1.0 - rate))
-            passes.append(float(passing[-1].sum()))
-        return positive, passing, passes
-
-    def _wins(self, passing: list[Vector], passes: list[float]) -> list[Vector]:
-        """Give, by set bits, P(a key that all blocks turn away is put into this table's block)."""
-        choices = self.design.choices
-        if self.design.spill == "random":
-            if self.shared:
-                return [np.full_like(passing[0], passes[0] ** (choices - 1))]
-            every = [math.prod(passes[:j] + passes[j + 1 :]) / choices for j in range(choices)]
-            return [np.full_like(each, share) for each, share in zip(passing, every, strict=True)]
-        at_least = [each[::-1].cumsum()[::-1] for each in passing]
-        above = [whole - each for whole, each in zip(at_least, passing, strict=True)]
-        if self.shared:
-            win = np.zeros_like(passing[0])
-            for j in range(choices):
-                win += above[0] ** j * at_least[0] ** (choices - 1 - j)
-            return [win]
-        wins = []
-        for table in range(choices):
-            win = np.ones_like(passing[table])
-            for other in range(choices):
-                if other != table:
-                    win = win * (above[other] if other < table else at_least[other])
-            wins.append(win)
-        return wins
-
-    def change(self, state: Vector, listing: bool) -> Vector:
-        """Give the state's change per unit of time, all keys coming in one unit."""
-        coin, choices = self.design.coin, self.design.choices
-        positive, passing, passes = self.meets(state)
-        if self.shared:
-            walk = [passes[0] ** j for j in range(choices)]
-            waiting = passes[0] ** choices
-            attempts = [self.pace[0] * math.fsum(walk)]
-            accepted = [each * max(1.0 - positive[0] - passes[0], 0.0) for each in walk]
-        else:
-            walk = [math.prod(passes[:j]) for j in range(choices)]
-            waiting = math.prod(passes)
-            attempts = [pace * each for pace, each in zip(self.pace, walk, strict=True)]
-            accepted = [
-                each * max(1.0 - f - c, 0.0) for each, f, c in zip(walk, positive, passes, strict=True)
-            ]
-        wins = None if listing else self._wins(passing, passes)
-        result = np.zeros_like(state)
-        for table, (begin, at, over, end) in enumerate(self.places):
-            arrive = attempts[table]
-            turned = 1.0 - self.rate[table]
-            here, above = state[at:over], state[over:end]
-            coming = arrive * coin * here * turned
-            if self.below[table]:
-                flow = arrive * state[begin:at] * self.accepts[table]
-                result[begin:at] -= flow
-                result[begin + 1 : at] += flow[:-1]
-                result[at:over] += flow[-1] * self.enters[table]
-            result[at:over] -= coming
-            if wins is not None:
-                spill = self.pace[table] * turned * wins[table]
-                spill_here = (1.0 - coin) * here * spill
-                result[at:over] -= spill_here
-                spill_above = above * spill
-                result[over:end] -= spill_above
-                coming = coming + spill_here + spill_above
-            result[over:end] += coming @ self.kernel[table]
-        stored = math.fsum(accepted) + waiting
-        reads = math.fsum((j + 1) * each for j, each in enumerate(accepted)) + choices * waiting
-        result[-4:] = (waiting if listing else 0.0, 0.0 if listing else waiting, stored, reads)
-        return result
-
-    def end(self) -> Vector:
-        """Integrate over all keys; the list takes what it can, then spilling begins."""
-        state, time = self.start, 0.0
-        room = self.design.overflow_limit / self.keys
-        listing = room > 0.0
-        while time < 1.0 - 1e-12:
-            step = min(0.8 / max(self._fastest(state), 0.1), 1.0 - time, 0.125)
-            moved = self._step(state, step, listing)
-            if listing and moved[-4] > room:
-                part = (room - float(state[-4])) / float(moved[-4] - state[-4])
-                moved = self._step(state, step * part, listing) if part > 0.0 else state
-                time += step * part - step
-                listing = False
-            state, time = moved, time + step
-        return state
-
-    def _fastest(self, state: Vector) -> float:
-        """Give the most arrivals per unit of time at a block of any table, soon."""
-        _, _, passes = self.meets(state)
-        if self.shared:
-            return self.pace[0] * math.fsum(passes[0] ** j for j in range(self.design.choices))
-        walk, most = 1.0, 0.0
-        for pace, each in zip(self.pace, passes, strict=True):
-            most = max(most, pace * walk)
-            walk *= min(1.3 * each + 0.01, 1.0)
-        return most
-
-    def _step(self, state: Vector, step: float, listing: bool) -> Vector:
-        k1 = self.change(state, listing)
-        k2 = self.change(state + 0.5 * step * k1, listing)
-        k3 = self.change(state + 0.5 * step * k2, listing)
-        k4 = self.change(state + step * k3, listing)
-        moved: Vector = state + step / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
-        return moved
-
-
 def _spilling(design: Design, keys: int, stop: str, found: Behaviour) -> Behaviour:
     waiting = found.overflow * found.changed * keys
     room = design.overflow_limit - waiting
@@ -1090,8 +536,8 @@ def _spilling(design: Design, keys: int, stop: str, found: Behaviour) -> Behavio
         excess = found.overflow_sd * max(
             math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi) - 0.5 * z * math.erfc(z / math.sqrt(2.0)), 0.0
         )
-        return _replaced(found, spilled=excess / (found.changed * keys))
-    equation = _Spilling(design, keys)
+        return replace(found, spilled=excess / (found.changed * keys))
+    equation = spilling.Spilling(design, keys)
     state = equation.end()
     positive, _, passes = equation.meets(state)
     loads: list[Vector] = []
@@ -1104,8 +550,8 @@ def _spilling(design: Design, keys: int, stop: str, found: Behaviour) -> Behavio
         shown[threshold + 1] += float(state[over:end].sum())
         loads.append(shown)
         bits, blocks = design.key_bits[table], design.blocks[table]
-        _, thrown = effective_rates(bits, design.hashes, h + 2)
-        low_set = -bits * np.expm1(hashes_log(bits, design.hashes) * thrown[:h])
+        _, thrown = block.effective_rates(bits, design.hashes, h + 2)
+        low_set = -bits * np.expm1(block.hashes_log(bits, design.hashes) * thrown[:h])
         filled = (state[at:over] + state[over:end]) @ equation.x
         set_all += blocks * float(state[begin:at] @ low_set + filled)
         all_bits += blocks * bits
@@ -1135,11 +581,6 @@ def _spilling(design: Design, keys: int, stop: str, found: Behaviour) -> Behavio
     )
 
 
-def _replaced(found: Behaviour, *, spilled: float) -> Behaviour:
-    names = [name for name in Behaviour.__slots__ if name != "spilled"]
-    return Behaviour(spilled=spilled, **{name: getattr(found, name) for name in names})
-
-
 # --- the list's length, keys from set bits -------------------------------------------------------
 
 
@@ -1164,7 +605,7 @@ def overflow_limit(mean: float, sd: float, overrun: float = 1e-6) -> int:
     Examples
     --------
     >>> overflow_limit(50_000, 300)
-    51439
+    51436
     >>> overflow_limit(0, 0)
     0
     """
@@ -1189,7 +630,7 @@ def overflow_limit(mean: float, sd: float, overrun: float = 1e-6) -> int:
     else:
         log_first, logs = -mean, np.log(mean / n)
     chance = np.exp(np.concatenate([[log_first], log_first + np.cumsum(logs)]))
-    return int(np.argmax(more_than(chance) <= overrun))
+    return int(np.argmax(block.more_than(chance) <= overrun))
 
 
 def _normal_quantile(tail: float) -> float:
@@ -1244,31 +685,4 @@ def keys_from_fill_bits(core: Sequence[int], histograms: Sequence[Sequence[int] 
         return math.fsum(float(each @ throws) for each in counts) / design.hashes
     blocks = float(last.sum())
     mean = float(last @ np.arange(bits + 1.0)) / blocks if blocks else 0.0
-    return blocks * _load_of_mean(bits, design.hashes, mean)
-
-
-def _load_of_mean(bits: int, hashes: int, mean: float) -> float:
-    """Find the keys per block at which two-choice blocks have `mean` set bits."""
-    if mean <= 0.0:
-        return 0.0
-    equation = pair(bits, hashes)
-    x = np.arange(bits + 1)
-    low, high = 0.0, float(_KEYS_PER_BIT * bits)
-    load = min(-bits / hashes * math.log1p(-min(mean / bits, 1.0 - 1e-9)), high)
-    before: tuple[float, float] | None = None
-    for _ in range(60):
-        reached = float(equation.at(load) @ x) - mean
-        if reached > 0.0:
-            high = load
-        else:
-            low = load
-        if abs(reached) < 1e-9 * mean or high - low < 1e-9 * high:
-            break
-        slope = hashes * (1.0 - mean / bits)
-        if before is not None and before[0] != load and reached != before[1]:
-            slope = (reached - before[1]) / (load - before[0])
-        before = (load, reached)
-        load -= reached / slope
-        if not low < load < high:
-            load = 0.5 * (low + high)
-    return load
+    return blocks * block.load_of_mean(bits, design.hashes, mean)

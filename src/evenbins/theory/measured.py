@@ -34,11 +34,11 @@ class Measured:
     fpr: float
     reads: float
     miss_reads: float
-    list_reads: float
-    overflow: float
-    spilled: float
     fill: float
     loads: tuple[tuple[int, ...], ...]
+    list_reads: float = 0.0
+    overflow: float = 0.0
+    spilled: float = 0.0
 
 
 def measure(
@@ -76,7 +76,7 @@ def measure(
             on = (x >= threshold).astype(float)
         hits.append(float((table * hit).sum() / size))
         passes.append(float((table * on * (1.0 - hit)).sum() / size))
-        set_bits.append(table.sum(axis=0))
+        set_bits.append(table.sum(axis=0).astype(np.int64))
     bits = sum(size * each for size, each in zip(design.blocks, design.key_bits, strict=True))
     fill = sum(float(each @ np.arange(len(each))) for each in set_bits) / bits
     loads = tuple(
@@ -84,30 +84,33 @@ def measure(
     )
 
     if design.policy == "two-choice":
-        return Measured(
-            keys=levels.keys_from_fill_bits(core, set_bits), fpr=1.0 - (1.0 - hits[0]) ** 2, reads=2.0,
-            miss_reads=2.0, list_reads=0.0, overflow=0.0, spilled=0.0, fill=fill, loads=loads,
-        )  # fmt: skip
+        keys = levels.keys_from_fill_bits(core, set_bits)
+        rate = 1.0 - (1.0 - hits[0]) ** 2
+        return Measured(keys=keys, fpr=rate, reads=2.0, miss_reads=2.0, fill=fill, loads=loads)
     if design.policy == "sequential":
         hits, passes = hits * design.choices, passes * design.choices
     reach = np.concatenate([[1.0], np.cumprod(passes)])
-    rate = float(reach[:-1] @ hits)
+    rate, miss_reads = float(reach[:-1] @ hits), float(reach[:-1].sum())
     if design.policy == "fill":
         by_level = [_keys_of_level(core, set_bits, level) for level in range(design.choices)]
-        return Measured(
-            keys=math.fsum(by_level), fpr=rate, reads=_mean_reads(by_level), miss_reads=float(reach[:-1].sum()),
-            list_reads=0.0, overflow=0.0, spilled=0.0, fill=fill, loads=loads,
-        )  # fmt: skip
+        keys, reads = math.fsum(by_level), _mean_reads(by_level)
+        return Measured(keys=keys, fpr=rate, reads=reads, miss_reads=miss_reads, fill=fill, loads=loads)
     added, listed, read, flags, spilled = state[:5]
     asks = 1.0 - rate if flags & _BUDGET_SPENT else float(reach[-1])
     return Measured(
-        keys=float(added), fpr=rate, reads=read / added if added else 1.0,
-        miss_reads=float(reach[:-1].sum()), list_reads=asks if design.overflow_limit else 0.0,
-        overflow=listed / added if added else 0.0, spilled=spilled / added if added else 0.0, fill=fill, loads=loads,
-    )  # fmt: skip
+        keys=float(added),
+        fpr=rate,
+        reads=read / added if added else 1.0,
+        miss_reads=miss_reads,
+        fill=fill,
+        loads=loads,
+        list_reads=asks if design.overflow_limit else 0.0,
+        overflow=listed / added if added else 0.0,
+        spilled=spilled / added if added else 0.0,
+    )
 
 
-def _keys_of_level(core: Sequence[int], set_bits: Sequence[Matrix], level: int) -> float:
+def _keys_of_level(core: Sequence[int], set_bits: Sequence[npt.NDArray[np.int64]], level: int) -> float:
     """Estimate the keys in one level of a "fill" filter."""
     alone = [each if table == level else np.zeros_like(each) for table, each in enumerate(set_bits)]
     return levels.keys_from_fill_bits(core, alone)

@@ -44,7 +44,8 @@ BLOCK_BITS = (256, 512)
 
 _ROUNDING = Fraction(1, 2**50)
 _BALANCED_CORE = (
-    "policy", "block_bits", "hashes", "choices", "coin", "overflow_limit", "spill", "budget", "blocks_0", "threshold_0",
+    "policy", "block_bits", "hashes", "choices", "coin", "overflow_limit", "spill", "budget",
+    "blocks_0", "threshold_0",
 )  # fmt: skip
 _CORE_NAMES = {
     "standard": ("bits", "hashes"),
@@ -259,7 +260,7 @@ def plan_of_core(
     keys = _capacity(capacity)
     seed = checked_seed(seed)
     if is_balanced:
-        from evenbins.theory.plan_balanced import plan_of_balanced_core  # it stands on this module
+        from evenbins.theory.balanced_plan import plan_of_balanced_core  # it stands on this module
 
         return plan_of_balanced_core(policy, core, keys, seed)
     size = _integer(f"core[0] ({names[0]})", core[0], 1, theory.MAX_BITS, way_out)

@@ -38,8 +38,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from evenbins.theory import block, levels
 from evenbins.theory import fpr as theory
-from evenbins.theory import levels
 
 __all__ = ["Bounds", "Given", "Goal", "Shape", "best_shape"]
 
@@ -152,7 +152,8 @@ def _crowded(policy: str, block_bits: int, goal: Goal) -> Shape:
         assert goal.bits is not None
         load = block_bits / goal.bits
     return Shape(
-        policy=policy, hashes=1, choices=int(looks), thresholds=() if policy == "two-choice" else (threshold,), coin=0.0,
+        policy=policy, hashes=1, choices=int(looks), coin=0.0,
+        thresholds=() if policy == "two-choice" else (threshold,),
         blocks=(1.0 / load,), bits=block_bits / load, fpr=-math.expm1(-load * looks / key_bits),
         reads=looks, miss_reads=looks, overflow=0.0,
     )  # fmt: skip
@@ -174,7 +175,7 @@ class _Search:
             assert goal.fpr is not None
             floor = 2.0 * theory.digest_floor(many)
             blocks = theory.blocked_blocks(many, max(goal.fpr, floor), block_bits, given.hashes)
-        self.load = min(many / blocks, float(levels._KEYS_PER_BIT * block_bits))
+        self.load = min(many / blocks, float(block.KEYS_PER_BIT * block_bits))
         self.hashes = given.hashes or theory.best_hashes_blocked(blocks, block_bits, many)
         self.fpr = goal.fpr or theory.blocked(blocks, block_bits, self.hashes, many) / 3.0
         if given.hashes is None:
@@ -259,8 +260,8 @@ _WORTH = (0.002, 0.03)  # what one more level must gain: of the memory, of the r
 def _arrivals(low: float, high: float, count: int, most: int) -> tuple[Vector, Vector, Vector]:
     """Give loads on a geometric grid, P(N = n) and P(N > n) for each."""
     loads = np.geomspace(low, high, count)
-    chance = levels.poisson(loads, most)
-    return loads, chance, levels.more_than(chance)
+    chance = block.poisson(loads, most)
+    return loads, chance, block.more_than(chance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +307,7 @@ class _Stepped(_Search):
         self.low, self.high = 0.3 * load, 1.7 * load + 3.0 * math.sqrt(load) + 1.0
         if given.thresholds and not self.is_fill:
             self.low = min(self.low, 0.3 * (min(given.thresholds) + 1.0))
-        self.most = levels.reach(self.high)
+        self.most = block.reach(self.high)
         self.coin = given.coin or 0.0
         self.prices = np.geomspace(1e-4, 1e6, _PRICES) / (0.48 * block_bits * self.fpr)
         self.counts: tuple[int, ...] | None = None  # levels to consider, all when None
@@ -322,7 +323,7 @@ class _Stepped(_Search):
         )
         if self.is_fill:
             bits = self.block_bits
-            marks = np.rint(-bits * np.expm1(reach * levels.hashes_log(bits, hashes)))
+            marks = np.rint(-bits * np.expm1(reach * block.hashes_log(bits, hashes)))
             return _distinct(np.clip(marks, 1, bits))
         return _distinct(np.clip(np.floor(reach), 0, 65534))
 
@@ -340,9 +341,9 @@ class _Stepped(_Search):
             groups = [(self.block_bits - int(each), width == each) for each in _distinct(width)]
         for bits, mask in groups:
             if self.is_fill:
-                f, c = levels.fill_level(bits, hashes, thresholds[mask], self.most)
+                f, c = block.fill_level(bits, hashes, thresholds[mask], self.most)
             else:
-                f, c, _, _ = levels.counted_level(bits, hashes, thresholds[mask], coin, self.most)
+                f, c, _, _ = block.counted_level(bits, hashes, thresholds[mask], coin, self.most)
             positive[:, mask], passes[:, mask] = chance @ f, chance @ c
             passed[:, mask] = (tail @ c) / loads[:, None]
         grid = np.broadcast_to(loads[:, None], positive.shape)
@@ -499,14 +500,14 @@ class _Stepped(_Search):
         key = (hashes, coin, threshold)
         if key not in self.after:
             if self.is_fill:
-                f, c = levels.fill_level(self.block_bits, hashes, np.array([threshold]), most)
+                f, c = block.fill_level(self.block_bits, hashes, np.array([threshold]), most)
             else:
                 key_bits = self.block_bits - levels.counter_bits(threshold)
-                f, c, _, _ = levels.counted_level(key_bits, hashes, np.array([threshold]), coin, most)
+                f, c, _, _ = block.counted_level(key_bits, hashes, np.array([threshold]), coin, most)
             self.after[key] = np.concatenate([f, c], axis=1)
-        chance = levels.poisson(np.array([load]), most)[0]
+        chance = block.poisson(np.array([load]), most)[0]
         ends = chance @ self.after[key]
-        means = levels.more_than(chance) @ self.after[key] / load
+        means = block.more_than(chance) @ self.after[key] / load
         positive, passed = float(means[0]), float(means[1])
         if beyond > 1.0:  # a table as full as it gets: what it takes stays the same
             positive = float(ends[0])
@@ -713,13 +714,13 @@ class _OneTable(_Search):
         end = 1.6 * load * min(choices, 1.5) + 2.0
         points = 200
         attempts = np.linspace(0.0, end, points)
-        most = levels.reach(end)
+        most = block.reach(end)
         chance = _even_arrivals(end, points, most)
         width = np.array([levels.counter_bits(each) for each in thresholds.tolist()])
         best: Shape | None = None
         for each in _distinct(width):
             marks = thresholds[width == each]
-            f, c, _, _ = levels.counted_level(self.block_bits - int(each), hashes, marks, coin, most)
+            f, c, _, _ = block.counted_level(self.block_bits - int(each), hashes, marks, coin, most)
             one = self._read_off(hashes, coin, choices, marks, attempts, chance @ f, chance @ c)
             if one is not None and (best is None or self.goal.better(one, best)):
                 best = one
@@ -730,7 +731,7 @@ class _OneTable(_Search):
     ) -> Shape | None:
         """Take the best point of the grid that meets goal and bounds."""
         step = float(attempts[1] - attempts[0])
-        walks = levels.geometric(c, choices)
+        walks = block.geometric(c, choices)
         pace = 1.0 / walks
         accepted = np.maximum(1.0 - f - c, 0.0)
         listed = c**choices
@@ -738,10 +739,10 @@ class _OneTable(_Search):
         for j in range(choices):
             changed += c**j * accepted
             spent += (j + 1) * c**j * accepted
-        keys = np.maximum(levels.running_integral(pace, step), 1e-12)
-        changed = np.maximum(levels.running_integral(changed * pace, step), 1e-12)
-        listed = np.maximum(levels.running_integral(listed * pace, step), 0.0)
-        reads = levels.running_integral(spent * pace, step) / changed
+        keys = np.maximum(block.running_integral(pace, step), 1e-12)
+        changed = np.maximum(block.running_integral(changed * pace, step), 1e-12)
+        listed = np.maximum(block.running_integral(listed * pace, step), 0.0)
+        reads = block.running_integral(spent * pace, step) / changed
         overflow = listed / changed
         bits = self.block_bits / keys + self.list_price * listed / keys
         rate = f * walks
@@ -819,7 +820,7 @@ class _OneTable(_Search):
 
 @lru_cache(maxsize=8)
 def _even_arrivals(end: float, points: int, most: int) -> Vector:
-    return levels.poisson(np.linspace(0.0, end, points), most)
+    return block.poisson(np.linspace(0.0, end, points), most)
 
 
 # --- two choices ---------------------------------------------------------------------------------
@@ -827,6 +828,8 @@ def _even_arrivals(end: float, points: int, most: int) -> Vector:
 
 class _Paired(_Search):
     """Two-choice: hashes and load."""
+
+    start = 1.0  # load where the search for the next number of hashes begins
 
     def best(self) -> Shape:
         """Find the best hashes, each at the goal."""
@@ -859,8 +862,8 @@ class _Paired(_Search):
         return min(range(1, theory.MAX_HASHES_BLOCKED + 1), key=rate)
 
     def _at(self, hashes: int, load: float) -> Shape:
-        load = min(load, float(levels._KEYS_PER_BIT * self.block_bits))
-        positive = levels.pair(self.block_bits, hashes).positive(load)
+        load = min(load, float(block.KEYS_PER_BIT * self.block_bits))
+        positive = block.pair(self.block_bits, hashes).positive(load)
         return Shape(
             policy=self.policy,
             hashes=hashes,

@@ -48,7 +48,7 @@ from evenbins.theory.plan import (
     checked_seed,
 )
 
-__all__ = ["plan_balanced", "plan_levels", "plan_of_balanced_core"]
+__all__ = ["check_bounds", "plan_balanced", "plan_levels", "plan_of_balanced_core"]
 
 MAX_BLOCKS = 2**47
 MAX_THRESHOLD = 65534
@@ -329,6 +329,13 @@ def plan_balanced(
     return _plan_best(wish, keys, seed)
 
 
+def check_bounds(
+    *, reads: object = None, miss_reads: object = None, overflow: object = None, choices: object = None
+) -> None:
+    """Check each bound by itself, as `plan_balanced` does, whether or not a policy can keep it."""
+    _Wish.of(None, None, None, reads, choices, overflow, miss_reads, 512, None, None, None, None, "least")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wish:
     """Checked arguments of `plan_balanced`."""
@@ -349,9 +356,9 @@ class _Wish:
 
     @classmethod
     def of(
-        cls, policy: object, fpr: object, bits_per_key: object, reads: object, choices: object, overflow: object,
-        miss_reads: object, block_bits: int, hashes: object, thresholds: object, coin: object, shares: object,
-        spill: object,
+        cls, policy: object, fpr: object, bits_per_key: object, reads: object, choices: object,
+        overflow: object, miss_reads: object, block_bits: int, hashes: object, thresholds: object,
+        coin: object, shares: object, spill: object,
     ) -> _Wish:  # fmt: skip
         """Check each argument by itself."""
         rate, per_key = _goal(fpr, bits_per_key)
@@ -514,6 +521,13 @@ class _Builder:
             bounds = shapes.Bounds(reads, wish.miss_reads, MOST_SPILLED)
         return shapes.best_shape(self.policy, wish.block_bits, goal, bounds, given, self._price())
 
+    def _blocks(self) -> float:
+        """Estimate the number of blocks."""
+        if self.wish.bits_per_key is not None:
+            return self._budget() / self.wish.block_bits
+        assert self.wish.fpr is not None
+        return -1.44 * math.log2(self.wish.fpr) * 1.1 * self.keys / self.wish.block_bits
+
     def _reads_sd(self, reads: float) -> float:
         """Bound the standard deviation of the mean reads of this many keys, generously."""
         return math.sqrt(5.0 * max(reads - 1.0, 1e-6) / self.keys)
@@ -543,6 +557,8 @@ class _Builder:
         """Find the core: fewer levels where blocks are too few for the shape's."""
         explicit = self.wish.thresholds is not None or self.wish.shares is not None
         choices = self.choices
+        if not explicit and self.policy in ("multilevel", "fill"):  # levels below the first are small
+            choices = min(choices, 1 if self._blocks() < 6.0 else 2 if self._blocks() < 40.0 else choices)
         while True:
             shape = self.shape(choices)
             self._refuse_broken(shape)
@@ -617,7 +633,7 @@ class _Builder:
             wanted = [max(each * self.keys * scale, 1e-9) for each in shape.blocks]
             if sum(wanted) * self.wish.block_bits > theory.MAX_BITS:
                 raise ValueError(
-                    f"fpr={goal!r} needs more than 2**56 bits for {self.keys} keys with policy={self.policy!r}. "
+                    f"fpr={goal!r} needs more than 2**56 bits for {self.keys} keys, policy={self.policy!r}. "
                     f"Ask for a larger fpr, or split the keys over several filters"
                 )
             core = self._with_limit(shape, self._whole(wanted))
@@ -635,6 +651,8 @@ class _Builder:
             else:
                 low = max(low, scale)
             step = math.log(rate / goal) / slope if rate > 0.0 else -0.5
+            least = 0.5 / sum(core[8::2])  # a block more or less
+            step = max(step, least) if rate > goal else min(step, -least)
             if -2e-4 < step <= 0.0 or (low and high / low < 1.0 + max(2e-5, 0.3 / (sum(core[8::2])))):
                 break
             scale *= math.exp(max(min(step + 2e-5, 0.5), -0.5))
@@ -643,8 +661,8 @@ class _Builder:
         if best is None:
             least = levels.predict(core, self.keys).fpr
             raise ValueError(
-                f"fpr must be at least {1.001 * least:.3e} for policy={self.policy!r} with what is given; got {goal!r}. "
-                f"Ask for a larger fpr, or leave hashes, thresholds and shares out"
+                f"fpr must be at least {1.001 * least:.3e} for policy={self.policy!r} with what is given; "
+                f"got {goal!r}. Ask for a larger fpr, or leave hashes, thresholds and shares out"
             )
         return best
 
@@ -693,8 +711,8 @@ class _Builder:
                 self._refuse(name, limit, found[name])
         if self.wish.fpr is not None and shape.fpr > self.wish.fpr * (1.0 + 1e-9):
             raise ValueError(
-                f"fpr must be at least {1.01 * shape.fpr:.3e} for policy={self.policy!r} with the hashes, thresholds "
-                f"and bounds given; got {self.wish.fpr!r}. Raise it, or leave them out"
+                f"fpr must be at least {1.01 * shape.fpr:.3e} for policy={self.policy!r} with the hashes, "
+                f"thresholds and bounds given; got {self.wish.fpr!r}. Raise it, or leave them out"
             )
 
     def _refuse_memory(self, shape: shapes.Shape) -> None:
@@ -719,8 +737,8 @@ class _Builder:
                 high = math.sqrt(low * best)
         shown = f"at least {best * 1.005:.4g}" if best is not None else "much larger"
         raise ValueError(
-            f"bits_per_key must be {shown} for policy={self.policy!r} with the thresholds, shares and bounds given; "
-            f"got {_shown(wanted)}. Raise it, or leave them out"
+            f"bits_per_key must be {shown} for policy={self.policy!r} with the thresholds, shares and "
+            f"bounds given; got {_shown(wanted)}. Raise it, or leave them out"
         )
 
     def _refuse(self, name: str, limit: float, found: float) -> None:
@@ -730,8 +748,9 @@ class _Builder:
             else f"bits_per_key={self.wish.bits_per_key!r}"
         )
         raise ValueError(
-            f"{name} must be at least {math.ceil(found * 1.0001e6) / 1e6:.6g} for policy={self.policy!r} at {goal} with "
-            f"what else is given; got {limit!r}. Raise {name}, or leave out thresholds, coin, shares and other bounds"
+            f"{name} must be at least {math.ceil(found * 1.0001e6) / 1e6:.6g} for policy={self.policy!r} at "
+            f"{goal} with what else is given; got {limit!r}. Raise it, or leave out thresholds, coin, shares "
+            f"and other bounds"
         )
 
     def _kept(self, core: tuple[int, ...]) -> tuple[int, ...]:

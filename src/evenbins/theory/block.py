@@ -1,0 +1,450 @@
+"""One block, after n arrivals: what `levels`, `spilling` and `shapes` are made of.
+
+A block's state depends on the number of keys that came to it, and on nothing else. So everything
+is a table over n = 0, 1, 2, …, computed once for each (bits, hashes) and kept; a mean number of
+arrivals is then a row of Poisson weights before it.
+
+    counted_level    F_n and C_n of a block that counts its keys, for many thresholds at once
+    fill_level       the same for a block that is full from so many set bits on
+    pair             set bits of a block whose keys had two to choose from: an equation in time
+
+F_n is the chance that an absent key finds all its bits set, C_n that it does not and is turned away.
+
+Invariants: only positive terms are added; what is below 1e-100 is dropped (subnormal numbers make
+matrix products twenty times slower). Arrays that are kept are read-only.
+
+Sources: as for `levels`. Tried and dropped: the joint chain of (load, set bits): 500 times the
+states, for a difference below 1e-4 (keys per block are many, and their set bits vary little).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins.theory import fpr as theory
+
+__all__ = [
+    "KEYS_PER_BIT",
+    "arrivals",
+    "chain",
+    "counted_level",
+    "effective_rates",
+    "fill_distribution",
+    "fill_level",
+    "geometric",
+    "hashes_log",
+    "key_matrix",
+    "load_of_mean",
+    "loads_to_follow",
+    "more_than",
+    "pair",
+    "poisson",
+    "reach",
+    "running_integral",
+    "set_bits",
+]
+
+Vector = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+KEYS_PER_BIT = 4
+"""More arrivals than that change nothing worth knowing: (nearly) all bits of a block are set."""
+
+_MANY_BLOCKS = 100_000  # from here on, arrivals are Poisson to all digits that matter
+_TINY = 1e-40
+_NO_SUBNORMALS = 1e-100  # products of three such numbers are still normal, and so fast
+
+
+# --- sums ----------------------------------------------------------------------------------------
+
+
+def running_integral(values: Vector, step: float) -> Vector:
+    """Integrate along the first axis, from the first point to each: parabolas through three points."""
+    total = np.zeros_like(values)
+    total[1:-1] = 5.0 * values[:-2] + 8.0 * values[1:-1] - values[2:]
+    total[-1] = 5.0 * values[-1] + 8.0 * values[-2] - values[-3]
+    summed: Vector = np.cumsum(total * (step / 12.0), axis=0)
+    return summed
+
+
+def geometric(ratio: Vector, terms: int) -> Vector:
+    """Sum 1 + ratio + … of so many terms."""
+    total = np.ones_like(ratio)
+    for _ in range(terms - 1):
+        total = 1.0 + ratio * total
+    return total
+
+
+def hashes_log(bits: int, hashes: int) -> float:
+    """Compute ln P(a key of so many throws leaves a given bit alone)."""
+    return hashes * math.log1p(-1.0 / bits)
+
+
+# --- arrivals at a block -------------------------------------------------------------------------
+
+
+def reach(mean: float) -> int:
+    """Choose how many arrivals to follow: all but 1e-20 of them, in steps that keep tables shared."""
+    return -(-int(mean + 10.0 * math.sqrt(mean) + 33.0) // 32) * 32
+
+
+def poisson(means: Vector, most: int) -> Vector:
+    """Give P(N = n), n = 0 .. most, a row for each mean."""
+    log_factorial = _log_factorials(most)
+    logs = np.log(np.maximum(means, 1e-300))[:, None]
+    exponent = logs * np.arange(most + 1.0) - means[:, None] - log_factorial
+    chance: Vector = np.exp(exponent)
+    chance[chance < _NO_SUBNORMALS] = 0.0
+    return chance
+
+
+@lru_cache(maxsize=64)
+def _log_factorials(most: int) -> Vector:
+    return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1.0, most + 1.0)))])
+
+
+def more_than(chance: Vector) -> Vector:
+    """Give P(N > n) from P(N = n), along the last axis."""
+    tail = np.zeros_like(chance)
+    tail[..., :-1] = chance[..., :0:-1].cumsum(axis=-1)[..., ::-1]
+    return tail
+
+
+def arrivals(mean: float, most: int, keys: int, blocks: int) -> Vector:
+    """Give P(N = n) of one block's arrivals: Poisson, or Binomial where blocks are few."""
+    if blocks >= _MANY_BLOCKS or keys <= mean:
+        if keys <= mean and keys <= most:  # one block takes them all
+            all_here: Vector = np.eye(1, most + 1, keys)[0]
+            return all_here
+        many: Vector = poisson(np.array([mean]), most)[0]
+        return many
+    top = min(most, keys)
+    n = np.arange(1.0, top + 1.0)
+    odds = mean / keys / (1.0 - mean / keys)
+    exponent = np.concatenate([[0.0], np.cumsum(np.log(np.maximum((keys + 1.0 - n) / n * odds, 1e-300)))])
+    chance = np.zeros(most + 1)
+    chance[: top + 1] = np.exp(exponent + keys * math.log1p(-mean / keys))
+    return chance
+
+
+# --- one block of a counted policy ---------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def effective_rates(bits: int, hashes: int, most: int) -> tuple[Vector, Vector]:
+    """Give q_i, the rate of a block of i keys that each set a new bit, and the throws/hashes behind it.
+
+    The i-th effective key is about the n_i-th thrown, n_(i+1) = n_i + 1/(1 - q_i), and q_i the
+    exact occupancy's rate there (between whole n, on logarithmic scale).
+    """
+    size = 2 * most + 64
+    raw = theory.rate_by_load(bits, hashes, size)
+    if raw[most] < 1e-12:  # no thinning to speak of
+        return raw[: most + 1], np.arange(most + 1.0)
+    logs: list[float] = np.log(np.maximum(raw, 1e-300)).tolist()
+    rates, thrown = np.empty(most + 1), np.empty(most + 1)
+    n, q = 0.0, 0.0
+    for load in range(most + 1):
+        rates[load], thrown[load] = q, n
+        n = min(n + 1.0 / max(1.0 - q, 1e-9), size - 1.0)
+        whole = int(n)
+        part = n - whole
+        q = math.exp(logs[whole] * (1.0 - part) + logs[whole + 1] * part)
+    rates.flags.writeable = thrown.flags.writeable = False
+    return rates, thrown
+
+
+def chain(bits: int, hashes: int, most: int, width: int) -> tuple[Vector, Vector]:
+    """Give P(load = i after n arrivals) without a threshold, [n, i], i = 0 .. width, and the rates q_i."""
+    kept = most * width <= 2**20
+    return _kept_chain(bits, hashes, most, width) if kept else _new_chain(bits, hashes, most, width)
+
+
+def _new_chain(bits: int, hashes: int, most: int, width: int) -> tuple[Vector, Vector]:
+    rates, _ = effective_rates(bits, hashes, width + 2)
+    table = np.zeros((most + 1, width + 1))
+    table[0, 0] = 1.0
+    stay = rates[: width + 1]
+    leave = 1.0 - stay
+    first = 0
+    for n in range(most):
+        top = min(n + 2, width + 1)
+        row = table[n, first:top]
+        table[n + 1, first:top] = row * stay[first:top]
+        table[n + 1, first + 1 : top] += row[:-1] * leave[first : top - 1]
+        while first < width and table[n + 1, first] < _NO_SUBNORMALS:
+            table[n + 1, first] = 0.0
+            first += 1
+    table.flags.writeable = False
+    return table, rates
+
+
+_kept_chain = lru_cache(maxsize=32)(_new_chain)
+
+
+@lru_cache(maxsize=16)
+def _chain_sums(bits: int, hashes: int, most: int, width: int) -> Vector:
+    """Give the sum of q_i over loads i below h, [n, h], h = 0 .. width + 1."""
+    table, rates = chain(bits, hashes, most, width)
+    return np.concatenate([np.zeros((most + 1, 1)), np.cumsum(table * rates[: width + 1], axis=1)], axis=1)
+
+
+def loads_to_follow(most: int, threshold: int) -> int:
+    """Choose the width of the chain: loads up to the threshold, in steps that keep tables shared."""
+    return min(most, -(-(threshold + 1) // 64) * 64)
+
+
+def counted_level(
+    bits: int, hashes: int, thresholds: Integers, coin: float, most: int
+) -> tuple[Vector, Vector, Vector, Vector]:
+    """Follow blocks of each threshold through n = 0 .. most arrivals.
+
+    Returns F and C of the module's head, [n, threshold], and P(load = threshold), P(load =
+    threshold + 1).
+    """
+    width = loads_to_follow(most, int(thresholds.max()))
+    table, rates = chain(bits, hashes, most, width)
+    h = np.minimum(thresholds, width + 1)
+    rate_h, rate_over = rates[h], rates[np.minimum(h + 1, width + 2)]
+    enters = np.where(h > 0, table[:, h - 1] * (1.0 - rates[h - 1]), 0.0)
+    at, over = np.zeros((most + 1, len(h))), np.zeros((most + 1, len(h)))
+    at[0] = h == 0
+    if coin == 0.0:
+        at[1:] = at[0] + np.cumsum(enters[:-1], axis=0)
+    else:
+        goes = coin * (1.0 - rate_h)
+        stays = 1.0 - goes
+        for n in range(most):
+            np.multiply(at[n], stays, out=at[n + 1])
+            at[n + 1] += enters[n]
+        over[1:] = np.cumsum(at[:-1] * goes, axis=0)
+    positive = _chain_sums(bits, hashes, most, width)[:, h] + at * rate_h + over * rate_over
+    passes = (1.0 - coin) * at * (1.0 - rate_h) + over * (1.0 - rate_over)
+    positive[positive < _NO_SUBNORMALS] = 0.0
+    passes[passes < _NO_SUBNORMALS] = 0.0
+    return positive, passes, at, over
+
+
+# --- one block that fills ------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def key_bands(bits: int, hashes: int) -> Vector:
+    """Give P(a key sets j new bits in a block of x set ones), [x, j]."""
+    x = np.arange(bits + 1.0)[:, None]
+    j = np.arange(hashes + 1.0)
+    old = np.minimum(x + j, bits) / bits
+    bands = np.zeros((bits + 1, hashes + 1))
+    bands[:, 0] = 1.0
+    for _ in range(hashes):
+        grown = bands * old
+        grown[:, 1:] += bands[:, :-1] * (1.0 - old[:, :-1])
+        bands = grown
+    bands.flags.writeable = False
+    return bands
+
+
+@lru_cache(maxsize=16)
+def key_matrix(bits: int, hashes: int) -> Vector:
+    """Give the same as a square matrix, [set bits before, set bits after]."""
+    bands = key_bands(bits, hashes)
+    matrix = np.zeros((bits + 1, bits + 1 + hashes))
+    rows = np.arange(bits + 1)
+    for j in range(hashes + 1):
+        matrix[rows, rows + j] = bands[:, j]
+    matrix = matrix[:, : bits + 1]
+    matrix.flags.writeable = False
+    return matrix
+
+
+def set_bits(bits: int, hashes: int, most: int) -> Vector:
+    """Give P(x set bits after n keys were thrown), [n, x], n = 0 .. most."""
+    return _kept_set_bits(bits, hashes, most) if most <= 1024 else _new_set_bits(bits, hashes, most)
+
+
+def _new_set_bits(bits: int, hashes: int, most: int) -> Vector:
+    matrix = key_matrix(bits, hashes)
+    table = np.zeros((most + 1, bits + 1))
+    table[0, 0] = 1.0
+    first, last = 0, 1
+    for n in range(most):
+        grown = min(last + hashes, bits + 1)
+        table[n + 1, first:grown] = row = table[n, first:last] @ matrix[first:last, first:grown]
+        kept = np.flatnonzero(row > _TINY)
+        first, last = first + int(kept[0]), first + int(kept[-1]) + 1
+    table.flags.writeable = False
+    return table
+
+
+_kept_set_bits = lru_cache(maxsize=32)(_new_set_bits)
+
+
+@lru_cache(maxsize=16)
+def _fill_sums(bits: int, hashes: int, most: int) -> Vector:
+    """Give E[(X/bits)**hashes; X < x] after n keys, [n, x], x = 0 .. bits + 1."""
+    rate = (np.arange(bits + 1) / bits) ** hashes
+    summed = np.cumsum(set_bits(bits, hashes, most) * rate, axis=1)
+    return np.concatenate([np.zeros((most + 1, 1)), summed], axis=1)
+
+
+@lru_cache(maxsize=64)
+def _crossings(bits: int, hashes: int) -> tuple[Vector, Vector]:
+    """Give, for a block of x bits and j = 1 .. hashes: P(x + j or more after a key), and the same
+    times the rate it then has; [x, j].
+    """
+    bands = key_bands(bits, hashes)
+    after = np.minimum(np.arange(bits + 1)[:, None] + np.arange(hashes + 1), bits) / bits
+    weighted = bands * after**hashes
+    return bands[:, ::-1].cumsum(axis=1)[:, ::-1], weighted[:, ::-1].cumsum(axis=1)[:, ::-1]
+
+
+def fill_level(bits: int, hashes: int, thresholds: Integers, most: int) -> tuple[Vector, Vector]:
+    """Follow blocks that are full from `thresholds` set bits on: F and C, [n, threshold]."""
+    table = set_bits(bits, hashes, most)
+    below = _fill_sums(bits, hashes, most)
+    crosses, positive = _crossings(bits, hashes)
+    step = np.zeros((bits + 1, 2 * len(thresholds)))
+    for column, threshold in enumerate(thresholds.tolist()):
+        x = np.arange(max(threshold - hashes, 0), min(threshold, bits + 1))
+        x = x[threshold - x <= hashes]
+        step[x, column] = crosses[x, threshold - x]
+        step[x, column + len(thresholds)] = positive[x, threshold - x]
+    used = np.flatnonzero(step.any(axis=1))
+    flow = np.zeros((most + 1, 2 * len(thresholds)))
+    if len(used):
+        low, high = int(used[0]), int(used[-1]) + 1
+        flow[1:] = np.cumsum(table[:-1, low:high] @ step[low:high], axis=0)
+    full, full_positive = flow[:, : len(thresholds)], flow[:, len(thresholds) :]
+    found = below[:, np.minimum(thresholds, bits + 1)] + full_positive
+    passes = full - full_positive
+    found[found < _NO_SUBNORMALS] = 0.0
+    passes[passes < _NO_SUBNORMALS] = 0.0
+    return found, passes
+
+
+def fill_distribution(bits: int, hashes: int, threshold: int, chance: Vector, tail: Vector) -> Vector:
+    """Distribute the set bits of a block stopped at `threshold`, for a random number of arrivals."""
+    table = set_bits(bits, hashes, len(chance) - 1)
+    spread = chance @ table
+    if threshold > bits:
+        return spread
+    spread[threshold:] = 0.0
+    low = max(threshold - hashes, 0)
+    leaving = tail @ table[:, low:threshold]
+    spread[threshold:] += (leaving @ key_matrix(bits, hashes)[low:threshold])[threshold:]
+    return spread
+
+
+# --- two choices: the mean-field equation --------------------------------------------------------
+
+
+class _Pair:
+    """Set bits of a block that two-choice keys fill, at every load: integrated as far as asked."""
+
+    def __init__(self, bits: int, hashes: int) -> None:
+        self.bits, self.hashes = bits, hashes
+        self.rate = (np.arange(bits + 1) / bits) ** hashes
+        self.bands = key_bands(bits, hashes)[:, 1:]  # a key that sets no new bit changes nothing
+        phi = [2**62] * (bits + 1)
+        for x in range(bits + 1):
+            for _ in range(hashes):
+                phi[x] = phi[x] * x // bits
+        harm = np.array(phi, dtype=np.int64)
+        after = np.minimum(np.arange(bits + 1)[:, None] + np.arange(1, hashes + 1), bits)
+        self.harm = harm[after] - harm[:, None]
+        self.loads = [0.0]
+        self.states = [np.eye(1, bits + 1)[0]]
+        self.window = (-1, -1)
+
+    def _look_at(self, first: int, last: int) -> None:
+        """Sort the pairs (set bits, new bits) of a window by the harm they would do."""
+        self.window = (first, last)
+        flat = self.harm[first:last].ravel()
+        self.order = np.argsort(flat, kind="stable")
+        in_order = flat[self.order]
+        starts = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
+        group = np.cumsum(np.concatenate([[0], in_order[1:] != in_order[:-1]]))
+        self.equal_from = starts[group]
+        self.above_from = np.concatenate([starts[1:], [len(flat)]])[group]
+
+    def _change(self, state: Vector) -> Vector:
+        first, last = self.window
+        width, k = last - first, self.hashes
+        offered = (state[first:last, None] * self.bands[first:last]).ravel()[self.order]
+        least = np.zeros(len(offered) + 1)
+        least[:-1] = offered[::-1].cumsum()[::-1]
+        chosen = offered * (least[self.equal_from] + least[self.above_from])
+        by_place = np.empty(len(offered))
+        by_place[self.order] = chosen
+        moves = by_place.reshape(width, k)
+        change = np.zeros(self.bits + 1 + k)
+        change[first:last] = -moves.sum(axis=1)
+        for j in range(k):
+            change[first + j + 1 : last + j + 1] += moves[:, j]
+        return change[: self.bits + 1]
+
+    def _advance(self, state: Vector, step: float) -> Vector:
+        present = np.flatnonzero(state > _TINY)
+        first, last = int(present[0]), int(present[-1]) + 1
+        last = min(last + 4 * self.hashes, self.bits + 1)
+        if not (self.window[0] <= first and last <= self.window[1]) or self.window[1] - self.window[0] > (
+            last - first + 8 * self.hashes
+        ):
+            self._look_at(first, min(last + 4 * self.hashes, self.bits + 1))
+        k1 = self._change(state)
+        k2 = self._change(state + 0.5 * step * k1)
+        k3 = self._change(state + 0.5 * step * k2)
+        k4 = self._change(state + step * k3)
+        moved: Vector = np.maximum(state + step / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4), 0.0)
+        return moved
+
+    def at(self, load: float) -> Vector:
+        """Give P(x set bits) at `load` keys per block."""
+        while self.loads[-1] < load:
+            step = 0.25 if self.loads[-1] < 4.0 else 0.5 if self.loads[-1] < 128.0 else 1.0
+            self.states.append(self._advance(self.states[-1], step))
+            self.loads.append(self.loads[-1] + step)
+        place = int(np.searchsorted(self.loads, load, side="right")) - 1
+        rest = load - self.loads[place]
+        return self._advance(self.states[place], rest) if rest > 1e-12 else self.states[place]
+
+    def positive(self, load: float) -> float:
+        """Compute F, the rate of one of the two blocks."""
+        return min(float(self.at(load) @ self.rate), 1.0)
+
+
+@lru_cache(maxsize=64)
+def pair(bits: int, hashes: int) -> _Pair:
+    """Give the two-choice equation of a block, which remembers how far it was integrated."""
+    return _Pair(bits, hashes)
+
+
+def load_of_mean(bits: int, hashes: int, mean: float) -> float:
+    """Find the keys per block at which two-choice blocks have `mean` set bits."""
+    if mean <= 0.0:
+        return 0.0
+    equation = pair(bits, hashes)
+    x = np.arange(bits + 1)
+    low, high = 0.0, float(KEYS_PER_BIT * bits)
+    load = min(-bits / hashes * math.log1p(-min(mean / bits, 1.0 - 1e-9)), high)
+    before: tuple[float, float] | None = None
+    for _ in range(60):
+        reached = float(equation.at(load) @ x) - mean
+        if reached > 0.0:
+            high = load
+        else:
+            low = load
+        if abs(reached) < 1e-9 * mean or high - low < 1e-9 * high:
+            break
+        slope = hashes * (1.0 - mean / bits)
+        if before is not None and before[0] != load and reached != before[1]:
+            slope = (reached - before[1]) / (load - before[0])
+        before = (load, reached)
+        load -= reached / slope
+        if not low < load < high:
+            load = 0.5 * (low + high)
+    return load
