@@ -149,14 +149,18 @@ void spill(const BalancedView& f, uint64_t digest, uint32_t block_words) {
   f.state[kSpilled] += 1;
 }
 
-// A key that no longer fits the list and is not in the filter: into the first block with room, if there is one
-// (a key that went to the list unread may have one), else it spills.
+// A key that no longer fits the list: the walk of an insertion, at the end of which it spills. (A key that
+// went to the list unread may find a block with room.)
 void add_off_list(const BalancedView& f, uint64_t digest, uint32_t block_words) {
   for (uint32_t j = 0; j < f.choices; ++j) {
     const Level& level = f.levels[j];
     const uint64_t word = word_of(digest, j);
-    const uint64_t load = load_of(level, block_of(level, word, block_words), block_words);
-    if (load + coin_rejects(word, f.coin) <= level.threshold) return put(f, j, digest, block_words);
+    const uint64_t* block = block_of(level, word, block_words);
+    if (every_position(word, level.range, f.hashes,
+                       [block](uint32_t p) { return (block[p >> 6] >> (p & 63) & 1) != 0; }))
+      return;
+    if (load_of(level, block, block_words) + coin_rejects(word, f.coin) <= level.threshold)
+      return put(f, j, digest, block_words);
   }
   spill(f, digest, block_words);
 }
@@ -205,6 +209,7 @@ BalancedBloomFilter::BalancedBloomFilter(Spec spec, Bits bits) : Filter(std::mov
   view_.budget = core.budget;
   view_.limit = core.limit;
   view_.spill_at_random = core.spill == 1;
+  view_.version = &list_version_;
   if (counted_) {
     view_.slots = next;
     view_.slot_count = core.slots();
@@ -311,18 +316,21 @@ void BalancedBloomFilter::merge_lists(const BalancedBloomFilter& other) {
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
 
+  // Look-ups may be under way. First the blocks take what the list will not hold, then the list changes while its
+  // version is odd: a look-up that finds nothing sees that, and looks again.
   uint64_t* state = view_.state;
   const uint64_t* theirs = other.view_.state;
+  const size_t kept = std::min<size_t>(all.size(), view_.limit);
   for (const StateWord word : {kKeys, kReads, kSpilled}) state[word] += theirs[word];
-  state[kFlags] = (state[kFlags] | theirs[kFlags]) & ~kZeroListed;
+  state[kFlags] |= theirs[kFlags] & kBudgetSpent;
+  const uint64_t version = list_version_;
+  __atomic_store_n(&list_version_, version + 1, __ATOMIC_SEQ_CST);
+  for (size_t i = kept; i < all.size(); ++i) add_off_list(view_, all[i], block_bits_ / 64);
+  state[kFlags] &= ~kZeroListed;
   state[kListed] = 0;
   std::fill_n(view_.slots, view_.slot_count, 0);
-  for (const uint64_t digest : all) {
-    if (state[kListed] < view_.limit)
-      put_on_list(view_, digest);
-    else if (!contains(digest))
-      add_off_list(view_, digest, block_bits_ / 64);
-  }
+  for (size_t i = 0; i < kept; ++i) put_on_list(view_, all[i]);
+  __atomic_store_n(&list_version_, version + 2, __ATOMIC_SEQ_CST);
 }
 
 uint64_t BalancedBloomFilter::set_bits() const {

@@ -215,9 +215,8 @@ struct BalancedBlock {
 };
 
 template <uint32_t BlockLog, Rule R>
-bool balanced_contains_key(const void* view, uint64_t digest) {
+EVENBINS_INLINE bool balanced_walk(const BalancedView& f, uint64_t digest) {
   using Block = BalancedBlock<BlockLog, R>;
-  const auto& f = *static_cast<const BalancedView*>(view);
   if constexpr (R == Rule::two_choice) __builtin_prefetch(block_of<BlockLog>(f.levels[1], word_of(digest, 1)));
   for (uint32_t j = 0; j < f.choices; ++j) {
     const uint64_t word = word_of(digest, j);
@@ -231,6 +230,18 @@ bool balanced_contains_key(const void* view, uint64_t digest) {
   }
   if constexpr (R == Rule::counted) return list_has(f, digest);
   return false;
+}
+
+// While a merge moves keys from the list to the blocks, a walk may miss one: then it is made again.
+template <uint32_t BlockLog, Rule R>
+bool balanced_contains_key(const void* view, uint64_t digest) {
+  const auto& f = *static_cast<const BalancedView*>(view);
+  if constexpr (R != Rule::counted) return balanced_walk<BlockLog, R>(f, digest);
+  while (true) {
+    const uint64_t version = list_version(f);
+    if (balanced_walk<BlockLog, R>(f, digest)) return true;
+    if (version % 2 == 0 && list_version(f) == version) return false;
+  }
 }
 
 template <uint32_t BlockLog, Rule R>
@@ -247,6 +258,8 @@ void balanced_add_key(const void* view, uint64_t digest) {
     uint64_t* block = block_of<BlockLog>(f.levels[j], word);
     if (Block::has(f, f.levels[j], block, word)) return;
     if (Block::full(f, f.levels[j], block, word)) continue;
+    if constexpr (R == Rule::counted)  // it may be on the list all the same: it went there unread
+      if ((f.state[3] & kBudgetSpent) != 0 && list_has(f, digest)) return;
     Block::put(f, f.levels[j], block, word);
     if constexpr (R == Rule::counted) {
       f.state[0] += 1;
@@ -333,6 +346,7 @@ void balanced_contains_loop(const BalancedView& f, const uint64_t* digests, size
   for (; n > 0;) {
     const size_t g = n < kGroup ? n : kGroup;
     size_t left = 0;
+    const uint64_t version = R == Rule::counted ? list_version(f) : 0;
     const Level first = f.levels[0];
     each_block<BlockLog, 0>(first, digests, g, [&](size_t i, uint64_t word, const uint64_t* block) {
       const bool hit = Block::has(f, first, block, word);
@@ -367,6 +381,9 @@ void balanced_contains_loop(const BalancedView& f, const uint64_t* digests, size
         }
         for (size_t i = 0; i < left; ++i) out[index[i]] = list_has(f, words[i]);
       }
+      if (version % 2 != 0 || list_version(f) != version)  // see balanced_contains_key
+        for (size_t i = 0; i < g; ++i)
+          if (!out[i]) out[i] = balanced_contains_key<BlockLog, R>(&f, digests[i]);
     }
     digests += g;
     out += g;

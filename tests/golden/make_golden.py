@@ -13,9 +13,12 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from evenbins import BlockedBloomFilter, BloomFilter
+from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, FilterPlan, GrowingFilter
 from evenbins.reference.format import CHECKSUM, FIXED
 from evenbins.reference.xxh3 import xxh3_64
+from evenbins.theory import plan_of_core
+
+AnyFilter = BloomFilter | BlockedBloomFilter | BalancedBloomFilter | GrowingFilter
 
 HERE = Path(__file__).parent
 SUMS = HERE / "SHA256SUMS"
@@ -28,7 +31,26 @@ KEYS: list[str | bytes | int] = [
 ]  # fmt: skip
 
 # Every number that decides a byte is given, so that a better plan of tomorrow changes nothing here.
-FILTERS: dict[str, Callable[[], BloomFilter | BlockedBloomFilter]] = {
+POLICIES = ("single", "sequential", "multilevel", "fill", "two-choice")
+
+
+def _balanced(*core: int, seed: int = 0) -> BalancedBloomFilter:
+    """Build from [policy, block_bits, hashes, choices, coin, list, spill, budget, blocks, threshold, …]."""
+    plan = plan_of_core(POLICIES[core[0] - 1], core, capacity=70, seed=seed)
+    return BalancedBloomFilter.from_plan(plan)
+
+
+def _growing(policy: str, *cores: tuple[int, ...], seed: int = 0) -> GrowingFilter:
+    """Build with stages of 20, 40, … keys and these cores."""
+
+    class Frozen(GrowingFilter):
+        def _stage_plan(self, stage: int) -> FilterPlan:
+            return plan_of_core(policy, cores[stage], capacity=20 * 2**stage, seed=seed)
+
+    return Frozen(0.01, first=20, policy=policy, seed=seed)
+
+
+FILTERS: dict[str, Callable[[], AnyFilter]] = {
     "standard": lambda: BloomFilter(70, bits_per_key=10, hashes=7),
     "standard-seed": lambda: BloomFilter(70, bits_per_key=16, hashes=11, seed=0x0123456789ABCDEF),
     "standard-odd-bits": lambda: BloomFilter(71, bits_per_key=13, hashes=9),
@@ -41,10 +63,28 @@ FILTERS: dict[str, Callable[[], BloomFilter | BlockedBloomFilter]] = {
     "blocked-256-32-hashes": lambda: BlockedBloomFilter(
         70, bits_per_key=50, hashes=32, block_bits=256, seed=42
     ),
+    "balanced-single": lambda: _balanced(1, 512, 9, 1, 2**31, 40, 0, 0, 3, 15),
+    "balanced-single-random": lambda: _balanced(1, 256, 7, 1, 2**32, 0, 1, 0, 5, 9, seed=3),
+    "balanced-sequential": lambda: _balanced(2, 256, 8, 3, 2**30, 25, 0, 0, 5, 10),
+    "balanced-sequential-budget": lambda: _balanced(2, 512, 11, 2, 0, 70, 0, 50, 3, 20, seed=2**64 - 1),
+    "balanced-multilevel": lambda: _balanced(3, 512, 10, 3, 2**31, 8, 0, 0, 2, 13, 1, 13, 1, 9),
+    "balanced-multilevel-no-list": lambda: _balanced(3, 256, 17, 2, 0, 0, 0, 0, 5, 7, 3, 6, seed=42),
+    "balanced-fill": lambda: _balanced(4, 512, 9, 2, 0, 0, 0, 0, 2, 200, 1, 513),
+    "balanced-fill-256": lambda: _balanced(4, 256, 24, 3, 0, 0, 0, 0, 5, 110, 2, 120, 1, 257, seed=1),
+    "balanced-two-choice": lambda: _balanced(5, 512, 12, 2, 0, 0, 0, 0, 3, 0),
+    "balanced-two-choice-256": lambda: _balanced(5, 256, 32, 2, 0, 0, 0, 0, 7, 0, seed=42),
+    "growing": lambda: _growing(
+        "fill",
+        (4, 512, 8, 1, 0, 0, 0, 0, 1, 513),
+        (4, 512, 9, 2, 0, 0, 0, 0, 1, 200, 1, 513),
+        (4, 512, 10, 2, 0, 0, 0, 0, 2, 210, 1, 513),
+        seed=7,
+    ),
+    "growing-standard": lambda: _growing("standard", (221, 8), (570, 10), (1301, 11)),
 }
 
 
-def golden_filter(name: str) -> BloomFilter | BlockedBloomFilter:
+def golden_filter(name: str) -> AnyFilter:
     """Build the filter of that name, with its keys."""
     f = FILTERS[name]()
     f.add_many(KEYS)
@@ -63,6 +103,34 @@ def _with(data: bytes, field: int, value: int) -> bytes:
     return header + CHECKSUM.pack(xxh3_64(header)) + data[128:]
 
 
+def _balanced_with(name: str, word: int, value: int) -> bytes:
+    """Change a word of a balanced filter's payload, counted from its end if negative; checksums are right."""
+    data = golden_filter(name).to_bytes()
+    words = list(struct.unpack(f"<{(len(data) - 192) // 8}Q", data[192:]))
+    words[word] = value
+    payload = struct.pack(f"<{len(words)}Q", *words)
+    fields = list(FIXED.unpack_from(data))
+    fields[9] = xxh3_64(payload)
+    header = FIXED.pack(*fields) + data[FIXED.size : 184]
+    return header + CHECKSUM.pack(xxh3_64(header)) + payload
+
+
+def _out_of_reach() -> bytes:
+    """Move a key of a list to the end of another line, behind empty slots, where no look-up comes."""
+    data = golden_filter("balanced-single").to_bytes()
+    slots = list(struct.unpack("<64Q", data[192 + 192 : 192 + 192 + 512]))
+    lines = [slots[i : i + 8] for i in range(0, 64, 8)]
+    source = next(i for i, line in enumerate(lines) if line[0] and not line[7])
+    target = next(i for i, line in enumerate(lines) if i != source and not line[6] and not line[7])
+    lines[target][7], lines[source][0] = lines[source][0], 0
+    body = struct.pack("<64Q", *(slot for line in lines for slot in line))
+    payload = data[192:384] + body + data[384 + 512 :]
+    fields = list(FIXED.unpack_from(data))
+    fields[9] = xxh3_64(payload)
+    header = FIXED.pack(*fields) + data[FIXED.size : 184]
+    return header + CHECKSUM.pack(xxh3_64(header)) + payload
+
+
 def _spare_bit() -> bytes:
     data = golden_filter("standard-odd-bits").to_bytes()  # 923 bits in 15 words
     payload = _flipped(data[128:], 119, 7)
@@ -70,6 +138,8 @@ def _spare_bit() -> bytes:
 
 
 _BLOCKED = golden_filter("blocked-512").to_bytes()
+_BALANCED = golden_filter("balanced-single").to_bytes()
+_GROWING = golden_filter("growing").to_bytes()
 
 # name: the bytes, and words that the error must have
 DAMAGED: dict[str, tuple[bytes, str]] = {
@@ -91,6 +161,17 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "huge-core-count": (_with(_BLOCKED, 10, 2**61), "contradict"),
     "huge-blocks": (_with(_BLOCKED[:72] + struct.pack("<Q", 2**47) + _BLOCKED[80:], 8, 2**53), "cut short"),
     "spare-bit": (_spare_bit(), "beyond the last"),
+    "balanced-cut": (_BALANCED[:-64], "cut short"),
+    "balanced-flipped": (_flipped(_BALANCED, 300, 3), "payload's checksum"),
+    "balanced-load": (_balanced_with("balanced-single", 7, 31 << 59), "load"),
+    "balanced-padding": (_balanced_with("balanced-single-random", 23, 1), "padding"),
+    "balanced-list-count": (_balanced_with("balanced-single", -7, 1), "as many keys"),
+    "balanced-list-limit": (_balanced_with("balanced-single", -7, 41), "limit"),
+    "balanced-out-of-reach": (_out_of_reach(), "cannot be found"),
+    "balanced-flags": (_balanced_with("balanced-single", -5, 2), "flags"),
+    "balanced-reserved": (_balanced_with("balanced-single", -1, 1), "reserved"),
+    "growing-cut": (_GROWING[:-64], "cut short"),
+    "growing-flipped": (_flipped(_GROWING, 700, 3), "payload's checksum"),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import evenbins
-from evenbins import FormatError
+from evenbins import FormatError, GrowingFilter
 from evenbins.reference import format as reference
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -27,8 +27,33 @@ CORES = {
     "blocked-512-24-hashes": (5, 512, 24),
     "blocked-256": (4, 256, 7),
     "blocked-256-32-hashes": (14, 256, 32),
+    "balanced-single": (1, 512, 9, 1, 2**31, 40, 0, 0, 3, 15),
+    "balanced-single-random": (1, 256, 7, 1, 2**32, 0, 1, 0, 5, 9),
+    "balanced-sequential": (2, 256, 8, 3, 2**30, 25, 0, 0, 5, 10),
+    "balanced-sequential-budget": (2, 512, 11, 2, 0, 70, 0, 50, 3, 20),
+    "balanced-multilevel": (3, 512, 10, 3, 2**31, 8, 0, 0, 2, 13, 1, 13, 1, 9),
+    "balanced-multilevel-no-list": (3, 256, 17, 2, 0, 0, 0, 0, 5, 7, 3, 6),
+    "balanced-fill": (4, 512, 9, 2, 0, 0, 0, 0, 2, 200, 1, 513),
+    "balanced-fill-256": (4, 256, 24, 3, 0, 0, 0, 0, 5, 110, 2, 120, 1, 257),
+    "balanced-two-choice": (5, 512, 12, 2, 0, 0, 0, 0, 3, 0),
+    "balanced-two-choice-256": (5, 256, 32, 2, 0, 0, 0, 0, 7, 0),
 }
+STAGES = {
+    "growing": [
+        (4, 512, 8, 1, 0, 0, 0, 0, 1, 513), (4, 512, 9, 2, 0, 0, 0, 0, 1, 200, 1, 513),
+        (4, 512, 10, 2, 0, 0, 0, 0, 2, 210, 1, 513),
+    ],
+    "growing-standard": [(221, 8), (570, 10), (1301, 11)],
+}  # fmt: skip
+IN_THE_PAYLOAD = {  # what only a look at it finds
+    "flipped-payload", "spare-bit", "balanced-flipped", "balanced-load", "balanced-padding",
+    "balanced-list-count", "balanced-out-of-reach", "growing-flipped",
+}  # fmt: skip
 each_file = pytest.mark.parametrize("name", FILTERS)
+
+
+def test_every_file_is_described() -> None:
+    assert set(FILTERS) == CORES.keys() | STAGES.keys()
 
 
 def path_of(name: str) -> Path:
@@ -47,17 +72,32 @@ def test_no_golden_file_has_changed_or_gone() -> None:
 @each_file
 def test_a_golden_file_is_read_and_has_its_keys(name: str) -> None:
     for f in (evenbins.load(path_of(name)), evenbins.open(path_of(name), verify=True)):
-        assert f.plan.core == CORES[name]
+        if name in STAGES:
+            assert isinstance(f, GrowingFilter)
+            assert [stage.plan.core for stage in f._stages] == STAGES[name]
+        else:
+            assert f.plan.core == CORES[name]
         assert all(key in f for key in KEYS)
         assert f.contains_many(KEYS).all()
-        f._check()
+        f._check()  # type: ignore[attr-defined]
+
+
+@each_file
+def test_a_golden_file_goes_on_as_a_filter(name: str) -> None:
+    f = evenbins.load(path_of(name))
+    before = f.to_bytes()
+    f.add_many(KEYS)
+    assert f.to_bytes() == before
+    f.add_many(range(5000, 5100))
+    assert f.contains_many([*KEYS, *range(5000, 5100)]).all()
 
 
 @each_file
 def test_the_same_filter_built_today_has_the_same_bytes(name: str) -> None:
     assert MAKER["golden_filter"](name).to_bytes() == path_of(name).read_bytes()
     one_by_one = FILTERS[name]()
-    for key in reversed(KEYS):
+    ordered = name.startswith(("balanced", "growing"))
+    for key in KEYS if ordered else reversed(KEYS):
         one_by_one.add(key)
     assert one_by_one.to_bytes() == path_of(name).read_bytes()
 
@@ -70,10 +110,14 @@ def test_a_golden_file_written_again_is_the_same_file(name: str, tmp_path: Path)
 
 @each_file
 def test_the_reference_reads_a_golden_file_alike(name: str) -> None:
-    parsed = reference.unpack(path_of(name).read_bytes())
-    f = evenbins.load(path_of(name))
-    assert (parsed.core, parsed.seed, parsed.capacity) == (f.plan.core, f.seed, f.capacity)
-    assert parsed.payload == bytes(memoryview(f))
+    """Of a growing filter, the file of each stage, as it lies in its own."""
+    found: Any = evenbins.load(path_of(name))
+    for f in found._stages if name in STAGES else [found]:
+        data = f.to_bytes()
+        assert data in path_of(name).read_bytes()
+        parsed = reference.unpack(data)
+        assert (parsed.core, parsed.seed, parsed.capacity) == (f.plan.core, f.seed, f.capacity)
+        assert parsed.payload == bytes(memoryview(f))
 
 
 @pytest.mark.parametrize("name", DAMAGED)
@@ -81,7 +125,7 @@ def test_a_damaged_file_is_refused_with_its_reason(name: str) -> None:
     path = path_of(f"damaged/{name}")
     _, message = DAMAGED[name]
     readers: list[Any] = [evenbins.load, lambda path: evenbins.open(path, verify=True)]
-    if name not in ("flipped-payload", "spare-bit"):  # which only a look at the payload finds
+    if name not in IN_THE_PAYLOAD:
         readers.append(evenbins.open)
     for read in readers:
         with pytest.raises(FormatError, match=message):

@@ -82,6 +82,7 @@ class BalancedBloomFilter final : public Filter, public ByLevel {
   std::vector<Level> tables_;
   std::vector<uint64_t> harm_;
   BalancedView view_{};
+  uint64_t list_version_ = 0;
   const BalancedLoops* loops_;  // of the kernel in force when the filter was made
 };
 

@@ -53,12 +53,14 @@ struct BalancedView {
   uint64_t* slots;  // of the overflow list
   uint64_t slot_count, limit;
   bool spill_at_random;
+  const uint64_t* version;  // of the list: odd while a merge rebuilds it
 };
 
 // Word j of a key: what level j hashes by. The same everywhere but in the blocked filter, which has one.
 EVENBINS_INLINE constexpr uint64_t word_of(uint64_t digest, uint32_t level) {
   return level == 0 ? digest : splitmix(digest, level);
 }
+EVENBINS_INLINE uint64_t list_version(const BalancedView& f) { return __atomic_load_n(f.version, __ATOMIC_ACQUIRE); }
 // The overflow list: digests in lines of eight slots, 0 for an empty one. A key is looked for from the start of
 // its home line (found by a word that no level has biased) to the first line that has an empty slot.
 inline constexpr uint64_t kLineSlots = 8;

@@ -17,7 +17,7 @@ It goes into the first that accepts it; refused by all, onto a short list. A que
     a block  │ key bits: positions 0 .. R-1 │ load: the top b bits │    b = bit_length(threshold + 1)
 
 Kanizo, Hay, Keslassy, "Access-efficient balanced Bloom filters" (Computer Communications 2013); the picture
-is its Figure 1. The paper's h is ``threshold``, p the ``coin``, d ``choices``, k ``hashes``, a·n ``budget``.
+follows its Figure 1. Its h is ``threshold``, p the ``coin``, d ``choices``, k ``hashes``, a·n ``budget``.
 
     1 single      one table, one choice; a block accepts a key while load < threshold, and at
                   load = threshold if the key's coin says so (§5)

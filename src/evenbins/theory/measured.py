@@ -85,7 +85,7 @@ def measure(
 
     if design.policy == "two-choice":
         keys = levels.keys_from_fill_bits(core, set_bits)
-        rate = 1.0 - (1.0 - hits[0]) ** 2
+        rate = hits[0] * (2.0 - hits[0])
         return Measured(keys=keys, fpr=rate, reads=2.0, miss_reads=2.0, fill=fill, loads=loads)
     if design.policy == "sequential":
         hits, passes = hits * design.choices, passes * design.choices
