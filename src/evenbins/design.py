@@ -21,9 +21,9 @@ from typing import Any, SupportsFloat, SupportsIndex, overload
 
 from evenbins.filters import _BaseFilter, build
 from evenbins.theory import FilterPlan, _show, plan_balanced, plan_blocked, plan_standard
+from evenbins.theory._arguments import MAX_BITS_PER_KEY
 from evenbins.theory.balanced_plan import check_bounds
 from evenbins.theory.levels import POLICIES
-from evenbins.theory.plan import MAX_BITS_PER_KEY
 
 __all__ = ["FilterDesign", "FilterDesigns", "filter"]
 

@@ -36,8 +36,8 @@ from evenbins.theory import (
     plan_of_core,
     plan_standard,
 )
+from evenbins.theory import _arguments as arguments
 from evenbins.theory.measured import measure
-from evenbins.theory.plan import checked_seed
 
 __all__ = [
     "BalancedBloomFilter", "BlockedBloomFilter", "BloomFilter",
@@ -568,11 +568,11 @@ def digest(key: Key, seed: int = 0) -> int:
     >>> digest("a") == digest(b"a"), digest(-1) == digest(2**64 - 1)
     (True, False)
     """
-    return _core.digest(key, checked_seed(seed))
+    return _core.digest(key, arguments.seed(seed))
 
 
 def digest_many(keys: object, seed: int = 0) -> npt.NDArray[np.uint64]:
     """Give the digests of many keys, for calls with `digests=True`; takes what `add_many` takes."""
     source, shape = _bulk.key_source(keys)
-    digests = _core.digest_from(source, checked_seed(seed))
+    digests = _core.digest_from(source, arguments.seed(seed))
     return digests if shape is None else digests.reshape(shape)

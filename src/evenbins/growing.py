@@ -22,12 +22,11 @@ each stage, 14 more in the tenth, where the squares cost 6.6.
 from __future__ import annotations
 
 import math
-import operator
 import os
 import struct
 import threading
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +36,7 @@ from evenbins._core import FormatError
 from evenbins.filters import _BaseFilter, _register, build, digest_many
 from evenbins.protocols import FilterStats, Key, StrPath, side_by_side
 from evenbins.theory import FilterPlan, _show, plan_balanced, plan_blocked, plan_standard
-from evenbins.theory.plan import checked_seed
+from evenbins.theory import _arguments as arguments
 
 __all__ = ["GrowingFilter"]
 
@@ -46,6 +45,13 @@ _POLICIES = ("single", "sequential", "multilevel", "fill", "two-choice", "blocke
 _MOST_STAGES = 48
 _PIECE = 1 << 16  # digests treated together
 _LINE = 64
+
+
+class _Part(NamedTuple):
+    """A stage, and how many keys went into it."""
+
+    filter: _BaseFilter
+    keys: int
 
 
 class GrowingFilter:
@@ -83,18 +89,18 @@ class GrowingFilter:
         block_bits: int = 512,
         seed: int = 0,
     ) -> None:
-        self._fpr = _rate(fpr)
-        self._first = _whole("first", first, 1, 2**40, "Pass the number of keys you expect at least")
-        self._growth = _whole("growth", growth, 1, 64, "Pass 2, so that each stage doubles the one before")
+        self._fpr = arguments.rate(fpr)
+        self._first = arguments.integer(
+            "first", first, 1, 2**40, "Pass the number of keys you expect at least"
+        )
+        self._growth = arguments.integer("growth", growth, 1, 64, "Pass 2: each stage doubles the one before")
         if policy not in _POLICIES:
             raise ValueError(f"policy must be one of {', '.join(_POLICIES)}; got {policy!r}. Pass 'fill'")
         self._policy = policy
-        self._block_bits = block_bits
-        self._seed = checked_seed(seed)
+        self._block_bits = arguments.block_bits(block_bits)
+        self._seed = arguments.seed(seed)
         self._writing = threading.RLock()
-        self._stages: tuple[_BaseFilter, ...] = ()
-        self._counts: tuple[int, ...] = ()
-        self._grow()
+        self._parts: tuple[_Part, ...] = (self._new_part(0),)
 
     # --- stages ------------------------------------------------------------------------------------
 
@@ -109,27 +115,34 @@ class GrowingFilter:
             keys, policy=self._policy, fpr=rate, block_bits=self._block_bits, seed=self._seed
         )
 
-    def _grow(self) -> None:
-        if len(self._stages) == _MOST_STAGES:
+    def _new_part(self, stage: int) -> _Part:
+        if stage == _MOST_STAGES:
             raise ValueError(
                 f"a growing filter has at most {_MOST_STAGES} stages: begin with a larger first={self._first}"
             )
-        self._stages = (*self._stages, build(self._stage_plan(len(self._stages))))
-        self._counts = (*self._counts, 0)
+        return _Part(build(self._stage_plan(stage)), 0)
 
     @property
     def stages(self) -> int:
         """The number of stages so far."""
-        return len(self._stages)
+        return len(self._parts)
 
-    def _counted(self, added: int) -> None:
-        """Note that the newest stage has more keys; begin the next one when it is full."""
-        self._counts = (*self._counts[:-1], self._counts[-1] + added)
-        if self._counts[-1] >= self._stages[-1].capacity:
-            self._grow()
+    @property
+    def _stages(self) -> tuple[_BaseFilter, ...]:
+        return tuple(part.filter for part in self._parts)
+
+    @property
+    def _counts(self) -> tuple[int, ...]:
+        return tuple(part.keys for part in self._parts)
+
+    def _set_parts(self, parts: tuple[_Part, ...]) -> None:
+        """Put new parts in place, all at once for those who look on; a full newest stage gets a successor."""
+        if parts[-1].keys >= parts[-1].filter.capacity:
+            parts = (*parts, self._new_part(len(parts)))
+        self._parts = parts
 
     def _require_writable(self) -> None:
-        if self._stages[-1]._read_only:
+        if self._parts[-1].filter._read_only:
             raise ValueError(
                 "this filter is open read-only: use load() or copy() for one that can be changed"
             )
@@ -179,11 +192,11 @@ class GrowingFilter:
                 rest = np.ascontiguousarray(digests[start : start + _PIECE])
                 rest = rest[~_in_any(self._stages[:-1], rest)]
                 while len(rest):
-                    newest, stages = self._stages[-1], len(self._stages)
-                    seen, added = newest._add_new(rest, newest.capacity - self._counts[-1])
+                    *older, (newest, keys) = self._parts
+                    seen, added = newest._add_new(rest, max(newest.capacity - keys, 0))
                     rest = rest[seen:]
-                    self._counted(added)
-                    if len(self._stages) > stages:
+                    self._set_parts((*older, _Part(newest, keys + added)))
+                    if self._parts[-1].filter is not newest:
                         rest = rest[~newest.contains_many(rest, digests=True)]
 
     # --- the filter as a whole ---------------------------------------------------------------------
@@ -192,42 +205,45 @@ class GrowingFilter:
     def plan(self) -> FilterPlan:
         """The design as it is now, and what it predicts when all its stages are full."""
         plans = [stage.plan for stage in self._stages]
-        keys = sum(each.keys for each in plans)
-        newest = plans[-1]
+        keys, nbytes, newest = sum(each.keys for each in plans), sum(each.nbytes for each in plans), plans[-1]
         return FilterPlan(
             keys=keys,
             policy="growing",
-            bits_per_key=8 * self.nbytes / keys,
+            bits_per_key=8 * nbytes / keys,
             block_bits=newest.block_bits,
             hashes=newest.hashes,
             choices=newest.choices,
             fpr=_at_least_one([each.fpr for each in plans]),
             reads=_reads_present(plans, [each.keys for each in plans]),
             miss_reads=math.fsum(each.miss_reads for each in plans),
-            fill=math.fsum(each.fill * each.nbytes for each in plans) / self.nbytes,
-            overflow=math.fsum(each.overflow * each.keys for each in plans) / keys,
+            list_reads=math.fsum(each.list_reads for each in plans),
+            spilled=_mean("spilled", plans),
+            fill=math.fsum(each.fill * each.nbytes for each in plans) / nbytes,
+            overflow=_mean("overflow", plans),
             overflow_limit=sum(each.overflow_limit for each in plans),
-            nbytes=self.nbytes,
+            nbytes=nbytes,
             hashing=newest.hashing,
             seed=self._seed,
-            core=(*self._parameters(), self.stages),
+            core=(*self._parameters(), len(plans)),
         )
 
     def stats(self) -> FilterStats:
         """Measure this very filter: its stages together."""
-        parts = [stage.stats() for stage in self._stages]
+        parts = self._parts
+        found = [part.filter.stats() for part in parts]
+        nbytes = sum(each.nbytes for each in found)
         return FilterStats(
-            keys=float(sum(self._counts)),
-            fpr=_at_least_one([each.fpr for each in parts]),
-            reads=_reads_present(parts, self._counts),
-            miss_reads=math.fsum(each.miss_reads for each in parts),
-            list_reads=math.fsum(each.list_reads for each in parts),
-            overflow=math.fsum(each.overflow * each.keys for each in parts) / max(sum(self._counts), 1),
-            spilled=math.fsum(each.spilled * each.keys for each in parts) / max(sum(self._counts), 1),
-            fill=math.fsum(each.fill * each.nbytes for each in parts) / self.nbytes,
-            loads=tuple(level for each in parts for level in each.loads),
-            nbytes=self.nbytes,
-            bits_per_key=8 * self.nbytes / self.capacity,
+            keys=float(sum(part.keys for part in parts)),
+            fpr=_at_least_one([each.fpr for each in found]),
+            reads=_reads_present(found, [part.keys for part in parts]),
+            miss_reads=math.fsum(each.miss_reads for each in found),
+            list_reads=math.fsum(each.list_reads for each in found),
+            overflow=_mean("overflow", found),
+            spilled=_mean("spilled", found),
+            fill=math.fsum(each.fill * each.nbytes for each in found) / nbytes,
+            loads=tuple(level for each in found for level in each.loads),
+            nbytes=nbytes,
+            bits_per_key=8 * nbytes / sum(part.filter.capacity for part in parts),
         )
 
     def approx_items(self) -> float:
@@ -253,26 +269,22 @@ class GrowingFilter:
         """Remove all keys, and all stages but the first."""
         self._require_writable()
         with self._writing:
-            self._stages, self._counts = (), ()
-            self._grow()
+            self._parts = (self._new_part(0),)
 
     def copy(self) -> Self:
         """Make an independent copy; it can be changed even if this filter is open read-only."""
+        twin = type(self).__new__(type(self))
+        twin._fpr, twin._first, twin._growth = self._fpr, self._first, self._growth
+        twin._policy, twin._block_bits, twin._seed = self._policy, self._block_bits, self._seed
+        twin._writing = threading.RLock()
         with self._writing:
-            return self._with(tuple(stage.copy() for stage in self._stages), self._counts)
+            twin._parts = tuple(_Part(part.filter.copy(), part.keys) for part in self._parts)
+        return twin
 
     __copy__ = copy
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self.copy()
-
-    def _with(self, stages: tuple[_BaseFilter, ...], counts: tuple[int, ...]) -> Self:
-        twin = type(self).__new__(type(self))
-        twin._fpr, twin._first, twin._growth = self._fpr, self._first, self._growth
-        twin._policy, twin._block_bits, twin._seed = self._policy, self._block_bits, self._seed
-        twin._writing = threading.RLock()
-        twin._stages, twin._counts = stages, counts
-        return twin
 
     def __ior__(self, other: Self) -> Self:
         """Take in the keys of `other`: stage by stage.
@@ -290,14 +302,13 @@ class GrowingFilter:
             return self
         other = other.copy()  # never two locks at once
         with self._writing:
-            while len(self._stages) < len(other._stages):
-                self._grow()
-            for mine_stage, their_stage in zip(self._stages, other._stages, strict=False):
-                mine_stage |= their_stage
-            more = (*other._counts, *([0] * len(self._counts)))
-            self._counts = tuple(a + b for a, b in zip(self._counts, more, strict=False))
-            if self._counts[-1] >= self._stages[-1].capacity:
-                self._grow()
+            parts = list(self._parts)
+            while len(parts) < len(other._parts):
+                parts.append(self._new_part(len(parts)))
+            for stage, (filter_, keys) in enumerate(other._parts):
+                parts[stage].filter._merge(filter_)
+                parts[stage] = _Part(parts[stage].filter, parts[stage].keys + keys)
+            self._set_parts(tuple(parts))
         return self
 
     def __or__(self, other: Self) -> Self:
@@ -308,12 +319,13 @@ class GrowingFilter:
         return merged
 
     def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self) or not isinstance(other, GrowingFilter):
+            return False
+        mine, theirs = self._parts, other._parts
         return (
-            type(other) is type(self)
-            and isinstance(other, GrowingFilter)
-            and (self._parameters(), self._seed, self._counts)
-            == (other._parameters(), other._seed, other._counts)
-            and all(a == b for a, b in zip(self._stages, other._stages, strict=True))
+            (self._parameters(), self._seed) == (other._parameters(), other._seed)
+            and [part.keys for part in mine] == [part.keys for part in theirs]
+            and all(a.filter == b.filter for a, b in zip(mine, theirs, strict=True))
         )
 
     __hash__ = None  # type: ignore[assignment]  # it changes
@@ -327,12 +339,12 @@ class GrowingFilter:
 
     def to_bytes(self) -> bytes:
         """Give the filter as bytes: those that `save` writes."""
+        core = [*self._parameters()]
         with self._writing:
-            files = [stage.to_bytes() for stage in self._stages]
-            core = [*self._parameters()]
-            for count, file in zip(self._counts, files, strict=True):
-                core += [count, len(file)]
-            payload = b"".join(file.ljust(-(-len(file) // _LINE) * _LINE, b"\0") for file in files)
+            files = [(part.filter.to_bytes(), part.keys) for part in self._parts]
+        for file, keys in files:
+            core += [keys, len(file)]
+        payload = b"".join(file.ljust(-(-len(file) // _LINE) * _LINE, b"\0") for file, _ in files)
         return _core.file_header(_KIND, _LANES, self._seed, self._first, core, payload) + payload
 
     @classmethod
@@ -353,12 +365,12 @@ class GrowingFilter:
         filter_._fpr, filter_._growth, filter_._first = rate, core[1], first
         filter_._policy, filter_._block_bits, filter_._seed = _POLICIES[policy - 1], core[4], seed
         filter_._writing = threading.RLock()
-        found: list[_BaseFilter] = []
-        for stage, size in enumerate(core[6::2]):
+        parts: list[_Part] = []
+        for stage, (keys, size) in enumerate(zip(core[5::2], core[6::2], strict=True)):
             inner = view[offset : offset + size]
-            found.append(_stage_of(inner, filter_, stage, mapped=mapped, verify=verify))
+            parts.append(_Part(_stage_of(inner, filter_, stage, mapped=mapped, verify=verify), keys))
             offset += -(-size // _LINE) * _LINE
-        filter_._stages, filter_._counts = tuple(found), tuple(core[5::2])
+        filter_._parts = tuple(parts)
         return filter_
 
     @classmethod
@@ -399,10 +411,11 @@ class GrowingFilter:
 
     def _check(self) -> None:
         """Assert every invariant of the structure; for tests."""
-        assert len(self._stages) == len(self._counts) >= 1
-        for number, stage in enumerate(self._stages):
+        assert self._parts
+        for number, (stage, keys) in enumerate(self._parts):
             stage._check()
             assert stage.capacity == self._first * self._growth**number
+            assert keys >= 0
 
     def __repr__(self) -> str:
         rows: list[tuple[str, object]] = [
@@ -458,6 +471,12 @@ def _at_least_one(rates: Sequence[float]) -> float:
     return -math.expm1(math.fsum(math.log1p(-rate) for rate in rates))
 
 
+def _mean(name: str, parts: Sequence[FilterPlan | FilterStats]) -> float:
+    """Average over the keys of all stages."""
+    keys = math.fsum(part.keys for part in parts)
+    return math.fsum(getattr(part, name) * part.keys for part in parts) / keys if keys else 0.0
+
+
 def _reads_present(parts: Sequence[FilterPlan | FilterStats], keys: Sequence[int]) -> float:
     """Compute the mean reads of a present key: its stage's, and a miss in every newer stage."""
     total, newer = 0.0, 0.0
@@ -471,26 +490,6 @@ def _write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view[: 1 << 30]) :]
-
-
-def _rate(value: object) -> float:
-    if isinstance(value, bool | str) or not hasattr(value, "__float__"):
-        raise TypeError(f"fpr must be a number between 0 and 1, not {type(value).__name__}. Pass 0.001, say")
-    rate = float(value)
-    if not 0.0 < rate < 1.0:
-        raise ValueError(
-            f"fpr must be a number between 0 and 1, both excluded; got {value!r}. Pass 0.001, say"
-        )
-    return rate
-
-
-def _whole(name: str, value: object, least: int, most: int, way_out: str) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {type(value).__name__}. {way_out}")
-    number = operator.index(value)
-    if not least <= number <= most:
-        raise ValueError(f"{name} must be {least} to {most}; got {number}. {way_out}")
-    return number
 
 
 _register(_KIND, GrowingFilter)

@@ -53,12 +53,10 @@ is infinite when nothing may be removed (a = 1, gamma = 0); in (5), (6) bucket h
 from __future__ import annotations
 
 import math
-import numbers
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +64,8 @@ from numpy.polynomial import legendre
 from scipy.integrate import solve_ivp
 from scipy.optimize import brentq
 from scipy.special import gammainc
+
+from evenbins.theory import _arguments as arguments
 
 __all__ = [
     "MAX_CHOICES",
@@ -265,7 +265,7 @@ def _cost(chance: Vector, phi: Cost) -> float:
     way_out = "Pass for example lambda keys: keys**2"
     costs = _floats("phi", phi, rule, way_out)
     if costs.ndim != 1 or len(costs) < len(chance):
-        raise ValueError(_problem("phi", rule, phi, way_out))
+        raise ValueError(arguments.problem("phi", rule, phi, way_out))
     return _dot(chance, costs[: len(chance)])
 
 
@@ -471,7 +471,7 @@ def lower_bound(reads: float, load: float, overflow: float = 0.0) -> LowerBound:
     )
     if reads - 1.0 + overflow < -(2.0**-52):
         raise ValueError(
-            _problem(
+            arguments.problem(
                 "reads",
                 f"at least 1 - overflow = {1.0 - overflow:.6g}, since a key is placed by a read",
                 reads,
@@ -524,9 +524,9 @@ def uniform_deviation(fractions: npt.ArrayLike, distributions: npt.ArrayLike) ->
     row_way_out = "Give every bucket a chance in every row, 0 where a hash function never goes"
     rows = _floats("distributions", distributions, row_rule, row_way_out)
     if rows.ndim != 2 or rows.size == 0 or not _chances(rows):
-        raise ValueError(_problem("distributions", row_rule, distributions, row_way_out))
+        raise ValueError(arguments.problem("distributions", row_rule, distributions, row_way_out))
     if weights.shape != rows.shape[:1] or not _chances(weights):
-        raise ValueError(_problem("fractions", rule, fractions, way_out))
+        raise ValueError(arguments.problem("fractions", rule, fractions, way_out))
     return float(np.abs((weights[:, None] * rows).sum(axis=0) * rows.shape[1] - 1.0).max())
 
 
@@ -716,7 +716,7 @@ def multilevel(
                 way_out = (
                     f"Table {table + 1} would receive {mean:.3g}: enlarge it, or the thresholds before it"
                 )
-                raise ValueError(_problem("shares", rule, shares, way_out))
+                raise ValueError(arguments.problem("shares", rule, shares, way_out))
             held, lost = _hold(mean, height, coin)
             occupancy[row, table, : len(held)] = held
             arrive = lost * share / load
@@ -1121,9 +1121,11 @@ def optimality_region(policy: str, choices: int, *, reads: npt.ArrayLike, load: 
     """
     rule = 'one of "single", "sequential" and "multilevel"'
     if not isinstance(policy, str):
-        raise TypeError(_problem("policy", rule, policy, "Pass it as a string"))
+        raise TypeError(arguments.problem("policy", rule, policy, "Pass it as a string"))
     if policy not in ("single", "sequential", "multilevel"):
-        raise ValueError(_problem("policy", rule, policy, "The other policies have no lower bound to reach"))
+        raise ValueError(
+            arguments.problem("policy", rule, policy, "The other policies have no lower bound to reach")
+        )
     number_rule = "a number or an array of numbers"
     all_reads = _floats("reads", reads, number_rule, "Pass for example 1.2")
     all_loads = _floats("load", load, number_rule, "Pass for example 8")
@@ -1142,9 +1144,13 @@ def _least_overflow(policy: str, choices: int, reads: float, load: float) -> flo
     load = _load(load)
     if policy == "single":
         if _choices(choices, 1) != 1:
-            raise ValueError(_problem("choices", '1 for "single"', choices, 'Pass 1, or policy="multilevel"'))
+            raise ValueError(
+                arguments.problem("choices", '1 for "single"', choices, 'Pass 1, or policy="multilevel"')
+            )
         if reads != 1.0:
-            raise ValueError(_problem("reads", '1 for "single"', reads, 'Pass 1, or policy="multilevel"'))
+            raise ValueError(
+                arguments.problem("reads", '1 for "single"', reads, 'Pass 1, or policy="multilevel"')
+            )
         return 0.0
     choices = _choices(choices, 2)
     reads = _reads(reads, choices)
@@ -1270,12 +1276,12 @@ def _reads(value: object, choices: int) -> float:
     rule = f"above 1 and below choices={choices}, both excluded"
     if reads <= 1.0:
         way_out = "Pass for example 1.0001, the nearest useful, or call optimal_single: it reads 1 bucket"
-        raise ValueError(_problem("reads", rule, value, way_out))
+        raise ValueError(arguments.problem("reads", rule, value, way_out))
     if reads >= choices:
         way_out = f"Pass reads={min(choices - 0.1, 1.2):g}, or choices={int(min(reads, 1e15)) + 1} or more"
         if reads >= MAX_CHOICES:
             way_out = f"Pass at most {choices - 0.1:g}"
-        raise ValueError(_problem("reads", rule, value, way_out))
+        raise ValueError(arguments.problem("reads", rule, value, way_out))
     return reads
 
 
@@ -1291,7 +1297,7 @@ def _budget(value: object) -> float:
 
 def _choices(value: object, least: int) -> int:
     way_out = "Pass for example 3" if least == 1 else "Pass for example 3; with 1 choice it is optimal_single"
-    return _whole("choices", value, least, MAX_CHOICES, way_out)
+    return arguments.integer("choices", value, least, MAX_CHOICES, way_out)
 
 
 def _threshold(name: str, value: object) -> int | None:
@@ -1299,7 +1305,7 @@ def _threshold(name: str, value: object) -> int | None:
 
 
 def _height(name: str, value: object, more: str = "") -> int:
-    return _whole(name, value, 0, int(MAX_LOAD), f"Pass a number of keys{more}")
+    return arguments.integer(name, value, 0, int(MAX_LOAD), f"Pass a number of keys{more}")
 
 
 def _heights(value: object, tables: int) -> tuple[int, ...]:
@@ -1308,7 +1314,7 @@ def _heights(value: object, tables: int) -> tuple[int, ...]:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         if len(value) != tables:
             rule = f"an integer, or one for each of the {tables} shares"
-            raise ValueError(_problem("thresholds", rule, value, "Pass one integer for all tables"))
+            raise ValueError(arguments.problem("thresholds", rule, value, "Pass one integer for all tables"))
         return tuple(_height(f"thresholds[{j}]", height) for j, height in enumerate(value))
     return (_height("thresholds", value),) * tables
 
@@ -1318,11 +1324,11 @@ def _shares(value: object) -> Vector:
     way_out = "Divide the buckets of each table by all buckets"
     shares = _floats("shares", value, rule, way_out)
     if shares.ndim != 1 or not 1 <= len(shares) <= MAX_CHOICES or not (shares > 0.0).all():
-        raise ValueError(_problem("shares", rule, value, way_out))
+        raise ValueError(arguments.problem("shares", rule, value, way_out))
     total = float(shares.sum())
     if abs(total - 1.0) > 1e-9:
         nearest = [float(f"{share:.6g}") for share in shares / total] if math.isfinite(total) else None
-        raise ValueError(_problem("shares", rule, value, f"{way_out}: the nearest is {nearest}"))
+        raise ValueError(arguments.problem("shares", rule, value, f"{way_out}: the nearest is {nearest}"))
     return shares
 
 
@@ -1331,17 +1337,17 @@ def _times(name: str, value: object, scale: float) -> Vector:
     way_out = "Pass for example 1.0, when all planned keys have come"
     times = np.array(np.atleast_1d(_floats(name, value, rule, way_out)))
     if times.ndim != 1 or times.size == 0 or not (np.isfinite(times) & (times >= 0.0)).all():
-        raise ValueError(_problem(name, rule, value, way_out))
+        raise ValueError(arguments.problem(name, rule, value, way_out))
     if float(times.max()) * scale > _MOST:
         rule = f"at most {_MOST / scale:.4g} here ({_MOST:g} attempts per bucket)"
-        raise ValueError(_problem(name, rule, value, way_out))
+        raise ValueError(arguments.problem(name, rule, value, way_out))
     return times
 
 
 def _method(value: object) -> str:
     if value not in ("exact", "ode"):
         kind = ValueError if isinstance(value, str) else TypeError
-        raise kind(_problem("method", '"exact" or "ode"', value, 'Leave it out for "exact"'))
+        raise kind(arguments.problem("method", '"exact" or "ode"', value, 'Leave it out for "exact"'))
     return str(value)
 
 
@@ -1353,46 +1359,14 @@ def _floats(name: str, value: object, rule: str, way_out: str) -> Vector:
     try:
         given = np.asarray(value)
     except ValueError:  # rows of different length
-        raise ValueError(_problem(name, rule, value, way_out)) from None
+        raise ValueError(arguments.problem(name, rule, value, way_out)) from None
     if given.dtype.kind not in "iuf":
-        raise TypeError(_problem(name, rule, value, way_out))
+        raise TypeError(arguments.problem(name, rule, value, way_out))
     return given.astype(np.float64)
 
 
 def _number(name: str, value: object, allowed: Callable[[float], bool], rule: str, way_out: str) -> float:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        raise TypeError(_problem(name, rule, value, way_out))
-    try:
-        number = float(value)
-    except OverflowError:
-        raise ValueError(_problem(name, rule, value, way_out)) from None
+    number = arguments.real(name, value, rule, way_out)
     if not allowed(number):  # nan is in no range
-        raise ValueError(_problem(name, rule, value, way_out))
+        raise ValueError(arguments.problem(name, rule, value, way_out))
     return number
-
-
-def _whole(name: str, value: object, least: int, most: int, way_out: str) -> int:
-    rule = f"an integer from {least} to {most}"
-    if isinstance(value, bool | np.bool_) or not isinstance(value, SupportsIndex):
-        raise TypeError(_problem(name, rule, value, way_out))
-    try:
-        number = operator.index(value)
-    except TypeError:  # an array of several numbers has __index__ too
-        raise TypeError(_problem(name, rule, value, way_out)) from None
-    if not least <= number <= most:
-        raise ValueError(_problem(name, rule, value, way_out))
-    return number
-
-
-def _problem(name: str, rule: str, value: object, way_out: str) -> str:
-    return f"{name} must be {rule}; got {_shown(value)}. {way_out}"
-
-
-def _shown(value: object) -> str:
-    """Write the value received with its type, short even when the value is not."""
-    if isinstance(value, int) and value.bit_length() > 128:  # Python refuses to print huge ones
-        return f"an int of {value.bit_length()} bits"
-    written = " ".join(repr(value).split())
-    if len(written) > 80:
-        written = written[:77] + "..."
-    return f"{written} ({type(value).__name__})"

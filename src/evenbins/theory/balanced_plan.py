@@ -30,23 +30,11 @@ from typing import SupportsFloat, SupportsIndex
 
 import numpy as np
 
+from evenbins.theory import _arguments as arguments
 from evenbins.theory import fpr as theory
 from evenbins.theory import levels, shapes
 from evenbins.theory.levels import COIN_UNIT, COUNTED, POLICIES, SPILLS
-from evenbins.theory.plan import (
-    FilterPlan,
-    _block_bits,
-    _capacity,
-    _check_total,
-    _goal,
-    _hashes,
-    _integer,
-    _problem,
-    _real,
-    _round_up,
-    _shown,
-    checked_seed,
-)
+from evenbins.theory.plan import FilterPlan, round_up
 
 __all__ = ["check_bounds", "plan_balanced", "plan_levels", "plan_of_balanced_core"]
 
@@ -116,22 +104,26 @@ thresholds=(24, 24, 24), coin=0.25, overflow_limit=1000)
     >>> plan.core
     (3, 512, 10, 3, 1073741824, 1000, 0, 0, 4000, 24, 600, 24, 100, 24)
     """
-    keys = _capacity(capacity)
+    keys = arguments.capacity(capacity)
     name = _policy(policy)
     tables = _tuple("blocks", blocks)
     limits = _tuple("thresholds", thresholds)
-    block_bits = _block_bits("block_bits", block_bits)
+    block_bits = arguments.block_bits(block_bits)
     most = MAX_CHOICES if name in ("multilevel", "fill") else 1
     if not 1 <= len(tables) <= most:
         rule = f"the numbers of blocks of {'1 to 8 tables' if most > 1 else 'one table'}"
-        raise ValueError(_problem("blocks", f"{rule} for policy={name!r}", blocks, "Pass a number a table"))
+        raise ValueError(
+            arguments.problem("blocks", f"{rule} for policy={name!r}", blocks, "Pass a number a table")
+        )
     if name == "fill" and len(limits) == len(tables) - 1:
         limits = (*limits, block_bits + 1)
     elif name == "two-choice" and not limits:
         limits = (0,)
     if len(limits) != len(tables):
         raise ValueError(
-            _problem("thresholds", f"{len(tables)} numbers, one for each table", thresholds, "Pass as many")
+            arguments.problem(
+                "thresholds", f"{len(tables)} numbers, one for each table", thresholds, "Pass as many"
+            )
         )
     if choices is None:
         choices = {"sequential": 3, "two-choice": 2}.get(name, len(tables))
@@ -146,7 +138,7 @@ thresholds=(24, 24, 24), coin=0.25, overflow_limit=1000)
         budget,
         *(number for pair in zip(tables, limits, strict=True) for number in pair),
     )
-    return _plan(_checked_core(name, core, named=False), keys, checked_seed(seed))
+    return _plan(_checked_core(name, core, named=False), keys, arguments.seed(seed))
 
 
 def plan_of_balanced_core(policy: str, core: Sequence[int], keys: int, seed: int) -> FilterPlan:
@@ -161,16 +153,16 @@ def _checked_core(policy: str, core: Sequence[int], *, named: bool) -> tuple[int
     def one(place: int, name: str, least: int, most: int) -> int:
         shown = f"core[{place}] ({name})" if named else name
         rule = f"an integer from {least} to {most}" if least < most else f"{least} for policy={policy!r}"
-        return _integer(shown, core[place], least, most, way_out, rule=rule)
+        return arguments.integer(shown, core[place], least, most, way_out, rule=rule)
 
     number = POLICIES.index(policy) + 1
     counted, stepped = policy in COUNTED, policy in ("multilevel", "fill")
     tables = (len(core) - 8) // 2
     if tables < 1 or len(core) % 2 or tables > (MAX_CHOICES if stepped else 1):
         rule = f"8 integers and a pair for each of {'1 to 8 tables' if stepped else 'one table'}"
-        raise ValueError(_problem("core", f"{rule} of a {policy} filter", tuple(core), way_out))
+        raise ValueError(arguments.problem("core", f"{rule} of a {policy} filter", tuple(core), way_out))
     one(0, "policy", number, number)
-    block_bits = _block_bits("core[1] (block_bits)" if named else "block_bits", core[1])
+    block_bits = arguments.block_bits(core[1], "core[1] (block_bits)" if named else "block_bits")
     hashes = one(2, "hashes", 1, theory.MAX_HASHES_BLOCKED)
     fixed = {"single": 1, "two-choice": 2, "sequential": None}.get(policy, tables)
     choices = one(3, "choices", fixed or 1, fixed or MAX_CHOICES)
@@ -192,7 +184,7 @@ def _checked_core(policy: str, core: Sequence[int], *, named: bool) -> tuple[int
         name = f"threshold_{table}" if named else f"thresholds[{table}]"
         checked += [blocks, one(place + 1, name, least, most)]
         bits += blocks * block_bits
-    _check_total(bits, "core[8] (blocks_0)" if named else "blocks", core[8])
+    arguments.check_total(bits, "core[8] (blocks_0)" if named else "blocks", core[8])
     return tuple(checked)
 
 
@@ -320,8 +312,8 @@ def plan_balanced(
         policy, fpr, bits_per_key, reads, choices, overflow, miss_reads, block_bits, hashes, thresholds,
         coin, shares, spill,
     )  # fmt: skip
-    keys = _capacity(capacity)
-    seed = checked_seed(seed)
+    keys = arguments.capacity(capacity)
+    seed = arguments.seed(seed)
     if wish.fpr is not None:
         _reachable(wish, keys)
     if wish.policy is not None:
@@ -361,11 +353,11 @@ class _Wish:
         coin: object, shares: object, spill: object,
     ) -> _Wish:  # fmt: skip
         """Check each argument by itself."""
-        rate, per_key = _goal(fpr, bits_per_key)
+        rate, per_key = arguments.goal(fpr, bits_per_key)
         name = None if policy is None else _policy(policy)
         most = DEFAULT_CHOICES
         if choices is not None:
-            most = _integer("choices", choices, 1, MAX_CHOICES, "Leave it out for up to 3")
+            most = arguments.integer("choices", choices, 1, MAX_CHOICES, "Leave it out for up to 3")
         return cls(
             policy=name,
             fpr=rate if per_key is None else None,
@@ -374,8 +366,8 @@ class _Wish:
             choices=most,
             overflow=_overflow(overflow),
             miss_reads=_bound("miss_reads", miss_reads, 1.0, "every look-up reads a block"),
-            block_bits=_block_bits("block_bits", block_bits),
-            hashes=_hashes(hashes, theory.MAX_HASHES_BLOCKED),
+            block_bits=arguments.block_bits(block_bits),
+            hashes=arguments.hashes(hashes, theory.MAX_HASHES_BLOCKED),
             thresholds=None if thresholds is None else _tuple("thresholds", thresholds),
             coin=None if coin is None else _coin(coin) / COIN_UNIT,
             shares=None if shares is None else _shares(shares),
@@ -394,7 +386,9 @@ class _Wish:
             ):
                 if value < 2:
                     way_out = "Raise it, or take another policy"
-                    raise ValueError(_problem(name, 'at least 2 for policy="two-choice"', value, way_out))
+                    raise ValueError(
+                        arguments.problem(name, 'at least 2 for policy="two-choice"', value, way_out)
+                    )
             for name in ("thresholds", "coin", "shares"):
                 if getattr(self, name) is not None:
                     raise ValueError(_no_such(name, policy, getattr(self, name)))
@@ -407,27 +401,35 @@ class _Wish:
             most = self.block_bits if policy == "fill" else MAX_THRESHOLD
             least = 1 if policy == "fill" else 0
             for place, each in enumerate(given):
-                _integer(f"thresholds[{place}]", each, least, most, "Leave thresholds out for the best")
+                arguments.integer(
+                    f"thresholds[{place}]", each, least, most, "Leave thresholds out for the best"
+                )
             if (tables is not None and len(given) != tables) or not (policy == "fill" or given):
                 rule = "one number" if tables else "a number for each table"
                 raise ValueError(
-                    _problem("thresholds", f"{rule} for policy={policy!r}", given, "Pass as many")
+                    arguments.problem("thresholds", f"{rule} for policy={policy!r}", given, "Pass as many")
                 )
             wish = replace(wish, thresholds=given)
         count = self._tables(wish)
         if tables is not None and self.shares is not None and len(self.shares) != 1:
             raise ValueError(
-                _problem("shares", f"one number for policy={policy!r}", self.shares, "Leave them out")
+                arguments.problem(
+                    "shares", f"one number for policy={policy!r}", self.shares, "Leave them out"
+                )
             )
         if self.shares is not None and count is not None and count != len(self.shares):
             raise ValueError(
-                _problem("shares", f"{count} numbers, as thresholds has", self.shares, "Pass as many")
+                arguments.problem(
+                    "shares", f"{count} numbers, as thresholds has", self.shares, "Pass as many"
+                )
             )
         if count is None and self.shares is not None:
             count = len(self.shares)
         if count is not None and count > self.choices and policy in ("multilevel", "fill"):
             rule = f"at least {count}, the number of tables given"
-            raise ValueError(_problem("choices", rule, self.choices, "Raise it or give fewer thresholds"))
+            raise ValueError(
+                arguments.problem("choices", rule, self.choices, "Raise it or give fewer thresholds")
+            )
         return wish
 
     @staticmethod
@@ -438,7 +440,7 @@ class _Wish:
 
 
 def _no_such(name: str, policy: str, value: object) -> str:
-    return f"{name} has no meaning for policy={policy!r}; got {_shown(value)}. Leave it out"
+    return f"{name} has no meaning for policy={policy!r}; got {arguments.shown(value)}. Leave it out"
 
 
 def _reachable(wish: _Wish, keys: int) -> None:
@@ -547,8 +549,8 @@ class _Builder:
     def _budget(self) -> int:
         """Count the bits that bits_per_key allows, in whole 64-byte lines."""
         assert self.wish.bits_per_key is not None
-        lines = _round_up(self.keys, self.wish.bits_per_key, 512)
-        _check_total(lines * 512, "bits_per_key", self.wish.bits_per_key)
+        lines = round_up(self.keys, self.wish.bits_per_key, 512)
+        arguments.check_total(lines * 512, "bits_per_key", self.wish.bits_per_key)
         return 512 * max(lines, 1)
 
     # integers
@@ -738,7 +740,7 @@ class _Builder:
         shown = f"at least {best * 1.005:.4g}" if best is not None else "much larger"
         raise ValueError(
             f"bits_per_key must be {shown} for policy={self.policy!r} with the thresholds, shares and "
-            f"bounds given; got {_shown(wanted)}. Raise it, or leave them out"
+            f"bounds given; got {arguments.shown(wanted)}. Raise it, or leave them out"
         )
 
     def _refuse(self, name: str, limit: float, found: float) -> None:
@@ -807,43 +809,47 @@ _NAMES = "one of " + ", ".join(f'"{name}"' for name in POLICIES)
 
 def _policy(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(_problem("policy", _NAMES, value, "Leave it out of plan_balanced for the best"))
+        raise TypeError(
+            arguments.problem("policy", _NAMES, value, "Leave it out of plan_balanced for the best")
+        )
     if value not in POLICIES:
-        raise ValueError(_problem("policy", _NAMES, value, "Leave it out of plan_balanced for the best"))
+        raise ValueError(
+            arguments.problem("policy", _NAMES, value, "Leave it out of plan_balanced for the best")
+        )
     return value
 
 
 def _spill(value: object) -> str:
     rule, way_out = '"least" or "random"', 'Leave it out for "least", the better one'
     if not isinstance(value, str):
-        raise TypeError(_problem("spill", rule, value, way_out))
+        raise TypeError(arguments.problem("spill", rule, value, way_out))
     if value not in SPILLS:
-        raise ValueError(_problem("spill", rule, value, way_out))
+        raise ValueError(arguments.problem("spill", rule, value, way_out))
     return value
 
 
 def _coin(value: object) -> int:
     rule, way_out = "a probability from 0 to 1", "Pass 0 for no coin"
-    number = _real("coin", value, rule, way_out)
+    number = arguments.real("coin", value, rule, way_out)
     if not 0.0 <= number <= 1.0:
-        raise ValueError(_problem("coin", rule, value, way_out))
+        raise ValueError(arguments.problem("coin", rule, value, way_out))
     return round(number * COIN_UNIT)
 
 
 def _tuple(name: str, value: object) -> tuple[int, ...]:
     way_out = "Pass for example (1000, 100)"
     if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray):
-        raise TypeError(_problem(name, "a sequence of integers", value, way_out))
-    return tuple(_integer(f"{name}[{i}]", each, 0, None, way_out) for i, each in enumerate(value))
+        raise TypeError(arguments.problem(name, "a sequence of integers", value, way_out))
+    return tuple(arguments.integer(f"{name}[{i}]", each, 0, None, way_out) for i, each in enumerate(value))
 
 
 def _bound(name: str, value: object, least: float, reason: str) -> float:
     if value is None:
         return math.inf
     rule, way_out = f"a number of at least {least:g}, since {reason}", "Leave it out for no bound"
-    number = _real(name, value, rule, way_out)
+    number = arguments.real(name, value, rule, way_out)
     if not number >= least:
-        raise ValueError(_problem(name, rule, value, way_out))
+        raise ValueError(arguments.problem(name, rule, value, way_out))
     return number
 
 
@@ -851,19 +857,20 @@ def _overflow(value: object) -> float | None:
     if value is None:
         return None
     rule, way_out = "a fraction from 0 to 1", "Pass 0 for no list, or leave it out for up to 0.005"
-    number = _real("overflow", value, rule, way_out)
+    number = arguments.real("overflow", value, rule, way_out)
     if not 0.0 <= number <= 1.0:
-        raise ValueError(_problem("overflow", rule, value, way_out))
+        raise ValueError(arguments.problem("overflow", rule, value, way_out))
     return number
 
 
 def _shares(value: object) -> tuple[float, ...]:
     rule, way_out = "positive numbers, one for each table", "Pass for example (0.9, 0.1)"
     if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray):
-        raise TypeError(_problem("shares", rule, value, way_out))
+        raise TypeError(arguments.problem("shares", rule, value, way_out))
     parts = [
-        _real(f"shares[{place}]", each, "a positive number", way_out) for place, each in enumerate(value)
+        arguments.real(f"shares[{place}]", each, "a positive number", way_out)
+        for place, each in enumerate(value)
     ]
     if not 1 <= len(parts) <= MAX_CHOICES or not all(0.0 < each < math.inf for each in parts):
-        raise ValueError(_problem("shares", rule, value, way_out))
+        raise ValueError(arguments.problem("shares", rule, value, way_out))
     return tuple(each / math.fsum(parts) for each in parts)

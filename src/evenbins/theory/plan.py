@@ -23,24 +23,16 @@ Invariants:
 from __future__ import annotations
 
 import math
-import numbers
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import SupportsFloat, SupportsIndex
 
-import numpy as np
-
+from evenbins.theory import _arguments as arguments
 from evenbins.theory import _show, levels
 from evenbins.theory import fpr as theory
 
-__all__ = ["FilterPlan", "checked_seed", "plan_blocked", "plan_of_core", "plan_standard"]
-
-MAX_CAPACITY = 2**48
-MAX_BITS_PER_KEY = 4096
-DEFAULT_FPR = 0.01
-BLOCK_BITS = (256, 512)
+__all__ = ["FilterPlan", "plan_blocked", "plan_of_core", "plan_standard"]
 
 _ROUNDING = Fraction(1, 2**50)
 _BALANCED_CORE = (
@@ -52,6 +44,7 @@ _CORE_NAMES = {
     "blocked": ("blocks", "block_bits", "hashes"),
     **dict.fromkeys(levels.POLICIES, _BALANCED_CORE),  # and further pairs of blocks and threshold
 }
+_POLICIES = "one of " + ", ".join(f'"{name}"' for name in _CORE_NAMES)
 _IN_ONE_LINE = (
     "policy", "keys", "bits_per_key", "hashes", "fpr", "reads", "miss_reads", "nbytes",
 )  # fmt: skip
@@ -174,15 +167,15 @@ def plan_standard(
     FilterPlan(policy='standard', keys=10_000_000, bits_per_key=14.38, hashes=10, fpr=1.00e-03, \
 reads=10, miss_reads=2.003, nbytes=18.0 MB)
     """
-    keys = _capacity(capacity)
-    rate, per_key = _goal(fpr, bits_per_key)
-    k = _hashes(hashes, theory.MAX_HASHES_STANDARD)
-    seed = checked_seed(seed)
+    keys = arguments.capacity(capacity)
+    rate, per_key = arguments.goal(fpr, bits_per_key)
+    k = arguments.hashes(hashes, theory.MAX_HASHES_STANDARD)
+    seed = arguments.seed(seed)
     if per_key is None:
         bits = theory.standard_bits(keys, rate, k)
     else:
-        bits = _round_up(keys, per_key, 1)
-        _check_total(bits, "bits_per_key", bits_per_key)
+        bits = round_up(keys, per_key, 1)
+        arguments.check_total(bits, "bits_per_key", bits_per_key)
     if k is None:
         k = theory.best_hashes_standard(bits, keys)
     return _standard(keys, bits, k, seed)
@@ -218,16 +211,16 @@ def plan_blocked(
     >>> plan_blocked(10_000_000, bits_per_key=16).core
     (312500, 512, 9)
     """
-    keys = _capacity(capacity)
-    rate, per_key = _goal(fpr, bits_per_key)
-    k = _hashes(hashes, theory.MAX_HASHES_BLOCKED)
-    block_bits = _block_bits("block_bits", block_bits)
-    seed = checked_seed(seed)
+    keys = arguments.capacity(capacity)
+    rate, per_key = arguments.goal(fpr, bits_per_key)
+    k = arguments.hashes(hashes, theory.MAX_HASHES_BLOCKED)
+    block_bits = arguments.block_bits(block_bits)
+    seed = arguments.seed(seed)
     if per_key is None:
         blocks = theory.blocked_blocks(keys, rate, block_bits, k)
     else:
-        blocks = _round_up(keys, per_key, block_bits)
-        _check_total(blocks * block_bits, "bits_per_key", bits_per_key)
+        blocks = round_up(keys, per_key, block_bits)
+        arguments.check_total(blocks * block_bits, "bits_per_key", bits_per_key)
     if k is None:
         k = theory.best_hashes_blocked(blocks, block_bits, keys)
     return _blocked(keys, blocks, block_bits, k, seed)
@@ -244,33 +237,33 @@ def plan_of_core(
         The policy is unknown, or the core is none that a plan of this policy could have.
     """
     if not isinstance(policy, str):
-        raise TypeError(_problem("policy", _POLICIES, policy, "Pass a filter's plan.policy"))
+        raise TypeError(arguments.problem("policy", _POLICIES, policy, "Pass a filter's plan.policy"))
     names = _CORE_NAMES.get(policy)
     if names is None:
-        raise ValueError(_problem("policy", _POLICIES, policy, "Pass a filter's plan.policy"))
+        raise ValueError(arguments.problem("policy", _POLICIES, policy, "Pass a filter's plan.policy"))
     is_balanced = policy in levels.POLICIES
     more = ", …" if is_balanced else ""
     rule = f"the integers ({', '.join(names)}{more}) of a {policy} filter"
     way_out = "Pass a filter's plan.core"
     if isinstance(core, str | bytes) or not isinstance(core, Sequence):
-        raise TypeError(_problem("core", rule, core, way_out))
+        raise TypeError(arguments.problem("core", rule, core, way_out))
     extra = len(core) - len(names)
     if extra != 0 and not (is_balanced and extra > 0 and extra % 2 == 0):
-        raise ValueError(_problem("core", rule, core, way_out))
-    keys = _capacity(capacity)
-    seed = checked_seed(seed)
+        raise ValueError(arguments.problem("core", rule, core, way_out))
+    keys = arguments.capacity(capacity)
+    seed = arguments.seed(seed)
     if is_balanced:
         from evenbins.theory.balanced_plan import plan_of_balanced_core  # it stands on this module
 
         return plan_of_balanced_core(policy, core, keys, seed)
-    size = _integer(f"core[0] ({names[0]})", core[0], 1, theory.MAX_BITS, way_out)
+    size = arguments.integer(f"core[0] ({names[0]})", core[0], 1, theory.MAX_BITS, way_out)
     last = len(names) - 1
     most = theory.MAX_HASHES_STANDARD if policy == "standard" else theory.MAX_HASHES_BLOCKED
-    k = _integer(f"core[{last}] (hashes)", core[last], 1, most, way_out)
+    k = arguments.integer(f"core[{last}] (hashes)", core[last], 1, most, way_out)
     if policy == "standard":
         return _standard(keys, size, k, seed)
-    block_bits = _block_bits("core[1] (block_bits)", core[1])
-    _check_total(size * block_bits, "core[0] (blocks)", size)
+    block_bits = arguments.block_bits(core[1], "core[1] (block_bits)")
+    arguments.check_total(size * block_bits, "core[0] (blocks)", size)
     return _blocked(keys, size, block_bits, k, seed)
 
 
@@ -313,113 +306,8 @@ def _blocked(keys: int, blocks: int, block_bits: int, hashes: int, seed: int) ->
     )
 
 
-def _round_up(keys: int, bits_per_key: float, unit: int) -> int:
+def round_up(keys: int, bits_per_key: float, unit: int) -> int:
     """Count the units for keys * bits_per_key bits, rounded as the module's head says."""
     exact = Fraction(bits_per_key) * keys / unit
     nearest = round(exact)
     return nearest if abs(exact - nearest) <= exact * _ROUNDING else math.ceil(exact)
-
-
-# --- arguments -----------------------------------------------------------------------------------
-
-_POLICIES = "one of " + ", ".join(f'"{name}"' for name in _CORE_NAMES)
-
-
-def _capacity(value: object) -> int:
-    way_out = "Pass the number of keys the filter is planned for"
-    rule = "a whole number of keys from 1 to 2**48"
-    if isinstance(value, float | np.floating):
-        if not float(value).is_integer():  # nan and infinity are none either
-            raise ValueError(_problem("capacity", rule, value, way_out))
-        value = int(value)
-    return _integer("capacity", value, 1, MAX_CAPACITY, way_out, rule=rule)
-
-
-def _goal(fpr: object, bits_per_key: object) -> tuple[float, float | None]:
-    """Check the rate to reach and, if given instead, the bits for each key."""
-    if fpr is not None and bits_per_key is not None:
-        raise ValueError(
-            f"fpr and bits_per_key exclude each other; got fpr={_shown(fpr)} and "
-            f"bits_per_key={_shown(bits_per_key)}. Pass one: the other follows from it"
-        )
-    if bits_per_key is not None:
-        rule = f"a number above 0 and at most {MAX_BITS_PER_KEY}"
-        way_out = "Pass bits such as 16, or an fpr instead"
-        number = _real("bits_per_key", bits_per_key, rule, way_out)
-        if not 0.0 < number <= MAX_BITS_PER_KEY:
-            raise ValueError(_problem("bits_per_key", rule, bits_per_key, way_out))
-        return DEFAULT_FPR, number
-    if fpr is None:
-        return DEFAULT_FPR, None
-    rule = "a number between 0 and 1, both excluded"
-    way_out = "Pass a rate such as 0.001"
-    number = _real("fpr", fpr, rule, way_out)
-    if not 0.0 < number < 1.0:
-        raise ValueError(_problem("fpr", rule, fpr, way_out))
-    return number, None
-
-
-def _hashes(value: object, most: int) -> int | None:
-    if value is None:
-        return None
-    return _integer("hashes", value, 1, most, "Leave it out for the best number")
-
-
-def _block_bits(name: str, value: object) -> int:
-    number = _integer(name, value, 0, None, "Pass 512, a cache line")
-    if number not in BLOCK_BITS:
-        raise ValueError(_problem(name, "256 or 512", value, "Pass 512, a cache line"))
-    return number
-
-
-def checked_seed(value: object) -> int:
-    """Check the argument `seed`."""
-    way_out = "Pass for example secrets.randbits(64)"
-    rule = "an integer from 0 to 2**64 - 1"
-    return _integer("seed", value, 0, 2**64 - 1, way_out, rule=rule)
-
-
-def _check_total(bits: int, name: str, value: object) -> None:
-    if bits > theory.MAX_BITS:
-        limit = _show.size(theory.MAX_BITS // 8)
-        raise ValueError(
-            f"the filter must have at most 2**56 bits ({limit}); {name}={_shown(value)} asks for "
-            f"{bits} bits ({_show.size(bits // 8)}). Use fewer bits or a smaller capacity"
-        )
-
-
-def _integer(name: str, value: object, least: int, most: int | None, way_out: str, *, rule: str = "") -> int:
-    if not rule:
-        rule = f"an integer from {least} to {most}" if most is not None else "an integer"
-    if isinstance(value, bool | np.bool_) or not isinstance(value, SupportsIndex):
-        raise TypeError(_problem(name, rule, value, way_out))
-    try:
-        number = operator.index(value)
-    except TypeError:  # an array of several numbers has __index__ too
-        raise TypeError(_problem(name, rule, value, way_out)) from None
-    if number < least or (most is not None and number > most):
-        raise ValueError(_problem(name, rule, value, way_out))
-    return number
-
-
-def _real(name: str, value: object, rule: str, way_out: str) -> float:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        raise TypeError(_problem(name, rule, value, way_out))
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError(_problem(name, rule, value, way_out)) from None
-
-
-def _problem(name: str, rule: str, value: object, way_out: str) -> str:
-    return f"{name} must be {rule}; got {_shown(value)}. {way_out}"
-
-
-def _shown(value: object) -> str:
-    """Write the value received with its type, short even when the value is not."""
-    if isinstance(value, int) and value.bit_length() > 128:  # Python refuses to print huge ones
-        return f"an int of {value.bit_length()} bits"
-    written = repr(value)
-    if len(written) > 80:
-        written = written[:77] + "..."
-    return f"{written} ({type(value).__name__})"

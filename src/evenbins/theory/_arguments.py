@@ -1,0 +1,137 @@
+"""The arguments of plans and of the mathematics behind them, checked: one place for rules and messages.
+
+Every message names the argument, the rule, the value received and a way out. A wrong type is a
+TypeError, a wrong value a ValueError; a bool is no number.
+"""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from typing import SupportsIndex
+
+import numpy as np
+
+from evenbins.theory import _show
+
+__all__ = [
+    "block_bits", "capacity", "check_total", "goal", "hashes", "integer", "problem", "rate", "real", "seed", "shown",
+]  # fmt: skip
+
+MAX_CAPACITY = 2**48
+MAX_BITS = 2**56
+MAX_BITS_PER_KEY = 4096
+DEFAULT_FPR = 0.01
+BLOCK_BITS = (256, 512)
+
+
+def capacity(value: object) -> int:
+    """Check the number of keys."""
+    way_out = "Pass the number of keys the filter is planned for"
+    rule = "a whole number of keys from 1 to 2**48"
+    if isinstance(value, float | np.floating):
+        if not float(value).is_integer():  # nan and infinity are none either
+            raise ValueError(problem("capacity", rule, value, way_out))
+        value = int(value)
+    return integer("capacity", value, 1, MAX_CAPACITY, way_out, rule=rule)
+
+
+def goal(fpr: object, bits_per_key: object) -> tuple[float, float | None]:
+    """Check the rate to reach and, if given instead, the bits for each key."""
+    if fpr is not None and bits_per_key is not None:
+        raise ValueError(
+            f"fpr and bits_per_key exclude each other; got fpr={shown(fpr)} and "
+            f"bits_per_key={shown(bits_per_key)}. Pass one: the other follows from it"
+        )
+    if bits_per_key is not None:
+        rule = f"a number above 0 and at most {MAX_BITS_PER_KEY}"
+        way_out = "Pass bits such as 16, or an fpr instead"
+        number = real("bits_per_key", bits_per_key, rule, way_out)
+        if not 0.0 < number <= MAX_BITS_PER_KEY:
+            raise ValueError(problem("bits_per_key", rule, bits_per_key, way_out))
+        return DEFAULT_FPR, number
+    if fpr is None:
+        return DEFAULT_FPR, None
+    return rate(fpr), None
+
+
+def rate(value: object) -> float:
+    """Check a false-positive rate."""
+    rule = "a number between 0 and 1, both excluded"
+    way_out = "Pass a rate such as 0.001"
+    number = real("fpr", value, rule, way_out)
+    if not 0.0 < number < 1.0:
+        raise ValueError(problem("fpr", rule, value, way_out))
+    return number
+
+
+def hashes(value: object, most: int) -> int | None:
+    """Check the number of hashes; None stays None."""
+    if value is None:
+        return None
+    return integer("hashes", value, 1, most, "Leave it out for the best number")
+
+
+def block_bits(value: object, name: str = "block_bits") -> int:
+    """Check the size of a block."""
+    number = integer(name, value, 0, None, "Pass 512, a cache line")
+    if number not in BLOCK_BITS:
+        raise ValueError(problem(name, "256 or 512", value, "Pass 512, a cache line"))
+    return number
+
+
+def seed(value: object) -> int:
+    """Check the argument `seed`."""
+    way_out = "Pass for example secrets.randbits(64)"
+    rule = "an integer from 0 to 2**64 - 1"
+    return integer("seed", value, 0, 2**64 - 1, way_out, rule=rule)
+
+
+def check_total(bits: int, name: str, value: object) -> None:
+    """Refuse a filter of too many bits, of which `name` is the cause."""
+    if bits > MAX_BITS:
+        limit = _show.size(MAX_BITS // 8)
+        raise ValueError(
+            f"the filter must have at most 2**56 bits ({limit}); {name}={shown(value)} asks for "
+            f"{bits} bits ({_show.size(bits // 8)}). Use fewer bits or a smaller capacity"
+        )
+
+
+def integer(name: str, value: object, least: int, most: int | None, way_out: str, *, rule: str = "") -> int:
+    """Check an integer in a range."""
+    if not rule:
+        rule = f"an integer from {least} to {most}" if most is not None else "an integer"
+    if isinstance(value, bool | np.bool_) or not isinstance(value, SupportsIndex):
+        raise TypeError(problem(name, rule, value, way_out))
+    try:
+        number = operator.index(value)
+    except TypeError:  # an array of several numbers has __index__ too
+        raise TypeError(problem(name, rule, value, way_out)) from None
+    if number < least or (most is not None and number > most):
+        raise ValueError(problem(name, rule, value, way_out))
+    return number
+
+
+def real(name: str, value: object, rule: str, way_out: str) -> float:
+    """Check a real number, of any size."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        raise TypeError(problem(name, rule, value, way_out))
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(problem(name, rule, value, way_out)) from None
+
+
+def problem(name: str, rule: str, value: object, way_out: str) -> str:
+    """Write a message: argument, rule, value, way out."""
+    return f"{name} must be {rule}; got {shown(value)}. {way_out}"
+
+
+def shown(value: object) -> str:
+    """Write the value received with its type, short even when the value is not."""
+    if isinstance(value, int) and value.bit_length() > 128:  # Python refuses to print huge ones
+        return f"an int of {value.bit_length()} bits"
+    written = " ".join(repr(value).split())
+    if len(written) > 80:
+        written = written[:77] + "..."
+    return f"{written} ({type(value).__name__})"
