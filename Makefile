@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo test bench bench-quick readme docs lint format stub wheel clean system-packages
+.PHONY: help demo test bench bench-quick targets soak readme docs lint format stub wheel clean system-packages
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -51,6 +51,12 @@ test: $(VENV)/for-tests system-packages ## all tests
 
 bench: $(VENV)/for-bench ## the benchmark with peers; writes benchmarks/results/<date>.json
 	$(BIN)/evenbins bench filters
+
+targets: $(VENV)/installed ## plan against measurement for every balanced policy, ten million keys
+	$(BIN)/python tools/check_targets.py $(ARGS)
+
+soak: $(VENV)/installed ## a billion queries of present keys; none may be missed
+	$(BIN)/python tools/soak.py $(ARGS)
 
 readme: $(VENV)/installed ## puts the newest benchmark's table into README.md
 	$(BIN)/python tools/write_readme.py

@@ -15,7 +15,8 @@ import numpy as np
 from evenbins.theory import _show
 
 __all__ = [
-    "block_bits", "capacity", "check_total", "goal", "hashes", "integer", "problem", "rate", "real", "seed", "shown",
+    "block_bits", "capacity", "check_total", "goal", "hashes", "integer", "problem", "rate", "real",
+    "seed", "shown",
 ]  # fmt: skip
 
 MAX_CAPACITY = 2**48
