@@ -16,12 +16,66 @@ import secrets
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Self
 
 from evenbins._core import FormatError
 
-__all__ = ["map_file", "replace_file"]
+__all__ = ["Stored", "map_file", "replace_file"]
 
 StrPath = str | os.PathLike[str]
+
+
+class Stored:
+    """What reads a structure from bytes or a file: the same for all. A class says how, by `_from_data`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
+        raise NotImplementedError
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Rebuild a filter from `to_bytes`.
+
+        Raises
+        ------
+        FormatError
+            The bytes are damaged, cut short, of a future version or of another kind.
+        """
+        try:
+            view = memoryview(data)
+        except TypeError:
+            raise TypeError(f"data must be bytes, as of to_bytes, not {type(data).__name__}") from None
+        return cls._from_data(view, mapped=False, verify=True)
+
+    @classmethod
+    def load(cls, path: StrPath) -> Self:
+        """Read a file into memory, every byte checked.
+
+        Raises
+        ------
+        FormatError
+            The file is damaged, cut short, of a future version or of another kind.
+        """
+        return cls._from_file(path, mapped=False, verify=True)
+
+    @classmethod
+    def open(cls, path: StrPath, *, verify: bool = False) -> Self:
+        """Map a file read-only: ready at once whatever its size, its memory shared between processes.
+
+        The header is checked; `verify=True` checks the payload too, by reading all of it. While it is
+        open the file must not be truncated: the system kills a process that reads behind the end. (`save`
+        never truncates: it puts a new file in place, and who has the old one open keeps the old one.)
+        """
+        return cls._from_file(path, mapped=True, verify=verify)
+
+    @classmethod
+    def _from_file(cls, path: StrPath, *, mapped: bool, verify: bool) -> Self:
+        try:
+            return cls._from_data(map_file(path), mapped=mapped, verify=verify)
+        except FormatError as error:
+            raise FormatError(f"{os.fspath(path)}: {error}") from None
 
 
 def replace_file(path: StrPath, write: Callable[[int], None]) -> None:

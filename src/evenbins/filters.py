@@ -47,7 +47,7 @@ __all__ = [
 _HASHING = {"independent": 1, "lanes": 2}
 
 
-class _BaseFilter(_core.Filter):
+class _BaseFilter(_core.Filter, _files.Stored):
     """The methods that all filters share; a subclass says its kind, its policy and how it measures itself."""
 
     # No instance dictionary: Python finds `add` faster on objects that have none.
@@ -224,52 +224,9 @@ class _BaseFilter(_core.Filter):
         _core.Filter.__init__(filter_, data, cls._kind, mapped, verify)
         return filter_
 
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Rebuild a filter from `to_bytes`.
-
-        Raises
-        ------
-        FormatError
-            The bytes are damaged, cut short, of a future version or of another kind.
-        """
-        try:
-            view = memoryview(data)
-        except TypeError:
-            raise TypeError(f"data must be bytes, as of to_bytes, not {type(data).__name__}") from None
-        return cls._from_data(view, mapped=False, verify=True)
-
     def save(self, path: StrPath) -> None:
         """Write a file, atomically and durably: after a crash the old or the new one is there."""
         _files.replace_file(path, self._write_to)
-
-    @classmethod
-    def load(cls, path: StrPath) -> Self:
-        """Read a file into memory, every byte checked.
-
-        Raises
-        ------
-        FormatError
-            The file is damaged, cut short, of a future version or of another kind.
-        """
-        return cls._from_file(path, mapped=False, verify=True)
-
-    @classmethod
-    def open(cls, path: StrPath, *, verify: bool = False) -> Self:
-        """Map a file read-only: ready at once whatever its size, its memory shared between processes.
-
-        The header is checked; `verify=True` checks the payload too, by reading all of it. While it is
-        open the file must not be truncated: the system kills a process that reads behind the end. (`save`
-        never truncates: it puts a new file in place, and who has the old one open keeps the old one.)
-        """
-        return cls._from_file(path, mapped=True, verify=verify)
-
-    @classmethod
-    def _from_file(cls, path: StrPath, *, mapped: bool, verify: bool) -> Self:
-        try:
-            return cls._from_data(_files.map_file(path), mapped=mapped, verify=verify)
-        except FormatError as error:
-            raise FormatError(f"{os.fspath(path)}: {error}") from None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_bytes, (self.to_bytes(),), _attributes(self) or None

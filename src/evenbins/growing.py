@@ -54,7 +54,7 @@ class _Part(NamedTuple):
     keys: int
 
 
-class GrowingFilter:
+class GrowingFilter(_files.Stored):
     """A membership filter for an unknown number of keys, with a promised false-positive rate.
 
     It has the methods of the other filters. `plan` describes it as large as it is now.
@@ -373,36 +373,10 @@ class GrowingFilter:
         filter_._parts = tuple(parts)
         return filter_
 
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Rebuild a filter from `to_bytes`; FormatError if the bytes are damaged."""
-        try:
-            view = memoryview(data)
-        except TypeError:
-            raise TypeError(f"data must be bytes, as of to_bytes, not {type(data).__name__}") from None
-        return cls._from_data(view, mapped=False, verify=True)
-
     def save(self, path: StrPath) -> None:
         """Write a file, atomically and durably: after a crash the old or the new one is there."""
         data = self.to_bytes()
         _files.replace_file(path, lambda descriptor: _write_all(descriptor, data))
-
-    @classmethod
-    def load(cls, path: StrPath) -> Self:
-        """Read a file into memory, every byte checked."""
-        return cls._from_file(path, mapped=False, verify=True)
-
-    @classmethod
-    def open(cls, path: StrPath, *, verify: bool = False) -> Self:
-        """Map a file read-only; see `BloomFilter.open`."""
-        return cls._from_file(path, mapped=True, verify=verify)
-
-    @classmethod
-    def _from_file(cls, path: StrPath, *, mapped: bool, verify: bool) -> Self:
-        try:
-            return cls._from_data(_files.map_file(path), mapped=mapped, verify=verify)
-        except FormatError as error:
-            raise FormatError(f"{os.fspath(path)}: {error}") from None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_bytes, (self.to_bytes(),)
