@@ -244,6 +244,14 @@ void BalancedBloomFilter::words(uint32_t level, const uint64_t* digests, size_t 
   for (size_t i = 0; i < n; ++i) out[i] = word_of(digests[i], level);
 }
 
+void BalancedBloomFilter::take_back(uint32_t level, const uint64_t* undo, size_t placed) {
+  const size_t step = undo_words();
+  for (size_t i = placed; i-- > 0;) {
+    const uint64_t* entry = undo + i * step;
+    std::copy_n(entry + 1, step - 1, view_.levels[level].words + entry[0]);
+  }
+}
+
 void BalancedBloomFilter::count_placed(uint32_t level, uint64_t keys) {
   if (!counted_) return;
   view_.state[kKeys] += keys;
@@ -271,7 +279,7 @@ void BalancedBloomFilter::add_many(const uint64_t* digests, size_t n) {
         words(level, keys.data(), keys.size(), words_here.data());
         here = words_here.data();
       }
-      count_placed(level, add_level(level, here, keys.size(), passed.data()));
+      count_placed(level, add_level(level, here, keys.size(), passed.data(), nullptr));
       size_t left = 0;
       for (size_t i = 0; i < keys.size(); ++i) {
         alive[left] = keys[i];

@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kBatch = 1024;              // digests that stay in the first-level cache
 constexpr uint64_t kStretch = 64 * kBatch;   // what a querying thread takes at a time
 constexpr size_t kRoundItems = 32 * kBatch;  // what an adding thread prepares in a round
+constexpr size_t kLevelItems = 64 * kBatch;  // the same where a round takes several steps: fewer waits
 
 // Runs body(0) here and body(1) … body(threads−1) on threads of their own; waits for all. `body` must
 // not throw. The bodies wait for one another, so they all start or, if the system refuses a thread, none.
@@ -237,19 +238,44 @@ uint64_t add_by_range(ByRange& filter, const Digests& keys, uint32_t threads, co
   return done;
 }
 
+// What one thread did at the levels of a round, so that it can be taken back.
+struct Undo {
+  std::vector<std::vector<uint64_t>> log;  // for each level
+  std::vector<uint64_t> placed;
+
+  Undo(uint32_t levels) : log(levels), placed(levels) {}
+  void add_level(ByLevel& filter, uint32_t level, std::vector<Slice>& slices, uint32_t owner, bool logged) {
+    size_t items = 0, done = 0;
+    for (const Slice& slice : slices) items += slice.owned[owner].size();
+    log[level].resize(logged ? items * filter.undo_words() : 0);
+    for (Slice& slice : slices) {
+      uint64_t* undo = logged ? log[level].data() + done * filter.undo_words() : nullptr;
+      const auto& mine = slice.owned[owner];
+      done += filter.add_level(level, mine.data(), mine.size(), slice.passed[owner].data(), undo);
+    }
+    placed[level] = done;
+  }
+  void take_back(ByLevel& filter) const {
+    for (uint32_t level = 0; level < log.size(); ++level) filter.take_back(level, log[level].data(), placed[level]);
+  }
+};
+
 // A round goes through the levels: each thread sorts its slice by owner, each owner adds what is its own, the
-// slice keeps what passed. What passed all levels is added at the end, by one thread. A round has at most as
-// many keys as that has room for; returns the first key that must be added alone because there is too little.
+// slice keeps what passed. What passed all levels is added at the end, by one thread. If that is more than there
+// is room for, the order of the keys would have mattered: the round is taken back. Returns the first key that
+// must be added alone for this reason, or because too few are left.
 uint64_t add_by_level(ByLevel& filter, const Digests& keys, uint32_t threads, const Pulse& pulse, bool& stopped) {
   const uint64_t size = keys.size();
+  const uint32_t levels = filter.levels();
   std::vector<std::vector<uint64_t>> bounds;
-  for (uint32_t level = 0; level < filter.levels(); ++level)
+  for (uint32_t level = 0; level < levels; ++level)
     bounds.push_back(
         owner_bounds(filter.lines(level), threads, [&](uint64_t line) { return filter.first_word_of(level, line); }));
   std::vector<Slice> slices(threads);
+  std::vector<Undo> undos(threads, Undo(levels));
   Barrier barrier(threads);
-  std::vector<uint64_t> placed(threads);
-  uint64_t start = 0, slice_keys = 0;
+  uint64_t start = 0, slice_keys = 0, room = 0;
+  bool too_many = false;
   std::mutex failure_lock;
   std::exception_ptr failures[2];  // of the even and the odd steps, so that no thread sees the next step's
 
@@ -259,6 +285,7 @@ uint64_t add_by_level(ByLevel& filter, const Digests& keys, uint32_t threads, co
     while (n < threads && !slices[n - 1].bad) ++n;
     return n;
   };
+
   on_threads(threads, [&](uint32_t t) {
     Slice& mine = slices[t];
     std::vector<uint64_t> words;
@@ -281,15 +308,17 @@ uint64_t add_by_level(ByLevel& filter, const Digests& keys, uint32_t threads, co
         if (t != 0) return;
         if (bad) throw *bad;
         stopped = !pulse();
-        slice_keys = std::min<uint64_t>({kRoundItems, filter.room() / threads, (size - start + threads - 1) / threads});
-        if (stopped || slice_keys < kBatch) slice_keys = 0;
+        room = filter.room();
+        slice_keys = std::min<uint64_t>(kLevelItems, (size - start + threads - 1) / threads);
+        if (stopped || room == 0 || slice_keys < kBatch) slice_keys = 0;
       });
       if (!ready || slice_keys == 0) return;
+      const bool logged = room < threads * slice_keys;
       const uint64_t from = std::min(size, start + t * slice_keys);
       if (!together([&] { mine.read(keys, from, std::min(slice_keys, size - from)); })) return;
       if (t >= useful()) mine.digests.clear();
 
-      for (uint32_t level = 0; level < filter.levels(); ++level) {
+      for (uint32_t level = 0; level < levels; ++level) {
         const bool sorted = together([&] {
           words.resize(mine.digests.size());
           filter.words(level, mine.digests.data(), words.size(), words.data());
@@ -298,19 +327,24 @@ uint64_t add_by_level(ByLevel& filter, const Digests& keys, uint32_t threads, co
           for (uint32_t o = 0; o < threads; ++o) mine.passed[o].resize(mine.owned[o].size());
         });
         if (!sorted) return;  // no memory
-        placed[t] = 0;
-        for (Slice& slice : slices)
-          placed[t] += filter.add_level(level, slice.owned[t].data(), slice.owned[t].size(), slice.passed[t].data());
-        barrier.arrive_and_wait();
+        if (!together([&] { undos[t].add_level(filter, level, slices, t, logged); })) return;
         mine.keep_passed(bounds[level], words);
-        if (t == 0)
-          for (const uint64_t n : placed) filter.count_placed(level, n);
       }
-      barrier.arrive_and_wait();
-      if (t != 0) continue;
-      for (const Slice& slice : slices) filter.add_passed(slice.digests.data(), slice.digests.size());
-      bad = slices[useful() - 1].bad;
-      start = std::min(size, start + threads * slice_keys);
+      together([&] {
+        if (t != 0) return;
+        size_t passed = 0;
+        for (const Slice& slice : slices) passed += slice.digests.size();
+        too_many = passed > room;
+        if (too_many) return;
+        for (const Undo& undo : undos)
+          for (uint32_t level = 0; level < levels; ++level) filter.count_placed(level, undo.placed[level]);
+        for (const Slice& slice : slices) filter.add_passed(slice.digests.data(), slice.digests.size());
+        bad = slices[useful() - 1].bad;
+        start = std::min(size, start + threads * slice_keys);
+      });
+      if (!too_many) continue;
+      undos[t].take_back(filter);  // each thread its own blocks
+      return;
     }
   });
   for (const std::exception_ptr& failure : failures)

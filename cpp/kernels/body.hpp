@@ -320,7 +320,8 @@ EVENBINS_INLINE void each_block(const Level& level, const uint64_t* words, size_
 }
 
 template <uint32_t BlockLog, Rule R>
-size_t balanced_add_level(const BalancedView& f, uint32_t j, const uint64_t* words, size_t n, uint8_t* passed) {
+size_t balanced_add_level(const BalancedView& f, uint32_t j, const uint64_t* words, size_t n, uint8_t* passed,
+                          uint64_t* undo) {
   using Block = BalancedBlock<BlockLog, R>;
   const Level level = f.levels[j];
   size_t placed = 0;
@@ -329,10 +330,14 @@ size_t balanced_add_level(const BalancedView& f, uint32_t j, const uint64_t* wor
     if (Block::has(f, level, block, word)) return;
     if (Block::full(f, level, block, word)) {
       passed[i] = 1;
-    } else {
-      Block::put(f, level, block, word);
-      ++placed;
+      return;
     }
+    if (undo != nullptr) {
+      *undo++ = static_cast<uint64_t>(block - level.words);
+      for (uint32_t w = 0; w <= Block::kLast; ++w) *undo++ = block[w];
+    }
+    Block::put(f, level, block, word);
+    ++placed;
   });
   return placed;
 }

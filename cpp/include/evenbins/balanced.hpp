@@ -59,9 +59,11 @@ class BalancedBloomFilter final : public Filter, public ByLevel {
   uint64_t first_word_of(uint32_t level, uint64_t line) const override {
     return least_word_of(2 * line, view_.levels[level].blocks);
   }
-  size_t add_level(uint32_t level, const uint64_t* words, size_t n, uint8_t* passed) override {
-    return loops_->add_level(view_, level, words, n, passed);
+  size_t add_level(uint32_t level, const uint64_t* words, size_t n, uint8_t* passed, uint64_t* undo) override {
+    return loops_->add_level(view_, level, words, n, passed, undo);
   }
+  size_t undo_words() const override { return 1 + block_bits_ / 64; }
+  void take_back(uint32_t level, const uint64_t* undo, size_t placed) override;
   void count_placed(uint32_t level, uint64_t keys) override;
   void add_passed(const uint64_t* digests, size_t n) override;
 

@@ -58,17 +58,21 @@ class ByRange {
 };
 
 // A filter whose levels can take a batch of keys one after the other: what level j does with a key depends on
-// the keys before it at that level alone. At each level a key is a *word* that grows with the address.
+// the keys before it at that level alone, unless more keys pass all levels than there is room for. At each level
+// a key is a *word* that grows with the address.
 class ByLevel {
  public:
   virtual ~ByLevel() = default;
   virtual uint32_t levels() const = 0;
-  virtual uint64_t room() const = 0;  // keys that may go through the levels before one must be added alone
+  virtual uint64_t room() const = 0;  // keys that may pass every level
   virtual void words(uint32_t level, const uint64_t* digests, size_t n, uint64_t* out) const = 0;
   virtual uint64_t lines(uint32_t level) const = 0;
   virtual uint64_t first_word_of(uint32_t level, uint64_t line) const = 0;
-  // passed[i] = 1 for each key that goes on; returns how many were placed. Touches nothing but their blocks.
-  virtual size_t add_level(uint32_t level, const uint64_t* words, size_t n, uint8_t* passed) = 0;
+  // passed[i] = 1 for each key that goes on; returns how many were placed. Touches nothing but their blocks. For
+  // each key placed undo_words() words go to `undo`, unless it is null; `take_back` reverses that.
+  virtual size_t add_level(uint32_t level, const uint64_t* words, size_t n, uint8_t* passed, uint64_t* undo) = 0;
+  virtual size_t undo_words() const = 0;
+  virtual void take_back(uint32_t level, const uint64_t* undo, size_t placed) = 0;
   virtual void count_placed(uint32_t level, uint64_t keys) = 0;    // by one thread, afterwards
   virtual void add_passed(const uint64_t* digests, size_t n) = 0;  // those that passed every level, in key order
 };

@@ -111,8 +111,10 @@ struct BalancedLoops {  // for one block size and rule
   OneKey one;           // of a BalancedView still to be named
   void (*add_in_order)(const BalancedView&, const uint64_t* digests, size_t n);
   // Adds to one level the keys with these words, in order; passed[i] = 1 for each that goes on to the next.
-  // Returns how many were placed here.
-  size_t (*add_level)(const BalancedView&, uint32_t level, const uint64_t* words, size_t n, uint8_t* passed);
+  // Returns how many were placed here. For each of those `undo`, unless it is null, gets the block's number of
+  // words from the table's start and the words it had before.
+  size_t (*add_level)(const BalancedView&, uint32_t level, const uint64_t* words, size_t n, uint8_t* passed,
+                      uint64_t* undo);
   void (*contains_many)(const BalancedView&, const uint64_t* digests, size_t n, uint8_t* out);
 };
 
