@@ -120,7 +120,8 @@ size_t owner_of(const std::vector<uint64_t>& bounds, uint64_t item) {
 struct Slice {
   std::vector<uint64_t> digests, items, sorted, rest;
   std::vector<std::span<const uint64_t>> owned;
-  std::vector<std::vector<uint8_t>> passed;  // for each owner, by level: which of its items go on
+  std::vector<std::vector<uint8_t>> passed;  // for each owner: which of its items go on to the next level
+  std::vector<const uint8_t*> next;
   std::optional<BadKey> bad;
 
   void read(const Digests& keys, uint64_t start, size_t n) {
@@ -135,10 +136,9 @@ struct Slice {
     bounds.size() == 2 ? sort_in_two(bounds[1], per_key, make) : sort_in_many(bounds, per_key, make);
   }
 
-  // Keeps the digests that passed, in order: every owner told it of its own, in that order too.
+  // Keeps the digests that passed, in order: every owner told it of its own, in that order too. Allocates nothing.
   void keep_passed(const std::vector<uint64_t>& bounds, const std::vector<uint64_t>& words) {
-    std::vector<const uint8_t*> next;
-    for (const auto& flags : passed) next.push_back(flags.data());
+    for (size_t o = 0; o < passed.size(); ++o) next[o] = passed[o].data();
     size_t kept = 0;
     for (size_t i = 0; i < digests.size(); ++i) {
       const size_t owner = bounds.size() == 2 ? (words[i] >= bounds[1] ? 1 : 0) : owner_of(bounds, words[i]);
@@ -324,12 +324,14 @@ uint64_t add_by_level(ByLevel& filter, const Digests& keys, uint32_t threads, co
           filter.words(level, mine.digests.data(), words.size(), words.data());
           mine.sort(bounds[level], 1, [&](size_t i, size_t, uint64_t*) { return words.data() + i; });
           mine.passed.resize(threads);
+          mine.next.resize(threads);
           for (uint32_t o = 0; o < threads; ++o) mine.passed[o].resize(mine.owned[o].size());
         });
         if (!sorted) return;  // no memory
         if (!together([&] { undos[t].add_level(filter, level, slices, t, logged); })) return;
         mine.keep_passed(bounds[level], words);
       }
+      barrier.arrive_and_wait();  // every slice has kept what passed
       together([&] {
         if (t != 0) return;
         size_t passed = 0;
