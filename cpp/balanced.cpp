@@ -391,8 +391,13 @@ std::string BalancedBloomFilter::check(bool thorough) const {
   uint64_t entries = (view_.state[kFlags] & kZeroListed) != 0 ? 1 : 0;
   for (uint64_t i = 0; i < view_.slot_count; ++i) entries += view_.slots[i] != 0 ? 1 : 0;
   if (entries != view_.state[kListed]) return "the overflow list does not hold as many keys as it says";
-  for (uint64_t i = 0; i < view_.slot_count; ++i)
-    if (view_.slots[i] != 0 && !list_has(view_, view_.slots[i])) return "a key on the overflow list cannot be found";
+  // Each entry lies where putting it there left it: no empty slot and no equal entry on its way from home.
+  for (uint64_t i = 0; i < view_.slot_count; ++i) {
+    const uint64_t digest = view_.slots[i];
+    if (digest == 0) continue;
+    for (uint64_t slot = list_home(view_, digest); slot != i; slot = slot + 1 == view_.slot_count ? 0 : slot + 1)
+      if (view_.slots[slot] == 0 || view_.slots[slot] == digest) return "the overflow list is out of order";
+  }
   return {};
 }
 

@@ -782,6 +782,31 @@ def test_keys_that_are_in_are_found_while_others_add(name: str) -> None:
     assert f.contains_many(np.arange(60_000)).all()
 
 
+@each_large
+@pytest.mark.parametrize("threads", [2, 3])
+def test_keys_that_are_in_are_found_while_threads_add(plan: FilterPlan, threads: int) -> None:
+    """Calls of 300,000 keys, rounds of several threads; where the list overruns, in the midst of one."""
+    f = empty(plan)
+    known = np.arange(20_000)
+    f.add_many(known)
+    expected = f.copy()
+    expected.add_many(NUMBERS)
+    done = threading.Event()
+
+    def add() -> None:
+        try:
+            f.add_many(NUMBERS, threads=threads)
+        finally:
+            done.set()
+
+    def ask() -> None:
+        while not done.is_set():
+            assert f.contains_many(known).all()
+
+    together(add, ask)
+    assert f == expected
+
+
 @pytest.mark.parametrize("name", MANY)
 def test_keys_that_are_in_are_found_while_others_merge(name: str) -> None:
     """A merge writes the list anew; who asks meanwhile must find its keys nevertheless."""
@@ -948,3 +973,28 @@ def test_the_repr_and_the_table_tell_the_plan() -> None:
     assert repr(f).startswith("BalancedBloomFilter(capacity=1_000, fpr=")
     assert "hashes=8" in repr(f)
     assert "overflow" in f._repr_html_()
+
+
+@pytest.mark.parametrize("defect", ["an entry twice", "an entry behind a gap"])
+def test_a_list_out_of_order_is_refused(defect: str) -> None:
+    """Both would be found all the same, but no sequence of keys leaves them so."""
+    plan = plan_levels(
+        100, policy="single", block_bits=512, hashes=4, blocks=(1,), thresholds=(0,), coin=0.0,
+        overflow_limit=40,
+    )  # fmt: skip
+    f = BalancedBloomFilter.from_plan(plan)
+    f.add_many(np.arange(3))
+    payload = np.frombuffer(bytes(memoryview(f)), dtype=np.uint64).copy()
+    slots, state = payload[8:-8], payload[-8:]
+    here = int(np.flatnonzero(slots)[0])
+    line = slots[here // 8 * 8 : here // 8 * 8 + 8]
+    assert line[-1] == 0
+    line[-1] = line[0]
+    if defect == "an entry twice":
+        state[1] += 1
+    else:
+        line[0] = 0
+    forged = payload.tobytes()
+    header = _core.file_header(3, 2, 0, 100, list(plan.core), forged)
+    with pytest.raises(FormatError, match="out of order"):
+        BalancedBloomFilter.from_bytes(header + forged)

@@ -800,3 +800,15 @@ def test_filters_merged_into_one_another_at_the_same_time_do_not_block_for_ever(
     together(into(f, g), into(g, f))
     assert f.contains_many([*range(150), *range(1000, 1150)]).all()
     assert g.contains_many([*range(150), *range(1000, 1150)]).all()
+
+
+def test_padding_between_stages_is_checked() -> None:
+    f = GrowingFilter(0.01, first=10, policy="standard")
+    f.add_many(range(30))
+    *_, core, offset = _core.file_parts(f.to_bytes(), True)
+    payload = bytearray(f.to_bytes()[offset:])
+    assert core[6] % 64 != 0
+    payload[core[6]] = 1
+    header = _core.file_header(4, 2, 0, 10, core, bytes(payload))
+    with pytest.raises(FormatError, match="padding behind stage 0"):
+        GrowingFilter.from_bytes(header + bytes(payload))
