@@ -31,6 +31,7 @@ from evenbins import (
     FilterStats,
     FormatError,
     GrowingFilter,
+    _core,
     digest,
     digest_many,
 )
