@@ -395,8 +395,10 @@ std::string BalancedBloomFilter::check(bool thorough) const {
   for (uint64_t i = 0; i < view_.slot_count; ++i) {
     const uint64_t digest = view_.slots[i];
     if (digest == 0) continue;
-    for (uint64_t slot = list_home(view_, digest); slot != i; slot = slot + 1 == view_.slot_count ? 0 : slot + 1)
-      if (view_.slots[slot] == 0 || view_.slots[slot] == digest) return "the overflow list is out of order";
+    for (uint64_t slot = list_home(view_, digest); slot != i; slot = slot + 1 == view_.slot_count ? 0 : slot + 1) {
+      if (view_.slots[slot] == 0) return "a key on the overflow list cannot be found from its home";
+      if (view_.slots[slot] == digest) return "a key is on the overflow list twice";
+    }
   }
   return {};
 }
