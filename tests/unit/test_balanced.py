@@ -996,5 +996,5 @@ def test_a_list_out_of_order_is_refused(defect: str) -> None:
         line[0] = 0
     forged = payload.tobytes()
     header = _core.file_header(3, 2, 0, 100, list(plan.core), forged)
-    with pytest.raises(FormatError, match="twice|cannot be found"):
+    with pytest.raises(FormatError, match=r"twice|cannot be found"):
         BalancedBloomFilter.from_bytes(header + forged)
