@@ -387,6 +387,8 @@ void bind_filters(nb::module_& m) {
           nb::arg("digests"), nb::arg("most"),
           nb::sig("def _add_new(self, digests: numpy.typing.NDArray[numpy.uint64], most: int) -> tuple[int, int]"))
       .def_prop_ro("_seed", [](const FilterObject& self) { return self.filter->spec().seed; })
+      .def_prop_ro("_hashing",
+                   [](const FilterObject& self) { return static_cast<uint32_t>(self.filter->spec().hashing); })
       .def_prop_ro("_capacity", [](const FilterObject& self) { return self.filter->spec().capacity; })
       .def_prop_ro("_core", [](const FilterObject& self) { return self.filter->spec().core; })
       .def_prop_ro("_read_only", [](const FilterObject& self) { return self.filter->bits().read_only(); })

@@ -53,6 +53,16 @@ void column(uint64_t bits, uint64_t i, const uint64_t* digests, size_t n, uint64
 }
 
 void standard_positions(const StandardView& f, const uint64_t* digests, size_t n, uint64_t* out) {
+  if (f.extra != nullptr) {
+    for (size_t j = 0; j < n; ++j) {
+      Progression p(f, digests[j]);
+      for (uint32_t i = 0; i < f.hashes; ++i) {
+        out[i * n + j] = p.position + i * f.stride;
+        p.advance(f, i);
+      }
+    }
+    return;
+  }
   for (uint32_t i = 0; i < f.hashes; ++i) column(f.bits, i, digests, n, out + i * n);
 }
 
@@ -72,7 +82,72 @@ EVENBINS_INLINE void each_position(const uint64_t* words, const uint64_t* positi
   }
 }
 
+// The same for keys with fewer hashes than positions: a column is made from the one before.
+struct Columns {
+  uint64_t position[kGroup], step[kGroup], third[kGroup], shifted[kGroup];
+
+  Columns(const StandardView& f, const uint64_t* digests, size_t n) {
+    for (size_t j = 0; j < n; ++j) {
+      const Progression p(f, digests[j]);
+      position[j] = p.position;
+      step[j] = p.step;
+      third[j] = p.third;
+    }
+  }
+  const uint64_t* positions(const StandardView& f, uint32_t i, size_t n) {
+    if (f.stride == 0) return position;
+    for (size_t j = 0; j < n; ++j) shifted[j] = position[j] + i * f.stride;
+    return shifted;
+  }
+  void advance(const StandardView& f, uint32_t i, size_t n) {
+    const uint64_t range = f.range, extra = f.extra[i];
+    for (size_t j = 0; j < n; ++j) position[j] = add_mod(add_mod(position[j], step[j], range), extra, range);
+    if (f.third)
+      for (size_t j = 0; j < n; ++j) step[j] = add_mod(step[j], third[j], range);
+  }
+};
+
+void progression_add(const StandardView& f, const uint64_t* digests, size_t n) {
+  for (size_t g; n > 0; digests += g, n -= g) {
+    g = n < kGroup ? n : kGroup;
+    Columns columns(f, digests, g);
+    for (uint32_t i = 0; i < f.hashes; ++i) {
+      each_position<1>(f.words, columns.positions(f, i, g), g,
+                       [&](size_t, uint64_t p) { f.words[p >> 6] |= uint64_t{1} << (p & 63); });
+      columns.advance(f, i, g);
+    }
+  }
+}
+
+void progression_contains(const StandardView& f, const uint64_t* digests, size_t n, uint8_t* out) {
+  uint16_t index[kGroup];
+  for (size_t g; n > 0; digests += g, out += g, n -= g) {
+    g = n < kGroup ? n : kGroup;
+    Columns columns(f, digests, g);
+    for (size_t j = 0; j < g; ++j) {
+      index[j] = static_cast<uint16_t>(j);
+      out[j] = 0;
+    }
+    size_t left = g;
+    for (uint32_t i = 0; i < f.hashes && left > 0; ++i) {
+      size_t kept = 0;
+      each_position<0>(f.words, columns.positions(f, i, left), left, [&](size_t j, uint64_t p) {
+        const uint64_t set = f.words[p >> 6] >> (p & 63) & 1;
+        columns.position[kept] = columns.position[j];
+        columns.step[kept] = columns.step[j];
+        columns.third[kept] = columns.third[j];
+        index[kept] = index[j];
+        kept += set;
+      });
+      left = kept;
+      columns.advance(f, i, left);
+    }
+    for (size_t j = 0; j < left; ++j) out[index[j]] = 1;
+  }
+}
+
 void standard_add(const StandardView& f, const uint64_t* digests, size_t n) {
+  if (f.extra != nullptr) return progression_add(f, digests, n);
   uint64_t positions[kGroup];
   for (; n > 0;) {
     const size_t g = n < kGroup ? n : kGroup;
@@ -88,6 +163,7 @@ void standard_add(const StandardView& f, const uint64_t* digests, size_t n) {
 // Column i tests position i of every key that is still alive, and keeps those whose bit is set: an absent
 // key costs about two reads, a present one k.
 void standard_contains(const StandardView& f, const uint64_t* digests, size_t n, uint8_t* out) {
+  if (f.extra != nullptr) return progression_contains(f, digests, n, out);
   uint64_t alive[kGroup], positions[kGroup];
   uint16_t index[kGroup];
   for (; n > 0;) {

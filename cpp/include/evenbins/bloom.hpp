@@ -1,8 +1,17 @@
-// The standard Bloom filter: k positions anywhere in m bits (kirsch, section 2.1).
+// The standard Bloom filter: k positions anywhere in m bits (kirsch, section 2.1), by one of several hashing
+// schemes (kirsch, chapter 3). Integer core: [bits, hashes].
 //
-// Position i is SplitMix64's i-th word, seeded with the digest, scaled to m: as good as k independent
-// hash functions, for any m. Integer core: [bits, hashes].
+//     independent   position i is SplitMix64's word i, scaled to m: as good as k hash functions, for any m
+//     double        h1 + i·h2 mod m, from words 0 and 1
+//     enhanced      h1 + i·h2 + f(i) mod m, f(i) = i² (square), i³ (cube) or (i³ − i)/6 (tetrahedral)
+//     triple        h1 + i·h2 + i(i−1)/2·h3 mod m
+//     partition     h1 + i·h2 mod m/k, in part i of k equal parts: k divides m
+//
+// h2 may be 0, and may share a divisor with m, as the thesis' framework allows: a key then has fewer different
+// positions. What that costs is in the predicted rate (theory/less_hashing.py).
 #pragma once
+
+#include <vector>
 
 #include "evenbins/filter.hpp"
 #include "evenbins/kernel.hpp"
@@ -14,17 +23,27 @@ class BloomFilter final : public Filter, public ByRange {
   static constexpr uint64_t kMaxHashes = 64, kMaxBits = uint64_t{1} << 56;
 
   static uint64_t payload_bytes(const Spec& spec) {
-    if (spec.hashing != Hashing::independent) throw SpecError("a standard filter needs independent hashing");
+    if (spec.hashing == Hashing::lanes || spec.hashing < Hashing::independent || spec.hashing > Hashing::triple)
+      throw SpecError("a standard filter has no such hashing");
     if (spec.core.size() != 2) throw SpecError("a standard filter has two numbers in its core");
     if (spec.core[0] < 1 || spec.core[0] > kMaxBits) throw SpecError("bits must be 1 … 2^56");
     if (spec.core[1] < 1 || spec.core[1] > kMaxHashes) throw SpecError("hashes must be 1 … 64");
+    if (spec.hashing == Hashing::partition && spec.core[0] % spec.core[1] != 0)
+      throw SpecError("the parts of a partitioned filter must be equal: hashes must divide bits");
     return (spec.core[0] + 63) / 64 * 8;
   }
 
   BloomFilter(Spec spec, Bits bits)
       : Filter(std::move(spec), std::move(bits)),
-        view_{bits_.words(), spec_.core[0], static_cast<uint32_t>(spec_.core[1])} {
+        view_{bits_.words(), spec_.core[0], static_cast<uint32_t>(spec_.core[1]), nullptr, spec_.core[0], 0, false} {
     set_one({add_key, contains_key, &view_});
+    if (spec_.hashing == Hashing::independent) return;
+    if (spec_.hashing == Hashing::partition) view_.range = view_.stride = view_.bits / view_.hashes;
+    view_.third = spec_.hashing == Hashing::triple;
+    extra_.resize(view_.hashes);
+    for (uint64_t i = 0; i < view_.hashes; ++i) extra_[i] = (shift(i + 1) - shift(i)) % view_.range;
+    view_.extra = extra_.data();
+    set_one({add_progression, contains_progression, &view_});
   }
 
   void add_many(const uint64_t* digests, size_t n) override { kernel_.standard_add(view_, digests, n); }
@@ -72,6 +91,35 @@ class BloomFilter final : public Filter, public ByRange {
     return true;
   }
 
+  uint64_t shift(uint64_t i) const {  // f(i)
+    switch (spec_.hashing) {
+      case Hashing::enhanced_square: return i * i;
+      case Hashing::enhanced_cube: return i * i * i;
+      case Hashing::enhanced_tetrahedral: return (i * i * i - i) / 6;
+      default: return 0;
+    }
+  }
+  static void add_progression(const void* view, uint64_t digest) {
+    const auto& f = *static_cast<const StandardView*>(view);
+    Progression key(f, digest);
+    for (uint32_t i = 0; i < f.hashes; ++i) {
+      const uint64_t p = key.position + i * f.stride;
+      f.words[p >> 6] |= uint64_t{1} << (p & 63);
+      key.advance(f, i);
+    }
+  }
+  static bool contains_progression(const void* view, uint64_t digest) {
+    const auto& f = *static_cast<const StandardView*>(view);
+    Progression key(f, digest);
+    for (uint32_t i = 0; i < f.hashes; ++i) {
+      const uint64_t p = key.position + i * f.stride;
+      if ((f.words[p >> 6] >> (p & 63) & 1) == 0) return false;
+      key.advance(f, i);
+    }
+    return true;
+  }
+
+  std::vector<uint64_t> extra_;
   StandardView view_;
   const Kernel& kernel_ = kernel();  // in force when the filter was made
 };

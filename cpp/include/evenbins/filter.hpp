@@ -24,7 +24,17 @@
 namespace evenbins {
 
 enum class Kind : uint32_t { standard = 1, blocked = 2, balanced = 3, growing = 4 };
-enum class Hashing : uint32_t { independent = 1, lanes = 2 };  // how positions follow from a digest
+// How positions follow from a digest.
+enum class Hashing : uint32_t {
+  independent = 1,
+  lanes = 2,
+  partition = 3,
+  double_hashing = 4,
+  enhanced_square = 5,
+  enhanced_cube = 6,
+  enhanced_tetrahedral = 7,
+  triple = 8
+};
 
 // Everything about a filter but its bits. The integer core decides equality and merging, with the seed;
 // `capacity` is what the plan was made for, and nothing else depends on it.

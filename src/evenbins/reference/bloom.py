@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar, Self, cast
+from typing import ClassVar, Final, Self, cast
 
 from evenbins.reference import keys
 from evenbins.reference.keys import mulhi, splitmix
@@ -31,7 +31,7 @@ class ReferenceFilter(ABC):
     """
 
     kind: ClassVar[int]
-    hashing: ClassVar[int]
+    hashing: int
 
     def __init__(self, core: tuple[int, ...], seed: int) -> None:
         self.core = core
@@ -55,9 +55,9 @@ class ReferenceFilter(ABC):
         ValueError
             The two differ in kind, core or seed: a bit means different keys in each.
         """
-        mine, theirs = ((f.kind, f.core, f.seed) for f in (self, other))
+        mine, theirs = ((f.kind, f.hashing, f.core, f.seed) for f in (self, other))
         if mine != theirs:
-            raise ValueError(f"other must have kind, core and seed {mine}, got {theirs}")
+            raise ValueError(f"other must have kind, hashing, core and seed {mine}, got {theirs}")
         self._unite(cast(Self, other))
 
     @abstractmethod
@@ -113,8 +113,17 @@ class BitFilter(ReferenceFilter):
         return bytes(self._payload)
 
 
+HASHING: Final = {
+    "independent": 1, "partition": 3, "double": 4, "enhanced-double-square": 5,
+    "enhanced-double-cube": 6, "enhanced-double": 7, "triple": 8,
+}  # fmt: skip
+
+
 class ReferenceBloom(BitFilter):
     """A standard filter of ``bits`` bits (m) in which a key has ``hashes`` positions (k).
+
+    ``hashing`` names the scheme (kirsch, section 3.4): every position from a word of its own
+    ("independent"), or all of them from two or three, h1, h2, h3.
 
     Examples
     --------
@@ -122,21 +131,46 @@ class ReferenceBloom(BitFilter):
     >>> f.add("key")
     >>> "key" in f, "another" in f
     (True, False)
+    >>> list(ReferenceBloom(100, 5, hashing="double").positions(7))
+    [38, 39, 40, 41, 42]
     """
 
     kind = 1
-    hashing = 1
 
-    def __init__(self, bits: int, hashes: int, seed: int = 0) -> None:
+    def __init__(self, bits: int, hashes: int, seed: int = 0, *, hashing: str = "independent") -> None:
         if not 1 <= bits < 2**64:
             raise ValueError(f"bits must be in 1 .. 2**64 - 1, got {bits}")
         if not 1 <= hashes <= 64:
             raise ValueError(f"hashes must be in 1 .. 64, got {hashes}")
+        if hashing not in HASHING:
+            raise ValueError(f"hashing must be one of {', '.join(HASHING)}, got {hashing!r}")
+        if hashing == "partition" and bits % hashes:
+            raise ValueError(f"hashes must divide bits, got {bits} bits and {hashes} hashes")
         self.bits = bits
         self.hashes = hashes
+        self.scheme = hashing
+        self.hashing = HASHING[hashing]
         super().__init__((bits, hashes), seed, payload_bytes=-(-bits // 64) * 8)
 
     def positions(self, digest: int) -> Iterator[int]:
-        """Yield ``hashes`` independent positions."""
+        """Yield ``hashes`` positions."""
+        if self.scheme == "independent":
+            for i in range(self.hashes):
+                yield mulhi(splitmix(digest, i), self.bits)
+            return
+        span = self.bits // self.hashes if self.scheme == "partition" else self.bits
+        h1, h2, h3 = (mulhi(splitmix(digest, word), span) for word in range(3))
         for i in range(self.hashes):
-            yield mulhi(splitmix(digest, i), self.bits)
+            match self.scheme:
+                case "double":
+                    yield (h1 + i * h2) % span
+                case "enhanced-double-square":
+                    yield (h1 + i * h2 + i**2) % span
+                case "enhanced-double-cube":
+                    yield (h1 + i * h2 + i**3) % span
+                case "enhanced-double":
+                    yield (h1 + i * h2 + (i**3 - i) // 6) % span
+                case "triple":
+                    yield (h1 + i * h2 + i * (i - 1) // 2 * h3) % span
+                case "partition":
+                    yield i * span + (h1 + i * h2) % span
