@@ -65,7 +65,8 @@ class Kind:
     def twin(self, made: Any) -> ReferenceFilter:
         """Make the empty twin of a filter."""
         core = made.plan.core
-        twin: ReferenceFilter = self.twin_class(*([core] if self.ordered else core), seed=made.seed)
+        how = {"hashing": made.plan.hashing} if made.plan.policy == "standard" else {}
+        twin: ReferenceFilter = self.twin_class(*([core] if self.ordered else core), seed=made.seed, **how)
         return twin
 
     def merged(self, made: Any, *parts: Any) -> bytes:
@@ -82,7 +83,8 @@ class Kind:
         """Give the bits of the payload that these digests set, by the twin, without the memory of all."""
         if not self.ordered:
             _, *rest = made.plan.core
-            twin = self.twin_class(1, *rest, seed=made.seed)
+            how = {"hashing": made.plan.hashing} if made.plan.policy == "standard" else {}
+            twin = self.twin_class(1, *rest, seed=made.seed, **how)
             setattr(twin, "bits" if made.plan.policy == "standard" else "blocks", made.plan.core[0])
             return {position for digest in digests for position in twin.positions(digest)}
         assert not self.counted
@@ -149,6 +151,8 @@ KINDS = [
     _standard("standard-1-hash", bits_per_key=9.3, hashes=1),
     _standard("standard-33-hashes", bits_per_key=50, hashes=33),
     _standard("standard-seeded", fpr=1e-2, seed=SECRET),
+    _standard("standard-double", bits_per_key=11, hashing="double"),
+    _standard("standard-triple", bits_per_key=11, hashing="triple", seed=SECRET),
     _blocked("blocked-512", fpr=1e-3),
     _blocked("blocked-512-1-hash", bits_per_key=12, hashes=1),
     _blocked("blocked-512-24-hashes", bits_per_key=40, hashes=24),

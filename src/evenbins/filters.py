@@ -14,6 +14,7 @@ whole filter (save, copy, ==, …), take turns by themselves.
 from __future__ import annotations
 
 import copy
+import math
 import os
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -38,13 +39,18 @@ from evenbins.theory import (
 )
 from evenbins.theory import _arguments as arguments
 from evenbins.theory.measured import measure
+from evenbins.theory.plan import floor_of_scheme
 
 __all__ = [
     "BalancedBloomFilter", "BlockedBloomFilter", "BloomFilter",
     "build", "digest", "digest_many", "load", "open",
 ]  # fmt: skip
 
-_HASHING = {"independent": 1, "lanes": 2}
+_HASHING = {
+    "independent": 1, "lanes": 2, "partition": 3, "double": 4, "enhanced-double": 5,
+    "enhanced-double-cube": 6, "enhanced-double-tetrahedral": 7, "triple": 8,
+}  # fmt: skip
+_HASHING_NAMES = {number: name for name, number in _HASHING.items()}
 
 
 class _BaseFilter(_core.Filter, _files.Stored):
@@ -151,7 +157,13 @@ class _BaseFilter(_core.Filter, _files.Stored):
         """The design, and the behaviour it predicts with `plan.keys` keys in the filter."""
         plan = getattr(self, "_cached_plan", None)
         if plan is None:
-            plan = plan_of_core(self._policy, tuple(self._core), capacity=self._capacity, seed=self._seed)
+            plan = plan_of_core(
+                self._policy,
+                tuple(self._core),
+                capacity=self._capacity,
+                seed=self._seed,
+                hashing=_HASHING_NAMES[self._hashing],
+            )
             self._cached_plan = plan
         return plan
 
@@ -275,6 +287,11 @@ class BloomFilter(_BaseFilter):
         Memory instead of `fpr`.
     hashes
         Bits set for each key (k); the best number if not given.
+    hashing
+        "independent" (default); or, computing two or three hashes instead of k (kirsch, chapter 3),
+        "partition", "double", "enhanced-double" (with f(i) = i²; "-cube" and "-tetrahedral" appended
+        for i³ and (i³-i)/6), "triple". These have a floor below which the rate does not fall; the
+        plan knows it, and warns.
     seed
         0 … 2**64-1. With a secret random seed nobody can choose keys that collide.
 
@@ -303,18 +320,33 @@ class BloomFilter(_BaseFilter):
         fpr: float | None = None,
         bits_per_key: float | None = None,
         hashes: int | None = None,
+        hashing: str = "independent",
         seed: int = 0,
     ) -> None:
-        self._build(plan_standard(capacity, fpr=fpr, bits_per_key=bits_per_key, hashes=hashes, seed=seed))
+        self._build(
+            plan_standard(
+                capacity, fpr=fpr, bits_per_key=bits_per_key, hashes=hashes, hashing=hashing, seed=seed
+            )
+        )
 
     def stats(self) -> FilterStats:
-        """Measure this very filter: computed from its bits, in one pass over them."""
+        """Measure this very filter: computed from its bits, in one pass over them.
+
+        `fpr` is the *rate* of this filter, not the probability over all filters of its plan (kirsch,
+        section 3.6): fill**hashes, and what the hashing scheme adds for so many keys.
+        """
         bits, hashes = self._core
         set_bits = self._set_bits()
         fill = set_bits / bits
+        hashing = _HASHING_NAMES[self._hashing]
+        parts = hashes if hashing == "partition" else 1
+        keys = fpr.keys_from_standard_fill(bits // parts, hashes // parts, round(set_bits / parts))
+        rate = fill**hashes
+        if hashing != "independent" and math.isfinite(keys):
+            rate = min(rate + floor_of_scheme(hashing, bits, hashes, round(keys)), 1.0)
         return FilterStats(
-            keys=fpr.keys_from_standard_fill(bits, hashes, set_bits),
-            fpr=fill**hashes,
+            keys=keys,
+            fpr=rate,
             reads=float(hashes),
             miss_reads=fpr.standard_miss_reads(fill, hashes),
             overflow=0.0,

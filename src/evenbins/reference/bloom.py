@@ -114,8 +114,8 @@ class BitFilter(ReferenceFilter):
 
 
 HASHING: Final = {
-    "independent": 1, "partition": 3, "double": 4, "enhanced-double-square": 5,
-    "enhanced-double-cube": 6, "enhanced-double": 7, "triple": 8,
+    "independent": 1, "partition": 3, "double": 4, "enhanced-double": 5,
+    "enhanced-double-cube": 6, "enhanced-double-tetrahedral": 7, "triple": 8,
 }  # fmt: skip
 
 
@@ -164,11 +164,11 @@ class ReferenceBloom(BitFilter):
             match self.scheme:
                 case "double":
                     yield (h1 + i * h2) % span
-                case "enhanced-double-square":
+                case "enhanced-double":
                     yield (h1 + i * h2 + i**2) % span
                 case "enhanced-double-cube":
                     yield (h1 + i * h2 + i**3) % span
-                case "enhanced-double":
+                case "enhanced-double-tetrahedral":
                     yield (h1 + i * h2 + (i**3 - i) // 6) % span
                 case "triple":
                     yield (h1 + i * h2 + i * (i - 1) // 2 * h3) % span

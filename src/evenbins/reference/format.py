@@ -40,7 +40,7 @@ HASH_ID: Final = 1
 STANDARD: Final = 1
 BLOCKED: Final = 2
 BALANCED: Final = 3
-HASHING: Final = {STANDARD: 1, BLOCKED: 2, BALANCED: 2}  # the scheme each kind draws its positions by
+HASHING: Final = {STANDARD: (1, 3, 4, 5, 6, 7, 8), BLOCKED: (2,), BALANCED: (2,)}  # schemes of each kind
 
 CORE: Final = {  # what `payload_bytes` accepts, for its error
     STANDARD: "[bits >= 1, hashes in 1 .. 64]",
@@ -142,7 +142,7 @@ def unpack(data: bytes) -> Parsed:
         raise ValueError(f"unknown kind {kind}: this reader knows 1 .. 3 (standard, blocked, balanced)")
     if hash_id != HASH_ID:
         raise ValueError(f"unknown hash id {hash_id}: this reader knows {HASH_ID}")
-    if hashing != HASHING[kind]:
+    if hashing not in HASHING[kind]:
         raise ValueError(f"unknown hashing {hashing}: kind {kind} has hashing {HASHING[kind]}")
     if not 1 <= capacity <= 2**48:
         raise ValueError(f"capacity must be 1 .. 2**48, got {capacity}")

@@ -23,6 +23,7 @@ Invariants:
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
@@ -34,6 +35,10 @@ from evenbins.theory import fpr as theory
 
 __all__ = ["FilterPlan", "plan_blocked", "plan_of_core", "plan_standard"]
 
+SCHEMES = (
+    "independent", "partition", "double", "enhanced-double", "enhanced-double-cube",
+    "enhanced-double-tetrahedral", "triple",
+)  # fmt: skip
 _ROUNDING = Fraction(1, 2**50)
 _BALANCED_CORE = (
     "policy", "block_bits", "hashes", "choices", "coin", "overflow_limit", "spill", "budget",
@@ -135,6 +140,7 @@ def plan_standard(
     fpr: float | None = None,
     bits_per_key: float | None = None,
     hashes: int | None = None,
+    hashing: str = "independent",
     seed: int = 0,
 ) -> FilterPlan:
     """Plan a standard filter: the fewest bits for `fpr`, or the best use of `bits_per_key`.
@@ -150,6 +156,11 @@ def plan_standard(
         Bits for each key (beta), up to 4096, instead of `fpr`.
     hashes
         Bits set for each key (k), 1 to 64; the best number when None.
+    hashing
+        How positions follow from a digest: "independent", or by fewer hashes "partition", "double",
+        "enhanced-double" (f(i) = i²; "-cube" and "-tetrahedral" appended for i³ and (i³-i)/6), "triple". These
+        have a floor below which no memory brings the rate (`less_hashing`): a plan that meets it
+        warns, and its `fpr` says what to expect.
     seed
         Seed of the digests, 0 to 2**64 - 1.
 
@@ -171,6 +182,7 @@ reads=10, miss_reads=2.003, nbytes=18.0 MB)
     rate, per_key = arguments.goal(fpr, bits_per_key)
     k = arguments.hashes(hashes, theory.MAX_HASHES_STANDARD)
     seed = arguments.seed(seed)
+    scheme = _scheme(hashing)
     if per_key is None:
         bits = theory.standard_bits(keys, rate, k)
     else:
@@ -178,7 +190,74 @@ reads=10, miss_reads=2.003, nbytes=18.0 MB)
         arguments.check_total(bits, "bits_per_key", bits_per_key)
     if k is None:
         k = theory.best_hashes_standard(bits, keys)
-    return _standard(keys, bits, k, seed)
+    if scheme == "independent":
+        return _standard(keys, bits, k, seed)
+    if per_key is None:
+        bits = _bits_of_scheme(scheme, keys, rate, bits, k)
+    plan = _standard(keys, _whole_parts(scheme, bits, k), k, seed, scheme)
+    if per_key is None and plan.fpr > rate * 1.01:
+        _warn_of_floor(plan, rate)
+    return plan
+
+
+def _scheme(value: object) -> str:
+    rule = f"one of {', '.join(SCHEMES)}"
+    if not isinstance(value, str):
+        raise TypeError(arguments.problem("hashing", rule, value, 'Leave it out for "independent"'))
+    if value not in SCHEMES:
+        raise ValueError(arguments.problem("hashing", rule, value, 'Leave it out for "independent"'))
+    return value
+
+
+def _whole_parts(scheme: str, bits: int, hashes: int) -> int:
+    """Round up to what a partition needs: equal parts."""
+    return -(-bits // hashes) * hashes if scheme == "partition" else bits
+
+
+def _bits_of_scheme(scheme: str, keys: int, rate: float, bits: int, hashes: int) -> int:
+    """Find the least bits at which the scheme has the rate.
+
+    Up to a quarter more than independent hashes need; beyond that the floor rules, and more bits would
+    be wasted.
+    """
+
+    def met(size: int) -> bool:
+        return _law_of(scheme, _whole_parts(scheme, size, hashes), hashes, keys)[0] <= rate
+
+    low, high = bits, bits + bits // 4
+    if met(low):
+        return low
+    if not met(high):
+        return bits
+    while high - low > max(1, bits >> 12):
+        middle = (low + high) // 2
+        low, high = (low, middle) if met(middle) else (middle, high)
+    return high
+
+
+def _law_of(scheme: str, bits: int, hashes: int, keys: int) -> tuple[float, float]:
+    """Predict rate and floor of a scheme with fewer hashes than positions."""
+    from evenbins.theory import less_hashing
+
+    name, _, offset = scheme.partition("-double-")
+    hashing = "enhanced-double" if offset else name
+    found = less_hashing.law(hashing, bits, hashes, keys, offset=offset or "square")
+    return found.fpr, found.floor
+
+
+def floor_of_scheme(scheme: str, bits: int, hashes: int, keys: int) -> float:
+    """Predict what a hashing scheme adds to the rate of independent hashes; see `less_hashing.floor`."""
+    return _law_of(scheme, bits, hashes, keys)[1] if keys else 0.0
+
+
+def _warn_of_floor(plan: FilterPlan, rate: float) -> None:
+    _, floor = _law_of(plan.hashing, plan.core[0], plan.hashes, plan.keys)
+    warnings.warn(
+        f'hashing="{plan.hashing}" has a floor of {floor:.3g} with {plan.core[0]} bits, {plan.hashes} hashes '
+        f"and {plan.keys} keys: expect fpr={plan.fpr:.3g}, not {rate:g}. Leave hashing out for independent hashes",
+        UserWarning,
+        stacklevel=4,
+    )
 
 
 def plan_blocked(
@@ -227,7 +306,12 @@ def plan_blocked(
 
 
 def plan_of_core(
-    policy: str, core: Sequence[int], *, capacity: SupportsIndex | SupportsFloat, seed: int
+    policy: str,
+    core: Sequence[int],
+    *,
+    capacity: SupportsIndex | SupportsFloat,
+    seed: int,
+    hashing: str = "independent",
 ) -> FilterPlan:
     """Check an integer core and predict anew: the plan of a file that was loaded.
 
@@ -261,27 +345,35 @@ def plan_of_core(
     most = theory.MAX_HASHES_STANDARD if policy == "standard" else theory.MAX_HASHES_BLOCKED
     k = arguments.integer(f"core[{last}] (hashes)", core[last], 1, most, way_out)
     if policy == "standard":
-        return _standard(keys, size, k, seed)
+        scheme = _scheme(hashing)
+        if _whole_parts(scheme, size, k) != size:
+            raise ValueError(arguments.problem("core[0] (bits)", "a multiple of hashes", size, way_out))
+        return _standard(keys, size, k, seed, scheme)
     block_bits = arguments.block_bits(core[1], "core[1] (block_bits)")
     arguments.check_total(size * block_bits, "core[0] (blocks)", size)
     return _blocked(keys, size, block_bits, k, seed)
 
 
-def _standard(keys: int, bits: int, hashes: int, seed: int) -> FilterPlan:
+def _standard(keys: int, bits: int, hashes: int, seed: int, hashing: str = "independent") -> FilterPlan:
     nbytes = -(-bits // 64) * 8
-    fill = theory.standard_fill(bits, hashes, keys)
+    if hashing == "independent":
+        rate, fill = theory.standard(bits, hashes, keys), theory.standard_fill(bits, hashes, keys)
+    else:
+        rate, _ = _law_of(hashing, bits, hashes, keys)
+        parts = hashes if hashing == "partition" else 1
+        fill = theory.standard_fill(bits // parts, hashes // parts, keys)
     return FilterPlan(
         keys=keys,
         policy="standard",
         bits_per_key=nbytes * 8 / keys,
         block_bits=None,
         hashes=hashes,
-        fpr=theory.standard(bits, hashes, keys),
+        fpr=rate,
         reads=float(hashes),
         miss_reads=theory.standard_miss_reads(fill, hashes),
         fill=fill,
         nbytes=nbytes,
-        hashing="independent",
+        hashing=hashing,
         seed=seed,
         core=(bits, hashes),
     )
