@@ -320,7 +320,7 @@ EVERY: dict[str, tuple[dict[str, Any], str]] = {
     "hash 0": ({"hash_id": 0}, "hash 0"),
     "hash 2": ({"hash_id": 2}, "hash 2"),
     "hashing 0": ({"hashing": 0}, "hashing"),
-    "hashing 3": ({"hashing": 3}, "hashing"),
+    "hashing 9": ({"hashing": 9}, "hashing"),
     "no capacity": ({"capacity": 0}, "capacity"),
     "huge capacity": ({"capacity": 2**64 - 1}, "capacity"),
     "no core": ({"core": []}, "core"),

@@ -377,7 +377,7 @@ def test_the_bytes_are_what_the_format_says(kind: Kind) -> None:
     f = kind.filled(KEYS)
     parsed = file_format.unpack(f.to_bytes())
     assert parsed.kind == kind.twin_class.kind
-    assert parsed.hashing == kind.twin_class.hashing
+    assert parsed.hashing == kind.twin(f).hashing
     assert parsed.core == f.plan.core
     assert parsed.seed == f.seed
     assert parsed.capacity == f.capacity
@@ -621,7 +621,9 @@ def test_stats_measure_the_bits(kind: Kind, mixed_keys: list[Any]) -> None:
         assert stats.fpr == pytest.approx(float(loads @ rates) / f.plan.core[0], rel=1e-12)
     else:
         assert stats.loads == ()
-        assert stats.fpr == pytest.approx(stats.fill**f.plan.hashes, rel=1e-12)
+        few = f.plan.hashing != "independent"  # fewer hashes than positions: these have a floor
+        assert stats.fpr == pytest.approx(stats.fill**f.plan.hashes, rel=0.1 if few else 1e-12)
+        assert not few or stats.fpr > stats.fill**f.plan.hashes
 
 
 def test_approx_items_estimates_the_number_of_keys(kind: Kind) -> None:

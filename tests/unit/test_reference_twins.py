@@ -369,9 +369,11 @@ def patched(data: bytes, offset: int, layout: str, value: int) -> bytes:
 
 @each_small_file
 def test_every_flipped_header_bit_is_refused_under_a_forged_checksum(data: bytes) -> None:
-    """All but the seed, the capacity and the core, which only the checksum can guard."""
+    """All but the seed, the capacity and the core, which only the checksum can guard; nor can a standard
+    filter's hashing be told from another."""
     core_words = len(unpack(data).core)
-    for byte in [*range(24), *range(40, 56), *range(64, 72), *range(72 + 8 * core_words, 120)]:
+    sure = 20 if unpack(data).kind == 1 else 24
+    for byte in [*range(sure), *range(40, 56), *range(64, 72), *range(72 + 8 * core_words, 120)]:
         for bit in range(8 * byte, 8 * byte + 8):
             with pytest.raises(ValueError):  # noqa: PT011 - the message depends on the field
                 unpack(sealed(flipped(data, bit)))

@@ -136,6 +136,7 @@ class ReferenceBloom(BitFilter):
     """
 
     kind = 1
+    hashing = 1
 
     def __init__(self, bits: int, hashes: int, seed: int = 0, *, hashing: str = "independent") -> None:
         if not 1 <= bits < 2**64:

@@ -5,7 +5,7 @@
     8         4     version = 1
     12        4     kind: 1 standard, 2 blocked, 3 balanced
     16        4     hash id = 1: strings by XXH3-64, integers by keyed moremur (`keys`)
-    20        4     hashing: 1 independent (`bloom`), 2 lanes (`blocked`, `balanced`)
+    20        4     hashing: 2 lanes (`blocked`, `balanced`), the others `bloom.HASHING`
     24        8     seed
     32        8     capacity
     40        8     payload offset = header size, a multiple of 64
@@ -40,6 +40,7 @@ HASH_ID: Final = 1
 STANDARD: Final = 1
 BLOCKED: Final = 2
 BALANCED: Final = 3
+PARTITION: Final = 3
 HASHING: Final = {STANDARD: (1, 3, 4, 5, 6, 7, 8), BLOCKED: (2,), BALANCED: (2,)}  # schemes of each kind
 
 CORE: Final = {  # what `payload_bytes` accepts, for its error
@@ -143,7 +144,10 @@ def unpack(data: bytes) -> Parsed:
     if hash_id != HASH_ID:
         raise ValueError(f"unknown hash id {hash_id}: this reader knows {HASH_ID}")
     if hashing not in HASHING[kind]:
-        raise ValueError(f"unknown hashing {hashing}: kind {kind} has hashing {HASHING[kind]}")
+        known = ", ".join(map(str, HASHING[kind]))
+        raise ValueError(f"unknown hashing {hashing}: kind {kind} has hashing {known}")
+    if (kind, hashing) == (STANDARD, PARTITION) and core[0] % max(core[-1], 1):
+        raise ValueError(f"the parts of hashing {PARTITION} must be equal: {core[-1]} hashes, {core[0]} bits")
     if not 1 <= capacity <= 2**48:
         raise ValueError(f"capacity must be 1 .. 2**48, got {capacity}")
     if payload_size != (wanted := payload_bytes(kind, core)):
