@@ -260,20 +260,13 @@ HashingTrial run_hashing_trial(Hashing hashing, uint64_t bits, uint32_t hashes, 
                                uint64_t seed, const std::atomic<bool>& stop) {
   const auto run = [&]<Hashing which>() { return HashingRun<which>(bits, hashes, seed).run(keys, queries, stop); };
   switch (hashing) {
-    case Hashing::independent:
-      return run.template operator()<Hashing::independent>();
-    case Hashing::partition:
-      return run.template operator()<Hashing::partition>();
-    case Hashing::double_:
-      return run.template operator()<Hashing::double_>();
-    case Hashing::enhanced_square:
-      return run.template operator()<Hashing::enhanced_square>();
-    case Hashing::enhanced_cube:
-      return run.template operator()<Hashing::enhanced_cube>();
-    case Hashing::enhanced_tetrahedral:
-      return run.template operator()<Hashing::enhanced_tetrahedral>();
-    case Hashing::triple:
-      return run.template operator()<Hashing::triple>();
+    case Hashing::independent: return run.template operator()<Hashing::independent>();
+    case Hashing::partition: return run.template operator()<Hashing::partition>();
+    case Hashing::double_: return run.template operator()<Hashing::double_>();
+    case Hashing::enhanced_square: return run.template operator()<Hashing::enhanced_square>();
+    case Hashing::enhanced_cube: return run.template operator()<Hashing::enhanced_cube>();
+    case Hashing::enhanced_tetrahedral: return run.template operator()<Hashing::enhanced_tetrahedral>();
+    case Hashing::triple: return run.template operator()<Hashing::triple>();
   }
   throw std::invalid_argument("hashing must be one of those of simulate.hpp");
 }

@@ -5,7 +5,7 @@
     law(...) -> Law                                             the same, with its causes
     floor(...) -> float                                         what is above independent hashing
     convergence_bound(...) -> float                             Theorem 3.5.1 with its constants
-    concentration(epsilon, ...) -> float                        Theorem 3.6.1: this filter's rate, and the probability
+    concentration(epsilon, ...) -> float                        Theorem 3.6.1: a filter's own rate
     check_scheme(scheme, keys, *, rng) -> SchemeCheck           section 3.3 for a scheme of your own
 
 A key's k positions in m bits, from h1, h2, h3 that are independent and uniform:
@@ -16,43 +16,46 @@ A key's k positions in m bits, from h1, h2, h3 that are independent and uniform:
     enhanced-double                h1 + i h2 + f(i) mod m, f(i) = i^2, i^3 or (i^3 - i)/6 (`offset`)
     triple                         h1 + i h2 + i(i-1)/2 h3 mod m
 
-The idea. Fix the absent key z and follow its positions, as `fpr` does: u of them are not yet set. A key of the
-filter covers s of z's d distinct positions with some chance q_s, so that
+The idea. Fix the absent key z and follow its positions, as `fpr` does: u of them are not yet set. A key of
+the filter covers s of z's d distinct positions with some chance q_s, so that
 
-    u ──(hypergeometric: t of the u among s of d)──▶ u - t,      once for each key;    rate = P(u reaches 0)
+    u ──(hypergeometric: t of the u among s of d)──▶ u - t,    once for each key;    rate = P(u reaches 0)
 
 Independent hashing has almost only s = 0 and s = 1, each key one position at a time. Less hashing differs in
 two ways, and the law is these two: the distribution of d, and q_s for s >= 2.
 
-d: z meets itself. h2 = 0 (chance 1/m) leaves one position; h2 of order o < k modulo m leaves o. With i^2
-and with triple hashing a sequence that is symmetric, h2 = -sigma, folds onto its half. All h2 for which any two
-positions meet are enumerated, so that d is exact for every m, prime or not.
+d: z meets itself. h2 = 0 (chance 1/m) leaves one position; h2 of order o < k modulo m leaves o. With i^2, and
+with triple hashing, a sequence that is symmetric (h2 = -sigma for i^2) folds onto its half. All h2 for which
+any two positions meet are enumerated, so that d is exact for every m, prime or not.
 
-q_s: one key meets z often. (Delta i) h2(z) = (Delta j) h2(x) puts both on a common progression of steps (P, Q) in
-(i, j); a chain of s such steps lies N_s = (k - (s-1)P)(k - (s-1)Q) times in the square k x k, so
+q_s: one key meets z often. (Delta i) h2(z) = (Delta j) h2(x) puts both on a common progression of steps
+(P, Q) in (i, j). A chain of s such steps lies N_s = (k - (s-1)P)(k - (s-1)Q) times in the square k x k, so
 N_s - 2 N_{s+1} + N_{s+2} chains are of length s exactly. Each has chance phi(g)/m^2, g = gcd(P, Q), if g
-divides m (else 0): the solutions (h2(x), h2(z)) of Q h2(x) - P h2(z) = tau, tau of order g. So for double hashing
+divides m, else 0: these are the solutions of Q h2(x) - P h2(z) = tau, tau of order g. So double hashing has
 
     q_s = 2/m^2 sum over P, Q >= 1, g | m, of phi(g) (N_s - 2 N_{s+1} + N_{s+2}),        s >= 2,
 
-which contains the same (h1, h2), its shifts by j (s = k - j), the reversals (h2 -> -h2), and ratios such as 2:1.
-i^2 keeps shifts and reversals, (h1 + t h2 + t^2, h2 + 2t), and has pairs otherwise; i^3 and the tetrahedral numbers
-keep the same (h1, h2) alone; triple hashing keeps shifts and reversals, at 1/m^3. In a partition scheme
-x and z meet at i with A + i B = 0 mod m': all k at once with chance 1/m'^2, or every o-th if B has order o.
+which contains the same (h1, h2), its shifts by j (s = k - j), the reversals (h2 -> -h2), and ratios such as
+2:1. i^2 keeps shifts and reversals, (h1 + t h2 + t^2, h2 + 2t), and has pairs otherwise; i^3 and the
+tetrahedral numbers keep the same (h1, h2) alone; triple hashing keeps shifts and reversals, at 1/m^3. In a
+partition scheme x and z meet at i if A + i B = 0 mod m': all k at once with chance 1/m'^2, or every o-th if B
+has order o.
 
 Invariants
-- q_s is the mean over z. Which s positions a key covers is taken to be uniform: exact while z owes its fate to one
-  such key, wrong in second order only. Measured against simulation: within 1 % for n >= 1000 (docs/less_hashing.md).
+- q_s is the mean over z. Which s positions a key covers is taken to be uniform: exact while z owes its fate
+  to one such key, wrong in second order only. docs/less_hashing.md has it beside simulations.
 - A rate is a probability for all arguments; below some hundred bits it is a guess.
 - Rates include `fpr.digest_floor`, as all rates of the library do. Nothing here needs scipy.
 
-Tried and dropped: first-order sums over collisions alone (`Law.terms` keeps them, to explain; 3 % off where
-collisions are many); enumerating all pairs of positions for q_s (k^4/2 of them; the closed forms agree, tests).
+Tried and dropped: first-order sums over collisions alone (`Law.terms` keeps them, to explain; some per cent
+off where collisions are many); enumerating all pairs of positions for q_s (k^4/2 of them; a test does, for
+small k, and finds the closed forms).
 
-Source: A. Kirsch, "Hash structures for extreme conditions", chapter 3; P. Dillinger, P. Manolios, "Bloom filters
-in probabilistic verification" (2004), for enhanced double and triple hashing. Their letters: n `keys`, m `bits`, k
-`hashes`, lambda `collisions` (k^2 n/m). Misprint put right: in Theorem 3.6.1 xi is nk Delta (2 lambda + nk Delta), as
-its own proof's d = lambda/n + k Delta requires. By Remark 3.6.2 it is 0 for all schemes here.
+Source: A. Kirsch, "Hash structures for extreme conditions", chapter 3; P. Dillinger, P. Manolios, "Bloom
+filters in probabilistic verification" (2004), for enhanced double and triple hashing. Their letters:
+n `keys`, m `bits`, k `hashes`, lambda `collisions` (k^2 n/m). Misprint put right: in Theorem 3.6.1 xi is
+nk Delta (2 lambda + nk Delta), as its own proof requires (d = lambda/n + k Delta, and n d^2 is squared out).
+By Remark 3.6.2 it is 0 for all schemes here.
 """
 
 from __future__ import annotations
@@ -61,7 +64,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -113,9 +115,7 @@ def limit(collisions: float, hashes: int) -> float:
     rule = "a number of keys, 0 or more"
     number = arguments.real("collisions", collisions, rule, "Pass hashes**2 * keys / bits")
     if not (math.isfinite(number) and number >= 0):
-        raise ValueError(
-            arguments.problem("collisions", rule, collisions, "Pass hashes**2 * keys / bits")
-        )
+        raise ValueError(arguments.problem("collisions", rule, collisions, "Pass hashes**2 * keys / bits"))
     hashes = _hashes(hashes)
     return float((-math.expm1(-number / hashes)) ** hashes)
 
@@ -133,9 +133,9 @@ class Law:
     floor
         The difference, 0 at least: what less hashing costs.
     terms
-        The floor by cause, each to first order, so that they add up to it roughly: ``same`` (a key of the same hash
-        values), ``shift`` and ``reversal`` (the same progression, shifted or reversed), ``ratio`` (several positions
-        shared otherwise), ``degenerate`` (the absent key's own positions coincide).
+        The floor by cause, each to first order, so that they add up to it roughly: ``same`` (a key of the
+        same hash values), ``shift`` and ``reversal`` (the same progression, shifted or reversed), ``ratio``
+        (several positions shared otherwise), ``degenerate`` (the absent key's own positions coincide).
     """
 
     fpr: float
@@ -172,10 +172,10 @@ def rate(hashing: str, bits: int, hashes: int, keys: int, *, offset: str = "squa
     >>> for hashing in HASHINGS:
     ...     print(f"{hashing:16} {rate(hashing, 28_755, 20, 1000):.3g}")
     independent      1e-06
-    partition        0.000491
+    partition        0.000485
     double           3.95e-05
-    enhanced-double  8.58e-06
-    triple           1.31e-06
+    enhanced-double  8.39e-06
+    triple           1.22e-06
     """
     return law(hashing, bits, hashes, keys, offset=offset).fpr
 
@@ -200,9 +200,13 @@ def law(hashing: str, bits: int, hashes: int, keys: int, *, offset: str = "squar
     --------
     Three is a divisor of 28,755, and so is five: h2 of order 1, 3 and 5 is the worst of double hashing here.
 
-    >>> told = law("double", 28_755, 20, 1000)
-    >>> {cause: f"{part:.1e}" for cause, part in told.terms.items()}
-    {'same': '1.2e-06', 'shift': '2.4e-06', 'reversal': '3.6e-06', 'ratio': '4.0e-07', 'degenerate': '3.1e-05'}
+    >>> for cause, part in law("double", 28_755, 20, 1000).terms.items():
+    ...     print(f"{cause:10} {part:.1e}")
+    same       1.2e-06
+    shift      2.4e-06
+    reversal   3.6e-06
+    ratio      1.7e-07
+    degenerate 3.1e-05
     """
     hashing, bits, hashes, keys, offset = _scheme(hashing, bits, hashes, keys, offset)
     return _law(hashing, bits, hashes, keys, offset)
@@ -297,7 +301,9 @@ def _shape(hashing: str, bits: int, hashes: int, offset: str) -> _Shape:
     if hashing == "triple":
         distinct = _triple_distinct(bits, hashes)
     else:
-        distinct = _distinct(bits, [_offset(offset, i) if hashing == "enhanced-double" else 0 for i in range(hashes)])
+        distinct = _distinct(
+            bits, [_offset(offset, i) if hashing == "enhanced-double" else 0 for i in range(hashes)]
+        )
     pairs = _pairs(hashing, bits, hashes, offset) / bits**2
     one = 1.0 / bits**3 if hashing == "triple" else 1.0 / bits**2
     named = {name: np.zeros(hashes + 1) for name in ("same", "shift", "reversal")}
@@ -405,9 +411,10 @@ def _distinct(bits: int, offsets: Sequence[int]) -> _Floats:
 def _triple_distinct(bits: int, hashes: int) -> _Floats:
     """Distribute the distinct positions of triple hashing: given h3, it is double hashing with offsets.
 
-    A unit of the ring scales all positions alike, so that h3 matters only by its divisors shared with `bits`; and
-    if it has itself a small order.
+    A unit of the ring scales all positions alike, so that h3 matters only by its divisors shared with `bits`,
+    and if it has itself a small order.
     """
+
     def given(h3: int) -> _Floats:
         return _distinct(bits, [i * (i - 1) // 2 * h3 % bits for i in range(hashes)])
 
@@ -461,9 +468,10 @@ def _divisors(number: int) -> list[int]:
 def convergence_bound(hashing: str, bits: int, hashes: int, keys: int, *, offset: str = "square") -> float:
     """Bound abs(probability - limit): Theorem 3.5.1, every constant of its proof kept.
 
-    n E[Z1] + lambda E[Z2] + lambda**2/n, and the chance that z has fewer than k positions. A key meets two given
-    positions with chance g/m**2 for each of two of its own, g = gcd(their distance, m); B2 is the sum over all pairs.
-    Then E[Z1] <= 2 B2 (plus what z's positions lack of lambda/kn), and E[Z2] <= 2 B2/(lambda/n - 2 B2).
+    n E[Z1] + lambda E[Z2] + lambda**2/n, and the chance that z has fewer than k positions. A key meets two
+    given positions with chance g/m**2 for each of two of its own, g = gcd(their distance, m); B2 is the sum
+    over all pairs. Then E[Z1] <= 2 B2 (plus what z's positions lack of lambda/kn), and
+    E[Z2] <= 2 B2/(lambda/n - 2 B2).
     O(1/n) for fixed bits a key. It is a bound and no estimate: `rate` is mostly a hundred times closer.
 
     Parameters as of `rate`. At most 1, which says nothing.
@@ -472,9 +480,9 @@ def convergence_bound(hashing: str, bits: int, hashes: int, keys: int, *, offset
     --------
     >>> for keys in (10**4, 10**6, 10**8):
     ...     print(f"{convergence_bound('double', 8 * keys, 6, keys) * keys:.1f}")
-    91.8
-    91.2
-    91.2
+    94.6
+    94.6
+    94.6
     """
     hashing, bits, hashes, keys, offset = _scheme(hashing, bits, hashes, keys, offset)
     if keys == 0:
@@ -512,13 +520,13 @@ def concentration(
     offset: str = "square",
     around: str = "limit",
 ) -> float:
-    """Bound P(abs(R - p) > epsilon): how far a filter's own rate R strays (Theorem 3.6.1, misprint corrected).
+    """Bound P(abs(R - p) > epsilon), R a filter's own rate (Theorem 3.6.1, misprint corrected).
 
     The false-positive *probability* is of a filter yet to be filled; once it is, the false positives among
-    other keys come at its own *rate* R, a random number of that mean. One key changes R by lambda/n at most, so
+    other keys come at its own *rate* R, a random number of that mean. One key changes R by lambda/n at most:
     P(abs(R - E[R]) > delta) <= 2 exp(-2 n delta**2/lambda**2); around the limit p, delta is epsilon less
-    abs(E[R] - p). xi of the theorem is 0 for all schemes here. Far from sharp: R's standard deviation is much below
-    what it allows (`evenbins reproduce kirsch-fig3.1` shows it).
+    abs(E[R] - p). xi of the theorem is 0 for all schemes here. Far from sharp: R's standard deviation is much
+    below what it allows (`evenbins reproduce kirsch-fig3.1` shows it).
 
     Parameters
     ----------
@@ -556,17 +564,277 @@ def concentration(
     return min(2 * math.exp(-2 * keys * distance**2 / collisions**2), 1.0)
 
 
-def _scheme(hashing: object, bits: object, hashes: object, keys: object, offset: object) -> tuple[str, int, int, int, str]:
+# --- the general framework: a scheme of your own ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SchemeAtSize:
+    """What was measured at one number of keys; the errors are half-widths of 99.9 % intervals.
+
+    Parameters
+    ----------
+    keys, hashes
+        n and k.
+    locations
+        Distinct locations that occurred.
+    collisions, collisions_error
+        n E[C]: keys of n that meet an absent one, counted by positions. Tends to lambda.
+    several, several_error
+        n P(C >= 2): those that meet it more than once. Must vanish.
+    location_excess, location_noise
+        The largest abs(p_i/mean - 1) of the chances p_i of all locations; what it may be by chance (1e-6).
+    index_excess, index_noise
+        The same of the k positions of the absent key, among keys that meet it once.
+    """
+
+    keys: int
+    hashes: int
+    locations: int
+    collisions: float
+    collisions_error: float
+    several: float
+    several_error: float
+    location_excess: float
+    location_noise: float
+    index_excess: float
+    index_noise: float
+
+
+@dataclass(frozen=True)
+class SchemeCheck:
+    """Whether a scheme keeps the conditions of Lemma 3.3.1, as far as samples tell, and its limit then.
+
+    Parameters
+    ----------
+    sizes
+        What was measured, by number of keys.
+    conditions
+        By name: True (the samples agree), False (they contradict), None (they do not tell). ``even``: 3.,
+        every location equally likely; ``apart``: 4., two given locations come together with chance o(1/n);
+        ``index``: 4. of the theorem, which follows from both; ``linear``: 5., O(n) locations. 1. is
+        assumed: calls, and the rows of an array, are independent and alike. 2. is required: `check_scheme`
+        raises otherwise.
+    collisions
+        lambda, at the largest number of keys.
+    limit, limit_low, limit_high
+        (1 - exp(-lambda/k))**k, and the same for the ends of lambda's interval.
+    """
+
+    sizes: tuple[SchemeAtSize, ...]
+    conditions: dict[str, bool | None]
+    collisions: float
+    limit: float
+    limit_low: float
+    limit_high: float
+
+    @property
+    def holds(self) -> bool | None:
+        """True if all conditions hold, False if one fails, None if the samples do not tell."""
+        found = set(self.conditions.values())
+        return False if False in found else None if None in found else True
+
+
+Scheme = Callable[[np.random.Generator, int], npt.ArrayLike]
+_BATCHES = 16
+_DOUBT = 1e-6
+
+
+def check_scheme(
+    scheme: Scheme,
+    keys: Sequence[int] = (500, 1000, 2000, 4000),
+    *,
+    rng: np.random.Generator | int = 0,
+    samples: int = 96_000,
+) -> SchemeCheck:
+    """Check a hashing scheme of your own against Lemma 3.3.1, by sampling, and predict its limit.
+
+    The lemma says: if locations are equally likely, and two of them rarely come together, a filter with
+    this scheme has the false-positive probability of a fully random one when keys are many. Samples can
+    refute that and support it, not prove it.
+
+    Parameters
+    ----------
+    scheme
+        ``scheme(rng, n)`` gives the k locations of one new key in a filter planned for n keys, as integers;
+        or those of many keys, one in each row. k must not depend on anything.
+    keys
+        Numbers n, ascending, two at least; a factor 8 between the ends tells growth from noise.
+    rng
+        Generator, or its seed.
+    samples
+        Keys drawn at each n, half as members and half as absent keys: each of sixteen batches compares all
+        members with all absent keys.
+
+    Raises
+    ------
+    ValueError
+        If the scheme returns something else, or an argument is out of its range.
+
+    Examples
+    --------
+    Double hashing with 8 bits a key, and a scheme that knows only n different sets of positions:
+
+    >>> def double(rng, n, k=6):
+    ...     h1, h2 = rng.integers(0, 8 * n, (2, 1000, 1))
+    ...     return (h1 + h2 * np.arange(k)) % (8 * n)
+    >>> found = check_scheme(double)
+    >>> found.holds, found.limit_low < limit(36 / 8, 6) < found.limit_high
+    (True, True)
+    >>> def one_word(rng, n, k=6):
+    ...     return (rng.integers(0, 8 * n, (1000, 1)) + np.arange(k)) % (8 * n)
+    >>> check_scheme(one_word).conditions["apart"]
+    False
+    """
+    if not callable(scheme):
+        raise TypeError(arguments.problem("scheme", "a function of (rng, n)", scheme, "Pass a function"))
+    sizes_asked = [arguments.integer("keys", n, 2, 2**40, "Pass numbers such as 500, 4000") for n in keys]
+    if len(sizes_asked) < 2 or sizes_asked != sorted(set(sizes_asked)):
+        raise ValueError(
+            arguments.problem("keys", "two or more numbers, ascending", keys, "Pass (500, 1000, 2000, 4000)")
+        )
+    samples = arguments.integer("samples", samples, 64, 2**24, "Pass a number such as 96000")
+    rng = np.random.default_rng(rng)
+    sizes = tuple(_measure_scheme(scheme, n, rng, samples) for n in sizes_asked)
+    if len({each.hashes for each in sizes}) > 1:
+        found = [each.hashes for each in sizes]
+        raise ValueError(
+            arguments.problem("scheme", "one of as many locations for every n", found, "Keep k constant")
+        )
+    last = sizes[-1]
+    ends = [max(last.collisions + sign * last.collisions_error, 0.0) for sign in (-1, 0, 1)]
+    low, middle, high = (limit(each, last.hashes) for each in ends)
+    conditions = {
+        "even": _is_even(sizes),
+        "apart": _vanishes(sizes),
+        "index": last.index_excess <= last.index_noise,
+        "linear": _growth([each.locations for each in sizes], sizes_asked) < 1.2,
+    }
+    return SchemeCheck(sizes, conditions, last.collisions, middle, low, high)
+
+
+def _measure_scheme(scheme: Scheme, n: int, rng: np.random.Generator, samples: int) -> SchemeAtSize:
+    each = samples // (2 * _BATCHES)
+    met, several = np.zeros(_BATCHES), np.zeros(_BATCHES)
+    singles: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+    seen: list[npt.NDArray[np.int64]] = []
+    hashes = 0
+    for batch in range(_BATCHES):
+        drawn = _draw(scheme, n, rng, 2 * each, hashes)
+        hashes = drawn.shape[1]
+        members, absent = drawn[:each], drawn[each:]
+        seen.append(drawn)
+        owner = np.repeat(np.arange(each), hashes)
+        held = np.unique(np.stack([members.ravel(), owner]), axis=1)  # each location once a key, sorted
+        first = np.searchsorted(held[0], absent.ravel(), "left")
+        count = np.searchsorted(held[0], absent.ravel(), "right") - first
+        asked = np.repeat(np.arange(absent.size), count)  # (absent key, its index), for each meeting
+        within = np.arange(len(asked)) - np.repeat(np.cumsum(count) - count, count)
+        who = held[1][np.repeat(first, count) + within]
+        _, index, times = np.unique(asked // hashes * each + who, return_index=True, return_counts=True)
+        met[batch] = n * times.sum() / each**2
+        several[batch] = n * (times >= 2).sum() / each**2
+        once = np.bincount(asked[index[times == 1]] % hashes, minlength=hashes)
+        singles = once if batch == 0 else singles + once
+    everything = np.sort(np.concatenate(seen), axis=1)
+    fresh = np.ones(everything.shape, dtype=bool)
+    fresh[:, 1:] = np.diff(everything, axis=1) != 0
+    _, hits = np.unique(everything[fresh], return_counts=True)
+    return SchemeAtSize(
+        n, hashes, len(hits),
+        float(met.mean()), _half_width(met), float(several.mean()), _half_width(several),
+        *_excess(hits), *_excess(singles),
+    )  # fmt: skip
+
+
+def _draw(
+    scheme: Scheme, n: int, rng: np.random.Generator, wanted: int, hashes: int
+) -> npt.NDArray[np.int64]:
+    """Collect the locations of `wanted` keys, a row each; `hashes` is how many there must be, 0 if any."""
+    rows: list[npt.NDArray[np.int64]] = []
+    got = 0
+    while got < wanted:
+        given = np.asarray(scheme(rng, n))
+        if given.ndim == 1:
+            given = given[None, :]
+        rule = "a function that gives integers: k locations, or k in each row"
+        if given.ndim != 2 or given.size == 0 or given.dtype.kind not in "iu":
+            found = f"an array of {given.dtype}, shape {given.shape}"
+            raise ValueError(arguments.problem("scheme", rule, found, "Number the locations"))
+        if hashes and given.shape[1] != hashes:
+            found = f"{hashes} and then {given.shape[1]}"
+            raise ValueError(
+                arguments.problem("scheme", "one of as many locations each time", found, "Keep k constant")
+            )
+        hashes = given.shape[1]
+        rows.append(given.astype(np.int64))
+        got += len(given)
+    return np.concatenate(rows)[:wanted]
+
+
+def _half_width(means: _Floats) -> float:
+    """Give half of a 99.9 % interval for the mean of sixteen batches: 4.07 is Student's."""
+    return 4.07 * float(means.std(ddof=1)) / math.sqrt(len(means))
+
+
+def _excess(hits: npt.NDArray[np.int64]) -> tuple[float, float]:
+    """Give the largest relative deviation from evenness, and Bernstein's bound for it at 1e-6."""
+    mean = float(hits.mean()) if len(hits) else 0.0
+    if mean == 0:
+        return 0.0, math.inf
+    strength = math.log(2 * len(hits) / _DOUBT)
+    noise = math.sqrt(2 * strength / mean) + 2 * strength / (3 * mean)
+    return float(np.abs(hits / mean - 1).max()), noise
+
+
+def _is_even(sizes: Sequence[SchemeAtSize]) -> bool:
+    """Tell whether all locations are equally likely: no single one stands out, nor all of them together.
+
+    With L locations of chances p_i, E[C] is the sum of p_i^2, which is k^2/L if they are equal, and above it
+    by their relative variance if not.
+    """
+    if any(each.location_excess > each.location_noise for each in sizes):
+        return False
+    last = sizes[-1]
+    least = last.collisions - last.collisions_error
+    return least * last.locations / (last.keys * last.hashes**2) < 1.02
+
+
+def _vanishes(sizes: Sequence[SchemeAtSize]) -> bool | None:
+    """Tell whether n P(C >= 2) falls with n: from the slope of its logarithm between the ends."""
+    first, last = sizes[0], sizes[-1]
+    if last.several + last.several_error < 1e-3:
+        return True
+    if first.several <= 0 or last.several <= 0:
+        return None
+    span = math.log(last.keys / first.keys)
+    slope = math.log(last.several / first.several) / span
+    error = math.hypot(first.several_error / first.several, last.several_error / last.several) / span
+    if slope + error < 0:
+        return True
+    return False if error < 0.5 and last.several > 0.01 else None
+
+
+def _growth(numbers: Sequence[float], keys: Sequence[int]) -> float:
+    return math.log(numbers[-1] / numbers[0]) / math.log(keys[-1] / keys[0])
+
+
+def _scheme(
+    hashing: object, bits: object, hashes: object, keys: object, offset: object
+) -> tuple[str, int, int, int, str]:
     """Check the arguments that every function here takes."""
     if not isinstance(hashing, str) or hashing not in HASHINGS:
-        raise ValueError(arguments.problem("hashing", f"one of {', '.join(HASHINGS)}", hashing, "Pass 'independent'"))
+        raise ValueError(
+            arguments.problem("hashing", f"one of {', '.join(HASHINGS)}", hashing, "Pass 'independent'")
+        )
     if not isinstance(offset, str) or offset not in OFFSETS:
         raise ValueError(arguments.problem("offset", f"one of {', '.join(OFFSETS)}", offset, "Pass 'cube'"))
     m = arguments.integer("bits", bits, 1, fpr.MAX_BITS, "Pass the bits of the filter")
     k = _hashes(hashes)
     n = arguments.integer("keys", keys, 0, arguments.MAX_CAPACITY, "Pass the keys in the filter")
     if hashing == "partition" and m < k:
-        raise ValueError(arguments.problem("bits", f"at least hashes={k}, one for each part", m, "Pass more bits"))
+        raise ValueError(
+            arguments.problem("bits", f"at least hashes={k}, one for each part", m, "Pass more bits")
+        )
     return hashing, m, k, n, offset
 
 
