@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kBatch = 64;            // bins of level 0 that are drawn and prefetched ahead
 constexpr uint64_t kStretch = 1 << 16;   // keys between two looks at the stop flag
 constexpr uint64_t kMostBins = 1 << 30;  // of all tables, in one trial
+constexpr uint64_t kMostBits = uint64_t{1} << 32;
 constexpr std::chrono::milliseconds kPulse(50);
 
 // Load is the type of a bin's counter: small, so that more bins stay in the cache, if the loads allow it.
@@ -142,6 +143,134 @@ void require(bool holds, const std::string& otherwise) {
   if (!holds) throw std::invalid_argument(otherwise);
 }
 
+// Lets the threads do trial(0, stop) … trial(trials-1, stop). False if the pulse stopped it.
+// The calling thread only listens to the pulse, so that it hears it whatever the others do.
+template <typename One>
+bool share(uint64_t trials, uint32_t threads, const std::function<bool()>& pulse, const One& trial) {
+  std::atomic<uint64_t> next = 0;
+  std::atomic<bool> stop = false;
+  std::mutex lock;
+  std::condition_variable finished;
+  std::exception_ptr failure;
+  size_t running = 0;
+
+  const auto work = [&] {
+    try {
+      for (uint64_t t; !stop && (t = next++) < trials;) trial(t, stop);
+    } catch (...) {
+      const std::lock_guard hold(lock);
+      failure = std::current_exception();
+      stop = true;
+    }
+    const std::lock_guard hold(lock);
+    --running;
+    finished.notify_one();
+  };
+
+  std::vector<std::thread> workers;
+  const size_t wanted = std::min<uint64_t>(threads, trials);
+  workers.reserve(wanted);
+  std::unique_lock hold(lock);
+  try {
+    for (; workers.size() < wanted; ++running) workers.emplace_back(work);
+  } catch (...) {  // the system refuses a thread: those that run do all the work
+    if (workers.empty()) throw;
+  }
+  bool stopped = false;
+  while (!finished.wait_for(hold, kPulse, [&] { return running == 0; })) {
+    hold.unlock();
+    if (!stopped && !pulse()) stopped = stop = true;
+    hold.lock();
+  }
+  hold.unlock();
+  for (std::thread& worker : workers) worker.join();
+  if (failure) std::rethrow_exception(failure);
+  return !stopped;
+}
+
+// One filter, one generator: first the keys' words, then the queries', each in the order h1, h2, h3.
+template <Hashing hashing>
+class HashingRun {
+ public:
+  HashingRun(uint64_t bits, uint32_t hashes, uint64_t seed)
+      : size_(hashing == Hashing::partition ? bits / hashes : bits),
+        hashes_(hashes),
+        random_(seed),
+        words_(bits / 64 + 1) {
+    for (uint64_t i = 0; i < hashes; ++i)
+      offset_[i] = hashing == Hashing::partition              ? i * size_
+                   : hashing == Hashing::enhanced_square      ? i * i % size_
+                   : hashing == Hashing::enhanced_cube        ? i * i * i % size_
+                   : hashing == Hashing::enhanced_tetrahedral ? (i * i * i - i) / 6 % size_
+                                                              : 0;
+  }
+
+  HashingTrial run(uint64_t keys, uint64_t queries, const std::atomic<bool>& stop) {
+    HashingTrial out;
+    for (uint64_t i = 0; i < keys; ++i) {
+      if (i % kStretch == 0 && stop) return out;
+      visit([&](uint64_t at) {
+        words_[at / 64] |= uint64_t{1} << at % 64;
+        return true;
+      });
+    }
+    for (uint64_t i = 0; i < queries; ++i) {
+      if (i % kStretch == 0 && stop) return out;
+      out.positives += visit([&](uint64_t at) { return (words_[at / 64] >> at % 64 & 1) != 0; });
+    }
+    for (const uint64_t word : words_) out.set_bits += static_cast<uint64_t>(std::popcount(word));
+    return out;
+  }
+
+ private:
+  uint64_t draw() { return mulhi(random_(), size_); }
+  uint64_t reduced(uint64_t x) const { return x >= size_ ? x - size_ : x; }  // x < 2 size_
+
+  // The positions of a new key, until `use` answers false; true if it never does.
+  template <typename Use>
+  bool visit(const Use& use) {
+    if constexpr (hashing == Hashing::independent) {
+      for (uint32_t i = 0; i < hashes_; ++i)
+        if (!use(draw())) return false;
+    } else {
+      uint64_t at = draw(), step = draw();
+      const uint64_t turn = hashing == Hashing::triple ? draw() : 0;
+      for (uint32_t i = 0; i < hashes_; ++i) {
+        uint64_t here = at;
+        if constexpr (hashing == Hashing::partition)
+          here = at + offset_[i];
+        else if constexpr (hashing != Hashing::double_ && hashing != Hashing::triple)
+          here = reduced(at + offset_[i]);
+        if (!use(here)) return false;
+        at = reduced(at + step);
+        if constexpr (hashing == Hashing::triple) step = reduced(step + turn);
+      }
+    }
+    return true;
+  }
+
+  uint64_t size_;  // what positions are taken modulo
+  uint32_t hashes_;
+  std::array<uint64_t, kMostHashes> offset_;
+  Xoshiro random_;
+  std::vector<uint64_t> words_;
+};
+
+HashingTrial run_hashing_trial(Hashing hashing, uint64_t bits, uint32_t hashes, uint64_t keys, uint64_t queries,
+                               uint64_t seed, const std::atomic<bool>& stop) {
+  const auto run = [&]<Hashing which>() { return HashingRun<which>(bits, hashes, seed).run(keys, queries, stop); };
+  switch (hashing) {
+    case Hashing::independent: return run.template operator()<Hashing::independent>();
+    case Hashing::partition: return run.template operator()<Hashing::partition>();
+    case Hashing::double_: return run.template operator()<Hashing::double_>();
+    case Hashing::enhanced_square: return run.template operator()<Hashing::enhanced_square>();
+    case Hashing::enhanced_cube: return run.template operator()<Hashing::enhanced_cube>();
+    case Hashing::enhanced_tetrahedral: return run.template operator()<Hashing::enhanced_tetrahedral>();
+    case Hashing::triple: return run.template operator()<Hashing::triple>();
+  }
+  throw std::invalid_argument("hashing must be one of those of simulate.hpp");
+}
+
 }  // namespace
 
 void Balance::check() const {
@@ -178,48 +307,29 @@ std::vector<std::vector<Snapshot>> simulate(const Balance& balance, const std::v
                      *std::max_element(balance.thresholds.begin(), balance.thresholds.end()) < UINT8_MAX;
 
   std::vector<std::vector<Snapshot>> out(trials);
-  std::atomic<uint64_t> next = 0;
-  std::atomic<bool> stop = false;
-  std::mutex lock;
-  std::condition_variable finished;
-  std::exception_ptr failure;
-  size_t running = 0;
+  const bool done = share(trials, threads, pulse, [&](uint64_t t, const std::atomic<bool>& stop) {
+    out[t] = small ? run_trial<uint8_t>(balance, checkpoints, splitmix(seed, t), stop)
+                   : run_trial<uint32_t>(balance, checkpoints, splitmix(seed, t), stop);
+  });
+  if (!done) out.clear();
+  return out;
+}
 
-  const auto work = [&] {
-    try {
-      for (uint64_t t; !stop && (t = next++) < trials;)
-        out[t] = small ? run_trial<uint8_t>(balance, checkpoints, splitmix(seed, t), stop)
-                       : run_trial<uint32_t>(balance, checkpoints, splitmix(seed, t), stop);
-    } catch (...) {
-      const std::lock_guard hold(lock);
-      failure = std::current_exception();
-      stop = true;
-    }
-    const std::lock_guard hold(lock);
-    --running;
-    finished.notify_one();
-  };
-
-  // The calling thread only listens to the pulse, so that it hears it whatever the others do.
-  std::vector<std::thread> workers;
-  const size_t wanted = std::min<uint64_t>(threads, trials);
-  workers.reserve(wanted);
-  std::unique_lock hold(lock);
-  try {
-    for (; workers.size() < wanted; ++running) workers.emplace_back(work);
-  } catch (...) {  // the system refuses a thread: those that run do all the work
-    if (workers.empty()) throw;
-  }
-  bool stopped = false;
-  while (!finished.wait_for(hold, kPulse, [&] { return running == 0; })) {
-    hold.unlock();
-    if (!stopped && !pulse()) stopped = stop = true;
-    hold.lock();
-  }
-  hold.unlock();
-  for (std::thread& worker : workers) worker.join();
-  if (failure) std::rethrow_exception(failure);
-  if (stopped) out.clear();
+std::vector<HashingTrial> simulate_hashing(Hashing hashing, uint64_t bits, uint32_t hashes, uint64_t keys,
+                                           uint64_t queries, uint64_t trials, uint64_t seed, uint32_t threads,
+                                           const std::function<bool()>& pulse) {
+  require(bits >= 1 && bits <= kMostBits, "bits must be 1 to 2**32, not " + std::to_string(bits));
+  require(hashes >= 1 && hashes <= kMostHashes,
+          "hashes must be 1 to " + std::to_string(kMostHashes) + ", not " + std::to_string(hashes));
+  require(hashing != Hashing::partition || bits >= hashes,
+          "bits must be one for each of " + std::to_string(hashes) + " parts at least, not " + std::to_string(bits));
+  require(trials >= 1, "trials must be 1 or more, not 0");
+  require(threads >= 1, "threads must be 1 or more, not 0");
+  std::vector<HashingTrial> out(trials);
+  const bool done = share(trials, threads, pulse, [&](uint64_t t, const std::atomic<bool>& stop) {
+    out[t] = run_hashing_trial(hashing, bits, hashes, keys, queries, splitmix(seed, t), stop);
+  });
+  if (!done) out.clear();
   return out;
 }
 

@@ -1,14 +1,17 @@
-// Simulations of the balancing schemes, as NumPy arrays.
+// Simulations of balancing and of hashing schemes, as NumPy arrays.
 #include "evenbins/simulate.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "module.hpp"
 
@@ -27,6 +30,12 @@ std::pair<nb::ndarray<nb::numpy, uint64_t>, uint64_t*> zeros(std::initializer_li
   return {nb::ndarray<nb::numpy, uint64_t>(first, shape, owner), first};
 }
 
+// Whether to go on; if not, a Python exception is set.
+bool go_on() {
+  const nb::gil_scoped_acquire hold;
+  return PyErr_CheckSignals() == 0;
+}
+
 nb::tuple simulate_balance(std::vector<uint64_t> bins, std::vector<uint64_t> thresholds, uint64_t coin,
                            uint32_t choices, std::optional<uint64_t> budget, std::optional<uint64_t> overflow_limit,
                            bool spill_least, const std::vector<uint64_t>& checkpoints, uint64_t trials, uint64_t seed,
@@ -41,10 +50,7 @@ nb::tuple simulate_balance(std::vector<uint64_t> bins, std::vector<uint64_t> thr
   std::vector<std::vector<Snapshot>> runs;
   {
     const nb::gil_scoped_release free;
-    runs = simulate(balance, checkpoints, trials, seed, threads, [] {
-      const nb::gil_scoped_acquire hold;
-      return PyErr_CheckSignals() == 0;  // else the exception stays set
-    });
+    runs = simulate(balance, checkpoints, trials, seed, threads, go_on);
   }
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
 
@@ -70,6 +76,31 @@ nb::tuple simulate_balance(std::vector<uint64_t> bins, std::vector<uint64_t> thr
   return nb::make_tuple(loads, overflow, spilled, accesses);
 }
 
+nb::tuple simulate_hashing_trials(const std::string& hashing, uint64_t bits, uint32_t hashes, uint64_t keys,
+                                  uint64_t queries, uint64_t trials, uint64_t seed, uint32_t threads) {
+  static const std::map<std::string, Hashing, std::less<>> names{
+      {"independent", Hashing::independent},
+      {"partition", Hashing::partition},
+      {"double", Hashing::double_},
+      {"enhanced-double square", Hashing::enhanced_square},
+      {"enhanced-double cube", Hashing::enhanced_cube},
+      {"enhanced-double tetrahedral", Hashing::enhanced_tetrahedral},
+      {"triple", Hashing::triple},
+  };
+  const auto named = names.find(hashing);
+  if (named == names.end()) throw nb::value_error(("unknown hashing: " + hashing).c_str());
+  std::vector<HashingTrial> runs;
+  {
+    const nb::gil_scoped_release free;
+    runs = simulate_hashing(named->second, bits, hashes, keys, queries, trials, seed, threads, go_on);
+  }
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  auto [positives, positive] = zeros({runs.size()});
+  auto [set_bits, set] = zeros({runs.size()});
+  for (const HashingTrial& each : runs) *positive++ = each.positives, *set++ = each.set_bits;
+  return nb::make_tuple(positives, set_bits);
+}
+
 }  // namespace
 
 void bind_simulate(nb::module_& m) {
@@ -82,6 +113,12 @@ void bind_simulate(nb::module_& m) {
                 "numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], "
                 "numpy.typing.NDArray[numpy.uint64]]"),
         "Loads (trial, checkpoint, table, load), overflow, spilled and accesses (trial, checkpoint): simulate.hpp.");
+  m.def("simulate_hashing", &simulate_hashing_trials, nb::arg("hashing"), nb::arg("bits"), nb::arg("hashes"),
+        nb::arg("keys"), nb::arg("queries"), nb::arg("trials"), nb::arg("seed"), nb::arg("threads"),
+        nb::sig("def simulate_hashing(hashing: str, bits: int, hashes: int, keys: int, queries: int, trials: int, "
+                "seed: int, threads: int) -> tuple[numpy.typing.NDArray[numpy.uint64], "
+                "numpy.typing.NDArray[numpy.uint64]]"),
+        "False positives and set bits of each trial: simulate.hpp.");
 }
 
 }  // namespace evenbins::python

@@ -87,3 +87,6 @@ def simulate_balance(
     numpy.typing.NDArray[numpy.uint64],
     numpy.typing.NDArray[numpy.uint64],
 ]: ...
+def simulate_hashing(
+    hashing: str, bits: int, hashes: int, keys: int, queries: int, trials: int, seed: int, threads: int
+) -> tuple[numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64]]: ...

@@ -44,6 +44,24 @@ CONTRACT: dict[str, tuple[str, set[str], set[str], set[str]]] = {
     "kanizo-appC": (
         "kanizo, Appendix C", {"policy", "reads"}, {"variance"}, {"variance_theory", "variance_bound"},
     ),
+    "kirsch-sec2.1.2": (
+        "kirsch, Section 2.1.2", {"counter_bits"}, {"overflow"},
+        {"overflow_cancelled", "overflow_simulated", "fpr"},
+    ),
+    "kirsch-fig3.1": (
+        "kirsch, Figure 3.1", {"hashing", "keys", "bits_per_key"}, {"fpr"}, {"fpr_theory", "fpr_limit"},
+    ),
+    "kirsch-fig3.2": (
+        "kirsch, Figure 3.2", {"scheme"}, {"mean", "sd", "fit"},
+        {"p", "queries", "fit_theory", "fit_normal", *(f"P({q})" for q in range(25))},
+    ),
+    "kirsch-sec3.5": (
+        "kirsch, Section 3.5", {"scheme", "keys"}, {"gap"}, {"gap_error", "gap_theory", "gap_bound"},
+    ),
+    "kirsch-thm3.8.1": (
+        "kirsch, Theorem 3.8.1", {"stream", "epsilon"}, {"failure"},
+        {"failure_bound", "failure_classical", "failure_theory", "underestimates", "width", "depth"},
+    ),
 }  # fmt: skip
 
 
@@ -212,7 +230,7 @@ def test_the_json_of_every_experiment_keeps_the_contract(id: str, results: dict[
 
 
 def test_no_number_depends_on_threads() -> None:
-    for id in ("kanizo-fig3", "kanizo-appC"):
+    for id in ("kanizo-fig3", "kanizo-appC", "kirsch-sec3.5"):
         assert papers.run(id, quick=True, threads=1).rows == papers.run(id, quick=True, threads=3).rows
 
 

@@ -1,4 +1,5 @@
-// Balls into bins with a limit: the balancing schemes of Kanizo, Hay and Keslassy by simulation.
+// Two simulations for the papers: balls into bins with a limit, the balancing schemes of Kanizo, Hay and
+// Keslassy; and, at the end, Bloom filters with little hashing, the schemes of Kirsch's thesis, chapter 3.
 //
 //     key ──▶ bin of level 0 ──full──▶ bin of level 1 ──full──▶ … ──full──▶ overflow list ──full──▶ spill
 //
@@ -81,5 +82,28 @@ struct Snapshot {
 std::vector<std::vector<Snapshot>> simulate(const Balance& balance, const std::vector<uint64_t>& checkpoints,
                                             uint64_t trials, uint64_t seed, uint32_t threads,
                                             const std::function<bool()>& pulse);
+
+// A filter of `bits` bits is filled with `keys` keys and asked for `queries` others; how many does it take for
+// its own? Keys are no keys here: each draws its h1, h2, h3, fully random, and that is all a filter sees of it.
+//
+//     independent       k draws
+//     partition         part i: h1 + i h2 mod m/k; m/k is rounded down, bits that are left over stay unused
+//     double            h1 + i h2 mod m
+//     enhanced_double   h1 + i h2 + f(i) mod m, f(i) = i^2, i^3 or (i^3 - i) / 6
+//     triple            h1 + i h2 + i(i-1)/2 h3 mod m
+//
+// h2 = 0 and common divisors with m are drawn like everything else. Trial t depends on seed and t alone.
+enum class Hashing { independent, partition, double_, enhanced_square, enhanced_cube, enhanced_tetrahedral, triple };
+
+inline constexpr uint32_t kMostHashes = 64;
+
+struct HashingTrial {
+  uint64_t positives = 0;  // of the queries
+  uint64_t set_bits = 0;
+};
+
+std::vector<HashingTrial> simulate_hashing(Hashing hashing, uint64_t bits, uint32_t hashes, uint64_t keys,
+                                           uint64_t queries, uint64_t trials, uint64_t seed, uint32_t threads,
+                                           const std::function<bool()>& pulse);
 
 }  // namespace evenbins

@@ -58,6 +58,7 @@ Plot = Callable[["Figure", Sequence["Row"]], None]
 
 PAPERS = {
     "kanizo": "Kanizo, Hay, Keslassy: Access-efficient balanced Bloom filters",
+    "kirsch": "Kirsch: Hash structures for extreme conditions",
 }
 """Short names and titles of the papers; the module `evenbins.papers.NAME` has the experiments `NAME-...`."""
 

@@ -1,7 +1,10 @@
-"""The balancing schemes by simulation: keys into bins with a limit (cpp/include/evenbins/simulate.hpp).
+"""Simulations for the papers (cpp/include/evenbins/simulate.hpp).
 
-`simulate` speaks the library's names; `Simulated` holds the counts of all trials and gives the fractions
-that the theory predicts. Fast enough, some 100 million keys a second and core, that none need be a small one.
+    simulate           keys into bins with a limit: the balancing schemes
+    simulate_hashing   Bloom filters whose positions come from few hash functions
+
+Both speak the library's names; what they return holds the counts of all trials and gives the fractions that
+the theory predicts. Fast enough, some 100 million keys a second and core, that none need be a small one.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _core
+from evenbins.theory.less_hashing import HASHINGS, OFFSETS
 
-__all__ = ["Simulated", "simulate", "split"]
+__all__ = ["Simulated", "SimulatedFilters", "simulate", "simulate_hashing", "split"]
 
 _POLICIES = ("plain", "single", "sequential", "multilevel")
 _MOST_THRESHOLD = 65534
@@ -181,6 +185,104 @@ def simulate(
         threads=_whole("threads", threads, 1, 1024),
     )
     return Simulated(tuple(tables), tuple(looks), *counts)
+
+
+@dataclass(frozen=True)
+class SimulatedFilters:
+    """Counts of all trials, each of one filter.
+
+    Parameters
+    ----------
+    bits
+        Of a filter, those counted that a partition leaves over.
+    queries
+        Absent keys that each filter was asked for.
+    positives
+        ``[trial]``: how many of them it took for its own; the thesis' Q.
+    set_bits
+        ``[trial]``: bits that are set.
+    """
+
+    bits: int
+    queries: int
+    positives: _Counts
+    set_bits: _Counts
+
+    @property
+    def fpr(self) -> _Floats:
+        """``[trial]``: fraction of false positives; 0 without queries."""
+        fractions: _Floats = self.positives / max(self.queries, 1)
+        return fractions
+
+    @property
+    def fill(self) -> _Floats:
+        """``[trial]``: fraction of the bits that are set."""
+        fractions: _Floats = self.set_bits / self.bits
+        return fractions
+
+
+def simulate_hashing(
+    hashing: str,
+    *,
+    bits: int,
+    hashes: int,
+    keys: int,
+    queries: int,
+    offset: str = "square",
+    trials: int = 1,
+    seed: int = 0,
+    threads: int = 1,
+) -> SimulatedFilters:
+    """Fill Bloom filters and ask them for absent keys; hash functions are fully random.
+
+    Parameters
+    ----------
+    hashing
+        ``"independent"``, ``"partition"``, ``"double"``, ``"enhanced-double"`` or ``"triple"``, as
+        `evenbins.theory.less_hashing` defines them. A partition has parts of ``bits // hashes`` bits.
+    bits
+        m, 1 to 2**32.
+    hashes
+        k, 1 to 64.
+    keys
+        n, put into each filter.
+    queries
+        Absent keys that each filter is asked for.
+    offset
+        f(i) of ``"enhanced-double"``: ``"square"``, ``"cube"`` or ``"tetrahedral"``.
+    trials, seed, threads
+        As of `simulate`.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> seen = simulate_hashing("double", bits=8000, hashes=6, keys=1000, queries=500, trials=1000, seed=1)
+    >>> round(float(seen.fpr.mean()), 3), round(float(seen.fill.mean()), 2)
+    (0.021, 0.53)
+    """
+    if hashing not in HASHINGS:
+        raise ValueError(f"hashing must be one of {', '.join(HASHINGS)}, not {hashing!r}")
+    if offset not in OFFSETS:
+        raise ValueError(f"offset must be one of {', '.join(OFFSETS)}, not {offset!r}")
+    bits, hashes = _whole("bits", bits, 1, 2**32), _whole("hashes", hashes, 1, 64)
+    if hashing == "partition" and bits < hashes:
+        raise ValueError(f"bits must be one for each of {hashes} parts at least, not {bits}")
+    queries = _whole("queries", queries, 0, 2**48)
+    counts = _core.simulate_hashing(
+        hashing=f"{hashing} {offset}" if hashing == "enhanced-double" else hashing,
+        bits=bits,
+        hashes=hashes,
+        keys=_whole("keys", keys, 0, 2**48),
+        queries=queries,
+        trials=_whole("trials", trials, 1, 2**32),
+        seed=_whole("seed", seed, 0, 2**64 - 1),
+        threads=_whole("threads", threads, 1, 1024),
+    )
+    return SimulatedFilters(bits, queries, *counts)
 
 
 def split(bins: int, shares: Sequence[float]) -> list[int]:
