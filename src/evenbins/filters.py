@@ -45,6 +45,7 @@ __all__ = [
 ]  # fmt: skip
 
 _HASHING = {"independent": 1, "lanes": 2}
+_COUNT_MIN = 6  # a kind of file that holds no filter (sketches.py)
 
 
 class _BaseFilter(_core.Filter, _files.Stored):
@@ -512,7 +513,12 @@ def open(path: StrPath, *, verify: bool = False) -> Filter:
 
 def _class_of(path: StrPath) -> type[Filter]:
     try:
-        return _KINDS[_core.file_kind(_files.map_file(path))]
+        kind = _core.file_kind(_files.map_file(path))
+        if kind == _COUNT_MIN:
+            raise FormatError(
+                "the file holds a count-min sketch, no filter: use evenbins.CountMinSketch.load"
+            )
+        return _KINDS[kind]
     except FormatError as error:
         raise FormatError(f"{os.fspath(path)}: {error}") from None
 

@@ -23,7 +23,7 @@
 
 namespace evenbins {
 
-enum class Kind : uint32_t { standard = 1, blocked = 2, balanced = 3, growing = 4 };
+enum class Kind : uint32_t { standard = 1, blocked = 2, balanced = 3, growing = 4, count_min = 6 };
 enum class Hashing : uint32_t { independent = 1, lanes = 2 };  // how positions follow from a digest
 
 // Everything about a filter but its bits. The integer core decides equality and merging, with the seed;
