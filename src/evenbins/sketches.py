@@ -9,9 +9,9 @@ counter can only have added to it, so no estimate is too small (kirsch, section 
 Bulk calls, single calls and the twin in `reference` leave the same bytes. Threads: look-ups may run at any
 time; writers, and calls that read the whole sketch, take turns by themselves.
 
-Tried and dropped: a heap filled in bulk from the estimates at the end of each piece of the stream. It keeps the
-promise too, but depends on the pieces; the estimate at the moment a key came costs a pass in key order and makes
-bulk and single additions agree.
+Tried and dropped: a heap filled in bulk from the estimates at the end of each piece of the stream. It keeps
+the promise too, but depends on the pieces; the estimate at the moment a key came costs a pass in key order,
+and makes bulk and single additions agree.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class CountMinSketch(_core.Sketch, _files.Stored):
     """Counts of the keys of a stream, in fixed memory: never too small, seldom much too large.
 
     For each key, the estimate is at least the true count, and exceeds it by more than `epsilon` times the
-    stream's total with a probability of at most `delta` (over the seed: who knows it can do worse). Counters have 64 bits; an addition that would lift the *total* above 2**64 - 1 raises OverflowError and
+    stream's total with a probability of at most `delta` (over the seed: who knows it can do worse).
+    Counters have 64 bits; an addition that would lift the *total* above 2**64 - 1 raises OverflowError and
     changes nothing. No counter exceeds the total, so none can wrap.
 
     Parameters
@@ -363,7 +364,8 @@ class HeavyHitters:
     - Every estimate in `top()` is at least the key's true count, and was taken when the key last came: it is
       no larger than `count` is now.
 
-    Keys of equal estimates in the last place are chosen arbitrarily. Threads that add take turns.
+    Keys of equal estimates in the last place are chosen arbitrarily; a key that came in several forms ("a"
+    and b"a") is shown in one of them. Threads that add take turns.
 
     Parameters
     ----------
