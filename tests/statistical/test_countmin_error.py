@@ -1,8 +1,8 @@
 """The count-min sketch's promise, measured with secret seeds: estimates beyond the bound on unkind streams.
 
 Each trial is a sketch with a seed of its own and one key asked of it, so the number of failures is binomial.
-Where the stream has an exact prediction (equal keys, `theory.sketch.hit_everywhere`) the interval is two-sided
-at 1e-6; elsewhere the failures must lie below the 1 - 1e-6 quantile of Binomial(trials, delta).
+Where the stream has an exact prediction (equal keys, `theory.sketch.hit_everywhere`) the interval is
+two-sided at 1e-6; elsewhere the failures must lie below the 1 - 1e-6 quantile of Binomial(trials, delta).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def chosen() -> dict[str, list[int]]:
 def test_keys_chosen_against_a_known_seed_fail_it_and_no_secret_one(
     name: str, chosen: dict[str, list[int]]
 ) -> None:
-    """The power of these tests: the stream breaks the sketch of seed 0, but not those of 3000 secret seeds."""
+    """The power of these tests: the stream breaks the sketch of seed 0, not those of 3000 secret seeds."""
     keys = chosen[name]
     assert len(keys) >= 10
     known = make(name, 0)

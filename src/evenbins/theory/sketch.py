@@ -141,8 +141,8 @@ def hit_everywhere(plan: SketchPlan, keys: int) -> float:
     Exact, for ideal hashing. If their weights are equal and they are fewer than 1/epsilon, each weighs more
     than epsilon * total, and this is the probability of failure: the worst stream we know.
 
-    Two-hash: another key, whose h1 and h2 differ from ours by a and b, meets us in table j where a + j·b = 0, a
-    line in a plane of w² points; two such lines have one point in common, since w is prime. So one key
+    Two-hash: another key, whose h1 and h2 differ from ours by a and b, meets us in table j where a + j·b = 0,
+    a line in a plane of w² points; two such lines have one point in common, since w is prime. So one key
     misses s tables with probability 1 - (s(w - 1) + 1)/w²; inclusion and exclusion over the tables that all
     keys miss does the rest.
 
