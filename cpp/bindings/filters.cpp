@@ -3,25 +3,19 @@
 // Single keys go through raw type slots (`in`: sq_contains, `add`: METH_O), because the call is most of
 // the cost. Everything else is thin nanobind.
 //
-// Writers: bulk calls release the GIL, so two Python threads could write at once and lose bits. They take
-// turns instead. Whoever writes, or reads the structure as a whole, without the GIL holds `Access`; it
-// begins and ends under the GIL, so whoever has the GIL and finds nobody `busy` may write, as a single
-// `add` does. Look-ups never wait. No Python code runs while `Access` is held, but for signal handlers.
+// Writers take turns: access.hpp.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <cerrno>
-#include <mutex>
 #include <optional>
-#include <thread>
 
+#include "access.hpp"
 #include "evenbins/filter.hpp"
 #include "evenbins/format.hpp"
+#include "files.hpp"
 #include "keys.hpp"
 #include "module.hpp"
 #include "sources.hpp"
@@ -29,15 +23,12 @@
 namespace evenbins::python {
 namespace {
 
-struct FilterObject {
+struct FilterObject : Turns {
   explicit FilterObject(std::unique_ptr<Filter> f) : one(f->one()), hasher(f->spec().seed), filter(std::move(f)) {}
   ~FilterObject();
   OneKey one;  // the filter's, at hand
   Hasher hasher;
   std::unique_ptr<Filter> filter;
-  std::mutex lock;
-  std::atomic<bool> busy = false;  // somebody holds the lock; set and read under the GIL
-  std::atomic<std::thread::id> writer;
   const bool read_only = filter->bits().read_only();
 };
 
@@ -51,32 +42,6 @@ struct Recent {
 FilterObject::~FilterObject() {
   if (recent.object == this) recent = {};
 }
-
-// Exclusive use of a filter, and no GIL, until the end of the scope. Must be made with the GIL held.
-class Access {
- public:
-  explicit Access(FilterObject& object) : object_(object) {
-    if (object.busy && object.writer == std::this_thread::get_id())  // a signal handler, in the middle of a bulk call
-      throw std::runtime_error("this filter is in the middle of a bulk call of the same thread");
-    {
-      const nb::gil_scoped_release free;  // whoever holds the lock may need the GIL to let it go
-      object.lock.lock();
-    }
-    object.writer = std::this_thread::get_id();
-    object.busy = true;
-    free_.emplace();
-  }
-  ~Access() {
-    object_.busy = false;
-    object_.lock.unlock();
-  }
-  Access(const Access&) = delete;
-  Access& operator=(const Access&) = delete;
-
- private:
-  FilterObject& object_;
-  std::optional<nb::gil_scoped_release> free_;  // destroyed, and the GIL taken again, after the lock is free
-};
 
 void require_writable(const FilterObject& object) {
   if (object.filter->bits().read_only())
@@ -211,33 +176,8 @@ void init_new(FilterObject* self, uint32_t kind, uint32_t hashing, uint64_t seed
   new (self) FilterObject(make_filter(std::move(spec), Bits::zeroed(bytes)));
 }
 
-// From the bytes of a file. `mapped`: the bits stay where they are, and the filter is read-only;
-// otherwise they are copied. `verify` checks the payload too.
 void init_from_file(FilterObject* self, nb::handle data, uint32_t kind, bool mapped, bool verify) {
-  auto buffer = std::shared_ptr<Buffer>(new Buffer(), [](Buffer* b) {
-    const nb::gil_scoped_acquire hold;
-    delete b;
-  });
-  if (!buffer->acquire(data.ptr(), PyBUF_SIMPLE)) throw nb::python_error();
-  const auto* bytes = static_cast<const uint8_t*>(buffer->view.buf);
-  std::unique_ptr<Filter> filter;
-  {
-    const nb::gil_scoped_release free;
-    Header header = read_header(bytes, static_cast<uint64_t>(buffer->view.len));
-    if (static_cast<uint32_t>(header.spec.kind) != kind)
-      throw FormatError("the file holds another kind of filter (" +
-                        std::to_string(static_cast<uint32_t>(header.spec.kind)) +
-                        "): use evenbins.load or evenbins.open");
-    if (verify) verify_payload(header, bytes);
-    const uint8_t* payload = bytes + header.payload_offset;
-    const bool aligned = reinterpret_cast<uintptr_t>(payload) % 8 == 0;
-    Bits bits =
-        mapped && aligned ? Bits::borrowed(payload, header.payload_bytes, buffer) : Bits::zeroed(header.payload_bytes);
-    if (!bits.read_only()) std::memcpy(bits.words(), payload, header.payload_bytes);
-    filter = make_filter(std::move(header.spec), std::move(bits));
-    if (const std::string broken = filter->check(verify); !broken.empty()) throw FormatError(broken);
-  }
-  new (self) FilterObject(std::move(filter));
+  new (self) FilterObject(from_file(data, kind, mapped, verify, make_filter));
 }
 
 void init_copy(FilterObject* self, FilterObject& other) {
@@ -249,17 +189,6 @@ void init_copy(FilterObject* self, FilterObject& other) {
   new (self) FilterObject(std::move(filter));
 }
 
-// Two filters at once: the one with the lower address first, so that two such calls cannot wait for each
-// other. Only the first gives up the GIL; then the second waits for a lock whose holder may need it, and
-// finds it free.
-template <typename F>
-auto with_both(FilterObject& a, FilterObject& b, F&& f) {
-  const Access first(&a < &b ? a : b);
-  std::optional<nb::gil_scoped_acquire> hold(std::in_place);
-  const Access second(&a < &b ? b : a);
-  return f();
-}
-
 void merge(FilterObject& self, FilterObject& other) {
   require_writable(self);
   if (&self != &other) with_both(self, other, [&] { self.filter->merge(*other.filter); });
@@ -269,47 +198,9 @@ bool equal(FilterObject& self, FilterObject& other) {
   return &self == &other || with_both(self, other, [&] { return *self.filter == *other.filter; });
 }
 
-nb::object to_bytes(FilterObject& self) {
-  const Filter& filter = *self.filter;
-  const uint64_t header_size = header_bytes(filter.spec());
-  const uint64_t size = header_size + filter.bits().bytes();
-  nb::object bytes = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
-  if (!bytes.is_valid()) throw nb::python_error();
-  char* out = PyBytes_AS_STRING(bytes.ptr());
-  const Access access(self);
-  std::memcpy(out, write_header(filter.spec(), filter.bits().words(), filter.bits().bytes()).data(), header_size);
-  std::memcpy(out + header_size, filter.bits().words(), filter.bits().bytes());
-  return bytes;
-}
+nb::object to_bytes(FilterObject& self) { return file_bytes(self, *self.filter); }
 
-// Writes the whole file to an open descriptor. No writer gets between the checksum and the bits.
-void write_to(FilterObject& self, int descriptor) {
-  int error = 0;
-  {
-    const Access access(self);
-    const Bits& bits = self.filter->bits();
-    const std::vector<uint8_t> header = write_header(self.filter->spec(), bits.words(), bits.bytes());
-    const auto write_all = [&](const void* data, uint64_t size) {
-      const auto* p = static_cast<const char*>(data);
-      while (size > 0 && error == 0) {
-        const ssize_t n = ::write(descriptor, p, std::min<uint64_t>(size, 1 << 30));
-        if (n < 0) {
-          if (errno != EINTR) error = errno;
-        } else {
-          p += n;
-          size -= static_cast<uint64_t>(n);
-        }
-      }
-    };
-    write_all(header.data(), header.size());
-    write_all(bits.words(), bits.bytes());
-  }
-  if (error != 0) {
-    errno = error;
-    PyErr_SetFromErrno(PyExc_OSError);
-    throw nb::python_error();
-  }
-}
+void write_to(FilterObject& self, int descriptor) { write_file(self, *self.filter, descriptor); }
 
 }  // namespace
 

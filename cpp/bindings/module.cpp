@@ -1,4 +1,4 @@
-// The extension module `evenbins._core`: digests, kernels, sources of keys, filters.
+// The extension module `evenbins._core`: digests, kernels, sources of keys, filters, sketches.
 #include "module.hpp"
 
 #include <nanobind/nanobind.h>
@@ -143,5 +143,6 @@ NB_MODULE(_core, m) {
   }
   bind_sources(m);
   bind_filters(m);
+  bind_sketches(m);
   bind_simulate(m);
 }

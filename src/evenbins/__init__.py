@@ -24,18 +24,23 @@ from evenbins.filters import (
 from evenbins.filters import open as open  # not in __all__: a star import must not hide Python's open
 from evenbins.growing import GrowingFilter
 from evenbins.protocols import Filter, FilterStats
-from evenbins.theory import FilterPlan
+from evenbins.sketches import CountMinSketch, HeavyHitters, SketchStats
+from evenbins.theory import FilterPlan, SketchPlan
 
 __all__ = [
     "BalancedBloomFilter",
     "BlockedBloomFilter",
     "BloomFilter",
+    "CountMinSketch",
     "Filter",
     "FilterPlan",
     "FilterStats",
     "FormatError",
     "GrowingFilter",
+    "HeavyHitters",
     "KeyRangeError",
+    "SketchPlan",
+    "SketchStats",
     "design",
     "digest",
     "digest_many",

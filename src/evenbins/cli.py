@@ -847,6 +847,18 @@ def filters(quick: bool, rounds: int | None, json_path: str | None, markdown: bo
         raise click.ClickException(f"{error}: pip install 'evenbins[bench]'") from None
 
 
+@bench.command()
+@click.option("--quick", is_flag=True, help="Small sizes: a look in seconds, not a result.")
+@click.option("--rounds", type=click.IntRange(min=1), help="Rounds of which the best counts.")
+@click.option("--json", "json_path", type=_FILE, help="Write all numbers to this file.")
+@click.option("--markdown", is_flag=True, help="Print the table as Markdown.")
+def sketches(quick: bool, rounds: int | None, json_path: str | None, markdown: bool) -> int:
+    """Compare the count-min sketch with that of datasketches."""
+    from evenbins.bench.sketches import main_sketches
+
+    return main_sketches(quick=quick, rounds=rounds, json_path=json_path, markdown=markdown)
+
+
 @commands.command()
 @click.option("--keys", type=integer, default=10_000_000, show_default=True, help="Keys to generate.")
 @click.option("--out", type=click.Path(file_okay=False), help="Keep the files in this folder.")

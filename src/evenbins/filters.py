@@ -51,6 +51,7 @@ _HASHING = {
     "enhanced-double-cube": 6, "enhanced-double-tetrahedral": 7, "triple": 8,
 }  # fmt: skip
 _HASHING_NAMES = {number: name for name, number in _HASHING.items()}
+_COUNT_MIN = 6  # a kind of file that holds no filter (sketches.py)
 
 
 class _BaseFilter(_core.Filter, _files.Stored):
@@ -544,7 +545,12 @@ def open(path: StrPath, *, verify: bool = False) -> Filter:
 
 def _class_of(path: StrPath) -> type[Filter]:
     try:
-        return _KINDS[_core.file_kind(_files.map_file(path))]
+        kind = _core.file_kind(_files.map_file(path))
+        if kind == _COUNT_MIN:
+            raise FormatError(
+                "the file holds a count-min sketch, no filter: use evenbins.CountMinSketch.load"
+            )
+        return _KINDS[kind]
     except FormatError as error:
         raise FormatError(f"{os.fspath(path)}: {error}") from None
 

@@ -13,10 +13,17 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, FilterPlan, GrowingFilter
+from evenbins import (
+    BalancedBloomFilter,
+    BlockedBloomFilter,
+    BloomFilter,
+    CountMinSketch,
+    FilterPlan,
+    GrowingFilter,
+)
 from evenbins.reference.format import CHECKSUM, FIXED
 from evenbins.reference.xxh3 import xxh3_64
-from evenbins.theory import plan_of_core
+from evenbins.theory import plan_of_core, plan_of_sketch_core
 
 AnyFilter = BloomFilter | BlockedBloomFilter | BalancedBloomFilter | GrowingFilter
 
@@ -89,6 +96,27 @@ def golden_filter(name: str) -> AnyFilter:
     f = FILTERS[name]()
     f.add_many(KEYS)
     return f
+
+
+def _sketch(*core: int, seed: int = 0) -> CountMinSketch:
+    """Build from [construction, width, depth, copies, conservative] with epsilon 0.1, delta 0.05."""
+    promise = struct.unpack("<2Q", struct.pack("<2d", 0.1, 0.05))
+    return CountMinSketch.from_plan(plan_of_sketch_core((*core, *promise), seed=seed))
+
+
+SKETCHES: dict[str, Callable[[], CountMinSketch]] = {
+    "count-min-classic": lambda: _sketch(2, 28, 3, 1, 0),
+    "count-min-classic-conservative": lambda: _sketch(2, 28, 3, 1, 1, seed=2**64 - 1),
+    "count-min-two-hash": lambda: _sketch(1, 59, 3, 2, 0, seed=42),
+    "count-min-two-hash-conservative": lambda: _sketch(1, 59, 3, 2, 1),
+}
+
+
+def golden_sketch(name: str) -> CountMinSketch:
+    """Build the sketch of that name, with its keys: weight 1 for the first, 2 for the second, …"""
+    s = SKETCHES[name]()
+    s.add_many(KEYS, range(1, len(KEYS) + 1))
+    return s
 
 
 def _flipped(data: bytes, byte: int, bit: int) -> bytes:
@@ -178,6 +206,7 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
 def main() -> None:
     """Write the files that are missing, and their checksums."""
     wanted = {f"{name}.evenbins": golden_filter(name).to_bytes() for name in FILTERS}
+    wanted |= {f"{name}.evenbins": golden_sketch(name).to_bytes() for name in SKETCHES}
     wanted |= {f"damaged/{name}.evenbins": data for name, (data, _) in DAMAGED.items()}
     known = dict(reversed(line.split()) for line in SUMS.read_text().splitlines()) if SUMS.exists() else {}
     for name, data in wanted.items():

@@ -25,6 +25,7 @@ from evenbins.bench.harness import (
     WrongAnswerError,
     run,
 )
+from evenbins.bench.sketches import sketch_cases
 
 TINY = filters.Sizes(
     scalar_keys=2_000,
@@ -493,3 +494,15 @@ def test_python_m_runs_the_filters(monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(bench, arguments)
     assert done.exit_code == 0, done.output
     assert calls == [(True, 2, "x.json", True, ["abloom", "set"])]
+
+
+# --- sketches ----------------------------------------------------------------------------------------------
+
+
+def test_the_sketches_are_compared_with_datasketches() -> None:
+    sizes = filters.Sizes(bulk_keys=3000)
+    update, estimate = (harness.run([case], 1).results[0] for case in sketch_cases(sizes))
+    ours = ["evenbins classic", "evenbins two-hash", "evenbins conservative"]
+    assert list(update.rounds) == list(estimate.rounds) == [*ours, "datasketches"]
+    done = CliRunner().invoke(bench, ["sketches", "--help"])
+    assert done.exit_code == 0

@@ -3,16 +3,17 @@
     offset    size  field
     0         8     magic b"EVENBINS"
     8         4     version = 1
-    12        4     kind: 1 standard, 2 blocked, 3 balanced
+    12        4     kind: 1 standard, 2 blocked, 3 balanced, 6 count-min
     16        4     hash id = 1: strings by XXH3-64, integers by keyed moremur (`keys`)
     20        4     hashing: 2 lanes (`blocked`, `balanced`), the others `bloom.HASHING`
     24        8     seed
-    32        8     capacity
+    32        8     capacity; 1 for count-min
     40        8     payload offset = header size, a multiple of 64
     48        8     payload size in bytes
     56        8     payload checksum: XXH3-64 of the payload, seed 0
     64        8     number of core words c
-    72        8*c   the integer core: [bits, hashes], [blocks, block_bits, hashes], or `balanced.shape_of`
+    72        8*c   the integer core: [bits, hashes], [blocks, block_bits, hashes], or as `balanced.shape_of`
+                    and `countmin` say
     ...             zeros
     offset-8  8     header checksum: XXH3-64, seed 0, of all header bytes before it
     offset          the payload, which ends the file
@@ -31,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from evenbins.reference import balanced
+from evenbins.reference import balanced, countmin
 from evenbins.reference.xxh3 import xxh3_64
 
 MAGIC: Final = b"EVENBINS"
@@ -40,14 +41,21 @@ HASH_ID: Final = 1
 STANDARD: Final = 1
 BLOCKED: Final = 2
 BALANCED: Final = 3
+COUNT_MIN: Final = 6
 PARTITION: Final = 3
-HASHING: Final = {STANDARD: (1, 3, 4, 5, 6, 7, 8), BLOCKED: (2,), BALANCED: (2,)}  # schemes of each kind
+HASHING: Final = {  # the schemes by which each kind draws its positions
+    STANDARD: (1, 3, 4, 5, 6, 7, 8),
+    BLOCKED: (2,),
+    BALANCED: (2,),
+    COUNT_MIN: (1,),
+}
 
 CORE: Final = {  # what `payload_bytes` accepts, for its error
     STANDARD: "[bits >= 1, hashes in 1 .. 64]",
     BLOCKED: "[blocks >= 1, block_bits 256 or 512, hashes in 1 .. 32]",
     BALANCED: "[policy 1 .. 5, block_bits, hashes, choices, coin, overflow_limit, spill, budget,"
     " then blocks and threshold of each table]",
+    COUNT_MIN: "[construction 1 or 2, width, depth, copies, conservative 0 or 1, epsilon, delta]",
 }
 
 FIXED: Final = struct.Struct("<8s4I6Q")  # magic .. number of core words
@@ -85,6 +93,11 @@ def payload_bytes(kind: int, core: Sequence[int]) -> int:
                 return balanced.payload_bytes(core)
             except ValueError as error:
                 raise ValueError(f"invalid core {list(core)}: {error}; kind 3 has {CORE[3]}") from error
+        case 6, *_:
+            try:
+                return countmin.payload_bytes(core)
+            except ValueError as error:
+                raise ValueError(f"invalid core {list(core)}: {error}; kind 6 has {CORE[6]}") from error
     raise ValueError(f"invalid core {list(core)}: kind {kind} has {CORE[kind]}")
 
 
@@ -140,7 +153,9 @@ def unpack(data: bytes) -> Parsed:
     if any(header[FIXED.size + 8 * core_words :]):
         raise ValueError("header damaged: its padding is not zero")
     if kind not in HASHING:
-        raise ValueError(f"unknown kind {kind}: this reader knows 1 .. 3 (standard, blocked, balanced)")
+        raise ValueError(
+            f"unknown kind {kind}: this reader knows 1 .. 3, 6 (standard, blocked, balanced, count-min)"
+        )
     if hash_id != HASH_ID:
         raise ValueError(f"unknown hash id {hash_id}: this reader knows {HASH_ID}")
     if hashing not in HASHING[kind]:
@@ -150,6 +165,8 @@ def unpack(data: bytes) -> Parsed:
         raise ValueError(f"the parts of hashing {PARTITION} must be equal: {core[-1]} hashes, {core[0]} bits")
     if not 1 <= capacity <= 2**48:
         raise ValueError(f"capacity must be 1 .. 2**48, got {capacity}")
+    if kind == COUNT_MIN and capacity != 1:
+        raise ValueError(f"capacity must be 1 for a count-min sketch, got {capacity}")
     if payload_size != (wanted := payload_bytes(kind, core)):
         raise ValueError(f"payload size {payload_size} disagrees with the core {list(core)}: {wanted} bytes")
 
@@ -166,6 +183,11 @@ def unpack(data: bytes) -> Parsed:
     if kind == BALANCED:
         try:
             balanced.ReferenceBalanced.from_payload(core, seed, payload)
+        except ValueError as error:
+            raise ValueError(f"payload damaged: {error}") from error
+    if kind == COUNT_MIN:
+        try:
+            countmin.ReferenceCountMin.from_payload(core, seed, payload)
         except ValueError as error:
             raise ValueError(f"payload damaged: {error}") from error
     return Parsed(kind, hashing, seed, capacity, core, payload)

@@ -11,8 +11,13 @@ from types import ModuleType
 
 from evenbins.theory.balanced_plan import plan_balanced, plan_levels
 from evenbins.theory.plan import FilterPlan, plan_blocked, plan_of_core, plan_standard
+from evenbins.theory.sketch import SketchPlan, plan_countmin, plan_of_sketch_core
 
-__all__ = ["FilterPlan", "plan_balanced", "plan_blocked", "plan_levels", "plan_of_core", "plan_standard"]
+__all__ = [
+    "FilterPlan", "SketchPlan",
+    "plan_balanced", "plan_blocked", "plan_countmin", "plan_levels", "plan_of_core", "plan_of_sketch_core",
+    "plan_standard",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -1,0 +1,91 @@
+// Structures to bytes and files, and back: the same for all that have spec(), bits() and check(thorough).
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "access.hpp"
+#include "arrays.hpp"
+#include "evenbins/format.hpp"
+
+namespace evenbins::python {
+
+// From the bytes of a file, by make(spec, bits). `mapped`: the bits stay where they are, and the structure is
+// read-only; otherwise they are copied. `verify` checks the payload too.
+template <typename Make>
+auto from_file(nb::handle data, uint32_t kind, bool mapped, bool verify, Make&& make) {
+  auto buffer = std::shared_ptr<Buffer>(new Buffer(), [](Buffer* b) {
+    const nb::gil_scoped_acquire hold;
+    delete b;
+  });
+  if (!buffer->acquire(data.ptr(), PyBUF_SIMPLE)) throw nb::python_error();
+  const auto* bytes = static_cast<const uint8_t*>(buffer->view.buf);
+  const nb::gil_scoped_release free;
+  Header header = read_header(bytes, static_cast<uint64_t>(buffer->view.len));
+  if (static_cast<uint32_t>(header.spec.kind) != kind)
+    throw FormatError("the file holds another kind of filter (" +
+                      std::to_string(static_cast<uint32_t>(header.spec.kind)) +
+                      "): use evenbins.load or evenbins.open");
+  if (verify) verify_payload(header, bytes);
+  const uint8_t* payload = bytes + header.payload_offset;
+  const bool aligned = reinterpret_cast<uintptr_t>(payload) % 8 == 0;
+  Bits bits =
+      mapped && aligned ? Bits::borrowed(payload, header.payload_bytes, buffer) : Bits::zeroed(header.payload_bytes);
+  if (!bits.read_only()) std::memcpy(bits.words(), payload, header.payload_bytes);
+  auto made = make(std::move(header.spec), std::move(bits));
+  if (const std::string broken = made->check(verify); !broken.empty()) throw FormatError(broken);
+  return made;
+}
+
+template <typename Structure>
+nb::object file_bytes(Turns& turns, const Structure& structure) {
+  const uint64_t header_size = header_bytes(structure.spec());
+  const uint64_t size = header_size + structure.bits().bytes();
+  nb::object bytes = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
+  if (!bytes.is_valid()) throw nb::python_error();
+  char* out = PyBytes_AS_STRING(bytes.ptr());
+  const Access access(turns);
+  const Bits& bits = structure.bits();
+  std::memcpy(out, write_header(structure.spec(), bits.words(), bits.bytes()).data(), header_size);
+  std::memcpy(out + header_size, bits.words(), bits.bytes());
+  return bytes;
+}
+
+// Writes the whole file to an open descriptor. No writer gets between the checksum and the bits.
+template <typename Structure>
+void write_file(Turns& turns, const Structure& structure, int descriptor) {
+  int error = 0;
+  {
+    const Access access(turns);
+    const Bits& bits = structure.bits();
+    const std::vector<uint8_t> header = write_header(structure.spec(), bits.words(), bits.bytes());
+    const auto write_all = [&](const void* data, uint64_t size) {
+      const auto* p = static_cast<const char*>(data);
+      while (size > 0 && error == 0) {
+        const ssize_t n = ::write(descriptor, p, std::min<uint64_t>(size, 1 << 30));
+        if (n < 0) {
+          if (errno != EINTR) error = errno;
+        } else {
+          p += n;
+          size -= static_cast<uint64_t>(n);
+        }
+      }
+    };
+    write_all(header.data(), header.size());
+    write_all(bits.words(), bits.bytes());
+  }
+  if (error != 0) {
+    errno = error;
+    PyErr_SetFromErrno(PyExc_OSError);
+    throw nb::python_error();
+  }
+}
+
+}  // namespace evenbins::python

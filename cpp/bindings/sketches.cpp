@@ -1,0 +1,322 @@
+// The Python class `_core.Sketch`: the base of evenbins.CountMinSketch (src/evenbins/sketches.py).
+//
+// Keys come by the same sources as those of filters, and writers take turns in the same way (access.hpp). Weights are
+// copied batch by batch before they are used: an array that somebody changes meanwhile cannot make the counters and
+// the total disagree.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+
+#include "access.hpp"
+#include "evenbins/countmin.hpp"
+#include "files.hpp"
+#include "keys.hpp"
+#include "module.hpp"
+#include "sources.hpp"
+
+namespace evenbins::python {
+namespace {
+
+constexpr const char* kFull = "the total of the weights would exceed 2**64 - 1, where counters end";
+
+using Words = nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+struct SketchObject : Turns {
+  explicit SketchObject(std::unique_ptr<CountMinSketch> s) : hasher(s->spec().seed), sketch(std::move(s)) {}
+  Hasher hasher;
+  std::unique_ptr<CountMinSketch> sketch;
+};
+
+std::unique_ptr<CountMinSketch> make_sketch(Spec spec, Bits bits) {
+  return std::make_unique<CountMinSketch>(std::move(spec), std::move(bits));
+}
+
+void require_writable(const SketchObject& object) {
+  if (object.sketch->bits().read_only())
+    throw nb::value_error("this sketch is open read-only: use load() or copy() for one that can be changed");
+}
+
+uint64_t digest_of_key(const SketchObject& object, nb::handle key) {
+  uint64_t digest;
+  if (!digest_of(key.ptr(), object.hasher, digest)) throw nb::python_error();
+  return digest;
+}
+
+// The weight of a single key. A bool is no number; a float is none either.
+uint64_t weight_of(nb::handle weight) {
+  if (PyBool_Check(weight.ptr()) || !PyIndex_Check(weight.ptr())) {
+    PyErr_Format(PyExc_TypeError, "weight must be an int, not %.100s", Py_TYPE(weight.ptr())->tp_name);
+    throw nb::python_error();
+  }
+  const nb::object number = nb::steal(PyNumber_Index(weight.ptr()));
+  if (!number.is_valid()) throw nb::python_error();
+  const unsigned long long value = PyLong_AsUnsignedLongLong(number.ptr());
+  if (value != static_cast<unsigned long long>(-1) || !PyErr_Occurred()) return value;
+  PyErr_Clear();
+  int overflow = 0;
+  const bool negative = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow) < 0 && overflow <= 0;
+  if (!negative) throw std::overflow_error("weight must be at most 2**64 - 1, where counters end");
+  PyErr_Format(PyExc_ValueError,
+               "weight must not be negative; got %S. A count-min sketch cannot take back: an estimate "
+               "would be too small",
+               number.ptr());
+  throw nb::python_error();
+}
+
+uint64_t add_digest(SketchObject& self, uint64_t digest, nb::handle weight) {
+  const uint64_t w = weight_of(weight);
+  require_writable(self);
+  uint64_t estimate;
+  std::optional<Access> access;
+  if (self.busy) access.emplace(self);
+  if (self.sketch->add_many(&digest, &w, 1, &estimate) == 0)
+    throw std::overflow_error(std::string(kFull) + "; this key was not added");
+  return estimate;
+}
+
+void add(SketchObject& self, nb::handle key, nb::handle weight) { add_digest(self, digest_of_key(self, key), weight); }
+
+uint64_t count(const SketchObject& self, nb::handle key) {
+  const uint64_t digest = digest_of_key(self, key);
+  uint64_t estimate;
+  self.sketch->count_many(&digest, 1, &estimate);
+  return estimate;
+}
+
+struct Stopped : std::exception {  // by a key that has no place, or no weight; `taken` keys are in
+  Stopped(uint64_t taken, bool is_full) : taken(taken), is_full(is_full) {}
+  uint64_t taken;
+  bool is_full;
+};
+
+class AddSink final : public Sink {
+ public:
+  // `weights` has `count` of them; if it is null, every key has the weight `each`.
+  AddSink(SketchObject& object, const uint64_t* weights, uint64_t count, uint64_t each, bool with_estimates)
+      : object_(object), weights_(weights), count_(count), each_(each), with_estimates_(with_estimates) {}
+
+  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
+    const Access access(object_);
+    uint64_t digests[kBatch];
+    const uint64_t size = keys.size();
+    for (uint64_t start = 0; start < size; start += kBatch) {
+      if (start % (16 * kBatch) == 0 && !pulse()) return start;
+      const size_t n = std::min<uint64_t>(kBatch, size - start);
+      try {
+        keys.read(start, n, digests);
+      } catch (const BadKey& bad) {
+        add(digests, bad.index - start);
+        throw;
+      }
+      add(digests, n);
+    }
+    return size;
+  }
+  void take(const uint64_t* digests, size_t n, bool let_others_run) override {
+    std::optional<Access> access;
+    if (object_.busy || let_others_run) access.emplace(object_);
+    for (size_t i = 0; i < n; i += kBatch) add(digests + i, std::min(kBatch, n - i));
+  }
+
+  uint64_t seen = 0;
+  Answers<uint64_t> estimates;
+
+ private:
+  static constexpr size_t kBatch = 1024;
+
+  void add(const uint64_t* digests, size_t n) {
+    const size_t weighted = weights_ == nullptr ? n : std::min<uint64_t>(n, count_ - seen);
+    const bool unit = weights_ == nullptr && each_ == 1;
+    uint64_t batch[kBatch];
+    if (weights_ != nullptr)
+      std::copy_n(weights_ + seen, weighted, batch);
+    else if (!unit)
+      std::fill_n(batch, weighted, each_);
+    uint64_t* out = with_estimates_ ? estimates.extend(weighted) : nullptr;
+    const size_t taken = object_.sketch->add_many(digests, unit ? nullptr : batch, weighted, out);
+    seen += taken;
+    if (taken < n) throw Stopped(seen, taken < weighted);
+  }
+
+  SketchObject& object_;
+  const uint64_t* weights_;
+  uint64_t count_, each_;
+  bool with_estimates_;
+};
+
+// Adds the keys; gives their estimates just after each was added, or nothing.
+nb::object add_from(SketchObject& self, KeySource& keys, std::optional<Words> weights, uint64_t each, bool estimates) {
+  require_writable(self);
+  static const uint64_t none = 0;  // an empty array may have no address
+  const uint64_t* data = !weights ? nullptr : weights->size() == 0 ? &none : weights->data();
+  const uint64_t n = weights ? weights->size() : 0;
+  AddSink sink(self, data, n, each, estimates);
+  try {
+    keys.run(self.hasher, sink);
+  } catch (const Stopped& stopped) {
+    if (stopped.is_full) raise_key_error(PyExc_OverflowError, stopped.taken, kFull);
+    raise_key_error(PyExc_ValueError, stopped.taken, "weights must be as many as the keys, and there are no more");
+  }
+  if (weights && sink.seen < n) {
+    PyErr_Format(PyExc_ValueError,
+                 "weights must be as many as the keys; got %llu weights for %llu keys, which have "
+                 "all been taken",
+                 static_cast<unsigned long long>(n), static_cast<unsigned long long>(sink.seen));
+    throw nb::python_error();
+  }
+  return estimates ? nb::cast(sink.estimates.release<uint64_t>()) : nb::none();
+}
+
+class CountSink final : public Sink {
+ public:
+  explicit CountSink(const CountMinSketch& sketch) : sketch_(sketch) {}
+  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
+    const nb::gil_scoped_release free;
+    constexpr uint64_t kBatch = 1024;
+    uint64_t digests[kBatch];
+    const uint64_t size = keys.size();
+    uint64_t* out = answers.extend(size);
+    for (uint64_t start = 0; start < size; start += kBatch) {
+      if (start % (16 * kBatch) == 0 && !pulse()) return start;
+      const size_t n = std::min(kBatch, size - start);
+      keys.read(start, n, digests);
+      sketch_.count_many(digests, n, out + start);
+    }
+    return size;
+  }
+  void take(const uint64_t* digests, size_t n, bool let_others_run) override {
+    std::optional<nb::gil_scoped_release> free;
+    if (let_others_run) free.emplace();
+    sketch_.count_many(digests, n, answers.extend(n));
+  }
+  Answers<uint64_t> answers;
+
+ private:
+  const CountMinSketch& sketch_;
+};
+
+nb::object count_from(const SketchObject& self, KeySource& keys) {
+  CountSink sink(*self.sketch);
+  keys.run(self.hasher, sink);
+  return nb::cast(sink.answers.release<uint64_t>());
+}
+
+void init_new(SketchObject* self, uint64_t seed, std::vector<uint64_t> core) {
+  Spec spec{Kind::count_min, Hashing::independent, seed, 1, std::move(core)};
+  const uint64_t bytes = CountMinSketch::payload_bytes(spec);
+  new (self) SketchObject(make_sketch(std::move(spec), Bits::zeroed(bytes)));
+}
+
+void init_from_file(SketchObject* self, nb::handle data, bool mapped, bool verify) {
+  const auto kind = static_cast<uint32_t>(Kind::count_min);
+  new (self) SketchObject(from_file(data, kind, mapped, verify, make_sketch));
+}
+
+void init_copy(SketchObject* self, SketchObject& other) {
+  std::unique_ptr<CountMinSketch> sketch;
+  {
+    const Access access(other);
+    sketch = other.sketch->copy();
+  }
+  new (self) SketchObject(std::move(sketch));
+}
+
+// f(one, other), alone with both; they may be the same.
+template <typename F>
+auto together(SketchObject& a, SketchObject& b, F&& f) {
+  if (&a != &b) return with_both(a, b, [&] { return f(*a.sketch, *b.sketch); });
+  const Access access(a);
+  return f(*a.sketch, *a.sketch);
+}
+
+}  // namespace
+
+void bind_sketches(nb::module_& m) {
+  nb::class_<SketchObject>(m, "Sketch", nb::is_weak_referenceable(),
+                           "Base of the count-min sketch: a plan's integer core and its counters.")
+      .def("__init__", &init_new, nb::arg("seed"), nb::arg("core"))
+      .def("__init__", &init_from_file, nb::arg("data"), nb::arg("mapped"), nb::arg("verify"))
+      .def("__init__", &init_copy, nb::arg("other"))
+      .def("add", &add, nb::arg("key").none(), nb::arg("weight").none() = nb::int_(1),
+           nb::sig("def add(self, key: str | typing_extensions.Buffer | typing.SupportsIndex, weight: "
+                   "typing.SupportsIndex = 1) -> None"),
+           "Adds `weight`, 1 if not given, to the count of one key: a str (as UTF-8), bytes, or an int in "
+           "-2**63 ... 2**64-1.\n\nRaises OverflowError, and changes nothing, when the total of all weights would "
+           "exceed "
+           "2**64-1; ValueError when the weight is negative.")
+      .def("count", &count, nb::arg("key").none(),
+           nb::sig("def count(self, key: str | typing_extensions.Buffer | typing.SupportsIndex) -> int"),
+           "Estimates how often a key was added, weights counted: never too small; too large by more than "
+           "epsilon * total with a probability of at most delta.")
+      .def("_add_digest", &add_digest, nb::arg("digest"), nb::arg("weight"),
+           nb::sig("def _add_digest(self, digest: int, weight: typing.SupportsIndex) -> int"))
+      .def("_add_from", &add_from, nb::arg("keys"), nb::arg("weights").none(), nb::arg("each"), nb::arg("estimates"),
+           nb::sig("def _add_from(self, keys: KeySource, weights: numpy.typing.NDArray[numpy.uint64] | None, "
+                   "each: int, estimates: bool) -> numpy.typing.NDArray[numpy.uint64] | None"))
+      .def("_count_from", &count_from, nb::arg("keys"),
+           nb::sig("def _count_from(self, keys: KeySource) -> numpy.typing.NDArray[numpy.uint64]"))
+      .def(
+          "_merge",
+          [](SketchObject& self, SketchObject& other) {
+            require_writable(self);
+            together(self, other, [](CountMinSketch& a, CountMinSketch& b) { a.merge(b); });
+          },
+          nb::arg("other"))
+      .def(
+          "_equal",
+          [](SketchObject& self, SketchObject& other) {
+            return together(self, other, [](CountMinSketch& a, CountMinSketch& b) { return a == b; });
+          },
+          nb::arg("other"))
+      .def(
+          "_inner_product",
+          [](SketchObject& self, SketchObject& other) {
+            const auto product =
+                together(self, other, [](CountMinSketch& a, CountMinSketch& b) { return a.inner_product(b); });
+            return std::pair(static_cast<uint64_t>(product >> 64), static_cast<uint64_t>(product));
+          },
+          nb::arg("other"), nb::sig("def _inner_product(self, other: Sketch) -> tuple[int, int]"),
+          "The high and the low word.")
+      .def("_clear",
+           [](SketchObject& self) {
+             require_writable(self);
+             const Access access(self);
+             self.sketch->clear();
+           })
+      .def(
+          "_to_bytes", [](SketchObject& self) { return file_bytes(self, *self.sketch); },
+          nb::sig("def _to_bytes(self) -> bytes"))
+      .def(
+          "_write_to", [](SketchObject& self, int descriptor) { write_file(self, *self.sketch, descriptor); },
+          nb::arg("descriptor"))
+      .def("_invariant",
+           [](SketchObject& self) {
+             const Access access(self);
+             return self.sketch->check(true);
+           })
+      .def(
+          "_state",
+          [](SketchObject& self, double epsilon) {
+            const Access access(self);
+            const CountMinSketch& s = *self.sketch;
+            const auto bound = static_cast<uint64_t>(epsilon * static_cast<double>(s.total()));  // below 2^64
+            return std::tuple(s.total(), s.updates(), s.above(0), s.above(bound));
+          },
+          nb::arg("epsilon"), "Total, additions, and for each row the counters above 0 and above epsilon * total.")
+      .def_prop_ro("_seed", [](const SketchObject& self) { return self.sketch->spec().seed; })
+      .def_prop_ro("_core", [](const SketchObject& self) { return self.sketch->spec().core; })
+      .def_prop_ro("_read_only", [](const SketchObject& self) { return self.sketch->bits().read_only(); })
+      .def_prop_ro(
+          "total", [](const SketchObject& self) { return self.sketch->total(); }, "The sum of all weights added.")
+      .def_prop_ro(
+          "nbytes", [](const SketchObject& self) { return self.sketch->bits().bytes(); },
+          "Bytes of the sketch's counters, everything counted.");
+}
+
+}  // namespace evenbins::python

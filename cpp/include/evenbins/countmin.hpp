@@ -1,0 +1,86 @@
+// The count-min sketch: how often did this key come? Never too few (kirsch, section 3.8; Cormode and
+// Muthukrishnan 2005).
+//
+//     row 0   │ . 3 . . 9 . . │     a key has one counter in each row; an addition adds its weight to all of them,
+//     row 1   │ 7 . . 3 . 2 . │     the least of them is the estimate: other keys can only have added to it
+//     row 2   │ . . 3 . . . 9 │
+//
+// Positions of a digest, with SplitMix64's words seeded by it, scaled to the width w:
+//
+//     classic    row j: word j                                     a hash for each row; any w
+//     two-hash   copy c: h1 = word 2c, h2 = word 2c+1;             w prime, so that two keys which meet in two tables
+//                table j of it: h1 + j·h2 mod w                    of a copy meet in all: Theorem 3.8.1
+//
+// Integer core: [construction (1 two-hash, 2 classic), width, depth, copies, conservative (0, 1), epsilon, delta (the
+// bits of IEEE doubles)]; rows = depth·copies. Payload: the rows, then the total of the weights and the number of
+// additions with a weight above 0.
+//
+// Invariants: the counters of a row sum to the total, or to at most that in a conservative sketch (which raises a
+// counter only as far as the estimate needs). So no counter exceeds the total, and one test, of the total, finds every
+// overflow before it happens: the total ends at 2^64 − 1. Likewise additions ≤ total, and an inner product fits 128
+// bits.
+//
+// Tried and dropped: key by key in bulk, all rows of a key together. Row by row over a batch keeps one row in the
+// first-level cache and needs no more than one array of positions.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "evenbins/filter.hpp"
+
+namespace evenbins {
+
+class CountMinSketch {
+ public:
+  static constexpr uint64_t kMaxRows = 1024, kMaxWidth = uint64_t{1} << 50, kStateWords = 2;
+
+  static uint64_t payload_bytes(const Spec& spec);  // validates the spec (SpecError)
+
+  CountMinSketch(Spec spec, Bits bits);
+
+  const Spec& spec() const { return spec_; }
+  const Bits& bits() const { return bits_; }
+  uint64_t total() const { return state_[0]; }
+  uint64_t updates() const { return state_[1]; }
+
+  // Adds keys in order, each with its weight (null: 1), until the total would pass 2^64 − 1; returns how many went in.
+  // With `estimates`, each key's estimate just after it was added.
+  size_t add_many(const uint64_t* digests, const uint64_t* weights, size_t n, uint64_t* estimates = nullptr);
+  void count_many(const uint64_t* digests, size_t n, uint64_t* out) const;
+
+  // Both throw SpecError with the reason when the sketches do not fit; merge throws std::overflow_error, and then
+  // nothing has changed.
+  void merge(const CountMinSketch& other);
+  unsigned __int128 inner_product(const CountMinSketch& other) const;
+
+  void clear() { bits_.clear(); }
+  std::unique_ptr<CountMinSketch> copy() const { return std::make_unique<CountMinSketch>(spec_, bits_.copy()); }
+  bool operator==(const CountMinSketch& other) const {
+    return spec_.same_structure(other.spec_) && bits_ == other.bits_;
+  }
+
+  std::vector<uint64_t> above(uint64_t value) const;  // for each row: how many counters exceed the value
+  std::string check(bool thorough) const;             // as Filter's
+
+ private:
+  static constexpr size_t kBatch = 256;
+
+  // Where a batch of keys stands in one row after the other.
+  class Walk;
+
+  void add_by_row(const uint64_t* digests, const uint64_t* weights, size_t n);
+  void add_in_order(const uint64_t* digests, const uint64_t* weights, size_t n, uint64_t* estimates);
+  void require_fitting(const CountMinSketch& other, const char* action, const char* why_not_conservative) const;
+
+  Spec spec_;
+  Bits bits_;
+  bool two_hash_, conservative_;
+  uint64_t width_, depth_, rows_;
+  uint64_t* counters_;
+  uint64_t* state_;                  // total, updates
+  const Kernel& kernel_ = kernel();  // in force when the sketch was made
+};
+
+}  // namespace evenbins

@@ -1,0 +1,358 @@
+"""Plans and predictions of the count-min sketch (kirsch, section 3.8).
+
+    epsilon, delta, construction ──▶ width, depth, copies ──▶ failure probability, bytes
+
+A sketch never estimates too little; it estimates more than `epsilon` times the stream's total too much with a
+probability of at most `delta`, for each key. Two ways to get there:
+
+    "classic"    w = ⌈e/ε⌉ counters in each of d = ⌈ln 1/δ⌉ rows, a hash for each row:
+                     failure ≤ (1/(εw))^d
+    "two-hash"   a prime w ≥ 2e/ε of counters in each of d = ⌈ln 1/(ε(1 − 1/(2e²)))⌉ tables, all from two
+                 hash values, h1 + j·h2 mod w: that fails with a probability of at most ε, and so
+                 ⌈(ln 1/δ)/(ln 1/ε)⌉ copies of it:
+                     failure ≤ (2/(εw²) + (2/(εw))^d)^copies
+
+Theorem 3.8.1 is printed with "δ ≥ ln 1/ε(1 − 1/2e²)": the proof needs that of the *depth*. Section 3.8.2
+builds 2⌈…⌉ copies where ⌈…⌉ copies with two hash functions each are meant. Both bounds hold for any stream
+that does not know the seed; they come from Markov's inequality, so what is measured lies far below them.
+
+Invariants: a plan that is returned can be built and has failure ≤ delta; two plans are equal exactly when
+seed and core are. All keys are told apart by 64-bit digests: two share one with probability 2^-64, which by
+Markov's inequality adds about 2^-63/ε to the failure; a `delta` below that is refused.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from fractions import Fraction
+
+from evenbins.theory import _arguments as arguments
+from evenbins.theory import _show
+
+__all__ = [
+    "CONSTRUCTIONS", "SketchPlan", "classic_failure", "hit_everywhere", "is_prime", "next_prime",
+    "plan_countmin", "plan_of_sketch_core", "two_hash_failure",
+]  # fmt: skip
+
+CONSTRUCTIONS = ("two-hash", "classic")  # by their number in the core, from 1
+MAX_ROWS = 1024
+MAX_WIDTH = 2**50
+_STATE_WORDS = 2
+_IN_ONE_LINE = (
+    "epsilon", "delta", "construction", "width", "depth", "copies", "failure", "conservative", "nbytes",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SketchPlan:
+    """A count-min sketch's design and what it promises.
+
+    Equality and hash look at seed and core alone.
+
+    Attributes
+    ----------
+    epsilon : an estimate is too large by at most this fraction of the stream's total, but for
+    delta : the probability, for each key, that it is too large by more
+    construction : "classic", a hash for each row, or "two-hash"
+    width : counters of a row (w)
+    depth : rows (d); of each copy
+    copies : independent copies; 1 for "classic"
+    hashes : hash values computed for a key
+    failure : what the theorem proves in place of `delta`, for these integers
+    conservative : whether counters rise only as far as the estimate needs
+    nbytes : bytes of the sketch
+    seed : seed of the digests
+    core : the integers stored, compared and merged by: construction, width, depth, copies, conservative,
+        and the bits of epsilon and delta
+    """
+
+    epsilon: float = field(compare=False)
+    delta: float = field(compare=False)
+    construction: str = field(compare=False)
+    width: int = field(compare=False)
+    depth: int = field(compare=False)
+    copies: int = field(compare=False)
+    hashes: int = field(compare=False)
+    failure: float = field(compare=False)
+    conservative: bool = field(compare=False)
+    nbytes: int = field(compare=False)
+    seed: int
+    core: tuple[int, ...]
+
+    def error_bound(self, total: float) -> float:
+        """Give what an estimate exceeds the count by at most, but for `failure`, in a stream of this total.
+
+        Examples
+        --------
+        >>> plan_countmin(1e-3, 1e-3).error_bound(1_000_000)
+        1000.0
+        """
+        return self.epsilon * total
+
+    def to_dict(self) -> dict[str, object]:
+        """Give every field by name, as plain values that JSON can hold."""
+        return dict(self._rows()) | {"core": list(self.core)}
+
+    def __repr__(self) -> str:
+        return _show.line("SketchPlan", [(name, getattr(self, name)) for name in _IN_ONE_LINE])
+
+    def __str__(self) -> str:
+        return _show.table("SketchPlan", self._rows())
+
+    def _repr_html_(self) -> str:
+        return _show.html_table("SketchPlan", self._rows())
+
+    def _rows(self) -> list[tuple[str, object]]:
+        return [(each.name, getattr(self, each.name)) for each in fields(self)]
+
+
+# --- predictions ---------------------------------------------------------------------------------
+
+
+def classic_failure(epsilon: float, width: int, depth: int) -> float:
+    """Bound the probability that an estimate is too large by more than epsilon * total: (1/(εw))^d.
+
+    Examples
+    --------
+    >>> round(classic_failure(1e-3, 2719, 7), 6)
+    0.00091
+    """
+    return min(1.0, 1 / (epsilon * width)) ** depth
+
+
+def two_hash_failure(epsilon: float, width: int, depth: int, copies: int = 1) -> float:
+    """Bound the same for the two-hash construction: Theorem 3.8.1, to the power of the copies.
+
+    Examples
+    --------
+    >>> two_hash_failure(1e-3, 5437, 7) <= 1e-3
+    True
+    """
+    meets_everywhere = 2 / (epsilon * width**2)
+    return min(1.0, meets_everywhere + (2 / (epsilon * width)) ** depth) ** copies
+
+
+def hit_everywhere(plan: SketchPlan, keys: int) -> float:
+    """Compute the probability that `keys` others share every counter of a key, each row's with some of them.
+
+    Exact, for ideal hashing. If their weights are equal and they are fewer than 1/epsilon, each weighs more
+    than epsilon * total, and this is the probability of failure: the worst stream we know.
+
+    Two-hash: another key, whose h1 and h2 differ from ours by a and b, meets us in table j where a + j·b = 0,
+    a line in a plane of w² points; two such lines have one point in common, since w is prime. So one key
+    misses s tables with probability 1 - (s(w - 1) + 1)/w²; inclusion and exclusion over the tables that all
+    keys miss does the rest.
+
+    Examples
+    --------
+    >>> round(hit_everywhere(plan_countmin(0.01, 0.01), 99), 5)
+    0.00266
+    >>> round(hit_everywhere(plan_countmin(0.01, 0.01, construction="two-hash"), 99), 6)
+    0.000444
+    """
+    w = plan.width
+    if plan.construction == "classic":
+        return float(-math.expm1(keys * math.log1p(-1 / w))) ** plan.depth
+    missed = [1 - Fraction(s * (w - 1) + 1, w * w) if s else Fraction(1) for s in range(plan.depth + 1)]
+    terms = ((-1) ** s * math.comb(plan.depth, s) * p**keys for s, p in enumerate(missed))
+    return float(sum(terms)) ** plan.copies
+
+
+def is_prime(n: int) -> bool:
+    """Tell whether n < 2**64 is prime (Miller-Rabin, with the bases that decide it up to there).
+
+    Examples
+    --------
+    >>> [n for n in range(30) if is_prime(n)]
+    [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]
+    """
+    bases = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
+    if n < 2 or any(n % p == 0 for p in bases):
+        return n in bases
+    twos = ((n - 1) & -(n - 1)).bit_length() - 1
+    for base in bases:
+        x = pow(base, (n - 1) >> twos, n)
+        if x in (1, n - 1):
+            continue
+        for _ in range(twos - 1):
+            x = x * x % n
+            if x == n - 1:
+                break
+        else:
+            return False
+    return True
+
+
+def next_prime(n: int) -> int:
+    """Give the least prime that is at least n.
+
+    Examples
+    --------
+    >>> next_prime(5437), next_prime(5438)
+    (5437, 5441)
+    """
+    n = max(2, n)
+    while not is_prime(n):
+        n += 1
+    return n
+
+
+# --- planning ------------------------------------------------------------------------------------
+
+
+def plan_countmin(
+    epsilon: float,
+    delta: float,
+    *,
+    construction: str = "classic",
+    conservative: bool = False,
+    seed: int = 0,
+) -> SketchPlan:
+    """Plan a count-min sketch.
+
+    Parameters
+    ----------
+    epsilon
+        An estimate may be too large by this fraction of the stream's total (ε), between 0 and 1.
+    delta
+        Probability, for each key, that it is too large by more (δ), between 0 and 1.
+    construction
+        "classic" or "two-hash": see the module's head. Classic needs half the counters, and hashing costs so
+        little here that saving it gains nothing: the default.
+    conservative
+        Raise a counter only as far as the key's new estimate: the same promise, smaller errors; such
+        sketches cannot be merged, and take about twice as long to update.
+    seed
+        Seed of the digests, 0 to 2**64 - 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is of the wrong type or outside its range, or the sketch would be too large.
+
+    Examples
+    --------
+    >>> plan = plan_countmin(1e-3, 1e-3)
+    >>> plan.width, plan.depth
+    (2719, 7)
+    >>> plan = plan_countmin(1e-3, 1e-6, construction="two-hash")
+    >>> plan.width, plan.depth, plan.copies, plan.hashes
+    (5437, 7, 2, 4)
+    """
+    epsilon, delta = _fraction("epsilon", epsilon), _fraction("delta", delta)
+    least = 2.0**-63 / epsilon
+    if delta < least:
+        raise ValueError(
+            f"delta must be at least 2**-63/epsilon = {least:.3g}, since keys are told apart by 64-bit "
+            f"digests; got {arguments.shown(delta)}. Pass a larger delta"
+        )
+    construction = _construction(construction)
+    if not isinstance(conservative, bool):
+        way_out = "Pass conservative=True for smaller errors without merging"
+        raise TypeError(arguments.problem("conservative", "True or False", conservative, way_out))
+    seed = arguments.seed(seed)
+    per_epsilon = math.e if construction == "classic" else 2 * math.e
+    if per_epsilon / epsilon > MAX_WIDTH:
+        raise ValueError(
+            f"epsilon must be at least {per_epsilon / MAX_WIDTH:.3g}, for a width of 2**50 counters; "
+            f"got {arguments.shown(epsilon)}. Pass a larger epsilon"
+        )
+    width, depth, copies = math.ceil(per_epsilon / epsilon), math.ceil(math.log(1 / delta)), 1
+    if construction == "two-hash":
+        width = next_prime(width)
+        depth = math.ceil(-math.log(epsilon * (1 - 1 / (2 * math.e**2))))
+        copies = math.ceil(math.log(delta) / math.log(epsilon))
+        while two_hash_failure(epsilon, width, depth, copies) > delta:  # rounding alone: at most once
+            copies += 1
+    while construction == "classic" and classic_failure(epsilon, width, depth) > delta:
+        depth += 1
+    depth, copies = max(1, depth), max(1, copies)
+    if depth * copies > MAX_ROWS:
+        raise ValueError(
+            f"the sketch must have at most {MAX_ROWS} rows; epsilon={arguments.shown(epsilon)} and "
+            f"delta={arguments.shown(delta)} ask for {depth * copies} ({construction}). "
+            'Pass a smaller epsilon, or construction="classic"'
+        )
+    arguments.check_total(64 * (width * depth * copies + _STATE_WORDS), "epsilon", epsilon)
+    return _plan(epsilon, delta, construction, width, depth, copies, conservative, seed)
+
+
+def plan_of_sketch_core(core: Sequence[int], *, seed: int) -> SketchPlan:
+    """Check an integer core and predict anew: the plan of a file that was loaded.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The core is none that `plan_countmin` could have made.
+    """
+    rule = "the integers (construction, width, depth, copies, conservative, epsilon, delta) of a sketch"
+    way_out = "Pass a sketch's plan.core"
+    if isinstance(core, str | bytes) or not isinstance(core, Sequence):
+        raise TypeError(arguments.problem("core", rule, core, way_out))
+    if len(core) != 7:
+        raise ValueError(arguments.problem("core", rule, core, way_out))
+    number = arguments.integer("core[0] (construction)", core[0], 1, 2, way_out)
+    width = arguments.integer("core[1] (width)", core[1], 1, MAX_WIDTH, way_out)
+    depth = arguments.integer("core[2] (depth)", core[2], 1, MAX_ROWS, way_out)
+    copies = arguments.integer("core[3] (copies)", core[3], 1, MAX_ROWS, way_out)
+    conservative = arguments.integer("core[4] (conservative)", core[4], 0, 1, way_out)
+    epsilon, delta = (
+        struct.unpack(
+            "<d", struct.pack("<Q", arguments.integer(f"core[{i}]", core[i], 0, 2**64 - 1, way_out))
+        )[0]
+        for i in (5, 6)
+    )
+    epsilon, delta = _fraction("epsilon", epsilon), _fraction("delta", delta)
+    construction = CONSTRUCTIONS[number - 1]
+    if construction == "two-hash" and not is_prime(width):
+        raise ValueError(arguments.problem("core[1] (width)", 'prime for "two-hash"', width, way_out))
+    if construction == "classic" and copies != 1:
+        raise ValueError(arguments.problem("core[3] (copies)", '1 for "classic"', copies, way_out))
+    plan = _plan(epsilon, delta, construction, width, depth, copies, bool(conservative), arguments.seed(seed))
+    if plan.failure > delta * (1 + 1e-9):  # pow may round otherwise where the file was written
+        raise ValueError(arguments.problem("core", "enough rows and counters for its delta", core, way_out))
+    return plan
+
+
+def _plan(
+    epsilon: float, delta: float, construction: str, width: int, depth: int, copies: int,
+    conservative: bool, seed: int,
+) -> SketchPlan:  # fmt: skip
+    is_classic = construction == "classic"
+    numbers = (CONSTRUCTIONS.index(construction) + 1, width, depth, copies, int(conservative))
+    return SketchPlan(
+        epsilon=epsilon,
+        delta=delta,
+        construction=construction,
+        width=width,
+        depth=depth,
+        copies=copies,
+        hashes=depth if is_classic else 2 * copies,
+        failure=classic_failure(epsilon, width, depth)
+        if is_classic
+        else two_hash_failure(epsilon, width, depth, copies),
+        conservative=conservative,
+        nbytes=8 * (width * depth * copies + _STATE_WORDS),
+        seed=seed,
+        core=(*numbers, *struct.unpack("<2Q", struct.pack("<2d", epsilon, delta))),
+    )
+
+
+def _fraction(name: str, value: object) -> float:
+    rule = "a number between 0 and 1, both excluded"
+    number = arguments.real(name, value, rule, "Pass for example 0.001")
+    if not 0.0 < number < 1.0:
+        raise ValueError(arguments.problem(name, rule, value, "Pass for example 0.001"))
+    return number
+
+
+def _construction(value: object) -> str:
+    rule = " or ".join(f'"{name}"' for name in CONSTRUCTIONS)
+    if not isinstance(value, str):
+        raise TypeError(arguments.problem("construction", rule, value, "Leave it out for the smaller one"))
+    if value not in CONSTRUCTIONS:
+        raise ValueError(arguments.problem("construction", rule, value, "Leave it out for the smaller one"))
+    return value
