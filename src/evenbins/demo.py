@@ -37,7 +37,7 @@ from evenbins import (
     GrowingFilter,
     theory,
 )
-from evenbins.theory import _show
+from evenbins.theory import FilterPlan, _show
 
 __all__ = ["LEAST_KEYS", "MOST_KEYS", "STEPS", "Demo", "run"]
 
@@ -100,7 +100,8 @@ def plan(demo: Demo) -> None:
     wishes: tuple[dict[str, Any], ...] = ({"fpr": _FPR}, {"fpr": 1e-6}, {"bits_per_key": 16})
     for wish in wishes:
         table.add_row(*(f"{name}={value:g}" for name, value in wish.items()))
-        for kind, planner in zip(_KINDS, (theory.plan_standard, theory.plan_blocked), strict=True):
+        planners: tuple[Callable[..., FilterPlan], ...] = (theory.plan_standard, theory.plan_blocked)
+        for kind, planner in zip(_KINDS, planners, strict=True):
             found = planner(demo.keys, **wish)
             table.add_row(f"  {kind.__name__}", *(_show.text(name, getattr(found, name)) for name in names))
     demo.console.print(table)

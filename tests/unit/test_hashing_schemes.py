@@ -1,4 +1,4 @@
-"""The hashing schemes of the standard filter: positions as the twin says, predicted rates, floors that are told."""
+"""The hashing schemes of the standard filter: positions as the twin says, predicted rates, floors told."""
 
 from __future__ import annotations
 

@@ -158,9 +158,9 @@ def plan_standard(
         Bits set for each key (k), 1 to 64; the best number when None.
     hashing
         How positions follow from a digest: "independent", or by fewer hashes "partition", "double",
-        "enhanced-double" (f(i) = i²; "-cube" and "-tetrahedral" appended for i³ and (i³-i)/6), "triple". These
-        have a floor below which no memory brings the rate (`less_hashing`): a plan that meets it
-        warns, and its `fpr` says what to expect.
+        "enhanced-double" (f(i) = i²; "-cube" and "-tetrahedral" appended for i³ and (i³-i)/6) and
+        "triple". These have a floor below which no memory brings the rate (`less_hashing`): a plan
+        that meets it warns, and its `fpr` says what to expect.
     seed
         Seed of the digests, 0 to 2**64 - 1.
 
@@ -254,7 +254,8 @@ def _warn_of_floor(plan: FilterPlan, rate: float) -> None:
     _, floor = _law_of(plan.hashing, plan.core[0], plan.hashes, plan.keys)
     warnings.warn(
         f'hashing="{plan.hashing}" has a floor of {floor:.3g} with {plan.core[0]} bits, {plan.hashes} hashes '
-        f"and {plan.keys} keys: expect fpr={plan.fpr:.3g}, not {rate:g}. Leave hashing out for independent hashes",
+        f"and {plan.keys} keys: expect fpr={plan.fpr:.3g}, not {rate:g}. "
+        "Leave hashing out for independent hashes",
         UserWarning,
         stacklevel=4,
     )
