@@ -23,16 +23,14 @@ uint64_t CountMinSketch::payload_bytes(const Spec& spec) {
   if (spec.core.size() != 7) throw SpecError("a count-min sketch has seven numbers in its core");
   const uint64_t construction = spec.core[0], width = spec.core[1], depth = spec.core[2], copies = spec.core[3];
   if (construction != kTwoHash && construction != kClassic) throw SpecError("construction must be 1 or 2");
-  if (width < 1 || width > kMaxWidth) throw SpecError("width must be 1 … 2^50");
+  if (width < 1 || width > kMaxWidth) throw SpecError("width must be 1 … 2^32");
   if (depth < 1 || copies < 1 || depth > kMaxRows || copies > kMaxRows || depth * copies > kMaxRows)
     throw SpecError("a count-min sketch must have 1 … 1024 rows");
   if (construction == kClassic && copies != 1) throw SpecError("a classic sketch has one copy");
   if (spec.core[4] > 1) throw SpecError("conservative must be 0 or 1");
   if (!is_fraction(spec.core[5]) || !is_fraction(spec.core[6]))
     throw SpecError("epsilon and delta must lie between 0 and 1");
-  const uint64_t words = width * depth * copies + kStateWords;
-  if (words > uint64_t{1} << 50) throw SpecError("a count-min sketch must have at most 2^53 bytes");
-  return 8 * words;
+  return 8 * (width * depth * copies + kStateWords);
 }
 
 CountMinSketch::CountMinSketch(Spec spec, Bits bits)
@@ -48,37 +46,30 @@ CountMinSketch::CountMinSketch(Spec spec, Bits bits)
 
 class CountMinSketch::Walk {
  public:
-  Walk(const CountMinSketch& sketch, const uint64_t* digests, size_t n) : s_(sketch), n_(n) {
-    std::copy_n(digests, n, words_);
-  }
+  Walk(const CountMinSketch& sketch, const uint64_t* digests, size_t n) : s_(sketch), digests_(digests), n_(n) {}
 
-  // Positions in the next row, from 0 on; at most kBatch keys. `at` holds those of the row before.
-  void next(uint64_t* at) {
-    if (!s_.two_hash_) {
-      draw(at);
-    } else if (row_ % s_.depth_ == 0) {
-      draw(at);
-      draw(step_);
+  // Positions in the next row, from 0 on; at most kBatch keys.
+  const uint64_t* next() {
+    const uint64_t row = row_++, j = s_.two_hash_ ? row % s_.depth_ : row % 2;
+    if (j == 0) {
+      s_.kernel_.pair_positions(s_.width_, row / (s_.two_hash_ ? s_.depth_ : 2), digests_, n_, first_, second_);
+    } else if (!s_.two_hash_) {
+      return second_;
     } else {
       for (size_t i = 0; i < n_; ++i) {
-        const uint64_t next = at[i] + step_[i];
-        at[i] = next >= s_.width_ ? next - s_.width_ : next;
+        const uint64_t at = first_[i] + second_[i];
+        first_[i] = at >= s_.width_ ? at - s_.width_ : at;
       }
     }
-    ++row_;
+    return first_;
   }
 
  private:
-  // The next word of each digest, scaled: a standard filter's first position. splitmix(s, i) = splitmix(s + i·phi, 0).
-  void draw(uint64_t* out) {
-    s_.kernel_.standard_positions({nullptr, s_.width_, 1}, words_, n_, out);
-    for (size_t i = 0; i < n_; ++i) words_[i] += kPhi;
-  }
-
   const CountMinSketch& s_;
+  const uint64_t* digests_;
   size_t n_;
   uint64_t row_ = 0;
-  uint64_t words_[kBatch], step_[kBatch];
+  uint64_t first_[kBatch], second_[kBatch];
 };
 
 size_t CountMinSketch::add_many(const uint64_t* digests, const uint64_t* weights, size_t n, uint64_t* estimates) {
@@ -109,10 +100,9 @@ size_t CountMinSketch::add_many(const uint64_t* digests, const uint64_t* weights
 
 void CountMinSketch::add_by_row(const uint64_t* digests, const uint64_t* weights, size_t n) {
   Walk walk(*this, digests, n);
-  uint64_t at[kBatch];
   uint64_t* row = counters_;
   for (uint64_t j = 0; j < rows_; ++j, row += width_) {
-    walk.next(at);
+    const uint64_t* at = walk.next();
     if (width_ > kNear)
       for (size_t i = 0; i < n; ++i) __builtin_prefetch(row + at[i], 1);
     if (weights == nullptr)
@@ -126,10 +116,9 @@ void CountMinSketch::add_in_order(const uint64_t* digests, const uint64_t* weigh
   Walk walk(*this, digests, n);
   uint64_t places[4096];  // n·rows of them; of row j and key i at j·n + i
   for (uint64_t j = 0; j < rows_; ++j) {
-    uint64_t* at = places + j * n;
-    if (j > 0) std::copy(at - n, at, at);
-    walk.next(at);
-    for (size_t i = 0; i < n; ++i) __builtin_prefetch(counters_ + j * width_ + at[i], 1);
+    std::copy_n(walk.next(), n, places + j * n);
+    if (width_ > kNear)
+      for (size_t i = 0; i < n; ++i) __builtin_prefetch(counters_ + j * width_ + places[j * n + i], 1);
   }
   for (size_t i = 0; i < n; ++i) {
     uint64_t least = ~uint64_t{0};
@@ -144,14 +133,13 @@ void CountMinSketch::add_in_order(const uint64_t* digests, const uint64_t* weigh
 }
 
 void CountMinSketch::count_many(const uint64_t* digests, size_t n, uint64_t* out) const {
-  uint64_t at[kBatch];
   std::fill_n(out, n, ~uint64_t{0});
   for (size_t start = 0; start < n; start += kBatch) {
     const size_t m = std::min(kBatch, n - start);
     Walk walk(*this, digests + start, m);
     const uint64_t* row = counters_;
     for (uint64_t j = 0; j < rows_; ++j, row += width_) {
-      walk.next(at);
+      const uint64_t* at = walk.next();
       if (width_ > kNear)
         for (size_t i = 0; i < m; ++i) __builtin_prefetch(row + at[i]);
       for (size_t i = 0; i < m; ++i) out[start + i] = std::min(out[start + i], row[at[i]]);

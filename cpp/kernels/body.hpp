@@ -66,6 +66,15 @@ void standard_positions(const StandardView& f, const uint64_t* digests, size_t n
   for (uint32_t i = 0; i < f.hashes; ++i) column(f.bits, i, digests, n, out + i * n);
 }
 
+// Both halves of word i of n digests, scaled to 0 … width−1; width ≤ 2^32.
+void pair_positions(uint64_t width, uint64_t i, const uint64_t* digests, size_t n, uint64_t* first, uint64_t* second) {
+  for (size_t j = 0; j < n; ++j) {
+    const uint64_t word = splitmix(digests[j], i);
+    first[j] = (word >> 32) * width >> 32;
+    second[j] = (word & 0xFFFFFFFF) * width >> 32;
+  }
+}
+
 // Keys that a standard filter treats together, column by column: long enough that the few reads which
 // start a column, and nobody has asked for in time, do not count. Tried and dropped: 128 keys with all
 // reads of a column requested at once. That is more than a core can keep in flight, and takes 1.6 times as
@@ -525,6 +534,7 @@ const Kernel table = {EVENBINS_KERNEL_NAME,
                       blocked,
                       balanced,
                       split,
-                      line_reads};
+                      line_reads,
+                      pair_positions};
 
 }  // namespace evenbins::EVENBINS_KERNEL_NAMESPACE

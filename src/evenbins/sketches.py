@@ -95,7 +95,7 @@ class CountMinSketch(_core.Sketch, _files.Stored):
     construction
         "classic": ⌈e/ε⌉ counters in each of ⌈ln 1/δ⌉ rows, a hash for each row. "two-hash": the thesis'
         construction from two hash values, with a prime width of at least 2e/ε. The default is "classic":
-        half the memory for the same promise, about the same speed (rows hash eight keys at a time), and an
+        half the memory for the same promise, no slower where the machine has vector instructions, and an
         inner product with a promise of its own.
     conservative
         Raise a counter only as far as the key's new estimate: the same promise, smaller errors, updates of

@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from typing import ClassVar, Self
 
 from evenbins.reference import keys
-from evenbins.reference.keys import MASK, mulhi, splitmix
+from evenbins.reference.keys import MASK, splitmix
 
 MAX_ROWS = 1024
-MAX_WIDTH = 2**50
+MAX_WIDTH = 2**32
 STATE_WORDS = 2
 
 
@@ -35,7 +35,7 @@ def payload_bytes(core: Sequence[int]) -> int:
     if construction not in (1, 2):
         raise ValueError("construction must be 1 or 2")
     if not 1 <= width <= MAX_WIDTH:
-        raise ValueError("width must be in 1 .. 2**50")
+        raise ValueError("width must be in 1 .. 2**32")
     if depth < 1 or copies < 1 or depth * copies > MAX_ROWS:
         raise ValueError("depth * copies must be in 1 .. 1024")
     if construction == 2 and copies != 1:
@@ -44,10 +44,7 @@ def payload_bytes(core: Sequence[int]) -> int:
         raise ValueError("conservative must be 0 or 1")
     if not all(0 < x < 1 for x in struct.unpack("<2d", struct.pack("<2Q", *fractions))):
         raise ValueError("epsilon and delta must be between 0 and 1")
-    words = width * depth * copies + STATE_WORDS
-    if words > 2**50:
-        raise ValueError("there must be at most 2**53 bytes")
-    return 8 * words
+    return 8 * (width * depth * copies + STATE_WORDS)
 
 
 class ReferenceCountMin:
@@ -77,12 +74,17 @@ class ReferenceCountMin:
     def positions(self, digest: int) -> list[int]:
         """Return the digest's position in each row."""
         if self.construction == 2:
-            return [mulhi(splitmix(digest, row), self.width) for row in range(self.depth)]
+            return [self.halves(digest, row // 2)[row % 2] for row in range(self.depth)]
         found = []
         for copy in range(self.copies):
-            h1, h2 = (mulhi(splitmix(digest, 2 * copy + i), self.width) for i in (0, 1))
+            h1, h2 = self.halves(digest, copy)
             found += [(h1 + j * h2) % self.width for j in range(self.depth)]
         return found
+
+    def halves(self, digest: int, i: int) -> tuple[int, int]:
+        """Return both halves of the digest's word ``i``, the high one first, scaled to the width."""
+        word = splitmix(digest, i)
+        return (word >> 32) * self.width >> 32, (word & 0xFFFFFFFF) * self.width >> 32
 
     def add(self, key: object, weight: int = 1) -> None:
         """Add ``weight`` to the count of ``key``."""

@@ -39,7 +39,7 @@ __all__ = [
 
 CONSTRUCTIONS = ("two-hash", "classic")  # by their number in the core, from 1
 MAX_ROWS = 1024
-MAX_WIDTH = 2**50
+MAX_WIDTH = 2**32
 _STATE_WORDS = 2
 _IN_ONE_LINE = (
     "epsilon", "delta", "construction", "width", "depth", "copies", "failure", "conservative", "nbytes",
@@ -221,7 +221,7 @@ def plan_countmin(
         Probability, for each key, that it is too large by more (δ), between 0 and 1.
     construction
         "classic" or "two-hash": see the module's head. Classic needs half the counters, and hashing costs so
-        little here that saving it gains nothing: the default.
+        little here that saving it gains nothing where there are vector instructions: the default.
     conservative
         Raise a counter only as far as the key's new estimate: the same promise, smaller errors; such
         sketches cannot be merged, and take about twice as long to update.
@@ -257,7 +257,7 @@ def plan_countmin(
     per_epsilon = math.e if construction == "classic" else 2 * math.e
     if per_epsilon / epsilon > MAX_WIDTH:
         raise ValueError(
-            f"epsilon must be at least {per_epsilon / MAX_WIDTH:.3g}, for a width of 2**50 counters; "
+            f"epsilon must be at least {per_epsilon / MAX_WIDTH:.3g}, for a width of 2**32 counters; "
             f"got {arguments.shown(epsilon)}. Pass a larger epsilon"
         )
     width, depth, copies = math.ceil(per_epsilon / epsilon), math.ceil(math.log(1 / delta)), 1
@@ -276,7 +276,6 @@ def plan_countmin(
             f"delta={arguments.shown(delta)} ask for {depth * copies} ({construction}). "
             'Pass a smaller epsilon, or construction="classic"'
         )
-    arguments.check_total(64 * (width * depth * copies + _STATE_WORDS), "epsilon", epsilon)
     return _plan(epsilon, delta, construction, width, depth, copies, conservative, seed)
 
 
