@@ -301,7 +301,7 @@ def thm381(context: Context) -> Iterator[Row]:
         weights = 1 / np.arange(1.0, items + 1) if stream == "zipf" else np.ones(items)
         weights /= weights.sum()
         rng = context.rng(stream, epsilon)
-        trials, queries = context.pick((2000, 50_000), (50, 10_000))
+        trials, queries = context.pick((1000, 20_000), (50, 10_000))
         failure, classical, under = np.zeros(trials), np.zeros(trials), np.zeros(trials)
         for trial in range(trials):
             for two_functions, out in ((True, failure), (False, classical)):
