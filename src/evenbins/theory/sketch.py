@@ -224,7 +224,7 @@ def plan_countmin(
         little here that saving it gains nothing where there are vector instructions: the default.
     conservative
         Raise a counter only as far as the key's new estimate: the same promise, smaller errors; such
-        sketches cannot be merged, and take about twice as long to update.
+        sketches cannot be merged, and take two to three times as long to update.
     seed
         Seed of the digests, 0 to 2**64 - 1.
 
