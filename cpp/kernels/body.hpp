@@ -552,7 +552,11 @@ struct BlockCounters {
     alignas(64) uint64_t words[kWords];
     EVENBINS_INLINE Step(const CountingView& f, uint64_t digest) {
       mask_bits<9>(words, digest, f.hashes);
-      for (uint32_t i = 0; i < kWords; ++i) words[i] = C::used(words[i]);
+      for (uint32_t i = 0; i < kWords; ++i) {
+        uint64_t word = words[i];
+        if constexpr (kMaskByWords) asm("" : "+r"(word));  // read by itself, not as part of a vector
+        words[i] = C::used(word);
+      }
     }
     EVENBINS_INLINE bool fits(const uint64_t* block) const {  // no counter of the key is zero
       uint64_t missing = 0;
