@@ -13,6 +13,7 @@ True
 
 from evenbins import design, theory
 from evenbins._core import FormatError, KeyRangeError, kernel, kernels
+from evenbins.counting import CountingBloomFilter
 from evenbins.filters import (
     BalancedBloomFilter,
     BlockedBloomFilter,
@@ -30,6 +31,7 @@ __all__ = [
     "BalancedBloomFilter",
     "BlockedBloomFilter",
     "BloomFilter",
+    "CountingBloomFilter",
     "Filter",
     "FilterPlan",
     "FilterStats",

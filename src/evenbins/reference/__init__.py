@@ -8,12 +8,14 @@ slow and short. Nothing here needs the native core.
     bloom     the standard filter
     blocked   the blocked filter
     balanced  the balanced filter, in its five policies
+    counting  the counting filter
     format    the file format
 """
 
 from evenbins.reference.balanced import ReferenceBalanced
 from evenbins.reference.blocked import ReferenceBlocked
 from evenbins.reference.bloom import ReferenceBloom
+from evenbins.reference.counting import ReferenceCounting
 from evenbins.reference.keys import digest, mix, mulhi, splitmix
 from evenbins.reference.xxh3 import xxh3_64, xxh3_128
 
@@ -21,6 +23,7 @@ __all__ = [
     "ReferenceBalanced",
     "ReferenceBlocked",
     "ReferenceBloom",
+    "ReferenceCounting",
     "digest",
     "mix",
     "mulhi",

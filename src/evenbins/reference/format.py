@@ -3,16 +3,17 @@
     offset    size  field
     0         8     magic b"EVENBINS"
     8         4     version = 1
-    12        4     kind: 1 standard, 2 blocked, 3 balanced
+    12        4     kind: 1 standard, 2 blocked, 3 balanced, 5 counting
     16        4     hash id = 1: strings by XXH3-64, integers by keyed moremur (`keys`)
-    20        4     hashing: 1 independent (`bloom`), 2 lanes (`blocked`, `balanced`)
+    20        4     hashing: 1 independent (`bloom`), 2 lanes (`blocked`, `balanced`); `counting` has either
     24        8     seed
     32        8     capacity
     40        8     payload offset = header size, a multiple of 64
     48        8     payload size in bytes
     56        8     payload checksum: XXH3-64 of the payload, seed 0
     64        8     number of core words c
-    72        8*c   the integer core: [bits, hashes], [blocks, block_bits, hashes], or `balanced.shape_of`
+    72        8*c   the integer core: [bits, hashes], [blocks, block_bits, hashes], `balanced.shape_of`,
+                    or [counters, counter_bits, hashes, block_bits]
     ...             zeros
     offset-8  8     header checksum: XXH3-64, seed 0, of all header bytes before it
     offset          the payload, which ends the file
@@ -31,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from evenbins.reference import balanced
+from evenbins.reference import balanced, counting
 from evenbins.reference.xxh3 import xxh3_64
 
 MAGIC: Final = b"EVENBINS"
@@ -40,6 +41,7 @@ HASH_ID: Final = 1
 STANDARD: Final = 1
 BLOCKED: Final = 2
 BALANCED: Final = 3
+COUNTING: Final = 5
 HASHING: Final = {STANDARD: 1, BLOCKED: 2, BALANCED: 2}  # the scheme each kind draws its positions by
 
 CORE: Final = {  # what `payload_bytes` accepts, for its error
@@ -47,6 +49,7 @@ CORE: Final = {  # what `payload_bytes` accepts, for its error
     BLOCKED: "[blocks >= 1, block_bits 256 or 512, hashes in 1 .. 32]",
     BALANCED: "[policy 1 .. 5, block_bits, hashes, choices, coin, overflow_limit, spill, budget,"
     " then blocks and threshold of each table]",
+    COUNTING: "[counters >= 1, counter_bits 2, 4, 8 or 16, hashes, block_bits 0 or 512]",
 }
 
 FIXED: Final = struct.Struct("<8s4I6Q")  # magic .. number of core words
@@ -72,6 +75,11 @@ def header_bytes(core_words: int) -> int:
     return -(-used // LINE) * LINE
 
 
+def hashing_of(kind: int, core: Sequence[int]) -> int:
+    """Return the scheme by which a filter draws its positions: a counting filter's depends on its layout."""
+    return HASHING[kind] if kind != COUNTING else 2 if core[-1:] == (counting.BLOCK_BITS,) else 1
+
+
 def payload_bytes(kind: int, core: Sequence[int]) -> int:
     """Return the size of the payload which a core asks for; ValueError if it is no valid core."""
     match kind, *core:
@@ -84,6 +92,11 @@ def payload_bytes(kind: int, core: Sequence[int]) -> int:
                 return balanced.payload_bytes(core)
             except ValueError as error:
                 raise ValueError(f"invalid core {list(core)}: {error}; kind 3 has {CORE[3]}") from error
+        case 5, *_:
+            try:
+                return counting.payload_bytes(tuple(core))
+            except ValueError as error:
+                raise ValueError(f"invalid core {list(core)}: {error}; kind 5 has {CORE[5]}") from error
     raise ValueError(f"invalid core {list(core)}: kind {kind} has {CORE[kind]}")
 
 
@@ -138,12 +151,14 @@ def unpack(data: bytes) -> Parsed:
     core = struct.unpack_from(f"<{core_words}Q", header, FIXED.size)
     if any(header[FIXED.size + 8 * core_words :]):
         raise ValueError("header damaged: its padding is not zero")
-    if kind not in HASHING:
-        raise ValueError(f"unknown kind {kind}: this reader knows 1 .. 3 (standard, blocked, balanced)")
+    if kind not in CORE:
+        raise ValueError(
+            f"unknown kind {kind}: this reader knows 1, 2, 3, 5 (standard, blocked, balanced, counting)"
+        )
     if hash_id != HASH_ID:
         raise ValueError(f"unknown hash id {hash_id}: this reader knows {HASH_ID}")
-    if hashing != HASHING[kind]:
-        raise ValueError(f"unknown hashing {hashing}: kind {kind} has hashing {HASHING[kind]}")
+    if hashing != (wanted_hashing := hashing_of(kind, core)):
+        raise ValueError(f"unknown hashing {hashing}: kind {kind} has hashing {wanted_hashing}")
     if not 1 <= capacity <= 2**48:
         raise ValueError(f"capacity must be 1 .. 2**48, got {capacity}")
     if payload_size != (wanted := payload_bytes(kind, core)):
@@ -159,6 +174,8 @@ def unpack(data: bytes) -> Parsed:
         raise ValueError("payload damaged: its checksum is wrong")
     if kind == STANDARD and int.from_bytes(payload, "little") >> core[0]:
         raise ValueError(f"payload damaged: spare bits after the last of {core[0]} are set")
+    if kind == COUNTING and int.from_bytes(payload, "little") >> core[0] * core[1]:
+        raise ValueError(f"payload damaged: spare bits after the last of {core[0]} counters are set")
     if kind == BALANCED:
         try:
             balanced.ReferenceBalanced.from_payload(core, seed, payload)
