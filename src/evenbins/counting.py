@@ -168,7 +168,7 @@ class CountingBloomFilter(_BaseFilter):
         array([20,  0])
         """
         source, shape = _bulk.key_source(keys, digests=digests)
-        counts = self._count_from(source, _bulk.checked_threads(threads))
+        counts = self._count_from(source, _bulk.checked_threads(threads)).view(np.int64)  # by this name
         return counts if shape is None else counts.reshape(shape)
 
     # --- the filter as a whole ---------------------------------------------------------------------
