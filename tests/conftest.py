@@ -47,8 +47,8 @@ class Kind:
     ordered   the order of the adds leaves a trace in the bytes (but the same adds give the same bytes)
     counted   the payload holds loads, a list and words of state beside the bits that keys set; a merge
               adds the loads and writes the list anew
-    repeats   a key is held as often as it was added: adding it again, or merging a filter with itself, changes
-              the bytes; the payload holds counters, and a key's positions are counters of it
+    repeats   a key is held as often as it was added: adding it again, or merging a filter with itself,
+              changes the bytes; the payload holds counters, and a key's positions are counters of it
     """
 
     name: str

@@ -63,7 +63,8 @@ void standard_positions(const StandardView& f, const uint64_t* digests, size_t n
 // long at 256 MiB.
 constexpr size_t kGroup = 1024;
 
-// Calls f(j, position) for j = 0 … n−1, with the words of the next positions on their way: 2^WordLog positions to a word.
+// Calls f(j, position) for j = 0 … n−1, with the words of the next positions on their way: 2^WordLog positions to a
+// word.
 template <int ForWriting, uint32_t WordLog, typename F>
 EVENBINS_INLINE void each_position(const uint64_t* words, const uint64_t* positions, size_t n, F&& f) {
   for (size_t j = 0; j < kAhead && j < n; ++j) __builtin_prefetch(words + (positions[j] >> WordLog), ForWriting);
@@ -79,7 +80,8 @@ void standard_add(const StandardView& f, const uint64_t* digests, size_t n) {
     const size_t g = n < kGroup ? n : kGroup;
     for (uint32_t i = 0; i < f.hashes; ++i) {
       column(f.bits, i, digests, g, positions);
-      each_position<1, 6>(f.words, positions, g, [&](size_t, uint64_t p) { f.words[p >> 6] |= uint64_t{1} << (p & 63); });
+      each_position<1, 6>(f.words, positions, g,
+                          [&](size_t, uint64_t p) { f.words[p >> 6] |= uint64_t{1} << (p & 63); });
     }
     digests += g;
     n -= g;
@@ -466,20 +468,16 @@ struct FlatCounters {
       act(start, g, items);
     }
   }
-  // Takes one key away whose positions are `stride` apart, or nothing if a counter is zero.
-  EVENBINS_INLINE static bool remove_at(const CountingView& f, const uint64_t* p, size_t stride) {
+  // Takes one key away, or nothing if a counter is zero.
+  EVENBINS_INLINE static bool remove_at(const CountingView& f, const uint64_t* p) {
     uint64_t zero = 0;
-    for (uint32_t i = 0; i < f.hashes; ++i) {
-      const uint64_t at = p[i * stride];
-      if (at != kNoCounter) [[likely]]
-        zero |= C::at(f.words, at) == 0 ? 1 : 0;
-    }
+    for (uint32_t i = 0; i < f.hashes; ++i)
+      if (p[i] != kNoCounter) [[likely]]
+        zero |= C::at(f.words, p[i]) == 0 ? 1 : 0;
     if (zero != 0) return false;
-    for (uint32_t i = 0; i < f.hashes; ++i) {
-      const uint64_t at = p[i * stride];
-      if (at != kNoCounter) [[likely]]
-        C::lower(f.words, at);
-    }
+    for (uint32_t i = 0; i < f.hashes; ++i)
+      if (p[i] != kNoCounter) [[likely]]
+        C::lower(f.words, p[i]);
     return true;
   }
 
@@ -499,7 +497,7 @@ struct FlatCounters {
   static bool remove(const CountingView& f, uint64_t digest) {
     uint64_t p[kMaxFlatHashes];
     positions(f, &digest, 1, p);
-    return remove_at(f, p, 1);
+    return remove_at(f, p);
   }
   static void add_many(const CountingView& f, const uint64_t* digests, size_t n) {
     each_group(f, digests, n, [&](size_t, size_t g, const uint64_t* p) { add_positions(f, p, g * f.hashes); });
@@ -507,16 +505,22 @@ struct FlatCounters {
   static void contains_many(const CountingView& f, const uint64_t* digests, size_t n, uint8_t* out) {
     flat_contains<C::kWordLog>(f, f.size, digests, n, out, [&](uint64_t p) { return C::at(f.words, p) != 0; });
   }
+  // Key by key, so the positions of a key are put side by side. Tried and dropped: column by column, as a key is
+  // added, which is taken back where a counter was zero: meanwhile a look-up could miss a key that is in.
   static void remove_many(const CountingView& f, const uint64_t* digests, size_t n, uint8_t* out) {
-    const size_t ahead = 1 + 2 * kAhead / f.hashes;  // keys
+    const uint32_t k = f.hashes;
+    const size_t ahead = 1 + (kAhead - 1) / k;  // keys
+    uint64_t rows[kItems];
     each_group(f, digests, n, [&](size_t start, size_t g, const uint64_t* p) {
+      for (size_t j = 0; j < g; ++j)
+        for (uint32_t i = 0; i < k; ++i) rows[j * k + i] = p[i * g + j];
       const auto ask = [&](size_t j) {
-        for (uint32_t i = 0; i < f.hashes; ++i) __builtin_prefetch(f.words + (p[i * g + j] >> C::kWordLog), 1);
+        for (uint32_t i = 0; i < k; ++i) __builtin_prefetch(f.words + (rows[j * k + i] >> C::kWordLog), 1);
       };
       for (size_t j = 0; j < ahead && j < g; ++j) ask(j);
       for (size_t j = 0; j < g; ++j) {
         if (j + ahead < g) ask(j + ahead);
-        out[start + j] = remove_at(f, p + j, g);
+        out[start + j] = remove_at(f, rows + j * k);
       }
     });
   }
@@ -535,8 +539,14 @@ struct FlatCounters {
     }
   }
 
-  static constexpr CountingLoops loops = {{add_key, contains_key, nullptr}, remove,     add_many,  contains_many,
-                                          remove_many,                      count_many, positions, add_positions};
+  static constexpr CountingLoops loops = {{add_key, contains_key, nullptr},
+                                          remove,
+                                          add_many,
+                                          contains_many,
+                                          remove_many,
+                                          count_many,
+                                          positions,
+                                          add_positions};
 };
 
 // Counters in one block: the key's step is the bits that a blocked filter would set, folded to the counters' lowest.
@@ -614,8 +624,8 @@ struct BlockCounters {
     });
   }
 
-  static constexpr CountingLoops loops = {{add_key, contains_key, nullptr}, remove,     add_many, contains_many,
-                                          remove_many,                      count_many, nullptr,  nullptr};
+  static constexpr CountingLoops loops = {
+      {add_key, contains_key, nullptr}, remove, add_many, contains_many, remove_many, count_many, nullptr, nullptr};
 };
 
 template <uint32_t WidthLog>

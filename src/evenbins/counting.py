@@ -13,9 +13,10 @@ removed, full counters or not. Its one exception: a removal of a key that was *n
 present, which the rate of false positives makes possible. It takes from other keys' counters, and one of
 them may be missed afterwards. So remove only what was added.
 
-A full counter (its value is 2**counter_bits - 1) may stand for more keys than it can say, so it sticks: it is never
-lowered again. Keys whose counters are all full stay "present" after their removal: false positives, never false
-negatives. `plan.saturated` says how many to expect, `stats().saturated` how many there are.
+A full counter (its value is 2**counter_bits - 1) may stand for more keys than it can say, so it sticks: it
+is never lowered again. Keys whose counters are all full stay "present" after their removal: false
+positives, never false negatives. `plan.saturated` says how many to expect, `stats().saturated` how many
+there are.
 """
 
 from __future__ import annotations
@@ -236,9 +237,9 @@ def _full_counters(plan: FilterPlan) -> str:
     wider = next((bits for bits in COUNTER_BITS if bits > width), None)
     way_out = f"Pass counter_bits={wider}" if wider else "Pass a larger capacity"
     return (
-        f"counter_bits={width} is narrow for {plan.keys} keys: {plan.saturated:.3g} of {counters} counters are "
-        f"expected to be full, where they stick, so that removed keys may still be found; a filter without "
-        f"this warning expects at most {SATURATION_BOUND:g}. {way_out}, or give more bits_per_key"
+        f"counter_bits={width} is narrow for {plan.keys} keys: {plan.saturated:.3g} of {counters} counters "
+        f"are expected to be full, where they stick, so that removed keys may still be found; a filter "
+        f"without this warning expects at most {SATURATION_BOUND:g}. {way_out}, or give more bits_per_key"
     )
 
 

@@ -167,6 +167,7 @@ def _spare_counter() -> bytes:
     payload = _flipped(_COUNTING[128:], 503, 7)  # 1001 counters in 504 bytes
     return _with(_COUNTING[:128] + payload, 9, xxh3_64(payload))
 
+
 # name: the bytes, and words that the error must have
 DAMAGED: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "empty"),

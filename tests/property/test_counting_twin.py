@@ -1,8 +1,8 @@
 """The counting filter against its twin and a `collections.Counter`, through any legitimate history.
 
-The machine adds, removes what is in, tries to remove what is not, merges, copies and stores. Filters are tiny and
-their counters narrow, so that keys share counters and counters fill up. After every step the bytes are the twin's,
-no key that the Counter holds is missed, and no count is too low.
+The machine adds, removes what is in, tries to remove what is not, merges, copies and stores. Filters are
+tiny and their counters narrow, so that keys share counters and counters fill up. After every step the bytes
+are the twin's, no key that the Counter holds is missed, and no count is too low.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class CountingMachine(RuleBasedStateMachine):
         held = sorted(self.model.elements(), key=repr)
         keys = held if whole else data.draw(st.permutations(held))[: data.draw(st.integers(0, len(held)))]
         assert self.filter.remove_many(keys).all()
-        assert all([self.twin.remove(key) for key in keys])
+        assert [self.twin.remove(key) for key in keys] == [True] * len(keys)
         self.model -= collections.Counter(keys)
 
     @rule(keys=st.lists(KEYS, max_size=6))

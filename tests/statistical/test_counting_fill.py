@@ -1,6 +1,6 @@
 """Predictions of the counting filter against many filters with real hashing: two-sided intervals at 1e-6.
 
-Seeds are fixed. Interval: normal, of the mean over independent filters, whose variance is estimated from them.
+Seeds are fixed. Interval: normal, of the mean over independent filters, with their own variance.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The counting filter: removal, counts, full counters, refusals; what the shared suite does not ask.
 
-The shared suite (test_filters.py, test_threads.py, test_kernels.py, …) runs over it as over every filter: bulk and
-single calls, files, pickles, merges, threads, kernels. Here is what only a filter that counts can do.
+The shared suite (test_filters.py, test_threads.py, test_kernels.py, …) runs over it as over every filter:
+bulk and single calls, files, pickles, merges, threads, kernels. Here is what only a counting filter can do.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def test_bulk_calls_take_every_form_of_keys_and_give_its_shape(layout: str) -> N
 @pytest.mark.usefixtures("kernel")
 @each_shape
 def test_bulk_and_single_calls_are_those_of_the_twin_under_every_kernel(layout: str, bits: int) -> None:
-    """5,000 operations on 300 keys, more than one batch of each; the bytes of the twin after every stretch."""
+    """10,000 operations on 300 keys, in batches and one by one; the bytes of the twin after every stretch."""
     f, alone = make(100, layout=layout, bits=bits), make(100, layout=layout, bits=bits)
     twin = reference.ReferenceCounting(*f.plan.core)
     rng = np.random.default_rng(bits)
@@ -390,7 +390,9 @@ def test_the_constructor_warns_of_counters_that_will_be_full() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         f = CountingBloomFilter(10_000, fpr=1e-3)
-        CountingBloomFilter(100_000_000, fpr=0.5, layout="blocked")  # nothing is touched, so it takes no memory
+        CountingBloomFilter(
+            100_000_000, fpr=0.5, layout="blocked"
+        )  # nothing is touched, so it takes no memory
         assert f.plan.saturated < counting.SATURATION_BOUND
     with pytest.warns(UserWarning, match=r"counter_bits=2.*4\.83e\+03 of 143779.*counter_bits=4") as caught:
         CountingBloomFilter(10_000, fpr=1e-3, counter_bits=2)
@@ -443,9 +445,9 @@ def test_a_core_that_no_filter_has_is_refused_by_plan_core_and_twin(core: tuple[
     with pytest.raises(ValueError, match="core"):
         plan_of_core("counting", core, capacity=10, seed=0)
     for hashing in (1, 2):
-        with pytest.raises(ValueError, match="must be|must fill|four numbers|needs"):
+        with pytest.raises(ValueError, match=r"must be|must fill|four numbers|needs"):
             evenbins._core.Filter(5, hashing, 0, 10, list(core))
-    with pytest.raises(ValueError, match="must|four numbers"):
+    with pytest.raises(ValueError, match=r"must|four numbers"):
         reference.counting.payload_bytes(core)
 
 

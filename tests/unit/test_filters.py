@@ -613,7 +613,7 @@ def test_stats_measure_the_filter(kind: Kind, mixed_keys: list[Any]) -> None:
     "kind", [each for each in KINDS if not each.ordered and not each.repeats], ids=lambda each: each.name
 )
 def test_stats_measure_the_bits(kind: Kind, mixed_keys: list[Any]) -> None:
-    """Of the filters that are bits alone; the others have a suite of their own (test_balanced.py, test_counting.py)."""
+    """Of the filters that are bits alone; test_balanced.py and test_counting.py have the others."""
     f = kind(len(mixed_keys))
     f.add_many(mixed_keys)
     stats = f.stats()

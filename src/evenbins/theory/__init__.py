@@ -1,8 +1,8 @@
 """The mathematics of every structure: numbers in, numbers out.
 
-`fpr` predicts filters and inverts the predictions, `levels` predicts balanced filters, `counting` counters; `plan` and
-`balanced_plan` turn what a user asks for into the integers a filter is built from, with the
-predictions beside them. Nothing here imports a structure, so that a plan costs milliseconds and
+`fpr` predicts filters and inverts the predictions, `levels` predicts balanced filters, `counting`
+counters; `plan` and `balanced_plan` turn what a user asks for into the integers a filter is built
+from, with the predictions beside them. Nothing here imports a structure, so that a plan costs milliseconds and
 no memory.
 """
 

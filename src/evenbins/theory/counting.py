@@ -111,7 +111,7 @@ def _log_poisson(mean: float, i: int) -> float:
 
 
 def _sum_from(log_first: float, steps: Iterable[float]) -> float:
-    """Sum a term and its successors, each given by its ratio to the one before, below 1 from some point on."""
+    """Sum a term and its successors, each given by its ratio to the one before."""
     total = term = 1.0
     for ratio in steps:
         term *= ratio
@@ -137,7 +137,7 @@ def hit_chance(counters: int, hashes: int, block_counters: int | None = None) ->
 
 
 def saturation(keys: int, hit: float, counter_bits: int) -> float:
-    """Compute the chance that a given counter is full after `keys` keys, each of which moves it with `hit`."""
+    """Compute the chance that a counter is full after `keys` keys, each of which moves it with `hit`."""
     return binomial_tail(keys, hit, 2**counter_bits - 1)
 
 

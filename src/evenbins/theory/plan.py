@@ -61,8 +61,8 @@ class FilterPlan:
     Attributes
     ----------
     keys : number of keys planned for (the papers' n)
-    policy : "standard", "blocked", "counting", or a balanced filter's "single", "sequential", "multilevel", "fill",
-        "two-choice"
+    policy : "standard", "blocked", "counting", or a balanced filter's "single", "sequential", "multilevel",
+        "fill", "two-choice"
     bits_per_key : memory in bits for each key, everything counted (beta)
     block_bits : bits of a block (B), None without blocks
     hashes : bits set for each key (k)
@@ -74,7 +74,7 @@ class FilterPlan:
     reads, miss_reads : memory reads of a look-up of a present and of an absent key
     list_reads : fraction of absent keys that consult the overflow list
     fill : fraction of set bits, or of counters above zero
-    saturation, saturated : probability that a counter is full, and the number of counters expected to be
+    saturation, saturated : probability that a counter is full, and the number expected to be
     overflow : fraction of keys on the overflow list, of which `overflow_limit` fit
     spill : where a key goes that finds its blocks and the list full: into the block of "least" set
         bits, or a "random" one of its blocks; None without thresholds on keys
