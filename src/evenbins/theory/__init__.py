@@ -2,8 +2,8 @@
 
 `fpr` predicts filters and inverts the predictions, `levels` predicts balanced filters, `counting`
 counters; `plan` and `balanced_plan` turn what a user asks for into the integers a filter is built
-from, with the predictions beside them. Nothing here imports a structure, so that a plan costs milliseconds and
-no memory.
+from, with the predictions beside them. Nothing here imports a structure, so that a plan costs
+milliseconds and no memory.
 """
 
 import importlib
