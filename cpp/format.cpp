@@ -5,6 +5,7 @@
 #include "evenbins/balanced.hpp"
 #include "evenbins/blocked.hpp"
 #include "evenbins/bloom.hpp"
+#include "evenbins/counting.hpp"
 #include "evenbins/countmin.hpp"
 #include "evenbins/xxh3.hpp"
 
@@ -47,6 +48,7 @@ uint64_t payload_bytes(const Spec& spec) {
     case Kind::blocked: return BlockedBloomFilter::payload_bytes(spec);
     case Kind::balanced: return BalancedBloomFilter::payload_bytes(spec);
     case Kind::growing: return growing_bytes(spec);
+    case Kind::counting: return CountingBloomFilter::payload_bytes(spec);
     case Kind::count_min: return CountMinSketch::payload_bytes(spec);
   }
   throw SpecError("unknown kind " + std::to_string(static_cast<uint32_t>(spec.kind)));
@@ -58,6 +60,7 @@ std::unique_ptr<Filter> make_filter(Spec spec, Bits bits) {
     case Kind::standard: return std::make_unique<BloomFilter>(std::move(spec), std::move(bits));
     case Kind::blocked: return std::make_unique<BlockedBloomFilter>(std::move(spec), std::move(bits));
     case Kind::balanced: return std::make_unique<BalancedBloomFilter>(std::move(spec), std::move(bits));
+    case Kind::counting: return std::make_unique<CountingBloomFilter>(std::move(spec), std::move(bits));
     case Kind::growing:
     case Kind::count_min: break;
   }

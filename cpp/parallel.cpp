@@ -57,19 +57,25 @@ size_t read_until_bad(const Digests& keys, uint64_t start, size_t n, uint64_t* o
   }
 }
 
-// Adds the keys from `start` on, one batch after the other.
-uint64_t add_alone(Filter& filter, const Digests& keys, const Pulse& pulse, uint64_t start = 0) {
+// Calls act(start, n, digests) for the keys from `start` on, one batch after the other.
+template <typename Act>
+uint64_t in_order(const Digests& keys, const Pulse& pulse, uint64_t start, const Act& act) {
   uint64_t digests[kBatch];
   std::optional<BadKey> bad;
   const uint64_t size = keys.size();
   for (uint64_t batch = 0; start < size; ++batch) {
     if (batch % (kStretch / kBatch) == 0 && !pulse()) return start;
     const size_t n = read_until_bad(keys, start, std::min<uint64_t>(kBatch, size - start), digests, bad);
-    filter.add_many(digests, n);
+    act(start, n, digests);
     if (bad) throw *bad;
     start += n;
   }
   return size;
+}
+
+uint64_t add_alone(Filter& filter, const Digests& keys, const Pulse& pulse, uint64_t start = 0) {
+  return in_order(keys, pulse, start,
+                  [&](uint64_t, size_t n, const uint64_t* digests) { filter.add_many(digests, n); });
 }
 
 // Lets all threads pass when the last has arrived. Waits by spinning for some tens of microseconds, about
@@ -354,22 +360,9 @@ uint64_t add_by_level(ByLevel& filter, const Digests& keys, uint32_t threads, co
   return start;
 }
 
-}  // namespace
-
-uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
-  threads = static_cast<uint32_t>(std::min<uint64_t>({threads, filter.bits().bytes() / 64, keys.size() / kBatch}));
-  if (threads < 2) return add_alone(filter, keys, pulse);
-  if (ByRange* by_range = filter.by_range()) return add_by_range(*by_range, keys, threads, pulse);
-  uint64_t start = 0;
-  if (ByLevel* by_level = filter.by_level()) {
-    bool stopped = false;
-    start = add_by_level(*by_level, keys, threads, pulse, stopped);
-    if (stopped) return start;
-  }
-  return add_alone(filter, keys, pulse, start);
-}
-
-uint64_t contains_all(const Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse) {
+// Calls ask(start, n, digests) for stretches of the keys, on several threads and in no order.
+template <typename Ask>
+uint64_t ask_all(const Digests& keys, uint32_t threads, const Pulse& pulse, const Ask& ask) {
   const uint64_t size = keys.size();
   const uint64_t stretch = std::clamp<uint64_t>(size / (uint64_t{4} * threads), kBatch, kStretch) / kBatch * kBatch;
   threads = static_cast<uint32_t>(std::clamp<uint64_t>(size / stretch, 1, threads));
@@ -392,7 +385,7 @@ uint64_t contains_all(const Filter& filter, const Digests& keys, uint8_t* out, u
         for (; start < end; start += kBatch) {
           const size_t n = std::min<uint64_t>(kBatch, end - start);
           keys.read(start, n, digests);
-          filter.contains_many(digests, n, out + start);
+          ask(start, n, digests);
         }
       }
     } catch (const BadKey& error) {
@@ -408,6 +401,39 @@ uint64_t contains_all(const Filter& filter, const Digests& keys, uint8_t* out, u
   if (failure) std::rethrow_exception(failure);
   if (first_bad) throw *first_bad;
   return std::min<uint64_t>(done, size);
+}
+
+}  // namespace
+
+uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
+  threads = static_cast<uint32_t>(std::min<uint64_t>({threads, filter.bits().bytes() / 64, keys.size() / kBatch}));
+  if (threads < 2) return add_alone(filter, keys, pulse);
+  if (ByRange* by_range = filter.by_range()) return add_by_range(*by_range, keys, threads, pulse);
+  uint64_t start = 0;
+  if (ByLevel* by_level = filter.by_level()) {
+    bool stopped = false;
+    start = add_by_level(*by_level, keys, threads, pulse, stopped);
+    if (stopped) return start;
+  }
+  return add_alone(filter, keys, pulse, start);
+}
+
+uint64_t contains_all(const Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse) {
+  return ask_all(keys, threads, pulse, [&](uint64_t start, size_t n, const uint64_t* digests) {
+    filter.contains_many(digests, n, out + start);
+  });
+}
+
+uint64_t count_all(const Counts& filter, const Digests& keys, int64_t* out, uint32_t threads, const Pulse& pulse) {
+  return ask_all(keys, threads, pulse, [&](uint64_t start, size_t n, const uint64_t* digests) {
+    filter.count_many(digests, n, out + start);
+  });
+}
+
+uint64_t remove_all(Counts& filter, const Digests& keys, uint8_t* out, const Pulse& pulse) {
+  return in_order(keys, pulse, 0, [&](uint64_t start, size_t n, const uint64_t* digests) {
+    filter.remove_many(digests, n, out + start);
+  });
 }
 
 }  // namespace evenbins

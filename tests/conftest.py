@@ -20,7 +20,15 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, _core, reference, theory
+from evenbins import (
+    BalancedBloomFilter,
+    BlockedBloomFilter,
+    BloomFilter,
+    CountingBloomFilter,
+    _core,
+    reference,
+    theory,
+)
 from evenbins.reference.bloom import ReferenceFilter
 
 # Machines are busy: an example that takes long is no failure. The same examples every time.
@@ -39,6 +47,8 @@ class Kind:
     ordered   the order of the adds leaves a trace in the bytes (but the same adds give the same bytes)
     counted   the payload holds loads, a list and words of state beside the bits that keys set; a merge
               adds the loads and writes the list anew
+    repeats   a key is held as often as it was added: adding it again, or merging a filter with itself,
+              changes the bytes; the payload holds counters, and a key's positions are counters of it
     """
 
     name: str
@@ -48,6 +58,7 @@ class Kind:
     plan: Callable[..., Any] | None = None  # of a capacity; otherwise the class plans by itself
     ordered: bool = False
     counted: bool = False
+    repeats: bool = False
 
     def __call__(self, capacity: Any = 1000, **changes: Any) -> Any:
         arguments = {**self.arguments, **changes}
@@ -85,7 +96,8 @@ class Kind:
             _, *rest = made.plan.core
             how = {"hashing": made.plan.hashing} if made.plan.policy == "standard" else {}
             twin = self.twin_class(1, *rest, seed=made.seed, **how)
-            setattr(twin, "bits" if made.plan.policy == "standard" else "blocks", made.plan.core[0])
+            name = {"standard": "bits", "counting": "counters"}.get(made.plan.policy, "blocks")
+            setattr(twin, name, made.plan.core[0])
             return {position for digest in digests for position in twin.positions(digest)}
         assert not self.counted
         twin = self.twin(made)
@@ -112,6 +124,11 @@ def _balanced(name: str, *, counted: bool = False, plan: Any = None, **arguments
     return Kind(
         name, BalancedBloomFilter, reference.ReferenceBalanced, arguments, plan, ordered=True, counted=counted
     )
+
+
+def _counting(name: str, **arguments: Any) -> Kind:
+    plan = theory.plan_counting  # which does not warn of narrow counters, as the class does
+    return Kind(name, CountingBloomFilter, reference.ReferenceCounting, arguments, plan, repeats=True)
 
 
 def _levels(
@@ -168,6 +185,14 @@ KINDS = [
     _planned("multilevel-256-no-list", policy="multilevel", hashes=7, shares=THREE, block_bits=256),
     _planned("fill-256", policy="fill", hashes=8, shares=THREE, block_bits=256),
     _planned("two-choice", policy="two-choice", hashes=11),
+    _counting("counting", fpr=1e-3),
+    _counting("counting-2-bits", fpr=1e-2, counter_bits=2),
+    _counting("counting-8-bits-33-hashes", bits_per_key=400, hashes=33, counter_bits=8, seed=SECRET),
+    _counting("counting-16-bits", bits_per_key=70, hashes=1, counter_bits=16),
+    _counting("counting-blocked", fpr=1e-3, layout="blocked"),
+    _counting("counting-blocked-2-bits", fpr=1e-3, layout="blocked", counter_bits=2, seed=SECRET),
+    _counting("counting-blocked-8-bits", bits_per_key=200, hashes=17, layout="blocked", counter_bits=8),
+    _counting("counting-blocked-16-bits", fpr=1e-2, layout="blocked", counter_bits=16),
 ]
 FIRST_OF_CLASS = list({each.cls: each for each in reversed(KINDS)}.values())
 

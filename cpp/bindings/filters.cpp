@@ -72,26 +72,59 @@ int slot_contains(PyObject* self, PyObject* key) {
   return object->one.contains(digest) ? 1 : 0;
 }
 
+// Changes the filter with exclusive access; false with an exception if that cannot be.
+template <typename F>
+bool change_slowly(FilterObject& object, F&& change) {
+  try {
+    require_writable(object);
+    const Access access(object);
+    change();
+    return true;
+  } catch (const nb::builtin_exception& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return false;
+}
+
 PyObject* method_add(PyObject* self, PyObject* key) {
   FilterObject* object = object_of(self);
   uint64_t digest;
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return nullptr;
   if (object->busy || object->read_only) [[unlikely]] {
-    try {
-      require_writable(*object);
-      const Access access(*object);
-      object->filter->add(digest);
-    } catch (const nb::builtin_exception& error) {
-      PyErr_SetString(PyExc_ValueError, error.what());
-      return nullptr;
-    } catch (const std::exception& error) {
-      PyErr_SetString(PyExc_RuntimeError, error.what());
-      return nullptr;
-    }
+    if (!change_slowly(*object, [&] { object->filter->add(digest); })) return nullptr;
   } else {
     object->one.add(digest);
   }
   Py_RETURN_NONE;
+}
+
+// The counting part of a filter; a public class without one has no method that leads here.
+Counts& counts_of(FilterObject& object) {
+  Counts* counts = object.filter->counts();
+  if (counts == nullptr) throw nb::type_error("this filter does not count its keys: use CountingBloomFilter");
+  return *counts;
+}
+
+bool remove_one(FilterObject& object, nb::handle key) {
+  Counts& counts = counts_of(object);
+  uint64_t digest;
+  if (!digest_of(key.ptr(), object.hasher, digest)) throw nb::python_error();
+  if (!object.busy && !object.read_only) [[likely]]
+    return counts.remove(digest);
+  bool removed = false;
+  if (!change_slowly(object, [&] { removed = counts.remove(digest); })) throw nb::python_error();
+  return removed;
+}
+
+int64_t count_one(FilterObject& object, nb::handle key) {
+  const Counts& counts = counts_of(object);
+  uint64_t digest;
+  int64_t count;
+  if (!digest_of(key.ptr(), object.hasher, digest)) throw nb::python_error();
+  counts.count_many(&digest, 1, &count);
+  return count;
 }
 
 int slot_buffer(PyObject* self, Py_buffer* view, int flags) {
@@ -157,6 +190,44 @@ class ContainsSink final : public Sink {
   uint32_t threads_;
 };
 
+class RemoveSink final : public Sink {
+ public:
+  explicit RemoveSink(FilterObject& object) : object_(object), counts_(counts_of(object)) {}
+  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
+    const Access access(object_);
+    return remove_all(counts_, keys, answers.extend(keys.size()), pulse);
+  }
+  void take(const uint64_t* digests, size_t n, bool let_others_run) override {
+    std::optional<Access> access;
+    if (object_.busy || let_others_run) access.emplace(object_);
+    counts_.remove_many(digests, n, answers.extend(n));
+  }
+  Answers<uint8_t> answers;
+
+ private:
+  FilterObject& object_;
+  Counts& counts_;
+};
+
+class CountSink final : public Sink {
+ public:
+  CountSink(FilterObject& object, uint32_t threads) : counts_(counts_of(object)), threads_(threads) {}
+  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
+    const nb::gil_scoped_release free;
+    return count_all(counts_, keys, answers.extend(keys.size()), threads_, pulse);
+  }
+  void take(const uint64_t* digests, size_t n, bool let_others_run) override {
+    std::optional<nb::gil_scoped_release> free;
+    if (let_others_run) free.emplace();
+    counts_.count_many(digests, n, answers.extend(n));
+  }
+  Answers<int64_t> answers;
+
+ private:
+  const Counts& counts_;
+  uint32_t threads_;
+};
+
 void add_from(FilterObject& object, KeySource& keys, uint32_t threads) {
   require_writable(object);
   AddSink sink(object, threads);
@@ -167,6 +238,19 @@ nb::object contains_from(const FilterObject& object, KeySource& keys, uint32_t t
   ContainsSink sink(object, threads);
   keys.run(object.hasher, sink);
   return nb::cast(sink.answers.release<bool>());
+}
+
+nb::object remove_from(FilterObject& object, KeySource& keys) {
+  RemoveSink sink(object);
+  require_writable(object);
+  keys.run(object.hasher, sink);
+  return nb::cast(sink.answers.release<bool>());
+}
+
+nb::object count_from(FilterObject& object, KeySource& keys, uint32_t threads) {
+  CountSink sink(object, threads);
+  keys.run(object.hasher, sink);
+  return nb::cast(sink.answers.release<int64_t>());
 }
 
 void init_new(FilterObject* self, uint32_t kind, uint32_t hashing, uint64_t seed, uint64_t capacity,
@@ -191,7 +275,12 @@ void init_copy(FilterObject* self, FilterObject& other) {
 
 void merge(FilterObject& self, FilterObject& other) {
   require_writable(self);
-  if (&self != &other) with_both(self, other, [&] { self.filter->merge(*other.filter); });
+  if (&self != &other) {
+    with_both(self, other, [&] { self.filter->merge(*other.filter); });
+  } else if (self.filter->counts() != nullptr) {  // to any other filter its own keys are nothing new
+    const Access access(self);
+    self.filter->merge(*self.filter);
+  }
 }
 
 bool equal(FilterObject& self, FilterObject& other) {
@@ -226,6 +315,18 @@ void bind_filters(nb::module_& m) {
       .def("_add_from", &add_from, nb::arg("keys"), nb::arg("threads"))
       .def("_contains_from", &contains_from, nb::arg("keys"), nb::arg("threads"),
            nb::sig("def _contains_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.bool_]"))
+      .def("_remove", &remove_one, nb::arg("key").none(), nb::sig("def _remove(self, key: object) -> bool"))
+      .def("_remove_from", &remove_from, nb::arg("keys"),
+           nb::sig("def _remove_from(self, keys: KeySource) -> numpy.typing.NDArray[numpy.bool_]"))
+      .def("_count", &count_one, nb::arg("key").none(), nb::sig("def _count(self, key: object) -> int"))
+      .def("_count_from", &count_from, nb::arg("keys"), nb::arg("threads"),
+           nb::sig("def _count_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.int64]"))
+      .def("_counter_histogram",
+           [](FilterObject& self) {
+             const Counts& counts = counts_of(self);
+             const Access access(self);
+             return counts.counter_histogram();
+           })
       .def("_merge", &merge, nb::arg("other"))
       .def("_equal", &equal, nb::arg("other"))
       .def("_clear",

@@ -76,6 +76,8 @@ EVENBINS_INLINE void set_bits(uint64_t* block, uint64_t word, uint32_t hashes, u
   }
 }
 
+constexpr bool kMaskByWords = false;
+
 template <uint32_t BlockLog>
 EVENBINS_INLINE void mask_bits(uint64_t* mask, uint64_t word, uint32_t hashes) {
   const __m512i bits = key_bits<BlockLog, false>(word, hashes, 0);

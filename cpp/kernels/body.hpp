@@ -13,6 +13,7 @@
 //     line_is_zero(line)           for the raw limit
 #include <utility>
 
+#include "evenbins/counters.hpp"
 #include "evenbins/kernel.hpp"
 #include "evenbins/lanes.hpp"
 
@@ -81,12 +82,13 @@ void pair_positions(uint64_t width, uint64_t i, const uint64_t* digests, size_t 
 // long at 256 MiB.
 constexpr size_t kGroup = 1024;
 
-// Calls f(j, position) for j = 0 … n−1, with the words of the next positions on their way.
-template <int ForWriting, typename F>
+// Calls f(j, position) for j = 0 … n−1, with the words of the next positions on their way: 2^WordLog positions to a
+// word.
+template <int ForWriting, uint32_t WordLog, typename F>
 EVENBINS_INLINE void each_position(const uint64_t* words, const uint64_t* positions, size_t n, F&& f) {
-  for (size_t j = 0; j < kAhead && j < n; ++j) __builtin_prefetch(words + (positions[j] >> 6), ForWriting);
+  for (size_t j = 0; j < kAhead && j < n; ++j) __builtin_prefetch(words + (positions[j] >> WordLog), ForWriting);
   for (size_t j = 0; j < n; ++j) {
-    if (j + kAhead < n) __builtin_prefetch(words + (positions[j + kAhead] >> 6), ForWriting);
+    if (j + kAhead < n) __builtin_prefetch(words + (positions[j + kAhead] >> WordLog), ForWriting);
     f(j, positions[j]);
   }
 }
@@ -121,7 +123,7 @@ void progression_add(const StandardView& f, const uint64_t* digests, size_t n) {
     g = n < kGroup ? n : kGroup;
     Columns columns(f, digests, g);
     for (uint32_t i = 0; i < f.hashes; ++i) {
-      each_position<1>(f.words, columns.positions(f, i, g), g,
+      each_position<1, 6>(f.words, columns.positions(f, i, g), g,
                        [&](size_t, uint64_t p) { f.words[p >> 6] |= uint64_t{1} << (p & 63); });
       columns.advance(f, i, g);
     }
@@ -140,7 +142,7 @@ void progression_contains(const StandardView& f, const uint64_t* digests, size_t
     size_t left = g;
     for (uint32_t i = 0; i < f.hashes && left > 0; ++i) {
       size_t kept = 0;
-      each_position<0>(f.words, columns.positions(f, i, left), left, [&](size_t j, uint64_t p) {
+      each_position<0, 6>(f.words, columns.positions(f, i, left), left, [&](size_t j, uint64_t p) {
         const uint64_t set = f.words[p >> 6] >> (p & 63) & 1;
         columns.position[kept] = columns.position[j];
         columns.step[kept] = columns.step[j];
@@ -162,7 +164,8 @@ void standard_add(const StandardView& f, const uint64_t* digests, size_t n) {
     const size_t g = n < kGroup ? n : kGroup;
     for (uint32_t i = 0; i < f.hashes; ++i) {
       column(f.bits, i, digests, g, positions);
-      each_position<1>(f.words, positions, g, [&](size_t, uint64_t p) { f.words[p >> 6] |= uint64_t{1} << (p & 63); });
+      each_position<1, 6>(f.words, positions, g,
+                          [&](size_t, uint64_t p) { f.words[p >> 6] |= uint64_t{1} << (p & 63); });
     }
     digests += g;
     n -= g;
@@ -170,9 +173,10 @@ void standard_add(const StandardView& f, const uint64_t* digests, size_t n) {
 }
 
 // Column i tests position i of every key that is still alive, and keeps those whose bit is set: an absent
-// key costs about two reads, a present one k.
-void standard_contains(const StandardView& f, const uint64_t* digests, size_t n, uint8_t* out) {
-  if (f.extra != nullptr) return progression_contains(f, digests, n, out);
+// key costs about two reads, a present one k. `has(position)`; `f` is a view of `size` bits or counters.
+template <uint32_t WordLog, typename View, typename Has>
+EVENBINS_INLINE void flat_contains(const View& f, uint64_t size, const uint64_t* digests, size_t n, uint8_t* out,
+                                   Has&& has) {
   uint64_t alive[kGroup], positions[kGroup];
   uint16_t index[kGroup];
   for (; n > 0;) {
@@ -184,12 +188,12 @@ void standard_contains(const StandardView& f, const uint64_t* digests, size_t n,
     }
     size_t left = g;
     for (uint32_t i = 0; i < f.hashes && left > 0; ++i) {
-      column(f.bits, i, alive, left, positions);
+      column(size, i, alive, left, positions);
       size_t kept = 0;
-      each_position<0>(f.words, positions, left, [&](size_t j, uint64_t p) {
+      each_position<0, WordLog>(f.words, positions, left, [&](size_t j, uint64_t p) {
         alive[kept] = alive[j];
         index[kept] = index[j];
-        kept += f.words[p >> 6] >> (p & 63) & 1;
+        kept += has(p);
       });
       left = kept;
     }
@@ -198,6 +202,11 @@ void standard_contains(const StandardView& f, const uint64_t* digests, size_t n,
     out += g;
     n -= g;
   }
+}
+
+void standard_contains(const StandardView& f, const uint64_t* digests, size_t n, uint8_t* out) {
+  if (f.extra != nullptr) return progression_contains(f, digests, n, out);
+  flat_contains<6>(f, f.bits, digests, n, out, [&](uint64_t p) { return f.words[p >> 6] >> (p & 63) & 1; });
 }
 
 template <uint32_t BlockLog>
@@ -505,6 +514,219 @@ const BalancedLoops& balanced(uint32_t block_log, Rule rule) {
   return block_log == 9 ? balanced_loops<9>(rule) : balanced_loops<8>(rule);
 }
 
+// --- counting filters (counting.hpp) -----------------------------------------------------------------------
+
+// Counters anywhere: positions as a standard filter's, without the repeats of a key.
+template <uint32_t WidthLog>
+struct FlatCounters {
+  using C = Counters<WidthLog>;
+  static constexpr size_t kItems = 4096;  // positions of the keys that are treated together
+
+  static void positions(const CountingView& f, const uint64_t* digests, size_t n, uint64_t* out) {
+    for (uint32_t i = 0; i < f.hashes; ++i) column(f.size, i, digests, n, out + i * n);
+    // Repeats are rare, and to know that there is none takes no writing.
+    uint64_t any = 0;
+    for (uint32_t i = 1; i < f.hashes; ++i)
+      for (uint32_t h = 0; h < i; ++h)
+        for (size_t j = 0; j < n; ++j) any |= out[i * n + j] == out[h * n + j] ? 1 : 0;
+    if (any == 0) [[likely]]
+      return;
+    for (uint32_t i = 1; i < f.hashes; ++i)
+      for (uint32_t h = 0; h < i; ++h)
+        for (size_t j = 0; j < n; ++j)
+          if (out[i * n + j] == out[h * n + j]) out[i * n + j] = kNoCounter;
+  }
+  static void add_positions(const CountingView& f, const uint64_t* positions, size_t n) {
+    each_position<1, C::kWordLog>(f.words, positions, n, [&](size_t, uint64_t p) {
+      if (p != kNoCounter) [[likely]]
+        C::raise(f.words, p);
+    });
+  }
+  // Calls act(start, keys, positions) for groups of keys.
+  template <typename F>
+  EVENBINS_INLINE static void each_group(const CountingView& f, const uint64_t* digests, size_t n, F&& act) {
+    uint64_t items[kItems];
+    const size_t most = kItems / f.hashes;
+    for (size_t start = 0; start < n; start += most) {
+      const size_t g = n - start < most ? n - start : most;
+      positions(f, digests + start, g, items);
+      act(start, g, items);
+    }
+  }
+  // Takes one key away, or nothing if a counter is zero.
+  EVENBINS_INLINE static bool remove_at(const CountingView& f, const uint64_t* p) {
+    uint64_t zero = 0;
+    for (uint32_t i = 0; i < f.hashes; ++i)
+      if (p[i] != kNoCounter) [[likely]]
+        zero |= C::at(f.words, p[i]) == 0 ? 1 : 0;
+    if (zero != 0) return false;
+    for (uint32_t i = 0; i < f.hashes; ++i)
+      if (p[i] != kNoCounter) [[likely]]
+        C::lower(f.words, p[i]);
+    return true;
+  }
+
+  static void add_key(const void* view, uint64_t digest) {
+    const auto& f = *static_cast<const CountingView*>(view);
+    uint64_t p[kMaxFlatHashes];
+    positions(f, &digest, 1, p);
+    for (uint32_t i = 0; i < f.hashes; ++i)
+      if (p[i] != kNoCounter) C::raise(f.words, p[i]);
+  }
+  static bool contains_key(const void* view, uint64_t digest) {
+    const auto& f = *static_cast<const CountingView*>(view);
+    for (uint32_t i = 0; i < f.hashes; ++i)
+      if (C::at(f.words, mulhi(splitmix(digest, i), f.size)) == 0) return false;
+    return true;
+  }
+  static bool remove(const CountingView& f, uint64_t digest) {
+    uint64_t p[kMaxFlatHashes];
+    positions(f, &digest, 1, p);
+    return remove_at(f, p);
+  }
+  static void add_many(const CountingView& f, const uint64_t* digests, size_t n) {
+    each_group(f, digests, n, [&](size_t, size_t g, const uint64_t* p) { add_positions(f, p, g * f.hashes); });
+  }
+  static void contains_many(const CountingView& f, const uint64_t* digests, size_t n, uint8_t* out) {
+    flat_contains<C::kWordLog>(f, f.size, digests, n, out, [&](uint64_t p) { return C::at(f.words, p) != 0; });
+  }
+  // Key by key, so the positions of a key are put side by side. Tried and dropped: column by column, as a key is
+  // added, which is taken back where a counter was zero: meanwhile a look-up could miss a key that is in.
+  static void remove_many(const CountingView& f, const uint64_t* digests, size_t n, uint8_t* out) {
+    const uint32_t k = f.hashes;
+    const size_t ahead = 1 + (kAhead - 1) / k;  // keys
+    uint64_t rows[kItems];
+    each_group(f, digests, n, [&](size_t start, size_t g, const uint64_t* p) {
+      for (size_t j = 0; j < g; ++j)
+        for (uint32_t i = 0; i < k; ++i) rows[j * k + i] = p[i * g + j];
+      const auto ask = [&](size_t j) {
+        for (uint32_t i = 0; i < k; ++i) __builtin_prefetch(f.words + (rows[j * k + i] >> C::kWordLog), 1);
+      };
+      for (size_t j = 0; j < ahead && j < g; ++j) ask(j);
+      for (size_t j = 0; j < g; ++j) {
+        if (j + ahead < g) ask(j + ahead);
+        out[start + j] = remove_at(f, rows + j * k);
+      }
+    });
+  }
+  static void count_many(const CountingView& f, const uint64_t* digests, size_t n, int64_t* out) {
+    uint64_t positions[kGroup];
+    for (size_t start = 0; start < n; start += kGroup, out += kGroup) {
+      const size_t g = n - start < kGroup ? n - start : kGroup;
+      for (size_t j = 0; j < g; ++j) out[j] = C::kMost;
+      for (uint32_t i = 0; i < f.hashes; ++i) {
+        column(f.size, i, digests + start, g, positions);
+        each_position<0, C::kWordLog>(f.words, positions, g, [&](size_t j, uint64_t p) {
+          const auto count = static_cast<int64_t>(C::at(f.words, p));
+          out[j] = count < out[j] ? count : out[j];
+        });
+      }
+    }
+  }
+
+  static constexpr CountingLoops loops = {{add_key, contains_key, nullptr},
+                                          remove,
+                                          add_many,
+                                          contains_many,
+                                          remove_many,
+                                          count_many,
+                                          positions,
+                                          add_positions};
+};
+
+// Counters in one block: the key's step is the bits that a blocked filter would set, folded to the counters' lowest.
+template <uint32_t WidthLog>
+struct BlockCounters {
+  using C = Counters<WidthLog>;
+  static constexpr uint32_t kWords = 8;
+
+  EVENBINS_INLINE static uint64_t* block_of(const CountingView& f, uint64_t digest) {
+    return f.words + mulhi(digest, f.size) * kWords;
+  }
+  struct Step {
+    alignas(64) uint64_t words[kWords];
+    EVENBINS_INLINE Step(const CountingView& f, uint64_t digest) {
+      mask_bits<9>(words, digest, f.hashes);
+      for (uint32_t i = 0; i < kWords; ++i) {
+        uint64_t word = words[i];
+        if constexpr (kMaskByWords) asm("" : "+r"(word));  // read by itself, not as part of a vector
+        words[i] = C::used(word);
+      }
+    }
+    EVENBINS_INLINE bool fits(const uint64_t* block) const {  // no counter of the key is zero
+      uint64_t missing = 0;
+      for (uint32_t i = 0; i < kWords; ++i) missing |= words[i] & ~C::used(block[i]);
+      return missing == 0;
+    }
+  };
+  EVENBINS_INLINE static void put(const CountingView& f, uint64_t* block, uint64_t digest) {
+    const Step step(f, digest);
+    for (uint32_t i = 0; i < kWords; ++i) block[i] += step.words[i] & ~C::full(block[i]);
+  }
+  EVENBINS_INLINE static bool take(const CountingView& f, uint64_t* block, uint64_t digest) {
+    const Step step(f, digest);
+    if (!step.fits(block)) return false;
+    for (uint32_t i = 0; i < kWords; ++i) block[i] -= step.words[i] & ~C::full(block[i]);
+    return true;
+  }
+  // Calls act(i, block) for i = 0 … n−1, with the next blocks on their way.
+  template <int ForWriting, typename F>
+  EVENBINS_INLINE static void each(const CountingView& f, const uint64_t* digests, size_t n, F&& act) {
+    for (size_t i = 0; i < kAhead && i < n; ++i) __builtin_prefetch(block_of(f, digests[i]), ForWriting);
+    for (size_t i = 0; i < n; ++i) {
+      if (i + kAhead < n) __builtin_prefetch(block_of(f, digests[i + kAhead]), ForWriting);
+      act(i, block_of(f, digests[i]));
+    }
+  }
+
+  static void add_key(const void* view, uint64_t digest) {
+    const auto& f = *static_cast<const CountingView*>(view);
+    put(f, block_of(f, digest), digest);
+  }
+  static bool contains_key(const void* view, uint64_t digest) {
+    const auto& f = *static_cast<const CountingView*>(view);
+    return Step(f, digest).fits(block_of(f, digest));
+  }
+  static bool remove(const CountingView& f, uint64_t digest) { return take(f, block_of(f, digest), digest); }
+  static void add_many(const CountingView& f, const uint64_t* digests, size_t n) {
+    each<1>(f, digests, n, [&](size_t i, uint64_t* block) { put(f, block, digests[i]); });
+  }
+  static void contains_many(const CountingView& f, const uint64_t* digests, size_t n, uint8_t* out) {
+    each<0>(f, digests, n, [&](size_t i, const uint64_t* block) { out[i] = Step(f, digests[i]).fits(block); });
+  }
+  static void remove_many(const CountingView& f, const uint64_t* digests, size_t n, uint8_t* out) {
+    each<1>(f, digests, n, [&](size_t i, uint64_t* block) { out[i] = take(f, block, digests[i]); });
+  }
+  static void count_many(const CountingView& f, const uint64_t* digests, size_t n, int64_t* out) {
+    each<0>(f, digests, n, [&](size_t i, const uint64_t* block) {
+      uint64_t least = C::kMost;
+      every_position(digests[i], 512 >> WidthLog, f.hashes, [&](uint32_t p) {
+        const uint64_t count = C::at(block, p);
+        least = count < least ? count : least;
+        return least != 0;
+      });
+      out[i] = static_cast<int64_t>(least);
+    });
+  }
+
+  static constexpr CountingLoops loops = {
+      {add_key, contains_key, nullptr}, remove, add_many, contains_many, remove_many, count_many, nullptr, nullptr};
+};
+
+template <uint32_t WidthLog>
+const CountingLoops& counting_loops(bool blocked) {
+  return blocked ? BlockCounters<WidthLog>::loops : FlatCounters<WidthLog>::loops;
+}
+
+const CountingLoops& counting(uint32_t counter_bits, bool blocked) {
+  switch (counter_bits) {
+    case 2: return counting_loops<1>(blocked);
+    case 4: return counting_loops<2>(blocked);
+    case 8: return counting_loops<3>(blocked);
+    default: return counting_loops<4>(blocked);
+  }
+}
+
 uint64_t line_reads(const IntHash& hash, const uint64_t* words, uint64_t lines, const uint64_t* keys, size_t n) {
   constexpr size_t kBatch = 1024;
   uint64_t digests[kBatch], zero_lines = 0;
@@ -533,6 +755,7 @@ const Kernel table = {EVENBINS_KERNEL_NAME,
                       standard_contains,
                       blocked,
                       balanced,
+                      counting,
                       split,
                       line_reads,
                       pair_positions};

@@ -13,6 +13,7 @@ True
 
 from evenbins import design, theory
 from evenbins._core import FormatError, KeyRangeError, kernel, kernels
+from evenbins.counting import CountingBloomFilter
 from evenbins.filters import (
     BalancedBloomFilter,
     BlockedBloomFilter,
@@ -32,6 +33,7 @@ __all__ = [
     "BlockedBloomFilter",
     "BloomFilter",
     "CountMinSketch",
+    "CountingBloomFilter",
     "Filter",
     "FilterPlan",
     "FilterStats",

@@ -525,7 +525,8 @@ def _register(kind: int, cls: type[Filter]) -> None:
 
 
 def _class_for(plan: FilterPlan) -> type[_BaseFilter]:
-    return next(cls for cls in _CLASSES if plan.policy in cls._policies)
+    known = (cls for cls in _KINDS.values() if issubclass(cls, _BaseFilter))
+    return next(cls for cls in known if plan.policy in cls._policies)
 
 
 def build(plan: FilterPlan) -> _BaseFilter:

@@ -32,7 +32,8 @@ class FilterStats:
     list_reads : probability that a look-up of an absent key asks the overflow list
     overflow : fraction of keys on the overflow list
     spilled : fraction of keys that found neither a block with room nor a list with room
-    fill : fraction of set bits
+    fill : fraction of set bits, or of counters above zero
+    saturated : number of full counters
     loads : for each level, how many blocks have a load of 0, 1, 2, …: keys where blocks count them, else
         set bits; empty without blocks
     nbytes, bits_per_key : memory; per planned key
@@ -49,6 +50,7 @@ class FilterStats:
     bits_per_key: float
     list_reads: float = 0.0
     spilled: float = 0.0
+    saturated: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Give every field by name, as plain values that JSON can hold."""
@@ -73,6 +75,8 @@ def side_by_side(plan: FilterPlan, stats: FilterStats) -> list[tuple[str, object
     names = ["keys", "fpr", "fill", "reads", "miss_reads", "overflow", "bits_per_key", "nbytes"]
     if plan.overflow or stats.spilled:
         names[5:6] = ["list_reads", "overflow", "spilled"]
+    if plan.counter_bits:
+        names[5:6] = ["saturated"]
     return [(name, getattr(plan, name), getattr(stats, name)) for name in names]
 
 

@@ -17,6 +17,7 @@ from evenbins import (
     BalancedBloomFilter,
     BlockedBloomFilter,
     BloomFilter,
+    CountingBloomFilter,
     CountMinSketch,
     FilterPlan,
     GrowingFilter,
@@ -25,7 +26,7 @@ from evenbins.reference.format import CHECKSUM, FIXED
 from evenbins.reference.xxh3 import xxh3_64
 from evenbins.theory import plan_of_core, plan_of_sketch_core
 
-AnyFilter = BloomFilter | BlockedBloomFilter | BalancedBloomFilter | GrowingFilter
+AnyFilter = BloomFilter | BlockedBloomFilter | BalancedBloomFilter | GrowingFilter | CountingBloomFilter
 
 HERE = Path(__file__).parent
 SUMS = HERE / "SHA256SUMS"
@@ -45,6 +46,11 @@ def _balanced(*core: int, seed: int = 0) -> BalancedBloomFilter:
     """Build from [policy, block_bits, hashes, choices, coin, list, spill, budget, blocks, threshold, …]."""
     plan = plan_of_core(POLICIES[core[0] - 1], core, capacity=70, seed=seed)
     return BalancedBloomFilter.from_plan(plan)
+
+
+def _counting(*core: int, seed: int = 0) -> CountingBloomFilter:
+    """Build from [counters, counter_bits, hashes, block_bits]."""
+    return CountingBloomFilter.from_plan(plan_of_core("counting", core, capacity=70, seed=seed))
 
 
 def _growing(policy: str, *cores: tuple[int, ...], seed: int = 0) -> GrowingFilter:
@@ -88,6 +94,14 @@ FILTERS: dict[str, Callable[[], AnyFilter]] = {
         seed=7,
     ),
     "growing-standard": lambda: _growing("standard", (221, 8), (570, 10), (1301, 11)),
+    "counting": lambda: _counting(1001, 4, 10, 0),
+    "counting-2-bits": lambda: _counting(300, 2, 7, 0, seed=42),
+    "counting-8-bits": lambda: _counting(37, 8, 64, 0),
+    "counting-16-bits": lambda: _counting(1, 16, 1, 0, seed=2**64 - 1),
+    "counting-blocked": lambda: _counting(1152, 4, 8, 512),
+    "counting-blocked-2-bits": lambda: _counting(768, 2, 24, 512, seed=7),
+    "counting-blocked-8-bits": lambda: _counting(320, 8, 16, 512),
+    "counting-blocked-16-bits": lambda: _counting(64, 16, 32, 512),
 }
 
 
@@ -168,6 +182,13 @@ def _spare_bit() -> bytes:
 _BLOCKED = golden_filter("blocked-512").to_bytes()
 _BALANCED = golden_filter("balanced-single").to_bytes()
 _GROWING = golden_filter("growing").to_bytes()
+_COUNTING = golden_filter("counting").to_bytes()
+
+
+def _spare_counter() -> bytes:
+    payload = _flipped(_COUNTING[128:], 503, 7)  # 1001 counters in 504 bytes
+    return _with(_COUNTING[:128] + payload, 9, xxh3_64(payload))
+
 
 # name: the bytes, and words that the error must have
 DAMAGED: dict[str, tuple[bytes, str]] = {
@@ -199,6 +220,15 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "balanced-flags": (_balanced_with("balanced-single", -5, 2), "flags"),
     "balanced-reserved": (_balanced_with("balanced-single", -1, 1), "reserved"),
     "growing-cut": (_GROWING[:-64], "cut short"),
+    "counting-cut": (_COUNTING[:-8], "cut short"),
+    "counting-flipped": (_flipped(_COUNTING, 200, 3), "payload's checksum"),
+    "counting-spare": (_spare_counter(), "beyond the last"),
+    "counting-hashing": (_with(_COUNTING, 4, 2), "independent hashing"),
+    "counting-3-bits": (_with(_COUNTING[:80] + struct.pack("<Q", 3) + _COUNTING[88:], 6, 70), "counter_bits"),
+    "counting-part-of-a-block": (
+        _with(_COUNTING[:96] + struct.pack("<Q", 512) + _COUNTING[104:], 4, 2),
+        "whole blocks",
+    ),
     "growing-flipped": (_flipped(_GROWING, 700, 3), "payload's checksum"),
 }
 

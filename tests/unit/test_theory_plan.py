@@ -19,9 +19,9 @@ from evenbins.theory import FilterPlan, _show, fpr, plan_blocked, plan_of_core, 
 PLANNERS = (plan_standard, plan_blocked)
 
 FIELDS = [
-    "keys", "policy", "bits_per_key", "block_bits", "hashes", "choices", "thresholds", "coin",
-    "shares", "fpr", "reads", "miss_reads", "list_reads", "spilled", "fill", "overflow",
-    "overflow_limit", "spill", "nbytes", "hashing", "seed", "core",
+    "keys", "policy", "bits_per_key", "block_bits", "hashes", "counter_bits", "choices", "thresholds",
+    "coin", "shares", "fpr", "reads", "miss_reads", "list_reads", "spilled", "fill", "saturation",
+    "saturated", "overflow", "overflow_limit", "spill", "nbytes", "hashing", "seed", "core",
 ]  # fmt: skip
 
 # --- what a plan chooses -------------------------------------------------------------------------

@@ -23,7 +23,7 @@
 
 namespace evenbins {
 
-enum class Kind : uint32_t { standard = 1, blocked = 2, balanced = 3, growing = 4, count_min = 6 };
+enum class Kind : uint32_t { standard = 1, blocked = 2, balanced = 3, growing = 4, counting = 5, count_min = 6 };
 // How positions follow from a digest.
 enum class Hashing : uint32_t {
   independent = 1,
@@ -87,6 +87,17 @@ class ByLevel {
   virtual void add_passed(const uint64_t* digests, size_t n) = 0;  // those that passed every level, in key order
 };
 
+// A filter that holds a key as often as it was added, and can let it go again.
+class Counts {
+ public:
+  virtual ~Counts() = default;
+  // False, and nothing is changed, for a key that is not there. Many: in the order of the keys, one answer for each.
+  virtual bool remove(uint64_t digest) = 0;
+  virtual void remove_many(const uint64_t* digests, size_t n, uint8_t* out) = 0;
+  virtual void count_many(const uint64_t* digests, size_t n, int64_t* out) const = 0;
+  virtual std::vector<uint64_t> counter_histogram() const = 0;  // how many counters are 0, 1, … full
+};
+
 // The least word w with mulhi(w, blocks) = block.
 inline uint64_t least_word_of(uint64_t block, uint64_t blocks) {
   const unsigned __int128 scaled = static_cast<unsigned __int128>(block) << 64;
@@ -135,6 +146,8 @@ class Filter {
   virtual ByRange* by_range() { return nullptr; }
   virtual ByLevel* by_level() { return nullptr; }
 
+  virtual Counts* counts() { return nullptr; }  // null: keys cannot be counted or removed
+
   // Throws SpecError with the difference when the structures differ.
   virtual void merge(const Filter& other) {
     require_same_structure(other);
@@ -150,7 +163,7 @@ class Filter {
     return total;
   }
   // How many blocks of `block_bits` (a multiple of 64) have 0, 1, … block_bits bits set.
-  std::vector<uint64_t> set_bits_histogram(uint64_t block_bits) const {
+  virtual std::vector<uint64_t> set_bits_histogram(uint64_t block_bits) const {
     std::vector<uint64_t> histogram(block_bits + 1, 0);
     const uint64_t step = block_bits / 64;
     for (uint64_t i = 0, n = bits_.size(); i + step <= n; i += step) {

@@ -51,6 +51,12 @@ struct BlockedView {  // one block of 2^block_log bits for each key
   uint32_t hashes;
 };
 
+struct CountingView {  // counters in place of bits (counting.hpp)
+  uint64_t* words;
+  uint64_t size;  // counters, or blocks of 512 bits if a key's counters lie in one
+  uint32_t hashes;
+};
+
 // One table of a balanced filter (balanced.hpp), as one of a key's choices sees it. A counted block keeps its
 // load in the top bits of its last word; otherwise the load is the number of set bits.
 struct Level {
@@ -61,7 +67,7 @@ struct Level {
   uint32_t counter_shift;  // of the counter in the last word
 };
 
-inline constexpr uint32_t kMaxChoices = 8;
+inline constexpr uint32_t kMaxChoices = 8, kMaxFlatHashes = 64;
 inline constexpr uint64_t kZeroListed = 1, kBudgetSpent = 2;  // flags in BalancedView::state[3]
 
 struct BalancedView {
@@ -143,6 +149,19 @@ struct BalancedLoops {  // for one block size and rule
   void (*contains_many)(const BalancedView&, const uint64_t* digests, size_t n, uint8_t* out);
 };
 
+struct CountingLoops {  // for one width of counters and layout
+  OneKey one;           // of a CountingView still to be named
+  bool (*remove)(const CountingView&, uint64_t digest);
+  void (*add_many)(const CountingView&, const uint64_t* digests, size_t n);
+  void (*contains_many)(const CountingView&, const uint64_t* digests, size_t n, uint8_t* out);
+  void (*remove_many)(const CountingView&, const uint64_t* digests, size_t n, uint8_t* out);
+  void (*count_many)(const CountingView&, const uint64_t* digests, size_t n, int64_t* out);
+  // Counters anywhere: the distinct positions of the keys, kNoCounter for each that repeats one of its key; null
+  // where a key's counters lie in one block.
+  void (*positions)(const CountingView&, const uint64_t* digests, size_t n, uint64_t* out);
+  void (*add_positions)(const CountingView&, const uint64_t* positions, size_t n);
+};
+
 inline constexpr size_t kSplitSlack = 8;  // words that `split` may write behind the end of its outputs
 
 struct Kernel {
@@ -154,6 +173,7 @@ struct Kernel {
   void (*standard_contains)(const StandardView&, const uint64_t* digests, size_t n, uint8_t* out);
   const BlockedLoops& (*blocked)(uint32_t block_log, uint32_t hashes);
   const BalancedLoops& (*balanced)(uint32_t block_log, Rule rule);
+  const CountingLoops& (*counting)(uint32_t counter_bits, bool blocked);
   // Items below `bound` go to `low`, the others to `high`, both in order; returns how many went to `low`.
   size_t (*split)(const uint64_t* items, size_t n, uint64_t bound, uint64_t* low, uint64_t* high);
   // The raw limit of any one-read filter: hash, prefetch, read one 64-byte line a key, and nothing else.

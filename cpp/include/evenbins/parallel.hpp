@@ -8,6 +8,8 @@
 //             then each owner adds its items of all slices, in the order of the slices. A filter with
 //             levels does that once for each level. One that can do neither is filled by one thread.
 //
+//     remove  in the order of the keys, by one thread
+//
 // A key that has no digest (a null, say) throws BadKey; then exactly the keys before it are in.
 #pragma once
 
@@ -39,8 +41,10 @@ class Digests {
 
 using Pulse = std::function<bool()>;
 
-// Both return the number of keys done: all of them, unless the pulse stopped the work.
+// All return the number of keys done: all of them, unless the pulse stopped the work.
 uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse);
 uint64_t contains_all(const Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse);
+uint64_t count_all(const Counts& filter, const Digests& keys, int64_t* out, uint32_t threads, const Pulse& pulse);
+uint64_t remove_all(Counts& filter, const Digests& keys, uint8_t* out, const Pulse& pulse);
 
 }  // namespace evenbins

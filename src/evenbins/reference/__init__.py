@@ -9,12 +9,14 @@ slow and short. Nothing here needs the native core.
     blocked   the blocked filter
     balanced  the balanced filter, in its five policies
     countmin  the count-min sketch, in its two constructions
+    counting  the counting filter
     format    the file format
 """
 
 from evenbins.reference.balanced import ReferenceBalanced
 from evenbins.reference.blocked import ReferenceBlocked
 from evenbins.reference.bloom import ReferenceBloom
+from evenbins.reference.counting import ReferenceCounting
 from evenbins.reference.countmin import ReferenceCountMin
 from evenbins.reference.keys import digest, mix, mulhi, splitmix
 from evenbins.reference.xxh3 import xxh3_64, xxh3_128
@@ -24,6 +26,7 @@ __all__ = [
     "ReferenceBlocked",
     "ReferenceBloom",
     "ReferenceCountMin",
+    "ReferenceCounting",
     "digest",
     "mix",
     "mulhi",

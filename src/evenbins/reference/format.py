@@ -3,17 +3,17 @@
     offset    size  field
     0         8     magic b"EVENBINS"
     8         4     version = 1
-    12        4     kind: 1 standard, 2 blocked, 3 balanced, 6 count-min
+    12        4     kind: 1 standard, 2 blocked, 3 balanced, 5 counting, 6 count-min
     16        4     hash id = 1: strings by XXH3-64, integers by keyed moremur (`keys`)
-    20        4     hashing: 2 lanes (`blocked`, `balanced`), the others `bloom.HASHING`
+    20        4     hashing: 2 lanes (`blocked`, `balanced`), the others `bloom.HASHING`; `counting`: 1 or 2
     24        8     seed
     32        8     capacity; 1 for count-min
     40        8     payload offset = header size, a multiple of 64
     48        8     payload size in bytes
     56        8     payload checksum: XXH3-64 of the payload, seed 0
     64        8     number of core words c
-    72        8*c   the integer core: [bits, hashes], [blocks, block_bits, hashes], or as `balanced.shape_of`
-                    and `countmin` say
+    72        8*c   the integer core: [bits, hashes], [blocks, block_bits, hashes], or as `balanced.shape_of`,
+                    `counting` and `countmin` say
     ...             zeros
     offset-8  8     header checksum: XXH3-64, seed 0, of all header bytes before it
     offset          the payload, which ends the file
@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from evenbins.reference import balanced, countmin
+from evenbins.reference import balanced, counting, countmin
 from evenbins.reference.xxh3 import xxh3_64
 
 MAGIC: Final = b"EVENBINS"
@@ -41,6 +41,7 @@ HASH_ID: Final = 1
 STANDARD: Final = 1
 BLOCKED: Final = 2
 BALANCED: Final = 3
+COUNTING: Final = 5
 COUNT_MIN: Final = 6
 PARTITION: Final = 3
 HASHING: Final = {  # the schemes by which each kind draws its positions
@@ -55,6 +56,7 @@ CORE: Final = {  # what `payload_bytes` accepts, for its error
     BLOCKED: "[blocks >= 1, block_bits 256 or 512, hashes in 1 .. 32]",
     BALANCED: "[policy 1 .. 5, block_bits, hashes, choices, coin, overflow_limit, spill, budget,"
     " then blocks and threshold of each table]",
+    COUNTING: "[counters >= 1, counter_bits 2, 4, 8 or 16, hashes, block_bits 0 or 512]",
     COUNT_MIN: "[construction 1 or 2, width, depth, copies, conservative 0 or 1, epsilon, delta]",
 }
 
@@ -81,6 +83,11 @@ def header_bytes(core_words: int) -> int:
     return -(-used // LINE) * LINE
 
 
+def hashing_of(kind: int, core: Sequence[int]) -> tuple[int, ...]:
+    """Return the schemes by which a kind draws its positions: a counting filter's depends on its layout."""
+    return HASHING[kind] if kind != COUNTING else (2,) if core[-1:] == (counting.BLOCK_BITS,) else (1,)
+
+
 def payload_bytes(kind: int, core: Sequence[int]) -> int:
     """Return the size of the payload which a core asks for; ValueError if it is no valid core."""
     match kind, *core:
@@ -93,6 +100,11 @@ def payload_bytes(kind: int, core: Sequence[int]) -> int:
                 return balanced.payload_bytes(core)
             except ValueError as error:
                 raise ValueError(f"invalid core {list(core)}: {error}; kind 3 has {CORE[3]}") from error
+        case 5, *_:
+            try:
+                return counting.payload_bytes(tuple(core))
+            except ValueError as error:
+                raise ValueError(f"invalid core {list(core)}: {error}; kind 5 has {CORE[5]}") from error
         case 6, *_:
             try:
                 return countmin.payload_bytes(core)
@@ -152,14 +164,15 @@ def unpack(data: bytes) -> Parsed:
     core = struct.unpack_from(f"<{core_words}Q", header, FIXED.size)
     if any(header[FIXED.size + 8 * core_words :]):
         raise ValueError("header damaged: its padding is not zero")
-    if kind not in HASHING:
+    if kind not in CORE:
         raise ValueError(
-            f"unknown kind {kind}: this reader knows 1 .. 3, 6 (standard, blocked, balanced, count-min)"
+            f"unknown kind {kind}: this reader knows 1 .. 3, 5, 6"
+            " (standard, blocked, balanced, counting, count-min)"
         )
     if hash_id != HASH_ID:
         raise ValueError(f"unknown hash id {hash_id}: this reader knows {HASH_ID}")
-    if hashing not in HASHING[kind]:
-        known = ", ".join(map(str, HASHING[kind]))
+    if hashing not in (allowed := hashing_of(kind, core)):
+        known = ", ".join(map(str, allowed))
         raise ValueError(f"unknown hashing {hashing}: kind {kind} has hashing {known}")
     if (kind, hashing) == (STANDARD, PARTITION) and core[0] % max(core[-1], 1):
         raise ValueError(f"the parts of hashing {PARTITION} must be equal: {core[-1]} hashes, {core[0]} bits")
@@ -180,6 +193,8 @@ def unpack(data: bytes) -> Parsed:
         raise ValueError("payload damaged: its checksum is wrong")
     if kind == STANDARD and int.from_bytes(payload, "little") >> core[0]:
         raise ValueError(f"payload damaged: spare bits after the last of {core[0]} are set")
+    if kind == COUNTING and int.from_bytes(payload, "little") >> core[0] * core[1]:
+        raise ValueError(f"payload damaged: spare bits after the last of {core[0]} counters are set")
     if kind == BALANCED:
         try:
             balanced.ReferenceBalanced.from_payload(core, seed, payload)

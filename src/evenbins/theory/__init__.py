@@ -1,21 +1,23 @@
 """The mathematics of every structure: numbers in, numbers out.
 
-`fpr` predicts filters and inverts the predictions, `levels` predicts balanced filters; `plan` and
-`balanced_plan` turn what a user asks for into the integers a filter is built from, with the
-predictions beside them. Nothing here imports a structure, so that a plan costs milliseconds and
-no memory.
+`fpr` predicts filters and inverts the predictions, `levels` predicts balanced filters, `counting`
+counters; `plan` and `balanced_plan` turn what a user asks for into the integers a filter is built
+from, with the predictions beside them. Nothing here imports a structure, so that a plan costs
+milliseconds and no memory.
 """
 
 import importlib
 from types import ModuleType
 
 from evenbins.theory.balanced_plan import plan_balanced, plan_levels
+from evenbins.theory.counting import plan_counting
 from evenbins.theory.plan import FilterPlan, plan_blocked, plan_of_core, plan_standard
 from evenbins.theory.sketch import SketchPlan, plan_countmin, plan_of_sketch_core
 
 __all__ = [
     "FilterPlan", "SketchPlan",
-    "plan_balanced", "plan_blocked", "plan_countmin", "plan_levels", "plan_of_core", "plan_of_sketch_core",
+    "plan_balanced", "plan_blocked", "plan_counting", "plan_countmin", "plan_levels", "plan_of_core",
+    "plan_of_sketch_core",
     "plan_standard",
 ]  # fmt: skip
 

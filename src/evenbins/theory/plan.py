@@ -5,7 +5,8 @@
                                               merged by)           outside equality)
 
 A plan's *core* says everything about where a key's bits go, but the seed: `(bits, hashes)` for
-"standard", `(blocks, block_bits, hashes)` for "blocked", and for the balanced policies, which
+"standard", `(blocks, block_bits, hashes)` for "blocked", `(counters, counter_bits, hashes,
+block_bits)` for "counting", which `plan_counting` plans, and for the balanced policies, which
 `plan_balanced` plans, `(policy, block_bits, hashes, choices, coin, overflow_limit, spill, budget,
 blocks_0, threshold_0, …)`. Predictions follow from the core and the
 number of keys (`plan_of_core`), so a loaded file gets the same plan that built it.
@@ -47,6 +48,7 @@ _BALANCED_CORE = (
 _CORE_NAMES = {
     "standard": ("bits", "hashes"),
     "blocked": ("blocks", "block_bits", "hashes"),
+    "counting": ("counters", "counter_bits", "hashes", "block_bits"),
     **dict.fromkeys(levels.POLICIES, _BALANCED_CORE),  # and further pairs of blocks and threshold
 }
 _POLICIES = "one of " + ", ".join(f'"{name}"' for name in _CORE_NAMES)
@@ -64,18 +66,20 @@ class FilterPlan:
     Attributes
     ----------
     keys : number of keys planned for (the papers' n)
-    policy : "standard", "blocked", or a balanced filter's "single", "sequential", "multilevel", "fill",
-        "two-choice"
+    policy : "standard", "blocked", "counting", or a balanced filter's "single", "sequential", "multilevel",
+        "fill", "two-choice"
     bits_per_key : memory in bits for each key, everything counted (beta)
     block_bits : bits of a block (B), None without blocks
     hashes : bits set for each key (k)
+    counter_bits : bits of a counter, None without counters
     choices : blocks a key may use, at most (d)
     thresholds, coin, shares : levels of a balanced filter (h, p, alpha): a block of level j with
         thresholds[j] keys accepts one more with probability coin; "fill" counts set bits instead
     fpr : false-positive rate
     reads, miss_reads : memory reads of a look-up of a present and of an absent key
     list_reads : fraction of absent keys that consult the overflow list
-    fill : fraction of set bits
+    fill : fraction of set bits, or of counters above zero
+    saturation, saturated : probability that a counter is full, and the number expected to be
     overflow : fraction of keys on the overflow list, of which `overflow_limit` fit
     spill : where a key goes that finds its blocks and the list full: into the block of "least" set
         bits, or a "random" one of its blocks; None without thresholds on keys
@@ -91,6 +95,7 @@ class FilterPlan:
     bits_per_key: float = field(compare=False)
     block_bits: int | None = field(compare=False)
     hashes: int = field(compare=False)
+    counter_bits: int | None = field(compare=False, default=None)
     choices: int = field(compare=False, default=1)
     thresholds: tuple[int, ...] = field(compare=False, default=())
     coin: float | None = field(compare=False, default=None)
@@ -101,6 +106,8 @@ class FilterPlan:
     list_reads: float = field(compare=False, default=0.0)
     spilled: float = field(compare=False, default=0.0)
     fill: float = field(compare=False)
+    saturation: float = field(compare=False, default=0.0)
+    saturated: float = field(compare=False, default=0.0)
     overflow: float = field(compare=False, default=0.0)
     overflow_limit: int = field(compare=False, default=0)
     spill: str | None = field(compare=False, default=None)
@@ -341,6 +348,10 @@ def plan_of_core(
         from evenbins.theory.balanced_plan import plan_of_balanced_core  # it stands on this module
 
         return plan_of_balanced_core(policy, core, keys, seed)
+    if policy == "counting":
+        from evenbins.theory.counting import plan_of_counting_core
+
+        return plan_of_counting_core(core, keys, seed)
     size = arguments.integer(f"core[0] ({names[0]})", core[0], 1, theory.MAX_BITS, way_out)
     last = len(names) - 1
     most = theory.MAX_HASHES_STANDARD if policy == "standard" else theory.MAX_HASHES_BLOCKED
