@@ -49,8 +49,9 @@ demo: $(VENV)/installed ## plans, builds, queries: prediction beside measurement
 test: $(VENV)/for-tests system-packages ## all tests
 	$(BIN)/python -m pytest $(ARGS)
 
-bench: $(VENV)/for-bench ## the benchmark with peers; writes benchmarks/results/<date>.json
+bench: $(VENV)/for-bench ## the benchmarks with peers; writes benchmarks/results/<date>-<suite>.json
 	$(BIN)/evenbins bench filters
+	$(BIN)/evenbins bench sketches
 
 targets: $(VENV)/installed ## plan against measurement for every balanced policy, ten million keys
 	$(BIN)/python tools/check_targets.py $(ARGS)
@@ -63,6 +64,7 @@ readme: $(VENV)/installed ## puts the newest benchmark's table into README.md
 
 bench-quick: $(VENV)/for-bench
 	$(BIN)/evenbins bench filters --quick
+	$(BIN)/evenbins bench sketches --quick
 
 docs: $(VENV)/for-docs ## the documentation, in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html

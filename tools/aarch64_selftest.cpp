@@ -1,7 +1,8 @@
 // The core checks itself, without Python: every kernel of this build against the generic one, and a
 // checksum of what they leave behind.
 //
-//     every kernel × {standard, blocked 256, blocked 512, balanced by each policy} × every number of hashes
+//     every kernel × {standard, blocked 256, blocked 512, balanced by each policy} × every number of hashes,
+//     and whole files of the other kinds and hashing schemes, and count-min sketches:
 //         the same bytes as the generic kernel, the same answers, no false negative,
 //         and a present key is gone when any one of its bits is cleared
 //     every line of output but the first is a checksum of fixed work, equal on every platform
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "evenbins/countmin.hpp"
 #include "evenbins/filter.hpp"
 #include "evenbins/format.hpp"
 #include "evenbins/kernel.hpp"
@@ -250,6 +252,12 @@ void build_files() {
   const Array keys(random_words(11, 20'000));
   const Spec specs[] = {
       {Kind::standard, Hashing::independent, 5, 20'000, {199'999, 7}},
+      {Kind::standard, Hashing::partition, 5, 20'000, {199'997, 7}},
+      {Kind::standard, Hashing::double_hashing, 5, 20'000, {199'999, 7}},
+      {Kind::standard, Hashing::enhanced_cube, 5, 20'000, {199'999, 7}},
+      {Kind::standard, Hashing::triple, 5, 20'000, {199'999, 7}},
+      {Kind::counting, Hashing::independent, 10, 20'000, {199'999, 4, 7, 0}},
+      {Kind::counting, Hashing::lanes, 11, 20'000, {128 * 2400, 4, 8, 512}},
       {Kind::blocked, Hashing::lanes, 6, 20'000, {401, 512, 8}},
       {Kind::blocked, Hashing::lanes, 7, 20'000, {803, 256, 20}},
       {Kind::balanced, Hashing::lanes, 8, 20'000, {3, 512, 9, 3, kHalf, 9000, 0, 0, 520, 24, 90, 24, 15, 24}},
@@ -278,6 +286,40 @@ void build_files() {
   checksum.print("files");
 }
 
+// Keys added with weights and estimated, by both constructions, with every kernel.
+void count_streams() {
+  Checksum checksum;
+  const Words digests = random_words(12, 5'000);
+  Words weights(digests.size());
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = i % 7;
+  for (const uint64_t construction : {1u, 2u}) {
+    for (const uint64_t conservative : {0u, 1u}) {
+      const Spec spec{Kind::count_min,
+                      Hashing::independent,
+                      13,
+                      1,
+                      {construction, 283, 4, construction == 1 ? 2u : 1u, conservative, std::bit_cast<uint64_t>(0.01),
+                       std::bit_cast<uint64_t>(0.05)}};
+      Words expected;
+      for (const Kernel* kernel : kernels()) {
+        use_kernel(kernel->name);
+        CountMinSketch sketch(spec, Bits::zeroed(payload_bytes(spec)));
+        sketch.add_many(digests.data(), weights.data(), digests.size());
+        Words found(digests.size());
+        sketch.count_many(digests.data(), digests.size(), found.data());
+        const auto require_it = [&](bool truth, const char* promise) {
+          require(truth, promise, kernel->name, "construction", construction, 0);
+        };
+        for (size_t i = 0; i < found.size(); ++i) require_it(found[i] >= weights[i], "no underestimate");
+        found.insert(found.end(), sketch.bits().words(), sketch.bits().words() + sketch.bits().size());
+        if (expected.empty()) checksum.add(expected = found);
+        require_it(found == expected, "the counters and estimates of the generic kernel");
+      }
+    }
+  }
+  checksum.print("count-min");
+}
+
 }  // namespace
 
 int main() {
@@ -296,4 +338,5 @@ int main() {
   blocked.print("blocked");
   compare_balanced();
   build_files();
+  count_streams();
 }

@@ -32,6 +32,8 @@ from evenbins import (
     BalancedBloomFilter,
     BlockedBloomFilter,
     BloomFilter,
+    CountingBloomFilter,
+    CountMinSketch,
     Filter,
     FormatError,
     GrowingFilter,
@@ -151,6 +153,50 @@ def balanced(demo: Demo) -> None:
     demo.claim(once.to_bytes() == before, "adding all keys again, in another order, changes not one bit")
 
 
+def removal(demo: Demo) -> None:
+    """Add keys to a counting filter, and take half of them out again."""
+    keys = demo.present[: demo.keys // 10]
+    half = keys.size // 2
+    filter_ = CountingBloomFilter(keys.size, fpr=_FPR)
+    filter_.add_many(keys)
+    full, planned = filter_.stats(), filter_.plan
+    filter_.remove_many(keys[:half])
+    demo.say(
+        f"{keys.size:_} keys in counters of {filter_.counter_bits} bits: fpr {planned.fpr:.2e} planned, "
+        f"{full.fpr:.2e} measured;\nfull counters {planned.saturated:.1e} planned, {full.saturated} measured"
+    )
+    demo.claim(
+        bool(filter_.contains_many(keys[half:]).all()),
+        f"{half:_} keys removed: none of the other {keys.size - half:_} is missed",
+    )
+    fresh = CountingBloomFilter(keys.size, fpr=_FPR)
+    fresh.add_many(keys[half:])
+    demo.claim(
+        fresh.to_bytes() == filter_.to_bytes(), "and the bytes are those of a filter that never had them"
+    )
+
+
+def stream(demo: Demo) -> None:
+    """Count a stream of keys that come unequally often."""
+    weights = 1 / np.arange(1, 100_001)
+    ranks = np.random.default_rng(_SEED + 2).choice(weights.size, demo.keys // 10, p=weights / weights.sum())
+    exact = np.bincount(ranks, minlength=weights.size)
+    sketch = CountMinSketch(epsilon=1e-3, delta=1e-3)
+    sketch.add_many(ranks)
+    excess = sketch.count_many(np.arange(weights.size)) - exact
+    bound = sketch.plan.epsilon * ranks.size
+    demo.say(
+        f"{ranks.size:_} additions of 100_000 keys, {_show.size(sketch.nbytes)} of counters: estimates "
+        f"{excess.mean():.3g} too high in the mean"
+    )
+    demo.claim(bool((excess >= 0).all()), "no estimate is too low")
+    beyond = int((excess > bound).sum())
+    demo.claim(
+        beyond <= sketch.plan.delta * excess.size,
+        f"{beyond} of 100_000 are more than {bound:.4g} too high, where {sketch.plan.delta:g} of them may be",
+    )
+
+
 def growing(demo: Demo) -> None:
     """Nobody knows how many keys will come."""
     filter_ = GrowingFilter(_FPR, first=max(demo.keys // 50, 1))
@@ -263,6 +309,8 @@ STEPS: list[tuple[str, Callable[[Demo], None]]] = [
     ("Design by requirement: a rate of 1e-6 for {keys:_} keys", design),
     ("Balanced filters: three policies at 16 bits per key", balanced),
     ("A growing filter: the number of keys is not known", growing),
+    ("A counting filter: keys that can be removed", removal),
+    ("A count-min sketch: how often did each key come?", stream),
     ("A number of a paper beside ours", paper),
     ("Speed of the bulk calls", speed),
     ("A file, and another process", another_process),

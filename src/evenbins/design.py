@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import html
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, SupportsFloat, SupportsIndex, overload
 
 from evenbins.filters import _BaseFilter, build
@@ -174,6 +175,7 @@ def filter(
     merge: bool = False,
     policies: Sequence[str] | None = None,
     block_bits: int = 512,
+    hashing: str = "independent",
     sort: str | None = None,
     seed: int = 0,
 ) -> FilterDesigns:
@@ -200,6 +202,9 @@ def filter(
         Only these; all seven by default.
     block_bits
         512 or 256.
+    hashing
+        How a standard filter draws its positions; all schemes but "independent" have a floor, and a
+        design whose floor spoils the rate is left out.
     sort
         "memory", "fpr", "reads" or "miss_reads", the least first. By default the least memory (or
         the least rate, if only the memory is given) among those with at most two reads of an absent
@@ -231,11 +236,21 @@ def filter(
     request: dict[str, object] = {
         "keys": keys, "fpr": fpr, "bits_per_key": bits_per_key, "reads": reads, "miss_reads": miss_reads,
         "overflow": overflow, "choices": choices, "merge": merge or None, "block_bits": block_bits,
+        "hashing": None if hashing == "independent" else hashing,
     }  # fmt: skip
     check_bounds(reads=reads, miss_reads=miss_reads, overflow=overflow, choices=choices)
     by_rate = fpr is not None or bits_per_key is None
     asked = _Asked(
-        keys, fpr, None if by_rate else bits_per_key, reads, miss_reads, overflow, choices, block_bits, seed
+        keys,
+        fpr,
+        None if by_rate else bits_per_key,
+        reads,
+        miss_reads,
+        overflow,
+        choices,
+        block_bits,
+        hashing,
+        seed,
     )
     wanted = [each for each in policies if not merge or each in _BY_OR]
     found, refused = [], []
@@ -276,6 +291,7 @@ class _Asked:
     overflow: float | None
     choices: int | None
     block_bits: int
+    hashing: str
     seed: int
 
     def plan(self, policy: str) -> FilterPlan:
@@ -297,10 +313,18 @@ class _Asked:
             raise _UnfitError(str(error)) from None
 
     def _standard(self, goal: dict[str, Any]) -> FilterPlan:
-        plan = plan_standard(self.keys, **goal)
-        if self.reads is None or plan.reads <= self.reads or self.reads < 1:
-            return plan
-        return plan_standard(self.keys, hashes=math.floor(self.reads), **goal)
+        goal |= {"hashing": self.hashing}
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            try:
+                plan = plan_standard(self.keys, **goal)
+                if self.reads is not None and plan.reads > self.reads >= 1:
+                    plan = plan_standard(self.keys, hashes=math.floor(self.reads), **goal)
+            except UserWarning as floor:  # the scheme cannot reach the rate
+                raise _UnfitError(str(floor)) from None
+        if self.fpr is not None and plan.fpr > self.fpr * (1 + 1e-9):
+            raise _UnfitError(f"it gives fpr={plan.fpr:.4g}, and {self.fpr:g} is allowed")
+        return plan
 
     def _within(self, plan: FilterPlan) -> FilterPlan:
         for name in ("reads", "miss_reads"):
@@ -321,17 +345,7 @@ def _too_little_memory(
         f"bits_per_key={most:g} is too little for fpr={asked.fpr:g}: the least is {least.bits_per_key:.4g} "
         f'("{least.policy}")'
     )
-    roomy = _Asked(
-        asked.keys,
-        None,
-        most,
-        asked.reads,
-        asked.miss_reads,
-        asked.overflow,
-        asked.choices,
-        asked.block_bits,
-        asked.seed,
-    )
+    roomy = replace(asked, fpr=None, bits_per_key=most)
     rates = []
     for policy in policies:
         try:

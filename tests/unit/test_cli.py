@@ -507,6 +507,18 @@ def test_closed_or_full_standard_streams(tmp_path, hundred):
         assert message in done.stderr
 
 
+def test_inspect_shows_counters_and_hashing_schemes(tmp_path):
+    counting = evenbins.CountingBloomFilter(1000, fpr=1e-3, layout="blocked", counter_bits=8)
+    counting.add_many(range(1000))
+    counting.save(tmp_path / "counting.evb")
+    shown = run("inspect", tmp_path / "counting.evb")
+    assert shown.status == 0
+    assert b"blocks with so many counters" in shown.out
+    assert b"saturated" in shown.out
+    evenbins.BloomFilter(1000, fpr=1e-3, hashing="double").save(tmp_path / "double.evb")
+    assert b"10 by double hashing" in run("inspect", tmp_path / "double.evb").out
+
+
 # --- bench, and the command itself ------------------------------------------------------------------------
 
 

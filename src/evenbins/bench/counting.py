@@ -3,8 +3,9 @@
     peer           bulk add        bulk remove
     fastbloom-rs   add_int_batch   none: a loop of remove_int, of the compiled class itself
 
-pyprobables and bloompy have counting filters too, written in Python: a hundred times as slow, so they are
-left out. Four bits a counter for all. Every round begins and ends with an empty filter whose pages are there.
+pyprobables and bloompy have counting filters too, written in Python: 13 µs and more a key in scalar
+calls, where fastbloom-rs takes 0.14 µs, so they are left out. Four bits a counter for all. Every round begins
+and ends with an empty filter whose pages are there.
 """
 
 from __future__ import annotations

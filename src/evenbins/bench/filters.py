@@ -20,7 +20,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ import numpy.typing as npt
 from evenbins import BlockedBloomFilter, BloomFilter, _core
 from evenbins.bench.balanced import balanced_cases
 from evenbins.bench.counting import counting_cases
-from evenbins.bench.harness import Case, Contender, Limit, MissingPeerError, Target, import_peer, run
+from evenbins.bench.harness import Case, Contender, Limit, MissingPeerError, Target, import_peer, publish, run
 from evenbins.bench.peers import (
     FILTER_PEERS,
     OTHERS,
@@ -504,7 +503,7 @@ def main_filters(
     """Run the cases, print the tables, write the JSON; the exit status: 0, or 2 if it cannot run.
 
     A missed target does not change the status: times depend on the machine. Without `json_path` a complete
-    run in a checkout writes benchmarks/results/<date>.json; a quick or partial one writes nothing.
+    run in a checkout writes benchmarks/results/<date>-filters.json; a quick or partial one writes nothing.
     """
     chosen = list(PEERS) if peers is None else peers
     unknown = [name for name in chosen if name not in PEERS]
@@ -525,14 +524,5 @@ def main_filters(
         packages=packages,
         quick=quick,
     )
-    if markdown:
-        print(report.to_markdown())
-    else:
-        report.print()
-    results = Path("benchmarks") / "results"
-    if json_path is None and not quick and peers is None and results.is_dir():
-        json_path = str(results / f"{datetime.now(UTC).date().isoformat()}.json")
-    if json_path is not None:
-        report.write_json(json_path)
-        print(f"written: {json_path}", file=sys.stderr)
+    publish(report, "filters", json_path=json_path, markdown=markdown, whole=not quick and peers is None)
     return 0

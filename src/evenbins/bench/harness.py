@@ -51,6 +51,7 @@ __all__ = [
     "Within",
     "WrongAnswerError",
     "import_peer",
+    "publish",
     "run",
 ]
 
@@ -678,3 +679,21 @@ def _number(value: float) -> str:
 
 def _escaped(cell: str) -> str:
     return cell.replace("|", "\\|")
+
+
+def publish(report: Report, suite: str, *, json_path: str | None, markdown: bool, whole: bool) -> None:
+    """Print a report; write its JSON to `json_path`, or with the other results.
+
+    Without `json_path` a `whole` run (not quick, no peer left out) in a checkout writes
+    benchmarks/results/<date>-<suite>.json; any other writes nothing.
+    """
+    if markdown:
+        print(report.to_markdown())
+    else:
+        report.print()
+    results = Path("benchmarks") / "results"
+    if json_path is None and whole and results.is_dir():
+        json_path = str(results / f"{datetime.now(UTC).date().isoformat()}-{suite}.json")
+    if json_path is not None:
+        report.write_json(json_path)
+        print(f"written: {json_path}", file=sys.stderr)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from evenbins.bench.harness import Case, Contender, MissingPeerError, Target, import_peer, run
+from evenbins.bench.harness import Case, Contender, MissingPeerError, Target, import_peer, publish, run
 from evenbins.bench.shared import FULL, QUICK, SEED, Sizes, count_text
 from evenbins.sketches import CountMinSketch
 from evenbins.theory import plan_countmin
@@ -101,8 +101,5 @@ def main_sketches(
     report = run(
         sketch_cases(sizes), rounds or 3, seconds=0.1 if quick else 3.0, packages=[_PEER], quick=quick
     )
-    print(report.to_markdown()) if markdown else report.print()
-    if json_path is not None:
-        report.write_json(json_path)
-        print(f"written: {json_path}", file=sys.stderr)
+    publish(report, "sketches", json_path=json_path, markdown=markdown, whole=not quick)
     return 0
