@@ -316,7 +316,7 @@ EVERY: dict[str, tuple[dict[str, Any], str]] = {
     "kind 0": ({"kind": 0}, "unknown kind 0"),
     "kind 4": ({"kind": 4}, "growing filter"),
     "kind 5": ({"kind": 5}, "counting filter"),
-    "kind 6": ({"kind": 6}, "unknown kind 6"),
+    "kind 99": ({"kind": 99}, "unknown kind 99"),
     "kind 2**32-1": ({"kind": 2**32 - 1}, "unknown kind 4294967295"),
     "hash 0": ({"hash_id": 0}, "hash 0"),
     "hash 2": ({"hash_id": 2}, "hash 2"),
