@@ -199,7 +199,9 @@ class SecondChance(System):
         reach = passed[:-1]
         known_out *= (reach / shares[:-1])[:, None]
         tried = after * moved
-        arriving = np.concatenate([1.0 / shares[:1], reach * (full + tried) / shares[1:]])
+        arriving = np.empty_like(loads[:, -1])
+        arriving[0] = 1.0 / shares[0]
+        arriving[1:] = reach * (full + tried) / shares[1:]
         loads_out[:] = arriving[:, None] * _gaps(loads)
         out[-1] = (reach * tried * (1.0 - after)).sum(axis=0)
         out[-2] = passed[-1] * loads[-1, -1]
