@@ -68,8 +68,9 @@ def variance(scheme: str, shares: tuple[float, ...], slots: int) -> tuple[float,
         for k in range(last, begin, -1):
             p[:, k - 1] = forward[k - 1 - begin].T @ (implicit[k - 1 - begin].T @ p[:, k])
     first, second = moments(model.outcomes(path, alphas[:, None], p))
-    spread = second - first**2
-    return float(path[-2, -1]), float(0.5 * (np.diff(times) * (spread[1:] + spread[:-1])).sum())
+    rest = second - first**2 - model.rates(path, alphas[:, None])[-2]  # beside the Poisson part, known exactly
+    mean = float(path[-2, -1])
+    return mean, mean + float(0.5 * (np.diff(times) * (rest[1:] + rest[:-1])).sum())
 
 
 def moments(outcomes: list[Outcome]) -> tuple[Array, Array]:
