@@ -4,7 +4,8 @@ equations.
 Simulations are plain: tables of stored hashes, key after key, all trials in parallel. A mean of trials lies
 in Student's interval, missed once in a million, widened by half a key, by which a finite table may differ
 from its limit (the bias does not grow with the keys); a variance lies in the interval of its own sampling
-error at 1e-6, widened by a tenth, since it too is of the limit."""
+error at 1e-6, widened by a tenth, since it too is of the limit.
+"""
 
 from __future__ import annotations
 

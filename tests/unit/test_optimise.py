@@ -1,5 +1,6 @@
 """Optimal shares and least space: against random neighbours, both ways, the thesis' numbers, the overflow
-list."""
+list.
+"""
 
 from __future__ import annotations
 

@@ -309,7 +309,7 @@ def overflow_distribution(
     --------
     >>> list_ = overflow_distribution("second-chance", [0.4694, 0.4562, 0.2512, 0.1082], 10_000)
     >>> f"{list_.mean:.1f} {list_.ratio:.2f}"
-    '20.1 1.16'
+    '20.1 1.15'
     """
     scheme, given, slots, _ = fluid.checked(scheme, shares, slots, 1.0, deletions=bool(deletions))
     n = arguments.capacity(keys)
