@@ -60,7 +60,14 @@ PAPERS = {
     "kanizo": "Kanizo, Hay, Keslassy: Access-efficient balanced Bloom filters",
     "kirsch": "Kirsch: Hash structures for extreme conditions",
 }
-"""Short names and titles of the papers; the module `evenbins.papers.NAME` has the experiments `NAME-...`."""
+"""Short names and titles of the papers; experiments of a paper are called `NAME-...`."""
+
+_MODULES = (
+    "kanizo",
+    "kirsch",
+    "kirsch_tables",
+)
+"""Where the experiments are, in the order of the papers."""
 
 
 @dataclass(frozen=True)
@@ -252,8 +259,8 @@ def experiment(
 
 def experiments() -> dict[str, Experiment]:
     """Give all experiments by id, in the order of the papers."""
-    for paper in PAPERS:
-        import_module(f"evenbins.papers.{paper}")
+    for module in _MODULES:
+        import_module(f"evenbins.papers.{module}")
     return dict(_registered)
 
 

@@ -1,0 +1,319 @@
+"""Multilevel tables in the limit of many keys: overflow, moves and fills, with and without deletions.
+
+    solve(scheme, shares, slots=1, *, keys=1.0) -> FluidLimit           keys inserted into an empty table
+    steady_state(scheme, shares, slots=1, *, keys=1.0) -> SteadyState   endless deletions and insertions
+
+The idea. A key looks at one random bucket of each level; so the chance of what happens to it depends only
+on which fraction of buckets is in which state, and with many keys the fractions follow the differential
+equations of their mean changes (Kurtz; the thesis' chapter 5). `_fluid_schemes` has the equations, this
+module solves them:
+
+    shares ──▶ Runge-Kutta of order 8 (scipy's DOP853) ──▶ fractions at time 1 ──▶ overflow, moves, fills
+          └──▶ the same steps in complex numbers: shares + 1e-30 i e_k ──▶ imaginary part = exact gradient
+
+Deletions: `_fluid_steady` solves for the fixed point.
+
+Definitions. A table for n keys has shares[i] * n buckets in level i (alpha_i), each with `slots` slots, so
+that `space` = slots * sum(shares) is slots per key, as in Table 5.1 of the thesis (its shares are buckets
+per key for Std2 and SC2 too). `moves` is the fraction of insertions that move a key. Everything is per
+planned key: `keys` inserts more or fewer of them.
+
+Invariants
+- Overflow is integrated as such (1 - sum(alpha f) would lose it) and good to 1e-6 of itself down to 1e-10.
+- A gradient is taken along fixed steps: what an optimiser sees is a smooth function with its exact gradient.
+
+Tried and dropped: equal steps (up to ten times as many with 4 or 8 slots, where levels fill suddenly);
+adaptive steps for gradients too (they jump as the shares move).
+
+Source: A. Kirsch, "Hash structures for extreme conditions" (thesis, 2008), chapter 5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins.theory import _arguments as arguments
+from evenbins.theory import _fluid_steady as steady
+from evenbins.theory import _show
+from evenbins.theory._fluid_schemes import AVAILABLE, SCHEMES, System, system
+
+__all__ = ["SCHEMES", "FluidLimit", "SteadyState", "Trajectory", "solve", "steady_state"]
+
+Vector = npt.NDArray[np.float64]
+
+MAX_LEVELS = 16
+MAX_SLOTS = 64
+MIN_SHARE = 1e-6
+_STEP = 1e-30  # of the complex numbers that carry derivatives
+_POINTS = 128  # of a trajectory
+_RTOL, _ATOL = 1e-8, 1e-6  # tolerance of a step, and the part of it that is absolute
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """A table as it fills.
+
+    Attributes
+    ----------
+    times : keys inserted so far, per planned key: 0 ... keys
+    fills : fraction of slots occupied, one row a time, one column a level
+    overflow, moves : keys on the overflow list, and insertions that moved a key, so far, per planned key
+    """
+
+    times: Vector
+    fills: Vector
+    overflow: Vector
+    moves: Vector
+
+
+class _Shown:
+    """What limits and steady states have in common."""
+
+    _names = ("scheme", "slots", "space", "shares", "overflow", "moves", "fills")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the fields as JSON's types."""
+        values = {name: getattr(self, name) for name in self._names}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    def __repr__(self) -> str:
+        return _show.line(type(self).__name__, [(name, getattr(self, name)) for name in self._names])
+
+    def __str__(self) -> str:
+        return _show.table(type(self).__name__, [(name, getattr(self, name)) for name in self._names])
+
+    def _repr_html_(self) -> str:
+        return _show.html_table(type(self).__name__, [(name, getattr(self, name)) for name in self._names])
+
+
+@dataclass(frozen=True, repr=False)
+class FluidLimit(_Shown):
+    """A table after `keys` insertions, none of them undone.
+
+    Attributes
+    ----------
+    scheme, shares, slots, keys : as given
+    overflow : keys on the overflow list, per planned key (w)
+    moves : insertions that moved a key, per planned key (m)
+    fills : fraction of slots occupied, per level
+    """
+
+    scheme: str
+    shares: tuple[float, ...]
+    slots: int
+    keys: float
+    overflow: float
+    moves: float
+    fills: tuple[float, ...]
+
+    @property
+    def levels(self) -> int:
+        """Number of levels (d)."""
+        return len(self.shares)
+
+    @property
+    def space(self) -> float:
+        """Slots per planned key (c)."""
+        return self.slots * math.fsum(self.shares)
+
+    @cached_property
+    def trajectory(self) -> Trajectory:
+        """The way there, at 129 times; computed when first asked for."""
+        model = system(self.scheme, self.levels, self.slots)
+        times, path = integrate(
+            model, np.array(self.shares), keys=self.keys, times=np.linspace(0.0, self.keys, _POINTS + 1)
+        )
+        return Trajectory(times, model.fills(path).T.copy(), path[-2].copy(), path[-1].copy())
+
+
+@dataclass(frozen=True, repr=False)
+class SteadyState(_Shown):
+    """A table that has seen many deletions and insertions.
+
+    Attributes
+    ----------
+    scheme, shares, slots, keys : as given
+    overflow : keys on the overflow list, per planned key (w*)
+    moves : fraction of insertions that move a key
+    fills : fraction of slots occupied, per level
+    """
+
+    scheme: str
+    shares: tuple[float, ...]
+    slots: int
+    keys: float
+    overflow: float
+    moves: float
+    fills: tuple[float, ...]
+
+    @property
+    def levels(self) -> int:
+        """Number of levels (d)."""
+        return len(self.shares)
+
+    @property
+    def space(self) -> float:
+        """Slots per planned key (c)."""
+        return self.slots * math.fsum(self.shares)
+
+
+def solve(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: float = 1.0) -> FluidLimit:
+    """Give overflow, moves and fills after the planned keys have been inserted into an empty table.
+
+    Parameters
+    ----------
+    scheme
+        "standard", "conservative", "second-chance" or "extreme-second-chance".
+    shares
+        Buckets of each level per planned key (alpha_i); space = slots * sum(shares).
+    slots
+        Slots of a bucket. More than 1 for "standard" and "second-chance".
+    keys
+        Keys inserted, per planned key.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong type, out of range, or the scheme has no equations for these slots.
+
+    Examples
+    --------
+    >>> table = solve("second-chance", [0.4694, 0.4562, 0.2512, 0.1082])
+    >>> f"{table.overflow:.5f} {table.moves:.4f} {table.space:.3f}"
+    '0.00201 0.1286 1.285'
+    >>> f"{table.trajectory.overflow[112]:.1e}"  # when 112/128 of the keys are in
+    '5.8e-05'
+    """
+    scheme, given, slots, keys = checked(scheme, shares, slots, keys)
+    model = system(scheme, len(given), slots)
+    y = integrate(model, np.array(given), keys=keys)[1][:, -1]
+    fills = tuple(float(each) for each in model.fills(y))
+    return FluidLimit(scheme, given, slots, keys, float(y[-2]), float(y[-1]), fills)
+
+
+def steady_state(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: float = 1.0) -> SteadyState:
+    """Give overflow, moves and fills of a table under endless deletions and insertions (section 5.9).
+
+    Both models of the thesis have this limit: n keys, a new one inserted and a random old one deleted in
+    turn; or arrivals at rate n, each key staying for an exponential time of mean 1. A key that leaves the
+    overflow list is one that was deleted: nothing is brought back into the table.
+
+    Parameters
+    ----------
+    scheme, shares, slots, keys
+        As of `solve`; only "standard" (any slots) and "second-chance" (1 slot) have equations.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong type, out of range, or the scheme has no equations.
+
+    Examples
+    --------
+    >>> table = steady_state("second-chance", [0.8, 0.6, 0.4, 0.2])
+    >>> f"{table.overflow:.3e}"
+    '1.765e-03'
+    """
+    scheme, given, slots, keys = checked(scheme, shares, slots, keys, deletions=True)
+    y = steady.solve(scheme, np.array(given) / keys, slots)
+    fills = tuple(float(each) for each in y.fills)
+    return SteadyState(scheme, given, slots, keys, keys * float(y.overflow), float(y.moves), fills)
+
+
+# --- for the other modules of this package ---------------------------------------------------------------
+
+
+def checked(
+    scheme: str, shares: Iterable[float], slots: int, keys: float, *, deletions: bool = False
+) -> tuple[str, tuple[float, ...], int, float]:
+    """Check the arguments of `solve`, or of `steady_state`."""
+    slots = check_scheme(scheme, slots, deletions=deletions)
+    way_out = "Pass buckets per key, level by level, such as [0.47, 0.46, 0.25, 0.11]"
+    rule = f"1 to {MAX_LEVELS} numbers from {MIN_SHARE:g} to 1e6"
+    if isinstance(shares, str | bytes) or not isinstance(shares, Iterable):
+        raise TypeError(arguments.problem("shares", rule, shares, way_out))
+    given = tuple(arguments.real("shares", each, rule, way_out) for each in shares)
+    if not 1 <= len(given) <= MAX_LEVELS or not all(MIN_SHARE <= each <= 1e6 for each in given):
+        raise ValueError(arguments.problem("shares", rule, given, way_out))
+    number = arguments.real(
+        "keys", keys, "a number above 0, at most 1000", "Leave it out for the planned keys"
+    )
+    if not 0.0 < number <= 1000.0:
+        raise ValueError(
+            arguments.problem("keys", "a number above 0, at most 1000", keys, "Leave it out for 1")
+        )
+    return scheme, given, slots, number
+
+
+def check_scheme(scheme: str, slots: int, *, deletions: bool = False) -> int:
+    """Check that a scheme has equations; give the slots."""
+    if scheme not in SCHEMES:
+        way_out = "Use one of these; least-loaded has no fluid limit here"
+        raise ValueError(arguments.problem("scheme", "one of " + ", ".join(SCHEMES), scheme, way_out))
+    slots = arguments.integer("slots", slots, 1, MAX_SLOTS, "Pass the slots of a bucket, such as 1 or 2")
+    if deletions and (
+        scheme not in ("standard", "second-chance") or (scheme == "second-chance" and slots > 1)
+    ):
+        raise ValueError(
+            f"scheme must be one with equations under deletions; got {scheme!r} with slots={slots}. "
+            f"There are {steady.AVAILABLE}; simulate the others"
+        )
+    if slots > 1 and scheme not in ("standard", "second-chance"):
+        raise ValueError(
+            f"slots must be 1 for scheme {scheme!r}; got {slots}. "
+            f"Equations exist for {AVAILABLE}; simulate the others"
+        )
+    return slots
+
+
+def derivatives(scheme: str, shares: Vector, slots: int, grid: Vector) -> tuple[float, Vector]:
+    """Give the overflow, and its gradient in the shares (one column of numbers for each, no differences)."""
+    d = len(shares)
+    columns = shares[:, None] + 1j * _STEP * np.eye(d)
+    y = along(system(scheme, d, slots), columns, grid)
+    return float(y[-2, 0].real), y[-2].imag / _STEP
+
+
+def integrate(
+    model: System, shares: Vector, *, keys: float = 1.0, rtol: float = _RTOL, times: Vector | None = None
+) -> tuple[Vector, Vector]:
+    """Give the times of the steps (or those asked for), and the states there as columns."""
+    from scipy.integrate import solve_ivp  # here: its import takes longer than all other imports
+
+    found = solve_ivp(
+        lambda _, y: model.rates(y, shares), (0.0, keys), model.start(()), method="DOP853",
+        rtol=rtol, atol=rtol * _ATOL, t_eval=times,
+    )  # fmt: skip
+    return found.t, found.y
+
+
+def along(model: System, shares: npt.NDArray[Any], grid: Vector) -> npt.NDArray[Any]:
+    """Give the state at the end of a grid of steps; columns of shares (maybe complex) go in parallel."""
+    weights, final = _tableau(shares.dtype.kind == "c")
+    y = model.start(shares.shape[1:], shares.dtype.type)
+    slopes = np.empty((len(weights), *y.shape), dtype=y.dtype)
+    flat = slopes.reshape(len(weights), -1)
+    with np.errstate(over="ignore", invalid="ignore"):  # a grid that was made for other shares may fail here
+        for h in np.diff(grid):
+            slopes[0] = model.rates(y, shares)
+            for s in range(1, len(weights)):
+                slopes[s] = model.rates(y + h * (weights[s, :s] @ flat[:s]).reshape(y.shape), shares)
+            y = y + h * (final @ flat).reshape(y.shape)
+    return y
+
+
+@lru_cache(maxsize=2)
+def _tableau(complex_: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Give the coefficients of Dormand and Prince's method of order 8."""
+    from scipy.integrate import DOP853  # here: its import takes longer than all other imports
+
+    dtype = complex if complex_ else float
+    stages = DOP853.n_stages
+    return np.array(DOP853.A[:stages, :stages], dtype=dtype), np.array(DOP853.B, dtype=dtype)

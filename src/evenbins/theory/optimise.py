@@ -1,0 +1,552 @@
+"""The best sizes of a multilevel table's levels, the least space for an overflow, and the overflow list's
+size.
+
+    shares(scheme, levels, space, slots=1, *, deletions=False) -> tuple             least overflow
+    space(scheme, levels, overflow, slots=1, *, deletions=False) -> Optimum         least space
+    curve(scheme, levels, spaces, slots=1, *, deletions=False) -> tuple             of Optimum, for each space
+    naive_shares(levels, space, slots=1) -> tuple                                   equal levels
+    naive_space(scheme, levels, overflow, slots=1, *, deletions=False) -> Optimum
+    overflow_distribution(scheme, shares, keys, slots=1, *, deletions=False) -> OverflowDistribution
+    overflow_limit(scheme, shares, keys, slots=1, *, overrun=1e-9, deletions=False) -> int
+
+The idea. `fluid` gives the overflow w with its exact gradient in the shares, so a few dozen solutions are
+enough (the thesis: "a week or two" by a minimiser that saw no gradients):
+
+    shares   min log w over the softmax of unconstrained numbers, by BFGS; its sum is the space space    min
+    log(sum shares) with log w = log overflow, by sequential quadratic programming in log(shares),
+             from levels that have the overflow already; at last all levels are scaled to meet it exactly
+
+log w, since it falls exponentially, with several slots even faster. Both agree: `shares` at the space that
+`space` gives has its overflow (tests). Steps of the integrator stay fixed during a search and are renewed
+after it.
+
+The optimum is flat: shares and moves may vary by some percent within 0.001 of the least space.
+
+Invariants
+- Every number returned was computed by `fluid.solve` or `fluid.steady_state` at the shares returned with it.
+
+Source: A. Kirsch's thesis, chapter 5.8; `_fluid_noise` for the overflow list.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins.theory import _arguments as arguments
+from evenbins.theory import _fluid_noise as noise
+from evenbins.theory import _fluid_steady as steady
+from evenbins.theory import _show, fluid
+from evenbins.theory._fluid_schemes import system
+
+__all__ = [
+    "Optimum", "OverflowDistribution",
+    "curve", "naive_shares", "naive_space", "overflow_distribution", "overflow_limit", "shares", "space",
+]  # fmt: skip
+
+Vector = npt.NDArray[np.float64]
+
+MIN_OVERFLOW = 1e-12
+MAX_SPACE = 1000.0
+_GRID = 1e-5  # tolerance of the steps during a search
+_ROUNDS = 3  # searches, each with new steps
+_STARTS = {  # how shares fall to the last level: log(share) = -drop * x**power, x from 0 to 1
+    "standard": (1.7, 1.2), "conservative": (1.2, 1.3), "second-chance": (1.9, 2.0),
+    "extreme-second-chance": (1.3, 3.5),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class Optimum:
+    """Levels for a table, with what the equations say of it.
+
+    Attributes
+    ----------
+    scheme, levels, slots, deletions : as given; deletions: in the steady state
+    space : slots per key (c)
+    shares : buckets of each level per key (alpha_i)
+    overflow, moves : fractions (w, m)
+    fills : fraction of slots occupied, per level
+    """
+
+    scheme: str
+    levels: int
+    slots: int
+    deletions: bool
+    space: float
+    shares: tuple[float, ...]
+    overflow: float
+    moves: float
+    fills: tuple[float, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the fields as JSON's types."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()
+        }
+
+    def __repr__(self) -> str:
+        return _show.line("Optimum", vars(self).items())
+
+    def __str__(self) -> str:
+        return _show.table("Optimum", vars(self).items())
+
+    def _repr_html_(self) -> str:
+        return _show.html_table("Optimum", vars(self).items())
+
+
+def shares(
+    scheme: str, levels: int, space: float, slots: int = 1, *, deletions: bool = False
+) -> tuple[float, ...]:
+    """Give the shares of least overflow for a space.
+
+    Parameters
+    ----------
+    scheme
+        "standard", "conservative", "second-chance" or "extreme-second-chance".
+    levels
+        Number of levels (d), 1 to 16.
+    space
+        Slots per key (c); the shares sum to space / slots.
+    slots
+        Slots of a bucket.
+    deletions
+        Whether the overflow of the steady state counts, under endless deletions and insertions.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong type, out of range, or the scheme has no equations.
+
+    Examples
+    --------
+    >>> best = shares("second-chance", 4, 1.3)
+    >>> equal = naive_shares(4, 1.3)
+    >>> fluid.solve("second-chance", best).overflow < 0.3 * fluid.solve("second-chance", equal).overflow
+    True
+    """
+    slots, levels = fluid.check_scheme(scheme, slots, deletions=deletions), _levels(levels)
+    return _shares(scheme, levels, _space(space), slots, bool(deletions))
+
+
+def space(scheme: str, levels: int, overflow: float, slots: int = 1, *, deletions: bool = False) -> Optimum:
+    """Give the least space for an overflow, with its shares.
+
+    Parameters
+    ----------
+    overflow
+        Fraction of keys on the overflow list (w), from 1e-12 to 0.5.
+    scheme, levels, slots, deletions
+        As of `shares`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong type, out of range, or the scheme has no equations.
+
+    Examples
+    --------
+    >>> table = space("second-chance", 4, 0.002)
+    >>> f"{table.space:.4f}"
+    '1.2852'
+    """
+    slots, levels = fluid.check_scheme(scheme, slots, deletions=deletions), _levels(levels)
+    return _least(scheme, levels, _overflow(overflow), slots, bool(deletions))
+
+
+def curve(
+    scheme: str,
+    levels: int,
+    spaces: Iterable[float],
+    slots: int = 1,
+    *,
+    deletions: bool = False,
+    start: Iterable[float] | None = None,
+) -> tuple[Optimum, ...]:
+    """Give the table of least overflow for each of several spaces; faster than one by one if they ascend.
+
+    Parameters
+    ----------
+    spaces
+        Slots per key, each as of `shares`.
+    start
+        Shares of a similar table to begin with; only their proportions count.
+    scheme, levels, slots, deletions
+        As of `shares`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong type, out of range, or the scheme has no equations.
+
+    Examples
+    --------
+    >>> [f"{table.overflow:.4f}" for table in curve("standard", 4, [1.0, 1.5, 2.0])]
+    ['0.1113', '0.0096', '0.0007']
+    """
+    slots, levels = fluid.check_scheme(scheme, slots, deletions=deletions), _levels(levels)
+    found: list[Optimum] = []
+    logs = _start(scheme, levels)
+    if start is not None:
+        _, given, _, _ = fluid.checked(scheme, start, slots, 1.0, deletions=bool(deletions))
+        if len(given) != levels:
+            way_out = "Leave it out, or pass one share a level"
+            raise ValueError(arguments.problem("start", f"{levels} shares", given, way_out))
+        logs = np.log(given)
+    for total in [_space(each) for each in spaces]:
+        alphas = _search(scheme, logs, total, slots, bool(deletions))
+        logs = np.log(alphas)
+        found.append(_optimum(scheme, alphas, slots, bool(deletions)))
+    return tuple(found)
+
+
+def naive_shares(levels: int, space: float, slots: int = 1) -> tuple[float, ...]:
+    """Give equal shares, for comparison.
+
+    >>> naive_shares(4, 1.2)
+    (0.3, 0.3, 0.3, 0.3)
+    """
+    levels, given = _levels(levels), _space(space)
+    slots = arguments.integer(
+        "slots", slots, 1, fluid.MAX_SLOTS, "Pass the slots of a bucket, such as 1 or 2"
+    )
+    return (given / slots / levels,) * levels
+
+
+def naive_space(
+    scheme: str, levels: int, overflow: float, slots: int = 1, *, deletions: bool = False
+) -> Optimum:
+    """Give the least space of equal levels for an overflow; parameters as of `space`.
+
+    >>> f"{naive_space('standard', 4, 0.002).space:.3f}"
+    '1.996'
+    """
+    slots, levels = fluid.check_scheme(scheme, slots, deletions=deletions), _levels(levels)
+    target = _overflow(overflow)
+    near = _near(scheme, np.full(levels, 1.0 / levels), slots, bool(deletions), target)
+    found = _scaled(_Target(scheme, slots, bool(deletions)), near, target)
+    return _optimum(scheme, found, slots, bool(deletions))
+
+
+# --- the overflow list -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OverflowDistribution:
+    """The number of keys on the overflow list of one table, at one moment.
+
+    A negative binomial distribution of this mean and variance; Poisson where the variance is not above the
+    mean.
+
+    Attributes
+    ----------
+    mean, variance : of the number of keys
+    """
+
+    mean: float
+    variance: float
+
+    @property
+    def ratio(self) -> float:
+        """Variance over mean: 1 for Poisson, up to 1.5 near 0.2 % of overflow."""
+        return self.variance / self.mean
+
+    def overrun(self, limit: int) -> float:
+        """Give the probability of more than `limit` keys.
+
+        >>> f"{OverflowDistribution(20.0, 20.0).overrun(64):.3e}"
+        '1.319e-15'
+        """
+        from scipy.special import betainc, gammainc  # here: its import takes longer than all other imports
+
+        if limit < 0:
+            return 1.0
+        over = self.ratio - 1.0
+        if over < 1e-6:
+            return float(gammainc(limit + 1.0, self.mean))
+        return float(betainc(limit + 1.0, self.mean / over, over / (1.0 + over)))
+
+    def limit(self, overrun: float = 1e-9) -> int:
+        """Give the least limit that is exceeded with at most this probability."""
+        low, high = -1, 1
+        while self.overrun(high) > overrun:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.overrun(middle) > overrun else (low, middle)
+        return high
+
+
+def overflow_distribution(
+    scheme: str, shares: Iterable[float], keys: float, slots: int = 1, *, deletions: bool = False
+) -> OverflowDistribution:
+    """Give the distribution of the overflow list's size for a table of so many keys.
+
+    Without deletions mean and variance are those of the diffusion limit (`_fluid_noise`): the list is
+    over-dispersed against Poisson. Under deletions the variance is taken as 1.25 times the mean, above what
+    simulations show; the distribution is that of one moment, so that a table of long life sees many draws.
+
+    Parameters
+    ----------
+    keys
+        Keys that the table is planned for (n), all of them inserted; from 1 to 2**48. If sizes have been
+        rounded down, pass the shares of the table as it is: at 10,000 keys that counts.
+    scheme, shares, slots, deletions
+        As of `fluid.solve`, `fluid.steady_state`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong type, out of range, or the scheme has no equations.
+
+    Examples
+    --------
+    >>> list_ = overflow_distribution("second-chance", [0.4694, 0.4562, 0.2512, 0.1082], 10_000)
+    >>> f"{list_.mean:.1f} {list_.ratio:.2f}"
+    '20.1 1.15'
+    """
+    scheme, given, slots, _ = fluid.checked(scheme, shares, slots, 1.0, deletions=bool(deletions))
+    n = arguments.capacity(keys)
+    if deletions:
+        mean = n * fluid.steady_state(scheme, given, slots).overflow
+        return OverflowDistribution(mean, noise.STEADY * mean)
+    mean, variance = (n * each for each in noise.variance(scheme, given, slots))
+    mean = max(mean, 1e-300)
+    return OverflowDistribution(mean, max(mean, variance))
+
+
+def overflow_limit(
+    scheme: str,
+    shares: Iterable[float],
+    keys: float,
+    slots: int = 1,
+    *,
+    overrun: float = 1e-9,
+    deletions: bool = False,
+) -> int:
+    """Give the size of an overflow list that a table exceeds with at most the probability `overrun`.
+
+    Parameters
+    ----------
+    overrun
+        From 1e-100 to 0.5.
+    scheme, shares, keys, slots, deletions
+        As of `overflow_distribution`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong type, out of range, or the scheme has no equations.
+
+    Examples
+    --------
+    >>> overflow_limit("second-chance", [0.4694, 0.4562, 0.2512, 0.1082], 10_000)
+    56
+    """
+    rule, way_out = "a number from 1e-100 to 0.5", "Pass a probability such as 1e-9"
+    bound = arguments.real("overrun", overrun, rule, way_out)
+    if not 1e-100 <= bound <= 0.5:
+        raise ValueError(arguments.problem("overrun", rule, overrun, way_out))
+    return overflow_distribution(scheme, shares, keys, slots, deletions=deletions).limit(bound)
+
+
+# --- the search ------------------------------------------------------------------------------------------
+
+
+class _Target:
+    """log w of the shares with its gradient in log(shares), along fixed steps."""
+
+    def __init__(self, scheme: str, slots: int, deletions: bool) -> None:
+        self.scheme, self.slots, self.deletions = scheme, slots, deletions
+        self.grid = np.zeros(0)
+        self._last: tuple[bytes, float, Vector] | None = None
+
+    def renew(self, alphas: Vector) -> None:
+        """Choose the steps for these shares."""
+        if not self.deletions:
+            model = system(self.scheme, len(alphas), self.slots)
+            self.grid, _ = fluid.integrate(model, alphas, rtol=_GRID)
+        self._last = None
+
+    def __call__(self, logs: Vector) -> tuple[float, Vector]:
+        """Give log w and its gradient."""
+        name = logs.tobytes()
+        if self._last is None or self._last[0] != name:  # SLSQP asks for value and gradient apart
+            alphas = np.exp(np.clip(logs, math.log(fluid.MIN_SHARE), math.log(1e6)))
+            if self.deletions:
+                columns = alphas[:, None] + 1j * steady.STEP * np.eye(len(alphas))
+                found = steady.solve(self.scheme, columns, self.slots).overflow
+                value, slope = float(found[0].real), found.imag / steady.STEP
+            else:
+                value, slope = fluid.derivatives(self.scheme, alphas, self.slots, self.grid)
+            if not (math.isfinite(value) and value > 0.0):  # steps of a search that went too far
+                value, slope = 1e3, np.zeros_like(slope)
+            self._last = name, math.log(value), slope * alphas / value
+        return self._last[1:]
+
+
+@lru_cache(maxsize=1024)
+def _shares(scheme: str, levels: int, given: float, slots: int, deletions: bool) -> tuple[float, ...]:
+    alphas = _search(scheme, _start(scheme, levels), given, slots, deletions)
+    return tuple(float(each) for each in alphas)
+
+
+def _search(scheme: str, logs: Vector, given: float, slots: int, deletions: bool) -> Vector:
+    """Give the shares of least overflow, from proportions to begin with."""
+    from scipy.optimize import minimize  # here: its import takes longer than all other imports
+
+    total = given / slots
+    target = _Target(scheme, slots, deletions)
+
+    def softmax(free: Vector) -> tuple[float, Vector]:
+        parts = _softmax(free)
+        value, slope = target(np.log(total * parts))
+        return value, slope - parts * slope.sum()
+
+    target.renew(total * _softmax(logs))
+    for _ in range(_ROUNDS if len(logs) > 1 else 0):
+        found = minimize(softmax, logs, jac=True, method="BFGS", options={"gtol": 1e-5})
+        logs = found.x
+        target.renew(total * _softmax(logs))
+        value, slope = softmax(logs)
+        if abs(value - found.fun) < 1e-3 and np.abs(slope).max() < 1e-3:  # the new steps agree
+            break
+    return np.asarray(total * _softmax(logs))
+
+
+@lru_cache(maxsize=1024)
+def _least(scheme: str, levels: int, overflow: float, slots: int, deletions: bool) -> Optimum:
+    from scipy.optimize import minimize  # here: its import takes longer than all other imports
+
+    target = _Target(scheme, slots, deletions)
+    goal = math.log(overflow)
+    alphas = _near(scheme, _softmax(_start(scheme, levels)), slots, deletions, overflow)
+
+    def size(logs: Vector) -> tuple[float, Vector]:
+        return math.log(np.exp(logs).sum()), _softmax(logs)
+
+    constraint: Any = {
+        "type": "eq", "fun": lambda logs: target(logs)[0] - goal, "jac": lambda logs: target(logs)[1]
+    }  # fmt: skip
+    target.renew(alphas)
+    for _ in range(_ROUNDS):
+        found = minimize(
+            size, np.log(alphas), jac=True, method="SLSQP", constraints=[constraint],
+            options={"ftol": 1e-6, "maxiter": 60},
+        )  # fmt: skip
+        alphas = np.exp(found.x)
+        target.renew(alphas)
+        if abs(target(found.x)[0] - goal) < 1e-3:  # the new steps agree; what is missing is a matter of scale
+            break
+    return _optimum(scheme, _scaled(target, alphas, overflow), slots, deletions)
+
+
+def _near(scheme: str, parts: Vector, slots: int, deletions: bool, overflow: float) -> Vector:
+    """Scale the shares so that they have the overflow, about."""
+    from scipy.optimize import brentq  # here: its import takes longer than all other imports
+
+    def excess(log_scale: float) -> float:
+        return _log_overflow(scheme, math.exp(log_scale) * parts, slots, deletions, _GRID) - goal
+
+    goal = math.log(overflow)
+    low = high = math.log(1.0 / (slots * parts.sum()))  # one slot a key
+    step = 0.05
+    if excess(low) > 0.0:
+        while excess(high := high + step) > 0.0:
+            low, step = high, 2.0 * step
+    else:
+        while excess(low := low - step) < 0.0:
+            high, step = low, 2.0 * step
+    return np.asarray(math.exp(brentq(excess, low, high, xtol=5e-3, rtol=1e-12)) * parts)
+
+
+def _scaled(target: _Target, alphas: Vector, overflow: float) -> Vector:
+    """Scale shares that have about the overflow so that they have it exactly: Newton, then secants."""
+    goal = math.log(overflow)
+    target.renew(alphas)
+    slope = float(target(np.log(alphas))[1].sum())
+    scale, step, excess = 0.0, 0.0, math.inf
+    for _ in range(50):
+        before, excess = (
+            excess,
+            _log_overflow(target.scheme, math.exp(scale) * alphas, target.slots, target.deletions, 1e-8)
+            - goal,
+        )
+        if abs(step) > 1e-7:
+            slope = (excess - before) / step
+        step = -excess / slope
+        if abs(step) < 1e-10:
+            break
+        scale += step
+    return np.asarray(math.exp(scale) * alphas)
+
+
+def _log_overflow(scheme: str, alphas: Vector, slots: int, deletions: bool, rtol: float) -> float:
+    if deletions:
+        found = float(steady.solve(scheme, alphas, slots).overflow)
+    else:
+        found = float(fluid.integrate(system(scheme, len(alphas), slots), alphas, rtol=rtol)[1][-2, -1])
+    return math.log(max(found, 1e-300))
+
+
+def _solution(
+    scheme: str, alphas: tuple[float, ...], slots: int, deletions: bool
+) -> fluid.FluidLimit | fluid.SteadyState:
+    how: Callable[..., Any] = fluid.steady_state if deletions else fluid.solve
+    found: fluid.FluidLimit | fluid.SteadyState = how(scheme, alphas, slots)
+    return found
+
+
+def _optimum(scheme: str, alphas: Vector, slots: int, deletions: bool) -> Optimum:
+    found = _solution(scheme, tuple(float(each) for each in alphas), slots, deletions)
+    return Optimum(
+        scheme,
+        len(alphas),
+        slots,
+        deletions,
+        found.space,
+        found.shares,
+        found.overflow,
+        found.moves,
+        found.fills,
+    )
+
+
+def _start(scheme: str, levels: int) -> Vector:
+    """Give logarithms of proportions to begin with, close to the optimum for 0.2 % of overflow."""
+    drop, power = _STARTS[scheme]
+    return -drop * np.linspace(0.0, 1.0, levels) ** power
+
+
+def _softmax(logs: Vector) -> Vector:
+    parts = np.exp(logs - logs.max())
+    return np.asarray(parts / parts.sum())
+
+
+# --- arguments -------------------------------------------------------------------------------------------
+
+
+def _levels(value: int) -> int:
+    return arguments.integer("levels", value, 1, fluid.MAX_LEVELS, "Pass the number of levels, such as 4")
+
+
+def _space(value: float) -> float:
+    rule, way_out = f"a number from 0.01 to {MAX_SPACE:g}", "Pass slots per key, such as 1.3"
+    number = arguments.real("space", value, rule, way_out)
+    if not 0.01 <= number <= MAX_SPACE:
+        raise ValueError(arguments.problem("space", rule, value, way_out))
+    return number
+
+
+def _overflow(value: float) -> float:
+    rule, way_out = f"a number from {MIN_OVERFLOW:g} to 0.5", "Pass a fraction of the keys, such as 0.002"
+    number = arguments.real("overflow", value, rule, way_out)
+    if not MIN_OVERFLOW <= number <= 0.5:
+        raise ValueError(arguments.problem("overflow", rule, value, way_out))
+    return number
