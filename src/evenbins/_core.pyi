@@ -126,3 +126,22 @@ def simulate_balance(
 def simulate_hashing(
     hashing: str, bits: int, hashes: int, keys: int, queries: int, trials: int, seed: int, threads: int
 ) -> tuple[numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64]]: ...
+def simulate_table(
+    scheme: str,
+    buckets: Sequence[int],
+    slots: int,
+    process: str,
+    keys: int,
+    burn_in: float,
+    samples: int,
+    interval: int,
+    trials: int,
+    seed: int,
+    threads: int,
+    progress: Callable[[int, int], object] | None,
+) -> tuple[
+    numpy.typing.NDArray[numpy.uint64],
+    numpy.typing.NDArray[numpy.uint64],
+    numpy.typing.NDArray[numpy.uint64],
+    numpy.typing.NDArray[numpy.uint64],
+]: ...
