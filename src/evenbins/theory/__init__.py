@@ -21,6 +21,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name == "balance":  # on demand: it needs scipy, whose import takes longer than all other imports
-        return importlib.import_module("evenbins.theory.balance")
+    if name in ("balance", "fluid", "optimise"):  # on demand: scipy takes longer than all other imports
+        return importlib.import_module(f"evenbins.theory.{name}")
     raise AttributeError(f"module 'evenbins.theory' has no attribute {name!r}")

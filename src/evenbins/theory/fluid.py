@@ -1,0 +1,341 @@
+"""Multilevel tables in the limit of many keys: overflow, moves and fills, with and without deletions.
+
+    solve(scheme, shares, slots=1, *, keys=1.0) -> FluidLimit           keys inserted into an empty table
+    steady_state(scheme, shares, slots=1, *, keys=1.0) -> SteadyState   endless deletions and insertions
+
+The idea. A key looks at one random bucket of each level; so the chance of what happens to it depends only on
+which fraction of buckets is in which state, and with many keys the fractions follow the differential equations
+of their mean changes (Kurtz; the thesis' chapter 5). `_fluid_schemes` has the equations, this module solves
+them:
+
+    shares ──▶ a Runge-Kutta method of order 8, equal steps ──▶ fractions at time 1 ──▶ overflow, moves, fills
+          └──▶ the same in complex numbers: shares + 1e-30 i e_k ──▶ imaginary part = exact gradient
+
+Deletions: `_fluid_steady` solves for the fixed point.
+
+Definitions. A table for n keys has shares[i] * n buckets in level i (alpha_i), each with `slots` slots, so that
+`space` = slots * sum(shares) is slots per key, as in Table 5.1 of the thesis (its shares are buckets per key for
+Std2 and SC2 too). `moves` is the fraction of insertions that move a key. Everything is per planned key: `keys`
+inserts more or fewer of them.
+
+Invariants
+- Overflow is integrated as such and good to 1e-6 of itself, down to 1e-12 (tests: against twice the steps).
+- Equal steps, no adaptive ones: the result is a smooth function of the shares, and its gradient is exact.
+
+Tried and dropped: scipy's solve_ivp (ten times slower with its overhead on 15 equations, and its steps jump as
+the shares move, which makes gradients noisy); waveform relaxation (fast for "standard", a different text for
+each scheme).
+
+Source: A. Kirsch, "Hash structures for extreme conditions" (thesis, 2008), chapter 5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins.theory import _arguments as arguments
+from evenbins.theory import _fluid_steady as steady
+from evenbins.theory import _show
+from evenbins.theory._fluid_schemes import AVAILABLE, SCHEMES, System, system
+
+__all__ = ["SCHEMES", "FluidLimit", "SteadyState", "Trajectory", "solve", "steady_state"]
+
+Vector = npt.NDArray[np.float64]
+
+MAX_LEVELS = 16
+MAX_SLOTS = 64
+MIN_SHARE = 1e-6
+_STEP = 1e-30  # of the complex numbers that carry derivatives
+_POINTS = 128  # of a trajectory
+_TOLERANCE = 1e-6  # of the overflow, relative, of the coarser of two solutions; the finer is kept
+_TINY = 1e-18  # an overflow that nobody sees
+_MOST_STEPS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """A table as it fills.
+
+    Attributes
+    ----------
+    times : keys inserted so far, per planned key: 0 ... keys
+    fills : fraction of slots occupied, one row a time, one column a level
+    overflow, moves : keys on the overflow list, and insertions that moved a key, so far, per planned key
+    """
+
+    times: Vector
+    fills: Vector
+    overflow: Vector
+    moves: Vector
+
+
+class _Shown:
+    """What limits and steady states have in common."""
+
+    _names = ("scheme", "slots", "space", "shares", "overflow", "moves", "fills")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the fields as JSON's types."""
+        values = {name: getattr(self, name) for name in self._names}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    def __repr__(self) -> str:
+        return _show.line(type(self).__name__, [(name, getattr(self, name)) for name in self._names])
+
+    def __str__(self) -> str:
+        return _show.table(type(self).__name__, [(name, getattr(self, name)) for name in self._names])
+
+    def _repr_html_(self) -> str:
+        return _show.html_table(type(self).__name__, [(name, getattr(self, name)) for name in self._names])
+
+
+@dataclass(frozen=True, repr=False)
+class FluidLimit(_Shown):
+    """A table after `keys` insertions, none of them undone.
+
+    Attributes
+    ----------
+    scheme, shares, slots, keys : as given
+    overflow : keys on the overflow list, per planned key (w)
+    moves : insertions that moved a key, per planned key (m)
+    fills : fraction of slots occupied, per level
+    """
+
+    scheme: str
+    shares: tuple[float, ...]
+    slots: int
+    keys: float
+    overflow: float
+    moves: float
+    fills: tuple[float, ...]
+
+    @property
+    def levels(self) -> int:
+        """Number of levels (d)."""
+        return len(self.shares)
+
+    @property
+    def space(self) -> float:
+        """Slots per planned key (c)."""
+        return self.slots * math.fsum(self.shares)
+
+    @cached_property
+    def trajectory(self) -> Trajectory:
+        """The way there, at 129 times; computed when first asked for."""
+        model = system(self.scheme, self.levels, self.slots)
+        steps = enough_steps(model, np.array(self.shares), keys=self.keys)
+        steps = _POINTS * math.ceil(steps / _POINTS)
+        path = integrate(model, np.array(self.shares), keys=self.keys, steps=steps, path=True)
+        path = path[:: steps // _POINTS]
+        fills = np.array([model.fills(y) for y in path])
+        times = np.linspace(0.0, self.keys, _POINTS + 1)
+        return Trajectory(times, fills, path[:, -2].copy(), path[:, -1].copy())
+
+
+@dataclass(frozen=True, repr=False)
+class SteadyState(_Shown):
+    """A table that has seen many deletions and insertions.
+
+    Attributes
+    ----------
+    scheme, shares, slots, keys : as given
+    overflow : keys on the overflow list, per planned key (w*)
+    moves : fraction of insertions that move a key
+    fills : fraction of slots occupied, per level
+    """
+
+    scheme: str
+    shares: tuple[float, ...]
+    slots: int
+    keys: float
+    overflow: float
+    moves: float
+    fills: tuple[float, ...]
+
+    @property
+    def levels(self) -> int:
+        """Number of levels (d)."""
+        return len(self.shares)
+
+    @property
+    def space(self) -> float:
+        """Slots per planned key (c)."""
+        return self.slots * math.fsum(self.shares)
+
+
+def solve(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: float = 1.0) -> FluidLimit:
+    """Give overflow, moves and fills after the planned keys have been inserted into an empty table.
+
+    Parameters
+    ----------
+    scheme
+        "standard", "conservative", "second-chance" or "extreme-second-chance".
+    shares
+        Buckets of each level per planned key (alpha_i); space = slots * sum(shares).
+    slots
+        Slots of a bucket. More than 1 for "standard" and "second-chance".
+    keys
+        Keys inserted, per planned key.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong type, out of range, or the scheme has no equations for these slots.
+
+    Examples
+    --------
+    >>> table = solve("second-chance", [0.4694, 0.4562, 0.2512, 0.1082])
+    >>> f"{table.overflow:.5f} {table.moves:.4f} {table.space:.3f}"
+    '0.00199 0.1293 1.285'
+    >>> table.trajectory.overflow[64] < 1e-4
+    True
+    """
+    scheme, given, slots, keys = checked(scheme, shares, slots, keys)
+    model = system(scheme, len(given), slots)
+    _, y = _refined(model, np.array(given), keys)
+    fills = tuple(float(each) for each in model.fills(y))
+    return FluidLimit(scheme, given, slots, keys, float(y[-2]), float(y[-1]), fills)
+
+
+def steady_state(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: float = 1.0) -> SteadyState:
+    """Give overflow, moves and fills of a table under endless deletions and insertions (section 5.9).
+
+    Both models of the thesis have this limit: n keys, a new one inserted and a random old one deleted in turn; or
+    arrivals at rate n, each key staying for an exponential time of mean 1. A key that leaves the overflow list is
+    one that was deleted: nothing is brought back into the table.
+
+    Parameters
+    ----------
+    scheme, shares, slots, keys
+        As of `solve`; only "standard" (any slots) and "second-chance" (1 slot) have equations.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong type, out of range, or the scheme has no equations.
+
+    Examples
+    --------
+    >>> table = steady_state("second-chance", [0.8, 0.6, 0.4, 0.2])
+    >>> f"{table.overflow:.3e}"
+    '1.646e-03'
+    """
+    scheme, given, slots, keys = checked(scheme, shares, slots, keys, deletions=True)
+    y = steady.solve(scheme, np.array(given) / keys, slots)
+    fills = tuple(float(each) for each in y.fills)
+    return SteadyState(scheme, given, slots, keys, keys * float(y.overflow), float(y.moves), fills)
+
+
+# --- for the other modules of this package ---------------------------------------------------------------
+
+
+def checked(
+    scheme: str, shares: Iterable[float], slots: int, keys: float, *, deletions: bool = False
+) -> tuple[str, tuple[float, ...], int, float]:
+    """Check the arguments of `solve`, or of `steady_state`."""
+    slots = check_scheme(scheme, slots, deletions=deletions)
+    way_out = "Pass buckets per key, level by level, such as [0.47, 0.46, 0.25, 0.11]"
+    rule = f"1 to {MAX_LEVELS} numbers from {MIN_SHARE:g} to 1e6"
+    if isinstance(shares, str | bytes) or not isinstance(shares, Iterable):
+        raise TypeError(arguments.problem("shares", rule, shares, way_out))
+    given = tuple(arguments.real("shares", each, rule, way_out) for each in shares)
+    if not 1 <= len(given) <= MAX_LEVELS or not all(MIN_SHARE <= each <= 1e6 for each in given):
+        raise ValueError(arguments.problem("shares", rule, given, way_out))
+    number = arguments.real(
+        "keys", keys, "a number above 0, at most 1000", "Leave it out for the planned keys"
+    )
+    if not 0.0 < number <= 1000.0:
+        raise ValueError(
+            arguments.problem("keys", "a number above 0, at most 1000", keys, "Leave it out for 1")
+        )
+    return scheme, given, slots, number
+
+
+def check_scheme(scheme: str, slots: int, *, deletions: bool = False) -> int:
+    """Check that a scheme has equations; give the slots."""
+    if scheme not in SCHEMES:
+        way_out = "Use one of these; least-loaded has no fluid limit here"
+        raise ValueError(arguments.problem("scheme", "one of " + ", ".join(SCHEMES), scheme, way_out))
+    slots = arguments.integer("slots", slots, 1, MAX_SLOTS, "Pass the slots of a bucket, such as 1 or 2")
+    if deletions and (
+        scheme not in ("standard", "second-chance") or (scheme == "second-chance" and slots > 1)
+    ):
+        raise ValueError(
+            f"scheme must be one with equations under deletions; got {scheme!r} with slots={slots}. "
+            f"There are {steady.AVAILABLE}; simulate the others"
+        )
+    if slots > 1 and scheme not in ("standard", "second-chance"):
+        raise ValueError(
+            f"slots must be 1 for scheme {scheme!r}; got {slots}. Equations exist for {AVAILABLE}; simulate the others"
+        )
+    return slots
+
+
+def derivatives(scheme: str, shares: Vector, slots: int, *, steps: int | None = None) -> tuple[float, Vector]:
+    """Give the overflow, and its gradient in the shares (one more column of numbers for each, no differences)."""
+    d = len(shares)
+    model = system(scheme, d, slots)
+    columns = shares[:, None] + 1j * _STEP * np.eye(d)
+    y = integrate(model, columns, steps=steps or enough_steps(model, shares))
+    return float(y[-2, 0].real), y[-2].imag / _STEP
+
+
+def enough_steps(model: System, shares: Vector, *, keys: float = 1.0, tolerance: float = _TOLERANCE) -> int:
+    """Give a number of steps with a relative error of the overflow below the tolerance."""
+    return _refined(model, shares, keys, tolerance)[0]
+
+
+def _refined(
+    model: System, shares: Vector, keys: float, tolerance: float = _TOLERANCE
+) -> tuple[int, npt.NDArray[Any]]:
+    """Double the steps until the overflow stays as it is; give half of the last steps, and the last state.
+
+    With twice the steps the error is about 1/256, so that the difference is the coarser one's error. Too few
+    steps for a small level are unstable and show as nonsense, which the next doubling repairs.
+    """
+    steps = math.ceil(keys * max(16.0, 0.2 / float(shares.min())))
+    coarse = integrate(model, shares, keys=keys, steps=steps)
+    while True:
+        fine = integrate(model, shares, keys=keys, steps=2 * steps)
+        error = abs(fine[-2] - coarse[-2])
+        if error <= tolerance * fine[-2] + _TINY or 2 * steps >= _MOST_STEPS:
+            return steps, fine
+        steps, coarse = 2 * steps, fine
+
+
+def integrate(
+    model: System, shares: npt.NDArray[Any], *, keys: float = 1.0, steps: int, path: bool = False
+) -> npt.NDArray[Any]:
+    """Give the state at the end, or at the end of each step; columns of shares go in parallel."""
+    weights, final = _tableau(shares.dtype.kind == "c")
+    y = model.start(shares.shape[1:], shares.dtype.type)
+    slopes = np.empty((len(weights), *y.shape), dtype=y.dtype)
+    flat = slopes.reshape(len(weights), -1)
+    h = keys / steps
+    states = [y]
+    with np.errstate(over="ignore", invalid="ignore"):  # too few steps; see _refined
+        for _ in range(steps):
+            slopes[0] = model.rates(y, shares)
+            for s in range(1, len(weights)):
+                slopes[s] = model.rates(y + h * (weights[s, :s] @ flat[:s]).reshape(y.shape), shares)
+            y = y + h * (final @ flat).reshape(y.shape)
+            if path:
+                states.append(y)
+    return np.array(states) if path else y
+
+
+@lru_cache(maxsize=2)
+def _tableau(complex_: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Give the coefficients of Dormand and Prince's method of order 8."""
+    from scipy.integrate import DOP853  # here: its import takes longer than all other imports
+
+    dtype = complex if complex_ else float
+    stages = DOP853.n_stages
+    return np.array(DOP853.A[:stages, :stages], dtype=dtype), np.array(DOP853.B, dtype=dtype)
