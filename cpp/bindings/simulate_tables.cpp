@@ -91,7 +91,7 @@ void bind_simulate_tables(nb::module_& m) {
         nb::arg("seed"), nb::arg("threads"), nb::arg("progress").none(),
         nb::sig("def simulate_table(scheme: str, buckets: Sequence[int], slots: int, process: str, keys: int, burn_in: "
                 "float, samples: int, interval: int, trials: int, seed: int, threads: int, progress: "
-                "Callable[[int, int], object] | None) -> tuple[numpy.typing.NDArray[numpy.uint64], "
+                "collections.abc.Callable[[int, int], object] | None) -> tuple[numpy.typing.NDArray[numpy.uint64], "
                 "numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], "
                 "numpy.typing.NDArray[numpy.uint64]]"),
         "Arrivals, moves, overflow (trial, sample) and keys held (trial, sample, level): simulate_tables.hpp.");

@@ -1,11 +1,12 @@
 """Simulated multilevel tables against exact laws.
 
-insertions   All hash values of a tiny table are listed and each case is played by the twin: the exact chance of
-             every outcome. For the standard scheme in larger tables a level is an occupancy problem for the keys
-             that come to it, so that the law of the overflow follows level by level.
-deletions    One level of m buckets, n keys. With replacement the number of full buckets is a birth-death chain, up
-             with (1 - F/m)(1 - F/n), down with F/m F/n, so that it is hypergeometric: C(m, F) C(n, F) / C(m+n, n).
-             With Poisson arrivals it goes up at rate n (1 - F/m) and down at rate F: Binomial(m, n/(m+n)).
+insertions   All hash values of a tiny table are listed and each case is played by the twin: the exact chance
+             of every outcome. For the standard scheme in larger tables a level is an occupancy problem for
+             the keys that come to it, so that the law of the overflow follows level by level.
+deletions    One level of m buckets, n keys. With replacement the number of full buckets is a birth-death
+             chain, up with (1 - F/m)(1 - F/n), down with F/m F/n, so that it is hypergeometric:
+             C(m, F) C(n, F) / C(m+n, n). With Poisson arrivals it goes up at rate n (1 - F/m) and down at
+             rate F: Binomial(m, n/(m+n)).
 
 Every count is compared with its binomial interval, two-sided at 1e-6; seeds are fixed.
 """

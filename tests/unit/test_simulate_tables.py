@@ -102,16 +102,16 @@ def test_no_key_is_lost(scheme: str, process: str) -> None:
 
 def test_the_two_sides_are_the_same_without_deletions_alone() -> None:
     def run(side: str, process: str) -> list[Any]:
-        return numbers(simulate_table("extreme-second-chance", keys=2000, shares=[0.4, 0.3, 0.2, 0.1], side=side,
-                                      process=process, burn_in=5, trials=4, seed=3))  # fmt: skip
+        return numbers(simulate_table("extreme-second-chance", keys=2000, shares=[0.4, 0.3, 0.2, 0.1],
+                                      side=side, process=process, burn_in=5, trials=4, seed=3))  # fmt: skip
 
     assert run("any", "insert") == run("right", "insert")
     assert run("any", "replace") != run("right", "replace")
 
 
 def test_fractions() -> None:
-    seen = simulate_table("second-chance", keys=1000, shares=[0.3, 0.15], slots=2, process="replace", samples=2,
-                          interval=500, burn_in=1, trials=3, seed=1)  # fmt: skip
+    seen = simulate_table("second-chance", keys=1000, shares=np.array([0.3, 0.15]), slots=2, samples=2,
+                          process="replace", interval=500, burn_in=1, trials=3, seed=1)  # fmt: skip
     assert seen.buckets == (300, 150)
     assert (seen.overflow_share == seen.overflow / 1000).all()
     assert (seen.fills == seen.held / np.array([600, 300])).all()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -359,8 +359,8 @@ def simulate_table(
     scheme: str,
     *,
     keys: int,
-    shares: Sequence[float] | None = None,
-    buckets: Sequence[int] | None = None,
+    shares: Iterable[float] | None = None,
+    buckets: Iterable[int] | None = None,
     slots: int = 1,
     process: str = "insert",
     side: str = "any",
@@ -372,29 +372,31 @@ def simulate_table(
     threads: int = 1,
     progress: Callable[[int, int], object] | None = None,
 ) -> SimulatedTables:
-    """Put keys into multilevel hash tables that move at most one key for an insertion; hashing is fully random.
+    """Put keys into multilevel hash tables that move at most one key for an insertion.
+
+    Hashing is fully random.
 
     Parameters
     ----------
     scheme
-        ``"standard"``, ``"conservative"``, ``"second-chance"`` or ``"extreme-second-chance"`` (Kirsch's thesis,
-        sections 5.2 to 5.7; cpp/include/evenbins/simulate_tables.hpp says what each does).
+        ``"standard"``, ``"conservative"``, ``"second-chance"`` or ``"extreme-second-chance"``: Kirsch's
+        thesis, sections 5.2 to 5.7; cpp/include/evenbins/simulate_tables.hpp says what each does.
     keys
         n, at most 2**28.
     shares
-        alpha_i: level i has ``floor(shares[i] * keys)`` buckets, as in the thesis; so `slots` times their sum is
-        the space. 1 to 16 levels.
+        alpha_i: level i has ``floor(shares[i] * keys)`` buckets, as in the thesis; so `slots` times their sum
+        is the space. 1 to 16 levels.
     buckets
         Instead of shares, the buckets of each level.
     slots
         Cells of a bucket, 1 to 8. The thesis has 1, and 2 for the standard and the second-chance scheme.
     process
-        ``"insert"``: n insertions. ``"replace"``: then, again and again, one more and the deletion of a random
-        other key (section 5.9, the first model). ``"poisson"``: arrivals at rate n, lifetimes exponential of mean
-        1 (the second model).
+        ``"insert"``: n insertions. ``"replace"``: then, again and again, one more and the deletion of a
+        random other key (section 5.9, the first model). ``"poisson"``: arrivals at rate n, lifetimes
+        exponential of mean 1 (the second model).
     side
-        For ``"extreme-second-chance"``: ``"any"`` lets a key move to either side, ``"right"`` only to the right.
-        The same without deletions.
+        For ``"extreme-second-chance"``: ``"any"`` lets a key move to either side, ``"right"`` only to the
+        right. The same without deletions.
     burn_in
         Time before the samples, in mean lifetimes, which are n replacements: 30 in the thesis.
     samples
@@ -417,7 +419,8 @@ def simulate_table(
 
     Examples
     --------
-    >>> seen = simulate_table("second-chance", keys=10_000, shares=[0.4694, 0.4562, 0.2512, 0.1082], trials=100)
+    >>> shares = [0.4694, 0.4562, 0.2512, 0.1082]
+    >>> seen = simulate_table("second-chance", keys=10_000, shares=shares, trials=100)
     >>> round(float(seen.overflow_share.mean()), 3), round(float(seen.moves_share.mean()), 3)
     (0.002, 0.129)
     """
@@ -456,16 +459,15 @@ def simulate_table(
 
 
 def _levels(
-    keys: int, slots: int, shares: Sequence[float] | None, buckets: Sequence[int] | None
+    keys: int, slots: int, shares: Iterable[float] | None, buckets: Iterable[int] | None
 ) -> list[int]:
-    if (shares is None) == (buckets is None):
-        raise ValueError(f"shares or buckets must be given, not both; got shares={shares}, buckets={buckets}")
-    if buckets is not None:
-        levels = [_whole("buckets", each, 1, 2**30) for each in buckets]
+    if shares is not None and buckets is None:
+        name, levels = "shares", [_rounded_down(keys, float(each)) for each in shares]
+    elif buckets is not None and shares is None:
+        name, levels = "buckets", [_whole("buckets", each, 1, 2**30) for each in buckets]
     else:
-        levels = [_rounded_down(keys, each) for each in shares or ()]
+        raise ValueError(f"shares or buckets must be given, not both; got shares={shares}, buckets={buckets}")
     if not 1 <= len(levels) <= 16:
-        name = "buckets" if shares is None else "shares"
         raise ValueError(f"{name} must be of 1 to 16 levels, not {len(levels)}")
     if sum(levels) * slots > 2**30:
         raise ValueError(f"buckets must have at most 2**30 slots in all, not {sum(levels) * slots}")
@@ -477,8 +479,8 @@ def _rounded_down(keys: int, share: float) -> int:
     exact = share * keys
     if not math.isfinite(exact) or not 1 - 1e-12 <= exact <= 2**30:
         raise ValueError(
-            f"shares must give each level at least one bucket and at most 2**30; share {share} of {keys} keys is"
-            f" {exact:g}: give `buckets` instead"
+            f"shares must give each level at least one bucket and at most 2**30; share {share} of {keys} keys"
+            f" is {exact:g}: give `buckets` instead"
         )
     nearest = round(exact)
     return nearest if abs(exact - nearest) <= 1e-12 * exact else math.floor(exact)

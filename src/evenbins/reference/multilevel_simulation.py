@@ -1,8 +1,8 @@
 """Multilevel tables that move at most one key, simulated: the twin of cpp/simulate_tables.cpp.
 
-The schemes are those of Kirsch's thesis, sections 5.2 to 5.7, the processes those of section 5.9. A key is the
-list of its buckets, one for each level, drawn when it arrives; a bucket is a list of `slots` cells; a trial makes
-the same draws as the fast simulator and must give the same counts.
+The schemes are those of Kirsch's thesis, sections 5.2 to 5.7, the processes those of section 5.9. A key is
+the list of its buckets, one for each level, drawn when it arrives; a bucket is a list of `slots` cells; a
+trial makes the same draws as the fast simulator and must give the same counts.
 
     standard                the leftmost level with room
     conservative            else bump the leftmost y that is not marked, and mark it
@@ -212,7 +212,7 @@ def simulate_trial(
     samples: int = 1,
     interval: int = 1,
 ) -> list[Sample]:
-    """Run one trial on an empty table and give its samples; arguments as of `papers.simulation.simulate_table`.
+    """Run one trial on an empty table; arguments as of `papers.simulation.simulate_table`.
 
     >>> simulate_trial(TableTwin("standard", [3, 2]), keys=4, seed=1, trial=0)
     [Sample(arrivals=4, moves=0, overflow=1, held=(2, 1))]
