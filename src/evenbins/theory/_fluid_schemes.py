@@ -12,13 +12,15 @@ The state is an array of `size` rows; the other axes are free and work in parall
 times, several directions of a derivative). Nothing but sums and products happens to it, so that it may be
 complex: a step of 1e-30 i in a share carries the exact derivative along.
 
-Letters of the thesis: alpha_i `shares` (buckets of level i per key), f `full` or fills, g `known`, z `passed`.
-`known` are keys whose next bucket has been found full, and which therefore never move again: without
-deletions a full bucket stays full. Everything else about a key is still a fair draw (deferred decisions).
+Letters of the thesis: alpha_i `shares` (buckets of level i per key), f `full` or fills, g `known`, z
+`passed`. `known` are keys whose next bucket has been found full, and which therefore never move again:
+without deletions a full bucket stays full. Everything else about a key is still a fair draw (deferred
+decisions).
 
-Misprints put right, by derivation and by simulation (tests/unit/test_fluid.py): E[dF_i] carries 1/n; the product
-of section 5.5 is prod (g_j + (f_j - g_j) f_{j+1}); G counts keys found full in line 7 *or* 8 of Figure 5.1 (line 7:
-the new key itself, if it takes the place of a moved one); Std2 multiplies f_{k,2} over k < i.
+Misprints put right, by derivation and by simulation (tests/unit/test_fluid.py): E[dF_i] carries 1/n; the
+product of section 5.5 is prod (g_j + (f_j - g_j) f_{j+1}); G counts keys found full in line 7 *or* 8 of
+Figure 5.1 (line 7: the new key itself, if it takes the place of a moved one); Std2 multiplies f_{k,2} over
+k < i.
 
 `overflow` is integrated as such: 1 - sum(alpha f) would lose all digits of a small one.
 """
@@ -36,7 +38,10 @@ __all__ = ["AVAILABLE", "SCHEMES", "Factor", "Outcome", "System", "system"]
 Array = npt.NDArray[Any]  # float64 or complex128
 
 SCHEMES = ("standard", "conservative", "second-chance", "extreme-second-chance")
-AVAILABLE = '"standard" and "second-chance" with any number of slots, "conservative" and "extreme-second-chance" with 1 slot'
+AVAILABLE = (
+    '"standard" and "second-chance" with any number of slots, '
+    'and for "conservative" and "extreme-second-chance" with 1 slot'
+)
 
 Factor = tuple[Array, Array, Array]
 """What happens at one bucket, as moments of the effect p.v: probability, E[p.v], E[(p.v)**2]."""
@@ -68,7 +73,10 @@ class System(ABC):
 
 
 class Standard(System):
-    """Leftmost bucket with a free slot (sections 5.3, 5.7); row i*slots + j-1: at least j keys in a bucket of level i."""
+    """Leftmost bucket with a free slot (sections 5.3, 5.7).
+
+    Rows: level by level, buckets with at least 1 ... slots keys.
+    """
 
     def __init__(self, levels: int, slots: int) -> None:
         super().__init__(levels, slots, levels * slots)
@@ -85,7 +93,7 @@ class Standard(System):
 
     def fills(self, y: Array) -> Array:
         rows = y[: self.levels * self.slots]
-        return rows.reshape(self.levels, self.slots, *y.shape[1:]).mean(axis=1)
+        return np.asarray(rows.reshape(self.levels, self.slots, *y.shape[1:]).mean(axis=1))
 
     def outcomes(self, y: Array, shares: Array, p: Array) -> list[Outcome]:
         found: list[Outcome] = []
@@ -98,9 +106,9 @@ class Standard(System):
 
 
 class Conservative(System):
-    """Moves only what stands in the way of a key that fits nowhere (section 5.4); `marked` buckets have tried.
+    """Moves only what stands in the way of a key that fits nowhere (section 5.4).
 
-    Rows: full_1 ... full_d, marked_1 ... marked_{d-1}.
+    Rows: full_1 ... full_d, marked_1 ... marked_{d-1} (buckets that have tried).
     """
 
     def __init__(self, levels: int, slots: int) -> None:
@@ -159,10 +167,9 @@ class Conservative(System):
 class SecondChance(System):
     """One level to the right for the key in the way, before the new key goes there (sections 5.5, 5.7).
 
-    With several slots a bucket its keys are tried one after the other, and the first that can move does. Rows:
-    level by level, buckets with at least 1 ... slots keys; then level by level, full buckets with at least
-    1 ... slots known keys (the last level has none).
-    """
+    With several slots a bucket its keys are tried one after the other, and the first that can move does.
+    Rows: level by level, buckets with at least 1 ... slots keys; then level by level, full buckets with at
+    least 1 ... slots known keys (the last level has none)."""
 
     def __init__(self, levels: int, slots: int) -> None:
         super().__init__(levels, slots, (2 * levels - 1) * slots)
@@ -203,7 +210,7 @@ class SecondChance(System):
         return out
 
     def fills(self, y: Array) -> Array:
-        return self._split(y)[0].mean(axis=1)
+        return np.asarray(self._split(y)[0].mean(axis=1))
 
     def outcomes(self, y: Array, shares: Array, p: Array) -> list[Outcome]:
         d, s = self.levels, self.slots
@@ -232,9 +239,8 @@ class SecondChance(System):
 class ExtremeSecondChance(System):
     """The leftmost free bucket of the new key or of any key in its way (section 5.6).
 
-    Rows: full_1 ... full_d; then for i < j known_{i,j}: buckets of level i whose key is known to find the levels
-    up to j full (g_{i,>=j}), j = 2 ... d, i = 1 ... j-1 in turn.
-    """
+    Rows: full_1 ... full_d; then for i < j known_{i,j}: buckets of level i whose key is known to find the
+    levels up to j full (g_{i,>=j}), j = 2 ... d, i = 1 ... j-1 in turn."""
 
     def __init__(self, levels: int, slots: int) -> None:
         super().__init__(levels, slots, levels + levels * (levels - 1) // 2)

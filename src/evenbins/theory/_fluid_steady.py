@@ -2,27 +2,31 @@
 
 The idea. Levels feed only to the right, so the fixed point is found level by level, each a small problem.
 
-"standard", any slots. Keys pass level i at a rate of a = passed/alpha_i a bucket and stay a time of mean 1: a bucket
-is a telephone exchange with `slots` lines (Erlang), full with probability B(slots, a), and passed_{i+1} = passed_i B.
+"standard", any slots. Keys pass level i at a rate of a = passed/alpha_i a bucket and stay a time of mean 1:
+a bucket is a telephone exchange with `slots` lines (Erlang), full with probability B(slots, a), and
+passed_{i+1} = passed_i B.
 
-"second-chance", 1 slot. A key of level i-1 whose bucket in level i has been looked at is a *pointer* to that bucket,
-which deletions may have emptied since. Level i is described by x_j, y_j: its empty and its taken buckets with j
-pointers. With F the fraction taken in level i, f and g those taken and those with a pointer in level i-1, o the
-pointers to taken buckets (o = alpha_i/alpha_{i-1} sum j y_j, g - o the same of x), z = passed_{i-2}:
+"second-chance", 1 slot. A key of level i-1 whose bucket in level i has been looked at is a *pointer* to
+that bucket, which deletions may have emptied since. Level i is described by x_j, y_j: its empty and its
+taken buckets with j pointers. With F the fraction taken in level i, f and g those taken and those with a
+pointer in level i-1, o the pointers to taken buckets (o = alpha_i/alpha_{i-1} sum j y_j, g - o the same of
+x), z = passed_{i-2}:
 
-    dg/dt      = -g + z/alpha_{i-1} (f-g) F
-    dF/dt      = -F + z/alpha_i [ f (1-F) + F (g-o + (f-g)(1-F)) ]
-    dx_{>=j}/dt = -j x_j + y_{>=j} - z [ f x_{>=j}/alpha_i + F (f-g) x_{>=j}/alpha_i + F sum_{k>=j} k x_k/alpha_{i-1} ]
+    dg/dt       = -g + z/alpha_{i-1} (f-g) F
+    dF/dt       = -F + z/alpha_i [ f (1-F) + F (g-o + (f-g)(1-F)) ]
+    dx_{>=j}/dt = -j x_j + y_{>=j}
+                  - z [ (f + F (f-g)) x_{>=j}/alpha_i + F sum_{k>=j} k x_k/alpha_{i-1} ]
     dy_{>=j}/dt = -y_{>=j} - j y_j + z [ f x_{>=j}/alpha_i + F sum_{k>=j+1} k x_k/alpha_{i-1}
-                                      + (g-o) y_{j-1}/alpha_i + (f-g)(y_{j-1} + F x_{>=j})/alpha_i ]
+                                    + (g-o) y_{j-1}/alpha_i + (f-g)(y_{j-1} + F x_{>=j})/alpha_i ]
 
 The last differs from the thesis (its bracket loses a pointer that is used and adds none for the new key): a
-used pointer leaves k-1 behind; a new key that takes the place of a moved one has been refused by its own bucket of
-level i, and points there. passed_{i-1} = passed_{i-2} (o + (f-g) F); the overflow is passed_{d-1} f_d.
+used pointer leaves k-1 behind; a new key that takes the place of a moved one has been refused by its own
+bucket of level i, and points there. passed_{i-1} = passed_{i-2} (o + (f-g) F); the overflow is passed_{d-1}
+f_d.
 
-Newton's method finds x, y and F of one level, from the solution of a coarser guess: the equations are solved
-by steps of implicit Euler that grow as the residual falls, so that it is Newton in the end and cannot run away in
-the beginning. Derivatives: one more Newton step with complex shares.
+Newton's method finds x, y and F of one level, from the solution of a coarser guess: the equations are
+solved by steps of implicit Euler that grow as the residual falls, so that it is Newton in the end and
+cannot run away in the beginning. Derivatives: one more Newton step with complex shares.
 
 Pointers are cut off at `_MOST`; the numbers fall faster than a Poisson distribution's.
 """
@@ -41,7 +45,7 @@ Array = npt.NDArray[Any]
 
 AVAILABLE = '"standard" with any number of slots and "second-chance" with 1 slot'
 _MOST = 24  # pointers to one bucket
-_STEP = 1e-30
+STEP = 1e-30
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ class _Level:
 
 def _fixed_point(level: _Level) -> Array:
     plain = level.real()
-    passed, before, share_before, share = (each[0] for each in plain.given)
+    passed, before, _, share = (each[0] for each in plain.given)
     state = np.zeros((level.size, 1))
     arriving = passed * before / share
     state[-1] = arriving / (1.0 + arriving)
@@ -158,5 +162,5 @@ def _fixed_point(level: _Level) -> Array:
 
 def _jacobian(level: _Level, state: Array) -> Array:
     """Give the exact derivatives of the right-hand sides."""
-    columns = state + 1j * _STEP * np.eye(level.size)
-    return level.rates(columns).imag / _STEP
+    columns = state + 1j * STEP * np.eye(level.size)
+    return level.rates(columns).imag / STEP
