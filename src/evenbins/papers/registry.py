@@ -62,6 +62,8 @@ PAPERS = {
 }
 """Short names and titles of the papers; the module `evenbins.papers.NAME` has the experiments `NAME-...`."""
 
+_PARTS = {"kirsch": ("kirsch", "kirsch_moves")}  # papers with more than one module
+
 
 @dataclass(frozen=True)
 class Row:
@@ -253,7 +255,8 @@ def experiment(
 def experiments() -> dict[str, Experiment]:
     """Give all experiments by id, in the order of the papers."""
     for paper in PAPERS:
-        import_module(f"evenbins.papers.{paper}")
+        for module in _PARTS.get(paper, (paper,)):
+            import_module(f"evenbins.papers.{module}")
     return dict(_registered)
 
 

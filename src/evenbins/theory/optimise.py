@@ -76,7 +76,9 @@ class Optimum:
 
     def to_dict(self) -> dict[str, Any]:
         """Give the fields as JSON's types."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        return {
+            name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()
+        }
 
     def __repr__(self) -> str:
         return _show.line("Optimum", vars(self).items())
@@ -121,9 +123,7 @@ def shares(
     return _shares(scheme, levels, _space(space), slots, bool(deletions))
 
 
-def space(
-    scheme: str, levels: int, overflow: float, slots: int = 1, *, deletions: bool = False
-) -> Optimum:
+def space(scheme: str, levels: int, overflow: float, slots: int = 1, *, deletions: bool = False) -> Optimum:
     """Give the least space for an overflow, with its shares.
 
     Parameters
@@ -155,7 +155,9 @@ def naive_shares(levels: int, space: float, slots: int = 1) -> tuple[float, ...]
     (0.3, 0.3, 0.3, 0.3)
     """
     levels, given = _levels(levels), _space(space)
-    slots = arguments.integer("slots", slots, 1, fluid.MAX_SLOTS, "Pass the slots of a bucket, such as 1 or 2")
+    slots = arguments.integer(
+        "slots", slots, 1, fluid.MAX_SLOTS, "Pass the slots of a bucket, such as 1 or 2"
+    )
     return (given / slots / levels,) * levels
 
 
@@ -259,7 +261,12 @@ def _scaled(scheme: str, parts: Vector, slots: int, deletions: bool, overflow: f
     from scipy.optimize import brentq  # here: its import takes longer than all other imports
 
     def excess(log_scale: float) -> float:
-        return math.log(max(_solution(scheme, tuple(math.exp(log_scale) * parts), slots, deletions).overflow, 1e-300)) - goal
+        return (
+            math.log(
+                max(_solution(scheme, tuple(math.exp(log_scale) * parts), slots, deletions).overflow, 1e-300)
+            )
+            - goal
+        )
 
     goal = math.log(overflow)
     low = math.log(1.0 / (slots * parts.sum()))  # one slot a key
@@ -285,7 +292,15 @@ def _solution(
 def _optimum(scheme: str, alphas: Vector, slots: int, deletions: bool) -> Optimum:
     found = _solution(scheme, tuple(float(each) for each in alphas), slots, deletions)
     return Optimum(
-        scheme, len(alphas), slots, deletions, found.space, found.shares, found.overflow, found.moves, found.fills
+        scheme,
+        len(alphas),
+        slots,
+        deletions,
+        found.space,
+        found.shares,
+        found.overflow,
+        found.moves,
+        found.fills,
     )
 
 
