@@ -8,6 +8,9 @@ deletions    One level of m buckets, n keys. With replacement the number of full
              C(m, F) C(n, F) / C(m+n, n). With Poisson arrivals it goes up at rate n (1 - F/m) and down at
              rate F: Binomial(m, n/(m+n)).
 
+equations    In larger tables: the steady states of `evenbins.theory.fluid`, by Student's interval for the
+             mean of independent tables, with half a percent for tables that are not infinitely large.
+
 Every count is compared with its binomial interval, two-sided at 1e-6; seeds are fixed.
 """
 
@@ -22,9 +25,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy.stats import binom, hypergeom
+from scipy.stats import t as student
 
 from evenbins.papers.simulation import simulate_table
 from evenbins.reference.multilevel_simulation import Key, TableTwin
+from evenbins.theory import fluid
 
 LEVEL = 1e-6
 SCHEMES = ["standard", "conservative", "second-chance", "extreme-second-chance"]
@@ -153,3 +158,36 @@ def test_a_lifetime_that_is_a_little_wrong_would_fail() -> None:
     seen = simulate_table("standard", keys=50, buckets=[51], process="replace", burn_in=15, samples=1,
                           trials=20_000, seed=7, threads=2)  # fmt: skip
     assert surprises(seen.held[:, 0, 0], full_under_replacement(50, 50)) != []
+
+
+STEADY = {
+    ("standard", 1): (0.7113, 0.5635, 0.4252, 0.3001),
+    ("standard", 2): (0.3, 0.2, 0.12, 0.06),
+    ("second-chance", 1): (0.5, 0.5, 0.3, 0.15),
+}
+
+
+def distance(scheme: str, slots: int, process: str, claimed: Any) -> tuple[float, float]:
+    """Give the relative distance of 60 tables' mean overflow from a claim, and the interval's half."""
+    seen = simulate_table(scheme, keys=10_000, shares=STEADY[scheme, slots], slots=slots, process=process,
+                          burn_in=12, interval=10_000, trials=60, seed=2, threads=2)  # fmt: skip
+    means = seen.overflow_share.mean(axis=1)
+    reach = float(student.ppf(1 - LEVEL / 2, 59)) * means.std(ddof=1) / np.sqrt(60)
+    return float(means.mean()) / claimed.overflow - 1, float(reach) / claimed.overflow
+
+
+@pytest.mark.parametrize("process", ["replace", "poisson"])
+@pytest.mark.parametrize(("scheme", "slots"), STEADY)
+def test_steady_states_meet_the_equations(scheme: str, slots: int, process: str) -> None:
+    """60 tables of 10,000 keys, ten samples each."""
+    error, reach = distance(scheme, slots, process, fluid.steady_state(scheme, STEADY[scheme, slots], slots))
+    assert abs(error) <= reach + 0.005
+    assert reach < 0.08
+
+
+def test_the_equations_of_other_schemes_would_fail() -> None:
+    """60 tables of 10,000 keys: neither the law without deletions nor the one without moves."""
+    shares = STEADY["second-chance", 1]
+    for claimed in (fluid.solve("second-chance", shares), fluid.steady_state("standard", shares)):
+        error, reach = distance("second-chance", 1, "replace", claimed)
+        assert abs(error) > reach + 0.005

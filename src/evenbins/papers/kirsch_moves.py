@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins.papers import plots
-from evenbins.papers.registry import Context, Row, experiment, measured, row
+from evenbins.papers.registry import Context, Plot, Row, experiment, measured, row
 from evenbins.papers.simulation import SimulatedTables, simulate_table
 from evenbins.theory import fluid, optimise
 
@@ -210,7 +210,7 @@ def _list_law(overflow: npt.NDArray[np.uint64], most: int, paper: float | None, 
         yield row(f"cdf({k})", float(reached[k]), **where)
 
 
-def _draw_cdf(quantities: int) -> plots.Plot:
+def _draw_cdf(quantities: int) -> Plot:
     return plots.lines(
         x=_count,
         y="cumulative probability",
@@ -310,7 +310,8 @@ def sec58(context: Context) -> Iterator[Row]:
         else:
             trials = min(5000, max(200, round(100_000 / (keys * theory.overflow))))
         seen = simulate_table(
-            scheme, keys=keys, shares=alphas, slots=slots, trials=context.pick(trials, 60 if keys == _KEYS else 10),
+            scheme, keys=keys, shares=alphas, slots=slots,
+            trials=context.pick(trials, 60 if keys == _KEYS else 10),
             seed=context.stream(shares, levels, scheme, slots, space, keys), threads=context.threads,
         )  # fmt: skip
         where: dict[str, Any] = {
