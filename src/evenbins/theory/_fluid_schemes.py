@@ -82,13 +82,12 @@ class Standard(System):
         super().__init__(levels, slots, levels * slots)
 
     def rates(self, y: Array, shares: Array) -> Array:
+        loads = y[:-2].reshape(self.levels, self.slots, *y.shape[1:])
+        passed = _before(loads[:, -1])
         out = np.zeros_like(y)
-        passed: Any = 1.0
-        for i in range(self.levels):
-            rows = y[i * self.slots : (i + 1) * self.slots]
-            out[i * self.slots : (i + 1) * self.slots] = passed / shares[i] * _gaps(rows)
-            passed = passed * rows[-1]
-        out[-2] = passed
+        grown = (passed[:-1] / shares)[:, None] * _gaps(loads)
+        out[:-2] = grown.reshape(out[:-2].shape)
+        out[-2] = passed[-1]
         return out
 
     def fills(self, y: Array) -> Array:
@@ -100,7 +99,7 @@ class Standard(System):
         before: Outcome = []
         for i in range(self.levels):
             rows = slice(i * self.slots, (i + 1) * self.slots)
-            found.append([*before, _arrival(_gaps(y[rows]), p[rows] / shares[i])])
+            found.append([*before, _arrival(_gaps(y[None, rows])[0], p[rows] / shares[i])])
             before = [*before, _certain(y[rows][-1])]
         return [*found, [*before, _worth(p[-2])]]
 
@@ -173,8 +172,6 @@ class SecondChance(System):
 
     def __init__(self, levels: int, slots: int) -> None:
         super().__init__(levels, slots, (2 * levels - 1) * slots)
-        apart = np.subtract.outer(np.arange(slots), np.arange(slots))
-        self._index = np.maximum(apart, 0)
 
     def _split(self, y: Array) -> tuple[Array, Array]:
         d, s = self.levels, self.slots
@@ -182,31 +179,32 @@ class SecondChance(System):
         return y[: d * s].reshape(d, s, *rest), y[d * s : (2 * d - 1) * s].reshape(d - 1, s, *rest)
 
     def rates(self, y: Array, shares: Array) -> Array:
-        d, s = self.levels, self.slots
+        s = self.slots
         loads, known = self._split(y)
-        lower = np.tri(s).reshape(s, s, *(1 for _ in y.shape[1:]))
+        full, after = loads[:-1, -1], loads[1:, -1]  # of each level but the last, and of the next
+        exactly = _exactly(loads[:-1, -1:], known)
         out = np.zeros_like(y)
         loads_out, known_out = self._split(out)
-        loads_out[0] = _gaps(loads[0]) / shares[0]
-        passed: Any = 1.0  # new keys that found every bucket before level i full, and nothing there to move
-        for i in range(d - 1):
-            full, after = loads[i, -1], loads[i + 1, -1]
-            exactly = _exactly(full, known[i])
-            if s == 1:
-                growth, moved = exactly[:1] * after, exactly[0]
-            else:
-                powers = np.cumprod(np.broadcast_to(after, (s, *after.shape)), axis=0)
-                # "at least k+1 known" grows by the sum over r <= k of exactly_r after**(k+1-r)
-                growth = (lower * powers[self._index] * exactly[None, :s]).sum(axis=1)
-                series = 1.0 + np.concatenate([np.zeros_like(powers[:1]), np.cumsum(powers[:-1], axis=0)])
-                moved = (exactly[:s] * series[::-1]).sum(
-                    axis=0
-                )  # times 1 - after: the chance that one can move
-            known_out[i] = passed / shares[i] * growth
-            loads_out[i + 1] = passed / shares[i + 1] * (full + after * moved) * _gaps(loads[i + 1])
-            out[-1] = out[-1] + passed * after * moved * (1.0 - after)
-            passed = passed * (exactly[s] + growth[-1])
-        out[-2] = passed * loads[d - 1, -1]
+        growth = exactly[:, 0] * after  # of "at least k+1 known": sum over r <= k of exactly_r after**(k+1-r)
+        known_out[:, 0] = growth
+        for k in range(1, s):
+            growth = (growth + exactly[:, k]) * after
+            known_out[:, k] = growth
+        moved = exactly[:, s - 1]  # times 1 - after: the chance that one of the keys can move
+        series: Any = 1.0
+        for r in range(s - 2, -1, -1):
+            series = 1.0 + after * series
+            moved = moved + exactly[:, r] * series
+        passed = _before(known[:, -1] + growth)  # new keys that found every bucket full, and nothing to move
+        reach = passed[:-1]
+        known_out *= (reach / shares[:-1])[:, None]
+        tried = after * moved
+        arriving = np.empty_like(loads[:, -1])
+        arriving[0] = 1.0 / shares[0]
+        arriving[1:] = reach * (full + tried) / shares[1:]
+        loads_out[:] = arriving[:, None] * _gaps(loads)
+        out[-1] = (reach * tried * (1.0 - after)).sum(axis=0)
+        out[-2] = passed[-1] * loads[-1, -1]
         return out
 
     def fills(self, y: Array) -> Array:
@@ -216,12 +214,12 @@ class SecondChance(System):
         d, s = self.levels, self.slots
         loads, known = self._split(y)
         p_loads, p_known = self._split(p)
-        found: list[Outcome] = [[_arrival(_gaps(loads[0]), p_loads[0] / shares[0])]]
+        gaps, counts = _gaps(loads), _exactly(loads[:-1, -1:], known)
+        found: list[Outcome] = [[_arrival(gaps[0], p_loads[0] / shares[0])]]
         before: Outcome = []
         for i in range(d - 1):
-            full, after = loads[i, -1], loads[i + 1, -1]
-            exactly = _exactly(full, known[i])
-            land = _arrival(_gaps(loads[i + 1]), p_loads[i + 1] / shares[i + 1])
+            full, after, exactly = loads[i, -1], loads[i + 1, -1], counts[i]
+            land = _arrival(gaps[i + 1], p_loads[i + 1] / shares[i + 1])
             worth = np.concatenate([np.zeros_like(p_known[i][:1]), np.cumsum(p_known[i] / shares[i], axis=0)])
             found.append([*before, _certain(full), land])
             stuck = [exactly[r] * after ** (s - r) for r in range(s + 1)]
@@ -342,17 +340,17 @@ def system(scheme: str, levels: int, slots: int) -> System:
 
 
 def _gaps(at_least: Array) -> Array:
-    """Turn "at least 1, 2, ... s keys" into "exactly 0, 1, ... s-1"."""
+    """Turn "at least 1, 2, ... s keys" into "exactly 0, 1, ... s-1"; one row a level."""
     out = -at_least
-    out[1:] += at_least[:-1]
-    out[0] += 1.0
+    out[:, 1:] += at_least[:, :-1]
+    out[:, 0] += 1.0
     return out
 
 
 def _exactly(full: Array, known: Array) -> Array:
-    """Turn "full, at least 1, ... s known" into "exactly 0, ... s known"."""
-    bounds = np.concatenate([full[None], known])
-    bounds[:-1] -= known
+    """Turn "full, at least 1, ... s known" into "exactly 0, ... s known"; one row a level."""
+    bounds = np.concatenate([full, known], axis=1)
+    bounds[:, :-1] -= known
     return bounds
 
 
