@@ -60,9 +60,15 @@ PAPERS = {
     "kanizo": "Kanizo, Hay, Keslassy: Access-efficient balanced Bloom filters",
     "kirsch": "Kirsch: Hash structures for extreme conditions",
 }
-"""Short names and titles of the papers; the module `evenbins.papers.NAME` has the experiments `NAME-...`."""
+"""Short names and titles of the papers; experiments of a paper are called `NAME-...`."""
 
-_PARTS = {"kirsch": ("kirsch", "kirsch_moves")}  # papers with more than one module
+_MODULES = (
+    "kanizo",
+    "kirsch",
+    "kirsch_tables",
+    "kirsch_moves",
+)
+"""Where the experiments are, in the order of the papers."""
 
 
 @dataclass(frozen=True)
@@ -254,9 +260,8 @@ def experiment(
 
 def experiments() -> dict[str, Experiment]:
     """Give all experiments by id, in the order of the papers."""
-    for paper in PAPERS:
-        for module in _PARTS.get(paper, (paper,)):
-            import_module(f"evenbins.papers.{module}")
+    for module in _MODULES:
+        import_module(f"evenbins.papers.{module}")
     return dict(_registered)
 
 
