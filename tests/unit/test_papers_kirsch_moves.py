@@ -16,6 +16,7 @@ from scipy.stats import t as student
 
 from evenbins import papers
 from evenbins.papers import Result, Row, kirsch_moves
+from evenbins.papers.kirsch_tables import SCHEMES, TABLE_5_1
 from evenbins.papers.simulation import simulate_table
 from evenbins.theory import fluid
 
@@ -42,7 +43,7 @@ def assert_agrees(seen: Row, theory: float, trials: int, slack: float = 0.005) -
 def test_figure_54_levels_are_normal_around_the_equations() -> None:
     """1000 tables a scheme. A sample of 1000 of a normal law has skewness 0.077 sd, kurtosis 0.155 sd."""
     found = result("kirsch-fig5.4")
-    for scheme, slots in kirsch_moves._SCHEMES:
+    for scheme, slots in SCHEMES:
         for level in range(1, 5):
             where = {"scheme": scheme, "slots": slots}
             held, theory = (at(found, f"held{level}{view}", **where) for view in ("", "_theory"))
@@ -72,9 +73,9 @@ def test_figure_55_sums_the_tail_and_sees_the_dispersion() -> None:
     assert misprint.ours == pytest.approx(float(poisson.sf(64, 20)), rel=1e-6)
     assert misprint.ours == pytest.approx(1.319e-15, rel=1e-3)
     assert "1.319e-15" in (misprint.note or "")
-    for scheme, slots in kirsch_moves._SCHEMES:
+    for scheme, slots in SCHEMES:
         mean = at(found, "mean", scheme=scheme, slots=slots)
-        theory = fluid.solve(scheme, kirsch_moves.PRINTED_SHARES[4, scheme, slots][1], slots)
+        theory = fluid.solve(scheme, TABLE_5_1[scheme, 4, slots][2], slots)
         assert_agrees(mean, 10_000 * theory.overflow, 1000, slack=0.02)
         assert at(found, "cdf(45)", scheme=scheme, slots=slots).ours > 0.998
     # Independent keys have 1; keys that share full buckets more.
@@ -114,11 +115,10 @@ def test_section_58_the_equations_are_met() -> None:
     )
 
 
-@pytest.mark.parametrize(("levels", "scheme", "slots"), sorted(kirsch_moves._PRINTED_MOVES))
-def test_the_moves_of_table_51_are_met_at_its_shares(levels: int, scheme: str, slots: int) -> None:
+@pytest.mark.parametrize(("scheme", "levels", "slots"), TABLE_5_1)
+def test_the_moves_of_table_51_are_met_at_its_shares(scheme: str, levels: int, slots: int) -> None:
     """300 tables of 10,000 keys, good to 0.02 points; printed to three digits."""
-    printed = kirsch_moves._PRINTED_MOVES[levels, scheme, slots] / 100
-    shares = kirsch_moves.PRINTED_SHARES[levels, scheme, slots][1]
+    _, printed, shares = TABLE_5_1[scheme, levels, slots]
     seen = simulate_table(scheme, keys=10_000, shares=shares, slots=slots, trials=300, seed=4, threads=2)
     reach = student.ppf(1 - 0.5e-6, 299) * seen.moves_share.std(ddof=1) / math.sqrt(300)
     assert abs(seen.moves_share.mean() - printed) <= 0.0005 + reach

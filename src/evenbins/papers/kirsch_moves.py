@@ -18,73 +18,27 @@ which a list of planned size must allow for.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins.papers import plots
-from evenbins.papers.registry import Context, Plot, Row, experiment, measured, row
+from evenbins.papers.kirsch_tables import OVERFLOW, SCHEMES, TABLE_5_1, TABLE_5_2
+from evenbins.papers.registry import Context, Row, experiment, measured, row
 from evenbins.papers.simulation import SimulatedTables, simulate_table
 from evenbins.theory import fluid, optimise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["PRINTED_SHARES", "simulated_steady_state"]
+__all__ = ["simulated_steady_state"]
 
 _KEYS = 10_000
-_SCHEMES = (  # scheme, slots: the thesis' Std, Cons, SC, SCExt, Std2, SC2
-    ("standard", 1),
-    ("conservative", 1),
-    ("second-chance", 1),
-    ("extreme-second-chance", 1),
-    ("standard", 2),
-    ("second-chance", 2),
-)
-PRINTED_SHARES: Mapping[tuple[int, str, int], tuple[float, tuple[float, ...]]] = {
-    (3, "standard", 1): (2.68, (1.3880, 0.8309, 0.4586)),
-    (3, "conservative", 1): (1.78, (0.7767, 0.6062, 0.3746)),
-    (3, "second-chance", 1): (1.62, (0.7142, 0.6400, 0.2707)),
-    (3, "extreme-second-chance", 1): (1.51, (0.6554, 0.5500, 0.3064)),
-    (3, "standard", 2): (1.53, (0.4311, 0.2284, 0.1042)),
-    (3, "second-chance", 2): (1.22, (0.2668, 0.2665, 0.0744)),
-    (4, "standard", 1): (1.80, (0.7867, 0.5149, 0.3152, 0.1782)),
-    (4, "conservative", 1): (1.39, (0.5214, 0.4134, 0.2802, 0.1774)),
-    (4, "second-chance", 1): (1.29, (0.4694, 0.4562, 0.2512, 0.1082)),
-    (4, "extreme-second-chance", 1): (1.15, (0.3774, 0.3624, 0.2857, 0.1276)),
-    (4, "standard", 2): (1.25, (0.2970, 0.1735, 0.1059, 0.0493)),
-    (4, "second-chance", 2): (1.05, (0.2048, 0.1961, 0.0954, 0.0299)),
-    (5, "standard", 1): (1.46, (0.544, 0.383, 0.271, 0.162, 0.098)),
-    (5, "conservative", 1): (1.24, (0.410, 0.329, 0.236, 0.162, 0.105)),
-    (5, "second-chance", 1): (1.16, (0.366, 0.367, 0.239, 0.129, 0.058)),
-    (5, "extreme-second-chance", 1): (1.06, (0.223, 0.223, 0.221, 0.220, 0.172)),
-    (5, "standard", 2): (1.14, (0.239, 0.155, 0.096, 0.054, 0.026)),
-    (5, "second-chance", 2): (1.03, (0.171, 0.171, 0.107, 0.048, 0.016)),
-}
-"""Table 5.1: levels, scheme, slots -> space, shares (buckets per key, for two slots too)."""
-
-_PRINTED_MOVES = {  # Table 5.1, percent
-    (3, "conservative", 1): 1.82, (3, "second-chance", 1): 8.51, (3, "extreme-second-chance", 1): 9.90,
-    (3, "second-chance", 2): 10.0,
-    (4, "conservative", 1): 1.66, (4, "second-chance", 1): 12.9, (4, "extreme-second-chance", 1): 17.8,
-    (4, "second-chance", 2): 14.7,
-    (5, "conservative", 1): 1.41, (5, "second-chance", 1): 15.3, (5, "extreme-second-chance", 1): 25.1,
-    (5, "second-chance", 2): 16.7,
-}  # fmt: skip
-_NAIVE_SPACE = {  # Table 5.2
-    ("standard", 1): 2.00,
-    ("conservative", 1): 1.46,
-    ("second-chance", 1): 1.41,
-    ("extreme-second-chance", 1): 1.20,
-    ("standard", 2): 1.42,
-    ("second-chance", 2): 1.14,
-}
-_TARGET = 0.002
-
 _TAIL = "the thesis' 3.77e-15 is rounding noise of 1 - CDF; the tail's own sum is 1.319e-15"
-_NAIVE_PRINTED = "the thesis' shares for 3 levels have another overflow than its target: not the optimum"
+_OFF_TARGET = "the thesis' shares have another overflow than its target of 0.2 %"
 _FOUR_LEVELS_ONLY = (
     "the thesis' largest error is over all its configurations; ours over the rows of Table 5.1(b), which have"
     " its 100,000 trials"
@@ -106,7 +60,7 @@ def _printed(context: Context, scheme: str, slots: int) -> SimulatedTables:
     """Simulate a row of Table 5.1(b); the second chance scheme with all the trials of the thesis."""
     focus = (scheme, slots) == ("second-chance", 1)
     return simulate_table(
-        scheme, keys=_KEYS, shares=PRINTED_SHARES[4, scheme, slots][1], slots=slots,
+        scheme, keys=_KEYS, shares=TABLE_5_1[scheme, 4, slots][2], slots=slots,
         trials=context.pick(100_000 if focus else 20_000, 1000),
         seed=context.stream(scheme, slots), threads=context.threads,
     )  # fmt: skip
@@ -171,9 +125,9 @@ def fig54(context: Context) -> Iterator[Row]:
     `kurtosis4` are 0 for a normal law, and `correlation4`, of the points of the plot, 1. `quantile(p)` are
     the points of the figure, `quantile_normal(p)` its line.
     """
-    for scheme, slots in context.track(_SCHEMES):
+    for scheme, slots in context.track(SCHEMES):
         seen = _printed(context, scheme, slots)
-        theory = fluid.solve(scheme, PRINTED_SHARES[4, scheme, slots][1], slots)
+        theory = fluid.solve(scheme, TABLE_5_1[scheme, 4, slots][2], slots)
         where: dict[str, Any] = {"scheme": scheme, "slots": slots}
         for level in range(4):
             held = seen.held[:, 0, level].astype(float)
@@ -210,20 +164,22 @@ def _list_law(overflow: npt.NDArray[np.uint64], most: int, paper: float | None, 
         yield row(f"cdf({k})", float(reached[k]), **where)
 
 
-def _draw_cdf(quantities: int) -> Plot:
-    return plots.lines(
-        x=_count,
-        y="cumulative probability",
-        xlabel="keys on the overflow list",
-        quantities=[f"cdf({k})" for k in range(quantities + 1)],
-    )
+def _draw_cdf(figure: Figure, rows: Sequence[Row]) -> None:
+    """Draw the figure's scheme and Poisson's law; the other schemes are in the rows."""
+    shown = [
+        each
+        for each in rows
+        if each.quantity.startswith("cdf(")
+        and (each.where["scheme"], each.where["slots"]) in (("poisson", 1), ("second-chance", 1))
+    ]
+    plots.lines(x=_count, y="cumulative probability", xlabel="keys on the overflow list")(figure, shown)
 
 
 @experiment(
     "kirsch-fig5.5",
     source="kirsch, Figure 5.5",
     title="Keys on the overflow list against Poisson(20), 10,000 keys",
-    plot=_draw_cdf(45),
+    plot=_draw_cdf,
 )
 def fig55(context: Context) -> Iterator[Row]:
     """The overflow list over 100,000 tables of the second chance scheme, 20,000 of the others, Table 5.1(b).
@@ -240,7 +196,7 @@ def fig55(context: Context) -> Iterator[Row]:
     yield row("tail_poisson", float(pdtrc(64, 20.0)), paper=3.77e-15, note=_TAIL, scheme="poisson", slots=1)
     for k in range(most + 1):
         yield row(f"cdf({k})", float(pdtr(k, 20.0)), scheme="poisson", slots=1)
-    for scheme, slots in context.track(_SCHEMES):
+    for scheme, slots in context.track(SCHEMES):
         seen = _printed(context, scheme, slots)
         yield from _list_law(seen.overflow[:, 0], most, 20.0, scheme=scheme, slots=slots)
 
@@ -322,15 +278,15 @@ def sec58(context: Context) -> Iterator[Row]:
         exact = fluid.solve(scheme, [each / keys for each in seen.buckets], slots)
         error, _, rows = _compared("overflow", seen.overflow_share[:, 0], exact.overflow, **where)
         if shares != "best":
-            rows[0] = _with_paper(rows[0], _TARGET, exact.overflow)
+            off = not 0.9 < exact.overflow / OVERFLOW < 1.1
+            rows[0] = replace(rows[0], paper=OVERFLOW, note=_OFF_TARGET if off else None)
         yield from rows
         if focus:
             worst["overflow", slots, keys] = max(worst.get(("overflow", slots, keys), 0.0), abs(error))
         if scheme != "standard":
             error, _, rows = _compared("moves", seen.moves_share[:, 0], exact.moves, **where)
-            printed = _PRINTED_MOVES.get((levels, scheme, slots))
-            if shares == "printed" and printed is not None:
-                rows[0] = _with_paper(rows[0], printed / 100, None)
+            if shares == "printed":
+                rows[0] = replace(rows[0], paper=TABLE_5_1[scheme, levels, slots][1])
             yield from rows
             if focus:
                 worst["moves", slots, keys] = max(worst.get(("moves", slots, keys), 0.0), abs(error))
@@ -344,24 +300,18 @@ def sec58(context: Context) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def _with_paper(each: Row, paper: float, theory: float | None) -> Row:
-    """Add the paper's number; a note where the printed shares cannot have it."""
-    off = theory is not None and not 0.9 < theory / paper < 1.1
-    return Row(each.where, each.quantity, paper, each.ours, each.sd, _NAIVE_PRINTED if off else None)
-
-
 _Configuration = tuple[str, int, str, int, float, tuple[float, ...], int]
 
 
 def _configurations(context: Context) -> list[_Configuration]:
     """List what section 5.8 simulates: shares, levels, scheme, slots, space, the shares, keys."""
     out: list[_Configuration] = []
-    for (levels, scheme, slots), (space, alphas) in PRINTED_SHARES.items():
+    for (scheme, levels, slots), (space, _, alphas) in TABLE_5_1.items():
         out.append(("printed", levels, scheme, slots, space, alphas, _KEYS))
         if levels == 4:
             out.append(("printed", levels, scheme, slots, space, alphas, 10 * _KEYS))
-    for scheme, slots in _SCHEMES:
-        space = _NAIVE_SPACE[scheme, slots]
+    for scheme, slots in SCHEMES:
+        space = TABLE_5_2[scheme, slots][0]
         alphas = optimise.naive_shares(4, space, slots)
         out.append(("equal", 4, scheme, slots, space, alphas, _KEYS))
         for space in context.pick((1.2, 1.6, 2.0), (1.2,)):
@@ -525,7 +475,7 @@ def _section_510(context: Context) -> Iterator[Row]:
     "kirsch-fig5.9",
     source="kirsch, Figure 5.9",
     title="Deletions: keys on the overflow list against Poisson's law, second chance, space 2, 10,000 keys",
-    plot=_draw_cdf(40),
+    plot=_draw_cdf,
 )
 def fig59(context: Context) -> Iterator[Row]:
     """Second chance under deletions, space 2, model "replace": 10,000 samples of 1000 tables, as Figure 5.5.
