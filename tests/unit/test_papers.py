@@ -76,7 +76,10 @@ CONTRACT: dict[str, tuple[str, set[str], set[str], set[str]]] = {
         {"failure_bound", "failure_classical", "failure_theory", "underestimates", "width", "depth"},
     ),
     "kirsch-fig5.4": ("kirsch, Figure 5.4", {"scheme", "slots"}, NORMAL, set()),
-    "kirsch-fig5.5": ("kirsch, Figure 5.5", {"scheme", "slots"}, LIST, {f"cdf({k})" for k in range(46)}),
+    "kirsch-fig5.5": (
+        "kirsch, Figure 5.5", {"scheme", "slots"}, LIST,
+        {f"cdf({k})" for k in range(46)} | {"variance_ratio_theory"},
+    ),
     "kirsch-sec5.8": (
         "kirsch, Section 5.8", {"shares", "levels", "scheme", "slots", "space", "keys"},
         {"overflow", "moves"},
@@ -84,7 +87,7 @@ CONTRACT: dict[str, tuple[str, set[str], set[str], set[str]]] = {
     ),
     "kirsch-fig5.8": (
         "kirsch, Figure 5.8", {"scheme", "slots", "space", "shares", "model", "side"},
-        NORMAL | {"overflow", "moves"},
+        NORMAL | {"overflow", "moves", "variance_ratio"},
         {f"{each}_{view}" for each in ("overflow", "moves") for view in ("theory", "error", "noise")}
         | {"fill3_error"},
     ),

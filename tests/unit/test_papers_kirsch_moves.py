@@ -78,6 +78,9 @@ def test_figure_55_sums_the_tail_and_sees_the_dispersion() -> None:
         theory = fluid.solve(scheme, TABLE_5_1[scheme, 4, slots][2], slots)
         assert_agrees(mean, 10_000 * theory.overflow, 1000, slack=0.02)
         assert at(found, "cdf(45)", scheme=scheme, slots=slots).ours > 0.998
+        ratio, expected = (at(found, f"variance_ratio{view}", scheme=scheme, slots=slots).ours
+                           for view in ("", "_theory"))  # fmt: skip
+        assert ratio == pytest.approx(expected, rel=5 * 0.045 + 0.03)
     # Independent keys have 1; keys that share full buckets more.
     assert at(found, "variance_ratio", scheme="second-chance", slots=2).ours > 1.2
     assert at(found, "variance_ratio", scheme="conservative", slots=1).ours < 1.25

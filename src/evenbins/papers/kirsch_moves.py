@@ -184,8 +184,8 @@ def _draw_cdf(figure: Figure, rows: Sequence[Row]) -> None:
 def fig55(context: Context) -> Iterator[Row]:
     """The overflow list over 100,000 tables of the second chance scheme, 20,000 of the others, Table 5.1(b).
 
-    `variance_ratio` is variance by mean, 1 for Poisson's law; `distance` the largest difference of the
-    distribution functions; `tail_poisson` the chance of more than 64 keys by Poisson's law of this mean,
+    `variance_ratio` is variance by mean, 1 for Poisson's law, and `variance_ratio_theory` that of the
+    equations' diffusion limit; `distance` the largest difference of the distribution functions; `tail_poisson` the chance of more than 64 keys by Poisson's law of this mean,
     `tail_dispersed` by the negative binomial law of this mean and variance. The scheme "poisson" is
     Poisson(20) itself.
     """
@@ -199,6 +199,8 @@ def fig55(context: Context) -> Iterator[Row]:
     for scheme, slots in context.track(SCHEMES):
         seen = _printed(context, scheme, slots)
         yield from _list_law(seen.overflow[:, 0], most, 20.0, scheme=scheme, slots=slots)
+        theory = optimise.overflow_distribution(scheme, TABLE_5_1[scheme, 4, slots][2], _KEYS, slots)
+        yield row("variance_ratio_theory", theory.ratio, scheme=scheme, slots=slots)
 
 
 def _compared(quantity: str, seen: _Floats, theory: float, **where: Any) -> tuple[float, float, list[Row]]:
@@ -376,7 +378,7 @@ def fig58(context: Context) -> Iterator[Row]:
     """Second chance under deletions, space 2, model "replace": 10,000 samples of 1000 tables, as Figure 5.4.
 
     Then section 5.10, both models: `overflow` and its equation's, at the best shares for some spaces;
-    `moves`; and what has no equation: the other schemes, at equal shares, the extreme one with moves to any
+    `moves`; `variance_ratio` of the list, larger if the number of keys varies ("poisson"); and what has no equation: the other schemes, at equal shares, the extreme one with moves to any
     side and to the right only.
     """
     shares, seen = _second_chance_two(context)
@@ -430,6 +432,7 @@ def _section_510(context: Context) -> Iterator[Row]:
         }  # fmt: skip
         error, _, rows = _compared("overflow", seen.overflow_share.mean(axis=1), theory.overflow, **where)
         yield from rows
+        yield _dispersion(seen, **where)
         if theory.moves:
             yield from _compared("moves", seen.late_moves, theory.moves, **where)[2]
         if theory.overflow > 1e-3:
@@ -469,6 +472,13 @@ def _section_510(context: Context) -> Iterator[Row]:
             }  # fmt: skip
             yield measured("overflow", seen.overflow_share.mean(axis=1), **where)
             yield measured("moves", seen.late_moves, **where)
+            yield _dispersion(seen, **where)
+
+
+def _dispersion(seen: SimulatedTables, **where: Any) -> Row:
+    """Give variance by mean of the list's keys; 1, Poisson's, if there never was one."""
+    mean = float(seen.overflow.mean())
+    return row("variance_ratio", float(seen.overflow.var()) / mean if mean else 1.0, **where)
 
 
 @experiment(
