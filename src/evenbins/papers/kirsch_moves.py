@@ -185,9 +185,9 @@ def fig55(context: Context) -> Iterator[Row]:
     """The overflow list over 100,000 tables of the second chance scheme, 20,000 of the others, Table 5.1(b).
 
     `variance_ratio` is variance by mean, 1 for Poisson's law, and `variance_ratio_theory` that of the
-    equations' diffusion limit; `distance` the largest difference of the distribution functions; `tail_poisson` the chance of more than 64 keys by Poisson's law of this mean,
-    `tail_dispersed` by the negative binomial law of this mean and variance. The scheme "poisson" is
-    Poisson(20) itself.
+    equations' diffusion limit; `distance` the largest difference of the distribution functions;
+    `tail_poisson` the chance of more than 64 keys by Poisson's law of this mean, `tail_dispersed` by the
+    negative binomial law of this mean and variance. The scheme "poisson" is Poisson(20) itself.
     """
     from scipy.special import pdtr, pdtrc
 
@@ -221,7 +221,9 @@ def _draw_errors(figure: Figure, rows: Sequence[Row]) -> None:
     theory = {tuple(each.where.values()): each.ours for each in rows if each.quantity == "overflow_theory"}
     noise = {tuple(each.where.values()): each.ours for each in rows if each.quantity == "overflow_noise"}
     axes = figure.subplots()
-    shown = [each for each in rows if each.quantity == "overflow_error"]
+    shown = [
+        each for each in rows if each.quantity == "overflow_error" and tuple(each.where.values()) in theory
+    ]
     for i, name in enumerate(dict.fromkeys((each.where["scheme"], each.where["slots"]) for each in shown)):
         for mark, of_size in (("o", False), ("s", True)):
             points = [
@@ -378,8 +380,9 @@ def fig58(context: Context) -> Iterator[Row]:
     """Second chance under deletions, space 2, model "replace": 10,000 samples of 1000 tables, as Figure 5.4.
 
     Then section 5.10, both models: `overflow` and its equation's, at the best shares for some spaces;
-    `moves`; `variance_ratio` of the list, larger if the number of keys varies ("poisson"); and what has no equation: the other schemes, at equal shares, the extreme one with moves to any
-    side and to the right only.
+    `moves`; `variance_ratio` of the list, larger if the number of keys varies ("poisson"); and what has no
+    equation: the other schemes, at equal shares, the extreme one with moves to any side and to the right
+    only.
     """
     shares, seen = _second_chance_two(context)
     where: dict[str, Any] = {
