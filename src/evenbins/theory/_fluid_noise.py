@@ -42,6 +42,7 @@ STEADY = 1.25
 """Ratio of variance to mean that covers what simulations under deletions show."""
 _PARTS = 6  # of each step of the integrator
 _STEP = 1e-30
+_ENTRIES = 1 << 21
 
 
 @lru_cache(maxsize=256)
@@ -54,16 +55,18 @@ def variance(scheme: str, shares: tuple[float, ...], slots: int) -> tuple[float,
     times = np.append((steps[:-1, None] + np.diff(steps)[:, None] * fractions).ravel(), steps[-1])
     _, path = fluid.integrate(model, alphas, times=times)
     unit = np.eye(model.size)
-    columns = path[:, :, None] + 1j * _STEP * unit[:, None, :]
-    jacobians = np.moveaxis(
-        model.rates(columns, alphas[:, None, None]).imag / _STEP, 1, 0
-    )  # time, rate, entry
-    half = 0.5 * np.diff(times)[:, None, None]
-    forward, implicit = unit + half * jacobians[:-1], np.linalg.inv(unit - half * jacobians[1:])
     p = np.zeros_like(path)
     p[-2, -1] = 1.0
-    for k in range(len(times) - 1, 0, -1):
-        p[:, k - 1] = forward[k - 1].T @ (implicit[k - 1].T @ p[:, k])
+    chunk = max(1, _ENTRIES // model.size**2)  # moments whose derivatives are computed at a time
+    for last in range(len(times) - 1, 0, -chunk):
+        begin = max(0, last - chunk)
+        columns = path[:, begin : last + 1, None] + 1j * _STEP * unit[:, None, :]
+        slopes = model.rates(columns, alphas[:, None, None]).imag / _STEP
+        jacobians = np.moveaxis(slopes, 1, 0)  # time, rate, entry
+        half = 0.5 * np.diff(times[begin : last + 1])[:, None, None]
+        forward, implicit = unit + half * jacobians[:-1], np.linalg.inv(unit - half * jacobians[1:])
+        for k in range(last, begin, -1):
+            p[:, k - 1] = forward[k - 1 - begin].T @ (implicit[k - 1 - begin].T @ p[:, k])
     first, second = moments(model.outcomes(path, alphas[:, None], p))
     spread = second - first**2
     return float(path[-2, -1]), float(0.5 * (np.diff(times) * (spread[1:] + spread[:-1])).sum())

@@ -54,7 +54,7 @@ Vector = npt.NDArray[np.float64]
 
 MIN_OVERFLOW = 1e-12
 MAX_SPACE = 1000.0
-_GRID = 1e-6  # tolerance of the steps during a search
+_GRID = 1e-5  # tolerance of the steps during a search
 _ROUNDS = 3  # searches, each with new steps
 _STARTS = {  # how shares fall to the last level: log(share) = -drop * x**power, x from 0 to 1
     "standard": (1.7, 1.2), "conservative": (1.2, 1.3), "second-chance": (1.9, 2.0),
@@ -438,7 +438,7 @@ def _least(scheme: str, levels: int, overflow: float, slots: int, deletions: boo
     for _ in range(_ROUNDS):
         found = minimize(
             size, np.log(alphas), jac=True, method="SLSQP", constraints=[constraint],
-            options={"ftol": 1e-7, "maxiter": 60},
+            options={"ftol": 1e-6, "maxiter": 60},
         )  # fmt: skip
         alphas = np.exp(found.x)
         target.renew(alphas)
