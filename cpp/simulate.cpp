@@ -2,22 +2,17 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <exception>
-#include <mutex>
 #include <stdexcept>
 #include <string>
-#include <thread>
+
+#include "evenbins/trials.hpp"
 
 namespace evenbins {
 namespace {
 
 constexpr size_t kBatch = 64;            // bins of level 0 that are drawn and prefetched ahead
-constexpr uint64_t kStretch = 1 << 16;   // keys between two looks at the stop flag
 constexpr uint64_t kMostBins = 1 << 30;  // of all tables, in one trial
 constexpr uint64_t kMostBits = uint64_t{1} << 32;
-constexpr std::chrono::milliseconds kPulse(50);
 
 // Load is the type of a bin's counter: small, so that more bins stay in the cache, if the loads allow it.
 template <typename Load>
@@ -143,51 +138,6 @@ void require(bool holds, const std::string& otherwise) {
   if (!holds) throw std::invalid_argument(otherwise);
 }
 
-// Lets the threads do trial(0, stop) … trial(trials-1, stop). False if the pulse stopped it.
-// The calling thread only listens to the pulse, so that it hears it whatever the others do.
-template <typename One>
-bool share(uint64_t trials, uint32_t threads, const std::function<bool()>& pulse, const One& trial) {
-  std::atomic<uint64_t> next = 0;
-  std::atomic<bool> stop = false;
-  std::mutex lock;
-  std::condition_variable finished;
-  std::exception_ptr failure;
-  size_t running = 0;
-
-  const auto work = [&] {
-    try {
-      for (uint64_t t; !stop && (t = next++) < trials;) trial(t, stop);
-    } catch (...) {
-      const std::lock_guard hold(lock);
-      failure = std::current_exception();
-      stop = true;
-    }
-    const std::lock_guard hold(lock);
-    --running;
-    finished.notify_one();
-  };
-
-  std::vector<std::thread> workers;
-  const size_t wanted = std::min<uint64_t>(threads, trials);
-  workers.reserve(wanted);
-  std::unique_lock hold(lock);
-  try {
-    for (; workers.size() < wanted; ++running) workers.emplace_back(work);
-  } catch (...) {  // the system refuses a thread: those that run do all the work
-    if (workers.empty()) throw;
-  }
-  bool stopped = false;
-  while (!finished.wait_for(hold, kPulse, [&] { return running == 0; })) {
-    hold.unlock();
-    if (!stopped && !pulse()) stopped = stop = true;
-    hold.lock();
-  }
-  hold.unlock();
-  for (std::thread& worker : workers) worker.join();
-  if (failure) std::rethrow_exception(failure);
-  return !stopped;
-}
-
 // One filter, one generator: first the keys' words, then the queries', each in the order h1, h2, h3.
 template <Hashing hashing>
 class HashingRun {
@@ -307,7 +257,8 @@ std::vector<std::vector<Snapshot>> simulate(const Balance& balance, const std::v
                      *std::max_element(balance.thresholds.begin(), balance.thresholds.end()) < UINT8_MAX;
 
   std::vector<std::vector<Snapshot>> out(trials);
-  const bool done = share(trials, threads, pulse, [&](uint64_t t, const std::atomic<bool>& stop) {
+  const auto tell = [&](uint64_t) { return pulse(); };
+  const bool done = share_trials(trials, threads, tell, [&](uint64_t t, const std::atomic<bool>& stop) {
     out[t] = small ? run_trial<uint8_t>(balance, checkpoints, splitmix(seed, t), stop)
                    : run_trial<uint32_t>(balance, checkpoints, splitmix(seed, t), stop);
   });
@@ -326,7 +277,8 @@ std::vector<HashingTrial> simulate_hashing(Hashing hashing, uint64_t bits, uint3
   require(trials >= 1, "trials must be 1 or more, not 0");
   require(threads >= 1, "threads must be 1 or more, not 0");
   std::vector<HashingTrial> out(trials);
-  const bool done = share(trials, threads, pulse, [&](uint64_t t, const std::atomic<bool>& stop) {
+  const auto tell = [&](uint64_t) { return pulse(); };
+  const bool done = share_trials(trials, threads, tell, [&](uint64_t t, const std::atomic<bool>& stop) {
     out[t] = run_hashing_trial(hashing, bits, hashes, keys, queries, splitmix(seed, t), stop);
   });
   if (!done) out.clear();

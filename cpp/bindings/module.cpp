@@ -145,4 +145,5 @@ NB_MODULE(_core, m) {
   bind_filters(m);
   bind_sketches(m);
   bind_simulate(m);
+  bind_simulate_tables(m);
 }

@@ -27,6 +27,19 @@ from evenbins.theory import balance
 
 COMMAND = [sys.executable, "-m", "evenbins"]
 
+# what kirsch's figures of chapter 5 say of a level's keys and of the list
+NORMAL = {
+    f"{each}{level}" for each in ("held", "skewness", "kurtosis", "correlation") for level in range(1, 5)
+}
+NORMAL |= {f"held{level}_theory" for level in range(1, 5)}
+NORMAL |= {
+    f"{name}({chance:g})"
+    for name in ("quantile", "quantile_normal")
+    for chance in (0.0001, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995,
+                   0.999, 0.9999)
+}  # fmt: skip
+LIST = {"mean", "variance_ratio", "distance", "largest", "tail_poisson", "tail_dispersed"}
+
 # id: source, keys of `where`, quantities (the contract), quantities beside them
 CONTRACT: dict[str, tuple[str, set[str], set[str], set[str]]] = {
     "kanizo-fig2": ("kanizo, Figure 2", {"reads"}, {f"P({i})" for i in range(21)}, set()),
@@ -62,6 +75,23 @@ CONTRACT: dict[str, tuple[str, set[str], set[str], set[str]]] = {
         "kirsch, Theorem 3.8.1", {"stream", "epsilon"}, {"failure"},
         {"failure_bound", "failure_classical", "failure_theory", "underestimates", "width", "depth"},
     ),
+    "kirsch-fig5.4": ("kirsch, Figure 5.4", {"scheme", "slots"}, NORMAL, set()),
+    "kirsch-fig5.5": (
+        "kirsch, Figure 5.5", {"scheme", "slots"}, LIST,
+        {f"cdf({k})" for k in range(46)} | {"variance_ratio_theory"},
+    ),
+    "kirsch-sec5.8": (
+        "kirsch, Section 5.8", {"shares", "levels", "scheme", "slots", "space", "keys"},
+        {"overflow", "moves"},
+        {f"{each}_{view}" for each in ("overflow", "moves") for view in ("theory", "error", "noise")},
+    ),
+    "kirsch-fig5.8": (
+        "kirsch, Figure 5.8", {"scheme", "slots", "space", "shares", "model", "side"},
+        NORMAL | {"overflow", "moves", "variance_ratio"},
+        {f"{each}_{view}" for each in ("overflow", "moves") for view in ("theory", "error", "noise")}
+        | {"fill3_error"},
+    ),
+    "kirsch-fig5.9": ("kirsch, Figure 5.9", {"scheme", "slots"}, LIST, {f"cdf({k})" for k in range(41)}),
 }  # fmt: skip
 
 

@@ -66,6 +66,7 @@ _MODULES = (
     "kanizo",
     "kirsch",
     "kirsch_tables",
+    "kirsch_moves",
 )
 """Where the experiments are, in the order of the papers."""
 

@@ -1,17 +1,19 @@
-"""Simulations for the papers (cpp/include/evenbins/simulate.hpp).
+"""Simulations for the papers (cpp/include/evenbins/simulate.hpp, simulate_tables.hpp).
 
     simulate           keys into bins with a limit: the balancing schemes
     simulate_hashing   Bloom filters whose positions come from few hash functions
+    simulate_table     multilevel tables that move at most one key, with and without deletions
 
-Both speak the library's names; what they return holds the counts of all trials and gives the fractions that
-the theory predicts. Fast enough, some 100 million keys a second and core, that none need be a small one.
+All speak the library's names; what they return holds the counts of all trials and gives the fractions that
+the theory predicts. Fast enough, some 100 million keys a second and core (tables: 40), that none need be a
+small one.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,9 +22,20 @@ import numpy.typing as npt
 from evenbins import _core
 from evenbins.theory.less_hashing import HASHINGS, OFFSETS
 
-__all__ = ["Simulated", "SimulatedFilters", "simulate", "simulate_hashing", "split"]
+__all__ = [
+    "Simulated",
+    "SimulatedFilters",
+    "SimulatedTables",
+    "simulate",
+    "simulate_hashing",
+    "simulate_table",
+    "split",
+]
 
 _POLICIES = ("plain", "single", "sequential", "multilevel")
+_SCHEMES = ("standard", "conservative", "second-chance", "extreme-second-chance")
+_PROCESSES = ("insert", "replace", "poisson")
+_SIDES = ("any", "right")
 _MOST_THRESHOLD = 65534
 _Counts = npt.NDArray[np.uint64]
 _Floats = npt.NDArray[np.float64]
@@ -283,6 +296,194 @@ def simulate_hashing(
         threads=_whole("threads", threads, 1, 1024),
     )
     return SimulatedFilters(bits, queries, *counts)
+
+
+@dataclass(frozen=True)
+class SimulatedTables:
+    """Counts of all trials, each of one table, at all samples.
+
+    Parameters
+    ----------
+    keys
+        n: keys in the table; with process ``"poisson"`` their mean.
+    buckets
+        Of each level.
+    slots
+        Cells of a bucket.
+    arrivals, moves, overflow
+        ``[trial, sample]``: keys inserted so far; insertions so far that moved a key; keys on the list now.
+    held
+        ``[trial, sample, level]``: keys in the level now.
+    """
+
+    keys: int
+    buckets: tuple[int, ...]
+    slots: int
+    arrivals: _Counts
+    moves: _Counts
+    overflow: _Counts
+    held: _Counts
+
+    @property
+    def overflow_share(self) -> _Floats:
+        """``[trial, sample]``: keys on the list by `keys`; 0 without keys."""
+        shares: _Floats = self.overflow / max(self.keys, 1)
+        return shares
+
+    @property
+    def moves_share(self) -> _Floats:
+        """``[trial, sample]``: fraction of all insertions so far that moved a key; 0 without keys."""
+        shares: _Floats = self.moves / np.maximum(self.arrivals, 1)
+        return shares
+
+    @property
+    def late_moves(self) -> _Floats:
+        """``[trial]``: that fraction among the insertions between the first and the last sample.
+
+        0 where there are none, as without deletions.
+        """
+        arrivals, moves = (
+            counts[:, -1].astype(np.float64) - counts[:, 0] for counts in (self.arrivals, self.moves)
+        )
+        shares: _Floats = moves / np.maximum(arrivals, 1)
+        return shares
+
+    @property
+    def fills(self) -> _Floats:
+        """``[trial, sample, level]``: fraction of the level's cells that hold a key."""
+        fractions: _Floats = self.held / (np.array(self.buckets) * self.slots)
+        return fractions
+
+
+def simulate_table(
+    scheme: str,
+    *,
+    keys: int,
+    shares: Iterable[float] | None = None,
+    buckets: Iterable[int] | None = None,
+    slots: int = 1,
+    process: str = "insert",
+    side: str = "any",
+    burn_in: float = 30.0,
+    samples: int | None = None,
+    interval: int = 1,
+    trials: int = 1,
+    seed: int = 0,
+    threads: int = 1,
+    progress: Callable[[int, int], object] | None = None,
+) -> SimulatedTables:
+    """Put keys into multilevel hash tables that move at most one key for an insertion.
+
+    Hashing is fully random.
+
+    Parameters
+    ----------
+    scheme
+        ``"standard"``, ``"conservative"``, ``"second-chance"`` or ``"extreme-second-chance"``: Kirsch's
+        thesis, sections 5.2 to 5.7; cpp/include/evenbins/simulate_tables.hpp says what each does.
+    keys
+        n, at most 2**28.
+    shares
+        alpha_i: level i has ``floor(shares[i] * keys)`` buckets, as in the thesis; so `slots` times their sum
+        is the space. 1 to 16 levels.
+    buckets
+        Instead of shares, the buckets of each level.
+    slots
+        Cells of a bucket, 1 to 8. The thesis has 1, and 2 for the standard and the second-chance scheme.
+    process
+        ``"insert"``: n insertions. ``"replace"``: then, again and again, one more and the deletion of a
+        random other key (section 5.9, the first model). ``"poisson"``: arrivals at rate n, lifetimes
+        exponential of mean 1 (the second model).
+    side
+        For ``"extreme-second-chance"``: ``"any"`` lets a key move to either side, ``"right"`` only to the
+        right. The same without deletions.
+    burn_in
+        Time before the samples, in mean lifetimes, which are n replacements: 30 in the thesis.
+    samples
+        States looked at in each trial: 10 by default, as in the thesis; 1 without deletions.
+    interval
+        Steps from one sample to the next: replacements, or arrivals and departures.
+    trials
+        Independent trials. A trial's numbers depend on `seed` and its position alone.
+    seed
+        0 to 2**64-1.
+    threads
+        Threads that share the trials.
+    progress
+        Called some times a second with trials done and trials in all.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> shares = [0.4694, 0.4562, 0.2512, 0.1082]
+    >>> seen = simulate_table("second-chance", keys=10_000, shares=shares, trials=100)
+    >>> round(float(seen.overflow_share.mean()), 3), round(float(seen.moves_share.mean()), 3)
+    (0.002, 0.129)
+    """
+    if scheme not in _SCHEMES:
+        raise ValueError(f"scheme must be one of {', '.join(_SCHEMES)}, not {scheme!r}")
+    if process not in _PROCESSES:
+        raise ValueError(f"process must be one of {', '.join(_PROCESSES)}, not {process!r}")
+    if side not in _SIDES:
+        raise ValueError(f"side must be 'any' or 'right', not {side!r}")
+    if side != "any" and scheme != "extreme-second-chance":
+        raise ValueError(f"side must be left out for scheme {scheme!r}: its keys move to the right only")
+    keys = _whole("keys", keys, 0 if process == "insert" else 1, 2**28)
+    slots = _whole("slots", slots, 1, 8)
+    levels = _levels(keys, slots, shares, buckets)
+    if not 0 <= burn_in <= 1e6:
+        raise ValueError(f"burn_in must be 0 to 1000000 mean lifetimes, not {burn_in}")
+    if process == "insert" and samples not in (None, 1):
+        raise ValueError(f"samples must be 1 or left out for process 'insert', not {samples}: it has one end")
+    looks = (1 if process == "insert" else 10) if samples is None else _whole("samples", samples, 1, 2**24)
+    trials = _whole("trials", trials, 1, 2**32)
+    counts = _core.simulate_table(
+        scheme=f"{scheme} {side}" if scheme == "extreme-second-chance" else scheme,
+        buckets=levels,
+        slots=slots,
+        process=process,
+        keys=keys,
+        burn_in=float(burn_in),
+        samples=looks,
+        interval=_whole("interval", interval, 1, 2**32),
+        trials=trials,
+        seed=_whole("seed", seed, 0, 2**64 - 1),
+        threads=_whole("threads", threads, 1, 1024),
+        progress=progress,
+    )
+    return SimulatedTables(keys, tuple(levels), slots, *counts)
+
+
+def _levels(
+    keys: int, slots: int, shares: Iterable[float] | None, buckets: Iterable[int] | None
+) -> list[int]:
+    if shares is not None and buckets is None:
+        name, levels = "shares", [_rounded_down(keys, float(each)) for each in shares]
+    elif buckets is not None and shares is None:
+        name, levels = "buckets", [_whole("buckets", each, 1, 2**30) for each in buckets]
+    else:
+        raise ValueError(f"shares or buckets must be given, not both; got shares={shares}, buckets={buckets}")
+    if not 1 <= len(levels) <= 16:
+        raise ValueError(f"{name} must be of 1 to 16 levels, not {len(levels)}")
+    if sum(levels) * slots > 2**30:
+        raise ValueError(f"buckets must have at most 2**30 slots in all, not {sum(levels) * slots}")
+    return levels
+
+
+def _rounded_down(keys: int, share: float) -> int:
+    """Give floor(share * keys); what misses a whole number by a rounding error is that number."""
+    exact = share * keys
+    if not math.isfinite(exact) or not 1 - 1e-12 <= exact <= 2**30:
+        raise ValueError(
+            f"shares must give each level at least one bucket and at most 2**30; share {share} of {keys} keys"
+            f" is {exact:g}: give `buckets` instead"
+        )
+    nearest = round(exact)
+    return nearest if abs(exact - nearest) <= 1e-12 * exact else math.floor(exact)
 
 
 def split(bins: int, shares: Sequence[float]) -> list[int]:

@@ -1,0 +1,100 @@
+// Simulations of multilevel tables, as NumPy arrays.
+#include "evenbins/simulate_tables.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "module.hpp"
+
+namespace nb = nanobind;
+
+namespace evenbins::python {
+namespace {
+
+using Counts = nb::ndarray<nb::numpy, uint64_t>;
+
+// The numbers as an array that owns them.
+Counts array(std::vector<uint64_t>&& numbers, std::initializer_list<size_t> shape) {
+  auto kept = std::make_unique<std::vector<uint64_t>>(std::move(numbers));
+  uint64_t* const first = kept->data();
+  const nb::capsule owner(kept.get(), [](void* p) noexcept { delete static_cast<std::vector<uint64_t>*>(p); });
+  kept.release();
+  return Counts(first, shape, owner);
+}
+
+template <typename Value>
+Value named(const std::map<std::string, Value>& names, const char* what, const std::string& name) {
+  const auto found = names.find(name);
+  if (found == names.end()) throw nb::value_error((std::string("unknown ") + what + ": " + name).c_str());
+  return found->second;
+}
+
+nb::tuple simulate_table(const std::string& scheme, std::vector<uint64_t> buckets, uint32_t slots,
+                         const std::string& process, uint64_t keys, double burn_in, uint64_t samples, uint64_t interval,
+                         uint64_t trials, uint64_t seed, uint32_t threads,
+                         const std::optional<nb::callable>& progress) {
+  using Scheme = TableSimulation::Scheme;
+  using Process = TableSimulation::Process;
+  const size_t levels = buckets.size();
+  const TableSimulation simulation{
+      named<Scheme>({{"standard", Scheme::standard},
+                     {"conservative", Scheme::conservative},
+                     {"second-chance", Scheme::second_chance},
+                     {"extreme-second-chance any", Scheme::extreme_any},
+                     {"extreme-second-chance right", Scheme::extreme_right}},
+                    "scheme", scheme),
+      std::move(buckets),
+      slots,
+      named<Process>({{"insert", Process::insert}, {"replace", Process::replace}, {"poisson", Process::poisson}},
+                     "process", process),
+      keys,
+      burn_in,
+      samples,
+      interval};
+  // Whether to go on; if not, a Python exception is set.
+  const auto pulse = [&](uint64_t done) {
+    const nb::gil_scoped_acquire hold;
+    if (PyErr_CheckSignals() != 0) return false;
+    if (!progress) return true;
+    try {
+      (*progress)(done, trials);
+      return true;
+    } catch (nb::python_error& error) {
+      error.restore();
+      return false;
+    }
+  };
+  TableCounts counts;
+  {
+    const nb::gil_scoped_release free;
+    counts = simulate_tables(simulation, trials, seed, threads, pulse);
+  }
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  return nb::make_tuple(
+      array(std::move(counts.arrivals), {trials, samples}), array(std::move(counts.moves), {trials, samples}),
+      array(std::move(counts.overflow), {trials, samples}), array(std::move(counts.held), {trials, samples, levels}));
+}
+
+}  // namespace
+
+void bind_simulate_tables(nb::module_& m) {
+  m.def("simulate_table", &simulate_table, nb::arg("scheme"), nb::arg("buckets"), nb::arg("slots"), nb::arg("process"),
+        nb::arg("keys"), nb::arg("burn_in"), nb::arg("samples"), nb::arg("interval"), nb::arg("trials"),
+        nb::arg("seed"), nb::arg("threads"), nb::arg("progress").none(),
+        nb::sig("def simulate_table(scheme: str, buckets: Sequence[int], slots: int, process: str, keys: int, burn_in: "
+                "float, samples: int, interval: int, trials: int, seed: int, threads: int, progress: "
+                "collections.abc.Callable[[int, int], object] | None) -> tuple[numpy.typing.NDArray[numpy.uint64], "
+                "numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], "
+                "numpy.typing.NDArray[numpy.uint64]]"),
+        "Arrivals, moves, overflow (trial, sample) and keys held (trial, sample, level): simulate_tables.hpp.");
+}
+
+}  // namespace evenbins::python
