@@ -9,6 +9,7 @@ slow and short. Nothing here needs the native core.
     blocked   the blocked filter
     balanced  the balanced filter, in its five policies
     countmin  the count-min sketch, in its two constructions
+    multilevel  the multilevel table, in its five schemes
     format    the file format
 """
 
@@ -17,6 +18,7 @@ from evenbins.reference.blocked import ReferenceBlocked
 from evenbins.reference.bloom import ReferenceBloom
 from evenbins.reference.countmin import ReferenceCountMin
 from evenbins.reference.keys import digest, mix, mulhi, splitmix
+from evenbins.reference.multilevel import ReferenceMultilevel
 from evenbins.reference.xxh3 import xxh3_64, xxh3_128
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "ReferenceBlocked",
     "ReferenceBloom",
     "ReferenceCountMin",
+    "ReferenceMultilevel",
     "digest",
     "mix",
     "mulhi",
