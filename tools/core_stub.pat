@@ -23,3 +23,38 @@ evenbins\._core\.Filter\.__buffer__$:
 
 evenbins\._core\.Filter\.__suffix__$:
     def __buffer__(self, flags: int, /) -> memoryview: ...
+
+evenbins\._core\.TableFull$:
+    class TableFull(RuntimeError):
+        inserted: int
+
+evenbins\._core\.Table\.get$:
+    \from typing import SupportsIndex, overload
+    \from typing_extensions import Buffer
+    @overload
+    def get(self, key: str | Buffer | SupportsIndex, default: None = None, /) -> int | float | None: ...
+    @overload
+    def get(self, key: str | Buffer | SupportsIndex, default: int | float, /) -> int | float: ...
+
+evenbins\._core\.Table\.__contains__$:
+    \from typing import SupportsIndex
+    \from typing_extensions import Buffer
+    def __contains__(self, key: str | Buffer | SupportsIndex, /) -> bool: ...
+
+evenbins\._core\.Table\.__getitem__$:
+    \from typing import SupportsIndex
+    \from typing_extensions import Buffer
+    def __getitem__(self, key: str | Buffer | SupportsIndex, /) -> int | float: ...
+
+evenbins\._core\.Table\.__setitem__$:
+    \from typing import SupportsFloat, SupportsIndex
+    \from typing_extensions import Buffer
+    def __setitem__(self, key: str | Buffer | SupportsIndex, value: SupportsIndex | SupportsFloat, /) -> None: ...
+
+evenbins\._core\.Table\.__delitem__$:
+    \from typing import SupportsIndex
+    \from typing_extensions import Buffer
+    def __delitem__(self, key: str | Buffer | SupportsIndex, /) -> None: ...
+
+evenbins\._core\.Table\.__len__$:
+    def __len__(self) -> int: ...

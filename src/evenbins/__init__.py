@@ -26,7 +26,8 @@ from evenbins.filters import open as open  # not in __all__: a star import must 
 from evenbins.growing import GrowingFilter
 from evenbins.protocols import Filter, FilterStats
 from evenbins.sketches import CountMinSketch, HeavyHitters, SketchStats
-from evenbins.theory import FilterPlan, SketchPlan
+from evenbins.tables import MultilevelTable, TableFull, TableStats
+from evenbins.theory import FilterPlan, SketchPlan, TablePlan
 
 __all__ = [
     "BalancedBloomFilter",
@@ -41,8 +42,12 @@ __all__ = [
     "GrowingFilter",
     "HeavyHitters",
     "KeyRangeError",
+    "MultilevelTable",
     "SketchPlan",
     "SketchStats",
+    "TableFull",
+    "TablePlan",
+    "TableStats",
     "design",
     "digest",
     "digest_many",

@@ -23,7 +23,15 @@
 
 namespace evenbins {
 
-enum class Kind : uint32_t { standard = 1, blocked = 2, balanced = 3, growing = 4, counting = 5, count_min = 6 };
+enum class Kind : uint32_t {
+  standard = 1,
+  blocked = 2,
+  balanced = 3,
+  growing = 4,
+  counting = 5,
+  count_min = 6,
+  multilevel = 7
+};
 // How positions follow from a digest.
 enum class Hashing : uint32_t {
   independent = 1,

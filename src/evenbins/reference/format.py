@@ -3,7 +3,7 @@
     offset    size  field
     0         8     magic b"EVENBINS"
     8         4     version = 1
-    12        4     kind: 1 standard, 2 blocked, 3 balanced, 5 counting, 6 count-min
+    12        4     kind: 1 standard, 2 blocked, 3 balanced, 5 counting, 6 count-min, 7 multilevel table
     16        4     hash id = 1: strings by XXH3-64, integers by keyed moremur (`keys`)
     20        4     hashing: 2 lanes (`blocked`, `balanced`), the others `bloom.HASHING`; `counting`: 1 or 2
     24        8     seed
@@ -13,7 +13,7 @@
     56        8     payload checksum: XXH3-64 of the payload, seed 0
     64        8     number of core words c
     72        8*c   the integer core: [bits, hashes], [blocks, block_bits, hashes], or as `balanced.shape_of`,
-                    `counting` and `countmin` say
+                    `counting`, `countmin` and `multilevel` say
     ...             zeros
     offset-8  8     header checksum: XXH3-64, seed 0, of all header bytes before it
     offset          the payload, which ends the file
@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from evenbins.reference import balanced, counting, countmin
+from evenbins.reference import balanced, counting, countmin, multilevel
 from evenbins.reference.xxh3 import xxh3_64
 
 MAGIC: Final = b"EVENBINS"
@@ -43,12 +43,14 @@ BLOCKED: Final = 2
 BALANCED: Final = 3
 COUNTING: Final = 5
 COUNT_MIN: Final = 6
+MULTILEVEL: Final = 7
 PARTITION: Final = 3
 HASHING: Final = {  # the schemes by which each kind draws its positions
     STANDARD: (1, 3, 4, 5, 6, 7, 8),
     BLOCKED: (2,),
     BALANCED: (2,),
     COUNT_MIN: (1,),
+    MULTILEVEL: (1,),
 }
 
 CORE: Final = {  # what `payload_bytes` accepts, for its error
@@ -58,6 +60,7 @@ CORE: Final = {  # what `payload_bytes` accepts, for its error
     " then blocks and threshold of each table]",
     COUNTING: "[counters >= 1, counter_bits 2, 4, 8 or 16, hashes, block_bits 0 or 512]",
     COUNT_MIN: "[construction 1 or 2, width, depth, copies, conservative 0 or 1, epsilon, delta]",
+    MULTILEVEL: "[scheme 1 .. 5, slots, key type, value type, flags, overflow_limit, buckets of each level]",
 }
 
 FIXED: Final = struct.Struct("<8s4I6Q")  # magic .. number of core words
@@ -110,6 +113,11 @@ def payload_bytes(kind: int, core: Sequence[int]) -> int:
                 return countmin.payload_bytes(core)
             except ValueError as error:
                 raise ValueError(f"invalid core {list(core)}: {error}; kind 6 has {CORE[6]}") from error
+        case 7, *_:
+            try:
+                return multilevel.payload_bytes(core)
+            except ValueError as error:
+                raise ValueError(f"invalid core {list(core)}: {error}; kind 7 has {CORE[7]}") from error
     raise ValueError(f"invalid core {list(core)}: kind {kind} has {CORE[kind]}")
 
 
@@ -166,8 +174,8 @@ def unpack(data: bytes) -> Parsed:
         raise ValueError("header damaged: its padding is not zero")
     if kind not in CORE:
         raise ValueError(
-            f"unknown kind {kind}: this reader knows 1 .. 3, 5, 6"
-            " (standard, blocked, balanced, counting, count-min)"
+            f"unknown kind {kind}: this reader knows 1 .. 3, 5 .. 7"
+            " (standard, blocked, balanced, counting, count-min, multilevel table)"
         )
     if hash_id != HASH_ID:
         raise ValueError(f"unknown hash id {hash_id}: this reader knows {HASH_ID}")
@@ -203,6 +211,11 @@ def unpack(data: bytes) -> Parsed:
     if kind == COUNT_MIN:
         try:
             countmin.ReferenceCountMin.from_payload(core, seed, payload)
+        except ValueError as error:
+            raise ValueError(f"payload damaged: {error}") from error
+    if kind == MULTILEVEL:
+        try:
+            multilevel.ReferenceMultilevel.from_payload(core, seed, payload)
         except ValueError as error:
             raise ValueError(f"payload damaged: {error}") from error
     return Parsed(kind, hashing, seed, capacity, core, payload)

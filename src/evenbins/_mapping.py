@@ -1,0 +1,401 @@
+"""What every table of this library can do as a mapping, single keys and bulk, on top of a compiled core.
+
+A class that mixes this in has a core with raw `in`, `[]`, `[] =`, `del`, `len` and `get`, and with
+
+    _insert_many(keys, values, are_new)   _erase_many(keys)   _get_many(keys, missing, threads)
+    _contains_many(keys, threads)   _page(slot, entry, most)   _clear()   _version   _core   _seed
+
+all in words (`_table_keys`), and says by `_key_type` and `_value_type` what the words mean.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins import _bulk, _files
+from evenbins._table_keys import KEY_TYPES, VALUE_DTYPES, Words, stored_keys, stored_values, values_of
+from evenbins.protocols import Key, StrPath
+
+__all__ = ["TableMapping", "attributes_of"]
+
+_MISSING: Any = object()
+_PAGE = 1024  # keys that an iterator fetches at a time
+
+Value = int | float
+
+
+if TYPE_CHECKING:
+
+    class _TableCore:
+        """What the compiled class behind a table offers."""
+
+        def _insert_many(self, keys: Words, values: Words, are_new: bool) -> None:
+            raise NotImplementedError
+
+        def _erase_many(self, keys: Words) -> int:
+            raise NotImplementedError
+
+        def _get_many(self, keys: Words, missing: int, threads: int) -> tuple[Words, int, int]:
+            raise NotImplementedError
+
+        def _contains_many(self, keys: Words, threads: int) -> npt.NDArray[np.bool_]:
+            raise NotImplementedError
+
+        def _page(self, slot: int, entry: int, most: int) -> tuple[Words, Words, int, int]:
+            raise NotImplementedError
+
+        def _clear(self) -> None:
+            raise NotImplementedError
+
+        def _to_bytes(self) -> bytes:
+            raise NotImplementedError
+
+        def _write_to(self, descriptor: int) -> None:
+            raise NotImplementedError
+
+        @property
+        def _version(self) -> int:
+            raise NotImplementedError
+
+        @property
+        def _seed(self) -> int:
+            raise NotImplementedError
+
+        def __contains__(self, key: Key, /) -> bool:
+            raise NotImplementedError
+
+        def __getitem__(self, key: Key, /) -> Value:
+            raise NotImplementedError
+
+        def __setitem__(self, key: Key, value: Any, /) -> None:
+            raise NotImplementedError
+
+        def __delitem__(self, key: Key, /) -> None:
+            raise NotImplementedError
+
+        def __len__(self) -> int:
+            raise NotImplementedError
+
+else:
+    _TableCore = object  # the compiled class comes first among a table's bases
+
+
+class TableMapping(_files.Stored, _TableCore):
+    """The mapping that every table is."""
+
+    __slots__ = ()
+
+    @property
+    def _key_type(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def _value_type(self) -> int:
+        raise NotImplementedError
+
+    # --- one key -------------------------------------------------------------------------------------
+
+    def setdefault(self, key: Key, default: Value) -> Value:
+        """Give the value of a key; if it is not there, store the default first.
+
+        Examples
+        --------
+        >>> t = MultilevelTable(100)
+        >>> t.setdefault(5, 7), t.setdefault(5, 8)
+        (7, 7)
+        """
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def pop(self, key: Key, default: Any = _MISSING) -> Any:
+        """Take a key out and give its value, or the default; KeyError if there is neither.
+
+        Examples
+        --------
+        >>> t = MultilevelTable(100)
+        >>> t[5] = 7
+        >>> t.pop(5), t.pop(5, None), len(t)
+        (7, None, 0)
+        """
+        if default is not _MISSING and key not in self:
+            return default
+        value = self[key]
+        del self[key]
+        return value
+
+    # --- many keys -------------------------------------------------------------------------------------
+
+    def insert_many(self, keys: object, values: object, *, new: bool = False) -> None:
+        """Store many keys with their values; of a key that comes twice, the last value stays.
+
+        The same as single assignments in the same order, to the byte. Keys and values are converted first:
+        if one is refused, nothing has been stored. The GIL is released while they are stored. Ctrl-C stops
+        the call; the table stays usable, and the exception says how many keys are in.
+
+        Parameters
+        ----------
+        keys
+            A NumPy array, an Arrow column or stream, or any iterable, of the table's `key_dtype`. Integers
+            of other widths are converted exactly or refused.
+        values
+            One number for all keys, or as many as keys, of the table's `value_dtype`.
+        new
+            A promise that no key is in the table and none comes twice; then nobody looks. A broken promise
+            stores a key twice: look-ups find one of them, a deletion uncovers the other; `_check()` finds it.
+
+        Raises
+        ------
+        TableFull
+            There is no room for one more; its `inserted` is the number of keys that are in, the first ones.
+        TypeError, ValueError
+            A key or a value does not fit; there are more or fewer values than keys.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> t = MultilevelTable(100)
+        >>> t.insert_many(np.array([1, 2, 2]), [10, 20, 21])
+        >>> t.get_many([1, 2, 3], default=-1)
+        array([10, 21, -1])
+        """
+        words, _ = stored_keys(keys, self._key_type, self._seed)
+        self._insert_many(words, stored_values(values, self._value_type, self._count(words)), bool(new))
+
+    def get_many(self, keys: object, default: Any = _MISSING, *, threads: int = 1) -> npt.NDArray[Any]:
+        """Give the values of many keys: an array of the value_dtype, in the shape of a NumPy array of keys.
+
+        Parameters
+        ----------
+        keys
+            As for `insert_many`.
+        default
+            The value for keys that are not there. Without it, a missing key raises KeyError.
+        threads
+            How many threads look up; the GIL is released.
+        """
+        threads = _bulk.checked_threads(threads)
+        words, shape = stored_keys(keys, self._key_type, self._seed)
+        missing = 0
+        if default is not _MISSING:
+            if np.ndim(default):
+                raise TypeError("default must be one number: for one each, use contains_many and numpy.where")
+            missing = int(stored_values(default, self._value_type, 1, name="default")[0])
+        found, absent, first = self._get_many(words, missing, threads)
+        if absent and default is _MISSING:
+            raise KeyError(
+                f"{absent} of {self._count(words)} keys are not in the table, the first at index {first}: "
+                "pass default= for a value in their place"
+            )
+        values = values_of(found, self._value_type)
+        return values if shape is None else values.reshape(shape)
+
+    def contains_many(self, keys: object, *, threads: int = 1) -> npt.NDArray[np.bool_]:
+        """Tell for many keys whether they are there: a bool array, in the shape of a NumPy array of keys."""
+        threads = _bulk.checked_threads(threads)
+        words, shape = stored_keys(keys, self._key_type, self._seed)
+        found = self._contains_many(words, threads)
+        return found if shape is None else found.reshape(shape)
+
+    def delete_many(self, keys: object, *, missing: str = "ignore") -> int:
+        """Delete many keys, in order; give the number deleted.
+
+        Parameters
+        ----------
+        keys
+            As for `insert_many`.
+        missing
+            "ignore" keys that are not there, or "error": KeyError if there is one, and nothing is deleted.
+
+        Examples
+        --------
+        >>> t = MultilevelTable(100)
+        >>> t.insert_many([1, 2, 3], 0)
+        >>> t.delete_many([2, 3, 4]), len(t)
+        (2, 1)
+        """
+        if missing not in ("ignore", "error"):
+            raise ValueError(f"missing must be 'ignore' or 'error'; got {missing!r}. Leave it out to ignore")
+        words, _ = stored_keys(keys, self._key_type, self._seed)
+        if missing == "error":
+            found = self._contains_many(words, 1)
+            if not found.all():
+                raise KeyError(
+                    f"{int((~found).sum())} of {found.size} keys are not in the table, the first at index "
+                    f"{int(np.argmin(found))}; nothing has been deleted"
+                )
+        return self._erase_many(words)
+
+    def update(self, items: object = (), /) -> None:
+        """Store the items of a mapping, or pairs of key and value; another table's of the same kind too.
+
+        Examples
+        --------
+        >>> t = MultilevelTable(100)
+        >>> t.update({1: 10, 2: 20})
+        >>> t.update([(3, 30)])
+        >>> sorted(t.items())
+        [(1, 10), (2, 20), (3, 30)]
+        """
+        if isinstance(items, TableMapping) and self._shares_words(items):
+            for keys, values in list(items._pages(1 << 16)):
+                self._insert_many(keys, values, False)
+            return
+        if isinstance(items, Mapping) or hasattr(items, "keys"):
+            pairs: list[Any] = [(key, items[key]) for key in items.keys()]  # type: ignore[index]  # noqa: SIM118
+        elif isinstance(items, Iterable) and not isinstance(items, str | bytes):
+            pairs = list(items)
+        else:
+            raise TypeError(f"update takes a mapping or pairs of key and value, not {type(items).__name__}")
+        for i, pair in enumerate(pairs):
+            try:
+                _, _ = pair
+            except (TypeError, ValueError):
+                raise TypeError(
+                    f"update takes pairs of key and value; item {i} is none: {pair!r:.80}"
+                ) from None
+        self.insert_many([key for key, _ in pairs], [value for _, value in pairs])
+
+    def clear(self) -> None:
+        """Take out everything; the counters of insertions and moves start anew."""
+        self._clear()
+
+    # --- all keys ----------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[int]:
+        for keys, _ in self._batches():
+            yield from self._guarded(keys)
+
+    def keys(self) -> KeysView[Any]:
+        """View the keys: integers, or digests as integers of 128 bits; in no order that means something."""
+        return _Keys(self)
+
+    def values(self) -> ValuesView[Any]:
+        """View the values, in the order of the keys."""
+        return _Values(self)
+
+    def items(self) -> ItemsView[Any, Any]:
+        """View pairs of key and value."""
+        return _Items(self)
+
+    def _pages(self, most: int) -> Iterator[tuple[Words, Words]]:
+        slot = entry = 0
+        while True:
+            keys, values, slot, entry = self._page(slot, entry, most)
+            if not values.size:
+                return
+            yield keys, values
+
+    def _batches(self) -> Iterator[tuple[list[int], list[Value]]]:
+        version = self._version
+        for keys, values in self._pages(_PAGE):
+            yield self._key_list(keys), values_of(values, self._value_type).tolist()
+            if self._version != version:
+                self._changed()
+
+    def _guarded(self, batch: list[Any]) -> Iterator[Any]:
+        version = self._version
+        for each in batch:
+            yield each
+            if self._version != version:
+                self._changed()
+
+    def _changed(self) -> None:
+        raise RuntimeError(
+            f"the keys of this {type(self).__name__} changed during iteration: "
+            "iterate over list(table) instead"
+        )
+
+    def _key_list(self, words: Words) -> list[int]:
+        if self._key_type == KEY_TYPES["digest"]:
+            low, high = words[0::2].tolist(), words[1::2].tolist()
+            return [b << 64 | a for a, b in zip(low, high, strict=True)]
+        if self._key_type == KEY_TYPES["int64"]:
+            return words.view(np.int64).tolist()  # type: ignore[no-any-return]
+        return words.tolist()  # type: ignore[no-any-return]
+
+    def _count(self, words: Words) -> int:
+        return words.size // (2 if self._key_type == KEY_TYPES["digest"] else 1)
+
+    def _shares_words(self, other: TableMapping) -> bool:
+        digest = self._key_type == KEY_TYPES["digest"]
+        return (
+            self._key_type == other._key_type
+            and self._value_type == other._value_type
+            and (not digest or self._seed == other._seed)
+        )
+
+    # --- the table as a whole -------------------------------------------------------------------------------
+
+    @property
+    def key_dtype(self) -> str:
+        """What keys are: "int64", "uint64" or "digest"."""
+        return next(name for name, number in KEY_TYPES.items() if number == self._key_type)
+
+    @property
+    def value_dtype(self) -> np.dtype[Any]:
+        """What values are: int64, uint64 or float64."""
+        return VALUE_DTYPES[self._value_type]
+
+    @property
+    def seed(self) -> int:
+        """The seed of the digests."""
+        return self._seed
+
+    def copy(self) -> Self:
+        """Make an independent copy; it can be changed even if this table is open read-only."""
+        raise NotImplementedError
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        twin = self.copy()
+        attributes_of(twin).update(copy.deepcopy(attributes_of(self), memo))
+        return twin
+
+    def to_bytes(self) -> bytes:
+        """Give the table as bytes: those that `save` writes."""
+        return self._to_bytes()
+
+    def save(self, path: StrPath) -> None:
+        """Write a file, atomically and durably: after a crash the old or the new one is there."""
+        _files.replace_file(path, self._write_to)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_bytes, (self.to_bytes(),), attributes_of(self) or None
+
+
+class _Keys(KeysView[Any]):
+    __slots__ = ()
+
+
+class _Values(ValuesView[Any]):
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        table: TableMapping = self._mapping  # type: ignore[attr-defined]
+        for _, values in table._batches():
+            yield from table._guarded(values)
+
+    def __contains__(self, value: object) -> bool:
+        return any(each == value for each in self)
+
+
+class _Items(ItemsView[Any, Any]):
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        table: TableMapping = self._mapping  # type: ignore[attr-defined]
+        for keys, values in table._batches():
+            yield from table._guarded(list(zip(keys, values, strict=True)))
+
+
+def attributes_of(table: object) -> dict[str, Any]:
+    """Give the attributes that somebody's subclass holds; none otherwise."""
+    return getattr(table, "__dict__", {})
