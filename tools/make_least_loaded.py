@@ -1,0 +1,122 @@
+"""Measure the scheme "least-loaded" and write what `theory.least_loaded` predicts by.
+
+    python tools/make_least_loaded.py        writes src/evenbins/theory/least_loaded.json (five minutes, two cores)
+
+For each number of levels and slots, with equal levels:
+
+    filled    tables of 2**20 slots, filled from empty; what they are like at each load on the way
+    churned   tables of 2**17 slots at each load, after 16 replacements of every key and during 8 more:
+              a random key is deleted, a new one inserted, and so on (the thesis' first model)
+
+A number is kept where at least 30 keys overflowed in all tables together. The tables are real ones, built by
+this library: the scheme has no equations of its own (`theory.fluid` has those of the thesis' schemes).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evenbins.tables import MultilevelTable
+from evenbins.theory.table_plan import plan_of_table_core
+
+PLACE = Path(__file__).parents[1] / "src" / "evenbins" / "theory" / "least_loaded.json"
+DESIGNS = [(levels, slots) for levels in (2, 3, 4) for slots in (1, 2, 4, 8)]
+LOADS = np.round(np.arange(0.10, 1.205, 0.01), 2)
+RUNS, FILLED, CHURNED = 64, 2**20, 2**17
+SETTLE, WATCH = 16, 8
+ENOUGH = 30
+
+
+def table(levels: int, slots: int, total: int, seed: int) -> MultilevelTable:
+    """Make a table of equal levels with a list that never overruns."""
+    buckets = [total // (levels * slots)] * levels
+    core = (5, slots, 2, 1, 1, 2 * total, *buckets)
+    return MultilevelTable.from_plan(plan_of_table_core(core, keys=total, seed=seed))
+
+
+def measured(made: MultilevelTable) -> list[float]:
+    """Give the keys on the list, the insertions that moved one, and the fill of each level."""
+    stats, state = made.stats(), made._state()
+    return [stats.overflow_used, state[1], *stats.fills]
+
+
+def filled(levels: int, slots: int) -> dict[str, Any]:
+    """Fill tables from empty."""
+    seen = np.zeros((RUNS, len(LOADS), 2 + levels))
+    for run in range(RUNS):
+        made = table(levels, slots, FILLED, seed=run + 1)
+        size, last = sum(made.plan.buckets) * slots, 0
+        for i, load in enumerate(LOADS):
+            keys = round(load * size)
+            made.insert_many(np.arange(last, keys, dtype=np.uint64), 0, new=True)
+            seen[run, i], last = measured(made), keys
+    keys = np.round(LOADS * size)
+    listed = seen[:, :, 0]
+    kept = np.flatnonzero(listed.sum(axis=0) >= ENOUGH)
+    small = [i for i in kept if listed[:, i].mean() < 0.05 * keys[i]]
+    ratios = listed[:, small].var(axis=0, ddof=1) / listed[:, small].mean(axis=0)
+    mean = seen.mean(axis=0)
+    return {
+        "load": LOADS[kept].tolist(),
+        "overflow": rounded(mean[kept, 0] / keys[kept]),
+        "moves": rounded(mean[kept, 1] / keys[kept]),
+        "fills": [rounded(row) for row in mean[kept, 2:]],
+        "dispersion": float(f"{np.mean(ratios):.3f}") if small else None,
+    }
+
+
+def churned(levels: int, slots: int, most: float) -> dict[str, Any]:
+    """Replace keys for ever, at every second load up to `most` and down to where nothing overflows."""
+    rows = []
+    for load in LOADS[LOADS <= most][::-2]:
+        rng = np.random.default_rng(7)
+        made = table(levels, slots, CHURNED, seed=99)
+        keys = round(load * sum(made.plan.buckets) * slots)
+        live = list(range(keys))
+        made.insert_many(live, 0)
+        seen, fresh = [], keys
+        for replacement in range(SETTLE + WATCH):
+            if replacement == SETTLE:
+                moved = made._state()[1]
+            for step, one in enumerate(rng.integers(0, keys, keys).tolist()):
+                del made[live[one]]
+                live[one] = fresh
+                made[fresh] = 0
+                fresh += 1
+                if replacement >= SETTLE and step % 64 == 0:
+                    seen.append(measured(made))
+        mean = np.mean(seen, axis=0)
+        if mean[0] * WATCH < ENOUGH / 4:  # lists of a replacement apart are independent
+            break
+        moves = (made._state()[1] - moved) / (WATCH * keys)
+        rows.append((float(load), mean[0] / keys, moves, rounded(mean[2:])))
+    load, overflow, moves, fills = zip(*rows[::-1], strict=True)
+    return {"load": load, "overflow": rounded(overflow), "moves": rounded(moves), "fills": fills}
+
+
+def rounded(values: Any) -> list[float]:
+    """Keep four digits."""
+    return [float(f"{each:.4g}") for each in values]
+
+
+def design(which: tuple[int, int]) -> tuple[str, dict[str, Any]]:
+    """Measure one design."""
+    full = filled(*which)
+    most = max(load for load, w in zip(full["load"], full["overflow"], strict=True) if w < 0.1)
+    return "{}x{}".format(*which), {"filled": full, "churned": churned(*which, min(most, 1.0))}
+
+
+if __name__ == "__main__":
+    found = {}
+    with ProcessPoolExecutor() as pool:
+        for name, data in pool.map(design, DESIGNS):
+            found[name] = data
+            print(name, file=sys.stderr)
+    lines = [f'"{name}": {json.dumps(data)}' for name, data in found.items()]
+    PLACE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
