@@ -1,4 +1,4 @@
-"""The multilevel table against a dict and against its twin: the same bytes after each step, one move at most."""
+"""The multilevel table against a dict and its twin: the same bytes after each step, one move at most."""
 
 from __future__ import annotations
 

@@ -405,8 +405,8 @@ def test_keys_come_from_everything_that_holds_them() -> None:
     numbers = [5, 1, -7, 12]
     for keys in (
         numbers, tuple(numbers), iter(numbers), np.array(numbers), array.array("q", numbers),
-        pa.array(numbers), pa.chunked_array([numbers[:1], numbers[1:]]), pl.Series(numbers), pd.Series(numbers),
-        pd.Index(numbers),
+        pa.array(numbers), pa.chunked_array([numbers[:1], numbers[1:]]), pl.Series(numbers),
+        pd.Series(numbers), pd.Index(numbers),
         np.array(numbers, object), pa.array(numbers).dictionary_encode(), pa.array(numbers, pa.int16()),
     ):  # fmt: skip
         t = MultilevelTable(100)
