@@ -1,6 +1,6 @@
 """Measure the scheme "least-loaded" and write what `theory.least_loaded` predicts by.
 
-    python tools/make_least_loaded.py        writes src/evenbins/theory/least_loaded.json (five minutes, two cores)
+    python tools/make_least_loaded.py    writes src/evenbins/theory/least_loaded.json (minutes)
 
 For each number of levels and slots, with equal levels:
 
@@ -74,7 +74,7 @@ def filled(levels: int, slots: int) -> dict[str, Any]:
 def churned(levels: int, slots: int, most: float) -> dict[str, Any]:
     """Replace keys for ever, at every second load up to `most` and down to where nothing overflows."""
     rows = []
-    for load in LOADS[LOADS <= most][::-2]:
+    for load in LOADS[most >= LOADS][::-2]:
         rng = np.random.default_rng(7)
         made = table(levels, slots, CHURNED, seed=99)
         keys = round(load * sum(made.plan.buckets) * slots)

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, Self, SupportsFloat, SupportsIndex
 
 from evenbins import _core
 from evenbins._core import TableFull
 from evenbins._mapping import TableMapping, attributes_of
 from evenbins.theory import _show
-from evenbins.theory.table_plan import TablePlan, plan_of_table_core, plan_table, scaled_plan
+from evenbins.theory.table_plan import TablePlan, TableShape, plan_of_table_core, plan_table, scaled_plan
 
 __all__ = ["MultilevelTable", "TableFull", "TableStats"]
 
@@ -98,12 +98,20 @@ class MultilevelTable(_core.Table, TableMapping):
         bucket has fewest makes room; the default, with 8 slots in 2 levels.
     levels, slots
         Sub-tables (d), and keys of a bucket: 1, 2, 4 or 8. Eight integers are a cache line.
+    overflow
+        Fraction of keys on the overflow list, at most: the least space that has it is planned. By default
+        0.002; for "least-loaded" what a load of 0.95 gives, a few in 100_000.
     space
-        Slots per key (c).
+        Slots per key (c) instead.
     shares
-        Relative sizes of the levels; equal ones if not given.
-    overflow, overflow_limit
-        The fraction of keys that the overflow list is planned for, or the most keys that it holds.
+        Buckets of each level per key (α_i), instead of the best ones; with `space` only their proportions
+        count.
+    overflow_limit
+        Most keys that the list holds; planned so that `capacity` keys overrun it with a probability below
+        1e-9.
+    deletions
+        Plan for endless deletions and insertions, under which the thesis' schemes overflow more.
+        "least-loaded" has a list for both, whatever is said here.
     key_dtype
         "int64", "uint64": stored exactly. "digest": str and bytes, of which the table stores the 128-bit
         XXH3 with the seed; two of n keys are taken for one with a probability of n**2/2**129. Iterating
@@ -134,15 +142,16 @@ class MultilevelTable(_core.Table, TableMapping):
 
     def __init__(
         self,
-        capacity: int,
+        capacity: SupportsIndex | SupportsFloat,
         *,
         scheme: str = "least-loaded",
         levels: int | None = None,
         slots: int | None = None,
+        overflow: float | None = None,
         space: float | None = None,
         shares: Sequence[float] | None = None,
-        overflow: float | None = None,
         overflow_limit: int | None = None,
+        deletions: bool = False,
         key_dtype: str = "int64",
         value_dtype: str = "int64",
         seed: int = 0,
@@ -151,8 +160,8 @@ class MultilevelTable(_core.Table, TableMapping):
     ) -> None:
         self._build(
             plan_table(
-                capacity, scheme=scheme, levels=levels, slots=slots, space=space, shares=shares,
-                overflow=overflow, overflow_limit=overflow_limit, key_dtype=key_dtype,
+                capacity, scheme=scheme, levels=levels, slots=slots, overflow=overflow, space=space,
+                shares=shares, overflow_limit=overflow_limit, deletions=deletions, key_dtype=key_dtype,
                 value_dtype=value_dtype, seed=seed, occupancy_bits=occupancy_bits, next_hashes=next_hashes,
             )
         )  # fmt: skip
@@ -180,7 +189,7 @@ class MultilevelTable(_core.Table, TableMapping):
 
     @property
     def plan(self) -> TablePlan:
-        """The design, and what it predicts."""
+        """The design, and what it predicts for `capacity` keys; of a table from a file, without deletions."""
         plan = getattr(self, "_cached_plan", None)
         if plan is None:
             plan = plan_of_table_core(self._core, keys=self._capacity, seed=self._seed)
@@ -197,26 +206,27 @@ class MultilevelTable(_core.Table, TableMapping):
         >>> t.stats().keys, t.stats().overflow, t.stats().miss_reads
         (1000, 0.0, 2.0)
         """
-        plan, state = self.plan, self._state()
-        placed = state[_PLACED : _PLACED + plan.levels]
+        shape, state = TableShape.of_core(self._core), self._state()
+        levels = len(shape.buckets)
+        placed = state[_PLACED : _PLACED + levels]
         listed = state[_LISTED]
         keys = sum(placed) + listed
         insertions = max(1, state[_INSERTIONS])
-        reads = sum(level * count for level, count in enumerate(placed, 1)) + plan.levels * listed
+        reads = sum(level * count for level, count in enumerate(placed, 1)) + levels * listed
         return TableStats(
             keys=keys,
-            scheme=plan.scheme,
-            levels=plan.levels,
-            slots=plan.slots,
+            scheme=shape.scheme,
+            levels=levels,
+            slots=shape.slots,
             fills=tuple(
-                count / (buckets * plan.slots) for count, buckets in zip(placed, plan.buckets, strict=True)
+                count / (buckets * shape.slots) for count, buckets in zip(placed, shape.buckets, strict=True)
             ),
             overflow=listed / max(1, keys),
             overflow_used=listed,
-            overflow_limit=plan.overflow_limit,
+            overflow_limit=shape.overflow_limit,
             moves=state[_MOVES] / insertions,
             reads=reads / max(1, keys),
-            miss_reads=float(plan.levels),
+            miss_reads=float(levels),
             insertion_reads=state[_INSERTION_READS] / insertions,
             nbytes=self.nbytes,
         )
@@ -271,11 +281,11 @@ class MultilevelTable(_core.Table, TableMapping):
         assert len(self) == sum(1 for _ in self)
 
     def __repr__(self) -> str:
-        plan = self.plan
+        shape = TableShape.of_core(self._core)
         rows: list[tuple[str, object]] = [
-            ("keys", len(self)), ("capacity", plan.keys), ("scheme", plan.scheme), ("levels", plan.levels),
-            ("slots", plan.slots), ("key_dtype", plan.key_dtype), ("value_dtype", plan.value_dtype),
-            ("nbytes", plan.nbytes),
+            ("keys", len(self)), ("capacity", self._capacity), ("scheme", shape.scheme),
+            ("levels", len(shape.buckets)), ("slots", shape.slots), ("key_dtype", shape.key_dtype),
+            ("value_dtype", shape.value_dtype), ("nbytes", self.nbytes),
         ]  # fmt: skip
         if self._seed:
             rows.append(("seed", "set"))  # a seed may be a secret

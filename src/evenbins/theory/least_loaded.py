@@ -8,8 +8,9 @@ other buckets are not random ones, and a closed system would have to follow all 
 of the library itself were measured, in the limit of many keys (a million slots), and `least_loaded.json`
 keeps the numbers with the digits that they have; tools/make_least_loaded.py made it and makes it again.
 
-Between two measured loads log(overflow) is taken as a straight line, the rest likewise. Below the least
-load with a measured overflow the line goes on; the truth falls faster, so that is an upper bound. Levels are equal.
+Between two measured loads log(overflow) is taken as a straight line, the rest likewise. Below the least load
+with a measured overflow the line goes on; the truth falls faster, so that is an upper bound. All levels are
+of the same size.
 
 Invariants: overflow rises with the load; `load_for` and `behaviour` are inverse to each other.
 """

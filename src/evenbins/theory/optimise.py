@@ -263,14 +263,26 @@ class OverflowDistribution:
         >>> f"{OverflowDistribution(20.0, 20.0).overrun(64):.3e}"
         '1.319e-15'
         """
-        from scipy.special import betainc, gammainc  # here: its import takes longer than all other imports
-
         if limit < 0:
             return 1.0
         over = self.ratio - 1.0
-        if over < 1e-6:
-            return float(gammainc(limit + 1.0, self.mean))
-        return float(betainc(limit + 1.0, self.mean / over, over / (1.0 + over)))
+        poisson = over < 1e-6
+        size, chance = (math.inf, 0.0) if poisson else (self.mean / over, over / (1.0 + over))
+        k = limit + 1  # the tail from here on, a sum of probabilities: nothing cancels
+        if poisson:
+            first = k * math.log(self.mean) - self.mean - math.lgamma(k + 1)
+        else:
+            first = (
+                math.lgamma(k + size) - math.lgamma(size) - math.lgamma(k + 1)
+                + k * math.log(chance) - size * math.log1p(over)
+            )  # fmt: skip
+        term = total = math.exp(first) if first > -700 else 0.0
+        while term > 1e-17 * total or k < self.mean:
+            term *= self.mean / (k + 1) if poisson else chance * (k + size) / (k + 1)
+            total, k = total + term, k + 1
+            if first <= -700 and k < self.mean:  # far below the mean: all of it lies above
+                return 1.0
+        return min(1.0, total)
 
     def limit(self, overrun: float = 1e-9) -> int:
         """Give the least limit that is exceeded with at most this probability."""

@@ -1,12 +1,15 @@
 """From what a user asks of a multilevel table to the integers that it is built from (kirsch, chapter 5).
 
-    capacity, scheme, levels, slots, space, shares ──▶ buckets of each level, overflow limit ──▶ bytes
+    capacity, scheme, levels, slots        best shares for the space (`optimise`),
+    overflow or space                 ──▶  or the least space for the overflow      ──▶  buckets, limit, bytes
+                                                                                             │
+                   overflow, moves, fills, reads to expect (`fluid`, `least_loaded`)    ◀────┘
 
-The integer core is what a table stores and is compared by; predictions stand beside it. A level's number of
-buckets is its share of the slots, rounded up: capacity * space * share / slots.
+The integer core is what a table stores and is compared by; predictions stand beside it, computed for the
+buckets as they are, after rounding. The overflow list is planned so that a table of `keys` keys overruns it
+with a probability of at most `OVERRUN`: from the distribution of its size, which is wider than Poisson's.
 
-Invariants: a plan that is returned can be built; two plans are equal exactly when capacity, seed and core
-are.
+Invariants: a plan that is returned can be built; two plans are equal exactly when keys, seed and core are.
 """
 
 from __future__ import annotations
@@ -14,13 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from typing import NamedTuple, SupportsFloat, SupportsIndex
 
 from evenbins.theory import _arguments as arguments
-from evenbins.theory import _show
+from evenbins.theory import _show, least_loaded
 
 __all__ = [
-    "KEY_DTYPES", "SCHEMES", "VALUE_DTYPES", "TablePlan", "plan_of_table_core", "plan_table",
-    "scaled_plan", "table_bytes",
+    "KEY_DTYPES", "OVERRUN", "SCHEMES", "VALUE_DTYPES", "TablePlan", "TableShape", "plan_of_table_core",
+    "plan_table", "scaled_plan", "table_bytes",
 ]  # fmt: skip
 
 SCHEMES = ("standard", "conservative", "second-chance", "extreme-second-chance", "least-loaded")
@@ -32,15 +36,47 @@ MAX_LEVELS = 8
 MAX_LIMIT = 2**30
 MAX_BUCKETS = 2**32
 OCCUPANCY_BITS, NEXT_HASHES = 1, 2  # flags
+OVERRUN, OVERRUN_EVER = 1e-9, 1e-15
+"""Probability that a full table's list overruns; under deletions at one moment, of which there are many."""
+LOAD = 0.95
+"""Keys per slot of a least-loaded table that is asked for nothing else."""
+OVERFLOW = 0.002
+"""Overflow of the other schemes when nothing else is asked for: the thesis'."""
 _HEAD = 6  # numbers of a core before the buckets
 _STATE_WORDS = 24
-_DEFAULT_SPACE = {  # equal shares, four levels, one slot: Table 5.2's naive column; least-loaded: load 0.95
-    "standard": 2.0, "conservative": 1.46, "second-chance": 1.41, "extreme-second-chance": 1.2,
-    "least-loaded": 1 / 0.95,
-}  # fmt: skip
-_DEFAULT_OVERFLOW = {"least-loaded": 5e-5}
-_OVERFLOW = 0.002
-_IN_ONE_LINE = ("keys", "scheme", "levels", "slots", "space", "overflow_limit", "nbytes")
+_LEAST_LIMIT = 32  # small tables are not yet as the limit of many keys says
+_IN_ONE_LINE = (
+    "keys", "scheme", "levels", "slots", "space", "overflow", "overflow_limit", "moves", "reads", "nbytes"
+)  # fmt: skip
+
+
+class TableShape(NamedTuple):
+    """An integer core, read."""
+
+    scheme: str
+    slots: int
+    key_dtype: str
+    value_dtype: str
+    flags: int
+    overflow_limit: int
+    buckets: tuple[int, ...]
+
+    @classmethod
+    def of_core(cls, core: Sequence[int]) -> TableShape:
+        """Read a core that is known to be right: a table's own, or a file's."""
+        scheme, slots, key_type, value_type, flags, limit, *buckets = core
+        return cls(
+            SCHEMES[scheme - 1], slots, KEY_DTYPES[key_type - 1], VALUE_DTYPES[value_type - 1], flags, limit,
+            tuple(buckets),
+        )  # fmt: skip
+
+    @property
+    def core(self) -> tuple[int, ...]:
+        """The core again."""
+        return (
+            SCHEMES.index(self.scheme) + 1, self.slots, KEY_DTYPES.index(self.key_dtype) + 1,
+            VALUE_DTYPES.index(self.value_dtype) + 1, self.flags, self.overflow_limit, *self.buckets,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -56,15 +92,17 @@ class TablePlan:
     levels : sub-tables (d)
     slots : keys that a bucket holds
     space : slots per key (c)
-    shares : sizes of the levels, as fractions of all slots (the thesis' α_i, over their sum)
+    shares : buckets of each level per key (the thesis' α_i): space = slots * sum(shares)
     fills : fraction of occupied slots, for each level, with `keys` keys in
-    overflow : fraction of keys on the overflow list (w)
+    overflow : fraction of keys on the overflow list (w), with `keys` keys in; with `deletions` after many
+        deletions and insertions
     overflow_limit : most keys that the list holds
     moves : fraction of insertions that move a key (m)
     reads, miss_reads : buckets read by a look-up of a present and of an absent key
     nbytes : bytes of the table, everything counted
     key_dtype, value_dtype : what is stored
     occupancy_bits, next_hashes : the helpers in fast memory
+    deletions : whether the predictions are for a table that sees many deletions
     seed : seed of the digests
     core : the integers stored and compared by: scheme, slots, key type, value type, flags, overflow limit,
         and the buckets of each level
@@ -87,6 +125,7 @@ class TablePlan:
     value_dtype: str = field(compare=False)
     occupancy_bits: bool = field(compare=False)
     next_hashes: bool = field(compare=False)
+    deletions: bool = field(compare=False, default=False)
     seed: int
     core: tuple[int, ...]
 
@@ -114,96 +153,147 @@ class TablePlan:
 
 
 def plan_table(
-    capacity: int,
+    capacity: SupportsIndex | SupportsFloat,
     *,
     scheme: str = "least-loaded",
     levels: int | None = None,
     slots: int | None = None,
+    overflow: float | None = None,
     space: float | None = None,
     shares: Sequence[float] | None = None,
-    overflow: float | None = None,
     overflow_limit: int | None = None,
+    deletions: bool = False,
     key_dtype: str = "int64",
     value_dtype: str = "int64",
     seed: int = 0,
     occupancy_bits: bool = True,
     next_hashes: bool = False,
 ) -> TablePlan:
-    """Plan a table; the arguments are those of `MultilevelTable`.
+    """Plan a table: the least space for an overflow, or the least overflow for a space.
+
+    Parameters
+    ----------
+    capacity
+        Number of keys (n), 1 to 2**48.
+    scheme
+        "least-loaded", or one of the thesis': "standard", "conservative", "second-chance",
+        "extreme-second-chance".
+    levels, slots
+        Sub-tables, and keys that a bucket holds: 1, 2, 4 or 8. By default 2 and 8 for "least-loaded", 4
+        and 1 for the others.
+    overflow
+        Fraction of keys on the overflow list, at most. By default 0.002, or what a load of 0.95 gives
+        for "least-loaded".
+    space
+        Slots per key instead; with `overflow` too, both must hold.
+    shares
+        Buckets of each level per key (the thesis' α_i) instead of the best ones; with `space` only their
+        proportions count. Equal for "least-loaded".
+    overflow_limit
+        Most keys that the list holds; by default so many that a table of `capacity` keys overruns it
+        with a probability below 1e-9.
+    deletions
+        Plan for endless deletions and insertions: overflow, best shares and limit are those of the steady
+        state.
+    key_dtype, value_dtype, seed, occupancy_bits, next_hashes
+        As of `MultilevelTable`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is of the wrong type or outside its range, or no such table has the overflow.
 
     Examples
     --------
     >>> plan_table(10_000_000).buckets
     (657895, 657895)
+    >>> plan = plan_table(10_000, scheme="second-chance", overflow=0.002)
+    >>> round(plan.space, 2), round(plan.moves, 2), plan.overflow <= 0.002
+    (1.29, 0.13, True)
     >>> plan_table(10_000, scheme="second-chance", shares=[0.47, 0.46, 0.25, 0.11]).buckets
-    (5138, 5028, 2733, 1203)
+    (4700, 4600, 2500, 1100)
     """
     keys = arguments.capacity(capacity)
     _one_of("scheme", scheme, SCHEMES)
     _one_of("key_dtype", key_dtype, KEY_DTYPES)
     _one_of("value_dtype", value_dtype, VALUE_DTYPES)
     seed = arguments.seed(seed)
+    deletions = _flag("deletions", deletions)
+    flags = OCCUPANCY_BITS * _flag("occupancy_bits", occupancy_bits) + NEXT_HASHES * _flag(
+        "next_hashes", next_hashes
+    )
     modern = scheme == "least-loaded"
     slots = 8 if slots is None and modern else 1 if slots is None else slots
     way_out = "Pass 8, a cache line of keys"
     if arguments.integer("slots", slots, 1, 8, way_out, rule="1, 2, 4 or 8") not in SLOTS:
         raise ValueError(arguments.problem("slots", "1, 2, 4 or 8", slots, way_out))
-    if shares is not None and (isinstance(shares, str) or not hasattr(shares, "__len__")):
-        raise TypeError(
-            arguments.problem("shares", "a sequence of numbers", shares, "Pass one for each level")
-        )
+    given = None if shares is None else _numbers(shares)
     if levels is None:
-        levels = len(shares) if shares is not None else 2 if modern else 4
-    least = 2 if modern else 1
-    levels = arguments.integer("levels", levels, least, MAX_LEVELS, "Pass 2 to 5")
-    total = _positive(
-        "space", _DEFAULT_SPACE[scheme] if space is None else space, 1000, "Pass slots per key, such as 1.05"
-    )
-    parts = _shares(shares, levels)
-    buckets = tuple(math.ceil(keys * total * part / slots - 1e-9) for part in parts)
+        levels = 2 if modern and given is None else 4 if given is None else len(given)
+    levels = arguments.integer("levels", levels, 2 if modern else 1, MAX_LEVELS, "Pass 2 to 5")
+    if given is not None and len(given) != levels:
+        raise ValueError(f"shares must have one number for each of {levels} levels; got {len(given)}")
+    total = None if space is None else _positive("space", space, 1000, "Pass slots per key, such as 1.05")
+    most = None if overflow is None else _overflow(overflow)
+    alphas = _alphas(scheme, levels, slots, total, given, most, deletions)
+    buckets = tuple(max(1, math.ceil(keys * alpha * (1 - 1e-12))) for alpha in alphas)
     if max(buckets) > MAX_BUCKETS:
         raise ValueError(
             f"a level must have at most 2**32 buckets; this one has {max(buckets)}. Use more slots or levels"
         )
-    limit = _limit(keys, scheme, overflow, overflow_limit)
-    flags = OCCUPANCY_BITS * _flag("occupancy_bits", occupancy_bits) + NEXT_HASHES * _flag(
-        "next_hashes", next_hashes
+    shape = TableShape(scheme, slots, key_dtype, value_dtype, flags, 0, buckets)
+    limit = _limit(shape, keys, deletions, overflow_limit)
+    plan = plan_of_table_core(
+        shape._replace(overflow_limit=limit).core, keys=keys, seed=seed, deletions=deletions
     )
-    core = (
-        SCHEMES.index(scheme) + 1, slots, KEY_DTYPES.index(key_dtype) + 1,
-        VALUE_DTYPES.index(value_dtype) + 1, flags, limit, *buckets,
-    )  # fmt: skip
-    return plan_of_table_core(core, keys=keys, seed=seed)
+    if most is not None and plan.overflow is not None and plan.overflow > most * (1 + 1e-6):
+        raise ValueError(
+            f"overflow={most:g} cannot be had with space={plan.space:.4g}: this table has "
+            f"{plan.overflow:.3g}. Leave out space (and shares) for the least that has it"
+        )
+    return plan
 
 
-def plan_of_table_core(core: Sequence[int], *, keys: int, seed: int = 0) -> TablePlan:
+def plan_of_table_core(
+    core: Sequence[int], *, keys: int, seed: int = 0, deletions: bool = False
+) -> TablePlan:
     """Give the plan of an integer core that is known to be right: a table's own, or a file's."""
-    scheme, slots, key_type, value_type, flags, limit, *buckets = core
-    total = sum(buckets)
+    shape = TableShape.of_core(core)
+    will = _predict(shape, keys, deletions)
     return TablePlan(
         keys=keys,
-        scheme=SCHEMES[scheme - 1],
-        levels=len(buckets),
-        slots=slots,
-        space=total * slots / keys,
-        shares=tuple(each / total for each in buckets),
-        overflow_limit=limit,
+        scheme=shape.scheme,
+        levels=len(shape.buckets),
+        slots=shape.slots,
+        space=sum(shape.buckets) * shape.slots / keys,
+        shares=tuple(each / keys for each in shape.buckets),
+        fills=None if will is None else will.fills,
+        overflow=None if will is None else will.overflow,
+        overflow_limit=shape.overflow_limit,
+        moves=None if will is None else will.moves,
+        reads=None if will is None else _reads(shape, keys, will),
+        miss_reads=float(len(shape.buckets)),
         nbytes=table_bytes(core),
-        key_dtype=KEY_DTYPES[key_type - 1],
-        value_dtype=VALUE_DTYPES[value_type - 1],
-        occupancy_bits=bool(flags & OCCUPANCY_BITS),
-        next_hashes=bool(flags & NEXT_HASHES),
+        key_dtype=shape.key_dtype,
+        value_dtype=shape.value_dtype,
+        occupancy_bits=bool(shape.flags & OCCUPANCY_BITS),
+        next_hashes=bool(shape.flags & NEXT_HASHES),
+        deletions=deletions,
         seed=seed,
         core=tuple(core),
     )
 
 
 def scaled_plan(plan: TablePlan, capacity: int) -> TablePlan:
-    """Plan the same table for another number of keys: buckets and limit in proportion."""
+    """Plan the same table for another number of keys: the buckets in proportion, the limit anew."""
     keys = arguments.capacity(capacity)
-    buckets = (math.ceil(each * keys / plan.keys) for each in plan.buckets)
-    limit = min(MAX_LIMIT, max(plan.overflow_limit, math.ceil(plan.overflow_limit * keys / plan.keys)))
-    return plan_of_table_core((*plan.core[: _HEAD - 1], limit, *buckets), keys=keys, seed=plan.seed)
+    shape = TableShape.of_core(plan.core)
+    buckets = tuple(math.ceil(each * keys / plan.keys) for each in shape.buckets)
+    shape = shape._replace(buckets=buckets)
+    limit = max(_limit(shape, keys, plan.deletions, None), min(plan.overflow_limit, MAX_LIMIT))
+    return plan_of_table_core(
+        shape._replace(overflow_limit=limit).core, keys=keys, seed=plan.seed, deletions=plan.deletions
+    )
 
 
 def table_bytes(core: Sequence[int]) -> int:
@@ -228,6 +318,104 @@ def table_bytes(core: Sequence[int]) -> int:
         4 * total * next_words, 8 * limit * words, 8 * limit, 16 * limit, 4 * index,
     )  # fmt: skip
     return sum(-(-part // 64) * 64 for part in parts)
+
+
+# --- what a table will do ------------------------------------------------------------------------------
+
+
+def _equations(scheme: str, slots: int, deletions: bool) -> tuple[str, bool]:
+    """Give the scheme whose equations serve, and whether they are its own.
+
+    Those of another are of one that moves less and so overflows more: good for a list's limit and for shares,
+    not for a prediction.
+    """
+    if deletions:
+        own = scheme == "standard" or (scheme == "second-chance" and slots == 1)
+        return (scheme, True) if own else ("second-chance" if slots == 1 else "standard", False)
+    if slots == 1 or scheme in ("standard", "second-chance"):
+        return scheme, True
+    return ("standard" if scheme == "conservative" else "second-chance"), False
+
+
+def _alphas(
+    scheme: str,
+    levels: int,
+    slots: int,
+    space: float | None,
+    given: list[float] | None,
+    overflow: float | None,
+    deletions: bool,
+) -> list[float]:
+    """Find the buckets of each level per key."""
+    if given is not None:
+        scale = 1.0 if space is None else space / slots / math.fsum(given)
+        return [each * scale for each in given]
+    if scheme == "least-loaded":
+        if space is None:
+            space = 1 / LOAD
+            if overflow is not None:
+                _measured_design(levels, slots, "overflow", overflow)
+                space = 1 / least_loaded.load_for(levels, slots, overflow, deletions)
+        return [space / slots / levels] * levels
+    from evenbins.theory import optimise  # here: scipy takes longer than all other imports
+
+    twin, _ = _equations(scheme, slots, deletions)
+    if space is None:
+        wanted = OVERFLOW if overflow is None else overflow
+        return list(optimise.space(twin, levels, wanted, slots, deletions=deletions).shares)
+    return list(optimise.shares(twin, levels, space, slots, deletions=deletions))
+
+
+def _equal(shape: TableShape) -> bool:
+    return len(set(shape.buckets)) == 1 and (len(shape.buckets), shape.slots) in least_loaded.DESIGNS
+
+
+def _predict(shape: TableShape, keys: int, deletions: bool) -> least_loaded.Behaviour | None:
+    """Predict for the buckets as they are; None where nothing is known."""
+    if shape.scheme == "least-loaded":
+        if not _equal(shape):
+            return None
+        load = keys / (sum(shape.buckets) * shape.slots)
+        return least_loaded.behaviour(len(shape.buckets), shape.slots, load, deletions)
+    _, own = _equations(shape.scheme, shape.slots, deletions)
+    if not own:
+        return None
+    from evenbins.theory import fluid  # here: scipy takes longer than all other imports
+
+    shares = [each / keys for each in shape.buckets]
+    found = (fluid.steady_state if deletions else fluid.solve)(shape.scheme, shares, shape.slots)
+    return least_loaded.Behaviour(found.overflow, found.moves, found.fills)
+
+
+def _reads(shape: TableShape, keys: int, will: least_loaded.Behaviour) -> float:
+    placed = [
+        fill * buckets * shape.slots / keys for fill, buckets in zip(will.fills, shape.buckets, strict=True)
+    ]
+    return math.fsum(level * part for level, part in enumerate(placed, 1)) + len(placed) * will.overflow
+
+
+def _limit(shape: TableShape, keys: int, deletions: bool, given: object) -> int:
+    """Plan the list's limit, or check the one that is given."""
+    if given is not None:
+        way_out = "Leave it out for one that fits the overflow"
+        return arguments.integer("overflow_limit", given, 0, MAX_LIMIT, way_out)
+    from evenbins.theory import optimise
+
+    levels, slots = len(shape.buckets), shape.slots
+    if shape.scheme == "least-loaded" and _equal(shape):
+        load = keys / (sum(shape.buckets) * slots)
+        bound = 0
+        for churn in (False, True):  # it is made for deletions: a limit that holds with and without them
+            mean = keys * least_loaded.behaviour(levels, slots, load, churn).overflow
+            variance = mean * least_loaded.dispersion(levels, slots, churn)
+            bound = max(bound, optimise.OverflowDistribution(mean, variance).limit(OVERRUN_EVER))
+    else:
+        twin = "standard" if shape.scheme == "least-loaded" else _equations(shape.scheme, slots, deletions)[0]
+        bound = optimise.overflow_limit(
+            twin, [each / keys for each in shape.buckets], keys, slots,
+            overrun=OVERRUN_EVER if deletions else OVERRUN, deletions=deletions,
+        )  # fmt: skip
+    return min(MAX_LIMIT, keys, max(bound, _LEAST_LIMIT))
 
 
 # --- arguments -----------------------------------------------------------------------------------------
@@ -256,35 +444,27 @@ def _positive(name: str, value: object, most: float, way_out: str) -> float:
     return number
 
 
-def _shares(shares: Sequence[float] | None, levels: int) -> list[float]:
-    if shares is None:
-        return [1 / levels] * levels
+def _numbers(shares: Sequence[float]) -> list[float]:
     if isinstance(shares, str) or not hasattr(shares, "__len__"):
         raise TypeError(
             arguments.problem("shares", "a sequence of numbers", shares, "Pass one for each level")
         )
-    if len(shares) != levels:
-        raise ValueError(f"shares must have one number for each of {levels} levels; got {len(shares)}")
-    parts = [
-        _positive(f"shares[{i}]", each, math.inf, "Pass relative sizes") for i, each in enumerate(shares)
-    ]
-    total = math.fsum(parts)
-    if not math.isfinite(total):
-        raise ValueError(arguments.problem("shares", "finite numbers", shares, "Pass relative sizes"))
-    return [each / total for each in parts]
+    if not len(shares):
+        raise ValueError("shares must have one number for each level; got none. Leave it out for the best")
+    return [_positive(f"shares[{i}]", each, 1e6, "Pass buckets per key") for i, each in enumerate(shares)]
 
 
-def _limit(keys: int, scheme: str, overflow: object, overflow_limit: object) -> int:
-    way_out = "Leave it out for one that fits the overflow"
-    if overflow_limit is not None:
-        return arguments.integer("overflow_limit", overflow_limit, 0, MAX_LIMIT, way_out)
-    rate = _DEFAULT_OVERFLOW.get(scheme, _OVERFLOW)
-    if overflow is not None:
-        rule = "a number from 0 to 1"
-        rate = arguments.real("overflow", overflow, rule, "Pass a fraction such as 0.002")
-        if not 0 <= rate <= 1:
-            raise ValueError(arguments.problem("overflow", rule, overflow, "Pass a fraction such as 0.002"))
-    mean = keys * rate
-    return min(
-        MAX_LIMIT, math.ceil(mean + 6 * math.sqrt(1.4 * mean) + 16)
-    )  # the list is over-dispersed, up to 1.4
+def _overflow(value: object) -> float:
+    rule, way_out = "a number from 1e-12 to 0.5", "Pass a fraction of the keys, such as 0.002"
+    number = arguments.real("overflow", value, rule, way_out)
+    if not 1e-12 <= number <= 0.5:
+        raise ValueError(arguments.problem("overflow", rule, value, way_out))
+    return number
+
+
+def _measured_design(levels: int, slots: int, name: str, value: object) -> None:
+    if (levels, slots) not in least_loaded.DESIGNS:
+        raise ValueError(
+            f'{name}={value} cannot be planned for scheme "least-loaded" with {levels} levels and {slots} '
+            "slots: it was measured with 2, 3 and 4 levels. Pass space instead"
+        )
