@@ -5,7 +5,8 @@
 For each number of levels and slots, with equal levels:
 
     filled    tables of 2**20 slots, filled from empty; what they are like at each load on the way
-    churned   tables of 2**17 slots at each load, after 16 replacements of every key and during 8 more:
+    churned   tables of 2**15 buckets at each load, after 16 replacements of every key
+              and during 8 more:
               a random key is deleted, a new one inserted, and so on (the thesis' first model)
 
 A number is kept where at least 30 keys overflowed in all tables together. The tables are real ones, built by
@@ -28,7 +29,7 @@ from evenbins.theory.table_plan import plan_of_table_core
 PLACE = Path(__file__).parents[1] / "src" / "evenbins" / "theory" / "least_loaded.json"
 DESIGNS = [(levels, slots) for levels in (2, 3, 4) for slots in (1, 2, 4, 8)]
 LOADS = np.round(np.arange(0.10, 1.205, 0.01), 2)
-RUNS, FILLED, CHURNED = 64, 2**20, 2**17
+RUNS, FILLED, CHURNED = 64, 2**20, 2**14  # the last times 2 * slots
 SETTLE, WATCH = 16, 8
 ENOUGH = 30
 
@@ -72,11 +73,11 @@ def filled(levels: int, slots: int) -> dict[str, Any]:
 
 
 def churned(levels: int, slots: int, most: float) -> dict[str, Any]:
-    """Replace keys for ever, at every second load up to `most` and down to where nothing overflows."""
+    """Replace keys for ever, at loads up to `most` and down to where nothing overflows."""
     rows = []
-    for load in LOADS[most >= LOADS][::-2]:
+    for load in LOADS[most >= LOADS][:: {1: -4, 2: -4, 4: -2, 8: -1}[slots]]:
         rng = np.random.default_rng(7)
-        made = table(levels, slots, CHURNED, seed=99)
+        made = table(levels, slots, 2 * slots * CHURNED, seed=99)
         keys = round(load * sum(made.plan.buckets) * slots)
         live = list(range(keys))
         made.insert_many(live, 0)

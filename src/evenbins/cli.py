@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from evenbins import papers
+    from evenbins.design._designs import Designs
 
 __all__ = ["commands", "main"]
 
@@ -450,7 +451,8 @@ def _planned(call: Callable[[], _T]) -> _T:
         return call()
     except (TypeError, ValueError) as error:
         names = (
-            r"^(fpr|bits_per_key|hashes|capacity|seed|block_bits|reads|miss_reads|overflow|choices|keys)\b"
+            r"^(fpr|bits_per_key|hashes|capacity|seed|block_bits|reads|miss_reads|overflow|choices|keys|levels|"
+            r"value_bytes)\b"
         )
         text = re.sub(names, lambda name: "--" + name[0].replace("_", "-"), str(error))
         raise click.ClickException(text) from None
@@ -654,6 +656,29 @@ def design_filter(keys: float, block_bits: str, as_json: bool, **request: Any) -
     import evenbins.design
 
     found = _planned(partial(evenbins.design.filter, keys, block_bits=int(block_bits), **request))
+    _print_designs(found, as_json)
+
+
+@design.command("table", short_help="Hash tables for so many keys with so small an overflow list.")
+@click.option("--keys", required=True, type=float, help="Number of keys.")
+@click.option("--overflow", type=float, default=0.002, show_default=True,
+              help="Fraction of keys on the overflow list, at most.")  # fmt: skip
+@click.option("--levels", type=integer, help="Sub-tables.  [default: 2 for least-loaded, 4 for the others]")
+@click.option("--deletions", is_flag=True, help="For endless deletions and insertions.")
+@click.option("--value-bytes", type=integer, default=8, show_default=True, help="Bytes of a key's record.")
+@click.option("--json", "as_json", is_flag=True, help="Print request and designs as JSON.")
+def design_table(keys: float, as_json: bool, **request: Any) -> None:
+    """Find the least table of each scheme: of the thesis' with 1, 2, 4 and 8 slots, and least-loaded.
+
+    Each is planned with its best shares; list is the size of its overflow list, space its slots per key;
+    * marks the Pareto front.
+    """
+    import evenbins.design
+
+    _print_designs(_planned(partial(evenbins.design.table, keys, **request)), as_json)
+
+
+def _print_designs(found: Designs[Any], as_json: bool) -> None:
     if as_json:
         return _print_json(found.to_dict())
     from rich.table import Table

@@ -24,7 +24,7 @@ from evenbins.theory import _show, least_loaded
 
 __all__ = [
     "KEY_DTYPES", "OVERRUN", "SCHEMES", "VALUE_DTYPES", "TablePlan", "TableShape", "plan_of_table_core",
-    "plan_table", "scaled_plan", "table_bytes",
+    "plan_table", "predictable", "scaled_plan", "table_bytes",
 ]  # fmt: skip
 
 SCHEMES = ("standard", "conservative", "second-chance", "extreme-second-chance", "least-loaded")
@@ -335,6 +335,11 @@ def _equations(scheme: str, slots: int, deletions: bool) -> tuple[str, bool]:
     if slots == 1 or scheme in ("standard", "second-chance"):
         return scheme, True
     return ("standard" if scheme == "conservative" else "second-chance"), False
+
+
+def predictable(scheme: str, slots: int, deletions: bool = False) -> bool:
+    """Tell whether the behaviour of a scheme is known: measured, or by equations of its own."""
+    return scheme == "least-loaded" or _equations(scheme, slots, deletions)[1]
 
 
 def _alphas(

@@ -1,4 +1,4 @@
-"""Design by requirement: say what you need; get every design that meets it, best first, each ready to build.
+"""Filters by requirement: say what you need; get every design that meets it, best first, each ready to build.
 
     keys, fpr or bits_per_key,       standard, blocked, single, sequential,       the plans that meet it,
     bounds on reads, overflow   ──▶  multilevel, fill, two-choice: the best  ──▶  sorted, the Pareto front
@@ -13,13 +13,13 @@ independent reads overlap and more do not pay.
 
 from __future__ import annotations
 
-import html
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, SupportsFloat, SupportsIndex, overload
+from typing import Any, SupportsFloat, SupportsIndex
 
+from evenbins.design._designs import Designs
 from evenbins.filters import _BaseFilter, build
 from evenbins.theory import FilterPlan, _show, plan_balanced, plan_blocked, plan_standard
 from evenbins.theory._arguments import MAX_BITS_PER_KEY
@@ -73,7 +73,8 @@ class FilterDesign:
         """Give the plan by name, with the mark, as plain values that JSON can hold."""
         return self.plan.to_dict() | {"mebibytes": self.mebibytes, "pareto": self.pareto}
 
-    def _cell(self, name: str) -> str:
+    def cell(self, name: str) -> str:
+        """Give a quantity as text."""
         if name == "mebibytes":
             return f"{self.mebibytes:.4g}" if self.mebibytes < 1000 else f"{self.mebibytes:,.0f}"
         value = getattr(self.plan, name)
@@ -82,30 +83,11 @@ class FilterDesign:
         return _show.text(name, value)
 
 
-class FilterDesigns(Sequence[FilterDesign]):
+class FilterDesigns(Designs[FilterDesign]):
     """All designs that meet a request, best first; prints as a table, in notebooks as HTML."""
 
-    def __init__(self, designs: Iterable[FilterDesign], request: dict[str, object]) -> None:
-        self._designs = tuple(designs)
-        self.request = request
-
-    @overload
-    def __getitem__(self, index: int) -> FilterDesign: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[FilterDesign, ...]: ...
-    def __getitem__(self, index: int | slice) -> FilterDesign | tuple[FilterDesign, ...]:
-        return self._designs[index]
-
-    def __len__(self) -> int:
-        return len(self._designs)
-
-    def __iter__(self) -> Iterator[FilterDesign]:
-        return iter(self._designs)
-
-    @property
-    def best(self) -> FilterDesign:
-        """The first of them."""
-        return self._designs[0]
+    _title = "filter designs"
+    _columns = _COLUMNS
 
     def by_policy(self, policy: str) -> FilterDesign:
         """Give the design of a policy; KeyError if the request rules it out."""
@@ -117,50 +99,6 @@ class FilterDesigns(Sequence[FilterDesign]):
     def build(self) -> _BaseFilter:
         """Build the best design."""
         return self.best.build()
-
-    def to_dict(self) -> dict[str, object]:
-        """Give request and designs as plain values that JSON can hold."""
-        return {"request": self.request, "designs": [each.to_dict() for each in self]}
-
-    def table(self) -> tuple[list[str], list[list[str]]]:
-        """Give the column names and the rows of the table; the mark of the Pareto front comes first."""
-        rows = [["*" if each.pareto else "", *(each._cell(name) for name, _ in _COLUMNS)] for each in self]
-        return ["", *(title for _, title in _COLUMNS)], rows
-
-    def caption(self) -> str:
-        """Give the request in one line."""
-        asked = ", ".join(
-            f"{name}={_asked(value)}" for name, value in self.request.items() if value is not None
-        )
-        return f"filter designs for {asked}"
-
-    def __str__(self) -> str:
-        head, rows = self.table()
-        widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if i < 2 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in [head, *rows]
-        ]
-        return "\n".join(
-            [self.caption(), *lines, "* on the Pareto front: no other is as good in all and better in one"]
-        )
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        head, rows = self.table()
-
-        def cells(row: Sequence[str], tag: str) -> str:
-            return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
-
-        body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
-        return (
-            f"<table><caption>{html.escape(self.caption())}; * on the Pareto front</caption>"
-            f"<thead><tr>{cells(head, 'th')}</tr></thead><tbody>{body}</tbody></table>"
-        )
 
 
 def filter(
@@ -384,9 +322,3 @@ def _default_order(by_rate: bool) -> _Order:
         )
 
     return order
-
-
-def _asked(value: object) -> str:
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e18:
-        value = int(value)
-    return f"{value:_}" if isinstance(value, int) and not isinstance(value, bool) else f"{value}"

@@ -1,0 +1,10 @@
+"""Design by requirement: say what you need; get every design that meets it, best first, each ready to build.
+
+filter(keys, fpr=…)         membership filters        `filters`
+table(keys, overflow=…)     hash tables               `tables`
+"""
+
+from evenbins.design.filters import FilterDesign, FilterDesigns, filter
+from evenbins.design.tables import TableDesign, TableDesigns, table
+
+__all__ = ["FilterDesign", "FilterDesigns", "TableDesign", "TableDesigns", "filter", "table"]

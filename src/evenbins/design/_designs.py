@@ -1,0 +1,108 @@
+"""A list of designs, best first, that prints as a table: the same for filters and tables."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, Generic, Protocol, TypeVar, overload
+
+
+class Design(Protocol):
+    """What a row of the table is made from."""
+
+    @property
+    def pareto(self) -> bool:
+        """Whether no other design is as good in every respect and better in one."""
+        ...
+
+    def cell(self, name: str) -> str:
+        """Give a quantity as text."""
+        ...
+
+    def to_dict(self) -> dict[str, object]:
+        """Give the design as plain values that JSON can hold."""
+        ...
+
+
+D = TypeVar("D", bound=Design)
+
+
+class Designs(Sequence[D], Generic[D]):
+    """All designs that meet a request, best first; prints as a table, in notebooks as HTML."""
+
+    _title: ClassVar[str]
+    _columns: ClassVar[Sequence[tuple[str, str]]]  # quantity, heading
+
+    def __init__(self, designs: Iterable[D], request: dict[str, object]) -> None:
+        self._designs = tuple(designs)
+        self.request = request
+
+    @overload
+    def __getitem__(self, index: int) -> D: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[D, ...]: ...
+    def __getitem__(self, index: int | slice) -> D | tuple[D, ...]:
+        return self._designs[index]
+
+    def __len__(self) -> int:
+        return len(self._designs)
+
+    def __iter__(self) -> Iterator[D]:
+        return iter(self._designs)
+
+    @property
+    def best(self) -> D:
+        """The first of them."""
+        return self._designs[0]
+
+    def to_dict(self) -> dict[str, object]:
+        """Give request and designs as plain values that JSON can hold."""
+        return {"request": self.request, "designs": [each.to_dict() for each in self]}
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Give the column names and the rows of the table; the mark of the Pareto front comes first."""
+        rows = [
+            ["*" if each.pareto else "", *(each.cell(name) for name, _ in self._columns)] for each in self
+        ]
+        return ["", *(title for _, title in self._columns)], rows
+
+    def caption(self) -> str:
+        """Give the request in one line."""
+        asked = ", ".join(
+            f"{name}={_asked(value)}" for name, value in self.request.items() if value is not None
+        )
+        return f"{self._title} for {asked}"
+
+    def __str__(self) -> str:
+        head, rows = self.table()
+        widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if i < 2 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in [head, *rows]
+        ]
+        return "\n".join(
+            [self.caption(), *lines, "* on the Pareto front: no other is as good in all and better in one"]
+        )
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head, rows = self.table()
+
+        def cells(row: Sequence[str], tag: str) -> str:
+            return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
+
+        body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
+        return (
+            f"<table><caption>{html.escape(self.caption())}; * on the Pareto front</caption>"
+            f"<thead><tr>{cells(head, 'th')}</tr></thead><tbody>{body}</tbody></table>"
+        )
+
+
+def _asked(value: object) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e18:
+        value = int(value)
+    return f"{value:_}" if isinstance(value, int) and not isinstance(value, bool) else f"{value}"
