@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from evenbins import _core
 from evenbins.tables import MultilevelTable
-from evenbins.theory.table_plan import plan_of_table_core
 
 PLACE = Path(__file__).parents[1] / "src" / "evenbins" / "theory" / "least_loaded.json"
 DESIGNS = [(levels, slots) for levels in (2, 3, 4) for slots in (1, 2, 4, 8)]
@@ -36,9 +36,10 @@ ENOUGH = 30
 
 def table(levels: int, slots: int, total: int, seed: int) -> MultilevelTable:
     """Make a table of equal levels with a list that never overruns."""
-    buckets = [total // (levels * slots)] * levels
-    core = (5, slots, 2, 1, 1, 2 * total, *buckets)
-    return MultilevelTable.from_plan(plan_of_table_core(core, keys=total, seed=seed))
+    core = [5, slots, 2, 1, 1, 2 * total, *[total // (levels * slots)] * levels]
+    made = MultilevelTable.__new__(MultilevelTable)
+    _core.Table.__init__(made, total, seed, core)  # without a plan, which would need what is made here
+    return made
 
 
 def measured(made: MultilevelTable) -> list[float]:
@@ -52,7 +53,7 @@ def filled(levels: int, slots: int) -> dict[str, Any]:
     seen = np.zeros((RUNS, len(LOADS), 2 + levels))
     for run in range(RUNS):
         made = table(levels, slots, FILLED, seed=run + 1)
-        size, last = sum(made.plan.buckets) * slots, 0
+        size, last = sum(made._core[6:]) * slots, 0
         for i, load in enumerate(LOADS):
             keys = round(load * size)
             made.insert_many(np.arange(last, keys, dtype=np.uint64), 0, new=True)
@@ -78,7 +79,7 @@ def churned(levels: int, slots: int, most: float) -> dict[str, Any]:
     for load in LOADS[most >= LOADS][:: {1: -4, 2: -4, 4: -2, 8: -1}[slots]]:
         rng = np.random.default_rng(7)
         made = table(levels, slots, 2 * slots * CHURNED, seed=99)
-        keys = round(load * sum(made.plan.buckets) * slots)
+        keys = round(load * sum(made._core[6:]) * slots)
         live = list(range(keys))
         made.insert_many(live, 0)
         seen, fresh = [], keys
