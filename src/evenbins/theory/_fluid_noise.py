@@ -13,8 +13,8 @@ at the buckets of different levels, each with its probability and the first two 
 they combine.
 
 The overflow list is *over-dispersed*: a table that got too full early stays too full, and then every later
-key is more likely to overflow. Variance over mean is 1 to 1.5 where the overflow is 0.2 % and tends
-to 1 as it falls: then the list is a Poisson variable, as section 5.8 of the thesis assumes.
+key is more likely to overflow. The ratio of variance to mean is 1 to 1.5 where the overflow is 0.2 % and
+tends to 1 as it falls: then the list is a Poisson variable, as section 5.8 of the thesis assumes.
 
 Tried and dropped: the bias of the mean (keys come one by one, and noise has a mean effect where rates are
 curved). It was derived and computed, and is a quarter of a key at most, whatever n. Sizes that are rounded

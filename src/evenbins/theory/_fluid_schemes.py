@@ -168,7 +168,8 @@ class SecondChance(System):
 
     With several slots a bucket its keys are tried one after the other, and the first that can move does.
     Rows: level by level, buckets with at least 1 ... slots keys; then level by level, full buckets with at
-    least 1 ... slots known keys (the last level has none)."""
+    least 1 ... slots known keys (the last level has none).
+    """
 
     def __init__(self, levels: int, slots: int) -> None:
         super().__init__(levels, slots, (2 * levels - 1) * slots)
@@ -238,7 +239,8 @@ class ExtremeSecondChance(System):
     """The leftmost free bucket of the new key or of any key in its way (section 5.6).
 
     Rows: full_1 ... full_d; then for i < j known_{i,j}: buckets of level i whose key is known to find the
-    levels up to j full (g_{i,>=j}), j = 2 ... d, i = 1 ... j-1 in turn."""
+    levels up to j full (g_{i,>=j}), j = 2 ... d, i = 1 ... j-1 in turn.
+    """
 
     def __init__(self, levels: int, slots: int) -> None:
         super().__init__(levels, slots, levels + levels * (levels - 1) // 2)

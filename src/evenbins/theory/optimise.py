@@ -440,8 +440,12 @@ def _least(scheme: str, levels: int, overflow: float, slots: int, deletions: boo
     goal = math.log(overflow)
     alphas = _near(scheme, _softmax(_start(scheme, levels)), slots, deletions, overflow)
 
+    weight = (
+        5.0 * slots**2 + 5.0
+    )  # against SLSQP's first guess of all second derivatives, 1: a fifth of the time
+
     def size(logs: Vector) -> tuple[float, Vector]:
-        return math.log(np.exp(logs).sum()), _softmax(logs)
+        return weight * math.log(np.exp(logs).sum()), weight * _softmax(logs)
 
     constraint: Any = {
         "type": "eq", "fun": lambda logs: target(logs)[0] - goal, "jac": lambda logs: target(logs)[1]
@@ -450,7 +454,7 @@ def _least(scheme: str, levels: int, overflow: float, slots: int, deletions: boo
     for _ in range(_ROUNDS):
         found = minimize(
             size, np.log(alphas), jac=True, method="SLSQP", constraints=[constraint],
-            options={"ftol": 1e-6, "maxiter": 60},
+            options={"ftol": 1e-6 * weight, "maxiter": 100},
         )  # fmt: skip
         alphas = np.exp(found.x)
         target.renew(alphas)
