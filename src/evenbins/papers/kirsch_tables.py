@@ -6,7 +6,8 @@ another module.
 
 The thesis' figures are lost in our copy; `paper` has what its text and tables print. Its numbers are
 rounded to 0.01 of space; where they are not the optimum a note says so. `space` is slots per key, shares
-are buckets per key."""
+are buckets per key.
+"""
 
 from __future__ import annotations
 

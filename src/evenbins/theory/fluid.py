@@ -188,8 +188,8 @@ def solve(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: float =
     >>> table = solve("second-chance", [0.4694, 0.4562, 0.2512, 0.1082])
     >>> f"{table.overflow:.5f} {table.moves:.4f} {table.space:.3f}"
     '0.00201 0.1286 1.285'
-    >>> f"{table.trajectory.overflow[64]:.1e}"
-    '1.2e-06'
+    >>> f"{table.trajectory.overflow[112]:.1e}"  # when 112/128 of the keys are in
+    '5.8e-05'
     """
     scheme, given, slots, keys = checked(scheme, shares, slots, keys)
     model = system(scheme, len(given), slots)

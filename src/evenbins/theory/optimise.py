@@ -229,8 +229,8 @@ def naive_space(
     """
     slots, levels = fluid.check_scheme(scheme, slots, deletions=deletions), _levels(levels)
     target = _overflow(overflow)
-    found = _scaled(scheme, np.full(levels, 1.0 / levels), slots, bool(deletions), target, tolerance=1e-3)
-    found = _scaled(scheme, found, slots, bool(deletions), target)
+    near = _near(scheme, np.full(levels, 1.0 / levels), slots, bool(deletions), target)
+    found = _scaled(_Target(scheme, slots, bool(deletions)), near, target)
     return _optimum(scheme, found, slots, bool(deletions))
 
 
@@ -309,7 +309,7 @@ def overflow_distribution(
     --------
     >>> list_ = overflow_distribution("second-chance", [0.4694, 0.4562, 0.2512, 0.1082], 10_000)
     >>> f"{list_.mean:.1f} {list_.ratio:.2f}"
-    '20.1 1.16'
+    '20.1 1.15'
     """
     scheme, given, slots, _ = fluid.checked(scheme, shares, slots, 1.0, deletions=bool(deletions))
     n = arguments.capacity(keys)
@@ -426,7 +426,7 @@ def _least(scheme: str, levels: int, overflow: float, slots: int, deletions: boo
 
     target = _Target(scheme, slots, deletions)
     goal = math.log(overflow)
-    alphas = _scaled(scheme, _softmax(_start(scheme, levels)), slots, deletions, overflow, tolerance=1e-3)
+    alphas = _near(scheme, _softmax(_start(scheme, levels)), slots, deletions, overflow)
 
     def size(logs: Vector) -> tuple[float, Vector]:
         return math.log(np.exp(logs).sum()), _softmax(logs)
@@ -444,35 +444,55 @@ def _least(scheme: str, levels: int, overflow: float, slots: int, deletions: boo
         target.renew(alphas)
         if abs(target(found.x)[0] - goal) < 1e-3:  # the new steps agree; what is missing is a matter of scale
             break
-    return _optimum(scheme, _scaled(scheme, alphas, slots, deletions, overflow), slots, deletions)
+    return _optimum(scheme, _scaled(target, alphas, overflow), slots, deletions)
 
 
-def _scaled(
-    scheme: str, parts: Vector, slots: int, deletions: bool, overflow: float, *, tolerance: float = 1e-9
-) -> Vector:
-    """Scale the shares so that they have the overflow."""
+def _near(scheme: str, parts: Vector, slots: int, deletions: bool, overflow: float) -> Vector:
+    """Scale the shares so that they have the overflow, about."""
     from scipy.optimize import brentq  # here: its import takes longer than all other imports
 
     def excess(log_scale: float) -> float:
-        alphas = math.exp(log_scale) * parts
-        if deletions:
-            found = float(steady.solve(scheme, alphas, slots).overflow)
-        else:
-            rtol = min(_GRID, 10.0 * tolerance)
-            found = float(fluid.integrate(system(scheme, len(alphas), slots), alphas, rtol=rtol)[1][-2, -1])
-        return math.log(max(found, 1e-300)) - goal
+        return _log_overflow(scheme, math.exp(log_scale) * parts, slots, deletions, _GRID) - goal
 
     goal = math.log(overflow)
-    low = high = near = math.log(1.0 / (slots * parts.sum())) if tolerance > 1e-6 else 0.0  # one slot a key
-    step = 0.05 if tolerance > 1e-6 else 1e-4
-    if excess(near) > 0.0:
+    low = high = math.log(1.0 / (slots * parts.sum()))  # one slot a key
+    step = 0.05
+    if excess(low) > 0.0:
         while excess(high := high + step) > 0.0:
             low, step = high, 2.0 * step
     else:
         while excess(low := low - step) < 0.0:
             high, step = low, 2.0 * step
-    scale = brentq(excess, low, high, xtol=tolerance, rtol=1e-12)
-    return np.asarray(math.exp(scale) * parts)
+    return np.asarray(math.exp(brentq(excess, low, high, xtol=5e-3, rtol=1e-12)) * parts)
+
+
+def _scaled(target: _Target, alphas: Vector, overflow: float) -> Vector:
+    """Scale shares that have about the overflow so that they have it exactly: Newton, then secants."""
+    goal = math.log(overflow)
+    target.renew(alphas)
+    slope = float(target(np.log(alphas))[1].sum())
+    scale, step, excess = 0.0, 0.0, math.inf
+    for _ in range(50):
+        before, excess = (
+            excess,
+            _log_overflow(target.scheme, math.exp(scale) * alphas, target.slots, target.deletions, 1e-8)
+            - goal,
+        )
+        if abs(step) > 1e-7:
+            slope = (excess - before) / step
+        step = -excess / slope
+        if abs(step) < 1e-10:
+            break
+        scale += step
+    return np.asarray(math.exp(scale) * alphas)
+
+
+def _log_overflow(scheme: str, alphas: Vector, slots: int, deletions: bool, rtol: float) -> float:
+    if deletions:
+        found = float(steady.solve(scheme, alphas, slots).overflow)
+    else:
+        found = float(fluid.integrate(system(scheme, len(alphas), slots), alphas, rtol=rtol)[1][-2, -1])
+    return math.log(max(found, 1e-300))
 
 
 def _solution(
