@@ -39,7 +39,9 @@ Vector = npt.NDArray[np.float64]
 
 def surprises(outcomes: npt.NDArray[Any], chances: dict[Any, float]) -> list[Any]:
     """Give the outcomes whose number among all is out of the interval that it misses once in a million."""
-    counts = Counter(outcomes.tolist() if outcomes.ndim == 1 else map(tuple, outcomes.tolist()))
+    kinds, numbers = np.unique(outcomes, axis=0, return_counts=True)
+    names = kinds.tolist() if outcomes.ndim == 1 else map(tuple, kinds.tolist())
+    counts = Counter(dict(zip(names, numbers.tolist(), strict=True)))
     strange = [each for each in counts if each not in chances]
     for outcome, chance in chances.items():
         low, high = binom.ppf([LEVEL / 2, 1 - LEVEL / 2], len(outcomes), chance)

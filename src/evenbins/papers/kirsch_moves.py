@@ -221,8 +221,10 @@ def _draw_errors(figure: Figure, rows: Sequence[Row]) -> None:
     theory = {tuple(each.where.values()): each.ours for each in rows if each.quantity == "overflow_theory"}
     noise = {tuple(each.where.values()): each.ours for each in rows if each.quantity == "overflow_noise"}
     axes = figure.subplots()
-    shown = [
-        each for each in rows if each.quantity == "overflow_error" and tuple(each.where.values()) in theory
+    shown = [  # neither the summaries, nor what is too rare to be seen
+        each
+        for each in rows
+        if each.quantity == "overflow_error" and theory.get(tuple(each.where.values()), 0.0) > 1e-7
     ]
     for i, name in enumerate(dict.fromkeys((each.where["scheme"], each.where["slots"]) for each in shown)):
         for mark, of_size in (("o", False), ("s", True)):
@@ -235,17 +237,18 @@ def _draw_errors(figure: Figure, rows: Sequence[Row]) -> None:
             if not points:
                 continue
             at = [tuple(each.where.values()) for each in points]
-            label = f"{name[0]}, slots {name[1]}" + (", 100,000 keys" if of_size else "")
+            label = None if of_size else f"{name[0]}, slots {name[1]}"
             axes.errorbar([theory[key] for key in at], [100 * each.ours for each in points],
                           [100 * noise[key] for key in at], fmt=mark, ms=3, capsize=2, lw=0.8, color=f"C{i}",
                           label=label)  # fmt: skip
+    axes.plot([], [], "ks", ms=3, label="100,000 keys instead of 10,000")
     axes.axhline(0, color="k", lw=0.5)
     axes.set_xscale("log")
     axes.set_yscale("symlog", linthresh=1)
     axes.set_xlabel("overflow by the equations")
     axes.set_ylabel("relative error of the simulation, percent (bars: standard error)")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, loc="upper right")
 
 
 @experiment(
@@ -373,7 +376,7 @@ def _second_chance_two(context: Context) -> tuple[tuple[float, ...], SimulatedTa
 @experiment(
     "kirsch-fig5.8",
     source="kirsch, Figure 5.8",
-    title="Deletions: keys in level 4, normal probability plot; equations against simulation (section 5.10)",
+    title="Deletions: keys in level 4, normal probability plot; section 5.10",
     plot=_draw_normal,
 )
 def fig58(context: Context) -> Iterator[Row]:
@@ -487,7 +490,7 @@ def _dispersion(seen: SimulatedTables, **where: Any) -> Row:
 @experiment(
     "kirsch-fig5.9",
     source="kirsch, Figure 5.9",
-    title="Deletions: keys on the overflow list against Poisson's law, second chance, space 2, 10,000 keys",
+    title="Deletions: keys on the overflow list against Poisson's law",
     plot=_draw_cdf,
 )
 def fig59(context: Context) -> Iterator[Row]:
