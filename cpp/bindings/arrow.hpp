@@ -18,6 +18,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -90,10 +92,28 @@ inline std::string type_name(std::string_view format) {
   return "format '" + std::string(format) + "'";
 }
 
-// The part that all columns have: length, offset, validity.
-class Column : public Digests {
+struct UnfitKey : std::runtime_error {  // thrown by `H` for a key it has no word for
+  UnfitKey(BadKey::Type type, const std::string& what) : std::runtime_error(what), type(type) {}
+  BadKey::Type type;
+};
+
+// What reads keys as words: digests for a filter, what a table stores of them (table_keys.hpp) for a table.
+template <typename Word>
+class Words {
  public:
-  Column(const Array& array, const Hasher& hasher) : array_(array), hasher_(hasher) {
+  virtual ~Words() = default;
+  virtual uint64_t size() const = 0;
+  virtual void read(uint64_t start, size_t n, Word* out) const = 0;
+};
+template <typename H>
+using Reader = std::conditional_t<std::is_same_v<typename H::Word, uint64_t>, Digests, Words<typename H::Word>>;
+
+// The part that all columns have: length, offset, validity. `H` makes words of bytes and of integers.
+template <typename H>
+class Column : public Reader<H> {
+ public:
+  using Word = typename H::Word;
+  Column(const Array& array, const H& hasher) : array_(array), hasher_(hasher) {
     if (array.length < 0 || array.offset < 0) throw BrokenColumn("the Arrow array has a negative length or offset");
     if (array.n_buffers < 1 || array.buffers == nullptr) throw BrokenColumn("the Arrow array has no buffers");
     if (array.null_count != 0) validity_ = static_cast<const uint8_t*>(array.buffers[0]);
@@ -121,7 +141,11 @@ class Column : public Digests {
   void each(uint64_t start, size_t n, F&& f) const {
     for (size_t i = 0; i < n; ++i) {
       if (validity_ != nullptr) require_no_null(start + i, 1);
-      f(absolute(start + i), i);
+      try {
+        f(absolute(start + i), i);
+      } catch (const UnfitKey& unfit) {
+        throw BadKey(start + i, unfit.type, unfit.what());
+      }
     }
   }
   static void require_length(int64_t length, uint64_t i) {
@@ -129,27 +153,27 @@ class Column : public Digests {
   }
 
   const Array& array_;
-  Hasher hasher_;
+  H hasher_;
   const uint8_t* validity_ = nullptr;
 };
 
-template <typename T>
-class IntColumn final : public Column {
+template <typename H, typename T>
+class IntColumn final : public Column<H> {
  public:
-  IntColumn(const Array& array, const Hasher& hasher) : Column(array, hasher), values_(buffer<T>(1)) {}
-  void read(uint64_t start, size_t n, uint64_t* out) const override {
-    if constexpr (sizeof(T) == 8) {
-      if (validity_ == nullptr) {
+  IntColumn(const Array& array, const H& hasher) : Column<H>(array, hasher), values_(this->template buffer<T>(1)) {}
+  void read(uint64_t start, size_t n, typename H::Word* out) const override {
+    if constexpr (sizeof(T) == 8 && std::is_same_v<H, Hasher>) {
+      if (this->validity_ == nullptr) {
         if constexpr (std::is_signed_v<T>)
-          kernel().digest_i64(hasher_.ints, values_ + absolute(start), n, out);
+          kernel().digest_i64(this->hasher_.ints, values_ + this->absolute(start), n, out);
         else
-          kernel().digest_u64(hasher_.ints, values_ + absolute(start), n, out);
+          kernel().digest_u64(this->hasher_.ints, values_ + this->absolute(start), n, out);
         return;
       }
     }
-    each(start, n, [&](uint64_t at, size_t i) {
-      out[i] = hasher_.ints.digest(static_cast<uint64_t>(static_cast<int64_t>(values_[at])),
-                                   std::is_signed_v<T> && static_cast<int64_t>(values_[at]) < 0);
+    this->each(start, n, [&](uint64_t at, size_t i) {
+      out[i] = this->hasher_.integer(static_cast<uint64_t>(static_cast<int64_t>(values_[at])),
+                                     std::is_signed_v<T> && static_cast<int64_t>(values_[at]) < 0);
     });
   }
 
@@ -157,29 +181,33 @@ class IntColumn final : public Column {
   const T* values_;
 };
 
-class BoolColumn final : public Column {
+template <typename H>
+class BoolColumn final : public Column<H> {
  public:
-  BoolColumn(const Array& array, const Hasher& hasher) : Column(array, hasher), bits_(buffer<uint8_t>(1)) {}
-  void read(uint64_t start, size_t n, uint64_t* out) const override {
-    each(start, n, [&](uint64_t at, size_t i) { out[i] = hasher_.ints.digest(bits_[at / 8] >> (at % 8) & 1, false); });
+  BoolColumn(const Array& array, const H& hasher)
+      : Column<H>(array, hasher), bits_(this->template buffer<uint8_t>(1)) {}
+  void read(uint64_t start, size_t n, typename H::Word* out) const override {
+    this->each(start, n,
+               [&](uint64_t at, size_t i) { out[i] = this->hasher_.integer(bits_[at / 8] >> (at % 8) & 1, false); });
   }
 
  private:
   const uint8_t* bits_;
 };
 
-template <typename Offset>
-class BytesColumn final : public Column {
+template <typename H, typename Offset>
+class BytesColumn final : public Column<H> {
  public:
-  BytesColumn(const Array& array, const Hasher& hasher) : Column(array, hasher), offsets_(buffer<Offset>(1)) {
+  BytesColumn(const Array& array, const H& hasher)
+      : Column<H>(array, hasher), offsets_(this->template buffer<Offset>(1)) {
     if (array.n_buffers < 3) throw BrokenColumn("the Arrow array lacks buffer 2");
     data_ = static_cast<const char*>(array.buffers[2]);
   }
-  void read(uint64_t start, size_t n, uint64_t* out) const override {
-    each(start, n, [&](uint64_t at, size_t i) {
+  void read(uint64_t start, size_t n, typename H::Word* out) const override {
+    this->each(start, n, [&](uint64_t at, size_t i) {
       const int64_t begin = offsets_[at], length = offsets_[at + 1] - begin;
-      require_length(begin < 0 || (length > 0 && data_ == nullptr) ? -1 : length, start + i);
-      out[i] = hasher_.bytes(data_ + begin, static_cast<size_t>(length));
+      this->require_length(begin < 0 || (length > 0 && data_ == nullptr) ? -1 : length, start + i);
+      out[i] = this->hasher_.bytes(data_ + begin, static_cast<size_t>(length));
     });
   }
 
@@ -188,12 +216,13 @@ class BytesColumn final : public Column {
   const char* data_;
 };
 
-class FixedColumn final : public Column {
+template <typename H>
+class FixedColumn final : public Column<H> {
  public:
-  FixedColumn(const Array& array, const Hasher& hasher, size_t width)
-      : Column(array, hasher), width_(width), data_(width == 0 ? "" : buffer<char>(1)) {}
-  void read(uint64_t start, size_t n, uint64_t* out) const override {
-    each(start, n, [&](uint64_t at, size_t i) { out[i] = hasher_.bytes(data_ + at * width_, width_); });
+  FixedColumn(const Array& array, const H& hasher, size_t width)
+      : Column<H>(array, hasher), width_(width), data_(width == 0 ? "" : this->template buffer<char>(1)) {}
+  void read(uint64_t start, size_t n, typename H::Word* out) const override {
+    this->each(start, n, [&](uint64_t at, size_t i) { out[i] = this->hasher_.bytes(data_ + at * width_, width_); });
   }
 
  private:
@@ -201,19 +230,20 @@ class FixedColumn final : public Column {
   const char* data_;
 };
 
-class ViewColumn final : public Column {  // length, then 12 bytes of text, or prefix, buffer and offset
+template <typename H>
+class ViewColumn final : public Column<H> {  // length, then 12 bytes of text, or prefix, buffer and offset
  public:
-  ViewColumn(const Array& array, const Hasher& hasher) : Column(array, hasher), views_(buffer<View>(1)) {
+  ViewColumn(const Array& array, const H& hasher) : Column<H>(array, hasher), views_(this->template buffer<View>(1)) {
     if (array.n_buffers < 3) throw BrokenColumn("the Arrow view array lacks its buffer sizes");
     variadic_ = array.n_buffers - 3;
     sizes_ = static_cast<const int64_t*>(array.buffers[array.n_buffers - 1]);
   }
-  void read(uint64_t start, size_t n, uint64_t* out) const override {
-    each(start, n, [&](uint64_t at, size_t i) {
+  void read(uint64_t start, size_t n, typename H::Word* out) const override {
+    this->each(start, n, [&](uint64_t at, size_t i) {
       const View& view = views_[at];
-      require_length(view.length, start + i);
+      this->require_length(view.length, start + i);
       if (view.length <= 12) {
-        out[i] = hasher_.bytes(view.inlined, static_cast<size_t>(view.length));
+        out[i] = this->hasher_.bytes(view.inlined, static_cast<size_t>(view.length));
         return;
       }
       int32_t where[2];  // buffer, offset
@@ -221,8 +251,8 @@ class ViewColumn final : public Column {  // length, then 12 bytes of text, or p
       if (where[0] < 0 || where[0] >= variadic_ || where[1] < 0 || sizes_ == nullptr ||
           int64_t{where[1]} + view.length > sizes_[where[0]])
         throw BadKey(start + i, BadKey::Type::value, "the Arrow column is broken: a view points outside its buffers");
-      const auto* data = static_cast<const char*>(array_.buffers[2 + where[0]]);
-      out[i] = hasher_.bytes(data + where[1], static_cast<size_t>(view.length));
+      const auto* data = static_cast<const char*>(this->array_.buffers[2 + where[0]]);
+      out[i] = this->hasher_.bytes(data + where[1], static_cast<size_t>(view.length));
     });
   }
 
@@ -236,41 +266,44 @@ class ViewColumn final : public Column {  // length, then 12 bytes of text, or p
   const int64_t* sizes_;
 };
 
-template <typename Index>
-class DictionaryColumn final : public Column {
+template <typename H, typename Index>
+class DictionaryColumn final : public Column<H> {
  public:
-  DictionaryColumn(const Array& array, const Hasher& hasher, const Digests& values)
-      : Column(array, hasher), indices_(buffer<Index>(1)), digests_(values.size()) {
+  DictionaryColumn(const Array& array, const H& hasher, const Reader<H>& values)
+      : Column<H>(array, hasher), indices_(this->template buffer<Index>(1)), digests_(values.size()) {
     valid_.assign(values.size(), true);
     for (uint64_t i = 0; i < values.size(); ++i) {
       try {
         values.read(i, 1, &digests_[i]);
-      } catch (const BadKey&) {
+      } catch (const BadKey& bad) {
         valid_[i] = false;  // a null among the values counts only where a key uses it
+        refused_.emplace(i, bad);
       }
     }
   }
-  void read(uint64_t start, size_t n, uint64_t* out) const override {
-    each(start, n, [&](uint64_t at, size_t i) {
+  void read(uint64_t start, size_t n, typename H::Word* out) const override {
+    this->each(start, n, [&](uint64_t at, size_t i) {
       const auto index = static_cast<uint64_t>(indices_[at]);  // a negative one becomes too large
       if (index >= digests_.size())
         throw BadKey(start + i, BadKey::Type::value, "the Arrow column is broken: an index is outside the dictionary");
-      if (!valid_[index]) throw null_key(start + i);
+      if (!valid_[index]) throw BadKey(start + i, refused_.at(index).type, refused_.at(index).what());
       out[i] = digests_[index];
     });
   }
 
  private:
   const Index* indices_;
-  std::vector<uint64_t> digests_;
+  std::vector<typename H::Word> digests_;
   std::vector<bool> valid_;
+  std::unordered_map<uint64_t, BadKey> refused_;
 };
 
-class NullColumn final : public Digests {
+template <typename H>
+class NullColumn final : public Reader<H> {
  public:
   explicit NullColumn(const Array& array) : length_(static_cast<uint64_t>(std::max<int64_t>(array.length, 0))) {}
   uint64_t size() const override { return length_; }
-  void read(uint64_t start, size_t, uint64_t*) const override {
+  void read(uint64_t start, size_t, typename H::Word*) const override {
     throw BadKey(start, BadKey::Type::value, "the key is null: the column has type null");
   }
 
@@ -278,69 +311,74 @@ class NullColumn final : public Digests {
   uint64_t length_;
 };
 
-// Makes the digests of one array, which must outlive them.
-using MakeColumn = std::unique_ptr<Digests> (*)(const Schema&, const Array&, const Hasher&);
+// Makes the words of one array, which must outlive them.
+template <typename H>
+using MakeColumn = std::unique_ptr<Reader<H>> (*)(const Schema&, const Array&, const H&);
 
-template <typename C>
-std::unique_ptr<Digests> make(const Schema&, const Array& array, const Hasher& hasher) {
+template <typename H, typename C>
+std::unique_ptr<Reader<H>> make(const Schema&, const Array& array, const H& hasher) {
   return std::make_unique<C>(array, hasher);
 }
 
-inline std::unique_ptr<Digests> make_null(const Schema&, const Array& array, const Hasher&) {
-  return std::make_unique<NullColumn>(array);
+template <typename H>
+std::unique_ptr<Reader<H>> make_null(const Schema&, const Array& array, const H&) {
+  return std::make_unique<NullColumn<H>>(array);
 }
 
-inline std::unique_ptr<Digests> make_fixed(const Schema& schema, const Array& array, const Hasher& hasher) {
+template <typename H>
+std::unique_ptr<Reader<H>> make_fixed(const Schema& schema, const Array& array, const H& hasher) {
   const std::string_view format = schema.format;
   size_t width = 0;
   const auto [end, error] = std::from_chars(format.data() + 2, format.data() + format.size(), width);
   if (error != std::errc() || end != format.data() + format.size() || width > (size_t{1} << 31))
     throw BrokenColumn("the Arrow fixed-size binary has no sensible width");
-  return std::make_unique<FixedColumn>(array, hasher, width);
+  return std::make_unique<FixedColumn<H>>(array, hasher, width);
 }
 
-MakeColumn maker(const Schema& schema);
+template <typename H>
+MakeColumn<H> maker(const Schema& schema);
 
-template <typename Index>
-std::unique_ptr<Digests> make_dictionary(const Schema& schema, const Array& array, const Hasher& hasher) {
+template <typename H, typename Index>
+std::unique_ptr<Reader<H>> make_dictionary(const Schema& schema, const Array& array, const H& hasher) {
   if (array.dictionary == nullptr) throw BrokenColumn("the Arrow dictionary array has no dictionary");
-  const auto values = maker(*schema.dictionary)(*schema.dictionary, *array.dictionary, hasher);
-  return std::make_unique<DictionaryColumn<Index>>(array, hasher, *values);
+  const auto values = maker<H>(*schema.dictionary)(*schema.dictionary, *array.dictionary, hasher);
+  return std::make_unique<DictionaryColumn<H, Index>>(array, hasher, *values);
 }
 
 // How to read a column of this type; throws UnsupportedColumn if it holds no keys.
-inline MakeColumn maker(const Schema& schema) {
+template <typename H>
+MakeColumn<H> maker(const Schema& schema) {
   struct Format {
     std::string_view code;
-    MakeColumn plain, dictionary;  // with dictionary: the type of its indices
+    MakeColumn<H> plain, dictionary;  // with dictionary: the type of its indices
   };
   static constexpr Format formats[] = {
-      {"c", make<IntColumn<int8_t>>, make_dictionary<int8_t>},
-      {"C", make<IntColumn<uint8_t>>, make_dictionary<uint8_t>},
-      {"s", make<IntColumn<int16_t>>, make_dictionary<int16_t>},
-      {"S", make<IntColumn<uint16_t>>, make_dictionary<uint16_t>},
-      {"i", make<IntColumn<int32_t>>, make_dictionary<int32_t>},
-      {"I", make<IntColumn<uint32_t>>, make_dictionary<uint32_t>},
-      {"l", make<IntColumn<int64_t>>, make_dictionary<int64_t>},
-      {"L", make<IntColumn<uint64_t>>, make_dictionary<uint64_t>},
-      {"b", make<BoolColumn>, nullptr},
-      {"u", make<BytesColumn<int32_t>>, nullptr},
-      {"z", make<BytesColumn<int32_t>>, nullptr},
-      {"U", make<BytesColumn<int64_t>>, nullptr},
-      {"Z", make<BytesColumn<int64_t>>, nullptr},
-      {"vu", make<ViewColumn>, nullptr},
-      {"vz", make<ViewColumn>, nullptr},
-      {"n", make_null, nullptr},
+      {"c", make<H, IntColumn<H, int8_t>>, make_dictionary<H, int8_t>},
+      {"C", make<H, IntColumn<H, uint8_t>>, make_dictionary<H, uint8_t>},
+      {"s", make<H, IntColumn<H, int16_t>>, make_dictionary<H, int16_t>},
+      {"S", make<H, IntColumn<H, uint16_t>>, make_dictionary<H, uint16_t>},
+      {"i", make<H, IntColumn<H, int32_t>>, make_dictionary<H, int32_t>},
+      {"I", make<H, IntColumn<H, uint32_t>>, make_dictionary<H, uint32_t>},
+      {"l", make<H, IntColumn<H, int64_t>>, make_dictionary<H, int64_t>},
+      {"L", make<H, IntColumn<H, uint64_t>>, make_dictionary<H, uint64_t>},
+      {"b", make<H, BoolColumn<H>>, nullptr},
+      {"u", make<H, BytesColumn<H, int32_t>>, nullptr},
+      {"z", make<H, BytesColumn<H, int32_t>>, nullptr},
+      {"U", make<H, BytesColumn<H, int64_t>>, nullptr},
+      {"Z", make<H, BytesColumn<H, int64_t>>, nullptr},
+      {"vu", make<H, ViewColumn<H>>, nullptr},
+      {"vz", make<H, ViewColumn<H>>, nullptr},
+      {"n", make_null<H>, nullptr},
   };
   const std::string_view format = schema.format == nullptr ? "" : schema.format;
   for (const Format& known : formats) {
     if (format != known.code) continue;
     if (schema.dictionary == nullptr) return known.plain;
     if (known.dictionary == nullptr) throw BrokenColumn("the Arrow dictionary has no integer indices");
-    maker(*schema.dictionary);
+    maker<H>(*schema.dictionary);
     return known.dictionary;
   }
-  if (format.starts_with("w:")) return make_fixed;
+  if (format.starts_with("w:")) return make_fixed<H>;
   throw UnsupportedColumn("keys must be an Arrow column of strings, binary or integers, not " + type_name(format) +
                           (format == "+s" ? ": pass one column of the table" : ": cast it before"));
 }

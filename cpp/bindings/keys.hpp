@@ -21,10 +21,12 @@
 namespace evenbins::python {
 
 struct Hasher {  // a seed, ready to use
+  using Word = uint64_t;
   uint64_t seed;
   IntHash ints;
   explicit Hasher(uint64_t s) : seed(s), ints(s) {}
   uint64_t bytes(const void* data, size_t n) const { return xxh3_64(data, n, seed); }
+  uint64_t integer(uint64_t bits, bool is_negative) const { return ints.digest(bits, is_negative); }
 };
 
 // Set once, when the module is imported; they live as long as the interpreter.

@@ -144,5 +144,6 @@ NB_MODULE(_core, m) {
   bind_sources(m);
   bind_filters(m);
   bind_sketches(m);
+  bind_tables(m);
   bind_simulate(m);
 }

@@ -184,7 +184,7 @@ class ArrowSource final : public KeySource {
       if (stream_.value.release == nullptr) throw nb::value_error("this Arrow stream has been read already");
       arrow::Stream* stream = &stream_.value;
       if (stream->get_schema(stream, &schema_.value) != 0) raise_stream_error("get_schema");
-      arrow::maker(schema_.value);  // refuses a wrong type even if no array follows
+      arrow::maker<Hasher>(schema_.value);  // refuses a wrong type even if no array follows
       while (true) {
         arrow::Owned<arrow::Array> array;
         if (stream->get_next(stream, &array.value) != 0) raise_stream_error("get_next");
@@ -207,7 +207,7 @@ class ArrowSource final : public KeySource {
     return p;
   }
   void run_array(const arrow::Owned<arrow::Array>& array, const Hasher& hasher, Sink& sink) {
-    run_digests(*arrow::maker(schema_.value)(schema_.value, array.value, hasher), sink);
+    run_digests(*arrow::maker<Hasher>(schema_.value)(schema_.value, array.value, hasher), sink);
   }
   [[noreturn]] void raise_stream_error(const char* call) {
     if (PyErr_Occurred()) throw nb::python_error();

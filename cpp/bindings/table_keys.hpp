@@ -1,0 +1,391 @@
+// Keys and values of tables on their way in and out (evenbins/table_keys.hpp says what is stored).
+//
+//     one key      stored_key_of: a Python object to a StoredKey, or an exception
+//     many keys    stored_items, stored_arrow: an iterable or an Arrow column to a NumPy array of words; arrays of
+//                  integers are converted by NumPy (src/evenbins/_table_keys.py). Every key is converted before the
+//                  first is used: a key that does not fit is refused, and nothing has been stored.
+//     a value      stored_value_of, value_object: one word, an int or a double
+//
+// A key that does not fit says so, and which key_dtype would take it.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include "evenbins/table_keys.hpp"
+#include "evenbins/xxh3.hpp"
+#include "keys.hpp"
+#include "sources.hpp"
+
+namespace evenbins::python {
+
+using WordArray = nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+inline constexpr const char* kWantsInt64 =
+    "an int key of this table must lie in -2**63 ... 2**63-1 (key_dtype='int64'): for larger ones make the table with "
+    "key_dtype='uint64'";
+inline constexpr const char* kWantsUint64 =
+    "an int key of this table must lie in 0 ... 2**64-1 (key_dtype='uint64'): for negative ones make the table with "
+    "key_dtype='int64'; for larger ones use key_dtype='digest' and bytes, such as key.to_bytes(32, 'little')";
+inline constexpr const char* kWantsDigest =
+    "a key of this table must be str or bytes (key_dtype='digest'), not int: make the table with key_dtype='int64' or "
+    "'uint64', or pass str(key)";
+
+inline KeyType key_type_of(uint64_t number) {
+  if (!is_key_type(number)) throw nb::value_error("no such type of keys");
+  return static_cast<KeyType>(number);
+}
+
+// Makes stored keys of bytes and integers; the `H` of Arrow columns (arrow.hpp).
+struct KeyMaker {
+  using Word = StoredKey;
+  KeyType type;
+  uint64_t seed;
+
+  StoredKey digest(const void* data, size_t n) const {
+    const Hash128 hash = xxh3_128(data, n, seed);
+    return {hash.low, hash.high};
+  }
+  bool fits(uint64_t bits, bool is_negative) const {
+    return type == KeyType::uint64 ? !is_negative : is_negative || static_cast<int64_t>(bits) >= 0;
+  }
+  const char* range_rule() const { return type == KeyType::int64 ? kWantsInt64 : kWantsUint64; }
+  std::string bytes_rule() const {
+    return "a key of this table must be an int (key_dtype='" +
+           std::string(type == KeyType::int64 ? "int64" : "uint64") +
+           "'), not str or bytes: make the table with key_dtype='digest'";
+  }
+  StoredKey bytes(const void* data, size_t n) const {
+    if (type != KeyType::digest) throw arrow::UnfitKey(BadKey::Type::type, bytes_rule());
+    return digest(data, n);
+  }
+  StoredKey integer(uint64_t bits, bool is_negative) const {
+    if (type == KeyType::digest) throw arrow::UnfitKey(BadKey::Type::type, kWantsDigest);
+    if (!fits(bits, is_negative)) throw arrow::UnfitKey(BadKey::Type::value, range_rule());
+    return {bits, 0};
+  }
+};
+
+// ---- one key ----------------------------------------------------------------------------------------
+
+inline bool stored_int(PyObject* number, const KeyMaker& maker, StoredKey& out) {  // `number` is an int
+  if (maker.type == KeyType::digest) {
+    PyErr_SetString(PyExc_TypeError, kWantsDigest);
+    return false;
+  }
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
+  if (overflow == 0) [[likely]] {
+    if (value == -1 && PyErr_Occurred()) return false;
+    out = {static_cast<uint64_t>(value), 0};
+    if (maker.fits(out.low, value < 0)) [[likely]]
+      return true;
+  } else if (overflow > 0 && maker.type == KeyType::uint64) {
+    out = {PyLong_AsUnsignedLongLong(number), 0};
+    if (!(out.low == ~uint64_t{0} && PyErr_Occurred())) return true;
+    PyErr_Clear();
+  }
+  PyErr_SetString(types.key_range_error, maker.range_rule());
+  return false;
+}
+
+inline bool refuse_table_key(PyObject* key) {
+  const char* hint = "pass its str, bytes or int form";
+  if (PyFloat_Check(key)) hint = "pass int(key) if it is whole, or repr(key)";
+  if (key == Py_None) hint = "drop missing keys before";
+  if (PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.ndarray)))
+    hint = "an array holds many keys: pass it to insert_many, get_many or contains_many";
+  if (PyList_Check(key) || PyTuple_Check(key) || PySet_Check(key))
+    hint =
+        "for many keys call insert_many, get_many or contains_many; for one compound key pass bytes, such as "
+        "repr(key), to a table with key_dtype='digest'";
+  PyErr_Format(PyExc_TypeError, "a key must be str, bytes or int, not %.100s: %s", Py_TYPE(key)->tp_name, hint);
+  return false;
+}
+
+inline bool refuse_bytes(const KeyMaker& maker) {
+  PyErr_SetString(PyExc_TypeError, maker.bytes_rule().c_str());
+  return false;
+}
+
+inline bool rare_stored_key(PyObject* key, const KeyMaker& maker, StoredKey& out) {
+  for (PyObject* none : {types.ndarray, types.filter})
+    if (PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(none))) return refuse_table_key(key);
+  if (PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.numpy_bool))) {
+    const int truth = PyObject_IsTrue(key);
+    return truth >= 0 && stored_int(truth ? Py_True : Py_False, maker, out);
+  }
+  if (PyIndex_Check(key)) {
+    PyObject* number = PyNumber_Index(key);
+    if (number == nullptr) return false;
+    const bool ok = stored_int(number, maker, out);
+    Py_DECREF(number);
+    return ok;
+  }
+  if (PyObject_CheckBuffer(key) && !PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.generic))) {
+    if (maker.type != KeyType::digest) return refuse_bytes(maker);
+    Py_buffer view;
+    if (PyObject_GetBuffer(key, &view, PyBUF_FULL_RO) < 0) return false;
+    bool ok = view.itemsize == 1;
+    if (ok && PyBuffer_IsContiguous(&view, 'C')) {
+      out = maker.digest(view.buf, static_cast<size_t>(view.len));
+    } else if (ok) {
+      std::vector<char> packed(static_cast<size_t>(view.len));
+      ok = PyBuffer_ToContiguous(packed.data(), &view, view.len, 'C') == 0;
+      if (ok) out = maker.digest(packed.data(), packed.size());
+    } else {
+      PyErr_Format(PyExc_TypeError, "a bytes-like key must have items of one byte, not %zd: pass bytes(key)",
+                   view.itemsize);
+    }
+    PyBuffer_Release(&view);
+    return ok;
+  }
+  return refuse_table_key(key);
+}
+
+// False with a Python exception set when the object is no key of such a table.
+inline bool stored_key_of(PyObject* key, const KeyMaker& maker, StoredKey& out) {
+  if (PyLong_Check(key)) [[likely]]
+    return stored_int(key, maker, out);
+  if (PyUnicode_Check(key)) {
+    if (maker.type != KeyType::digest) return refuse_bytes(maker);
+    return with_utf8(key, [&](const void* data, size_t n) { out = maker.digest(data, n); });
+  }
+  if (PyBytes_Check(key)) {
+    if (maker.type != KeyType::digest) return refuse_bytes(maker);
+    out = maker.digest(PyBytes_AS_STRING(key), static_cast<size_t>(PyBytes_GET_SIZE(key)));
+    return true;
+  }
+  return rare_stored_key(key, maker, out);
+}
+
+// What iterating a table yields for a key; null with an exception set.
+inline PyObject* key_object(KeyType type, const StoredKey& key) {
+  if (type == KeyType::int64) return PyLong_FromLongLong(static_cast<int64_t>(key.low));
+  if (type == KeyType::uint64) return PyLong_FromUnsignedLongLong(key.low);
+  const uint64_t words[2] = {key.low, key.high};
+  return _PyLong_FromByteArray(reinterpret_cast<const unsigned char*>(words), 16, 1, 0);
+}
+
+// ---- one value ---------------------------------------------------------------------------------------
+
+inline bool stored_value_of(PyObject* value, ValueType type, uint64_t& out) {
+  if (type == ValueType::float64) {
+    if (PyFloat_Check(value) || PyLong_Check(value) ||
+        (PyNumber_Check(value) && !PyObject_TypeCheck(value, reinterpret_cast<PyTypeObject*>(types.ndarray)) &&
+         !PyComplex_Check(value))) {
+      const double number = PyFloat_AsDouble(value);
+      if (number == -1.0 && PyErr_Occurred()) return false;
+      out = std::bit_cast<uint64_t>(number);
+      return true;
+    }
+    PyErr_Format(PyExc_TypeError, "a value of this table must be a number (value_dtype='float64'), not %.100s",
+                 Py_TYPE(value)->tp_name);
+    return false;
+  }
+  const char* name = type == ValueType::int64 ? "int64" : "uint64";
+  if (!PyIndex_Check(value) || PyObject_TypeCheck(value, reinterpret_cast<PyTypeObject*>(types.ndarray))) {
+    PyErr_Format(PyExc_TypeError,
+                 "a value of this table must be an int (value_dtype='%s'), not %.100s: make the table with "
+                 "value_dtype='float64' for floats",
+                 name, Py_TYPE(value)->tp_name);
+    return false;
+  }
+  PyObject* number = PyNumber_Index(value);
+  if (number == nullptr) return false;
+  bool ok;
+  if (type == ValueType::int64) {
+    int overflow = 0;
+    const long long small = PyLong_AsLongLongAndOverflow(number, &overflow);
+    ok = overflow == 0;
+    out = static_cast<uint64_t>(small);
+  } else {
+    out = PyLong_AsUnsignedLongLong(number);
+    ok = !(out == ~uint64_t{0} && PyErr_Occurred());
+    if (!ok) PyErr_Clear();
+  }
+  if (!ok)
+    PyErr_Format(PyExc_ValueError,
+                 "a value of this table must lie in %s (value_dtype='%s'), not %S: make the table with "
+                 "value_dtype='%s'",
+                 type == ValueType::int64 ? "-2**63 ... 2**63-1" : "0 ... 2**64-1", name, number,
+                 type == ValueType::int64 ? "uint64' or 'float64" : "int64' or 'float64");
+  Py_DECREF(number);
+  return ok;
+}
+
+inline PyObject* value_object(ValueType type, uint64_t word) {
+  if (type == ValueType::int64) return PyLong_FromLongLong(static_cast<int64_t>(word));
+  if (type == ValueType::uint64) return PyLong_FromUnsignedLongLong(word);
+  return PyFloat_FromDouble(std::bit_cast<double>(word));
+}
+
+// ---- many keys -----------------------------------------------------------------------------------------
+
+[[noreturn]] inline void raise_unfit(PyObject* type, uint64_t index, const std::string& text) {
+  PyErr_SetString(type, ("keys[" + std::to_string(index) + "]: " + text + " (no key has been taken)").c_str());
+  throw nb::python_error();
+}
+
+inline void append_key(Answers<uint64_t>& words, const KeyMaker& maker, const StoredKey& key) {
+  uint64_t* out = words.extend(key_words(maker.type));
+  out[0] = key.low;
+  if (maker.type == KeyType::digest) out[1] = key.high;
+}
+
+// The keys of any iterable.
+inline void append_items(nb::handle items, const KeyMaker& maker, Answers<uint64_t>& words) {
+  const nb::object iterator = nb::steal(PyObject_GetIter(items.ptr()));
+  if (!iterator.is_valid()) throw nb::python_error();
+  for (uint64_t index = 0;; ++index) {
+    const nb::object item = nb::steal(PyIter_Next(iterator.ptr()));
+    if (!item.is_valid()) break;
+    StoredKey key;
+    if (!stored_key_of(item.ptr(), maker, key)) {
+      nb::python_error error;
+      const nb::object type = nb::borrow(error.type());
+      if (!type.is(PyExc_TypeError) && !type.is(PyExc_ValueError) && !type.is(types.key_range_error)) throw error;
+      raise_unfit(type.ptr(), index, nb::cast<std::string>(nb::str(error.value())));
+    }
+    append_key(words, maker, key);
+    if (index % 4096 == 4095 && PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+  if (PyErr_Occurred()) throw nb::python_error();
+}
+
+// The keys of an Arrow stream (one capsule) or array (schema and array).
+class ArrowKeys {
+ public:
+  explicit ArrowKeys(nb::handle stream) { stream_.take(pointer<arrow::Stream>(stream, "arrow_array_stream")); }
+  ArrowKeys(nb::handle schema, nb::handle array) {
+    schema_.take(pointer<arrow::Schema>(schema, "arrow_schema"));
+    array_.take(pointer<arrow::Array>(array, "arrow_array"));
+  }
+
+  void append(const KeyMaker& maker, Answers<uint64_t>& words) {
+    try {
+      if (array_.value.release != nullptr) return append_array(array_.value, maker, words);
+      arrow::Stream* stream = &stream_.value;
+      if (stream->get_schema(stream, &schema_.value) != 0) raise_stream_error("get_schema");
+      arrow::maker<KeyMaker>(schema_.value);  // refuses a wrong type even if no array follows
+      while (true) {
+        arrow::Owned<arrow::Array> array;
+        if (stream->get_next(stream, &array.value) != 0) raise_stream_error("get_next");
+        if (array.value.release == nullptr) break;
+        append_array(array.value, maker, words);
+      }
+    } catch (const arrow::UnsupportedColumn& error) {
+      throw nb::type_error(error.what());
+    } catch (const arrow::BrokenColumn& error) {
+      throw nb::value_error(error.what());
+    }
+  }
+
+ private:
+  template <typename T>
+  static T* pointer(nb::handle capsule, const char* name) {
+    auto* p = static_cast<T*>(PyCapsule_GetPointer(capsule.ptr(), name));
+    if (p == nullptr) throw nb::python_error();
+    if (p->release == nullptr) throw nb::value_error("this Arrow capsule has been used already");
+    return p;
+  }
+  void append_array(const arrow::Array& array, const KeyMaker& maker, Answers<uint64_t>& words) {
+    const auto column = arrow::maker<KeyMaker>(schema_.value)(schema_.value, array, maker);
+    constexpr size_t kBatch = 1024;
+    StoredKey keys[kBatch];
+    try {
+      for (uint64_t start = 0; start < column->size(); start += kBatch) {
+        const size_t n = std::min<uint64_t>(kBatch, column->size() - start);
+        column->read(start, n, keys);
+        for (size_t i = 0; i < n; ++i) append_key(words, maker, keys[i]);
+        if (start % (64 * kBatch) == 0 && PyErr_CheckSignals() != 0) throw nb::python_error();
+      }
+    } catch (const BadKey& bad) {
+      raise_unfit(bad.type == BadKey::Type::type ? PyExc_TypeError : PyExc_ValueError, before_ + bad.index, bad.what());
+    }
+    before_ += column->size();
+  }
+  [[noreturn]] void raise_stream_error(const char* call) {
+    if (PyErr_Occurred()) throw nb::python_error();
+    const char* text = stream_.value.get_last_error(&stream_.value);
+    PyErr_Format(PyExc_OSError, "the Arrow stream failed in %s: %s", call, text == nullptr ? "no reason given" : text);
+    throw nb::python_error();
+  }
+
+  arrow::Owned<arrow::Stream> stream_;
+  arrow::Owned<arrow::Schema> schema_;
+  arrow::Owned<arrow::Array> array_;
+  uint64_t before_ = 0;  // keys of earlier arrays
+};
+
+// evenbins.TableFull; its attribute `inserted` is the number of keys of a bulk call that are in.
+inline PyObject* table_full_error = nullptr;
+
+[[noreturn]] inline void raise_table_full(const std::string& text, uint64_t inserted) {
+  const nb::object error = nb::borrow(table_full_error)(text);
+  error.attr("inserted") = inserted;
+  PyErr_SetObject(table_full_error, error.ptr());
+  throw nb::python_error();
+}
+
+// What all tables need of `_core`: words of many keys and values, and TableFull. Called once.
+inline void bind_table_keys(nb::module_& m) {
+  table_full_error = PyErr_NewExceptionWithDoc(
+      "evenbins.TableFull",
+      "A table has no room for one more key.\n\n`inserted` is the number of keys of the call that are in: exactly the "
+      "first ones.",
+      PyExc_RuntimeError, nullptr);
+  if (table_full_error == nullptr) throw nb::python_error();
+  nb::handle(table_full_error).attr("inserted") = 0;
+  m.attr("TableFull") = nb::handle(table_full_error);
+  m.def(
+      "stored_number_words",
+      [](nb::list numbers, uint64_t value_type) {
+        if (!is_value_type(value_type)) throw nb::value_error("no such type of values");
+        Answers<uint64_t> words;
+        uint64_t* out = words.extend(numbers.size());
+        for (size_t i = 0; i < numbers.size(); ++i) {
+          if (stored_value_of(numbers[i].ptr(), static_cast<ValueType>(value_type), out[i])) continue;
+          nb::python_error error;
+          error.value().attr("add_note")("evenbins: this came from item " + std::to_string(i) + " of the values");
+          throw error;
+        }
+        return words.release<uint64_t>();
+      },
+      nb::arg("numbers"), nb::arg("value_type"),
+      nb::sig("def stored_number_words(numbers: list[typing.Any], value_type: int) -> "
+              "numpy.typing.NDArray[numpy.uint64]"),
+      "What a table stores of the values in a list.");
+  m.def(
+      "stored_items",
+      [](nb::handle items, uint64_t key_type, uint64_t seed) {
+        Answers<uint64_t> words;
+        append_items(items, KeyMaker{key_type_of(key_type), seed}, words);
+        return words.release<uint64_t>();
+      },
+      nb::arg("items"), nb::arg("key_type"), nb::arg("seed"),
+      nb::sig("def stored_items(items: object, key_type: int, seed: int) -> numpy.typing.NDArray[numpy.uint64]"),
+      "What a table stores of the keys of an iterable: one word a key, two for digests.");
+  m.def(
+      "stored_arrow",
+      [](nb::handle stream, nb::handle schema, nb::handle array, uint64_t key_type, uint64_t seed) {
+        Answers<uint64_t> words;
+        const KeyMaker maker{key_type_of(key_type), seed};
+        if (stream.is_none())
+          ArrowKeys(schema, array).append(maker, words);
+        else
+          ArrowKeys(stream).append(maker, words);
+        return words.release<uint64_t>();
+      },
+      nb::arg("stream").none(), nb::arg("schema").none(), nb::arg("array").none(), nb::arg("key_type"), nb::arg("seed"),
+      nb::sig("def stored_arrow(stream: object, schema: object, array: object, key_type: int, seed: int) -> "
+              "numpy.typing.NDArray[numpy.uint64]"),
+      "The same of an Arrow stream, or of a schema and an array.");
+}
+
+}  // namespace evenbins::python
