@@ -5,6 +5,7 @@
 #include "evenbins/balanced.hpp"
 #include "evenbins/blocked.hpp"
 #include "evenbins/bloom.hpp"
+#include "evenbins/chained.hpp"
 #include "evenbins/countmin.hpp"
 #include "evenbins/xxh3.hpp"
 
@@ -48,6 +49,7 @@ uint64_t payload_bytes(const Spec& spec) {
     case Kind::balanced: return BalancedBloomFilter::payload_bytes(spec);
     case Kind::growing: return growing_bytes(spec);
     case Kind::count_min: return CountMinSketch::payload_bytes(spec);
+    case Kind::chained: return ChainedTable::payload_bytes(spec);
   }
   throw SpecError("unknown kind " + std::to_string(static_cast<uint32_t>(spec.kind)));
 }
@@ -59,9 +61,10 @@ std::unique_ptr<Filter> make_filter(Spec spec, Bits bits) {
     case Kind::blocked: return std::make_unique<BlockedBloomFilter>(std::move(spec), std::move(bits));
     case Kind::balanced: return std::make_unique<BalancedBloomFilter>(std::move(spec), std::move(bits));
     case Kind::growing:
-    case Kind::count_min: break;
+    case Kind::count_min:
+    case Kind::chained: break;
   }
-  throw SpecError("a growing filter is made of several filters, and a sketch is none");
+  throw SpecError("a growing filter is made of several filters, and sketches and tables are none");
 }
 
 std::vector<uint8_t> write_header(const Spec& spec, const void* payload, uint64_t bytes) {

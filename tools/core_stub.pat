@@ -23,3 +23,25 @@ evenbins\._core\.Filter\.__buffer__$:
 
 evenbins\._core\.Filter\.__suffix__$:
     def __buffer__(self, flags: int, /) -> memoryview: ...
+
+# Tables as mappings (cpp/bindings/mapping.hpp).
+evenbins\._core\.Chains\.__contains__$:
+    def __contains__(self, key: object, /) -> bool: ...
+
+evenbins\._core\.Chains\.__len__$:
+    def __len__(self) -> int: ...
+
+evenbins\._core\.Chains\.__getitem__$:
+    \from typing import Any, SupportsIndex
+    \from typing_extensions import Buffer
+    def __getitem__(self, key: str | Buffer | SupportsIndex, /) -> Any: ...
+
+evenbins\._core\.Chains\.__setitem__$:
+    \from typing import Any, SupportsIndex
+    \from typing_extensions import Buffer
+    def __setitem__(self, key: str | Buffer | SupportsIndex, value: Any, /) -> None: ...
+
+evenbins\._core\.Chains\.__delitem__$:
+    \from typing import SupportsIndex
+    \from typing_extensions import Buffer
+    def __delitem__(self, key: str | Buffer | SupportsIndex, /) -> None: ...

@@ -145,5 +145,6 @@ NB_MODULE(_core, m) {
   bind_filters(m);
   bind_sketches(m);
   bind_tables(m);
+  bind_chained(m);
   bind_simulate(m);
 }

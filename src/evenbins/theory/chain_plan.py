@@ -2,18 +2,22 @@
 
     capacity, policy, choices, reads, load, overflow ──▶ bins, thresholds, coin ──▶ ChainPlan
 
-The policies of kanizo take the threshold, coin and shares with which they reach the lower bound of the variance at so
-many reads (`balance.optimal_*`); the overflow follows from the reads, except for "single", where it is given. Keys
-that all their bins refuse are the paper's overflow list (Appendix C keeps it: its mean load is (1 - gamma) n/m). Here
-the list is a few chains of their own, two for each key expected, so that a look-up in it costs no scan.
+The policies of kanizo take the threshold, coin and shares with which they reach the lower bound of the
+variance at so many reads (`balance.optimal_*`); the overflow follows from the reads, except for "single",
+where it is given. Keys that all their bins refuse are the paper's overflow list (Appendix C keeps it: its
+mean load is (1 - gamma) n/m). Here the list is a few chains of their own, two for each key expected, so that
+a look-up in it costs no scan.
 
-    core = (policy, choices, coin, key type, value type, overflow_bins, bins_0, threshold_0, bins_1, threshold_1, …)
+    core = (policy, choices, coin, key type, value type, overflow_bins, bins_0, threshold_0, bins_1,
+    threshold_1, …)
 
-Invariants: a plan that is returned can be built; two plans are equal exactly when capacity, seed and core are. The
-capacity is the number of entries in the arena: no more keys than that can be stored, and predictions are for it.
+Invariants: a plan that is returned can be built; two plans are equal exactly when capacity, seed and core
+are. The capacity is the number of entries in the arena: no more keys than that can be stored, and predictions
+are for it.
 
-Tried and dropped: no list, a refused key into the shortest of its chains. It is simpler, and the variance stays within
-a few percent of the bound; but "single" would have no policy left, and the bound would be missed.
+Tried and dropped: no list, a refused key into the shortest of its chains. It is simpler, and the variance
+stays within a few percent of the bound; but "single" would have no policy left, and the bound would be
+missed.
 """
 
 from __future__ import annotations
@@ -26,7 +30,10 @@ from typing import SupportsFloat, SupportsIndex
 from evenbins.theory import _arguments as arguments
 from evenbins.theory import _show
 
-__all__ = ["KEY_DTYPES", "VALUE_DTYPES", "ChainPlan", "chain_bytes", "plan_chains", "plan_of_chain_core"]
+__all__ = [
+    "KEY_DTYPES", "VALUE_DTYPES", "ChainPlan", "chain_bytes", "checked_capacity", "checked_core",
+    "plan_chains", "plan_of_chain_core", "policy_of", "scaled_core",
+]  # fmt: skip
 
 KEY_DTYPES = ("int64", "uint64", "digest")  # by their number in the core, from 1
 VALUE_DTYPES = ("int64", "uint64", "float64")
@@ -64,15 +71,18 @@ class ChainPlan:
     thresholds : keys from which a bin of each table does not simply accept (h); empty without thresholds
     coin : chance (p) that a bin of exactly `threshold` keys accepts one more; None without thresholds
     insertion_reads : mean bins whose load an insertion looks at (a)
-    reads, miss_reads : mean bins that a look-up of a present, of an absent key reads; overflow chains not counted
+    reads, miss_reads : mean bins that a look-up of a present, of an absent key reads; overflow chains not
+        counted
     overflow : fraction of keys in the overflow chains (gamma)
     loads : entry i: fraction of bins with i keys, to the last above 1e-12
     mean, variance : of the keys in a bin
     variance_bound : the least variance that any scheme of these insertion reads and this overflow can have
-    query_mean, query_variance : of the entries compared for a key in the table, each key as often as any other
+    query_mean, query_variance : of the entries compared for a key in the table, each key as often as any
+        other
     miss_mean, miss_variance : of the entries compared for an absent key
     max_load : the longest chain, overflow chains counted: the median over tables
-    max_load_law : what its growth is proportional to, but for a constant; None with thresholds, where it is bounded
+    max_load_law : what its growth is proportional to, but for a constant; None with thresholds, where it is
+        bounded
     bins, overflow_bins : bins of all tables together; overflow chains
     nbytes : bytes of the table, everything counted
     key_dtype, value_dtype : how keys and values are stored
@@ -176,7 +186,7 @@ def plan_chains(
     """
     from evenbins.theory import balance  # on demand: scipy
 
-    keys = _capacity(capacity)
+    keys = checked_capacity(capacity)
     name = _one_of("policy", policy, tuple(POLICIES), 'Leave it out for "multilevel"')
     load = arguments.real("load", load, _LOAD_RULE, "Pass for example 4")
     if not MIN_LOAD <= load <= MAX_LOAD:
@@ -184,11 +194,13 @@ def plan_chains(
     d = _choices(name, choices)
     if reads is not None and name not in ("sequential", "multilevel"):
         raise ValueError(
-            f"reads belongs to sequential and multilevel; policy={name!r} always looks at {d} of its bins. Leave it out"
+            f"reads belongs to sequential and multilevel; policy={name!r} always looks at {d} of its bins. "
+            "Leave it out"
         )
     if overflow is not None and name != "single":
         raise ValueError(
-            f"overflow belongs to single; with policy={name!r} it follows from the reads, or is none. Leave it out"
+            f"overflow belongs to single; with policy={name!r} it follows from the reads, or is none. "
+            "Leave it out"
         )
     shares: tuple[float, ...] = (1.0,)
     threshold, coin, overflowing = 0, 0.0, 0.0
@@ -208,8 +220,8 @@ def plan_chains(
     core = [
         POLICIES[name], d, round(coin * _COIN_UNIT),
         KEY_DTYPES.index(_one_of("key_dtype", key_dtype, KEY_DTYPES, 'Pass "digest" for str and bytes')) + 1,
-        VALUE_DTYPES.index(_one_of("value_dtype", value_dtype, VALUE_DTYPES, 'Pass "float64" for floats')) + 1,
-        overflow_bins,
+        VALUE_DTYPES.index(_one_of("value_dtype", value_dtype, VALUE_DTYPES, 'Pass "float64" for floats')) +
+        1, overflow_bins,
     ]  # fmt: skip
     for each in bins:
         core += [each, threshold]
@@ -226,10 +238,10 @@ def plan_of_chain_core(core: Sequence[int], *, keys: int, seed: int) -> ChainPla
     """
     from evenbins.theory import balance, chains
 
-    checked = _checked_core(core)
-    keys = _capacity(keys)
-    number, d, coin, key_type, value_type, overflow_bins = checked[:6]
-    name = next(policy for policy, each in POLICIES.items() if each == number)
+    checked = checked_core(core)
+    keys = checked_capacity(keys)
+    _, d, coin, key_type, value_type, overflow_bins = checked[:6]
+    name = policy_of(checked)
     balanced = name in BALANCED
     layout = chains.Layout(
         policy=name,
@@ -286,7 +298,37 @@ def chain_bytes(core: Sequence[int], capacity: int) -> int:
     bin_words = 3 if core[0] in (1, 2, 3) else 2
     entry_words = 5 if KEY_DTYPES[core[3] - 1] == "digest" else 3
     bins = sum(core[6::2]) + core[5]
-    return _STATE_BYTES + _lines(4 * bin_words * bins) + _lines(4 * entry_words * capacity) + _lines(8 * capacity)
+    return (
+        _STATE_BYTES
+        + _lines(4 * bin_words * bins)
+        + _lines(4 * entry_words * capacity)
+        + _lines(8 * capacity)
+    )
+
+
+def policy_of(core: Sequence[int]) -> str:
+    """Give the name of a core's policy.
+
+    Examples
+    --------
+    >>> policy_of((7, 2))
+    'd-left'
+    """
+    return next(policy for policy, number in POLICIES.items() if number == core[0])
+
+
+def scaled_core(core: Sequence[int], capacity: int, keys: int) -> tuple[int, ...]:
+    """Give the core of the same design for another number of keys: the same load and thresholds.
+
+    Examples
+    --------
+    >>> scaled_core((3, 2, 5, 1, 1, 10, 100, 8, 20, 8), 1000, 2000)
+    (3, 2, 5, 1, 1, 20, 200, 8, 40, 8)
+    """
+    scaled = list(core)
+    for place in (5, *range(6, len(core), 2)):
+        scaled[place] = -(-core[place] * keys // capacity)
+    return tuple(scaled)
 
 
 def _lines(nbytes: int) -> int:
@@ -304,11 +346,14 @@ def _whole_bins(total: int, shares: Sequence[float]) -> tuple[int, ...]:
 _LOAD_RULE = f"a number of keys per bin from {MIN_LOAD:g} to {MAX_LOAD:g}"
 
 
-def _capacity(value: object) -> int:
+def checked_capacity(value: object) -> int:
+    """Check the number of keys."""
     keys = arguments.capacity(value)
     if keys > MAX_KEYS:
         rule = "at most 2**31 - 2 keys, since entries are linked by 32 bits"
-        raise ValueError(arguments.problem("capacity", rule, value, "Use a MultilevelTable, or several tables"))
+        raise ValueError(
+            arguments.problem("capacity", rule, value, "Use a MultilevelTable, or several tables")
+        )
     return keys
 
 
@@ -334,7 +379,14 @@ def _one_of(name: str, value: object, known: tuple[str, ...], way_out: str) -> s
     return value
 
 
-def _checked_core(core: Sequence[int]) -> tuple[int, ...]:
+def checked_core(core: Sequence[int]) -> tuple[int, ...]:
+    """Check every integer of a core by the rules of its policy.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The core is none that `plan_chains` could have made.
+    """
     rule = "six integers and a pair for each table of a chained table"
     way_out = "Pass a table's plan.core"
     if isinstance(core, str | bytes) or not isinstance(core, Sequence):
@@ -361,5 +413,7 @@ def _checked_core(core: Sequence[int]) -> tuple[int, ...]:
         most = 0 if not balanced else NEVER_FULL if single else 10**6
         checked.append(one(place + 1, "threshold", 0, most))
     if single and 10**6 < checked[7] < NEVER_FULL:
-        raise ValueError(arguments.problem("core[7] (threshold)", "at most 10**6, or 2**31", checked[7], way_out))
+        raise ValueError(
+            arguments.problem("core[7] (threshold)", "at most 10**6, or 2**31", checked[7], way_out)
+        )
     return tuple(checked)

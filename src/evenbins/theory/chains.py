@@ -6,50 +6,57 @@
     asymptotic_max_load(policy, choices, keys) -> float                 its growth: ln ln n / ln d, …
     growth_rate(choices) -> float                                       phi_d of d-left
 
-A key is an entry in one of the chains (bins) it may use; a look-up compares it with the entries of these chains in
-turn. Two families of policies:
+A key is an entry in one of the chains (bins) it may use; a look-up compares it with the entries of these
+chains in turn. Two families of policies:
 
-    single, sequential, multilevel   a bin takes a key while it has fewer than `threshold`, at exactly `threshold` by
+    single, sequential, multilevel   a bin takes a key while it has fewer than `threshold`, at exactly
+    `threshold` by
                                      a coin; else the next bin; else the overflow chains (kanizo, Appendix C)
     least-loaded, d-left             the shortest of the key's chains, the first of them when several are: of
                                      `choices` bins of one table, or of one bin in each of `choices` tables
                                      (kirsch, section 2.1.3: d-way chaining, and Vöcking's d-left)
 
-What the query time is. The number of entries that a look-up compares: all entries of the chains it leaves behind, and
-in the last one those up to the key (new entries come first in a chain) or, if it is absent, all. Where a look-up may
-stop is the table's affair (cpp/include/evenbins/chained.hpp): after the bins of the key that no *stored* key has passed.
+What the query time is. The number of entries that a look-up compares: all entries of the chains it leaves
+behind, and in the last one those up to the key (new entries come first in a chain) or, if it is absent, all.
+Where a look-up may stop is the table's affair (cpp/include/evenbins/chained.hpp): after the bins of the key
+that no *stored* key has passed.
 
     bin of N attempts, threshold h    N <= h        no key has passed it: an absent key stops here
                                       N = h + n     h keys and n have passed, with chance (1-p)**n;
                                                     else h + 1, and n - 1 have passed
 
-How it is computed. Everything that happens to a key is a sum over its walk, and given the moment at which it came the
-bins of the walk are independent. So a bin contributes three numbers, [chance, mean, mean square], of the part of its
-time that belongs to "passed" or "placed"; two bins in turn are the product (a, b, c)·(a', b', c') = (aa', ab' + ba',
-ac' + 2bb' + ca'), and the walk is a sum of products, averaged over the moments. For the first family the loads
-at a moment are those of `balance`, and what a bin still gets is Poisson. For the second, with u_i the fraction of bins
-of at least i keys and t in keys per bin,
+How it is computed. Everything that happens to a key is a sum over its walk, and given the moment at which it
+came the bins of the walk are independent. So a bin contributes three numbers, [chance, mean, mean square], of
+the part of its time that belongs to "passed" or "placed"; two bins in turn are the product (a, b, c)·(a', b',
+c') = (aa', ab' + ba', ac' + 2bb' + ca'), and the walk is a sum of products, averaged over the moments. For
+the first family the loads at a moment are those of `balance`, and what a bin still gets is Poisson. For the
+second, with u_i the fraction of bins of at least i keys and t in keys per bin,
 
     least-loaded   du_i/dt = u_(i-1)**d - u_i**d
-    d-left         du_(j,i)/dt = (u_(j,i-1) - u_(j,i)) · bins/bins_j · prod_(q<j) u_(q,i) · prod_(q>j) u_(q,i-1)
+    d-left         du_(j,i)/dt = (u_(j,i-1) - u_(j,i)) · bins/bins_j · prod_(q<j) u_(q,i) · prod_(q>j)
+    u_(q,i-1)
 
 and the final load of a bin that has l keys at t follows from the same rates, backwards in time.
 
-Invariants: fluid limits, for many bins; the error is of the order 1/bins. The tail of the longest chain is where
-they end: bins times u_i is the expected number of chains of i keys or more, and the number is near Poisson where it is
-small. (With d choices the tail falls doubly exponentially, so that only one height is in doubt.)
+Invariants: fluid limits, for many bins; the error is of the order 1/bins. The tail of the longest chain is
+where they end: bins times u_i is the expected number of chains of i keys or more, and the number is near
+Poisson where it is small. (With d choices the tail falls doubly exponentially, so that only one height is in
+doubt.)
 
-Tried and dropped: simulating for the second moments (a fluid limit takes 30 ms); the moments of whole walks from the
-final loads alone, as if a key's bins were independent: a late key passes more bins, and finds them longer.
+Tried and dropped: simulating for the second moments (a fluid limit takes 30 ms); the moments of whole walks
+from the final loads alone, as if a key's bins were independent: a late key passes more bins, and finds them
+longer.
 
-Sources: Y. Kanizo, D. Hay, I. Keslassy, "Access-efficient balanced Bloom filters", Appendix C, which keeps the overflow
-list of the schemes (its mean load is (1 - gamma) n/m); A. Kirsch's thesis, section 2.1.3, where d-left's maximum is
-printed as ln ln n/(d phi_d): Vöcking has ln ln n/(d ln phi_d). M. Mitzenmacher's equations for both.
+Sources: Y. Kanizo, D. Hay, I. Keslassy, "Access-efficient balanced Bloom filters", Appendix C, which keeps
+the overflow list of the schemes (its mean load is (1 - gamma) n/m); A. Kirsch's thesis, section 2.1.3, where
+d-left's maximum is printed as ln ln n/(d phi_d): Vöcking has ln ln n/(d ln phi_d). M. Mitzenmacher's
+equations for both.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -61,8 +68,8 @@ from evenbins.theory import _arguments as arguments
 from evenbins.theory import balance
 
 __all__ = [
-    "BALANCED", "COIN_UNIT", "MAX_CHOICES", "NEVER_FULL", "POLICIES", "Chains", "Layout", "asymptotic_max_load",
-    "growth_rate", "max_load_chances", "median_of_max", "predict",
+    "BALANCED", "COIN_UNIT", "MAX_CHOICES", "NEVER_FULL", "POLICIES", "Chains", "Layout", "absent_query",
+    "asymptotic_max_load", "growth_rate", "max_load_chances", "median_of_max", "predict",
 ]  # fmt: skip
 
 Vector = npt.NDArray[np.float64]
@@ -89,7 +96,8 @@ class Layout:
     policy : one of `POLICIES`
     choices : bins a key may use (d)
     bins : bins of each table: `choices` tables for "multilevel" and "d-left", else one
-    thresholds : keys from which a bin of each table does not simply accept (h); empty for "least-loaded", "d-left"
+    thresholds : keys from which a bin of each table does not simply accept (h); empty for "least-loaded",
+        "d-left"
     coin : out of 2**32: the chance (p) that a bin of exactly `threshold` keys accepts one more
     overflow_bins : chains for the keys that all their bins refuse; 0 for "least-loaded", "d-left"
     """
@@ -207,6 +215,43 @@ def _moments_of(chance: Vector) -> tuple[float, float]:
     return mean, float((chance * (i - mean) ** 2).sum())
 
 
+def absent_query(
+    choices: int, tables: Sequence[Vector] | Vector, passed: Sequence[Vector] | Vector, overflow_loads: Vector
+) -> tuple[float, float, float]:
+    """Compute what a look-up of an absent key costs, from the loads of the bins.
+
+    Parameters
+    ----------
+    choices
+        Bins that it may read (d).
+    tables, passed
+        For each table, entry i is the fraction of its bins with i keys; and of those with i keys which do not
+        end the look-up.
+    overflow_loads
+        Entry i is the fraction of overflow chains with i keys.
+
+    Returns
+    -------
+    tuple
+        Mean of the bins read, mean and variance of the entries compared.
+
+    Examples
+    --------
+    >>> half = np.array([0.5, 0.5])  # bins of 0 and 1 keys, all read
+    >>> absent_query(2, [half], [half], np.array([1.0]))
+    (2.0, 1.0, 0.5)
+    """
+    time, so_far, reads = np.zeros(3), _NOTHING, 0.0
+    for level in range(choices):
+        table = min(level, len(tables) - 1)
+        whole, goes_on = _load_time(tables[table]), _load_time(passed[table])
+        reads += float(so_far[0])
+        time = time + _then(so_far, whole - goes_on)
+        so_far = _then(so_far, goes_on)
+    mean, variance = _moments(time + _then(so_far, _load_time(overflow_loads)))
+    return reads, mean, variance
+
+
 @lru_cache(maxsize=4)
 def _quadrature(panels: int = _PANELS) -> tuple[Vector, Vector]:
     """Give moments between 0 and 1, and their weights."""
@@ -272,14 +317,11 @@ class _Table:
         )
         # At the end.
         self.loads: Vector = balance.single(end, threshold, coin).occupancy[0] if end else np.array([1.0])
-        self.absent = _load_time(self.loads)
-        self.goes_on = np.zeros(3)
+        self.goes_on = np.zeros_like(self.loads)  # of these, the bins that somebody passed
         if threshold is not None and end:
             offered = _poisson(np.array([end]), max(threshold + 2, 2))[0]
-            on = np.zeros(threshold + 2)
-            on[threshold] = max(float(self.loads[threshold] - offered[threshold]), 0.0)
-            on[threshold + 1] = max(float(self.loads[threshold + 1] - coin * offered[threshold + 1]), 0.0)
-            self.goes_on = _load_time(on)
+            on = self.loads[threshold:] - np.array([1.0, coin]) * offered[threshold : threshold + 2]
+            self.goes_on[threshold:] = np.maximum(on, 0.0)
 
 
 def _at(attempts: float, threshold: int, coin: float) -> float:
@@ -309,24 +351,20 @@ def _balanced(layout: Layout, keys: int) -> Chains:
     tables = [_Table(h, coin, attempts[:, j]) for j, h in enumerate(thresholds)]
     spread = max(layout.overflow_bins, 1)
     listed = _Table(None, 1.0, fluid.overflow * (keys / spread))
-    # The walk of a present key, at every moment; then that of an absent one.
+    # The walk of a present key, at every moment.
     so_far = np.broadcast_to(_NOTHING, (len(moments), 3))
     total = np.zeros((len(moments), 3))
-    missed, goes_on = np.zeros(3), _NOTHING
-    reads = miss_reads = 0.0
+    reads = 0.0
     for level in range(layout.choices):
         table = tables[min(level, len(tables) - 1)]
         reads += float(weights @ so_far[:, 0])
-        miss_reads += float(goes_on[0])
         total = total + _then(so_far, table.placed)
         so_far = _then(so_far, table.passed)
-        missed = missed + _then(goes_on, table.absent - table.goes_on)
-        goes_on = _then(goes_on, table.goes_on)
     total = total + _then(so_far, listed.placed)
-    missed = missed + _then(goes_on, listed.absent)
-    found = weights @ total
-    query_mean, query_variance = _moments(found)
-    miss_mean, miss_variance = _moments(missed)
+    query_mean, query_variance = _moments(weights @ total)
+    miss_reads, miss_mean, miss_variance = absent_query(
+        layout.choices, [table.loads for table in tables], [table.goes_on for table in tables], listed.loads
+    )
     longest = max(len(table.loads) for table in tables)
     all_loads = np.zeros((len(tables), longest))
     for j, table in enumerate(tables):
@@ -375,7 +413,8 @@ class _Choice:
         result = np.empty_like(low)
         for j in range(self.tables):
             result[j] = high[:j].prod(axis=0) * low[j + 1 :].prod(axis=0)
-        return result * self.weight
+        rates: Vector = result * self.weight
+        return rates
 
     def grow(self, _: float, state: Vector) -> Vector:
         u = self.full(state)
@@ -396,37 +435,38 @@ def _least(layout: Layout, keys: int) -> Chains:
     rule = _Choice(layout, keys)
     moments, weights = _quadrature()
     times = moments * rule.load
-    options = {"method": "DOP853", "rtol": 1e-9, "atol": 1e-17}
     start = np.zeros(rule.tables * rule.top)
-    forward = solve_ivp(rule.grow, (0.0, rule.load), start, dense_output=True, **options)
+    forward = solve_ivp(
+        rule.grow, (0.0, rule.load), start, "DOP853", dense_output=True, rtol=1e-9, atol=1e-17
+    )
+    path = forward.sol
+    assert path is not None
     end = rule.full(forward.y[:, -1])
     # Backwards: mean and mean square of the final load of a bin that has l keys now, l = 0 ... top.
     final = np.broadcast_to(np.arange(rule.top + 1.0), (rule.tables, rule.top + 1))
     last = np.stack([final, final**2])
 
     def back(s: float, state: Vector) -> Vector:
-        rates = rule.rates(rule.full(forward.sol(rule.load - s)))[:, :-1]
+        rates = rule.rates(rule.full(path(rule.load - s)))[:, :-1]
         value = state.reshape(2, rule.tables, rule.top + 1)
         change = np.zeros_like(value)
         change[:, :, :-1] = rates * np.diff(value, axis=2)
         return change.ravel()
 
-    options["atol"] = 1e-8
-    backward = solve_ivp(back, (0.0, rule.load), last.ravel(), t_eval=(rule.load - times)[::-1], **options)
+    backward = solve_ivp(
+        back, (0.0, rule.load), last.ravel(), "DOP853", (rule.load - times)[::-1], rtol=1e-9, atol=1e-8
+    )
     values = backward.y.T[::-1].reshape(len(times), 2, rule.tables, rule.top + 1)
     found = np.zeros(3)
     reads = 0.0
     for t, weight, value in zip(times.tolist(), weights.tolist(), values, strict=True):
-        time, read = _choose(rule, rule.full(forward.sol(t)), value)
+        time, read = _choose(rule, rule.full(path(t)), value)
         found = found + weight * time
         reads += weight * read
     reads /= float(found[0])
     query_mean, query_variance = _moments(found)
     tables = -np.diff(end, axis=1)
-    missed = _NOTHING
-    for j in range(rule.choices):
-        missed = _then(missed, _load_time(tables[min(j, rule.tables - 1)]))
-    miss_mean, miss_variance = _moments(missed)
+    _, miss_mean, miss_variance = absent_query(rule.choices, tables, tables, np.array([1.0]))
     loads = np.array(layout.bins) / sum(layout.bins) @ tables
     mean, variance = _moments_of(loads)
     return Chains(
@@ -533,7 +573,9 @@ def growth_rate(choices: int) -> float:
     choices = arguments.integer("choices", choices, 2, balance.MAX_CHOICES, "Pass for example 2")
     x = 2.0
     for _ in range(200):  # x**(d+1) - 2 x**d + 1 = 0: Newton comes down from 2
-        step = (x ** (choices + 1) - 2 * x**choices + 1) / ((choices + 1) * x**choices - 2 * choices * x ** (choices - 1))
+        step = (x ** (choices + 1) - 2 * x**choices + 1) / (
+            (choices + 1) * x**choices - 2 * choices * x ** (choices - 1)
+        )
         x -= step
         if step <= 1e-16:
             break
@@ -543,18 +585,20 @@ def growth_rate(choices: int) -> float:
 def asymptotic_max_load(policy: str, choices: int, keys: int) -> float:
     """Compute what the longest chain grows like when there are as many bins as keys, but for a constant.
 
-    One choice: ln n / ln ln n. "least-loaded": ln ln n / ln d (Azar et al.); "d-left": ln ln n / (d ln phi_d) (Vöcking).
-    The constants are as large as these numbers: `max_load_chances` has the answer for a finite table.
+    One choice: ln n / ln ln n. "least-loaded": ln ln n / ln d (Azar et al.); "d-left": ln ln n / (d ln phi_d)
+    (Vöcking). The constants are as large as these numbers: `max_load_chances` has the answer for a finite
+    table.
 
     Raises
     ------
     ValueError
-        The policy has no such law: with thresholds the longest chain is threshold + 1, but for overflow chains.
+        The policy has no such law: with thresholds the longest chain is threshold + 1, but for overflow
+        chains.
 
     Examples
     --------
-    >>> round(asymptotic_max_load("least-loaded", 2, 10**6), 2), round(asymptotic_max_load("d-left", 2, 10**6), 2)
-    (3.79, 2.73)
+    >>> round(asymptotic_max_load("least-loaded", 2, 10**6), 2), round(asymptotic_max_load("d-left", 2,
+    10**6), 2) (3.79, 2.73)
     """
     log = math.log(max(keys, 3))
     if policy == "single":
