@@ -8,6 +8,10 @@ evenbins\._core\.KeyRangeError$:
 evenbins\._core\.FormatError$:
     class FormatError(ValueError): ...
 
+evenbins\._core\.TableFull$:
+    class TableFull(RuntimeError):  # noqa: N818
+        inserted: int
+
 evenbins\._core\.Filter\.add$:
     \from typing import SupportsIndex
     \from typing_extensions import Buffer

@@ -12,7 +12,8 @@ True
 """
 
 from evenbins import design, theory
-from evenbins._core import FormatError, KeyRangeError, kernel, kernels
+from evenbins._core import FormatError, KeyRangeError, TableFull, kernel, kernels
+from evenbins.chained import ChainedTable, ChainStats
 from evenbins.filters import (
     BalancedBloomFilter,
     BlockedBloomFilter,
@@ -25,12 +26,15 @@ from evenbins.filters import open as open  # not in __all__: a star import must 
 from evenbins.growing import GrowingFilter
 from evenbins.protocols import Filter, FilterStats
 from evenbins.sketches import CountMinSketch, HeavyHitters, SketchStats
-from evenbins.theory import FilterPlan, SketchPlan
+from evenbins.theory import ChainPlan, FilterPlan, SketchPlan
 
 __all__ = [
     "BalancedBloomFilter",
     "BlockedBloomFilter",
     "BloomFilter",
+    "ChainPlan",
+    "ChainStats",
+    "ChainedTable",
     "CountMinSketch",
     "Filter",
     "FilterPlan",
@@ -41,6 +45,7 @@ __all__ = [
     "KeyRangeError",
     "SketchPlan",
     "SketchStats",
+    "TableFull",
     "design",
     "digest",
     "digest_many",

@@ -6,8 +6,6 @@ import numpy
 import numpy.typing
 from typing_extensions import Buffer
 
-from evenbins import TableFull as TableFull
-
 class KeyRangeError(ValueError, TypeError): ...
 
 class KeySource:
@@ -106,6 +104,9 @@ class Sketch:
     def total(self) -> int: ...
     @property
     def nbytes(self) -> int: ...
+
+class TableFull(RuntimeError):  # noqa: N818
+    inserted: int
 
 def stored_number_words(numbers: list[Any], value_type: int) -> numpy.typing.NDArray[numpy.uint64]: ...
 def stored_items(items: object, key_type: int, seed: int) -> numpy.typing.NDArray[numpy.uint64]: ...

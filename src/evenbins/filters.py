@@ -52,6 +52,7 @@ _HASHING = {
 }  # fmt: skip
 _HASHING_NAMES = {number: name for name, number in _HASHING.items()}
 _COUNT_MIN = 6  # a kind of file that holds no filter (sketches.py)
+_CHAINED = 8  # likewise (chained.py)
 
 
 class _BaseFilter(_core.Filter, _files.Stored):
@@ -550,6 +551,8 @@ def _class_of(path: StrPath) -> type[Filter]:
             raise FormatError(
                 "the file holds a count-min sketch, no filter: use evenbins.CountMinSketch.load"
             )
+        if kind == _CHAINED:
+            raise FormatError("the file holds a chained table, no filter: use evenbins.ChainedTable.load")
         return _KINDS[kind]
     except FormatError as error:
         raise FormatError(f"{os.fspath(path)}: {error}") from None

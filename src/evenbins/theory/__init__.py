@@ -10,17 +10,18 @@ import importlib
 from types import ModuleType
 
 from evenbins.theory.balanced_plan import plan_balanced, plan_levels
+from evenbins.theory.chain_plan import ChainPlan, plan_chains, plan_of_chain_core
 from evenbins.theory.plan import FilterPlan, plan_blocked, plan_of_core, plan_standard
 from evenbins.theory.sketch import SketchPlan, plan_countmin, plan_of_sketch_core
 
 __all__ = [
-    "FilterPlan", "SketchPlan",
-    "plan_balanced", "plan_blocked", "plan_countmin", "plan_levels", "plan_of_core", "plan_of_sketch_core",
-    "plan_standard",
+    "ChainPlan", "FilterPlan", "SketchPlan",
+    "plan_balanced", "plan_blocked", "plan_chains", "plan_countmin", "plan_levels", "plan_of_chain_core",
+    "plan_of_core", "plan_of_sketch_core", "plan_standard",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name == "balance":  # on demand: it needs scipy, whose import takes longer than all other imports
-        return importlib.import_module("evenbins.theory.balance")
+    if name in ("balance", "chains"):  # on demand: they need scipy, whose import takes longer than all others
+        return importlib.import_module(f"evenbins.theory.{name}")
     raise AttributeError(f"module 'evenbins.theory' has no attribute {name!r}")

@@ -563,7 +563,7 @@ def median_of_max(chances: Vector) -> int:
 
 
 def growth_rate(choices: int) -> float:
-    """Compute phi_d, at which the Fibonacci numbers of order d grow: the root of x**d = 1 + x + ... + x**(d-1).
+    """Compute phi_d, at which Fibonacci numbers of order d grow: the root of x**d = 1 + x + ... + x**(d-1).
 
     Examples
     --------
@@ -597,8 +597,8 @@ def asymptotic_max_load(policy: str, choices: int, keys: int) -> float:
 
     Examples
     --------
-    >>> round(asymptotic_max_load("least-loaded", 2, 10**6), 2), round(asymptotic_max_load("d-left", 2,
-    10**6), 2) (3.79, 2.73)
+    >>> [round(asymptotic_max_load(policy, 2, 10**6), 2) for policy in ("least-loaded", "d-left")]
+    [3.79, 2.73]
     """
     log = math.log(max(keys, 3))
     if policy == "single":
