@@ -191,27 +191,21 @@ bool ChainedTable::erase(const StoredKey& key, uint64_t* value) { return erase(k
 
 // ---- many keys ------------------------------------------------------------------------------------------
 
-void ChainedTable::approach(const uint64_t* digests, size_t n, bool write) const {
-  uint64_t at[kBatch];
-  const uint32_t levels = balanced_ ? 1 : choices_;
-  for (uint32_t level = levels; level-- > 0;)
-    for (size_t i = 0; i < n; ++i) {
-      at[i] = bin_at(digests[i], level);
-      if (write)
-        __builtin_prefetch(bin(at[i]), 1);
-      else
-        __builtin_prefetch(bin(at[i]));
-    }
-  for (size_t i = 0; i < n; ++i)  // of level 0
-    if (const uint32_t number = bin(at[i])[0]; number - 1 < capacity_) __builtin_prefetch(entry(number));
+void ChainedTable::approach(const uint64_t* digests, size_t n) const {
+  for (uint32_t level = 0, levels = balanced_ ? 1 : choices_; level < levels; ++level)
+    for (size_t i = 0; i < n; ++i) __builtin_prefetch(bin(bin_at(digests[i], level)), 1);
 }
 
 size_t ChainedTable::put_many(const uint64_t* keys, const uint64_t* values, size_t n, bool fresh, uint64_t& inserted) {
   uint64_t digests[kBatch];
+  uint8_t found[kBatch];
   for (size_t start = 0; start < n; start += kBatch) {
     const size_t m = std::min(kBatch, n - start);
     hash_.digests(kernel_, keys + start * key_words_, m, digests);
-    approach(digests, m, true);
+    if (fresh)
+      approach(digests, m);
+    else
+      find_many(keys + start * key_words_, m, nullptr, found);  // brings near what each will read; answers may change
     for (size_t i = 0; i < m; ++i) {
       const Put done = put(key_at(keys, start + i), digests[i], values[start + i], fresh);
       if (done == Put::full) return start + i;
@@ -221,30 +215,71 @@ size_t ChainedTable::put_many(const uint64_t* keys, const uint64_t* values, size
   return n;
 }
 
+// All keys of a batch take one step in turn, so that the memory that each waits for comes while the others are looked
+// at.
 void ChainedTable::find_many(const uint64_t* keys, size_t n, uint64_t* values, uint8_t* found) const {
+  struct Walk {
+    const uint32_t* bin;    // where it is
+    uint32_t number, left;  // the entry to compare next; how many there are
+    uint32_t level, key;    // of the batch
+    bool entered;           // the bin has been read
+  };
   uint64_t digests[kBatch];
-  Place places[kBatch];
+  Walk walks[kBatch];
+  uint32_t hits[kBatch];
   for (size_t start = 0; start < n; start += kBatch) {
-    const size_t m = std::min(kBatch, n - start);
+    const auto m = static_cast<uint32_t>(std::min(kBatch, n - start));
     hash_.digests(kernel_, keys + start * key_words_, m, digests);
-    approach(digests, m, false);
-    for (size_t i = 0; i < m; ++i) {
-      places[i] = locate(key_at(keys, start + i), digests[i]);
-      if (values != nullptr && places[i].entry != 0) __builtin_prefetch(values_ + places[i].entry - 1);
+    for (uint32_t i = 0; i < m; ++i) {
+      walks[i] = {bin(bin_at(digests[i], 0)), 0, 0, 0, i, false};
+      __builtin_prefetch(walks[i].bin);
+      hits[i] = 0;
     }
-    for (size_t i = 0; i < m; ++i) {
-      found[start + i] = places[i].entry != 0;
-      if (values != nullptr && places[i].entry != 0) values[start + i] = values_[places[i].entry - 1];
+    for (uint32_t active = m; active > 0;) {
+      uint32_t kept = 0;
+      for (uint32_t i = 0; i < active; ++i) {
+        Walk w = walks[i];
+        if (!w.entered) {
+          w.entered = true;
+          w.number = w.bin[0];
+          w.left = w.bin[1];
+        } else {
+          const uint32_t* e = entry(w.number);
+          if (holds(e, key_at(keys, start + w.key))) {
+            hits[w.key] = w.number;
+            if (values != nullptr) __builtin_prefetch(values_ + w.number - 1);
+            continue;
+          }
+          w.number = e[0];
+          --w.left;
+        }
+        if (w.left != 0 && w.number - 1 < capacity_) {
+          __builtin_prefetch(entry(w.number));
+        } else {
+          if (balanced_ ? w.level == choices_ || w.bin[2] == 0 : w.level + 1 == choices_) continue;
+          ++w.level;
+          w.bin = bin(bin_at(digests[w.key], w.level));
+          w.entered = false;
+          __builtin_prefetch(w.bin);
+        }
+        walks[kept++] = w;
+      }
+      active = kept;
+    }
+    for (uint32_t i = 0; i < m; ++i) {
+      found[start + i] = hits[i] != 0;
+      if (values != nullptr && hits[i] != 0) values[start + i] = values_[hits[i] - 1];
     }
   }
 }
 
 uint64_t ChainedTable::erase_many(const uint64_t* keys, size_t n, uint8_t* found) {
   uint64_t digests[kBatch], erased = 0;
+  uint8_t near[kBatch];
   for (size_t start = 0; start < n; start += kBatch) {
     const size_t m = std::min(kBatch, n - start);
     hash_.digests(kernel_, keys + start * key_words_, m, digests);
-    approach(digests, m, true);
+    find_many(keys + start * key_words_, m, nullptr, near);
     for (size_t i = 0; i < m; ++i) {
       const bool was_there = erase(key_at(keys, start + i), digests[i], nullptr);
       erased += was_there;

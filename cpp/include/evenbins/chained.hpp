@@ -168,8 +168,7 @@ class ChainedTable {
   Put put(const StoredKey& key, uint64_t digest, uint64_t value, bool fresh);
   bool erase(const StoredKey& key, uint64_t digest, uint64_t* value);
   uint32_t first_level(uint64_t digest, uint64_t bin, uint32_t level) const;
-  // Brings the bins of a batch of keys near, then the first entries of their chains.
-  void approach(const uint64_t* digests, size_t n, bool write) const;
+  void approach(const uint64_t* digests, size_t n) const;  // brings the bins of new keys near
   std::string check_chains(bool unique) const;
   std::string check_free() const;
 
