@@ -7,6 +7,7 @@
 #include "evenbins/bloom.hpp"
 #include "evenbins/chained.hpp"
 #include "evenbins/countmin.hpp"
+#include "evenbins/multilevel.hpp"
 #include "evenbins/xxh3.hpp"
 
 namespace evenbins {
@@ -50,6 +51,7 @@ uint64_t payload_bytes(const Spec& spec) {
     case Kind::growing: return growing_bytes(spec);
     case Kind::count_min: return CountMinSketch::payload_bytes(spec);
     case Kind::chained: return ChainedTable::payload_bytes(spec);
+    case Kind::multilevel: return MultilevelTable::payload_bytes(spec);
   }
   throw SpecError("unknown kind " + std::to_string(static_cast<uint32_t>(spec.kind)));
 }
@@ -62,9 +64,10 @@ std::unique_ptr<Filter> make_filter(Spec spec, Bits bits) {
     case Kind::balanced: return std::make_unique<BalancedBloomFilter>(std::move(spec), std::move(bits));
     case Kind::growing:
     case Kind::count_min:
+    case Kind::multilevel:
     case Kind::chained: break;
   }
-  throw SpecError("a growing filter is made of several filters, and sketches and tables are none");
+  throw SpecError("a growing filter is made of several filters, and a sketch or a table is none");
 }
 
 std::vector<uint8_t> write_header(const Spec& spec, const void* payload, uint64_t bytes) {

@@ -8,10 +8,6 @@ evenbins\._core\.KeyRangeError$:
 evenbins\._core\.FormatError$:
     class FormatError(ValueError): ...
 
-evenbins\._core\.TableFull$:
-    class TableFull(RuntimeError):  # noqa: N818
-        inserted: int
-
 evenbins\._core\.Filter\.add$:
     \from typing import SupportsIndex
     \from typing_extensions import Buffer
@@ -28,24 +24,37 @@ evenbins\._core\.Filter\.__buffer__$:
 evenbins\._core\.Filter\.__suffix__$:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
-# Tables as mappings (cpp/bindings/mapping.hpp).
-evenbins\._core\.Chains\.__contains__$:
-    def __contains__(self, key: object, /) -> bool: ...
+evenbins\._core\.TableFull$:
+    class TableFull(RuntimeError):
+        inserted: int
 
-evenbins\._core\.Chains\.__len__$:
-    def __len__(self) -> int: ...
-
-evenbins\._core\.Chains\.__getitem__$:
-    \from typing import Any, SupportsIndex
+evenbins\._core\.(Table|Chains)\.get$:
+    \from typing import SupportsIndex, overload
     \from typing_extensions import Buffer
-    def __getitem__(self, key: str | Buffer | SupportsIndex, /) -> Any: ...
+    @overload
+    def get(self, key: str | Buffer | SupportsIndex, default: None = None, /) -> int | float | None: ...
+    @overload
+    def get(self, key: str | Buffer | SupportsIndex, default: int | float, /) -> int | float: ...
 
-evenbins\._core\.Chains\.__setitem__$:
-    \from typing import Any, SupportsIndex
+evenbins\._core\.(Table|Chains)\.__contains__$:
+    \from typing import SupportsIndex
     \from typing_extensions import Buffer
-    def __setitem__(self, key: str | Buffer | SupportsIndex, value: Any, /) -> None: ...
+    def __contains__(self, key: str | Buffer | SupportsIndex, /) -> bool: ...
 
-evenbins\._core\.Chains\.__delitem__$:
+evenbins\._core\.(Table|Chains)\.__getitem__$:
+    \from typing import SupportsIndex
+    \from typing_extensions import Buffer
+    def __getitem__(self, key: str | Buffer | SupportsIndex, /) -> int | float: ...
+
+evenbins\._core\.(Table|Chains)\.__setitem__$:
+    \from typing import SupportsFloat, SupportsIndex
+    \from typing_extensions import Buffer
+    def __setitem__(self, key: str | Buffer | SupportsIndex, value: SupportsIndex | SupportsFloat, /) -> None: ...
+
+evenbins\._core\.(Table|Chains)\.__delitem__$:
     \from typing import SupportsIndex
     \from typing_extensions import Buffer
     def __delitem__(self, key: str | Buffer | SupportsIndex, /) -> None: ...
+
+evenbins\._core\.(Table|Chains)\.__len__$:
+    def __len__(self) -> int: ...

@@ -15,14 +15,16 @@ namespace {
 using ChainMapping = Mapping<ChainedTable>;
 using Object = ChainMapping::Object;
 
-void init_new(Object* self, uint64_t seed, uint64_t capacity, std::vector<uint64_t> core) {
+void init_new(Object* self, uint64_t capacity, uint64_t seed, std::vector<uint64_t> core) {
   Spec spec{Kind::chained, Hashing::independent, seed, capacity, std::move(core)};
   const uint64_t bytes = ChainedTable::payload_bytes(spec);
   new (self) Object(std::make_unique<ChainedTable>(std::move(spec), Bits::zeroed(bytes)));
 }
 
-nb::tuple probe(const Object& self, nb::handle key) {
-  const ChainedTable::Probe found = self.table->probe(ChainMapping::key_from(self, key));
+nb::tuple probe(Object& self, nb::handle key) {
+  const StoredKey wanted = ChainMapping::key_from(self, key);
+  ChainedTable::Probe found;
+  ChainMapping::in_turn(self, self.may_read(), [&] { found = self.table->probe(wanted); });
   return nb::make_tuple(found.level, found.reads, found.compared, found.overflow);
 }
 
@@ -51,12 +53,13 @@ nb::tuple queries(Object& self) {
 }  // namespace
 
 void bind_chained(nb::module_& m) {
-  ChainMapping::bind(m, "Chains", static_cast<uint32_t>(Kind::chained),
+  ChainMapping::bind(m, "Chains", Kind::chained,
                      "Base of the chained table: a plan's integer core, its bins and entries.")
-      .def("__init__", &init_new, nb::arg("seed"), nb::arg("capacity"), nb::arg("core"))
+      .def("__init__", &init_new, nb::arg("capacity"), nb::arg("seed"), nb::arg("core"))
       .def(
           "_probe", &probe, nb::arg("key").none(),
-          nb::sig("def _probe(self, key: object) -> tuple[int, int, int, bool]"),
+          nb::sig("def probe(self, key: str | typing_extensions.Buffer | typing.SupportsIndex) -> tuple[int, int, int, "
+                  "bool]"),
           "Level that has the key from 1 (0: absent), bins read, entries compared, whether an overflow chain was read.")
       .def("_loads", &loads, nb::sig("def _loads(self) -> list[tuple[list[int], list[int]]]"),
            "For each table, then the overflow chains: bins by load, and how many of them were passed.")

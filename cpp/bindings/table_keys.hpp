@@ -358,7 +358,7 @@ inline void bind_table_keys(nb::module_& m) {
         return words.release<uint64_t>();
       },
       nb::arg("numbers"), nb::arg("value_type"),
-      nb::sig("def stored_number_words(numbers: list[typing.Any], value_type: int) -> "
+      nb::sig("def stored_number_words(numbers: list[object], value_type: int) -> "
               "numpy.typing.NDArray[numpy.uint64]"),
       "What a table stores of the values in a list.");
   m.def(

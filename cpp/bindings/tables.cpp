@@ -1,11 +1,410 @@
 // The Python class `_core.Table`: the base of evenbins.MultilevelTable (src/evenbins/tables.py).
+//
+// `in`, `[]`, `[] =`, `del` and `len` are raw type slots, `get` a raw method, because the call is most of the cost.
+// Bulk calls take words (table_keys.hpp), made and checked before; the loops copy each group of them before they use
+// it, so an array that somebody changes meanwhile does no harm. Readers and writers: readers.hpp.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
+#include <optional>
+
+#include "evenbins/multilevel.hpp"
+#include "files.hpp"
 #include "module.hpp"
+#include "readers.hpp"
 #include "table_keys.hpp"
 
 namespace evenbins::python {
+namespace {
 
-void bind_tables(nb::module_& m) { bind_table_keys(m); }
+struct TableObject : ReadersAndWriter {
+  explicit TableObject(std::unique_ptr<MultilevelTable> t)
+      : maker{t->key_type(), t->spec().seed}, values(t->value_type()), table(std::move(t)) {}
+  ~TableObject();
+  KeyMaker maker;
+  ValueType values;
+  std::unique_ptr<MultilevelTable> table;
+  const bool read_only = table->bits().read_only();
+  uint64_t version = 0;  // grows whenever the set of keys changes; not stored
+};
+
+// The Python object asked last, as in filters.cpp. Guarded by the GIL; forgotten when the object dies.
+struct Recent {
+  PyObject* self = nullptr;
+  TableObject* object = nullptr;
+} recent;
+
+TableObject::~TableObject() {
+  if (recent.object == this) recent = {};
+}
+
+TableObject* object_of(PyObject* self) {
+#ifndef Py_GIL_DISABLED
+  if (self == recent.self) [[likely]]
+    return recent.object;
+#endif
+  if (!nb::inst_ready(self)) {
+    PyErr_Format(PyExc_RuntimeError, "%.100s.__init__() has not been called", Py_TYPE(self)->tp_name);
+    return nullptr;
+  }
+  auto* object = nb::inst_ptr<TableObject>(self);
+#ifndef Py_GIL_DISABLED
+  recent = {self, object};
+#endif
+  return object;
+}
+
+constexpr const char* kReadOnly = "this table is open read-only: use load() or copy() for one that can be changed";
+
+void require_writable(const TableObject& object) {
+  if (object.read_only) throw nb::value_error(kReadOnly);
+}
+
+std::string full_text(const MultilevelTable& table) {
+  return "the table is full: the next key finds no room in its buckets, and the overflow list has reached its limit "
+         "of " +
+         std::to_string(table.view().limit) +
+         " keys. Use table.grown(capacity) for a larger copy, or plan with a larger overflow_limit";
+}
+
+// ---- single keys ------------------------------------------------------------------------------------------
+
+// f() for a single call: at once, or after those who work without the GIL. False with an exception set.
+template <typename F>
+bool in_turn(TableObject& object, bool at_once, F&& f) {
+  if (at_once) [[likely]] {
+    f();
+    return true;
+  }
+  try {
+    const Writing alone(object);
+    f();
+    return true;
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    return false;
+  }
+}
+
+// 1 and the value's word, 0 if there is none, −1 with an exception.
+int look_up(PyObject* self, PyObject* key, TableObject*& object, uint64_t& word) {
+  object = object_of(self);
+  StoredKey stored;
+  if (object == nullptr || !stored_key_of(key, object->maker, stored)) return -1;
+  bool found = false;
+  const auto look = [&] {
+    const uint64_t* value = object->table->find(stored);
+    found = value != nullptr;
+    if (found) word = *value;
+  };
+  if (!in_turn(*object, object->may_read(), look)) return -1;
+  return found ? 1 : 0;
+}
+
+int slot_contains(PyObject* self, PyObject* key) {
+  TableObject* object;
+  uint64_t word;
+  return look_up(self, key, object, word);
+}
+
+PyObject* slot_subscript(PyObject* self, PyObject* key) {
+  TableObject* object;
+  uint64_t word;
+  const int found = look_up(self, key, object, word);
+  if (found > 0) return value_object(object->values, word);
+  if (found == 0) PyErr_SetObject(PyExc_KeyError, key);
+  return nullptr;
+}
+
+PyObject* method_get(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
+  if (n < 1 || n > 2) {
+    PyErr_Format(PyExc_TypeError, "get expected 1 or 2 arguments, got %zd", n);
+    return nullptr;
+  }
+  TableObject* object;
+  uint64_t word;
+  const int found = look_up(self, arguments[0], object, word);
+  if (found > 0) return value_object(object->values, word);
+  return found < 0 ? nullptr : Py_NewRef(n == 2 ? arguments[1] : Py_None);
+}
+
+bool refuse_read_only(const TableObject& object) {
+  if (!object.read_only) [[likely]]
+    return false;
+  PyErr_SetString(PyExc_ValueError, kReadOnly);
+  return true;
+}
+
+int slot_assign(PyObject* self, PyObject* key, PyObject* value) {  // value null: del
+  TableObject* object = object_of(self);
+  StoredKey stored;
+  if (object == nullptr || !stored_key_of(key, object->maker, stored)) return -1;
+  uint64_t word = 0;
+  if (value != nullptr && !stored_value_of(value, object->values, word)) return -1;
+  if (refuse_read_only(*object)) return -1;
+  MultilevelTable& table = *object->table;
+  bool done = false;
+  const auto change = [&] {
+    const uint64_t* state = table.view().state;
+    const uint64_t before = state[kInsertions];
+    const uint64_t words[2] = {stored.low, stored.high};
+    done = value == nullptr ? table.erase(stored) : table.insert_many(words, &word, 1, false) == 1;
+    object->version += done && (value == nullptr || state[kInsertions] != before);
+  };
+  if (!in_turn(*object, object->may_write(), change)) return -1;
+  if (done) return 0;
+  if (value == nullptr) {
+    PyErr_SetObject(PyExc_KeyError, key);
+    return -1;
+  }
+  try {
+    raise_table_full(full_text(table), 0);
+  } catch (nb::python_error& error) {
+    error.restore();
+  }
+  return -1;
+}
+
+Py_ssize_t slot_length(PyObject* self) {
+  const TableObject* object = object_of(self);
+  return object == nullptr ? -1 : static_cast<Py_ssize_t>(object->table->keys());
+}
+
+PyMethodDef methods[] = {
+    {"get", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(method_get)), METH_FASTCALL,
+     "get($self, key, default=None, /)\n--\n\nThe value of a key, or the default."},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyType_Slot slots[] = {
+    {Py_sq_contains, reinterpret_cast<void*>(slot_contains)},
+    {Py_mp_subscript, reinterpret_cast<void*>(slot_subscript)},
+    {Py_mp_ass_subscript, reinterpret_cast<void*>(slot_assign)},
+    {Py_mp_length, reinterpret_cast<void*>(slot_length)},
+    {Py_tp_methods, methods},
+    {0, nullptr},
+};
+
+StoredKey stored(const TableObject& object, nb::handle key) {
+  StoredKey out;
+  if (!stored_key_of(key.ptr(), object.maker, out)) throw nb::python_error();
+  return out;
+}
+
+nb::object probe(TableObject& self, nb::handle key) {
+  const StoredKey wanted = stored(self, key);
+  std::optional<Writing> alone;
+  if (!self.may_read()) alone.emplace(self);
+  const MultilevelTable::Probe p = self.table->probe(wanted);
+  alone.reset();
+  return nb::make_tuple(p.level, p.reads, p.list);
+}
+
+// ---- many keys --------------------------------------------------------------------------------------------
+
+uint64_t count_of(const TableObject& self, const WordArray& keys) {
+  const uint32_t words = self.table->view().words;
+  if (keys.size() % words != 0) throw nb::value_error("the words of the keys are not whole keys");
+  return keys.size() / words;
+}
+
+const uint64_t* data_of(const WordArray& words) {
+  static const uint64_t none[2] = {0, 0};  // an empty array may have no address
+  return words.size() == 0 ? none : words.data();
+}
+
+void insert_many(TableObject& self, WordArray keys, WordArray values, bool are_new) {
+  const uint64_t n = count_of(self, keys);
+  if (values.size() != n) throw nb::value_error("there must be as many values as keys");
+  require_writable(self);
+  uint64_t done = 0;
+  bool is_full = false;
+  {
+    const Writing alone(self);
+    MultilevelTable& table = *self.table;
+    const uint32_t words = table.view().words;
+    const uint64_t before = table.view().state[kInsertions];
+    constexpr uint64_t kStep = 1 << 14;
+    SignalPulse pulse;
+    while (done < n && !is_full && pulse()) {
+      const uint64_t step = std::min(kStep, n - done);
+      const size_t taken = table.insert_many(data_of(keys) + done * words, data_of(values) + done, step, are_new);
+      done += taken;
+      is_full = taken < step;
+    }
+    self.version += table.view().state[kInsertions] != before;
+  }
+  if (PyErr_Occurred()) raise_interrupted(done);
+  if (is_full) raise_table_full("keys[" + std::to_string(done) + "]: " + full_text(*self.table), done);
+}
+
+uint64_t erase_many(TableObject& self, WordArray keys) {
+  const uint64_t n = count_of(self, keys);
+  require_writable(self);
+  uint64_t done = 0, erased = 0;
+  {
+    const Writing alone(self);
+    const uint32_t words = self.table->view().words;
+    constexpr uint64_t kStep = 1 << 14;
+    SignalPulse pulse;
+    while (done < n && pulse()) {
+      const uint64_t step = std::min(kStep, n - done);
+      erased += self.table->erase_many(data_of(keys) + done * words, step);
+      done += step;
+    }
+    self.version += erased > 0;
+  }
+  if (PyErr_Occurred()) raise_interrupted(done);
+  return erased;
+}
+
+[[noreturn]] void raise_stopped(uint64_t done) {
+  if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) raise_interrupted(done);
+  throw nb::python_error();
+}
+
+nb::object get_many(TableObject& self, WordArray keys, uint64_t missing, uint32_t threads) {
+  const uint64_t n = count_of(self, keys);
+  Answers<uint64_t> answers;
+  uint64_t *out = answers.extend(n), done = 0, first = 0, absent = 0;
+  {
+    const Reading reading(self);
+    SignalPulse pulse;
+    done = get_all(*self.table, data_of(keys), n, missing, out, threads, std::ref(pulse), &first, &absent);
+  }
+  if (PyErr_Occurred()) raise_stopped(done);
+  return nb::make_tuple(answers.release<uint64_t>(), absent, first);
+}
+
+nb::object contains_many(TableObject& self, WordArray keys, uint32_t threads) {
+  const uint64_t n = count_of(self, keys);
+  Answers<uint8_t> answers;
+  uint8_t* out = answers.extend(n);
+  uint64_t done = 0;
+  {
+    const Reading reading(self);
+    SignalPulse pulse;
+    done = contains_all(*self.table, data_of(keys), n, out, threads, std::ref(pulse));
+  }
+  if (PyErr_Occurred()) raise_stopped(done);
+  return nb::cast(answers.release<bool>());
+}
+
+nb::object page(TableObject& self, uint64_t slot, uint64_t entry, uint64_t most) {
+  Answers<uint64_t> keys, values;
+  MultilevelTable::Position position{slot, entry};
+  std::optional<Writing> alone;
+  if (!self.may_read()) alone.emplace(self);
+  const uint64_t n = std::min<uint64_t>(most, self.table->keys());
+  const uint32_t words = self.table->view().words;
+  std::vector<uint64_t> k(n * words), v(n);
+  const size_t found = self.table->page(position, n, k.data(), v.data());
+  alone.reset();
+  std::copy_n(k.data(), found * words, keys.extend(found * words));
+  std::copy_n(v.data(), found, values.extend(found));
+  return nb::make_tuple(keys.release<uint64_t>(), values.release<uint64_t>(), position.slot, position.entry);
+}
+
+// ---- the table as a whole -----------------------------------------------------------------------------------
+
+std::unique_ptr<MultilevelTable> make_table(Spec spec, Bits bits) {
+  return std::make_unique<MultilevelTable>(std::move(spec), std::move(bits));
+}
+
+void init_new(TableObject* self, uint64_t capacity, uint64_t seed, std::vector<uint64_t> core) {
+  Spec spec{Kind::multilevel, Hashing::independent, seed, capacity, std::move(core)};
+  const uint64_t bytes = payload_bytes(spec);
+  new (self) TableObject(make_table(std::move(spec), Bits::zeroed(bytes)));
+}
+
+void init_from_file(TableObject* self, nb::handle data, bool mapped, bool verify) {
+  const auto kind = static_cast<uint32_t>(Kind::multilevel);
+  new (self) TableObject(from_file(data, kind, mapped, verify, make_table));
+}
+
+void init_copy(TableObject* self, TableObject& other) {
+  std::unique_ptr<MultilevelTable> table;
+  {
+    const Access access(other);
+    table = other.table->copy();
+  }
+  new (self) TableObject(std::move(table));
+}
+
+bool equal(TableObject& a, TableObject& b) {
+  if (&a == &b) return true;
+  return with_both(a, b, [&] { return *a.table == *b.table; });
+}
+
+}  // namespace
+
+void bind_tables(nb::module_& m) {
+  bind_table_keys(m);
+  nb::class_<TableObject>(m, "Table", nb::type_slots(slots), nb::is_weak_referenceable(),
+                          "Base of the multilevel table: a plan's integer core and its memory.")
+      .def("__init__", &init_new, nb::arg("capacity"), nb::arg("seed"), nb::arg("core"))
+      .def("__init__", &init_from_file, nb::arg("data"), nb::arg("mapped"), nb::arg("verify"))
+      .def("__init__", &init_copy, nb::arg("other"))
+      .def("probe", &probe, nb::arg("key").none(),
+           nb::sig("def probe(self, key: str | typing_extensions.Buffer | typing.SupportsIndex) -> "
+                   "tuple[int, int, bool]"),
+           "How a look-up of this key goes: the level that has it, from 1, or 0; the buckets read; whether the "
+           "overflow list is asked.")
+      .def("_insert_many", &insert_many, nb::arg("keys"), nb::arg("values"), nb::arg("are_new"),
+           nb::sig("def _insert_many(self, keys: numpy.typing.NDArray[numpy.uint64], values: "
+                   "numpy.typing.NDArray[numpy.uint64], are_new: bool) -> None"))
+      .def("_erase_many", &erase_many, nb::arg("keys"),
+           nb::sig("def _erase_many(self, keys: numpy.typing.NDArray[numpy.uint64]) -> int"))
+      .def("_get_many", &get_many, nb::arg("keys"), nb::arg("missing"), nb::arg("threads"),
+           nb::sig("def _get_many(self, keys: numpy.typing.NDArray[numpy.uint64], missing: int, threads: int) -> "
+                   "tuple[numpy.typing.NDArray[numpy.uint64], int, int]"),
+           "The values, the number of keys that are missing, and the first of them.")
+      .def("_contains_many", &contains_many, nb::arg("keys"), nb::arg("threads"),
+           nb::sig("def _contains_many(self, keys: numpy.typing.NDArray[numpy.uint64], threads: int) -> "
+                   "numpy.typing.NDArray[numpy.bool_]"))
+      .def("_page", &page, nb::arg("slot"), nb::arg("entry"), nb::arg("most"),
+           nb::sig("def _page(self, slot: int, entry: int, most: int) -> tuple[numpy.typing.NDArray[numpy.uint64], "
+                   "numpy.typing.NDArray[numpy.uint64], int, int]"),
+           "Keys and values from a position on, (0, 0) at first, and the position after them.")
+      .def("_clear",
+           [](TableObject& self) {
+             require_writable(self);
+             const Writing alone(self);
+             self.table->clear();
+             ++self.version;
+           })
+      .def("_equal", &equal, nb::arg("other"))
+      .def(
+          "_to_bytes", [](TableObject& self) { return file_bytes(self, *self.table); },
+          nb::sig("def _to_bytes(self) -> bytes"))
+      .def(
+          "_write_to", [](TableObject& self, int descriptor) { write_file(self, *self.table, descriptor); },
+          nb::arg("descriptor"))
+      .def("_invariant",
+           [](TableObject& self) {
+             const Access access(self);
+             return self.table->check(true, true);
+           })
+      .def(
+          "_state",
+          [](TableObject& self) {
+            std::optional<Writing> alone;
+            if (!self.may_read()) alone.emplace(self);
+            const uint64_t* state = self.table->view().state;
+            return std::vector<uint64_t>(state, state + kStateWords);
+          },
+          "The words of the state (StateWord in table_view.hpp).")
+      .def_prop_ro("_seed", [](const TableObject& self) { return self.table->spec().seed; })
+      .def_prop_ro("_capacity", [](const TableObject& self) { return self.table->spec().capacity; })
+      .def_prop_ro("_core", [](const TableObject& self) { return self.table->spec().core; })
+      .def_prop_ro("_read_only", [](const TableObject& self) { return self.read_only; })
+      .def_prop_ro("_version", [](const TableObject& self) { return self.version; })
+      .def_prop_ro(
+          "nbytes", [](const TableObject& self) { return self.table->bits().bytes(); },
+          "Bytes of the table, everything counted.");
+}
 
 }  // namespace evenbins::python

@@ -71,6 +71,15 @@ EVENBINS_INLINE uint64_t line_is_zero(const uint64_t* line) {
   return static_cast<uint64_t>(_mm256_testz_si256(any, any));
 }
 
+EVENBINS_INLINE uint32_t match8(const uint64_t* line, uint64_t word) {
+  const __m256i wanted = _mm256_set1_epi64x(static_cast<int64_t>(word));
+  const auto half = [&](const uint64_t* p) {
+    const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return static_cast<uint32_t>(_mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpeq_epi64(words, wanted))));
+  };
+  return half(line) | half(line + 4) << 4;
+}
+
 }  // namespace
 }  // namespace evenbins::avx2_kernel
 

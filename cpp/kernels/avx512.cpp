@@ -109,6 +109,10 @@ EVENBINS_INLINE uint64_t line_is_zero(const uint64_t* line) {
   return _mm512_test_epi64_mask(words, words) == 0;
 }
 
+EVENBINS_INLINE uint32_t match8(const uint64_t* line, uint64_t word) {
+  return _mm512_cmpeq_epi64_mask(_mm512_loadu_si512(line), _mm512_set1_epi64(static_cast<int64_t>(word)));
+}
+
 }  // namespace
 }  // namespace evenbins::avx512_kernel
 

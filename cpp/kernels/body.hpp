@@ -11,6 +11,7 @@
 //     mask_bits<block_log>(mask, word, hashes)                   the key's bits in an empty block
 //     split(…)                     see Kernel
 //     line_is_zero(line)           for the raw limit
+//     match8(line, word)           for tables (table.hpp)
 #include <utility>
 
 #include "evenbins/kernel.hpp"
@@ -523,6 +524,11 @@ uint64_t line_reads(const IntHash& hash, const uint64_t* words, uint64_t lines, 
 }
 
 }  // namespace
+}  // namespace evenbins::EVENBINS_KERNEL_NAMESPACE
+
+#include "table.hpp"
+
+namespace evenbins::EVENBINS_KERNEL_NAMESPACE {
 
 extern const Kernel table;
 const Kernel table = {EVENBINS_KERNEL_NAME,
@@ -535,6 +541,7 @@ const Kernel table = {EVENBINS_KERNEL_NAME,
                       balanced,
                       split,
                       line_reads,
-                      pair_positions};
+                      pair_positions,
+                      multilevel};
 
 }  // namespace evenbins::EVENBINS_KERNEL_NAMESPACE

@@ -30,6 +30,12 @@ EVENBINS_INLINE uint64_t line_is_zero(const uint64_t* line) {
   return any == 0;
 }
 
+EVENBINS_INLINE uint32_t match8(const uint64_t* line, uint64_t word) {
+  uint32_t mask = 0;
+  for (uint32_t i = 0; i < 8; ++i) mask |= static_cast<uint32_t>(line[i] == word) << i;
+  return mask;
+}
+
 }  // namespace
 }  // namespace evenbins::generic_kernel
 

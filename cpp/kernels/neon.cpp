@@ -66,6 +66,14 @@ EVENBINS_INLINE uint64_t line_is_zero(const uint64_t* line) {
   return vmaxvq_u32(any) == 0;
 }
 
+EVENBINS_INLINE uint32_t match8(const uint64_t* line, uint64_t word) {
+  static constexpr uint16_t bit[8] = {1, 2, 4, 8, 16, 32, 64, 128};
+  const uint64x2_t wanted = vdupq_n_u64(word);
+  const auto pair = [&](uint32_t i) { return vmovn_u64(vceqq_u64(vld1q_u64(line + i), wanted)); };
+  const uint32x4_t low = vcombine_u32(pair(0), pair(2)), high = vcombine_u32(pair(4), pair(6));
+  return vaddvq_u16(vandq_u16(vcombine_u16(vmovn_u32(low), vmovn_u32(high)), vld1q_u16(bit)));
+}
+
 }  // namespace
 }  // namespace evenbins::neon_kernel
 

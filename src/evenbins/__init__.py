@@ -12,7 +12,7 @@ True
 """
 
 from evenbins import design, theory
-from evenbins._core import FormatError, KeyRangeError, TableFull, kernel, kernels
+from evenbins._core import FormatError, KeyRangeError, kernel, kernels
 from evenbins.chained import ChainedTable, ChainStats
 from evenbins.filters import (
     BalancedBloomFilter,
@@ -26,7 +26,8 @@ from evenbins.filters import open as open  # not in __all__: a star import must 
 from evenbins.growing import GrowingFilter
 from evenbins.protocols import Filter, FilterStats
 from evenbins.sketches import CountMinSketch, HeavyHitters, SketchStats
-from evenbins.theory import ChainPlan, FilterPlan, SketchPlan
+from evenbins.tables import MultilevelTable, TableFull, TableStats
+from evenbins.theory import ChainPlan, FilterPlan, SketchPlan, TablePlan
 
 __all__ = [
     "BalancedBloomFilter",
@@ -43,9 +44,12 @@ __all__ = [
     "GrowingFilter",
     "HeavyHitters",
     "KeyRangeError",
+    "MultilevelTable",
     "SketchPlan",
     "SketchStats",
     "TableFull",
+    "TablePlan",
+    "TableStats",
     "design",
     "digest",
     "digest_many",

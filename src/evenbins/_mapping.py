@@ -1,303 +1,362 @@
-"""A table as a mapping: what every class of tables can do, whatever is behind it.
+"""What every table of this library can do as a mapping, single keys and bulk, on top of a compiled core.
 
-    t[key] = value, t[key], del t[key], key in t, len(t)    the core's own (cpp/bindings/mapping.hpp)
-    get, setdefault, pop, update, keys, values, items       as a dict's
-    insert_many, get_many, contains_many, delete_many       many keys: arrays, Arrow columns, iterables
+A class that mixes this in has a core with raw `in`, `[]`, `[] =`, `del`, `len` and `get`, and with
 
-A class of tables inherits from a class of the core and from `TableMapping`, and adds its plan and its
-measurements.
+    _insert_many(keys, values, are_new)   _erase_many(keys)   _get_many(keys, missing, threads)
+    _contains_many(keys, threads)   _page(slot, entry, most)   _clear()   _version   _core   _seed
 
-Invariants: bulk calls leave what single calls in key order would; a key or value that does not fit is refused
-before anything is stored; a table that was changed while somebody iterates over it raises RuntimeError.
+all in words (`_table_keys`), and says by `_key_type` and `_value_type` what the words mean.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import _bulk, _files, _table_keys
-from evenbins._table_keys import Words
+from evenbins import _bulk, _files
+from evenbins._table_keys import KEY_TYPES, VALUE_DTYPES, Words, stored_keys, stored_values, values_of
 from evenbins.protocols import Key, StrPath
-from evenbins.theory import _arguments as arguments
 
-__all__ = ["TableMapping"]
+__all__ = ["TableMapping", "attributes_of"]
 
-_STRETCH = 1024  # items that an iteration fetches together
-_MISSING: Final = object()
+_MISSING: Any = object()
+_PAGE = 1024  # keys that an iterator fetches at a time
+
+Value = int | float
 
 
-class TableMapping(_files.Stored):
-    """The methods that all tables share; the core's class beside it does the work."""
+if TYPE_CHECKING:
+
+    class _TableCore:
+        """What the compiled class behind a table offers."""
+
+        def _insert_many(self, keys: Words, values: Words, are_new: bool) -> None:
+            raise NotImplementedError
+
+        def _erase_many(self, keys: Words) -> int:
+            raise NotImplementedError
+
+        def _get_many(self, keys: Words, missing: int, threads: int) -> tuple[Words, int, int]:
+            raise NotImplementedError
+
+        def _contains_many(self, keys: Words, threads: int) -> npt.NDArray[np.bool_]:
+            raise NotImplementedError
+
+        def _page(self, slot: int, entry: int, most: int) -> tuple[Words, Words, int, int]:
+            raise NotImplementedError
+
+        def _clear(self) -> None:
+            raise NotImplementedError
+
+        def _to_bytes(self) -> bytes:
+            raise NotImplementedError
+
+        def _write_to(self, descriptor: int) -> None:
+            raise NotImplementedError
+
+        @property
+        def _version(self) -> int:
+            raise NotImplementedError
+
+        @property
+        def _seed(self) -> int:
+            raise NotImplementedError
+
+        def __contains__(self, key: Key, /) -> bool:
+            raise NotImplementedError
+
+        def __getitem__(self, key: Key, /) -> Value:
+            raise NotImplementedError
+
+        def __setitem__(self, key: Key, value: Any, /) -> None:
+            raise NotImplementedError
+
+        def __delitem__(self, key: Key, /) -> None:
+            raise NotImplementedError
+
+        def __len__(self) -> int:
+            raise NotImplementedError
+
+else:
+    _TableCore = object  # the compiled class comes first among a table's bases
+
+
+class TableMapping(_files.Stored, _TableCore):
+    """The mapping that every table is."""
 
     __slots__ = ()
 
-    if TYPE_CHECKING:  # what the core's class has
+    @property
+    def _key_type(self) -> int:
+        raise NotImplementedError
 
-        @property
-        def _key_type(self) -> int: ...
-        @property
-        def _value_type(self) -> int: ...
-        @property
-        def _seed(self) -> int: ...
-        @property
-        def _capacity(self) -> int: ...
-        @property
-        def _core(self) -> list[int]: ...
-        @property
-        def _read_only(self) -> bool: ...
-        @property
-        def _version(self) -> int: ...
-        def __init__(self, *arguments: Any) -> None: ...
-        def __len__(self) -> int: ...
-        def __getitem__(self, key: Key, /) -> Any: ...
-        def __setitem__(self, key: Key, value: Any, /) -> None: ...
-        def __delitem__(self, key: Key, /) -> None: ...
-        def __contains__(self, key: object, /) -> bool: ...
-        def _get(self, key: object, other: Any) -> Any: ...
-        def _take(self, key: object, other: Any) -> Any: ...
-        def _put_from(self, keys: Words, values: Words, new: bool) -> None: ...
-        def _find_from(self, keys: Words, threads: int) -> tuple[Words, npt.NDArray[np.bool_]]: ...
-        def _contains_from(self, keys: Words, threads: int) -> npt.NDArray[np.bool_]: ...
-        def _erase_from(self, keys: Words) -> int: ...
-        def _items(self, cursor: int, most: int) -> tuple[Words, Words, int]: ...
-        def _equal(self, other: Any) -> bool: ...
-        def _clear(self) -> None: ...
-        def _to_bytes(self) -> bytes: ...
-        def _write_to(self, descriptor: int) -> None: ...
+    @property
+    def _value_type(self) -> int:
+        raise NotImplementedError
 
     # --- one key -------------------------------------------------------------------------------------
 
-    def get(self, key: Key, default: Any = None) -> Any:
-        """Give the value of a key, or `default` if it is not in the table."""
-        return self._get(key, default)
+    def setdefault(self, key: Key, default: Value) -> Value:
+        """Give the value of a key; if it is not there, store the default first.
 
-    def setdefault(self, key: Key, default: Any) -> Any:
-        """Give the value of a key; if it is not in the table, store `default` for it first.
-
-        Raises
-        ------
-        TableFull
-            The key is not in the table, and there is no room for it.
+        Examples
+        --------
+        >>> t = MultilevelTable(100)
+        >>> t.setdefault(5, 7), t.setdefault(5, 8)
+        (7, 7)
         """
-        if self._get(key, _MISSING) is _MISSING:
+        if key not in self:
             self[key] = default
         return self[key]
 
     def pop(self, key: Key, default: Any = _MISSING) -> Any:
-        """Delete a key and give its value; if it is not in the table, give `default`.
+        """Take a key out and give its value, or the default; KeyError if there is neither.
 
-        Raises
-        ------
-        KeyError
-            The key is not in the table, and there is no default.
+        Examples
+        --------
+        >>> t = MultilevelTable(100)
+        >>> t[5] = 7
+        >>> t.pop(5), t.pop(5, None), len(t)
+        (7, None, 0)
         """
-        value = self._take(key, default)
-        if value is _MISSING:
-            raise KeyError(key)
+        if default is not _MISSING and key not in self:
+            return default
+        value = self[key]
+        del self[key]
         return value
 
-    def update(self, other: object = (), /) -> None:
-        """Store all items of a mapping, or of an iterable of (key, value) pairs; see `insert_many`."""
-        if isinstance(other, TableMapping):
-            other = list(other.items())
-        if isinstance(other, Mapping) or hasattr(other, "keys"):
-            found = cast("Mapping[Any, Any]", other)
-            keys = list(found.keys())
-            self.insert_many(keys, [found[key] for key in keys])
-            return
-        if isinstance(other, str | bytes | bytearray) or not isinstance(other, Iterable):
-            rule = "a mapping, or an iterable of (key, value) pairs"
-            raise TypeError(arguments.problem("other", rule, other, "For arrays call insert_many"))
-        pairs = []
-        for place, item in enumerate(other):
-            pair = tuple(item)
-            if len(pair) != 2:
-                raise ValueError(f"item {place} must be a pair (key, value); it has {len(pair)} parts")
-            pairs.append(pair)
-        self.insert_many([key for key, _ in pairs], [value for _, value in pairs])
-
-    # --- many keys -----------------------------------------------------------------------------------
+    # --- many keys -------------------------------------------------------------------------------------
 
     def insert_many(self, keys: object, values: object, *, new: bool = False) -> None:
-        """Store many keys with their values, in order: of equal keys the last one wins.
+        """Store many keys with their values; of a key that comes twice, the last value stays.
 
-        The GIL is released. Ctrl-C stops the call; the keys before are in, and the table is usable.
+        The same as single assignments in the same order, to the byte. Keys and values are converted first:
+        if one is refused, nothing has been stored. The GIL is released while they are stored. Ctrl-C stops
+        the call; the table stays usable, and the exception says how many keys are in.
 
         Parameters
         ----------
         keys
-            A NumPy array, an Arrow column, or any iterable of keys.
+            A NumPy array, an Arrow column or stream, or any iterable, of the table's `key_dtype`. Integers
+            of other widths are converted exactly or refused.
         values
-            As many values as keys, or one number for all.
+            One number for all keys, or as many as keys, of the table's `value_dtype`.
         new
-            Your promise that no key is in the table or comes twice: then none is looked for. A promise that
-            was broken leaves a key stored twice (look-ups find one of them; `_check()` finds out).
+            A promise that no key is in the table and none comes twice; then nobody looks. A broken promise
+            stores a key twice: look-ups find one of them, a deletion uncovers the other; `_check()` finds it.
 
         Raises
         ------
         TableFull
-            There is no room for a key; `error.inserted` keys are in, exactly the first ones.
+            There is no room for one more; its `inserted` is the number of keys that are in, the first ones.
         TypeError, ValueError
-            A key or value does not fit; nothing has been stored.
-        """
-        words, _ = self._words(keys)
-        count = len(words) // (2 if self._key_type == 3 else 1)
-        self._put_from(words, _table_keys.stored_values(values, self._value_type, count), bool(new))
+            A key or a value does not fit; there are more or fewer values than keys.
 
-    def get_many(self, keys: object, default: object = _MISSING, *, threads: int = 1) -> npt.NDArray[Any]:
-        """Give the values of many keys: an array of `value_dtype`, in the shape of an array of keys.
+        Examples
+        --------
+        >>> import numpy as np
+        >>> t = MultilevelTable(100)
+        >>> t.insert_many(np.array([1, 2, 2]), [10, 20, 21])
+        >>> t.get_many([1, 2, 3], default=-1)
+        array([10, 21, -1])
+        """
+        words, _ = stored_keys(keys, self._key_type, self._seed)
+        self._insert_many(words, stored_values(values, self._value_type, self._count(words)), bool(new))
+
+    def get_many(self, keys: object, default: Any = _MISSING, *, threads: int = 1) -> npt.NDArray[Any]:
+        """Give the values of many keys: an array of the value_dtype, in the shape of a NumPy array of keys.
 
         Parameters
         ----------
         keys
             As for `insert_many`.
         default
-            The value for keys that are not in the table.
+            The value for keys that are not there. Without it, a missing key raises KeyError.
         threads
-            Threads that look keys up.
-
-        Raises
-        ------
-        KeyError
-            Some keys are not in the table, and there is no default.
+            How many threads look up; the GIL is released.
         """
-        words, shape = self._words(keys)
-        found, there = self._find_from(words, _bulk.checked_threads(threads))
-        if not there.all():
-            if default is _MISSING:
-                first = int(np.argmin(there))
-                raise KeyError(
-                    f"{int((~there).sum())} of {len(there)} keys are not in the table, the first at index "
-                    f"{first}: pass a default"
-                )
-            found[~there] = _table_keys.stored_values(default, self._value_type, 1, name="default")[0]
-        values = _table_keys.values_of(found, self._value_type)
+        threads = _bulk.checked_threads(threads)
+        words, shape = stored_keys(keys, self._key_type, self._seed)
+        missing = 0
+        if default is not _MISSING:
+            if np.ndim(default):
+                raise TypeError("default must be one number: for one each, use contains_many and numpy.where")
+            missing = int(stored_values(default, self._value_type, 1, name="default")[0])
+        found, absent, first = self._get_many(words, missing, threads)
+        if absent and default is _MISSING:
+            raise KeyError(
+                f"{absent} of {self._count(words)} keys are not in the table, the first at index {first}: "
+                "pass default= for a value in their place"
+            )
+        values = values_of(found, self._value_type)
         return values if shape is None else values.reshape(shape)
 
     def contains_many(self, keys: object, *, threads: int = 1) -> npt.NDArray[np.bool_]:
-        """Tell of many keys whether they are in the table: an array, in the shape of an array of keys."""
-        words, shape = self._words(keys)
-        found = self._contains_from(words, _bulk.checked_threads(threads))
+        """Tell for many keys whether they are there: a bool array, in the shape of a NumPy array of keys."""
+        threads = _bulk.checked_threads(threads)
+        words, shape = stored_keys(keys, self._key_type, self._seed)
+        found = self._contains_many(words, threads)
         return found if shape is None else found.reshape(shape)
 
     def delete_many(self, keys: object, *, missing: str = "ignore") -> int:
-        """Delete many keys, and give the number of those that were in the table.
+        """Delete many keys, in order; give the number deleted.
 
         Parameters
         ----------
         keys
-            As for `insert_many`; a key that comes twice is deleted once.
+            As for `insert_many`.
         missing
-            What to do with keys that are not in the table: "ignore" them, or "error": raise KeyError and
-            delete none.
+            "ignore" keys that are not there, or "error": KeyError if there is one, and nothing is deleted.
 
-        Raises
-        ------
-        KeyError
-            With missing="error": some keys are not in the table; nothing was deleted.
+        Examples
+        --------
+        >>> t = MultilevelTable(100)
+        >>> t.insert_many([1, 2, 3], 0)
+        >>> t.delete_many([2, 3, 4]), len(t)
+        (2, 1)
         """
         if missing not in ("ignore", "error"):
-            kind = ValueError if isinstance(missing, str) else TypeError
-            raise kind(arguments.problem("missing", '"ignore" or "error"', missing, "Leave it out to ignore"))
-        words, _ = self._words(keys)
+            raise ValueError(f"missing must be 'ignore' or 'error'; got {missing!r}. Leave it out to ignore")
+        words, _ = stored_keys(keys, self._key_type, self._seed)
         if missing == "error":
-            there = self._contains_from(words, 1)
-            if not there.all():
-                first = int(np.argmin(there))
+            found = self._contains_many(words, 1)
+            if not found.all():
                 raise KeyError(
-                    f"{int((~there).sum())} of {len(there)} keys are not in the table, the first at index "
-                    f"{first}; nothing was deleted"
+                    f"{int((~found).sum())} of {found.size} keys are not in the table, the first at index "
+                    f"{int(np.argmin(found))}; nothing has been deleted"
                 )
-        return self._erase_from(words)
+        return self._erase_many(words)
 
-    def _words(self, keys: object) -> tuple[Words, tuple[int, ...] | None]:
-        return _table_keys.stored_keys(keys, self._key_type, self._seed)
+    def update(self, items: object = (), /) -> None:
+        """Store the items of a mapping, or pairs of key and value; another table's of the same kind too.
 
-    # --- all keys ------------------------------------------------------------------------------------
+        Examples
+        --------
+        >>> t = MultilevelTable(100)
+        >>> t.update({1: 10, 2: 20})
+        >>> t.update([(3, 30)])
+        >>> sorted(t.items())
+        [(1, 10), (2, 20), (3, 30)]
+        """
+        if isinstance(items, TableMapping) and self._shares_words(items):
+            for keys, values in list(items._pages(1 << 16)):
+                self._insert_many(keys, values, False)
+            return
+        if isinstance(items, Mapping) or hasattr(items, "keys"):
+            pairs: list[Any] = [(key, items[key]) for key in items.keys()]  # type: ignore[index]  # noqa: SIM118
+        elif isinstance(items, Iterable) and not isinstance(items, str | bytes):
+            pairs = list(items)
+        else:
+            raise TypeError(f"update takes a mapping or pairs of key and value, not {type(items).__name__}")
+        for i, pair in enumerate(pairs):
+            try:
+                _, _ = pair
+            except (TypeError, ValueError):
+                raise TypeError(
+                    f"update takes pairs of key and value; item {i} is none: {pair!r:.80}"
+                ) from None
+        self.insert_many([key for key, _ in pairs], [value for _, value in pairs])
+
+    def clear(self) -> None:
+        """Take out everything; the counters of insertions and moves start anew."""
+        self._clear()
+
+    # --- all keys ----------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[int]:
-        return self._iterate(lambda keys, _: self._key_objects(keys))
+        for keys, _ in self._batches():
+            yield from self._guarded(keys)
 
-    def keys(self) -> KeysView[int]:
-        """View the keys; of a table with key_dtype="digest" their 128-bit digests."""
+    def keys(self) -> KeysView[Any]:
+        """View the keys: integers, or digests as integers of 128 bits; in no order that means something."""
         return _Keys(self)
 
     def values(self) -> ValuesView[Any]:
         """View the values, in the order of the keys."""
         return _Values(self)
 
-    def items(self) -> ItemsView[int, Any]:
-        """View the pairs of keys and values."""
+    def items(self) -> ItemsView[Any, Any]:
+        """View pairs of key and value."""
         return _Items(self)
 
-    def _iterate(self, pick: Callable[[Words, Words], Iterable[Any]]) -> Iterator[Any]:
-        version, cursor = self._version, 0
+    def _pages(self, most: int) -> Iterator[tuple[Words, Words]]:
+        slot = entry = 0
         while True:
-            keys, values, cursor = self._items(cursor, _STRETCH)
-            for item in pick(keys, values):
-                yield item
-                if self._version != version:
-                    raise RuntimeError("the table was changed during an iteration: iterate over list(table)")
-            if cursor == 0:
+            keys, values, slot, entry = self._page(slot, entry, most)
+            if not values.size:
                 return
+            yield keys, values
 
-    def _key_objects(self, words: Words) -> list[int]:
-        if self._key_type == 1:
-            return cast("list[int]", words.view(np.int64).tolist())
-        if self._key_type == 2:
-            return cast("list[int]", words.tolist())
-        halves = words.tolist()
-        return [low | high << 64 for low, high in zip(halves[::2], halves[1::2], strict=True)]
+    def _batches(self) -> Iterator[tuple[list[int], list[Value]]]:
+        version = self._version
+        for keys, values in self._pages(_PAGE):
+            yield self._key_list(keys), values_of(values, self._value_type).tolist()
+            if self._version != version:
+                self._changed()
 
-    def _value_objects(self, words: Words) -> list[Any]:
-        return cast("list[Any]", _table_keys.values_of(words, self._value_type).tolist())
+    def _guarded(self, batch: list[Any]) -> Iterator[Any]:
+        version = self._version
+        for each in batch:
+            yield each
+            if self._version != version:
+                self._changed()
 
-    def clear(self) -> None:
-        """Delete all keys; counters of what happened start anew."""
-        self._clear()
+    def _changed(self) -> None:
+        raise RuntimeError(
+            f"the keys of this {type(self).__name__} changed during iteration: "
+            "iterate over list(table) instead"
+        )
 
-    # --- the table as a whole ------------------------------------------------------------------------
+    def _key_list(self, words: Words) -> list[int]:
+        if self._key_type == KEY_TYPES["digest"]:
+            low, high = words[0::2].tolist(), words[1::2].tolist()
+            return [b << 64 | a for a, b in zip(low, high, strict=True)]
+        if self._key_type == KEY_TYPES["int64"]:
+            return words.view(np.int64).tolist()  # type: ignore[no-any-return]
+        return words.tolist()  # type: ignore[no-any-return]
+
+    def _count(self, words: Words) -> int:
+        return words.size // (2 if self._key_type == KEY_TYPES["digest"] else 1)
+
+    def _shares_words(self, other: TableMapping) -> bool:
+        digest = self._key_type == KEY_TYPES["digest"]
+        return (
+            self._key_type == other._key_type
+            and self._value_type == other._value_type
+            and (not digest or self._seed == other._seed)
+        )
+
+    # --- the table as a whole -------------------------------------------------------------------------------
 
     @property
-    def capacity(self) -> int:
-        """The number of keys the table is planned for."""
-        return self._capacity
+    def key_dtype(self) -> str:
+        """What keys are: "int64", "uint64" or "digest"."""
+        return next(name for name, number in KEY_TYPES.items() if number == self._key_type)
+
+    @property
+    def value_dtype(self) -> np.dtype[Any]:
+        """What values are: int64, uint64 or float64."""
+        return VALUE_DTYPES[self._value_type]
 
     @property
     def seed(self) -> int:
         """The seed of the digests."""
         return self._seed
 
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._equal(other)
-
-    __hash__ = None  # type: ignore[assignment]  # it changes
-
     def copy(self) -> Self:
         """Make an independent copy; it can be changed even if this table is open read-only."""
-        twin = type(self).__new__(type(self))
-        self._core_class().__init__(twin, self)
-        for name in getattr(type(self), "__slots__", ()):
-            setattr(twin, name, getattr(self, name, None))
-        _attributes(twin).update(_attributes(self))
-        return twin
-
-    @classmethod
-    def _core_class(cls) -> Any:
-        """Give the class of the core that does the work."""
-        return next(base for base in cls.__mro__ if base.__module__ == "evenbins._core")
+        raise NotImplementedError
 
     def __copy__(self) -> Self:
         return self.copy()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         twin = self.copy()
-        _attributes(twin).update(copy.deepcopy(_attributes(self), memo))
+        attributes_of(twin).update(copy.deepcopy(attributes_of(self), memo))
         return twin
 
     def to_bytes(self) -> bytes:
@@ -309,50 +368,34 @@ class TableMapping(_files.Stored):
         _files.replace_file(path, self._write_to)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_bytes, (self.to_bytes(),), _attributes(self) or None
+        return type(self).from_bytes, (self.to_bytes(),), attributes_of(self) or None
 
 
-class _Keys(KeysView[int]):
+class _Keys(KeysView[Any]):
     __slots__ = ()
-    _mapping: TableMapping
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._mapping
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._mapping)
 
 
 class _Values(ValuesView[Any]):
     __slots__ = ()
-    _mapping: TableMapping
-
-    def __contains__(self, value: object) -> bool:
-        return any(value == each for each in self)
 
     def __iter__(self) -> Iterator[Any]:
-        table = self._mapping
-        return table._iterate(lambda _, values: table._value_objects(values))
+        table: TableMapping = self._mapping  # type: ignore[attr-defined]
+        for _, values in table._batches():
+            yield from table._guarded(values)
+
+    def __contains__(self, value: object) -> bool:
+        return any(each == value for each in self)
 
 
-class _Items(ItemsView[int, Any]):
+class _Items(ItemsView[Any, Any]):
     __slots__ = ()
-    _mapping: TableMapping
 
-    def __contains__(self, item: object) -> bool:
-        if not isinstance(item, tuple) or len(item) != 2:
-            return False
-        value = self._mapping._get(item[0], _MISSING)
-        return value is not _MISSING and bool(value == item[1])
-
-    def __iter__(self) -> Iterator[tuple[int, Any]]:
-        table = self._mapping
-        return table._iterate(
-            lambda keys, values: zip(table._key_objects(keys), table._value_objects(values), strict=True)
-        )
+    def __iter__(self) -> Iterator[Any]:
+        table: TableMapping = self._mapping  # type: ignore[attr-defined]
+        for keys, values in table._batches():
+            yield from table._guarded(list(zip(keys, values, strict=True)))
 
 
-def _attributes(table: TableMapping) -> dict[str, Any]:
-    """Give the attributes that a subclass written in Python put on its object; ours has none."""
-    found: dict[str, Any] = getattr(table, "__dict__", {})
-    return found
+def attributes_of(table: object) -> dict[str, Any]:
+    """Give the attributes that somebody's subclass holds; none otherwise."""
+    return getattr(table, "__dict__", {})

@@ -1,4 +1,4 @@
-"""Keys and values of tables on their way in: from whatever a bulk call is given to words that the core stores.
+"""Keys and values of tables on their way in: from whatever a bulk call is given to words of the core.
 
     keys      one uint64 word for an integer (its two's complement), two for a digest (low, high)
     values    one uint64 word: an integer, or the bits of a double
@@ -47,11 +47,14 @@ def stored_keys(keys: object, key_type: int, seed: int) -> tuple[Words, tuple[in
     if isinstance(keys, range):
         info = np.iinfo(np.int64)
         if len(keys) and info.min <= min(keys[0], keys[-1]) and max(keys[0], keys[-1]) <= info.max:
-            return _of_array(np.arange(keys.start, keys.stop, keys.step, dtype=np.int64), key_type, seed), None
+            return _of_array(
+                np.arange(keys.start, keys.stop, keys.step, dtype=np.int64), key_type, seed
+            ), None
     if hasattr(keys, "__arrow_c_stream__"):
         return _core.stored_arrow(keys.__arrow_c_stream__(), None, None, key_type, seed), None
     if hasattr(keys, "__arrow_c_array__"):
-        return _core.stored_arrow(None, *keys.__arrow_c_array__(), key_type, seed), None
+        schema, column = keys.__arrow_c_array__()
+        return _core.stored_arrow(None, schema, column, key_type, seed), None
     if hasattr(keys, "__array__") and not isinstance(keys, Iterable):
         found = np.asarray(keys)
         return _of_array(found, key_type, seed), found.shape
@@ -81,8 +84,8 @@ def _of_array(keys: _Array, key_type: int, seed: int) -> Words:
         )
     if key_type == KEY_TYPES["digest"]:
         raise TypeError(
-            f"keys of this table must be str or bytes (key_dtype='digest'), not an array of {keys.dtype}: make the "
-            "table with key_dtype='int64' or 'uint64'"
+            f"keys of this table must be str or bytes (key_dtype='digest'), not an array of {keys.dtype}: "
+            "make the table with key_dtype='int64' or 'uint64'"
         )
     flat = keys.reshape(-1)
     unfit, way_out = None, ""
@@ -94,8 +97,8 @@ def _of_array(keys: _Array, key_type: int, seed: int) -> Words:
         first = int(np.argmax(unfit))
         raise KeyRangeError(
             f"keys[{first}] is {flat[first]}, which a table with key_dtype="
-            f"{'int64' if way_out == 'uint64' else 'uint64'!r} cannot hold: make it with key_dtype={way_out!r} "
-            "(no key has been taken)"
+            f"{'int64' if way_out == 'uint64' else 'uint64'!r} cannot hold: make it with "
+            f"key_dtype={way_out!r} (no key has been taken)"
         )
     wide = np.int64 if kind == "i" else np.uint64  # by way of the wide type of the same sign: exact
     return np.ascontiguousarray(flat, dtype=wide).view(np.uint64)
@@ -110,10 +113,9 @@ def stored_values(values: object, value_type: int, count: int, *, name: str = "v
         raise TypeError(arguments.problem(name, rule, values, way_out))
     if isinstance(values, np.ma.MaskedArray):
         raise TypeError(f"{name} must not be a masked array: drop what is masked, or fill it, before")
-    if getattr(values, "null_count", 0):
-        nulls = values.null_count() if callable(values.null_count) else values.null_count  # type: ignore[attr-defined]
-        if nulls:
-            raise ValueError(f"{name} must hold no nulls; got {nulls}: drop or fill them before")
+    nulls = getattr(values, "null_count", 0)  # of Arrow and Polars
+    if nulls := nulls() if callable(nulls) else nulls:
+        raise ValueError(f"{name} must hold no nulls; got {nulls}: drop or fill them before")
     if hasattr(values, "__array__"):
         found: _Array = np.asarray(values)
     elif isinstance(values, Iterable):
@@ -135,7 +137,9 @@ def _of_dtype(found: _Array, dtype: np.dtype[Any], name: str) -> _Array:
     kind = found.dtype.kind
     if kind == "O":
         value_type = VALUE_TYPES[str(dtype)]
-        return _core.stored_number_words(found.reshape(-1).tolist(), value_type).view(dtype).reshape(found.shape)
+        return (
+            _core.stored_number_words(found.reshape(-1).tolist(), value_type).view(dtype).reshape(found.shape)
+        )
     if kind not in ("iubf" if dtype.kind == "f" else "iub"):
         raise TypeError(
             f"{name} must be {dtype} (value_dtype={str(dtype)!r}), not an array of {found.dtype}: convert it "
@@ -150,8 +154,8 @@ def _of_dtype(found: _Array, dtype: np.dtype[Any], name: str) -> _Array:
     if unfit.any():
         first = int(np.argmax(unfit))
         raise ValueError(
-            f"{name}[{first}] is {found.reshape(-1)[first]}, which value_dtype={str(dtype)!r} cannot hold: make the "
-            f"table with value_dtype={'uint64' if dtype.kind == 'i' else 'int64'!r}"
+            f"{name}[{first}] is {found.reshape(-1)[first]}, which value_dtype={str(dtype)!r} cannot hold: "
+            f"make the table with value_dtype={'uint64' if dtype.kind == 'i' else 'int64'!r}"
         )
     return np.ascontiguousarray(found, dtype=dtype) if found.ndim else found.astype(dtype)
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from evenbins import _core
 from evenbins._core import FormatError
-from evenbins._mapping import TableMapping
+from evenbins._mapping import TableMapping, attributes_of
 from evenbins.theory import _show, chain_plan
 from evenbins.theory.chain_plan import ChainPlan, plan_chains, plan_of_chain_core
 
@@ -176,7 +176,7 @@ class ChainedTable(_core.Chains, TableMapping):
         )
 
     def _build(self, plan: ChainPlan) -> None:
-        _core.Chains.__init__(self, plan.seed, plan.keys, list(plan.core))
+        _core.Chains.__init__(self, plan.keys, plan.seed, list(plan.core))
         self._cached_plan = plan
 
     @classmethod
@@ -209,12 +209,22 @@ class ChainedTable(_core.Chains, TableMapping):
             raise ValueError(f"capacity must be at least the {len(self)} keys in the table; got {keys}")
         core = chain_plan.scaled_core(self._core, self._capacity, keys)
         table = type(self).from_plan(plan_of_chain_core(core, keys=keys, seed=self._seed))
-        cursor = 0
-        while True:
-            words, values, cursor = self._items(cursor, 1 << 16)
-            table._put_from(words, values, True)
-            if cursor == 0:
-                return table
+        for words, values in self._pages(1 << 16):
+            table._insert_many(words, values, True)
+        return table
+
+    @property
+    def _key_type(self) -> int:
+        return self._core[3]
+
+    @property
+    def _value_type(self) -> int:
+        return self._core[4]
+
+    @property
+    def capacity(self) -> int:
+        """The number of keys the table can hold."""
+        return self._capacity
 
     @property
     def plan(self) -> ChainPlan:
@@ -277,6 +287,20 @@ class ChainedTable(_core.Chains, TableMapping):
             moves=0.0,
             nbytes=self.nbytes,
         )
+
+    def copy(self) -> Self:
+        """Make an independent copy; it can be changed even if this table is open read-only."""
+        twin = type(self).__new__(type(self))
+        _core.Chains.__init__(twin, self)
+        twin._cached_plan = getattr(self, "_cached_plan", None)
+        attributes_of(twin).update(attributes_of(self))
+        return twin
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._equal(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+    __array_ufunc__ = None
 
     @classmethod
     def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:

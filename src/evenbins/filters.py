@@ -51,8 +51,12 @@ _HASHING = {
     "enhanced-double-cube": 6, "enhanced-double-tetrahedral": 7, "triple": 8,
 }  # fmt: skip
 _HASHING_NAMES = {number: name for name, number in _HASHING.items()}
-_COUNT_MIN = 6  # a kind of file that holds no filter (sketches.py)
-_CHAINED = 8  # likewise (chained.py)
+# Kinds of files that hold no filter (sketches.py, tables.py, chained.py).
+_NO_FILTERS = {
+    6: ("a count-min sketch", "CountMinSketch"),
+    7: ("a multilevel table", "MultilevelTable"),
+    8: ("a chained table", "ChainedTable"),
+}
 
 
 class _BaseFilter(_core.Filter, _files.Stored):
@@ -547,12 +551,9 @@ def open(path: StrPath, *, verify: bool = False) -> Filter:
 def _class_of(path: StrPath) -> type[Filter]:
     try:
         kind = _core.file_kind(_files.map_file(path))
-        if kind == _COUNT_MIN:
-            raise FormatError(
-                "the file holds a count-min sketch, no filter: use evenbins.CountMinSketch.load"
-            )
-        if kind == _CHAINED:
-            raise FormatError("the file holds a chained table, no filter: use evenbins.ChainedTable.load")
+        if kind in _NO_FILTERS:
+            what, cls = _NO_FILTERS[kind]
+            raise FormatError(f"the file holds {what}, no filter: use evenbins.{cls}.load")
         return _KINDS[kind]
     except FormatError as error:
         raise FormatError(f"{os.fspath(path)}: {error}") from None

@@ -19,7 +19,7 @@ MASK = 2**64 - 1
 def table_of(core: tuple[int, ...], capacity: int, seed: int) -> ChainedTable:
     """Build without a plan, whose predictions would take longer than all else here."""
     table = ChainedTable.__new__(ChainedTable)
-    _core.Chains.__init__(table, seed, capacity, list(core))
+    _core.Chains.__init__(table, capacity, seed, list(core))
     return table
 
 
@@ -118,7 +118,7 @@ def test_after_every_operation_table_twin_and_dict_agree(
     ]
     words = table.get_many(everything, default=stored(5)).view(np.uint64).tolist()
     assert words == [5 if each is None else each for each in expected]
-    assert [table._probe(each)[1:3] for each in everything] == [twin.query(each) for each in everything]
+    assert [table.probe(each)[1:3] for each in everything] == [twin.query(each) for each in everything]
     if core[3] != 3:
         assert dict(table.items()) == {key: stored(value) for key, value in truth.items()}
     queries = [twin.query(key) for key in truth]

@@ -143,6 +143,9 @@ struct BalancedLoops {  // for one block size and rule
   void (*contains_many)(const BalancedView&, const uint64_t* digests, size_t n, uint8_t* out);
 };
 
+struct TableView;  // table_view.hpp
+struct TableLoops;
+
 inline constexpr size_t kSplitSlack = 8;  // words that `split` may write behind the end of its outputs
 
 struct Kernel {
@@ -161,6 +164,7 @@ struct Kernel {
   // A count-min sketch's: both halves of word i of each digest, scaled to 0 … width−1; width ≤ 2^32.
   void (*pair_positions)(uint64_t width, uint64_t i, const uint64_t* digests, size_t n, uint64_t* first,
                          uint64_t* second);
+  const TableLoops& (*multilevel)(uint32_t slots, uint32_t key_words);
 };
 
 // The kernel in force, and the ones this machine can run, slowest first.

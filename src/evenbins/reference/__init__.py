@@ -10,6 +10,7 @@ slow and short. Nothing here needs the native core.
     balanced  the balanced filter, in its five policies
     chained   the chained table, in its five policies
     countmin  the count-min sketch, in its two constructions
+    multilevel  the multilevel table, in its five schemes
     format    the file format
 """
 
@@ -19,6 +20,7 @@ from evenbins.reference.bloom import ReferenceBloom
 from evenbins.reference.chained import ReferenceChained
 from evenbins.reference.countmin import ReferenceCountMin
 from evenbins.reference.keys import digest, mix, mulhi, splitmix
+from evenbins.reference.multilevel import ReferenceMultilevel
 from evenbins.reference.xxh3 import xxh3_64, xxh3_128
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "ReferenceBloom",
     "ReferenceChained",
     "ReferenceCountMin",
+    "ReferenceMultilevel",
     "digest",
     "mix",
     "mulhi",

@@ -3,7 +3,7 @@
     offset    size  field
     0         8     magic b"EVENBINS"
     8         4     version = 1
-    12        4     kind: 1 standard, 2 blocked, 3 balanced, 6 count-min, 8 chained
+    12        4     kind: 1 standard, 2 blocked, 3 balanced, 6 count-min, 7 multilevel table, 8 chained
     16        4     hash id = 1: strings by XXH3-64, integers by keyed moremur (`keys`)
     20        4     hashing: 2 lanes (`blocked`, `balanced`), the others `bloom.HASHING`
     24        8     seed
@@ -13,7 +13,7 @@
     56        8     payload checksum: XXH3-64 of the payload, seed 0
     64        8     number of core words c
     72        8*c   the integer core: [bits, hashes], [blocks, block_bits, hashes], or as `balanced.shape_of`
-                    and `countmin` say
+                    `countmin` and `multilevel` say
     ...             zeros
     offset-8  8     header checksum: XXH3-64, seed 0, of all header bytes before it
     offset          the payload, which ends the file
@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from evenbins.reference import balanced, chained, countmin
+from evenbins.reference import balanced, chained, countmin, multilevel
 from evenbins.reference.xxh3 import xxh3_64
 
 MAGIC: Final = b"EVENBINS"
@@ -42,6 +42,7 @@ STANDARD: Final = 1
 BLOCKED: Final = 2
 BALANCED: Final = 3
 COUNT_MIN: Final = 6
+MULTILEVEL: Final = 7
 CHAINED: Final = 8
 PARTITION: Final = 3
 HASHING: Final = {  # the schemes by which each kind draws its positions
@@ -49,6 +50,7 @@ HASHING: Final = {  # the schemes by which each kind draws its positions
     BLOCKED: (2,),
     BALANCED: (2,),
     COUNT_MIN: (1,),
+    MULTILEVEL: (1,),
     CHAINED: (1,),
 }
 
@@ -60,6 +62,7 @@ CORE: Final = {  # what `payload_bytes` accepts, for its error
     CHAINED: "[policy, choices, coin, key type, value type, overflow_bins,"
     " then bins and threshold of each table]",
     COUNT_MIN: "[construction 1 or 2, width, depth, copies, conservative 0 or 1, epsilon, delta]",
+    MULTILEVEL: "[scheme 1 .. 5, slots, key type, value type, flags, overflow_limit, buckets of each level]",
 }
 
 FIXED: Final = struct.Struct("<8s4I6Q")  # magic .. number of core words
@@ -102,6 +105,11 @@ def payload_bytes(kind: int, core: Sequence[int], capacity: int = 1) -> int:
                 return countmin.payload_bytes(core)
             except ValueError as error:
                 raise ValueError(f"invalid core {list(core)}: {error}; kind 6 has {CORE[6]}") from error
+        case 7, *_:
+            try:
+                return multilevel.payload_bytes(core)
+            except ValueError as error:
+                raise ValueError(f"invalid core {list(core)}: {error}; kind 7 has {CORE[7]}") from error
         case 8, *_:
             try:
                 return chained.payload_bytes(core, capacity)
@@ -163,8 +171,8 @@ def unpack(data: bytes) -> Parsed:
         raise ValueError("header damaged: its padding is not zero")
     if kind not in HASHING:
         raise ValueError(
-            f"unknown kind {kind}: this reader knows 1 .. 3, 6, 8"
-            " (standard, blocked, balanced, count-min, chained)"
+            f"unknown kind {kind}: this reader knows 1 .. 3, 6 .. 8 (standard, blocked, balanced, count-min, "
+            "multilevel table, chained table)"
         )
     if hash_id != HASH_ID:
         raise ValueError(f"unknown hash id {hash_id}: this reader knows {HASH_ID}")
@@ -198,6 +206,11 @@ def unpack(data: bytes) -> Parsed:
     if kind == COUNT_MIN:
         try:
             countmin.ReferenceCountMin.from_payload(core, seed, payload)
+        except ValueError as error:
+            raise ValueError(f"payload damaged: {error}") from error
+    if kind == MULTILEVEL:
+        try:
+            multilevel.ReferenceMultilevel.from_payload(core, seed, payload)
         except ValueError as error:
             raise ValueError(f"payload damaged: {error}") from error
     return Parsed(kind, hashing, seed, capacity, core, payload)

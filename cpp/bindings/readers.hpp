@@ -1,0 +1,68 @@
+// Many readers or one writer, for structures whose look-ups must not see a change half done.
+//
+// access.hpp lets writers take turns; here bulk look-ups, which release the GIL, are counted, and a writer waits for
+// them. Single calls hold the GIL: they go ahead unless somebody works without it.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <atomic>
+#include <chrono>
+#include <stdexcept>
+#include <thread>
+
+#include "access.hpp"
+
+namespace evenbins::python {
+
+struct ReadersAndWriter : Turns {
+  std::atomic<uint32_t> readers = 0;  // bulk look-ups under way; grows under the GIL
+  // A single call may look (write) at once.
+  bool may_read() const { return !busy; }
+  bool may_write() const { return !busy && readers == 0; }
+};
+
+inline thread_local const ReadersAndWriter* reading_now = nullptr;  // what this thread is in the middle of reading
+
+// A bulk look-up: no GIL, and no writer, until the end of the scope. Must be made with the GIL held.
+class Reading {
+ public:
+  explicit Reading(ReadersAndWriter& turns) : turns_(turns), outer_(reading_now) {
+    if (turns.busy) {
+      const Access wait(turns);  // until the writer is done; it ends with the GIL
+      ++turns.readers;
+    } else {
+      ++turns.readers;
+    }
+    reading_now = &turns;
+    free_.emplace();
+  }
+  ~Reading() {
+    reading_now = outer_;
+    --turns_.readers;
+  }
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+
+ private:
+  ReadersAndWriter& turns_;
+  const ReadersAndWriter* outer_;
+  std::optional<nb::gil_scoped_release> free_;
+};
+
+// Exclusive use, and no GIL, until the end of the scope. Must be made with the GIL held.
+class Writing {
+ public:
+  explicit Writing(ReadersAndWriter& turns) : access_(turns) {
+    while (turns.readers != 0) {
+      if (reading_now == &turns)  // a signal handler, in the middle of a bulk look-up: it would wait for itself
+        throw std::runtime_error("this table is in the middle of a bulk call of the same thread");
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+
+ private:
+  Access access_;
+};
+
+}  // namespace evenbins::python

@@ -1,0 +1,126 @@
+// A multilevel table as its inner loops see it (multilevel.hpp says what it means): plain pointers and numbers.
+//
+// A bucket has `slots` keys in a row (of digests the low words, then the high words), so that one vector comparison
+// looks at all of them, and behind them their values. Its number counts through all levels; a slot's number is
+// bucket · slots + slot.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "evenbins/hash.hpp"
+#include "evenbins/kernel.hpp"
+#include "evenbins/table_keys.hpp"
+
+namespace evenbins {
+
+enum class Scheme : uint64_t {
+  standard = 1,
+  conservative = 2,
+  second_chance = 3,
+  extreme_second_chance = 4,
+  least_loaded = 5
+};
+
+inline constexpr uint32_t kMaxLevels = 8;
+inline constexpr uint64_t kAbsent = ~uint64_t{0};
+
+// The words of a table's state, at the start of its payload.
+enum StateWord : uint32_t {
+  kInsertions,      // of keys that were not there
+  kMoves,           // insertions that moved a resident
+  kInsertionReads,  // buckets read by insertions
+  kDeletions,       // that freed a slot
+  kReturns,         // keys that came back from the overflow list
+  kReturnMoves,     // of these, by moving a resident
+  kListed,          // keys on the list
+  kOldest,          // its ends: numbers of entries, from 1; 0 is none
+  kYoungest,
+  kFreed,        // the first of the entries that were used and are free
+  kUsed,         // entries 1 … kUsed have been used
+  kPlaced = 16,  // keys of each level
+  kStateWords = kPlaced + kMaxLevels
+};
+
+// One entry's links; entries count from 1.
+struct ListLinks {
+  uint32_t next, previous;  // in order of age: the next is younger. A free entry: the next free one
+  uint32_t chain;           // the next with the same place in the index
+  uint32_t unused;
+};
+
+struct TableView {
+  uint64_t* records;  // `stride` words a bucket: keys, then values
+  uint8_t* occupied;  // one bit a slot
+  uint8_t* marks;     // likewise; of the conservative scheme alone
+  uint32_t* next;     // next_words numbers of buckets a slot, or none
+  uint64_t* state;
+  uint64_t* list_keys;
+  uint64_t* list_values;
+  ListLinks* links;
+  uint32_t* index;  // of the list: the first entry of each place
+  uint64_t index_size, limit;
+
+  uint64_t buckets[kMaxLevels], first[kMaxLevels];  // of each level: how many, and the number of its first
+  uint64_t stride;                                  // slots · (words + 1)
+  uint32_t levels, slots, words, next_words;        // words of a key
+  Scheme scheme;
+  bool occupancy_bits;
+  KeyHash hash;
+  // The rare path of an insertion (multilevel.cpp): no bucket was found by the fast rule. False: no room at all.
+  bool (*place)(const TableView&, const StoredKey& key, uint64_t value, uint64_t digest, bool is_new);
+};
+
+EVENBINS_INLINE uint64_t bucket_of(const TableView& t, uint64_t digest, uint32_t level) {
+  return t.first[level] + mulhi(word_of(digest, level), t.buckets[level]);
+}
+template <uint32_t Slots>
+EVENBINS_INLINE uint32_t occupied_in(const uint8_t* bits, uint64_t bucket) {  // one bit for each slot
+  if constexpr (Slots == 8) return bits[bucket];
+  const uint64_t bit = bucket * Slots;
+  return static_cast<uint32_t>(bits[bit / 8] >> (bit % 8)) & ((1u << Slots) - 1);
+}
+EVENBINS_INLINE void set_bit(uint8_t* bits, uint64_t slot) {
+  bits[slot / 8] = static_cast<uint8_t>(bits[slot / 8] | 1u << (slot % 8));
+}
+EVENBINS_INLINE void clear_bit(uint8_t* bits, uint64_t slot) {
+  bits[slot / 8] = static_cast<uint8_t>(bits[slot / 8] & ~(1u << (slot % 8)));
+}
+EVENBINS_INLINE uint64_t list_place(const TableView& t, uint64_t digest) {
+  return mulhi(word_of(digest, kMaxLevels), t.index_size);  // by a word that no level uses
+}
+// The entry of a key on the list, or 0. Ends even in a file that lies.
+EVENBINS_INLINE uint64_t list_find(const TableView& t, uint64_t low, uint64_t high, uint64_t digest) {
+  if (t.state[kListed] == 0 || t.limit == 0) return 0;
+  uint64_t entry = t.index[list_place(t, digest)];
+  for (uint64_t seen = 0; entry != 0 && entry <= t.limit && seen < t.limit; ++seen) {
+    const uint64_t* key = t.list_keys + (entry - 1) * t.words;
+    if (key[0] == low && (t.words == 1 || key[1] == high)) return entry;
+    entry = t.links[entry - 1].chain;
+  }
+  return 0;
+}
+// Where a resident of a slot may go besides: the numbers of its buckets in other levels, for next_hashes.
+EVENBINS_INLINE void write_next(const TableView& t, uint64_t slot, uint32_t level, uint64_t digest) {
+  if (t.next_words == 0) return;
+  uint32_t* out = t.next + slot * t.next_words;
+  if (t.scheme == Scheme::second_chance) {
+    out[0] = level + 1 < t.levels ? static_cast<uint32_t>(mulhi(word_of(digest, level + 1), t.buckets[level + 1])) : 0;
+    return;
+  }
+  for (uint32_t j = 0; j < t.levels; ++j)
+    if (j != level) *out++ = static_cast<uint32_t>(mulhi(word_of(digest, j), t.buckets[j]));
+}
+
+struct TableLoops {  // for one number of slots and words of a key
+  // The slot of a key in the levels, or kAbsent.
+  uint64_t (*find)(const TableView&, uint64_t low, uint64_t high, uint64_t digest);
+  // The values of keys, `missing` where there is none; found[i] = 1 where there is one. Returns how many there are.
+  size_t (*get_many)(const TableView&, const uint64_t* keys, size_t n, uint64_t missing, uint64_t* out, uint8_t* found);
+  void (*contains_many)(const TableView&, const uint64_t* keys, size_t n, uint8_t* found);
+  // Stores keys with their values in order; returns how many are in: fewer than n when there was no room for one.
+  size_t (*insert_many)(const TableView&, const uint64_t* keys, const uint64_t* values, size_t n, bool are_new);
+};
+
+}  // namespace evenbins

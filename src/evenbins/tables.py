@@ -1,0 +1,290 @@
+"""Tables: where is this key's record? Keys of bounded buckets, one move at most, a small overflow list.
+
+    key ──digest──▶ one bucket in each level ──scheme──▶ a slot, or a resident moves, or the list
+
+Every look-up reads `levels` buckets at most, and the list if it is not empty; every insertion moves one
+resident at most. That holds always, not on average (kirsch, chapter 5); `plan` predicts the averages,
+`stats()` measures them.
+
+Bulk calls, single calls and the twin in `reference` leave the same bytes. Threads: any number of look-ups,
+or one writer; who comes in between waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from evenbins import _core
+from evenbins._core import TableFull
+from evenbins._mapping import TableMapping, attributes_of
+from evenbins.theory import _show
+from evenbins.theory.table_plan import TablePlan, plan_of_table_core, plan_table, scaled_plan
+
+__all__ = ["MultilevelTable", "TableFull", "TableStats"]
+
+# Words of a table's state (cpp/include/evenbins/table_view.hpp).
+_INSERTIONS, _MOVES, _INSERTION_READS, _LISTED, _PLACED = 0, 1, 2, 6, 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TableStats:
+    """What a table measures on itself; each name means the same as in its plan.
+
+    Attributes
+    ----------
+    keys : number of keys in the table
+    scheme, levels, slots : the plan's
+    fills : fraction of occupied slots, for each level
+    overflow : fraction of keys on the overflow list
+    overflow_used, overflow_limit : keys on the list; at most
+    moves : fraction of insertions that moved a resident
+    reads : mean number of buckets that a look-up of a present key reads; exact, over the keys that are there
+    miss_reads : the same for an absent key
+    insertion_reads : mean number of buckets that an insertion read
+    nbytes : bytes of the table, everything counted
+    """
+
+    keys: int
+    scheme: str
+    levels: int
+    slots: int
+    fills: tuple[float, ...]
+    overflow: float
+    overflow_used: int
+    overflow_limit: int
+    moves: float
+    reads: float
+    miss_reads: float
+    insertion_reads: float
+    nbytes: int
+
+    def to_dict(self) -> dict[str, object]:
+        """Give every field by name, as plain values that JSON can hold."""
+        return dict(self._rows()) | {"fills": list(self.fills)}
+
+    def __repr__(self) -> str:
+        return _show.line("TableStats", self._rows())
+
+    def __str__(self) -> str:
+        return _show.table("TableStats", self._rows())
+
+    def _repr_html_(self) -> str:
+        return _show.html_table("TableStats", self._rows())
+
+    def _rows(self) -> list[tuple[str, object]]:
+        return [(each.name, getattr(self, each.name)) for each in fields(self)]
+
+
+class MultilevelTable(_core.Table, TableMapping):
+    """A mapping from keys to 64-bit numbers in a few flat arrays: a look-up reads `levels` buckets at most.
+
+    It behaves as a dict does, as far as its keys and values go; `==` means more: two tables are equal when
+    they have the same integer core and seed, and the same bytes, so the same keys and values in the same
+    places after the same counts of insertions and moves. Nothing is allocated after construction: a table
+    that has no room for a key says so (TableFull), and stays as it was.
+
+    Parameters
+    ----------
+    capacity
+        Keys to plan for (n).
+    scheme
+        How an insertion chooses among a key's buckets, one in each level. "standard": the leftmost with
+        room (section 5.2). "conservative": if all are full, one resident that was never tried moves to the
+        right (5.4). "second-chance": a resident makes room where the next level is full too (5.5).
+        "extreme-second-chance": the key or a resident, whichever has room furthest to the left (5.6).
+        "least-loaded": the bucket with fewest keys, and if all are full the first resident that can go
+        elsewhere makes room; the default, with 8 slots in 2 levels.
+    levels, slots
+        Sub-tables (d), and keys of a bucket: 1, 2, 4 or 8. Eight integers are a cache line.
+    space
+        Slots per key (c).
+    shares
+        Relative sizes of the levels; equal ones if not given.
+    overflow, overflow_limit
+        The fraction of keys that the overflow list is planned for, or the most keys that it holds.
+    key_dtype
+        "int64", "uint64": stored exactly. "digest": str and bytes, of which the table stores the 128-bit
+        XXH3 with the seed; two of n keys are taken for one with a probability of n**2/2**129. Iterating
+        over such a table gives the digests, as integers.
+    value_dtype
+        "int64", "uint64" or "float64".
+    seed
+        0 … 2**64-1. With a secret random seed nobody can choose keys that collide.
+    occupancy_bits, next_hashes
+        Helpers in fast memory, as in the thesis: they change what `stats().insertion_reads` counts. Without
+        occupancy bits a look at a bucket's occupancy is a read of it. With next hashes, which take four
+        bytes a slot and level, an insertion need not read residents to find out where they may move.
+
+    Examples
+    --------
+    >>> t = MultilevelTable(1_000_000)
+    >>> t[5] = 7
+    >>> t[5], t.get(6, -1), 5 in t, len(t)
+    (7, -1, True, 1)
+    >>> names = MultilevelTable(1_000, key_dtype="digest", value_dtype="float64")
+    >>> names["pi"] = 3.14
+    >>> names[b"pi"]
+    3.14
+    """
+
+    __slots__ = ("_cached_plan",)
+    _cached_plan: TablePlan | None
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        scheme: str = "least-loaded",
+        levels: int | None = None,
+        slots: int | None = None,
+        space: float | None = None,
+        shares: Sequence[float] | None = None,
+        overflow: float | None = None,
+        overflow_limit: int | None = None,
+        key_dtype: str = "int64",
+        value_dtype: str = "int64",
+        seed: int = 0,
+        occupancy_bits: bool = True,
+        next_hashes: bool = False,
+    ) -> None:
+        self._build(
+            plan_table(
+                capacity, scheme=scheme, levels=levels, slots=slots, space=space, shares=shares,
+                overflow=overflow, overflow_limit=overflow_limit, key_dtype=key_dtype,
+                value_dtype=value_dtype, seed=seed, occupancy_bits=occupancy_bits, next_hashes=next_hashes,
+            )
+        )  # fmt: skip
+
+    def _build(self, plan: TablePlan) -> None:
+        _core.Table.__init__(self, plan.keys, plan.seed, list(plan.core))
+        self._cached_plan = plan
+
+    @classmethod
+    def from_plan(cls, plan: TablePlan) -> Self:
+        """Build the table of a plan, as the constructor does after planning."""
+        if not isinstance(plan, TablePlan):
+            raise TypeError(f"plan must be a TablePlan, not {type(plan).__name__}")
+        table = cls.__new__(cls)
+        table._build(plan)
+        return table
+
+    @property
+    def _key_type(self) -> int:
+        return self._core[2]
+
+    @property
+    def _value_type(self) -> int:
+        return self._core[3]
+
+    @property
+    def plan(self) -> TablePlan:
+        """The design, and what it predicts."""
+        plan = getattr(self, "_cached_plan", None)
+        if plan is None:
+            plan = plan_of_table_core(self._core, keys=self._capacity, seed=self._seed)
+            self._cached_plan = plan
+        return plan
+
+    def stats(self) -> TableStats:
+        """Measure this very table, from the counts that it keeps: in constant time.
+
+        Examples
+        --------
+        >>> t = MultilevelTable(1000)
+        >>> t.insert_many(range(1000), 0)
+        >>> t.stats().keys, t.stats().overflow, t.stats().miss_reads
+        (1000, 0.0, 2.0)
+        """
+        plan, state = self.plan, self._state()
+        placed = state[_PLACED : _PLACED + plan.levels]
+        listed = state[_LISTED]
+        keys = sum(placed) + listed
+        insertions = max(1, state[_INSERTIONS])
+        reads = sum(level * count for level, count in enumerate(placed, 1)) + plan.levels * listed
+        return TableStats(
+            keys=keys,
+            scheme=plan.scheme,
+            levels=plan.levels,
+            slots=plan.slots,
+            fills=tuple(
+                count / (buckets * plan.slots) for count, buckets in zip(placed, plan.buckets, strict=True)
+            ),
+            overflow=listed / max(1, keys),
+            overflow_used=listed,
+            overflow_limit=plan.overflow_limit,
+            moves=state[_MOVES] / insertions,
+            reads=reads / max(1, keys),
+            miss_reads=float(plan.levels),
+            insertion_reads=state[_INSERTION_READS] / insertions,
+            nbytes=self.nbytes,
+        )
+
+    def grown(self, capacity: int) -> Self:
+        """Make a new table for more keys, of the same design, with all the items of this one.
+
+        Examples
+        --------
+        >>> t = MultilevelTable(1000)
+        >>> t.insert_many(range(1000), 0)
+        >>> larger = t.grown(5000)
+        >>> larger.insert_many(range(5000), 1)
+        >>> len(t), len(larger)
+        (1000, 5000)
+        """
+        plan = scaled_plan(self.plan, capacity)
+        if plan.keys < len(self):
+            raise ValueError(f"capacity must be at least the number of keys, {len(self)}; got {capacity}")
+        table = self.from_plan(plan)
+        for keys, values in self._pages(1 << 16):
+            table._insert_many(keys, values, True)
+        return table
+
+    def copy(self) -> Self:
+        """Make an independent copy; it can be changed even if this table is open read-only."""
+        twin = type(self).__new__(type(self))
+        _core.Table.__init__(twin, self)
+        twin._cached_plan = getattr(self, "_cached_plan", None)
+        attributes_of(twin).update(attributes_of(self))
+        return twin
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._equal(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+    __array_ufunc__ = None
+
+    @classmethod
+    def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
+        table = cls.__new__(cls)
+        _core.Table.__init__(table, data, mapped, verify)
+        table._cached_plan = None
+        return table
+
+    def _check(self) -> None:
+        """Assert every invariant of the structure; for tests."""
+        broken = self._invariant()
+        assert not broken, broken
+        assert self.nbytes == self.plan.nbytes
+        assert self.plan.core == tuple(self._core)
+        assert len(self) == sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        plan = self.plan
+        rows: list[tuple[str, object]] = [
+            ("keys", len(self)), ("capacity", plan.keys), ("scheme", plan.scheme), ("levels", plan.levels),
+            ("slots", plan.slots), ("key_dtype", plan.key_dtype), ("value_dtype", plan.value_dtype),
+            ("nbytes", plan.nbytes),
+        ]  # fmt: skip
+        if self._seed:
+            rows.append(("seed", "set"))  # a seed may be a secret
+        if self._read_only:
+            rows.append(("open", "read-only"))
+        return _show.line(type(self).__name__, rows)
+
+    def _repr_html_(self) -> str:
+        plan, stats = self.plan, self.stats()
+        names = ("keys", "fills", "overflow", "overflow_limit", "moves", "reads", "miss_reads", "nbytes")
+        rows = [(name, getattr(plan, name), getattr(stats, name)) for name in names]
+        return _show.html_comparison(type(self).__name__, ("plan", "stats()"), rows)
