@@ -7,6 +7,7 @@ import hashlib
 import pickle
 import runpy
 import struct
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import evenbins
-from evenbins import ChainedTable, ChainPlan, FormatError, KeyRangeError, TableFull, _core
+from evenbins import ChainedTable, ChainPlan, FormatError, KeyRangeError, MultilevelTable, TableFull, _core
 from evenbins.reference.format import pack, unpack
 from evenbins.theory import plan_chains
 
@@ -225,6 +226,42 @@ def test_a_broken_promise_is_found_out(table: ChainedTable) -> None:
     with pytest.raises(AssertionError, match="twice"):
         table._check()
     assert len(ChainedTable.from_bytes(table.to_bytes())) == 3
+
+
+def test_readers_and_a_writer_do_not_see_each_other_half_done(table: ChainedTable) -> None:
+    """Two threads look up keys that stay, one after the other or all together, while others come and go."""
+    stay, go = np.arange(300), np.arange(1000, 1600)
+    table.insert_many(stay, stay)
+    stop = threading.Event()
+    wrong: list[object] = []
+
+    def read() -> None:
+        while not stop.is_set():
+            if not np.array_equal(table.get_many(stay, default=-1), stay) or table.get(7) != 7:
+                wrong.append(table.get_many(stay, default=-1))
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for _ in range(50):
+        table.insert_many(go, 5)
+        table[2000] = 1
+        del table[2000]
+        table.delete_many(go)
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert not wrong
+    table._check()
+
+
+def test_tables_of_both_kinds_take_each_others_items() -> None:
+    chained, multilevel = ChainedTable(100), MultilevelTable(100)
+    chained.insert_many(range(50), range(50))
+    multilevel.update(chained)
+    other = ChainedTable(100, policy="d-left", key_dtype="uint64")
+    other.update(multilevel)
+    assert dict(other) == dict(chained) == dict(multilevel)
 
 
 # --- full -----------------------------------------------------------------------------------------------

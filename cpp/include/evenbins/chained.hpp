@@ -37,9 +37,10 @@
 // - Chains are walked for at most `load` steps, and links are compared with the capacity: a damaged file that is opened
 //   unverified cannot lead astray.
 //
-// Tried and dropped: a high-water mark of each bin's load, with the coin, instead of `passed`: it only rises, so that
-// after much churn every look-up reads all its bins; 24-byte entries with the value inside: a fifth more memory, and
-// two thirds of the entries compared are of other keys, whose values nobody wants.
+// Tried and dropped: bulk look-ups that prefetch bins and first entries and then walk key by key; taking a step with
+// each key of a batch in turn is two to three times as fast. Considered: a high-water mark of each bin's load, with the
+// coin, instead of `passed`; it never falls, so that after much churn every look-up would read all its bins. The value
+// inside the entry: most entries compared are of other keys, whose values nobody wants.
 #pragma once
 
 #include <cstring>

@@ -43,9 +43,8 @@ where they end: bins times u_i is the expected number of chains of i keys or mor
 Poisson where it is small. (With d choices the tail falls doubly exponentially, so that only one height is in
 doubt.)
 
-Tried and dropped: simulating for the second moments (a fluid limit takes 30 ms); the moments of whole walks
-from the final loads alone, as if a key's bins were independent: a late key passes more bins, and finds them
-longer.
+Not done: the second moments as if the bins of a walk were independent of each other. They are so only given
+the moment at which the key came: a late key passes more bins.
 
 Sources: Y. Kanizo, D. Hay, I. Keslassy, "Access-efficient balanced Bloom filters", Appendix C, which keeps
 the overflow list of the schemes (its mean load is (1 - gamma) n/m); A. Kirsch's thesis, section 2.1.3, where
@@ -410,10 +409,10 @@ class _Choice:
             return np.asarray(
                 sum(low**s * high ** (self.choices - 1 - s) for s in range(self.choices)), dtype=np.float64
             )
-        result = np.empty_like(low)
-        for j in range(self.tables):
-            result[j] = high[:j].prod(axis=0) * low[j + 1 :].prod(axis=0)
-        rates: Vector = result * self.weight
+        left, right = np.ones_like(low), np.ones_like(low)  # products over the tables before and after
+        np.cumprod(high[:-1], axis=0, out=left[1:])
+        right[:-1] = np.cumprod(low[:0:-1], axis=0)[::-1]
+        rates: Vector = left * right * self.weight
         return rates
 
     def grow(self, _: float, state: Vector) -> Vector:
@@ -437,7 +436,7 @@ def _least(layout: Layout, keys: int) -> Chains:
     times = moments * rule.load
     start = np.zeros(rule.tables * rule.top)
     forward = solve_ivp(
-        rule.grow, (0.0, rule.load), start, "DOP853", dense_output=True, rtol=1e-9, atol=1e-17
+        rule.grow, (0.0, rule.load), start, "DOP853", dense_output=True, rtol=1e-9, atol=1e-13
     )
     path = forward.sol
     assert path is not None
