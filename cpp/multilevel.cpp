@@ -209,15 +209,20 @@ class Chooser {
       if (other < load) best = j, load = other;
     }
     if (best < t_.levels) return direct(best);
+    Choice found;
+    uint32_t least = t_.slots;
     for (uint32_t j = 0; j < t_.levels; ++j) {
       read_residents(j);
-      for (uint32_t s = 0; s < t_.slots; ++s)
-        for (uint32_t k = 0; k < t_.levels; ++k)
-          if (k != j)
-            if (const uint64_t there = bucket_there(j, s, k); look_there(there) != full_mask(t_))
-              return move(j, s, k, there);
+      for (uint32_t s = 0; s < t_.slots; ++s) {
+        for (uint32_t k = 0; k < t_.levels; ++k) {
+          if (k == j) continue;
+          const uint64_t there = bucket_there(j, s, k);
+          const auto other = static_cast<uint32_t>(std::popcount(look_there(there)));
+          if (other < least) least = other, found = move(j, s, k, there);
+        }
+      }
     }
-    return {};
+    return found;
   }
 
   const TableView& t_;
@@ -652,3 +657,13 @@ uint64_t contains_all(const MultilevelTable& table, const uint64_t* keys, uint64
 }
 
 }  // namespace evenbins
+
+// Tried and dropped (1M or 10M keys, 8 slots, 2 levels, load 0.95; g++ 12, AVX-512):
+// - The first resident that has room elsewhere moves, whatever the load there: 5.6e-5 of the keys overflow instead of
+//   2.0e-5, and 2.1 % of the insertions move instead of 1.9 %; the time is the same.
+// - A retry of the list on every deletion, on every fourth, on every 32nd: the same list under endless insertions and
+//   deletions as with every eighth. None at all: 4.6e-3 of the keys are on it, a hundred times as many.
+// - Keys and values in arrays of their own: insertions and look-ups take 5 … 10 % longer than with the values behind
+// the
+//   keys, absent keys 5 % less; below eight slots a bucket then takes two lines instead of one.
+// - Groups of 16 and 32 keys in the look-up's pipeline instead of 64: absent keys take up to a fifth longer.

@@ -105,6 +105,7 @@ class TableMapping(_files.Stored, _TableCore):
 
         Examples
         --------
+        >>> from evenbins import MultilevelTable
         >>> t = MultilevelTable(100)
         >>> t.setdefault(5, 7), t.setdefault(5, 8)
         (7, 7)
@@ -118,6 +119,7 @@ class TableMapping(_files.Stored, _TableCore):
 
         Examples
         --------
+        >>> from evenbins import MultilevelTable
         >>> t = MultilevelTable(100)
         >>> t[5] = 7
         >>> t.pop(5), t.pop(5, None), len(t)
@@ -159,6 +161,7 @@ class TableMapping(_files.Stored, _TableCore):
         Examples
         --------
         >>> import numpy as np
+        >>> from evenbins import MultilevelTable
         >>> t = MultilevelTable(100)
         >>> t.insert_many(np.array([1, 2, 2]), [10, 20, 21])
         >>> t.get_many([1, 2, 3], default=-1)
@@ -214,6 +217,7 @@ class TableMapping(_files.Stored, _TableCore):
 
         Examples
         --------
+        >>> from evenbins import MultilevelTable
         >>> t = MultilevelTable(100)
         >>> t.insert_many([1, 2, 3], 0)
         >>> t.delete_many([2, 3, 4]), len(t)
@@ -236,6 +240,7 @@ class TableMapping(_files.Stored, _TableCore):
 
         Examples
         --------
+        >>> from evenbins import MultilevelTable
         >>> t = MultilevelTable(100)
         >>> t.update({1: 10, 2: 20})
         >>> t.update([(3, 30)])

@@ -94,8 +94,8 @@ class MultilevelTable(_core.Table, TableMapping):
         room (section 5.2). "conservative": if all are full, one resident that was never tried moves to the
         right (5.4). "second-chance": a resident makes room where the next level is full too (5.5).
         "extreme-second-chance": the key or a resident, whichever has room furthest to the left (5.6).
-        "least-loaded": the bucket with fewest keys, and if all are full the first resident that can go
-        elsewhere makes room; the default, with 8 slots in 2 levels.
+        "least-loaded": the bucket with fewest keys, and if all are full the resident whose other
+        bucket has fewest makes room; the default, with 8 slots in 2 levels.
     levels, slots
         Sub-tables (d), and keys of a bucket: 1, 2, 4 or 8. Eight integers are a cache line.
     space

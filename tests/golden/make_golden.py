@@ -21,10 +21,11 @@ from evenbins import (
     CountMinSketch,
     FilterPlan,
     GrowingFilter,
+    MultilevelTable,
 )
 from evenbins.reference.format import CHECKSUM, FIXED
 from evenbins.reference.xxh3 import xxh3_64
-from evenbins.theory import plan_of_chain_core, plan_of_core, plan_of_sketch_core
+from evenbins.theory import plan_of_chain_core, plan_of_core, plan_of_sketch_core, plan_of_table_core
 
 AnyFilter = BloomFilter | BlockedBloomFilter | BalancedBloomFilter | GrowingFilter
 
@@ -118,6 +119,42 @@ def golden_sketch(name: str) -> CountMinSketch:
     s = SKETCHES[name]()
     s.add_many(KEYS, range(1, len(KEYS) + 1))
     return s
+
+
+def _table(*core: int, seed: int = 0) -> MultilevelTable:
+    """Build from [scheme, slots, key type, value type, flags, overflow_limit, buckets of each level]."""
+    return MultilevelTable.from_plan(plan_of_table_core(core, keys=70, seed=seed))
+
+
+TABLES: dict[str, Callable[[], MultilevelTable]] = {
+    "table-standard": lambda: _table(1, 1, 1, 1, 1, 40, 40, 20, 10),
+    "table-conservative": lambda: _table(2, 1, 2, 3, 3, 40, 30, 20, 10, seed=42),
+    "table-second-chance": lambda: _table(3, 2, 1, 2, 3, 20, 15, 10, 5, 3, seed=2**64 - 1),
+    "table-extreme-second-chance": lambda: _table(4, 4, 3, 1, 0, 20, 6, 5, 4, seed=7),
+    "table-least-loaded": lambda: _table(5, 8, 1, 1, 1, 16, 3, 3),
+    "table-least-loaded-digest": lambda: _table(5, 8, 3, 3, 2, 30, 2, 2, seed=1),
+}
+
+
+def table_items(t: MultilevelTable) -> dict[str | bytes | int, int]:
+    """Give the items of a golden table: the keys of `KEYS` that fit it, with their numbers as values."""
+    rest = {"int64": range(-(2**63), 2**63), "uint64": range(2**64), "digest": ()}[t.key_dtype]
+    texts = t.key_dtype == "digest"
+    fit = (
+        key for key in KEYS if (texts and not isinstance(key, int)) or (isinstance(key, int) and key in rest)
+    )
+    return {key: i for i, key in enumerate(fit)}
+
+
+def golden_table(name: str) -> MultilevelTable:
+    """Build the table of that name: its items, and before them some keys that come and go."""
+    t = TABLES[name]()
+    passing = [f"passing {i}" if t.key_dtype == "digest" else 3 * i + 5000 for i in range(30)]
+    t.insert_many(passing, 1)
+    t.delete_many(passing[::2])
+    t.update(table_items(t))
+    t.delete_many(passing)
+    return t
 
 
 def _chained(*core: int, seed: int = 0) -> ChainedTable:
@@ -238,6 +275,7 @@ def main() -> None:
     """Write the files that are missing, and their checksums."""
     wanted = {f"{name}.evenbins": golden_filter(name).to_bytes() for name in FILTERS}
     wanted |= {f"{name}.evenbins": golden_sketch(name).to_bytes() for name in SKETCHES}
+    wanted |= {f"{name}.evenbins": golden_table(name).to_bytes() for name in TABLES}
     wanted |= {f"{name}.evenbins": golden_chained(name).to_bytes() for name in CHAINED}
     wanted |= {f"damaged/{name}.evenbins": data for name, (data, _) in DAMAGED.items()}
     known = dict(reversed(line.split()) for line in SUMS.read_text().splitlines()) if SUMS.exists() else {}

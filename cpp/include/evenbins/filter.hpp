@@ -23,7 +23,15 @@
 
 namespace evenbins {
 
-enum class Kind : uint32_t { standard = 1, blocked = 2, balanced = 3, growing = 4, count_min = 6, multilevel = 7, chained = 8 };
+enum class Kind : uint32_t {
+  standard = 1,
+  blocked = 2,
+  balanced = 3,
+  growing = 4,
+  count_min = 6,
+  multilevel = 7,
+  chained = 8
+};
 // How positions follow from a digest.
 enum class Hashing : uint32_t {
   independent = 1,

@@ -17,9 +17,10 @@
 //                             resident whose bucket of level i + 1 has room moves there (5.5, 5.7)
 //     extreme-second-chance   x, or a resident of one of its full buckets, whichever has room furthest to the left, x
 //                             first, then by level and slot (5.6; "leftmost" is on any side)
-//     least-loaded            its least loaded bucket, the left one of equals; if all are full, the first resident, by
-//                             level and slot, that has room in another of its buckets moves there. Not in the thesis;
-//                             with 8 slots and two levels the best of today's machines: a bucket is a cache line.
+//     least-loaded            its least loaded bucket, the left one of equals; if all are full, the resident that has a
+//                             least loaded bucket elsewhere moves there (of equals the first by level and slot). Not in
+//                             the thesis; with 8 slots and two levels the best on today's machines: a bucket's keys are
+//                             a cache line.
 // A deletion clears the slot and its mark. With least-loaded, every eighth deletion that frees a slot tries the oldest
 // key of the list again (placed, or by one move); if it finds no room it becomes the youngest.
 //

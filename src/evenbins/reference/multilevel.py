@@ -10,8 +10,8 @@ float64), flags (1 occupancy bits, 2 next hashes), overflow limit, buckets of ea
 Payload, each part padded to whole lines of 64 bytes: the state (24 words: the counters in the order of
 `COUNTERS`, zeros to word 16, the keys of each level); one bit a slot for occupancy; the same for marks
 (conservative alone); the buckets, each its keys (of digests the low words, then the high words) and then its
-values; the next hashes (32 bits each); and of the list: keys, values, links (next, previous, chain, 0; 32 bits
-each) and the index (32 bits each).
+values; the next hashes (32 bits each); and of the list: keys, values, links (next, previous, chain, 0; 32
+bits each) and the index (32 bits each).
 
 A key's bucket in level j: word j of its digest (the digest itself, then SplitMix64's words), scaled to the
 level. The digest of an integer is `keys.digest`; of a 128-bit digest, its low word.
@@ -269,10 +269,6 @@ class ReferenceMultilevel:
         """Return the first free slot of a bucket."""
         return next(slot for slot in self.slots_of(bucket) if self.table[slot] is None)
 
-    def is_full(self, bucket: int) -> bool:
-        """Tell whether a bucket is full."""
-        return self.load(bucket) == self.slots
-
     # What is counted as a read of a bucket:
 
     def look_own(self, insertion: Insertion, level: int) -> int:
@@ -292,11 +288,15 @@ class ReferenceMultilevel:
             insertion.seen.add(level)
             insertion.reads += 1
 
-    def has_room(self, insertion: Insertion, bucket: int) -> bool:
-        """Look whether a bucket, where a resident may go, has room."""
+    def look_there(self, insertion: Insertion, bucket: int) -> int:
+        """Look at the load of a bucket where a resident may go."""
         if not self.flags & OCCUPANCY_BITS:
             insertion.reads += 1
-        return not self.is_full(bucket)
+        return self.load(bucket)
+
+    def has_room(self, insertion: Insertion, bucket: int) -> bool:
+        """Look whether a bucket, where a resident may go, has room."""
+        return self.look_there(insertion, bucket) < self.slots
 
     # The schemes:
 
@@ -386,19 +386,22 @@ class ReferenceMultilevel:
         return choice
 
     def least_loaded(self, insertion: Insertion) -> Choice:
-        """Choose the least loaded bucket, the left one of equals; if all are full, who can goes elsewhere."""
+        """Choose the least loaded bucket; if all are full, who has a least loaded one elsewhere moves."""
         loads = [self.look_own(insertion, level) for level in range(self.levels)]
         if min(loads) < self.slots:
             return self.direct(insertion, loads.index(min(loads)))
+        choice, least = Choice(), self.slots
         for level in range(self.levels):
             self.read_residents(insertion, level)
             for slot in self.slots_of(insertion.own[level]):
                 for k in range(self.levels):
-                    if k != level:
-                        there = self.resident_bucket(slot, k)
-                        if self.has_room(insertion, there):
-                            return Choice(slot, there)
-        return Choice()
+                    if k == level:
+                        continue
+                    there = self.resident_bucket(slot, k)
+                    load = self.look_there(insertion, there)
+                    if load < least:
+                        choice, least = Choice(slot, there), load
+        return choice
 
     # --- deletions, and the list ------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ _DEFAULT_SPACE = {  # equal shares, four levels, one slot: Table 5.2's naive col
     "standard": 2.0, "conservative": 1.46, "second-chance": 1.41, "extreme-second-chance": 1.2,
     "least-loaded": 1 / 0.95,
 }  # fmt: skip
-_DEFAULT_OVERFLOW = {"least-loaded": 1e-4}
+_DEFAULT_OVERFLOW = {"least-loaded": 5e-5}
 _OVERFLOW = 0.002
 _IN_ONE_LINE = ("keys", "scheme", "levels", "slots", "space", "overflow_limit", "nbytes")
 
@@ -148,6 +148,10 @@ def plan_table(
     way_out = "Pass 8, a cache line of keys"
     if arguments.integer("slots", slots, 1, 8, way_out, rule="1, 2, 4 or 8") not in SLOTS:
         raise ValueError(arguments.problem("slots", "1, 2, 4 or 8", slots, way_out))
+    if shares is not None and (isinstance(shares, str) or not hasattr(shares, "__len__")):
+        raise TypeError(
+            arguments.problem("shares", "a sequence of numbers", shares, "Pass one for each level")
+        )
     if levels is None:
         levels = len(shares) if shares is not None else 2 if modern else 4
     least = 2 if modern else 1
