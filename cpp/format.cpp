@@ -5,6 +5,7 @@
 #include "evenbins/balanced.hpp"
 #include "evenbins/blocked.hpp"
 #include "evenbins/bloom.hpp"
+#include "evenbins/chained.hpp"
 #include "evenbins/counting.hpp"
 #include "evenbins/countmin.hpp"
 #include "evenbins/multilevel.hpp"
@@ -51,6 +52,7 @@ uint64_t payload_bytes(const Spec& spec) {
     case Kind::growing: return growing_bytes(spec);
     case Kind::counting: return CountingBloomFilter::payload_bytes(spec);
     case Kind::count_min: return CountMinSketch::payload_bytes(spec);
+    case Kind::chained: return ChainedTable::payload_bytes(spec);
     case Kind::multilevel: return MultilevelTable::payload_bytes(spec);
   }
   throw SpecError("unknown kind " + std::to_string(static_cast<uint32_t>(spec.kind)));
@@ -65,7 +67,8 @@ std::unique_ptr<Filter> make_filter(Spec spec, Bits bits) {
     case Kind::counting: return std::make_unique<CountingBloomFilter>(std::move(spec), std::move(bits));
     case Kind::growing:
     case Kind::count_min:
-    case Kind::multilevel: break;
+    case Kind::multilevel:
+    case Kind::chained: break;
   }
   throw SpecError("a growing filter is made of several filters, and a sketch or a table is none");
 }

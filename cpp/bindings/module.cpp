@@ -145,6 +145,7 @@ NB_MODULE(_core, m) {
   bind_filters(m);
   bind_sketches(m);
   bind_tables(m);
+  bind_chained(m);
   bind_simulate(m);
   bind_simulate_tables(m);
 }

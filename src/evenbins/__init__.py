@@ -13,6 +13,7 @@ True
 
 from evenbins import design, theory
 from evenbins._core import FormatError, KeyRangeError, kernel, kernels
+from evenbins.chained import ChainedTable, ChainStats
 from evenbins.counting import CountingBloomFilter
 from evenbins.filters import (
     BalancedBloomFilter,
@@ -27,12 +28,15 @@ from evenbins.growing import GrowingFilter
 from evenbins.protocols import Filter, FilterStats
 from evenbins.sketches import CountMinSketch, HeavyHitters, SketchStats
 from evenbins.tables import MultilevelTable, TableFull, TableStats
-from evenbins.theory import FilterPlan, SketchPlan, TablePlan
+from evenbins.theory import ChainPlan, FilterPlan, SketchPlan, TablePlan
 
 __all__ = [
     "BalancedBloomFilter",
     "BlockedBloomFilter",
     "BloomFilter",
+    "ChainPlan",
+    "ChainStats",
+    "ChainedTable",
     "CountMinSketch",
     "CountingBloomFilter",
     "Filter",

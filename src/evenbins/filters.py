@@ -51,8 +51,12 @@ _HASHING = {
     "enhanced-double-cube": 6, "enhanced-double-tetrahedral": 7, "triple": 8,
 }  # fmt: skip
 _HASHING_NAMES = {number: name for name, number in _HASHING.items()}
-# Kinds of files that hold no filter (sketches.py, tables.py).
-_NO_FILTERS = {6: ("a count-min sketch", "CountMinSketch"), 7: ("a multilevel table", "MultilevelTable")}
+# Kinds of files that hold no filter (sketches.py, tables.py, chained.py).
+_NO_FILTERS = {
+    6: ("a count-min sketch", "CountMinSketch"),
+    7: ("a multilevel table", "MultilevelTable"),
+    8: ("a chained table", "ChainedTable"),
+}
 
 
 class _BaseFilter(_core.Filter, _files.Stored):

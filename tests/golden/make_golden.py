@@ -17,6 +17,7 @@ from evenbins import (
     BalancedBloomFilter,
     BlockedBloomFilter,
     BloomFilter,
+    ChainedTable,
     CountingBloomFilter,
     CountMinSketch,
     FilterPlan,
@@ -25,7 +26,7 @@ from evenbins import (
 )
 from evenbins.reference.format import CHECKSUM, FIXED
 from evenbins.reference.xxh3 import xxh3_64
-from evenbins.theory import plan_of_core, plan_of_sketch_core, plan_of_table_core
+from evenbins.theory import plan_of_chain_core, plan_of_core, plan_of_sketch_core, plan_of_table_core
 
 AnyFilter = BloomFilter | BlockedBloomFilter | BalancedBloomFilter | GrowingFilter | CountingBloomFilter
 
@@ -170,6 +171,36 @@ def golden_table(name: str) -> MultilevelTable:
     return t
 
 
+def _chained(*core: int, seed: int = 0) -> ChainedTable:
+    """Build for 70 keys from [policy, choices, coin, types, overflow bins, bins, threshold, …]."""
+    return ChainedTable.from_plan(plan_of_chain_core(core, keys=70, seed=seed))
+
+
+CHAINED: dict[str, Callable[[], ChainedTable]] = {
+    "chained-single": lambda: _chained(1, 1, 2**31, 1, 1, 5, 30, 2),
+    "chained-single-plain": lambda: _chained(1, 1, 2**32, 2, 2, 1, 20, 2**31, seed=1),
+    "chained-sequential": lambda: _chained(2, 3, 2**30, 2, 1, 4, 17, 3, seed=42),
+    "chained-multilevel": lambda: _chained(3, 3, 2**31, 3, 3, 3, 18, 2, 5, 2, 2, 2, seed=2**64 - 1),
+    "chained-least-loaded": lambda: _chained(6, 2, 0, 1, 2, 0, 16, 0),
+    "chained-d-left": lambda: _chained(7, 4, 0, 3, 1, 0, 5, 0, 5, 0, 5, 0, 4, 0, seed=7),
+}
+
+
+def golden_chained(name: str) -> ChainedTable:
+    """Build the table of that name: the values 0, 1, 2, … for the keys that fit it, every fifth deleted."""
+    t = CHAINED[name]()
+    strings = t._key_type == 3
+    keys = [
+        key for key in KEYS
+        if (not strings if isinstance(key, int) else strings)
+        and not (isinstance(key, int) and (key >= 2**63 if t._key_type == 1 else key < 0))
+    ]  # fmt: skip
+    t.insert_many(keys, range(len(keys)))
+    t.delete_many(keys[::5])
+    t.insert_many(keys[::10], 77)
+    return t
+
+
 def _flipped(data: bytes, byte: int, bit: int) -> bytes:
     return data[:byte] + bytes([data[byte] ^ 1 << bit]) + data[byte + 1 :]
 
@@ -275,6 +306,7 @@ def main() -> None:
     wanted = {f"{name}.evenbins": golden_filter(name).to_bytes() for name in FILTERS}
     wanted |= {f"{name}.evenbins": golden_sketch(name).to_bytes() for name in SKETCHES}
     wanted |= {f"{name}.evenbins": golden_table(name).to_bytes() for name in TABLES}
+    wanted |= {f"{name}.evenbins": golden_chained(name).to_bytes() for name in CHAINED}
     wanted |= {f"damaged/{name}.evenbins": data for name, (data, _) in DAMAGED.items()}
     known = dict(reversed(line.split()) for line in SUMS.read_text().splitlines()) if SUMS.exists() else {}
     for name, data in wanted.items():

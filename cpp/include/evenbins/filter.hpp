@@ -30,7 +30,8 @@ enum class Kind : uint32_t {
   growing = 4,
   counting = 5,
   count_min = 6,
-  multilevel = 7
+  multilevel = 7,
+  chained = 8
 };
 // How positions follow from a digest.
 enum class Hashing : uint32_t {

@@ -17,7 +17,6 @@ which grows as it fills: the plot shows what "no operation is O(n)" means.
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 

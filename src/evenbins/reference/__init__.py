@@ -8,6 +8,7 @@ slow and short. Nothing here needs the native core.
     bloom     the standard filter
     blocked   the blocked filter
     balanced  the balanced filter, in its five policies
+    chained   the chained table, in its five policies
     countmin  the count-min sketch, in its two constructions
     counting  the counting filter
     multilevel  the multilevel table, in its five schemes
@@ -17,6 +18,7 @@ slow and short. Nothing here needs the native core.
 from evenbins.reference.balanced import ReferenceBalanced
 from evenbins.reference.blocked import ReferenceBlocked
 from evenbins.reference.bloom import ReferenceBloom
+from evenbins.reference.chained import ReferenceChained
 from evenbins.reference.counting import ReferenceCounting
 from evenbins.reference.countmin import ReferenceCountMin
 from evenbins.reference.keys import digest, mix, mulhi, splitmix
@@ -27,6 +29,7 @@ __all__ = [
     "ReferenceBalanced",
     "ReferenceBlocked",
     "ReferenceBloom",
+    "ReferenceChained",
     "ReferenceCountMin",
     "ReferenceCounting",
     "ReferenceMultilevel",

@@ -3,7 +3,7 @@
     offset    size  field
     0         8     magic b"EVENBINS"
     8         4     version = 1
-    12        4     kind: 1 standard, 2 blocked, 3 balanced, 5 counting, 6 count-min, 7 multilevel table
+    12        4     kind: 1 standard, 2 blocked, 3 balanced, 5 counting, 6 count-min, 7 multilevel, 8 chained
     16        4     hash id = 1: strings by XXH3-64, integers by keyed moremur (`keys`)
     20        4     hashing: 2 lanes (`blocked`, `balanced`), the others `bloom.HASHING`; `counting`: 1 or 2
     24        8     seed
@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from evenbins.reference import balanced, counting, countmin, multilevel
+from evenbins.reference import balanced, chained, counting, countmin, multilevel
 from evenbins.reference.xxh3 import xxh3_64
 
 MAGIC: Final = b"EVENBINS"
@@ -44,6 +44,7 @@ BALANCED: Final = 3
 COUNTING: Final = 5
 COUNT_MIN: Final = 6
 MULTILEVEL: Final = 7
+CHAINED: Final = 8
 PARTITION: Final = 3
 HASHING: Final = {  # the schemes by which each kind draws its positions
     STANDARD: (1, 3, 4, 5, 6, 7, 8),
@@ -51,6 +52,7 @@ HASHING: Final = {  # the schemes by which each kind draws its positions
     BALANCED: (2,),
     COUNT_MIN: (1,),
     MULTILEVEL: (1,),
+    CHAINED: (1,),
 }
 
 CORE: Final = {  # what `payload_bytes` accepts, for its error
@@ -59,6 +61,8 @@ CORE: Final = {  # what `payload_bytes` accepts, for its error
     BALANCED: "[policy 1 .. 5, block_bits, hashes, choices, coin, overflow_limit, spill, budget,"
     " then blocks and threshold of each table]",
     COUNTING: "[counters >= 1, counter_bits 2, 4, 8 or 16, hashes, block_bits 0 or 512]",
+    CHAINED: "[policy, choices, coin, key type, value type, overflow_bins,"
+    " then bins and threshold of each table]",
     COUNT_MIN: "[construction 1 or 2, width, depth, copies, conservative 0 or 1, epsilon, delta]",
     MULTILEVEL: "[scheme 1 .. 5, slots, key type, value type, flags, overflow_limit, buckets of each level]",
 }
@@ -91,7 +95,7 @@ def hashing_of(kind: int, core: Sequence[int]) -> tuple[int, ...]:
     return HASHING[kind] if kind != COUNTING else (2,) if core[-1:] == (counting.BLOCK_BITS,) else (1,)
 
 
-def payload_bytes(kind: int, core: Sequence[int]) -> int:
+def payload_bytes(kind: int, core: Sequence[int], capacity: int = 1) -> int:
     """Return the size of the payload which a core asks for; ValueError if it is no valid core."""
     match kind, *core:
         case 1, bits, hashes if bits >= 1 and 1 <= hashes <= 64:
@@ -118,6 +122,11 @@ def payload_bytes(kind: int, core: Sequence[int]) -> int:
                 return multilevel.payload_bytes(core)
             except ValueError as error:
                 raise ValueError(f"invalid core {list(core)}: {error}; kind 7 has {CORE[7]}") from error
+        case 8, *_:
+            try:
+                return chained.payload_bytes(core, capacity)
+            except ValueError as error:
+                raise ValueError(f"invalid core {list(core)}: {error}; kind 8 has {CORE[8]}") from error
     raise ValueError(f"invalid core {list(core)}: kind {kind} has {CORE[kind]}")
 
 
@@ -174,8 +183,8 @@ def unpack(data: bytes) -> Parsed:
         raise ValueError("header damaged: its padding is not zero")
     if kind not in CORE:
         raise ValueError(
-            f"unknown kind {kind}: this reader knows 1 .. 3, 5 .. 7"
-            " (standard, blocked, balanced, counting, count-min, multilevel table)"
+            f"unknown kind {kind}: this reader knows 1 .. 3, 5 .. 8"
+            " (standard, blocked, balanced, counting, count-min, multilevel, chained)"
         )
     if hash_id != HASH_ID:
         raise ValueError(f"unknown hash id {hash_id}: this reader knows {HASH_ID}")
@@ -188,7 +197,7 @@ def unpack(data: bytes) -> Parsed:
         raise ValueError(f"capacity must be 1 .. 2**48, got {capacity}")
     if kind == COUNT_MIN and capacity != 1:
         raise ValueError(f"capacity must be 1 for a count-min sketch, got {capacity}")
-    if payload_size != (wanted := payload_bytes(kind, core)):
+    if payload_size != (wanted := payload_bytes(kind, core, capacity)):
         raise ValueError(f"payload size {payload_size} disagrees with the core {list(core)}: {wanted} bytes")
 
     surplus = len(data) - offset - payload_size

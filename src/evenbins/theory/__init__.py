@@ -10,19 +10,21 @@ import importlib
 from types import ModuleType
 
 from evenbins.theory.balanced_plan import plan_balanced, plan_levels
+from evenbins.theory.chain_plan import ChainPlan, plan_chains, plan_of_chain_core
 from evenbins.theory.counting import plan_counting
 from evenbins.theory.plan import FilterPlan, plan_blocked, plan_of_core, plan_standard
 from evenbins.theory.sketch import SketchPlan, plan_countmin, plan_of_sketch_core
 from evenbins.theory.table_plan import TablePlan, plan_of_table_core, plan_table
 
 __all__ = [
-    "FilterPlan", "SketchPlan", "TablePlan",
-    "plan_balanced", "plan_blocked", "plan_counting", "plan_countmin", "plan_levels", "plan_of_core",
-    "plan_of_sketch_core", "plan_of_table_core", "plan_standard", "plan_table",
+    "ChainPlan", "FilterPlan", "SketchPlan", "TablePlan",
+    "plan_balanced", "plan_blocked", "plan_chains", "plan_counting", "plan_countmin", "plan_levels",
+    "plan_of_chain_core", "plan_of_core", "plan_of_sketch_core", "plan_of_table_core", "plan_standard",
+    "plan_table",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name in ("balance", "fluid", "optimise"):  # on demand: scipy takes longer than all other imports
+    if name in ("balance", "chains", "fluid", "optimise"):  # on demand: importing scipy takes long
         return importlib.import_module(f"evenbins.theory.{name}")
     raise AttributeError(f"module 'evenbins.theory' has no attribute {name!r}")
