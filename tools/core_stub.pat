@@ -58,3 +58,9 @@ evenbins\._core\.(Table|Chains)\.__delitem__$:
 
 evenbins\._core\.(Table|Chains)\.__len__$:
     def __len__(self) -> int: ...
+
+time_insertions$:
+    def time_insertions(capacity: int, seed: int, core: Sequence[int], keys: numpy.typing.NDArray[numpy.uint64], values: numpy.typing.NDArray[numpy.uint64]) -> numpy.typing.NDArray[numpy.uint32]: ...
+
+time_growing_insertions$:
+    def time_growing_insertions(keys: numpy.typing.NDArray[numpy.uint64], values: numpy.typing.NDArray[numpy.uint64]) -> numpy.typing.NDArray[numpy.uint32]: ...

@@ -229,6 +229,16 @@ class Chains:
     def _queries(self) -> tuple[int, int, int]: ...
     def _state(self) -> list[int]: ...
 
+def time_insertions(
+    capacity: int,
+    seed: int,
+    core: Sequence[int],
+    keys: numpy.typing.NDArray[numpy.uint64],
+    values: numpy.typing.NDArray[numpy.uint64],
+) -> numpy.typing.NDArray[numpy.uint32]: ...
+def time_growing_insertions(
+    keys: numpy.typing.NDArray[numpy.uint64], values: numpy.typing.NDArray[numpy.uint64]
+) -> numpy.typing.NDArray[numpy.uint32]: ...
 def simulate_balance(
     bins: Sequence[int],
     thresholds: Sequence[int],

@@ -893,6 +893,16 @@ def sketches(quick: bool, rounds: int | None, json_path: str | None, markdown: b
     return main_sketches(quick=quick, rounds=rounds, json_path=json_path, markdown=markdown)
 
 
+@bench.command()
+@_bench_options
+@click.option("--plot", type=_FILE, help="Draw the times of single insertions: SVG or PNG.")
+def tables(quick: bool, rounds: int | None, json_path: str | None, markdown: bool, plot: str | None) -> int:
+    """Compare the multilevel table with a dict, cykhash, hirola and pandas."""
+    from evenbins.bench.tables import main_tables
+
+    return main_tables(quick=quick, rounds=rounds, json_path=json_path, markdown=markdown, plot=plot)
+
+
 @commands.command()
 @click.option("--keys", type=integer, default=10_000_000, show_default=True, help="Keys to generate.")
 @click.option("--out", type=click.Path(file_okay=False), help="Keep the files in this folder.")
