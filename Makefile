@@ -52,12 +52,14 @@ test: $(VENV)/for-tests system-packages ## all tests
 bench: $(VENV)/for-bench ## the benchmarks with peers; writes benchmarks/results/<date>-<suite>.json
 	$(BIN)/evenbins bench filters
 	$(BIN)/evenbins bench sketches
+	$(BIN)/evenbins bench tables
 
 targets: $(VENV)/installed ## plan against measurement for every balanced policy, ten million keys
 	$(BIN)/python tools/check_targets.py $(ARGS)
 
-soak: $(VENV)/installed ## a billion queries of present keys; none may be missed
+soak: $(VENV)/installed ## a billion queries of present keys, 20 million replacements in a table: nothing may be lost
 	$(BIN)/python tools/soak.py $(ARGS)
+	$(BIN)/python tools/soak_tables.py
 
 readme: $(VENV)/installed ## puts the newest benchmark's table into README.md
 	$(BIN)/python tools/write_readme.py
@@ -65,6 +67,7 @@ readme: $(VENV)/installed ## puts the newest benchmark's table into README.md
 bench-quick: $(VENV)/for-bench
 	$(BIN)/evenbins bench filters --quick
 	$(BIN)/evenbins bench sketches --quick
+	$(BIN)/evenbins bench tables --quick
 
 docs: $(VENV)/for-docs ## the documentation, in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html

@@ -37,6 +37,7 @@ from evenbins import (
     Filter,
     FormatError,
     GrowingFilter,
+    MultilevelTable,
     theory,
 )
 from evenbins.theory import FilterPlan, _show
@@ -197,6 +198,37 @@ def stream(demo: Demo) -> None:
     )
 
 
+def table(demo: Demo) -> None:
+    """Put keys with values into a table; replace some of them."""
+    keys = np.unique(demo.present[: demo.keys // 10])
+    values = keys[::-1].copy()
+    made = MultilevelTable(keys.size, key_dtype="uint64", value_dtype="uint64")
+    begun = time.perf_counter()
+    made.insert_many(keys, values)
+    seconds = time.perf_counter() - begun
+    planned, measured = made.plan, made.stats()
+    names = ("keys", "overflow", "moves", "reads", "miss_reads", "nbytes")
+    sheet = _table("", *names)
+    for title, source in (("planned", planned), ("measured", measured)):
+        sheet.add_row(title, *(_show.text(name, getattr(source, name)) for name in names))
+    demo.console.print(sheet)
+    demo.say(
+        f"{made.nbytes / keys.size:.2f} bytes per key; "
+        f"{keys.size / seconds / 1e6:.0f} million insertions a second"
+    )
+    demo.claim(bool((made.get_many(keys) == values).all()), "every key has its value")
+    half = keys.size // 2
+    made.delete_many(keys[:half])
+    made.insert_many(demo.absent[:half], 7)
+    demo.claim(
+        bool((made.get_many(keys[half:]) == values[half:]).all())
+        and not made.contains_many(keys[:half]).any(),
+        f"{half:_} keys deleted and as many others inserted: the rest is as it was",
+    )
+    reads = max(made.probe(key)[1] for key in keys[: min(half, 10_000)].tolist())
+    demo.claim(reads <= 2, f"no look-up reads more than {planned.levels} buckets and the list")
+
+
 def growing(demo: Demo) -> None:
     """Nobody knows how many keys will come."""
     filter_ = GrowingFilter(_FPR, first=max(demo.keys // 50, 1))
@@ -311,6 +343,7 @@ STEPS: list[tuple[str, Callable[[Demo], None]]] = [
     ("A growing filter: the number of keys is not known", growing),
     ("A counting filter: keys that can be removed", removal),
     ("A count-min sketch: how often did each key come?", stream),
+    ("A hash table: at most two buckets for a look-up, one move for an insertion", table),
     ("A number of a paper beside ours", paper),
     ("Speed of the bulk calls", speed),
     ("A file, and another process", another_process),

@@ -75,11 +75,12 @@ def test_the_default_is_two_levels_of_cache_lines_at_95_percent() -> None:
     assert "<table>" in plan._repr_html_()
 
 
-def test_shares_are_relative_and_buckets_rounded_up() -> None:
+def test_shares_are_buckets_per_key_and_with_a_space_proportions() -> None:
     plan = plan_table(1000, scheme="second-chance", space=1.3, shares=[4, 4, 2])
     assert plan.levels == 3
     assert plan.buckets == (520, 520, 260)
-    assert plan.shares == (0.4, 0.4, 0.2)
+    assert plan.shares == (0.52, 0.52, 0.26)
+    assert plan_table(1000, scheme="second-chance", shares=plan.shares) == plan
     assert plan_table(3, slots=8).buckets == (1, 1)
 
 
@@ -108,9 +109,13 @@ def test_bytes_are_those_of_the_core(name: str) -> None:
         ({"space": 0}, ValueError, "space must be a number above 0"),
         ({"shares": [1, 2], "levels": 3}, ValueError, "one number for each of 3 levels"),
         ({"shares": [1, 0]}, ValueError, r"shares\[1\]"),
-        ({"shares": [1, float("inf")]}, ValueError, "finite"),
+        ({"shares": [1, float("inf")]}, ValueError, r"shares\[1\]"),
+        ({"shares": []}, ValueError, "one number for each level"),
         ({"shares": 3}, TypeError, "shares must be a sequence"),
-        ({"overflow": 2}, ValueError, "overflow must be a number from 0 to 1"),
+        ({"overflow": 2}, ValueError, "overflow must be a number from 1e-12 to 0.5"),
+        ({"overflow": 1e-6, "space": 1.0}, ValueError, "cannot be had with space=1"),
+        ({"overflow": 1e-3, "levels": 5}, ValueError, "it was measured with 2, 3 and 4 levels"),
+        ({"deletions": 1}, TypeError, "deletions must be True or False"),
         ({"overflow_limit": -1}, ValueError, "overflow_limit must be"),
         ({"key_dtype": "str"}, ValueError, "key_dtype must be one of"),
         ({"value_dtype": "int32"}, ValueError, "value_dtype must be one of"),
