@@ -13,8 +13,8 @@
 namespace evenbins::EVENBINS_KERNEL_NAMESPACE {
 namespace {
 
-constexpr size_t kTableGroup = 64;   // keys of a look-up in each stage
-constexpr size_t kInsertGroup = 32;  // the same of an insertion
+constexpr size_t kTableGroup = 64;  // keys of a look-up in each stage
+constexpr size_t kInsertGroup = 8;  // the same of an insertion: 16 and 32 take a tenth longer
 
 template <uint32_t Slots>
 EVENBINS_INLINE uint32_t match(const uint64_t* line, uint64_t word) {
@@ -74,9 +74,11 @@ struct TableGroup {
   size_t n, left;
 };
 
-template <uint32_t Slots, uint32_t Words, bool Values>
+// Levels: their number where the compiler should know it, the default's; 0 for any.
+template <uint32_t Slots, uint32_t Words, uint32_t Levels, bool Values>
 EVENBINS_INLINE size_t table_look(const TableView& t, const uint64_t* keys, size_t n, uint64_t missing, uint64_t* out,
                                   uint8_t* found) {
+  const uint32_t levels = Levels == 0 ? t.levels : Levels;
   TableGroup groups[3];
   size_t total = 0;
   const size_t count = (n + kTableGroup - 1) / kTableGroup;
@@ -103,7 +105,7 @@ EVENBINS_INLINE size_t table_look(const TableView& t, const uint64_t* keys, size
       const uint32_t mask = match_key<Slots, Words>(t, g.at[i], low, high);
       const bool hit = mask != 0;
       const uint64_t slot = g.at[i] * Slots + static_cast<uint32_t>(__builtin_ctz(mask | 1u << Slots));
-      const uint64_t second = t.levels > 1 ? bucket_of(t, g.digests[i], 1) : 0;
+      const uint64_t second = levels > 1 ? bucket_of(t, g.digests[i], 1) : 0;
       const uint64_t* line = keys_of<Slots, Words>(t, second);
       const uint64_t* value = value_at<Slots, Words>(t, hit ? slot : 0);
       __builtin_prefetch(hit && Values ? value : line);
@@ -114,7 +116,7 @@ EVENBINS_INLINE size_t table_look(const TableView& t, const uint64_t* keys, size
     }
   };
   const auto finish = [&](TableGroup& g, size_t start) {
-    for (uint32_t j = 1; j < t.levels && g.left > 0; ++j) {
+    for (uint32_t j = 1; j < levels && g.left > 0; ++j) {
       size_t kept = 0;
       for (size_t p = 0; p < g.left; ++p) {
         const size_t i = g.pending[p];
@@ -124,7 +126,7 @@ EVENBINS_INLINE size_t table_look(const TableView& t, const uint64_t* keys, size
         const uint64_t slot = g.at[i] * Slots + static_cast<uint32_t>(__builtin_ctz(mask | 1u << Slots));
         g.at[i] = slot;
         if constexpr (Values) __builtin_prefetch(value_at<Slots, Words>(t, hit ? slot : 0));
-        if (!hit && j + 1 < t.levels) {
+        if (!hit && j + 1 < levels) {
           g.at[i] = bucket_of(t, g.digests[i], j + 1);
           prefetch_keys<Slots, Words>(t, g.at[i]);
         }
@@ -164,43 +166,49 @@ EVENBINS_INLINE size_t table_look(const TableView& t, const uint64_t* keys, size
 template <uint32_t Slots, uint32_t Words>
 size_t table_get_many(const TableView& t, const uint64_t* keys, size_t n, uint64_t missing, uint64_t* out,
                       uint8_t* found) {
-  return table_look<Slots, Words, true>(t, keys, n, missing, out, found);
+  if constexpr (Slots == 8)
+    if (t.levels == 2) return table_look<Slots, Words, 2, true>(t, keys, n, missing, out, found);
+  return table_look<Slots, Words, 0, true>(t, keys, n, missing, out, found);
 }
 template <uint32_t Slots, uint32_t Words>
 void table_contains_many(const TableView& t, const uint64_t* keys, size_t n, uint8_t* found) {
-  table_look<Slots, Words, false>(t, keys, n, 0, nullptr, found);
+  if constexpr (Slots == 8)
+    if (t.levels == 2) return static_cast<void>(table_look<Slots, Words, 2, false>(t, keys, n, 0, nullptr, found));
+  table_look<Slots, Words, 0, false>(t, keys, n, 0, nullptr, found);
 }
 
-// The level that takes a key without a second thought, or t.levels: what the rare path would choose too.
+// The level that takes a key without a second thought, or `levels`: what the rare path would choose too.
 template <uint32_t Slots>
-EVENBINS_INLINE uint32_t fast_level(const TableView& t, const uint64_t* buckets) {
+EVENBINS_INLINE uint32_t fast_level(const TableView& t, uint32_t levels, const uint64_t* buckets) {
   constexpr uint32_t kFull = (1u << Slots) - 1;
-  if (!t.occupancy_bits) return t.levels;  // there every look is counted, one by one
+  if (!t.occupancy_bits) return levels;  // there every look is counted, one by one
   if (t.scheme == Scheme::least_loaded) {
     uint32_t best = 0, load = static_cast<uint32_t>(__builtin_popcount(occupied_in<Slots>(t.occupied, buckets[0])));
-    for (uint32_t j = 1; j < t.levels; ++j) {
+    for (uint32_t j = 1; j < levels; ++j) {
       const auto other = static_cast<uint32_t>(__builtin_popcount(occupied_in<Slots>(t.occupied, buckets[j])));
       best = other < load ? j : best;
       load = other < load ? other : load;
     }
-    return load < Slots ? best : t.levels;
+    return load < Slots ? best : levels;
   }
   const uint32_t simple = t.scheme == Scheme::extreme_second_chance ? 1
                           : t.scheme == Scheme::second_chance       ? 2
-                                                                    : t.levels;
-  for (uint32_t j = 0; j < simple && j < t.levels; ++j)
+                                                                    : levels;
+  for (uint32_t j = 0; j < simple && j < levels; ++j)
     if (occupied_in<Slots>(t.occupied, buckets[j]) != kFull) return j;
-  return t.levels;
+  return levels;
 }
 
-template <uint32_t Slots, uint32_t Words>
-size_t table_insert_many(const TableView& t, const uint64_t* keys, const uint64_t* values, size_t n, bool are_new) {
+template <uint32_t Slots, uint32_t Words, uint32_t Levels>
+EVENBINS_INLINE size_t table_insert(const TableView& t, const uint64_t* keys, const uint64_t* values, size_t n,
+                                    bool are_new) {
+  const uint32_t levels = Levels == 0 ? t.levels : Levels;
   constexpr size_t kGroup = kInsertGroup;
   struct Group {
-    uint64_t keys[2 * kGroup], values[kGroup], digests[kGroup], buckets[kGroup][kMaxLevels];
+    uint64_t keys[2 * kGroup], values[kGroup], digests[kGroup], buckets[kGroup][Levels == 0 ? kMaxLevels : Levels];
     size_t n;
   } groups[3];
-  const uint64_t reads = are_new ? 0 : t.levels;
+  const uint64_t reads = are_new ? 0 : levels;
   const size_t count = (n + kGroup - 1) / kGroup;
   const auto begin = [&](size_t number) {
     Group& g = groups[number % 3];
@@ -215,7 +223,7 @@ size_t table_insert_many(const TableView& t, const uint64_t* keys, const uint64_
     else
       for (size_t i = 0; i < g.n; ++i) g.digests[i] = g.keys[Words * i];
     for (size_t i = 0; i < g.n; ++i) {
-      for (uint32_t j = 0; j < t.levels; ++j) {
+      for (uint32_t j = 0; j < levels; ++j) {
         const uint64_t bucket = bucket_of(t, g.digests[i], j);
         g.buckets[i][j] = bucket;
         if (!are_new) prefetch_keys<Slots, Words, 1>(t, bucket);
@@ -225,8 +233,8 @@ size_t table_insert_many(const TableView& t, const uint64_t* keys, const uint64_
   };
   const auto middle = [&](const Group& g) {  // where most of them will go: ask for the line of the value
     for (size_t i = 0; i < g.n; ++i) {
-      const uint32_t level = fast_level<Slots>(t, g.buckets[i]);
-      const uint64_t bucket = g.buckets[i][level < t.levels ? level : 0];
+      const uint32_t level = fast_level<Slots>(t, levels, g.buckets[i]);
+      const uint64_t bucket = g.buckets[i][level < levels ? level : 0];
       if (are_new) __builtin_prefetch(keys_of<Slots, Words>(t, bucket), 1);
       __builtin_prefetch(values_of<Slots, Words>(t, bucket), 1);
     }
@@ -237,7 +245,7 @@ size_t table_insert_many(const TableView& t, const uint64_t* keys, const uint64_
       const uint64_t digest = g.digests[i];
       if (!are_new) {
         uint64_t* present = nullptr;
-        for (uint32_t j = 0; j < t.levels; ++j) {
+        for (uint32_t j = 0; j < levels; ++j) {
           const uint32_t mask = match_key<Slots, Words>(t, g.buckets[i][j], low, high);
           if (mask == 0) continue;
           present = values_of<Slots, Words>(t, g.buckets[i][j]) + __builtin_ctz(mask);
@@ -250,8 +258,8 @@ size_t table_insert_many(const TableView& t, const uint64_t* keys, const uint64_
           continue;
         }
       }
-      const uint32_t level = fast_level<Slots>(t, g.buckets[i]);
-      if (level == t.levels) [[unlikely]] {
+      const uint32_t level = fast_level<Slots>(t, levels, g.buckets[i]);
+      if (level == levels) [[unlikely]] {
         if (!t.place(t, StoredKey{low, high}, g.values[i], digest, are_new)) return i;
         continue;
       }
@@ -279,6 +287,13 @@ size_t table_insert_many(const TableView& t, const uint64_t* keys, const uint64_
     if (done < groups[number % 3].n) return number * kGroup + done;
   }
   return n;
+}
+
+template <uint32_t Slots, uint32_t Words>
+size_t table_insert_many(const TableView& t, const uint64_t* keys, const uint64_t* values, size_t n, bool are_new) {
+  if constexpr (Slots == 8)
+    if (t.levels == 2) return table_insert<Slots, Words, 2>(t, keys, values, n, are_new);
+  return table_insert<Slots, Words, 0>(t, keys, values, n, are_new);
 }
 
 template <uint32_t Slots, uint32_t Words>
