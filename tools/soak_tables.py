@@ -4,7 +4,7 @@
     python tools/soak_tables.py --keys 1e5 --replacements 1e6 --scheme second-chance
 
 A replacement deletes a random key and inserts a new one, singly. After each thousand the table's counters say
-how many insertions moved a key; look-ups are sampled, and each reads `levels` buckets at most. At the end all keys
+how many insertions moved a key; sampled look-ups must read `levels` buckets at most. At the end all keys
 and values are compared with the dict's, and every invariant of the table is checked.
 """
 
