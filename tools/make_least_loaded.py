@@ -9,8 +9,9 @@ For each number of levels and slots, with equal levels:
               and during 8 more:
               a random key is deleted, a new one inserted, and so on (the thesis' first model)
 
-A number is kept where at least 30 keys overflowed in all tables together. The tables are real ones, built by
-this library: the scheme has no equations of its own (`theory.fluid` has those of the thesis' schemes).
+A number is kept where at least 30 keys overflowed in all tables together; the first of `churned` may be an
+upper bound. The tables are real ones, built by this library: the scheme has no equations of its own
+(`theory.fluid` has those of the thesis' schemes).
 """
 
 from __future__ import annotations
@@ -94,10 +95,13 @@ def churned(levels: int, slots: int, most: float) -> dict[str, Any]:
                 if replacement >= SETTLE and step % 64 == 0:
                     seen.append(measured(made))
         mean = np.mean(seen, axis=0)
-        if mean[0] * WATCH < ENOUGH / 4:  # lists of a replacement apart are independent
+        least = ENOUGH / 4 / WATCH  # lists of a replacement apart are independent
+        if mean[0] < least and rows and least / keys >= rows[-1][1]:
             break
         moves = (made._state()[1] - moved) / (WATCH * keys)
-        rows.append((float(load), mean[0] / keys, moves, rounded(mean[2:])))
+        rows.append((float(load), max(mean[0], least) / keys, moves, rounded(mean[2:])))
+        if mean[0] < least:  # too few to measure: this last number is a bound
+            break
     load, overflow, moves, fills = zip(*rows[::-1], strict=True)
     return {"load": load, "overflow": rounded(overflow), "moves": rounded(moves), "fills": fills}
 

@@ -65,10 +65,10 @@ def test_the_list_varies_as_planned(scheme: str, slots: int) -> None:
     assert max(listed) <= plan.overflow_limit
 
 
-def test_a_plan_that_is_wrong_by_a_tenth_would_fail() -> None:
-    """The power of the test above: ten percent of overflow show."""
+def test_a_plan_that_is_wrong_by_a_fifth_would_fail() -> None:
+    """The power of the test above: a fifth of the overflow shows."""
     plan, seen = measure("second-chance", 1)
-    values, wanted = seen["overflow"], 1.1 * plan.overflow  # type: ignore[attr-defined]
+    values, wanted = seen["overflow"], 1.2 * plan.overflow  # type: ignore[attr-defined]
     assert abs(values.mean() - wanted) > QUANTILE * values.std(ddof=1) / np.sqrt(TABLES) + 1 / KEYS
 
 

@@ -113,7 +113,7 @@ def test_bytes_are_those_of_the_core(name: str) -> None:
         ({"shares": []}, ValueError, "one number for each level"),
         ({"shares": 3}, TypeError, "shares must be a sequence"),
         ({"overflow": 2}, ValueError, "overflow must be a number from 1e-12 to 0.5"),
-        ({"overflow": 1e-6, "space": 1.0}, ValueError, "cannot be had with space=1"),
+        ({"capacity": 10**6, "overflow": 1e-6, "space": 1.0}, ValueError, "cannot be had with space=1"),
         ({"overflow": 1e-3, "levels": 5}, ValueError, "it was measured with 2, 3 and 4 levels"),
         ({"deletions": 1}, TypeError, "deletions must be True or False"),
         ({"overflow_limit": -1}, ValueError, "overflow_limit must be"),

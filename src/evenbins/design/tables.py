@@ -156,8 +156,8 @@ def table(
     Examples
     --------
     >>> designs = table(1_000_000, overflow=0.002)
-    >>> designs.best.scheme, designs.best.plan.space < 1.05
-    ('least-loaded', True)
+    >>> designs.by_scheme("least-loaded").plan.space < 1.05
+    True
     >>> round(designs.by_scheme("second-chance", slots=1).plan.space, 2)
     1.29
     """
