@@ -371,7 +371,7 @@ uint64_t MultilevelTable::payload_bytes(const Spec& spec) {
 MultilevelTable::MultilevelTable(Spec spec, Bits bits)
     : spec_(std::move(spec)),
       bits_(std::move(bits)),
-      view_{.hash = KeyHash(static_cast<KeyType>(spec_.core[2]), spec_.seed)},
+      view_(KeyHash(static_cast<KeyType>(spec_.core[2]), spec_.seed)),
       loops_(kernel_.multilevel(static_cast<uint32_t>(spec_.core[1]), key_words(view_.hash.type))) {
   if (bits_.bytes() != payload_bytes(spec_)) throw SpecError("the bits do not fit the plan");
   const Layout layout(spec_);

@@ -25,7 +25,7 @@ evenbins\._core\.Filter\.__suffix__$:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 evenbins\._core\.TableFull$:
-    class TableFull(RuntimeError):
+    class TableFull(RuntimeError):  # noqa: N818
         inserted: int
 
 evenbins\._core\.(Table|Chains)\.get$:

@@ -266,10 +266,21 @@ uint64_t erase_many(TableObject& self, WordArray keys) {
   throw nb::python_error();
 }
 
+// Answers of many megabytes in huge pages: faults of small ones would take a tenth of the call.
+void ask_for_huge_pages([[maybe_unused]] void* data, [[maybe_unused]] uint64_t bytes) {
+#ifdef MADV_HUGEPAGE
+  constexpr uint64_t kHugePage = uint64_t{2} << 20;
+  const auto start = (reinterpret_cast<uintptr_t>(data) + kHugePage - 1) / kHugePage * kHugePage;
+  const auto end = (reinterpret_cast<uintptr_t>(data) + bytes) / kHugePage * kHugePage;
+  if (start < end) ::madvise(reinterpret_cast<void*>(start), end - start, MADV_HUGEPAGE);
+#endif
+}
+
 nb::object get_many(TableObject& self, WordArray keys, uint64_t missing, uint32_t threads) {
   const uint64_t n = count_of(self, keys);
   Answers<uint64_t> answers;
   uint64_t *out = answers.extend(n), done = 0, first = 0, absent = 0;
+  ask_for_huge_pages(out, n * sizeof *out);
   {
     const Reading reading(self);
     SignalPulse pulse;

@@ -110,7 +110,7 @@ class Sketch:
     @property
     def nbytes(self) -> int: ...
 
-class TableFull(RuntimeError):
+class TableFull(RuntimeError):  # noqa: N818
     inserted: int
 
 def stored_number_words(numbers: list[object], value_type: int) -> numpy.typing.NDArray[numpy.uint64]: ...

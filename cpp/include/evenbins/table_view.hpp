@@ -51,25 +51,27 @@ struct ListLinks {
 };
 
 struct TableView {
-  uint64_t* records;  // `stride` words a bucket: keys, then values
-  uint8_t* occupied;  // one bit a slot
-  uint8_t* marks;     // likewise; of the conservative scheme alone
-  uint32_t* next;     // next_words numbers of buckets a slot, or none
-  uint64_t* state;
-  uint64_t* list_keys;
-  uint64_t* list_values;
-  ListLinks* links;
-  uint32_t* index;  // of the list: the first entry of each place
-  uint64_t index_size, limit;
+  explicit TableView(const KeyHash& h) : hash(h) {}
 
-  uint64_t buckets[kMaxLevels], first[kMaxLevels];  // of each level: how many, and the number of its first
-  uint64_t stride;                                  // slots · (words + 1)
-  uint32_t levels, slots, words, next_words;        // words of a key
-  Scheme scheme;
-  bool occupancy_bits;
+  uint64_t* records = nullptr;  // `stride` words a bucket: keys, then values
+  uint8_t* occupied = nullptr;  // one bit a slot
+  uint8_t* marks = nullptr;     // likewise; of the conservative scheme alone
+  uint32_t* next = nullptr;     // next_words numbers of buckets a slot, or none
+  uint64_t* state = nullptr;
+  uint64_t* list_keys = nullptr;
+  uint64_t* list_values = nullptr;
+  ListLinks* links = nullptr;
+  uint32_t* index = nullptr;  // of the list: the first entry of each place
+  uint64_t index_size = 0, limit = 0;
+
+  uint64_t buckets[kMaxLevels] = {}, first[kMaxLevels] = {};  // of each level: how many, and the number of its first
+  uint64_t stride = 0;                                        // slots · (words + 1)
+  uint32_t levels = 0, slots = 0, words = 0, next_words = 0;  // words of a key
+  Scheme scheme = Scheme::standard;
+  bool occupancy_bits = true;
   KeyHash hash;
   // The rare path of an insertion (multilevel.cpp): no bucket was found by the fast rule. False: no room at all.
-  bool (*place)(const TableView&, const StoredKey& key, uint64_t value, uint64_t digest, bool is_new);
+  bool (*place)(const TableView&, const StoredKey& key, uint64_t value, uint64_t digest, bool is_new) = nullptr;
 };
 
 EVENBINS_INLINE uint64_t bucket_of(const TableView& t, uint64_t digest, uint32_t level) {
