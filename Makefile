@@ -42,6 +42,8 @@ system-packages: ## installs the system packages that the tests need (Debian, Ub
 	  $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq $(SYSTEM_PACKAGES) >/dev/null; \
 	fi
 
+SUITES := filters counting sketches tables
+
 # --- what people do --------------------------------------------------------------------------------------
 demo: $(VENV)/installed ## plans, builds, queries: prediction beside measurement
 	$(BIN)/evenbins demo
@@ -50,9 +52,7 @@ test: $(VENV)/for-tests system-packages ## all tests
 	$(BIN)/python -m pytest $(ARGS)
 
 bench: $(VENV)/for-bench ## the benchmarks with peers; writes benchmarks/results/<date>-<suite>.json
-	$(BIN)/evenbins bench filters
-	$(BIN)/evenbins bench sketches
-	$(BIN)/evenbins bench tables
+	for suite in $(SUITES); do $(BIN)/evenbins bench $$suite || exit; done
 
 targets: $(VENV)/installed ## plan against measurement for every balanced policy, ten million keys
 	$(BIN)/python tools/check_targets.py $(ARGS)
@@ -65,9 +65,7 @@ readme: $(VENV)/installed ## puts the newest benchmark's table into README.md
 	$(BIN)/python tools/write_readme.py
 
 bench-quick: $(VENV)/for-bench
-	$(BIN)/evenbins bench filters --quick
-	$(BIN)/evenbins bench sketches --quick
-	$(BIN)/evenbins bench tables --quick
+	for suite in $(SUITES); do $(BIN)/evenbins bench $$suite --quick || exit; done
 
 docs: $(VENV)/for-docs ## the documentation, in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html

@@ -886,6 +886,15 @@ def filters(quick: bool, rounds: int | None, json_path: str | None, markdown: bo
 
 @bench.command()
 @_bench_options
+def counting(quick: bool, rounds: int | None, json_path: str | None, markdown: bool) -> int:
+    """Compare the counting filter with that of fastbloom-rs."""
+    from evenbins.bench.counting import main_counting
+
+    return main_counting(quick=quick, rounds=rounds, json_path=json_path, markdown=markdown)
+
+
+@bench.command()
+@_bench_options
 def sketches(quick: bool, rounds: int | None, json_path: str | None, markdown: bool) -> int:
     """Compare the count-min sketch with that of datasketches."""
     from evenbins.bench.sketches import main_sketches

@@ -17,9 +17,18 @@ from typing import Any
 from evenbins import CountingBloomFilter
 from evenbins.bench.harness import Case, Target, import_peer
 from evenbins.bench.peers import Answers, Blocked, Fastbloom, Keys, Subject
-from evenbins.bench.shared import Sizes, comparison, count_text, int_keys, make_subjects, measured_facts
+from evenbins.bench.shared import (
+    FULL,
+    Sizes,
+    comparison,
+    count_text,
+    int_keys,
+    main_of,
+    make_subjects,
+    measured_facts,
+)
 
-__all__ = ["counting_cases"]
+__all__ = ["counting_cases", "main_counting"]
 
 
 class _Counting(Blocked):
@@ -71,7 +80,7 @@ class _Fastbloom(Subject):
         return 4 * int(self._builder.size())
 
 
-def counting_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
+def counting_cases(sizes: Sizes = FULL, peers: Sequence[str] = (Fastbloom.peer,)) -> Iterator[Case]:
     """Give the cases of this module, one at a time."""
     fpr, count = 1e-3, sizes.bulk_keys
     present, absent = int_keys(count, sizes.absent_keys)
@@ -101,4 +110,13 @@ def counting_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
         targets=[
             Target(text="≥ 5 × faster than the fastest peer", against=(_Fastbloom.label,), at_least=5.0)
         ],
+    )
+
+
+def main_counting(
+    quick: bool = False, rounds: int | None = None, json_path: str | None = None, markdown: bool = False
+) -> int:
+    """Run the cases, print the tables, write the JSON; the exit status: 0, or 2 if it cannot run."""
+    return main_of(
+        "counting", counting_cases, {"fastbloom_rs": "fastbloom-rs"}, quick, rounds, json_path, markdown
     )

@@ -29,7 +29,6 @@ import numpy.typing as npt
 
 from evenbins import BlockedBloomFilter, BloomFilter, _core
 from evenbins.bench.balanced import balanced_cases
-from evenbins.bench.counting import counting_cases
 from evenbins.bench.harness import Case, Contender, Limit, MissingPeerError, Target, import_peer, publish, run
 from evenbins.bench.peers import (
     FILTER_PEERS,
@@ -470,7 +469,6 @@ def cases(sizes: Sizes = FULL, peers: Sequence[str] = PEERS) -> Iterator[Case]:
         yield from _line_cases(nbytes, sizes)
     yield from _thread_cases(sizes)
     yield from balanced_cases(sizes, peers)
-    yield from counting_cases(sizes, peers)
     yield from _memory_cases(sizes)
 
 

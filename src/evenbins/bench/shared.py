@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evenbins.bench.harness import Case, Contender, Goal, import_peer
+from evenbins.bench.harness import Case, Contender, Goal, MissingPeerError, import_peer, publish, run
 from evenbins.bench.peers import Answers, Keys, Subject
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "few_found",
     "hex_text",
     "int_keys",
+    "main_of",
     "make_subjects",
     "measured_facts",
     "positives",
@@ -180,3 +182,36 @@ def comparison(
         targets=targets,
         notes=notes,
     )
+
+
+# --- running a suite -------------------------------------------------------------------------------
+
+
+def main_of(
+    suite: str,
+    cases: Callable[[Sizes], Iterable[Case]],
+    peers: Mapping[str, str],
+    quick: bool,
+    rounds: int | None,
+    json_path: str | None,
+    markdown: bool,
+) -> int:
+    """Run a suite's cases, print the tables, write the JSON; the exit status: 0, or 2 if it cannot run.
+
+    `peers` are the modules that it compares with, and the packages that have them.
+    """
+    try:
+        for module, package in peers.items():
+            import_peer(module, package)
+    except MissingPeerError as error:
+        print(error, file=sys.stderr)
+        return 2
+    report = run(
+        cases(QUICK if quick else FULL),
+        rounds or 3,
+        seconds=0.1 if quick else 3.0,
+        packages=list(peers.values()),
+        quick=quick,
+    )
+    publish(report, suite, json_path=json_path, markdown=markdown, whole=not quick)
+    return 0

@@ -10,15 +10,14 @@ wrap. Sketches are new for each round, made off the clock.
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from evenbins.bench.harness import Case, Contender, MissingPeerError, Target, import_peer, publish, run
-from evenbins.bench.shared import FULL, QUICK, SEED, Sizes, count_text
+from evenbins.bench.harness import Case, Contender, Target, import_peer
+from evenbins.bench.shared import FULL, SEED, Sizes, count_text, main_of
 from evenbins.sketches import CountMinSketch
 from evenbins.theory import plan_countmin
 
@@ -92,14 +91,4 @@ def main_sketches(
     quick: bool = False, rounds: int | None = None, json_path: str | None = None, markdown: bool = False
 ) -> int:
     """Run the cases, print the tables, write the JSON; the exit status: 0, or 2 if it cannot run."""
-    try:
-        import_peer("datasketches", _PEER)
-    except MissingPeerError as error:
-        print(error, file=sys.stderr)
-        return 2
-    sizes = QUICK if quick else FULL
-    report = run(
-        sketch_cases(sizes), rounds or 3, seconds=0.1 if quick else 3.0, packages=[_PEER], quick=quick
-    )
-    publish(report, "sketches", json_path=json_path, markdown=markdown, whole=not quick)
-    return 0
+    return main_of("sketches", sketch_cases, {"datasketches": _PEER}, quick, rounds, json_path, markdown)

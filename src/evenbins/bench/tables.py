@@ -24,17 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _core
-from evenbins.bench.harness import (
-    Case,
-    Contender,
-    Limit,
-    MissingPeerError,
-    Target,
-    import_peer,
-    publish,
-    run,
-)
-from evenbins.bench.shared import FULL, QUICK, SEED, Sizes, count_text
+from evenbins.bench.harness import Case, Contender, Limit, Target, import_peer
+from evenbins.bench.shared import FULL, QUICK, SEED, Sizes, count_text, main_of
 from evenbins.tables import MultilevelTable
 from evenbins.theory import plan_table
 
@@ -247,18 +238,8 @@ def main_tables(
     plot: str | None = None,
 ) -> int:
     """Run the cases, print the tables, write the JSON; the exit status: 0, or 2 if it cannot run."""
-    try:
-        for module, name in _PEERS.items():
-            import_peer(module, name)
-    except MissingPeerError as error:
-        print(error, file=sys.stderr)
-        return 2
-    sizes = QUICK if quick else FULL
-    report = run(
-        table_cases(sizes), rounds or 3, seconds=0.1 if quick else 3.0, packages=list(_PEERS), quick=quick
-    )
-    publish(report, "tables", json_path=json_path, markdown=markdown, whole=not quick)
-    if plot is not None:
-        plot_latency(latency(sizes.bulk_keys), plot)
+    status = main_of("tables", table_cases, _PEERS, quick, rounds, json_path, markdown)
+    if plot is not None and status == 0:
+        plot_latency(latency((QUICK if quick else FULL).bulk_keys), plot)
         print(f"written: {plot}", file=sys.stderr)
-    return 0
+    return status
