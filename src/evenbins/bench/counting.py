@@ -108,8 +108,14 @@ def counting_cases(sizes: Sizes = FULL, peers: Sequence[str] = (Fastbloom.peer,)
         operations=2 * count,
         check=lambda subject, removed: bool(removed) and not any(subject.ask(present[::1000])),
         targets=[
-            Target(text="≥ 5 × faster than the fastest peer", against=(_Fastbloom.label,), at_least=5.0)
-        ],
+            Target(
+                text=f"{layout}: ≥ 5 × faster than the fastest peer",
+                against=(_Fastbloom.label,),
+                at_least=5.0,
+                of=label,
+            )
+            for layout, label in (("blocked", _Blocked.label), ("flat", _Flat.label))
+        ],  # fmt: skip
     )
 
 
