@@ -2,7 +2,7 @@
 // checksum of what they leave behind.
 //
 //     every kernel × {standard, blocked 256, blocked 512, balanced by each policy} × every number of hashes,
-//     and whole files of the other kinds and hashing schemes, and count-min sketches:
+//     and whole files of the other kinds and hashing schemes, count-min sketches and tables:
 //         the same bytes as the generic kernel, the same answers, no false negative,
 //         and a present key is gone when any one of its bits is cleared
 //     every line of output but the first is a checksum of fixed work, equal on every platform
@@ -19,6 +19,7 @@
 #include "evenbins/filter.hpp"
 #include "evenbins/format.hpp"
 #include "evenbins/kernel.hpp"
+#include "evenbins/multilevel.hpp"
 #include "evenbins/parallel.hpp"
 #include "evenbins/xxh3.hpp"
 
@@ -320,6 +321,49 @@ void count_streams() {
   checksum.print("count-min");
 }
 
+// Keys stored, overwritten, deleted and looked up in tables of every scheme, with every kernel.
+void keep_tables() {
+  Checksum checksum;
+  for (const uint64_t scheme : {1u, 2u, 3u, 4u, 5u}) {
+    for (const uint64_t slots : {1u, 2u, 4u, 8u}) {
+      for (const uint64_t key_type : {1u, 3u}) {
+        const size_t words = key_type == 3 ? 2 : 1, n = 1500;
+        const Spec spec{Kind::multilevel,
+                        Hashing::independent,
+                        14,
+                        n,
+                        {scheme, slots, key_type, 2, 1, 600, 900 / slots + 1, 900 / slots + 1}};
+        const Words keys = random_words(15, n * words), values = random_words(16, n);
+        Words expected;
+        for (const Kernel* kernel : kernels()) {
+          use_kernel(kernel->name);
+          const auto require_it = [&](bool truth, const char* promise) {
+            require(truth, promise, kernel->name, "scheme", scheme, static_cast<uint32_t>(slots));
+          };
+          MultilevelTable table(spec, Bits::zeroed(payload_bytes(spec)));
+          require_it(table.insert_many(keys.data(), values.data(), n, false) == n, "room for all keys");
+          require_it(table.insert_many(keys.data(), values.data() + 7, n / 2, false) == n / 2, "values overwritten");
+          const size_t gone = n / 3;
+          require_it(table.erase_many(keys.data(), gone) == gone, "keys deleted");
+          Words found(n);
+          std::vector<uint8_t> present(n);
+          const size_t hits = table.get_many(keys.data(), n, 0, found.data(), present.data());
+          require_it(hits == n - gone, "the keys that are left are found");
+          for (size_t i = 0; i < n; ++i) {
+            const uint64_t wanted = i < gone ? 0 : i < n / 2 ? values[i + 7] : values[i];
+            require_it(present[i] == (i >= gone) && found[i] == wanted, "every key has its value");
+          }
+          require_it(table.check(true).empty(), "the invariants");
+          const Words state(table.bits().words(), table.bits().words() + table.bits().size());
+          if (expected.empty()) checksum.add(expected = state);
+          require_it(state == expected, "the bytes of the generic kernel");
+        }
+      }
+    }
+  }
+  checksum.print("tables");
+}
+
 }  // namespace
 
 int main() {
@@ -339,4 +383,5 @@ int main() {
   compare_balanced();
   build_files();
   count_streams();
+  keep_tables();
 }
