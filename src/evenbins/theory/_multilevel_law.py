@@ -7,8 +7,8 @@ number of non-empty ones of m_i bins after j balls (kirsch, section 4.11.3), so 
 the other. `held` goes with each: E[keys in T_i; |S_i| = l], which is all that the failures of a summary need.
 
 Invariants
-- Positive terms only, no 1 - P(0): the tail is summed. Relative error below 1e-12 for all that is above `lost`
-  (below 1e-284): checked against exact integers, and against 80-bit arithmetic at the thesis' sizes.
+- Positive terms only, no 1 - P(0): the tail is summed. Relative error below 1e-12 for all that is above
+  `lost` (below 1e-284): checked against exact integers, and against 80-bit arithmetic at the thesis' sizes.
 - Up to `EXACT_KEYS` keys at a sub-table. Above, |S_i| is taken as normal, with mean and variance to second
   order: `exact` is False. At 500,000 keys its means agree with the exact ones to 1e-10, variances to 1e-5.
 
@@ -33,8 +33,8 @@ from evenbins import _core
 from evenbins.theory import _arguments as arguments
 
 __all__ = [
-    "DELETIONS", "EXACT_KEYS", "MAX_LEVELS", "Law", "collision_sequence", "crisis_bound", "crisis_probability",
-    "distribution", "expected_keys", "moves_into_first", "rebuild_moves",
+    "DELETIONS", "EXACT_KEYS", "MAX_LEVELS", "Law", "collision_sequence", "crisis_bound",
+    "crisis_probability", "distribution", "expected_keys", "moves_into_first", "rebuild_moves",
 ]  # fmt: skip
 
 Vector = npt.NDArray[np.float64]
@@ -259,7 +259,7 @@ def crisis_bound(keys: int, sizes: Sequence[int]) -> float:
 
     P(crisis) <= sum over j <= r of (e/4)**(z_j / 2), that some |S_j| exceeds z_j = z_{j-1}**2 / m_j,
     + (e/4)**(w/2), that then |S_{r+1}| exceeds w >= z_r**2 / m_{r+1},
-    + the product over the sub-tables i > r + 1 of w (w-1) / (2 m_i), that one of w keys or fewer meets another.
+    + the product over the sub-tables i > r + 1 of w (w-1) / (2 m_i), that two of w keys meet.
 
     Made for asymptotics: at the thesis' sizes far above `crisis_probability`, which is as fast.
 
@@ -338,9 +338,10 @@ def rebuild_moves(keys: int, deleted: int, sizes: Sequence[int], *, model: str =
 def moves_into_first(keys: int, deleted: int, size: int) -> float:
     """Compute exactly how many keys a rebuild moves into the first sub-table, if any keys are deleted.
 
-    Its bucket of c >= 2 keys is refilled if the first of them was deleted and one of the others was not; so the
-    number is m times the sum over c of P(Binomial(N, 1/m) = c) D/N (1 - (D-1)/(N-1) ... (D-c+1)/(N-c+1)). With
-    two sub-tables, of which the second is never full, these are all moves.
+    Its bucket of c >= 2 keys is refilled if the first of them was deleted and one of the others was not; so
+    the number is m times the sum over c of
+    P(Binomial(N, 1/m) = c) D/N (1 - (D-1)/(N-1) ... (D-c+1)/(N-c+1)).
+    With two sub-tables these are all moves.
 
     Parameters
     ----------

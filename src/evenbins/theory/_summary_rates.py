@@ -14,15 +14,15 @@ A key of type i fails if all its cells are covered by S_i, the keys of higher ty
 
 which bounds the probability that there is one. q_l is the false-positive rate of a filter of l keys:
 
-    partitioned   (1 - (1 - k/m)**l)**k, the thesis' formula, for all its tables; exact if each hash has a part of
-                  its own
+    partitioned   (1 - (1 - k/m)**l)**k, the thesis' formula, for all its tables; exact if each hash has
+                  a part of its own
     unpartitioned E[(X/m)**k], X the cells that l k throws cover: exact (`fpr.rate_by_load`), and lower
 
 All are for hash values that are fully random. A structure that hashes a key to a 64-bit digest first adds
 `interpolation_failure(keys, 64)`: two keys of one digest look the same to every filter.
 
-The thesis' (4.4) and (4.5) lost a factor in print: P_{j,i}[j - l] (j - l) q_l. Its last filter of Table 4.3(b) is
-missing too: six sub-tables need B_0 ... B_5.
+The thesis' (4.4) and (4.5) lost a factor in print: P_{j,i}[j - l] (j - l) q_l. Its last filter of
+Table 4.3(b) is missing too: six sub-tables need B_0 ... B_5.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _rates(size: FilterSize, first: int, count: int, partitioned: bool) -> Vecto
     )
     logs = [math.log(max(_unpartitioned(m, k, int(keys)), 1e-300)) for keys in nodes]
     fit = np.polynomial.Chebyshev.fit(nodes, logs, min(len(nodes) - 1, 14))
-    return np.exp(fit(np.arange(first, last + 1)))
+    return np.asarray(np.exp(fit(np.arange(first, last + 1))))
 
 
 def _unpartitioned(cells: int, hashes: int, keys: int) -> float:
@@ -123,7 +123,9 @@ def _failures(law: Law, size: FilterSize, partitioned: bool) -> float:
 def single_filter_failures(
     keys: int, sizes: Sequence[int], cells: int, hashes: int, *, partitioned: bool = True
 ) -> tuple[float, ...]:
-    """Compute the expected failures of each type 1 ... d - 1 with a single filter; their sum bounds the chance of one.
+    """Compute the expected failures of each type 1 ... d - 1 with a single filter.
+
+    Their sum bounds the chance that there is one.
 
     Parameters
     ----------
@@ -218,8 +220,8 @@ def counter_tail(
 ) -> float:
     """Bound the chance that a counter of a counting filter B_level reaches `least` (section 4.10.2).
 
-    The mean over |S_level| = l of m P(Binomial(l k, 1/m) >= least), at most 1 each; the thesis has Poisson's law
-    instead, which ends where l k / m is small.
+    The mean over |S_level| = l of m P(Binomial(l k, 1/m) >= least), at most 1 each; the thesis has
+    Poisson's law instead, which ends where l k / m is small.
 
     Parameters
     ----------
@@ -232,7 +234,8 @@ def counter_tail(
     least
         The value; for counters of b bits that stick, 2**b - 1.
     once
-        A key moves a counter once at most, however many of its hashes fall there: Binomial(l, 1 - (1 - 1/m)**k).
+        A key moves a counter once at most, however many of its hashes fall there:
+        Binomial(l, 1 - (1 - 1/m)**k).
 
     Examples
     --------
@@ -263,7 +266,7 @@ def counter_tail(
 
 
 def occupancy_bytes(sizes: Sequence[int]) -> int:
-    """Count the bytes of the bit table (section 4.4), one bit a bucket: all but Song et al.'s summaries have it."""
+    """Count the bytes of the bit table, one bit a bucket (section 4.4); Song et al.'s counters need none."""
     return -(-sum(_table(0, sizes)[1]) // 8)
 
 
@@ -282,7 +285,9 @@ def interpolation_bytes(keys: int, sizes: Sequence[int], digest_bits: int) -> in
 
 
 def single_filter_bytes(sizes: Sequence[int], cells: int) -> int:
-    """Count the bytes of a single filter: three cells a byte for up to 5 levels, else whole bits; and the bit table.
+    """Count the bytes of a single filter, and of the bit table.
+
+    Three cells a byte for up to 5 levels, else whole bits a cell.
 
     >>> single_filter_bytes([40_000, 10_000, 5_000, 2_500, 2_500], 120_000)
     47500
@@ -337,7 +342,7 @@ def _filters(filters: Sequence[tuple[int, int]], levels: int, partitioned: bool)
     checked = tuple(_filter(FilterSize(*each), partitioned) for each in filters)
     if len(checked) != levels:
         raise ValueError(
-            f"filters must be one for each of {levels} sub-tables, B_0 ... B_{levels - 1}; got {len(checked)}. "
-            "A small one is enough for the last"
+            f"filters must be one for each of {levels} sub-tables, B_0 ... B_{levels - 1}; got "
+            f"{len(checked)}. A small one is enough for the last"
         )
     return checked

@@ -94,7 +94,7 @@ class SummarySize:
 
 
 def skewed_sizes(keys: int, levels: int, *, first: float = 4.0, factor: float = 0.5) -> tuple[int, ...]:
-    """Size sub-tables as section 4.8: `first` n, then n, `factor` n, ..., the last as large as the one before it.
+    """Size sub-tables as section 4.8: `first` n, n, `factor` n, ..., the last as large as the one before.
 
     Parameters
     ----------
@@ -202,8 +202,8 @@ def _sub_tables(keys: int, failure: float, first: float, factor: float) -> tuple
         if crisis <= _CRISIS_PART * failure:
             return sizes, crisis
     raise ValueError(
-        f"failure must be one that sub-tables of first={first} and factor={factor} can reach, {best:.2g} times "
-        f"{1 / _CRISIS_PART:g} at least; got {failure}. Enlarge first or factor"
+        f"failure must be one that sub-tables of first={first} and factor={factor} can reach, "
+        f"{best / _CRISIS_PART:.2g} at least; got {failure}. Enlarge first or factor"
     )
 
 
@@ -221,7 +221,7 @@ def _single(keys: int, sizes: tuple[int, ...], budget: float, positives: float) 
     laws = [_Trimmed(law) for law in distribution(keys, sizes)[1:-1]]
 
     def enough(size: FilterSize) -> bool:
-        return _covered(size, keys) <= positives and sum(law.failures(size) for law in laws) <= budget
+        return _positives(size, keys) <= positives and sum(law.failures(size) for law in laws) <= budget
 
     return _smallest(12 * keys, round(-math.log2(positives)), enough)
 
@@ -231,7 +231,7 @@ def _multiple(keys: int, sizes: tuple[int, ...], budget: float, positives: float
     means = [law.mean for law in laws]
     parts = [max(mean / sum(means), _LEAST_PART) for mean in means]
     found = [
-        _smallest(10 * keys, round(-math.log2(positives)), lambda size: _covered(size, keys) <= positives)
+        _smallest(10 * keys, round(-math.log2(positives)), lambda size: _positives(size, keys) <= positives)
     ]
     for law, mean, part in zip(laws, means, parts, strict=True):
         found.append(_one_of_multiple(_Trimmed(law), mean, budget * part / sum(parts)))
@@ -262,18 +262,22 @@ class _Trimmed:
         return float(self.held @ _covered(size, self.keys))
 
 
-def _covered(size: FilterSize, keys: float | npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _positives(size: FilterSize, keys: int) -> float:
+    return float(_covered(size, np.array(float(keys))))
+
+
+def _covered(size: FilterSize, keys: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Compute (1 - (1 - k/m)**keys)**k; all ones from one cell a hash on."""
     if size.hashes >= size.cells:
-        return np.where(np.asarray(keys) > 0, 1.0, 0.0)
+        return np.where(keys > 0, 1.0, 0.0)
     return np.asarray((-np.expm1(keys * math.log1p(-size.hashes / size.cells))) ** size.hashes)
 
 
 def _smallest(cells: float, hashes: int, enough: Callable[[FilterSize], bool]) -> FilterSize:
     """Find the fewest cells, over all numbers of hashes, with which the filter is good enough.
 
-    For one number of hashes more cells are always better; over the hashes the fewest cells fall, then rise. Begins
-    at a guess of both.
+    For one number of hashes more cells are always better; over the hashes the fewest cells fall, then rise.
+    Begins at a guess of both.
     """
     known: dict[int, int] = {}
 
