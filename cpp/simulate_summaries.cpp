@@ -62,17 +62,20 @@ struct Positions {
   uint32_t hashes;
 };
 
-// |S_0| … |S_d|.
+// |S_0| … |S_d|. Here and below a loop draws from a copy of the generator, which stays in registers: the compiler
+// cannot know that no set bit changes the original.
 std::vector<uint64_t> throw_keys(uint64_t keys, const std::vector<uint64_t>& sizes, Xoshiro& random, Bits& taken,
                                  const std::atomic<bool>& stop) {
   std::vector<uint64_t> left{keys};
   for (const uint64_t size : sizes) {
     taken.clear(size);
     uint64_t passed = 0;
+    Xoshiro draw = random;
     for (uint64_t x = 0; x < left.back(); ++x) {
       if (x % kStretch == 0 && stop) return std::vector<uint64_t>(sizes.size() + 1);
-      passed += taken.put(mulhi(random(), size));
+      passed += taken.put(mulhi(draw(), size));
     }
+    random = draw;
     left.push_back(passed);
   }
   return left;
@@ -91,7 +94,7 @@ class SummaryTrial {
       separate(left, failures);
     if (s_.queries == 0 || stop) return;
     const Positions at(s_.filters[0], s_.partitioned);
-    for (uint64_t q = 0; q < s_.queries; ++q) *positives += has(at);
+    *positives = count(s_.queries, at);
   }
 
  private:
@@ -106,15 +109,18 @@ class SummaryTrial {
         failures[0] = left[1] == 0 ? 0 : count(held, at);
         return;
       }
-      pending_.clear();
+      pending_.resize(held * at.hashes);
+      uint64_t* next = pending_.data();
+      Xoshiro draw = random_;
       for (uint64_t x = 0; x < held; ++x) {
         bool covered = true;
-        for (uint32_t h = 0; h < at.hashes; ++h) {
-          pending_.push_back(at(random_, h));
-          covered = covered && set_.has(pending_.back());
+        for (uint32_t h = 0; h < at.hashes; ++h, ++next) {
+          *next = at(draw, h);
+          covered = covered && set_.has(*next);
         }
         failures[type - 1] += covered;
       }
+      random_ = draw;
       for (const uint64_t cell : pending_) set_.set(cell);
     }
   }
@@ -133,20 +139,22 @@ class SummaryTrial {
   }
 
   void insert(uint64_t keys, const Positions& at) {
+    Xoshiro draw = random_;
     for (uint64_t x = 0; x < keys; ++x)
-      for (uint32_t h = 0; h < at.hashes; ++h) set_.set(at(random_, h));
+      for (uint32_t h = 0; h < at.hashes; ++h) set_.set(at(draw, h));
+    random_ = draw;
   }
 
   uint64_t count(uint64_t keys, const Positions& at) {
     uint64_t found = 0;
-    for (uint64_t x = 0; x < keys; ++x) found += has(at);
+    Xoshiro draw = random_;
+    for (uint64_t x = 0; x < keys; ++x) {
+      uint32_t h = 0;
+      while (h < at.hashes && set_.has(at(draw, h))) ++h;
+      found += h == at.hashes;
+    }
+    random_ = draw;
     return found;
-  }
-
-  bool has(const Positions& at) {
-    for (uint32_t h = 0; h < at.hashes; ++h)
-      if (!set_.has(at(random_, h))) return false;
-    return true;
   }
 
   const SummarySimulation& s_;
@@ -161,9 +169,10 @@ uint64_t largest_counter(uint64_t keys, const SummarySimulation::Filter& filter,
   counters.assign(filter.cells, 0);
   uint64_t seen[kMostPositions];
   uint16_t largest = 0;
+  Xoshiro draw = random;
   for (uint64_t x = 0; x < keys; ++x)
     for (uint32_t h = 0; h < filter.hashes; ++h) {
-      const uint64_t at = mulhi(random(), filter.cells);
+      const uint64_t at = mulhi(draw(), filter.cells);
       if (once) {
         if (std::find(seen, seen + h, at) != seen + h) {
           seen[h] = at;
@@ -174,29 +183,33 @@ uint64_t largest_counter(uint64_t keys, const SummarySimulation::Filter& filter,
       if (counters[at] != UINT16_MAX) ++counters[at];
       largest = std::max(largest, counters[at]);
     }
+  random = draw;
   return largest;
 }
 
 class RebuildTrial {
  public:
-  RebuildTrial(const std::vector<uint64_t>& sizes, uint64_t seed) : sizes_(sizes), random_(seed) {
-    for (const uint64_t size : sizes_) {
-      first_.push_back(cells_.size());
-      cells_.resize(cells_.size() + size, kNobody);
-    }
-  }
-
   uint64_t moves = 0, into_first = 0, crisis = 0;
 
-  void run(uint64_t keys, uint64_t deleted, bool first_only) {
-    const size_t levels = sizes_.size();
+  void run(const std::vector<uint64_t>& sizes, uint64_t seed, uint64_t keys, uint64_t deleted, bool first_only) {
+    moves = into_first = crisis = 0;
+    Xoshiro random(seed);
+    const size_t levels = sizes.size();
+    first_.clear();
+    uint64_t all = 0;
+    for (const uint64_t size : sizes) {
+      first_.push_back(all);
+      all += size;
+    }
+    cells_.assign(all, kNobody);
     where_.resize(keys * levels);
     level_.resize(keys);
-    std::vector<uint32_t> victims;
+    std::vector<uint32_t>& victims = victims_;
+    victims.clear();
     for (uint32_t x = 0; x < keys; ++x) {
       size_t i = 0;
       for (; i < levels; ++i) {
-        const uint64_t cell = first_[i] + mulhi(random_(), sizes_[i]);
+        const uint64_t cell = first_[i] + mulhi(random(), sizes[i]);
         where_[x * levels + i] = static_cast<uint32_t>(cell);
         if (cells_[cell] == kNobody) {
           cells_[cell] = x;
@@ -208,12 +221,12 @@ class RebuildTrial {
       if (!first_only || i == 0) victims.push_back(x);
     }
     for (uint64_t t = 0; t < std::min<uint64_t>(deleted, victims.size()); ++t) {
-      std::swap(victims[t], victims[t + mulhi(random_(), victims.size() - t)]);
+      std::swap(victims[t], victims[t + mulhi(random(), victims.size() - t)]);
       const uint32_t x = victims[t];
       if (level_[x] < levels) cells_[where_[x * levels + level_[x]]] = kNobody;
     }
     for (size_t i = 1; i < levels; ++i)
-      for (uint64_t cell = first_[i]; cell < first_[i] + sizes_[i]; ++cell) {
+      for (uint64_t cell = first_[i]; cell < first_[i] + sizes[i]; ++cell) {
         const uint32_t x = cells_[cell];
         if (x == kNobody) continue;
         for (size_t j = 0; j < i; ++j) {
@@ -229,10 +242,8 @@ class RebuildTrial {
   }
 
  private:
-  const std::vector<uint64_t>& sizes_;
-  Xoshiro random_;
   std::vector<uint64_t> first_;  // cell of each sub-table
-  std::vector<uint32_t> cells_, where_;
+  std::vector<uint32_t> cells_, where_, victims_;
   std::vector<uint8_t> level_;
 };
 
@@ -274,9 +285,9 @@ Counts simulate_counters(const SummarySimulation& simulation, const std::vector<
   Counts out(trials * levels);
   const bool done = share_trials(trials, threads, pulse, [&](uint64_t t, const std::atomic<bool>& stop) {
     Xoshiro random(splitmix(seed, t));
-    Bits taken;
+    thread_local Bits taken;  // large ones: new memory for every trial would take longer than the trial
+    thread_local std::vector<uint16_t> counters;
     const std::vector<uint64_t> left = throw_keys(simulation.keys, simulation.sizes, random, taken, stop);
-    std::vector<uint16_t> counters;
     for (size_t i = 0; i < levels && !stop; ++i)
       out[t * levels + i] = largest_counter(left[i], simulation.filters[i], once[i], random, counters);
   });
@@ -290,8 +301,8 @@ RebuildCounts simulate_rebuilds(uint64_t keys, const std::vector<uint64_t>& size
   check_trials(trials, threads);
   RebuildCounts out{Counts(trials), Counts(trials), Counts(trials)};
   const bool done = share_trials(trials, threads, pulse, [&](uint64_t t, const std::atomic<bool>&) {
-    RebuildTrial trial(sizes, splitmix(seed, t));
-    trial.run(keys, deleted, first_only);
+    thread_local RebuildTrial trial;
+    trial.run(sizes, splitmix(seed, t), keys, deleted, first_only);
     out.moves[t] = trial.moves;
     out.into_first[t] = trial.into_first;
     out.crisis[t] = trial.crisis;
@@ -307,7 +318,10 @@ SongCounts simulate_song(uint64_t keys, uint64_t buckets, uint32_t hashes, uint6
   SongCounts out{Counts(trials), Counts(trials), Counts(trials), Counts(trials), Counts(trials)};
   const bool done = share_trials(trials, threads, pulse, [&](uint64_t t, const std::atomic<bool>& stop) {
     Xoshiro random(splitmix(seed, t));
-    std::vector<uint32_t> at(keys * hashes), counters(buckets), loads(buckets);
+    thread_local std::vector<uint32_t> at, counters, loads;
+    at.resize(keys * hashes);
+    counters.assign(buckets, 0);
+    loads.assign(buckets, 0);
     for (size_t i = 0; i < at.size(); ++i) {
       if (i % kStretch == 0 && stop) return;
       ++counters[at[i] = static_cast<uint32_t>(mulhi(random(), buckets))];

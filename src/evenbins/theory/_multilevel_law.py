@@ -236,12 +236,9 @@ def collision_sequence(keys: int, *, first: float, factor: float, levels: int) -
     number = _keys(keys)
     levels = arguments.integer("levels", levels, 0, 64, "Pass the number of sub-tables")
     for name, value in (("first", first), ("factor", factor)):
-        if (
-            not 0
-            < arguments.real(name, value, "a number above 0", "Pass 4 and 0.5, as the thesis")
-            < math.inf
-        ):
-            raise ValueError(arguments.problem(name, "a number above 0", value, "Pass 4 and 0.5"))
+        rule, way_out = "a number above 0", "Pass 4 and 0.5, as the thesis"
+        if not 0 < arguments.real(name, value, rule, way_out) < math.inf:
+            raise ValueError(arguments.problem(name, rule, value, way_out))
     if first * factor <= 1:
         raise ValueError(
             f"first * factor must be above 1, or the sequence does not fall; got {first} * {factor}. "

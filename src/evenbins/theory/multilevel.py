@@ -10,7 +10,8 @@ This module is the door; `_multilevel_law` has the table, `_summary_rates` what 
 how large they must be. All are for tables of one slot a bucket and insertions into an empty table.
 
 Sources: A. Kirsch, "Hash structures for extreme conditions" (thesis, 2008), chapter 4; H. Song, S.
-Dharmapurikar, J. Turner, J. Lockwood, "Fast hash table lookup using extended Bloom filter" (2005), for the counters.
+Dharmapurikar, J. Turner, J. Lockwood, "Fast hash table lookup using extended Bloom filter" (2005), for the
+counters.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ from evenbins.theory._summary_size import KINDS, SummarySize, size_summary, skew
 
 __all__ = [
     "DELETIONS", "EXACT_KEYS", "KINDS", "MAX_LEVELS", "FilterSize", "Law", "SummarySize",
-    "collision_sequence", "counter_tail", "counters_bytes", "counters_false_positives", "crisis_bound", "crisis_probability",
-    "distribution", "expected_keys", "filter_rate", "interpolation_bytes", "interpolation_failure",
-    "interpolation_false_positives", "level_bits", "moves_into_first", "multiple_bloom_bytes",
-    "multiple_bloom_failures", "occupancy_bytes", "rebuild_moves", "single_filter_bytes",
-    "single_filter_failures", "size_summary", "skewed_sizes",
+    "collision_sequence", "counter_tail", "counters_bytes", "counters_false_positives", "crisis_bound",
+    "crisis_probability", "distribution", "expected_keys", "filter_rate", "interpolation_bytes",
+    "interpolation_failure", "interpolation_false_positives", "level_bits", "moves_into_first",
+    "multiple_bloom_bytes", "multiple_bloom_failures", "occupancy_bytes", "rebuild_moves",
+    "single_filter_bytes", "single_filter_failures", "size_summary", "skewed_sizes",
 ]  # fmt: skip
