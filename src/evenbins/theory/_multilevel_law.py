@@ -338,7 +338,7 @@ def moves_into_first(keys: int, deleted: int, size: int) -> float:
     Its bucket of c >= 2 keys is refilled if the first of them was deleted and one of the others was not; so
     the number is m times the sum over c of
     P(Binomial(N, 1/m) = c) D/N (1 - (D-1)/(N-1) ... (D-c+1)/(N-c+1)).
-    With two sub-tables these are all moves.
+    Keys of a crisis, which wait nowhere, would be missing. With two sub-tables these are all moves.
 
     Parameters
     ----------

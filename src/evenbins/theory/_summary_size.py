@@ -229,7 +229,8 @@ def _single(keys: int, sizes: tuple[int, ...], budget: float, positives: float) 
 def _multiple(keys: int, sizes: tuple[int, ...], budget: float, positives: float) -> tuple[FilterSize, ...]:
     laws = distribution(keys, sizes)[1:-1]
     means = [law.mean for law in laws]
-    parts = [max(mean / sum(means), _LEAST_PART) for mean in means]
+    total = sum(means) or 1.0
+    parts = [max(mean / total, _LEAST_PART) for mean in means]
     found = [
         _smallest(10 * keys, round(-math.log2(positives)), lambda size: _positives(size, keys) <= positives)
     ]
