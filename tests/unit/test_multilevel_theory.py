@@ -6,6 +6,8 @@ Exact laws are compared with fractions of Python's integers, entry by entry, and
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import itertools
 import math
 import subprocess
@@ -413,3 +415,13 @@ def test_the_door_needs_no_scipy() -> None:
     code = "import sys; from evenbins.theory import multilevel; print('scipy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["theory._multilevel_law", "theory._summary_rates", "theory._summary_size", "papers.summary_simulation"],
+)
+def test_the_examples_of_the_docstrings(name: str) -> None:
+    failed, tried = doctest.testmod(importlib.import_module(f"evenbins.{name}"))
+    assert failed == 0
+    assert tried > 0

@@ -97,7 +97,7 @@ def simulate_summary(
 
     Examples
     --------
-    >>> seen = simulate_summary(1000, [4000, 1000, 500, 250, 250], [(4000, 3)], trials=500)
+    >>> seen = simulate_summary(1000, [4000, 1000, 500, 250, 250], [(2000, 3)], trials=500)
     >>> bool(seen.failures[:, 0].mean() > 1), int(seen.failures[:, 3:].sum())
     (True, 0)
     """
