@@ -163,27 +163,27 @@ class SummaryTrial {
   std::vector<uint64_t> pending_;
 };
 
-// The largest counter after the keys' hash values.
+// The largest counter after the keys' hash values; found at the end, which is cheaper than to look at each step.
 uint64_t largest_counter(uint64_t keys, const SummarySimulation::Filter& filter, bool once, Xoshiro& random,
                          std::vector<uint16_t>& counters) {
   counters.assign(filter.cells, 0);
-  uint64_t seen[kMostPositions];
-  uint16_t largest = 0;
   Xoshiro draw = random;
-  for (uint64_t x = 0; x < keys; ++x)
-    for (uint32_t h = 0; h < filter.hashes; ++h) {
-      const uint64_t at = mulhi(draw(), filter.cells);
-      if (once) {
-        if (std::find(seen, seen + h, at) != seen + h) {
-          seen[h] = at;
-          continue;
-        }
-        seen[h] = at;
+  if (once) {
+    uint64_t seen[kMostPositions];
+    for (uint64_t x = 0; x < keys; ++x)
+      for (uint32_t h = 0; h < filter.hashes; ++h) {
+        seen[h] = mulhi(draw(), filter.cells);
+        if (std::find(seen, seen + h, seen[h]) == seen + h && counters[seen[h]] != UINT16_MAX) ++counters[seen[h]];
       }
-      if (counters[at] != UINT16_MAX) ++counters[at];
-      largest = std::max(largest, counters[at]);
+  } else {
+    for (uint64_t i = 0; i < keys * filter.hashes; ++i) {
+      uint16_t& counter = counters[mulhi(draw(), filter.cells)];
+      counter = static_cast<uint16_t>(counter + (counter != UINT16_MAX));
     }
+  }
   random = draw;
+  uint32_t largest = 0;
+  for (const uint16_t each : counters) largest = std::max<uint32_t>(largest, each);
   return largest;
 }
 

@@ -57,8 +57,8 @@ SummaryCounts simulate_summaries(const SummarySimulation& simulation, uint64_t t
                                  const TrialPulse& pulse);
 
 // Counting filters B_0 … B_{d-1}, never partitioned; where once[i] a key moves a counter by one though several of its
-// hash values fall there. [trial * levels + i]: the largest counter of B_i. Draws: the buckets, then filter by filter
-// all positions of all its keys.
+// hash values fall there. [trial * levels + i]: the largest counter of B_i, 65535 if it is more. Draws: the buckets,
+// then filter by filter all positions of all its keys.
 Counts simulate_counters(const SummarySimulation& simulation, const std::vector<bool>& once, uint64_t trials,
                          uint64_t seed, uint32_t threads, const TrialPulse& pulse);
 
