@@ -184,6 +184,13 @@ def test_laws_that_are_taken_as_normal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert normal[-1].tail(1) == pytest.approx(exact[-1].tail(1), rel=0.05)
 
 
+def test_many_keys_in_few_buckets() -> None:
+    for size in (1, 2, 3, 1000):
+        law = multilevel.distribution(10**6, [size])[1]
+        assert law.mean == pytest.approx(10**6 - size)
+        assert math.fsum(law.held) == pytest.approx(size)
+
+
 def test_ten_million_keys_are_quick_and_plausible() -> None:
     sizes = multilevel.skewed_sizes(10**7, 7)
     laws = multilevel.distribution(10**7, sizes)
