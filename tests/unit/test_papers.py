@@ -75,6 +75,29 @@ CONTRACT: dict[str, tuple[str, set[str], set[str], set[str]]] = {
         "kirsch, Theorem 3.8.1", {"stream", "epsilon"}, {"failure"},
         {"failure_bound", "failure_classical", "failure_theory", "underestimates", "width", "depth"},
     ),
+    "kirsch-table4.1": ("kirsch, Table 4.1", {"level"}, {"keys"}, {"keys_approximate"}),
+    "kirsch-table4.2": ("kirsch, Table 4.2", {"level"}, {"keys"}, {"keys_approximate"}),
+    "kirsch-table4.3": (
+        "kirsch, Table 4.3", {"scheme", "keys"}, {"bytes", "false_positives", "failure"},
+        {"buckets", "crisis", "failure_exact"},
+    ),
+    "kirsch-sec4.3": (
+        "kirsch, Section 4.3", {"keys", "buckets", "hashes"}, {"false_positives", "load"},
+        {"false_positives_theory", "load_mean", "crowded", "crisis", "counter", "stuck"},
+    ),
+    "kirsch-sec4.9": (
+        "kirsch, Section 4.9", {"cells", "hashes"}, {"failures", "crises"},
+        {"trials", "failures_theory", "failure", "failure_theory"}
+        | {"false_positives", "false_positives_theory"},
+    ),
+    "kirsch-sec4.10.1": (
+        "kirsch, Section 4.10.1", {"model"}, {"moves"},
+        {"moves_theory", "moves_share", "moves_least", "moves_largest", "into_first", "into_first_theory"},
+    ),
+    "kirsch-sec4.10.2": (
+        "kirsch, Section 4.10.2", {"filter"}, {"counter"},
+        {"counter_theory", "counter_mean", "overflow", "overflow_less", "bytes", "bytes_less"},
+    ),
     "kirsch-fig5.4": ("kirsch, Figure 5.4", {"scheme", "slots"}, NORMAL, set()),
     "kirsch-fig5.5": (
         "kirsch, Figure 5.5", {"scheme", "slots"}, LIST,
