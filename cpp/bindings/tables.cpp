@@ -334,6 +334,32 @@ void init_copy(TableObject* self, TableObject& other) {
   new (self) TableObject(std::move(table));
 }
 
+void attach(TableObject& self, uint32_t kind, std::vector<uint64_t> core, uint64_t due) {
+  std::unique_ptr<Summary> summary;
+  if (kind != 0) {
+    const Spec& own = self.table->spec();
+    Spec spec{static_cast<Kind>(kind), Hashing::independent, own.seed, own.capacity, std::move(core)};
+    if (!is_summary(spec.kind) || spec.kind == Kind::counters) throw SpecError("this kind is no summary of a table");
+    const uint64_t bytes = payload_bytes(spec);
+    summary = make_summary(std::move(spec), Bits::zeroed(bytes));
+  }
+  const Writing alone(self);
+  self.table->attach(std::move(summary), due);
+}
+
+std::vector<uint64_t> guide_state(const MultilevelTable& table) {
+  if (table.guide() == nullptr) return {};
+  const TableGuide::State s = table.guide()->state();
+  const TableGuide::Counts& c = s.counts;
+  return {c.hits,          c.hit_reads,
+          c.wrong,         c.misses,
+          c.miss_reads,    c.false_positives,
+          s.reserved,      s.due,
+          s.steps,         s.rebuilds,
+          s.rebuild_moves, s.cursor,
+          s.bytes,         static_cast<uint64_t>(s.rebuilding)};
+}
+
 bool equal(TableObject& a, TableObject& b) {
   if (&a == &b) return true;
   return with_both(a, b, [&] { return *a.table == *b.table; });
@@ -397,6 +423,34 @@ void bind_tables(nb::module_& m) {
             return std::vector<uint64_t>(state, state + kStateWords);
           },
           "The words of the state (StateWord in table_view.hpp).")
+      .def("_attach", &attach, nb::arg("kind"), nb::arg("core"), nb::arg("due"),
+           "Gives the table a summary of this kind, filled by one scan; kind 0: none.")
+      .def(
+          "_guide_state",
+          [](TableObject& self) {
+            std::optional<Writing> alone;
+            if (!self.may_read()) alone.emplace(self);
+            return guide_state(*self.table);
+          },
+          "What its guide counts: look-ups of present keys, their reads, wrong levels; look-ups of absent keys, their "
+          "reads, false positives; reserved slots, how many begin a rebuild, buckets a step, rebuilds, keys they "
+          "moved, buckets scanned, bytes, whether one is under way. Empty without a summary.")
+      .def(
+          "_summary_bytes",
+          [](TableObject& self) {
+            if (self.table->guide() == nullptr) throw nb::value_error("this table has no summary");
+            return file_bytes(self, self.table->guide()->summary());
+          },
+          nb::sig("def _summary_bytes(self) -> bytes"), "Its summary, as the bytes of a file.")
+      .def(
+          "_summary_measure",
+          [](TableObject& self) {
+            if (self.table->guide() == nullptr) throw nb::value_error("this table has no summary");
+            const Access access(self);
+            const Summary& s = self.table->guide()->summary();
+            return std::tuple(s.fills(), s.false_positives(), s.saturated());
+          },
+          nb::sig("def _summary_measure(self) -> tuple[list[float], float, int]"))
       .def_prop_ro("_seed", [](const TableObject& self) { return self.table->spec().seed; })
       .def_prop_ro("_capacity", [](const TableObject& self) { return self.table->spec().capacity; })
       .def_prop_ro("_core", [](const TableObject& self) { return self.table->spec().core; })
