@@ -150,4 +150,5 @@ NB_MODULE(_core, m) {
   bind_latency(m);
   bind_simulate(m);
   bind_simulate_tables(m);
+  bind_simulate_summaries(m);
 }

@@ -322,3 +322,58 @@ def simulate_table(
     numpy.typing.NDArray[numpy.uint64],
     numpy.typing.NDArray[numpy.uint64],
 ]: ...
+def simulate_summary(
+    keys: int,
+    sizes: Sequence[int],
+    filters: Sequence[tuple[int, int]],
+    shared: bool,
+    partitioned: bool,
+    queries: int,
+    trials: int,
+    seed: int,
+    threads: int,
+    progress: Callable[[int, int], object] | None,
+) -> tuple[
+    numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64]
+]: ...
+def simulate_counters(
+    keys: int,
+    sizes: Sequence[int],
+    filters: Sequence[tuple[int, int]],
+    once: Sequence[bool],
+    trials: int,
+    seed: int,
+    threads: int,
+    progress: Callable[[int, int], object] | None,
+) -> numpy.typing.NDArray[numpy.uint64]: ...
+def simulate_rebuild(
+    keys: int,
+    sizes: Sequence[int],
+    deleted: int,
+    first_only: bool,
+    trials: int,
+    seed: int,
+    threads: int,
+    progress: Callable[[int, int], object] | None,
+) -> tuple[
+    numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64]
+]: ...
+def simulate_song(
+    keys: int,
+    buckets: int,
+    hashes: int,
+    full: int,
+    trials: int,
+    seed: int,
+    threads: int,
+    progress: Callable[[int, int], object] | None,
+) -> tuple[
+    numpy.typing.NDArray[numpy.uint64],
+    numpy.typing.NDArray[numpy.uint64],
+    numpy.typing.NDArray[numpy.uint64],
+    numpy.typing.NDArray[numpy.uint64],
+    numpy.typing.NDArray[numpy.uint64],
+]: ...
+def leftover(
+    first: int, prior: numpy.typing.NDArray[numpy.float64], buckets: int, tiny: float
+) -> tuple[int, numpy.typing.NDArray[numpy.float64], numpy.typing.NDArray[numpy.float64], float]: ...

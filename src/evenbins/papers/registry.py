@@ -65,6 +65,7 @@ PAPERS = {
 _MODULES = (
     "kanizo",
     "kirsch",
+    "kirsch_summaries",
     "kirsch_tables",
     "kirsch_moves",
 )

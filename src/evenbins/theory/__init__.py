@@ -25,6 +25,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name in ("balance", "chains", "fluid", "optimise"):  # on demand: importing scipy takes long
+    if name in ("balance", "chains", "fluid", "multilevel", "optimise"):  # on demand: some need scipy
         return importlib.import_module(f"evenbins.theory.{name}")
     raise AttributeError(f"module 'evenbins.theory' has no attribute {name!r}")

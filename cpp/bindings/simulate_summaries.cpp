@@ -1,0 +1,153 @@
+// Simulations of summaries, and the exact law behind their mathematics, as NumPy arrays.
+#include "evenbins/simulate_summaries.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+
+#include "evenbins/leftover.hpp"
+#include "module.hpp"
+
+namespace nb = nanobind;
+
+namespace evenbins::python {
+namespace {
+
+// The numbers as an array that owns them.
+template <typename Number>
+nb::ndarray<nb::numpy, Number> array(std::vector<Number>&& numbers, std::initializer_list<size_t> shape) {
+  auto kept = std::make_unique<std::vector<Number>>(std::move(numbers));
+  Number* const first = kept->data();
+  const nb::capsule owner(kept.get(), [](void* p) noexcept { delete static_cast<std::vector<Number>*>(p); });
+  kept.release();
+  return nb::ndarray<nb::numpy, Number>(first, shape, owner);
+}
+
+using Progress = std::optional<nb::callable>;
+using Filters = std::vector<std::pair<uint64_t, uint32_t>>;  // cells, hashes
+using Chances = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// What work(pulse) gives, without the GIL; signals and the progress are looked after in between.
+template <typename Work>
+auto run(uint64_t trials, const Progress& progress, const Work& work) {
+  const auto pulse = [&](uint64_t done) {
+    const nb::gil_scoped_acquire hold;
+    if (PyErr_CheckSignals() != 0) return false;
+    if (!progress) return true;
+    try {
+      (*progress)(done, trials);
+      return true;
+    } catch (nb::python_error& error) {
+      error.restore();
+      return false;
+    }
+  };
+  auto counts = [&] {
+    const nb::gil_scoped_release free;
+    return work(pulse);
+  }();
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  return counts;
+}
+
+SummarySimulation simulation_of(uint64_t keys, std::vector<uint64_t> sizes, const Filters& filters, bool shared,
+                                bool partitioned, uint64_t queries) {
+  SummarySimulation out{keys, std::move(sizes), {}, shared, partitioned, queries};
+  for (const auto& [cells, hashes] : filters) out.filters.push_back({cells, hashes});
+  return out;
+}
+
+nb::tuple summary(uint64_t keys, std::vector<uint64_t> sizes, const Filters& filters, bool shared, bool partitioned,
+                  uint64_t queries, uint64_t trials, uint64_t seed, uint32_t threads, const Progress& progress) {
+  const auto simulation = simulation_of(keys, std::move(sizes), filters, shared, partitioned, queries);
+  const size_t levels = simulation.sizes.size();
+  auto counts = run(trials, progress,
+                    [&](const auto& pulse) { return simulate_summaries(simulation, trials, seed, threads, pulse); });
+  return nb::make_tuple(array(std::move(counts.passed), {trials, levels}),
+                        array(std::move(counts.failures), {trials, levels}),
+                        array(std::move(counts.positives), {trials}));
+}
+
+nb::ndarray<nb::numpy, uint64_t> counters(uint64_t keys, std::vector<uint64_t> sizes, const Filters& filters,
+                                          const std::vector<bool>& once, uint64_t trials, uint64_t seed,
+                                          uint32_t threads, const Progress& progress) {
+  const auto simulation = simulation_of(keys, std::move(sizes), filters, false, false, 0);
+  const size_t levels = simulation.sizes.size();
+  return array(
+      run(trials, progress,
+          [&](const auto& pulse) { return simulate_counters(simulation, once, trials, seed, threads, pulse); }),
+      {trials, levels});
+}
+
+nb::tuple rebuild(uint64_t keys, const std::vector<uint64_t>& sizes, uint64_t deleted, bool first_only, uint64_t trials,
+                  uint64_t seed, uint32_t threads, const Progress& progress) {
+  auto counts = run(trials, progress, [&](const auto& pulse) {
+    return simulate_rebuilds(keys, sizes, deleted, first_only, trials, seed, threads, pulse);
+  });
+  return nb::make_tuple(array(std::move(counts.moves), {trials}), array(std::move(counts.into_first), {trials}),
+                        array(std::move(counts.crisis), {trials}));
+}
+
+nb::tuple song(uint64_t keys, uint64_t buckets, uint32_t hashes, uint64_t full, uint64_t trials, uint64_t seed,
+               uint32_t threads, const Progress& progress) {
+  auto counts = run(trials, progress, [&](const auto& pulse) {
+    return simulate_song(keys, buckets, hashes, full, trials, seed, threads, pulse);
+  });
+  return nb::make_tuple(array(std::move(counts.largest), {trials}), array(std::move(counts.crowded), {trials}),
+                        array(std::move(counts.counted), {trials}), array(std::move(counts.highest), {trials}),
+                        array(std::move(counts.stuck), {trials}));
+}
+
+nb::tuple leftover_law(uint64_t first, const Chances& prior, uint64_t buckets, double tiny) {
+  const std::vector<double> chances(prior.data(), prior.data() + prior.size());
+  auto law = run(0, Progress(),
+                 [&](const auto& pulse) { return leftover(first, chances, buckets, tiny, [&] { return pulse(0); }); });
+  const size_t size = law.chance.size();
+  return nb::make_tuple(law.first, array(std::move(law.chance), {size}), array(std::move(law.held), {size}), law.lost);
+}
+
+#define EVENBINS_COUNTS "numpy.typing.NDArray[numpy.uint64]"
+#define EVENBINS_CHANCES "numpy.typing.NDArray[numpy.float64]"
+#define EVENBINS_RUN \
+  "trials: int, seed: int, threads: int, progress: collections.abc.Callable[[int, int], object] | None) -> "
+
+}  // namespace
+
+void bind_simulate_summaries(nb::module_& m) {
+  m.def(
+      "simulate_summary", &summary, nb::arg("keys"), nb::arg("sizes"), nb::arg("filters"), nb::arg("shared"),
+      nb::arg("partitioned"), nb::arg("queries"), nb::arg("trials"), nb::arg("seed"), nb::arg("threads"),
+      nb::arg("progress").none(),
+      nb::sig("def simulate_summary(keys: int, sizes: Sequence[int], filters: Sequence[tuple[int, int]], shared: bool, "
+              "partitioned: bool, queries: int, " EVENBINS_RUN "tuple[" EVENBINS_COUNTS ", " EVENBINS_COUNTS
+              ", " EVENBINS_COUNTS "]"),
+      "Keys passed and failures (trial, level), positives (trial): simulate_summaries.hpp.");
+  m.def("simulate_counters", &counters, nb::arg("keys"), nb::arg("sizes"), nb::arg("filters"), nb::arg("once"),
+        nb::arg("trials"), nb::arg("seed"), nb::arg("threads"), nb::arg("progress").none(),
+        nb::sig("def simulate_counters(keys: int, sizes: Sequence[int], filters: Sequence[tuple[int, int]], once: "
+                "Sequence[bool], " EVENBINS_RUN EVENBINS_COUNTS),
+        "The largest counters (trial, filter): simulate_summaries.hpp.");
+  m.def("simulate_rebuild", &rebuild, nb::arg("keys"), nb::arg("sizes"), nb::arg("deleted"), nb::arg("first_only"),
+        nb::arg("trials"), nb::arg("seed"), nb::arg("threads"), nb::arg("progress").none(),
+        nb::sig("def simulate_rebuild(keys: int, sizes: Sequence[int], deleted: int, first_only: bool, " EVENBINS_RUN
+                "tuple[" EVENBINS_COUNTS ", " EVENBINS_COUNTS ", " EVENBINS_COUNTS "]"),
+        "Moves, those into the first sub-table, keys without a place (trial): simulate_summaries.hpp.");
+  m.def(
+      "simulate_song", &song, nb::arg("keys"), nb::arg("buckets"), nb::arg("hashes"), nb::arg("full"),
+      nb::arg("trials"), nb::arg("seed"), nb::arg("threads"), nb::arg("progress").none(),
+      nb::sig("def simulate_song(keys: int, buckets: int, hashes: int, full: int, " EVENBINS_RUN
+              "tuple[" EVENBINS_COUNTS ", " EVENBINS_COUNTS ", " EVENBINS_COUNTS ", " EVENBINS_COUNTS
+              ", " EVENBINS_COUNTS "]"),
+      "Largest load, crowded keys, counters above zero, largest counter, stuck keys (trial): simulate_summaries.hpp.");
+  m.def("leftover", &leftover_law, nb::arg("first"), nb::arg("prior"), nb::arg("buckets"), nb::arg("tiny"),
+        nb::sig("def leftover(first: int, prior: " EVENBINS_CHANCES
+                ", buckets: int, tiny: float) -> tuple[int, " EVENBINS_CHANCES ", " EVENBINS_CHANCES ", float]"),
+        "The law of the keys that a sub-table turns away: leftover.hpp.");
+}
+
+}  // namespace evenbins::python

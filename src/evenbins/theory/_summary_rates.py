@@ -1,0 +1,348 @@
+"""Summaries of a multilevel table: how often they are wrong, and what they take.
+
+    key ──▶ summary, in fast memory ──▶ 0: absent        a false positive: absent, and the answer is not 0
+                                    └─▶ i: look at T_i    a failure: present in T_i, and the answer is not i
+
+    interpolation    sorted digests of b bits, each with its level (kirsch, section 4.6)
+    single-filter    cells of the largest type that was hashed there (4.7.1)
+    multiple-bloom   Bloom filters B_0 ... B_{d-1}; B_i has the keys of S_i (4.7.2)
+    counters         Song et al.: a counter for each bucket of the table, the key is where it is least (4.3)
+
+A key of type i fails if all its cells are covered by S_i, the keys of higher types, whose number is random:
+
+    E[failures of type i] = sum over l of  E[keys in T_i; |S_i| = l] q_l      (4.4), (4.5), corrected
+
+which bounds the probability that there is one. q_l is the false-positive rate of a filter of l keys:
+
+    partitioned   (1 - (1 - k/m)**l)**k, the thesis' formula, for all its tables; exact if each hash has
+                  a part of its own
+    unpartitioned E[(X/m)**k], X the cells that l k throws cover: exact (`fpr.rate_by_load`), and lower
+
+All are for hash values that are fully random. A structure that hashes a key to a 64-bit digest first adds
+`interpolation_failure(keys, 64)`: two keys of one digest look the same to every filter.
+
+The thesis' (4.4) and (4.5) lost a factor in print: P_{j,i}[j - l] (j - l) q_l. Its last filter of
+Table 4.3(b) is missing too: six sub-tables need B_0 ... B_5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins.theory import _arguments as arguments
+from evenbins.theory import counting, fpr
+from evenbins.theory._multilevel_law import Law, _keys, _table, distribution
+
+__all__ = [
+    "FilterSize", "counter_tail", "counters_bytes", "counters_false_positives", "filter_rate",
+    "interpolation_bytes", "interpolation_failure", "interpolation_false_positives", "level_bits",
+    "multiple_bloom_bytes", "multiple_bloom_failures", "occupancy_bytes", "single_filter_bytes",
+    "single_filter_failures",
+]  # fmt: skip
+
+Vector = npt.NDArray[np.float64]
+
+MAX_HASHES = 256
+MAX_CELLS = 2**48
+_STEPWISE = 2**15  # keys up to which all rates of an unpartitioned filter are computed, key by key
+_NODES = 24  # of the interpolation of its logarithm beyond that
+
+
+class FilterSize(NamedTuple):
+    """A filter: its cells (bits, counters) and hash functions."""
+
+    cells: int
+    hashes: int
+
+
+# --- filters ---------------------------------------------------------------------------------------------
+
+
+def filter_rate(cells: int, hashes: int, keys: int, *, partitioned: bool = True) -> float:
+    """Compute q_l: the chance that all cells of a key are covered by `keys` others.
+
+    Parameters
+    ----------
+    cells, hashes
+        m and k. Partitioned, k is at most m.
+    keys
+        l.
+    partitioned
+        The thesis' formula, exact for partitioned filters; else the exact rate of an unpartitioned one.
+
+    Examples
+    --------
+    >>> f"{filter_rate(120_000, 15, 10_000):.4f} {filter_rate(120_000, 15, 10_000, partitioned=False):.4f}"
+    '0.0063 0.0063'
+    """
+    size = _filter(FilterSize(cells, hashes), partitioned)
+    return float(_rates(size, _keys(keys), 1, partitioned)[0])
+
+
+def _rates(size: FilterSize, first: int, count: int, partitioned: bool) -> Vector:
+    """Give q_l for l = first ... first + count - 1."""
+    m, k = size
+    last = first + count - 1
+    if partitioned:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            filled = -np.expm1(np.arange(first, last + 1) * np.log1p(-k / m))
+        if k == m and first == 0:
+            filled[0] = 0.0  # 0 times infinity
+        return np.asarray(filled**k)
+    if last <= _STEPWISE and m <= 2**53:
+        return np.array(fpr.rate_by_load(m, k, last)[first : last + 1])
+    if count <= _NODES:
+        return np.array([_unpartitioned(m, k, keys) for keys in range(first, last + 1)])
+    nodes = np.unique(
+        np.rint(np.polynomial.chebyshev.chebpts2(_NODES) * (count - 1) / 2 + (first + last) / 2)
+    )
+    logs = [math.log(max(_unpartitioned(m, k, int(keys)), 1e-300)) for keys in nodes]
+    fit = np.polynomial.Chebyshev.fit(nodes, logs, min(len(nodes) - 1, 14))
+    return np.asarray(np.exp(fit(np.arange(first, last + 1))))
+
+
+def _unpartitioned(cells: int, hashes: int, keys: int) -> float:
+    """Compute E[(X/m)**k] as `fpr.standard` does, without the floor of its digests."""
+    if keys == 0:
+        return 0.0
+    distinct = fpr._distinct(cells, hashes)
+    strict, log_diagonal = fpr._one_throw(cells, len(distinct) - 1)
+    return fpr._all_set(distinct, fpr._power(strict, log_diagonal, keys * hashes))
+
+
+def _failures(law: Law, size: FilterSize, partitioned: bool) -> float:
+    """Sum E[keys in T_i; |S_i| = l] q_l, smallest terms included."""
+    return math.fsum(law.held * _rates(size, law.first, len(law.held), partitioned))
+
+
+def single_filter_failures(
+    keys: int, sizes: Sequence[int], cells: int, hashes: int, *, partitioned: bool = True
+) -> tuple[float, ...]:
+    """Compute the expected failures of each type 1 ... d - 1 with a single filter.
+
+    Their sum bounds the chance that there is one.
+
+    Parameters
+    ----------
+    keys, sizes
+        As of `distribution`.
+    cells, hashes
+        Of the filter: m and k.
+    partitioned
+        As of `filter_rate`. The union bound is all that is lost in the partitioned case, and in the other.
+
+    Examples
+    --------
+    >>> sizes = [40_000, 10_000, 5_000, 2_500, 2_500]
+    >>> f"{sum(single_filter_failures(10_000, sizes, 120_000, 15)):.3e}"
+    '7.630e-10'
+    """
+    size = _filter(FilterSize(cells, hashes), partitioned)
+    return tuple(_failures(law, size, partitioned) for law in distribution(keys, sizes)[1:-1])
+
+
+def multiple_bloom_failures(
+    keys: int, sizes: Sequence[int], filters: Sequence[tuple[int, int]], *, partitioned: bool = True
+) -> tuple[float, ...]:
+    """Compute the expected failures of each type 1 ... d - 1 with filters B_0 ... B_{d-1}.
+
+    Parameters
+    ----------
+    keys, sizes
+        As of `distribution`.
+    filters
+        Bits and hashes of B_0 ... B_{d-1}, one for each sub-table; B_0 makes no failures.
+    partitioned
+        As of `filter_rate`.
+
+    Examples
+    --------
+    >>> sizes = [40_000, 10_000, 5_000, 2_500, 2_500]
+    >>> filters = [(106_000, 7), (87_500, 49), (5_500, 49), (500, 49), (100, 49)]
+    >>> f"{sum(multiple_bloom_failures(10_000, sizes, filters)):.2e}"
+    '3.96e-12'
+    """
+    number, checked = _table(keys, sizes)
+    each = _filters(filters, len(checked), partitioned)
+    laws = distribution(number, checked)
+    return tuple(_failures(law, size, partitioned) for law, size in zip(laws[1:-1], each[1:], strict=True))
+
+
+# --- digests and counters --------------------------------------------------------------------------------
+
+
+def interpolation_failure(keys: int, digest_bits: int) -> float:
+    """Compute the chance that two of `keys` digests of `digest_bits` bits are equal: the birthday paradox.
+
+    Examples
+    --------
+    >>> f"{interpolation_failure(10_000, 55):.4e} {interpolation_failure(100_000, 61):.4e}"
+    '1.3876e-09 2.1684e-09'
+    """
+    number, bits = _keys(keys), _digest_bits(digest_bits)
+    values = 2.0**bits
+    if number > values:
+        return 1.0
+    if values < 2.0**22 * number and number <= 2**20:
+        return -math.expm1(math.fsum(np.log1p(-np.arange(number) / values)))
+    # the logarithm's series; its third term is below 1e-13 of the first, or the chance is 1
+    pairs = number * (number - 1) / 2 / values
+    squares = (number - 1) * number * (2 * number - 1) / 6 / values**2
+    return -math.expm1(-pairs - squares / 2)
+
+
+def interpolation_false_positives(keys: int, digest_bits: int) -> float:
+    """Compute the chance that an absent key has the digest of one of `keys`, all different: n / 2**b."""
+    return min(_keys(keys) / 2.0 ** _digest_bits(digest_bits), 1.0)
+
+
+def counters_false_positives(keys: int, buckets: int, hashes: int) -> float:
+    """Compute the false-positive rate of Song et al.'s counters: none of the key's counters is zero.
+
+    Where the keys are, and whether two of them share a bucket, has no formula once the table is pruned:
+    `evenbins.papers.summary_simulation.simulate_song` has it by simulation.
+
+    Examples
+    --------
+    >>> round(counters_false_positives(10_000, 131_072, 10), 5)
+    0.00188
+    """
+    return filter_rate(buckets, hashes, keys, partitioned=False)
+
+
+def counter_tail(
+    keys: int, sizes: Sequence[int], level: int, counters: int, hashes: int, least: int, *, once: bool = False
+) -> float:
+    """Bound the chance that a counter of a counting filter B_level reaches `least` (section 4.10.2).
+
+    The mean over |S_level| = l of m P(Binomial(l k, 1/m) >= least), at most 1 each; the thesis has
+    Poisson's law instead, which ends where l k / m is small.
+
+    Parameters
+    ----------
+    keys, sizes
+        As of `distribution`.
+    level
+        Which filter: 0 has all keys, i those of S_i.
+    counters, hashes
+        m and k.
+    least
+        The value; for counters of b bits that stick, 2**b - 1.
+    once
+        A key moves a counter once at most, however many of its hashes fall there:
+        Binomial(l, 1 - (1 - 1/m)**k).
+
+    Examples
+    --------
+    >>> sizes = [40_000, 10_000, 5_000, 2_500, 2_500]
+    >>> f"{counter_tail(10_000, sizes, 0, 106_000, 7, 15):.1e}"
+    '8.6e-11'
+    """
+    number, checked = _table(keys, sizes)
+    level = arguments.integer("level", level, 0, len(checked), "Pass 0 for the filter of all keys")
+    m, k = _filter(FilterSize(counters, hashes), False)
+    least = arguments.integer("least", least, 0, 2**32, "Pass the value of a counter, such as 15")
+    law = distribution(number, checked)[level]
+    hit = counting.hit_chance(m, k)
+    total = 0.0
+    for here, chance in zip(law.keys, law.chance, strict=True):
+        if chance < 1e-60:
+            continue
+        tail = (
+            counting.binomial_tail(int(here), hit, least)
+            if once
+            else counting.binomial_tail(int(here) * k, 1 / m, least)
+        )
+        total += chance * min(m * tail, 1.0)
+    return total
+
+
+# --- bytes -----------------------------------------------------------------------------------------------
+
+
+def occupancy_bytes(sizes: Sequence[int]) -> int:
+    """Count the bytes of the bit table, one bit a bucket (section 4.4); Song et al.'s counters need none."""
+    return -(-sum(_table(0, sizes)[1]) // 8)
+
+
+def level_bits(sizes: Sequence[int]) -> int:
+    """Count the bits that say one of the levels 1 ... d."""
+    return max((len(_table(0, sizes)[1]) - 1).bit_length(), 1)
+
+
+def interpolation_bytes(keys: int, sizes: Sequence[int], digest_bits: int) -> int:
+    """Count the bytes of an interpolation summary: digests with levels, and the bit table.
+
+    >>> interpolation_bytes(10_000, [40_000, 10_000, 5_000, 2_500, 2_500], 55)
+    80000
+    """
+    return -(-_keys(keys) * (_digest_bits(digest_bits) + level_bits(sizes)) // 8) + occupancy_bytes(sizes)
+
+
+def single_filter_bytes(sizes: Sequence[int], cells: int) -> int:
+    """Count the bytes of a single filter, and of the bit table.
+
+    Three cells a byte for up to 5 levels, else whole bits a cell.
+
+    >>> single_filter_bytes([40_000, 10_000, 5_000, 2_500, 2_500], 120_000)
+    47500
+    """
+    levels = len(_table(0, sizes)[1])
+    m = _filter(FilterSize(cells, 1), True).cells
+    packed = -(-m * levels.bit_length() // 8)
+    return (min(packed, -(-m // 3)) if levels <= 5 else packed) + occupancy_bytes(sizes)
+
+
+def multiple_bloom_bytes(sizes: Sequence[int], filters: Sequence[tuple[int, int]]) -> int:
+    """Count the bytes of multiple Bloom filters, laid one after the other without a gap; and the bit table.
+
+    >>> filters = [(106_000, 7), (87_500, 49), (5_500, 49), (500, 49), (100, 49)]
+    >>> multiple_bloom_bytes([40_000, 10_000, 5_000, 2_500, 2_500], filters)
+    32450
+    """
+    each = _filters(filters, len(_table(0, sizes)[1]), False)
+    return -(-sum(size.cells for size in each) // 8) + occupancy_bytes(sizes)
+
+
+def counters_bytes(buckets: int, counter_bits: int = 3) -> int:
+    """Count the bytes of Song et al.'s counters; they say themselves which buckets are empty.
+
+    >>> counters_bytes(131_072)
+    49152
+    """
+    width = arguments.integer("counter_bits", counter_bits, 1, 64, "Pass 3, as Song et al.")
+    return -(-_filter(FilterSize(buckets, 1), True).cells * width // 8)
+
+
+# --- arguments -------------------------------------------------------------------------------------------
+
+
+def _digest_bits(value: object) -> int:
+    return arguments.integer(
+        "digest_bits", value, 1, 512, "Pass 61: with three bits for the level it fills a word"
+    )
+
+
+def _filter(size: FilterSize, partitioned: bool) -> FilterSize:
+    hashes = arguments.integer("hashes", size.hashes, 1, MAX_HASHES, "Pass the number of hash functions")
+    least = hashes if partitioned else 1
+    rule = f"an integer from {least} to 2**48" + (", one for each hash" if partitioned else "")
+    cells = arguments.integer(
+        "cells", size.cells, least, MAX_CELLS, "Pass more cells, or fewer hashes", rule=rule
+    )
+    return FilterSize(cells, hashes)
+
+
+def _filters(filters: Sequence[tuple[int, int]], levels: int, partitioned: bool) -> tuple[FilterSize, ...]:
+    checked = tuple(_filter(FilterSize(*each), partitioned) for each in filters)
+    if len(checked) != levels:
+        raise ValueError(
+            f"filters must be one for each of {levels} sub-tables, B_0 ... B_{levels - 1}; got "
+            f"{len(checked)}. A small one is enough for the last"
+        )
+    return checked
