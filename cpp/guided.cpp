@@ -220,6 +220,12 @@ void TableGuide::step(const TableView& t) {
   }
 }
 
+void TableGuide::rebuild(const TableView& t) {
+  if (!lazy()) return;
+  if (next_ == nullptr) begin();
+  while (next_ != nullptr) step(t);
+}
+
 void TableGuide::scan_bucket(const TableView& t, uint64_t bucket) {
   for (uint32_t bits = occupied_in(t, reserved_.data(), bucket); bits != 0; bits &= bits - 1) {
     const uint64_t slot = bucket * slots_ + static_cast<uint32_t>(std::countr_zero(bits));

@@ -139,6 +139,14 @@ bool refuse_read_only(const TableObject& object) {
   return true;
 }
 
+constexpr const char* kCannotForget =
+    "the summary of this table cannot forget a key, so none can be deleted: make the table with deletions='lazy' "
+    "(scheme 'standard'), or with summary='interpolation' or a counting one";
+
+bool can_delete(const TableObject& object) {
+  return object.table->guide() == nullptr || object.table->guide()->can_delete();
+}
+
 int slot_assign(PyObject* self, PyObject* key, PyObject* value) {  // value null: del
   TableObject* object = object_of(self);
   StoredKey stored;
@@ -147,6 +155,10 @@ int slot_assign(PyObject* self, PyObject* key, PyObject* value) {  // value null
   if (value != nullptr && !stored_value_of(value, object->values, word)) return -1;
   if (refuse_read_only(*object)) return -1;
   MultilevelTable& table = *object->table;
+  if (value == nullptr && !can_delete(*object)) {
+    PyErr_SetString(PyExc_TypeError, kCannotForget);
+    return -1;
+  }
   bool done = false;
   const auto change = [&] {
     const uint64_t* state = table.view().state;
@@ -244,6 +256,7 @@ void insert_many(TableObject& self, WordArray keys, WordArray values, bool are_n
 uint64_t erase_many(TableObject& self, WordArray keys) {
   const uint64_t n = count_of(self, keys);
   require_writable(self);
+  if (!can_delete(self)) throw nb::type_error(kCannotForget);
   uint64_t done = 0, erased = 0;
   {
     const Writing alone(self);
@@ -425,6 +438,13 @@ void bind_tables(nb::module_& m) {
           "The words of the state (StateWord in table_view.hpp).")
       .def("_attach", &attach, nb::arg("kind"), nb::arg("core"), nb::arg("due"),
            "Gives the table a summary of this kind, filled by one scan; kind 0: none.")
+      .def("_rebuild",
+           [](TableObject& self) {
+             require_writable(self);
+             const Writing alone(self);
+             self.table->rebuild();
+             ++self.version;
+           })
       .def(
           "_guide_state",
           [](TableObject& self) {

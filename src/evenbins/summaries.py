@@ -8,8 +8,9 @@
     CounterSummary           Song et al.'s counters (4.3), built once, for comparison
 
 What holds of each: a key that is in is never answered 0. It may be answered a wrong level, with a
-probability that `plan.failure` bounds, and an absent key a level (`plan.false_positives`). A `MultilevelTable` that
-keeps a summary (`summary=`) looks at the other levels then: a wrong answer costs reads, never a key.
+probability that `plan.failure` bounds, and an absent key a level (`plan.false_positives`). A
+`MultilevelTable` that keeps a summary (`summary=`) looks at the other levels then: a wrong answer costs
+reads, never a key.
 
 `counting=True` makes filters of counters (4.10.2), from which keys can be removed.
 
@@ -34,7 +35,8 @@ from evenbins.theory import _show
 from evenbins.theory.summary_plan import SummaryPlan, plan_counters, plan_of_summary_core, plan_summary
 
 __all__ = [
-    "CounterSummary", "InterpolationSummary", "MultipleBloomSummary", "SingleFilterSummary", "SummaryStats",
+    "CounterSummary", "InterpolationSummary", "MultipleBloomSummary", "SingleFilterSummary", "Summary",
+    "SummaryStats",
 ]  # fmt: skip
 
 _Digests = npt.NDArray[np.uint64]
@@ -80,8 +82,8 @@ class SummaryStats:
         return [(each.name, getattr(self, each.name)) for each in fields(self)]
 
 
-class _BaseSummary(_core.Summary, _files.Stored):
-    """What all summaries can do."""
+class Summary(_core.Summary, _files.Stored):
+    """What all summaries can do; made by one of the classes below."""
 
     __slots__ = ("_cached_plan",)
     _cached_plan: SummaryPlan | None
@@ -150,8 +152,8 @@ class _BaseSummary(_core.Summary, _files.Stored):
     def remove(self, key: Key, level: SupportsIndex | None = None, /) -> None:
         """Take a key out of a level, by default the one that it is answered.
 
-        Remove only what was added: of filters of counters, a key that never was in but looks so takes from the
-        counters of others.
+        Remove only what was added: of filters of counters, a key that never was in but looks so takes from
+        the counters of others.
 
         Raises
         ------
@@ -297,7 +299,7 @@ class _BaseSummary(_core.Summary, _files.Stored):
         return _show.line(type(self).__name__, rows)
 
 
-class InterpolationSummary(_BaseSummary):
+class InterpolationSummary(Summary):
     """Sorted digests with levels (kirsch, section 4.6): nearly exact; it can forget, and follow every move.
 
     An entry lies where linear interpolation expects it, or a little behind, in an array with gaps: a look-up
@@ -351,7 +353,7 @@ class InterpolationSummary(_BaseSummary):
         )  # fmt: skip
 
 
-class SingleFilterSummary(_BaseSummary):
+class SingleFilterSummary(Summary):
     """Cells that hold the greatest level of their keys; the answer is the least of a key's cells (4.7.1).
 
     Parameters
@@ -407,7 +409,7 @@ class SingleFilterSummary(_BaseSummary):
         )  # fmt: skip
 
 
-class MultipleBloomSummary(_BaseSummary):
+class MultipleBloomSummary(Summary):
     """Bloom filters B_0, B_1, …, of the keys above level 0, 1, …: the answer is the first without it (4.7.2).
 
     Since few keys are above the first level, and fewer above the second, each filter is smaller than the
@@ -478,11 +480,11 @@ InterpolationSummary
         )  # fmt: skip
 
 
-class CounterSummary(_BaseSummary):
+class CounterSummary(Summary):
     """Song et al.'s summary: a counter for each bucket of a table, the key lies where it is least (4.3).
 
-    Built once from all keys (`add_many` without levels), for comparison: their table puts every key into all its
-    `choices` buckets, then *prunes*: a key stays where the counter is least, of equal ones in the first bucket.
+    Built once from all keys (`add_many` without levels), for comparison: their table puts every key into all
+    its `choices` buckets, then *prunes*: a key stays where the counter is least, of equal ones in the first.
     `level` answers which choice, from 1; `bucket_many` which bucket.
 
     Parameters
@@ -547,6 +549,17 @@ class CounterSummary(_BaseSummary):
         raise TypeError(
             "a CounterSummary is built once and cannot forget a key: use a summary with counting=True"
         )
+
+
+CLASSES: dict[str, type[Summary]] = {
+    "interpolation": InterpolationSummary,
+    "single-filter": SingleFilterSummary,
+    "counting-single-filter": SingleFilterSummary,
+    "multiple-bloom": MultipleBloomSummary,
+    "counting-multiple-bloom": MultipleBloomSummary,
+    "counters": CounterSummary,
+}
+"""The class of each kind of plan."""
 
 
 def _attributes(summary: object) -> dict[str, Any]:

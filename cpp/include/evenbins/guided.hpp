@@ -62,6 +62,7 @@ class TableGuide {
   void clear();
 
   bool lazy() const { return due_ > 0; }
+  bool can_delete() const { return lazy() || summary_->can_remove(); }
   const Summary& summary() const { return *summary_; }
   uint8_t* reserved() { return reserved_.empty() ? nullptr : reserved_.data(); }
   uint64_t* hashes() { return hashes_.empty() ? nullptr : hashes_.data(); }
@@ -88,7 +89,8 @@ class TableGuide {
   bool insert(const TableView& t, const StoredKey& key, uint64_t value, uint64_t digest, const Found& found);
   // What a table does when it has taken a key out of a slot.
   void cleared(const TableView& t, uint64_t slot, uint64_t digest);
-  void step(const TableView& t);  // after each change of the set of keys
+  void step(const TableView& t);     // after each change of the set of keys
+  void rebuild(const TableView& t);  // all steps at once; begins if none is under way
 
   struct State {
     Counts counts;

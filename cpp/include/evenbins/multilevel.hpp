@@ -115,6 +115,9 @@ class MultilevelTable {
   // Gives the table a summary, empty at first, filled by one scan; null: none from now on. `due`: see guided.hpp.
   void attach(std::unique_ptr<Summary> summary, uint64_t due);
   const TableGuide* guide() const { return guide_.get(); }
+  void rebuild() {
+    if (guide_ != nullptr) guide_->rebuild(view_);
+  }
 
   void clear() {
     bits_.clear();

@@ -154,8 +154,8 @@ def plan_summary(
     shares
         Fraction of the keys in each level; by default those of the thesis' tables (section 4.8).
     sizes
-        Instead, buckets of the sub-tables, of one slot and the standard scheme: the exact law follows. With one
-        level more than sub-tables, the last is their overflow list.
+        Instead, buckets of the sub-tables, of one slot and the standard scheme: the exact law follows. With
+        one level more than sub-tables, the last is their overflow list.
     false_positives
         Chance, at most, that an absent key is answered a level; by default 0.01.
     failure
