@@ -271,7 +271,8 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "flipped-payload": (_flipped(_BLOCKED, 200, 5), "payload's checksum"),
     "version-0": (_with(_BLOCKED, 1, 0), "version 0"),
     "version-2": (_with(_BLOCKED, 1, 2), "version 2"),
-    "kind-9": (_with(_BLOCKED, 2, 9), "unknown kind 9"),
+    "kind-9": (_with(_BLOCKED, 2, 9), "no possible filter"),  # a kind that was unknown once
+    "kind-99": (_with(_BLOCKED, 2, 99), "unknown kind 99"),
     "hash-9": (_with(_BLOCKED, 3, 9), "hash 9"),
     "hashing-1": (_with(_BLOCKED, 4, 1), "lane hashing"),
     "capacity-0": (_with(_BLOCKED, 6, 0), "capacity"),
