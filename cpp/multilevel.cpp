@@ -432,9 +432,22 @@ size_t MultilevelTable::get_guided(const uint64_t* keys, size_t n, uint64_t miss
 }
 
 size_t MultilevelTable::insert_guided(const uint64_t* keys, const uint64_t* values, size_t n, bool are_new) {
-  for (size_t i = 0; i < n; ++i) {  // one by one: what the summary says changes with each
+  constexpr size_t kAhead = 8;
+  const auto key_of = [&](size_t i) {
     const uint64_t* words = keys + i * view_.words;
-    const StoredKey key{words[0], view_.words == 2 ? words[1] : 0};
+    return StoredKey{words[0], view_.words == 2 ? words[1] : 0};
+  };
+  for (size_t i = 0; i < n; ++i) {  // one by one: what the summary says changes with each
+    if (i + kAhead < n) {
+      const uint64_t later = digest(key_of(i + kAhead));
+      guide_->summary().prefetch(later);
+      for (uint32_t j = 0; j < view_.levels && j < 2; ++j) {
+        const uint64_t bucket = bucket_of(view_, later, j);
+        __builtin_prefetch(view_.occupied + bucket * view_.slots / 8, 1);
+        __builtin_prefetch(view_.records + bucket * view_.stride, 1);
+      }
+    }
+    const StoredKey key = key_of(i);
     const uint64_t d = digest(key);
     TableGuide::Found found;
     if (!are_new) found = guide_->find(view_, key, d);

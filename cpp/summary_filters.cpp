@@ -97,7 +97,7 @@ uint32_t SingleFilterSummary::level_of(uint64_t cell) const {
 void SingleFilterSummary::prefetch(uint64_t digest) const {
   const uint64_t word = summary_word(digest);
   const auto* bytes = reinterpret_cast<const uint8_t*>(cells_);
-  for (uint32_t i = 0; i < hashes_ && i < 4; ++i)
+  for (uint32_t i = 0; i < hashes_ && i < 8; ++i)
     __builtin_prefetch(bytes + (width_ == 0 ? position(word, i) / 3 : position(word, i) * width_ / 8));
 }
 
@@ -245,7 +245,7 @@ bool MultipleBloomSummary::knows(uint32_t j, uint64_t word) const {
 void MultipleBloomSummary::prefetch(uint64_t digest) const {
   const uint64_t word = summary_word(digest);
   const Part& part = parts_[0];
-  for (uint32_t i = 0; i < part.hashes && i < 4; ++i)
+  for (uint32_t i = 0; i < part.hashes && i < 8; ++i)
     __builtin_prefetch(part.words + position(0, part, word, i) * part.width / 64);
 }
 
@@ -280,6 +280,13 @@ void MultipleBloomSummary::add_to(uint32_t j, uint64_t word) {
     while (slots[i] != 0) i = i + 1 == part.slots ? 0 : i + 1;
     slots[i] = list_word(word);
     ++part.words[0];
+    return;
+  }
+  if (!counting_) {
+    for (uint32_t i = 0; i < part.hashes; ++i) {
+      const uint64_t p = position(j, part, word, i);
+      part.words[p / 64] |= uint64_t{1} << (p % 64);
+    }
     return;
   }
   uint64_t positions[kMaxHashes];

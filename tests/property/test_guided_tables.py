@@ -153,9 +153,7 @@ class GuidedTables(RuleBasedStateMachine):
 
 
 TestGuidedTables = GuidedTables.TestCase
-TestGuidedTables.settings = settings(
-    max_examples=80, stateful_step_count=25, deadline=None, derandomize=True
-)
+TestGuidedTables.settings = settings(max_examples=80, stateful_step_count=25, deadline=None, derandomize=True)
 
 
 def test_an_operation_does_so_many_steps_and_no_more() -> None:

@@ -131,11 +131,13 @@ def payload_bytes(kind: int, core: Sequence[int], capacity: int = 1) -> int:
                 return chained.payload_bytes(core, capacity)
             except ValueError as error:
                 raise ValueError(f"invalid core {list(core)}: {error}; kind 8 has {CORE[8]}") from error
-        case (9 | 10 | 11 | 12), *_:
+        case ((9 | 10 | 11 | 12), *_):
             try:
                 return summaries.payload_bytes(kind, core)
             except ValueError as error:
-                raise ValueError(f"invalid core {list(core)}: {error}; kind {kind} has {CORE[kind]}") from error
+                raise ValueError(
+                    f"invalid core {list(core)}: {error}; kind {kind} has {CORE[kind]}"
+                ) from error
     raise ValueError(f"invalid core {list(core)}: kind {kind} has {CORE[kind]}")
 
 
