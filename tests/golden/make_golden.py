@@ -198,7 +198,7 @@ SUMMARIES: dict[str, Callable[[], Summary]] = {
 
 
 def golden_summary(name: str) -> Summary:
-    """Build the summary of that name: the keys of `KEYS` in changing levels; some that come and go, if it can."""
+    """Build the summary of that name: all of `KEYS`, in changing levels; some come and go, if it can."""
     s = SUMMARIES[name]()
     levels = s.plan.levels
     passing = [f"passing {i}" for i in range(10)]

@@ -142,7 +142,7 @@ TestSummaries.settings = settings(max_examples=60, stateful_step_count=20, deadl
     ids=["behind the last slot", "a long stretch"],
 )
 def test_an_interpolation_summary_that_is_too_full_loses_no_key(core: tuple[int, ...], keys: int) -> None:
-    """What finds no room, or would make a stretch longer than 2048, is counted; then nothing is answered 0."""
+    """What finds no room, or would make too long a stretch, is counted; then nothing is answered 0."""
     summary, twin = made(9, core)
     levels = [i % core[0] + 1 for i in range(keys)]
     summary.add_many(range(keys), levels)

@@ -55,7 +55,7 @@ def filled(kind: str) -> Summary:
     return summary
 
 
-# --- keys ------------------------------------------------------------------------------------------------
+# --- keys -----------------------------------------------------------------------------------------
 
 
 def test_every_key_is_answered_its_level(filled: Summary, kind: str) -> None:
@@ -165,7 +165,7 @@ def test_counters_prune(kind: str) -> None:
     assert sum(s.loads(range(1000))) == s.plan.core[1]
 
 
-# --- copies and files ----------------------------------------------------------------------------------------
+# --- copies and files -----------------------------------------------------------------------------
 
 
 def test_copies_are_independent(filled: Summary) -> None:
@@ -248,7 +248,7 @@ def test_golden_summaries_are_read_and_written_the_same(golden: str) -> None:
     reference_format.unpack(data)
 
 
-# --- plans -----------------------------------------------------------------------------------------------------
+# --- plans ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -260,7 +260,9 @@ def test_a_plan_meets_the_need(name: str) -> None:
     assert plan == plan_summary(10_000, kind=name, levels=5, false_positives=0.006, failure=1e-9)
     assert plan.to_dict()["kind"] == name
     assert CLASSES[name].from_plan(plan).nbytes == plan.nbytes
-    assert "nbytes" in repr(plan) and "failure" in str(plan) and "<table" in plan._repr_html_()
+    assert "nbytes" in repr(plan)
+    assert "failure" in str(plan)
+    assert "<table" in plan._repr_html_()
 
 
 def test_plans_of_the_thesis() -> None:
@@ -318,7 +320,7 @@ def test_classes_refuse() -> None:
         CounterSummary(100, choices=0)
 
 
-# --- tables ------------------------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -537,4 +539,6 @@ def test_plan_objects() -> None:
     assert plan_counters(1000).wrong is None
     stats = MultipleBloomSummary(1000).stats()
     assert stats.to_dict()["keys"] == 0
-    assert "fills" in str(stats) and "<table" in stats._repr_html_() and "SummaryStats" in repr(stats)
+    assert "fills" in str(stats)
+    assert "<table" in stats._repr_html_()
+    assert "SummaryStats" in repr(stats)
