@@ -9,6 +9,7 @@
 #include "evenbins/counting.hpp"
 #include "evenbins/countmin.hpp"
 #include "evenbins/multilevel.hpp"
+#include "evenbins/summary.hpp"
 #include "evenbins/xxh3.hpp"
 
 namespace evenbins {
@@ -54,6 +55,10 @@ uint64_t payload_bytes(const Spec& spec) {
     case Kind::count_min: return CountMinSketch::payload_bytes(spec);
     case Kind::chained: return ChainedTable::payload_bytes(spec);
     case Kind::multilevel: return MultilevelTable::payload_bytes(spec);
+    case Kind::interpolation:
+    case Kind::single_filter:
+    case Kind::multiple_bloom:
+    case Kind::counters: return summary_bytes(spec);
   }
   throw SpecError("unknown kind " + std::to_string(static_cast<uint32_t>(spec.kind)));
 }
@@ -68,7 +73,11 @@ std::unique_ptr<Filter> make_filter(Spec spec, Bits bits) {
     case Kind::growing:
     case Kind::count_min:
     case Kind::multilevel:
-    case Kind::chained: break;
+    case Kind::chained:
+    case Kind::interpolation:
+    case Kind::single_filter:
+    case Kind::multiple_bloom:
+    case Kind::counters: break;
   }
   throw SpecError("a growing filter is made of several filters, and a sketch or a table is none");
 }

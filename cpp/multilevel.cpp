@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <thread>
+
+#include "table_parts.hpp"
 
 namespace evenbins {
 namespace {
@@ -53,35 +54,6 @@ struct Layout {
   }
 };
 
-uint32_t occupied_in(const TableView& t, const uint8_t* bits, uint64_t bucket) {
-  const uint64_t bit = bucket * t.slots;
-  return static_cast<uint32_t>(bits[bit / 8] >> (bit % 8)) & ((1u << t.slots) - 1);
-}
-uint32_t full_mask(const TableView& t) { return (1u << t.slots) - 1; }
-bool has_bit(const uint8_t* bits, uint64_t slot) { return (bits[slot / 8] >> (slot % 8) & 1) != 0; }
-
-uint64_t* record_at(const TableView& t, uint64_t slot) {
-  return t.records + slot / t.slots * t.stride + slot % t.slots;
-}
-StoredKey key_at(const TableView& t, uint64_t slot) {
-  const uint64_t* line = record_at(t, slot);
-  return {line[0], t.words == 2 ? line[t.slots] : 0};
-}
-uint64_t* value_at(const TableView& t, uint64_t slot) { return record_at(t, slot) + t.slots * t.words; }
-void put(const TableView& t, uint64_t slot, uint32_t level, const StoredKey& key, uint64_t value, uint64_t digest) {
-  uint64_t* line = record_at(t, slot);
-  line[0] = key.low;
-  if (t.words == 2) line[t.slots] = key.high;
-  *value_at(t, slot) = value;
-  set_bit(t.occupied, slot);
-  write_next(t, slot, level, digest);
-}
-uint32_t level_of(const TableView& t, uint64_t bucket) {
-  uint32_t level = t.levels - 1;
-  while (bucket < t.first[level]) --level;
-  return level;
-}
-
 // ---- where a key goes -----------------------------------------------------------------------------------
 
 struct Choice {
@@ -95,8 +67,8 @@ struct Choice {
 
 class Chooser {
  public:
-  Chooser(const TableView& t, uint64_t digest, bool are_read)
-      : t_(t), read_(are_read ? ~0u : 0), reads_(are_read ? t.levels : 0) {
+  // `read`: a bit for each level whose bucket of x was read already; `reads`: how many reads that took.
+  Chooser(const TableView& t, uint64_t digest, uint32_t read, uint64_t reads) : t_(t), read_(read), reads_(reads) {
     for (uint32_t j = 0; j < t.levels; ++j) own_[j] = bucket_of(t, digest, j);
   }
 
@@ -115,7 +87,7 @@ class Chooser {
  private:
   uint32_t look_own(uint32_t level) {
     if (!t_.occupancy_bits) read_own(level);
-    return occupied_in(t_, t_.occupied, own_[level]);
+    return taken_in(t_, own_[level]);
   }
   void read_residents(uint32_t level) {
     if (t_.next_words == 0) read_own(level);
@@ -140,7 +112,7 @@ class Chooser {
   }
 
   Choice direct(uint32_t level) const {
-    const auto s = static_cast<uint32_t>(std::countr_one(occupied_in(t_, t_.occupied, own_[level])));
+    const auto s = static_cast<uint32_t>(std::countr_one(taken_in(t_, own_[level])));
     return {Choice::Way::direct, own_[level] * t_.slots + s, level};
   }
   Choice move(uint32_t level, uint32_t s, uint32_t to, uint64_t destination) const {
@@ -236,72 +208,16 @@ void apply(const TableView& t, const Choice& choice, const StoredKey& key, uint6
   if (choice.way == Choice::Way::move) {
     const StoredKey resident = key_at(t, choice.slot);
     const auto s = static_cast<uint32_t>(std::countr_one(occupied_in(t, t.occupied, choice.destination)));
-    put(t, choice.destination * t.slots + s, choice.to, resident, *value_at(t, choice.slot), t.hash.digest(resident));
+    const uint64_t moved = t.hash.digest(resident);
+    put(t, choice.destination * t.slots + s, choice.to, resident, *value_at(t, choice.slot), moved);
     ++t.state[kPlaced + choice.to];
+    if (t.guide != nullptr) t.guide->moved(moved, choice.level + 1, choice.to + 1);
   } else {
     ++t.state[kPlaced + choice.level];
   }
   put(t, choice.slot, choice.level, key, value, digest);
   if (choice.mark) set_bit(t.marks, choice.slot);
-}
-
-// ---- the list ---------------------------------------------------------------------------------------------
-
-void link_youngest(const TableView& t, uint32_t entry) {
-  ListLinks& links = t.links[entry - 1];
-  links.next = 0;
-  links.previous = static_cast<uint32_t>(t.state[kYoungest]);
-  if (links.previous != 0)
-    t.links[links.previous - 1].next = entry;
-  else
-    t.state[kOldest] = entry;
-  t.state[kYoungest] = entry;
-}
-
-void unlink(const TableView& t, uint32_t entry) {
-  const ListLinks links = t.links[entry - 1];
-  if (links.previous != 0)
-    t.links[links.previous - 1].next = links.next;
-  else
-    t.state[kOldest] = links.next;
-  if (links.next != 0)
-    t.links[links.next - 1].previous = links.previous;
-  else
-    t.state[kYoungest] = links.previous;
-}
-
-StoredKey listed_key(const TableView& t, uint64_t entry) {
-  const uint64_t* key = t.list_keys + (entry - 1) * t.words;
-  return {key[0], t.words == 2 ? key[1] : 0};
-}
-
-void list_add(const TableView& t, const StoredKey& key, uint64_t value, uint64_t digest) {
-  auto entry = static_cast<uint32_t>(t.state[kFreed]);
-  if (entry != 0)
-    t.state[kFreed] = t.links[entry - 1].next;
-  else
-    entry = static_cast<uint32_t>(++t.state[kUsed]);
-  uint64_t* words = t.list_keys + (entry - 1) * t.words;
-  words[0] = key.low;
-  if (t.words == 2) words[1] = key.high;
-  t.list_values[entry - 1] = value;
-  uint32_t& place = t.index[list_place(t, digest)];
-  t.links[entry - 1].chain = place;
-  place = entry;
-  link_youngest(t, entry);
-  ++t.state[kListed];
-}
-
-void list_remove(const TableView& t, uint32_t entry) {
-  uint32_t* chain = &t.index[list_place(t, t.hash.digest(listed_key(t, entry)))];
-  while (*chain != entry) chain = &t.links[*chain - 1].chain;
-  *chain = t.links[entry - 1].chain;
-  unlink(t, entry);
-  std::memset(t.list_keys + (entry - 1) * t.words, 0, 8 * t.words);
-  t.list_values[entry - 1] = 0;
-  t.links[entry - 1] = {static_cast<uint32_t>(t.state[kFreed]), 0, 0, 0};
-  t.state[kFreed] = entry;
-  --t.state[kListed];
+  if (t.guide != nullptr) t.guide->added(digest, choice.level + 1, choice.slot);
 }
 
 // Tries the oldest key of the list again.
@@ -309,7 +225,7 @@ void retry_oldest(const TableView& t) {
   const auto entry = static_cast<uint32_t>(t.state[kOldest]);
   const StoredKey key = listed_key(t, entry);
   const uint64_t digest = t.hash.digest(key);
-  const Choice choice = Chooser(t, digest, true).choose();
+  const Choice choice = Chooser(t, digest, ~0u, t.levels).choose();
   if (choice.way == Choice::Way::list) {
     unlink(t, entry);
     link_youngest(t, entry);
@@ -318,17 +234,26 @@ void retry_oldest(const TableView& t) {
   const uint64_t value = t.list_values[entry - 1];
   list_remove(t, entry);
   apply(t, choice, key, value, digest);
+  if (t.guide != nullptr) t.guide->removed(digest, t.levels + 1);
   ++t.state[kReturns];
   if (choice.way == Choice::Way::move) ++t.state[kReturnMoves];
 }
 
 bool place(const TableView& t, const StoredKey& key, uint64_t value, uint64_t digest, bool is_new) {
-  Chooser chooser(t, digest, !is_new);
+  return place_key(t, key, value, digest, is_new ? 0 : ~0u, is_new ? 0 : t.levels);
+}
+
+}  // namespace
+
+bool place_key(const TableView& t, const StoredKey& key, uint64_t value, uint64_t digest, uint32_t read,
+               uint64_t reads) {
+  Chooser chooser(t, digest, read, reads);
   const Choice choice = chooser.choose();
   if (choice.way == Choice::Way::list) {
     if (t.state[kListed] == t.limit) return false;
     if (choice.mark) set_bit(t.marks, choice.slot);
     list_add(t, key, value, digest);
+    if (t.guide != nullptr) t.guide->added(digest, t.levels + 1, kAbsent);
   } else {
     apply(t, choice, key, value, digest);
     if (choice.way == Choice::Way::move) ++t.state[kMoves];
@@ -337,19 +262,6 @@ bool place(const TableView& t, const StoredKey& key, uint64_t value, uint64_t di
   t.state[kInsertionReads] += chooser.reads();
   return true;
 }
-
-void clear_slot(const TableView& t, uint64_t slot) {
-  uint64_t* line = record_at(t, slot);
-  line[0] = 0;
-  if (t.words == 2) line[t.slots] = 0;
-  *value_at(t, slot) = 0;
-  clear_bit(t.occupied, slot);
-  if (t.scheme == Scheme::conservative) clear_bit(t.marks, slot);
-  for (uint32_t i = 0; i < t.next_words; ++i) t.next[slot * t.next_words + i] = 0;
-  --t.state[kPlaced + level_of(t, slot / t.slots)];
-}
-
-}  // namespace
 
 uint64_t MultilevelTable::payload_bytes(const Spec& spec) {
   const auto& core = spec.core;
@@ -417,6 +329,14 @@ uint64_t MultilevelTable::slot_count() const {
 
 uint64_t* MultilevelTable::find(const StoredKey& key) const {
   const uint64_t d = digest(key);
+  if (guide_ != nullptr) {
+    const TableGuide::Found found = guide_->find(view_, key, d);
+    TableGuide::Counts counts;
+    guide_->count(view_, found, counts);
+    guide_->count(counts);
+    if (!found.is_in()) return nullptr;
+    return found.entry != 0 ? view_.list_values + found.entry - 1 : value_at(view_, found.slot);
+  }
   const uint64_t slot = loops_.find(view_, key.low, key.high, d);
   if (slot != kAbsent) return value_at(view_, slot);
   const uint64_t entry = list_find(view_, key.low, key.high, d);
@@ -425,18 +345,120 @@ uint64_t* MultilevelTable::find(const StoredKey& key) const {
 
 bool MultilevelTable::erase(const StoredKey& key) {
   const uint64_t d = digest(key);
-  const uint64_t slot = loops_.find(view_, key.low, key.high, d);
-  if (slot == kAbsent) {
-    const uint64_t entry = list_find(view_, key.low, key.high, d);
-    if (entry == 0) return false;
-    list_remove(view_, static_cast<uint32_t>(entry));
-    return true;
+  TableGuide::Found found;
+  if (guide_ != nullptr)
+    found = guide_->find(view_, key, d);
+  else if (found.slot = loops_.find(view_, key.low, key.high, d); found.slot == kAbsent)
+    found.entry = list_find(view_, key.low, key.high, d);
+  if (!found.is_in()) return false;
+  if (found.entry != 0) {
+    list_remove(view_, static_cast<uint32_t>(found.entry));
+    if (guide_ != nullptr) guide_->removed(d, view_.levels + 1);
+  } else {
+    clear_slot(view_, found.slot);
+    if (guide_ != nullptr) guide_->cleared(view_, found.slot, d);
+    const uint64_t deletions = ++view_.state[kDeletions];
+    if (view_.scheme == Scheme::least_loaded && view_.state[kListed] > 0 && deletions % kRetryEvery == 0)
+      retry_oldest(view_);
   }
-  clear_slot(view_, slot);
-  const uint64_t deletions = ++view_.state[kDeletions];
-  if (view_.scheme == Scheme::least_loaded && view_.state[kListed] > 0 && deletions % kRetryEvery == 0)
-    retry_oldest(view_);
+  if (guide_ != nullptr) guide_->step(view_);
   return true;
+}
+
+// ---- with a summary -----------------------------------------------------------------------------------------
+
+void MultilevelTable::attach(std::unique_ptr<Summary> summary, uint64_t due) {
+  view_.guide = nullptr;
+  view_.deleted = nullptr;
+  view_.hashes = nullptr;
+  guide_.reset();
+  if (summary == nullptr) return;
+  if (summary->levels() < view_.levels + (view_.limit > 0 ? 1 : 0))
+    throw SpecError("the summary has fewer levels than the table, its list counted");
+  if (due > 0 && view_.scheme != Scheme::standard) throw SpecError("lazy deletions need the scheme standard");
+  auto guide = std::make_unique<TableGuide>(std::move(summary), view_, due);
+  guide->fill(view_);
+  take(std::move(guide));
+}
+
+void MultilevelTable::take(std::unique_ptr<TableGuide> guide) {
+  guide_ = std::move(guide);
+  view_.guide = guide_.get();
+  view_.deleted = guide_->reserved();
+  view_.hashes = guide_->hashes();
+}
+
+std::unique_ptr<MultilevelTable> MultilevelTable::copy() const {
+  auto twin = std::make_unique<MultilevelTable>(spec_, bits_.copy());
+  if (guide_ != nullptr) twin->take(guide_->copy(twin->view_));
+  return twin;
+}
+
+// f(number, key, digest, what the summary says) for each key, their memory brought near before.
+template <typename F>
+void MultilevelTable::guided(const uint64_t* keys, size_t n, F&& f) const {
+  constexpr size_t kBatch = 32;
+  uint64_t copied[2 * kBatch], digests[kBatch];
+  uint8_t hints[kBatch];
+  for (size_t start = 0; start < n; start += kBatch) {
+    const size_t g = std::min(kBatch, n - start);
+    std::copy_n(keys + start * view_.words, g * view_.words, copied);
+    view_.hash.digests(kernel_, copied, g, digests);
+    guide_->hints(view_, digests, g, hints);
+    for (size_t i = 0; i < g; ++i)
+      if (hints[i] != 0 && hints[i] <= view_.levels)
+        __builtin_prefetch(view_.records + bucket_of(view_, digests[i], hints[i] - 1) * view_.stride);
+    for (size_t i = 0; i < g; ++i) {
+      const uint64_t* key = copied + i * view_.words;
+      f(start + i, StoredKey{key[0], view_.words == 2 ? key[1] : 0}, digests[i], hints[i]);
+    }
+  }
+}
+
+size_t MultilevelTable::get_guided(const uint64_t* keys, size_t n, uint64_t missing, uint64_t* out,
+                                   uint8_t* found) const {
+  TableGuide::Counts counts;
+  guided(keys, n, [&](size_t i, const StoredKey& key, uint64_t digest, uint32_t hint) {
+    const TableGuide::Found where = guide_->find(view_, key, digest, hint);
+    guide_->count(view_, where, counts);
+    found[i] = where.is_in();
+    if (out == nullptr) return;
+    out[i] = !where.is_in()     ? missing
+             : where.entry != 0 ? view_.list_values[where.entry - 1]
+                                : *value_at(view_, where.slot);
+  });
+  guide_->count(counts);
+  return counts.hits;
+}
+
+size_t MultilevelTable::insert_guided(const uint64_t* keys, const uint64_t* values, size_t n, bool are_new) {
+  constexpr size_t kAhead = 8;
+  const auto key_of = [&](size_t i) {
+    const uint64_t* words = keys + i * view_.words;
+    return StoredKey{words[0], view_.words == 2 ? words[1] : 0};
+  };
+  for (size_t i = 0; i < n; ++i) {  // one by one: what the summary says changes with each
+    if (i + kAhead < n) {
+      const uint64_t later = digest(key_of(i + kAhead));
+      guide_->summary().prefetch(later);
+      for (uint32_t j = 0; j < view_.levels && j < 2; ++j) {
+        const uint64_t bucket = bucket_of(view_, later, j);
+        __builtin_prefetch(view_.occupied + bucket * view_.slots / 8, 1);
+        __builtin_prefetch(view_.records + bucket * view_.stride, 1);
+      }
+    }
+    const StoredKey key = key_of(i);
+    const uint64_t d = digest(key);
+    TableGuide::Found found;
+    if (!are_new) found = guide_->find(view_, key, d);
+    if (found.entry != 0)
+      view_.list_values[found.entry - 1] = values[i];
+    else if (found.slot != kAbsent)
+      *value_at(view_, found.slot) = values[i];
+    else if (!guide_->insert(view_, key, values[i], d, found))
+      return i;
+  }
+  return n;
 }
 
 size_t MultilevelTable::erase_many(const uint64_t* keys, size_t n) {
@@ -459,7 +481,13 @@ size_t MultilevelTable::erase_many(const uint64_t* keys, size_t n) {
 }
 
 MultilevelTable::Probe MultilevelTable::probe(const StoredKey& key) const {
-  const uint64_t d = digest(key), slot = loops_.find(view_, key.low, key.high, d);
+  const uint64_t d = digest(key);
+  if (guide_ != nullptr) {
+    const TableGuide::Found found = guide_->find(view_, key, d);
+    const uint32_t level = found.slot == kAbsent ? 0 : level_of(view_, found.slot / view_.slots) + 1;
+    return {level, found.reads, found.list};
+  }
+  const uint64_t slot = loops_.find(view_, key.low, key.high, d);
   if (slot == kAbsent) return {0, view_.levels, view_.state[kListed] > 0};
   const uint32_t level = level_of(view_, slot / view_.slots) + 1;
   return {level, level, false};
@@ -572,6 +600,8 @@ std::string MultilevelTable::check(bool thorough, bool unique) const {
   if (!thorough) return {};
   if (std::string broken = check_levels(); !broken.empty()) return broken;
   if (std::string broken = check_list(); !broken.empty()) return broken;
+  if (guide_ != nullptr)
+    if (std::string broken = guide_->check(t); !broken.empty()) return broken;
   if (!unique) return {};
   for (uint64_t slot = 0, n = slot_count(); slot < n; ++slot) {
     if (!has_bit(t.occupied, slot)) continue;

@@ -139,6 +139,14 @@ bool refuse_read_only(const TableObject& object) {
   return true;
 }
 
+constexpr const char* kCannotForget =
+    "the summary of this table cannot forget a key, so none can be deleted: make the table with deletions='lazy' "
+    "(scheme 'standard'), or with summary='interpolation' or a counting one";
+
+bool can_delete(const TableObject& object) {
+  return object.table->guide() == nullptr || object.table->guide()->can_delete();
+}
+
 int slot_assign(PyObject* self, PyObject* key, PyObject* value) {  // value null: del
   TableObject* object = object_of(self);
   StoredKey stored;
@@ -147,6 +155,10 @@ int slot_assign(PyObject* self, PyObject* key, PyObject* value) {  // value null
   if (value != nullptr && !stored_value_of(value, object->values, word)) return -1;
   if (refuse_read_only(*object)) return -1;
   MultilevelTable& table = *object->table;
+  if (value == nullptr && !can_delete(*object)) {
+    PyErr_SetString(PyExc_TypeError, kCannotForget);
+    return -1;
+  }
   bool done = false;
   const auto change = [&] {
     const uint64_t* state = table.view().state;
@@ -244,6 +256,7 @@ void insert_many(TableObject& self, WordArray keys, WordArray values, bool are_n
 uint64_t erase_many(TableObject& self, WordArray keys) {
   const uint64_t n = count_of(self, keys);
   require_writable(self);
+  if (!can_delete(self)) throw nb::type_error(kCannotForget);
   uint64_t done = 0, erased = 0;
   {
     const Writing alone(self);
@@ -345,6 +358,32 @@ void init_copy(TableObject* self, TableObject& other) {
   new (self) TableObject(std::move(table));
 }
 
+void attach(TableObject& self, uint32_t kind, std::vector<uint64_t> core, uint64_t due) {
+  std::unique_ptr<Summary> summary;
+  if (kind != 0) {
+    const Spec& own = self.table->spec();
+    Spec spec{static_cast<Kind>(kind), Hashing::independent, own.seed, own.capacity, std::move(core)};
+    if (!is_summary(spec.kind) || spec.kind == Kind::counters) throw SpecError("this kind is no summary of a table");
+    const uint64_t bytes = payload_bytes(spec);
+    summary = make_summary(std::move(spec), Bits::zeroed(bytes));
+  }
+  const Writing alone(self);
+  self.table->attach(std::move(summary), due);
+}
+
+std::vector<uint64_t> guide_state(const MultilevelTable& table) {
+  if (table.guide() == nullptr) return {};
+  const TableGuide::State s = table.guide()->state();
+  const TableGuide::Counts& c = s.counts;
+  return {c.hits,          c.hit_reads,
+          c.wrong,         c.misses,
+          c.miss_reads,    c.false_positives,
+          s.reserved,      s.due,
+          s.steps,         s.rebuilds,
+          s.rebuild_moves, s.cursor,
+          s.bytes,         static_cast<uint64_t>(s.rebuilding)};
+}
+
 bool equal(TableObject& a, TableObject& b) {
   if (&a == &b) return true;
   return with_both(a, b, [&] { return *a.table == *b.table; });
@@ -408,6 +447,41 @@ void bind_tables(nb::module_& m) {
             return std::vector<uint64_t>(state, state + kStateWords);
           },
           "The words of the state (StateWord in table_view.hpp).")
+      .def("_attach", &attach, nb::arg("kind"), nb::arg("core"), nb::arg("due"),
+           "Gives the table a summary of this kind, filled by one scan; kind 0: none.")
+      .def("_rebuild",
+           [](TableObject& self) {
+             require_writable(self);
+             const Writing alone(self);
+             self.table->rebuild();
+             ++self.version;
+           })
+      .def(
+          "_guide_state",
+          [](TableObject& self) {
+            std::optional<Writing> alone;
+            if (!self.may_read()) alone.emplace(self);
+            return guide_state(*self.table);
+          },
+          "What its guide counts: look-ups of present keys, their reads, wrong levels; look-ups of absent keys, their "
+          "reads, false positives; reserved slots, how many begin a rebuild, buckets a step, rebuilds, keys they "
+          "moved, buckets scanned, bytes, whether one is under way. Empty without a summary.")
+      .def(
+          "_summary_bytes",
+          [](TableObject& self) {
+            if (self.table->guide() == nullptr) throw nb::value_error("this table has no summary");
+            return file_bytes(self, self.table->guide()->summary());
+          },
+          nb::sig("def _summary_bytes(self) -> bytes"), "Its summary, as the bytes of a file.")
+      .def(
+          "_summary_measure",
+          [](TableObject& self) {
+            if (self.table->guide() == nullptr) throw nb::value_error("this table has no summary");
+            const Access access(self);
+            const Summary& s = self.table->guide()->summary();
+            return std::tuple(s.fills(), s.false_positives(), s.saturated());
+          },
+          nb::sig("def _summary_measure(self) -> tuple[list[float], float, int]"))
       .def_prop_ro("_seed", [](const TableObject& self) { return self.table->spec().seed; })
       .def_prop_ro("_capacity", [](const TableObject& self) { return self.table->spec().capacity; })
       .def_prop_ro("_core", [](const TableObject& self) { return self.table->spec().core; })

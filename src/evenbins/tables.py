@@ -18,8 +18,12 @@ from typing import Any, Self, SupportsFloat, SupportsIndex
 
 from evenbins import _core
 from evenbins._core import TableFull
+from evenbins._guided import GuideState, attachment, lazy_capacity, needs, with_summary
 from evenbins._mapping import TableMapping, attributes_of
+from evenbins.protocols import StrPath
+from evenbins.summaries import CLASSES, Summary
 from evenbins.theory import _show
+from evenbins.theory.summary_plan import SummaryPlan
 from evenbins.theory.table_plan import TablePlan, TableShape, plan_of_table_core, plan_table, scaled_plan
 
 __all__ = ["MultilevelTable", "TableFull", "TableStats"]
@@ -44,6 +48,16 @@ class TableStats:
     miss_reads : the same for an absent key
     insertion_reads : mean number of buckets that an insertion read
     nbytes : bytes of the table, everything counted
+
+    Of a table with a summary alone; `reads` and `miss_reads` are then counted, over all look-ups since the
+    summary was attached (before the first: the plan's):
+
+    summary : its kind
+    summary_nbytes : bytes of the summary and of what lazy deletions keep; not part of `nbytes`
+    summary_wrong : look-ups of present keys that it sent to a wrong level
+    summary_false_positives : look-ups of absent keys that it sent to some level
+    reserved : slots of deleted keys, until the next rebuild (lazy deletions)
+    rebuilds, rebuild_moves : rebuilds done; keys that all of them moved
     """
 
     keys: int
@@ -59,6 +73,13 @@ class TableStats:
     miss_reads: float
     insertion_reads: float
     nbytes: int
+    summary: str | None = None
+    summary_nbytes: int | None = None
+    summary_wrong: int | None = None
+    summary_false_positives: int | None = None
+    reserved: int | None = None
+    rebuilds: int | None = None
+    rebuild_moves: int | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Give every field by name, as plain values that JSON can hold."""
@@ -74,7 +95,8 @@ class TableStats:
         return _show.html_table("TableStats", self._rows())
 
     def _rows(self) -> list[tuple[str, object]]:
-        return [(each.name, getattr(self, each.name)) for each in fields(self)]
+        rows = [(each.name, getattr(self, each.name)) for each in fields(self)]
+        return rows if self.summary is not None else [row for row in rows if row[1] is not None]
 
 
 class MultilevelTable(_core.Table, TableMapping):
@@ -111,7 +133,18 @@ class MultilevelTable(_core.Table, TableMapping):
         1e-9.
     deletions
         Plan for endless deletions and insertions, under which the thesis' schemes overflow more.
-        "least-loaded" has a list for both, whatever is said here.
+        "least-loaded" has a list for both, whatever is said here. "lazy": for a summary that cannot forget
+        (section 4.10.1); a deleted key holds its slot until a rebuild, which insertions and deletions do in
+        small steps once a tenth of `capacity` are deleted; `plan.keys` counts these too.
+    summary
+        Keep a summary, and read the one bucket that it names (kirsch, chapter 4): "interpolation",
+        "single-filter", "multiple-bloom", "counting-single-filter", "counting-multiple-bloom", or a
+        SummaryPlan. Those without counters serve the schemes whose keys move to higher levels alone,
+        "standard", "conservative" and "second-chance", and no deletions but lazy ones. It lies in memory of
+        its own, and is no part of the table's bytes.
+    false_positives, failure
+        Of the summary, at most: the chance that an absent key is read at all, by default 0.01; the chance
+        that any of `capacity` keys is looked for in a wrong level first, by default 1e-3.
     key_dtype
         "int64", "uint64": stored exactly. "digest": str and bytes, of which the table stores the 128-bit
         XXH3 with the seed; two of n keys are taken for one with a probability of n**2/2**129. Iterating
@@ -151,24 +184,31 @@ class MultilevelTable(_core.Table, TableMapping):
         space: float | None = None,
         shares: Sequence[float] | None = None,
         overflow_limit: int | None = None,
-        deletions: bool = False,
+        deletions: bool | str = False,
+        summary: str | SummaryPlan | None = None,
+        false_positives: float | None = None,
+        failure: float | None = None,
         key_dtype: str = "int64",
         value_dtype: str = "int64",
         seed: int = 0,
         occupancy_bits: bool = True,
         next_hashes: bool = False,
     ) -> None:
-        self._build(
-            plan_table(
-                capacity, scheme=scheme, levels=levels, slots=slots, overflow=overflow, space=space,
-                shares=shares, overflow_limit=overflow_limit, deletions=deletions, key_dtype=key_dtype,
-                value_dtype=value_dtype, seed=seed, occupancy_bits=occupancy_bits, next_hashes=next_hashes,
-            )
+        lazy = _is_lazy(deletions, summary)
+        plan = plan_table(
+            lazy_capacity(capacity) if lazy else capacity, scheme=scheme, levels=levels, slots=slots,
+            overflow=overflow, space=space, shares=shares, overflow_limit=overflow_limit,
+            deletions=False if lazy else deletions,  # type: ignore[arg-type]  # plan_table refuses what is no bool
+            key_dtype=key_dtype, value_dtype=value_dtype, seed=seed, occupancy_bits=occupancy_bits,
+            next_hashes=next_hashes,
         )  # fmt: skip
+        self._build(_summarised(plan, summary, lazy, false_positives, failure))
 
     def _build(self, plan: TablePlan) -> None:
         _core.Table.__init__(self, plan.keys, plan.seed, list(plan.core))
         self._cached_plan = plan
+        if plan.summary is not None:
+            self._attach(*attachment(plan))
 
     @classmethod
     def from_plan(cls, plan: TablePlan) -> Self:
@@ -196,6 +236,91 @@ class MultilevelTable(_core.Table, TableMapping):
             self._cached_plan = plan
         return plan
 
+    # --- the summary --------------------------------------------------------------------------------------
+
+    def attach_summary(
+        self,
+        summary: str | SummaryPlan | None,
+        *,
+        deletions: bool | str = False,
+        false_positives: float | None = None,
+        failure: float | None = None,
+    ) -> None:
+        """Give the table a summary, or another one, made by one scan of its keys; None takes it away.
+
+        The bytes of a table hold no summary: after `from_bytes` and `open` it has none until this is called.
+
+        Parameters
+        ----------
+        summary, deletions, false_positives, failure
+            As of the class; of `deletions` only "lazy" means something.
+
+        Examples
+        --------
+        >>> t = MultilevelTable(1000)
+        >>> t.insert_many(range(1000), 0)
+        >>> t.attach_summary("interpolation")
+        >>> t.probe(5)[1], t.probe(-5)[1]            # buckets read
+        (1, 0)
+        """
+        plan = plan_of_table_core(
+            self._core, keys=self._capacity, seed=self._seed, deletions=self.plan.deletions
+        )
+        plan = _summarised(plan, summary, _is_lazy(deletions, summary), false_positives, failure)
+        self._attach(*attachment(plan))
+        self._cached_plan = plan
+
+    def rebuild(self) -> None:
+        """Rebuild the summary of a table with lazy deletions now, in one go: for a quiet hour.
+
+        Slots of deleted keys become free; keys move to the leftmost of their buckets that has room; the
+        new summary has none of the deleted keys. Without lazy deletions nothing happens.
+
+        Examples
+        --------
+        >>> t = MultilevelTable(1000, scheme="standard", summary="multiple-bloom", deletions="lazy")
+        >>> t.insert_many(range(1000), 0)
+        >>> t.delete_many(range(50)), t.stats().reserved
+        (50, 50)
+        >>> t.rebuild()
+        >>> t.stats().reserved, t.stats().rebuilds, len(t)
+        (0, 1, 950)
+        """
+        self._rebuild()
+
+    @property
+    def summary(self) -> Summary | None:
+        """A copy of the table's summary; None if it keeps none.
+
+        It answers for the table's digests: of integer keys those of `evenbins.digest`.
+        """
+        plan = self.plan.summary
+        if plan is None:
+            return None
+        found = CLASSES[plan.kind].from_bytes(self._summary_bytes())
+        found._cached_plan = plan
+        return found
+
+    @classmethod
+    def load(cls, path: StrPath, *, summary: str | SummaryPlan | None = None) -> Self:
+        """Read a file into memory, every byte checked, and make a summary if one is asked for.
+
+        Raises
+        ------
+        FormatError
+            The file is damaged, cut short, of a future version or of another kind.
+        """
+        table = super().load(path)
+        if summary is not None:
+            table.attach_summary(summary)
+        return table
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        plan = self.plan
+        if plan.summary is None:
+            return super().__reduce__()
+        return _restored, (type(self), self.to_bytes(), plan), attributes_of(self) or None
+
     def stats(self) -> TableStats:
         """Measure this very table, from the counts that it keeps: in constant time.
 
@@ -212,7 +337,11 @@ class MultilevelTable(_core.Table, TableMapping):
         listed = state[_LISTED]
         keys = sum(placed) + listed
         insertions = max(1, state[_INSERTIONS])
-        reads = sum(level * count for level, count in enumerate(placed, 1)) + levels * listed
+        reads = (sum(level * count for level, count in enumerate(placed, 1)) + levels * listed) / max(1, keys)
+        miss_reads = float(levels)
+        more: dict[str, Any] = {}
+        if guide := self._guide_state():
+            reads, miss_reads, more = self._counted(GuideState(*guide))
         return TableStats(
             keys=keys,
             scheme=shape.scheme,
@@ -225,11 +354,24 @@ class MultilevelTable(_core.Table, TableMapping):
             overflow_used=listed,
             overflow_limit=shape.overflow_limit,
             moves=state[_MOVES] / insertions,
-            reads=reads / max(1, keys),
-            miss_reads=float(levels),
+            reads=reads,
+            miss_reads=miss_reads,
             insertion_reads=state[_INSERTION_READS] / insertions,
             nbytes=self.nbytes,
+            **more,
         )
+
+    def _counted(self, guide: GuideState) -> tuple[float, float, dict[str, Any]]:
+        """Give what look-ups with the summary took."""
+        plan = self.plan
+        assert plan.summary is not None
+        reads = guide.hit_reads / guide.hits if guide.hits else 1.0 if plan.reads is None else plan.reads
+        miss_reads = guide.miss_reads / guide.misses if guide.misses else plan.miss_reads or 0.0
+        return reads, miss_reads, {
+            "summary": plan.summary.kind, "summary_nbytes": guide.nbytes, "summary_wrong": guide.wrong,
+            "summary_false_positives": guide.false_positives, "reserved": guide.reserved,
+            "rebuilds": guide.rebuilds, "rebuild_moves": guide.rebuild_moves,
+        }  # fmt: skip
 
     def grown(self, capacity: int) -> Self:
         """Make a new table for more keys, of the same design, with all the items of this one.
@@ -243,7 +385,10 @@ class MultilevelTable(_core.Table, TableMapping):
         >>> len(t), len(larger)
         (1000, 5000)
         """
-        plan = scaled_plan(self.plan, capacity)
+        old = self.plan
+        plan = scaled_plan(old, lazy_capacity(capacity) if old.due else capacity)
+        if old.summary is not None:
+            plan = with_summary(plan, old.summary.kind, lazy=bool(old.due), **needs(old.summary))
         if plan.keys < len(self):
             raise ValueError(f"capacity must be at least the number of keys, {len(self)}; got {capacity}")
         table = self.from_plan(plan)
@@ -298,3 +443,37 @@ class MultilevelTable(_core.Table, TableMapping):
         names = ("keys", "fills", "overflow", "overflow_limit", "moves", "reads", "miss_reads", "nbytes")
         rows = [(name, getattr(plan, name), getattr(stats, name)) for name in names]
         return _show.html_comparison(type(self).__name__, ("plan", "stats()"), rows)
+
+
+def _is_lazy(deletions: object, summary: object) -> bool:
+    if deletions != "lazy":
+        return False
+    if summary is None:
+        raise ValueError(
+            "deletions='lazy' is for a table with a summary that cannot forget; got summary=None. Pass "
+            "summary='multiple-bloom', or leave out deletions"
+        )
+    return True
+
+
+def _summarised(
+    plan: TablePlan,
+    summary: str | SummaryPlan | None,
+    lazy: bool,
+    false_positives: float | None,
+    failure: float | None,
+) -> TablePlan:
+    if summary is not None:
+        return with_summary(plan, summary, lazy=lazy, false_positives=false_positives, failure=failure)
+    for name, value in (("false_positives", false_positives), ("failure", failure)):
+        if value is not None:
+            raise ValueError(f"{name} is of a summary; got {value!r} and summary=None. Pass a summary too")
+    return plan
+
+
+def _restored(cls: type[MultilevelTable], data: bytes, plan: TablePlan) -> MultilevelTable:
+    """Make a table from its pickle: its summary by a scan."""
+    table = cls.from_bytes(data)
+    table._attach(*attachment(plan))
+    table._cached_plan = plan
+    return table

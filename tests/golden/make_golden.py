@@ -26,7 +26,9 @@ from evenbins import (
 )
 from evenbins.reference.format import CHECKSUM, FIXED
 from evenbins.reference.xxh3 import xxh3_64
+from evenbins.summaries import CLASSES, Summary
 from evenbins.theory import plan_of_chain_core, plan_of_core, plan_of_sketch_core, plan_of_table_core
+from evenbins.theory.summary_plan import plan_of_summary_core
 
 AnyFilter = BloomFilter | BlockedBloomFilter | BalancedBloomFilter | GrowingFilter | CountingBloomFilter
 
@@ -176,6 +178,38 @@ def _chained(*core: int, seed: int = 0) -> ChainedTable:
     return ChainedTable.from_plan(plan_of_chain_core(core, keys=70, seed=seed))
 
 
+def _summary(kind: int, *core: int, seed: int = 0) -> Summary:
+    """Build for 70 keys from the number of a kind and its core."""
+    plan = plan_of_summary_core(core, number=kind, keys=70, seed=seed)
+    return CLASSES[plan.kind].from_plan(plan)
+
+
+SUMMARIES: dict[str, Callable[[], Summary]] = {
+    "summary-interpolation": lambda: _summary(9, 5, 55, 90),
+    "summary-interpolation-12-bits": lambda: _summary(9, 9, 12, 40, seed=42),
+    "summary-single-filter": lambda: _summary(10, 5, 615, 15),
+    "summary-single-filter-3-bits": lambda: _summary(10, 7, 220, 11, seed=2**64 - 1),
+    "summary-single-filter-counting": lambda: _summary(10, 4, 120, 6, 4, 3, 3, 2, seed=7),
+    "summary-multiple-bloom": lambda: _summary(11, 4, 0, 700, 7, 1, 400, 13, 1, 120, 9, 1, 20, 0, 1),
+    "summary-multiple-bloom-wide": lambda: _summary(11, 3, 1, 701, 7, 1, 400, 13, 1, 97, 33, 1, seed=1),
+    "summary-multiple-bloom-counting": lambda: _summary(11, 3, 2, 700, 7, 4, 400, 13, 3, 30, 0, 1, seed=3),
+    "summary-counters": lambda: _summary(12, 10, 917, 3),
+}
+
+
+def golden_summary(name: str) -> Summary:
+    """Build the summary of that name: all of `KEYS`, in changing levels; some come and go, if it can."""
+    s = SUMMARIES[name]()
+    levels = s.plan.levels
+    passing = [f"passing {i}" for i in range(10)]
+    if s._can_remove:
+        s.add_many(passing, 1)
+    s.add_many(KEYS, [i * i % levels + 1 for i in range(len(KEYS))])
+    if s._can_remove:
+        s.remove_many(passing, 1)
+    return s
+
+
 CHAINED: dict[str, Callable[[], ChainedTable]] = {
     "chained-single": lambda: _chained(1, 1, 2**31, 1, 1, 5, 30, 2),
     "chained-single-plain": lambda: _chained(1, 1, 2**32, 2, 2, 1, 20, 2**31, seed=1),
@@ -271,7 +305,8 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "flipped-payload": (_flipped(_BLOCKED, 200, 5), "payload's checksum"),
     "version-0": (_with(_BLOCKED, 1, 0), "version 0"),
     "version-2": (_with(_BLOCKED, 1, 2), "version 2"),
-    "kind-9": (_with(_BLOCKED, 2, 9), "unknown kind 9"),
+    "kind-9": (_with(_BLOCKED, 2, 9), "no possible filter"),  # a kind that was unknown once
+    "kind-99": (_with(_BLOCKED, 2, 99), "unknown kind 99"),
     "hash-9": (_with(_BLOCKED, 3, 9), "hash 9"),
     "hashing-1": (_with(_BLOCKED, 4, 1), "lane hashing"),
     "capacity-0": (_with(_BLOCKED, 6, 0), "capacity"),
@@ -307,6 +342,7 @@ def main() -> None:
     wanted |= {f"{name}.evenbins": golden_sketch(name).to_bytes() for name in SKETCHES}
     wanted |= {f"{name}.evenbins": golden_table(name).to_bytes() for name in TABLES}
     wanted |= {f"{name}.evenbins": golden_chained(name).to_bytes() for name in CHAINED}
+    wanted |= {f"{name}.evenbins": golden_summary(name).to_bytes() for name in SUMMARIES}
     wanted |= {f"damaged/{name}.evenbins": data for name, (data, _) in DAMAGED.items()}
     known = dict(reversed(line.split()) for line in SUMS.read_text().splitlines()) if SUMS.exists() else {}
     for name, data in wanted.items():

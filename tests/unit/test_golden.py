@@ -18,6 +18,7 @@ MAKER = runpy.run_path(str(GOLDEN / "make_golden.py"))
 FILTERS, DAMAGED, KEYS = MAKER["FILTERS"], MAKER["DAMAGED"], MAKER["KEYS"]
 SKETCHES = MAKER["SKETCHES"]  # tested in test_countmin.py
 CHAINED, TABLES = MAKER["CHAINED"], MAKER["TABLES"]  # tested in test_chained.py, test_tables.py
+SUMMARIES = MAKER["SUMMARIES"]  # tested in test_summaries.py
 CORES = {
     "standard": (700, 7),
     "standard-seed": (1120, 11),
@@ -74,9 +75,9 @@ def test_no_golden_file_has_changed_or_gone() -> None:
     sums = dict(reversed(line.split()) for line in (GOLDEN / "SHA256SUMS").read_text().splitlines())
     files = {str(path.relative_to(GOLDEN)): path for path in GOLDEN.rglob("*.evenbins")}
     assert {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()} == sums
-    assert set(sums) == {f"{name}.evenbins" for name in [*FILTERS, *SKETCHES, *CHAINED, *TABLES]} | {
-        f"damaged/{name}.evenbins" for name in DAMAGED
-    }
+    assert set(sums) == {
+        f"{name}.evenbins" for name in [*FILTERS, *SKETCHES, *CHAINED, *TABLES, *SUMMARIES]
+    } | {f"damaged/{name}.evenbins" for name in DAMAGED}
 
 
 @each_file

@@ -399,7 +399,7 @@ STANDARD, BLOCKED = SMALL["standard"], SMALL["blocked"]
         (flipped(STANDARD, 8 * 24), "header damaged: its checksum"),
         (patched(STANDARD, 112, "<Q", 1), "header damaged: its padding"),
         (patched(STANDARD, 12, "<I", 0), "unknown kind 0"),
-        (patched(STANDARD, 12, "<I", 9), "unknown kind 9"),
+        (patched(STANDARD, 12, "<I", 99), "unknown kind 99"),
         (patched(STANDARD, 16, "<I", 2), "unknown hash id 2"),
         (patched(STANDARD, 20, "<I", 2), "unknown hashing 2: kind 1 has hashing 1"),
         (patched(BLOCKED, 20, "<I", 3), "unknown hashing 3: kind 2 has hashing 2"),

@@ -31,7 +31,11 @@ enum class Kind : uint32_t {
   counting = 5,
   count_min = 6,
   multilevel = 7,
-  chained = 8
+  chained = 8,
+  interpolation = 9,
+  single_filter = 10,
+  multiple_bloom = 11,
+  counters = 12
 };
 // How positions follow from a digest.
 enum class Hashing : uint32_t {

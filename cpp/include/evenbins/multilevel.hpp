@@ -52,6 +52,7 @@
 #include <vector>
 
 #include "evenbins/filter.hpp"
+#include "evenbins/guided.hpp"
 #include "evenbins/table_keys.hpp"
 #include "evenbins/table_view.hpp"
 
@@ -80,13 +81,18 @@ class MultilevelTable {
   // Where a key's value lies, or null.
   uint64_t* find(const StoredKey& key) const;
   size_t get_many(const uint64_t* keys, size_t n, uint64_t missing, uint64_t* out, uint8_t* found) const {
+    if (guide_ != nullptr) return get_guided(keys, n, missing, out, found);
     return loops_.get_many(view_, keys, n, missing, out, found);
   }
   void contains_many(const uint64_t* keys, size_t n, uint8_t* found) const {
-    loops_.contains_many(view_, keys, n, found);
+    if (guide_ != nullptr)
+      get_guided(keys, n, 0, nullptr, found);
+    else
+      loops_.contains_many(view_, keys, n, found);
   }
   // Stores in key order; returns how many are in: fewer than n when the next one has no room.
   size_t insert_many(const uint64_t* keys, const uint64_t* values, size_t n, bool are_new) {
+    if (guide_ != nullptr) return insert_guided(keys, values, n, are_new);
     return loops_.insert_many(view_, keys, values, n, are_new);
   }
   bool erase(const StoredKey& key);
@@ -106,8 +112,18 @@ class MultilevelTable {
   };
   size_t page(Position& position, size_t most, uint64_t* keys, uint64_t* values) const;
 
-  void clear() { bits_.clear(); }
-  std::unique_ptr<MultilevelTable> copy() const { return std::make_unique<MultilevelTable>(spec_, bits_.copy()); }
+  // Gives the table a summary, empty at first, filled by one scan; null: none from now on. `due`: see guided.hpp.
+  void attach(std::unique_ptr<Summary> summary, uint64_t due);
+  const TableGuide* guide() const { return guide_.get(); }
+  void rebuild() {
+    if (guide_ != nullptr) guide_->rebuild(view_);
+  }
+
+  void clear() {
+    bits_.clear();
+    if (guide_ != nullptr) guide_->clear();
+  }
+  std::unique_ptr<MultilevelTable> copy() const;
   bool operator==(const MultilevelTable& other) const {
     return spec_.same_structure(other.spec_) && bits_ == other.bits_;
   }
@@ -118,6 +134,11 @@ class MultilevelTable {
 
  private:
   uint64_t slot_count() const;
+  void take(std::unique_ptr<TableGuide> guide);
+  template <typename F>
+  void guided(const uint64_t* keys, size_t n, F&& f) const;
+  size_t get_guided(const uint64_t* keys, size_t n, uint64_t missing, uint64_t* out, uint8_t* found) const;
+  size_t insert_guided(const uint64_t* keys, const uint64_t* values, size_t n, bool are_new);
   std::string check_levels() const;
   std::string check_list() const;
 
@@ -126,6 +147,7 @@ class MultilevelTable {
   TableView view_;
   const Kernel& kernel_ = kernel();  // in force when the table was made
   const TableLoops& loops_;
+  std::unique_ptr<TableGuide> guide_;  // of a table with a summary
 };
 
 // Look-ups by several threads; each returns the number of keys done: all, unless the pulse stopped the work. The first

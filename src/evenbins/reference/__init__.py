@@ -12,6 +12,7 @@ slow and short. Nothing here needs the native core.
     countmin  the count-min sketch, in its two constructions
     counting  the counting filter
     multilevel  the multilevel table, in its five schemes
+    summaries  summaries of multilevel tables
     format    the file format
 """
 

@@ -3,7 +3,8 @@
     offset    size  field
     0         8     magic b"EVENBINS"
     8         4     version = 1
-    12        4     kind: 1 standard, 2 blocked, 3 balanced, 5 counting, 6 count-min, 7 multilevel, 8 chained
+    12        4     kind: 1 standard, 2 blocked, 3 balanced, 5 counting, 6 count-min, 7 multilevel, 8 chained,
+                    9 interpolation, 10 single filter, 11 multiple Bloom, 12 counters (`summaries`)
     16        4     hash id = 1: strings by XXH3-64, integers by keyed moremur (`keys`)
     20        4     hashing: 2 lanes (`blocked`, `balanced`), the others `bloom.HASHING`; `counting`: 1 or 2
     24        8     seed
@@ -32,7 +33,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from evenbins.reference import balanced, chained, counting, countmin, multilevel
+from evenbins.reference import balanced, chained, counting, countmin, multilevel, summaries
 from evenbins.reference.xxh3 import xxh3_64
 
 MAGIC: Final = b"EVENBINS"
@@ -45,6 +46,7 @@ COUNTING: Final = 5
 COUNT_MIN: Final = 6
 MULTILEVEL: Final = 7
 CHAINED: Final = 8
+SUMMARIES: Final = (9, 10, 11, 12)
 PARTITION: Final = 3
 HASHING: Final = {  # the schemes by which each kind draws its positions
     STANDARD: (1, 3, 4, 5, 6, 7, 8),
@@ -53,6 +55,7 @@ HASHING: Final = {  # the schemes by which each kind draws its positions
     COUNT_MIN: (1,),
     MULTILEVEL: (1,),
     CHAINED: (1,),
+    **dict.fromkeys(SUMMARIES, (1,)),
 }
 
 CORE: Final = {  # what `payload_bytes` accepts, for its error
@@ -65,6 +68,7 @@ CORE: Final = {  # what `payload_bytes` accepts, for its error
     " then bins and threshold of each table]",
     COUNT_MIN: "[construction 1 or 2, width, depth, copies, conservative 0 or 1, epsilon, delta]",
     MULTILEVEL: "[scheme 1 .. 5, slots, key type, value type, flags, overflow_limit, buckets of each level]",
+    **dict.fromkeys(SUMMARIES, "a core as `summaries` says"),
 }
 
 FIXED: Final = struct.Struct("<8s4I6Q")  # magic .. number of core words
@@ -127,6 +131,13 @@ def payload_bytes(kind: int, core: Sequence[int], capacity: int = 1) -> int:
                 return chained.payload_bytes(core, capacity)
             except ValueError as error:
                 raise ValueError(f"invalid core {list(core)}: {error}; kind 8 has {CORE[8]}") from error
+        case ((9 | 10 | 11 | 12), *_):
+            try:
+                return summaries.payload_bytes(kind, core)
+            except ValueError as error:
+                raise ValueError(
+                    f"invalid core {list(core)}: {error}; kind {kind} has {CORE[kind]}"
+                ) from error
     raise ValueError(f"invalid core {list(core)}: kind {kind} has {CORE[kind]}")
 
 
@@ -183,8 +194,8 @@ def unpack(data: bytes) -> Parsed:
         raise ValueError("header damaged: its padding is not zero")
     if kind not in CORE:
         raise ValueError(
-            f"unknown kind {kind}: this reader knows 1 .. 3, 5 .. 8"
-            " (standard, blocked, balanced, counting, count-min, multilevel, chained)"
+            f"unknown kind {kind}: this reader knows 1 .. 3, 5 .. 12"
+            " (standard, blocked, balanced, counting, count-min, multilevel, chained, four summaries)"
         )
     if hash_id != HASH_ID:
         raise ValueError(f"unknown hash id {hash_id}: this reader knows {HASH_ID}")

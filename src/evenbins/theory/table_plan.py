@@ -17,10 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple, SupportsFloat, SupportsIndex
+from typing import TYPE_CHECKING, NamedTuple, SupportsFloat, SupportsIndex
 
 from evenbins.theory import _arguments as arguments
 from evenbins.theory import _show, least_loaded
+
+if TYPE_CHECKING:
+    from evenbins.theory.summary_plan import SummaryPlan
 
 __all__ = [
     "KEY_DTYPES", "OVERRUN", "SCHEMES", "VALUE_DTYPES", "TablePlan", "TableShape", "plan_of_table_core",
@@ -103,6 +106,8 @@ class TablePlan:
     key_dtype, value_dtype : what is stored
     occupancy_bits, next_hashes : the helpers in fast memory
     deletions : whether the predictions are for a table that sees many deletions
+    summary : the plan of the summary that the table keeps, if any; `reads` and `miss_reads` are then with it
+    due : deleted keys that begin a rebuild, if deletions are lazy; else 0
     seed : seed of the digests
     core : the integers stored and compared by: scheme, slots, key type, value type, flags, overflow limit,
         and the buckets of each level
@@ -126,6 +131,8 @@ class TablePlan:
     occupancy_bits: bool = field(compare=False)
     next_hashes: bool = field(compare=False)
     deletions: bool = field(compare=False, default=False)
+    summary: SummaryPlan | None = field(compare=False, default=None)
+    due: int = field(compare=False, default=0)
     seed: int
     core: tuple[int, ...]
 
@@ -137,6 +144,8 @@ class TablePlan:
     def to_dict(self) -> dict[str, object]:
         """Give every field by name, as plain values that JSON can hold."""
         values = dict(self._rows())
+        if self.summary is not None:
+            values["summary"] = self.summary.to_dict()
         return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
 
     def __repr__(self) -> str:
@@ -149,7 +158,8 @@ class TablePlan:
         return _show.html_table("TablePlan", self._rows())
 
     def _rows(self) -> list[tuple[str, object]]:
-        return [(each.name, getattr(self, each.name)) for each in fields(self)]
+        hidden = ("summary", "due") if self.summary is None else ()
+        return [(each.name, getattr(self, each.name)) for each in fields(self) if each.name not in hidden]
 
 
 def plan_table(

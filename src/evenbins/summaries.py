@@ -1,0 +1,567 @@
+"""Summaries of a multilevel table: is this key in it, and in which level? (kirsch, chapter 4)
+
+    key ──▶ summary, small, in fast memory ──▶ 0: absent │ j: read the bucket of level j, and no other
+
+    InterpolationSummary     sorted digests with levels (4.6): exact but for equal digests; the largest
+    SingleFilterSummary      cells that hold the greatest level (4.7.1)
+    MultipleBloomSummary     Bloom filters, one for the keys above each level (4.7.2): the smallest
+    CounterSummary           Song et al.'s counters (4.3), built once, for comparison
+
+What holds of each: a key that is in is never answered 0. It may be answered a wrong level, with a
+probability that `plan.failure` bounds, and an absent key a level (`plan.false_positives`). A
+`MultilevelTable` that keeps a summary (`summary=`) looks at the other levels then: a wrong answer costs
+reads, never a key.
+
+`counting=True` makes filters of counters (4.10.2), from which keys can be removed.
+
+Bulk calls, single calls and the twins in `reference` leave the same bytes. Threads: any number of look-ups,
+or one writer; who comes in between waits.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self, SupportsFloat, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins import _bulk, _core, _files
+from evenbins.protocols import Key, StrPath
+from evenbins.theory import _arguments as arguments
+from evenbins.theory import _show
+from evenbins.theory.summary_plan import SummaryPlan, plan_counters, plan_of_summary_core, plan_summary
+
+__all__ = [
+    "CounterSummary", "InterpolationSummary", "MultipleBloomSummary", "SingleFilterSummary", "Summary",
+    "SummaryStats",
+]  # fmt: skip
+
+_Digests = npt.NDArray[np.uint64]
+_Levels = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SummaryStats:
+    """What a summary measures on itself; each name means the same as in its plan.
+
+    Attributes
+    ----------
+    keys : keys in it; of filters that do not count, those that changed something when they were added
+    kind, levels : the plan's
+    false_positives : chance that an absent key is answered a level, from the cells as they are
+    fills : fraction of cells in use: of the slots, of each group of a single filter, of each filter
+    saturated : counters that are full, and stick
+    nbytes : bytes of the summary
+    """
+
+    keys: int
+    kind: str
+    levels: int
+    false_positives: float
+    fills: tuple[float, ...]
+    saturated: int
+    nbytes: int
+
+    def to_dict(self) -> dict[str, object]:
+        """Give every field by name, as plain values that JSON can hold."""
+        return dict(self._rows()) | {"fills": list(self.fills)}
+
+    def __repr__(self) -> str:
+        return _show.line("SummaryStats", self._rows())
+
+    def __str__(self) -> str:
+        return _show.table("SummaryStats", self._rows())
+
+    def _repr_html_(self) -> str:
+        return _show.html_table("SummaryStats", self._rows())
+
+    def _rows(self) -> list[tuple[str, object]]:
+        return [(each.name, getattr(self, each.name)) for each in fields(self)]
+
+
+class Summary(_core.Summary, _files.Stored):
+    """What all summaries can do; made by one of the classes below."""
+
+    __slots__ = ("_cached_plan",)
+    _cached_plan: SummaryPlan | None
+    _kind: ClassVar[int]
+
+    def _build(self, plan: SummaryPlan) -> None:
+        _core.Summary.__init__(self, self._kind, plan.seed, plan.keys, list(plan.core))
+        self._cached_plan = plan
+
+    @classmethod
+    def from_plan(cls, plan: SummaryPlan) -> Self:
+        """Build the summary of a plan, as the constructor does after planning."""
+        if not isinstance(plan, SummaryPlan):
+            raise TypeError(f"plan must be a SummaryPlan, not {type(plan).__name__}")
+        summary = cls.__new__(cls)
+        summary._build(plan)
+        return summary
+
+    # --- keys ------------------------------------------------------------------------------------------
+
+    def _digests(self, keys: object, digests: bool) -> tuple[_Digests, tuple[int, ...] | None]:
+        source, shape = _bulk.key_source(keys, digests=digests)
+        return _core.digest_from(source, self._seed), shape
+
+    def _one(self, key: Key) -> _Digests:
+        return np.array([_core.digest(key, self._seed)], dtype=np.uint64)
+
+    def level(self, key: Key, /) -> int:
+        """Tell in which level a key is; 0: it is in none."""
+        return int(self._level_many(self._one(key))[0])
+
+    def level_many(self, keys: object, *, digests: bool = False) -> _Levels:
+        """Answer `level(key)` for many keys: an array of uint8, in the shape of a NumPy array of keys.
+
+        Parameters
+        ----------
+        keys
+            A NumPy array, an Arrow column or stream, or any iterable, as for the filters.
+        digests
+            The keys are digests already, as `digest_many` makes them with this summary's seed (uint64).
+        """
+        words, shape = self._digests(keys, digests)
+        found = self._level_many(words)
+        return found if shape is None else found.reshape(shape)
+
+    def __contains__(self, key: Key, /) -> bool:
+        return self.level(key) > 0
+
+    def add(self, key: Key, level: SupportsIndex, /) -> None:
+        """Say that a key is in a level, 1 to `plan.levels`."""
+        self._add_many(self._one(key), np.array([self._level(level)], dtype=np.uint8))
+
+    def add_many(self, keys: object, levels: object, *, digests: bool = False) -> None:
+        """Say of many keys in which level each is: one level for all, or as many as keys.
+
+        Examples
+        --------
+        >>> s = MultipleBloomSummary(1000, levels=3)
+        >>> s.add_many(["a", "b", "c"], [1, 1, 2])
+        >>> s.level_many(["a", "b", "c", "d"])
+        array([1, 1, 2, 0], dtype=uint8)
+        """
+        words, _ = self._digests(keys, digests)
+        self._add_many(words, self._levels(levels, len(words)))
+
+    def remove(self, key: Key, level: SupportsIndex | None = None, /) -> None:
+        """Take a key out of a level, by default the one that it is answered.
+
+        Remove only what was added: of filters of counters, a key that never was in but looks so takes from
+        the counters of others.
+
+        Raises
+        ------
+        KeyError
+            It is not there; nothing has changed.
+        TypeError
+            The summary cannot forget.
+        """
+        self._need_removal()
+        where = self.level(key) if level is None else self._level(level)
+        if where == 0 or not self._remove_many(self._one(key), np.array([where], dtype=np.uint8))[0]:
+            raise KeyError(key)
+
+    def remove_many(self, keys: object, levels: object, *, digests: bool = False) -> npt.NDArray[np.bool_]:
+        """Take many keys out of their levels, in order, and tell for each whether it was there."""
+        self._need_removal()
+        words, shape = self._digests(keys, digests)
+        removed = self._remove_many(words, self._levels(levels, len(words)))
+        return removed if shape is None else removed.reshape(shape)
+
+    def move(self, key: Key, origin: SupportsIndex, target: SupportsIndex, /) -> None:
+        """Say that a key has moved from one level to another.
+
+        Raises
+        ------
+        TypeError
+            The summary cannot forget, and the key moves to a lower level: the old one would stay.
+        """
+        start, end = self._level(origin), self._level(target)
+        if end < start:
+            self._need_removal()
+        self._move(int(self._one(key)[0]), start, end)
+
+    def clear(self) -> None:
+        """Take out everything."""
+        self._clear()
+
+    def _need_removal(self) -> None:
+        if not self._can_remove:
+            raise TypeError(
+                f"a {type(self).__name__} of this kind cannot forget a key's level: use counting=True, or an "
+                "InterpolationSummary"
+            )
+
+    def _level(self, level: SupportsIndex) -> int:
+        return arguments.integer("level", level, 1, self._core[0], "Levels are counted from 1")
+
+    def _levels(self, levels: object, count: int) -> _Levels:
+        found = np.asarray(levels)
+        if found.ndim == 0:
+            found = np.full(count, found)
+        if found.dtype.kind not in "iu" and found.size:
+            raise TypeError(f"levels must be integers, not {found.dtype}")
+        if found.size != count:
+            raise ValueError(f"levels must be as many as the keys; got {found.size} levels for {count} keys")
+        if found.size and (found.min() < 1 or found.max() > self._core[0]):
+            raise ValueError(
+                f"levels must be 1 to {self._core[0]}; got {int(found.min())} to {int(found.max())}. "
+                "Levels are counted from 1"
+            )
+        return np.ascontiguousarray(found.ravel(), dtype=np.uint8)
+
+    # --- the summary as a whole ----------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> SummaryPlan:
+        """The design, and what it predicts; of a summary from a file, without `failure` for filters."""
+        plan = getattr(self, "_cached_plan", None)
+        if plan is None:
+            plan = plan_of_summary_core(self._core, number=self._kind, keys=self._capacity, seed=self._seed)
+            self._cached_plan = plan
+        return plan
+
+    def stats(self) -> SummaryStats:
+        """Measure this very summary, in one pass over it."""
+        fills, positives, saturated = self._measure()
+        return SummaryStats(
+            keys=self._keys, kind=self.plan.kind, levels=self._core[0], false_positives=positives,
+            fills=tuple(fills), saturated=saturated, nbytes=self.nbytes,
+        )  # fmt: skip
+
+    @property
+    def seed(self) -> int:
+        """The seed of the digests."""
+        return self._seed
+
+    def copy(self) -> Self:
+        """Make an independent copy; it can be changed even if this summary is open read-only."""
+        twin = type(self).__new__(type(self))
+        _core.Summary.__init__(twin, self)
+        twin._cached_plan = getattr(self, "_cached_plan", None)
+        _attributes(twin).update(_attributes(self))
+        return twin
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        twin = self.copy()
+        _attributes(twin).update(copy.deepcopy(_attributes(self), memo))
+        return twin
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._equal(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+    __array_ufunc__ = None
+
+    def to_bytes(self) -> bytes:
+        """Give the summary as bytes: those that `save` writes."""
+        return self._to_bytes()
+
+    @classmethod
+    def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
+        summary = cls.__new__(cls)
+        _core.Summary.__init__(summary, data, cls._kind, mapped, verify)
+        summary._cached_plan = None
+        return summary
+
+    def save(self, path: StrPath) -> None:
+        """Write a file, atomically and durably: after a crash the old or the new one is there."""
+        _files.replace_file(path, self._write_to)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_bytes, (self.to_bytes(),), _attributes(self) or None
+
+    def _check(self) -> None:
+        """Assert every invariant of the structure; for tests."""
+        broken = self._invariant()
+        assert not broken, broken
+        assert self.nbytes == self.plan.nbytes
+        assert self.plan.core == tuple(self._core)
+
+    def __repr__(self) -> str:
+        rows: list[tuple[str, object]] = [
+            ("keys", self._keys), ("capacity", self._capacity), ("kind", self.plan.kind),
+            ("levels", self._core[0]), ("nbytes", self.nbytes),
+        ]  # fmt: skip
+        if self._seed:
+            rows.append(("seed", "set"))  # a seed may be a secret
+        if self._read_only:
+            rows.append(("open", "read-only"))
+        return _show.line(type(self).__name__, rows)
+
+
+class InterpolationSummary(Summary):
+    """Sorted digests with levels (kirsch, section 4.6): nearly exact; it can forget, and follow every move.
+
+    An entry lies where linear interpolation expects it, or a little behind, in an array with gaps: a look-up
+    takes one guess and a short walk, an insertion shifts twelve entries in the mean and 2048 at most.
+    An entry that would need more is only counted; while there is one, an unknown key is answered 1.
+
+    Parameters
+    ----------
+    capacity
+        Keys to plan for (n).
+    levels
+        Answers of a present key, 1 to 9: a table's levels and, where it has one, its overflow list.
+    shares, false_positives, failure
+        As of `MultipleBloomSummary`. Shares do not matter here.
+    digest_bits
+        Bits of a digest (b), instead of the least that meet the need.
+    seed
+        0 … 2**64-1.
+
+    Examples
+    --------
+    >>> s = InterpolationSummary(10_000, levels=5, failure=1e-9)
+    >>> s.add("apple", 2)
+    >>> s.level("apple"), s.level("pear")
+    (2, 0)
+    >>> s.move("apple", 2, 1); s.level("apple")
+    1
+    >>> s.remove("apple"); s.level("apple")
+    0
+    """
+
+    __slots__ = ()
+    _kind = 9
+
+    def __init__(
+        self,
+        capacity: SupportsIndex | SupportsFloat,
+        *,
+        levels: int | None = None,
+        shares: Sequence[float] | None = None,
+        false_positives: float | None = None,
+        failure: float | None = None,
+        digest_bits: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._build(
+            plan_summary(
+                capacity, kind="interpolation", levels=levels, shares=shares, failure=failure,
+                false_positives=false_positives, digest_bits=digest_bits, seed=seed,
+            )
+        )  # fmt: skip
+
+
+class SingleFilterSummary(Summary):
+    """Cells that hold the greatest level of their keys; the answer is the least of a key's cells (4.7.1).
+
+    Parameters
+    ----------
+    capacity, levels, shares, false_positives, failure, seed
+        As of `MultipleBloomSummary`.
+    cells, hashes
+        The size (m, k) instead of the smallest that meets the need; rounded up to whole groups.
+    counting
+        A counter for each level in each cell: keys can be removed and move to lower levels.
+    counter_bits
+        Bits of these counters, one number or one for each level, instead of the least that make a full
+        one unlikely.
+
+    Examples
+    --------
+    >>> s = SingleFilterSummary(10_000, levels=5, cells=120_000, hashes=15)
+    >>> s.add_many(["a", "b"], [1, 4])
+    >>> s.level_many(["a", "b", "c"])
+    array([1, 4, 0], dtype=uint8)
+    >>> round(s.plan.false_positives, 3), s.nbytes - 64
+    (0.006, 40000)
+    """
+
+    __slots__ = ()
+    _kind = 10
+
+    def __init__(
+        self,
+        capacity: SupportsIndex | SupportsFloat,
+        *,
+        levels: int | None = None,
+        shares: Sequence[float] | None = None,
+        false_positives: float | None = None,
+        failure: float | None = None,
+        cells: int | None = None,
+        hashes: int | None = None,
+        counting: bool = False,
+        counter_bits: int | Sequence[int] | None = None,
+        seed: int = 0,
+    ) -> None:
+        if (cells is None) != (hashes is None):
+            raise ValueError(
+                f"cells and hashes belong together; got cells={cells} and hashes={hashes}. Pass both or none"
+            )
+        filters = None if cells is None or hashes is None else [(cells, hashes)]
+        self._build(
+            plan_summary(
+                capacity, kind="counting-single-filter" if counting else "single-filter", levels=levels,
+                shares=shares, false_positives=false_positives, failure=failure, filters=filters,
+                counter_bits=counter_bits, seed=seed,
+            )
+        )  # fmt: skip
+
+
+class MultipleBloomSummary(Summary):
+    """Bloom filters B_0, B_1, …, of the keys above level 0, 1, …: the answer is the first without it (4.7.2).
+
+    Since few keys are above the first level, and fewer above the second, each filter is smaller than the
+    one before. The smallest summary for skewed tables.
+
+    Parameters
+    ----------
+    capacity
+        Keys to plan for (n).
+    levels
+        Answers of a present key, 1 to 9: a table's levels and, where it has one, its overflow list.
+    shares
+        Fraction of the keys in each level; by default those of the thesis' tables (section 4.8).
+    false_positives
+        Chance, at most, that an absent key is answered a level; by default 0.01.
+    failure
+        Chance, at most, that any of `capacity` keys is answered a wrong level; by default 1e-3.
+    filters
+        Bits and hashes of each filter instead; 0 hashes: an exact list of so many keys.
+    wide
+        One wide hash reduced modulo each filter's size, instead of hashes for each filter.
+    lists
+        Exact lists of digests in place of filters, where they are smaller.
+    counting
+        Filters of counters: keys can be removed and move to lower levels.
+    counter_bits
+        Bits of the counters, one number or one for each filter, instead of the least that make a full
+        one unlikely.
+    seed
+        0 … 2**64-1.
+
+    Examples
+    --------
+    >>> s = MultipleBloomSummary(10_000, levels=5, false_positives=0.006, failure=1e-9)
+    >>> s.add_many(["a", "b"], [1, 4])
+    >>> s.level_many(["a", "b", "c"])
+    array([1, 4, 0], dtype=uint8)
+    >>> s.remove("a")
+    Traceback (most recent call last):
+    TypeError: a MultipleBloomSummary of this kind cannot forget a key's level: use counting=True, or an \
+InterpolationSummary
+    """
+
+    __slots__ = ()
+    _kind = 11
+
+    def __init__(
+        self,
+        capacity: SupportsIndex | SupportsFloat,
+        *,
+        levels: int | None = None,
+        shares: Sequence[float] | None = None,
+        false_positives: float | None = None,
+        failure: float | None = None,
+        filters: Sequence[tuple[int, int]] | None = None,
+        wide: bool = False,
+        lists: bool = True,
+        counting: bool = False,
+        counter_bits: int | Sequence[int] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._build(
+            plan_summary(
+                capacity, kind="counting-multiple-bloom" if counting else "multiple-bloom", levels=levels,
+                shares=shares, false_positives=false_positives, failure=failure, filters=filters, wide=wide,
+                lists=lists, counter_bits=counter_bits, seed=seed,
+            )
+        )  # fmt: skip
+
+
+class CounterSummary(Summary):
+    """Song et al.'s summary: a counter for each bucket of a table, the key lies where it is least (4.3).
+
+    Built once from all keys (`add_many` without levels), for comparison: their table puts every key into all
+    its `choices` buckets, then *prunes*: a key stays where the counter is least, of equal ones in the first.
+    `level` answers which choice, from 1; `bucket_many` which bucket.
+
+    Parameters
+    ----------
+    capacity
+        Keys to plan for (n).
+    buckets
+        Of the table (m); by default 13.1 for each key, as they have.
+    choices
+        Buckets of a key (d).
+    counter_bits
+        Bits of a counter; a full one sticks.
+    seed
+        0 … 2**64-1.
+
+    Examples
+    --------
+    >>> s = CounterSummary(10_000)
+    >>> s.add_many(range(10_000))
+    >>> s.loads(range(10_000))                      # buckets of 0 and 1 keys after pruning
+    [121072, 10000]
+    """
+
+    __slots__ = ()
+    _kind = 12
+
+    def __init__(
+        self,
+        capacity: SupportsIndex | SupportsFloat,
+        *,
+        buckets: int | None = None,
+        choices: int = 10,
+        counter_bits: int = 3,
+        seed: int = 0,
+    ) -> None:
+        self._build(
+            plan_counters(capacity, buckets=buckets, choices=choices, counter_bits=counter_bits, seed=seed)
+        )
+
+    def add(self, key: Key, level: SupportsIndex = 1, /) -> None:
+        """Count a key; where it lies is known when all keys are counted."""
+        super().add(key, level)
+
+    def add_many(self, keys: object, levels: object = 1, *, digests: bool = False) -> None:
+        """Count many keys."""
+        super().add_many(keys, levels, digests=digests)
+
+    def bucket_many(self, keys: object, *, digests: bool = False) -> npt.NDArray[np.int64]:
+        """Give the bucket that each key lies in after pruning; -1 for a key that is not in."""
+        words, shape = self._digests(keys, digests)
+        found = self._buckets(words).view(np.int64)
+        return found if shape is None else found.reshape(shape)
+
+    def loads(self, keys: object) -> list[int]:
+        """Count the buckets that hold 0, 1, … of these keys after pruning."""
+        found = self.bucket_many(keys)
+        counts = np.bincount(np.unique(found[found >= 0], return_counts=True)[1])
+        counts[0] = self._core[1] - int(counts.sum())
+        return [int(each) for each in counts]
+
+    def _need_removal(self) -> None:
+        raise TypeError(
+            "a CounterSummary is built once and cannot forget a key: use a summary with counting=True"
+        )
+
+
+CLASSES: dict[str, type[Summary]] = {
+    "interpolation": InterpolationSummary,
+    "single-filter": SingleFilterSummary,
+    "counting-single-filter": SingleFilterSummary,
+    "multiple-bloom": MultipleBloomSummary,
+    "counting-multiple-bloom": MultipleBloomSummary,
+    "counters": CounterSummary,
+}
+"""The class of each kind of plan."""
+
+
+def _attributes(summary: object) -> dict[str, Any]:
+    """Give the attributes that somebody's subclass holds; none otherwise."""
+    return getattr(summary, "__dict__", {})

@@ -1,0 +1,488 @@
+"""From what a user asks of a summary to the integers that it is built from (kirsch, chapter 4).
+
+    capacity, keys of each level ──▶ digest bits, cells or filters, counter bits ──▶ core, bytes
+    false positives, failure                                                           │
+                             false positives and failure to expect  ◀──────────────────┘
+
+Rates are those of `multilevel` (section 4.11.3). If the sub-tables are known, of one slot and the standard
+scheme, the keys of each level have their exact law. For other tables expected numbers are given, and the
+number of keys above a level varies by Poisson's law where it is small. A level here is also the table's
+overflow list, the last.
+
+    interpolation             the least digest bits that meet both bounds; 0.8 keys a slot
+    single-filter             the fewest cells that meet both, over all numbers of hashes
+    multiple-bloom            B_0 by the false positives; the others share the failures in proportion to
+                              their keys; an exact list of 64-bit digests where that is smaller
+    counting-...              the same cells, with counters so wide that one is ever full with a chance
+                              of at most SATURATED
+
+Invariants: a plan that is returned can be built; two plans are equal exactly when keys, seed, kind and core
+are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import SupportsFloat, SupportsIndex
+
+import numpy as np
+
+from evenbins.theory import _arguments as arguments
+from evenbins.theory import _show, counting
+from evenbins.theory import _summary_rates as rates
+from evenbins.theory._multilevel_law import Law, distribution
+from evenbins.theory._summary_rates import FilterSize
+from evenbins.theory._summary_size import _chance, _covered, _smallest, _Trimmed, skewed_sizes
+
+__all__ = [
+    "FAILURE", "FALSE_POSITIVES", "KINDS", "NUMBERS", "SATURATED", "SummaryPlan", "plan_counters",
+    "plan_of_summary_core", "plan_summary",
+]  # fmt: skip
+
+KINDS = (
+    "interpolation", "single-filter", "multiple-bloom", "counting-single-filter", "counting-multiple-bloom",
+)  # fmt: skip
+"""The kinds that a table can keep."""
+NUMBERS = {
+    "interpolation": 9, "single-filter": 10, "counting-single-filter": 10, "multiple-bloom": 11,
+    "counting-multiple-bloom": 11, "counters": 12,
+}  # fmt: skip
+"""The number of each kind in a file."""
+FALSE_POSITIVES, FAILURE = 0.01, 1e-3
+"""What is asked for where nothing else is."""
+SATURATED = 1e-6
+"""The chance that a counter is full, at most."""
+LOAD = 0.8
+"""Keys per slot of an interpolation summary."""
+MAX_LEVELS, MAX_HASHES, MAX_WIDTH, MAX_CELLS = 9, 64, 16, 2**48
+WIDE, COUNTING = 1, 2  # flags of multiple filters
+_REACH = 1024  # slots of an interpolation summary behind the last home
+_FEW = 1000  # keys above a level whose number is taken to vary
+_IN_ONE_LINE = ("keys", "kind", "levels", "nbytes", "false_positives", "failure")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SummaryPlan:
+    """A summary's design, and what it predicts; a prediction that is not known is None.
+
+    Equality and hash look at keys, kind, seed and core alone.
+
+    Attributes
+    ----------
+    keys : number of keys planned for (n)
+    kind : "interpolation", "single-filter", "multiple-bloom", "counting-single-filter",
+        "counting-multiple-bloom" or "counters"
+    levels : answers of a present key: the table's levels, and its overflow list where it has one; of
+        "counters" the choices
+    keys_per_level : keys expected in each level; None for a summary from a file
+    digest_bits : of "interpolation", else 0
+    filters : cells and hashes of each filter; hashes 0 is an exact list of so many keys
+    counter_bits : bits of the counters, of each filter or level; empty if nothing is counted
+    false_positives : chance that an absent key is answered a level
+    failure : chance that any of the keys is answered a wrong level, at most
+    nbytes, bits_per_key : bytes of the summary, everything counted; the same per key
+    seed : seed of the digests
+    core : the integers stored and compared by
+    """
+
+    keys: int
+    kind: str
+    levels: int = field(compare=False)
+    keys_per_level: tuple[float, ...] | None = field(compare=False)
+    digest_bits: int = field(compare=False)
+    filters: tuple[FilterSize, ...] = field(compare=False)
+    counter_bits: tuple[int, ...] = field(compare=False)
+    false_positives: float = field(compare=False)
+    failure: float | None = field(compare=False)
+    nbytes: int = field(compare=False)
+    bits_per_key: float = field(compare=False)
+    seed: int
+    core: tuple[int, ...]
+
+    @property
+    def wrong(self) -> float | None:
+        """Fraction of the keys that are answered a wrong level, at most: `failure` of `keys`."""
+        return None if self.failure is None else self.failure / self.keys
+
+    def to_dict(self) -> dict[str, object]:
+        """Give every field by name, as plain values that JSON can hold."""
+        values = dict(self._rows()) | {"filters": [list(each) for each in self.filters]}
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
+
+    def __repr__(self) -> str:
+        return _show.line("SummaryPlan", [(name, getattr(self, name)) for name in _IN_ONE_LINE])
+
+    def __str__(self) -> str:
+        return _show.table("SummaryPlan", self._rows())
+
+    def _repr_html_(self) -> str:
+        return _show.html_table("SummaryPlan", self._rows())
+
+    def _rows(self) -> list[tuple[str, object]]:
+        return [(each.name, getattr(self, each.name)) for each in fields(self)]
+
+
+def plan_summary(
+    capacity: SupportsIndex | SupportsFloat,
+    *,
+    kind: str = "multiple-bloom",
+    levels: int | None = None,
+    shares: Sequence[float] | None = None,
+    sizes: Sequence[int] | None = None,
+    false_positives: float | None = None,
+    failure: float | None = None,
+    digest_bits: int | None = None,
+    filters: Sequence[tuple[int, int]] | None = None,
+    counter_bits: int | Sequence[int] | None = None,
+    wide: bool = False,
+    lists: bool = True,
+    seed: int = 0,
+) -> SummaryPlan:
+    """Plan a summary, by need or with explicit sizes.
+
+    Parameters
+    ----------
+    capacity
+        Number of keys (n).
+    kind
+        One of `KINDS`.
+    levels
+        Answers of a present key, 1 to 9: the levels of a table and, where it has one, its list. By
+        default as many as `shares`, or 5.
+    shares
+        Fraction of the keys in each level; by default those of the thesis' tables (section 4.8).
+    sizes
+        Instead, buckets of the sub-tables, of one slot and the standard scheme: the exact law follows. With
+        one level more than sub-tables, the last is their overflow list.
+    false_positives
+        Chance, at most, that an absent key is answered a level; by default 0.01.
+    failure
+        Chance, at most, that any key is answered a wrong level; by default 1e-3.
+    digest_bits
+        Of "interpolation": the bits instead of the least that meet the need.
+    filters
+        Cells and hashes instead: one pair of "single-filter", as many as levels of "multiple-bloom", where 0
+        hashes mean an exact list of so many keys.
+    counter_bits
+        Of the counting kinds: one width, or one for each filter or level, instead of the least.
+    wide
+        Of multiple filters: one wide hash reduced modulo each filter's size, as the thesis saves hashing.
+    lists
+        Of multiple filters: exact lists in place of filters where they are smaller.
+    seed
+        Of the digests.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is of the wrong type or outside its range, or does not fit the kind.
+
+    Examples
+    --------
+    >>> plan = plan_summary(10_000, kind="single-filter", levels=5, filters=[(120_000, 15)])
+    >>> plan.nbytes - 64, round(plan.false_positives, 3), f"{plan.failure:.1e}"
+    (40000, 0.006, '7.6e-10')
+    >>> plan_summary(10_000, kind="interpolation", levels=5, false_positives=1e-12, failure=1e-8).digest_bits
+    54
+    """
+    keys = arguments.capacity(capacity)
+    known(kind, KINDS)
+    seed = arguments.seed(seed)
+    places = _places(keys, levels, shares, sizes)
+    count = len(places.held)
+    positives = _chance("false_positives", FALSE_POSITIVES if false_positives is None else false_positives)
+    allowed = _chance("failure", FAILURE if failure is None else failure)
+    family, counts = kind.removeprefix("counting-"), kind.startswith("counting-")
+    _only("digest_bits", digest_bits, family == "interpolation", kind)
+    _only("filters", filters, family != "interpolation", kind)
+    _only("counter_bits", counter_bits, counts, kind)
+    core: tuple[int, ...]
+    if family == "interpolation":
+        core = _interpolation_core(keys, count, positives, allowed, digest_bits)
+    elif family == "single-filter":
+        core = _single_core(keys, places, positives, allowed, filters)
+        if counts:
+            core += _widths(counter_bits, count, [(core[1], core[2], each) for each in places.held])
+    else:
+        parts = _multiple(keys, places, positives, allowed, lists, filters, counts)
+        widths: tuple[int, ...] = (1,) * count
+        if counts:
+            needs = [(size.cells, size.hashes, n) for size, n in zip(parts, places.above, strict=True)]
+            widths = _widths(counter_bits, count, needs)
+        core = (count, WIDE * bool(wide) + COUNTING * counts)
+        for size, width in zip(parts, widths, strict=True):
+            core += (size.cells, size.hashes, width if size.hashes else 1)
+    return plan_of_summary_core(core, number=NUMBERS[kind], keys=keys, seed=seed, places=places)
+
+
+def plan_counters(
+    capacity: SupportsIndex | SupportsFloat,
+    *,
+    buckets: int | None = None,
+    choices: int = 10,
+    counter_bits: int = 3,
+    seed: int = 0,
+) -> SummaryPlan:
+    """Plan Song et al.'s counters; by default 13.1 buckets a key, ten choices and three bits, as they have.
+
+    Examples
+    --------
+    >>> plan = plan_counters(10_000, buckets=131_072)
+    >>> plan.nbytes - 64, round(plan.false_positives, 4)
+    (49152, 0.0019)
+    """
+    keys = arguments.capacity(capacity)
+    if buckets is None:
+        buckets = math.ceil(13.1072 * keys)
+    buckets = arguments.integer("buckets", buckets, 1, MAX_CELLS, "Pass 13 for each key")
+    choices = arguments.integer("choices", choices, 1, MAX_HASHES, "Pass 10, as Song et al.")
+    width = arguments.integer("counter_bits", counter_bits, 1, MAX_WIDTH, "Pass 3, as Song et al.")
+    return plan_of_summary_core((choices, buckets, width), number=12, keys=keys, seed=arguments.seed(seed))
+
+
+def plan_of_summary_core(
+    core: Sequence[int], *, number: int, keys: int, seed: int = 0, places: Places | None = None
+) -> SummaryPlan:
+    """Give the plan of an integer core that is known to be right; `number` is its kind in a file."""
+    levels, digest_bits = core[0], 0
+    filters: tuple[FilterSize, ...] = ()
+    widths: tuple[int, ...] = ()
+    failing: list[float] | None = None
+    if number == NUMBERS["interpolation"]:
+        kind, digest_bits = "interpolation", core[1]
+        body = -(-(core[2] + _REACH) * (digest_bits + levels.bit_length()) // 64) * 8
+        positives = rates.interpolation_false_positives(keys, digest_bits)
+        failing = [rates.interpolation_failure(keys, digest_bits)]
+    elif number == NUMBERS["single-filter"]:
+        filters, widths = (FilterSize(core[1], core[2]),), tuple(core[3:])
+        kind = "counting-single-filter" if widths else "single-filter"
+        body = -(-core[1] * sum(widths) // 64) * 8 if widths else _cell_bytes(core[1], levels)
+        positives = rates.filter_rate(core[1], core[2], keys)
+        if places is not None:
+            failing = [places.failures(j, filters[0]) for j in range(1, levels)]
+    elif number == NUMBERS["multiple-bloom"]:
+        parts = [(core[i], core[i + 1], core[i + 2]) for i in range(2, len(core), 3)]
+        filters = tuple(FilterSize(size, hashes) for size, hashes, _ in parts)
+        kind = "multiple-bloom"
+        if core[1] & COUNTING:
+            kind, widths = "counting-multiple-bloom", tuple(width for *_, width in parts)
+        body = sum(_part_bytes(*part) for part in parts)
+        positives = rates.filter_rate(filters[0].cells, filters[0].hashes, keys, partitioned=False)
+        if places is not None:
+            failing = [places.failures(j, filters[j]) for j in range(1, levels) if filters[j].hashes]
+    else:
+        kind, filters, widths = "counters", (FilterSize(core[1], levels),), (core[2],)
+        body = -(-core[1] * core[2] // 64) * 8
+        positives = rates.counters_false_positives(keys, core[1], levels)
+    return SummaryPlan(
+        keys=keys,
+        kind=kind,
+        levels=levels,
+        keys_per_level=None if places is None else tuple(places.held),
+        digest_bits=digest_bits,
+        filters=filters,
+        counter_bits=widths,
+        false_positives=positives,
+        failure=None if failing is None else min(math.fsum(failing), 1.0),
+        nbytes=64 + body,
+        bits_per_key=8 * (64 + body) / keys,
+        seed=seed,
+        core=tuple(core),
+    )
+
+
+class Places:
+    """Where the keys are: how many in each level, and how many above it, as a law or in the mean."""
+
+    def __init__(self, held: list[float], laws: Sequence[Law] | None = None) -> None:
+        self.held = held
+        self.above = [math.fsum(held[j:]) for j in range(len(held))]  # keys of levels above 0, 1, ...
+        self.laws = None if laws is None else [_Trimmed(law) for law in laws]
+
+    def failures(self, level: int, size: FilterSize) -> float:
+        """Expect so many keys of a level, of 1 ..., that a filter of the keys above it covers."""
+        if self.laws is not None:
+            return self.laws[level - 1].failures(size)
+        return self.held[level - 1] * _rate(size, self.above[level])
+
+
+# --- sizes ------------------------------------------------------------------------------------------------
+
+
+def _interpolation_core(
+    keys: int, levels: int, positives: float, allowed: float, given: object
+) -> tuple[int, ...]:
+    most = 64 - levels.bit_length()
+    if given is not None:
+        bits = arguments.integer("digest_bits", given, 8, most, "Leave it out for the least that is enough")
+    else:
+        bits = max(8, keys.bit_length())
+        while bits < most and (
+            rates.interpolation_failure(keys, bits) > allowed
+            or rates.interpolation_false_positives(keys, bits) > positives
+        ):
+            bits += 1
+        if rates.interpolation_false_positives(keys, bits) > positives:
+            raise ValueError(
+                f"false_positives={positives:g} cannot be had for {keys} keys with {most} bits of a digest. "
+                "Allow more"
+            )
+    return levels, bits, math.ceil(keys / LOAD)
+
+
+def _single_core(
+    keys: int, places: Places, positives: float, allowed: float, given: Sequence[tuple[int, int]] | None
+) -> tuple[int, ...]:
+    levels = len(places.held)
+    if given is not None:
+        (size,) = _given(given, 1)
+        if not size.hashes:
+            raise ValueError("filters must have 1 to 64 hashes for a single filter; got 0. Pass 15")
+    else:
+
+        def enough(size: FilterSize) -> bool:
+            return float(_covered(size, np.array(float(keys)))) <= positives and (
+                math.fsum(places.failures(j, size) for j in range(1, levels)) <= allowed
+            )
+
+        size = _smallest(12 * keys, round(-math.log2(positives)), enough)
+    return levels, -(-size.cells // size.hashes) * size.hashes, size.hashes
+
+
+def _multiple(
+    keys: int,
+    places: Places,
+    positives: float,
+    allowed: float,
+    lists: bool,
+    given: Sequence[tuple[int, int]] | None,
+    counts: bool,
+) -> list[FilterSize]:
+    if given is not None:
+        sizes = _given(given, len(places.held))
+        if not sizes[0].hashes:
+            raise ValueError("filters[0] must have 1 to 64 hashes: all keys are in it; got 0. Pass 7")
+        return sizes
+
+    def few_positives(size: FilterSize) -> bool:
+        return float(_covered(size, np.array(float(keys)))) <= positives
+
+    found = [_smallest(10 * keys, round(-math.log2(positives)), few_positives)]
+    above = places.above[1:]
+    parts = [max(each / max(sum(above), 1e-9), 0.02) for each in above]
+    for j, (more, part) in enumerate(zip(above, parts, strict=True), 1):
+        size = _sized(places, j, allowed * part / sum(parts))
+        listed = FilterSize(math.ceil(more + 8 * math.sqrt(more)) + 16, 0)
+        width = 4 if counts else 1
+        found.append(listed if lists and _part_bytes(*listed, 1) <= _part_bytes(*size, width) else size)
+    return found
+
+
+def _sized(places: Places, level: int, budget: float) -> FilterSize:
+    best = math.log2(max(places.held[level - 1] / budget, 2.0))
+    guess = 1.5 * best * max(places.above[level], 1.0)
+    return _smallest(guess, round(best), lambda size: places.failures(level, size) <= budget)
+
+
+def _rate(size: FilterSize, keys: float) -> float:
+    """Compute the rate of a filter of so many keys in the mean."""
+    if keys >= _FEW:
+        return float(_covered(size, np.array(keys)))
+    numbers = np.arange(0, math.ceil(keys + 12 * math.sqrt(keys) + 30))
+    logs = numbers * math.log(max(keys, 1e-300)) - keys - np.array([math.lgamma(i + 1) for i in numbers])
+    return float(np.exp(logs) @ _covered(size, numbers.astype(np.float64)))
+
+
+def _widths(given: object, levels: int, parts: list[tuple[int, int, float]]) -> tuple[int, ...]:
+    """Find the bits of the counters of each part: cells, hashes, keys."""
+    if given is not None:
+        each = list(given) if isinstance(given, Sequence) else [given] * levels
+        if len(each) != levels:
+            raise ValueError(f"counter_bits must be one number, or one for each of {levels}; got {len(each)}")
+        way_out = "Leave it out for the least that is enough"
+        return tuple(arguments.integer("counter_bits", bits, 1, MAX_WIDTH, way_out) for bits in each)
+    return tuple(2 if not hashes else _width(cells, hashes, keys) for cells, hashes, keys in parts)
+
+
+def _width(cells: int, hashes: int, keys: float) -> int:
+    trials, chance = math.ceil(keys + 6 * math.sqrt(keys) + 2), counting.hit_chance(cells, hashes)
+    for width in range(2, 8):
+        if cells * counting.binomial_tail(trials, chance, 2**width - 1) <= SATURATED:
+            return width
+    return 8
+
+
+def _cell_bytes(cells: int, levels: int) -> int:
+    if levels in (4, 5):
+        return -(-cells // 24) * 8
+    return -(-cells * max(levels.bit_length(), 2) // 64) * 8
+
+
+def _part_bytes(cells: int, hashes: int, width: int) -> int:
+    body = -(-cells * width // 64) * 8 if hashes else 64 + 8 * (cells + cells // 3 + 8)
+    return -(-body // 64) * 64
+
+
+# --- arguments ----------------------------------------------------------------------------------------------
+
+
+def known(kind: object, kinds: Sequence[str], name: str = "kind") -> None:
+    """Check the name of a kind."""
+    if not isinstance(kind, str):
+        raise TypeError(arguments.problem(name, "a str", kind, f"Pass one of {', '.join(map(repr, kinds))}"))
+    if kind not in kinds:
+        raise ValueError(
+            f"{name} must be one of {', '.join(map(repr, kinds))}; got {kind!r}. Pass 'multiple-bloom'"
+        )
+
+
+def _only(name: str, value: object, fits: bool, kind: str) -> None:
+    if value is not None and not fits:
+        raise ValueError(f'{name} is not for kind "{kind}"; got {value!r}. Leave it out')
+
+
+def _places(keys: int, levels: object, shares: Sequence[float] | None, sizes: Sequence[int] | None) -> Places:
+    """Find where the keys will be."""
+    if shares is not None and sizes is not None:
+        raise ValueError("shares and sizes exclude each other; got both. Pass one")
+    if shares is None:
+        if sizes is None:
+            count = 5 if levels is None else arguments.integer("levels", levels, 1, MAX_LEVELS, "Pass 5")
+            sizes = skewed_sizes(keys, count)
+        count = len(sizes) if levels is None else arguments.integer("levels", levels, 1, MAX_LEVELS, "Pass 5")
+        if count not in (len(sizes), len(sizes) + 1):
+            raise ValueError(f"levels must be {len(sizes)}, or one more for the list; got {levels}")
+        laws = distribution(keys, sizes)
+        held = [float(law.held.sum()) for law in laws[1:]]
+        if count > len(sizes):
+            held.append(laws[-1].mean)
+        return Places(held, laws[1:count])
+    if isinstance(shares, str) or not hasattr(shares, "__len__") or not len(shares):
+        raise TypeError(
+            arguments.problem("shares", "a sequence of numbers", shares, "Pass one for each level")
+        )
+    if levels is not None and levels != len(shares):
+        raise ValueError(f"shares must have one number for each of {levels} levels; got {len(shares)}")
+    arguments.integer("levels", len(shares), 1, MAX_LEVELS, "Pass at most 9 shares")
+    rule, way_out = "a number from 0 to 1", "Pass the fraction of the keys in each level"
+    each = [arguments.real(f"shares[{i}]", x, rule, way_out) for i, x in enumerate(shares)]
+    if min(each) < 0 or not 0.99 < math.fsum(each) < 1.01:
+        raise ValueError(f"shares must be fractions of the keys, 1 in all; got {list(shares)}. {way_out}")
+    return Places([keys * x / math.fsum(each) for x in each])
+
+
+def _given(filters: Sequence[tuple[int, int]], count: int) -> list[FilterSize]:
+    if isinstance(filters, str) or not hasattr(filters, "__len__"):
+        raise TypeError(
+            arguments.problem("filters", "a sequence of pairs", filters, "Pass [(cells, hashes), ...]")
+        )
+    if len(filters) != count:
+        raise ValueError(f"filters must have {count} pairs of cells and hashes; got {len(filters)}")
+    found = []
+    for cells, hashes in filters:
+        k = arguments.integer("hashes", hashes, 0, MAX_HASHES, "Pass the number of hash functions")
+        m = arguments.integer("cells", cells, max(k, 1), MAX_CELLS, "Pass more cells")
+        found.append(FilterSize(m, k))
+    return found
