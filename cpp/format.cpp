@@ -54,6 +54,7 @@ uint64_t payload_bytes(const Spec& spec) {
     case Kind::count_min: return CountMinSketch::payload_bytes(spec);
     case Kind::chained: return ChainedTable::payload_bytes(spec);
     case Kind::multilevel: return MultilevelTable::payload_bytes(spec);
+    case Kind::paged: throw SpecError("a table in pages is opened by PagedTable.open, or MultilevelTable.open");
   }
   throw SpecError("unknown kind " + std::to_string(static_cast<uint32_t>(spec.kind)));
 }
@@ -68,6 +69,7 @@ std::unique_ptr<Filter> make_filter(Spec spec, Bits bits) {
     case Kind::growing:
     case Kind::count_min:
     case Kind::multilevel:
+    case Kind::paged:
     case Kind::chained: break;
   }
   throw SpecError("a growing filter is made of several filters, and a sketch or a table is none");

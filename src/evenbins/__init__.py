@@ -25,6 +25,7 @@ from evenbins.filters import (
 )
 from evenbins.filters import open as open  # not in __all__: a star import must not hide Python's open
 from evenbins.growing import GrowingFilter
+from evenbins.paged import PagedStats, PagedTable
 from evenbins.protocols import Filter, FilterStats
 from evenbins.sketches import CountMinSketch, HeavyHitters, SketchStats
 from evenbins.tables import MultilevelTable, TableFull, TableStats
@@ -47,6 +48,8 @@ __all__ = [
     "HeavyHitters",
     "KeyRangeError",
     "MultilevelTable",
+    "PagedStats",
+    "PagedTable",
     "SketchPlan",
     "SketchStats",
     "TableFull",

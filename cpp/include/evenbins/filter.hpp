@@ -31,7 +31,8 @@ enum class Kind : uint32_t {
   counting = 5,
   count_min = 6,
   multilevel = 7,
-  chained = 8
+  chained = 8,
+  paged = 13
 };
 // How positions follow from a digest.
 enum class Hashing : uint32_t {
