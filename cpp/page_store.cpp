@@ -93,6 +93,11 @@ PageStore::Head PageStore::read_head(const Disk& table) {
     if (got < pages.size() || std::memcmp(pages.data() + kHeaderBytes, kMagic, 8) != 0)
       throw FormatError("this is not an evenbins file: it does not begin with EVENBINS");
   }
+  const bool has_magic = got >= 16 && std::memcmp(pages.data(), kMagic, 8) == 0;
+  uint32_t kind = static_cast<uint32_t>(Kind::paged);
+  if (has_magic) std::memcpy(&kind, pages.data() + 12, 4);
+  if (kind != static_cast<uint32_t>(Kind::paged) && !parse_header(pages.data() + kHeaderBytes, second, why_second))
+    throw FormatError("the file holds another kind of structure (" + std::to_string(kind) + "), no table in pages");
   if (got < pages.size()) throw FormatError("the file ends within its header");
   const bool has_first = parse_header(pages.data(), first, why);
   const bool has_second = parse_header(pages.data() + kHeaderBytes, second, why_second);
@@ -197,13 +202,7 @@ uint64_t PageStore::read_journal(Group* into) const {
       std::memcpy(&checksum, body.data() + body.size() - 8, 8);
       whole = whole && checksum == xxh3_64(body.data(), body.size() - 8, fields.number);
     }
-    if (!whole) {
-      GroupFields after;
-      if (end < size && head_at(end, after) && after.number == fields.number + 1 && after.before_synced != 0)
-        throw FormatError("group " + std::to_string(fields.number) + " of the journal " + journal_.path() +
-                          " is damaged, and acknowledged changes follow it");
-      break;
-    }
+    if (!whole) break;
     if (last == 0 ? fields.number > head_.generation + 1 : fields.number != last + 1)
       throw FormatError("the journal " + journal_.path() + " goes on from group " + std::to_string(fields.number - 1) +
                         ", but the table holds groups up to " +
@@ -224,6 +223,17 @@ uint64_t PageStore::read_journal(Group* into) const {
       }
     }
     offset = end;
+  }
+  // Behind the last whole group there is nothing, or one that was never acknowledged. If a group that says otherwise
+  // follows, what is missing was on disk once.
+  std::vector<uint8_t> rest(size > offset ? size - offset : 0);
+  rest.resize(journal_.read(offset, rest.data(), rest.size()));
+  for (uint64_t at = 8; at + sizeof fields <= rest.size(); at += 8) {  // groups are whole words long
+    if (std::memcmp(rest.data() + at, kGroupMagic, 8) != 0 || !head_at(offset + at, fields)) continue;
+    if (fields.number > std::max(last, head_.generation) && fields.before_synced != 0)
+      throw FormatError("the journal " + journal_.path() + " is damaged at byte " + std::to_string(offset) +
+                        ", and acknowledged changes follow: bring table and journal back from a copy, or move the "
+                        "journal away to open the table as it was before them");
   }
   return due;
 }
@@ -329,6 +339,7 @@ void PageStore::checkpoint(uint64_t keys) {
     if (!synced_) journal_.sync();
     synced_ = true;
     write_pages(overlay_);
+    table_.sync();  // before the header says that they are there
     Head next = head_;
     next.generation = sequence_;
     next.stamp = random_word();

@@ -204,10 +204,11 @@ void PagedTable::each_page(const Pulse* pulse, F&& f) const {
   }
 }
 
-void PagedTable::recover() {
-  if (store_.recover() == 0) return;
+bool PagedTable::recover() {
+  if (store_.recover() == 0) return false;
   build_summary([] { return true; });
   checkpoint();
+  return true;
 }
 
 void PagedTable::build_summary(const Pulse& pulse) {

@@ -355,7 +355,7 @@ void bind_paged(nb::module_& m) {
       .def("_recover",
            [](PagedObject& self) {
              const Writing alone(self);
-             self.table->recover();
+             return self.table->recover();
            })
       .def(
           "_read_summary",

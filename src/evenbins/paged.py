@@ -127,10 +127,9 @@ class PagedTable(_core.Pages, TableMapping):
     >>> folder.cleanup()
     """
 
-    __slots__ = ("_path", "_plan", "_summary_known")
+    __slots__ = ("_path", "_plan")
     _path: str
     _plan: PagedPlan | None
-    _summary_known: bytes | None
 
     def __init__(self) -> None:
         raise TypeError("make a PagedTable with PagedTable.create(path, capacity), or open one with PagedTable.open")
@@ -179,10 +178,11 @@ class PagedTable(_core.Pages, TableMapping):
         target = os.fspath(path)
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, "it exists: open it, or choose another path", target)
+        if os.path.exists(target + ".journal") and os.path.getsize(target + ".journal"):
+            raise FileExistsError(
+                errno.EEXIST, "the journal of a table that was not closed: move it to its table", target + ".journal"
+            )
         with _new_file(target, plan) as temporary:
-            for leftover in (".journal", ".summary"):  # of a table that was taken away: not of this one
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(target + leftover)
             os.link(temporary, target)  # fails if somebody was faster
         _files._sync_folder(Path(target).absolute().parent)
         return cls.open(target, writable=True, durable=durable)
@@ -235,9 +235,10 @@ class PagedTable(_core.Pages, TableMapping):
     @classmethod
     def _open(cls, path: str, writable: bool, durable: bool, verify: bool) -> Self:
         table = cls._with_locked_file(path, writable, durable)
+        recovered = False
         try:
             if writable:
-                table._recover()
+                recovered = table._recover()
             elif table._groups_due():
                 table._close()
                 try:
@@ -256,7 +257,10 @@ class PagedTable(_core.Pages, TableMapping):
                         errno.EROFS, "the journal holds changes, and the file system is read-only", path
                     ) from error
                 return cls._open(path, writable, durable, verify)
-            table._find_summary(scan=verify)
+            if recovered:
+                table._save_summary()
+            else:
+                table._find_summary(scan=verify)
         except BaseException:
             table._close()
             raise
@@ -295,7 +299,7 @@ class PagedTable(_core.Pages, TableMapping):
     @classmethod
     def _of_descriptors(cls, table: int, journal: int, path: str, writable: bool, durable: bool) -> Self:
         made = cls.__new__(cls)
-        made._path, made._plan, made._summary_known = path, None, None
+        made._path, made._plan = path, None
         _core.Pages.__init__(made, table, journal, path, writable, durable)
         return made
 
@@ -589,17 +593,17 @@ def save_pages(table: MultilevelTable, path: StrPath, **options: Any) -> None:
             data = made._summary_file()
         finally:
             made._close()
-        for leftover in (".journal", ".summary"):
+        os.replace(temporary, target)
+        _files._sync_folder(Path(target).parent)
+        for leftover in (".journal", ".summary"):  # of the old table; by its uid nobody takes it for the new one's
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(target + leftover)
-        os.replace(temporary, target)
 
     def write(descriptor: int) -> None:
         with open(descriptor, "wb", closefd=False) as file:
             file.write(data)
 
     _files.replace_file(target + ".summary", write)
-    _files._sync_folder(Path(target).parent)
 
 
 def is_paged(path: StrPath) -> bool:

@@ -17,8 +17,8 @@
 //      48  the n numbers of pages, the n pages        …  XXH3-64 of all that from 48 on, seed: the number of the group
 //
 // A change:      1 journal: append the group, sync ─▶ acknowledged     2 the pages stay in memory (`overlay`)
-// A checkpoint:  1 journal: sync   2 table: write the overlay in place, write the older header anew with the new
-//                generation, sync   3 journal: truncate, sync
+// A checkpoint:  1 journal: sync   2 table: write the overlay in place, sync   3 table: write the older header anew with
+//                the new generation, sync   4 journal: truncate, sync
 // Opening:       read the groups whose number follows on the header's generation, until one is not whole: that one was
 //                never acknowledged. Put their pages in the overlay; checkpoint.
 //

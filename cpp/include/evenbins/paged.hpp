@@ -81,10 +81,9 @@ class PagedTable {
   const PageSummary& summary() const { return *summary_; }
   uint64_t summary_bytes() const { return summary_->bytes() + 2 * counts_.size(); }
 
-  // Before anything else: what an unfinished session left is taken over, and the summary read or made anew. A table
-  // opened for reading that needs more than reading returns false.
+  // Before anything else: what an unfinished session left is taken over, and the summary read or made anew.
   uint64_t groups_due() const { return store_.groups_due(); }
-  void recover();
+  bool recover();  // true: there was something, and the summary has been made anew with it
   bool read_summary(const uint8_t* data, uint64_t size);
   void build_summary(const Pulse& pulse);  // by one scan
   std::vector<uint8_t> summary_file() const;

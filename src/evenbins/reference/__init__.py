@@ -12,6 +12,7 @@ slow and short. Nothing here needs the native core.
     countmin  the count-min sketch, in its two constructions
     counting  the counting filter
     multilevel  the multilevel table, in its five schemes
+    paged     the one-read table's pages and journal
     format    the file format
 """
 
@@ -23,6 +24,7 @@ from evenbins.reference.counting import ReferenceCounting
 from evenbins.reference.countmin import ReferenceCountMin
 from evenbins.reference.keys import digest, mix, mulhi, splitmix
 from evenbins.reference.multilevel import ReferenceMultilevel
+from evenbins.reference.paged import ReferencePaged
 from evenbins.reference.xxh3 import xxh3_64, xxh3_128
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "ReferenceCountMin",
     "ReferenceCounting",
     "ReferenceMultilevel",
+    "ReferencePaged",
     "digest",
     "mix",
     "mulhi",
