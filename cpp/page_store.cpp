@@ -205,8 +205,7 @@ uint64_t PageStore::read_journal(Group* into) const {
     if (!whole) break;
     if (last == 0 ? fields.number > head_.generation + 1 : fields.number != last + 1)
       throw FormatError("the journal " + journal_.path() + " goes on from group " + std::to_string(fields.number - 1) +
-                        ", but the table holds groups up to " +
-                        std::to_string(last == 0 ? head_.generation : last) +
+                        ", but the table holds groups up to " + std::to_string(last == 0 ? head_.generation : last) +
                         ": one of the two files is of another time. Bring both from the same copy, or move the "
                         "journal away to open the table as it was then");
     last = fields.number;

@@ -112,8 +112,16 @@ PagedShape PagedShape::of(const Spec& spec) {
   if (core[3] > 8) throw SpecError("there may be 0 … 8 overflow pages");
   if (core[4] < 1 || core[4] > 4096) throw SpecError("blocks for each page must be 1 … 4096");
   if (core[5] < 1 || core[5] > kMaxBlockedHashes) throw SpecError("hashes must be 1 … 32");
-  PagedShape shape{static_cast<KeyType>(core[0]), static_cast<ValueType>(core[1]), core[2], core[3], core[4],
-                   static_cast<uint32_t>(core[5]), 0, 0, {core.begin() + kCoreHead, core.end()}, core[3]};
+  PagedShape shape{static_cast<KeyType>(core[0]),
+                   static_cast<ValueType>(core[1]),
+                   core[2],
+                   core[3],
+                   core[4],
+                   static_cast<uint32_t>(core[5]),
+                   0,
+                   0,
+                   {core.begin() + kCoreHead, core.end()},
+                   core[3]};
   shape.words = key_words(shape.key_type);
   shape.slots = static_cast<uint32_t>((shape.page_bytes - PageStore::kPageHead) / (8 * (shape.words + 1)));
   for (const uint64_t pages : shape.pages) {
@@ -452,19 +460,21 @@ void PagedTable::prefetch(const std::vector<uint64_t>& pages, uint32_t in_flight
       starts.push_back(i);
   starts.push_back(wanted.size());
   try {
-    run_threads(starts.size() - 1, in_flight, [] { return true; }, [&](uint64_t number, std::vector<uint8_t>& buffer) {
-      const size_t from = starts[number], to = starts[number + 1];
-      buffer.resize((to - from) * shape_.page_bytes);
-      store_.read_raw(wanted[from].first, to - from, buffer.data());
-      for (size_t i = from; i < to; ++i) {
-        const uint8_t* image = buffer.data() + (i - from) * shape_.page_bytes;
-        store_.check(wanted[i].first, image, shape_.slots);
-        Staged& staged = *wanted[i].second;
-        staged.image.reset(new uint8_t[shape_.page_bytes]);
-        std::memcpy(staged.image.get(), image, shape_.page_bytes);
-        staged.old_count = page_count(image);
-      }
-    });
+    run_threads(
+        starts.size() - 1, in_flight, [] { return true; },
+        [&](uint64_t number, std::vector<uint8_t>& buffer) {
+          const size_t from = starts[number], to = starts[number + 1];
+          buffer.resize((to - from) * shape_.page_bytes);
+          store_.read_raw(wanted[from].first, to - from, buffer.data());
+          for (size_t i = from; i < to; ++i) {
+            const uint8_t* image = buffer.data() + (i - from) * shape_.page_bytes;
+            store_.check(wanted[i].first, image, shape_.slots);
+            Staged& staged = *wanted[i].second;
+            staged.image.reset(new uint8_t[shape_.page_bytes]);
+            std::memcpy(staged.image.get(), image, shape_.page_bytes);
+            staged.old_count = page_count(image);
+          }
+        });
   } catch (...) {
     for (const auto& [page, staged] : wanted)
       if (!staged->image) staged_.erase(page);

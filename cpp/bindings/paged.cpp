@@ -2,6 +2,8 @@
 //
 // A single look-up asks the summary under the GIL: an absent key, mostly, is answered there. Whoever reads or writes
 // the file gives the GIL up. Readers and the writer: readers.hpp.
+#include "evenbins/paged.hpp"
+
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -10,7 +12,6 @@
 
 #include <optional>
 
-#include "evenbins/paged.hpp"
 #include "files.hpp"
 #include "module.hpp"
 #include "readers.hpp"

@@ -103,11 +103,11 @@ class PagedStats:
 
 
 class PagedTable(_core.Pages, TableMapping):
-    """A mapping from keys to 64-bit numbers in a file: one page read for a key that is there, none for others.
+    """A mapping from keys to 64-bit numbers in a file: one page read for a present key, none for others.
 
-    Made by `PagedTable.create`, or from a table in memory by `MultilevelTable.save(path, layout="pages")`; opened by
-    `PagedTable.open` or `MultilevelTable.open`. Used as a context manager it closes itself. A table that is
-    not closed loses nothing: the next one who opens it for writing takes over what the journal has.
+    Made by `PagedTable.create`, or from a table in memory by `MultilevelTable.save(path, layout="pages")`;
+    opened by `PagedTable.open` or `MultilevelTable.open`. Used as a context manager it closes itself. A
+    table that is not closed loses nothing: whoever opens it next takes over what the journal has.
 
     Every change is on disk when the call returns (`durable=False`: in the hands of the system, which
     survives the end of the process, not of the machine). A single change costs one sync of the disk; bulk
@@ -132,7 +132,9 @@ class PagedTable(_core.Pages, TableMapping):
     _plan: PagedPlan | None
 
     def __init__(self) -> None:
-        raise TypeError("make a PagedTable with PagedTable.create(path, capacity), or open one with PagedTable.open")
+        raise TypeError(
+            "make one with PagedTable.create(path, capacity), or open one with PagedTable.open(path)"
+        )
 
     # --- making and opening -----------------------------------------------------------------------------
 
@@ -159,8 +161,8 @@ class PagedTable(_core.Pages, TableMapping):
         ----------
         path
             Where; it must not exist.
-        capacity, load, levels, miss_reads, bits_per_key, page_bytes, overflow_pages, key_dtype, value_dtype, seed
-            As for `theory.paged.plan_paged`.
+        capacity, load, levels, miss_reads, bits_per_key, page_bytes, overflow_pages, key_dtype, value_dtype
+            And `seed`: as for `theory.paged.plan_paged`.
         durable
             False: changes are not forced to the disk. After a crash of the machine the table is as it was
             at some moment before; nothing is ever half done.
@@ -172,15 +174,16 @@ class PagedTable(_core.Pages, TableMapping):
         """
         plan = plan_paged(
             capacity, load=load, levels=levels, miss_reads=miss_reads, bits_per_key=bits_per_key,
-            page_bytes=page_bytes, overflow_pages=overflow_pages, key_dtype=key_dtype, value_dtype=value_dtype,
-            seed=seed,
+            page_bytes=page_bytes, overflow_pages=overflow_pages, key_dtype=key_dtype,
+            value_dtype=value_dtype, seed=seed,
         )  # fmt: skip
         target = os.fspath(path)
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, "it exists: open it, or choose another path", target)
-        if os.path.exists(target + ".journal") and os.path.getsize(target + ".journal"):
+        journal = target + ".journal"
+        if os.path.exists(journal) and os.path.getsize(journal):
             raise FileExistsError(
-                errno.EEXIST, "the journal of a table that was not closed: move it to its table", target + ".journal"
+                errno.EEXIST, "the journal of a table that was not closed: move it to its table", journal
             )
         with _new_file(target, plan) as temporary:
             os.link(temporary, target)  # fails if somebody was faster
@@ -188,7 +191,7 @@ class PagedTable(_core.Pages, TableMapping):
         return cls.open(target, writable=True, durable=durable)
 
     @classmethod
-    def open(  # type: ignore[override]
+    def open(
         cls,
         path: StrPath,
         *,
@@ -246,8 +249,8 @@ class PagedTable(_core.Pages, TableMapping):
                 except PermissionError as error:
                     raise PermissionError(
                         error.errno,
-                        "a writer died and left changes in the journal; taking them over needs permission to write: "
-                        "open it once as somebody who has it",
+                        "a writer died and left changes in the journal; taking them over needs permission to "
+                        "write: open it once as somebody who has it",
                         path,
                     ) from error
                 except OSError as error:
@@ -276,10 +279,9 @@ class PagedTable(_core.Pages, TableMapping):
                 try:
                     fcntl.flock(descriptor, (fcntl.LOCK_EX if writable else fcntl.LOCK_SH) | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    who = "open already" if writable else "open for writing"
-                    raise BlockingIOError(
-                        errno.EWOULDBLOCK, f"it is {who}, here or in another process: close it there first", path
-                    ) from None
+                    text = "open already" if writable else "open for writing"
+                    text = f"it is {text}, here or in another process: close it there first"
+                    raise BlockingIOError(errno.EWOULDBLOCK, text, path) from None
                 with contextlib.suppress(FileNotFoundError):
                     if not os.path.samestat(os.fstat(descriptor), os.stat(path)):  # replaced meanwhile
                         os.close(descriptor)
@@ -374,7 +376,9 @@ class PagedTable(_core.Pages, TableMapping):
                 return
             self._erase_words(keys, IN_FLIGHT)
 
-    def insert_many(self, keys: object, values: object, *, new: bool = False, in_flight: int = IN_FLIGHT) -> None:
+    def insert_many(
+        self, keys: object, values: object, *, new: bool = False, in_flight: int = IN_FLIGHT
+    ) -> None:
         """Store many keys with their values; of a key that comes twice, the last value stays.
 
         The keys are sorted by page and stored in groups, each of which is on disk whole or not at all. So
@@ -528,7 +532,7 @@ def _flight(value: object) -> int:
 @contextlib.contextmanager
 def _new_file(target: str, plan: PagedPlan) -> Iterator[str]:
     """Give the name of an empty table's file beside the target; it is taken away afterwards."""
-    folder, name = os.path.split(os.path.abspath(target))
+    folder = os.path.dirname(os.path.abspath(target))
     temporary = os.path.join(folder, f".evenbins-{secrets.token_hex(8)}.tmp")
     try:
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -559,7 +563,7 @@ def save_pages(table: MultilevelTable, path: StrPath, **options: Any) -> None:
     path
         Where to.
     **options
-        Of `plan_paged`: `capacity` (by default the table's), `load`, `levels`, `miss_reads`, `page_bytes`, ...
+        Of `plan_paged`: `capacity` (by default the table's), `load`, `levels`, `miss_reads`, ...
     """
     target = os.path.realpath(os.fspath(path))
     if os.path.lexists(target) and not os.path.isfile(target):
@@ -595,7 +599,7 @@ def save_pages(table: MultilevelTable, path: StrPath, **options: Any) -> None:
             made._close()
         os.replace(temporary, target)
         _files._sync_folder(Path(target).parent)
-        for leftover in (".journal", ".summary"):  # of the old table; by its uid nobody takes it for the new one's
+        for leftover in (".journal", ".summary"):  # of the old table; by its uid nobody mistakes it
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(target + leftover)
 
@@ -615,5 +619,3 @@ def is_paged(path: StrPath) -> bool:
                 if magic == b"EVENBINS":
                     return bool(kind == KIND)
     return False
-
-

@@ -10,7 +10,6 @@ import shutil
 import signal
 import stat
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +38,8 @@ def test_single_keys(path: str) -> None:
     with PagedTable.create(path, 100) as t:
         t[5] = 7
         t[-3] = 8
-        assert (t[5], t[-3], t.get(6), t.get(6, -1), 5 in t, 6 in t, len(t)) == (7, 8, None, -1, True, False, 2)
+        assert (t[5], t[-3], t.get(6), t.get(6, -1)) == (7, 8, None, -1)
+        assert (5 in t, 6 in t, len(t)) == (True, False, 2)
         t[5] = 9
         del t[-3]
         with pytest.raises(KeyError):
@@ -86,7 +86,9 @@ def test_reads_in_flight_change_no_answer(path: str, in_flight: int) -> None:
 @pytest.mark.parametrize("value_dtype", ["int64", "uint64", "float64"])
 @pytest.mark.parametrize("page_bytes", [4096, 65536])
 def test_types_and_page_sizes(path: str, key_dtype: str, value_dtype: str, page_bytes: int) -> None:
-    t = PagedTable.create(path, 2000, key_dtype=key_dtype, value_dtype=value_dtype, page_bytes=page_bytes, seed=3)
+    t = PagedTable.create(
+        path, 2000, key_dtype=key_dtype, value_dtype=value_dtype, page_bytes=page_bytes, seed=3
+    )
     keys = [f"key {i}" for i in range(2000)] if key_dtype == "digest" else list(range(2000))
     values = (np.arange(2000) / 2 if value_dtype == "float64" else np.arange(2000)).astype(value_dtype)
     with t:
@@ -244,7 +246,7 @@ def test_numbers_of_levels(path: str, levels: int) -> None:
         t._check()
 
 
-# --- files -----------------------------------------------------------------------------------------------------
+# --- files -----------------------------------------------------------------------------------------
 
 
 def test_save_and_open_through_the_table_in_memory(path: str) -> None:
@@ -293,7 +295,8 @@ def test_one_writer_or_many_readers(path: str) -> None:
         assert a[5] == b[5] == 10
         with pytest.raises(BlockingIOError):
             PagedTable.open(path, writable=True)
-        for change in (lambda: a.__setitem__(1, 2), lambda: a.insert_many([1], 1), lambda: a.delete_many([1])):
+        changes = (lambda: a.__setitem__(1, 2), lambda: a.insert_many([1], 1), lambda: a.delete_many([1]))
+        for change in changes:
             with pytest.raises(ValueError, match="writable=True"):
                 change()
 
@@ -375,7 +378,7 @@ def test_damaged_pages_are_refused_by_name(path: str) -> None:
     data[4096 * (2 + 3) + 100] ^= 1
     Path(path).write_bytes(data)
     with PagedTable.open(path) as t:  # the summary fits: nothing has been read
-        with pytest.raises(FormatError, match="page 3 .at byte 20480.: its checksum is wrong"):
+        with pytest.raises(FormatError, match=r"page 3 .at byte 20480.: its checksum is wrong"):
             t.get_many(range(3000))
         bad = [key for key in range(3000) if _fails(t, key)]
         assert 0 < len(bad) < 300
@@ -500,7 +503,7 @@ def test_recovery_without_permission_says_so(path: str, monkeypatch: pytest.Monk
     assert stat.S_IMODE(os.stat(path + ".journal").st_mode) == stat.S_IMODE(os.stat(path).st_mode)
 
 
-# --- threads and signals -----------------------------------------------------------------------------------------
+# --- threads and signals -----------------------------------------------------------------------------
 
 
 def test_readers_and_a_writer_in_threads(path: str) -> None:
@@ -534,12 +537,8 @@ def test_ctrl_c_stops_a_bulk_call(path: str) -> None:
     with PagedTable.create(path, 200_000, durable=False) as t:
         keys = np.arange(200_000)
         t.insert_many(keys, keys)
-        asked = np.tile(keys, 60)
-        threading.Timer(0.2, lambda: signal.raise_signal(signal.SIGINT)).start()
-        started = time.monotonic()
-        try:
-            with pytest.raises(KeyboardInterrupt, match="stopped after"):
-                while time.monotonic() < started + 20:
-                    t.get_many(asked)
-        finally:
-            assert (t.get_many(keys[:1000]) == keys[:1000]).all()
+        asked = np.tile(keys, 100)
+        threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt, match="stopped after"):
+            t.get_many(asked)
+        assert (t.get_many(keys[:1000]) == keys[:1000]).all()

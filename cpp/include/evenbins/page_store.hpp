@@ -17,7 +17,8 @@
 //      48  the n numbers of pages, the n pages        …  XXH3-64 of all that from 48 on, seed: the number of the group
 //
 // A change:      1 journal: append the group, sync ─▶ acknowledged     2 the pages stay in memory (`overlay`)
-// A checkpoint:  1 journal: sync   2 table: write the overlay in place, sync   3 table: write the older header anew with
+// A checkpoint:  1 journal: sync   2 table: write the overlay in place, sync   3 table: write the older header anew
+// with
 //                the new generation, sync   4 journal: truncate, sync
 // Opening:       read the groups whose number follows on the header's generation, until one is not whole: that one was
 //                never acknowledged. Put their pages in the overlay; checkpoint.
@@ -81,9 +82,9 @@ class PageStore {
     return found == overlay_.end() ? nullptr : found->second.get();
   }
   bool any_changed() const { return !overlay_.empty(); }
-  void read(uint64_t page, uint8_t* out) const;                            // checked
-  void read_raw(uint64_t first, uint64_t count, uint8_t* out) const;       // from the file, not checked
-  void check(uint64_t page, const uint8_t* image, uint32_t slots) const;   // FormatError names the page
+  void read(uint64_t page, uint8_t* out) const;                           // checked
+  void read_raw(uint64_t first, uint64_t count, uint8_t* out) const;      // from the file, not checked
+  void check(uint64_t page, const uint8_t* image, uint32_t slots) const;  // FormatError names the page
 
   using Group = std::unordered_map<uint64_t, PageImage>;
   // All or nothing. With journal = false straight into the file: for a table that is being built and has no name yet.

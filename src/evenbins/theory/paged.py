@@ -1,14 +1,14 @@
-"""The one-read table: pages of a file as buckets, skewed levels, a summary in memory (kirsch, sections 4.7.2, 4.8).
+"""The one-read table: pages of a file as buckets, skewed levels, a summary in memory (kirsch, 4.7.2, 4.8).
 
-    capacity, load, page_bytes ──▶ pages of each level ──▶ keys that go on to each level, exactly by page loads
+    capacity, load, page_bytes ──▶ pages of each level ──▶ keys that go on to each level, by page loads
     miss_reads                 ──▶ blocks of B0 for each page of level 1 ──▶ false positives, bytes in memory
 
-A page of level 1 receives a binomial number X of keys and passes on max(0, X - slots). Over all pages the number M
-passed on has the mean pages*E[(X - slots)+] exactly; its variance takes the fixed total into account,
-pages*(Var Y - Cov(X, Y)**2/Var X) with Y = (X - slots)+ of a Poisson page, which is exact in the limit of
-many pages. Level 2 then receives M keys, each at a page of its own choice, and so on; the law of M is taken
-as a normal one where it is wide and as Poisson where it is narrow. What passes all levels goes to the
-overflow pages; `overrun` bounds the probability that it does not fit, by Markov's inequality.
+A page of level 1 receives a binomial number X of keys and passes on Y = max(0, X - slots). Over all pages
+the number M passed on has the mean pages*E[Y] exactly; its variance takes the fixed total into account,
+pages*(Var Y - Cov(X, Y)**2/Var X), which is exact in the limit of many pages. Level 2 then receives M keys,
+each at a page of its own choice, and so on; the law of M is taken as normal, as Poisson where it is small.
+What passes all levels goes to the overflow pages; `overrun` bounds the probability that it does not fit, by
+Markov's inequality.
 
 A present key costs one read (the summary's list is exact), an absent one `miss_reads` = the rate of B0.
 
@@ -76,8 +76,8 @@ class PagedPlan:
     nbytes : bytes of the file
     page_bytes, overflow_pages, key_dtype, value_dtype : the design
     seed : seed of the digests
-    core : the integers stored and compared by: key type, value type, page_bytes, overflow pages, blocks of B0 for
-        each page of level 1, its hashes, pages of each level
+    core : the integers stored and compared by: key type, value type, page_bytes, overflow pages, blocks of
+        B0 for each page of level 1, its hashes, pages of each level
     """
 
     keys: int
@@ -252,7 +252,8 @@ def plan_paged(
         ("key_dtype", key_dtype, KEY_DTYPES), ("value_dtype", value_dtype, VALUE_DTYPES)
     ):  # fmt: skip
         if value not in known:
-            raise ValueError(arguments.problem(name, f"one of {', '.join(known)}", value, f"Pass {known[0]!r}"))
+            rule = f"one of {', '.join(known)}"
+            raise ValueError(arguments.problem(name, rule, value, f"Pass {known[0]!r}"))
     number = arguments.seed(seed)
     slots = page_slots(size, key_dtype)
     pages = [max(1, math.ceil(keys / (share * slots)))]
@@ -268,7 +269,8 @@ def plan_paged(
             pages.append(pages[-1])  # the last as large as the one before (4.8)
     blocks, hashes = _filter(keys, pages[0], miss_reads, bits_per_key)
     core = (
-        KEY_DTYPES.index(key_dtype) + 1, VALUE_DTYPES.index(value_dtype) + 1, size, spare, blocks, hashes, *pages
+        KEY_DTYPES.index(key_dtype) + 1, VALUE_DTYPES.index(value_dtype) + 1, size, spare, blocks, hashes,
+        *pages,
     )  # fmt: skip
     return plan_of_paged_core(core, keys=keys, seed=number)
 
@@ -285,7 +287,8 @@ def _filter(keys: int, pages: int, miss_reads: object, bits_per_key: object) -> 
     """Blocks of B0 for each page of level 1, and its hashes."""
     if miss_reads is not None and bits_per_key is not None:
         raise ValueError(
-            f"miss_reads and bits_per_key exclude each other; got {miss_reads!r} and {bits_per_key!r}. Pass one"
+            "miss_reads and bits_per_key exclude each other; got "
+            f"{arguments.shown(miss_reads)} and {arguments.shown(bits_per_key)}. Pass one"
         )
     if bits_per_key is not None:
         bits = _fraction("bits_per_key", bits_per_key, 1.0, 64.0)
@@ -294,7 +297,7 @@ def _filter(keys: int, pages: int, miss_reads: object, bits_per_key: object) -> 
         goal = _fraction("miss_reads", MISS_READS if miss_reads is None else miss_reads, 1e-6, 0.5)
         blocks = max(1, math.ceil(fpr.blocked_blocks(keys, goal, _BLOCK_BITS) / pages))
     if blocks > 4096:
-        raise ValueError("a page of level 1 has at most 4096 blocks of the filter: ask for fewer bits_per_key")
+        raise ValueError("a page of level 1 has at most 4096 blocks of B0: ask for fewer bits_per_key")
     return blocks, fpr.best_hashes_blocked(blocks * pages, _BLOCK_BITS, keys)
 
 
