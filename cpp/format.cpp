@@ -106,6 +106,8 @@ Header read_header(const uint8_t* data, uint64_t size) {
   if (fixed.version != kVersion)
     throw FormatError("the file has format version " + std::to_string(fixed.version) +
                       "; this evenbins reads version 1. Install a newer evenbins, or the file is damaged");
+  if (fixed.kind == static_cast<uint32_t>(Kind::paged))  // its header is another (page_store.hpp)
+    throw FormatError("the file holds a table in pages: use evenbins.PagedTable.open");
   if (fixed.core_words > kMaxCore || fixed.payload_offset != header_bytes(fixed.core_words))
     throw FormatError("the header's sizes contradict each other: the file is damaged");
   if (size < fixed.payload_offset) throw FormatError("the file ends within its header");

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from scipy import stats as distributions
 
+import evenbins
 from evenbins import FormatError, MultilevelTable, PagedStats, PagedTable, TableFull
 from evenbins.theory.paged import PagedPlan, page_slots, passed_on, plan_of_paged_core, plan_paged
 
@@ -466,6 +467,13 @@ def test_other_kinds_are_refused(path: str) -> None:
         PagedTable.open(path + ".none")
     with pytest.raises(ValueError, match="summary must be"):
         PagedTable.open(path, summary="single-filter")
+
+
+def test_others_say_how_to_open_it(path: str) -> None:
+    filled(path).close()
+    for use in (evenbins.load, evenbins.open, MultilevelTable.load, evenbins.ChainedTable.open):
+        with pytest.raises(FormatError, match=r"use evenbins.PagedTable.open"):
+            use(path)
 
 
 def test_reading_needs_no_permission_to_write(path: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@
     sqlite3                   SELECT ... WHERE k = ?       SELECT ... WHERE k IN (500 of them)
 
 Ten million random 63-bit keys with 64-bit values. LMDB gets them sorted, as eight bytes each (append), so
-that its tree is as dense as it can be; SQLite as INTEGER PRIMARY KEY, sorted. Before each run each contender is
+that its tree is as dense as can be; SQLite as INTEGER PRIMARY KEY, sorted. Before each run a contender is
 opened anew, and its files are dropped from the page cache (posix_fadvise); mincore says how much of them was
 left, which stands beside the time. What a contender reads into its own memory on opening, our summary and
 the others' headers, is off the clock.
