@@ -564,12 +564,11 @@ void PagedTable::roll_back() {
 void PagedTable::commit() {
   PageStore::Group group;
   for (auto& [page, staged] : staged_)
-    if (staged.dirty) {
-      PageImage copy(new uint8_t[shape_.page_bytes]);  // the staged one is wanted again below
-      std::memcpy(copy.get(), staged.image.get(), shape_.page_bytes);
-      group.emplace(page, std::move(copy));
-    }
+    if (staged.dirty) group.emplace(page, std::move(staged.image));
   store_.commit(std::move(group), with_journal_);
+  staged_.clear();  // the changed ones lie in the store now
+  undo_.clear();
+  keys_before_ = keys_;
   std::sort(to_refresh_.begin(), to_refresh_.end());
   to_refresh_.erase(std::unique(to_refresh_.begin(), to_refresh_.end()), to_refresh_.end());
   try {
@@ -580,9 +579,7 @@ void PagedTable::commit() {
   } catch (const std::exception&) {  // a page that cannot be read: bits too many stay, which costs reads alone
   }
   staged_.clear();
-  undo_.clear();
   to_refresh_.clear();
-  keys_before_ = keys_;
   if (store_.journal_bytes() >= PageStore::kJournalLimit) checkpoint();
 }
 
@@ -638,7 +635,7 @@ PagedTable::Progress PagedTable::in_groups(const uint64_t* keys, uint64_t n, uin
       for (; end < part; ++end) {
         const uint64_t page = order[end] >> kIndexBits;
         if (!pages.empty() && pages.back() == page) continue;
-        if (pages.size() == kGroupPages) break;
+        if (pages.size() == kGroupBytes / shape_.page_bytes) break;
         pages.push_back(page);
       }
       uint64_t changed = 0, done = at;

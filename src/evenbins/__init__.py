@@ -29,7 +29,7 @@ from evenbins.paged import PagedStats, PagedTable
 from evenbins.protocols import Filter, FilterStats
 from evenbins.sketches import CountMinSketch, HeavyHitters, SketchStats
 from evenbins.tables import MultilevelTable, TableFull, TableStats
-from evenbins.theory import ChainPlan, FilterPlan, SketchPlan, TablePlan
+from evenbins.theory import ChainPlan, FilterPlan, PagedPlan, SketchPlan, TablePlan
 
 __all__ = [
     "BalancedBloomFilter",
@@ -48,6 +48,7 @@ __all__ = [
     "HeavyHitters",
     "KeyRangeError",
     "MultilevelTable",
+    "PagedPlan",
     "PagedStats",
     "PagedTable",
     "SketchPlan",

@@ -19,7 +19,8 @@ import fcntl
 import os
 import secrets
 import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
@@ -177,8 +178,8 @@ class PagedTable(_core.Pages, TableMapping):
             page_bytes=page_bytes, overflow_pages=overflow_pages, key_dtype=key_dtype,
             value_dtype=value_dtype, seed=seed,
         )  # fmt: skip
-        target = os.fspath(path)
-        if os.path.lexists(target):
+        target = os.path.realpath(path)
+        if os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, "it exists: open it, or choose another path", target)
         journal = target + ".journal"
         if os.path.exists(journal) and os.path.getsize(journal):
@@ -225,7 +226,7 @@ class PagedTable(_core.Pages, TableMapping):
         PermissionError
             A writer has died: its changes lie in the journal, and taking them over needs permission to write.
         """
-        target = os.fspath(path)
+        target = os.path.realpath(path)  # one file, one journal, by whatever name it is opened
         if summary not in _SUMMARIES:
             raise ValueError(
                 arguments.problem("summary", "'multiple-bloom'", summary, "Leave it out: it is the only kind")
@@ -245,7 +246,9 @@ class PagedTable(_core.Pages, TableMapping):
             elif table._groups_due():
                 table._close()
                 try:
-                    cls._open(path, True, durable, False).close()  # takes the journal over
+                    _patiently(
+                        lambda: cls._open(path, True, durable, False).close()
+                    )  # takes the journal over
                 except PermissionError as error:
                     raise PermissionError(
                         error.errno,
@@ -527,6 +530,15 @@ class PagedTable(_core.Pages, TableMapping):
 
 def _flight(value: object) -> int:
     return arguments.integer("in_flight", value, 1, 1024, "Leave it out for 32")
+
+
+def _patiently(recover: Callable[[], None]) -> None:
+    """Let another reader finish, who may be doing the same."""
+    for _ in range(100):
+        with contextlib.suppress(BlockingIOError):
+            return recover()
+        time.sleep(0.02)
+    return recover()
 
 
 @contextlib.contextmanager

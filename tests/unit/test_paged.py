@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import pickle
 import shutil
@@ -18,6 +19,7 @@ from scipy import stats as distributions
 
 import evenbins
 from evenbins import FormatError, MultilevelTable, PagedStats, PagedTable, TableFull
+from evenbins.reference.paged import ReferencePaged, read_table
 from evenbins.theory.paged import PagedPlan, page_slots, passed_on, plan_of_paged_core, plan_paged
 
 
@@ -467,6 +469,49 @@ def test_other_kinds_are_refused(path: str) -> None:
         PagedTable.open(path + ".none")
     with pytest.raises(ValueError, match="summary must be"):
         PagedTable.open(path, summary="single-filter")
+
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "paged"
+
+
+def test_what_was_written_once_is_read_forever(path: str) -> None:
+    """A table of 0.1.0 that was never closed: 300 keys in its pages, two changes in its journal."""
+    sums = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in GOLDEN.glob("table*")}
+    written = dict(reversed(line.split()) for line in (GOLDEN / "SHA256SUMS").read_text().splitlines())
+    assert sums == written
+    for name in sums:
+        shutil.copy(GOLDEN / name, Path(path).parent / name)
+    expected = {key: key * key for key in range(-100, 200)}
+    expected[5] = -1
+    del expected[6]
+    with PagedTable.open(path, writable=True) as t:
+        assert dict(t.items()) == expected
+        assert tuple(t._core) == (1, 1, 4096, 1, 5, 10, 2, 1, 1)
+        assert t.seed == 42
+        t._check()
+        twin = ReferencePaged(t._core, uid=t._uid, seed=42)
+    twin.insert_many(range(-100, 200), [key * key for key in range(-100, 200)])
+    twin.insert(5, -1)
+    twin.delete(6)
+    assert read_table(Path(path).read_bytes()).pages == twin.pages()
+
+
+def test_two_names_of_one_table_have_one_journal(path: str) -> None:
+    other = path + "-link"
+    t = filled(path, 100)
+    os.symlink(path, other)
+    t._close()
+    with PagedTable.open(other) as t:
+        assert len(t) == 100
+        assert t.path == os.path.realpath(path)
+
+
+def test_errors_name_the_file(path: str) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        PagedTable.create(path + "/missing/table", 100)
+    assert caught.value.filename == path + "/missing/table"
+    with pytest.raises(OSError, match="cannot be replaced"):
+        MultilevelTable(10).save(Path(path).parent, layout="pages")
 
 
 def test_others_say_how_to_open_it(path: str) -> None:

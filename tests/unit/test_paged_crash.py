@@ -153,6 +153,33 @@ def test_every_prefix_of_the_changes_to_the_disk(folder: Path, durable: bool) ->
     assert seen == set(range(len(states)))
 
 
+def test_a_crash_while_a_crash_is_repaired(folder: Path) -> None:
+    """Every prefix of what opening writes, after the journal had three groups: all of them are there."""
+    path = folder / "table"
+    t = PagedTable.create(path, 1000)
+    t.insert_many(range(400), range(400))
+    t[5] = 6
+    del t[7]
+    expected = dict(t.items())
+    t._close()
+    start = path.read_bytes(), Path(f"{path}.journal").read_bytes()
+    t = PagedTable._with_locked_file(str(path), True, True)
+    t._record(True)
+    assert t._recover()
+    steps = t._steps()
+    t._close()
+    assert len(steps) > 5
+    rng = random.Random(3)
+    for end in range(len(steps) + 1):
+        for mode in ("nothing", "all", "some", "some", "some"):
+            table, journal = crash(start, steps[:end], mode, rng)
+            path.write_bytes(table)
+            Path(f"{path}.journal").write_bytes(journal)
+            with PagedTable.open(path) as t:
+                assert dict(t.items()) == expected
+                t._check()
+
+
 def test_torn_pages_of_a_checkpoint_are_found_without_the_journal(folder: Path) -> None:
     """Every torn write of a page, sector by sector: the checksum sees it."""
     start, steps, _ = record(folder, True)

@@ -18,7 +18,7 @@
 //
 // Many look-ups: pages wanted are sorted, neighbours (with gaps of at most kGap pages) are fetched by one read, and
 // `in_flight` threads keep that many reads under way. Many changes: keys sorted by page, so that each page is written
-// once in a group of at most kGroupPages pages; a group is what the journal makes whole.
+// once in a group of at most kGroupBytes; a group is what the journal makes whole.
 //
 // Tried and dropped: io_uring, which many containers forbid: 32 threads that wait in pread keep an SSD as busy. A
 // mapped file: a page fault cannot be counted, checked or kept in flight.
@@ -51,7 +51,7 @@ struct PagedShape {
 
 class PagedTable {
  public:
-  static constexpr uint64_t kGap = 3, kRunPages = 64, kGroupPages = 8192, kChunk = uint64_t{1} << 22;
+  static constexpr uint64_t kGap = 3, kRunPages = 64, kGroupBytes = uint64_t{32} << 20, kChunk = uint64_t{1} << 22;
   using Pulse = std::function<bool()>;
 
   // What look-ups did. `reads` are pages that a key asked for; `fetched` pages that came from the file.

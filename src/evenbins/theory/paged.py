@@ -24,7 +24,6 @@ from typing import NamedTuple, SupportsFloat, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from evenbins.theory import _arguments as arguments
 from evenbins.theory import _show, fpr
@@ -143,7 +142,7 @@ def passed_on(keys: float, pages: int, slots: int, variance: float = 0.0) -> Pas
     Examples
     --------
     >>> passed_on(10_000_000, 43_574, 255)  # doctest: +ELLIPSIS
-    PassedOn(mean=13718.514903297..., variance=132092.506962...)
+    PassedOn(mean=13718.51490..., variance=132092.5069...)
     """
     if keys <= 0.0:
         return PassedOn(0.0, 0.0)
@@ -153,11 +152,11 @@ def passed_on(keys: float, pages: int, slots: int, variance: float = 0.0) -> Pas
     if deviation < 1e-6 * keys:
         return _passed_on_exactly(keys, pages, slots)
     if keys < 50.0:  # few: Poisson, widened by nothing; the law's shape does not matter far below the slots
-        counts = np.arange(0, int(keys + 12 * math.sqrt(keys) + 30))
-        weights = stats.poisson.pmf(counts, keys)
+        counts = np.arange(0.0, int(keys + 12 * math.sqrt(keys) + 30))
+        weights = _poisson(counts, keys)
     else:
         counts = np.unique(np.rint(np.linspace(max(0.0, keys - 8 * deviation), keys + 8 * deviation, 65)))
-        weights = stats.norm.pdf(counts, keys, deviation)
+        weights = np.exp(-(((counts - keys) / deviation) ** 2) / 2)
         weights /= weights.sum()
     found = [_passed_on_exactly(float(count), pages, slots) for count in counts]
     means = np.array([each.mean for each in found])
@@ -175,7 +174,7 @@ def _passed_on_exactly(keys: float, pages: int, slots: int) -> PassedOn:
     mean, load = keys / pages, keys / pages
     most = int(mean + 40 * math.sqrt(mean) + 60)
     counts = np.arange(0, max(most, slots + 60) + 1, dtype=np.float64)
-    chances = stats.binom.pmf(counts, round(keys), 1.0 / pages)
+    chances = _binomial(counts, round(keys), 1.0 / pages)
     over = np.maximum(0.0, counts - slots)
     passed = float(chances @ over)
     second = float(chances @ over**2)
@@ -183,6 +182,19 @@ def _passed_on_exactly(keys: float, pages: int, slots: int) -> PassedOn:
     own = max(second - passed**2, 0.0)
     variance = pages * max(own - cross**2 / max(load * (1.0 - 1.0 / pages), 1e-300), 0.0)
     return PassedOn(pages * passed, variance)
+
+
+def _binomial(counts: Vector, trials: int, chance: float) -> Vector:
+    """P(X = count) for counts 0, 1, ...: products of ratios, in logarithms. scipy takes long to import."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = np.log(np.maximum(trials - counts[:-1], 0.0) / counts[1:]) + math.log(chance / (1.0 - chance))
+    return np.exp(trials * math.log1p(-chance) + np.concatenate([[0.0], np.cumsum(steps)]))
+
+
+def _poisson(counts: Vector, mean: float) -> Vector:
+    """The same for the limit of many trials."""
+    steps = math.log(mean) - np.log(counts[1:])
+    return np.exp(-mean + np.concatenate([[0.0], np.cumsum(steps)]))
 
 
 def _levels(keys: int, pages: Sequence[int], slots: int) -> tuple[list[float], PassedOn]:
