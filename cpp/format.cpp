@@ -59,6 +59,7 @@ uint64_t payload_bytes(const Spec& spec) {
     case Kind::single_filter:
     case Kind::multiple_bloom:
     case Kind::counters: return summary_bytes(spec);
+    case Kind::paged: throw SpecError("a table in pages is opened by PagedTable.open, or MultilevelTable.open");
   }
   throw SpecError("unknown kind " + std::to_string(static_cast<uint32_t>(spec.kind)));
 }
@@ -73,6 +74,7 @@ std::unique_ptr<Filter> make_filter(Spec spec, Bits bits) {
     case Kind::growing:
     case Kind::count_min:
     case Kind::multilevel:
+    case Kind::paged:
     case Kind::chained:
     case Kind::interpolation:
     case Kind::single_filter:
@@ -113,6 +115,8 @@ Header read_header(const uint8_t* data, uint64_t size) {
   if (fixed.version != kVersion)
     throw FormatError("the file has format version " + std::to_string(fixed.version) +
                       "; this evenbins reads version 1. Install a newer evenbins, or the file is damaged");
+  if (fixed.kind == static_cast<uint32_t>(Kind::paged))  // its header is another (page_store.hpp)
+    throw FormatError("the file holds a table in pages: use evenbins.PagedTable.open");
   if (fixed.core_words > kMaxCore || fixed.payload_offset != header_bytes(fixed.core_words))
     throw FormatError("the header's sizes contradict each other: the file is damaged");
   if (size < fixed.payload_offset) throw FormatError("the file ends within its header");

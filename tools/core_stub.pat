@@ -28,7 +28,7 @@ evenbins\._core\.TableFull$:
     class TableFull(RuntimeError):  # noqa: N818
         inserted: int
 
-evenbins\._core\.(Table|Chains)\.get$:
+evenbins\._core\.(Table|Chains|Pages)\.get$:
     \from typing import SupportsIndex, overload
     \from typing_extensions import Buffer
     @overload
@@ -36,27 +36,27 @@ evenbins\._core\.(Table|Chains)\.get$:
     @overload
     def get(self, key: str | Buffer | SupportsIndex, default: int | float, /) -> int | float: ...
 
-evenbins\._core\.(Table|Chains)\.__contains__$:
+evenbins\._core\.(Table|Chains|Pages)\.__contains__$:
     \from typing import SupportsIndex
     \from typing_extensions import Buffer
     def __contains__(self, key: str | Buffer | SupportsIndex, /) -> bool: ...
 
-evenbins\._core\.(Table|Chains)\.__getitem__$:
+evenbins\._core\.(Table|Chains|Pages)\.__getitem__$:
     \from typing import SupportsIndex
     \from typing_extensions import Buffer
     def __getitem__(self, key: str | Buffer | SupportsIndex, /) -> int | float: ...
 
-evenbins\._core\.(Table|Chains)\.__setitem__$:
+evenbins\._core\.(Table|Chains|Pages)\.__setitem__$:
     \from typing import SupportsFloat, SupportsIndex
     \from typing_extensions import Buffer
     def __setitem__(self, key: str | Buffer | SupportsIndex, value: SupportsIndex | SupportsFloat, /) -> None: ...
 
-evenbins\._core\.(Table|Chains)\.__delitem__$:
+evenbins\._core\.(Table|Chains|Pages)\.__delitem__$:
     \from typing import SupportsIndex
     \from typing_extensions import Buffer
     def __delitem__(self, key: str | Buffer | SupportsIndex, /) -> None: ...
 
-evenbins\._core\.(Table|Chains)\.__len__$:
+evenbins\._core\.(Table|Chains|Pages)\.__len__$:
     def __len__(self) -> int: ...
 
 time_insertions$:

@@ -25,10 +25,11 @@ from evenbins.filters import (
 )
 from evenbins.filters import open as open  # not in __all__: a star import must not hide Python's open
 from evenbins.growing import GrowingFilter
+from evenbins.paged import PagedStats, PagedTable
 from evenbins.protocols import Filter, FilterStats
 from evenbins.sketches import CountMinSketch, HeavyHitters, SketchStats
 from evenbins.tables import MultilevelTable, TableFull, TableStats
-from evenbins.theory import ChainPlan, FilterPlan, SketchPlan, TablePlan
+from evenbins.theory import ChainPlan, FilterPlan, PagedPlan, SketchPlan, TablePlan
 
 __all__ = [
     "BalancedBloomFilter",
@@ -47,6 +48,9 @@ __all__ = [
     "HeavyHitters",
     "KeyRangeError",
     "MultilevelTable",
+    "PagedPlan",
+    "PagedStats",
+    "PagedTable",
     "SketchPlan",
     "SketchStats",
     "TableFull",

@@ -20,6 +20,7 @@ from evenbins import _core
 from evenbins._core import TableFull
 from evenbins._guided import GuideState, attachment, lazy_capacity, needs, with_summary
 from evenbins._mapping import TableMapping, attributes_of
+from evenbins.paged import PagedTable, is_paged, save_pages
 from evenbins.protocols import StrPath
 from evenbins.summaries import CLASSES, Summary
 from evenbins.theory import _show
@@ -395,6 +396,52 @@ class MultilevelTable(_core.Table, TableMapping):
         for keys, values in self._pages(1 << 16):
             table._insert_many(keys, values, True)
         return table
+
+    def save(self, path: StrPath, *, layout: str = "memory", **options: Any) -> None:
+        """Write a file, atomically and durably: after a crash the old or the new one is there.
+
+        Parameters
+        ----------
+        path
+            Where to.
+        layout
+            "memory": the arrays as they lie in memory, to be loaded or mapped. "pages": a one-read table
+            (`PagedTable`), whose pages stay in the file.
+        **options
+            Of layout "pages": `capacity`, `load`, `levels`, `miss_reads`, `bits_per_key`, `page_bytes`,
+            `overflow_pages`, as for `PagedTable.create`.
+        """
+        if layout == "pages":
+            return save_pages(self, path, **options)
+        if layout != "memory":
+            raise ValueError(f"layout must be 'memory' or 'pages'; got {layout!r}. Leave it out for 'memory'")
+        if options:
+            raise TypeError(f"{', '.join(options)}: options of layout='pages' alone")
+        return super().save(path)
+
+    @classmethod
+    def open(  # type: ignore[override]
+        cls, path: StrPath, *, verify: bool = False, summary: str | None = None
+    ) -> Self | PagedTable:
+        """Open a file without loading it: map it read-only, or, if it was saved in pages, as a `PagedTable`.
+
+        Parameters
+        ----------
+        path
+            The file.
+        verify
+            Read and check everything now; otherwise a mapped file's header, and a page when it is read.
+        summary
+            What says which page to read: "multiple-bloom". Of a file in pages only, which has it in any case.
+        """
+        if is_paged(path):
+            return PagedTable.open(path, summary=summary or "multiple-bloom", verify=verify)
+        if summary is not None:
+            raise ValueError(
+                f"summary={summary!r} needs a file in pages, and this is none: write it with "
+                "table.save(path, layout='pages')"
+            )
+        return super().open(path, verify=verify)
 
     def copy(self) -> Self:
         """Make an independent copy; it can be changed even if this table is open read-only."""

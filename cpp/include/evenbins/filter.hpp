@@ -35,7 +35,8 @@ enum class Kind : uint32_t {
   interpolation = 9,
   single_filter = 10,
   multiple_bloom = 11,
-  counters = 12
+  counters = 12,
+  paged = 13
 };
 // How positions follow from a digest.
 enum class Hashing : uint32_t {

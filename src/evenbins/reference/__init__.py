@@ -13,6 +13,7 @@ slow and short. Nothing here needs the native core.
     counting  the counting filter
     multilevel  the multilevel table, in its five schemes
     summaries  summaries of multilevel tables
+    paged     the one-read table's pages and journal
     format    the file format
 """
 
@@ -24,6 +25,7 @@ from evenbins.reference.counting import ReferenceCounting
 from evenbins.reference.countmin import ReferenceCountMin
 from evenbins.reference.keys import digest, mix, mulhi, splitmix
 from evenbins.reference.multilevel import ReferenceMultilevel
+from evenbins.reference.paged import ReferencePaged
 from evenbins.reference.xxh3 import xxh3_64, xxh3_128
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "ReferenceCountMin",
     "ReferenceCounting",
     "ReferenceMultilevel",
+    "ReferencePaged",
     "digest",
     "mix",
     "mulhi",

@@ -1,0 +1,463 @@
+// The Python class `_core.Pages`: the base of evenbins.PagedTable (src/evenbins/paged.py).
+//
+// A single look-up asks the summary under the GIL: an absent key, mostly, is answered there. Whoever reads or writes
+// the file gives the GIL up. Readers and the writer: readers.hpp.
+#include "evenbins/paged.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+
+#include "files.hpp"
+#include "module.hpp"
+#include "readers.hpp"
+#include "table_keys.hpp"
+
+namespace evenbins::python {
+namespace {
+
+struct PagedObject : ReadersAndWriter {
+  explicit PagedObject(std::unique_ptr<PagedTable> t)
+      : maker{t->key_type(), t->spec().seed}, values(t->shape().value_type), table(std::move(t)) {}
+  KeyMaker maker;
+  ValueType values;
+  std::unique_ptr<PagedTable> table;
+  uint64_t version = 0;  // grows whenever the set of keys changes
+};
+
+PyObject* os_error(const IoError& error) {
+  return PyObject_CallFunction(PyExc_OSError, "iss", error.code, error.what(), error.file.c_str());
+}
+
+void set_os_error(const IoError& error) {
+  PyObject* made = os_error(error);
+  if (made == nullptr) return;
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made)), made);
+  Py_DECREF(made);
+}
+
+nb::object format_error;
+
+// f() in a raw slot: false with a Python exception set.
+template <typename F>
+bool guarded(F&& f) {
+  try {
+    f();
+    return !PyErr_Occurred();
+  } catch (const IoError& error) {
+    set_os_error(error);
+  } catch (const FormatError& error) {
+    PyErr_SetString(format_error.ptr(), error.what());
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (const nb::builtin_exception& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return false;
+}
+
+PagedObject* object_of(PyObject* self) {
+  if (!nb::inst_ready(self)) {
+    PyErr_Format(PyExc_RuntimeError, "%.100s.__init__() has not been called", Py_TYPE(self)->tp_name);
+    return nullptr;
+  }
+  return nb::inst_ptr<PagedObject>(self);
+}
+
+constexpr const char* kClosed = "this table is closed: open it anew";
+constexpr const char* kReadOnly = "this table is open for reading: open it with writable=True to change it";
+
+void require_open(const PagedObject& object) {
+  if (!object.table->is_open()) throw nb::value_error(kClosed);
+}
+void require_writable(const PagedObject& object) {
+  require_open(object);
+  if (!object.table->writable()) throw nb::value_error(kReadOnly);
+}
+
+std::string full_text(const PagedTable& table) {
+  return "the table is full: the next key finds no room in its pages, and the overflow pages are full. It was planned "
+         "for " +
+         std::to_string(table.spec().capacity) + " keys and holds " + std::to_string(table.keys()) +
+         ". Create a larger one and update() it from this";
+}
+
+// ---- single keys ------------------------------------------------------------------------------------------
+
+// 1 and the value's word, 0 if there is none, −1 with an exception.
+int look_up(PyObject* self, PyObject* key, PagedObject*& object, uint64_t& word) {
+  object = object_of(self);
+  StoredKey stored;
+  if (object == nullptr || !stored_key_of(key, object->maker, stored)) return -1;
+  bool found = false;
+  const bool fine = guarded([&] {
+    require_open(*object);
+    if (object->may_read() && !object->table->may_contain(stored)) {
+      object->table->count_absent();
+      return;
+    }
+    const Reading reading(*object);
+    if (!object->table->is_open()) throw std::runtime_error(kClosed);
+    found = object->table->find(stored, word);
+  });
+  return fine ? (found ? 1 : 0) : -1;
+}
+
+int slot_contains(PyObject* self, PyObject* key) {
+  PagedObject* object;
+  uint64_t word;
+  return look_up(self, key, object, word);
+}
+
+PyObject* slot_subscript(PyObject* self, PyObject* key) {
+  PagedObject* object;
+  uint64_t word;
+  const int found = look_up(self, key, object, word);
+  if (found > 0) return value_object(object->values, word);
+  if (found == 0) PyErr_SetObject(PyExc_KeyError, key);
+  return nullptr;
+}
+
+PyObject* method_get(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
+  if (n < 1 || n > 2) {
+    PyErr_Format(PyExc_TypeError, "get expected 1 or 2 arguments, got %zd", n);
+    return nullptr;
+  }
+  PagedObject* object;
+  uint64_t word;
+  const int found = look_up(self, arguments[0], object, word);
+  if (found > 0) return value_object(object->values, word);
+  return found < 0 ? nullptr : Py_NewRef(n == 2 ? arguments[1] : Py_None);
+}
+
+int slot_assign(PyObject* self, PyObject* key, PyObject* value) {  // value null: del
+  PagedObject* object = object_of(self);
+  StoredKey stored;
+  if (object == nullptr || !stored_key_of(key, object->maker, stored)) return -1;
+  uint64_t word = 0;
+  if (value != nullptr && !stored_value_of(value, object->values, word)) return -1;
+  bool done = false;
+  const bool fine = guarded([&] {
+    require_writable(*object);
+    const Writing alone(*object);
+    if (!object->table->is_open()) throw std::runtime_error(kClosed);
+    PagedTable& table = *object->table;
+    if (value == nullptr) {
+      done = table.erase(stored);
+      object->version += done;
+    } else {
+      const PagedTable::Outcome outcome = table.insert(stored, word);
+      done = outcome != PagedTable::Outcome::full;
+      object->version += outcome == PagedTable::Outcome::stored;
+    }
+  });
+  if (!fine) return -1;
+  if (done) return 0;
+  if (value == nullptr) {
+    PyErr_SetObject(PyExc_KeyError, key);
+    return -1;
+  }
+  guarded([&] { raise_table_full(full_text(*object->table), 0); });
+  return -1;
+}
+
+Py_ssize_t slot_length(PyObject* self) {
+  const PagedObject* object = object_of(self);
+  return object == nullptr ? -1 : static_cast<Py_ssize_t>(object->table->keys());
+}
+
+PyMethodDef methods[] = {
+    {"get", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(method_get)), METH_FASTCALL,
+     "get($self, key, default=None, /)\n--\n\nThe value of a key, or the default."},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyType_Slot slots[] = {
+    {Py_sq_contains, reinterpret_cast<void*>(slot_contains)},
+    {Py_mp_subscript, reinterpret_cast<void*>(slot_subscript)},
+    {Py_mp_ass_subscript, reinterpret_cast<void*>(slot_assign)},
+    {Py_mp_length, reinterpret_cast<void*>(slot_length)},
+    {Py_tp_methods, methods},
+    {0, nullptr},
+};
+
+nb::object probe(PagedObject& self, nb::handle key) {
+  StoredKey stored;
+  if (!stored_key_of(key.ptr(), self.maker, stored)) throw nb::python_error();
+  require_open(self);
+  PagedTable::Probe p;
+  {
+    const Reading reading(self);
+    p = self.table->probe(stored);
+  }
+  return nb::make_tuple(p.level, p.reads);
+}
+
+// ---- many keys --------------------------------------------------------------------------------------------
+
+uint64_t count_of(const PagedObject& self, const WordArray& keys) {
+  const uint32_t words = self.table->shape().words;
+  if (keys.size() % words != 0) throw nb::value_error("the words of the keys are not whole keys");
+  return keys.size() / words;
+}
+
+const uint64_t* data_of(const WordArray& words) {
+  static const uint64_t none[2] = {0, 0};
+  return words.size() == 0 ? none : words.data();
+}
+
+[[noreturn]] void raise_stopped(uint64_t done) {
+  if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) raise_interrupted(done);
+  throw nb::python_error();
+}
+
+void insert_many(PagedObject& self, WordArray keys, WordArray values, uint32_t in_flight) {
+  const uint64_t n = count_of(self, keys);
+  if (values.size() != n) throw nb::value_error("there must be as many values as keys");
+  require_writable(self);
+  PagedTable::Progress progress;
+  {
+    const Writing alone(self);
+    if (!self.table->is_open()) throw std::runtime_error(kClosed);
+    SignalPulse pulse;
+    ++self.version;
+    progress = self.table->insert_many(data_of(keys), data_of(values), n, in_flight, std::ref(pulse));
+    if (progress.changed == 0) --self.version;
+  }
+  if (PyErr_Occurred()) raise_stopped(progress.done);
+  if (progress.full) raise_table_full(full_text(*self.table), progress.done);
+}
+
+uint64_t erase_many(PagedObject& self, WordArray keys, uint32_t in_flight) {
+  const uint64_t n = count_of(self, keys);
+  require_writable(self);
+  PagedTable::Progress progress;
+  {
+    const Writing alone(self);
+    if (!self.table->is_open()) throw std::runtime_error(kClosed);
+    SignalPulse pulse;
+    ++self.version;
+    progress = self.table->erase_many(data_of(keys), n, in_flight, std::ref(pulse));
+    if (progress.changed == 0) --self.version;
+  }
+  if (PyErr_Occurred()) raise_stopped(progress.done);
+  return progress.changed;
+}
+
+nb::object get_many(PagedObject& self, WordArray keys, uint64_t missing, uint32_t in_flight) {
+  const uint64_t n = count_of(self, keys);
+  require_open(self);
+  Answers<uint64_t> answers;
+  uint64_t *out = answers.extend(n), done = 0, first = n, absent = 0;
+  {
+    const Reading reading(self);
+    if (!self.table->is_open()) throw std::runtime_error(kClosed);
+    SignalPulse pulse;
+    std::vector<uint8_t> found(n);
+    done = self.table->get_many(data_of(keys), n, missing, out, found.data(), in_flight, std::ref(pulse));
+    for (uint64_t i = done; i-- > 0;)
+      if (!found[i]) {
+        first = i;
+        ++absent;
+      }
+  }
+  if (PyErr_Occurred()) raise_stopped(done);
+  return nb::make_tuple(answers.release<uint64_t>(), absent, first);
+}
+
+nb::object contains_many(PagedObject& self, WordArray keys, uint32_t in_flight) {
+  const uint64_t n = count_of(self, keys);
+  require_open(self);
+  Answers<uint8_t> answers;
+  uint8_t* out = answers.extend(n);
+  uint64_t done = 0;
+  {
+    const Reading reading(self);
+    if (!self.table->is_open()) throw std::runtime_error(kClosed);
+    SignalPulse pulse;
+    done = self.table->get_many(data_of(keys), n, 0, nullptr, out, in_flight, std::ref(pulse));
+  }
+  if (PyErr_Occurred()) raise_stopped(done);
+  return nb::cast(answers.release<bool>());
+}
+
+nb::object page(PagedObject& self, uint64_t page, uint64_t index, uint64_t most) {
+  require_open(self);
+  Answers<uint64_t> keys, values;
+  PagedTable::Position position{page, index};
+  const uint32_t words = self.table->shape().words;
+  std::vector<uint64_t> k, v;
+  size_t found;
+  {
+    const Reading reading(self);
+    if (!self.table->is_open()) throw std::runtime_error(kClosed);
+    const uint64_t n = std::min<uint64_t>(most, self.table->keys());
+    k.resize(n * words);
+    v.resize(n);
+    found = self.table->scan(position, n, k.data(), v.data());
+  }
+  std::copy_n(k.data(), found * words, keys.extend(found * words));
+  std::copy_n(v.data(), found, values.extend(found));
+  return nb::make_tuple(keys.release<uint64_t>(), values.release<uint64_t>(), position.page, position.index);
+}
+
+// ---- the table as a whole -----------------------------------------------------------------------------------
+
+void init(PagedObject* self, int table, int journal, const std::string& path, bool writable, bool durable) {
+  new (self) PagedObject(std::make_unique<PagedTable>(table, journal, path, writable, durable));
+}
+
+nb::object steps_of(PagedObject& self) {
+  nb::list out;
+  for (const Tape::Step& step : self.table->tape().steps)
+    out.append(nb::make_tuple(step.file, std::string(1, step.what), step.offset,
+                              nb::bytes(step.data.data(), step.data.size())));
+  return std::move(out);
+}
+
+}  // namespace
+
+void bind_paged(nb::module_& m) {
+  format_error = m.attr("FormatError");
+  format_error.inc_ref();  // for as long as the process: no order of destruction to think about
+  nb::register_exception_translator([](const std::exception_ptr& p, void*) {
+    try {
+      std::rethrow_exception(p);
+    } catch (const IoError& error) {
+      set_os_error(error);
+    }
+  });
+  m.def(
+      "create_pages",
+      [](int descriptor, const std::string& path, uint64_t capacity, uint64_t seed, std::vector<uint64_t> core,
+         uint64_t uid) {
+        const Spec spec{Kind::paged, Hashing::independent, seed, capacity, std::move(core)};
+        const nb::gil_scoped_release free;
+        PagedTable::create(descriptor, path, spec, uid);
+      },
+      nb::arg("descriptor"), nb::arg("path"), nb::arg("capacity"), nb::arg("seed"), nb::arg("core"), nb::arg("uid"),
+      "Writes an empty table in pages to a new file, and closes the descriptor.");
+  nb::class_<PagedObject>(m, "Pages", nb::type_slots(slots), nb::is_weak_referenceable(),
+                          "Base of the table in pages: a file, its journal, and the summary in memory.")
+      .def("__init__", &init, nb::arg("table"), nb::arg("journal"), nb::arg("path"), nb::arg("writable"),
+           nb::arg("durable"), "Takes two open descriptors over; journal -1: there is none.")
+      .def("probe", &probe, nb::arg("key").none(),
+           nb::sig("def probe(self, key: str | typing_extensions.Buffer | typing.SupportsIndex) -> tuple[int, int]"),
+           "How a look-up of this key goes: the level that has it, from 1 (overflow pages follow the levels), or 0; "
+           "the pages read.")
+      .def("_groups_due", [](PagedObject& self) { return self.table->groups_due(); })
+      .def("_recover",
+           [](PagedObject& self) {
+             const Writing alone(self);
+             return self.table->recover();
+           })
+      .def(
+          "_read_summary",
+          [](PagedObject& self, nb::bytes data) {
+            return self.table->read_summary(static_cast<const uint8_t*>(data.data()), data.size());
+          },
+          nb::arg("data"), "Whether it is this table's, of this very state.")
+      .def("_build_summary",
+           [](PagedObject& self) {
+             {
+               const Writing alone(self);
+               SignalPulse pulse;
+               self.table->build_summary(std::ref(pulse));
+             }
+             if (PyErr_Occurred()) throw nb::python_error();
+           })
+      .def(
+          "_summary_file",
+          [](PagedObject& self) {
+            std::vector<uint8_t> out;
+            {
+              const Writing alone(self);
+              out = self.table->summary_file();
+            }
+            return nb::bytes(out.data(), out.size());
+          },
+          nb::sig("def _summary_file(self) -> bytes"))
+      .def("_checkpoint",
+           [](PagedObject& self) {
+             require_writable(self);
+             const Writing alone(self);
+             self.table->checkpoint();
+           })
+      .def("_close",
+           [](PagedObject& self) {
+             const Writing alone(self);
+             self.table->close();
+           })
+      .def("_insert_words", &insert_many, nb::arg("keys"), nb::arg("values"), nb::arg("in_flight"),
+           nb::sig("def _insert_words(self, keys: numpy.typing.NDArray[numpy.uint64], values: "
+                   "numpy.typing.NDArray[numpy.uint64], in_flight: int) -> None"))
+      .def("_erase_words", &erase_many, nb::arg("keys"), nb::arg("in_flight"),
+           nb::sig("def _erase_words(self, keys: numpy.typing.NDArray[numpy.uint64], in_flight: int) -> int"))
+      .def("_get_many", &get_many, nb::arg("keys"), nb::arg("missing"), nb::arg("in_flight"),
+           nb::sig("def _get_many(self, keys: numpy.typing.NDArray[numpy.uint64], missing: int, in_flight: int) -> "
+                   "tuple[numpy.typing.NDArray[numpy.uint64], int, int]"))
+      .def("_contains_many", &contains_many, nb::arg("keys"), nb::arg("in_flight"),
+           nb::sig("def _contains_many(self, keys: numpy.typing.NDArray[numpy.uint64], in_flight: int) -> "
+                   "numpy.typing.NDArray[numpy.bool_]"))
+      .def("_page", &page, nb::arg("slot"), nb::arg("entry"), nb::arg("most"),
+           nb::sig("def _page(self, slot: int, entry: int, most: int) -> tuple[numpy.typing.NDArray[numpy.uint64], "
+                   "numpy.typing.NDArray[numpy.uint64], int, int]"))
+      .def(
+          "_counters",
+          [](PagedObject& self) {
+            const PagedTable::Counters c = self.table->counters();
+            return std::vector<uint64_t>{c.found, c.found_reads, c.missed, c.missed_reads, c.wrong, c.fetched};
+          },
+          "Look-ups that found a key, pages they read, look-ups that did not, theirs, wrong pages, pages fetched.")
+      .def(
+          "_level_keys", [](PagedObject& self) { return self.table->level_keys(); },
+          "Keys of each level, then of the overflow pages together.")
+      .def("_invariant",
+           [](PagedObject& self) {
+             require_open(self);
+             const Writing alone(self);
+             return self.table->check();
+           })
+      .def(
+          "_record",
+          [](PagedObject& self, bool on) {
+            self.table->tape().on = on;
+            self.table->tape().steps.clear();
+          },
+          nb::arg("on"), "For tests: records every change to the files from now on.")
+      .def("_steps", &steps_of, nb::sig("def _steps(self) -> list[tuple[int, str, int, bytes]]"),
+           "For tests: file (0 table, 1 journal), what (w write, s sync, t truncate, a acknowledged), offset, bytes.")
+      .def(
+          "_fail_after",
+          [](PagedObject& self, int64_t steps, int code) {
+            self.table->tape().fail_after = steps;
+            self.table->tape().fail_code = code;
+          },
+          nb::arg("steps"), nb::arg("code"), "For tests: so many changes succeed, the next fails with this errno.")
+      .def_prop_ro("_seed", [](const PagedObject& self) { return self.table->spec().seed; })
+      .def_prop_ro("_capacity", [](const PagedObject& self) { return self.table->spec().capacity; })
+      .def_prop_ro("_core", [](const PagedObject& self) { return self.table->spec().core; })
+      .def_prop_ro("_uid", [](const PagedObject& self) { return self.table->store().head().uid; })
+      .def_prop_ro("_generation", [](const PagedObject& self) { return self.table->store().head().generation; })
+      .def_prop_ro("_version", [](const PagedObject& self) { return self.version; })
+      .def_prop_ro("_journal_bytes", [](const PagedObject& self) { return self.table->store().journal_bytes(); })
+      .def_prop_ro("_failed", [](const PagedObject& self) { return self.table->store().failed(); })
+      .def_prop_ro(
+          "writable", [](const PagedObject& self) { return self.table->writable(); }, "Whether it can be changed.")
+      .def_prop_ro(
+          "closed", [](const PagedObject& self) { return !self.table->is_open(); }, "Whether it has been closed.")
+      .def_prop_ro(
+          "nbytes", [](const PagedObject& self) { return self.table->store().file_bytes(); }, "Bytes of the file.")
+      .def_prop_ro(
+          "summary_bytes", [](const PagedObject& self) { return self.table->summary_bytes(); },
+          "Bytes of the summary, in memory.");
+}
+
+}  // namespace evenbins::python

@@ -1,0 +1,130 @@
+// One file by its descriptor: positional reads and writes, complete or an error that names the file.
+//
+// Every change of a paged table goes through here, so a test can record the changes in their order (`Tape`), replay
+// every prefix of them as a crash would leave it, or let the k-th of them fail.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace evenbins {
+
+class IoError : public std::runtime_error {
+ public:
+  IoError(int error, std::string path) : std::runtime_error(std::strerror(error)), code(error), file(std::move(path)) {}
+  int code;
+  std::string file;
+};
+
+// The changes made to files, one after the other; for tests.
+struct Tape {
+  struct Step {
+    uint32_t file;
+    char what;  // 'w' write, 's' sync, 't' truncate to `offset`, 'a' a group was acknowledged
+    uint64_t offset;
+    std::string data;
+  };
+  bool on = false;
+  std::vector<Step> steps;
+  int64_t fail_after = -1;  // so many changes succeed, the next fails, once; −1: none
+  int fail_code = 0;
+
+  bool fails() {
+    if (fail_after < 0) return false;
+    return fail_after-- == 0;
+  }
+};
+
+class Disk {
+ public:
+  Disk(int descriptor, std::string path, Tape* tape, uint32_t number)
+      : descriptor_(descriptor), path_(std::move(path)), tape_(tape), number_(number) {}
+  ~Disk() { close(); }
+  Disk(const Disk&) = delete;
+  Disk& operator=(const Disk&) = delete;
+
+  bool is_open() const { return descriptor_ >= 0; }
+  int descriptor() const { return descriptor_; }
+  const std::string& path() const { return path_; }
+  void close() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    descriptor_ = -1;
+  }
+
+  uint64_t size() const {
+    struct stat status;
+    if (::fstat(descriptor_, &status) != 0) throw IoError(errno, path_);
+    return static_cast<uint64_t>(status.st_size);
+  }
+
+  // Returns the number of bytes read: fewer than n at the end of the file only.
+  size_t read(uint64_t offset, void* out, size_t n) const {
+    auto* p = static_cast<char*>(out);
+    size_t done = 0;
+    while (done < n) {
+      const ssize_t got = ::pread(descriptor_, p + done, n - done, static_cast<off_t>(offset + done));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) throw IoError(errno, path_);
+      if (got == 0) break;
+      done += static_cast<size_t>(got);
+    }
+    return done;
+  }
+
+  void write(uint64_t offset, const void* data, size_t n) {
+    const auto* p = static_cast<const char*>(data);
+    if (tape_->on) tape_->steps.push_back({number_, 'w', offset, std::string(p, n)});
+    if (tape_->fails()) {
+      put(offset, p, n / 2);  // as a full disk does
+      throw IoError(tape_->fail_code, path_);
+    }
+    put(offset, p, n);
+  }
+
+  void truncate(uint64_t size) {
+    if (tape_->on) tape_->steps.push_back({number_, 't', size, {}});
+    if (tape_->fails()) throw IoError(tape_->fail_code, path_);
+    while (::ftruncate(descriptor_, static_cast<off_t>(size)) != 0)
+      if (errno != EINTR) throw IoError(errno, path_);
+  }
+
+  void sync() {
+    if (tape_->on) tape_->steps.push_back({number_, 's', 0, {}});
+    if (tape_->fails()) throw IoError(tape_->fail_code, path_);
+#if defined(F_FULLFSYNC)
+    const int failed = ::fcntl(descriptor_, F_FULLFSYNC);
+#else
+    const int failed = ::fdatasync(descriptor_);
+#endif
+    if (failed == -1) throw IoError(errno, path_);
+  }
+
+ private:
+  void put(uint64_t offset, const char* p, size_t n) {
+    while (n > 0) {
+      const ssize_t put = ::pwrite(descriptor_, p, std::min<size_t>(n, 1 << 30), static_cast<off_t>(offset));
+      if (put < 0 && errno == EINTR) continue;
+      if (put < 0) throw IoError(errno, path_);
+      p += put;
+      offset += static_cast<uint64_t>(put);
+      n -= static_cast<size_t>(put);
+    }
+  }
+
+  int descriptor_;
+  std::string path_;
+  Tape* tape_;
+  uint32_t number_;
+};
+
+}  // namespace evenbins

@@ -1,0 +1,633 @@
+"""The one-read table: a mapping in a file, of which a few bytes a key lie in memory (kirsch, chapter 4).
+
+    key ──digest──▶ summary in memory ──▶ absent: nothing is read
+                                     └──▶ the one page that has it: one read of 4096 bytes
+
+Three files: `path` holds the pages, `path.summary` the summary (made anew by one scan if it is missing or
+of another time), `path.journal` what a crash would otherwise lose. cpp/include/evenbins/paged.hpp and
+page_store.hpp say how they look and why no acknowledged change is lost; docs/one_read.md how to use them.
+
+One process writes, or any number read: the file is locked (flock). In the process any number of threads
+look up, one changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsFloat, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins import _core, _files
+from evenbins._core import FormatError
+from evenbins._mapping import _MISSING, TableMapping
+from evenbins._table_keys import Words, stored_keys, stored_values
+from evenbins.protocols import StrPath
+from evenbins.theory import _arguments as arguments
+from evenbins.theory import _show
+from evenbins.theory.paged import PagedPlan, plan_of_paged_core, plan_paged
+
+if TYPE_CHECKING:
+    from evenbins.tables import MultilevelTable
+
+__all__ = ["PagedStats", "PagedTable", "is_paged", "save_pages"]
+
+IN_FLIGHT = 32
+KIND = 13
+_SUMMARIES = ("multiple-bloom",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PagedStats:
+    """What a one-read table measures on itself; each name means the same as in its plan.
+
+    Attributes
+    ----------
+    keys : number of keys in the table
+    levels, slots : the plan's
+    level_keys : keys in each level, and in the overflow pages
+    fills : fraction of occupied slots, for each level
+    overflow : fraction of keys in the overflow pages
+    lookups, misses : look-ups since the table was opened: of keys that were there, and of others
+    reads : pages that a look-up of a present key asked for, on average; 0 before the first
+    miss_reads : the same for absent keys
+    wrong : pages that look-ups of present keys asked for in vain
+    fetched : pages that look-ups fetched from the file. Fewer than they asked for in bulk calls, where keys
+        share a page; some are read only because they lie between two others
+    summary_bytes : bytes in memory
+    journal_bytes : bytes in the journal that a checkpoint has not yet taken over
+    nbytes : bytes of the file
+    """
+
+    keys: int
+    levels: int
+    slots: int
+    level_keys: tuple[int, ...]
+    fills: tuple[float, ...]
+    overflow: float
+    lookups: int
+    misses: int
+    reads: float
+    miss_reads: float
+    wrong: int
+    fetched: int
+    summary_bytes: int
+    journal_bytes: int
+    nbytes: int
+
+    def to_dict(self) -> dict[str, object]:
+        """Give every field by name, as plain values that JSON can hold."""
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in self._rows()}
+
+    def __repr__(self) -> str:
+        return _show.line("PagedStats", self._rows())
+
+    def __str__(self) -> str:
+        return _show.table("PagedStats", self._rows())
+
+    def _repr_html_(self) -> str:
+        return _show.html_table("PagedStats", self._rows())
+
+    def _rows(self) -> list[tuple[str, object]]:
+        return [(each.name, getattr(self, each.name)) for each in fields(self)]
+
+
+class PagedTable(_core.Pages, TableMapping):
+    """A mapping from keys to 64-bit numbers in a file: one page read for a present key, none for others.
+
+    Made by `PagedTable.create`, or from a table in memory by `MultilevelTable.save(path, layout="pages")`;
+    opened by `PagedTable.open` or `MultilevelTable.open`. Used as a context manager it closes itself. A
+    table that is not closed loses nothing: whoever opens it next takes over what the journal has.
+
+    Every change is on disk when the call returns (`durable=False`: in the hands of the system, which
+    survives the end of the process, not of the machine). A single change costs one sync of the disk; bulk
+    calls sync once for a group of some thousand pages.
+
+    Examples
+    --------
+    >>> import tempfile, os
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "users")
+    >>> with PagedTable.create(path, 10_000) as t:
+    ...     t.insert_many(range(10_000), range(10_000))
+    ...     t[5] = 50
+    >>> with PagedTable.open(path) as t:
+    ...     t[5], t.get(-1), t.get_many([1, 2, -1], default=0).tolist()
+    (50, None, [1, 2, 0])
+    >>> folder.cleanup()
+    """
+
+    __slots__ = ("_path", "_plan")
+    _path: str
+    _plan: PagedPlan | None
+
+    def __init__(self) -> None:
+        raise TypeError(
+            "make one with PagedTable.create(path, capacity), or open one with PagedTable.open(path)"
+        )
+
+    # --- making and opening -----------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        path: StrPath,
+        capacity: SupportsIndex | SupportsFloat,
+        *,
+        load: float | None = None,
+        levels: int | None = None,
+        miss_reads: float | None = None,
+        bits_per_key: float | None = None,
+        page_bytes: int = 4096,
+        overflow_pages: int = 1,
+        key_dtype: str = "int64",
+        value_dtype: str = "int64",
+        seed: int = 0,
+        durable: bool = True,
+    ) -> Self:
+        """Make a new, empty table in a file and open it for writing. All its pages are written at once.
+
+        Parameters
+        ----------
+        path
+            Where; it must not exist.
+        capacity, load, levels, miss_reads, bits_per_key, page_bytes, overflow_pages, key_dtype, value_dtype
+            And `seed`: as for `theory.paged.plan_paged`.
+        durable
+            False: changes are not forced to the disk. After a crash of the machine the table is as it was
+            at some moment before; nothing is ever half done.
+
+        Raises
+        ------
+        FileExistsError
+            There is something at `path`.
+        """
+        plan = plan_paged(
+            capacity, load=load, levels=levels, miss_reads=miss_reads, bits_per_key=bits_per_key,
+            page_bytes=page_bytes, overflow_pages=overflow_pages, key_dtype=key_dtype,
+            value_dtype=value_dtype, seed=seed,
+        )  # fmt: skip
+        target = os.path.realpath(path)
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, "it exists: open it, or choose another path", target)
+        journal = target + ".journal"
+        if os.path.exists(journal) and os.path.getsize(journal):
+            raise FileExistsError(
+                errno.EEXIST, "the journal of a table that was not closed: move it to its table", journal
+            )
+        with _new_file(target, plan) as temporary:
+            os.link(temporary, target)  # fails if somebody was faster
+        _files._sync_folder(Path(target).absolute().parent)
+        return cls.open(target, writable=True, durable=durable)
+
+    @classmethod
+    def open(
+        cls,
+        path: StrPath,
+        *,
+        summary: str = "multiple-bloom",
+        writable: bool = False,
+        durable: bool = True,
+        verify: bool = False,
+    ) -> Self:
+        """Open a table that lies in a file; its summary is read, or made anew by one scan.
+
+        Parameters
+        ----------
+        path
+            The file.
+        summary
+            The kind of summary: "multiple-bloom".
+        writable
+            Open for changes, which excludes all other processes. Otherwise any number may open it, and no
+            permission to write is needed, unless a writer has died and left a journal.
+        durable
+            As for `create`.
+        verify
+            Read and check every page now; otherwise each is checked when it is read.
+
+        Raises
+        ------
+        FormatError
+            The file is damaged, of a future version or of another kind.
+        BlockingIOError
+            Somebody writes to it, or, with writable=True, has it open.
+        PermissionError
+            A writer has died: its changes lie in the journal, and taking them over needs permission to write.
+        """
+        target = os.path.realpath(path)  # one file, one journal, by whatever name it is opened
+        if summary not in _SUMMARIES:
+            raise ValueError(
+                arguments.problem("summary", "'multiple-bloom'", summary, "Leave it out: it is the only kind")
+            )
+        try:
+            return cls._open(target, bool(writable), bool(durable), bool(verify))
+        except FormatError as error:
+            raise FormatError(f"{target}: {error}") from None
+
+    @classmethod
+    def _open(cls, path: str, writable: bool, durable: bool, verify: bool) -> Self:
+        table = cls._with_locked_file(path, writable, durable)
+        recovered = False
+        try:
+            if writable:
+                recovered = table._recover()
+            elif table._groups_due():
+                table._close()
+                try:
+                    _patiently(
+                        lambda: cls._open(path, True, durable, False).close()
+                    )  # takes the journal over
+                except PermissionError as error:
+                    raise PermissionError(
+                        error.errno,
+                        "a writer died and left changes in the journal; taking them over needs permission to "
+                        "write: open it once as somebody who has it",
+                        path,
+                    ) from error
+                except OSError as error:
+                    if error.errno != errno.EROFS:
+                        raise
+                    raise PermissionError(
+                        errno.EROFS, "the journal holds changes, and the file system is read-only", path
+                    ) from error
+                return cls._open(path, writable, durable, verify)
+            if recovered:
+                table._save_summary()
+            else:
+                table._find_summary(scan=verify)
+        except BaseException:
+            table._close()
+            raise
+        return table
+
+    @classmethod
+    def _with_locked_file(cls, path: str, writable: bool, durable: bool) -> Self:
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK
+        while True:
+            descriptor = os.open(path, flags)
+            journal = -1
+            try:
+                try:
+                    fcntl.flock(descriptor, (fcntl.LOCK_EX if writable else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    text = "open already" if writable else "open for writing"
+                    text = f"it is {text}, here or in another process: close it there first"
+                    raise BlockingIOError(errno.EWOULDBLOCK, text, path) from None
+                with contextlib.suppress(FileNotFoundError):
+                    if not os.path.samestat(os.fstat(descriptor), os.stat(path)):  # replaced meanwhile
+                        os.close(descriptor)
+                        continue
+                if writable:
+                    mode = os.fstat(descriptor).st_mode & 0o777
+                    journal = os.open(path + ".journal", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+                    _files._sync_folder(Path(path).absolute().parent)
+                else:
+                    with contextlib.suppress(FileNotFoundError):
+                        journal = os.open(path + ".journal", os.O_RDONLY | os.O_CLOEXEC)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            return cls._of_descriptors(descriptor, journal, path, writable, durable)
+
+    @classmethod
+    def _of_descriptors(cls, table: int, journal: int, path: str, writable: bool, durable: bool) -> Self:
+        made = cls.__new__(cls)
+        made._path, made._plan = path, None
+        _core.Pages.__init__(made, table, journal, path, writable, durable)
+        return made
+
+    def _find_summary(self, *, scan: bool) -> None:
+        data = None
+        with contextlib.suppress(OSError):
+            data = Path(self._path + ".summary").read_bytes()
+        if data is None or scan or not self._read_summary(data):
+            self._build_summary()
+            with contextlib.suppress(OSError):  # a folder that cannot be written to
+                self._save_summary()
+
+    def _save_summary(self) -> None:
+        data = self._summary_file()
+
+        def write(descriptor: int) -> None:
+            with open(descriptor, "wb", closefd=False) as file:
+                file.write(data)
+
+        _files.replace_file(self._path + ".summary", write)
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """Write all changes in place and empty the journal; done by itself every 32 MiB, and by `close`."""
+        self._checkpoint()
+
+    def close(self) -> None:
+        """Finish: changes go in place, the summary is saved beside the table. Closing again does nothing."""
+        if self.closed:
+            return
+        try:
+            if self.writable and not self._failed:
+                before = self._generation
+                self._checkpoint()
+                if self._generation != before or not os.path.exists(self._path + ".summary"):
+                    self._save_summary()
+        finally:
+            self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        self.close()
+
+    # --- what the mapping needs -----------------------------------------------------------------------------
+
+    @property
+    def _key_type(self) -> int:
+        return self._core[0]
+
+    @property
+    def _value_type(self) -> int:
+        return self._core[1]
+
+    def _insert_many(self, keys: Words, values: Words, are_new: bool) -> None:
+        self._insert_words(keys, values, IN_FLIGHT)
+
+    def _erase_many(self, keys: Words) -> int:
+        return self._erase_words(keys, IN_FLIGHT)
+
+    def _clear(self) -> None:
+        for keys, _ in iter(lambda: self._page(0, 0, 1 << 20)[:2], None):
+            if not keys.size:
+                return
+            self._erase_words(keys, IN_FLIGHT)
+
+    def insert_many(
+        self, keys: object, values: object, *, new: bool = False, in_flight: int = IN_FLIGHT
+    ) -> None:
+        """Store many keys with their values; of a key that comes twice, the last value stays.
+
+        The keys are sorted by page and stored in groups, each of which is on disk whole or not at all. So
+        after an error (a full table, a full disk, Ctrl-C) the number in the message says how many keys are
+        in, not that they are the first: calling again with the same keys does no harm. Fewer, larger
+        calls are faster: each writes a page once.
+
+        Parameters
+        ----------
+        keys, values
+            As for `MultilevelTable.insert_many`.
+        new
+            Accepted for the tables' common interface; a key is looked for in any case, by its summary.
+        in_flight
+            Reads under way at the same time, 1 ... 1024.
+
+        Raises
+        ------
+        TableFull
+            There is no room for one more; `inserted` is the number of keys that are in.
+        """
+        words, _ = stored_keys(keys, self._key_type, self._seed)
+        stored = stored_values(values, self._value_type, self._count(words))
+        self._insert_words(words, stored, _flight(in_flight))
+
+    def get_many(  # type: ignore[override]
+        self, keys: object, default: Any = _MISSING, *, in_flight: int = IN_FLIGHT
+    ) -> npt.NDArray[Any]:
+        """Give the values of many keys: an array of the value_dtype, in the shape of a NumPy array of keys.
+
+        Each page is fetched once for all its keys, neighbours together, `in_flight` reads at a time.
+
+        Parameters
+        ----------
+        keys, default
+            As for `MultilevelTable.get_many`.
+        in_flight
+            Reads under way at the same time, 1 ... 1024: what keeps a disk busy.
+        """
+        return super().get_many(keys, default, threads=_flight(in_flight))
+
+    def contains_many(  # type: ignore[override]
+        self, keys: object, *, in_flight: int = IN_FLIGHT
+    ) -> npt.NDArray[np.bool_]:
+        """Tell for many keys whether they are there: a bool array, in the shape of a NumPy array of keys."""
+        return super().contains_many(keys, threads=_flight(in_flight))
+
+    # --- the table as a whole -------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self._path
+
+    @property
+    def plan(self) -> PagedPlan:
+        """The design, and what it predicts for `capacity` keys."""
+        if self._plan is None:
+            self._plan = plan_of_paged_core(self._core, keys=self._capacity, seed=self._seed)
+        return self._plan
+
+    def stats(self) -> PagedStats:
+        """Measure this very table: what lies where, and the reads counted since it was opened."""
+        plan = self.plan
+        placed = self._level_keys()
+        found, found_reads, missed, missed_reads, wrong, fetched = self._counters()
+        keys = sum(placed)
+        return PagedStats(
+            keys=keys,
+            levels=plan.levels,
+            slots=plan.slots,
+            level_keys=tuple(placed),
+            fills=tuple(n / (pages * plan.slots) for n, pages in zip(placed, plan.pages, strict=False)),
+            overflow=placed[-1] / max(1, keys),
+            lookups=found,
+            misses=missed,
+            reads=found_reads / max(1, found),
+            miss_reads=missed_reads / max(1, missed),
+            wrong=wrong,
+            fetched=fetched,
+            summary_bytes=self.summary_bytes,
+            journal_bytes=self._journal_bytes,
+            nbytes=self.nbytes,
+        )
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise TypeError(f"a PagedTable lives in its file and cannot be {what}: close it and copy the file")
+
+    def copy(self) -> NoReturn:
+        """Refuse: the table is its file."""
+        self._refuse("copied in memory")
+
+    def to_bytes(self) -> NoReturn:
+        """Refuse: the table is its file."""
+        self._refuse("turned into bytes")
+
+    def save(self, path: StrPath) -> NoReturn:
+        """Refuse: the table is its file, and saved already."""
+        self._refuse("saved elsewhere")
+
+    @classmethod
+    def load(cls, path: StrPath) -> NoReturn:
+        """Refuse: nothing of the pages is loaded."""
+        raise TypeError("a PagedTable is opened, not loaded: use PagedTable.open(path)")
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> NoReturn:
+        """Refuse: the table is its file."""
+        raise TypeError("a PagedTable lives in a file: use PagedTable.open(path)")
+
+    def __reduce__(self) -> NoReturn:
+        self._refuse("pickled")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
+        self._refuse("copied in memory")
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+    __array_ufunc__ = None
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def _check(self) -> None:
+        """Assert every invariant of the structure; for tests."""
+        broken = self._invariant()
+        assert not broken, broken
+        assert self.plan.core == tuple(self._core)
+        assert self.nbytes == self.plan.nbytes
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return f"<closed PagedTable {self._path!r}>"
+        rows: list[tuple[str, object]] = [
+            ("path", self._path), ("keys", len(self)), ("capacity", self._capacity),
+            ("key_dtype", self.key_dtype), ("value_dtype", str(self.value_dtype)), ("nbytes", self.nbytes),
+            ("summary_bytes", self.summary_bytes), ("writable", self.writable),
+        ]  # fmt: skip
+        return _show.line(type(self).__name__, rows)
+
+    def _repr_html_(self) -> str:
+        plan, stats = self.plan, self.stats()
+        names = ("keys", "level_keys", "fills", "overflow", "reads", "miss_reads", "summary_bytes", "nbytes")
+        rows = [(name, getattr(plan, name), getattr(stats, name)) for name in names]
+        return _show.html_comparison(type(self).__name__, ("plan", "stats()"), rows)
+
+
+def _flight(value: object) -> int:
+    return arguments.integer("in_flight", value, 1, 1024, "Leave it out for 32")
+
+
+def _patiently(recover: Callable[[], None]) -> None:
+    """Let another reader finish, who may be doing the same."""
+    for _ in range(100):
+        with contextlib.suppress(BlockingIOError):
+            return recover()
+        time.sleep(0.02)
+    return recover()
+
+
+@contextlib.contextmanager
+def _new_file(target: str, plan: PagedPlan) -> Iterator[str]:
+    """Give the name of an empty table's file beside the target; it is taken away afterwards."""
+    folder = os.path.dirname(os.path.abspath(target))
+    temporary = os.path.join(folder, f".evenbins-{secrets.token_hex(8)}.tmp")
+    try:
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            _core.create_pages(
+                descriptor, temporary, plan.keys, plan.seed, list(plan.core), secrets.randbits(64)
+            )
+            yield temporary
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+    except OSError as error:
+        if error.errno is None or error.filename not in (temporary, None):
+            raise
+        raise OSError(error.errno, error.strerror, target) from error
+
+
+def save_pages(table: MultilevelTable, path: StrPath, **options: Any) -> None:
+    """Write a table of any kind as a one-read table; what `MultilevelTable.save(path, layout="pages")` does.
+
+    The file takes the place of what was there, atomically; somebody who has the old one open for reading
+    keeps it, and one who writes to it is left in peace by a BlockingIOError.
+
+    Parameters
+    ----------
+    table
+        The keys and values.
+    path
+        Where to.
+    **options
+        Of `plan_paged`: `capacity` (by default the table's), `load`, `levels`, `miss_reads`, ...
+    """
+    target = os.path.realpath(os.fspath(path))
+    if os.path.lexists(target) and not os.path.isfile(target):
+        raise OSError(errno.EINVAL, "not a regular file, so it cannot be replaced", os.fspath(path))
+    capacity = options.pop("capacity", max(table._capacity, len(table)))
+    plan = plan_paged(
+        capacity, key_dtype=table.key_dtype, value_dtype=str(table.value_dtype), seed=table.seed, **options
+    )
+    old = None
+    with contextlib.ExitStack() as stack:
+        if os.path.isfile(target):
+            old = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, old)
+            try:
+                fcntl.flock(old, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BlockingIOError(
+                    errno.EWOULDBLOCK, "it is open for writing: close it there first", target
+                ) from None
+        temporary = stack.enter_context(_new_file(target, plan))
+        if old is not None:
+            os.chmod(temporary, os.fstat(old).st_mode & 0o7777)
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CLOEXEC)
+        made = PagedTable._of_descriptors(descriptor, -1, temporary, True, True)
+        try:
+            parts = list(table._pages(1 << 20))
+            if parts:
+                keys = np.concatenate([part[0] for part in parts])
+                made._insert_words(keys, np.concatenate([part[1] for part in parts]), IN_FLIGHT)
+            made._checkpoint()
+            data = made._summary_file()
+        finally:
+            made._close()
+        os.replace(temporary, target)
+        _files._sync_folder(Path(target).parent)
+        for leftover in (".journal", ".summary"):  # of the old table; by its uid nobody mistakes it
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(target + leftover)
+
+    def write(descriptor: int) -> None:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(data)
+
+    _files.replace_file(target + ".summary", write)
+
+
+def is_paged(path: StrPath) -> bool:
+    """Tell whether a file begins as a one-read table does; one that cannot be read is none."""
+    with contextlib.suppress(OSError), open(path, "rb", opener=_files._open_at_once) as file:
+        for start in file.read(16), file.seek(4096) and file.read(16):
+            if isinstance(start, bytes) and len(start) == 16:
+                magic, _, kind = struct.unpack("<8sII", start)
+                if magic == b"EVENBINS":
+                    return bool(kind == KIND)
+    return False
