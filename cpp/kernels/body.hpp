@@ -125,7 +125,7 @@ void progression_add(const StandardView& f, const uint64_t* digests, size_t n) {
     Columns columns(f, digests, g);
     for (uint32_t i = 0; i < f.hashes; ++i) {
       each_position<1, 6>(f.words, columns.positions(f, i, g), g,
-                       [&](size_t, uint64_t p) { f.words[p >> 6] |= uint64_t{1} << (p & 63); });
+                          [&](size_t, uint64_t p) { f.words[p >> 6] |= uint64_t{1} << (p & 63); });
       columns.advance(f, i, g);
     }
   }
@@ -753,18 +753,8 @@ uint64_t line_reads(const IntHash& hash, const uint64_t* words, uint64_t lines, 
 namespace evenbins::EVENBINS_KERNEL_NAMESPACE {
 
 extern const Kernel table;
-const Kernel table = {EVENBINS_KERNEL_NAME,
-                      digest_u64,
-                      digest_i64,
-                      standard_positions,
-                      standard_add,
-                      standard_contains,
-                      blocked,
-                      balanced,
-                      counting,
-                      split,
-                      line_reads,
-                      pair_positions,
-                      multilevel};
+const Kernel table = {EVENBINS_KERNEL_NAME, digest_u64,     digest_i64, standard_positions, standard_add,
+                      standard_contains,    blocked,        balanced,   counting,           split,
+                      line_reads,           pair_positions, multilevel};
 
 }  // namespace evenbins::EVENBINS_KERNEL_NAMESPACE

@@ -115,7 +115,7 @@ def counting_cases(sizes: Sizes = FULL, peers: Sequence[str] = (Fastbloom.peer,)
                 of=label,
             )
             for layout, label in (("blocked", _Blocked.label), ("flat", _Flat.label))
-        ],  # fmt: skip
+        ],
     )
 
 
