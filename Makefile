@@ -42,7 +42,7 @@ system-packages: ## installs the system packages that the tests need (Debian, Ub
 	  $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq $(SYSTEM_PACKAGES) >/dev/null; \
 	fi
 
-SUITES := filters counting sketches tables
+SUITES := filters counting sketches tables paged
 
 # --- what people do --------------------------------------------------------------------------------------
 demo: $(VENV)/installed ## plans, builds, queries: prediction beside measurement

@@ -452,7 +452,7 @@ def _planned(call: Callable[[], _T]) -> _T:
     except (TypeError, ValueError) as error:
         names = (
             r"^(fpr|bits_per_key|hashes|capacity|seed|block_bits|reads|miss_reads|overflow|choices|keys|levels|"
-            r"value_bytes)\b"
+            r"value_bytes|failure|false_positives)\b"
         )
         text = re.sub(names, lambda name: "--" + name[0].replace("_", "-"), str(error))
         raise click.ClickException(text) from None
@@ -676,6 +676,20 @@ def design_table(keys: float, as_json: bool, **request: Any) -> None:
     import evenbins.design
 
     _print_designs(_planned(partial(evenbins.design.table, keys, **request)), as_json)
+
+
+@design.command("summary", short_help="Summaries that say in which level of a table a key is.")
+@click.option("--keys", required=True, type=float, help="Number of keys.")
+@click.option("--failure", type=float, default=1e-9, show_default=True,
+              help="Chance that a wrong level is told for any key, or that one finds no place.")  # fmt: skip
+@click.option("--false-positives", type=float, default=0.01, show_default=True,
+              help="Chance that an absent key is not told so.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print request and designs as JSON.")
+def design_summary(keys: float, as_json: bool, **request: Any) -> None:
+    """Find the smallest summary of each kind, with the table it is for."""
+    import evenbins.design
+
+    _print_designs(_planned(partial(evenbins.design.summary, keys, **request)), as_json)
 
 
 def _print_designs(found: Designs[Any], as_json: bool) -> None:
@@ -910,6 +924,18 @@ def tables(quick: bool, rounds: int | None, json_path: str | None, markdown: boo
     from evenbins.bench.tables import main_tables
 
     return main_tables(quick=quick, rounds=rounds, json_path=json_path, markdown=markdown, plot=plot)
+
+
+@bench.command()
+@_bench_options
+@click.option(
+    "--folder", type=click.Path(file_okay=False), help="On the disk to measure; kept, with its files."
+)
+def paged(quick: bool, rounds: int | None, json_path: str | None, markdown: bool, folder: str | None) -> int:
+    """Compare the one-read table on disk with LMDB and SQLite, with a cold page cache."""
+    from evenbins.bench.paged import main_paged
+
+    return main_paged(quick=quick, rounds=rounds, json_path=json_path, markdown=markdown, folder=folder)
 
 
 @commands.command()

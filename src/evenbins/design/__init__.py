@@ -5,6 +5,10 @@ table(keys, overflow=…)     hash tables               `tables`
 """
 
 from evenbins.design.filters import FilterDesign, FilterDesigns, filter
+from evenbins.design.summaries import SummaryDesign, SummaryDesigns, summary
 from evenbins.design.tables import TableDesign, TableDesigns, table
 
-__all__ = ["FilterDesign", "FilterDesigns", "TableDesign", "TableDesigns", "filter", "table"]
+__all__ = [
+    "FilterDesign", "FilterDesigns", "SummaryDesign", "SummaryDesigns", "TableDesign", "TableDesigns",
+    "filter", "summary", "table",
+]  # fmt: skip
