@@ -209,8 +209,7 @@ class ChainedTable(_core.Chains, TableMapping):
             raise ValueError(f"capacity must be at least the {len(self)} keys in the table; got {keys}")
         core = chain_plan.scaled_core(self._core, self._capacity, keys)
         table = type(self).from_plan(plan_of_chain_core(core, keys=keys, seed=self._seed))
-        for words, values in self._pages(1 << 16):
-            table._insert_many(words, values, True)
+        table._insert_many(*self._shuffled(), True)
         return table
 
     @property

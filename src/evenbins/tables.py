@@ -393,8 +393,7 @@ class MultilevelTable(_core.Table, TableMapping):
         if plan.keys < len(self):
             raise ValueError(f"capacity must be at least the number of keys, {len(self)}; got {capacity}")
         table = self.from_plan(plan)
-        for keys, values in self._pages(1 << 16):
-            table._insert_many(keys, values, True)
+        table._insert_many(*self._shuffled(), True)
         return table
 
     def save(self, path: StrPath, *, layout: str = "memory", **options: Any) -> None:

@@ -93,3 +93,18 @@ def test_the_default_under_deletions() -> None:
     assert np.mean(listed) / KEYS == pytest.approx(
         plan.overflow, rel=0.6
     )  # few keys: some lists of one or two
+
+
+@pytest.mark.parametrize(("scheme", "slots"), [("standard", 8), ("second-chance", 1), ("least-loaded", 8)])
+def test_a_grown_table_overflows_as_a_new_one_does(scheme: str, slots: int) -> None:
+    """Its keys come in an order that has nothing to do with their hashes, though both tables hash alike.
+
+    Three tables of 100,000 keys; the list of the copy is within its interval at 1e-6.
+    """
+    keys = 100_000
+    table = MultilevelTable(keys, scheme=scheme, slots=slots, overflow=0.002)
+    table.insert_many(np.arange(keys), 0)
+    for larger in (table.grown(keys + 1), MultilevelTable.from_plan(table.plan)):
+        larger.update(table)
+        planned = keys * larger.plan.overflow  # type: ignore[operator]
+        assert abs(larger.stats().overflow_used - planned) <= 4.9 * np.sqrt(1.5 * planned) + 0.05 * planned
