@@ -13,6 +13,7 @@ slow and short. Nothing here needs the native core.
     counting  the counting filter
     multilevel  the multilevel table, in its five schemes
     summaries  summaries of multilevel tables
+    guided    a multilevel table that keeps one
     format    the file format
 """
 
