@@ -72,9 +72,9 @@ struct TableView {
   KeyHash hash;
   // Of a table with a summary alone (guided.hpp), else null: who keeps it; one bit a slot, and a digest a slot, if
   // deletions are lazy.
-  TableGuide* guide;
-  uint8_t* deleted;
-  uint64_t* hashes;
+  TableGuide* guide = nullptr;
+  uint8_t* deleted = nullptr;
+  uint64_t* hashes = nullptr;
   // The rare path of an insertion (multilevel.cpp): no bucket was found by the fast rule. False: no room at all.
   bool (*place)(const TableView&, const StoredKey& key, uint64_t value, uint64_t digest, bool is_new);
 };
