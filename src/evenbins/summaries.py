@@ -142,8 +142,8 @@ class Summary(_core.Summary, _files.Stored):
     def add_many(self, keys: object, levels: object, *, digests: bool = False) -> None:
         """Say of many keys in which level each is: one level for all, or as many as keys.
 
-        Keys and levels are converted first: if one is refused, nothing has changed. Ctrl-C stops the call; the
-        summary stays usable.
+        Keys and levels are converted first: if one is refused, nothing has changed. Ctrl-C stops the call;
+        the summary stays usable.
 
         Examples
         --------
