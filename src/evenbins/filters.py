@@ -56,6 +56,10 @@ _NO_FILTERS = {
     6: ("a count-min sketch", "CountMinSketch"),
     7: ("a multilevel table", "MultilevelTable"),
     8: ("a chained table", "ChainedTable"),
+    9: ("a summary", "summaries.InterpolationSummary"),
+    10: ("a summary", "summaries.SingleFilterSummary"),
+    11: ("a summary", "summaries.MultipleBloomSummary"),
+    12: ("a summary", "summaries.CounterSummary"),
 }
 
 

@@ -41,6 +41,7 @@ __all__ = [
 
 _Digests = npt.NDArray[np.uint64]
 _Levels = npt.NDArray[np.uint8]
+_PIECE = 1 << 16  # keys of a bulk call between two looks at signals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -126,7 +127,9 @@ class Summary(_core.Summary, _files.Stored):
             The keys are digests already, as `digest_many` makes them with this summary's seed (uint64).
         """
         words, shape = self._digests(keys, digests)
-        found = self._level_many(words)
+        found = np.empty(len(words), dtype=np.uint8)
+        for start in range(0, len(words), _PIECE):
+            found[start : start + _PIECE] = self._level_many(words[start : start + _PIECE])
         return found if shape is None else found.reshape(shape)
 
     def __contains__(self, key: Key, /) -> bool:
@@ -139,6 +142,9 @@ class Summary(_core.Summary, _files.Stored):
     def add_many(self, keys: object, levels: object, *, digests: bool = False) -> None:
         """Say of many keys in which level each is: one level for all, or as many as keys.
 
+        Keys and levels are converted first: if one is refused, nothing has changed. Ctrl-C stops the call;
+        the summary stays usable.
+
         Examples
         --------
         >>> s = MultipleBloomSummary(1000, levels=3)
@@ -147,7 +153,9 @@ class Summary(_core.Summary, _files.Stored):
         array([1, 1, 2, 0], dtype=uint8)
         """
         words, _ = self._digests(keys, digests)
-        self._add_many(words, self._levels(levels, len(words)))
+        each = self._levels(levels, len(words))
+        for start in range(0, len(words), _PIECE):
+            self._add_many(words[start : start + _PIECE], each[start : start + _PIECE])
 
     def remove(self, key: Key, level: SupportsIndex | None = None, /) -> None:
         """Take a key out of a level, by default the one that it is answered.

@@ -1,20 +1,29 @@
-"""Tables with a summary against a dict: no key is lost, wrong answers cost reads alone, steps are bounded."""
+"""Tables with a summary against a dict and a twin: the same bytes of both after each step.
+
+No key is lost, wrong answers cost reads alone, steps are bounded.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from evenbins import MultilevelTable, TableFull
-from evenbins._guided import FORGETFUL, RISING, GuideState
+from evenbins._guided import FORGETFUL, RISING, GuideState, attachment
+from evenbins.reference.guided import ReferenceGuided
+from evenbins.reference.multilevel import Full
+from evenbins.reference.summaries import ReferenceInterpolation, ReferenceMultipleBloom, ReferenceSingleFilter
 from evenbins.theory.summary_plan import KINDS, SummaryPlan, plan_summary
 from evenbins.theory.table_plan import SCHEMES
 
 NUMBERS = st.integers(0, 60)
+COUNT = 61
 
 
 @st.composite
@@ -47,20 +56,26 @@ def narrow(kind: str, levels: int, keys: int) -> SummaryPlan:
 
 
 class GuidedTables(RuleBasedStateMachine):
-    """The same calls on a table with a summary and on a dict."""
+    """The same calls on a table with a summary, its twin and a dict."""
 
-    @initialize(design=designs())
-    def make(self, design: dict[str, Any]) -> None:
+    @initialize(design=designs(), seed=st.sampled_from([0, 3]))
+    def make(self, design: dict[str, Any], seed: int) -> None:
         is_narrow = design.pop("narrow")
-        self.key_dtype = design["key_dtype"]
         keys = sum(design["shares"]) * design["slots"]
         if is_narrow:
             levels = len(design["shares"]) + (design["overflow_limit"] > 0)
             design["summary"] = narrow(design["summary"], levels, keys)
-        self.table = MultilevelTable(keys, **design)
+        self.start(MultilevelTable(keys, seed=seed, **design), seed)
+
+    def start(self, table: MultilevelTable, seed: int) -> None:
+        self.table, plan = table, table.plan
+        assert plan.summary is not None
+        self.key_dtype = table.key_dtype
+        number, core, due = attachment(plan)
+        twins = {9: ReferenceInterpolation, 10: ReferenceSingleFilter, 11: ReferenceMultipleBloom}
+        self.twin = ReferenceGuided(plan.core, lambda: twins[number](core, seed), seed, due=due)
         self.dict: dict[Any, int] = {}
-        self.can_delete = design["deletions"] == "lazy" or self.table.plan.summary.kind in FORGETFUL  # type: ignore[union-attr]
-        self.cursor = 0
+        self.can_delete = due > 0 or plan.summary.kind in FORGETFUL
 
     def key(self, number: int) -> Any:
         return number - 20 if self.key_dtype == "int64" else f"k{number}"
@@ -77,7 +92,10 @@ class GuidedTables(RuleBasedStateMachine):
         except TableFull:
             assert key not in self.dict
             assert self.table.to_bytes() == before
+            with pytest.raises(Full):
+                self.twin.insert(self.twin.stored(key), value)
             return
+        self.twin.insert(self.twin.stored(key), value)
         self.dict[key] = value
 
     @rule(numbers=st.lists(NUMBERS, max_size=40), value=st.integers(0, 9))
@@ -87,20 +105,24 @@ class GuidedTables(RuleBasedStateMachine):
             self.table.insert_many(keys, value)
         except TableFull as full:
             keys = keys[: full.inserted]
+        for key in keys:
+            self.twin.insert(self.twin.stored(key), value)
         self.dict |= dict.fromkeys(keys, value)
 
     @precondition(lambda self: self.can_delete)
     @rule(number=NUMBERS)
     def delete(self, number: int) -> None:
         key = self.key(number)
-        assert (self.table.pop(key, None) is not None) == (self.dict.pop(key, None) is not None)
+        present = self.dict.pop(key, None) is not None
+        assert (self.table.pop(key, None) is not None) == present == self.twin.delete(self.twin.stored(key))
 
     @precondition(lambda self: self.can_delete)
     @rule(numbers=st.lists(NUMBERS, max_size=30))
     def delete_many(self, numbers: list[int]) -> None:
-        keys = {self.key(number) for number in numbers}
-        assert self.table.delete_many(list(keys)) == len(keys & self.dict.keys())
+        keys = list({self.key(number): None for number in numbers})
+        assert self.table.delete_many(keys) == len(set(keys) & self.dict.keys())
         for key in keys:
+            self.twin.delete(self.twin.stored(key))
             self.dict.pop(key, None)
 
     @rule(number=NUMBERS)
@@ -125,9 +147,11 @@ class GuidedTables(RuleBasedStateMachine):
 
     @rule()
     def rebuild(self) -> None:
-        before = self.guide
         self.table.rebuild()
-        assert self.guide.reserved == 0 if before.due else self.guide.rebuilds == 0
+        if self.twin.due:
+            self.twin.new = self.twin.new or self.twin.make()
+            while self.twin.new:
+                self.twin.step()
 
     @rule()
     def copy(self) -> None:
@@ -137,10 +161,25 @@ class GuidedTables(RuleBasedStateMachine):
         self.table = twin
 
     @invariant()
+    def the_state_is_the_twins(self) -> None:
+        payload, summary = self.twin.payload(), self.twin.summary.payload()
+        assert self.table.to_bytes()[-len(payload) :] == payload
+        assert self.table._summary_bytes()[-len(summary) :] == summary
+        guide, twin = self.guide, self.twin
+        assert (guide.reserved, guide.rebuilds, guide.rebuild_moves, guide.cursor, guide.rebuilding) == (
+            len(twin.reserved), twin.rebuilds, twin.rebuild_moves, twin.cursor, twin.new is not None
+        )  # fmt: skip
+        for number in range(0, COUNT, 3):
+            key = self.key(number)
+            found, read = twin.look(twin.stored(key))
+            assert self.table.probe(key)[1] == len(read)
+            assert (found is not None) == (key in self.dict)
+
+    @invariant()
     def the_table_is_the_dict(self) -> None:
         self.table._check()
         assert len(self.table) == len(self.dict)
-        numbers = [self.key(number) for number in range(61)]
+        numbers = [self.key(number) for number in range(COUNT)]
         expected = [self.dict.get(key, -1) for key in numbers]
         assert self.table.get_many(numbers, default=-1).tolist() == expected
         assert self.table.contains_many(numbers).tolist() == [key in self.dict for key in numbers]
@@ -152,6 +191,48 @@ class GuidedTables(RuleBasedStateMachine):
             assert guide.reserved <= 2 * guide.due + 1
 
 
+class LazyTables(GuidedTables):
+    """The same with lazy deletions, in tables large enough that a rebuild takes several operations."""
+
+    @initialize(
+        kind=st.sampled_from(["single-filter", "multiple-bloom"]),
+        sizes=st.tuples(st.integers(15, 30), st.integers(6, 12), st.integers(2, 6)),
+        slots=st.sampled_from([1, 2]),
+        limit=st.integers(0, 6),
+        due=st.integers(8, 25),
+        is_narrow=st.booleans(),
+        seed=st.integers(0, 50),
+    )
+    def make(  # type: ignore[override]
+        self, kind: str, sizes: tuple[int, ...], slots: int, limit: int, due: int, is_narrow: bool, seed: int
+    ) -> None:
+        keys = sum(sizes) * slots
+        summary = narrow(kind, 3 + (limit > 0), keys) if is_narrow else kind
+        table = MultilevelTable(
+            keys, scheme="standard", slots=slots, shares=sizes, space=1.0, overflow_limit=limit,
+            summary=summary, deletions="lazy", seed=seed,
+        )  # fmt: skip
+        self.start(MultilevelTable.from_plan(replace(table.plan, due=due)), seed)
+        assert self.guide.steps == self.twin.steps < sum(sizes)
+
+    @rule(start=NUMBERS, count=st.integers(1, 40), value=st.integers(0, 9))
+    def insert_some(self, start: int, count: int, value: int) -> None:
+        self.insert_many([(start + i) % COUNT for i in range(count)], value)
+
+    @rule(start=NUMBERS, count=st.integers(1, 30))
+    def delete_some(self, start: int, count: int) -> None:
+        self.delete_many([(start + 3 * i) % COUNT for i in range(count)])
+
+    @rule(start=NUMBERS, count=st.integers(5, 40), value=st.integers(0, 9))
+    def churn(self, start: int, count: int, value: int) -> None:
+        """Delete and insert by turns, so that keys come and go in the middle of a rebuild."""
+        for i in range(count):
+            self.delete((start + 7 * i) % COUNT)
+            self.insert((start + 7 * i + 30) % COUNT, value)
+
+
+TestLazyTables = LazyTables.TestCase
+TestLazyTables.settings = settings(max_examples=50, stateful_step_count=15, deadline=None, derandomize=True)
 TestGuidedTables = GuidedTables.TestCase
 TestGuidedTables.settings = settings(max_examples=80, stateful_step_count=25, deadline=None, derandomize=True)
 

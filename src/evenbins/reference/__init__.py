@@ -14,6 +14,7 @@ slow and short. Nothing here needs the native core.
     multilevel  the multilevel table, in its five schemes
     summaries  summaries of multilevel tables
     paged     the one-read table's pages and journal
+    guided    a multilevel table that keeps one
     format    the file format
 """
 
