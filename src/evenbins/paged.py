@@ -601,10 +601,7 @@ def save_pages(table: MultilevelTable, path: StrPath, **options: Any) -> None:
         descriptor = os.open(temporary, os.O_RDWR | os.O_CLOEXEC)
         made = PagedTable._of_descriptors(descriptor, -1, temporary, True, True)
         try:
-            parts = list(table._pages(1 << 20))
-            if parts:
-                keys = np.concatenate([part[0] for part in parts])
-                made._insert_words(keys, np.concatenate([part[1] for part in parts]), IN_FLIGHT)
+            made._insert_words(*table._shuffled(), IN_FLIGHT)
             made._checkpoint()
             data = made._summary_file()
         finally:
