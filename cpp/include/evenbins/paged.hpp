@@ -20,8 +20,9 @@
 // `in_flight` threads keep that many reads under way. Many changes: keys sorted by page, so that each page is written
 // once in a group of at most kGroupBytes; a group is what the journal makes whole.
 //
-// Tried and dropped: io_uring, which many containers forbid: 32 threads that wait in pread keep an SSD as busy. A
-// mapped file: a page fault cannot be counted, checked or kept in flight.
+// Considered, not measured: io_uring, which many containers forbid. A mapped file: a page fault cannot be counted,
+// checked or kept in flight. Measured (10M keys, cold, batches of 10,000 and 100,000): 8, 32 and 128 reads in flight
+// differ little.
 #pragma once
 
 #include <atomic>
