@@ -38,6 +38,7 @@ from evenbins import (
     FormatError,
     GrowingFilter,
     MultilevelTable,
+    PagedTable,
     theory,
 )
 from evenbins.theory import FilterPlan, _show
@@ -229,6 +230,27 @@ def table(demo: Demo) -> None:
     demo.claim(reads <= 2, f"no look-up reads more than {planned.levels} buckets and the list")
 
 
+def one_read(demo: Demo) -> None:
+    """Save a table in pages; look keys up in the file."""
+    keys = np.unique(demo.present[: demo.keys // 10])
+    made = MultilevelTable(keys.size, key_dtype="uint64", value_dtype="uint64")
+    made.insert_many(keys, keys)
+    path = demo.folder / "pages.evb"
+    made.save(path, layout="pages")
+    with PagedTable.open(path) as table:
+        found, absent = table.get_many(keys), table.contains_many(demo.absent[: keys.size])
+        planned, measured = table.plan, table.stats()
+        demo.say(
+            f"{keys.size:_} keys, {_show.size(table.nbytes)} in the file, {_show.size(table.summary_bytes)} of "
+            f"summary in memory;\nreads of an absent key: {planned.miss_reads:.1e} planned, "
+            f"{measured.miss_reads:.1e} measured"
+        )
+        demo.claim(
+            bool((found == keys).all()) and not absent.any() and measured.reads < 1.001,
+            f"every key has its value, by {measured.reads:.4f} page reads each",
+        )
+
+
 def growing(demo: Demo) -> None:
     """Nobody knows how many keys will come."""
     filter_ = GrowingFilter(_FPR, first=max(demo.keys // 50, 1))
@@ -344,6 +366,7 @@ STEPS: list[tuple[str, Callable[[Demo], None]]] = [
     ("A counting filter: keys that can be removed", removal),
     ("A count-min sketch: how often did each key come?", stream),
     ("A hash table: at most two buckets for a look-up, one move for an insertion", table),
+    ("A table on disk: one page read for a look-up", one_read),
     ("A number of a paper beside ours", paper),
     ("Speed of the bulk calls", speed),
     ("A file, and another process", another_process),

@@ -190,6 +190,35 @@ def test_the_command_shows_the_same() -> None:
     assert {each["levels"] for each in shown["designs"]} == {2}
 
 
+# --- summaries -------------------------------------------------------------------------------------------
+
+
+def test_summaries_are_sized_for_a_need() -> None:
+    found = design.summary(10_000, failure=1e-9, false_positives=0.006)
+    assert {each.kind for each in found} == {"interpolation", "single-filter", "multiple-bloom"}
+    assert [each.size.nbytes for each in found] == sorted(each.size.nbytes for each in found)
+    for each in found:
+        assert each.size.failure + each.size.crisis <= 1e-9
+        assert each.size.false_positives <= 0.006
+    assert found.best.size.nbytes < 32_450  # the thesis' filters, by hand
+    table = found.by_kind("interpolation").build()
+    table.insert_many(np.arange(10_000), 1)
+    assert table.stats().summary == "interpolation"
+    assert max(table.probe(key)[1] for key in range(1000)) == 1
+    assert "summary designs for keys=10_000" in str(found)
+    assert json.loads(json.dumps(found.to_dict()))["designs"][0]["kind"] == "multiple-bloom"
+    with pytest.raises(KeyError):
+        found.by_kind("counters")
+    with pytest.raises(ValueError, match="kinds must be a list"):
+        design.summary(100, kinds=["counters"])
+
+
+def test_the_command_sizes_summaries() -> None:
+    done = CliRunner().invoke(commands, ["design", "summary", "--keys", "1e4", "--json"])
+    assert done.exit_code == 0
+    assert json.loads(done.output)["request"]["failure"] == 1e-9
+
+
 def test_a_plan_is_a_plan() -> None:
     plan = plan_table(1000)
     assert isinstance(plan, TablePlan)
