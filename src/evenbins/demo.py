@@ -241,9 +241,9 @@ def one_read(demo: Demo) -> None:
         found, absent = table.get_many(keys), table.contains_many(demo.absent[: keys.size])
         planned, measured = table.plan, table.stats()
         demo.say(
-            f"{keys.size:_} keys, {_show.size(table.nbytes)} in the file, {_show.size(table.summary_bytes)} of "
-            f"summary in memory;\nreads of an absent key: {planned.miss_reads:.1e} planned, "
-            f"{measured.miss_reads:.1e} measured"
+            f"{keys.size:_} keys, {_show.size(table.nbytes)} in the file, "
+            f"{_show.size(table.summary_bytes)} of summary in memory;\n"
+            f"reads of an absent key: {planned.miss_reads:.1e} planned, {measured.miss_reads:.1e} measured"
         )
         demo.claim(
             bool((found == keys).all()) and not absent.any() and measured.reads < 1.001,
