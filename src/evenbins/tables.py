@@ -431,16 +431,20 @@ class MultilevelTable(_core.Table, TableMapping):
         verify
             Read and check everything now; otherwise a mapped file's header, and a page when it is read.
         summary
-            What says which page to read: "multiple-bloom". Of a file in pages only, which has it in any case.
+            What says which page or bucket to read. A file in pages has "multiple-bloom" in any case; for a
+            mapped table it is made by one scan, as by `attach_summary`.
         """
         if is_paged(path):
             return PagedTable.open(path, summary=summary or "multiple-bloom", verify=verify)
+        table = super().open(path, verify=verify)
         if summary is not None:
-            raise ValueError(
-                f"summary={summary!r} needs a file in pages, and this is none: write it with "
-                "table.save(path, layout='pages')"
-            )
-        return super().open(path, verify=verify)
+            try:
+                table.attach_summary(summary)
+            except ValueError as error:
+                raise ValueError(
+                    f"{error}. Or write the file with table.save(path, layout='pages')"
+                ) from None
+        return table
 
     def copy(self) -> Self:
         """Make an independent copy; it can be changed even if this table is open read-only."""
