@@ -11,6 +11,7 @@ No test of this project is skipped: a missing package must show.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -247,3 +248,9 @@ def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
         )  # fmt: skip
 
     return run
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Ctrl-C through in the processes of pytest-xdist, which ignore it: tests send it to themselves."""
+    if hasattr(config, "workerinput"):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
