@@ -45,11 +45,16 @@ def write_cli_page() -> str:
 
 
 def write_benchmark_page() -> str:
-    """Give the newest results that `make bench` wrote."""
-    newest = max((here.parent / "benchmarks" / "results").glob("*.json"), default=None)
-    if newest is None:
+    """Give the newest results of each suite that `make bench` wrote."""
+    newest = {
+        path.stem[11:]: path for path in sorted((here.parent / "benchmarks" / "results").glob("*.json"))
+    }
+    if not newest:
         return "No results yet: run `make bench`."
-    return Report.from_dict(json.loads(newest.read_text())).to_markdown()
+    return "\n".join(
+        f"## {suite.capitalize()}\n\n{Report.from_dict(json.loads(path.read_text())).to_markdown()}"
+        for suite, path in newest.items()
+    )
 
 
 generated = here / "_generated"

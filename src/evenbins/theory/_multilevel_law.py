@@ -96,7 +96,7 @@ class Law:
 
 
 def distribution(keys: int, sizes: Sequence[int]) -> tuple[Law, ...]:
-    """Compute the laws of |S_0|, |S_1|, ..., |S_d|.
+    """Compute the laws of ``|S_0|``, ``|S_1|``, ..., ``|S_d|``.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ def expected_keys(keys: int, sizes: Sequence[int], *, approximate: bool = False)
 
 
 def crisis_probability(keys: int, sizes: Sequence[int]) -> float:
-    """Compute the probability that some key finds no place: P(|S_d| >= 1).
+    """Compute the probability that some key finds no place: ``P(|S_d| >= 1)``.
 
     Examples
     --------
@@ -254,8 +254,8 @@ def collision_sequence(keys: int, *, first: float, factor: float, levels: int) -
 def crisis_bound(keys: int, sizes: Sequence[int]) -> float:
     """Bound the probability of a crisis as the proof of Theorem 4.11.1 does, with its best r and w.
 
-    P(crisis) <= sum over j <= r of (e/4)**(z_j / 2), that some |S_j| exceeds z_j = z_{j-1}**2 / m_j,
-    + (e/4)**(w/2), that then |S_{r+1}| exceeds w >= z_r**2 / m_{r+1},
+    P(crisis) <= sum over j <= r of (e/4)**(z_j / 2), that some ``|S_j|`` exceeds z_j = z_{j-1}**2 / m_j,
+    + (e/4)**(w/2), that then ``|S_{r+1}|`` exceeds w >= z_r**2 / m_{r+1},
     + the product over the sub-tables i > r + 1 of w (w-1) / (2 m_i), that two of w keys meet.
 
     Made for asymptotics: at the thesis' sizes far above `crisis_probability`, which is as fast.

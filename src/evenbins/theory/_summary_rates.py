@@ -220,7 +220,7 @@ def counter_tail(
 ) -> float:
     """Bound the chance that a counter of a counting filter B_level reaches `least` (section 4.10.2).
 
-    The mean over |S_level| = l of m P(Binomial(l k, 1/m) >= least), at most 1 each; the thesis has
+    The mean over ``|S_level| = l`` of m P(Binomial(l k, 1/m) >= least), at most 1 each; the thesis has
     Poisson's law instead, which ends where l k / m is small.
 
     Parameters

@@ -246,7 +246,7 @@ class OverflowDistribution:
 
     Attributes
     ----------
-    mean, variance : of the number of keys
+    mean, variance : moments of the length of the list
     """
 
     mean: float
