@@ -1,0 +1,17 @@
+"""What a ring says when it cannot place a key: every node is full, or there is none.
+
+A module of its own, without imports, because the ring, its twin in ``reference`` and ``forwarding`` raise the
+same errors and none of them imports another.
+"""
+
+from __future__ import annotations
+
+__all__ = ["NoNodesError", "RingFullError"]
+
+
+class RingFullError(OverflowError):
+    """No node that serves has room for one key more. Nothing has changed."""
+
+
+class NoNodesError(LookupError):
+    """No node serves: the ring is empty, or all its nodes are down or drained. Nothing has changed."""

@@ -1,0 +1,597 @@
+"""A ring of nodes whose loads are bounded: four policies (five with section 2.5's variant), two layouts.
+
+    digest d ──draw c──▶ w_c = splitmix(d, c) ──▶ slot ──▶ its owner, if it serves: a visit
+                                                  empty, coin refused, down, draining: the next draw
+
+The *walk* of a key is the sequence of nodes it visits; a key goes to the first node of its walk that takes
+one more. Source: Chen, Coleman, Shrivastava, "Revisiting consistent hashing with bounded loads" (RJ-CH is
+"jump", CH-BL is "clockwise", Appendix Q is "rehash", section 2.5's h(i) is "rehash-bin"). The paper's array of
+2**array_bits places is layout "sparse"; "dense" has m numbered slots and a function f(word, m) (`dense_slot`).
+
+    weights   quanta q of 2**20 parts of a unit; `copies` slots to a unit: ceil(copies * q / 2**20) slots, all
+              whole but the last; a slot with fraction F accepts a draw iff F = 2**20 or the draw's coin < F
+    bound     n keys, the new one counted; W the quanta of all nodes that serve. A node takes one more iff
+              load * 10**9 * W < rate * n * q    (so load + 1 <= ceil((1 + epsilon) * n * q / W)), or load < cap
+
+Invariants (`check`): `where` and `members` tell the same; no placement lifts a node above the limit of that
+moment; f(w, m + 1) is f(w, m) or m; a joining node takes keys from others and moves none between two others.
+
+Choices where a first draft left some:
+ 1. A ring of caps is full when no node that serves has room. (Not: when the sum of their caps is below n. Keys on
+    a draining node would count against nodes that have room.) `remove_node` asks whether the *room* of the
+    other serving nodes suffices for its keys.
+ 2. A key gets on the list `away` of a node that goes down only if this gave it its home; one with an older home
+    keeps that and is on that list already. `mark_down` of a node that is down tries its remaining keys again.
+ 3. `compact` leaves keys of nodes that do not serve where they are (as `add_node` does). The pass over the keys
+    is made in both layouts and also when no slot changed its number. A node's keys are listed when its turn comes.
+ 4. `set_weight`: a key placed anew on the same node is no move, though it stands last among the members then. A
+    node that does not serve changes its slots only.
+ 5. A node stays lazy until it is removed. Lazy moves, like all others but those of `mark_up`, leave homes alone.
+ 6. `searches` has one number for each placement: by `assign`, `remove_node`, `mark_down`, falling `set_weight`.
+    Walks that only pull a key to a node, `rebalance` and leases add none.
+ 7. Leases of a removed node leave the total with it; to end one later does nothing.
+ 8. Slots freed by one call join the queue of free slots in ascending order, whatever the order in the node.
+ 9. A node for which the sparse array has not places enough is refused (ValueError), and nothing changes.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from evenbins._ring_errors import NoNodesError, RingFullError
+from evenbins.reference.keys import checked_seed, mulhi, splitmix
+from evenbins.reference.xxh3 import xxh3_64
+
+__all__ = ["BILLION", "POLICIES", "WHOLE", "Move", "Node", "Ring", "dense_slot"]
+
+WHOLE: Final = 2**20  # the fraction of a whole slot; the quanta of unit weight
+BILLION: Final = 10**9  # rate is (1 + epsilon) in billionths
+POLICIES: Final = ("plain", "clockwise", "rehash", "rehash-bin", "jump")  # numbered from 1
+LAYOUTS: Final = ("dense", "sparse")  # numbered from 1
+TAIL: Final = 0x7A3D5C19E2B84F61  # makes a key's tail independent of its draws
+SHUFFLE: Final = 0x51ED270B9F3A6C85  # the same for the circle of "rehash-bin"
+
+Move = tuple[int, str, str]  # digest, old name, new name
+
+
+def dense_slot(word: int, m: int) -> int:
+    """Return the slot of ``word`` among ``m``: uniform, and dense_slot(w, m + 1) is dense_slot(w, m) or m.
+
+    Slots from 2**(b-1) to 2**b - 1 are level b. With all levels full, the low bits of the word choose the level
+    and a word drawn for that level the slot in it. If the highest level e is not full, a draw that misses its
+    slots is made again, until one hits or falls below: then the lower bits of the *first* word decide.
+
+    Examples
+    --------
+    >>> [dense_slot(12345678901234567890, m) for m in (1, 2, 3, 5, 9, 17)]
+    [0, 0, 2, 2, 2, 2]
+    """
+    if m == 1:
+        return 0
+    e = (m - 1).bit_length()
+    half = 1 << (e - 1)  # half < m <= 2 * half
+    h = word
+    for _ in range(64):
+        if h & (2 * half - 1) < half:
+            break
+        slot = half + (splitmix(h, e) & (half - 1))
+        if slot < m:
+            return slot
+        h = splitmix(h, 63)
+    y = word & (half - 1)
+    if y < 2:
+        return y
+    b = y.bit_length()
+    return (1 << (b - 1)) + (splitmix(word, b) & ((1 << (b - 1)) - 1))
+
+
+@dataclass(eq=False)
+class Node:
+    """One node: its weight, its slots in the order it took them, its keys in the order they came."""
+
+    name: str
+    number: int
+    quanta: int
+    cap: int | None = None
+    lazy: bool = False
+    down: bool = False
+    draining: bool = False
+    slots: list[int] = field(default_factory=list)
+    members: list[int] = field(default_factory=list)
+    away: list[int] = field(default_factory=list)
+    leases: int = 0
+
+    @property
+    def serves(self) -> bool:
+        """Whether the node takes keys at all."""
+        return not (self.down or self.draining)
+
+
+class Ring:
+    """A ring without nodes; `Ring.of` makes one of several.
+
+    Parameters
+    ----------
+    policy, layout
+        Of `POLICIES` and "dense", "sparse".
+    copies
+        Slots of a node of unit weight.
+    rate
+        (1 + epsilon) * 10**9, an integer >= 10**9; None: every node has a cap. "plain" has no bound.
+    seed, array_bits
+        Of the names' places and the circle; the size of the sparse array.
+
+    Examples
+    --------
+    >>> ring = Ring.of({"c": WHOLE, "a": WHOLE, "b": 2 * WHOLE}, "jump", "dense", rate=1_250_000_000)
+    >>> ring.slots
+    ['a', 'b', 'b', 'c']
+    >>> for key in range(8):
+    ...     _ = ring.assign(splitmix(7, key))
+    >>> ring.loads()
+    {'a': 2, 'b': 4, 'c': 2}
+    >>> [(old, new) for digest, old, new in ring.add_node("d")]
+    [('a', 'd'), ('b', 'd')]
+    """
+
+    def __init__(
+        self,
+        policy: str = "jump",
+        layout: str = "dense",
+        *,
+        copies: int = 1,
+        rate: int | None = None,
+        seed: int = 0,
+        array_bits: int = 20,
+    ) -> None:
+        if policy not in POLICIES or layout not in LAYOUTS:
+            raise ValueError(f"policy must be one of {POLICIES} and layout of {LAYOUTS}; got {policy, layout}")
+        if copies < 1 or not 8 <= array_bits <= 26 or not (rate is None or rate >= BILLION):
+            raise ValueError(f"copies >= 1, array_bits 8 .. 26, rate >= 10**9; got {copies, array_bits, rate}")
+        self.policy, self.layout, self.copies, self.rate = policy, layout, copies, rate
+        self.seed, self.array_bits = checked_seed(seed), array_bits
+        self.dense = layout == "dense"
+        # who goes round a circle after the first draw; the others draw again
+        self.circular = policy in ("clockwise", "rehash-bin") or (policy == "plain" and not self.dense)
+        self.nodes_by_name: dict[str, Node] = {}  # in the order of their numbers
+        self.created = 0
+        self.owners: dict[int, Node] = {}  # occupied slot or place
+        self.fractions: dict[int, int] = {}  # of the same
+        self.size = 0  # dense: slots, empty ones included
+        self.free: list[int] = []  # dense: empty slots, the longest free first
+        self.remembered: dict[int, str] = {}  # dense: the last owner of an empty slot
+        self.where: dict[int, Node] = {}
+        self.homes: dict[int, str] = {}
+        self.leased = 0
+        self.searches: list[int] = []
+        self.moves: list[Move] = []  # all there ever were
+        self._settle()
+
+    @classmethod
+    def of(
+        cls,
+        nodes: dict[str, int] | Iterable[str],
+        policy: str = "jump",
+        layout: str = "dense",
+        *,
+        caps: dict[str, int] | None = None,
+        copies: int = 1,
+        rate: int | None = None,
+        seed: int = 0,
+        array_bits: int = 20,
+    ) -> Self:
+        """Make a ring of these names, sorted, with their quanta (names alone: unit weight)."""
+        ring = cls(policy, layout, copies=copies, rate=rate, seed=seed, array_bits=array_bits)
+        quanta = nodes if isinstance(nodes, dict) else dict.fromkeys(nodes, WHOLE)
+        for name in sorted(quanta):
+            ring.add_node(name, quanta[name], cap=None if caps is None else caps[name])
+        return ring
+
+    # ── slots ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def slots(self) -> list[str | None]:
+        """Dense: the owner of each slot."""
+        return [node.name if (node := self.owners.get(slot)) else None for slot in range(self.size)]
+
+    @property
+    def places(self) -> dict[int, str]:
+        """Sparse: the owner of each occupied place, ascending."""
+        return {place: self.owners[place].name for place in self.occupied}
+
+    def _fit(self, node: Node, quanta: int) -> None:
+        """Give the node the slots of this weight; 0 takes all."""
+        count = -(-self.copies * quanta // WHOLE)
+        freed = sorted(node.slots[count:])
+        for slot in freed:
+            del self.owners[slot], self.fractions[slot]
+            if self.dense:
+                self.remembered[slot] = node.name
+                self.free.append(slot)
+        del node.slots[count:]
+        while len(node.slots) < count:
+            slot = self._free_slot(node.name) if self.dense else self._free_place(node.name, len(node.slots))
+            self.owners[slot] = node
+            node.slots.append(slot)
+        for i, slot in enumerate(node.slots):
+            self.fractions[slot] = min(WHOLE, self.copies * quanta - i * WHOLE)
+        node.quanta = quanta
+        self._settle()
+
+    def _free_slot(self, name: str) -> int:
+        own = [slot for slot in self.free if self.remembered[slot] == name]
+        if self.free:
+            slot = min(own) if own else self.free[0]
+            self.free.remove(slot)
+            del self.remembered[slot]
+            return slot
+        self.size += 1
+        return self.size - 1
+
+    def _free_place(self, name: str, copy: int) -> int:
+        word = splitmix(xxh3_64(name.encode(), self.seed), copy)
+        t = 0
+        while (place := splitmix(word, t) >> (64 - self.array_bits)) in self.owners:
+            t += 1
+        return place
+
+    def _settle(self) -> None:
+        """Compute anew what follows from slots and flags."""
+        self.occupied = sorted(self.owners)
+        self.circle = self.occupied
+        if self.policy == "rehash-bin":
+            self.circle = sorted(self.owners, key=lambda slot: (splitmix(self.seed ^ SHUFFLE, slot), slot))
+        self.weight = sum(node.quanta for node in self.nodes_by_name.values() if node.serves)
+
+    # ── walks ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def walk(self, digest: int) -> Iterator[Node]:
+        """Visit nodes that serve, with repetitions, until each of them has been visited."""
+        if not self.weight:
+            return
+        slots = self._circle_walk(digest) if self.circular else self._drawn_walk(digest)
+        yield from (node for slot in slots if (node := self.owners[slot]).serves)
+
+    def _draws(self, digest: int) -> Iterator[int]:
+        """Occupied slots that accept, draw by draw; finitely many draws."""
+        m = self.size if self.dense else len(self.occupied)
+        exact = not self.dense and self.policy == "jump"
+        budget = (2 * m + 64) * (-(-(2**self.array_bits) // m) if exact else 1)
+        for c in range(budget):
+            word = splitmix(digest, c)
+            if self.dense:
+                slot = dense_slot(word, m)
+            else:
+                slot = word >> (64 - self.array_bits)
+                if not exact:  # the next occupied place, cyclic
+                    slot = self.occupied[bisect_left(self.occupied, slot) % m]
+            if slot in self.owners and self._accepts(slot, word, 62):
+                yield slot
+
+    def _accepts(self, slot: int, word: int, coin: int) -> bool:
+        fraction = self.fractions[slot]
+        return fraction == WHOLE or splitmix(word, coin) >> 44 < fraction
+
+    def _drawn_walk(self, digest: int) -> Iterator[int]:
+        yield from self._draws(digest)
+        m = self.size if self.dense else len(self.occupied)
+        start = mulhi(splitmix(digest ^ TAIL, 0), m)
+        stride = 1 if m == 1 else 1 + mulhi(splitmix(digest ^ TAIL, 1), m - 1)
+        while math.gcd(stride, m) != 1:
+            stride = stride + 1 if stride + 1 < m else 1
+        for i in range(m):
+            index = (start + i * stride) % m
+            slot = index if self.dense else self.occupied[index]
+            if slot in self.owners:
+                yield slot
+
+    def _circle_walk(self, digest: int) -> Iterator[int]:
+        first = next(self._draws(digest), self.occupied[0])
+        at = self.circle.index(first)
+        others = self.circle[at + 1 :] + self.circle[:at]
+        yield first
+        yield from (slot for slot in others if self._accepts(slot, digest, 2**32 + slot))
+        yield from others
+        yield first
+
+    def candidates(self, digest: int) -> Iterator[str]:
+        """Distinct nodes of the walk, in order: lazily, for most callers need few."""
+        seen = set()
+        for node in self.walk(digest):
+            if node.name not in seen:
+                seen.add(node.name)
+                yield node.name
+
+    def nodes(self, digest: int, n: int) -> list[str]:
+        """Return the first n candidates (fewer, if fewer serve)."""
+        return [name for _, name in zip(range(n), self.candidates(digest), strict=False)]
+
+    def node(self, digest: int) -> str:
+        """Return the first candidate."""
+        for node in self.walk(digest):
+            return node.name
+        raise NoNodesError("no node serves; add one, or mark one up")
+
+    # ── the bound ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def takes(self, node: Node, n: int, load: int) -> bool:
+        """Whether a node of this load takes one of n keys."""
+        if self.policy == "plain":
+            return True
+        if self.rate is None:
+            assert node.cap is not None
+            return load < node.cap
+        return load * BILLION * self.weight < self.rate * n * node.quanta
+
+    def limit(self, node: Node) -> int | None:
+        """Return the load that the node may reach with the keys there are; None: any."""
+        if self.policy == "plain" or self.rate is None:
+            return None if self.policy == "plain" else node.cap
+        return -(-self.rate * len(self.where) * node.quanta // (BILLION * self.weight))
+
+    def _takes_key(self, node: Node) -> bool:
+        return self.takes(node, len(self.where), len(node.members))
+
+    def _need_room(self, wanted: int, loads: dict[str, int], *, without: Node | None = None) -> None:
+        """Refuse before anything changes, if the nodes that serve (but one) have no room for so many more."""
+        nodes = [node for node in self.nodes_by_name.values() if node.serves and node is not without]
+        if wanted and not nodes:
+            raise NoNodesError("no node serves; add one, or mark one up")
+        if self.policy != "plain" and self.rate is None:
+            room = sum(max(0, node.cap - loads[node.name]) for node in nodes if node.cap is not None)
+            if wanted > room:
+                raise RingFullError(f"{wanted} keys need room, {room} have it; add a node or raise limits")
+
+    # ── keys ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names in the order of their numbers."""
+        return tuple(self.nodes_by_name)
+
+    @property
+    def members(self) -> dict[str, list[int]]:
+        """The digests on each node, in order."""
+        return {name: node.members for name, node in self.nodes_by_name.items()}
+
+    @property
+    def moved(self) -> int:
+        """Moves there ever were."""
+        return len(self.moves)
+
+    def loads(self) -> dict[str, int]:
+        """Return the number of keys of each node."""
+        return {name: len(node.members) for name, node in self.nodes_by_name.items()}
+
+    def __len__(self) -> int:
+        return len(self.where)
+
+    def locate(self, digest: int) -> str | None:
+        """Return the node that holds the key."""
+        return self.where[digest].name if digest in self.where else None
+
+    def assign(self, digest: int) -> str:
+        """Place a key, once; a key already there may move to a lazy node that its walk meets first."""
+        if digest in self.where:
+            if self.where[digest].serves:
+                self._pull(digest, [node for node in self.nodes_by_name.values() if node.lazy])
+            return self.where[digest].name
+        self._need_room(1, self.loads())
+        for visits, node in enumerate(self.walk(digest), 1):
+            if self.takes(node, len(self.where) + 1, len(node.members)):
+                self.searches.append(visits)
+                self._put(digest, node)
+                break
+        return self.where[digest].name
+
+    def release(self, digest: int) -> bool:
+        """Forget a key."""
+        if digest not in self.where:
+            return False
+        self._take_out(digest)
+        self.homes.pop(digest, None)
+        return True
+
+    def _put(self, digest: int, node: Node) -> None:
+        node.members.append(digest)
+        self.where[digest] = node
+
+    def _take_out(self, digest: int) -> Node:
+        node = self.where.pop(digest)
+        last = node.members.pop()
+        if last != digest:
+            node.members[node.members.index(digest)] = last
+        return node
+
+    def _move(self, digest: int, node: Node) -> None:
+        old = self._take_out(digest)
+        self._put(digest, node)
+        if old is not node:
+            self.moves.append((digest, old.name, node.name))
+
+    def _pull(self, digest: int, wanted: Collection[Node]) -> None:
+        """Move the key to the first wanted node with room that its walk visits before its own."""
+        for node in self.walk(digest):
+            if node is self.where[digest]:
+                return
+            if node in wanted and self._takes_key(node):
+                self._move(digest, node)
+                return
+
+    def _pull_all(self, wanted: Collection[Node]) -> None:
+        for node in list(self.nodes_by_name.values()):
+            if node.serves:
+                for digest in list(node.members):
+                    self._pull(digest, wanted)
+
+    # ── churn: what returns moves returns those it made ───────────────────────────────────────────────────────
+
+    def add_node(self, name: str, quanta: int = WHOLE, cap: int | None = None, move: str = "now") -> list[Move]:
+        """Add a node; keys whose walk visits it before their own node move to it while it has room."""
+        if name in self.nodes_by_name or quanta < 1 or move not in ("now", "lazy"):
+            raise ValueError(f"a new name, quanta >= 1, move 'now' or 'lazy'; got {name, quanta, move}")
+        if cap is None and self.rate is None and self.policy != "plain":
+            raise ValueError(f"a ring without a rate needs the cap of node {name!r}")
+        before = len(self.moves)
+        node = Node(name, self.created, quanta, cap, lazy=move == "lazy")
+        self._check_places(node, quanta)
+        self.created += 1
+        self.nodes_by_name[name] = node
+        self._fit(node, quanta)
+        if not node.lazy:
+            self._pull_all([node])
+        return self.moves[before:]
+
+    def remove_node(self, name: str) -> list[Move]:
+        """Remove a node; its keys are placed anew, in order."""
+        node = self.nodes_by_name[name]
+        self._need_room(len(node.members), self.loads(), without=node)
+        before = len(self.moves)
+        del self.nodes_by_name[name]
+        self._fit(node, 0)
+        self.leased -= node.leases
+        self.homes = {digest: home for digest, home in self.homes.items() if home != name}
+        for digest in list(node.members):
+            self._place_anew(digest)
+        return self.moves[before:]
+
+    def drain(self, name: str) -> None:
+        """Let a node take nothing more; its keys stay."""
+        self.nodes_by_name[name].draining = True
+        self._settle()
+
+    def mark_down(self, name: str) -> list[Move]:
+        """Skip a node; its keys go elsewhere as far as there is room, and remember their home."""
+        node = self.nodes_by_name[name]
+        before = len(self.moves)
+        node.down = True
+        self._settle()
+        for digest in list(node.members):
+            if self._place_anew(digest) and digest not in self.homes:
+                self.homes[digest] = name
+                node.away.append(digest)
+        return self.moves[before:]
+
+    def mark_up(self, name: str) -> list[Move]:
+        """Let a node serve again; its keys come home while it has room, the others stay for good."""
+        node = self.nodes_by_name[name]
+        before = len(self.moves)
+        node.down = node.draining = False
+        self._settle()
+        for digest in node.away:
+            if self.homes.get(digest) == name:
+                del self.homes[digest]
+                if self._takes_key(node):
+                    self._move(digest, node)
+        node.away = []
+        return self.moves[before:]
+
+    def set_weight(self, name: str, quanta: int) -> list[Move]:
+        """Change a weight: keys come as to a new node, or those go whose first visit it no longer is."""
+        node = self.nodes_by_name[name]
+        if quanta < 1:
+            raise ValueError(f"quanta must be >= 1; got {quanta}")
+        self._check_places(node, quanta)
+        before, rises = len(self.moves), quanta > node.quanta
+        first = [digest for digest in node.members if next(self.walk(digest), None) is node]
+        self._fit(node, quanta)
+        if rises:
+            self._pull_all([node])
+        else:
+            for digest in first:
+                if next(self.walk(digest)) is not node:
+                    self._place_anew(digest)
+        return self.moves[before:]
+
+    def rebalance(self, max_moves: int | None = None) -> list[Move]:
+        """Move keys off nodes above their limit: first those whose first visit is another node."""
+        before = len(self.moves)
+        for node in self.nodes_by_name.values():
+            limit = self.limit(node) if node.serves else None
+            if limit is None:
+                continue
+            for every in (False, True):
+                for digest in reversed(list(node.members)):
+                    if len(node.members) <= limit or len(self.moves) - before == max_moves:
+                        break
+                    if every or next(self.walk(digest)) is not node:
+                        self._push(digest)
+        return self.moves[before:]
+
+    def compact(self) -> list[Move]:
+        """Give the occupied slots the lowest numbers, forget the empty ones; keys follow their walks."""
+        before, o = len(self.moves), len(self.owners)
+        if self.dense:
+            holes = [slot for slot in range(o) if slot not in self.owners]
+            for old, new in zip([slot for slot in self.occupied if slot >= o], holes, strict=True):
+                node = self.owners[new] = self.owners.pop(old)
+                self.fractions[new] = self.fractions.pop(old)
+                node.slots[node.slots.index(old)] = new
+            self.size, self.free, self.remembered = o, [], {}
+            self._settle()
+        self._pull_all(self.nodes_by_name.values())
+        return self.moves[before:]
+
+    def _check_places(self, node: Node, quanta: int) -> None:
+        more = -(-self.copies * quanta // WHOLE) - len(node.slots)
+        if not self.dense and len(self.owners) + more > 2**self.array_bits:
+            raise ValueError(f"node {node.name!r} needs {more} places; the array of 2**{self.array_bits} is full")
+
+    def _place_anew(self, digest: int) -> bool:
+        """Take a key out and place it; it stays if nobody takes it."""
+        old = self.where[digest]
+        n = len(self.where)
+        # the old node serves only when set_weight calls: then the key itself must not count against it
+        for visits, node in enumerate(self.walk(digest), 1):
+            if self.takes(node, n, len(node.members) - (node is old)):
+                self.searches.append(visits)
+                self._move(digest, node)
+                return True
+        return False
+
+    def _push(self, digest: int) -> None:
+        """Move a key to the first other node that takes it."""
+        for node in self.walk(digest):
+            if node is not self.where[digest] and self._takes_key(node):
+                self._move(digest, node)
+                return
+
+    # ── leases: a second load of each node, not of keys that stay ───────────────────────────────────────────
+
+    def lease(self, digest: int) -> Node:
+        """Admit one use of a key: the first visited node whose leases are below the bound."""
+        self._need_room(1, {name: node.leases for name, node in self.nodes_by_name.items()})
+        node = next(node for node in self.walk(digest) if self.takes(node, self.leased + 1, node.leases))
+        node.leases += 1
+        self.leased += 1
+        return node
+
+    def end_lease(self, node: Node) -> None:
+        """End one lease of a node; nothing, if the node has been removed."""
+        if self.nodes_by_name.get(node.name) is node:
+            node.leases -= 1
+            self.leased -= 1
+
+    def check(self) -> None:
+        """Assert every invariant that can be read off the state."""
+        nodes = list(self.nodes_by_name.values())
+        assert self.where == {digest: node for node in nodes for digest in node.members}
+        assert len(self.where) == sum(len(node.members) for node in nodes)
+        assert self.owners == {slot: node for node in nodes for slot in node.slots}
+        assert self.fractions.keys() == self.owners.keys()
+        for node in nodes:
+            assert sum(self.fractions[slot] for slot in node.slots) == self.copies * node.quanta
+            if self.rate is None and self.policy != "plain":
+                assert node.cap is not None and max(len(node.members), node.leases) <= node.cap
+        if self.dense:
+            assert self.owners.keys() | set(self.free) == set(range(self.size))
+            assert self.remembered.keys() == set(self.free)
+            assert len(self.free) + len(self.owners) == self.size
+        assert self.homes.keys() <= self.where.keys()
+        for digest, home in self.homes.items():
+            assert self.nodes_by_name[home].down and digest in self.nodes_by_name[home].away
+        assert self.leased == sum(node.leases for node in nodes)
