@@ -9,6 +9,7 @@
 #include "evenbins/counting.hpp"
 #include "evenbins/countmin.hpp"
 #include "evenbins/multilevel.hpp"
+#include "evenbins/ring.hpp"
 #include "evenbins/summary.hpp"
 #include "evenbins/xxh3.hpp"
 
@@ -55,6 +56,7 @@ uint64_t payload_bytes(const Spec& spec) {
     case Kind::count_min: return CountMinSketch::payload_bytes(spec);
     case Kind::chained: return ChainedTable::payload_bytes(spec);
     case Kind::multilevel: return MultilevelTable::payload_bytes(spec);
+    case Kind::ring: return Ring::payload_bytes(spec);
     case Kind::interpolation:
     case Kind::single_filter:
     case Kind::multiple_bloom:
@@ -75,6 +77,7 @@ std::unique_ptr<Filter> make_filter(Spec spec, Bits bits) {
     case Kind::count_min:
     case Kind::multilevel:
     case Kind::paged:
+    case Kind::ring:
     case Kind::chained:
     case Kind::interpolation:
     case Kind::single_filter:

@@ -146,6 +146,7 @@ NB_MODULE(_core, m) {
   bind_sketches(m);
   bind_tables(m);
   bind_chained(m);
+  bind_rings(m);
   bind_summaries(m);
   bind_paged(m);
   bind_latency(m);

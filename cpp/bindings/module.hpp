@@ -9,6 +9,7 @@ void bind_filters(nanobind::module_& m);
 void bind_sketches(nanobind::module_& m);
 void bind_tables(nanobind::module_& m);
 void bind_chained(nanobind::module_& m);
+void bind_rings(nanobind::module_& m);
 void bind_summaries(nanobind::module_& m);
 void bind_paged(nanobind::module_& m);
 void bind_latency(nanobind::module_& m);

@@ -27,6 +27,7 @@ from evenbins.filters import open as open  # not in __all__: a star import must 
 from evenbins.growing import GrowingFilter
 from evenbins.paged import PagedStats, PagedTable
 from evenbins.protocols import Filter, FilterStats
+from evenbins.rings import HashRing, NoNodesError, RingFullError, RingStats
 from evenbins.sketches import CountMinSketch, HeavyHitters, SketchStats
 from evenbins.tables import MultilevelTable, TableFull, TableStats
 from evenbins.theory import ChainPlan, FilterPlan, PagedPlan, SketchPlan, TablePlan
@@ -45,12 +46,16 @@ __all__ = [
     "FilterStats",
     "FormatError",
     "GrowingFilter",
+    "HashRing",
     "HeavyHitters",
     "KeyRangeError",
     "MultilevelTable",
+    "NoNodesError",
     "PagedPlan",
     "PagedStats",
     "PagedTable",
+    "RingFullError",
+    "RingStats",
     "SketchPlan",
     "SketchStats",
     "TableFull",

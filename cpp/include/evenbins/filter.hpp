@@ -36,7 +36,8 @@ enum class Kind : uint32_t {
   single_filter = 10,
   multiple_bloom = 11,
   counters = 12,
-  paged = 13
+  paged = 13,
+  ring = 14
 };
 // How positions follow from a digest.
 enum class Hashing : uint32_t {

@@ -1,0 +1,99 @@
+// A growing map from digests to small entries: linear probing, entries in place, no tombstones.
+//
+//     home = the top bits of digest·PHI;  an entry stands at its home or behind it, with no gap between
+//
+// Erasing shifts later entries back into the gap (Knuth, vol. 3, 6.4, algorithm R), so that the map after any sequence
+// of operations is a map that insertions alone could have made. At most 5/8 of the places are in use. Memory comes from
+// the system in one piece (bits.hpp: huge pages). A reference to an entry is valid until something is inserted or
+// erased.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "evenbins/bits.hpp"
+#include "evenbins/hash.hpp"
+
+namespace evenbins {
+
+struct KeyMapEntry {
+  uint64_t digest;
+  uint32_t node;  // what it maps to, plus one; 0: this place is empty
+};
+
+template <typename Entry>
+class KeyMap {
+ public:
+  uint64_t size() const { return size_; }
+  uint64_t nbytes() const { return places_.bytes(); }
+
+  void prefetch(uint64_t digest) const { __builtin_prefetch(at(home(digest)), 1); }
+
+  Entry* find(uint64_t digest) const {
+    for (uint64_t i = home(digest);; i = (i + 1) & mask_) {
+      Entry* e = at(i);
+      if (e->node == 0) return nullptr;
+      if (e->digest == digest) return e;
+    }
+  }
+
+  // The digest must not be there, and `node` must be set by the caller at once.
+  Entry& insert(uint64_t digest) {
+    if ((size_ + 1) * 8 > (mask_ + 1) * 5) resize(2 * (mask_ + 1));
+    ++size_;
+    return fill(digest);
+  }
+
+  void erase(Entry* entry) {
+    uint64_t gap = static_cast<uint64_t>(entry - at(0));
+    for (uint64_t i = (gap + 1) & mask_; at(i)->node != 0; i = (i + 1) & mask_) {
+      if (((i - home(at(i)->digest)) & mask_) < ((i - gap) & mask_)) continue;  // it would stand before its home
+      *at(gap) = *at(i);
+      gap = i;
+    }
+    *at(gap) = Entry{};
+    --size_;
+  }
+
+  void reserve(uint64_t entries) {
+    const uint64_t places = std::bit_ceil(entries * 8 / 5 + 1);
+    if (places > mask_ + 1) resize(places);
+  }
+
+  void clear() {
+    *this = KeyMap();
+  }
+
+  template <typename F>
+  void each(F&& f) const {
+    for (uint64_t i = 0; i <= mask_; ++i)
+      if (at(i)->node != 0) f(*at(i));
+  }
+
+ private:
+  static constexpr uint64_t kFirst = 64;
+
+  uint64_t home(uint64_t digest) const { return (digest * kPhi) >> shift_; }
+  Entry* at(uint64_t i) const { return reinterpret_cast<Entry*>(const_cast<uint64_t*>(places_.words())) + i; }
+  Entry& fill(uint64_t digest) {
+    uint64_t i = home(digest);
+    while (at(i)->node != 0) i = (i + 1) & mask_;
+    at(i)->digest = digest;
+    return *at(i);
+  }
+  void resize(uint64_t places) {
+    Bits old = std::exchange(places_, Bits::zeroed(places * sizeof(Entry)));
+    const uint64_t before = mask_ + 1;
+    mask_ = places - 1;
+    shift_ = 64 - std::bit_width(mask_);
+    const auto* entries = reinterpret_cast<const Entry*>(old.words());
+    for (uint64_t i = 0; i < before; ++i)
+      if (entries[i].node != 0) fill(entries[i].digest) = entries[i];
+  }
+
+  Bits places_ = Bits::zeroed(kFirst * sizeof(Entry));
+  uint64_t mask_ = kFirst - 1, size_ = 0;
+  int shift_ = 64 - 6;
+};
+
+}  // namespace evenbins

@@ -1,0 +1,289 @@
+// Consistent-hash rings with bounded loads: which node owns a key, and no node owns too many.
+//
+//     digest ──draw c──▶ slot ──▶ its owner ──▶ full, down or drained? then on:
+//
+//     jump (RJ-CH, chen section 3)      another draw, for this key alone
+//     clockwise (CH-BL, section 2.3)    the next slot of the circle
+//     rehash (Appendix Q)               another draw, and clockwise from there: the same as jump when dense
+//     rehash-bin (section 2.5)          h(i): the next slot of the circle put in another order
+//     plain                             no bound: the first that serves
+//
+// Layouts. Sparse is the paper's array of 2^s places, each node in a few of them by hash; a draw of `jump` must hit an
+// occupied one, which takes 2^s / nodes draws. Dense has m slots, nearly all occupied; draw c is slot f(splitmix(digest,
+// c), m), where f is uniform on 0 … m−1 and f(w, m+1) is f(w, m) or m. So a node that joins takes its share from all and
+// nothing else changes; a node that leaves leaves an empty slot, which draws skip. O(1), and the same balance. f is of
+// the kind of BinomialHash (Coluzzi et al. 2024): the level of a number is its highest bit, and the place within the
+// level is drawn anew for each level, so that the keys of a slot that is not there spread over all others.
+//
+// Weights. A node has `quanta` = weight in units of 2^-20; it owns ⌈copies·quanta/2^20⌉ slots, of which the last accepts
+// a draw only with the probability of the remainder, by a coin that is a hash. So its share of first probes is exactly
+// its share of the quanta, and a change of weight moves keys to or from this node alone.
+//
+// The bound. No placement lifts a node above ⌈(1+ε)·n·w/W⌉, the new key counted, W over nodes that serve; in integers,
+// with rate = 10^9·(1+ε): load·10^9·W < rate·n·quanta before the key comes. Or above its own absolute cap.
+//
+// State: an exact map digest → node (open addressing, entries in place), and for each node the digests it has. Two keys
+// of one 64-bit digest are one key here.
+//
+// Invariants (check())
+// - A slot has one owner or none; a node has as many slots as its quanta say, all but the last of them whole.
+// - members of all nodes are the entries of the map, and each entry knows its place among them.
+// - A removed node has neither slots nor keys; its id is used again once its last lease is back.
+//
+// reference/ring.py is the readable twin: the same slots, moves and order of members.
+//
+// Tried and dropped: a list of entry numbers per node (one more cache miss a placement than digests); comparing with a
+// limit by division (128 bits: 30 ns; the products above cost 3).
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "evenbins/bits.hpp"
+#include "evenbins/filter.hpp"
+#include "evenbins/hash.hpp"
+#include "evenbins/key_map.hpp"
+
+namespace evenbins {
+
+// The slot of a draw among m dense slots: uniform, and f(w, m+1) is f(w, m) or m.
+EVENBINS_INLINE constexpr uint32_t dense_slot(uint64_t w, uint32_t m) {
+  if (m == 1) return 0;
+  const int e = std::bit_width(m - 1);
+  const uint64_t half = uint64_t{1} << (e - 1), all = 2 * half - 1;
+  uint64_t h = w;
+  for (int i = 0; i < 64 && (h & all) >= half; ++i) {
+    const uint64_t x = half + (splitmix(h, static_cast<uint64_t>(e)) & (half - 1));
+    if (x < m) return static_cast<uint32_t>(x);
+    h = splitmix(h, 63);
+  }
+  const uint64_t y = w & (half - 1);
+  if (y < 2) return static_cast<uint32_t>(y);
+  const int b = std::bit_width(y);
+  const uint64_t level = uint64_t{1} << (b - 1);
+  return static_cast<uint32_t>(level + (splitmix(w, static_cast<uint64_t>(b)) & (level - 1)));
+}
+
+class RingFull : public std::runtime_error {  // the sum of the limits does not allow it; nothing has been changed
+  using std::runtime_error::runtime_error;
+};
+class NoNodes : public std::runtime_error {  // no node serves
+  using std::runtime_error::runtime_error;
+};
+
+enum class RingPolicy : uint32_t { plain = 1, clockwise = 2, rehash = 3, rehash_bin = 4, jump = 5 };
+enum class RingLayout : uint32_t { dense = 1, sparse = 2 };
+
+struct RingConfig {
+  RingPolicy policy = RingPolicy::jump;
+  RingLayout layout = RingLayout::dense;
+  uint32_t copies = 1, array_bits = 20;
+  uint64_t rate = 0;   // 10^9·(1+ε); 0: caps, or no bound (plain)
+  double unit = 1;     // weight of a node with 2^20 quanta: for people, and for files
+  double epsilon = 0;  // as it was given; rate decides
+  uint64_t limit = 0;  // of a node of weight 1, as it was given; caps decide
+  uint64_t seed = 0;
+};
+
+struct RingMove {
+  uint64_t digest;
+  uint32_t from, to;  // ids
+};
+using RingMoves = std::vector<RingMove>;
+
+class Ring {
+ public:
+  static constexpr uint32_t kNone = ~uint32_t{0};
+  static constexpr uint32_t kWhole = 1 << 20;
+  static constexpr uint64_t kMaxSlots = uint64_t{1} << 26, kMaxNodes = uint64_t{1} << 22, kMaxName = 4096;
+  static constexpr uint64_t kMaxQuanta = uint64_t{1} << 44, kMaxKeys = uint64_t{1} << 36;
+  static constexpr size_t kHistogram = 65;  // searches of a placement: 0 … 63, and more
+
+  struct Node {
+    std::string name;
+    double weight = 1;
+    uint64_t quanta = 0, cap = 0;  // cap 0: none
+    bool live = false, down = false, draining = false, lazy = false;
+    std::vector<uint32_t> slots;     // dense: slots; sparse: places; in the order taken
+    std::vector<uint64_t> members;   // digests
+    std::vector<uint64_t> away;      // digests that were placed elsewhere when it went down
+    uint64_t leases = 0, number = 0;  // number: of its creation
+    bool serving() const { return live && !down && !draining; }
+  };
+
+  explicit Ring(RingConfig config);
+
+  const RingConfig& config() const { return config_; }
+  uint64_t size() const { return map_.size(); }
+  uint64_t slots() const { return dense() ? slots_.size() : circle_.size(); }
+  uint64_t version() const { return version_; }
+  const std::vector<uint32_t>& order() const { return order_; }  // ids of the nodes, as they were created
+  const Node& node(uint32_t id) const { return nodes_[id]; }
+  uint32_t id_limit() const { return static_cast<uint32_t>(nodes_.size()); }
+  uint32_t find(std::string_view name) const;
+  uint64_t load(uint32_t id) const { return nodes_[id].members.size(); }
+  uint64_t limit_of(uint32_t id, uint64_t keys) const;  // 2^64−1: none
+
+  // ---- without state
+  EVENBINS_INLINE uint32_t first(uint64_t digest) const {  // kNone if no node serves
+    if (fast_) [[likely]] {
+      const auto m = static_cast<uint32_t>(routes_.size());
+      for (uint32_t c = 0; c < 32; ++c)
+        if (const uint32_t id = routes_[dense_slot(splitmix(digest, c), m)]; id < kNone - 1) [[likely]]
+          return id;
+        else if (id == kNone - 1)  // a slot with a coin
+          break;
+    }
+    return first_by_walk(digest);
+  }
+  std::vector<uint32_t> candidates(uint64_t digest, uint64_t most) const;
+
+  // ---- with state
+  uint32_t assign(uint64_t digest);        // RingFull, NoNodes
+  uint32_t locate(uint64_t digest) const;  // kNone if it is not assigned
+  bool release(uint64_t digest);
+  void near(uint64_t digest) const { map_.prefetch(digest); }
+  void reserve(uint64_t more) { map_.reserve(map_.size() + more); }
+  void release_all();
+  RingMoves take_lazy_moves() { return std::exchange(lazy_moves_, {}); }  // made by `assign` since the last call
+  bool has_lazy_moves() const { return !lazy_moves_.empty(); }
+
+  // ---- churn; each tells the keys it moved
+  uint32_t add_node(std::string name, double weight, uint64_t quanta, uint64_t cap, bool lazy, RingMoves& moves);
+  void remove_node(uint32_t id, RingMoves& moves);  // RingFull, NoNodes: nothing is changed
+  void drain(uint32_t id);
+  void mark_down(uint32_t id, RingMoves& moves);
+  void mark_up(uint32_t id, RingMoves& moves);
+  void set_weight(uint32_t id, double weight, uint64_t quanta, uint64_t cap, RingMoves& moves);
+  void rebalance(uint64_t most, RingMoves& moves);
+  void compact(RingMoves& moves);
+
+  // ---- leases: loads of their own, counted one by one
+  uint32_t lease(uint64_t digest, const uint32_t* avoid, size_t avoided);  // RingFull, NoNodes
+  void unlease(uint32_t id);
+  uint64_t leases() const { return leases_; }
+
+  struct Counters {
+    uint64_t moved = 0, placements = 0, searches = 0, draws = 0, longest = 0;
+    std::array<uint64_t, kHistogram> histogram{};
+  };
+  const Counters& counters() const { return counters_; }
+  uint64_t fingerprint() const;  // of everything that decides `first` and `candidates`
+  uint64_t nbytes() const;
+
+  // ---- files: a picture of the ring, in words
+  static uint64_t payload_bytes(const Spec& spec);
+  struct Image {
+    Spec spec_;
+    Bits bits_;
+    const Spec& spec() const { return spec_; }
+    const Bits& bits() const { return bits_; }
+  };
+  Image image(bool with_counters = true) const;
+  Ring(const Spec& spec, const Bits& bits);  // throws SpecError for a picture of nothing
+  std::string check(bool thorough) const;
+
+ private:
+  struct FreeSlot {
+    uint32_t slot;
+    std::string name;  // of its last owner
+  };
+  struct Entry : KeyMapEntry {
+    uint32_t position = 0;  // among the members of its node
+    uint32_t home = 0;      // id + 1 of the node that it returns to
+  };
+
+  bool dense() const { return config_.layout == RingLayout::dense; }
+  bool draws_on() const {  // another draw after each visit, rather than a circle
+    return config_.policy == RingPolicy::jump || config_.policy == RingPolicy::rehash ||
+           (config_.policy == RingPolicy::plain && dense());
+  }
+  uint32_t fraction(const Node& node) const {  // of its last slot
+    return static_cast<uint32_t>(config_.copies * node.quanta - (node.slots.size() - 1) * uint64_t{kWhole});
+  }
+  uint64_t slots_for(uint64_t quanta) const { return (config_.copies * quanta + kWhole - 1) / kWhole; }
+  uint32_t owner(uint32_t slot) const { return dense() ? slots_[slot] : places_[slot]; }
+  bool accepts(uint32_t slot, uint32_t id, uint64_t word) const {  // the coin of a draw
+    const Node& node = nodes_[id];
+    if (node.slots.back() != slot) return true;
+    const uint32_t f = fraction(node);
+    return f == kWhole || (splitmix(word, 62) >> 44) < f;
+  }
+
+  // visit(id) of each serving node that the key comes to, until it says true. Gives the number of draws.
+  template <typename Visit>
+  uint64_t walk(uint64_t digest, Visit&& visit) const;
+  template <typename Visit>
+  uint64_t walk_draws(uint64_t digest, Visit&& visit) const;
+  template <typename Visit>
+  uint64_t walk_circle(uint64_t digest, Visit&& visit) const;
+  uint32_t next_place(uint32_t place) const;  // index in circle_ of the first occupied place from there
+  uint32_t first_by_walk(uint64_t digest) const;
+
+  struct Room {  // who takes one more of n
+    unsigned __int128 left, right;
+    uint64_t rate;
+    bool bounded;
+  };
+  Room room(uint64_t n) const {
+    return {static_cast<unsigned __int128>(1000000000) * serving_quanta_,
+            static_cast<unsigned __int128>(config_.rate) * n, config_.rate, config_.policy != RingPolicy::plain};
+  }
+  EVENBINS_INLINE bool takes(const Room& r, uint32_t id, uint64_t load) const {
+    if (!r.bounded) return true;
+    if (r.rate == 0) return load < nodes_[id].cap;
+    return r.left * load < r.right * quanta_[id];
+  }
+  void require_serving() const;
+  std::string full_text(const char* what) const;
+  // Who takes it, one of n; kNone: nobody. `from` has it now, and may keep it.
+  uint32_t place(uint64_t digest, uint64_t n, uint32_t from = kNone);
+  void count(uint64_t searches, uint64_t draws);
+  void put(Entry& entry, uint32_t id);
+  void take_out(Entry& entry);
+  void move(Entry& entry, uint32_t to, RingMoves& moves);
+  void pull(uint32_t target, RingMoves& moves);  // keys that meet the target before their own node
+  void settle_lazily(Entry& entry);
+
+  void take_slots(uint32_t id);  // as many as its quanta say; or gives some back
+  void free_slots(uint32_t id, uint64_t keep);
+  void renumber();  // dense: no empty slots
+  void changed();  // after every change of slots or flags
+  uint32_t new_id();
+  void forget_home(uint32_t id);
+
+  RingConfig config_;
+  std::vector<Node> nodes_;
+  std::vector<uint64_t> quanta_;     // of each id
+  std::vector<uint32_t> free_ids_;
+  std::vector<uint32_t> order_;
+  std::unordered_map<std::string, uint32_t> by_name_;
+
+  std::vector<uint32_t> slots_;  // dense: owner of each, or kNone
+  std::vector<FreeSlot> free_;   // the longest free first
+  std::vector<uint32_t> places_;  // sparse: owner of each
+  std::vector<uint32_t> circle_;  // sparse: occupied places, ascending
+  std::vector<uint32_t> second_;  // rehash-bin: occupied slots or places in the other order
+  std::unordered_map<uint32_t, uint32_t> second_index_;
+
+  std::vector<uint32_t> routes_;  // dense: owner if it serves; kNone−1: by a coin; else kNone
+  bool fast_ = false;             // routes_ decide first probes
+  uint64_t serving_ = 0, serving_quanta_ = 0, lazy_ = 0;
+
+  KeyMap<Entry> map_;
+  RingMoves lazy_moves_;
+  uint64_t leases_ = 0, version_ = 0, created_ = 0;
+  Counters counters_;
+};
+
+}  // namespace evenbins

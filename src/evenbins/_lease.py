@@ -1,0 +1,76 @@
+"""One use of a node, counted while it lasts: `with ring.lease(key) as node`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from evenbins.protocols import Key
+    from evenbins.rings import HashRing
+
+__all__ = ["Lease"]
+
+
+class Lease:
+    """A place among the requests in flight of one node; made by `HashRing.lease`.
+
+    Entering admits it: the first node of the key's probe order whose leases are below its limit. Leaving,
+    by an exception or a cancelled task too, gives it back, exactly once. `async with` does the same and
+    never waits. A lease may be used again after it ended, not twice at once.
+
+    Attributes
+    ----------
+    node : the node while it lasts, else None
+    """
+
+    __slots__ = ("_avoid", "_id", "_key", "_ring", "node")
+
+    def __init__(self, ring: HashRing, key: Key, avoid: Sequence[str] = ()) -> None:
+        self._ring, self._key, self._avoid = ring, key, tuple(avoid)
+        self._id = -1
+        self.node: str | None = None
+
+    def acquire(self) -> str:
+        """Admit it, and give the node; whoever calls this must call `release`.
+
+        Raises
+        ------
+        NoNodesError
+            No node serves.
+        RingFullError
+            Every node that serves, and is not to be avoided, is at its limit.
+        RuntimeError
+            It is in use already.
+        """
+        if self._id >= 0:
+            raise RuntimeError("this lease is in use: make another with ring.lease(key)")
+        node, self._id = self._ring._lease(self._key, self._avoid)
+        self.node = node
+        return node
+
+    def release(self) -> None:
+        """Give it back; nothing, if that was done."""
+        number, self._id, self.node = self._id, -1, None
+        if number >= 0:
+            self._ring._unlease(number)
+
+    def __enter__(self) -> str:
+        return self.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    async def __aenter__(self) -> str:
+        return self.acquire()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        return f"Lease(key={self._key!r}, node={self.node!r})"
