@@ -138,8 +138,9 @@ std::vector<uint32_t> Ring::candidates(uint64_t digest, uint64_t most) const {
 uint64_t Ring::limit_of(uint32_t id, uint64_t keys) const {
   if (config_.policy == RingPolicy::plain) return ~uint64_t{0};
   if (config_.rate == 0) return nodes_[id].cap;
-  if (!nodes_[id].serving()) return 0;
+  if (!nodes_[id].serving() || keys == 0) return 0;
   const Room r = room(keys);
+  if (r.limit != 0) return r.limit;
   return static_cast<uint64_t>((r.right * quanta_[id] + r.left - 1) / r.left);
 }
 
@@ -164,13 +165,35 @@ void Ring::count(uint64_t searches, uint64_t draws) {
   ++counters_.histogram[std::min<uint64_t>(searches, kHistogram - 1)];
 }
 
+void Ring::find_even_limit(uint64_t n) const {
+  const unsigned __int128 nodes = static_cast<unsigned __int128>(kBillion) * serving_;
+  const unsigned __int128 limit = (static_cast<unsigned __int128>(config_.rate) * n + nodes - 1) / nodes;
+  even_limit_ = static_cast<uint64_t>(limit);  // above 0, as n is
+  even_from_ = n;
+  even_to_ = static_cast<uint64_t>(even_limit_ * nodes / config_.rate);  // the last n with this limit
+}
+
 uint32_t Ring::place(uint64_t digest, uint64_t n, uint32_t from) {
   const Room r = room(n);
+  if (fast_ && r.limit != 0 && from == kNone) {  // nearly all placements end here, at the first or second draw
+    const auto m = static_cast<uint32_t>(routes_.size());
+    uint64_t searches = 0;
+    for (uint32_t c = 0; c < 64; ++c) {
+      const uint32_t id = routes_[dense_slot(splitmix(digest, c), m)];
+      if (id == kNone) continue;
+      if (id == kNone - 1) break;
+      ++searches;
+      if (members_[id].size() < r.limit) {
+        count(searches, c + 1);
+        return id;
+      }
+    }
+  }
   uint64_t searches = 0;
   uint32_t found = kNone;
   const uint64_t draws = walk(digest, [&](uint32_t id) {
     ++searches;
-    if (!takes(r, id, nodes_[id].members.size() - (id == from))) return false;
+    if (!takes(r, id, members_[id].size() - (id == from))) return false;
     found = id;
     return true;
   });
@@ -180,14 +203,14 @@ uint32_t Ring::place(uint64_t digest, uint64_t n, uint32_t from) {
 
 // ---- keys -----------------------------------------------------------------------------------------------
 
-void Ring::put(Entry& entry, uint32_t id) {
+void Ring::put(KeyMapEntry& entry, uint32_t id) {
   entry.node = id + 1;
-  entry.position = static_cast<uint32_t>(nodes_[id].members.size());
-  nodes_[id].members.push_back(entry.digest);
+  entry.position = static_cast<uint32_t>(members_[id].size());
+  members_[id].push_back(entry.digest);
 }
 
-void Ring::take_out(Entry& entry) {
-  std::vector<uint64_t>& members = nodes_[entry.node - 1].members;
+void Ring::take_out(KeyMapEntry& entry) {
+  std::vector<uint64_t>& members = members_[entry.node - 1];
   if (const uint64_t last = members.back(); last != entry.digest) {
     members[entry.position] = last;
     map_.find(last)->position = entry.position;
@@ -195,7 +218,7 @@ void Ring::take_out(Entry& entry) {
   members.pop_back();
 }
 
-void Ring::move(Entry& entry, uint32_t to, RingMoves& moves) {
+void Ring::move(KeyMapEntry& entry, uint32_t to, RingMoves& moves) {
   if (entry.node - 1 != to) {
     moves.push_back({entry.digest, entry.node - 1, to});
     ++counters_.moved;
@@ -205,7 +228,8 @@ void Ring::move(Entry& entry, uint32_t to, RingMoves& moves) {
 }
 
 uint32_t Ring::assign(uint64_t digest) {
-  if (Entry* entry = map_.find(digest)) {
+  KeyMapEntry* entry = map_.probe(digest);
+  if (entry->node != 0) {
     if (lazy_ != 0) settle_lazily(*entry);
     return entry->node - 1;
   }
@@ -213,39 +237,41 @@ uint32_t Ring::assign(uint64_t digest) {
   require_serving();
   const uint32_t id = place(digest, map_.size() + 1);
   if (id == kNone) throw RingFull(full_text("keys"));
-  put(map_.insert(digest), id);
+  put(map_.insert(digest, entry), id);
   return id;
 }
 
 uint32_t Ring::locate(uint64_t digest) const {
-  const Entry* entry = map_.find(digest);
+  const KeyMapEntry* entry = map_.find(digest);
   return entry == nullptr ? kNone : entry->node - 1;
 }
 
 bool Ring::release(uint64_t digest) {
-  Entry* entry = map_.find(digest);
+  KeyMapEntry* entry = map_.find(digest);
   if (entry == nullptr) return false;
   take_out(*entry);
   map_.erase(entry);
+  if (!homes_.empty()) homes_.erase(digest);
   return true;
 }
 
 void Ring::release_all() {
   map_.clear();
   for (Node& node : nodes_) {
-    node.members.clear();
     node.away.clear();
   }
+  for (std::vector<uint64_t>& each : members_) each.clear();
+  homes_.clear();
 }
 
-void Ring::settle_lazily(Entry& entry) {
+void Ring::settle_lazily(KeyMapEntry& entry) {
   const uint32_t now = entry.node - 1;
   if (!nodes_[now].serving()) return;
   const Room r = room(map_.size());
   uint32_t to = kNone;
   walk(entry.digest, [&](uint32_t id) {
     if (id == now) return true;
-    if (!nodes_[id].lazy || !takes(r, id, nodes_[id].members.size())) return false;
+    if (!nodes_[id].lazy || !takes(r, id, members_[id].size())) return false;
     to = id;
     return true;
   });
@@ -312,10 +338,14 @@ void Ring::free_slots(uint32_t id, uint64_t keep) {
 void Ring::changed() {
   ++version_;
   serving_ = serving_quanta_ = lazy_ = 0;
+  even_quanta_ = true;
+  even_from_ = 1, even_to_ = 0;
+  uint64_t quanta = 0;
   for (const uint32_t id : order_) {
     const Node& node = nodes_[id];
     if (!node.serving()) continue;
-    ++serving_;
+    if (++serving_ == 1) quanta = node.quanta;
+    even_quanta_ = even_quanta_ && node.quanta == quanta;
     serving_quanta_ += node.quanta;
     lazy_ += node.lazy;
   }
@@ -349,34 +379,44 @@ uint32_t Ring::new_id() {
   }
   nodes_.emplace_back();
   quanta_.push_back(0);
+  members_.emplace_back();
   return static_cast<uint32_t>(nodes_.size() - 1);
 }
 
-uint32_t Ring::add_node(std::string name, double weight, uint64_t quanta, uint64_t cap, bool lazy, RingMoves& moves) {
-  if (by_name_.contains(name)) throw std::invalid_argument("the ring has a node '" + name + "' already");
+uint32_t Ring::make_node(NewNode wanted, uint64_t occupied) {
+  if (by_name_.contains(wanted.name)) throw std::invalid_argument("the ring has a node '" + wanted.name + "' already");
   const uint64_t most = dense() ? kMaxSlots : (uint64_t{1} << config_.array_bits) / 2;
-  uint64_t occupied = slots_for(quanta);
-  for (const uint32_t id : order_) occupied += nodes_[id].slots.size();
+  occupied += slots_for(wanted.quanta);
   if (order_.size() >= kMaxNodes || occupied > most)
-    throw std::invalid_argument("with node '" + name + "' the ring would have " + std::to_string(occupied) +
+    throw std::invalid_argument("with node '" + wanted.name + "' the ring would have " + std::to_string(occupied) +
                                 " slots; it can have " + std::to_string(most) +
                                 ". Use fewer copies, or weights that differ less");
   const uint32_t id = new_id();
-  by_name_.emplace(name, id);
+  by_name_.emplace(wanted.name, id);
   order_.push_back(id);
   Node& node = nodes_[id];
   node = Node{};
-  node.name = std::move(name);
-  node.weight = weight;
-  node.quanta = quanta_[id] = quanta;
-  node.cap = cap;
+  node.name = std::move(wanted.name);
+  node.weight = wanted.weight;
+  node.quanta = quanta_[id] = wanted.quanta;
+  node.cap = wanted.cap;
   node.live = true;
-  node.lazy = lazy;
   node.number = created_++;
   take_slots(id);
+  return id;
+}
+
+uint32_t Ring::add_node(std::string name, double weight, uint64_t quanta, uint64_t cap, bool lazy, RingMoves& moves) {
+  const uint32_t id = make_node({std::move(name), weight, quanta, cap}, slots() - free_.size());
+  nodes_[id].lazy = lazy;
   changed();
   if (!lazy) pull(id, moves);
   return id;
+}
+
+void Ring::add_nodes(std::vector<NewNode> nodes) {
+  for (NewNode& each : nodes) make_node(std::move(each), slots() - free_.size());
+  changed();
 }
 
 void Ring::pull(uint32_t target, RingMoves& moves) {
@@ -384,9 +424,9 @@ void Ring::pull(uint32_t target, RingMoves& moves) {
   const Room r = room(map_.size());
   for (const uint32_t now : order_) {
     if (now == target || !nodes_[now].serving()) continue;
-    const std::vector<uint64_t> members = nodes_[now].members;
+    const std::vector<uint64_t> members = members_[now];
     for (const uint64_t digest : members) {
-      if (!takes(r, target, nodes_[target].members.size())) return;
+      if (!takes(r, target, members_[target].size())) return;
       bool meets = false;
       walk(digest, [&](uint32_t id) {
         meets = id == target;
@@ -399,24 +439,24 @@ void Ring::pull(uint32_t target, RingMoves& moves) {
 
 void Ring::forget_home(uint32_t id) {
   for (const uint64_t digest : nodes_[id].away)
-    if (Entry* entry = map_.find(digest); entry != nullptr && entry->home == id + 1) entry->home = 0;
+    if (const auto home = homes_.find(digest); home != homes_.end() && home->second == id) homes_.erase(home);
   nodes_[id].away.clear();
 }
 
 void Ring::remove_node(uint32_t id, RingMoves& moves) {
   Node& node = nodes_[id];
-  if (!node.members.empty()) {
+  if (!members_[id].empty()) {
     uint64_t others = 0, free_room = 0;
     for (const uint32_t each : order_)
       if (each != id && nodes_[each].serving()) {
         ++others;
-        const uint64_t load = nodes_[each].members.size(), cap = nodes_[each].cap;
+        const uint64_t load = members_[each].size(), cap = nodes_[each].cap;
         free_room += cap > load ? cap - load : 0;
       }
-    const std::string keys = std::to_string(node.members.size()) + " keys of node '" + node.name + "'";
+    const std::string keys = std::to_string(members_[id].size()) + " keys of node '" + node.name + "'";
     if (others == 0)
       throw NoNodes("no other node serves that could take the " + keys + ": release them first; nothing was changed");
-    if (config_.policy != RingPolicy::plain && config_.rate == 0 && free_room < node.members.size())
+    if (config_.policy != RingPolicy::plain && config_.rate == 0 && free_room < members_[id].size())
       throw RingFull("the other nodes have room for " + std::to_string(free_room) + " keys, not for the " + keys +
                      ": add a node first; nothing was changed");
   }
@@ -427,7 +467,7 @@ void Ring::remove_node(uint32_t id, RingMoves& moves) {
   by_name_.erase(node.name);
   std::erase(order_, id);
   changed();
-  const std::vector<uint64_t> members = node.members;
+  const std::vector<uint64_t> members = members_[id];
   for (const uint64_t digest : members) {
     const uint32_t to = place(digest, map_.size());
     move(*map_.find(digest), to, moves);
@@ -444,16 +484,12 @@ void Ring::mark_down(uint32_t id, RingMoves& moves) {
   Node& node = nodes_[id];
   node.down = true;
   changed();
-  const std::vector<uint64_t> members = node.members;
+  const std::vector<uint64_t> members = members_[id];
   for (const uint64_t digest : members) {
     const uint32_t to = place(digest, map_.size());
     if (to == kNone) continue;
-    Entry& entry = *map_.find(digest);
-    if (entry.home == 0) {
-      entry.home = id + 1;
-      node.away.push_back(digest);
-    }
-    move(entry, to, moves);
+    if (homes_.emplace(digest, id).second) node.away.push_back(digest);  // an older home stays
+    move(*map_.find(digest), to, moves);
   }
 }
 
@@ -465,10 +501,10 @@ void Ring::mark_up(uint32_t id, RingMoves& moves) {
   const Room r = room(map_.size());
   const std::vector<uint64_t> away = std::exchange(node.away, {});
   for (const uint64_t digest : away) {
-    Entry* entry = map_.find(digest);
-    if (entry == nullptr || entry->home != id + 1) continue;
-    entry->home = 0;
-    if (takes(r, id, node.members.size())) move(*entry, id, moves);
+    const auto home = homes_.find(digest);
+    if (home == homes_.end() || home->second != id) continue;
+    homes_.erase(home);
+    if (takes(r, id, members_[id].size())) move(*map_.find(digest), id, moves);
   }
 }
 
@@ -484,7 +520,7 @@ void Ring::set_weight(uint32_t id, double weight, uint64_t quanta, uint64_t cap,
   const bool grows = quanta > node.quanta;
   std::vector<uint64_t> first_here;
   if (quanta < node.quanta)
-    for (const uint64_t digest : node.members)
+    for (const uint64_t digest : members_[id])
       if (first(digest) == id) first_here.push_back(digest);
   node.weight = weight;
   node.quanta = quanta_[id] = quanta;
@@ -506,13 +542,13 @@ void Ring::rebalance(uint64_t most, RingMoves& moves) {
     if (!nodes_[id].serving()) continue;
     const uint64_t limit = limit_of(id, map_.size());
     for (int pass = 1; pass <= 2; ++pass) {
-      std::vector<uint64_t>& members = nodes_[id].members;
+      std::vector<uint64_t>& members = members_[id];
       for (size_t i = members.size(); i-- > 0 && members.size() > limit && moves.size() < most;) {
         const uint64_t digest = members[i];
         if (pass == 1 && first(digest) == id) continue;
         uint32_t to = kNone;
         walk(digest, [&](uint32_t other) {
-          if (other == id || !takes(r, other, nodes_[other].members.size())) return false;
+          if (other == id || !takes(r, other, members_[other].size())) return false;
           to = other;
           return true;
         });
@@ -528,12 +564,12 @@ void Ring::compact(RingMoves& moves) {
   const Room r = room(map_.size());
   for (const uint32_t now : order_) {
     if (!nodes_[now].serving()) continue;
-    const std::vector<uint64_t> members = nodes_[now].members;
+    const std::vector<uint64_t> members = members_[now];
     for (const uint64_t digest : members) {
       uint32_t to = kNone;
       walk(digest, [&](uint32_t id) {
         if (id == now) return true;
-        if (!takes(r, id, nodes_[id].members.size())) return false;
+        if (!takes(r, id, members_[id].size())) return false;
         to = id;
         return true;
       });
@@ -586,8 +622,8 @@ uint64_t Ring::nbytes() const {
   uint64_t bytes = map_.nbytes() + 4 * (slots_.capacity() + routes_.capacity() + places_.capacity() +
                                         circle_.capacity() + second_.capacity());
   for (const Node& node : nodes_)
-    bytes += sizeof(Node) + node.name.capacity() + 4 * node.slots.capacity() + 8 * node.members.capacity() +
-             8 * node.away.capacity();
+    bytes += sizeof(Node) + node.name.capacity() + 4 * node.slots.capacity() + 8 * node.away.capacity();
+  for (const std::vector<uint64_t>& each : members_) bytes += sizeof each + 8 * each.capacity();
   return bytes;
 }
 

@@ -123,11 +123,12 @@ Ring::Image Ring::image(bool with_counters) const {
     out.number((node.down ? 1 : 0) | (node.draining ? 2 : 0) | (node.lazy ? 4 : 0));
     out.number(node.slots.size());
     for (const uint32_t slot : node.slots) out.number(slot);
-    out.number(node.members.size());
+    out.number(members_[id].size());
     std::vector<uint64_t>& left = away.emplace_back();
     std::unordered_set<uint64_t> seen;  // a key that was released, came and went away again stands there twice
     for (const uint64_t digest : node.away)
-      if (const Entry* e = map_.find(digest); e != nullptr && e->home == id + 1 && seen.insert(digest).second)
+      if (const auto home = homes_.find(digest);
+          home != homes_.end() && home->second == id && seen.insert(digest).second)
         left.push_back(digest);
     out.number(left.size());
     away_count += left.size();
@@ -160,7 +161,7 @@ Ring::Image Ring::image(bool with_counters) const {
   Image image{{Kind::ring, Hashing::independent, config_.seed, std::max<uint64_t>(map_.size(), 1), core},
               Bits::zeroed(8 * (out.words.size() + map_.size() + away_count))};
   uint64_t* at = std::copy(out.words.begin(), out.words.end(), image.bits_.words());
-  for (const uint32_t id : order_) at = std::copy(nodes_[id].members.begin(), nodes_[id].members.end(), at);
+  for (const uint32_t id : order_) at = std::copy(members_[id].begin(), members_[id].end(), at);
   for (const std::vector<uint64_t>& each : away) at = std::copy(each.begin(), each.end(), at);
   return image;
 }
@@ -229,17 +230,15 @@ Ring::Ring(const Spec& spec, const Bits& bits) : Ring(config_of(spec)) {
     const uint64_t* d = digests.digests(members[i]);
     for (uint64_t j = 0; j < members[i]; ++j) {
       if (map_.find(d[j]) != nullptr) throw SpecError("a key has two nodes");
-      Entry& entry = map_.insert(d[j]);
-      put(entry, order_[i]);
+      put(map_.insert(d[j]), order_[i]);
     }
   }
   for (size_t i = 0; i < order_.size(); ++i) {
     const uint64_t* d = digests.digests(aways[i]);
     for (uint64_t j = 0; j < aways[i]; ++j) {
-      Entry* entry = map_.find(d[j]);
-      if (entry == nullptr || entry->home != 0 || entry->node == order_[i] + 1)
+      const KeyMapEntry* entry = map_.find(d[j]);
+      if (entry == nullptr || entry->node == order_[i] + 1 || !homes_.emplace(d[j], order_[i]).second)
         throw SpecError("a key that is away from its node is impossible");
-      entry->home = order_[i] + 1;
     }
     nodes_[order_[i]].away.assign(d, d + aways[i]);
   }
@@ -274,21 +273,22 @@ std::string Ring::check(bool thorough) const {
     for (const uint32_t slot : node.slots)
       if (owner(slot) != id) return "a slot has another owner";
     occupied += node.slots.size();
-    keys += node.members.size();
-    for (size_t i = 0; i < node.members.size(); ++i) {
-      const Entry* entry = map_.find(node.members[i]);
+    keys += members_[id].size();
+    for (size_t i = 0; i < members_[id].size(); ++i) {
+      const KeyMapEntry* entry = map_.find(members_[id][i]);
       if (entry == nullptr || entry->node != id + 1 || entry->position != i) return "a key is not where the map says";
-      if (entry->home != 0 && (entry->home - 1 >= nodes_.size() || !nodes_[entry->home - 1].live))
-        return "a key's home is gone";
     }
   }
+  for (const auto& [digest, home] : homes_)
+    if (map_.find(digest) == nullptr || !nodes_[home].live || !nodes_[home].down) return "a key's home is impossible";
   if (keys != map_.size()) return "the map has other keys than the nodes";
   if (occupied + free_.size() != slots()) return "slots are lost";
   if (by_name_.size() != order_.size()) return "names are lost";
   uint64_t leases = 0;
-  for (const Node& node : nodes_) {
+  for (uint32_t id = 0; id < nodes_.size(); ++id) {
+    const Node& node = nodes_[id];
     leases += node.live ? node.leases : 0;
-    if (!node.live && (!node.members.empty() || !node.slots.empty())) return "a removed node has keys or slots";
+    if (!node.live && (!members_[id].empty() || !node.slots.empty())) return "a removed node has keys or slots";
   }
   if (leases != leases_) return "leases are lost";
   return {};

@@ -26,18 +26,21 @@ struct RingObject : ReadersAndWriter {
   explicit RingObject(std::unique_ptr<Ring> r) : ring(std::move(r)), hasher(ring->config().seed) { refresh(); }
   void refresh() {  // after every change of the nodes, under the GIL
     objects.resize(ring->id_limit());
+    numbers.resize(ring->id_limit(), ~uint64_t{0});
     ranks.assign(ring->id_limit(), -1);
     int32_t rank = 0;
     for (const uint32_t id : ring->order()) {
       ranks[id] = rank++;
-      const std::string& name = ring->node(id).name;
-      if (!objects[id].is_valid() || nb::cast<std::string>(objects[id]) != name)
-        objects[id] = nb::str(name.data(), name.size());
+      const Ring::Node& node = ring->node(id);
+      if (numbers[id] == node.number) continue;
+      numbers[id] = node.number;
+      objects[id] = nb::str(node.name.data(), node.name.size());
     }
   }
   std::unique_ptr<Ring> ring;
   Hasher hasher;
   std::vector<nb::object> objects;  // names, by id
+  std::vector<uint64_t> numbers;    // of their creation: an id may be used again
   std::vector<int32_t> ranks;       // positions among the nodes, by id
 };
 
@@ -275,7 +278,7 @@ nb::object assign_from(RingObject& self, KeySource& keys) {
   return run_many<int32_t, int32_t>(
       self, keys, true, [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>& stopped) {
         Ring& ring = *self.ring;
-        constexpr size_t kAhead = 16;
+        constexpr size_t kAhead = 64;
         for (size_t i = 0; i < std::min(n, kAhead); ++i) ring.near(d[i]);
         size_t i = 0;
         try {
@@ -328,10 +331,10 @@ uint32_t id_of(const RingObject& self, const std::string& name) {
   return id;
 }
 
-nb::list list_of(const RingObject& self, const RingMoves& moves, const std::vector<nb::object>& objects) {
+nb::list list_of(const RingObject& self, const RingMoves& moves) {
   nb::list result;
   for (const RingMove& each : moves)
-    result.append(nb::make_tuple(each.digest, objects[each.from], objects[each.to]));
+    result.append(nb::make_tuple(each.digest, self.objects[each.from], self.objects[each.to]));
   return result;
 }
 
@@ -339,16 +342,12 @@ nb::list list_of(const RingObject& self, const RingMoves& moves, const std::vect
 template <typename F>
 nb::list change(RingObject& self, F&& f) {
   RingMoves moves;
-  const std::vector<nb::object> before = self.objects;  // a removed node's name is needed once more
   guarded_call([&] {
     const Writing alone(self);
     f(*self.ring, moves);
   });
-  self.refresh();
-  std::vector<nb::object> objects = self.objects;
-  for (size_t i = 0; i < before.size(); ++i)
-    if (self.ranks[i] < 0) objects[i] = before[i];
-  return list_of(self, moves, objects);
+  self.refresh();  // a removed node's name stays until its id is used again
+  return list_of(self, moves);
 }
 
 nb::list add(RingObject& self, const std::string& name, double weight, uint64_t quanta, uint64_t cap, bool lazy) {
@@ -369,7 +368,7 @@ nb::list node_rows(RingObject& self) {
     const Access access(self);
     for (const uint32_t id : ring.order()) {
       const Ring::Node& node = ring.node(id);
-      rows.push_back({node.members.size(), node.leases, ring.limit_of(id, ring.size()), node.quanta, node.cap});
+      rows.push_back({ring.members(id).size(), node.leases, ring.limit_of(id, ring.size()), node.quanta, node.cap});
     }
   }
   size_t i = 0;
@@ -387,7 +386,7 @@ nb::object members(RingObject& self, const std::string& name) {
   Answers<uint64_t> digests;
   {
     const Access access(self);
-    const std::vector<uint64_t>& all = self.ring->node(id).members;
+    const std::vector<uint64_t>& all = self.ring->members(id);
     std::copy(all.begin(), all.end(), digests.extend(all.size()));
   }
   return nb::cast(digests.release<uint64_t>());
@@ -476,6 +475,18 @@ void bind_rings(nb::module_& m) {
            nb::sig("def _add(self, name: str, weight: float, quanta: int, cap: int, lazy: bool) -> list[tuple[int, "
                    "str, str]]"))
       .def(
+          "_add_all",
+          [](Object& self, const std::vector<std::tuple<std::string, double, uint64_t, uint64_t>>& nodes) {
+            std::vector<Ring::NewNode> wanted;
+            for (const auto& [name, weight, quanta, cap] : nodes) wanted.push_back({name, weight, quanta, cap});
+            change(self, [&](Ring& ring, RingMoves&) { ring.add_nodes(std::move(wanted)); });
+          },
+          nb::arg("nodes"), nb::sig("def _add_all(self, nodes: Sequence[tuple[str, float, int, int]]) -> None"),
+          "Name, weight, quanta and cap of the nodes of a new ring.")
+      .def(
+          "_has", [](const Object& self, const std::string& name) { return self.ring->find(name) != Ring::kNone; },
+          nb::arg("name"))
+      .def(
           "_remove",
           [](Object& self, const std::string& name) {
             const uint32_t id = id_of(self, name);
@@ -527,7 +538,7 @@ void bind_rings(nb::module_& m) {
           [](Object& self) {
             RingMoves made;
             in_turn(self, self.may_write(), [&] { made = self.ring->take_lazy_moves(); });
-            return list_of(self, made, self.objects);
+            return list_of(self, made);
           },
           nb::sig(moves("_take_lazy_moves", "").c_str()))
       .def("_release_all",

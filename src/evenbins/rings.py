@@ -215,9 +215,10 @@ class HashRing(_core.Ring, _files.Stored):
             arguments.seed(seed),
         )  # fmt: skip
         self._begin()
-        for name in sorted(names):
-            weight = given.get(name, 1.0)
-            self._add(name, weight, self._quanta(name, weight), self._cap(weight), False)
+        wanted = [(name, given.get(name, 1.0)) for name in sorted(names)]
+        first = {weight: name for name, weight in wanted}
+        numbers = {weight: (self._quanta(name, weight), self._cap(weight)) for weight, name in first.items()}
+        self._add_all([(name, weight, *numbers[weight]) for name, weight in wanted])
 
     def _begin(self) -> None:
         self._callbacks = []
@@ -402,7 +403,7 @@ class HashRing(_core.Ring, _files.Stored):
             raise ValueError(
                 arguments.problem("move", "'now' or 'lazy'", move, "Leave it out to move keys at once")
             )
-        if name in self._names():
+        if self._has(name):
             raise ValueError(f"the ring has a node {name!r} already: choose another name, or use set_weight")
         return self._told(self._add(name, weight, self._quanta(name, weight), self._cap(weight), move == "lazy"))
 
@@ -644,7 +645,7 @@ class HashRing(_core.Ring, _files.Stored):
     def _known(self, name: str) -> str:
         if not isinstance(name, str):
             raise TypeError(f"a node's name must be str, not {type(name).__name__}")
-        if name not in self._names():
+        if not self._has(name):
             raise KeyError(f"the ring has no node {name!r}; it has {_some(self._names())}")
         return name
 

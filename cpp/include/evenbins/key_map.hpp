@@ -1,4 +1,4 @@
-// A growing map from digests to small entries: linear probing, entries in place, no tombstones.
+// A growing map from digests to a node and a position: linear probing, entries in place, no tombstones.
 //
 //     home = the top bits of digest·PHI;  an entry stands at its home or behind it, with no gap between
 //
@@ -16,32 +16,41 @@
 
 namespace evenbins {
 
-struct KeyMapEntry {
+struct KeyMapEntry {  // four in a cache line
   uint64_t digest;
-  uint32_t node;  // what it maps to, plus one; 0: this place is empty
+  uint32_t node;  // plus one; 0: this place is empty
+  uint32_t position;
 };
 
-template <typename Entry>
 class KeyMap {
  public:
+  using Entry = KeyMapEntry;
   uint64_t size() const { return size_; }
   uint64_t nbytes() const { return places_.bytes(); }
 
   void prefetch(uint64_t digest) const { __builtin_prefetch(at(home(digest)), 1); }
 
   Entry* find(uint64_t digest) const {
-    for (uint64_t i = home(digest);; i = (i + 1) & mask_) {
-      Entry* e = at(i);
-      if (e->node == 0) return nullptr;
-      if (e->digest == digest) return e;
-    }
+    Entry* e = probe(digest);
+    return e->node == 0 ? nullptr : e;
   }
 
-  // The digest must not be there, and `node` must be set by the caller at once.
-  Entry& insert(uint64_t digest) {
-    if ((size_ + 1) * 8 > (mask_ + 1) * 5) resize(2 * (mask_ + 1));
+  // The entry of a digest, or the empty place where it would stand.
+  Entry* probe(uint64_t digest) const {
+    for (uint64_t i = home(digest);; i = (i + 1) & mask_)
+      if (Entry* e = at(i); e->node == 0 || e->digest == digest) return e;
+  }
+
+  // The digest must not be there, and `node` must be set by the caller at once. `place`: what `probe` said.
+  Entry& insert(uint64_t digest, Entry* place = nullptr) {
     ++size_;
-    return fill(digest);
+    if (size_ * 8 > (mask_ + 1) * 5) [[unlikely]] {
+      resize(2 * (mask_ + 1));
+      place = nullptr;
+    }
+    if (place == nullptr) return fill(digest);
+    place->digest = digest;
+    return *place;
   }
 
   void erase(Entry* entry) {

@@ -105,6 +105,7 @@ class Ring {
  public:
   static constexpr uint32_t kNone = ~uint32_t{0};
   static constexpr uint32_t kWhole = 1 << 20;
+  static constexpr uint64_t kBillion = 1000000000;
   static constexpr uint64_t kMaxSlots = uint64_t{1} << 26, kMaxNodes = uint64_t{1} << 22, kMaxName = 4096;
   static constexpr uint64_t kMaxQuanta = uint64_t{1} << 44, kMaxKeys = uint64_t{1} << 36;
   static constexpr size_t kHistogram = 65;  // searches of a placement: 0 … 63, and more
@@ -115,7 +116,6 @@ class Ring {
     uint64_t quanta = 0, cap = 0;  // cap 0: none
     bool live = false, down = false, draining = false, lazy = false;
     std::vector<uint32_t> slots;     // dense: slots; sparse: places; in the order taken
-    std::vector<uint64_t> members;   // digests
     std::vector<uint64_t> away;      // digests that were placed elsewhere when it went down
     uint64_t leases = 0, number = 0;  // number: of its creation
     bool serving() const { return live && !down && !draining; }
@@ -131,7 +131,7 @@ class Ring {
   const Node& node(uint32_t id) const { return nodes_[id]; }
   uint32_t id_limit() const { return static_cast<uint32_t>(nodes_.size()); }
   uint32_t find(std::string_view name) const;
-  uint64_t load(uint32_t id) const { return nodes_[id].members.size(); }
+  const std::vector<uint64_t>& members(uint32_t id) const { return members_[id]; }  // digests
   uint64_t limit_of(uint32_t id, uint64_t keys) const;  // 2^64−1: none
 
   // ---- without state
@@ -160,6 +160,14 @@ class Ring {
 
   // ---- churn; each tells the keys it moved
   uint32_t add_node(std::string name, double weight, uint64_t quanta, uint64_t cap, bool lazy, RingMoves& moves);
+  // Many at once, to a ring without keys. A name that is taken, or too many slots: std::invalid_argument, and the ring is
+  // not to be used.
+  struct NewNode {
+    std::string name;
+    double weight;
+    uint64_t quanta, cap;
+  };
+  void add_nodes(std::vector<NewNode> nodes);
   void remove_node(uint32_t id, RingMoves& moves);  // RingFull, NoNodes: nothing is changed
   void drain(uint32_t id);
   void mark_down(uint32_t id, RingMoves& moves);
@@ -198,11 +206,6 @@ class Ring {
     uint32_t slot;
     std::string name;  // of its last owner
   };
-  struct Entry : KeyMapEntry {
-    uint32_t position = 0;  // among the members of its node
-    uint32_t home = 0;      // id + 1 of the node that it returns to
-  };
-
   bool dense() const { return config_.layout == RingLayout::dense; }
   bool draws_on() const {  // another draw after each visit, rather than a circle
     return config_.policy == RingPolicy::jump || config_.policy == RingPolicy::rehash ||
@@ -230,31 +233,41 @@ class Ring {
   uint32_t next_place(uint32_t place) const;  // index in circle_ of the first occupied place from there
   uint32_t first_by_walk(uint64_t digest) const;
 
-  struct Room {  // who takes one more of n
+  // Who takes one more of n. Nodes of one weight have one limit, which stays for a while as n grows: most comparisons
+  // are with that.
+  struct Room {
+    uint64_t limit;  // of every node; 0: it depends on the node
     unsigned __int128 left, right;
-    uint64_t rate;
-    bool bounded;
   };
   Room room(uint64_t n) const {
-    return {static_cast<unsigned __int128>(1000000000) * serving_quanta_,
-            static_cast<unsigned __int128>(config_.rate) * n, config_.rate, config_.policy != RingPolicy::plain};
+    if (config_.policy == RingPolicy::plain) return {~uint64_t{0}, 0, 0};
+    if (even_quanta_ && config_.rate != 0 && serving_ != 0 && n != 0) {
+      if (n < even_from_ || n > even_to_) [[unlikely]]
+        find_even_limit(n);
+      return {even_limit_, 0, 0};
+    }
+    return {0, static_cast<unsigned __int128>(kBillion) * serving_quanta_,
+            static_cast<unsigned __int128>(config_.rate) * n};
   }
   EVENBINS_INLINE bool takes(const Room& r, uint32_t id, uint64_t load) const {
-    if (!r.bounded) return true;
-    if (r.rate == 0) return load < nodes_[id].cap;
+    if (r.limit != 0) [[likely]]
+      return load < r.limit;
+    if (config_.rate == 0) return load < nodes_[id].cap;
     return r.left * load < r.right * quanta_[id];
   }
+  void find_even_limit(uint64_t n) const;
   void require_serving() const;
   std::string full_text(const char* what) const;
   // Who takes it, one of n; kNone: nobody. `from` has it now, and may keep it.
   uint32_t place(uint64_t digest, uint64_t n, uint32_t from = kNone);
   void count(uint64_t searches, uint64_t draws);
-  void put(Entry& entry, uint32_t id);
-  void take_out(Entry& entry);
-  void move(Entry& entry, uint32_t to, RingMoves& moves);
+  void put(KeyMapEntry& entry, uint32_t id);
+  void take_out(KeyMapEntry& entry);
+  void move(KeyMapEntry& entry, uint32_t to, RingMoves& moves);
   void pull(uint32_t target, RingMoves& moves);  // keys that meet the target before their own node
-  void settle_lazily(Entry& entry);
+  void settle_lazily(KeyMapEntry& entry);
 
+  uint32_t make_node(NewNode node, uint64_t occupied);
   void take_slots(uint32_t id);  // as many as its quanta say; or gives some back
   void free_slots(uint32_t id, uint64_t keep);
   void renumber();  // dense: no empty slots
@@ -265,6 +278,7 @@ class Ring {
   RingConfig config_;
   std::vector<Node> nodes_;
   std::vector<uint64_t> quanta_;     // of each id
+  std::vector<std::vector<uint64_t>> members_;  // of each id
   std::vector<uint32_t> free_ids_;
   std::vector<uint32_t> order_;
   std::unordered_map<std::string, uint32_t> by_name_;
@@ -278,9 +292,12 @@ class Ring {
 
   std::vector<uint32_t> routes_;  // dense: owner if it serves; kNone−1: by a coin; else kNone
   bool fast_ = false;             // routes_ decide first probes
+  bool even_quanta_ = false;      // all serving nodes have the same
+  mutable uint64_t even_limit_ = 0, even_from_ = 1, even_to_ = 0;  // their limit, for so many keys
   uint64_t serving_ = 0, serving_quanta_ = 0, lazy_ = 0;
 
-  KeyMap<Entry> map_;
+  KeyMap map_;                                     // position: among the members of the node
+  std::unordered_map<uint64_t, uint32_t> homes_;  // digest → the node it returns to
   RingMoves lazy_moves_;
   uint64_t leases_ = 0, version_ = 0, created_ = 0;
   Counters counters_;
