@@ -251,7 +251,7 @@ class MarkedNodes:
         return self.remark()
 
     def check(self) -> None:
-        """Assert that the marks are those of the live keys, one for each node of a trail, in bounded memory."""
+        """Assert that the marks are those of the live keys, one for each node of a trail."""
         trails: dict[str, Counter[int]] = {name: Counter() for name in self.nodes}
         for digest, name in self.where.items():
             trail = self.nodes[name].held[digest]
