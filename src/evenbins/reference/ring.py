@@ -5,30 +5,35 @@
 
 The *walk* of a key is the sequence of nodes it visits; a key goes to the first node of its walk that takes
 one more. Source: Chen, Coleman, Shrivastava, "Revisiting consistent hashing with bounded loads" (RJ-CH is
-"jump", CH-BL is "clockwise", Appendix Q is "rehash", section 2.5's h(i) is "rehash-bin"). The paper's array of
-2**array_bits places is layout "sparse"; "dense" has m numbered slots and a function f(word, m) (`dense_slot`).
+"jump", CH-BL is "clockwise", Appendix Q is "rehash", section 2.5's h(i) is "rehash-bin"). The paper's array
+of 2**array_bits places is layout "sparse"; "dense" has m numbered slots and a function f(word, m)
+(`dense_slot`).
 
     weights   quanta q of 2**20 parts of a unit; `copies` slots to a unit: ceil(copies * q / 2**20) slots, all
               whole but the last; a slot with fraction F accepts a draw iff F = 2**20 or the draw's coin < F
     bound     n keys, the new one counted; W the quanta of all nodes that serve. A node takes one more iff
-              load * 10**9 * W < rate * n * q    (so load + 1 <= ceil((1 + epsilon) * n * q / W)), or load < cap
+              load * 10**9 * W < rate * n * q   (so load + 1 <= ceil((1 + epsilon) * n * q / W));
+              without a rate, iff load < cap
 
 Invariants (`check`): `where` and `members` tell the same; no placement lifts a node above the limit of that
 moment; f(w, m + 1) is f(w, m) or m; a joining node takes keys from others and moves none between two others.
 
 Choices where a first draft left some:
- 1. A ring of caps is full when no node that serves has room. (Not: when the sum of their caps is below n. Keys on
-    a draining node would count against nodes that have room.) `remove_node` asks whether the *room* of the
-    other serving nodes suffices for its keys.
- 2. A key gets on the list `away` of a node that goes down only if this gave it its home; one with an older home
-    keeps that and is on that list already. `mark_down` of a node that is down tries its remaining keys again.
- 3. `compact` leaves keys of nodes that do not serve where they are (as `add_node` does). The pass over the keys
-    is made in both layouts and also when no slot changed its number. A node's keys are listed when its turn comes.
- 4. `set_weight`: a key placed anew on the same node is no move, though it stands last among the members then. A
-    node that does not serve changes its slots only.
- 5. A node stays lazy until it is removed. Lazy moves, like all others but those of `mark_up`, leave homes alone.
- 6. `searches` has one number for each placement: by `assign`, `remove_node`, `mark_down`, falling `set_weight`.
-    Walks that only pull a key to a node, `rebalance` and leases add none.
+ 1. A ring of caps is full when no node that serves has room. (Not: when the sum of their caps is below n.
+    Keys on a draining node would count against nodes that have room.) `remove_node` asks whether the *room*
+    of the other serving nodes suffices for its keys.
+ 2. A key gets on the list `away` of a node that goes down only if this gave it its home; one with an older
+    home keeps that and is on that list already. `mark_down` of a node that is down tries its remaining keys
+    again.
+ 3. `compact` leaves keys of nodes that do not serve where they are (as `add_node` does). The pass over the
+    keys is made in both layouts and also when no slot changed its number. A node's keys are listed when its
+    turn comes.
+ 4. `set_weight`: a key placed anew on the same node is no move, though it stands last among the members
+    then. A node that does not serve changes its slots only.
+ 5. A node stays lazy until it is removed. Lazy moves, like all others but those of `mark_up`, leave
+    homes alone.
+ 6. `searches` has one number for each placement: by `assign`, `remove_node`, `mark_down`, falling
+    `set_weight`. Walks that only pull a key to a node, `rebalance` and leases add none.
  7. Leases of a removed node leave the total with it; to end one later does nothing.
  8. Slots freed by one call join the queue of free slots in ascending order, whatever the order in the node.
  9. A node for which the sparse array has not places enough is refused (ValueError), and nothing changes.
@@ -229,9 +234,11 @@ class Ring(Slots):
                 for digest in list(node.members):
                     self._pull(digest, wanted)
 
-    # ── churn: what returns moves returns those it made ───────────────────────────────────────────────────────
+    # ── churn: what returns moves returns those it made ──────────────────────────────────────────────
 
-    def add_node(self, name: str, quanta: int = WHOLE, cap: int | None = None, move: str = "now") -> list[Move]:
+    def add_node(
+        self, name: str, quanta: int = WHOLE, cap: int | None = None, move: str = "now"
+    ) -> list[Move]:
         """Add a node; keys whose walk visits it before their own node move to it while it has room."""
         if name in self.nodes_by_name or quanta < 1 or move not in ("now", "lazy"):
             raise ValueError(f"a new name, quanta >= 1, move 'now' or 'lazy'; got {name, quanta, move}")
@@ -376,12 +383,14 @@ class Ring(Slots):
         for node in nodes:
             assert sum(self.fractions[slot] for slot in node.slots) == self.copies * node.quanta
             if self.rate is None and self.policy != "plain":
-                assert node.cap is not None and max(len(node.members), node.leases) <= node.cap
+                assert node.cap is not None
+                assert max(len(node.members), node.leases) <= node.cap
         if self.dense:
             assert self.owners.keys() | set(self.free) == set(range(self.size))
             assert self.remembered.keys() == set(self.free)
             assert len(self.free) + len(self.owners) == self.size
         assert self.homes.keys() <= self.where.keys()
         for digest, home in self.homes.items():
-            assert self.nodes_by_name[home].down and digest in self.nodes_by_name[home].away
+            assert self.nodes_by_name[home].down
+            assert digest in self.nodes_by_name[home].away
         assert self.leased == sum(node.leases for node in nodes)

@@ -1,22 +1,23 @@
 """The slots of a ring and the walks of keys over them: the part of the twin `ring` that knows no load.
 
-    dense     m slots 0 .. m-1, owned or empty. A node takes, in this order: empty slots that remember its name,
-              ascending; the longest empty (emptied by one call: ascending); slot m, and m grows
+    dense     m slots 0 .. m-1, owned or empty. A node takes, in this order: empty slots that remember its
+              name, ascending; the longest empty (emptied by one call: ascending); slot m, and m grows
     sparse    2**array_bits places. Copy j of a node stands on the first free place of the sequence
               splitmix(splitmix(xxh3_64(name), j), t), t = 0, 1, ..; m is the number of occupied places
 
 A walk (m slots or occupied places) draws, or goes round a circle from its first draw:
 
     drawn     draws until the budget is spent, then all slots once, `stride` apart: the tail, without coins
-    circular  the first accepted draw; the circle from there, coins accepting; the circle again, without coins;
-              the first slot. The circle is ascending, "rehash-bin" shuffles it
+    circular  the first accepted draw; the circle from there, coins accepting; the circle again, without
+              coins; the first slot. The circle is ascending, "rehash-bin" shuffles it
 
-The circular policies are "clockwise" and "rehash-bin", and "plain" on the sparse array. Every node that serves is
-visited at least once, so a key finds room wherever there is any.
+The circular policies are "clockwise" and "rehash-bin", and "plain" on the sparse array. Every node that
+serves is visited at least once, so a key finds room wherever there is any.
 
-Invariants: f(w, m + 1) is f(w, m) or m (`dense_slot`), so a node that joins or leaves changes only the draws that
-meet it; a node's share of accepted draws is its share of the weight. Both hold up to the end of the budget: a
-walk reaches its tail with probability (1 - a)**(2 m + 64), `a` the chance that a draw meets a slot and is accepted.
+Invariants: f(w, m + 1) is f(w, m) or m (`dense_slot`), so a node that joins or leaves changes only the
+draws that meet it; a node's share of accepted draws is its share of the weight. Both hold up to the end of
+the budget: a walk reaches its tail with probability (1 - a)**(2 m + 64), `a` the chance that a draw meets a
+slot and is accepted.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ SHUFFLE: Final = 0x51ED270B9F3A6C85  # the same for the circle of "rehash-bin"
 def dense_slot(word: int, m: int) -> int:
     """Return the slot of ``word`` among ``m``: uniform, and dense_slot(w, m + 1) is dense_slot(w, m) or m.
 
-    Slots from 2**(b-1) to 2**b - 1 are level b. With all levels full, the low bits of the word choose the level
-    and a word drawn for that level the slot in it. If the highest level e is not full, a draw that misses its
-    slots is made again, until one hits or falls below: then the lower bits of the *first* word decide.
+    Slots from 2**(b-1) to 2**b - 1 are level b. With all levels full, the low bits of the word choose the
+    level and a word drawn for that level the slot in it. If the highest level e is not full, a draw that
+    misses its slots is made again, until one hits or falls below: then the lower bits of the *first* word
+    decide.
 
     Examples
     --------
@@ -98,7 +100,9 @@ class Slots:
 
     def __init__(self, policy: str, layout: str, *, copies: int, seed: int, array_bits: int) -> None:
         if policy not in POLICIES or layout not in LAYOUTS:
-            raise ValueError(f"policy must be one of {POLICIES} and layout of {LAYOUTS}; got {policy, layout}")
+            raise ValueError(
+                f"policy must be one of {POLICIES} and layout of {LAYOUTS}; got {policy, layout}"
+            )
         if copies < 1 or not 8 <= array_bits <= 26:
             raise ValueError(f"copies must be >= 1 and array_bits 8 .. 26; got {copies, array_bits}")
         self.policy, self.layout, self.copies = policy, layout, copies
@@ -128,7 +132,9 @@ class Slots:
     def _check_places(self, node: Node, quanta: int) -> None:
         more = -(-self.copies * quanta // WHOLE) - len(node.slots)
         if not self.dense and len(self.owners) + more > 2**self.array_bits:
-            raise ValueError(f"node {node.name!r} needs {more} places; the array of 2**{self.array_bits} is full")
+            raise ValueError(
+                f"node {node.name!r} needs {more} places; the array of 2**{self.array_bits} is full"
+            )
 
     def _fit(self, node: Node, quanta: int) -> None:
         """Give the node the slots of this weight; 0 takes all."""
