@@ -1,0 +1,754 @@
+"""Loads of a hash ring's nodes, predicted: what every policy does to n keys and k nodes.
+
+Keys are *thrown* at nodes, each at node i with probability equal to its share; a throw at a full node is
+repeated. Give the throws a clock, a Poisson process: then node i has had Poisson(share_i * t) throws at time t,
+independently of the others, and its load is
+
+    fixed limit    min(Poisson(share_i * t), limit)              jump; rehash, whose shares are the arcs
+    moving limit   the same from one change of the limit to the next, stage by stage
+
+with t such that the expected loads sum to n. That is the whole model. What it leaves out is that the sum of
+the loads is exactly n, which costs O(1/k): with 1000 nodes a variance is 0.1 % too large. A limit that follows
+the number of keys, ceil((1 + epsilon) m/k) when key m arrives, as a live ring has, is a different law than the
+paper's fixed one: at 10 keys a node and epsilon 0.1 the variance is 1.41, not 2.64, and 45 % of the nodes are
+full, not 63 %.
+
+Shares are equal (jump; every policy of the dense layout), or the arcs of `copies` random points a node, which
+are Gamma(copies) variables up to their sum: a Poisson number of throws at such an arc is negative binomial.
+
+clockwise, fixed limit, one point a node: who is where depends on the neighbours, but not on the order of the
+keys. Node by node around the ring, W of the previous nodes' keys pass by and A are the node's own:
+
+    W' = max(W + A - limit, 0)        load = min(W + A, limit)
+
+a queue that serves `limit` keys a node. Its stationary law gives loads, and the run of full nodes that a new
+key walks over. A is Poisson(n/k) if arcs are equal, geometric if they are random; the arc that a new key falls
+into is size-biased, Gamma(2), and holds a negative binomial number of them.
+
+The first full node (Theorem 4) is exact: with P_l the chance that no node is full after l keys, the expected
+time without a full node is sum_l P_l / k on the clock above, so that E[N1] = k * integral of P(Poisson(t) <
+limit)^k dt. For random arcs the shares are Gamma variables over their sum S, S is independent of the shares,
+and E[1/S] = 1/(k v - 1): E[N1] = (k v - 1) * integral of P(NegativeBinomial_t < limit)^k dt. One P_l is a
+coefficient of a power series' k-th power, found on a circle in the complex plane.
+
+Tried and dropped: the exact law of loads at finite k, by the same circle and one integral over the clock. It
+is right to all digits, takes seconds at 10,000 keys, and differs from the model by 1/k.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins.theory import _arguments as arguments
+
+__all__ = [
+    "RingLoads", "checked_epsilon", "checked_weights", "clockwise_loads", "first_full", "growing_loads",
+    "jump_loads", "no_full", "plain_loads", "plain_variance", "rehash_loads", "ring_limit", "ring_limits",
+]  # fmt: skip
+
+_Floats = npt.NDArray[np.float64]
+
+MAX_KEYS = 2**48
+MAX_NODES = 2**24
+MAX_COPIES = 2**20
+_RATE_UNIT = 10**9
+_LONG_RING = (
+    500  # relaxation times of the queue in a ring from which its runs of full nodes are those of a line
+)
+_MOST_WAITING = 1400  # states of the clockwise queue: a linear system of that size takes some 50 ms
+_MOST_STAGES = 100
+_MOST_GROUPS = 8  # of unlike weights, while the limit moves
+
+
+# --- arguments -------------------------------------------------------------------------------------------
+
+
+def checked_keys(value: object) -> int:
+    """Check the number of keys."""
+    return arguments.integer("keys", value, 0, MAX_KEYS, "Pass the number of assigned keys")
+
+
+def checked_nodes(value: object) -> int:
+    """Check the number of nodes."""
+    return arguments.integer("nodes", value, 1, MAX_NODES, "Pass the number of nodes, or their weights")
+
+
+def checked_copies(value: object) -> int:
+    """Check the number of places of a node."""
+    return arguments.integer("copies", value, 1, MAX_COPIES, "Pass 1, or leave it out for equal shares")
+
+
+def checked_limit(value: object) -> int:
+    """Check a node's limit."""
+    return arguments.integer("limit", value, 0, MAX_KEYS, "Pass for example ring_limit(keys, nodes, 0.25)")
+
+
+def checked_epsilon(value: object) -> float:
+    """Check epsilon."""
+    rule, way_out = "a number from 0 to 1000000", "Pass for example 0.25: a quarter above the mean"
+    number = arguments.real("epsilon", value, rule, way_out)
+    if not 0.0 <= number <= 1e6:
+        raise ValueError(arguments.problem("epsilon", rule, value, way_out))
+    return number
+
+
+def checked_weights(values: object) -> tuple[float, ...]:
+    """Check the nodes' weights."""
+    rule, way_out = "one or more positive numbers", "Pass for example [1, 1, 2.5]"
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray) or not len(values):
+        raise TypeError(arguments.problem("weights", rule, values, way_out))
+    numbers = tuple(arguments.real("weights", each, rule, way_out) for each in values)
+    if not all(0.0 < each < math.inf for each in numbers):
+        raise ValueError(arguments.problem("weights", rule, values, way_out))
+    return numbers
+
+
+# --- limits ----------------------------------------------------------------------------------------------
+
+
+def ring_limit(keys: int, nodes: int, epsilon: float) -> int:
+    """Give the most keys a node may hold (C): ceil((1 + epsilon) * keys / nodes), exactly.
+
+    1 + epsilon is taken in billionths, in integers: 10 * 1.1 is 11, not the 12 that floating point makes of
+    11.000000000000002.
+
+    Parameters
+    ----------
+    keys, nodes
+        n and k.
+    epsilon
+        What a node may hold above the mean, as a fraction of it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is of the wrong type or outside its range.
+
+    Examples
+    --------
+    >>> ring_limit(10_000, 1000, 0.1), ring_limit(3000, 1000, 0.3), ring_limit(0, 7, 0.25)
+    (11, 4, 0)
+    """
+    keys, nodes = checked_keys(keys), checked_nodes(nodes)
+    return -(-_rate(checked_epsilon(epsilon)) * keys // (_RATE_UNIT * nodes))
+
+
+def ring_limits(keys: int, weights: Sequence[float], epsilon: float) -> tuple[int, ...]:
+    """Give each node's limit: ceil((1 + epsilon) * keys * weight / sum of weights), exactly.
+
+    Weights are read as the decimals they are written as.
+
+    >>> ring_limits(100, [1, 1, 2], 0.1), ring_limits(30, [0.1, 0.2], 0)
+    ((28, 28, 55), (10, 20))
+    """
+    keys, rate = checked_keys(keys), _rate(checked_epsilon(epsilon))
+    exact = [Fraction(repr(each)) for each in checked_weights(weights)]
+    unit = _RATE_UNIT * sum(exact, Fraction(0))
+    known: dict[Fraction, int] = {}
+    for each in exact:
+        if each not in known:
+            known[each] = math.ceil(rate * keys * each / unit)
+    return tuple(known[each] for each in exact)
+
+
+def _rate(epsilon: float) -> int:
+    return round((1.0 + epsilon) * _RATE_UNIT)
+
+
+# --- laws of throws --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RingLoads:
+    """Predicted loads.
+
+    Parameters
+    ----------
+    loads
+        ``loads[i]``: fraction of the nodes with i keys; the last entry of a bounded ring is its full nodes.
+    mean, variance
+        Of a node's load; with weights, over all nodes.
+    full
+        Fraction of nodes at their limit.
+    searches
+        Mean nodes that one more key looks at, the one that takes it counted; None if there is no prediction,
+        or no node has room.
+    """
+
+    loads: _Floats
+    mean: float
+    variance: float
+    full: float
+    searches: float | None
+
+    def searches_above(self, count: int) -> float:
+        """Give the chance that one more key looks at more than `count` nodes, if its looks are independent.
+
+        They are for jump and rehash, which draw anew each time; not for clockwise.
+        """
+        if self.searches is None or self.searches < 1.0:
+            return math.nan
+        return float((1.0 - 1.0 / self.searches) ** count)
+
+
+def _chances(mean: float, copies: int | None, most: int) -> _Floats:
+    """Give P(X = 0 ... most) of the throws at a node: Poisson, or negative binomial for random arcs."""
+    from scipy.special import gammaln
+
+    i = np.arange(most + 1.0)
+    if mean <= 0.0:
+        return np.where(i == 0, 1.0, 0.0)
+    if copies is None:
+        return np.asarray(np.exp(i * math.log(mean) - mean - gammaln(i + 1)))
+    p = copies / (copies + mean)
+    log = gammaln(i + copies) - gammaln(i + 1) - gammaln(copies) + copies * math.log(p)
+    return np.asarray(np.exp(log + i * math.log1p(-p)))
+
+
+def _below(mean: Any, copies: Any, limit: Any) -> Any:
+    """Give P(X < limit); numbers or arrays."""
+    from scipy.special import betainc, pdtr
+
+    if copies is None:
+        return np.where(np.asarray(limit) >= 1, pdtr(np.maximum(limit, 1) - 1.0, mean), 0.0)
+    return np.where(
+        np.asarray(limit) >= 1, betainc(copies, np.maximum(limit, 1), copies / (copies + mean)), 0.0
+    )
+
+
+def _bounded_mean(mean: Any, copies: int | None, limit: Any) -> Any:
+    """Give E[min(X, limit)]: i P(X = i) is the mean times a probability of the same family, one lower."""
+    if copies is None:
+        within = _below(mean, None, limit - 1)
+    else:  # the same p: of copies + 1 successes the mean is (copies + 1)/copies times as large
+        within = _below(mean * (copies + 1) / copies, copies + 1, limit - 1)
+    return mean * within + limit * (1.0 - _below(mean, copies, limit))
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Nodes that are alike."""
+
+    count: int
+    weight: float  # the mean of all is 1
+    limit: int
+    copies: int | None = None
+
+
+def _groups(nodes: int, limit: object, weights: Sequence[float] | None, copies: int | None) -> list[_Group]:
+    if weights is None:
+        return [_Group(nodes, 1.0, checked_limit(limit), copies)]
+    numbers = checked_weights(weights)
+    if len(numbers) != nodes:
+        raise ValueError(
+            f"weights must be one for each of {nodes} nodes; got {len(numbers)}. Pass as many as nodes"
+        )
+    if isinstance(limit, Sequence | np.ndarray):
+        limits = [checked_limit(each) for each in limit]
+    else:
+        limits = [checked_limit(limit)] * nodes
+    if len(limits) != nodes:
+        raise ValueError(
+            f"limit must be one number, or one for each of {nodes} nodes; got {len(limits)}. Pass as many"
+        )
+    mean = math.fsum(numbers) / nodes
+    alike = Counter(zip(numbers, limits, strict=True))
+    return [_Group(count, weight / mean, most, copies) for (weight, most), count in alike.items()]
+
+
+def _thrown(keys: int, nodes: int, groups: Sequence[_Group]) -> RingLoads:
+    """Give the loads of thrown keys, the clock stopped when their means sum to `keys`."""
+    from scipy.optimize import brentq
+
+    room = sum(each.count * each.limit for each in groups)
+    if room < keys:
+        raise ValueError(
+            f"limit must leave room for {keys} keys; all nodes together hold {room}. Raise the limit"
+        )
+    if keys == 0:
+        return RingLoads(np.array([1.0]), 0.0, 0.0, 0.0, 1.0 if room else None)
+    most = max(each.limit for each in groups)
+    loads = np.zeros(most + 1)
+    if room == keys:
+        for each in groups:
+            loads[each.limit] += each.count / nodes
+        return _law(loads, 1.0, None)
+
+    counts = np.array([float(each.count) for each in groups])
+    weights = np.array([each.weight for each in groups])
+    limits = np.array([float(each.limit) for each in groups])
+    copies = groups[0].copies
+
+    def short(clock: float) -> float:
+        return float(counts @ _bounded_mean(clock * weights, copies, limits)) - keys
+
+    high = 2.0 * keys / nodes + 2.0
+    while short(high) < 0.0:
+        high *= 2.0
+        if high > 1e12 * (keys / nodes + 1.0):  # the last keys of a ring with no room to spare
+            break
+    clock = high if short(high) < 0.0 else float(brentq(short, 0.0, high, xtol=1e-12, rtol=1e-13))
+    full, open_share = 0.0, 0.0
+    for each in groups:
+        mean = clock * each.weight
+        chances = _chances(mean, each.copies, each.limit - 1)
+        rest = max(0.0, 1.0 - float(chances.sum()))
+        loads[: each.limit] += chances * each.count / nodes
+        loads[each.limit] += rest * each.count / nodes
+        full += rest * each.count / nodes
+        # the share of throws that find room: an arc's length given its throws is Gamma(copies + throws)
+        if each.copies is None:
+            open_share += each.count * each.weight * (1.0 - rest)
+        else:
+            wider = mean * (each.copies + 1) / each.copies
+            open_share += each.count * each.weight * float(_below(wider, each.copies + 1, each.limit))
+    return _law(loads, full, nodes / open_share if open_share > 0.0 else None)
+
+
+def _law(loads: _Floats, full: float, searches: float | None) -> RingLoads:
+    i = np.arange(loads.size)
+    mean = float(loads @ i)
+    return RingLoads(loads, mean, max(0.0, float(loads @ (i - mean) ** 2)), full, searches)
+
+
+def jump_loads(
+    keys: int, nodes: int, limit: int | Sequence[int], *, weights: Sequence[float] | None = None
+) -> RingLoads:
+    """Predict loads under random jumps (RJ-CH) with a fixed limit: min(Poisson, limit).
+
+    The same law holds for `rehash` on the dense layout. Against simulation of 1000 nodes the error is that of
+    the model, one part in 1000 (docs/rings_theory.md).
+
+    Parameters
+    ----------
+    keys, nodes
+        n and k.
+    limit
+        C, the same while all keys come; with weights also one for each node.
+    weights
+        Of the nodes: their shares of first probes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is of the wrong type or outside its range, or the limits leave no room for the keys.
+
+    Examples
+    --------
+    >>> seen = jump_loads(10_000, 1000, 11)
+    >>> round(seen.full, 4), round(seen.variance, 3), round(seen.searches, 3)
+    (0.6263, 2.639, 2.676)
+    >>> seen = jump_loads(90, 30, [4] * 20 + [8] * 10, weights=[1] * 20 + [2] * 10)
+    >>> round(seen.mean, 6), round(seen.full, 3)
+    (3.0, 0.173)
+    """
+    keys, nodes = checked_keys(keys), checked_nodes(nodes)
+    return _thrown(keys, nodes, _groups(nodes, limit, weights, None))
+
+
+def rehash_loads(keys: int, nodes: int, limit: int, *, copies: int = 1) -> RingLoads:
+    """Predict loads of Appendix Q's rehashing on a ring of random points, with a fixed limit.
+
+    Every throw goes to the next point, so that a node's share is its arcs': min(negative binomial, limit).
+
+    Parameters
+    ----------
+    keys, nodes, limit
+        n, k and C.
+    copies
+        Points of a node, the first counted.
+
+    Examples
+    --------
+    >>> seen = rehash_loads(10_000, 1000, 11)
+    >>> round(seen.full, 3), round(seen.variance, 2), round(seen.searches, 1)
+    (0.838, 6.78, 66.1)
+    """
+    keys, nodes = checked_keys(keys), checked_nodes(nodes)
+    return _thrown(keys, nodes, _groups(nodes, limit, None, checked_copies(copies)))
+
+
+def growing_loads(
+    keys: int, nodes: int, epsilon: float, *, weights: Sequence[float] | None = None
+) -> RingLoads:
+    """Predict loads under random jumps when the limit follows the number of keys, as that of a live ring.
+
+    Key m is placed by the limit ceil((1 + epsilon) m w/W) of that moment. Keys come one by one and none
+    leaves. Between two changes of the limit the law is that of `jump_loads`, from where it stands. `full` is by
+    the limit of key n, `searches` by that of key n + 1: in the example it has just risen.
+
+    Parameters
+    ----------
+    keys, nodes
+        n and k.
+    epsilon
+        What a node may hold above its mean, as a fraction of it.
+    weights
+        Of the nodes.
+
+    Examples
+    --------
+    >>> seen = growing_loads(10_000, 1000, 0.1)
+    >>> round(seen.full, 3), round(seen.variance, 2), round(seen.searches, 2)
+    (0.446, 1.41, 1.0)
+    """
+    keys, nodes = checked_keys(keys), checked_nodes(nodes)
+    rate = _rate(checked_epsilon(epsilon))
+    alike: dict[float, int] = {1.0: nodes}
+    if weights is not None:
+        numbers = checked_weights(weights)
+        if len(numbers) != nodes:
+            raise ValueError(
+                f"weights must be one for each of {nodes} nodes; got {len(numbers)}. Pass as many as nodes"
+            )
+        mean = math.fsum(numbers) / nodes
+        alike = _merged(dict(Counter(each / mean for each in numbers)))
+    if keys == 0:
+        return RingLoads(np.array([1.0]), 0.0, 0.0, 0.0, 1.0)
+
+    def limit(weight: float, m: float) -> int:
+        return max(1, math.ceil(rate * m * weight / (_RATE_UNIT * nodes) - 1e-9))
+
+    laws = {weight: np.array([1.0]) for weight in alike}
+    held = 0.0
+    for ended in _stages(keys, nodes, rate, list(alike)):
+        for weight, law in laws.items():
+            missing = limit(weight, ended) + 1 - law.size
+            if missing > 0:
+                laws[weight] = np.append(law, np.zeros(missing))
+        for _ in range(4):  # the first throws, then those that met full nodes
+            open_share = math.fsum(alike[w] * w * float(law[:-1].sum()) for w, law in laws.items()) / nodes
+            lacking = (ended - held) / nodes
+            if lacking <= 1e-10 * (ended / nodes) or open_share <= 1e-9:
+                break
+            clock = lacking / open_share
+            laws = {w: _throw(law, clock * w) for w, law in laws.items()}
+            held = math.fsum(alike[w] * float(law @ np.arange(law.size)) for w, law in laws.items())
+    size = max(law.size for law in laws.values())
+    loads, full, open_share = np.zeros(size), 0.0, 0.0
+    for weight, law in laws.items():
+        loads[: law.size] += law * alike[weight] / nodes
+        full += float(law[limit(weight, keys) :].sum()) * alike[weight] / nodes
+        open_share += float(law[: limit(weight, keys + 1)].sum()) * alike[weight] * weight / nodes
+    return _law(loads, full, 1.0 / open_share if open_share > 0.0 else None)
+
+
+def _stages(keys: int, nodes: int, rate: int, weights: Sequence[float]) -> list[int]:
+    """Cut 0 ... keys where a limit changes; where that is too often, into steps of growing length."""
+    cuts: set[int] = {keys}
+    exact = max(8, _MOST_STAGES // (2 * len(weights)))
+    for weight in weights:
+        top = math.ceil(rate * keys * weight / (_RATE_UNIT * nodes))
+        limits = np.arange(1.0, min(top, exact) + 1)
+        if top > exact:
+            limits = np.concatenate([limits, np.geomspace(exact, top, exact)])
+        cuts |= {int(each) for each in np.floor(limits * (_RATE_UNIT * nodes / (rate * weight)) + 1e-9)}
+    return sorted(each for each in cuts if 0 < each <= keys)
+
+
+def _merged(alike: dict[float, int]) -> dict[float, int]:
+    """Put neighbouring weights together until there are few."""
+    ordered = sorted(alike)
+    if len(ordered) <= _MOST_GROUPS:
+        return alike
+    out: dict[float, int] = {}
+    for part in np.array_split(np.array(ordered), _MOST_GROUPS):
+        count = sum(alike[float(each)] for each in part)
+        out[math.fsum(alike[float(each)] * float(each) for each in part) / count] = count
+    return out
+
+
+def _throw(law: _Floats, mean: float) -> _Floats:
+    """Let a Poisson number of throws come to nodes of this law, whose last entry is full."""
+    reach = math.ceil(mean + 9.0 * math.sqrt(mean) + 9.0)
+    held = np.flatnonzero(law[:-1] > 1e-18)
+    moved = np.zeros(law.size - 1)
+    if held.size:
+        window = np.convolve(law[held[0] : held[-1] + 1], _chances(mean, None, reach))[: moved.size - held[0]]
+        moved[held[0] : held[0] + window.size] = window
+    return np.append(moved, max(0.0, 1.0 - float(moved.sum())))
+
+
+# --- without a bound -------------------------------------------------------------------------------------
+
+
+def plain_variance(keys: int, nodes: int, copies: int | None = None) -> float:
+    """Give the expected variance of the loads of plain consistent hashing, exactly.
+
+    n/k (1 - 1/k) for equal shares; for arcs of `copies` random points a node a share is a Beta(v, (k - 1) v)
+    variable, and n (n - 1) times its variance is added. (The variance is over the nodes of one ring.)
+
+    Parameters
+    ----------
+    keys, nodes
+        n and k.
+    copies
+        Points of a node (v); None if shares are equal, as in the dense layout.
+
+    Examples
+    --------
+    >>> round(plain_variance(10_000, 1000), 2), round(plain_variance(10_000, 1000, 1), 2)
+    (9.99, 109.78)
+    >>> round(plain_variance(10_000, 1000, 7), 2)
+    24.26
+    """
+    keys, nodes = checked_keys(keys), checked_nodes(nodes)
+    variance = keys / nodes * (1.0 - 1.0 / nodes)
+    if copies is None:
+        return variance
+    points = nodes * checked_copies(copies)
+    return variance + keys * (keys - 1) * (nodes - 1) / (nodes**2 * (points + 1))
+
+
+def plain_loads(keys: int, nodes: int, limit: int, *, copies: int | None = None) -> RingLoads:
+    """Predict loads of plain consistent hashing; `full` is the fraction of nodes with `limit` keys or more.
+
+    >>> round(plain_loads(10_000, 1000, 20).full, 5)
+    0.00345
+    """
+    keys, nodes, limit = checked_keys(keys), checked_nodes(nodes), checked_limit(limit)
+    if copies is not None:
+        copies = checked_copies(copies)
+    mean = keys / nodes
+    deviation = math.sqrt(mean * (1.0 + (mean / copies if copies else 0.0)))
+    most = math.ceil(mean + (10.0 if copies is None else 40.0) * deviation + 20.0)
+    chances = _chances(mean, copies, min(most, max(keys, limit)))
+    full = 1.0 - float(_below(mean, copies, limit)) if keys else 0.0
+    return RingLoads(chances, mean, plain_variance(keys, nodes, copies), full, 1.0)
+
+
+# --- clockwise -------------------------------------------------------------------------------------------
+
+
+def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = True) -> RingLoads | None:
+    """Predict loads of CH-BL with a fixed limit and one point a node, or None if the numbers are too large.
+
+    None as well where no prediction is known: with several copies the neighbours of a node's points are
+    different nodes, and there is no queue; with a moving limit the order of the keys matters. Simulate those
+    (`papers.ring_simulation.simulate_ring`).
+
+    A ring of k nodes with exactly n keys fluctuates less than an endless queue. Loads do not mind, but the runs
+    of full nodes are shorter, by about 7 relaxation times / k, a relaxation time being the variance of A /
+    (limit - n/k)^2 nodes: 66 searches for 51 at 10 keys a node, epsilon 0.1 and 1000 nodes. `searches` is None
+    where that exceeds 1.5 %.
+
+    Parameters
+    ----------
+    keys, nodes, limit
+        n, k and C; `limit` above keys / nodes.
+    random_arcs
+        Whether the points are random (sparse layout), or the arcs equal (dense).
+
+    Examples
+    --------
+    >>> seen = clockwise_loads(10_000, 1000, 20)
+    >>> round(seen.full, 3), round(seen.variance, 2), round(seen.searches, 1)
+    (0.225, 52.09, 2.2)
+    >>> round(clockwise_loads(10_000, 1000, 11, random_arcs=False).full, 3)
+    0.66
+    """
+    from scipy.linalg import solve, toeplitz
+    from scipy.optimize import brentq
+
+    keys, nodes, limit = checked_keys(keys), checked_nodes(nodes), checked_limit(limit)
+    mean = keys / nodes
+    if keys == 0:
+        return RingLoads(np.array([1.0]), 0.0, 0.0, 0.0, 1.0)
+    if limit <= mean:
+        return None
+    copies = 1 if random_arcs else None
+
+    def log_moment(x: float) -> float:  # of log E[exp(x A)] - limit x: negative just above 0, 0 at the decay
+        if copies is None:
+            return mean * math.expm1(x) - limit * x
+        ratio = mean * math.expm1(x)
+        return math.inf if ratio >= 1.0 else -math.log1p(-ratio) - limit * x
+
+    high = math.log1p(1.0 / mean) * (1.0 - 1e-12) if copies else 1.0
+    while log_moment(high) <= 0.0:
+        high *= 2.0
+    low = high
+    while log_moment(low) >= 0.0:
+        low /= 2.0
+        if low < 1e-9:
+            return None
+    decay = float(brentq(log_moment, low, high))
+    waiting = math.ceil(21.0 / decay) + 2  # the queue is longer with a chance of 1e-9
+    if waiting > _MOST_WAITING or limit + waiting > 200_000:
+        return None
+    own = _chances(mean, copies, limit + waiting)
+    lower = np.zeros(waiting + 1)  # P(A = limit - j), j = 0, 1, ...
+    count = min(limit, waiting)
+    lower[: count + 1] = own[limit - np.arange(count + 1)]
+    passing = np.asarray(toeplitz(lower, own[limit : limit + waiting + 1]))  # [w, y]: P(A = limit + y - w)
+    # stationary law of the queue: what remains of each row goes to 0
+    chain = passing.copy()
+    chain[:, 0] = 1.0 - chain[:, 1:].sum(axis=1)
+    system = chain.T - np.eye(waiting + 1)
+    system[0, :] = 1.0
+    right = np.zeros(waiting + 1)
+    right[0] = 1.0
+    queue = np.maximum(solve(system, right), 0.0)
+    queue /= queue.sum()
+    loads = np.append(np.convolve(queue, own)[:limit], 0.0)
+    loads[limit] = max(0.0, 1.0 - float(loads.sum()))
+    # full nodes that follow an overflow of y keys: further(y) = sum over y' of passing(y, y') (1 + further(y'))
+    further = solve(np.eye(waiting + 1) - passing, passing.sum(axis=1))
+    fallen = _chances(2.0 * mean, 2, limit + waiting) if copies else own
+    first = np.convolve(queue, fallen)[limit : limit + waiting + 1]
+    searches = 1.0 + float(first @ (1.0 + further))
+    spread = mean * (1.0 + mean) if random_arcs else mean
+    known = nodes >= _LONG_RING * spread / (limit - mean) ** 2
+    return _law(loads, float(loads[limit]), searches if known else None)
+
+
+# --- the first full node ---------------------------------------------------------------------------------
+
+
+def first_full(
+    nodes: int,
+    limit: int | Sequence[int],
+    *,
+    copies: int | None = None,
+    weights: Sequence[float] | None = None,
+    keys: int | None = None,
+) -> float:
+    """Give the expected number of keys until a node is full, the one that fills it counted (Theorem 4).
+
+    Exact for every policy: before a node is full all of them place a key where it is first probed.
+
+    Parameters
+    ----------
+    nodes, limit
+        k and C; with weights also one limit for each node.
+    copies
+        Random points of a node; None if shares are equal (jump; the dense layout) or given by weights.
+    weights
+        Of the nodes, for equal points: their shares.
+    keys
+        If given, the mean of min(N1, keys): what a table shows whose experiment ends after so many keys.
+
+    Examples
+    --------
+    >>> round(first_full(1000, 11), 1), round(first_full(1000, 11, copies=1), 1)
+    (3299.0, 1064.0)
+    >>> round(first_full(1000, 20), 1), round(first_full(1000, 20, keys=10_000), 1)
+    (8606.7, 8600.3)
+    """
+    nodes = checked_nodes(nodes)
+    copies = None if copies is None else checked_copies(copies)
+    if copies is not None and weights is not None:
+        raise ValueError(
+            "copies and weights exclude each other: weights are predicted for equal arcs. Pass one"
+        )
+    groups = _groups(nodes, limit, weights, copies)
+    if min(each.limit for each in groups) < 1:
+        raise ValueError(arguments.problem("limit", "1 or more", limit, "A node of limit 0 is always full"))
+    if keys is not None:
+        return _first_full_within(nodes, groups, checked_keys(keys))
+
+    def open_for(clock: Any) -> Any:
+        chance = np.ones_like(np.asarray(clock, dtype=float))
+        for each in groups:
+            chance = chance * _below(clock * each.weight, each.copies, each.limit) ** each.count
+        return chance
+
+    # Simpson's rule where the chance falls from 1 to 0; below that it is 1
+    low, high = 1.0, 1.0
+    while open_for(high) > 1e-15:
+        high *= 1.25
+    while open_for(low) < 1.0 - 1e-15:
+        low /= 1.25
+    clock = np.linspace(low, max(high, low), 1025)
+    chance = open_for(clock)
+    weight = np.ones(clock.size)
+    weight[1:-1:2], weight[2:-1:2] = 4.0, 2.0
+    area = low + float(weight @ chance) * (clock[1] - clock[0]) / 3.0
+    # a throw at a random arc: the clock runs at mean 1 for each node, its arcs sum to nodes on average
+    scale = nodes if copies is None else nodes * (1.0 - 1.0 / (nodes * copies))
+    return float(area * scale)
+
+
+def no_full(nodes: int, limit: int, keys: int, *, copies: int | None = None) -> float:
+    """Give the chance that no node is full after so many keys, exactly (Theorem 4).
+
+    Parameters
+    ----------
+    nodes, limit, copies
+        As of `first_full`.
+    keys
+        Placed so far.
+
+    Examples
+    --------
+    >>> round(no_full(365, 2, 22), 4), round(no_full(365, 2, 23), 4)  # birthdays
+    (0.5243, 0.4927)
+    """
+    from scipy.optimize import brentq
+    from scipy.special import gammaln
+
+    nodes, limit, keys = checked_nodes(nodes), checked_limit(limit), checked_keys(keys)
+    copies = None if copies is None else checked_copies(copies)
+    if keys < limit:
+        return 1.0
+    if keys > nodes * (limit - 1):
+        return 0.0
+    i = np.arange(float(limit))
+    if copies is None:
+        log = -gammaln(i + 1)
+        whole = keys * math.log(nodes) - float(gammaln(keys + 1))
+    else:
+        log = gammaln(i + copies) - gammaln(copies) - gammaln(i + 1)
+        points = nodes * copies
+        whole = float(gammaln(points + keys) - gammaln(points) - gammaln(keys + 1))
+    if keys == nodes * (limit - 1):
+        return math.exp(nodes * float(log[-1]) - whole)
+
+    def tilted(x: float) -> tuple[_Floats, float]:
+        terms = log + i * x
+        top = float(terms.max())
+        chances = np.exp(terms - top)
+        total = float(chances.sum())
+        return chances / total, top + math.log(total)
+
+    def short(x: float) -> float:
+        return float(tilted(x)[0] @ i) - keys / nodes
+
+    low, high = -1.0, 1.0
+    while short(low) > 0.0:
+        low *= 2.0
+    while short(high) < 0.0:
+        high *= 2.0
+    x = float(brentq(short, low, high, xtol=1e-13))
+    chances, log_total = tilted(x)
+    deviation = math.sqrt(nodes * float(chances @ (i - keys / nodes) ** 2))
+    count = min(nodes * (limit - 1) + 1, 64 + 14 * math.ceil(deviation))  # what is further off is nothing
+    angle = 2.0 * np.pi * np.arange(count) / count
+    turned: Any = (np.exp(1j * np.outer(angle, i)) @ chances) ** nodes * np.exp(-1j * angle * keys)
+    return float(max(0.0, turned.real.mean()) * math.exp(nodes * log_total - x * keys - whole))
+
+
+def _first_full_within(nodes: int, groups: Sequence[_Group], keys: int) -> float:
+    """Sum P_l over l < keys: P_l is smooth, so that some of them and a cubic through them do."""
+    from scipy.interpolate import PchipInterpolator
+
+    if len(groups) > 1:
+        raise ValueError("keys must be left out with weights: only the mean of N1 itself is known")
+    limit, copies = groups[0].limit, groups[0].copies
+    last = min(keys - 1, nodes * (limit - 1))
+    if last < limit:
+        return float(min(keys, limit))
+    at = np.unique(np.round(np.linspace(limit - 1, last, 97)).astype(int))
+    chances = [no_full(nodes, limit, int(each), copies=copies) for each in at]
+    every = (
+        PchipInterpolator(at, chances)(np.arange(limit - 1, last + 1)) if at.size > 1 else np.array(chances)
+    )
+    return float(limit - 1 + every.sum())

@@ -1,0 +1,283 @@
+"""Plans of hash rings: from what a user asks for to limits and predicted loads.
+
+    nodes or weights, keys, policy, layout, copies, epsilon or limit ──▶ RingPlan
+
+With `epsilon` the limit follows the number of keys, as in a live ring: ceil((1 + epsilon) n w/W), the new key
+counted. With `limit` it is fixed. The two are different laws (`_ring_laws`); ``limits="fixed"`` predicts the
+paper's experiment, where the limit of the n-th key holds from the first on.
+
+What is predicted (else None)
+
+    policy     layout   limit            loads, variance, full   searches   first_full
+    plain      both     none or fixed    yes                     1          fixed, equal weights or dense
+    jump       both     moving           yes                     yes        None: the first key fills a node
+    jump       both     fixed            yes                     yes        yes
+    rehash     dense    as jump
+    rehash     sparse   fixed            yes                     yes        yes
+    clockwise  dense    fixed            yes                     if k large yes
+    clockwise  sparse   fixed, 1 copy    yes                     if k large yes
+    clockwise  sparse   fixed, copies    None                    None       yes
+    others              moving           None                    None       None
+
+Weights: plain, jump, and rehash on the dense layout.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from evenbins.theory import _arguments as arguments
+from evenbins.theory import _ring_laws as laws
+from evenbins.theory import _show
+
+__all__ = ["POLICIES", "RingPlan", "plan_ring"]
+
+POLICIES = ("plain", "clockwise", "rehash", "jump")
+LAYOUTS = ("dense", "sparse")
+LIMITS = ("moving", "fixed")
+DEFAULT_EPSILON = 0.25
+_IN_ONE_LINE = ("nodes", "keys", "policy", "layout", "epsilon", "limit", "variance", "full", "searches")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RingPlan:
+    """What a ring of so many nodes will be like with so many keys.
+
+    Attributes
+    ----------
+    nodes : number of nodes (k)
+    keys : assigned keys (n)
+    policy : "plain", "clockwise", "rehash" or "jump"
+    layout : "dense" or "sparse"
+    copies : slots or places of a node of mean weight, the first counted
+    epsilon : what a node may hold above its mean; None with an absolute limit or without one
+    limits : "moving", "fixed" or "none"
+    limit : the most keys a node may hold (C); with weights the largest node's; None without a bound
+    mean : keys of a node (n/k)
+    variance : of the nodes' loads
+    full : fraction of nodes at their limit
+    searches : mean nodes that one more key looks at, the one that takes it counted
+    searches_bound : Theorem 3's 1 + 1/epsilon, for jump with equal weights
+    first_full : mean keys until a node is full, by a fixed limit
+    max_load : the largest load: the median over rings
+    """
+
+    nodes: int
+    keys: int
+    policy: str
+    layout: str
+    copies: int
+    epsilon: float | None
+    limits: str
+    limit: int | None
+    mean: float
+    variance: float | None
+    full: float | None
+    searches: float | None
+    searches_bound: float | None
+    first_full: float | None
+    max_load: int | None
+
+    def to_dict(self) -> dict[str, object]:
+        """Give every field by name, as plain values that JSON can hold."""
+        return dict(self._rows())
+
+    def __repr__(self) -> str:
+        return _show.line("RingPlan", [(name, getattr(self, name)) for name in _IN_ONE_LINE])
+
+    def __str__(self) -> str:
+        return _show.table("RingPlan", self._rows())
+
+    def _repr_html_(self) -> str:
+        return _show.html_table("RingPlan", self._rows())
+
+    def _rows(self) -> list[tuple[str, object]]:
+        return [(each.name, getattr(self, each.name)) for each in fields(self)]
+
+
+def plan_ring(
+    nodes: int | Sequence[float],
+    keys: int,
+    *,
+    policy: str = "jump",
+    layout: str = "dense",
+    copies: int = 1,
+    epsilon: float | None = None,
+    limit: int | None = None,
+    limits: str | None = None,
+) -> RingPlan:
+    """Predict a ring.
+
+    Parameters
+    ----------
+    nodes
+        How many (k), or the weight of each.
+    keys
+        Assigned keys (n); 0 is possible.
+    policy
+        "plain", "clockwise" (CH-BL), "rehash" (Appendix Q) or "jump" (RJ-CH).
+    layout
+        "dense", where every slot is as likely, or "sparse", the paper's array.
+    copies
+        Slots or places of a node of mean weight, the first counted.
+    epsilon
+        What a node may hold above its mean, as a fraction; 0.25 if neither it nor `limit` is given.
+    limit
+        Instead, the most keys a node of any weight may hold.
+    limits
+        "moving": by the number of keys when a key comes, as in a live ring; "fixed": by `keys` from the first
+        key on, as in the paper. When None, "moving" with `epsilon`, "fixed" with `limit`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is of the wrong type or outside its range, arguments exclude each other, or the limit leaves no
+        room for the keys.
+
+    Examples
+    --------
+    >>> plan = plan_ring(1000, 10_000, epsilon=0.1, limits="fixed")
+    >>> plan.limit, round(plan.full, 3), round(plan.searches, 2), round(plan.first_full)
+    (11, 0.626, 2.68, 3299)
+    >>> plan_ring(1000, 1_000_000)
+    RingPlan(nodes=1000, keys=1000000, policy='jump', layout='dense', epsilon=0.25, limit=1250, variance=985.5, full=0, searches=1)
+    """
+    weights: tuple[float, ...] | None = None
+    if isinstance(nodes, Sequence | np.ndarray) and not isinstance(nodes, str | bytes):
+        weights = laws.checked_weights(nodes)
+        count = len(weights)
+        if min(weights) == max(weights):
+            weights = None
+    else:
+        count = laws.checked_nodes(nodes)
+    keys, copies = laws.checked_keys(keys), laws.checked_copies(copies)
+    policy = _one_of("policy", policy, POLICIES)
+    layout = _one_of("layout", layout, LAYOUTS)
+    if epsilon is not None and limit is not None:
+        raise ValueError(
+            f"epsilon and limit exclude each other; got epsilon={arguments.shown(epsilon)} and "
+            f"limit={arguments.shown(limit)}. Pass one"
+        )
+    if limits is not None:
+        limits = _one_of("limits", limits, LIMITS)
+    bound, limits = _bound(count, keys, weights, policy, epsilon, limit, limits)
+    if epsilon is None and limit is None:
+        epsilon = DEFAULT_EPSILON if policy != "plain" else None
+    number = None if epsilon is None else laws.checked_epsilon(epsilon)
+    arcs = copies if layout == "sparse" and policy != "jump" else None  # of random lengths
+    found = _loads(count, keys, weights, policy, arcs, bound, limits, number)
+    theorem = policy == "jump" and weights is None and number is not None
+    return RingPlan(
+        nodes=count,
+        keys=keys,
+        policy=policy,
+        layout=layout,
+        copies=copies,
+        epsilon=number,
+        limits=limits,
+        limit=None if bound is None else max(bound),
+        mean=keys / count,
+        variance=None if found is None else found.variance,
+        full=None if found is None or bound is None else found.full,
+        searches=1.0 if policy == "plain" else None if found is None else found.searches,
+        searches_bound=(1.0 + 1.0 / number if number else math.inf)
+        if theorem and number is not None
+        else None,
+        first_full=_first_full(count, weights, arcs, bound, limits),
+        max_load=None
+        if found is None
+        else _largest(found, count, keys, bound if policy != "plain" else None),
+    )
+
+
+def _one_of(name: str, value: object, known: tuple[str, ...]) -> str:
+    if not isinstance(value, str) or value not in known:
+        choices = ", ".join(map(repr, known))
+        error = ValueError if isinstance(value, str) else TypeError
+        raise error(arguments.problem(name, f"one of {choices}", value, f"Leave it out for {known[-1]!r}"))
+    return value
+
+
+def _bound(
+    nodes: int, keys: int, weights: tuple[float, ...] | None, policy: str, epsilon: float | None,
+    limit: int | None, limits: str | None,
+) -> tuple[tuple[int, ...] | None, str]:  # fmt: skip
+    """Give the limits, one for all nodes or one for each, and of which sort they are."""
+    if limit is not None:
+        if limits == "moving":
+            raise ValueError("limits must be 'fixed' with an absolute limit; got 'moving'. Leave it out")
+        most = laws.checked_limit(limit)
+        if policy != "plain" and most * nodes < keys:
+            raise ValueError(
+                f"limit must leave room for {keys} keys; {nodes} nodes of limit {most} hold {most * nodes}. "
+                "Raise it"
+            )
+        return (most,), "fixed"
+    if epsilon is None and policy == "plain":
+        return None, "none"
+    epsilon = DEFAULT_EPSILON if epsilon is None else epsilon
+    sort = "moving" if limits is None else limits
+    if weights is None:
+        return (laws.ring_limit(keys, nodes, epsilon),), sort
+    return laws.ring_limits(keys, weights, epsilon), sort
+
+
+def _loads(
+    nodes: int, keys: int, weights: tuple[float, ...] | None, policy: str, arcs: int | None,
+    bound: tuple[int, ...] | None, limits: str, epsilon: float | None,
+) -> laws.RingLoads | None:  # fmt: skip
+    if keys == 0:
+        return laws.RingLoads(np.array([1.0]), 0.0, 0.0, 0.0, 1.0)
+    if weights is not None and arcs is not None:
+        return None
+    if policy == "plain":
+        most = keys + 1 if bound is None else max(1, bound[0])
+        if weights is not None:  # no key meets a full node
+            return laws.jump_loads(
+                keys, nodes, 8 * math.ceil(keys * max(weights) / sum(weights)) + 64, weights=weights
+            )
+        return laws.plain_loads(keys, nodes, most, copies=arcs)
+    assert bound is not None
+    if policy == "jump" or (policy == "rehash" and arcs is None):
+        if limits == "moving":
+            assert epsilon is not None
+            return laws.growing_loads(keys, nodes, epsilon, weights=weights)
+        each = list(bound) * nodes if len(bound) == 1 else list(bound)
+        return laws.jump_loads(keys, nodes, bound[0] if weights is None else each, weights=weights)
+    if limits == "moving" or weights is not None:
+        return None
+    if policy == "rehash":
+        assert arcs is not None
+        return laws.rehash_loads(keys, nodes, bound[0], copies=arcs)
+    if arcs is not None and arcs > 1:
+        return None
+    return laws.clockwise_loads(keys, nodes, bound[0], random_arcs=arcs is not None)
+
+
+def _first_full(
+    nodes: int,
+    weights: tuple[float, ...] | None,
+    arcs: int | None,
+    bound: tuple[int, ...] | None,
+    limits: str,
+) -> float | None:
+    if bound is None or limits != "fixed" or min(bound) < 1:
+        return None
+    if weights is None:
+        return laws.first_full(nodes, bound[0], copies=arcs)
+    if arcs is not None:
+        return None
+    each = list(bound) * nodes if len(bound) == 1 else list(bound)
+    return laws.first_full(nodes, each, weights=weights)
+
+
+def _largest(found: laws.RingLoads, nodes: int, keys: int, bound: tuple[int, ...] | None) -> int:
+    """Give the median of the largest of so many loads."""
+    above = np.cumsum(found.loads[::-1])[::-1]  # P(load >= i)
+    rarely = math.log(2.0) / nodes
+    largest = int(np.flatnonzero(above >= rarely)[-1]) if keys else 0
+    return largest if bound is None else min(largest, max(bound))

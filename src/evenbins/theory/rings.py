@@ -1,0 +1,198 @@
+"""Hash rings with bounded loads: the theorems of Chen, Coleman and Shrivastava as functions.
+
+    Theorems 1, 2   loads under jump are below those under clockwise in the convex order        dominance
+    Theorem 3       a new key looks at 1 + 1/epsilon nodes under jump, at most                  searches_bound
+    (11)            the bound for clockwise that the paper quotes                                clockwise_searches_bound
+    Theorem 4       keys until the first full node: most for equal shares                        first_full, no_full
+    Theorem 5       variance before a node is full: least for equal shares                       share_variance
+    Theorem 6       variance of the nodes' chances under clockwise, as nodes fill                assignment_variance
+
+Loads, limits and the first full node are in `_ring_laws`, plans in `ring_plan`; all names are here too.
+
+What the paper says and is not so
+- (11) for epsilon >= 1: 1 + log(1 + epsilon)/(1 + epsilon) is 1.35 at epsilon 1, while the paper's own Table 7 has
+  2.19 (and simulation agrees). `clockwise_searches_bound` gives None there.
+- (12), that 1 + 1/epsilon is far below (11) for epsilon >= 1: it is above it up to epsilon 2.9 or so.
+- Theorem 6's rate 1/(3k) is far below what happens; `assignment_variance` is exact under its assumption, that every
+  open node is the next to fill with the same chance. Real nodes of long arcs fill earlier: Figure 7.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins.theory import _arguments as arguments
+from evenbins.theory._ring_laws import (
+    RingLoads,
+    checked_copies,
+    checked_epsilon,
+    checked_nodes,
+    clockwise_loads,
+    first_full,
+    growing_loads,
+    jump_loads,
+    no_full,
+    plain_loads,
+    plain_variance,
+    rehash_loads,
+    ring_limit,
+    ring_limits,
+)
+from evenbins.theory.ring_plan import RingPlan, plan_ring
+
+__all__ = [
+    "Dominance", "RingLoads", "RingPlan", "assignment_growth", "assignment_variance",
+    "clockwise_loads", "clockwise_searches_bound", "dominance", "first_full", "growing_loads", "jump_loads",
+    "no_full", "plain_loads", "plain_variance", "plan_ring", "rehash_loads", "ring_limit", "ring_limits",
+    "searches_bound", "share_variance",
+]  # fmt: skip
+
+
+def searches_bound(epsilon: float) -> float:
+    """Give Theorem 3's bound of the mean nodes that one more key looks at under jump: 1 + 1/epsilon.
+
+    At most n/C of k nodes can be full. Infinite for epsilon 0.
+
+    >>> searches_bound(0.25)
+    5.0
+    """
+    epsilon = checked_epsilon(epsilon)
+    return 1.0 + 1.0 / epsilon if epsilon > 0.0 else math.inf
+
+
+def clockwise_searches_bound(epsilon: float) -> float | None:
+    """Give the paper's (11), a bound of the same for clockwise: 2/epsilon^2 below 1; None from 1 on.
+
+    What (11) says from 1 on, 1 + log(1 + epsilon)/(1 + epsilon), is contradicted by the paper's Table 7. (The
+    bound that Mirrokni, Thorup and Zadimoghaddam prove there has a constant.)
+
+    >>> clockwise_searches_bound(0.5), clockwise_searches_bound(1)
+    (8.0, None)
+    """
+    epsilon = checked_epsilon(epsilon)
+    if epsilon >= 1.0:
+        return None
+    return 2.0 / epsilon**2 if epsilon > 0.0 else math.inf
+
+
+def share_variance(nodes: int, copies: int | None = None) -> float:
+    """Give the variance of a node's share of first probes: 0 if equal, Beta(v, (k - 1) v)'s for random arcs.
+
+    Theorem 5: before a node is full, n(n - 1) times this is what a load's variance has above its least.
+
+    >>> share_variance(1000), round(1000**2 * share_variance(1000, 1), 3)
+    (0.0, 0.998)
+    """
+    nodes = checked_nodes(nodes)
+    if copies is None:
+        return 0.0
+    return (nodes - 1) / (nodes**2 * (nodes * checked_copies(copies) + 1))
+
+
+def assignment_variance(nodes: int, full: int, *, start: float = 0.0) -> float:
+    """Give the variance of an open node's chance of the next key under clockwise, `full` nodes being full.
+
+    The recursion of Appendix J, with equality: each open node is the next to fill with the same chance, and
+    hands its chance to its neighbour. From equal arcs it is j (r - 1) / (k r^2 (r + 1)), r = k - j.
+
+    Parameters
+    ----------
+    nodes
+        k.
+    full
+        j, below k.
+    start
+        The variance when no node is full: 0 for equal arcs, ``share_variance(nodes, 1)`` for random ones.
+
+    Examples
+    --------
+    >>> k, j = 1000, 500
+    >>> r = k - j
+    >>> math.isclose(assignment_variance(k, j), j * (r - 1) / (k * r**2 * (r + 1)))
+    True
+    """
+    nodes = checked_nodes(nodes)
+    full = arguments.integer("full", full, 0, nodes - 1, "Leave one node that is not full")
+    variance = start
+    for j in range(1, full + 1):
+        r = nodes - j
+        kept = 1.0 - 1.0 / r**2
+        handed = (1.0 - 1.0 / r) / r * (variance + 1.0 / (r + 1) ** 2)
+        variance = kept * variance + handed
+    return variance
+
+
+def assignment_growth(nodes: int, full: int) -> float:
+    """Give the least factor by which Theorem 6 lets that variance grow at this step: 1 + 1/r - 2/r^2.
+
+    r = k - j nodes are open after it. The theorem's 1 + 1/(3k) is smaller still.
+
+    >>> assignment_growth(1000, 1) > 1 + 1 / 3000
+    True
+    """
+    nodes = checked_nodes(nodes)
+    full = arguments.integer("full", full, 1, nodes - 1, "Pass the number of full nodes after the step")
+    r = nodes - full
+    return 1.0 + 1.0 / r - 2.0 / r**2
+
+
+@dataclass(frozen=True)
+class Dominance:
+    """What `dominance` saw.
+
+    Parameters
+    ----------
+    excess
+        ``excess[c]``: the second's mean of max(load - c, 0) above the first's, c = 0 ... limit - 1.
+    errors
+        Its standard errors.
+    holds
+        Whether no excess is negative by more than 5 of its standard errors.
+    """
+
+    excess: npt.NDArray[np.float64]
+    errors: npt.NDArray[np.float64]
+    holds: bool
+
+
+def dominance(lower: npt.ArrayLike, upper: npt.ArrayLike) -> Dominance:
+    """Check Theorem 2 on samples: the mean of every convex function of a load is smaller under the first policy.
+
+    Every convex function on 0 ... limit is a sum of lines and of max(x - c, 0) with positive factors, and
+    means are equal: these functions decide all. f(limit) (the fraction of full nodes, Theorem 1) is c = limit - 1,
+    the variance a sum of all c.
+
+    Parameters
+    ----------
+    lower, upper
+        Counts ``[trial, load]``: nodes with that load, of the policy that is said to be better, and the other.
+
+    Examples
+    --------
+    >>> seen = dominance([[0, 2, 0], [0, 2, 0]], [[1, 0, 1], [0, 2, 0]])
+    >>> seen.excess.tolist(), seen.holds
+    ([0.0, 0.25], True)
+    """
+    better, worse = np.asarray(lower, dtype=float), np.asarray(upper, dtype=float)
+    if better.ndim != 2 or worse.ndim != 2 or better.shape[1] != worse.shape[1] or not better.size:
+        raise ValueError(
+            f"lower and upper must be counts [trial, load] of the same loads; got shapes {better.shape} and "
+            f"{worse.shape}. Pass the loads of two simulations of one limit"
+        )
+    load = np.arange(better.shape[1])
+    beyond = np.maximum(load[:, None] - load[None, :-1], 0)  # [load, c]
+
+    def means(counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        out: npt.NDArray[np.float64] = counts @ beyond / counts.sum(axis=1, keepdims=True)
+        return out
+
+    first, second = means(better), means(worse)
+    excess = second.mean(axis=0) - first.mean(axis=0)
+    errors = np.sqrt(
+        sum(each.var(axis=0, ddof=1) / len(each) if len(each) > 1 else 0.0 for each in (first, second))
+    )
+    return Dominance(excess, errors, bool((excess >= -5.0 * errors - 1e-12).all()))
