@@ -152,4 +152,5 @@ NB_MODULE(_core, m) {
   bind_simulate(m);
   bind_simulate_tables(m);
   bind_simulate_summaries(m);
+  bind_simulate_cache(m);
 }

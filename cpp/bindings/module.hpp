@@ -15,5 +15,6 @@ void bind_latency(nanobind::module_& m);
 void bind_simulate(nanobind::module_& m);
 void bind_simulate_tables(nanobind::module_& m);
 void bind_simulate_summaries(nanobind::module_& m);
+void bind_simulate_cache(nanobind::module_& m);
 
 }  // namespace evenbins::python

@@ -450,3 +450,17 @@ def simulate_song(
 def leftover(
     first: int, prior: numpy.typing.NDArray[numpy.float64], buckets: int, tiny: float
 ) -> tuple[int, numpy.typing.NDArray[numpy.float64], numpy.typing.NDArray[numpy.float64], float]: ...
+def simulate_cache(
+    times: numpy.typing.NDArray[numpy.int64],
+    digests: numpy.typing.NDArray[numpy.uint64],
+    servers: int,
+    copies: int,
+    cache_size: int | None,
+    limit: int | None,
+    stale: int,
+    served: int,
+    recovery: int,
+    runs: Sequence[tuple[str, int]],
+    threads: int,
+    progress: Callable[[int, int], object] | None,
+) -> tuple[int, int, list[tuple[int, int, int, int, int, int, int, int]]]: ...
