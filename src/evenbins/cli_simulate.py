@@ -3,8 +3,8 @@
     evenbins simulate cache --trace log.tsv.gz --servers 100 --cache-size 1000 --limit 500
     evenbins simulate cache --synthetic aol --config aol-1 --repeat 10 --json
 
-Manners, errors and exit codes are those of cli.py, which registers the group; its helpers are imported where they
-are used, because it imports this module.
+Manners, errors and exit codes are those of cli.py, which registers the group; its helpers are imported where
+they are used, because it imports this module.
 """
 
 from __future__ import annotations
@@ -40,26 +40,42 @@ def simulate() -> None:
 
 
 @simulate.command(short_help="Misses of cache servers that fill up and fail.")
-@click.option("--trace", "path", type=click.Path(readable=False),
-              help="A log: CSV, TSV (.gz, .zst) or Parquet.")
-@click.option("--synthetic", type=click.Choice(["aol", "indiana"]), help="Instead, a random trace of its counts.")
+@click.option(
+    "--trace", "path", type=click.Path(readable=False), help="A log: CSV, TSV (.gz, .zst) or Parquet."
+)
+@click.option(
+    "--synthetic", type=click.Choice(["aol", "indiana"]), help="Instead, a random trace of its counts."
+)
 @click.option("--requests", type=_integer, help="Only the first ones.")
 @click.option("--time-column", help="Its name, or its number from 0.  [default: found by its name, or 0]")
 @click.option("--key-column", help="Its name, or its number from 0.  [default: found by its name, or 1]")
 @click.option("--time-format", help="s, ms, us, ns, iso, or a pattern with %.  [default: by the first row]")
-@click.option("--config", type=click.Choice(_CONFIGURATIONS), help="The paper's Tables 3 and 4; options change it.")
+@click.option(
+    "--config", type=click.Choice(_CONFIGURATIONS), help="The paper's Tables 3 and 4; options change it."
+)
 @click.option("--servers", type=_integer, help="Number of servers.")
 @click.option("--cache-size", help="Urls in a server's cache, at most; 'none': no bound.")
 @click.option("--limit", help="Requests at once, with one more a server fails; 'none': it never does.")
 @click.option("--stale", type=float, help="Minutes until a url not asked for is evicted.  [default: 300]")
 @click.option("--served", type=float, help="Minutes a server works on a request.  [default: 10]")
 @click.option("--recovery", type=float, help="Minutes until a failed server is back, empty.  [default: 20]")
-@click.option("--policy", "policies", multiple=True, type=click.Choice(["plain", "clockwise", "rehash", "jump"]),
-              help="May be given several times.  [default: clockwise and jump]")
-@click.option("--copies", type=_integer, default=1, show_default=True, help="Places of a server on the circle.")
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    type=click.Choice(["plain", "clockwise", "rehash", "jump"]),
+    help="May be given several times.  [default: clockwise and jump]",
+)
+@click.option(
+    "--copies", type=_integer, default=1, show_default=True, help="Places of a server on the circle."
+)
 @click.option("--seed", type=_integer, default=0, help="Of all places: 0 to 2**64-1.")
-@click.option("--repeat", type=_integer, default=1, help="Replays, with seeds that follow: mean and deviation.")
-@click.option("--threads", type=click.IntRange(1, 1024), help="Threads; no number depends on it.  [default: all cores]")
+@click.option(
+    "--repeat", type=_integer, default=1, help="Replays, with seeds that follow: mean and deviation."
+)
+@click.option(
+    "--threads", type=click.IntRange(1, 1024), help="Threads; no number depends on it.  [default: all cores]"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def cache(
     path: str | None, synthetic: str | None, requests: int | None, time_column: str | None,
@@ -79,7 +95,11 @@ def cache(
     if (path is None) == (synthetic is None):
         what = "exclude each other: give one" if path is not None else "are both missing: give one"
         raise click.ClickException(f"--trace and --synthetic {what}")
-    for option, given in (("--time-column", time_column), ("--key-column", key_column), ("--time-format", time_format)):
+    for option, given in (
+        ("--time-column", time_column),
+        ("--key-column", key_column),
+        ("--time-format", time_format),
+    ):
         if synthetic is not None and given is not None:
             raise click.ClickException(f"{option} is for --trace: leave out one of the two")
     arguments: dict[str, Any] = {"stale_minutes": 300.0, "served_minutes": 10.0, "recovery_minutes": 20.0}
@@ -111,8 +131,10 @@ def cache(
         cli._print(_text(report))
 
 
-def _trace(path: str | None, synthetic: str | None, requests: int | None, columns: tuple[str | None, str | None],
-           time_format: str | None, seed: int, bar: _Bar) -> Trace:  # fmt: skip
+def _trace(
+    path: str | None, synthetic: str | None, requests: int | None, columns: tuple[str | None, str | None],
+    time_format: str | None, seed: int, bar: _Bar,
+) -> Trace:  # fmt: skip
     from dataclasses import replace
 
     from evenbins.traces import SYNTHETIC, read_trace, synthetic_trace
@@ -136,9 +158,11 @@ def _said(call: Callable[[], CacheReport]) -> CacheReport:
     try:
         return call()
     except (TypeError, ValueError) as error:
-        names = r"\b(servers|cache_size|limit|copies|seed|repeat|requests|time_column|key_column|time_format)\b(?= must)"
+        names = (
+            r"\b(?:(?:servers|cache_size|limit|copies|seed|repeat|requests)(?= must)|"
+            r"time_column|key_column|time_format)\b"
+        )
         text = re.sub(names, lambda name: "--" + name[0].replace("_", "-"), str(error))
-        text = re.sub(r"\b(time_column|key_column|time_format)\b", lambda n: "--" + n[0].replace("_", "-"), text)
         text = re.sub("|".join(_MINUTES), lambda name: _MINUTES[name[0]], text)
         raise click.ClickException(text.replace("Pass None for", "Give 'none' for")) from None
 

@@ -3,9 +3,9 @@
     trace ──▶ policy ──▶ server: holds it (hit) │ has room (miss, stored) │ full (the policy's next server)
 
 The model is that of the chen paper (sections 5.2, 5.3, Appendix K), written out in
-cpp/include/evenbins/simulate_cache.hpp; docs/cache_replay.md explains it and says what it found. The number to
-compare is `additional`: misses beyond those of one cache without limits that never fails and evicts urls after the
-same time, `baseline_misses`. Nobody can have fewer.
+cpp/include/evenbins/simulate_cache.hpp; docs/cache_replay.md explains it and says what it found. The number
+to compare is `additional`: misses beyond those of one cache without limits that never fails and evicts urls
+after the same time, `baseline_misses`. Nobody can have fewer.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def _table(name: str, *columns: tuple[int, int, float, float, float, int]) -> di
 
 
 CONFIGURATIONS: dict[str, CacheConfiguration] = {
-    **_table("aol", (150, 100, 300, 10, 20, 50), (1000, 15, 300, 10, 10, 15), (100, 100, 120, 5, 10, 50),
-             (20, 300, 120, 3, 10, 500)),
-    **_table("indiana", (500, 500, 30, 5, 10, 2000), (1000, 300, 120, 5, 10, 1000), (800, 300, 15, 5, 7, 1000),
-             (200, 3000, 30, 3, 15, 5000)),
+    **_table("aol", (150, 100, 300, 10, 20, 50), (1000, 15, 300, 10, 10, 15),
+             (100, 100, 120, 5, 10, 50), (20, 300, 120, 3, 10, 500)),
+    **_table("indiana", (500, 500, 30, 5, 10, 2000), (1000, 300, 120, 5, 10, 1000),
+             (800, 300, 15, 5, 7, 1000), (200, 3000, 30, 3, 15, 5000)),
 }  # fmt: skip
 """Tables 3 and 4 of the chen paper: aol-1 … aol-4, indiana-1 … indiana-4."""
 
@@ -142,7 +142,8 @@ class CacheReport:
             way_out = "Name one of these, or replay it"
             raise ValueError(problem("policy", f"one of {', '.join(self.policies)}", policy, way_out))
         if quantity not in _QUANTITIES:
-            raise ValueError(problem("quantity", f"one of {', '.join(_QUANTITIES)}", quantity, "See CacheRun"))
+            rule = f"one of {', '.join(_QUANTITIES)}"
+            raise ValueError(problem("quantity", rule, quantity, "See CacheRun"))
         return [float(getattr(run, quantity)) for run in self.runs if run.policy == policy]
 
     def mean(self, policy: str, quantity: str) -> float:
@@ -172,7 +173,8 @@ class CacheReport:
     def __str__(self) -> str:
         c = self.configuration
         lines = [
-            f"{self.trace}: {self.requests:_} requests, {self.distinct:_} distinct, {self.minutes:_.0f} minutes",
+            f"{self.trace}: {self.requests:_} requests, {self.distinct:_} distinct, "
+            f"{self.minutes:_.0f} minutes",
             f"{c.servers:_} servers, {self.copies} {'copy' if self.copies == 1 else 'copies'} each; "
             f"cache {_bound(c.cache_size)}, stale after {c.stale_minutes:g} minutes; served in "
             f"{c.served_minutes:g}, fails above {_bound(c.limit)} at once, back after {c.recovery_minutes:g}",
@@ -262,7 +264,7 @@ def replay_cache(
     --------
     >>> from evenbins.traces import synthetic_trace
     >>> trace = synthetic_trace(requests=20_000, urls=4000, minutes=600, seed=1)
-    >>> report = replay_cache(trace, servers=20, cache_size=100, limit=None, stale_minutes=60,
+    >>> report = replay_cache(trace, servers=20, cache_size=60, limit=None, stale_minutes=60,
     ...                       served_minutes=5, recovery_minutes=10)
     >>> report.ratio("clockwise", "jump") > 2
     True
@@ -271,12 +273,15 @@ def replay_cache(
         way_out = "Pass what evenbins.traces.read_trace gives"
         raise TypeError(problem("trace", "a Trace", trace, way_out))
     if not len(trace):
-        raise ValueError(f"trace must have requests; got none in {trace.name}. Pass a trace that is not empty")
+        raise ValueError(f"trace must have requests; got none in {trace.name}. Pass one that is not empty")
     chosen = _checked_policies(policies)
     servers = integer("servers", servers, 1, _MOST_SLOTS, "Pass the number of servers")
     copies = integer("copies", copies, 1, _MOST_SLOTS // servers, "Pass 1, or a few virtual copies")
-    size = None if cache_size is None else integer("cache_size", cache_size, 0, 2**63, "Pass None for no bound")
-    most = None if limit is None else integer("limit", limit, 0, 2**63, "Pass None for servers that never fail")
+    size, most = cache_size, limit
+    if size is not None:
+        size = integer("cache_size", size, 0, 2**63, "Pass None for no bound")
+    if most is not None:
+        most = integer("limit", most, 0, 2**63, "Pass None for servers that never fail")
     stale = _milliseconds("stale_minutes", stale_minutes)
     served = _milliseconds("served_minutes", served_minutes)
     recovery = _milliseconds("recovery_minutes", recovery_minutes)
@@ -289,10 +294,9 @@ def replay_cache(
     )  # fmt: skip
     runs = []
     for (policy, own), numbers in zip(wanted, counts, strict=True):
-        misses, dropped, failures, routed, searches, longest, max_load, max_requests = numbers
+        misses, dropped, failures, routed, searches, *most_of = numbers
         mean = searches / routed if routed else 0.0
-        runs.append(CacheRun(policy, own, misses, misses - baseline, dropped, failures, mean, longest, max_load,
-                             max_requests))  # fmt: skip
+        runs.append(CacheRun(policy, own, misses, misses - baseline, dropped, failures, mean, *most_of))
     configuration = CacheConfiguration(
         servers, size, most, float(stale_minutes), float(served_minutes), float(recovery_minutes)
     )

@@ -3,19 +3,19 @@
     log.csv, .tsv, .gz, .zst, .parquet ──read_trace──▶ Trace (times, digests) ──▶ simulate.replay_cache
                                  synthetic_trace ──▶
 
-A trace is two arrays: times in milliseconds, ascending, and the 64-bit digests of what was asked for. Nothing
-else of a log is kept, so 3.8 million requests are 61 MB. In a text file a key is the bytes of its field, whatever
-their encoding. A row whose key is empty asked for nothing (in the AOL log: a query without a click) and is
-skipped, counted.
+A trace is two arrays: times in milliseconds, ascending, and the 64-bit digests of what was asked for.
+Nothing else of a log is kept, so 3.8 million requests are 61 MB. In a text file a key is the bytes of its
+field, whatever their encoding. A row whose key is empty asked for nothing (in the AOL log: a query without a
+click) and is skipped, counted.
 
-Times are whole or decimal numbers, or ISO 8601 (without a zone: UTC; only differences matter). Numbers are seconds,
-unless the first one is so large (1e11, the year 5138) that it must be milliseconds, and so on by steps of a
-thousand; `time_format`, or a column's name such as `time_ms`, says it outright. Requests of one time stay in the
-order of the file.
+Times are whole or decimal numbers, or ISO 8601 (without a zone: UTC; only differences matter). Numbers are
+seconds, unless the first one is so large (1e11, the year 5138) that it must be milliseconds, and so on by
+steps of a thousand; `time_format`, or a column's name such as `time_ms`, says it outright. Requests of one
+time stay in the order of the file.
 
-`synthetic_trace` has exactly the requests and the distinct urls it is asked for: each url once, the rest drawn by
-Zipf's law. What it leaves out that a real log has: sessions, fashions, weekdays. Dropped: apportioning the counts by
-rounding c / rank^s, which has no law to test against.
+`synthetic_trace` has exactly the requests and the distinct urls it is asked for: each url once, the rest
+drawn by Zipf's law. What it leaves out that a real log has: sessions, fashions, weekdays. Dropped:
+apportioning the counts by rounding c / rank^s, which has no law to test against.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import os
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import cached_property
 from importlib import import_module
 from typing import IO, Any
@@ -56,10 +56,10 @@ SYNTHETIC: dict[str, dict[str, Any]] = {
 }
 """Arguments of `synthetic_trace` for the counts of the chen paper.
 
-AOL: its log covers 1 March to 31 May 2006, 92 days, so nights are in it: at noon 1.6 times the mean rate, at midnight
-0.4 times, a guess. Indiana: "the first 1,000,000"; its collectors give 60 million requests a day, which makes 24
-minutes. The exponent is of the range 0.64 to 0.83 that Breslau, Cao, Fan, Phillips and Shenker found for six proxies
-("Web caching and Zipf-like distributions", INFOCOM 1999).
+AOL: its log covers 1 March to 31 May 2006, 92 days, so nights are in it: at noon 1.6 times the mean rate, at
+midnight 0.4 times, a guess. Indiana: "the first 1,000,000"; its collectors give 60 million requests a day,
+which makes 24 minutes. The exponent is of the range 0.64 to 0.83 that Breslau, Cao, Fan, Phillips and
+Shenker found for six proxies ("Web caching and Zipf-like distributions", INFOCOM 1999).
 """
 
 
@@ -145,8 +145,8 @@ class Trace:
         return Trace(self.times[:requests], self.digests[:requests], self.name, skipped=self.skipped)
 
     def __repr__(self) -> str:
-        rows = [(name, getattr(self, name)) for name in ("name", "requests", "distinct", "minutes", "skipped")]
-        return _show.line("Trace", rows)
+        names = ("name", "requests", "distinct", "minutes", "skipped")
+        return _show.line("Trace", [(name, getattr(self, name)) for name in names])
 
 
 def _sorted(times: npt.NDArray[np.int64], digests: npt.NDArray[np.uint64], name: str, skipped: int) -> Trace:
@@ -230,7 +230,8 @@ def _moments(uniform: npt.NDArray[np.float64], days: float, swing: float) -> npt
     grid = np.linspace(0, 1, 64 * math.ceil(days) + 65)
     turn = 2 * math.pi * days
     integral = grid - swing * np.sin(turn * grid) / turn if turn else grid
-    return np.interp(uniform * integral[-1], integral, grid)
+    moments: npt.NDArray[np.float64] = np.interp(uniform * integral[-1], integral, grid)
+    return moments
 
 
 def _ranged(name: str, value: float, least: float, most: float, way_out: str) -> float:
@@ -245,7 +246,7 @@ def _ranged(name: str, value: float, least: float, most: float, way_out: str) ->
 
 
 def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
-    """Write a trace as text with the columns `time_ms` and `digest` (hexadecimal); `read_trace` reads it back.
+    """Write a trace as text, columns `time_ms` and `digest` (hexadecimal); `read_trace` reads it back.
 
     Parameters
     ----------
@@ -363,7 +364,7 @@ def _read_text(name: str, text: io.TextIOWrapper, wanted: tuple[str | int | None
                time_format: str | None, progress: Callable[[int], object] | None) -> Trace:  # fmt: skip
     first = text.readline()
     if "\0" in first or first.startswith(("\udcff\udcfe", "\udcfe\udcff")):
-        raise TraceError(f"{name}, line 1: UTF-16 or no text at all: convert it, as iconv -f UTF-16 -t UTF-8 does")
+        raise TraceError(f"{name}, line 1: UTF-16 or no text: convert it, as iconv -f UTF-16 -t UTF-8 does")
     separator = next((each for each in "\t,;" if each in first), ",")
     quoting = csv.QUOTE_NONE if separator == "\t" else csv.QUOTE_MINIMAL
 
@@ -458,8 +459,8 @@ class _Layout:
             shown = when if len(when) <= 40 else when[:37] + "..."
             raise TraceError(
                 f"{name}, line {line}: the time (column {self.time}, from 0) must be {how}; got "
-                f"{shown.encode('utf-8', 'backslashreplace').decode()!r}. Name the column (time_column) or its "
-                "format (time_format), or repair the line"
+                f"{shown.encode('utf-8', 'backslashreplace').decode()!r}. Name the column (time_column) "
+                "or its format (time_format), or repair the line"
             ) from None
         return found
 
@@ -471,7 +472,7 @@ class _Layout:
             return np.array([int(each, 16) for each in keys], np.uint64)
         except (ValueError, OverflowError) as error:
             raise TraceError(
-                f"{name}: column 'digest' must hold 64 bits in hexadecimal ({error}): rename it if these are keys"
+                f"{name}: column 'digest' must hold 64 bits in hexadecimal ({error}): rename it if not"
             ) from None
 
 
@@ -479,7 +480,7 @@ def _columns(where: str, names: Sequence[str] | None, width: int,
              wanted: tuple[str | int | None, str | int | None]) -> tuple[int, int]:  # fmt: skip
     """Find the columns of times and keys."""
     lower = [each.lower() for each in names] if names is not None else []
-    found = []
+    found: list[int] = []
     for column, known, argument, default in (
         (wanted[0], _TIME_NAMES, "time_column", 0),
         (wanted[1], _KEY_NAMES, "key_column", 1),
@@ -498,8 +499,8 @@ def _columns(where: str, names: Sequence[str] | None, width: int,
             at = integer(argument, column, 0, None, "Pass a column's name, or its number from 0")
         if at >= width:
             raise TraceError(
-                f"{where}: {width} column{'s' * (width != 1)}, and {argument} is {at} (from 0): separate columns "
-                f"by commas, tabs or semicolons, or pass {argument}"
+                f"{where}: {width} column{'s' * (width != 1)}, and {argument} is {at} (from 0): separate "
+                f"columns by commas, tabs or semicolons, or pass {argument}"
             )
         found.append(at)
     return found[0], found[1]
@@ -516,10 +517,7 @@ def _parser(sample: str, time_format: str | None) -> Callable[[str], int] | None
             return _numbers(time_format or _unit(number))
         if time_format is not None:
             return None
-    if time_format is not None and "%" in time_format:
-        parse = _pattern(time_format)
-    else:
-        parse = _iso
+    parse = _pattern(time_format) if time_format is not None and "%" in time_format else _iso
     try:
         parse(sample)
     except ValueError:
@@ -553,12 +551,12 @@ def _pattern(time_format: str) -> Callable[[str], int]:
     return lambda text: _since_1970(datetime.strptime(text.strip(), time_format))
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _since_1970(when: datetime) -> int:
     if when.tzinfo is None:
-        when = when.replace(tzinfo=timezone.utc)
+        when = when.replace(tzinfo=UTC)
     passed = when - _EPOCH
     return (passed.days * 86_400 + passed.seconds) * 1000 + passed.microseconds // 1000
 
@@ -584,7 +582,7 @@ def _read_parquet(name: str, wanted: tuple[str | int | None, str | int | None],
     if not table.num_rows:
         raise TraceError(f"{name}: no row with a key: a trace needs at least one")
     if when.null_count:
-        raise TraceError(f"{name}: {when.null_count} rows of column {names[time]!r} have no time: remove them")
+        raise TraceError(f"{name}: {when.null_count} rows of {names[time]!r} have no time: remove them")
     if arrow.types.is_timestamp(when.type):
         times = when.cast(arrow.timestamp("ms"), safe=False).cast("int64").to_numpy()
     elif arrow.types.is_integer(when.type) or arrow.types.is_floating(when.type):
