@@ -264,9 +264,9 @@ def replay_cache(
     --------
     >>> from evenbins.traces import synthetic_trace
     >>> trace = synthetic_trace(requests=20_000, urls=4000, minutes=600, seed=1)
-    >>> report = replay_cache(trace, servers=20, cache_size=60, limit=None, stale_minutes=60,
+    >>> report = replay_cache(trace, servers=20, cache_size=70, limit=None, stale_minutes=60,
     ...                       served_minutes=5, recovery_minutes=10)
-    >>> report.ratio("clockwise", "jump") > 2
+    >>> report.ratio("clockwise", "jump") > 5
     True
     """
     if not isinstance(trace, Trace):
