@@ -6,6 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "evenbins/hash.hpp"
 #include "evenbins/trials.hpp"
@@ -62,20 +63,23 @@ class Urls {
 class Circle {
  public:
   Circle(uint32_t servers, uint32_t copies, uint64_t seed) {
-    std::vector<uint32_t> owner(size_t{1} << kArrayBits, kNone);
+    std::vector<bool> taken(size_t{1} << kArrayBits);
+    std::vector<std::pair<uint32_t, uint32_t>> slots;
     const uint64_t names = splitmix(seed, 0);
     for (uint32_t i = 0; i < servers; ++i)
       for (uint32_t j = 0; j < copies; ++j) {
         const uint64_t word = splitmix(splitmix(names, i), j);
         uint64_t t = 0;
-        while (owner[splitmix(word, t) >> (64 - kArrayBits)] != kNone) ++t;
-        owner[splitmix(word, t) >> (64 - kArrayBits)] = i;
+        while (taken[splitmix(word, t) >> (64 - kArrayBits)]) ++t;
+        const auto place = static_cast<uint32_t>(splitmix(word, t) >> (64 - kArrayBits));
+        taken[place] = true;
+        slots.emplace_back(place, i);
       }
-    for (uint32_t place = 0; place < owner.size(); ++place)
-      if (owner[place] != kNone) {
-        places_.push_back(place);
-        owners_.push_back(owner[place]);
-      }
+    std::sort(slots.begin(), slots.end());
+    for (const auto& [place, server] : slots) {
+      places_.push_back(place);
+      owners_.push_back(server);
+    }
   }
 
   // Calls visit(server) along the walk of d until it answers true. False if it never did.

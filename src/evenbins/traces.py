@@ -227,7 +227,7 @@ def _moments(uniform: npt.NDArray[np.float64], days: float, swing: float) -> npt
     """Turn uniform numbers into moments from 0 to 1 of the days, by the inverse of the rate's integral."""
     if not swing:
         return uniform
-    grid = np.linspace(0, 1, 64 * math.ceil(days) + 65)
+    grid = np.linspace(0, 1, 1024 * math.ceil(days) + 1)
     turn = 2 * math.pi * days
     integral = grid - swing * np.sin(turn * grid) / turn if turn else grid
     moments: npt.NDArray[np.float64] = np.interp(uniform * integral[-1], integral, grid)

@@ -9,8 +9,8 @@ The AOL and Indiana logs are not available. Without `--trace` the trace is synth
 policy has more misses and, roughly, how many times more (`ratio`). docs/cache_replay.md says what the ratio
 depends on.
 
-    misses            additional misses, the tables' own number     ratio   clockwise over jump
-    misses_baseline   those of one cache without limits             failures, dropped, searches   as of CacheRun
+    misses            additional misses, the tables' number    ratio   clockwise over jump
+    misses_baseline   those of one cache without limits        failures, dropped, searches  as of CacheRun
 
 The paper has one copy of a server on the circle. Seven, its log(1000), narrow the gap: those rows are beside.
 """
