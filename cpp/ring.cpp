@@ -201,6 +201,17 @@ uint32_t Ring::place(uint64_t digest, uint64_t n, uint32_t from) {
   return found;
 }
 
+double Ring::expected_searches(uint64_t samples) const {
+  const Room r = room(map_.size() + 1);
+  uint64_t searches = 0;
+  for (uint64_t i = 0; i < samples; ++i)
+    walk(splitmix(~config_.seed, i), [&](uint32_t id) {
+      ++searches;
+      return takes(r, id, members_[id].size());
+    });
+  return static_cast<double>(searches) / static_cast<double>(samples);
+}
+
 // ---- keys -----------------------------------------------------------------------------------------------
 
 void Ring::put(KeyMapEntry& entry, uint32_t id) {

@@ -154,4 +154,5 @@ NB_MODULE(_core, m) {
   bind_simulate_tables(m);
   bind_simulate_summaries(m);
   bind_simulate_rings(m);
+  bind_simulate_cache(m);
 }

@@ -17,5 +17,6 @@ void bind_simulate(nanobind::module_& m);
 void bind_simulate_tables(nanobind::module_& m);
 void bind_simulate_summaries(nanobind::module_& m);
 void bind_simulate_rings(nanobind::module_& m);
+void bind_simulate_cache(nanobind::module_& m);
 
 }  // namespace evenbins::python

@@ -568,6 +568,13 @@ void bind_rings(nb::module_& m) {
             return all;
           },
           "moved, placements, searches, draws, the longest search; then placements by their searches.")
+      .def(
+          "_expected_searches",
+          [](Object& self, uint64_t samples) {
+            const Access access(self);
+            return self.ring->expected_searches(samples);
+          },
+          nb::arg("samples"))
       .def("_equal",
            [](Object& self, Object& other) {
              return &self == &other || with_both(self, other, [&] {

@@ -186,6 +186,8 @@ class Ring {
     std::array<uint64_t, kHistogram> histogram{};
   };
   const Counters& counters() const { return counters_; }
+  // Nodes that one key more would look at: the mean over so many random keys. Changes nothing.
+  double expected_searches(uint64_t samples) const;
   uint64_t fingerprint() const;  // of everything that decides `first` and `candidates`
   uint64_t nbytes() const;
 

@@ -1,0 +1,208 @@
+"""The commands `evenbins simulate …`: what a cluster would do with your log.
+
+    evenbins simulate cache --trace log.tsv.gz --servers 100 --cache-size 1000 --limit 500
+    evenbins simulate cache --synthetic aol --config aol-1 --repeat 10 --json
+
+Manners, errors and exit codes are those of cli.py, which registers the group; its helpers are imported where
+they are used, because it imports this module.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from evenbins.simulate import CacheReport
+    from evenbins.traces import Trace
+
+__all__ = ["simulate"]
+
+_CONFIGURATIONS = [f"{name}-{number}" for name in ("aol", "indiana") for number in range(1, 5)]
+_MINUTES = {"stale_minutes": "--stale", "served_minutes": "--served", "recovery_minutes": "--recovery"}
+
+
+def _integer(text: object) -> int:
+    from evenbins.cli import integer
+
+    return integer(text)
+
+
+@click.group(short_help="Replay a log of requests through cache servers.")
+def simulate() -> None:
+    """Simulate what a cluster would do."""
+
+
+@simulate.command(short_help="Misses of cache servers that fill up and fail.")
+@click.option(
+    "--trace", "path", type=click.Path(readable=False), help="A log: CSV, TSV (.gz, .zst) or Parquet."
+)
+@click.option(
+    "--synthetic", type=click.Choice(["aol", "indiana"]), help="Instead, a random trace of its counts."
+)
+@click.option("--requests", type=_integer, help="Only the first ones.")
+@click.option("--time-column", help="Its name, or its number from 0.  [default: found by its name, or 0]")
+@click.option("--key-column", help="Its name, or its number from 0.  [default: found by its name, or 1]")
+@click.option("--time-format", help="s, ms, us, ns, iso, or a pattern with %.  [default: by the first row]")
+@click.option(
+    "--config", type=click.Choice(_CONFIGURATIONS), help="The paper's Tables 3 and 4; options change it."
+)
+@click.option("--servers", type=_integer, help="Number of servers.")
+@click.option("--cache-size", help="Urls in a server's cache, at most; 'none': no bound.")
+@click.option("--limit", help="Requests at once, with one more a server fails; 'none': it never does.")
+@click.option("--stale", type=float, help="Minutes until a url not asked for is evicted.  [default: 300]")
+@click.option("--served", type=float, help="Minutes a server works on a request.  [default: 10]")
+@click.option("--recovery", type=float, help="Minutes until a failed server is back, empty.  [default: 20]")
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    type=click.Choice(["plain", "clockwise", "rehash", "jump"]),
+    help="May be given several times.  [default: clockwise and jump]",
+)
+@click.option(
+    "--copies", type=_integer, default=1, show_default=True, help="Places of a server on the circle."
+)
+@click.option("--seed", type=_integer, default=0, help="Of all places: 0 to 2**64-1.")
+@click.option(
+    "--repeat", type=_integer, default=1, help="Replays, with seeds that follow: mean and deviation."
+)
+@click.option(
+    "--threads", type=click.IntRange(1, 1024), help="Threads; no number depends on it.  [default: all cores]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def cache(
+    path: str | None, synthetic: str | None, requests: int | None, time_column: str | None,
+    key_column: str | None, time_format: str | None, config: str | None, servers: int | None,
+    cache_size: str | None, limit: str | None, stale: float | None, served: float | None,
+    recovery: float | None, policies: tuple[str, ...], copies: int, seed: int, repeat: int,
+    threads: int | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Replay a log of timed requests, and count misses beyond those of one cache without limits.
+
+    A full server passes a request on by the policy; one with more requests than it can bear fails and
+    comes back empty. Of the log the columns of times and of keys (urls) are read; see docs/cache_replay.md.
+    """
+    from evenbins import cli
+    from evenbins.simulate import CONFIGURATIONS, replay_cache
+
+    if (path is None) == (synthetic is None):
+        what = "exclude each other: give one" if path is not None else "are both missing: give one"
+        raise click.ClickException(f"--trace and --synthetic {what}")
+    for option, given in (
+        ("--time-column", time_column),
+        ("--key-column", key_column),
+        ("--time-format", time_format),
+    ):
+        if synthetic is not None and given is not None:
+            raise click.ClickException(f"{option} is for --trace: leave out one of the two")
+    arguments: dict[str, Any] = {"stale_minutes": 300.0, "served_minutes": 10.0, "recovery_minutes": 20.0}
+    if config is not None:
+        arguments = CONFIGURATIONS[config].to_dict()
+    given_by_option = {
+        "servers": servers, "stale_minutes": stale, "served_minutes": served, "recovery_minutes": recovery,
+    }  # fmt: skip
+    arguments |= {name: value for name, value in given_by_option.items() if value is not None}
+    for name, text in (("cache_size", cache_size), ("limit", limit)):
+        if text is not None:
+            arguments[name] = None if text.lower() == "none" else cli.integer(text)
+    for name in ("servers", "cache_size", "limit"):
+        if name not in arguments:
+            option = "--" + name.replace("_", "-")
+            none = "" if name == "servers" else f" ('{option} none': no bound)"
+            raise click.ClickException(f"{option} is missing: give it, or a --config{none}")
+    with _Bar() as bar:
+        report = _said(
+            lambda: replay_cache(
+                _trace(path, synthetic, requests, (time_column, key_column), time_format, seed, bar),
+                policies=policies or ("clockwise", "jump"), copies=copies, seed=seed, repeat=repeat,
+                threads=threads or cli._cores(), progress=bar.begin("replaying"), **arguments,
+            )
+        )  # fmt: skip
+    if as_json:
+        cli._print_json(report.to_dict())
+    else:
+        cli._print(_text(report))
+
+
+def _trace(
+    path: str | None, synthetic: str | None, requests: int | None, columns: tuple[str | None, str | None],
+    time_format: str | None, seed: int, bar: _Bar,
+) -> Trace:  # fmt: skip
+    from dataclasses import replace
+
+    from evenbins.traces import SYNTHETIC, read_trace, synthetic_trace
+
+    if synthetic is not None:
+        bar.begin("drawing")
+        trace = replace(synthetic_trace(seed=seed, **SYNTHETIC[synthetic]), name=f"synthetic {synthetic}")
+    else:
+        from evenbins import cli
+
+        cli._check_readable(path or "")
+        begun = bar.begin("reading")
+        time, key = (int(each) if each is not None and each.isdecimal() else each for each in columns)
+        trace = read_trace(path or "", time_column=time, key_column=key, time_format=time_format,
+                           progress=lambda rows: begun(rows, None))  # fmt: skip
+    return trace if requests is None else trace.head(requests)
+
+
+def _said(call: Callable[[], CacheReport]) -> CacheReport:
+    """Call the library; what it says of an argument, say of the option."""
+    try:
+        return call()
+    except (TypeError, ValueError) as error:
+        names = (
+            r"\b(?:(?:servers|cache_size|limit|copies|seed|repeat|requests)(?= must)|"
+            r"time_column|key_column|time_format)\b"
+        )
+        text = re.sub(names, lambda name: "--" + name[0].replace("_", "-"), str(error))
+        text = re.sub("|".join(_MINUTES), lambda name: _MINUTES[name[0]], text)
+        raise click.ClickException(text.replace("Pass None for", "Give 'none' for")) from None
+
+
+def _text(report: CacheReport) -> str:
+    """Write the report, and what can be compared."""
+    lines = [str(report)]
+    if {"clockwise", "jump"} <= set(report.policies):
+        ratio = report.ratio("clockwise", "jump")
+        what = f"{ratio:.3g}" if ratio is not None else "none: jump has no additional misses"
+        lines += ["", f"additional misses, clockwise over jump: {what}"]
+    return "\n".join(lines)
+
+
+class _Bar:
+    """Progress on standard error, on a terminal only."""
+
+    def __init__(self) -> None:
+        self._progress: Progress | None = None
+
+    def begin(self, title: str) -> Callable[[int, int | None], None]:
+        """Show a bar for what begins now, instead of the one before; give the function that moves it."""
+        if self._progress is None:
+            return lambda done, total: None
+        progress = self._progress
+        for task in progress.task_ids:
+            progress.remove_task(task)
+        shown = progress.add_task(title, total=None)
+        return lambda done, total: progress.update(shown, completed=done, total=total)
+
+    def __enter__(self) -> _Bar:
+        if sys.stderr is not None and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
