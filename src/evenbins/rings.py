@@ -170,7 +170,7 @@ class HashRing(_core.Ring, _files.Stored):
     --------
     >>> ring = HashRing(["a:1", "b:1", "c:1"], epsilon=0.25)
     >>> ring.node("user:7"), ring.nodes("user:7", 2)
-    ('c:1', ('c:1', 'a:1'))
+    ('a:1', ('a:1', 'b:1'))
     >>> nodes = ring.assign_many([f"user:{i}" for i in range(300)])
     >>> max(ring.loads().values()) <= 125, ring.locate("user:7") == nodes[7]
     (True, True)
