@@ -229,7 +229,23 @@ void Ring::take_out(KeyMapEntry& entry) {
   members.pop_back();
 }
 
+void Ring::judge(uint32_t id, uint64_t n, uint64_t load) {
+  ++audit_.placements;
+  uint64_t total = 0;
+  for (const uint32_t each : order_) total += nodes_[each].serving() ? nodes_[each].quanta : 0;
+  const Node& node = nodes_[id];
+  bool allowed = node.serving();
+  if (config_.policy != RingPolicy::plain && config_.rate == 0) allowed = allowed && load + 1 <= node.cap;
+  if (config_.rate != 0) {
+    const unsigned __int128 whole = static_cast<unsigned __int128>(kBillion) * total;
+    const unsigned __int128 share = static_cast<unsigned __int128>(config_.rate) * n * node.quanta;
+    allowed = allowed && load + 1 <= static_cast<uint64_t>(share / whole + (share % whole != 0));
+  }
+  audit_.broken += !allowed;
+}
+
 void Ring::move(KeyMapEntry& entry, uint32_t to, RingMoves& moves) {
+  if (audit_.on) judge(to, map_.size(), members_[to].size() - (entry.node - 1 == to));
   if (entry.node - 1 != to) {
     moves.push_back({entry.digest, entry.node - 1, to});
     ++counters_.moved;
@@ -248,6 +264,7 @@ uint32_t Ring::assign(uint64_t digest) {
   require_serving();
   const uint32_t id = place(digest, map_.size() + 1);
   if (id == kNone) throw RingFull(full_text("keys"));
+  if (audit_.on) judge(id, map_.size() + 1, members_[id].size());
   put(map_.insert(digest, entry), id);
   return id;
 }
@@ -619,6 +636,7 @@ uint32_t Ring::lease(uint64_t digest, const uint32_t* avoid, size_t avoided) {
   });
   if (found == kNone)
     throw RingFull(avoided == 0 ? full_text("leases") : "every serving node is avoided or at its limit of leases");
+  if (audit_.on) judge(found, leases_ + 1, nodes_[found].leases);
   ++nodes_[found].leases;
   ++leases_;
   return found;

@@ -434,12 +434,6 @@ void bind_rings(nb::module_& m) {
          nb::arg("unit"), nb::arg("epsilon"), nb::arg("limit"), nb::arg("seed"))
       .def(
           "__init__",
-          [](Object* self, nb::handle data) {
-            new (self) Object(from_file(data, static_cast<uint32_t>(Kind::ring), false, true, ring_from));
-          },
-          nb::arg("data"))
-      .def(
-          "__init__",
           [](Object* self, Object& other) {
             std::unique_ptr<Ring> ring;
             {
@@ -450,6 +444,12 @@ void bind_rings(nb::module_& m) {
             new (self) Object(std::move(ring));
           },
           nb::arg("other"))
+      .def(
+          "__init__",
+          [](Object* self, nb::handle data) {
+            new (self) Object(from_file(data, static_cast<uint32_t>(Kind::ring), false, true, ring_from));
+          },
+          nb::arg("data"))
       .def("_node_from", &node_from, nb::arg("keys"),
            nb::sig("def _node_from(self, keys: KeySource) -> numpy.typing.NDArray[numpy.int32]"))
       .def("_assign_from", &assign_from, nb::arg("keys"),
@@ -568,6 +568,19 @@ void bind_rings(nb::module_& m) {
             return all;
           },
           "moved, placements, searches, draws, the longest search; then placements by their searches.")
+      .def("_start_audit",
+           [](Object& self) {
+             const Access access(self);
+             self.ring->start_audit();
+           },
+           "From now on every placement is checked by a second reading of the bound; for tests.")
+      .def(
+          "_audit",
+          [](Object& self) {
+            const Access access(self);
+            return std::tuple<uint64_t, uint64_t>(self.ring->audit().placements, self.ring->audit().broken);
+          },
+          "Placements checked, and how many broke the bound.")
       .def(
           "_expected_searches",
           [](Object& self, uint64_t samples) {

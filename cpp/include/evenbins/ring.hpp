@@ -186,6 +186,13 @@ class Ring {
     std::array<uint64_t, kHistogram> histogram{};
   };
   const Counters& counters() const { return counters_; }
+  // From now on every placement is judged by a second reading of the bound, slow and independent of the first.
+  struct Audit {
+    bool on = false;
+    uint64_t placements = 0, broken = 0;
+  };
+  void start_audit() { audit_ = {true, 0, 0}; }
+  const Audit& audit() const { return audit_; }
   // Nodes that one key more would look at: the mean over so many random keys. Changes nothing.
   double expected_searches(uint64_t samples) const;
   uint64_t fingerprint() const;  // of everything that decides `first` and `candidates`
@@ -263,6 +270,7 @@ class Ring {
   // Who takes it, one of n; kNone: nobody. `from` has it now, and may keep it.
   uint32_t place(uint64_t digest, uint64_t n, uint32_t from = kNone);
   void count(uint64_t searches, uint64_t draws);
+  void judge(uint32_t id, uint64_t n, uint64_t load);  // a node of this load takes one of n
   void put(KeyMapEntry& entry, uint32_t id);
   void take_out(KeyMapEntry& entry);
   void move(KeyMapEntry& entry, uint32_t to, RingMoves& moves);
@@ -303,6 +311,7 @@ class Ring {
   RingMoves lazy_moves_;
   uint64_t leases_ = 0, version_ = 0, created_ = 0;
   Counters counters_;
+  Audit audit_;
 };
 
 }  // namespace evenbins
