@@ -59,6 +59,7 @@ Plot = Callable[["Figure", Sequence["Row"]], None]
 PAPERS = {
     "kanizo": "Kanizo, Hay, Keslassy: Access-efficient balanced Bloom filters",
     "kirsch": "Kirsch: Hash structures for extreme conditions",
+    "chen": "Chen, Coleman, Shrivastava: Revisiting consistent hashing with bounded loads",
 }
 """Short names and titles of the papers; experiments of a paper are called `NAME-...`."""
 
@@ -68,6 +69,8 @@ _MODULES = (
     "kirsch_summaries",
     "kirsch_tables",
     "kirsch_moves",
+    "chen",
+    "chen_figures",
 )
 """Where the experiments are, in the order of the papers."""
 

@@ -2,19 +2,21 @@
 
     Theorems 1, 2   loads under jump are below those under clockwise in the convex order        dominance
     Theorem 3       a new key looks at 1 + 1/epsilon nodes under jump, at most                  searches_bound
-    (11)            the bound for clockwise that the paper quotes                                clockwise_searches_bound
-    Theorem 4       keys until the first full node: most for equal shares                        first_full, no_full
-    Theorem 5       variance before a node is full: least for equal shares                       share_variance
-    Theorem 6       variance of the nodes' chances under clockwise, as nodes fill                assignment_variance
+    (11)            the bound for clockwise that the paper quotes
+    clockwise_searches_bound Theorem 4       keys until the first full node: most for equal shares
+               first_full, no_full Theorem 5       variance before a node is full: least for equal shares
+                                share_variance
+    Theorem 6       variance of the nodes' chances under clockwise, as nodes fill
+    assignment_variance
 
 Loads, limits and the first full node are in `_ring_laws`, plans in `ring_plan`; all names are here too.
 
 What the paper says and is not so
-- (11) for epsilon >= 1: 1 + log(1 + epsilon)/(1 + epsilon) is 1.35 at epsilon 1, while the paper's own Table 7 has
-  2.19 (and simulation agrees). `clockwise_searches_bound` gives None there.
+- (11) for epsilon >= 1: 1 + log(1 + epsilon)/(1 + epsilon) is 1.35 at epsilon 1, while the paper's own Table
+  7 has 2.19 (and simulation agrees). `clockwise_searches_bound` gives None there.
 - (12), that 1 + 1/epsilon is far below (11) for epsilon >= 1: it is above it up to epsilon 2.9 or so.
-- Theorem 6's rate 1/(3k) is far below what happens; `assignment_variance` is exact under its assumption, that every
-  open node is the next to fill with the same chance. Real nodes of long arcs fill earlier: Figure 7.
+- Theorem 6's rate 1/(3k) is far below what happens; `assignment_variance` is exact under its assumption, that
+  every open node is the next to fill with the same chance. Real nodes of long arcs fill earlier: Figure 7.
 """
 
 from __future__ import annotations
@@ -160,16 +162,18 @@ class Dominance:
 
 
 def dominance(lower: npt.ArrayLike, upper: npt.ArrayLike) -> Dominance:
-    """Check Theorem 2 on samples: the mean of every convex function of a load is smaller under the first policy.
+    """Check Theorem 2 on samples: the mean of every convex function of a load is smaller under the first
+    policy.
 
     Every convex function on 0 ... limit is a sum of lines and of max(x - c, 0) with positive factors, and
-    means are equal: these functions decide all. f(limit) (the fraction of full nodes, Theorem 1) is c = limit - 1,
-    the variance a sum of all c.
+    means are equal: these functions decide all. f(limit) (the fraction of full nodes, Theorem 1) is c = limit
+    - 1, the variance a sum of all c.
 
     Parameters
     ----------
     lower, upper
-        Counts ``[trial, load]``: nodes with that load, of the policy that is said to be better, and the other.
+        Counts ``[trial, load]``: nodes with that load, of the policy that is said to be better, and the
+        other.
 
     Examples
     --------
