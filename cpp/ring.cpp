@@ -236,9 +236,9 @@ void Ring::judge(uint32_t id, uint64_t n, uint64_t load) {
   const Node& node = nodes_[id];
   bool allowed = node.serving();
   if (config_.policy != RingPolicy::plain && config_.rate == 0) allowed = allowed && load + 1 <= node.cap;
-  if (config_.rate != 0) {
+  if (audit_.rate != 0) {
     const unsigned __int128 whole = static_cast<unsigned __int128>(kBillion) * total;
-    const unsigned __int128 share = static_cast<unsigned __int128>(config_.rate) * n * node.quanta;
+    const unsigned __int128 share = static_cast<unsigned __int128>(audit_.rate) * n * node.quanta;
     allowed = allowed && load + 1 <= static_cast<uint64_t>(share / whole + (share % whole != 0));
   }
   audit_.broken += !allowed;

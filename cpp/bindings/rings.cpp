@@ -569,10 +569,11 @@ void bind_rings(nb::module_& m) {
           },
           "moved, placements, searches, draws, the longest search; then placements by their searches.")
       .def("_start_audit",
-           [](Object& self) {
+           [](Object& self, uint64_t rate) {
              const Access access(self);
-             self.ring->start_audit();
+             self.ring->start_audit(rate);
            },
+           nb::arg("rate") = 0,
            "From now on every placement is checked by a second reading of the bound; for tests.")
       .def(
           "_audit",

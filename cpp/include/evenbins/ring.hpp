@@ -189,9 +189,9 @@ class Ring {
   // From now on every placement is judged by a second reading of the bound, slow and independent of the first.
   struct Audit {
     bool on = false;
-    uint64_t placements = 0, broken = 0;
+    uint64_t rate = 0, placements = 0, broken = 0;  // rate: the ring's, or another, to see that an audit can fail
   };
-  void start_audit() { audit_ = {true, 0, 0}; }
+  void start_audit(uint64_t rate = 0) { audit_ = {true, rate != 0 ? rate : config_.rate, 0, 0}; }
   const Audit& audit() const { return audit_; }
   // Nodes that one key more would look at: the mean over so many random keys. Changes nothing.
   double expected_searches(uint64_t samples) const;

@@ -1,17 +1,17 @@
 """Loads of a hash ring's nodes, predicted: what every policy does to n keys and k nodes.
 
 Keys are *thrown* at nodes, each at node i with probability equal to its share; a throw at a full node is
-repeated. Give the throws a clock, a Poisson process: then node i has had Poisson(share_i * t) throws at time t,
-independently of the others, and its load is
+repeated. Give the throws a clock, a Poisson process: then node i has had Poisson(share_i * t) throws at time
+t, independently of the others, and its load is
 
     fixed limit    min(Poisson(share_i * t), limit)              jump; rehash, whose shares are the arcs
     moving limit   the same from one change of the limit to the next, stage by stage
 
 with t such that the expected loads sum to n. That is the whole model. What it leaves out is that the sum of
-the loads is exactly n, which costs O(1/k): with 1000 nodes a variance is 0.1 % too large. A limit that follows
-the number of keys, ceil((1 + epsilon) m/k) when key m arrives, as a live ring has, is a different law than the
-paper's fixed one: at 10 keys a node and epsilon 0.1 the variance is 1.41, not 2.64, and 45 % of the nodes are
-full, not 63 %.
+the loads is exactly n, which costs O(1/k): with 1000 nodes a variance is 0.1 % too large. A limit that
+follows the number of keys, ceil((1 + epsilon) m/k) when key m arrives, as a live ring has, is a different law
+than the paper's fixed one: at 10 keys a node and epsilon 0.1 the variance is 1.41, not 2.64, and 45 % of the
+nodes are full, not 63 %.
 
 Shares are equal (jump; every policy of the dense layout), or the arcs of `copies` random points a node, which
 are Gamma(copies) variables up to their sum: a Poisson number of throws at such an arc is negative binomial.
@@ -22,8 +22,8 @@ keys. Node by node around the ring, W of the previous nodes' keys pass by and A 
     W' = max(W + A - limit, 0)        load = min(W + A, limit)
 
 a queue that serves `limit` keys a node. Its stationary law gives loads, and the run of full nodes that a new
-key walks over. A is Poisson(n/k) if arcs are equal, geometric if they are random; the arc that a new key falls
-into is size-biased, Gamma(2), and holds a negative binomial number of them.
+key walks over. A is Poisson(n/k) if arcs are equal, geometric if they are random; the arc that a new key
+falls into is size-biased, Gamma(2), and holds a negative binomial number of them.
 
 The first full node (Theorem 4) is exact: with P_l the chance that no node is full after l keys, the expected
 time without a full node is sum_l P_l / k on the clock above, so that E[N1] = k * integral of P(Poisson(t) <
@@ -382,8 +382,8 @@ def growing_loads(
     """Predict loads under random jumps when the limit follows the number of keys, as that of a live ring.
 
     Key m is placed by the limit ceil((1 + epsilon) m w/W) of that moment. Keys come one by one and none
-    leaves. Between two changes of the limit the law is that of `jump_loads`, from where it stands. `full` is by
-    the limit of key n, `searches` by that of key n + 1: in the example it has just risen.
+    leaves. Between two changes of the limit the law is that of `jump_loads`, from where it stands. `full` is
+    by the limit of key n, `searches` by that of key n + 1: in the example it has just risen.
 
     Parameters
     ----------
@@ -535,10 +535,10 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
     different nodes, and there is no queue; with a moving limit the order of the keys matters. Simulate those
     (`papers.ring_simulation.simulate_ring`).
 
-    A ring of k nodes with exactly n keys fluctuates less than an endless queue. Loads do not mind, but the runs
-    of full nodes are shorter, by about 7 relaxation times / k, a relaxation time being the variance of A /
-    (limit - n/k)^2 nodes: 66 searches for 51 at 10 keys a node, epsilon 0.1 and 1000 nodes. `searches` is None
-    where that exceeds 1.5 %.
+    A ring of k nodes with exactly n keys fluctuates less than an endless queue. Loads do not mind, but the
+    runs of full nodes are shorter, by about 7 relaxation times / k, a relaxation time being the variance of A
+    / (limit - n/k)^2 nodes: 66 searches for 51 at 10 keys a node, epsilon 0.1 and 1000 nodes. `searches` is
+    None where that exceeds 1.5 %.
 
     Parameters
     ----------
@@ -555,7 +555,7 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
     >>> round(clockwise_loads(10_000, 1000, 11, random_arcs=False).full, 3)
     0.66
     """
-    from scipy.linalg import solve, toeplitz
+    from scipy.linalg import solve
     from scipy.optimize import brentq
 
     keys, nodes, limit = checked_keys(keys), checked_nodes(nodes), checked_limit(limit)
@@ -582,32 +582,53 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
             return None
     decay = float(brentq(log_moment, low, high))
     waiting = math.ceil(21.0 / decay) + 2  # the queue is longer with a chance of 1e-9
-    if waiting > _MOST_WAITING or limit + waiting > 200_000:
+    spread = mean * (1.0 + mean) if random_arcs else mean
+    long = nodes >= _LONG_RING * spread / (limit - mean) ** 2 and waiting <= _MOST_WAITING
+    if random_arcs:
+        # an overshoot of geometric steps is geometric, so is the queue: P(W > 0) from its ladder heights
+        busy = 1.0 + math.expm1(-decay) * (1.0 + mean)
+        tail = -busy * math.expm1(-decay) * np.exp(-decay * np.arange(max(limit, waiting if long else 0)))
+        queue = np.append(1.0 - busy, tail)
+    elif waiting <= _MOST_WAITING:
+        queue = _queue(_passing(_chances(mean, None, limit + waiting), limit, waiting))
+    else:
         return None
-    own = _chances(mean, copies, limit + waiting)
-    lower = np.zeros(waiting + 1)  # P(A = limit - j), j = 0, 1, ...
+    own = _chances(mean, copies, limit + (waiting if long else 0))
+    loads = np.append(np.convolve(queue[: limit + 1], own[: limit + 1])[:limit], 0.0)
+    loads[limit] = max(0.0, 1.0 - float(loads.sum()))
+    searches = None
+    if long:
+        # full nodes that follow an overflow of y: further(y) = sum over y' of passing(y, y') (1 + further(y'))
+        passing = _passing(own, limit, waiting)
+        further = solve(np.eye(waiting + 1) - passing, passing.sum(axis=1))
+        fallen = _chances(2.0 * mean, 2, limit + waiting) if random_arcs else own
+        first = np.convolve(queue[: waiting + 1], fallen)[limit : limit + waiting + 1]
+        searches = 1.0 + float(first @ (1.0 + further))
+    return _law(loads, float(loads[limit]), searches)
+
+
+def _passing(own: _Floats, limit: int, waiting: int) -> _Floats:
+    """Give ``[w, y]``: P(A = limit + y - w), the chance that a full node lets y keys pass after w came."""
+    from scipy.linalg import toeplitz
+
+    lower = np.zeros(waiting + 1)
     count = min(limit, waiting)
     lower[: count + 1] = own[limit - np.arange(count + 1)]
-    passing = np.asarray(toeplitz(lower, own[limit : limit + waiting + 1]))  # [w, y]: P(A = limit + y - w)
-    # stationary law of the queue: what remains of each row goes to 0
+    return np.asarray(toeplitz(lower, own[limit : limit + waiting + 1]))
+
+
+def _queue(passing: _Floats) -> _Floats:
+    """Give the stationary law of the queue: what remains of each row goes to 0."""
+    from scipy.linalg import solve
+
     chain = passing.copy()
     chain[:, 0] = 1.0 - chain[:, 1:].sum(axis=1)
-    system = chain.T - np.eye(waiting + 1)
+    system = chain.T - np.eye(len(chain))
     system[0, :] = 1.0
-    right = np.zeros(waiting + 1)
+    right = np.zeros(len(chain))
     right[0] = 1.0
     queue = np.maximum(solve(system, right), 0.0)
-    queue /= queue.sum()
-    loads = np.append(np.convolve(queue, own)[:limit], 0.0)
-    loads[limit] = max(0.0, 1.0 - float(loads.sum()))
-    # full nodes that follow an overflow of y keys: further(y) = sum over y' of passing(y, y') (1 + further(y'))
-    further = solve(np.eye(waiting + 1) - passing, passing.sum(axis=1))
-    fallen = _chances(2.0 * mean, 2, limit + waiting) if copies else own
-    first = np.convolve(queue, fallen)[limit : limit + waiting + 1]
-    searches = 1.0 + float(first @ (1.0 + further))
-    spread = mean * (1.0 + mean) if random_arcs else mean
-    known = nodes >= _LONG_RING * spread / (limit - mean) ** 2
-    return _law(loads, float(loads[limit]), searches if known else None)
+    return np.asarray(queue / queue.sum())
 
 
 # --- the first full node ---------------------------------------------------------------------------------
@@ -653,7 +674,10 @@ def first_full(
     if min(each.limit for each in groups) < 1:
         raise ValueError(arguments.problem("limit", "1 or more", limit, "A node of limit 0 is always full"))
     if keys is not None:
-        return _first_full_within(nodes, groups, checked_keys(keys))
+        if weights is not None:
+            raise ValueError("keys must be left out with weights: only the mean of N1 itself is known")
+        if no_full(nodes, groups[0].limit, keys, copies=copies) > 1e-12:
+            return _first_full_within(nodes, groups[0].limit, keys, copies)
 
     def open_for(clock: Any) -> Any:
         chance = np.ones_like(np.asarray(clock, dtype=float))
@@ -731,24 +755,17 @@ def no_full(nodes: int, limit: int, keys: int, *, copies: int | None = None) -> 
     chances, log_total = tilted(x)
     deviation = math.sqrt(nodes * float(chances @ (i - keys / nodes) ** 2))
     count = min(nodes * (limit - 1) + 1, 64 + 14 * math.ceil(deviation))  # what is further off is nothing
-    angle = 2.0 * np.pi * np.arange(count) / count
-    turned: Any = (np.exp(1j * np.outer(angle, i)) @ chances) ** nodes * np.exp(-1j * angle * keys)
+    count = max(count, limit)
+    turned: Any = np.fft.fft(chances, count) ** nodes
+    turned *= np.exp(2j * np.pi * (np.arange(count) * (keys % count) % count) / count)
     return float(max(0.0, turned.real.mean()) * math.exp(nodes * log_total - x * keys - whole))
 
 
-def _first_full_within(nodes: int, groups: Sequence[_Group], keys: int) -> float:
-    """Sum P_l over l < keys: P_l is smooth, so that some of them and a cubic through them do."""
-    from scipy.interpolate import PchipInterpolator
-
-    if len(groups) > 1:
-        raise ValueError("keys must be left out with weights: only the mean of N1 itself is known")
-    limit, copies = groups[0].limit, groups[0].copies
+def _first_full_within(nodes: int, limit: int, keys: int, copies: int | None) -> float:
+    """Sum P_l over l < keys: P_l is smooth, so that some of them and lines between them do."""
     last = min(keys - 1, nodes * (limit - 1))
     if last < limit:
         return float(min(keys, limit))
-    at = np.unique(np.round(np.linspace(limit - 1, last, 97)).astype(int))
+    at = np.unique(np.round(np.linspace(limit - 1, last, 400)).astype(int))
     chances = [no_full(nodes, limit, int(each), copies=copies) for each in at]
-    every = (
-        PchipInterpolator(at, chances)(np.arange(limit - 1, last + 1)) if at.size > 1 else np.array(chances)
-    )
-    return float(limit - 1 + every.sum())
+    return float(limit - 1 + np.interp(np.arange(limit - 1, last + 1), at, chances).sum())
