@@ -408,7 +408,9 @@ class HashRing(_core.Ring, _files.Stored):
             )
         if self._has(name):
             raise ValueError(f"the ring has a node {name!r} already: choose another name, or use set_weight")
-        return self._told(self._add(name, weight, self._quanta(name, weight), self._cap(weight), move == "lazy"))
+        return self._told(
+            self._add(name, weight, self._quanta(name, weight), self._cap(weight), move == "lazy")
+        )
 
     def remove_node(self, name: str) -> list[Move]:
         """Remove a node for good; its keys are placed anew. For a failure use `mark_down`.

@@ -48,6 +48,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins.theory import _arguments as arguments
+from evenbins.theory._ring_growth import grown_loads
 
 __all__ = [
     "RingLoads", "checked_epsilon", "checked_weights", "clockwise_loads", "first_full", "growing_loads",
@@ -64,7 +65,6 @@ _LONG_RING = (
     500  # relaxation times of the queue in a ring from which its runs of full nodes are those of a line
 )
 _MOST_WAITING = 1400  # states of the clockwise queue: a linear system of that size takes some 50 ms
-_MOST_STAGES = 100
 _MOST_GROUPS = 8  # of unlike weights, while the limit moves
 
 
@@ -414,44 +414,15 @@ def growing_loads(
     if keys == 0:
         return RingLoads(np.array([1.0]), 0.0, 0.0, 0.0, 1.0)
 
-    def limit(weight: float, m: float) -> int:
-        return max(1, math.ceil(rate * m * weight / (_RATE_UNIT * nodes) - 1e-9))
-
-    laws = {weight: np.array([1.0]) for weight in alike}
-    held = 0.0
-    for ended in _stages(keys, nodes, rate, list(alike)):
-        for weight, law in laws.items():
-            missing = limit(weight, ended) + 1 - law.size
-            if missing > 0:
-                laws[weight] = np.append(law, np.zeros(missing))
-        for _ in range(4):  # the first throws, then those that met full nodes
-            open_share = math.fsum(alike[w] * w * float(law[:-1].sum()) for w, law in laws.items()) / nodes
-            lacking = (ended - held) / nodes
-            if lacking <= 1e-10 * (ended / nodes) or open_share <= 1e-9:
-                break
-            clock = lacking / open_share
-            laws = {w: _throw(law, clock * w) for w, law in laws.items()}
-            held = math.fsum(alike[w] * float(law @ np.arange(law.size)) for w, law in laws.items())
-    size = max(law.size for law in laws.values())
-    loads, full, open_share = np.zeros(size), 0.0, 0.0
-    for weight, law in laws.items():
-        loads[: law.size] += law * alike[weight] / nodes
-        full += float(law[limit(weight, keys) :].sum()) * alike[weight] / nodes
-        open_share += float(law[: limit(weight, keys + 1)].sum()) * alike[weight] * weight / nodes
+    found, _ = grown_loads(keys, list(alike), list(alike.values()), rate / _RATE_UNIT)
+    loads, full, open_share = np.zeros(max(each.limit for each in found) + 1), 0.0, 0.0
+    for (weight, count), each in zip(alike.items(), found, strict=True):
+        law = each.loads()
+        loads[: law.size] += law * count / nodes
+        full += each.full * count / nodes
+        next_limit = math.ceil(rate * (keys + 1) * weight / (_RATE_UNIT * nodes) - 1e-9)
+        open_share += float(law[:next_limit].sum()) * count * weight / nodes
     return _law(loads, full, 1.0 / open_share if open_share > 0.0 else None)
-
-
-def _stages(keys: int, nodes: int, rate: int, weights: Sequence[float]) -> list[int]:
-    """Cut 0 ... keys where a limit changes; where that is too often, into steps of growing length."""
-    cuts: set[int] = {keys}
-    exact = max(8, _MOST_STAGES // (2 * len(weights)))
-    for weight in weights:
-        top = math.ceil(rate * keys * weight / (_RATE_UNIT * nodes))
-        limits = np.arange(1.0, min(top, exact) + 1)
-        if top > exact:
-            limits = np.concatenate([limits, np.geomspace(exact, top, exact)])
-        cuts |= {int(each) for each in np.floor(limits * (_RATE_UNIT * nodes / (rate * weight)) + 1e-9)}
-    return sorted(each for each in cuts if 0 < each <= keys)
 
 
 def _merged(alike: dict[float, int]) -> dict[float, int]:
@@ -464,17 +435,6 @@ def _merged(alike: dict[float, int]) -> dict[float, int]:
         count = sum(alike[float(each)] for each in part)
         out[math.fsum(alike[float(each)] * float(each) for each in part) / count] = count
     return out
-
-
-def _throw(law: _Floats, mean: float) -> _Floats:
-    """Let a Poisson number of throws come to nodes of this law, whose last entry is full."""
-    reach = math.ceil(mean + 9.0 * math.sqrt(mean) + 9.0)
-    held = np.flatnonzero(law[:-1] > 1e-18)
-    moved = np.zeros(law.size - 1)
-    if held.size:
-        window = np.convolve(law[held[0] : held[-1] + 1], _chances(mean, None, reach))[: moved.size - held[0]]
-        moved[held[0] : held[0] + window.size] = window
-    return np.append(moved, max(0.0, 1.0 - float(moved.sum())))
 
 
 # --- without a bound -------------------------------------------------------------------------------------
