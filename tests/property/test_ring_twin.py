@@ -1,4 +1,5 @@
-"""HashRing and its twin do the same things: the same slots, keys in the same order, the same moves and errors.
+"""HashRing and its twin do the same things: the same slots, keys in the same order, the same moves and
+errors.
 
 Any sequence of operations; the state is compared after each, and now and then the ring goes through a file.
 """
@@ -42,7 +43,9 @@ OPERATIONS = st.one_of(
 class Pair:
     """A ring and its twin."""
 
-    def __init__(self, policy: str, layout: str, copies: int, bound: dict[str, Any], weights: list[float]) -> None:
+    def __init__(
+        self, policy: str, layout: str, copies: int, bound: dict[str, Any], weights: list[float]
+    ) -> None:
         given_weights = dict(zip(NAMES, weights, strict=False))
         more: dict[str, Any] = {"array_bits": 9} if layout == "sparse" else {}
         self.ring = HashRing(
@@ -76,7 +79,10 @@ class Pair:
         ring, twin = self.ring, self.twin
         if what == "assign_some":
             digests = [(rest[0] + i * 0x9E3779B97F4A7C15) % 2**64 for i in range(rest[1])]
-            same(lambda: ring.assign_many(digests, digests=True).tolist(), lambda: [twin.assign(d) for d in digests])
+            same(
+                lambda: ring.assign_many(digests, digests=True).tolist(),
+                lambda: [twin.assign(d) for d in digests],
+            )
         elif what == "assign":
             same(lambda: ring.assign_many(rest, digests=True)[0], lambda: twin.assign(rest[0]))
         elif what == "release":
@@ -86,7 +92,9 @@ class Pair:
             if name in ring.names:
                 return
             quanta, cap = ring._quanta(name, weight), ring._cap(weight) or None
-            same(lambda: ring.add_node(name, weight, move=move), lambda: twin.add_node(name, quanta, cap, move))
+            same(
+                lambda: ring.add_node(name, weight, move=move), lambda: twin.add_node(name, quanta, cap, move)
+            )
         elif what == "lease":
             lease = ring._lease
             key = rest[0]  # an int is a key here; its digest is what the twin needs

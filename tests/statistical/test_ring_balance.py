@@ -97,11 +97,15 @@ def test_growing_ring_is_as_planned(keys: int, epsilon: float) -> None:
     for column, value in enumerate((plan.variance, plan.full)):
         found = np.array(rows)[:, column]
         assert value is not None
-        assert abs(found.mean() - value) <= stats.t.isf(0.5e-6, 24) * found.std(ddof=1) / 5 + 0.01 * value + 1e-12
+        assert (
+            abs(found.mean() - value)
+            <= stats.t.isf(0.5e-6, 24) * found.std(ddof=1) / 5 + 0.01 * value + 1e-12
+        )
 
 
 def test_least_moves() -> None:
-    """A node joins 1000, and one leaves: a million keys; changes at most 1.2 of the optimum, none between others."""
+    """A node joins 1000, and one leaves: a million keys; changes at most 1.2 of the optimum, none between
+    others."""
     ring = HashRing(names(1000))
     before = ring.node_many(np.arange(1_000_000))
     ring.add_node("new")

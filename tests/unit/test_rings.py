@@ -201,7 +201,8 @@ def test_bulk_takes_keys_before_a_bad_one() -> None:
     assert set(ring.loads().values()) == {0}
 
 
-# --- churn ---------------------------------------------------------------------------------------------------
+# --- churn
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_joining_moves_keys_to_the_new_node_only() -> None:
@@ -334,7 +335,8 @@ def test_callbacks_may_raise_and_the_change_stands() -> None:
         ring.on_move(7)  # type: ignore[arg-type]
 
 
-# --- leases --------------------------------------------------------------------------------------------------
+# --- leases
+# --------------------------------------------------------------------------------------------------
 
 
 def test_leases_are_counted_apart() -> None:
@@ -411,7 +413,8 @@ def test_lease_of_a_node_that_is_removed() -> None:
     ring._check()
 
 
-# --- threads ---------------------------------------------------------------------------------------------------
+# --- threads
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bound", [{"epsilon": 0.05}, {"limit": 2500}])
@@ -486,10 +489,13 @@ def test_audit_can_fail() -> None:
     assert broken > 100
 
 
-# --- the ring as a whole ------------------------------------------------------------------------------------------
+# --- the ring as a whole
+# ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [{}, {"policy": "clockwise", "layout": "sparse", "copies": 3}, {"limit": 700}])
+@pytest.mark.parametrize(
+    "more", [{}, {"policy": "clockwise", "layout": "sparse", "copies": 3}, {"limit": 700}]
+)
 def test_copies_and_files(more: dict[str, Any], tmp_path: Any) -> None:
     ring = HashRing(NODES, seed=3, weights={"a:1": 1.5}, **more)
     ring.assign_many(range(1000))
@@ -640,7 +646,8 @@ def test_subclasses_keep_their_attributes() -> None:
     assert twin.names == ring.names
 
 
-# --- bad input -----------------------------------------------------------------------------------------------------
+# --- bad input
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

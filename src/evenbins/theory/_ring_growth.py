@@ -7,15 +7,16 @@
 
     and s is what makes the mean load n / k. Then the limit is L + 1, and so on.
 
-The paper (chen) places n keys under the *final* limit, one such step from empty nodes. A service that starts with
-few keys never has that limit: its nodes are kept even all the way, so that fewer are full in the end (0.45 instead
-of 0.63 at epsilon = 0.1, ten keys a node). Later the limit runs away from the loads, if epsilon > 0: when it is nine
-standard deviations off, what comes is Poisson, in one step.
+The paper (chen) places n keys under the *final* limit, one such step from empty nodes. A service that
+starts with few keys never has that limit: its nodes are kept even all the way, so that fewer are full in
+the end (0.45 instead of 0.63 at epsilon = 0.1, ten keys a node). Later the limit runs away from the loads,
+if epsilon is not 0: when it is nine standard deviations off, what comes is Poisson, in one step.
 
-Exact for infinitely many nodes of each weight; s, summed up, over n/k is the mean number of searches. A node of
-weight w gets keys at rate w and has its own limit. Limits above 2000 rise by a fortieth of their root at once,
-above 10,000 by a tenth: small parts of a standard deviation. Tried and dropped: a hundred steps in all, whatever the number of limits: at 100 keys
-a node and epsilon = 0.05 the full fraction was 5 % off.
+Exact for infinitely many nodes of each weight; s, summed up, over n/k is the mean number of searches. A
+node of weight w gets keys at rate w and has its own limit. Limits above 2000 rise by a fortieth of their
+root at once, above 10,000 by a tenth: small parts of a standard deviation. Tried and dropped: a hundred
+steps in all, whatever the number of limits: at 100 keys a node and epsilon = 0.05 the full fraction was 5 %
+off.
 """
 
 from __future__ import annotations

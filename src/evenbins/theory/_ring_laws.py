@@ -558,7 +558,8 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
     loads[limit] = max(0.0, 1.0 - float(loads.sum()))
     searches = None
     if long:
-        # full nodes that follow an overflow of y: further(y) = sum over y' of passing(y, y') (1 + further(y'))
+        # full nodes that follow an overflow of y: further(y) = sum over y' of passing(y, y') (1 +
+        # further(y'))
         passing = _passing(own, limit, waiting)
         further = solve(np.eye(waiting + 1) - passing, passing.sum(axis=1))
         fallen = _chances(2.0 * mean, 2, limit + waiting) if random_arcs else own

@@ -2,14 +2,14 @@
 
     Theorems 1, 2   loads under jump are below those under clockwise in the convex order   dominance
     Theorem 3       a new key looks at 1 + 1/epsilon nodes under jump, at most             searches_bound
-    (11)            the bound for clockwise that the paper quotes                          clockwise_searches_bound
+    (11)            a bound for clockwise that the paper quotes            clockwise_searches_bound
     Theorem 4       keys until the first full node: most for equal shares                  first_full, no_full
     Theorem 5       variance before a node is full: least for equal shares                 share_variance
     Theorem 6       variance of the nodes' chances under clockwise, as nodes fill          assignment_variance
 
-Three laws of loads under jump, all of nodes that are cut off at the limit: placed under the final limit, as the
-paper does (`jump_loads`); placed while the limit grows with the keys, as a service does (`growing_loads`); and
-after keys have come and gone for long (`steady_loads`).
+Three laws of loads under jump, all of nodes that are cut off at the limit: placed under the final limit, as
+the paper does (`jump_loads`); placed while the limit grows with the keys, as a service does
+(`growing_loads`); and after keys have come and gone for long (`steady_loads`).
 
 Loads, limits and the first full node are in `_ring_laws`, plans in `ring_plan`; all names are here too.
 
