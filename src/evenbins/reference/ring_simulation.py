@@ -1,8 +1,8 @@
 """Hash rings with bounded loads, simulated: the twin of cpp/simulate_rings.cpp.
 
-A ring is a dict from an index of the array (a slot of the dense layout) to a bin; a trial makes the same draws
-as the fast simulator and must give the same counts. Here one walks: no pointer skips a full bin. `literal_jump`
-does what the fast one leaves out: it draws indices of the array until one has a bin.
+A ring is a dict from an index of the array (a slot of the dense layout) to a bin; a trial makes the same
+draws as the fast simulator and must give the same counts. Here one walks: no pointer skips a full bin.
+`literal_jump` does what the fast one leaves out: it draws indices of the array until one has a bin.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ __all__ = ["RingTwin", "dense_slot", "literal_jump"]
 
 
 def dense_slot(word: int, slots: int) -> tuple[int, int]:
-    """Give the slot of a word, and how many hashes that took; for one slot more it is the same or the new one.
+    """Give the slot of a word, and how many hashes that took; for one slot more it is the same or the new
+    one.
 
     >>> [dense_slot(splitmix(7, i), 5)[0] for i in range(8)]
     [3, 4, 3, 2, 3, 1, 2, 2]

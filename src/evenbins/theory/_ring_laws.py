@@ -117,8 +117,8 @@ def checked_weights(values: object) -> tuple[float, ...]:
 def ring_limit(keys: int, nodes: int, epsilon: float) -> int:
     """Give the most keys a node may hold (C): ceil((1 + epsilon) * keys / nodes), exactly.
 
-    1 + epsilon is taken in billionths, in integers: 10 * 1.1 is 11, not the 12 that floating point makes of
-    11.000000000000002.
+    1 + epsilon is taken in billionths, in integers: 1.1 * 110 is 121, not the 122 that floating point
+    makes of its 121.00000000000001.
 
     Parameters
     ----------
@@ -598,7 +598,7 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
     loads[limit] = max(0.0, 1.0 - float(loads.sum()))
     searches = None
     if long:
-        # full nodes that follow an overflow of y: further(y) = sum over y' of passing(y, y') (1 + further(y'))
+        # full nodes after an overflow of y: further(y) = sum over y' of passing(y, y') (1 + further(y'))
         passing = _passing(own, limit, waiting)
         further = solve(np.eye(waiting + 1) - passing, passing.sum(axis=1))
         fallen = _chances(2.0 * mean, 2, limit + waiting) if random_arcs else own
@@ -685,17 +685,16 @@ def first_full(
             chance = chance * _below(clock * each.weight, each.copies, each.limit) ** each.count
         return chance
 
-    # Simpson's rule where the chance falls from 1 to 0; below that it is 1
+    # Simpson's rule on the clock's logarithm, where the chance falls from 1 to 0; before that it is 1
     low, high = 1.0, 1.0
-    while open_for(high) > 1e-15:
+    while open_for(high) * high > 1e-15:
         high *= 1.25
-    while open_for(low) < 1.0 - 1e-15:
+    while open_for(low) < 1.0 - 1e-15 and low > 1e-15:
         low /= 1.25
-    clock = np.linspace(low, max(high, low), 1025)
-    chance = open_for(clock)
+    clock = np.geomspace(low, max(high, 2.0 * low), 4097)
     weight = np.ones(clock.size)
     weight[1:-1:2], weight[2:-1:2] = 4.0, 2.0
-    area = low + float(weight @ chance) * (clock[1] - clock[0]) / 3.0
+    area = low + float(weight @ (open_for(clock) * clock)) * math.log(clock[1] / clock[0]) / 3.0
     # a throw at a random arc: the clock runs at mean 1 for each node, its arcs sum to nodes on average
     scale = nodes if copies is None else nodes * (1.0 - 1.0 / (nodes * copies))
     return float(area * scale)
@@ -766,6 +765,6 @@ def _first_full_within(nodes: int, limit: int, keys: int, copies: int | None) ->
     last = min(keys - 1, nodes * (limit - 1))
     if last < limit:
         return float(min(keys, limit))
-    at = np.unique(np.round(np.linspace(limit - 1, last, 400)).astype(int))
+    at = np.unique(np.round(np.linspace(limit - 1, last, 160)).astype(int))
     chances = [no_full(nodes, limit, int(each), copies=copies) for each in at]
     return float(limit - 1 + np.interp(np.arange(limit - 1, last + 1), at, chances).sum())
