@@ -63,10 +63,10 @@ def test_the_whole_distribution_of_loads_under_jump() -> None:
 
 
 def test_searches_clockwise_of_a_long_ring() -> None:
-    """300 trials of 20,000 nodes, 10 keys each: a ring of 18,000 relaxation times."""
+    """150 trials of 20,000 nodes, 10 keys each: a ring of 18,000 relaxation times."""
     plan = rings.clockwise_loads(200_000, 20_000, 20)
     assert plan is not None
-    seen = simulate_ring("clockwise", keys=200_000, nodes=20_000, limit=20, trials=300, seed=7, threads=2,
+    seen = simulate_ring("clockwise", keys=200_000, nodes=20_000, limit=20, trials=150, seed=7, threads=2,
                          array_bits=26)  # fmt: skip
     assert_mean(seen.searches, plan.searches, 0.005)
     assert_mean(seen.full, plan.full)

@@ -23,7 +23,7 @@ def test_limits_are_exact() -> None:
     assert rings.ring_limit(110, 1, 0.1) == 121
     for keys, nodes, epsilon, limit in [
         (10, 1, 0.1, 11), (10_000, 1000, 0.1, 11), (10_000, 1000, 0.3, 13), (3000, 1000, 0.1, 4), (1, 3, 0,
-        1), (0, 5, 1, 0), (7, 7, 0, 1), (8, 7, 0, 2), (10**15, 3, 0.2, 4 * 10**14),
+        1), (0, 5, 1, 0), (7, 7, 0, 1), (8, 7, 0, 2), (10**14, 3, 0.2, 4 * 10**13),
     ]:  # fmt: skip
         assert rings.ring_limit(keys, nodes, epsilon) == limit
     for keys in range(200):
@@ -138,7 +138,7 @@ def test_plain_variance_is_that_of_the_beta_binomial_law() -> None:
 # --- the first full node ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("nodes", "limit"), [(3, 2), (4, 3), (2, 5), (1, 3)])
+@pytest.mark.parametrize(("nodes", "limit"), [(3, 2), (3, 3), (2, 5), (1, 3)])
 def test_the_first_full_node_by_enumeration(nodes: int, limit: int) -> None:
     chances = []
     for keys in range(nodes * (limit - 1) + 2):
