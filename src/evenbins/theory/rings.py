@@ -9,7 +9,8 @@
     Theorem 6       variance of the nodes' chances under clockwise, as nodes fill
     assignment_variance
 
-Loads, limits and the first full node are in `_ring_laws`, plans in `ring_plan`; all names are here too.
+Loads and limits are in `_ring_laws`, the first full node in `_ring_first_full`, plans in `ring_plan`; all
+names are here too.
 
 What the paper says and is not so
 - (11) for epsilon >= 1: 1 + log(1 + epsilon)/(1 + epsilon) is 1.35 at epsilon 1, while the paper's own Table
@@ -28,16 +29,15 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins.theory import _arguments as arguments
+from evenbins.theory._ring_first_full import first_full, no_full
 from evenbins.theory._ring_laws import (
     RingLoads,
     checked_copies,
     checked_epsilon,
     checked_nodes,
     clockwise_loads,
-    first_full,
     growing_loads,
     jump_loads,
-    no_full,
     plain_loads,
     plain_variance,
     rehash_loads,
