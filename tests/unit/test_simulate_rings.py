@@ -1,7 +1,7 @@
 """The simulator of hash rings: its twin, its promises, its refusals.
 
-The twin is `evenbins.reference.ring_simulation`; both make the same draws, so all counts must be equal,
-trial by trial. Distributions are checked in statistical/test_ring_loads.py.
+The twin is `evenbins.reference.ring_simulation`; both make the same draws, so all counts must be equal, trial
+by trial. Distributions are checked in statistical/test_ring_loads.py.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ def assert_twins(**given: Any) -> None:
 def test_rings_are_those_of_the_twin(policy: str, layout: str, limit: int) -> None:
     for copies in (1, 3):
         assert_twins(policy=policy, layout=layout, nodes=20, keys=90, limit=limit, copies=copies,
-        array_bits=9,
-                     step_bits=13, remove=True)  # fmt: skip
+                     array_bits=9, step_bits=13, remove=True)  # fmt: skip
 
 
 @pytest.mark.parametrize("policy", POLICIES)

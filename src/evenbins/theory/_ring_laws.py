@@ -25,14 +25,9 @@ a queue that serves `limit` keys a node. Its stationary law gives loads, and the
 key walks over. A is Poisson(n/k) if arcs are equal, geometric if they are random; the arc that a new key
 falls into is size-biased, Gamma(2), and holds a negative binomial number of them.
 
-The first full node (Theorem 4) is exact: with P_l the chance that no node is full after l keys, the expected
-time without a full node is sum_l P_l / k on the clock above, so that E[N1] = k * integral of P(Poisson(t) <
-limit)^k dt. For random arcs the shares are Gamma variables over their sum S, S is independent of the shares,
-and E[1/S] = 1/(k v - 1): E[N1] = (k v - 1) * integral of P(NegativeBinomial_t < limit)^k dt. One P_l is a
-coefficient of a power series' k-th power, found on a circle in the complex plane.
-
-Tried and dropped: the exact law of loads at finite k, by the same circle and one integral over the clock. It
-is right to all digits, takes seconds at 10,000 keys, and differs from the model by 1/k.
+Not done: the exact law at finite k. A state x is met with probability open(x) * integral of P(loads at t are
+x) dt, open(x) being its nodes with room; its marginals need a Fourier transform of n points for each of many
+t, for a correction of 1/k. A plan multiplies the variance by 1 - 1/k instead, exact if there is no limit.
 """
 
 from __future__ import annotations
@@ -51,8 +46,8 @@ from evenbins.theory import _arguments as arguments
 from evenbins.theory._ring_growth import grown_loads
 
 __all__ = [
-    "RingLoads", "checked_epsilon", "checked_weights", "clockwise_loads", "first_full", "growing_loads",
-    "jump_loads", "no_full", "plain_loads", "plain_variance", "rehash_loads", "ring_limit", "ring_limits",
+    "RingLoads", "checked_epsilon", "checked_weights", "clockwise_loads", "growing_loads", "jump_loads",
+    "plain_loads", "plain_variance", "rehash_loads", "ring_limit", "ring_limits",
 ]  # fmt: skip
 
 _Floats = npt.NDArray[np.float64]
@@ -117,8 +112,8 @@ def checked_weights(values: object) -> tuple[float, ...]:
 def ring_limit(keys: int, nodes: int, epsilon: float) -> int:
     """Give the most keys a node may hold (C): ceil((1 + epsilon) * keys / nodes), exactly.
 
-    1 + epsilon is taken in billionths, in integers: 10 * 1.1 is 11, not the 12 that floating point makes of
-    11.000000000000002.
+    1 + epsilon is taken in billionths, in integers: 1.1 * 110 is 121, not the 122 that floating point
+    makes of its 121.00000000000001.
 
     Parameters
     ----------
@@ -558,8 +553,7 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
     loads[limit] = max(0.0, 1.0 - float(loads.sum()))
     searches = None
     if long:
-        # full nodes that follow an overflow of y: further(y) = sum over y' of passing(y, y') (1 +
-        # further(y'))
+        # full nodes after an overflow of y: further(y) = sum over y' of passing(y, y') (1 + further(y'))
         passing = _passing(own, limit, waiting)
         further = solve(np.eye(waiting + 1) - passing, passing.sum(axis=1))
         fallen = _chances(2.0 * mean, 2, limit + waiting) if random_arcs else own
@@ -590,143 +584,3 @@ def _queue(passing: _Floats) -> _Floats:
     right[0] = 1.0
     queue = np.maximum(solve(system, right), 0.0)
     return np.asarray(queue / queue.sum())
-
-
-# --- the first full node ---------------------------------------------------------------------------------
-
-
-def first_full(
-    nodes: int,
-    limit: int | Sequence[int],
-    *,
-    copies: int | None = None,
-    weights: Sequence[float] | None = None,
-    keys: int | None = None,
-) -> float:
-    """Give the expected number of keys until a node is full, the one that fills it counted (Theorem 4).
-
-    Exact for every policy: before a node is full all of them place a key where it is first probed.
-
-    Parameters
-    ----------
-    nodes, limit
-        k and C; with weights also one limit for each node.
-    copies
-        Random points of a node; None if shares are equal (jump; the dense layout) or given by weights.
-    weights
-        Of the nodes, for equal points: their shares.
-    keys
-        If given, the mean of min(N1, keys): what a table shows whose experiment ends after so many keys.
-
-    Examples
-    --------
-    >>> round(first_full(1000, 11), 1), round(first_full(1000, 11, copies=1), 1)
-    (3299.0, 1064.0)
-    >>> round(first_full(1000, 20), 1), round(first_full(1000, 20, keys=10_000), 1)
-    (8606.7, 8600.3)
-    """
-    nodes = checked_nodes(nodes)
-    copies = None if copies is None else checked_copies(copies)
-    if copies is not None and weights is not None:
-        raise ValueError(
-            "copies and weights exclude each other: weights are predicted for equal arcs. Pass one"
-        )
-    groups = _groups(nodes, limit, weights, copies)
-    if min(each.limit for each in groups) < 1:
-        raise ValueError(arguments.problem("limit", "1 or more", limit, "A node of limit 0 is always full"))
-    if keys is not None:
-        if weights is not None:
-            raise ValueError("keys must be left out with weights: only the mean of N1 itself is known")
-        if no_full(nodes, groups[0].limit, keys, copies=copies) > 1e-12:
-            return _first_full_within(nodes, groups[0].limit, keys, copies)
-
-    def open_for(clock: Any) -> Any:
-        chance = np.ones_like(np.asarray(clock, dtype=float))
-        for each in groups:
-            chance = chance * _below(clock * each.weight, each.copies, each.limit) ** each.count
-        return chance
-
-    # Simpson's rule where the chance falls from 1 to 0; below that it is 1
-    low, high = 1.0, 1.0
-    while open_for(high) > 1e-15:
-        high *= 1.25
-    while open_for(low) < 1.0 - 1e-15:
-        low /= 1.25
-    clock = np.linspace(low, max(high, low), 1025)
-    chance = open_for(clock)
-    weight = np.ones(clock.size)
-    weight[1:-1:2], weight[2:-1:2] = 4.0, 2.0
-    area = low + float(weight @ chance) * (clock[1] - clock[0]) / 3.0
-    # a throw at a random arc: the clock runs at mean 1 for each node, its arcs sum to nodes on average
-    scale = nodes if copies is None else nodes * (1.0 - 1.0 / (nodes * copies))
-    return float(area * scale)
-
-
-def no_full(nodes: int, limit: int, keys: int, *, copies: int | None = None) -> float:
-    """Give the chance that no node is full after so many keys, exactly (Theorem 4).
-
-    Parameters
-    ----------
-    nodes, limit, copies
-        As of `first_full`.
-    keys
-        Placed so far.
-
-    Examples
-    --------
-    >>> round(no_full(365, 2, 22), 4), round(no_full(365, 2, 23), 4)  # birthdays
-    (0.5243, 0.4927)
-    """
-    from scipy.optimize import brentq
-    from scipy.special import gammaln
-
-    nodes, limit, keys = checked_nodes(nodes), checked_limit(limit), checked_keys(keys)
-    copies = None if copies is None else checked_copies(copies)
-    if keys < limit:
-        return 1.0
-    if keys > nodes * (limit - 1):
-        return 0.0
-    i = np.arange(float(limit))
-    if copies is None:
-        log = -gammaln(i + 1)
-        whole = keys * math.log(nodes) - float(gammaln(keys + 1))
-    else:
-        log = gammaln(i + copies) - gammaln(copies) - gammaln(i + 1)
-        points = nodes * copies
-        whole = float(gammaln(points + keys) - gammaln(points) - gammaln(keys + 1))
-    if keys == nodes * (limit - 1):
-        return math.exp(nodes * float(log[-1]) - whole)
-
-    def tilted(x: float) -> tuple[_Floats, float]:
-        terms = log + i * x
-        top = float(terms.max())
-        chances = np.exp(terms - top)
-        total = float(chances.sum())
-        return chances / total, top + math.log(total)
-
-    def short(x: float) -> float:
-        return float(tilted(x)[0] @ i) - keys / nodes
-
-    low, high = -1.0, 1.0
-    while short(low) > 0.0:
-        low *= 2.0
-    while short(high) < 0.0:
-        high *= 2.0
-    x = float(brentq(short, low, high, xtol=1e-13))
-    chances, log_total = tilted(x)
-    deviation = math.sqrt(nodes * float(chances @ (i - keys / nodes) ** 2))
-    count = min(nodes * (limit - 1) + 1, 64 + 14 * math.ceil(deviation))  # what is further off is nothing
-    count = max(count, limit)
-    turned: Any = np.fft.fft(chances, count) ** nodes
-    turned *= np.exp(2j * np.pi * (np.arange(count) * (keys % count) % count) / count)
-    return float(max(0.0, turned.real.mean()) * math.exp(nodes * log_total - x * keys - whole))
-
-
-def _first_full_within(nodes: int, limit: int, keys: int, copies: int | None) -> float:
-    """Sum P_l over l < keys: P_l is smooth, so that some of them and lines between them do."""
-    last = min(keys - 1, nodes * (limit - 1))
-    if last < limit:
-        return float(min(keys, limit))
-    at = np.unique(np.round(np.linspace(limit - 1, last, 400)).astype(int))
-    chances = [no_full(nodes, limit, int(each), copies=copies) for each in at]
-    return float(limit - 1 + np.interp(np.arange(limit - 1, last + 1), at, chances).sum())

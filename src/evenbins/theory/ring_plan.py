@@ -33,6 +33,7 @@ import numpy as np
 from evenbins.theory import _arguments as arguments
 from evenbins.theory import _ring_laws as laws
 from evenbins.theory import _show
+from evenbins.theory._ring_first_full import first_full
 
 __all__ = ["POLICIES", "RingPlan", "plan_ring"]
 
@@ -268,11 +269,11 @@ def _first_full(
     if bound is None or limits != "fixed" or min(bound) < 1:
         return None
     if weights is None:
-        return laws.first_full(nodes, bound[0], copies=arcs)
+        return first_full(nodes, bound[0], copies=arcs)
     if arcs is not None:
         return None
     each = list(bound) * nodes if len(bound) == 1 else list(bound)
-    return laws.first_full(nodes, each, weights=weights)
+    return first_full(nodes, each, weights=weights)
 
 
 def _given_sum(policy: str, nodes: int) -> float:

@@ -11,7 +11,8 @@ Three laws of loads under jump, all of nodes that are cut off at the limit: plac
 the paper does (`jump_loads`); placed while the limit grows with the keys, as a service does
 (`growing_loads`); and after keys have come and gone for long (`steady_loads`).
 
-Loads, limits and the first full node are in `_ring_laws`, plans in `ring_plan`; all names are here too.
+Loads and limits are in `_ring_laws`, the first full node in `_ring_first_full`, plans in `ring_plan`; all
+names are here too.
 
 What the paper says and is not so
 - (11) for epsilon >= 1: 1 + log(1 + epsilon)/(1 + epsilon) is 1.35 at epsilon 1, while the paper's own Table
@@ -31,16 +32,15 @@ import numpy.typing as npt
 from scipy import special
 
 from evenbins.theory import _arguments as arguments
+from evenbins.theory._ring_first_full import first_full, no_full
 from evenbins.theory._ring_laws import (
     RingLoads,
     checked_copies,
     checked_epsilon,
     checked_nodes,
     clockwise_loads,
-    first_full,
     growing_loads,
     jump_loads,
-    no_full,
     plain_loads,
     plain_variance,
     rehash_loads,
