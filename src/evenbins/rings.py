@@ -47,6 +47,7 @@ from evenbins import _bulk, _core, _files, forwarding
 from evenbins._lease import Lease
 from evenbins._mapping import attributes_of
 from evenbins._ring_errors import NoNodesError, RingFullError
+from evenbins.forwarding.client import Dropped, Held, Offered
 from evenbins.protocols import Key, StrPath
 from evenbins.theory import _arguments as arguments
 from evenbins.theory import _show
@@ -157,7 +158,8 @@ class HashRing(_core.Ring, _files.Stored):
         probes follow them.
     copies
         Slots for each unit of weight: virtual copies, which "plain" and "clockwise" need when sparse. (The
-        unit is the greatest common measure of the weights.) With weights that will change take 16: see `_unit`.
+        unit is the greatest common measure of the weights.) With weights that will change take 16: see
+        `_unit`.
     rehash
         For the policy "rehash": "object", or "bin" for section 2.5's h(i), which cascades as "clockwise"
         does.
@@ -294,7 +296,7 @@ class HashRing(_core.Ring, _files.Stored):
             self._report_lazy_moves()
         return self._answers(found, shape, indices)
 
-    def locate(self, key: Key, *, holds: Callable[[str], object] | None = None) -> str | None:
+    def locate(self, key: Key, *, holds: Callable[[str], Held] | None = None) -> str | None:
         """Give the node of an assigned key; None if it is not assigned.
 
         Parameters
@@ -342,7 +344,11 @@ class HashRing(_core.Ring, _files.Stored):
     # --- for clients without the map ------------------------------------------------------------------------
 
     def place(
-        self, key: Key, *, offer: Callable[[str], object], drop: Callable[[str], object] | None = None
+        self,
+        key: Key,
+        *,
+        offer: Callable[[str], Offered],
+        drop: Callable[[str], object] | None = None,
     ) -> str:
         """Offer a key to nodes in probe order until one stores it; the ring's own map is left alone.
 
@@ -357,12 +363,16 @@ class HashRing(_core.Ring, _files.Stored):
         return forwarding.place(self._probes(key), offer, drop=drop)
 
     def forget(
-        self, key: Key, *, drop: Callable[[str], object], holds: Callable[[str], object] | None = None
+        self,
+        key: Key,
+        *,
+        drop: Callable[[str], Dropped],
+        holds: Callable[[str], Held] | None = None,
     ) -> str | None:
         """Tell nodes in probe order that a key is gone: its holder drops it, those before it their marks.
 
-        With `holds` nodes are asked first, so that a key that is not there takes nobody's mark away: of use where
-        marks are fingerprints.
+        With `holds` nodes are asked first, so that a key that is not there takes nobody's mark away: of use
+        where marks are fingerprints.
         """
         return forwarding.forget(self._probes(key), drop, holds=holds)
 
@@ -677,7 +687,7 @@ class HashRing(_core.Ring, _files.Stored):
             return found
         if self._name_array is None:
             self._name_array = np.array([*self._names(), None], dtype=object)  # position -1: None
-        return self._name_array[found]  # type: ignore[no-any-return]
+        return self._name_array[found]
 
     # --- copies and files -----------------------------------------------------------------------------------
 
@@ -835,9 +845,9 @@ def _checked_weights(weights: object, names: list[str]) -> dict[str, float]:
 def _unit(weights: list[float]) -> float:
     """Choose the weight that one slot stands for: the greatest of which all weights are multiples.
 
-    Then all slots are whole. If that asks for many slots: a sixteenth of the mean, and the last slot of a node
-    refuses some draws. A slot like this that is new takes draws from others and refuses them, so that keys
-    move between two old nodes when its node joins: fewer than a sixteenth of those that move to it.
+    Then all slots are whole. If that asks for many slots: a sixteenth of the mean, and the last slot of a
+    node refuses some draws. A slot like this that is new takes draws from others and refuses them, so that
+    keys move between two old nodes when its node joins: fewer than a sixteenth of those that move to it.
     """
     if not weights:
         return 1.0

@@ -13,7 +13,9 @@ is; the peers only compute a node. All get str keys; ours takes them as an Arrow
 from __future__ import annotations
 
 import bisect
+import operator
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from evenbins import HashRing
@@ -77,7 +79,7 @@ def ring_cases(sizes: Sizes = FULL) -> Iterator[Case]:
         yield Case(
             name=f"ring, node(key), 16-byte str, {nodes} nodes",
             contenders={
-                _OURS: Contender(run=_each(ours.node, keys), check=lambda name, r=ours: name in r.names),
+                _OURS: Contender(run=_each(ours.node, keys), check=partial(operator.contains, ours.names)),
                 _MMH3: Contender(run=_each(_uhashring(names, _MMH3).get_node, keys)),
                 _BY_HAND: Contender(run=_each(_by_hand(names), keys)),
             },
@@ -129,9 +131,8 @@ def _assigning(sizes: Sizes) -> Iterator[Case]:
             )
             for label in (loose, tight)
         ],
-        notes="One thread; from an empty ring, its memory included. uhashring's get_node bounds nothing. Its
-        own "
-        "hash is md5; with mmh3, which its users must install, it is about twice as fast.",
+        notes="One thread; from an empty ring, its memory included. uhashring's get_node bounds nothing. Its "
+        "own hash is md5; with mmh3, which its users must install, it is about twice as fast.",
     )
 
 

@@ -228,7 +228,7 @@ def steady_loads(keys: int, nodes: int, limit: int) -> npt.NDArray[np.float64]:
         raise ValueError(f"keys must be at most nodes * limit = {nodes * limit}; got {keys}")
     index = np.arange(limit + 1)
     if keys == 0 or keys == nodes * limit:
-        return np.eye(limit + 1)[0 if keys == 0 else limit]
+        return np.asarray(np.eye(limit + 1)[0 if keys == 0 else limit])
 
     def law(logx: float) -> npt.NDArray[np.float64]:
         logs = index * logx - special.gammaln(index + 1)
