@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import itertools
 import json
 import math
@@ -14,6 +16,20 @@ import pytest
 from scipy.stats import betabinom, binom
 
 from evenbins.theory import plan_ring, rings
+
+# --- doctests --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["theory.rings", "theory.ring_plan", "theory._ring_laws", "theory._ring_first_full", "papers.chen",
+     "papers.chen_tables", "papers.ring_simulation", "reference.ring_simulation"],
+)  # fmt: skip
+def test_the_examples_of_a_module_work(name: str) -> None:
+    failed, tried = doctest.testmod(importlib.import_module(f"evenbins.{name}"))
+    assert failed == 0
+    assert tried > 0
+
 
 # --- limits ----------------------------------------------------------------------------------------------
 

@@ -158,10 +158,14 @@ def no_full(nodes: int, limit: int, keys: int, *, copies: int | None = None) -> 
 
 
 def _first_full_within(nodes: int, limit: int, keys: int, copies: int | None) -> float:
-    """Sum P_l over l < keys: P_l is smooth, so that some of them and lines between them do."""
+    """Sum P_l over l < keys: P_l is smooth, so that some of them and a spline through them do."""
+    from scipy.interpolate import CubicSpline
+
     last = min(keys - 1, nodes * (limit - 1))
     if last < limit:
         return float(min(keys, limit))
     at = np.unique(np.round(np.linspace(limit - 1, last, 160)).astype(int))
     chances = [no_full(nodes, limit, int(each), copies=copies) for each in at]
-    return float(limit - 1 + np.interp(np.arange(limit - 1, last + 1), at, chances).sum())
+    if at.size < 160:  # each of them
+        return float(limit - 1 + sum(chances))
+    return float(limit - 1 + CubicSpline(at, chances)(np.arange(limit - 1, last + 1)).sum())
