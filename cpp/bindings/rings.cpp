@@ -5,14 +5,13 @@
 //     churn       by name; each call gives its moves as [(digest, old, new)]
 //
 // Readers and writers: readers.hpp. So the bound holds whatever threads do: a placement is alone with the ring.
-#include "evenbins/ring.hpp"
-
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "evenbins/ring.hpp"
 #include "files.hpp"
 #include "keys.hpp"
 #include "module.hpp"
@@ -172,8 +171,7 @@ PyMethodDef methods[] = {
      "node($self, key, /)\n--\n\nThe node of a key, without state: the first node of its probe order that serves."},
     {"assign", method_assign, METH_O,
      "assign($self, key, /)\n--\n\nPlace a key, if it is not assigned yet, and give its node. The limit holds."},
-    {"release", method_release, METH_O,
-     "release($self, key, /)\n--\n\nLet a key go; tells whether it was assigned."},
+    {"release", method_release, METH_O, "release($self, key, /)\n--\n\nLet a key go; tells whether it was assigned."},
     {"_locate", method_locate, METH_O, "_locate($self, key, /)\n--\n\nThe node of an assigned key, or None."},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -263,49 +261,49 @@ nb::object run_many(RingObject& self, KeySource& keys, bool writes, Op op) {
 }
 
 nb::object node_from(RingObject& self, KeySource& keys) {
-  return run_many<int32_t, int32_t>(
-      self, keys, false, [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>&) {
-        const Ring& ring = *self.ring;
-        for (size_t i = 0; i < n; ++i) {
-          const uint32_t id = ring.first(d[i]);
-          out[i] = id == Ring::kNone ? -1 : self.ranks[id];
-        }
-        return n;
-      });
+  return run_many<int32_t, int32_t>(self, keys, false,
+                                    [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>&) {
+                                      const Ring& ring = *self.ring;
+                                      for (size_t i = 0; i < n; ++i) {
+                                        const uint32_t id = ring.first(d[i]);
+                                        out[i] = id == Ring::kNone ? -1 : self.ranks[id];
+                                      }
+                                      return n;
+                                    });
 }
 
 nb::object assign_from(RingObject& self, KeySource& keys) {
-  return run_many<int32_t, int32_t>(
-      self, keys, true, [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>& stopped) {
-        Ring& ring = *self.ring;
-        constexpr size_t kAhead = 64;
-        for (size_t i = 0; i < std::min(n, kAhead); ++i) ring.near(d[i]);
-        size_t i = 0;
-        try {
-          for (; i < n; ++i) {
-            if (i + kAhead < n) ring.near(d[i + kAhead]);
-            out[i] = self.ranks[ring.assign(d[i])];
-          }
-        } catch (const RingFull& error) {
-          stopped = Stopped{true, error.what()};
-        } catch (const NoNodes& error) {
-          stopped = Stopped{false, error.what()};
-        }
-        return i;
-      });
+  return run_many<int32_t, int32_t>(self, keys, true,
+                                    [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>& stopped) {
+                                      Ring& ring = *self.ring;
+                                      constexpr size_t kAhead = 64;
+                                      for (size_t i = 0; i < std::min(n, kAhead); ++i) ring.near(d[i]);
+                                      size_t i = 0;
+                                      try {
+                                        for (; i < n; ++i) {
+                                          if (i + kAhead < n) ring.near(d[i + kAhead]);
+                                          out[i] = self.ranks[ring.assign(d[i])];
+                                        }
+                                      } catch (const RingFull& error) {
+                                        stopped = Stopped{true, error.what()};
+                                      } catch (const NoNodes& error) {
+                                        stopped = Stopped{false, error.what()};
+                                      }
+                                      return i;
+                                    });
 }
 
 nb::object locate_from(RingObject& self, KeySource& keys) {
-  return run_many<int32_t, int32_t>(
-      self, keys, false, [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>&) {
-        const Ring& ring = *self.ring;
-        for (size_t i = 0; i < n; ++i) {
-          if (i + 16 < n) ring.near(d[i + 16]);
-          const uint32_t id = ring.locate(d[i]);
-          out[i] = id == Ring::kNone ? -1 : self.ranks[id];
-        }
-        return n;
-      });
+  return run_many<int32_t, int32_t>(self, keys, false,
+                                    [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>&) {
+                                      const Ring& ring = *self.ring;
+                                      for (size_t i = 0; i < n; ++i) {
+                                        if (i + 16 < n) ring.near(d[i + 16]);
+                                        const uint32_t id = ring.locate(d[i]);
+                                        out[i] = id == Ring::kNone ? -1 : self.ranks[id];
+                                      }
+                                      return n;
+                                    });
 }
 
 nb::object release_from(RingObject& self, KeySource& keys) {
@@ -426,9 +424,9 @@ void bind_rings(nb::module_& m) {
          "__init__",
          [](Object* self, uint32_t policy, uint32_t layout, uint32_t copies, uint32_t array_bits, uint64_t rate,
             double unit, double epsilon, uint64_t limit, uint64_t seed) {
-           new (self) Object(std::make_unique<Ring>(RingConfig{static_cast<RingPolicy>(policy),
-                                                               static_cast<RingLayout>(layout), copies, array_bits,
-                                                               rate, unit, epsilon, limit, seed}));
+           new (self) Object(
+               std::make_unique<Ring>(RingConfig{static_cast<RingPolicy>(policy), static_cast<RingLayout>(layout),
+                                                 copies, array_bits, rate, unit, epsilon, limit, seed}));
          },
          nb::arg("policy"), nb::arg("layout"), nb::arg("copies"), nb::arg("array_bits"), nb::arg("rate"),
          nb::arg("unit"), nb::arg("epsilon"), nb::arg("limit"), nb::arg("seed"))
@@ -518,8 +516,7 @@ void bind_rings(nb::module_& m) {
           "_set_weight",
           [](Object& self, const std::string& name, double weight, uint64_t quanta, uint64_t cap) {
             const uint32_t id = id_of(self, name);
-            return change(
-                self, [&](Ring& ring, RingMoves& moves) { ring.set_weight(id, weight, quanta, cap, moves); });
+            return change(self, [&](Ring& ring, RingMoves& moves) { ring.set_weight(id, weight, quanta, cap, moves); });
           },
           nb::arg("name"), nb::arg("weight"), nb::arg("quanta"), nb::arg("cap"),
           nb::sig(moves("_set_weight", ", name: str, weight: float, quanta: int, cap: int").c_str()))
@@ -568,13 +565,13 @@ void bind_rings(nb::module_& m) {
             return all;
           },
           "moved, placements, searches, draws, the longest search; then placements by their searches.")
-      .def("_start_audit",
-           [](Object& self, uint64_t rate) {
-             const Access access(self);
-             self.ring->start_audit(rate);
-           },
-           nb::arg("rate") = 0,
-           "From now on every placement is checked by a second reading of the bound; for tests.")
+      .def(
+          "_start_audit",
+          [](Object& self, uint64_t rate) {
+            const Access access(self);
+            self.ring->start_audit(rate);
+          },
+          nb::arg("rate") = 0, "From now on every placement is checked by a second reading of the bound; for tests.")
       .def(
           "_audit",
           [](Object& self) {
@@ -628,13 +625,14 @@ void bind_rings(nb::module_& m) {
              const Access access(self);
              return self.ring->check(true);
            })
-      .def("_config",
-           [](Object& self) {
-             const RingConfig& c = self.ring->config();
-             return nb::make_tuple(static_cast<uint32_t>(c.policy), static_cast<uint32_t>(c.layout), c.copies,
-                                   c.array_bits, c.rate, c.unit, c.epsilon, c.limit, c.seed);
-           },
-           nb::sig("def _config(self) -> tuple[int, int, int, int, int, float, float, int, int]"))
+      .def(
+          "_config",
+          [](Object& self) {
+            const RingConfig& c = self.ring->config();
+            return nb::make_tuple(static_cast<uint32_t>(c.policy), static_cast<uint32_t>(c.layout), c.copies,
+                                  c.array_bits, c.rate, c.unit, c.epsilon, c.limit, c.seed);
+          },
+          nb::sig("def _config(self) -> tuple[int, int, int, int, int, float, float, int, int]"))
       .def_prop_ro("_slots", [](const Object& self) { return self.ring->slots(); })
       .def_prop_ro("_leases", [](const Object& self) { return self.ring->leases(); })
       .def_prop_ro("_version", [](const Object& self) { return self.ring->version(); })

@@ -269,8 +269,8 @@ def ring(demo: Demo) -> None:
     cascade.assign_many(keys[: keys.size // 5], indices=True)
     looks = cascade.stats()
     demo.say(
-        f"{keys.size / seconds / 1e6:.0f} million assignments a second. The same by neighbours (CH-BL, one copy,\n"
-        f"a fifth of the keys): {looks.searches:.0f} searches, {looks.full:.0%} of the servers full"
+        f"{keys.size / seconds / 1e6:.0f} million assignments a second. By neighbours (CH-BL, one copy, a fifth\n"
+        f"of the keys): {looks.searches:.0f} searches, {looks.full:.0%} of the servers full"
     )
     limit = made.stats().limit
     demo.claim(

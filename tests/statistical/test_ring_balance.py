@@ -168,23 +168,27 @@ def test_live_keys_are_found_without_the_map() -> None:
     """
     ring = HashRing(names(1000))
     servers = {name: MarkedNode(name, 11, marks=ForwardingMarks()) for name in ring.names}
-    rng = np.random.default_rng(3)
+
+    def place(key: int) -> None:
+        mine = digest(key)
+        ring.place(key, offer=lambda name: servers[name].offer(mine))
+
+    def forget(key: int) -> None:
+        mine = digest(key)
+        ring.forget(key, drop=lambda name: servers[name].drop(mine))
+
+    def is_found(key: int, classical: bool) -> bool:
+        mine = digest(key)
+        return ring.locate(key, holds=lambda name: servers[name].holds(mine, classical=classical)) is not None
+
     live = list(range(10_000))
     for key in live:
-        ring.place(key, offer=lambda name, d=digest(key): servers[name].offer(d))  # type: ignore[misc]
-    for i, slot in enumerate(rng.integers(0, 10_000, 50_000).tolist()):
-        ring.forget(live[slot], drop=lambda name, d=digest(live[slot]): servers[name].drop(d))  # type: ignore[misc]
+        place(key)
+    for i, slot in enumerate(np.random.default_rng(3).integers(0, 10_000, 50_000).tolist()):
+        forget(live[slot])
         live[slot] = 10_000 + i
-        ring.place(live[slot], offer=lambda name, d=digest(live[slot]): servers[name].offer(d))  # type: ignore[misc]
+        place(live[slot])
     assert sum(map(len, servers.values())) == 10_000
-    found = {}
-    for classical in (False, True):
-        hits = [
-            ring.locate(
-                key, holds=lambda name, d=digest(key), c=classical: servers[name].holds(d, classical=c)
-            )  # type: ignore[misc]
-            for key in live
-        ]
-        found[classical] = sum(name is not None for name in hits) / len(live)
+    found = {rule: sum(is_found(key, rule) for key in live) / 10_000 for rule in (False, True)}
     assert found[False] == 1.0
     assert abs(found[True] - 0.71) < 0.02
