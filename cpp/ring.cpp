@@ -369,8 +369,9 @@ void Ring::changed() {
   even_quanta_ = true;
   even_from_ = 1, even_to_ = 0;
   uint64_t quanta = 0;
-  for (const uint32_t id : order_) {
-    const Node& node = nodes_[id];
+  for (uint32_t rank = 0; rank < order_.size(); ++rank) {
+    Node& node = nodes_[order_[rank]];
+    node.rank = rank;
     if (!node.serving()) continue;
     if (++serving_ == 1) quanta = node.quanta;
     even_quanta_ = even_quanta_ && node.quanta == quanta;
@@ -429,13 +430,13 @@ uint32_t Ring::make_node(NewNode wanted, uint64_t occupied) {
   node.quanta = quanta_[id] = wanted.quanta;
   node.cap = wanted.cap;
   node.live = true;
-  node.number = created_++;
+  node.label = wanted.label;
   take_slots(id);
   return id;
 }
 
-uint32_t Ring::add_node(std::string name, double weight, uint64_t quanta, uint64_t cap, bool lazy, RingMoves& moves) {
-  const uint32_t id = make_node({std::move(name), weight, quanta, cap}, slots() - free_.size());
+uint32_t Ring::add_node(NewNode node, bool lazy, RingMoves& moves) {
+  const uint32_t id = make_node(std::move(node), slots() - free_.size());
   nodes_[id].lazy = lazy;
   changed();
   if (!lazy) pull(id, moves);

@@ -195,7 +195,6 @@ Ring::Ring(const Spec& spec, const Bits& bits) : Ring(config_of(spec)) {
     order_.push_back(id);
     Node& node = nodes_[id];
     node.live = true;
-    node.number = created_++;
     node.weight = in.real();
     if (!is_positive(node.weight)) throw SpecError("a node's weight must be positive");
     node.quanta = quanta_[id] = in.number(kMaxQuanta, "quanta of weight");

@@ -447,7 +447,6 @@ class HashRing(_core.Ring, _files.Stored):
     def drain(self, name: str) -> None:
         """Let a node take nothing new; its keys stay. `mark_up` ends it."""
         self._drain(self._known(name))
-        self._name_array = None
 
     def mark_down(self, name: str) -> list[Move]:
         """Skip a node that failed: its keys are placed elsewhere, as far as there is room, and remember it.
@@ -497,7 +496,6 @@ class HashRing(_core.Ring, _files.Stored):
         return end
 
     def _told(self, moves: list[Move]) -> list[Move]:
-        self._name_array = None
         if moves:
             for callback in tuple(self._callbacks):
                 callback(moves)
@@ -684,10 +682,14 @@ class HashRing(_core.Ring, _files.Stored):
         if shape is not None:
             found = found.reshape(shape)
         if indices:
-            return found
-        if self._name_array is None:
-            self._name_array = np.array([*self._names(), None], dtype=object)  # position -1: None
-        return self._name_array[found]
+            positions = np.full(self._label_count + 1, -1, np.int32)  # the last: of number -1
+            labels = self._labels()
+            positions[labels] = np.arange(len(labels), dtype=np.int32)
+            return np.asarray(positions[found])
+        names = self._name_array
+        if names is None or names.size <= self._label_count:
+            self._name_array = names = np.array([*self._label_names(), None], dtype=object)  # number -1: None
+        return np.asarray(names[found])
 
     # --- copies and files -----------------------------------------------------------------------------------
 

@@ -86,7 +86,7 @@ def test_skips_nodes_that_do_not_serve() -> None:
 
 def test_no_node_serves() -> None:
     ring = HashRing()
-    with pytest.raises(NoNodesError, match="no nodes: add one"):
+    with pytest.raises(NoNodesError, match="use add_node"):
         ring.node("key")
     with pytest.raises(NoNodesError):
         ring.node_many([1, 2])

@@ -97,9 +97,10 @@ class Ring {
     double weight = 1;
     uint64_t quanta = 0, cap = 0;  // cap 0: none
     bool live = false, down = false, draining = false, lazy = false;
-    std::vector<uint32_t> slots;      // dense: slots; sparse: places; in the order taken
-    std::vector<uint64_t> away;       // digests that were placed elsewhere when it went down
-    uint64_t leases = 0, number = 0;  // number: of its creation
+    std::vector<uint32_t> slots;  // dense: slots; sparse: places; in the order taken
+    std::vector<uint64_t> away;   // digests that were placed elsewhere when it went down
+    uint64_t leases = 0;
+    uint32_t label = 0, rank = 0;  // whatever the owner of the ring calls it; its position in order()
     bool serving() const { return live && !down && !draining; }
   };
 
@@ -113,6 +114,7 @@ class Ring {
   const Node& node(uint32_t id) const { return nodes_[id]; }
   uint32_t id_limit() const { return static_cast<uint32_t>(nodes_.size()); }
   uint32_t find(std::string_view name) const;
+  void set_label(uint32_t id, uint32_t label) { nodes_[id].label = label; }
   const std::vector<uint64_t>& members(uint32_t id) const { return members_[id]; }  // digests
   uint64_t limit_of(uint32_t id, uint64_t keys) const;                              // 2^64−1: none
 
@@ -141,14 +143,15 @@ class Ring {
   bool has_lazy_moves() const { return !lazy_moves_.empty(); }
 
   // ---- churn; each tells the keys it moved
-  uint32_t add_node(std::string name, double weight, uint64_t quanta, uint64_t cap, bool lazy, RingMoves& moves);
-  // Many at once, to a ring without keys. A name that is taken, or too many slots: std::invalid_argument, and the ring
-  // is not to be used.
   struct NewNode {
     std::string name;
     double weight;
     uint64_t quanta, cap;
+    uint32_t label = 0;
   };
+  uint32_t add_node(NewNode node, bool lazy, RingMoves& moves);
+  // Many at once, to a ring without keys. A name that is taken, or too many slots: std::invalid_argument, and the ring
+  // is not to be used.
   void add_nodes(std::vector<NewNode> nodes);
   void remove_node(uint32_t id, RingMoves& moves);  // RingFull, NoNodes: nothing is changed
   void drain(uint32_t id);
@@ -291,7 +294,7 @@ class Ring {
   KeyMap map_;                                    // position: among the members of the node
   std::unordered_map<uint64_t, uint32_t> homes_;  // digest → the node it returns to
   RingMoves lazy_moves_;
-  uint64_t leases_ = 0, version_ = 0, created_ = 0;
+  uint64_t leases_ = 0, version_ = 0;
   Counters counters_;
   Audit audit_;
 };
