@@ -42,7 +42,7 @@ system-packages: ## installs the system packages that the tests need (Debian, Ub
 	  $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq $(SYSTEM_PACKAGES) >/dev/null; \
 	fi
 
-SUITES := filters counting sketches tables paged
+SUITES := filters counting sketches tables paged rings
 
 # --- what people do --------------------------------------------------------------------------------------
 demo: $(VENV)/installed ## plans, builds, queries: prediction beside measurement
@@ -57,9 +57,10 @@ bench: $(VENV)/for-bench ## the benchmarks with peers; writes benchmarks/results
 targets: $(VENV)/installed ## plan against measurement for every balanced policy, ten million keys
 	$(BIN)/python tools/check_targets.py $(ARGS)
 
-soak: $(VENV)/installed ## a billion queries of present keys, 20 million replacements in a table: nothing may be lost
+soak: $(VENV)/installed ## a billion queries, 20 million replacements in a table, 10^8 operations on rings: nothing lost, no bound broken
 	$(BIN)/python tools/soak.py $(ARGS)
 	$(BIN)/python tools/soak_tables.py
+	$(BIN)/python tools/soak_rings.py
 
 readme: $(VENV)/installed ## puts the newest benchmark's table into README.md
 	$(BIN)/python tools/write_readme.py

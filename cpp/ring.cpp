@@ -283,6 +283,16 @@ bool Ring::release(uint64_t digest) {
   return true;
 }
 
+void Ring::reserve(uint64_t more) {
+  map_.reserve(map_.size() + more);
+  if (serving_ == 0 || more < 64 * serving_) return;
+  for (const uint32_t id : order_) {
+    if (!nodes_[id].serving()) continue;
+    const double share = static_cast<double>(quanta_[id]) / static_cast<double>(serving_quanta_);
+    members_[id].reserve(members_[id].size() + static_cast<size_t>(1.05 * share * static_cast<double>(more)) + 16);
+  }
+}
+
 void Ring::release_all() {
   map_.clear();
   for (Node& node : nodes_) {

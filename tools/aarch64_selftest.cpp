@@ -2,7 +2,7 @@
 // checksum of what they leave behind.
 //
 //     every kernel × {standard, blocked 256, blocked 512, balanced by each policy} × every number of hashes,
-//     and whole files of the other kinds and hashing schemes, count-min sketches and tables:
+//     and whole files of the other kinds and hashing schemes, count-min sketches, tables and rings:
 //         the same bytes as the generic kernel, the same answers, no false negative,
 //         and a present key is gone when any one of its bits is cleared
 //     every line of output but the first is a checksum of fixed work, equal on every platform
@@ -21,6 +21,7 @@
 #include "evenbins/kernel.hpp"
 #include "evenbins/multilevel.hpp"
 #include "evenbins/parallel.hpp"
+#include "evenbins/ring.hpp"
 #include "evenbins/xxh3.hpp"
 
 namespace {
@@ -364,6 +365,40 @@ void keep_tables() {
   checksum.print("tables");
 }
 
+// Rings of every policy and layout, after churn: their files.
+void turn_rings() {
+  Checksum checksum;
+  for (const uint32_t layout : {1u, 2u})
+    for (const uint32_t policy : {1u, 2u, 3u, 4u, 5u}) {
+      RingConfig config;
+      config.policy = static_cast<RingPolicy>(policy);
+      config.layout = static_cast<RingLayout>(layout);
+      config.copies = 2;
+      config.array_bits = layout == 2 ? 12 : 20;
+      config.rate = policy == 1 ? 0 : 1100000000;
+      config.seed = 17;
+      Ring ring(config);
+      RingMoves moves;
+      for (uint32_t i = 0; i < 20; ++i)
+        ring.add_node({"node" + std::to_string(i), 1.0, Ring::kWhole * (1 + i % 3) - i, 0}, i == 19, moves);
+      ring.start_audit();
+      for (const uint64_t digest : random_words(18, 2000)) ring.assign(digest);
+      ring.remove_node(ring.find("node7"), moves);
+      ring.mark_down(ring.find("node3"), moves);
+      ring.add_node({"another", 1.0, Ring::kWhole, 0}, false, moves);
+      for (const uint64_t digest : random_words(18, 500)) ring.release(digest);
+      ring.rebalance(100, moves);
+      ring.mark_up(ring.find("node3"), moves);
+      ring.compact(moves);
+      require(ring.check(true).empty(), "the invariants", "ring", "policy", policy, layout);
+      require(ring.audit().broken == 0, "the bound", "ring", "policy", policy, layout);
+      const Ring::Image image = ring.image();
+      checksum.add(image.bits().words(), image.bits().bytes());
+      for (const RingMove& each : moves) checksum.add(&each.digest, sizeof each.digest);
+    }
+  checksum.print("rings");
+}
+
 }  // namespace
 
 int main() {
@@ -384,4 +419,5 @@ int main() {
   build_files();
   count_streams();
   keep_tables();
+  turn_rings();
 }

@@ -18,6 +18,7 @@
 #include "files.hpp"
 #include "keys.hpp"
 #include "module.hpp"
+#include "recent.hpp"
 #include "sources.hpp"
 
 namespace evenbins::python {
@@ -32,38 +33,14 @@ struct FilterObject : Turns {
   const bool read_only = filter->bits().read_only();
 };
 
-// The Python object asked last, and what is behind it: calls come in runs, and asking nanobind takes a
-// tenth of one. Guarded by the GIL; forgotten when the object dies.
-struct Recent {
-  PyObject* self = nullptr;
-  FilterObject* object = nullptr;
-} recent;
-
-FilterObject::~FilterObject() {
-  if (recent.object == this) recent = {};
-}
+FilterObject::~FilterObject() { Recent<FilterObject>::forget(this); }
 
 void require_writable(const FilterObject& object) {
   if (object.filter->bits().read_only())
     throw nb::value_error("this filter is open read-only: use load() or copy() for one that can be changed");
 }
 
-// The object behind a Python filter, or null with an exception: `Filter.__new__(Filter)` has none yet.
-FilterObject* object_of(PyObject* self) {
-#ifndef Py_GIL_DISABLED
-  if (self == recent.self) [[likely]]
-    return recent.object;
-#endif
-  if (!nb::inst_ready(self)) {
-    PyErr_Format(PyExc_RuntimeError, "%.100s.__init__() has not been called", Py_TYPE(self)->tp_name);
-    return nullptr;
-  }
-  auto* object = nb::inst_ptr<FilterObject>(self);
-#ifndef Py_GIL_DISABLED
-  recent = {self, object};
-#endif
-  return object;
-}
+FilterObject* object_of(PyObject* self) { return Recent<FilterObject>::of(self); }
 
 int slot_contains(PyObject* self, PyObject* key) {
   const FilterObject* object = object_of(self);

@@ -18,6 +18,7 @@
 #include "keys.hpp"
 #include "module.hpp"
 #include "readers.hpp"
+#include "recent.hpp"
 #include "sources.hpp"
 
 namespace evenbins::python {
@@ -30,6 +31,7 @@ struct RingObject : ReadersAndWriter {
   explicit RingObject(std::unique_ptr<Ring> r) : ring(std::move(r)), hasher(ring->config().seed) {
     for (const uint32_t id : ring->order()) ring->set_label(id, label_of(ring->node(id).name));
   }
+  ~RingObject() { Recent<RingObject>::forget(this); }
   uint32_t label_of(const std::string& name) {
     const auto [place, is_new] = numbers.try_emplace(name, static_cast<uint32_t>(labels.size()));
     if (is_new) labels.push_back(nb::str(name.data(), name.size()));
@@ -93,12 +95,7 @@ void in_turn(RingObject& object, bool at_once, F&& f) {
 
 // ---- one key --------------------------------------------------------------------------------------------
 
-RingObject* object_of(PyObject* self) {
-  if (nb::inst_ready(self)) [[likely]]
-    return nb::inst_ptr<RingObject>(self);
-  PyErr_Format(PyExc_RuntimeError, "%.100s.__init__() has not been called", Py_TYPE(self)->tp_name);
-  return nullptr;
-}
+RingObject* object_of(PyObject* self) { return Recent<RingObject>::of(self); }
 
 constexpr uint32_t kNobody = Ring::kNone;
 

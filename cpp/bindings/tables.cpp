@@ -16,6 +16,7 @@
 #include "files.hpp"
 #include "module.hpp"
 #include "readers.hpp"
+#include "recent.hpp"
 #include "table_keys.hpp"
 
 namespace evenbins::python {
@@ -32,31 +33,9 @@ struct TableObject : ReadersAndWriter {
   uint64_t version = 0;  // grows whenever the set of keys changes; not stored
 };
 
-// The Python object asked last, as in filters.cpp. Guarded by the GIL; forgotten when the object dies.
-struct Recent {
-  PyObject* self = nullptr;
-  TableObject* object = nullptr;
-} recent;
+TableObject::~TableObject() { Recent<TableObject>::forget(this); }
 
-TableObject::~TableObject() {
-  if (recent.object == this) recent = {};
-}
-
-TableObject* object_of(PyObject* self) {
-#ifndef Py_GIL_DISABLED
-  if (self == recent.self) [[likely]]
-    return recent.object;
-#endif
-  if (!nb::inst_ready(self)) {
-    PyErr_Format(PyExc_RuntimeError, "%.100s.__init__() has not been called", Py_TYPE(self)->tp_name);
-    return nullptr;
-  }
-  auto* object = nb::inst_ptr<TableObject>(self);
-#ifndef Py_GIL_DISABLED
-  recent = {self, object};
-#endif
-  return object;
-}
+TableObject* object_of(PyObject* self) { return Recent<TableObject>::of(self); }
 
 constexpr const char* kReadOnly = "this table is open read-only: use load() or copy() for one that can be changed";
 

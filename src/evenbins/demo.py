@@ -269,7 +269,7 @@ def ring(demo: Demo) -> None:
     cascade.assign_many(keys[: keys.size // 5], indices=True)
     looks = cascade.stats()
     demo.say(
-        f"{keys.size / seconds / 1e6:.0f} million assignments a second. By neighbours (CH-BL, one copy, a fifth\n"
+        f"{keys.size / seconds / 1e6:.0f} million assignments a second. By neighbours (CH-BL, a fifth\n"
         f"of the keys): {looks.searches:.0f} searches, {looks.full:.0%} of the servers full"
     )
     limit = made.stats().limit

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
@@ -853,10 +854,11 @@ def _unit(weights: list[float]) -> float:
     """
     if not weights:
         return 1.0
-    distinct = [_exactly(weight) for weight in sorted(set(weights))]
+    counts = Counter(weights)
+    distinct = {_exactly(weight): count for weight, count in counts.items()}
     denominator = math.lcm(*(each.denominator for each in distinct))
     common = Fraction(math.gcd(*(int(each * denominator) for each in distinct)), denominator)
-    mean = sum(map(_exactly, weights), Fraction()) / len(weights)
+    mean = sum((each * count for each, count in distinct.items()), Fraction()) / len(weights)
     return float(common if mean <= _MANY_SLOTS * common else mean / _SLOTS_AT_LEAST)
 
 

@@ -12,6 +12,7 @@ import hashlib
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from evenbins import (
     BalancedBloomFilter,
@@ -22,6 +23,7 @@ from evenbins import (
     CountMinSketch,
     FilterPlan,
     GrowingFilter,
+    HashRing,
     MultilevelTable,
 )
 from evenbins.reference.format import CHECKSUM, FIXED
@@ -235,6 +237,29 @@ def golden_chained(name: str) -> ChainedTable:
     return t
 
 
+RINGS: dict[str, dict[str, Any]] = {
+    "ring": {"epsilon": 0.25},
+    "ring-weights": {"epsilon": 0.1, "weights": {"b:1": 2.5, "d:1": 0.75}, "seed": 42},
+    "ring-limit": {"limit": 20, "copies": 3, "policy": "clockwise", "seed": 2**64 - 1},
+    "ring-sparse": {"epsilon": 0.5, "layout": "sparse", "array_bits": 10, "copies": 2, "policy": "rehash"},
+    "ring-rehash-bin": {"epsilon": 1, "policy": "rehash", "rehash": "bin"},
+    "ring-plain": {"policy": "plain", "seed": 1},
+}
+
+
+def golden_ring(name: str) -> HashRing:
+    """Build the ring of that name: keys, a node that failed, one that left, one that came lazily."""
+    ring = HashRing(["a:1", "b:1", "c:1", "d:1", "é:1"], **RINGS[name])
+    ring.assign_many(KEYS)
+    ring.mark_down("b:1")
+    ring.remove_node("c:1")
+    ring.add_node("f:1", 1.5, move="lazy")
+    ring.release_many(KEYS[::7])
+    ring.assign_many(KEYS[::3])
+    ring.drain("a:1")
+    return ring
+
+
 def _flipped(data: bytes, byte: int, bit: int) -> bytes:
     return data[:byte] + bytes([data[byte] ^ 1 << bit]) + data[byte + 1 :]
 
@@ -343,6 +368,7 @@ def main() -> None:
     wanted |= {f"{name}.evenbins": golden_table(name).to_bytes() for name in TABLES}
     wanted |= {f"{name}.evenbins": golden_chained(name).to_bytes() for name in CHAINED}
     wanted |= {f"{name}.evenbins": golden_summary(name).to_bytes() for name in SUMMARIES}
+    wanted |= {f"{name}.evenbins": golden_ring(name).to_bytes() for name in RINGS}
     wanted |= {f"damaged/{name}.evenbins": data for name, (data, _) in DAMAGED.items()}
     known = dict(reversed(line.split()) for line in SUMS.read_text().splitlines()) if SUMS.exists() else {}
     for name, data in wanted.items():

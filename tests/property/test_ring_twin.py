@@ -47,7 +47,7 @@ class Pair:
         self, policy: str, layout: str, copies: int, bound: dict[str, Any], weights: list[float]
     ) -> None:
         given_weights = dict(zip(NAMES, weights, strict=False))
-        more: dict[str, Any] = {"array_bits": 9} if layout == "sparse" else {}
+        more: dict[str, Any] = {"array_bits": 12} if layout == "sparse" else {}
         self.ring = HashRing(
             given_weights,
             policy="rehash" if policy == "rehash-bin" else policy,

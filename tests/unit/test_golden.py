@@ -19,6 +19,7 @@ FILTERS, DAMAGED, KEYS = MAKER["FILTERS"], MAKER["DAMAGED"], MAKER["KEYS"]
 SKETCHES = MAKER["SKETCHES"]  # tested in test_countmin.py
 CHAINED, TABLES = MAKER["CHAINED"], MAKER["TABLES"]  # tested in test_chained.py, test_tables.py
 SUMMARIES = MAKER["SUMMARIES"]  # tested in test_summaries.py
+RINGS = MAKER["RINGS"]  # tested in test_rings.py
 CORES = {
     "standard": (700, 7),
     "standard-seed": (1120, 11),
@@ -76,7 +77,7 @@ def test_no_golden_file_has_changed_or_gone() -> None:
     files = {str(path.relative_to(GOLDEN)): path for path in GOLDEN.rglob("*.evenbins")}
     assert {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()} == sums
     assert set(sums) == {
-        f"{name}.evenbins" for name in [*FILTERS, *SKETCHES, *CHAINED, *TABLES, *SUMMARIES]
+        f"{name}.evenbins" for name in [*FILTERS, *SKETCHES, *CHAINED, *TABLES, *SUMMARIES, *RINGS]
     } | {f"damaged/{name}.evenbins" for name in DAMAGED}
 
 

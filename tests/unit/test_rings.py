@@ -6,7 +6,9 @@ import asyncio
 import copy
 import math
 import pickle
+import runpy
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ import evenbins
 from evenbins import FormatError, HashRing, NoNodesError, RingFullError
 
 NODES = ["a:1", "b:1", "c:1", "d:1"]
+GOLDEN_FOLDER = Path(__file__).parents[1] / "golden"
+GOLDEN = runpy.run_path(str(GOLDEN_FOLDER / "make_golden.py"))
 
 
 def ring_of(n: int, **more: Any) -> HashRing:
@@ -582,6 +586,15 @@ def test_other_kinds_of_files() -> None:
         HashRing.from_bytes(filter_.to_bytes())
     with pytest.raises(FormatError, match="another kind"):
         evenbins.BloomFilter.from_bytes(HashRing(NODES).to_bytes())
+
+
+@pytest.mark.parametrize("name", GOLDEN["RINGS"])
+def test_golden_files_are_read_and_written_for_ever(name: str) -> None:
+    data = (GOLDEN_FOLDER / f"{name}.evenbins").read_bytes()
+    ring = HashRing.from_bytes(data)
+    ring._check()
+    assert GOLDEN["golden_ring"](name).to_bytes() == ring.to_bytes() == data
+    assert len(ring.mark_up("b:1")) > 0
 
 
 def test_load_says_what_a_ring_is(tmp_path: Any) -> None:

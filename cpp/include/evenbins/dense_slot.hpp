@@ -15,6 +15,12 @@
 
 namespace evenbins {
 
+inline constexpr auto kSlotLevels = [] {
+  std::array<uint64_t, 33> odd{};
+  for (uint64_t b = 0; b < odd.size(); ++b) odd[b] = splitmix(0, b) | 1;
+  return odd;
+}();
+
 // `hashed` is called for each hash that is computed.
 template <typename Count>
 EVENBINS_INLINE constexpr uint32_t dense_slot(uint64_t w, uint32_t m, Count&& hashed) {
@@ -24,7 +30,7 @@ EVENBINS_INLINE constexpr uint32_t dense_slot(uint64_t w, uint32_t m, Count&& ha
   uint64_t h = w;
   for (int i = 0; i < 64 && (h & all) >= half; ++i) {
     hashed();
-    const uint64_t x = half + (splitmix(h, static_cast<uint64_t>(e)) & (half - 1));
+    const uint64_t x = half + ((h * kSlotLevels[static_cast<size_t>(e)] >> 38) & (half - 1));
     if (x < m) return static_cast<uint32_t>(x);
     hashed();
     h = splitmix(h, 63);
@@ -34,7 +40,7 @@ EVENBINS_INLINE constexpr uint32_t dense_slot(uint64_t w, uint32_t m, Count&& ha
   hashed();
   const int b = std::bit_width(y);
   const uint64_t level = uint64_t{1} << (b - 1);
-  return static_cast<uint32_t>(level + (splitmix(w, static_cast<uint64_t>(b)) & (level - 1)));
+  return static_cast<uint32_t>(level + ((w * kSlotLevels[static_cast<size_t>(b)] >> 38) & (level - 1)));
 }
 
 EVENBINS_INLINE constexpr uint32_t dense_slot(uint64_t w, uint32_t m) {

@@ -137,7 +137,7 @@ class Ring {
   uint32_t locate(uint64_t digest) const;  // kNone if it is not assigned
   bool release(uint64_t digest);
   void near(uint64_t digest) const { map_.prefetch(digest); }
-  void reserve(uint64_t more) { map_.reserve(map_.size() + more); }
+  void reserve(uint64_t more);  // room for so many keys, about evenly spread
   void release_all();
   RingMoves take_lazy_moves() { return std::exchange(lazy_moves_, {}); }  // made by `assign` since the last call
   bool has_lazy_moves() const { return !lazy_moves_.empty(); }

@@ -13,35 +13,9 @@ from dataclasses import dataclass, field
 
 from evenbins.reference.keys import splitmix
 from evenbins.reference.multilevel_simulation import Xoshiro
+from evenbins.reference.ring_slots import counted_slot
 
-__all__ = ["RingTwin", "dense_slot", "literal_jump"]
-
-
-def dense_slot(word: int, slots: int) -> tuple[int, int]:
-    """Give the slot of a word, and how many hashes that took; for one slot more it is the same or the new
-    one.
-
-    >>> [dense_slot(splitmix(7, i), 5)[0] for i in range(8)]
-    [3, 4, 3, 2, 3, 1, 2, 2]
-    """
-    if slots == 1:
-        return 0, 0
-    e = (slots - 1).bit_length()
-    half, h, hashes = 1 << (e - 1), word, 0
-    for _ in range(64):
-        if h & (2 * half - 1) < half:
-            break
-        hashes += 1
-        x = half + (splitmix(h, e) & (half - 1))
-        if x < slots:
-            return x, hashes
-        hashes += 1
-        h = splitmix(h, 63)
-    y = word & (half - 1)
-    if y < 2:
-        return y, hashes
-    b = y.bit_length()
-    return (1 << (b - 1)) + (splitmix(word, b) & ((1 << (b - 1)) - 1)), hashes + 1
+__all__ = ["RingTwin", "literal_jump"]
 
 
 @dataclass
@@ -232,7 +206,7 @@ class RingTwin:
                 ):  # fmt: skip
                     slot = self.biased_at
                 else:
-                    slot, hashes = dense_slot(word, self.slots)
+                    slot, hashes = counted_slot(word, self.slots)
                     self.hashes += hashes
                 rank = bisect_left(self.at, slot)
                 if rank == len(self.at) or self.at[rank] != slot or self.owner[rank] == gone:

@@ -39,7 +39,7 @@ from evenbins._ring_errors import NoNodesError
 from evenbins.reference.keys import checked_seed, mulhi, splitmix
 from evenbins.reference.xxh3 import xxh3_64
 
-__all__ = ["POLICIES", "WHOLE", "Node", "Slots", "dense_slot"]
+__all__ = ["POLICIES", "WHOLE", "Node", "Slots", "counted_slot", "dense_slot"]
 
 WHOLE: Final = 2**20  # the fraction of a whole slot; the quanta of unit weight
 POLICIES: Final = ("plain", "clockwise", "rehash", "rehash-bin", "jump")  # numbered from 1
@@ -51,33 +51,42 @@ SHUFFLE: Final = 0x51ED270B9F3A6C85  # the same for the circle of "rehash-bin"
 def dense_slot(word: int, m: int) -> int:
     """Return the slot of ``word`` among ``m``: uniform, and dense_slot(w, m + 1) is dense_slot(w, m) or m.
 
-    Slots from 2**(b-1) to 2**b - 1 are level b. With all levels full, the low bits of the word choose the
-    level and a word drawn for that level the slot in it. If the highest level e is not full, a draw that
-    misses its slots is made again, until one hits or falls below: then the lower bits of the *first* word
-    decide.
-
     Examples
     --------
     >>> [dense_slot(12345678901234567890, m) for m in (1, 2, 3, 5, 9, 17)]
     [0, 0, 2, 2, 2, 2]
     """
+    return counted_slot(word, m)[0]
+
+
+def counted_slot(word: int, m: int) -> tuple[int, int]:
+    """Return the slot, and how many hashes were computed for it.
+
+    Slots from 2**(b-1) to 2**b - 1 are level b. With all levels full, the low bits of the word choose the
+    level and its product with the level's own odd number the slot in it. If the highest level e is not
+    full, a draw that misses its slots is made again, until one hits or falls below: then the lower bits of
+    the *first* word decide.
+    """
     if m == 1:
-        return 0
+        return 0, 0
     e = (m - 1).bit_length()
-    half = 1 << (e - 1)  # half < m <= 2 * half
-    h = word
+    half, h, hashes = 1 << (e - 1), word, 0  # half < m <= 2 * half
     for _ in range(64):
         if h & (2 * half - 1) < half:
             break
-        slot = half + (splitmix(h, e) & (half - 1))
+        hashes += 1
+        slot = _in_level(h, e)
         if slot < m:
-            return slot
+            return slot, hashes
+        hashes += 1
         h = splitmix(h, 63)
     y = word & (half - 1)
-    if y < 2:
-        return y
-    b = y.bit_length()
-    return (1 << (b - 1)) + (splitmix(word, b) & ((1 << (b - 1)) - 1))
+    return (y, hashes) if y < 2 else (_in_level(word, y.bit_length()), hashes + 1)
+
+
+def _in_level(word: int, b: int) -> int:
+    first = 1 << (b - 1)
+    return first + ((word * (splitmix(0, b) | 1) % 2**64 >> 38) & (first - 1))
 
 
 @dataclass(eq=False)
