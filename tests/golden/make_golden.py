@@ -240,7 +240,7 @@ def golden_chained(name: str) -> ChainedTable:
 RINGS: dict[str, dict[str, Any]] = {
     "ring": {"epsilon": 0.25},
     "ring-weights": {"epsilon": 0.1, "weights": {"b:1": 2.5, "d:1": 0.75}, "seed": 42},
-    "ring-limit": {"limit": 20, "copies": 3, "policy": "clockwise", "seed": 2**64 - 1},
+    "ring-limit": {"limit": 40, "copies": 3, "policy": "clockwise", "seed": 2**64 - 1},
     "ring-sparse": {"epsilon": 0.5, "layout": "sparse", "array_bits": 10, "copies": 2, "policy": "rehash"},
     "ring-rehash-bin": {"epsilon": 1, "policy": "rehash", "rehash": "bin"},
     "ring-plain": {"policy": "plain", "seed": 1},
