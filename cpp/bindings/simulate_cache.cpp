@@ -13,6 +13,7 @@
 #include <string>
 
 #include "module.hpp"
+#include "trials.hpp"
 
 namespace nb = nanobind;
 
@@ -30,7 +31,7 @@ nb::tuple simulate_cache_runs(const Numbers<int64_t>& times, const Numbers<uint6
                               uint32_t copies, std::optional<uint64_t> cache_size, std::optional<uint64_t> limit,
                               int64_t stale, int64_t served, int64_t recovery,
                               const std::vector<std::pair<std::string, uint64_t>>& runs, uint32_t threads,
-                              const std::optional<nb::callable>& progress) {
+                              const Progress& progress) {
   const CacheSimulation simulation{servers, copies,  cache_size.value_or(UINT64_MAX), limit.value_or(UINT64_MAX), stale,
                                    served,  recovery};
   std::vector<CacheRun> wanted;
@@ -40,26 +41,10 @@ nb::tuple simulate_cache_runs(const Numbers<int64_t>& times, const Numbers<uint6
     wanted.push_back({policy->second, seed});
   }
   const uint64_t all = times.size() * runs.size();
-  // Whether to go on; if not, a Python exception is set.
-  const auto pulse = [&](uint64_t done) {
-    const nb::gil_scoped_acquire hold;
-    if (PyErr_CheckSignals() != 0) return false;
-    if (!progress) return true;
-    try {
-      (*progress)(done, all);
-      return true;
-    } catch (nb::python_error& error) {
-      error.restore();
-      return false;
-    }
-  };
-  CacheResult result;
-  {
-    const nb::gil_scoped_release free;
-    result = simulate_cache({times.data(), times.size()}, {digests.data(), digests.size()}, simulation, wanted, threads,
-                            pulse);
-  }
-  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  const CacheResult result = run(all, progress, [&](const auto& pulse) {
+    return simulate_cache({times.data(), times.size()}, {digests.data(), digests.size()}, simulation, wanted, threads,
+                          pulse);
+  });
   nb::list counts;
   for (const CacheCounts& c : result.runs)
     counts.append(

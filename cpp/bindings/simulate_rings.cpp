@@ -13,46 +13,12 @@
 #include <utility>
 
 #include "module.hpp"
+#include "trials.hpp"
 
 namespace nb = nanobind;
 
 namespace evenbins::python {
 namespace {
-
-using Progress = std::optional<nb::callable>;
-
-// The numbers as an array that owns them.
-template <typename Number>
-nb::ndarray<nb::numpy, Number> array(std::vector<Number>&& numbers, std::initializer_list<size_t> shape) {
-  auto kept = std::make_unique<std::vector<Number>>(std::move(numbers));
-  Number* const first = kept->data();
-  const nb::capsule owner(kept.get(), [](void* p) noexcept { delete static_cast<std::vector<Number>*>(p); });
-  kept.release();
-  return nb::ndarray<nb::numpy, Number>(first, shape, owner);
-}
-
-// What work(pulse) gives, without the GIL; signals and the progress are looked after in between.
-template <typename Work>
-auto run(uint64_t trials, const Progress& progress, const Work& work) {
-  const auto pulse = [&](uint64_t done) {
-    const nb::gil_scoped_acquire hold;
-    if (PyErr_CheckSignals() != 0) return false;
-    if (!progress) return true;
-    try {
-      (*progress)(done, trials);
-      return true;
-    } catch (nb::python_error& error) {
-      error.restore();
-      return false;
-    }
-  };
-  auto counts = [&] {
-    const nb::gil_scoped_release free;
-    return work(pulse);
-  }();
-  if (PyErr_Occurred() != nullptr) throw nb::python_error();
-  return counts;
-}
 
 template <typename Value>
 Value named(const std::map<std::string, Value>& names, const char* what, const std::string& name) {

@@ -12,48 +12,15 @@
 
 #include "evenbins/leftover.hpp"
 #include "module.hpp"
+#include "trials.hpp"
 
 namespace nb = nanobind;
 
 namespace evenbins::python {
 namespace {
 
-// The numbers as an array that owns them.
-template <typename Number>
-nb::ndarray<nb::numpy, Number> array(std::vector<Number>&& numbers, std::initializer_list<size_t> shape) {
-  auto kept = std::make_unique<std::vector<Number>>(std::move(numbers));
-  Number* const first = kept->data();
-  const nb::capsule owner(kept.get(), [](void* p) noexcept { delete static_cast<std::vector<Number>*>(p); });
-  kept.release();
-  return nb::ndarray<nb::numpy, Number>(first, shape, owner);
-}
-
-using Progress = std::optional<nb::callable>;
 using Filters = std::vector<std::pair<uint64_t, uint32_t>>;  // cells, hashes
 using Chances = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-// What work(pulse) gives, without the GIL; signals and the progress are looked after in between.
-template <typename Work>
-auto run(uint64_t trials, const Progress& progress, const Work& work) {
-  const auto pulse = [&](uint64_t done) {
-    const nb::gil_scoped_acquire hold;
-    if (PyErr_CheckSignals() != 0) return false;
-    if (!progress) return true;
-    try {
-      (*progress)(done, trials);
-      return true;
-    } catch (nb::python_error& error) {
-      error.restore();
-      return false;
-    }
-  };
-  auto counts = [&] {
-    const nb::gil_scoped_release free;
-    return work(pulse);
-  }();
-  if (PyErr_Occurred() != nullptr) throw nb::python_error();
-  return counts;
-}
 
 SummarySimulation simulation_of(uint64_t keys, std::vector<uint64_t> sizes, const Filters& filters, bool shared,
                                 bool partitioned, uint64_t queries) {

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "module.hpp"
+#include "trials.hpp"
 
 namespace nb = nanobind;
 
@@ -20,15 +21,6 @@ namespace evenbins::python {
 namespace {
 
 using Counts = nb::ndarray<nb::numpy, uint64_t>;
-
-// The numbers as an array that owns them.
-Counts array(std::vector<uint64_t>&& numbers, std::initializer_list<size_t> shape) {
-  auto kept = std::make_unique<std::vector<uint64_t>>(std::move(numbers));
-  uint64_t* const first = kept->data();
-  const nb::capsule owner(kept.get(), [](void* p) noexcept { delete static_cast<std::vector<uint64_t>*>(p); });
-  kept.release();
-  return Counts(first, shape, owner);
-}
 
 template <typename Value>
 Value named(const std::map<std::string, Value>& names, const char* what, const std::string& name) {
@@ -59,25 +51,8 @@ nb::tuple simulate_table(const std::string& scheme, std::vector<uint64_t> bucket
       burn_in,
       samples,
       interval};
-  // Whether to go on; if not, a Python exception is set.
-  const auto pulse = [&](uint64_t done) {
-    const nb::gil_scoped_acquire hold;
-    if (PyErr_CheckSignals() != 0) return false;
-    if (!progress) return true;
-    try {
-      (*progress)(done, trials);
-      return true;
-    } catch (nb::python_error& error) {
-      error.restore();
-      return false;
-    }
-  };
-  TableCounts counts;
-  {
-    const nb::gil_scoped_release free;
-    counts = simulate_tables(simulation, trials, seed, threads, pulse);
-  }
-  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  TableCounts counts = run(
+      trials, progress, [&](const auto& pulse) { return simulate_tables(simulation, trials, seed, threads, pulse); });
   return nb::make_tuple(
       array(std::move(counts.arrivals), {trials, samples}), array(std::move(counts.moves), {trials, samples}),
       array(std::move(counts.overflow), {trials, samples}), array(std::move(counts.held), {trials, samples, levels}));

@@ -9,6 +9,7 @@ What is inside a file is the core's business (docs/format.md).
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import mmap
 import os
@@ -16,11 +17,11 @@ import secrets
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from evenbins._core import FormatError
 
-__all__ = ["Stored", "map_file", "replace_file"]
+__all__ = ["Kept", "Stored", "attributes_of", "map_file", "replace_file"]
 
 StrPath = str | os.PathLike[str]
 
@@ -76,6 +77,51 @@ class Stored:
             return cls._from_data(map_file(path), mapped=mapped, verify=verify)
         except FormatError as error:
             raise FormatError(f"{os.fspath(path)}: {error}") from None
+
+
+class Kept(Stored):
+    """What copies, pickles and saves: the same for all that have `copy`, `_to_bytes` and `_write_to`.
+
+    Attributes that somebody's subclass has go with the copy and the pickle.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def copy(self) -> Self: ...
+        def _to_bytes(self) -> bytes: ...
+        def _write_to(self, descriptor: int, /) -> None: ...
+        def _equal(self, other: Any, /) -> bool: ...
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        twin = self.copy()
+        attributes_of(twin).update(copy.deepcopy(attributes_of(self), memo))
+        return twin
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._equal(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def to_bytes(self) -> bytes:
+        """Give it as bytes: those that `save` writes."""
+        return self._to_bytes()
+
+    def save(self, path: StrPath) -> None:
+        """Write a file, atomically and durably: after a crash the old or the new one is there."""
+        replace_file(path, self._write_to)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_bytes, (self.to_bytes(),), attributes_of(self) or None
+
+
+def attributes_of(structure: object) -> dict[str, Any]:
+    """Give the attributes that somebody's subclass holds; none otherwise."""
+    return getattr(structure, "__dict__", {})
 
 
 def replace_file(path: StrPath, write: Callable[[int], None]) -> None:

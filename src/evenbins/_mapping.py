@@ -10,7 +10,6 @@ all in words (`_table_keys`), and says by `_key_type` and `_value_type` what the
 
 from __future__ import annotations
 
-import copy
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,9 +18,9 @@ import numpy.typing as npt
 
 from evenbins import _bulk, _files
 from evenbins._table_keys import KEY_TYPES, VALUE_DTYPES, Words, stored_keys, stored_values, values_of
-from evenbins.protocols import Key, StrPath
+from evenbins.protocols import Key
 
-__all__ = ["TableMapping", "attributes_of"]
+__all__ = ["TableMapping"]
 
 _MISSING: Any = object()
 _PAGE = 1024  # keys that an iterator fetches at a time
@@ -85,7 +84,7 @@ else:
     _TableCore = object  # the compiled class comes first among a table's bases
 
 
-class TableMapping(_files.Stored, _TableCore):
+class TableMapping(_files.Kept, _TableCore):
     """The mapping that every table is."""
 
     __slots__ = ()
@@ -367,25 +366,6 @@ class TableMapping(_files.Stored, _TableCore):
         """Make an independent copy; it can be changed even if this table is open read-only."""
         raise NotImplementedError
 
-    def __copy__(self) -> Self:
-        return self.copy()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        twin = self.copy()
-        attributes_of(twin).update(copy.deepcopy(attributes_of(self), memo))
-        return twin
-
-    def to_bytes(self) -> bytes:
-        """Give the table as bytes: those that `save` writes."""
-        return self._to_bytes()
-
-    def save(self, path: StrPath) -> None:
-        """Write a file, atomically and durably: after a crash the old or the new one is there."""
-        _files.replace_file(path, self._write_to)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_bytes, (self.to_bytes(),), attributes_of(self) or None
-
 
 class _Keys(KeysView[Any]):
     __slots__ = ()
@@ -410,8 +390,3 @@ class _Items(ItemsView[Any, Any]):
         table: TableMapping = self._mapping  # type: ignore[attr-defined]
         for keys, values in table._batches():
             yield from table._guarded(list(zip(keys, values, strict=True)))
-
-
-def attributes_of(table: object) -> dict[str, Any]:
-    """Give the attributes that somebody's subclass holds; none otherwise."""
-    return getattr(table, "__dict__", {})

@@ -24,7 +24,8 @@ import numpy as np
 
 from evenbins import _core
 from evenbins._core import FormatError
-from evenbins._mapping import TableMapping, attributes_of
+from evenbins._files import attributes_of
+from evenbins._mapping import TableMapping
 from evenbins.theory import _show, chain_plan
 from evenbins.theory.chain_plan import ChainPlan, plan_chains, plan_of_chain_core
 
@@ -295,10 +296,6 @@ class ChainedTable(_core.Chains, TableMapping):
         attributes_of(twin).update(attributes_of(self))
         return twin
 
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._equal(other)
-
-    __hash__ = None  # type: ignore[assignment]  # it changes
     __array_ufunc__ = None
 
     @classmethod

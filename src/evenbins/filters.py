@@ -13,7 +13,6 @@ whole filter (save, copy, ==, …), take turns by themselves.
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 from abc import abstractmethod
@@ -64,7 +63,7 @@ _NO_FILTERS = {
 }
 
 
-class _BaseFilter(_core.Filter, _files.Stored):
+class _BaseFilter(_core.Filter, _files.Kept):
     """The methods that all filters share; a subclass says its kind, its policy and how it measures itself."""
 
     # No instance dictionary: Python finds `add` faster on objects that have none.
@@ -205,15 +204,7 @@ class _BaseFilter(_core.Filter, _files.Stored):
         twin = type(self).__new__(type(self))
         _core.Filter.__init__(twin, self)
         twin._cached_plan = getattr(self, "_cached_plan", None)
-        _attributes(twin).update(_attributes(self))
-        return twin
-
-    def __copy__(self) -> Self:
-        return self.copy()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        twin = self.copy()
-        _attributes(twin).update(copy.deepcopy(_attributes(self), memo))
+        _files.attributes_of(twin).update(_files.attributes_of(self))
         return twin
 
     def __ior__(self, other: Self) -> Self:
@@ -229,30 +220,15 @@ class _BaseFilter(_core.Filter, _files.Stored):
         merged |= other
         return merged
 
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._equal(other)
-
-    __hash__ = None  # type: ignore[assignment]  # it changes
     __array_ufunc__ = None  # `filter | array` is an error, not NumPy's affair
 
     # --- bytes and files ---------------------------------------------------------------------------
-
-    def to_bytes(self) -> bytes:
-        """Give the filter as bytes: those that `save` writes."""
-        return self._to_bytes()
 
     @classmethod
     def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
         filter_ = cls.__new__(cls)
         _core.Filter.__init__(filter_, data, cls._kind, mapped, verify)
         return filter_
-
-    def save(self, path: StrPath) -> None:
-        """Write a file, atomically and durably: after a crash the old or the new one is there."""
-        _files.replace_file(path, self._write_to)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_bytes, (self.to_bytes(),), _attributes(self) or None
 
     # --- for people --------------------------------------------------------------------------------
 

@@ -33,7 +33,6 @@ docs/rings.md tells more; `evenbins.reference.ring` is the readable twin.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -45,11 +44,11 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _bulk, _core, _files, forwarding
+from evenbins._files import attributes_of
 from evenbins._lease import Lease
-from evenbins._mapping import attributes_of
 from evenbins._ring_errors import NoNodesError, RingFullError
 from evenbins.forwarding.client import Dropped, Held, Offered
-from evenbins.protocols import Key, StrPath
+from evenbins.protocols import Key
 from evenbins.theory import _arguments as arguments
 from evenbins.theory import _show
 from evenbins.theory.ring_plan import RingPlan, plan_ring
@@ -138,7 +137,7 @@ class RingStats:
         return [(each.name, getattr(self, each.name)) for each in fields(self)]
 
 
-class HashRing(_core.Ring, _files.Stored):
+class HashRing(_core.Ring, _files.Kept):
     """A ring of nodes, each of which owns keys, none too many.
 
     Parameters
@@ -702,26 +701,9 @@ class HashRing(_core.Ring, _files.Stored):
         attributes_of(twin).update(attributes_of(self))
         return twin
 
-    def __copy__(self) -> Self:
-        return self.copy()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        twin = self.copy()
-        attributes_of(twin).update(copy.deepcopy(attributes_of(self), memo))
-        return twin
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._equal(other)
-
-    __hash__ = None  # type: ignore[assignment]  # it changes
-
     def to_bytes(self) -> bytes:
         """Give the ring as bytes, those that `save` writes: nodes, slots and keys; leases are not stored."""
         return self._to_bytes()
-
-    def save(self, path: StrPath) -> None:
-        """Write a file, atomically and durably: after a crash the old or the new one is there."""
-        _files.replace_file(path, self._write_to)
 
     @classmethod
     def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
@@ -729,9 +711,6 @@ class HashRing(_core.Ring, _files.Stored):
         _core.Ring.__init__(ring, data)
         ring._begin()
         return ring
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_bytes, (self.to_bytes(),), attributes_of(self) or None
 
     # --- for people -----------------------------------------------------------------------------------------
 

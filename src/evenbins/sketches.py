@@ -16,7 +16,6 @@ and makes bulk and single additions agree.
 
 from __future__ import annotations
 
-import copy
 import heapq
 import itertools
 import threading
@@ -29,7 +28,7 @@ import numpy.typing as npt
 
 from evenbins import _bulk, _core, _files
 from evenbins._core import FormatError
-from evenbins.protocols import Key, StrPath
+from evenbins.protocols import Key
 from evenbins.theory import SketchPlan, _show, plan_countmin, plan_of_sketch_core
 from evenbins.theory import _arguments as arguments
 
@@ -80,7 +79,7 @@ class SketchStats:
         return [(each.name, getattr(self, each.name)) for each in fields(self)]
 
 
-class CountMinSketch(_core.Sketch, _files.Stored):
+class CountMinSketch(_core.Sketch, _files.Kept):
     """Counts of the keys of a stream, in fixed memory: never too small, seldom much too large.
 
     For each key, the estimate is at least the true count, and exceeds it by more than `epsilon` times the
@@ -264,15 +263,7 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
         twin = type(self).__new__(type(self))
         _core.Sketch.__init__(twin, self)
         twin._cached_plan = getattr(self, "_cached_plan", None)
-        _attributes(twin).update(_attributes(self))
-        return twin
-
-    def __copy__(self) -> Self:
-        return self.copy()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        twin = self.copy()
-        _attributes(twin).update(copy.deepcopy(_attributes(self), memo))
+        _files.attributes_of(twin).update(_files.attributes_of(self))
         return twin
 
     def __ior__(self, other: Self) -> Self:
@@ -288,17 +279,9 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
         merged |= other
         return merged
 
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._equal(other)
-
-    __hash__ = None  # type: ignore[assignment]  # it changes
     __array_ufunc__ = None  # `sketch | array` is an error, not NumPy's affair
 
     # --- bytes and files -----------------------------------------------------------------------------
-
-    def to_bytes(self) -> bytes:
-        """Give the sketch as bytes: those that `save` writes."""
-        return self._to_bytes()
 
     @classmethod
     def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
@@ -309,13 +292,6 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
         except ValueError as error:
             raise FormatError(f"the header describes no possible sketch: {error}") from None
         return sketch
-
-    def save(self, path: StrPath) -> None:
-        """Write a file, atomically and durably: after a crash the old or the new one is there."""
-        _files.replace_file(path, self._write_to)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_bytes, (self.to_bytes(),), _attributes(self) or None
 
     # --- for people ----------------------------------------------------------------------------------
 

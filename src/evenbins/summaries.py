@@ -20,7 +20,6 @@ or one writer; who comes in between waits.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, SupportsFloat, SupportsIndex
@@ -29,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _bulk, _core, _files
-from evenbins.protocols import Key, StrPath
+from evenbins.protocols import Key
 from evenbins.theory import _arguments as arguments
 from evenbins.theory import _show
 from evenbins.theory.summary_plan import SummaryPlan, plan_counters, plan_of_summary_core, plan_summary
@@ -83,7 +82,7 @@ class SummaryStats:
         return [(each.name, getattr(self, each.name)) for each in fields(self)]
 
 
-class Summary(_core.Summary, _files.Stored):
+class Summary(_core.Summary, _files.Kept):
     """What all summaries can do; made by one of the classes below."""
 
     __slots__ = ("_cached_plan",)
@@ -253,26 +252,10 @@ class Summary(_core.Summary, _files.Stored):
         twin = type(self).__new__(type(self))
         _core.Summary.__init__(twin, self)
         twin._cached_plan = getattr(self, "_cached_plan", None)
-        _attributes(twin).update(_attributes(self))
+        _files.attributes_of(twin).update(_files.attributes_of(self))
         return twin
 
-    def __copy__(self) -> Self:
-        return self.copy()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        twin = self.copy()
-        _attributes(twin).update(copy.deepcopy(_attributes(self), memo))
-        return twin
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._equal(other)
-
-    __hash__ = None  # type: ignore[assignment]  # it changes
     __array_ufunc__ = None
-
-    def to_bytes(self) -> bytes:
-        """Give the summary as bytes: those that `save` writes."""
-        return self._to_bytes()
 
     @classmethod
     def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
@@ -280,13 +263,6 @@ class Summary(_core.Summary, _files.Stored):
         _core.Summary.__init__(summary, data, cls._kind, mapped, verify)
         summary._cached_plan = None
         return summary
-
-    def save(self, path: StrPath) -> None:
-        """Write a file, atomically and durably: after a crash the old or the new one is there."""
-        _files.replace_file(path, self._write_to)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_bytes, (self.to_bytes(),), _attributes(self) or None
 
     def _check(self) -> None:
         """Assert every invariant of the structure; for tests."""
@@ -568,8 +544,3 @@ CLASSES: dict[str, type[Summary]] = {
     "counters": CounterSummary,
 }
 """The class of each kind of plan."""
-
-
-def _attributes(summary: object) -> dict[str, Any]:
-    """Give the attributes that somebody's subclass holds; none otherwise."""
-    return getattr(summary, "__dict__", {})

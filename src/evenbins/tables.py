@@ -18,8 +18,9 @@ from typing import Any, Self, SupportsFloat, SupportsIndex
 
 from evenbins import _core
 from evenbins._core import TableFull
+from evenbins._files import attributes_of
 from evenbins._guided import GuideState, attachment, lazy_capacity, needs, with_summary
-from evenbins._mapping import TableMapping, attributes_of
+from evenbins._mapping import TableMapping
 from evenbins.paged import PagedTable, is_paged, save_pages
 from evenbins.protocols import StrPath
 from evenbins.summaries import CLASSES, Summary
@@ -454,10 +455,6 @@ class MultilevelTable(_core.Table, TableMapping):
         attributes_of(twin).update(attributes_of(self))
         return twin
 
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._equal(other)
-
-    __hash__ = None  # type: ignore[assignment]  # it changes
     __array_ufunc__ = None
 
     @classmethod
