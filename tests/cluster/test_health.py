@@ -9,7 +9,7 @@ import pytest
 
 from evenbins import HashRing
 from evenbins.cluster.fleet import Fleet
-from evenbins.cluster.health import Backoff, Health, ServerDown
+from evenbins.cluster.health import Backoff, Health, ServerDownError
 
 NAMES = ["a", "b", "c"]
 
@@ -136,7 +136,7 @@ def test_an_unknown_server_is_named():
 
 
 def test_the_error_of_a_dead_server_travels():
-    error = pickle.loads(pickle.dumps(ServerDown("a:1", "text")))
+    error = pickle.loads(pickle.dumps(ServerDownError("a:1", "text")))
     assert (error.server, str(error)) == ("a:1", "text")
 
 
@@ -155,7 +155,7 @@ def test_a_fleet_repeats_what_may_be_repeated_and_no_more():
     fleet = Fleet(NAMES, probe=gone, broken=(OSError,), backoff=Backoff(first=60, most=60))
     home = fleet.ring.node("key")
     second = fleet.ring.candidates("key")[1]
-    with pytest.raises(ServerDown, match="cannot be repeated safely: OSError: gone"):
+    with pytest.raises(ServerDownError, match="cannot be repeated safely: OSError: gone"):
         fleet.call("key", operate, again=lambda error: False)
     assert asked == [home]
     assert fleet.call("key", operate) == second  # it is down: not asked again

@@ -12,7 +12,7 @@ from router_servers import Server, memcached, running, until
 from pymemcache.client.hash import HashClient
 
 from evenbins import HashRing, NoNodesError, RingFullError
-from evenbins.cluster.health import Backoff, ServerDown
+from evenbins.cluster.health import Backoff, ServerDownError
 from evenbins.cluster.memcached import RingHasher, RingMemcache
 
 QUICK = Backoff(first=0.05, factor=1.5, most=0.2)
@@ -153,7 +153,7 @@ def test_without_a_living_server_errors_say_so(tmp_path):
     with running(memcached, 1, tmp_path) as servers, RingMemcache([servers[0].name], failures=1) as client:
         client.set("a", b"1")
         servers[0].kill()
-        with pytest.raises((NoNodesError, ServerDown)):
+        with pytest.raises((NoNodesError, ServerDownError)):
             client.get("a")
         with pytest.raises(NoNodesError):
             client.incr("a", 1)
@@ -285,7 +285,7 @@ def _killed_under_load(servers: list[Server]) -> None:
                 try:
                     client.incr(f"counter:{number}:{served[number] % 50}", 1)
                     served[number] += 1
-                except ServerDown as error:
+                except ServerDownError as error:
                     assert error.server == victim.name
                     errors += 1
             if errors > 1:

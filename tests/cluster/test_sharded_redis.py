@@ -11,7 +11,7 @@ import redis
 from router_servers import redis_server, running, until
 
 from evenbins import NoNodesError, RingFullError
-from evenbins.cluster.health import Backoff, ServerDown
+from evenbins.cluster.health import Backoff, ServerDownError
 from evenbins.cluster.sharded_redis import AsyncShardedRedis, ShardedRedis
 
 QUICK = Backoff(first=0.05, factor=1.5, most=0.2)
@@ -151,7 +151,7 @@ def test_one_server_dies_under_threads_and_returns(servers, names):
                     client.mget([key, *KEYS[:20]])
                     client.delete(key)
                     client.incr("n:" + key)
-                except ServerDown as error:
+                except ServerDownError as error:
                     counted += 1
                     if counted > 1 or error.server != victim.name:
                         failed.append(error)
@@ -165,7 +165,7 @@ def test_one_server_dies_under_threads_and_returns(servers, names):
         victim.kill()
         until(lambda: client.ring.states[victim.name] == "down")
         during = {key: client.server_for(key) for key in KEYS}
-        with pytest.raises(ServerDown, match="a scan would miss its keys"):
+        with pytest.raises(ServerDownError, match="a scan would miss its keys"):
             list(client.scan_iter())
         assert isinstance(list(client.scan_iter(partial=True)), list)
         victim.start()
@@ -245,7 +245,7 @@ def test_without_a_living_server_errors_say_so(tmp_path):
     with running(redis_server, 1, tmp_path) as started, ShardedRedis([started[0].name], failures=1) as client:
         client.set("a", "1")
         started[0].kill()
-        with pytest.raises((NoNodesError, ServerDown)):
+        with pytest.raises((NoNodesError, ServerDownError)):
             client.get("a")
         with pytest.raises(NoNodesError):
             client.incr("a")

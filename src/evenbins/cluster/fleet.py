@@ -27,7 +27,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from typing import Any, TypeVar
 
 from evenbins._lease import Lease
-from evenbins.cluster.health import Backoff, Health, ServerDown
+from evenbins.cluster.health import Backoff, Health, ServerDownError
 from evenbins.protocols import Key
 from evenbins.rings import HashRing, NoNodesError, RingFullError
 from evenbins.theory import _arguments as arguments
@@ -121,8 +121,8 @@ class _Fleet:
             groups.setdefault(self.ring.node(key), []).append(key)
         return list(groups.items())
 
-    def _lost(self, node: str, error: BaseException) -> ServerDown:
-        return ServerDown(
+    def _lost(self, node: str, error: BaseException) -> ServerDownError:
+        return ServerDownError(
             node,
             f"server {node} failed under a request that cannot be repeated safely: "
             f"{type(error).__name__}: {' '.join(str(error).split())}",
@@ -201,7 +201,7 @@ class Fleet(_Fleet):
 
         Raises
         ------
-        ServerDown
+        ServerDownError
             The server failed and `again` forbade a repeat.
         RingFullError, NoNodesError
             There was no room in time; no server serves.

@@ -33,10 +33,10 @@ from typing import Any
 from evenbins.rings import HashRing
 from evenbins.theory import _arguments as arguments
 
-__all__ = ["Backoff", "Health", "ServerDown"]
+__all__ = ["Backoff", "Health", "ServerDownError"]
 
 
-class ServerDown(ConnectionError):
+class ServerDownError(ConnectionError):
     """A request failed because its server did, and repeating it elsewhere was not safe.
 
     Attributes
@@ -172,8 +172,20 @@ class Health:
         server = self._servers.get(name)
         return server.epoch if server is not None else 0
 
-    def failed(self, name: str, error: BaseException, *, epoch: int | None = None) -> bool:
-        """Tell that a request met no living server; True if that took it down now."""
+    def failed(
+        self, name: str, error: BaseException, *, epoch: int | None = None, at_once: bool = False
+    ) -> bool:
+        """Tell that a request met no living server; True if that took it down now.
+
+        Parameters
+        ----------
+        name, error
+            The server, and what the request met.
+        epoch
+            The server's life in which the request began; a report of another one is ignored.
+        at_once
+            It is down, whatever came before: for checks that count by themselves.
+        """
         with self._lock:
             server = self._servers.get(name)
             if server is None or (epoch is not None and epoch != server.epoch):
@@ -183,7 +195,7 @@ class Health:
             if server.down:
                 return False
             server.failures += 1
-            if server.failures < self._needed:
+            if server.failures < self._needed and not at_once:
                 return False
             server.down, server.failures = True, 1
             server.epoch += 1

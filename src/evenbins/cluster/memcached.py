@@ -15,7 +15,7 @@ does. What must never happen is that an old value comes back. Two ways lead ther
 Whatever changes what is there (`add`, `incr`, `cas` …) waits for the key's own server and never jumps for room.
 
 Repeats. Reads and `set` are repeated on the next server. The others only if nothing was sent: a connection is
-looked at before it is used, so what fails is what was under way when the server died (ServerDown).
+looked at before it is used, so what fails is what was under way when the server died (ServerDownError).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, Self, TypeVar
 
 from evenbins.cluster._libraries import library
 from evenbins.cluster.fleet import Fleet
-from evenbins.cluster.health import Backoff, ServerDown
+from evenbins.cluster.health import Backoff, ServerDownError
 from evenbins.rings import HashRing, NoNodesError
 
 __all__ = ["RingHasher", "RingMemcache"]
@@ -109,7 +109,8 @@ class RingHasher:
     def get_node(self, key: _Key) -> str | None:
         """Give the server of a key; None if none is alive."""
         try:
-            return (self._ring or self.ring).node(key)
+            name: str = (self._ring or self.ring).node(key)
+            return name
         except NoNodesError:
             return None
 
@@ -218,7 +219,7 @@ class RingMemcache:
 
     Raises
     ------
-    ServerDown
+    ServerDownError
         From requests that are not safe to repeat, if their server died under them.
     evenbins.RingFullError, evenbins.NoNodesError
         No room in time; no server is alive.
@@ -341,7 +342,7 @@ class RingMemcache:
             if others and self._fleet.health.state(node) != "down":
                 try:
                     self._fleet.on(node, lambda name, others=others: self._forgotten(name, others))  # type: ignore[misc]
-                except ServerDown:
+                except ServerDownError:
                     continue
 
     def _forgotten(self, node: str, keys: list[_Key]) -> None:
@@ -443,7 +444,8 @@ class RingMemcache:
 
     def server_for(self, key: _Key) -> str:
         """Give the server that a key belongs to now."""
-        return self._fleet.ring.node(key)
+        name: str = self._fleet.ring.node(key)
+        return name
 
     def add_server(self, server: _Address, weight: float = 1.0) -> None:
         """Add a server: it takes its share of keys from all others."""

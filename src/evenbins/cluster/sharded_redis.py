@@ -13,7 +13,7 @@ there; `scan_iter` does). That suits caches, sessions, rate limits. Who must not
 takes Redis Sentinel or Cluster. `flush_returning=True` empties a server before it serves again: no old value then.
 
 Repeats. `get`, `mget`, `exists`, plain `set`, `mset`, `delete`, `expire` are repeated on the next server; `incr`, `set` with
-nx, xx or get, and pipelines only if nothing was sent: otherwise ServerDown.
+nx, xx or get, and pipelines only if nothing was sent: otherwise ServerDownError.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from evenbins.cluster._libraries import library
 from evenbins.cluster.fleet import AsyncFleet, Fleet
-from evenbins.cluster.health import Backoff, ServerDown
+from evenbins.cluster.health import Backoff, ServerDownError
 from evenbins.rings import HashRing
 
 __all__ = ["AsyncPipeline", "AsyncShardedRedis", "Pipeline", "ShardedRedis"]
@@ -79,7 +79,8 @@ class _Sharded:
 
     def server_for(self, key: _Key) -> str:
         """Give the server that a key belongs to now."""
-        return self._fleet.ring.node(key)
+        name: str = self._fleet.ring.node(key)
+        return name
 
     def status(self) -> dict[str, Any]:
         """Give for each server state, requests in flight, failures, last error; and jumps and repeats so far."""
@@ -101,7 +102,7 @@ class _Sharded:
         status = self._fleet.health.status()
         down = [name for name, each in status.items() if not each["alive"]]
         if down and not partial:
-            raise ServerDown(
+            raise ServerDownError(
                 down[0], f"server {down[0]} is down: a scan would miss its keys; pass partial=True"
             )
         return [name for name in status if name not in down]
@@ -133,7 +134,7 @@ class ShardedRedis(_Sharded):
 
     Raises
     ------
-    ServerDown
+    ServerDownError
         From requests that are not safe to repeat, if their server died under them.
     evenbins.RingFullError, evenbins.NoNodesError
         No room in time; no server is alive.
@@ -242,7 +243,7 @@ class ShardedRedis(_Sharded):
         match, count
             As for redis-py.
         partial
-            Leave out servers that are down, instead of raising ServerDown.
+            Leave out servers that are down, instead of raising ServerDownError.
         """
         for name in self._scanned(partial):
             yield from self._clients[name].scan_iter(match=match, count=count)
@@ -365,7 +366,7 @@ class Pipeline(_Commands):
 
         Raises
         ------
-        ServerDown
+        ServerDownError
             A server died under its part, which may have been done or not; parts of other servers are done.
         """
         numbers = self._by_key()
