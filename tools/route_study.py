@@ -1,6 +1,6 @@
 """How often replicas find a request's prefix in their cache, by the way requests are spread over them.
 
-    clients ──▶ Router (uvicorn) ──▶ replicas (uvicorn), each with an LRU cache of prefixes ──▶ streamed answers
+    clients ──▶ Router (uvicorn) ──▶ replicas (uvicorn), each with an LRU cache of prefixes, streaming
 
     jump            evenbins' Router: the key's replica, the key's next one if it is full
     clockwise       the same by the ring's policy of that name (a full replica's keys all go to its neighbour)
@@ -8,9 +8,9 @@
     round-robin     one after the other
     least-loaded    the replica with the fewest requests in flight
 
-Prefixes are drawn by Zipf's law. A replica that has the prefix answers at once, one that has not computes first. All runs
-have the same requests, in the same order, so many at a time. `over` counts admissions that lifted a replica above
-ceil((1 + epsilon) * in flight / replicas). Real sockets on loopback, one process.
+Prefixes are drawn by Zipf's law. A replica that has the prefix answers at once, one that has not computes
+first. All runs have the same requests, in the same order, so many at a time. `over` counts admissions that
+lifted a replica above ceil((1 + epsilon) * in flight / replicas). Real sockets on loopback, one process.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class _Quiet(uvicorn.Server):
         return contextlib.nullcontext()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close everything, wait for nothing."""
         for each in self.servers:
             each.close()
         for connection in list(self.server_state.connections):
@@ -57,7 +58,9 @@ class _Quiet(uvicorn.Server):
 async def served(app: Any) -> AsyncIterator[str]:
     """Serve an application on a free port of loopback; gives its URL."""
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio sets it on sockets of its own only
+        listener.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+        )  # asyncio sets it on sockets of its own only
         server = _Quiet(
             uvicorn.Config(
                 app, log_level="critical", access_log=False, ws="none", lifespan="on", proxy_headers=False
@@ -221,7 +224,6 @@ async def run(
     waiting = iter(enumerate(drawn.tolist()))
     times: list[float] = []
     failed = 0
-    secure = httpx.create_ssl_context(trust_env=False)
     async with contextlib.AsyncExitStack() as stack:
         servers = [Replica(cache_size, pieces, piece_seconds, miss_seconds) for _ in range(replicas)]
         urls = [await stack.enter_async_context(served(each)) for each in servers]
@@ -229,7 +231,7 @@ async def run(
         base = await stack.enter_async_context(served(router))
 
         async def one_client() -> None:
-            async with httpx.AsyncHTTPTransport(verify=secure, trust_env=False) as transport:
+            async with httpx.AsyncHTTPTransport(verify=False, trust_env=False) as transport:
                 await send_all(transport)
 
         async def send_all(transport: httpx.AsyncHTTPTransport) -> None:
@@ -277,7 +279,9 @@ def main() -> None:
     options = vars(parser.parse_args())
     policies = options.pop("policies").split(",")
     shown = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in options.items())
-    print(f"{shown}\n\npolicy         hit rate   over   most in flight   busiest/mean   p50 s   p99 s   failed")
+    print(
+        f"{shown}\n\npolicy         hit rate   over   most in flight   busiest/mean   p50 s   p99 s   failed"
+    )
     for policy in policies:
         out = asyncio.run(run(policy, **options))
         print(

@@ -96,7 +96,10 @@ def _loads(url: str | None, name: str) -> AsyncRedisLoads | None:
     from evenbins.cluster._libraries import library
     from evenbins.cluster.shared_loads import AsyncRedisLoads
 
-    client = library("redis.asyncio", "redis").Redis.from_url(url, socket_timeout=1.0, socket_connect_timeout=1.0)
+    never = library("redis.asyncio.retry", "redis").Retry(library("redis.backoff", "redis").NoBackoff(), 0)
+    client = library("redis.asyncio", "redis").Redis.from_url(
+        url, socket_timeout=1.0, socket_connect_timeout=1.0, retry=never, max_connections=2**20
+    )
     return AsyncRedisLoads(client, name)
 
 
@@ -134,20 +137,23 @@ def serve(
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=2048)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio sets it on its own sockets only
+        listener.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+        )  # asyncio sets it on its own sockets only
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise click.ClickException(f"cannot listen on {host}:{port}: {reason}; choose another") from None
     config = uvicorn.Config(
         router, lifespan="on", log_level="warning" if not access_log else "info", access_log=access_log,
-        server_header=False, date_header=False, timeout_keep_alive=75, proxy_headers=False, timeout_graceful_shutdown=max(1, round(grace)),
-        log_config=uvicorn.config.LOGGING_CONFIG | {"disable_existing_loggers": False}, ws="none",
+        server_header=False, date_header=False, timeout_keep_alive=75, proxy_headers=False,
+        timeout_graceful_shutdown=max(1, round(grace)), log_config=uvicorn.config.LOGGING_CONFIG |
+        {"disable_existing_loggers": False}, ws="none",
     )  # fmt: skip
 
     class Server(uvicorn.Server):  # type: ignore[misc, name-defined]
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
-            """End by the first signal in peace, by the second at once; the exit code is 0 then, not the signal's."""
+            """End in peace by the first signal, at once by the second; exit code 0, not the signal's."""
             before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGTERM, signal.SIGINT)}
             try:
                 yield

@@ -1,4 +1,4 @@
-"""Replicas for the tests of the HTTP router: applications served on loopback, and raw sockets that misbehave."""
+"""Replicas for the tests of the HTTP router: applications on loopback, and raw sockets that misbehave."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
-from route_study import served  # noqa: E402
+from route_study import served
 
-from evenbins.cluster.http import Router  # noqa: E402
+from evenbins.cluster.http import Router
 
 __all__ = ["Replica", "fleet", "go", "raw", "served"]
 
@@ -74,7 +74,9 @@ class Replica:
 
 
 @contextlib.asynccontextmanager
-async def fleet(number: int, **options: Any) -> AsyncIterator[tuple[Router, httpx.AsyncClient, dict[str, Replica]]]:
+async def fleet(
+    number: int, **options: Any
+) -> AsyncIterator[tuple[Router, httpx.AsyncClient, dict[str, Replica]]]:
     """Serve replicas and a router before them; gives the router, a client of it, and replicas by URL."""
     async with contextlib.AsyncExitStack() as stack:
         replicas = [Replica() for _ in range(number)]
@@ -82,7 +84,9 @@ async def fleet(number: int, **options: Any) -> AsyncIterator[tuple[Router, http
             each.url = await stack.enter_async_context(served(each))
         router = Router([each.url for each in replicas], **options)
         base = await stack.enter_async_context(served(router))
-        client = await stack.enter_async_context(httpx.AsyncClient(base_url=base, trust_env=False, timeout=20))
+        client = await stack.enter_async_context(
+            httpx.AsyncClient(base_url=base, trust_env=False, verify=False, timeout=20)
+        )
         try:
             yield router, client, {each.url: each for each in replicas}
         finally:
@@ -101,7 +105,7 @@ async def raw(answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
-        yield "http://127.0.0.1:{}".format(server.sockets[0].getsockname()[1])
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
 

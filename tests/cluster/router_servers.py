@@ -1,4 +1,4 @@
-"""Real servers for the tests of routers: memcached, redis-server, started on loopback, killed and started again."""
+"""Real servers for the tests of routers: memcached, redis-server, on loopback, killed and started again."""
 
 from __future__ import annotations
 

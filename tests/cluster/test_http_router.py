@@ -1,4 +1,4 @@
-"""The HTTP router between real sockets: what it passes on, whom it asks, what it answers when something fails."""
+"""The HTTP router between real sockets: what it passes on, whom it asks, what it answers to failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def soon(true) -> None:
             await asyncio.sleep(0.01)
 
 
-# --- keys -----------------------------------------------------------------------------------------------------
+# --- keys -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,20 @@ def test_rules_are_read(text, rule):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "paths", "path:", "header", "header:", "header:a b", "json", "json:", "json:a:0", "json:a:x", "json:a..b"]
+    "text",
+    [
+        "",
+        "paths",
+        "path:",
+        "header",
+        "header:",
+        "header:a b",
+        "json",
+        "json:",
+        "json:a:0",
+        "json:a:x",
+        "json:a..b",
+    ],
 )
 def test_other_texts_are_no_rules(text):
     with pytest.raises(ValueError, match="key must be path, url, header:NAME or json"):
@@ -63,13 +76,15 @@ def test_keys_of_bodies(rule, body, key):
     assert KeyRule.parse(rule).of_body(body.encode()) == key
 
 
-@pytest.mark.parametrize("body", ["", "{", "[]", "3", '{"prompt": {}}', '{"prompt": []}', "[" * 100_000, "\xff"])
+@pytest.mark.parametrize(
+    "body", ["", "{", "[]", "3", '{"prompt": {}}', '{"prompt": []}', "[" * 100_000, "\xff"]
+)
 def test_bodies_without_a_key(body):
     with pytest.raises(KeyMissingError):
         KeyRule.parse("json:prompt.0").of_body(body.encode("latin-1"))
 
 
-# --- arguments ------------------------------------------------------------------------------------------------
+# --- arguments ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -95,7 +110,7 @@ def test_wrong_arguments_are_refused(options, error, words):
         Router(**options)
 
 
-# --- what is passed on ------------------------------------------------------------------------------------------
+# --- what is passed on ----------------------------------------------------------------------------------
 
 
 def test_requests_and_answers_pass_as_they_are():
@@ -105,8 +120,9 @@ def test_requests_and_answers_pass_as_they_are():
                 client.cookies.clear()  # the router must not keep any, this client does
                 answer = await client.request(
                     "PATCH", "/a%2Fb/%C3%A4;x?q=1&q=%20", content=b"\x00\xff" * 5000,
-                    headers=[("X-Twice", "1"), ("X-Twice", "2"), ("Connection", "X-Mine"), ("X-Mine", "secret"),
-                             ("TE", "trailers"), ("X-Forwarded-For", "10.9.9.9"), ("X-Forwarded-Proto", "https")],
+                    headers=[("X-Twice", "1"), ("X-Twice", "2"), ("Connection", "X-Mine"), ("TE", "trailers"),
+                             ("X-Mine", "secret"), ("X-Forwarded-For", "10.9.9.9"),
+                             ("X-Forwarded-Proto", "https")],
                 )  # fmt: skip
                 assert answer.status_code == 200
             seen = answer.json()
@@ -136,7 +152,7 @@ def test_a_path_of_the_upstream_comes_first_and_the_host_may_be_kept():
     async def test():
         async with fleet(1) as (router, _, _):
             other = Router([router.ring.names[0] + "/base/"], keep_host=True)
-            async with served(other) as url, httpx.AsyncClient(trust_env=False) as client:
+            async with served(other) as url, httpx.AsyncClient(trust_env=False, verify=False) as client:
                 seen = (await client.get(url + "/x", headers={"host": "example.org"})).json()
             assert seen["target"] == "/base/x?"
             assert dict(seen["headers"])["host"] == "example.org"
@@ -172,7 +188,7 @@ def test_bodies_stream_both_ways():
     go(test())
 
 
-# --- who is asked -----------------------------------------------------------------------------------------------
+# --- who is asked ---------------------------------------------------------------------------------------
 
 
 def test_equal_keys_meet_the_same_replica_by_every_rule():
@@ -277,14 +293,14 @@ def test_weights_share_requests_and_limits():
             weighted = Router([small, large], weights={large: 3.0}, limit=2)
             counts = [weighted.ring.node(key) for key in range(4000)].count(large)
             assert abs(counts - 3000) < 5 * (4000 * 3 / 16) ** 0.5  # binomial, five deviations
-            async with served(weighted) as url, httpx.AsyncClient(trust_env=False) as client:
+            async with served(weighted) as url, httpx.AsyncClient(trust_env=False, verify=False) as client:
                 status = (await client.get(url + "/-/status")).json()
             assert [status["upstreams"][each]["weight"] for each in (small, large)] == [1.0, 3.0]
 
     go(test())
 
 
-# --- failures -----------------------------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------------------
 
 
 def test_a_client_that_leaves_ends_the_request_and_its_lease():
@@ -325,7 +341,10 @@ def test_a_replica_that_is_gone_is_passed_over_marked_down_and_found_again():
             async def body():
                 yield b"streamed"
 
-            async with served(router) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
+            async with (
+                served(router) as url,
+                httpx.AsyncClient(base_url=url, trust_env=False, verify=False) as client,
+            ):
                 answer = await client.post(mine[0], content=body())  # nothing was sent: it is repeated
                 assert answer.json()["body"] == "streamed"
                 assert router.ring.states[dead] == "down"
@@ -352,7 +371,10 @@ def test_only_safe_requests_are_repeated_once_something_was_sent():
         async with fleet(1) as (inner, _, _), raw(hang_up) as rude:
             router = Router([*inner.ring.names, rude], failures=100)
             path = next(f"/{n}" for n in range(99) if router.ring.node(f"/{n}") == rude)
-            async with served(router) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
+            async with (
+                served(router) as url,
+                httpx.AsyncClient(base_url=url, trust_env=False, verify=False) as client,
+            ):
                 for method in ("GET", "HEAD", "OPTIONS"):
                     assert (await client.request(method, path)).status_code == 200
                 assert router.status()["repeats"] == 3
@@ -372,7 +394,10 @@ def test_no_replica_at_all_is_503():
         async with raw(lambda reader, writer: asyncio.sleep(0)) as dead:
             pass
         router = Router([dead], failures=1)
-        async with served(router) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        async with (
+            served(router) as url,
+            httpx.AsyncClient(base_url=url, trust_env=False, verify=False) as client,
+        ):
             first = await client.get("/")
             assert first.status_code in (502, 503)
             answer = await client.get("/")
@@ -391,7 +416,10 @@ def test_slow_replicas_are_504_and_not_down():
         async with raw(silent) as slow:
             for options in ({"read_timeout": 0.1}, {"total_timeout": 0.1}):
                 router = Router([slow], failures=1, **options)
-                async with served(router) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
+                async with (
+                    served(router) as url,
+                    httpx.AsyncClient(base_url=url, trust_env=False, verify=False) as client,
+                ):
                     answer = await client.get("/")
                     assert answer.status_code == 504
                     assert answer.text.count("\n") == 1
@@ -410,7 +438,10 @@ def test_an_answer_that_breaks_off_breaks_off_here_too():
     async def test():
         async with raw(broken) as url:
             router = Router([url], failures=100)
-            async with served(router) as own, httpx.AsyncClient(base_url=own, trust_env=False) as client:
+            async with (
+                served(router) as own,
+                httpx.AsyncClient(base_url=own, trust_env=False, verify=False) as client,
+            ):
                 with pytest.raises(httpx.RemoteProtocolError):
                     await client.get("/")
                 assert router.status()["aborted"] == {"upstream": 1}
@@ -439,7 +470,7 @@ def test_checks_take_a_replica_out_and_put_it_back():
     go(test())
 
 
-# --- pages of its own ---------------------------------------------------------------------------------------------
+# --- pages of its own -----------------------------------------------------------------------------------
 
 
 def test_drain_by_request_from_this_machine():

@@ -1,4 +1,4 @@
-"""Keys on real memcached servers: pymemcache's client with our hasher, and our own; servers die and return."""
+"""Keys on real memcached servers: pymemcache's client with our hasher, and ours; servers die and return."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import threading
 import time
 
 import pytest
-from router_servers import Server, memcached, running, until
 from pymemcache.client.hash import HashClient
+from router_servers import Server, memcached, running, until
 
 from evenbins import HashRing, NoNodesError, RingFullError
 from evenbins.cluster.health import Backoff, ServerDownError
@@ -32,7 +32,7 @@ def client(three):
         yield client
 
 
-# --- the hasher ---------------------------------------------------------------------------------------------
+# --- the hasher -----------------------------------------------------------------------------------------
 
 
 def test_hasher_does_not_care_for_the_order_of_servers():
@@ -92,7 +92,7 @@ def test_hash_client_with_our_hasher_loses_a_server_and_finds_it_again(tmp_path)
         assert {key: client.hasher.get_node(key) for key in KEYS} == before
 
 
-# --- the client -----------------------------------------------------------------------------------------------
+# --- the client -----------------------------------------------------------------------------------------
 
 
 def test_methods_answer_as_pymemcache_does(client):
@@ -109,7 +109,7 @@ def test_methods_answer_as_pymemcache_does(client):
     assert client.incr("a", 4) == 5
     assert client.decr("a", 1) == 4
     assert client.incr("none", 1) is None
-    value, token = client.gets("a")
+    _, token = client.gets("a")
     assert client.cas("a", b"9", token) is True
     assert client.cas("a", b"8", token) is False
     assert client.touch("a", 100) is True
@@ -163,7 +163,7 @@ def test_full_servers_let_reads_jump_and_changes_wait(three):
     names = [each.name for each in three]
     with RingMemcache(names, limit=1, wait=0.05) as client:
         key = "hot"
-        home, second = client.ring.candidates(key)[:2]
+        home = client.ring.node(key)
         with client.ring.lease(key) as node:
             assert node == home
             client.set(key, b"copy")  # jumps
@@ -241,7 +241,7 @@ def test_a_server_that_hung_returns_empty_so_that_no_old_value_does(tmp_path):
             assert client.get(key) is None
 
 
-# --- the target: one of eight servers dies under load, and returns ---------------------------------------------
+# --- the target: one of eight servers dies under load, and returns --------------------------------------
 
 
 def test_one_of_eight_killed_under_load_then_restarted(tmp_path):
@@ -286,8 +286,7 @@ def _killed_under_load(servers: list[Server]) -> None:
                     client.incr(f"counter:{number}:{served[number] % 50}", 1)
                     served[number] += 1
                 except ServerDownError as error:
-                    assert error.server == victim.name
-                    errors += 1
+                    errors += 1 if error.server == victim.name else 100
             if errors > 1:
                 failed.append(AssertionError(f"{errors} changes failed, one can have been under way"))
 

@@ -1,6 +1,6 @@
 """Servers behind a ring as one: admission by leases, repeats where they are safe, probes in the background.
 
-    call(key, operate) ─▶ lease on the ring ─▶ operate(server) ── connection fails ─▶ health: down ─▶ the next server
+    call(key, operate) ─▶ lease on the ring ─▶ operate(server) ── it fails ─▶ health: down ─▶ the next server
                           │ the server is full                    (repeated only if that is safe)
                           ├ when_full="jump": the key's next server
                           └ when_full="wait": wait for this one
@@ -197,7 +197,8 @@ class Fleet(_Fleet):
     ) -> _T:
         """Run `operate(server)` on the key's server, and on the next one if that fails and `again` allows it.
 
-        With `stay` it waits for a full server, whatever `when_full` says: for requests that change what is there.
+        With `stay` it waits for a full server, whatever `when_full` says: for requests that change what is
+        there.
 
         Raises
         ------

@@ -5,20 +5,21 @@
      │                                         │  ▲
      └── drain() ──▶ draining ── undrain() ──▶ └──┘ probe_failed(): wait longer, probe again
 
-One place for the routers of this package (memcached, Redis, HTTP): they tell what their requests met, ask which
-servers are due for a probe, send the probe themselves, and tell what it met. Time and chance come in as arguments
-(`clock`, `rng`), so every rule is tested without a server and without waiting.
+One place for the routers of this package (memcached, Redis, HTTP): they tell what their requests met, ask
+which servers are due for a probe, send the probe themselves, and tell what it met. Time and chance come in as
+arguments (`clock`, `rng`), so every rule is tested without a server and without waiting.
 
 Invariants
 - A server that fails is marked down on the ring, never removed: its slots and its keys wait for it.
-- While it is down it gets no request, only probes: one at a time, after delays that double up to a limit, each
-  shortened by a random part, so that many clients do not all knock at once.
-- A report about an earlier life of a server changes nothing: a request that began before it came back, and timed
-  out afterwards, says nothing of the new one (`epoch`).
-- Draining is the operator's word and survives failures: a drained server that fails and returns is still drained.
+- While it is down it gets no request, only probes: one at a time, after delays that double up to a limit,
+  each shortened by a random part, so that many clients do not all knock at once.
+- A report about an earlier life of a server changes nothing: a request that began before it came back, and
+  timed out afterwards, says nothing of the new one (`epoch`).
+- Draining is the operator's word and survives failures: a drained server that fails and returns is still
+  drained.
 
-Tried and dropped: letting one real request in so many through to a dead server, instead of probes. It is simpler,
-and each such request fails or waits for a timeout.
+Tried and dropped: letting one real request in so many through to a dead server, instead of probes. It is
+simpler, and each such request fails or waits for a timeout.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ class Health:
         self._lock = threading.RLock()
         self._servers = {name: _Server() for name in ring.names}
 
-    # --- what requests met ----------------------------------------------------------------------------------
+    # --- what requests met ------------------------------------------------------------------------------
 
     def epoch(self, name: str) -> int:
         """Give the number of a server's present life; a request takes it along for `failed`."""
@@ -214,10 +215,10 @@ class Health:
                 if not server.down:
                     server.failures = 0
 
-    # --- probes ---------------------------------------------------------------------------------------------
+    # --- probes -----------------------------------------------------------------------------------------
 
     def due(self) -> list[str]:
-        """Give the servers to probe now. Each is the caller's, until it tells `recovered` or `probe_failed`."""
+        """Give the servers to probe now; the caller tells `recovered` or `probe_failed` of each."""
         now = self._clock()
         with self._lock:
             names = [
@@ -264,7 +265,7 @@ class Health:
         server = self._servers[name]
         return self._clock() - server.since if server.down else 0.0
 
-    # --- what operators do ----------------------------------------------------------------------------------
+    # --- what operators do ------------------------------------------------------------------------------
 
     def add(self, name: str, weight: float = 1.0) -> None:
         """Add a server to the ring; those that are there keep all keys but its share."""
@@ -307,7 +308,7 @@ class Health:
             return "draining" if server.drained else "down" if server.down else "up"
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Give for each server: state, alive, failures in all, the last error, seconds down, seconds to the next probe."""
+        """Give for each server its state, failures, last error, and seconds down and to the next probe."""
         now = self._clock()
         with self._lock:
             return {

@@ -3,30 +3,33 @@
     client ──▶ Router ── key of the request ──▶ lease on the ring ──▶ replica ──▶ answer, streamed back
                          http_keys.py           fleet.py               failed? the key's next one
 
-Equal keys go to the same replica while its requests in flight allow it, then to the key's next replica, always
-in the same order: a hot key warms two or three caches, not all of them. `Router` is an ASGI application; the
-command `evenbins route` serves it by uvicorn.
+Equal keys go to the same replica while its requests in flight allow it, then to the key's next replica,
+always in the same order: a hot key warms two or three caches, not all of them. `Router` is an ASGI
+application; the command `evenbins route` serves it by uvicorn.
 
 What it keeps
 - No admission lifts a replica above ceil((1 + epsilon) * in flight * w / W), or above its absolute limit.
 - A lease ends when the answer has been sent, when the client has gone (the request to the replica is then
   cancelled), or when anything fails; once.
-- Nothing is read ahead: bodies pass in the pieces in which they come, both ways. Only a rule for JSON keys reads the
-  body first, up to `max_body` bytes (413 beyond).
-- Repeated at another replica: any request of which nothing was sent (no connection), and safe ones (GET, HEAD,
-  OPTIONS without a body) as long as no head has come. All else is an error 502.
+- Nothing is read ahead: bodies pass in the pieces in which they come, both ways. Only a rule for JSON keys
+  reads the body first, up to `max_body` bytes (413 beyond).
+- Repeated at another replica: any request of which nothing was sent (no connection), and safe ones (GET,
+  HEAD, OPTIONS without a body) as long as no head has come. All else is an error 502.
 - A replica that cannot be reached is marked down, never removed; it is probed and gets its keys back.
 
-Answers of its own are one line of text: 400 no key, 413 too large, 502 the replica failed, 503 all are full or
-down (with Retry-After), 504 too slow. Paths under /-/ are its own too: metrics, status, drain, undrain, healthy.
+Answers of its own are one line of text: 400 no key, 413 too large, 502 the replica failed, 503 all are full
+or down (with Retry-After), 504 too slow. Paths under /-/ are its own too: metrics, status, drain, undrain,
+healthy.
 
-Loads are those of this process, unless `loads` shares them (shared_loads.py). Not passed on: WebSockets, trailers,
-informational answers.
+Loads are those of this process, unless `loads` shares them (shared_loads.py). Not passed on: WebSockets,
+trailers, informational answers.
 
-Tried and dropped: httpx.AsyncClient, which keeps the cookies of all users in one jar and reads proxies from the
-environment; its transport does neither. One pool of connections for all replicas: it looks at each of them for
-each request, 20 ms at 200 in flight. Keeping idle connections for long: a replica that closes one (uvicorn after
-5 s, gunicorn after 2) may do so under a request which cannot be repeated.
+Tried and dropped: httpx.AsyncClient, which keeps the cookies of all users in one jar and reads proxies from
+the environment; its transport does neither. One pool of connections for all replicas: it looks at each of
+them for each request, 20 ms at 200 in flight. (httpcore imports sniffio at every step; where it is missing,
+that is a vain search of all paths, 2 ms a request. So the extra brings it.) Keeping idle connections for
+long: a replica that closes one (uvicorn after 5 s, gunicorn after 2) may do so under a request which cannot
+be repeated.
 """
 
 from __future__ import annotations
@@ -65,6 +68,7 @@ _HOP_BY_HOP = frozenset(
 )
 _FORWARDED = frozenset((b"host", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"))
 _IDLE = 1.5  # seconds that a connection is kept for the next request
+_PAUSE = 1.0  # seconds without asking Redis after it failed
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
@@ -157,8 +161,8 @@ class Router:
     wait
         Seconds that a request may wait for room before it is refused with 503.
     health_path
-        Asked by GET every `health_interval` seconds; an answer of 400 or above is a failure. None: only requests
-        tell that a replica is down, and a connection that it is back.
+        Asked by GET every `health_interval` seconds; an answer of 400 or above is a failure. None: only
+        requests tell that a replica is down, and a connection that it is back.
     health_interval, health_timeout
         Seconds.
     failures
@@ -174,8 +178,8 @@ class Router:
     keep_host
         Send the client's Host header on, instead of the replica's name.
     loads
-        Counts shared by several routers: an `AsyncRedisLoads`. While Redis does not answer, this router counts
-        its own.
+        Counts shared by several routers: an `AsyncRedisLoads`. While Redis does not answer, this router
+        counts its own.
     on_admission
         Called with (key, upstream) after each admission, before the request is sent.
 
@@ -245,17 +249,18 @@ class Router:
         self._total, self._keep_host = total_timeout, keep_host
         self._loads, self._on_admission = loads, on_admission
         self._fleet = AsyncFleet(
-            names, probe=self._probe, broken=(self._httpx.TransportError, OSError), epsilon=epsilon, limit=limit,
-            weights=weights, seed=seed, wait=wait, failures=failures, backoff=backoff,
+            names, probe=self._probe, broken=(self._httpx.TransportError, OSError), epsilon=epsilon,
+            limit=limit, weights=weights, seed=seed, wait=wait, failures=failures, backoff=backoff,
         )  # fmt: skip
         self._urls = {name: _Upstream(name) for name in names}
         self._bad = dict.fromkeys(names, 0)  # checks in a row that failed
         self._shared: dict[str, int] = dict.fromkeys(names, 0)  # in flight here by shared leases
+        self._ask_again = 0.0
         self.metrics = Metrics()
         self._transports: dict[str, Any] = {}
         self._checking: asyncio.Task[None] | None = None
 
-    # --- the application --------------------------------------------------------------------------------------
+    # --- the application --------------------------------------------------------------------------------
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         """Serve one connection of ASGI."""
@@ -277,7 +282,8 @@ class Router:
             limits = self._httpx.Limits(
                 max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE
             )
-            secure = self._httpx.create_ssl_context(trust_env=False)
+            https = any(name.startswith("https:") for name in self._urls)  # certificates take time to load
+            secure = self._httpx.create_ssl_context(trust_env=False) if https else False
             for name in self._urls:
                 self._transports[name] = self._httpx.AsyncHTTPTransport(
                     verify=secure, limits=limits, trust_env=False
@@ -310,7 +316,7 @@ class Router:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    # --- one request ------------------------------------------------------------------------------------------
+    # --- one request ------------------------------------------------------------------------------------
 
     async def _pass_on(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         body = _Body(scope, receive)
@@ -393,9 +399,10 @@ class Router:
 
     @contextlib.asynccontextmanager
     async def _admitted(self, key: Key, failed: tuple[str, ...]) -> AsyncIterator[str]:
-        """Hold a place at an upstream: by shared counts if there are any and Redis answers, else by our own."""
+        """Hold a place at an upstream: by shared counts if there are any and Redis answers, else by ours."""
         async with contextlib.AsyncExitStack() as stack:
-            name = await self._shared_place(stack, key, failed) if self._loads is not None else None
+            ask = self._loads is not None and time.monotonic() >= self._ask_again
+            name = await self._shared_place(stack, key, failed) if ask else None
             if name is None:
                 name = await stack.enter_async_context(self._fleet.admitted(key, failed))
             yield name
@@ -411,6 +418,7 @@ class Router:
             raise
         except Exception:  # whatever Redis or its client say: requests go on
             self.metrics.shared_errors += 1
+            self._ask_again = time.monotonic() + _PAUSE
             return None
         if not failed and name != self.ring.node(key):
             self._fleet.jumps += 1
@@ -444,7 +452,9 @@ class Router:
 
     def _note(self, name: str, error: BaseException, epoch: int) -> None:
         """Slow is not dead; all else that ends a connection counts."""
-        if not isinstance(error, self._httpx.ReadTimeout | self._httpx.WriteTimeout | self._httpx.PoolTimeout):
+        if not isinstance(
+            error, self._httpx.ReadTimeout | self._httpx.WriteTimeout | self._httpx.PoolTimeout
+        ):
             self._fleet.health.failed(name, error, epoch=epoch)
 
     def _failure(self, name: str, error: BaseException) -> _AnswerError:
@@ -452,7 +462,7 @@ class Router:
             return _AnswerError(504, f"upstream did not answer in time ({type(error).__name__})")
         return _AnswerError(502, f"upstream failed ({type(error).__name__})")
 
-    # --- health -------------------------------------------------------------------------------------------------
+    # --- health -----------------------------------------------------------------------------------------
 
     async def _probe(self, name: str) -> None:
         """Ask a replica for its health, or just connect; raises if that fails."""
@@ -495,7 +505,7 @@ class Router:
         else:
             self._bad[name] = 0
 
-    # --- what operators see ---------------------------------------------------------------------------------------
+    # --- what operators see -----------------------------------------------------------------------------
 
     @property
     def ring(self) -> HashRing:
@@ -539,9 +549,9 @@ class Router:
         if page == "/-/metrics" and method in ("GET", "HEAD"):
             text = self.metrics.text(self.status())
             answer = PlainTextResponse(text, headers={"content-type": "text/plain; version=0.0.4"})
-            await answer(scope, receive, send)  # type: ignore[arg-type]
+            await answer(scope, receive, send)
         elif page == "/-/status" and method in ("GET", "HEAD"):
-            await JSONResponse(self.status())(scope, receive, send)  # type: ignore[arg-type]
+            await JSONResponse(self.status())(scope, receive, send)
         elif page == "/-/healthy" and method in ("GET", "HEAD"):
             up = any(each["state"] == "up" for each in self.status()["upstreams"].values())
             await _say(scope, receive, send, 200 if up else 503, "ok" if up else "no upstream is up")
@@ -573,7 +583,9 @@ class _Answer:
 
     async def relay(self, response: Any) -> None:
         dropped = _HOP_BY_HOP | _named(response.headers.raw)
-        headers = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in dropped]
+        headers = [
+            (name.lower(), value) for name, value in response.headers.raw if name.lower() not in dropped
+        ]
         self.begun = True
         await self._told({"type": "http.response.start", "status": response.status_code, "headers": headers})
         async for piece in response.stream:
@@ -607,7 +619,14 @@ def _checked_url(url: object) -> str:
         good = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
     except ValueError:
         good = False
-    if not good or parts.query or parts.fragment or "@" in parts.netloc or not url.isprintable() or " " in url:
+    if (
+        not good
+        or parts.query
+        or parts.fragment
+        or "@" in parts.netloc
+        or not url.isprintable()
+        or " " in url
+    ):
         raise ValueError(arguments.problem("an upstream", rule, url, "Leave out user, query and fragment"))
     return url
 
@@ -619,7 +638,7 @@ def _named(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
 
 
 def _sent_on(scope: _Scope, host: bytes | None) -> list[tuple[bytes, bytes]]:
-    """Give the headers for a replica: without those of this connection, with those that tell of the client."""
+    """Give the headers for a replica: without those of this connection, with some about the client."""
     given: list[tuple[bytes, bytes]] = scope["headers"]
     values: dict[bytes, bytes] = {}
     for name, value in given:
@@ -650,4 +669,4 @@ async def _say(scope: _Scope, receive: _Receive, send: _Send, status: int, line:
     from starlette.responses import PlainTextResponse
 
     headers = {"retry-after": "1"} if status == 503 else {}
-    await PlainTextResponse(line + "\n", status, headers=headers)(scope, receive, send)  # type: ignore[arg-type]
+    await PlainTextResponse(line + "\n", status, headers=headers)(scope, receive, send)

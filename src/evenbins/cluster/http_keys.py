@@ -77,9 +77,7 @@ class KeyRule:
         """Whether the body must be read before a server is chosen."""
         return self.kind == "json"
 
-    def of_head(
-        self, path: bytes, query: bytes, headers: Iterable[tuple[bytes, bytes]]
-    ) -> bytes:
+    def of_head(self, path: bytes, query: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         """Give the key of a request from its head.
 
         Raises

@@ -58,7 +58,7 @@ class Metrics:
                     (((("reason", name),), n) for name, n in sorted(self.rejected.items()))),
             _family("aborted_total", "counter", "Requests that ended early.",
                     (((("reason", name),), n) for name, n in sorted(self.aborted.items()))),
-            _family("shared_errors_total", "counter", "Admissions without shared loads, which could not be read.",
+            _family("shared_errors_total", "counter", "Shared loads that could not be read.",
                     [((), self.shared_errors)]),
             self._histogram(),
         ]  # fmt: skip

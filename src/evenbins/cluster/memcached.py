@@ -1,18 +1,20 @@
-"""Keys on memcached servers: a hasher for pymemcache's own client, and a client that knows limits and failures.
+"""Keys on memcached servers: a hasher for pymemcache's client, and a client that knows limits and failures.
 
     HashClient(servers, hasher=RingHasher)     pymemcache's client; the ring only chooses servers
     RingMemcache(servers)                      one client for threads: leases, jumps, back-off, probes, drain
 
-A cache may forget, so a dead server is no error: its keys jump, each to a server of its own, and return when it
-does. What must never happen is that an old value comes back. Two ways lead there, and what is done about them:
+A cache may forget, so a dead server is no error: its keys jump, each to a server of its own, and return when
+it does. What must never happen is that an old value comes back. Two ways lead there, and what is done about
+them:
 
-- A server that was unreachable, but kept its memory, returns with values from before. It is flushed before it serves
-  again (`flush_returning`), unless it has restarted since, which memcached's `uptime` tells.
-- A server that was full let reads and `set` jump: copies of one key on several servers. `delete` goes to all of them.
-  `set` replaces one copy; those elsewhere live until they expire. Where that matters delete first, or take
-  `when_full="wait"`, under which a key is on one server only.
+- A server that was unreachable, but kept its memory, returns with values from before. It is flushed before it
+  serves again (`flush_returning`), unless it has restarted since, which memcached's `uptime` tells.
+- A server that was full let reads and `set` jump: copies of one key on several servers. `delete` goes to all
+  of them. `set` replaces one copy; those elsewhere live until they expire. Where that matters delete first,
+  or take `when_full="wait"`, under which a key is on one server only.
 
-Whatever changes what is there (`add`, `incr`, `cas` …) waits for the key's own server and never jumps for room.
+Whatever changes what is there (`add`, `incr`, `cas` …) waits for the key's own server and never jumps for
+room.
 
 Repeats. Reads and `set` are repeated on the next server. The others only if nothing was sent: a connection is
 looked at before it is used, so what fails is what was under way when the server died (ServerDownError).
@@ -38,10 +40,10 @@ _Address = str | tuple[str, int]
 
 
 class RingHasher:
-    """Chooses servers for `pymemcache.client.hash.HashClient`: pass the class, or a partial of it, as `hasher`.
+    """Chooses servers for `pymemcache.client.hash.HashClient`: pass the class, or a partial, as `hasher`.
 
-    The client adds its servers one by one; the ring is made when the first key comes, from all of them, so that
-    their order makes no difference. The client calls `remove_node` for a server it takes for dead, and
+    The client adds its servers one by one; the ring is made when the first key comes, from all of them, so
+    that their order makes no difference. The client calls `remove_node` for a server it takes for dead, and
     `add_node` when it tries it again: that is `mark_down` and `mark_up`, so its keys wait for it and no other
     key moves. To remove a server for good, use `forget`.
 
@@ -190,8 +192,8 @@ def _silent(sock: Any) -> bool:
 class RingMemcache:
     """A memcached client over many servers, each with a limit of requests in flight; safe for threads.
 
-    Methods are pymemcache's, with the same arguments; `noreply` is off unless asked for, because a request without
-    an answer cannot be repeated when its server dies.
+    Methods are pymemcache's, with the same arguments; `noreply` is off unless asked for, because a request
+    without an answer cannot be repeated when its server dies.
 
     Parameters
     ----------
@@ -255,12 +257,12 @@ class RingMemcache:
         self._pools = {name: self._pool(address) for name, address in addresses}
         self._flush_returning, self._on_change = flush_returning, on_change
         self._fleet = Fleet(
-            [name for name, _ in addresses], probe=self._probe, broken=(OSError, closed), on_change=self._changed,
-            epsilon=epsilon, limit=limit, weights=weights, seed=seed, when_full=when_full, wait=wait,
-            failures=failures, backoff=backoff,
+            [name for name, _ in addresses], probe=self._probe, broken=(OSError, closed),
+            on_change=self._changed, epsilon=epsilon, limit=limit, weights=weights, seed=seed,
+            when_full=when_full, wait=wait, failures=failures, backoff=backoff,
         )  # fmt: skip
 
-    # --- reads: repeated anywhere -----------------------------------------------------------------------------
+    # --- reads: repeated anywhere -----------------------------------------------------------------------
 
     def get(self, key: _Key, default: Any = None) -> Any:
         """Give a key's value, or `default`."""
@@ -281,7 +283,7 @@ class RingMemcache:
         """Give a key's value and the token for `cas`."""
         return self._read(key, lambda client: client.gets(key, default, cas_default), stay=True)  # type: ignore[no-any-return]
 
-    # --- writes that may be done twice --------------------------------------------------------------------------
+    # --- writes that may be done twice ------------------------------------------------------------------
 
     def set(
         self, key: _Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
@@ -353,7 +355,7 @@ class RingMemcache:
 
         self._pools[node].use(forget)
 
-    # --- writes that may be done once -----------------------------------------------------------------------------
+    # --- writes that may be done once -------------------------------------------------------------------
 
     def add(
         self, key: _Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
@@ -407,7 +409,7 @@ class RingMemcache:
             stay=True,
         )
 
-    # --- all servers ------------------------------------------------------------------------------------------------
+    # --- all servers ------------------------------------------------------------------------------------
 
     def stats(self, *arguments: str) -> dict[str, dict[str, Any]]:
         """Give memcached's own statistics of each server that is alive."""
@@ -431,7 +433,7 @@ class RingMemcache:
                 answers[name] = self._fleet.on(name, lambda node: self._pools[node].use(operate))
         return answers
 
-    # --- servers ------------------------------------------------------------------------------------------------------
+    # --- servers ----------------------------------------------------------------------------------------
 
     @property
     def ring(self) -> HashRing:
@@ -439,7 +441,7 @@ class RingMemcache:
         return self._fleet.ring
 
     def status(self) -> dict[str, Any]:
-        """Give for each server state, requests in flight, failures, last error; and jumps and repeats so far."""
+        """Give for each server state, requests in flight, failures, error; and jumps and repeats so far."""
         return self._fleet.status()
 
     def server_for(self, key: _Key) -> str:
@@ -460,7 +462,7 @@ class RingMemcache:
         self._pools[name].clear()
 
     def drain(self, server: _Address, timeout: float | None = 10.0) -> bool:
-        """Send nothing more to a server and wait for what is under way; False if that took longer than `timeout`."""
+        """Send nothing more to a server; wait for what is under way, False if longer than `timeout`."""
         return self._fleet.drained(_name(server), timeout)
 
     def undrain(self, server: _Address) -> None:

@@ -1,19 +1,21 @@
-"""Keys on independent Redis or Valkey servers, chosen by a ring: no cluster mode, no agreement between servers.
+"""Keys on independent Redis or Valkey servers, chosen by a ring: no cluster mode, no agreement among them.
 
     ShardedRedis(["10.0.0.1:6379", "10.0.0.2:6379"])      for threads
     AsyncShardedRedis([...])                               the same for asyncio
 
-Each key is on one server; requests that find it full wait (a jump for room, as the memcached client has it, would make
-copies of things that should exist once). On failure it behaves as that client does: the server is marked down,
-its keys jump, each to a server of its own; it is probed with growing delays; then its keys return.
+Each key is on one server; requests that find it full wait (a jump for room, as the memcached client has it,
+would make copies of things that should exist once). On failure it behaves as that client does: the server is
+marked down, its keys jump, each to a server of its own; it is probed with growing delays; then its keys
+return.
 
-What that means for data. Nothing is copied between servers. While a server is down its keys look absent, and what is
-written to them meanwhile stays behind on other servers when it returns, with its old values (a read never looks
-there; `scan_iter` does). That suits caches, sessions, rate limits. Who must not lose writes needs replication, and
-takes Redis Sentinel or Cluster. `flush_returning=True` empties a server before it serves again: no old value then.
+What that means for data. Nothing is copied between servers. While a server is down its keys look absent, and
+what is written to them meanwhile stays behind on other servers when it returns, with its old values (a read
+never looks there; `scan_iter` does). That suits caches, sessions, rate limits. Who must not lose writes needs
+replication, and takes Redis Sentinel or Cluster. `flush_returning=True` empties a server before it serves
+again: no old value then.
 
-Repeats. `get`, `mget`, `exists`, plain `set`, `mset`, `delete`, `expire` are repeated on the next server; `incr`, `set` with
-nx, xx or get, and pipelines only if nothing was sent: otherwise ServerDownError.
+Repeats. `get`, `mget`, `exists`, plain `set`, `mset`, `delete`, `expire` are repeated on the next server;
+`incr`, `set` with nx, xx or get, and pipelines only if nothing was sent: otherwise ServerDownError.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ class _Sharded:
         return name
 
     def status(self) -> dict[str, Any]:
-        """Give for each server state, requests in flight, failures, last error; and jumps and repeats so far."""
+        """Give for each server state, requests in flight, failures, error; and jumps and repeats so far."""
         return self._fleet.status()
 
     def add_server(self, server: str, weight: float = 1.0) -> None:
@@ -114,8 +116,8 @@ class ShardedRedis(_Sharded):
     Parameters
     ----------
     servers
-        "host:port", or URLs such as "redis://user:password@host:6379/0", "rediss://…", "unix://…". A server's name is
-        its address as given, without the password.
+        "host:port", or URLs such as "redis://user:password@host:6379/0", "rediss://…", "unix://…". A server's
+        name is its address as given, without the password.
     limit, epsilon, weights, seed
         The bound of requests in flight at each server, and the ring's weights and seed, as for `HashRing`. By
         default 64 a server. A batch or pipeline to one server counts one.
@@ -249,7 +251,7 @@ class ShardedRedis(_Sharded):
             yield from self._clients[name].scan_iter(match=match, count=count)
 
     def drain(self, server: str, timeout: float | None = 10.0) -> bool:
-        """Send nothing more to a server and wait for what is under way; False if that took longer than `timeout`."""
+        """Send nothing more to a server; wait for what is under way, False if longer than `timeout`."""
         return self._fleet.drained(server, timeout)
 
     def close(self) -> None:
@@ -387,7 +389,7 @@ class Pipeline(_Commands):
 
 
 class AsyncShardedRedis(_Sharded):
-    """A client of many independent Redis servers for asyncio: `ShardedRedis` with coroutines, in one event loop.
+    """A client of many independent Redis servers for asyncio: `ShardedRedis` in one event loop.
 
     Parameters are those of `ShardedRedis`. Batches go to all servers at once.
     """
@@ -493,7 +495,7 @@ class AsyncShardedRedis(_Sharded):
                 yield key
 
     async def drain(self, server: str, timeout: float | None = 10.0) -> bool:
-        """Send nothing more to a server and wait for what is under way; False if that took longer than `timeout`."""
+        """Send nothing more to a server; wait for what is under way, False if longer than `timeout`."""
         return await self._fleet.drained(server, timeout)
 
     async def close(self) -> None:

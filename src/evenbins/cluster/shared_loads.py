@@ -1,16 +1,17 @@
 """One count of requests in flight for many routers, kept in Redis; leases of a router that dies expire.
 
-A ring counts the leases of its own process. Two routers that each allow a replica 8 requests allow it 16 together.
-With shared loads they ask Redis:
+A ring counts the leases of its own process. Two routers that each allow a replica 8 requests allow it 16
+together. With shared loads they ask Redis:
 
-    candidates of the key, in the ring's order ──▶ one script: the first with room takes the lease ──▶ its node
+    candidates of the key, in the ring's order ──▶ a script: the first with room takes the lease ──▶ its node
 
     name:node      a sorted set: lease ─▶ time at which it ends unless it is renewed
 
-The script is one atomic step: it drops leases that ended, counts, compares with the limit, admits. The limit is the
-ring's: ceil((1 + epsilon) * n * w / W), n over all routers with the new one counted, W over the nodes that serve in this
-router's eyes; or ceil(limit * w). Times are those of the Redis server. A lease lasts `ttl` seconds and is renewed
-every third of that while its request runs, so a router that dies frees its places within `ttl`.
+The script is one atomic step: it drops leases that ended, counts, compares with the limit, admits. The limit
+is the ring's: ceil((1 + epsilon) * n * w / W), n over all routers with the new one counted, W over the nodes
+that serve in this router's eyes; or ceil(limit * w). Times are those of the Redis server. A lease lasts `ttl`
+seconds and is renewed every third of that while its request runs, so a router that dies frees its places
+within `ttl`.
 
 Invariants
 - No admission lifts a node above the limit of that moment, over all routers, as long as Redis keeps what it
@@ -39,8 +40,8 @@ from evenbins.theory import _arguments as arguments
 
 __all__ = ["AsyncRedisLoads", "RedisLoads"]
 
-# KEYS: the sets of all nodes. ARGV: lease, ttl in ms, "share" or "cap", then for each candidate: its number in KEYS
-# and its share of n, or its cap. Gives the number of the node that took the lease, 0 if none has room.
+# KEYS: the sets of all nodes. ARGV: lease, ttl in ms, "share" or "cap", then for each candidate its number
+# in KEYS and its share of n, or its cap. Gives the number of the node that took it, 0 if none has room.
 _ADMIT = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -129,7 +130,9 @@ class _Loads:
 
     def _taken(self, answer: Any, lease: str, names: tuple[str, ...]) -> str:
         if not answer:
-            raise RingFullError("every node is at its limit of requests in flight over all routers: try later")
+            raise RingFullError(
+                "every node is at its limit of requests in flight over all routers: try later"
+            )
         node = names[int(answer) - 1]
         self._live[lease] = self._key(node)
         return node
@@ -145,7 +148,8 @@ class RedisLoads(_Loads):
     Parameters
     ----------
     client
-        A `redis.Redis`, with timeouts set.
+        A `redis.Redis` with timeouts, and without repeats of its own (`retry=Retry(NoBackoff(), 0)`), which
+        by default take seconds when Redis is gone.
     name
         What the routers have in common: those with equal names share their counts.
     ttl
