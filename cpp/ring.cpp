@@ -229,7 +229,23 @@ void Ring::take_out(KeyMapEntry& entry) {
   members.pop_back();
 }
 
+void Ring::judge(uint32_t id, uint64_t n, uint64_t load) {
+  ++audit_.placements;
+  uint64_t total = 0;
+  for (const uint32_t each : order_) total += nodes_[each].serving() ? nodes_[each].quanta : 0;
+  const Node& node = nodes_[id];
+  bool allowed = node.serving();
+  if (config_.policy != RingPolicy::plain && config_.rate == 0) allowed = allowed && load + 1 <= node.cap;
+  if (audit_.rate != 0) {
+    const unsigned __int128 whole = static_cast<unsigned __int128>(kBillion) * total;
+    const unsigned __int128 share = static_cast<unsigned __int128>(audit_.rate) * n * node.quanta;
+    allowed = allowed && load + 1 <= static_cast<uint64_t>(share / whole + (share % whole != 0));
+  }
+  audit_.broken += !allowed;
+}
+
 void Ring::move(KeyMapEntry& entry, uint32_t to, RingMoves& moves) {
+  if (audit_.on) judge(to, map_.size(), members_[to].size() - (entry.node - 1 == to));
   if (entry.node - 1 != to) {
     moves.push_back({entry.digest, entry.node - 1, to});
     ++counters_.moved;
@@ -248,6 +264,7 @@ uint32_t Ring::assign(uint64_t digest) {
   require_serving();
   const uint32_t id = place(digest, map_.size() + 1);
   if (id == kNone) throw RingFull(full_text("keys"));
+  if (audit_.on) judge(id, map_.size() + 1, members_[id].size());
   put(map_.insert(digest, entry), id);
   return id;
 }
@@ -352,8 +369,9 @@ void Ring::changed() {
   even_quanta_ = true;
   even_from_ = 1, even_to_ = 0;
   uint64_t quanta = 0;
-  for (const uint32_t id : order_) {
-    const Node& node = nodes_[id];
+  for (uint32_t rank = 0; rank < order_.size(); ++rank) {
+    Node& node = nodes_[order_[rank]];
+    node.rank = rank;
     if (!node.serving()) continue;
     if (++serving_ == 1) quanta = node.quanta;
     even_quanta_ = even_quanta_ && node.quanta == quanta;
@@ -412,13 +430,13 @@ uint32_t Ring::make_node(NewNode wanted, uint64_t occupied) {
   node.quanta = quanta_[id] = wanted.quanta;
   node.cap = wanted.cap;
   node.live = true;
-  node.number = created_++;
+  node.label = wanted.label;
   take_slots(id);
   return id;
 }
 
-uint32_t Ring::add_node(std::string name, double weight, uint64_t quanta, uint64_t cap, bool lazy, RingMoves& moves) {
-  const uint32_t id = make_node({std::move(name), weight, quanta, cap}, slots() - free_.size());
+uint32_t Ring::add_node(NewNode node, bool lazy, RingMoves& moves) {
+  const uint32_t id = make_node(std::move(node), slots() - free_.size());
   nodes_[id].lazy = lazy;
   changed();
   if (!lazy) pull(id, moves);
@@ -619,6 +637,7 @@ uint32_t Ring::lease(uint64_t digest, const uint32_t* avoid, size_t avoided) {
   });
   if (found == kNone)
     throw RingFull(avoided == 0 ? full_text("leases") : "every serving node is avoided or at its limit of leases");
+  if (audit_.on) judge(found, leases_ + 1, nodes_[found].leases);
   ++nodes_[found].leases;
   ++leases_;
   return found;

@@ -1,8 +1,10 @@
 // A ring as words, for files and comparisons; and back, believing nothing.
 //
 //     core     policy layout copies array_bits rate unit epsilon limit version nodes slots free words keys away
-//     payload  nodes:  [weight quanta cap flags slots… name] as they were created │ free slots: [slot name], the longest
-//              free first │ moved placements searches draws longest histogram │ members of each node │ away of each node
+//     payload  nodes:  [weight quanta cap flags slots… name] as they were created │ free slots: [slot name], the
+//     longest
+//              free first │ moved placements searches draws longest histogram │ members of each node │ away of each
+//              node
 //
 // Numbers are 64 bits; unit, epsilon and weight are IEEE doubles; a list is its length and its items, a name its length
 // and its bytes, padded with zeros to whole words; flags: 1 down, 2 draining, 4 lazy. `words` counts everything but the
@@ -18,8 +20,22 @@ namespace evenbins {
 namespace {
 
 enum Core : size_t {
-  kPolicy, kLayout, kCopies, kArrayBits, kRate, kUnit, kEpsilon, kLimit, kVersion, kNodes, kSlots, kFree, kWords, kKeys,
-  kAway, kCoreWords
+  kPolicy,
+  kLayout,
+  kCopies,
+  kArrayBits,
+  kRate,
+  kUnit,
+  kEpsilon,
+  kLimit,
+  kVersion,
+  kNodes,
+  kSlots,
+  kFree,
+  kWords,
+  kKeys,
+  kAway,
+  kCoreWords
 };
 
 class Writer {
@@ -179,7 +195,6 @@ Ring::Ring(const Spec& spec, const Bits& bits) : Ring(config_of(spec)) {
     order_.push_back(id);
     Node& node = nodes_[id];
     node.live = true;
-    node.number = created_++;
     node.weight = in.real();
     if (!is_positive(node.weight)) throw SpecError("a node's weight must be positive");
     node.quanta = quanta_[id] = in.number(kMaxQuanta, "quanta of weight");
@@ -196,7 +211,8 @@ Ring::Ring(const Spec& spec, const Bits& bits) : Ring(config_of(spec)) {
     occupied += count;
     for (uint64_t j = 0; j < count; ++j) {
       const uint64_t slot = in.number();
-      if (slot >= places || owner(static_cast<uint32_t>(slot)) != kNone) throw SpecError("a slot is impossible or taken");
+      if (slot >= places || owner(static_cast<uint32_t>(slot)) != kNone)
+        throw SpecError("a slot is impossible or taken");
       (dense() ? slots_ : places_)[slot] = id;
       node.slots.push_back(static_cast<uint32_t>(slot));
       if (!dense()) circle_.push_back(static_cast<uint32_t>(slot));
@@ -206,7 +222,8 @@ Ring::Ring(const Spec& spec, const Bits& bits) : Ring(config_of(spec)) {
     aways.push_back(in.number(core[kAway] - away, "keys away"));
     away += aways.back();
     node.name = in.text(kMaxName);
-    if (node.name.empty() || !by_name_.emplace(node.name, id).second) throw SpecError("a node's name is empty or taken");
+    if (node.name.empty() || !by_name_.emplace(node.name, id).second)
+      throw SpecError("a node's name is empty or taken");
   }
   if (keys != core[kKeys] || away != core[kAway]) throw SpecError("the numbers of keys contradict each other");
   for (uint64_t i = 0; i < core[kFree]; ++i) {
@@ -220,7 +237,8 @@ Ring::Ring(const Spec& spec, const Bits& bits) : Ring(config_of(spec)) {
   if (std::adjacent_find(free.begin(), free.end()) != free.end() || occupied + free.size() != core[kSlots])
     throw SpecError("the numbers of slots contradict each other");
   std::sort(circle_.begin(), circle_.end());
-  for (uint64_t* x : {&counters_.moved, &counters_.placements, &counters_.searches, &counters_.draws, &counters_.longest})
+  for (uint64_t* x :
+       {&counters_.moved, &counters_.placements, &counters_.searches, &counters_.draws, &counters_.longest})
     *x = in.number();
   for (uint64_t& x : counters_.histogram) x = in.number();
   if (!in.done()) throw SpecError("something follows the ring's description");

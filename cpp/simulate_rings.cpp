@@ -253,7 +253,7 @@ class RingTrial {
       if (s_.layout == Layout::dense) {
         if (s_.bias > 0 && chosen(word, s_.bias) && (s_.policy != Policy::jump || open(biased_rank_)))
           return biased_rank_;
-        const uint32_t rank = rank_[dense_slot(word, slots_, all_hashes)];
+        const uint32_t rank = rank_[dense_slot(word, static_cast<uint32_t>(slots_), [&] { ++all_hashes; })];
         if (rank != kNoPlace) return rank;
       } else if (s_.policy == Policy::jump) {
         if (jump_bias_ > 0 && open(biased_rank_) && chosen(word, jump_bias_)) return biased_rank_;
@@ -315,7 +315,7 @@ class RingTrial {
         if (s_.bias > 0 && chosen(word, s_.bias) && (s_.policy != Policy::jump || open(biased_rank_)))
           rank = biased_rank_;
         else
-          rank = rank_[dense_slot(word, slots_, hashes)];
+          rank = rank_[dense_slot(word, static_cast<uint32_t>(slots_), [&] { ++hashes; })];
         if (rank == kNoPlace) continue;
       } else if (s_.policy == Policy::jump) {
         cost.steps += geometric(std::ldexp(static_cast<double>(places_), -static_cast<int>(s_.step_bits)));
@@ -384,7 +384,8 @@ class RingTrial {
     uint64_t hashes = 0;
     for (uint64_t c = 0;;) {
       const uint64_t word = splitmix(d, c++);
-      uint64_t i = dense ? dense_slot(word, size, hashes) : word >> (64 - s_.array_bits);
+      uint64_t i =
+          dense ? dense_slot(word, static_cast<uint32_t>(size), [&] { ++hashes; }) : word >> (64 - s_.array_bits);
       if (array[i] == kNoBin && (dense || jumps)) continue;
       while (array[i] == kNoBin) i = i + 1 == size ? 0 : i + 1;
       if (takes(array[i])) return array[i];

@@ -36,7 +36,22 @@ evenbins\._core\.(Table|Chains|Pages)\.get$:
     @overload
     def get(self, key: str | Buffer | SupportsIndex, default: int | float, /) -> int | float: ...
 
-evenbins\._core\.(Table|Chains|Pages)\.__contains__$:
+evenbins\._core\.Ring\.(node|assign)$:
+    \from typing import SupportsIndex
+    \from typing_extensions import Buffer
+    def \1(self, key: str | Buffer | SupportsIndex, /) -> str: ...
+
+evenbins\._core\.Ring\.release$:
+    \from typing import SupportsIndex
+    \from typing_extensions import Buffer
+    def release(self, key: str | Buffer | SupportsIndex, /) -> bool: ...
+
+evenbins\._core\.Ring\._locate$:
+    \from typing import SupportsIndex
+    \from typing_extensions import Buffer
+    def _locate(self, key: str | Buffer | SupportsIndex, /) -> str | None: ...
+
+evenbins\._core\.(Table|Chains|Pages|Ring)\.__contains__$:
     \from typing import SupportsIndex
     \from typing_extensions import Buffer
     def __contains__(self, key: str | Buffer | SupportsIndex, /) -> bool: ...
@@ -56,7 +71,7 @@ evenbins\._core\.(Table|Chains|Pages)\.__delitem__$:
     \from typing_extensions import Buffer
     def __delitem__(self, key: str | Buffer | SupportsIndex, /) -> None: ...
 
-evenbins\._core\.(Table|Chains|Pages)\.__len__$:
+evenbins\._core\.(Table|Chains|Pages|Ring)\.__len__$:
     def __len__(self) -> int: ...
 
 time_insertions$:

@@ -1,18 +1,19 @@
 // The Python class `_core.Ring`: the base of evenbins.HashRing (src/evenbins/rings.py).
 //
-//     one key     raw methods: node, assign, release, _locate; they give the node's own str object, nothing is made
-//     many keys   int32 positions in `names` (−1: none), the GIL released
+//     one key     raw methods: node, assign, release, _locate; they give the name's own str object, nothing is made
+//     many keys   int32 numbers of names (−1: none), which stay whatever nodes come and go; the GIL released
 //     churn       by name; each call gives its moves as [(digest, old, new)]
 //
 // Readers and writers: readers.hpp. So the bound holds whatever threads do: a placement is alone with the ring.
-#include "evenbins/ring.hpp"
-
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <unordered_map>
+
+#include "evenbins/ring.hpp"
 #include "files.hpp"
 #include "keys.hpp"
 #include "module.hpp"
@@ -22,26 +23,29 @@
 namespace evenbins::python {
 namespace {
 
+// Names are Python objects, and nodes come and go while other threads work without the GIL. So every name that the ring
+// has ever had stays in `labels`, which grows under the GIL and is read under it; the core knows a node by its number
+// there.
 struct RingObject : ReadersAndWriter {
-  explicit RingObject(std::unique_ptr<Ring> r) : ring(std::move(r)), hasher(ring->config().seed) { refresh(); }
-  void refresh() {  // after every change of the nodes, under the GIL
-    objects.resize(ring->id_limit());
-    numbers.resize(ring->id_limit(), ~uint64_t{0});
-    ranks.assign(ring->id_limit(), -1);
-    int32_t rank = 0;
-    for (const uint32_t id : ring->order()) {
-      ranks[id] = rank++;
-      const Ring::Node& node = ring->node(id);
-      if (numbers[id] == node.number) continue;
-      numbers[id] = node.number;
-      objects[id] = nb::str(node.name.data(), node.name.size());
-    }
+  explicit RingObject(std::unique_ptr<Ring> r) : ring(std::move(r)), hasher(ring->config().seed) {
+    for (const uint32_t id : ring->order()) ring->set_label(id, label_of(ring->node(id).name));
   }
+  uint32_t label_of(const std::string& name) {
+    const auto [place, is_new] = numbers.try_emplace(name, static_cast<uint32_t>(labels.size()));
+    if (is_new) labels.push_back(nb::str(name.data(), name.size()));
+    return place->second;
+  }
+  uint32_t label(uint32_t id) const { return ring->node(id).label; }  // with exclusive use, or under the GIL
+  PyObject* name(uint32_t label) const { return Py_NewRef(labels[label].ptr()); }
+
   std::unique_ptr<Ring> ring;
   Hasher hasher;
-  std::vector<nb::object> objects;  // names, by id
-  std::vector<uint64_t> numbers;    // of their creation: an id may be used again
-  std::vector<int32_t> ranks;       // positions among the nodes, by id
+  std::vector<nb::object> labels;
+  std::unordered_map<std::string, uint32_t> numbers;
+};
+
+struct NoSuchNode : std::out_of_range {
+  using std::out_of_range::out_of_range;
 };
 
 void set_ring_error(const char* name, const char* text, int64_t assigned = -1) {
@@ -63,6 +67,8 @@ bool guarded(F&& f) {
     set_ring_error("RingFullError", error.what());
   } catch (const NoNodes& error) {
     set_ring_error("NoNodesError", error.what());
+  } catch (const NoSuchNode& error) {
+    PyErr_SetObject(PyExc_KeyError, nb::str(error.what()).ptr());
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
   } catch (const std::invalid_argument& error) {
@@ -94,12 +100,10 @@ RingObject* object_of(PyObject* self) {
   return nullptr;
 }
 
-PyObject* no_nodes(const RingObject& object) {
-  guarded([&] {
-    throw NoNodes(object.ring->order().empty()
-                      ? "the ring has no nodes: add one with add_node"
-                      : "no node of the ring serves: all are down or drained. Use mark_up or add_node");
-  });
+constexpr uint32_t kNobody = Ring::kNone;
+
+PyObject* no_nodes() {
+  guarded([] { throw NoNodes("no node of the ring serves: use add_node, or mark_up if all are down or drained"); });
   return nullptr;
 }
 
@@ -107,42 +111,50 @@ PyObject* method_node(PyObject* self, PyObject* key) {
   RingObject* object = object_of(self);
   uint64_t digest;
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return nullptr;
-  uint32_t id = Ring::kNone;
-  if (object->busy) [[unlikely]] {
-    if (!guarded([&] { in_turn(*object, false, [&] { id = object->ring->first(digest); }); })) return nullptr;
-  } else {
-    id = object->ring->first(digest);
-  }
-  return id == Ring::kNone ? no_nodes(*object) : Py_NewRef(object->objects[id].ptr());
+  uint32_t label = kNobody;
+  const auto find = [&] {
+    if (const uint32_t id = object->ring->first(digest); id != Ring::kNone) label = object->label(id);
+  };
+  if (object->may_read()) [[likely]]
+    find();
+  else if (!guarded([&] { in_turn(*object, false, find); }))
+    return nullptr;
+  return label == kNobody ? no_nodes() : object->name(label);
 }
 
 PyObject* method_assign(PyObject* self, PyObject* key) {
   RingObject* object = object_of(self);
   uint64_t digest;
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return nullptr;
-  uint32_t id = Ring::kNone;
-  if (!guarded([&] { in_turn(*object, object->may_write(), [&] { id = object->ring->assign(digest); }); }))
-    return nullptr;
-  PyObject* name = Py_NewRef(object->objects[id].ptr());
-  if (object->ring->has_lazy_moves()) [[unlikely]] {
-    PyObject* done = PyObject_CallMethod(self, "_report_lazy_moves", nullptr);
-    if (done == nullptr) {
-      Py_DECREF(name);
-      return nullptr;
-    }
-    Py_DECREF(done);
+  uint32_t label = kNobody;
+  bool has_moved = false;
+  const bool done = guarded([&] {
+    in_turn(*object, object->may_write(), [&] {
+      label = object->label(object->ring->assign(digest));
+      has_moved = object->ring->has_lazy_moves();
+    });
+  });
+  if (!done) return nullptr;
+  if (has_moved) [[unlikely]] {
+    PyObject* told = PyObject_CallMethod(self, "_report_lazy_moves", nullptr);
+    if (told == nullptr) return nullptr;
+    Py_DECREF(told);
   }
-  return name;
+  return object->name(label);
 }
 
 PyObject* method_locate(PyObject* self, PyObject* key) {
   RingObject* object = object_of(self);
   uint64_t digest;
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return nullptr;
-  uint32_t id = Ring::kNone;
-  if (!guarded([&] { in_turn(*object, object->may_read(), [&] { id = object->ring->locate(digest); }); }))
-    return nullptr;
-  return Py_NewRef(id == Ring::kNone ? Py_None : object->objects[id].ptr());
+  uint32_t label = kNobody;
+  const bool done = guarded([&] {
+    in_turn(*object, object->may_read(), [&] {
+      if (const uint32_t id = object->ring->locate(digest); id != Ring::kNone) label = object->label(id);
+    });
+  });
+  if (!done) return nullptr;
+  return label == kNobody ? Py_NewRef(Py_None) : object->name(label);
 }
 
 PyObject* method_release(PyObject* self, PyObject* key) {
@@ -172,8 +184,7 @@ PyMethodDef methods[] = {
      "node($self, key, /)\n--\n\nThe node of a key, without state: the first node of its probe order that serves."},
     {"assign", method_assign, METH_O,
      "assign($self, key, /)\n--\n\nPlace a key, if it is not assigned yet, and give its node. The limit holds."},
-    {"release", method_release, METH_O,
-     "release($self, key, /)\n--\n\nLet a key go; tells whether it was assigned."},
+    {"release", method_release, METH_O, "release($self, key, /)\n--\n\nLet a key go; tells whether it was assigned."},
     {"_locate", method_locate, METH_O, "_locate($self, key, /)\n--\n\nThe node of an assigned key, or None."},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -263,49 +274,49 @@ nb::object run_many(RingObject& self, KeySource& keys, bool writes, Op op) {
 }
 
 nb::object node_from(RingObject& self, KeySource& keys) {
-  return run_many<int32_t, int32_t>(
-      self, keys, false, [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>&) {
-        const Ring& ring = *self.ring;
-        for (size_t i = 0; i < n; ++i) {
-          const uint32_t id = ring.first(d[i]);
-          out[i] = id == Ring::kNone ? -1 : self.ranks[id];
-        }
-        return n;
-      });
+  return run_many<int32_t, int32_t>(self, keys, false,
+                                    [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>&) {
+                                      const Ring& ring = *self.ring;
+                                      for (size_t i = 0; i < n; ++i) {
+                                        const uint32_t id = ring.first(d[i]);
+                                        out[i] = id == Ring::kNone ? -1 : static_cast<int32_t>(self.label(id));
+                                      }
+                                      return n;
+                                    });
 }
 
 nb::object assign_from(RingObject& self, KeySource& keys) {
-  return run_many<int32_t, int32_t>(
-      self, keys, true, [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>& stopped) {
-        Ring& ring = *self.ring;
-        constexpr size_t kAhead = 64;
-        for (size_t i = 0; i < std::min(n, kAhead); ++i) ring.near(d[i]);
-        size_t i = 0;
-        try {
-          for (; i < n; ++i) {
-            if (i + kAhead < n) ring.near(d[i + kAhead]);
-            out[i] = self.ranks[ring.assign(d[i])];
-          }
-        } catch (const RingFull& error) {
-          stopped = Stopped{true, error.what()};
-        } catch (const NoNodes& error) {
-          stopped = Stopped{false, error.what()};
-        }
-        return i;
-      });
+  return run_many<int32_t, int32_t>(self, keys, true,
+                                    [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>& stopped) {
+                                      Ring& ring = *self.ring;
+                                      constexpr size_t kAhead = 64;
+                                      for (size_t i = 0; i < std::min(n, kAhead); ++i) ring.near(d[i]);
+                                      size_t i = 0;
+                                      try {
+                                        for (; i < n; ++i) {
+                                          if (i + kAhead < n) ring.near(d[i + kAhead]);
+                                          out[i] = static_cast<int32_t>(self.label(ring.assign(d[i])));
+                                        }
+                                      } catch (const RingFull& error) {
+                                        stopped = Stopped{true, error.what()};
+                                      } catch (const NoNodes& error) {
+                                        stopped = Stopped{false, error.what()};
+                                      }
+                                      return i;
+                                    });
 }
 
 nb::object locate_from(RingObject& self, KeySource& keys) {
-  return run_many<int32_t, int32_t>(
-      self, keys, false, [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>&) {
-        const Ring& ring = *self.ring;
-        for (size_t i = 0; i < n; ++i) {
-          if (i + 16 < n) ring.near(d[i + 16]);
-          const uint32_t id = ring.locate(d[i]);
-          out[i] = id == Ring::kNone ? -1 : self.ranks[id];
-        }
-        return n;
-      });
+  return run_many<int32_t, int32_t>(self, keys, false,
+                                    [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>&) {
+                                      const Ring& ring = *self.ring;
+                                      for (size_t i = 0; i < n; ++i) {
+                                        if (i + 16 < n) ring.near(d[i + 16]);
+                                        const uint32_t id = ring.locate(d[i]);
+                                        out[i] = id == Ring::kNone ? -1 : static_cast<int32_t>(self.label(id));
+                                      }
+                                      return n;
+                                    });
 }
 
 nb::object release_from(RingObject& self, KeySource& keys) {
@@ -322,86 +333,111 @@ nb::object release_from(RingObject& self, KeySource& keys) {
 
 // ---- nodes ----------------------------------------------------------------------------------------------
 
-uint32_t id_of(const RingObject& self, const std::string& name) {
+uint32_t id_of(const RingObject& self, const std::string& name) {  // with exclusive use
   const uint32_t id = self.ring->find(name);
-  if (id == Ring::kNone) {
-    PyErr_SetObject(PyExc_KeyError, nb::str(("the ring has no node '" + name + "'").c_str()).ptr());
-    throw nb::python_error();
-  }
+  if (id == Ring::kNone) throw NoSuchNode("the ring has no node '" + name + "'");
   return id;
 }
 
-nb::list list_of(const RingObject& self, const RingMoves& moves) {
-  nb::list result;
-  for (const RingMove& each : moves)
-    result.append(nb::make_tuple(each.digest, self.objects[each.from], self.objects[each.to]));
+struct LabelledMove {
+  uint64_t digest;
+  uint32_t from, to;
+};
+
+// With exclusive use: names may be others later.
+std::vector<LabelledMove> labelled(const RingObject& self, const RingMoves& moves) {
+  std::vector<LabelledMove> result;
+  result.reserve(moves.size());
+  for (const RingMove& each : moves) result.push_back({each.digest, self.label(each.from), self.label(each.to)});
   return result;
 }
 
-// f(ring, moves), alone with the ring; then the nodes may be others.
+nb::list list_of(const RingObject& self, const std::vector<LabelledMove>& moves) {
+  nb::list result;
+  for (const LabelledMove& each : moves)
+    result.append(nb::make_tuple(each.digest, self.labels[each.from], self.labels[each.to]));
+  return result;
+}
+
+// f(ring, moves), alone with the ring.
 template <typename F>
 nb::list change(RingObject& self, F&& f) {
-  RingMoves moves;
+  std::vector<LabelledMove> moved;
   guarded_call([&] {
     const Writing alone(self);
+    RingMoves moves;
     f(*self.ring, moves);
+    moved = labelled(self, moves);
   });
-  self.refresh();  // a removed node's name stays until its id is used again
-  return list_of(self, moves);
+  return list_of(self, moved);
 }
 
 nb::list add(RingObject& self, const std::string& name, double weight, uint64_t quanta, uint64_t cap, bool lazy) {
-  return change(self, [&](Ring& ring, RingMoves& moves) { ring.add_node(name, weight, quanta, cap, lazy, moves); });
+  const uint32_t label = self.label_of(name);
+  return change(self,
+                [&](Ring& ring, RingMoves& moves) { ring.add_node({name, weight, quanta, cap, label}, lazy, moves); });
 }
 
-nb::tuple names(const RingObject& self) {
+// The nodes as they were created; numbers first, then Python objects.
+std::vector<uint32_t> node_labels(RingObject& self) {
+  std::vector<uint32_t> found;
+  in_turn(self, self.may_read(), [&] {
+    for (const uint32_t id : self.ring->order()) found.push_back(self.label(id));
+  });
+  return found;
+}
+
+nb::tuple names(RingObject& self) {
   nb::list result;
-  for (const uint32_t id : self.ring->order()) result.append(self.objects[id]);
+  for (const uint32_t label : node_labels(self)) result.append(self.labels[label]);
   return nb::tuple(result);
 }
 
 nb::list node_rows(RingObject& self) {
-  nb::list result;
-  const Ring& ring = *self.ring;
-  std::vector<std::array<uint64_t, 5>> rows;
+  struct Row {
+    Ring::Node node;
+    uint64_t load, limit;
+  };
+  std::vector<Row> rows;
   {
     const Access access(self);
+    const Ring& ring = *self.ring;
     for (const uint32_t id : ring.order()) {
-      const Ring::Node& node = ring.node(id);
-      rows.push_back({ring.members(id).size(), node.leases, ring.limit_of(id, ring.size()), node.quanta, node.cap});
+      rows.push_back({ring.node(id), ring.members(id).size(), ring.limit_of(id, ring.size())});
+      rows.back().node.away.clear();
     }
   }
-  size_t i = 0;
-  for (const uint32_t id : ring.order()) {
-    const Ring::Node& node = ring.node(id);
-    const auto& [load, leases, limit, quanta, cap] = rows[i++];
-    result.append(nb::make_tuple(self.objects[id], node.weight, quanta, cap, node.down, node.draining, node.lazy, load,
-                                 leases, limit, node.slots));
-  }
+  nb::list result;
+  for (const auto& [node, load, limit] : rows)
+    result.append(nb::make_tuple(self.labels[node.label], node.weight, node.quanta, node.cap, node.down, node.draining,
+                                 node.lazy, load, node.leases, limit, node.slots));
   return result;
 }
 
 nb::object members(RingObject& self, const std::string& name) {
-  const uint32_t id = id_of(self, name);
   Answers<uint64_t> digests;
-  {
+  guarded_call([&] {
     const Access access(self);
-    const std::vector<uint64_t>& all = self.ring->members(id);
+    const std::vector<uint64_t>& all = self.ring->members(id_of(self, name));
     std::copy(all.begin(), all.end(), digests.extend(all.size()));
-  }
+  });
   return nb::cast(digests.release<uint64_t>());
 }
 
 nb::tuple lease(RingObject& self, nb::handle key, const std::vector<std::string>& avoid) {
   uint64_t digest;
   if (!digest_of(key.ptr(), self.hasher, digest)) throw nb::python_error();
-  std::vector<uint32_t> ids;
-  for (const std::string& name : avoid)
-    if (const uint32_t id = self.ring->find(name); id != Ring::kNone) ids.push_back(id);
-  uint32_t id = Ring::kNone;
-  guarded_call(
-      [&] { in_turn(self, self.may_write(), [&] { id = self.ring->lease(digest, ids.data(), ids.size()); }); });
-  return nb::make_tuple(self.objects[id], id);
+  uint32_t id = Ring::kNone, label = kNobody;
+  guarded_call([&] {
+    in_turn(self, self.may_write(), [&] {
+      std::vector<uint32_t> ids;
+      for (const std::string& name : avoid)
+        if (const uint32_t other = self.ring->find(name); other != Ring::kNone) ids.push_back(other);
+      id = self.ring->lease(digest, ids.data(), ids.size());
+      label = self.label(id);
+    });
+  });
+  return nb::make_tuple(self.labels[label], id);
 }
 
 std::unique_ptr<Ring> ring_from(Spec spec, Bits bits) {
@@ -426,18 +462,12 @@ void bind_rings(nb::module_& m) {
          "__init__",
          [](Object* self, uint32_t policy, uint32_t layout, uint32_t copies, uint32_t array_bits, uint64_t rate,
             double unit, double epsilon, uint64_t limit, uint64_t seed) {
-           new (self) Object(std::make_unique<Ring>(RingConfig{static_cast<RingPolicy>(policy),
-                                                               static_cast<RingLayout>(layout), copies, array_bits,
-                                                               rate, unit, epsilon, limit, seed}));
+           new (self) Object(
+               std::make_unique<Ring>(RingConfig{static_cast<RingPolicy>(policy), static_cast<RingLayout>(layout),
+                                                 copies, array_bits, rate, unit, epsilon, limit, seed}));
          },
          nb::arg("policy"), nb::arg("layout"), nb::arg("copies"), nb::arg("array_bits"), nb::arg("rate"),
          nb::arg("unit"), nb::arg("epsilon"), nb::arg("limit"), nb::arg("seed"))
-      .def(
-          "__init__",
-          [](Object* self, nb::handle data) {
-            new (self) Object(from_file(data, static_cast<uint32_t>(Kind::ring), false, true, ring_from));
-          },
-          nb::arg("data"))
       .def(
           "__init__",
           [](Object* self, Object& other) {
@@ -450,6 +480,12 @@ void bind_rings(nb::module_& m) {
             new (self) Object(std::move(ring));
           },
           nb::arg("other"))
+      .def(
+          "__init__",
+          [](Object* self, nb::handle data) {
+            new (self) Object(from_file(data, static_cast<uint32_t>(Kind::ring), false, true, ring_from));
+          },
+          nb::arg("data"))
       .def("_node_from", &node_from, nb::arg("keys"),
            nb::sig("def _node_from(self, keys: KeySource) -> numpy.typing.NDArray[numpy.int32]"))
       .def("_assign_from", &assign_from, nb::arg("keys"),
@@ -463,10 +499,13 @@ void bind_rings(nb::module_& m) {
           [](Object& self, nb::handle key, uint64_t most) {
             uint64_t digest;
             if (!digest_of(key.ptr(), self.hasher, digest)) throw nb::python_error();
-            std::vector<uint32_t> ids;
-            in_turn(self, self.may_read(), [&] { ids = self.ring->candidates(digest, most); });
+            std::vector<uint32_t> found;
+            in_turn(self, self.may_read(), [&] {
+              found = self.ring->candidates(digest, most);
+              for (uint32_t& each : found) each = self.label(each);
+            });
             nb::list result;
-            for (const uint32_t id : ids) result.append(self.objects[id]);
+            for (const uint32_t label : found) result.append(self.labels[label]);
             return nb::tuple(result);
           },
           nb::arg("key").none(), nb::arg("most"),
@@ -478,48 +517,50 @@ void bind_rings(nb::module_& m) {
           "_add_all",
           [](Object& self, const std::vector<std::tuple<std::string, double, uint64_t, uint64_t>>& nodes) {
             std::vector<Ring::NewNode> wanted;
-            for (const auto& [name, weight, quanta, cap] : nodes) wanted.push_back({name, weight, quanta, cap});
+            for (const auto& [name, weight, quanta, cap] : nodes)
+              wanted.push_back({name, weight, quanta, cap, self.label_of(name)});
             change(self, [&](Ring& ring, RingMoves&) { ring.add_nodes(std::move(wanted)); });
           },
           nb::arg("nodes"), nb::sig("def _add_all(self, nodes: Sequence[tuple[str, float, int, int]]) -> None"),
           "Name, weight, quanta and cap of the nodes of a new ring.")
       .def(
-          "_has", [](const Object& self, const std::string& name) { return self.ring->find(name) != Ring::kNone; },
+          "_has",
+          [](Object& self, const std::string& name) {
+            bool found = false;
+            in_turn(self, self.may_read(), [&] { found = self.ring->find(name) != Ring::kNone; });
+            return found;
+          },
           nb::arg("name"))
       .def(
           "_remove",
           [](Object& self, const std::string& name) {
-            const uint32_t id = id_of(self, name);
-            return change(self, [&](Ring& ring, RingMoves& moves) { ring.remove_node(id, moves); });
+            return change(self, [&](Ring& ring, RingMoves& moves) { ring.remove_node(id_of(self, name), moves); });
           },
           nb::arg("name"), nb::sig(moves("_remove", one.c_str()).c_str()))
       .def(
           "_drain",
           [](Object& self, const std::string& name) {
-            const uint32_t id = id_of(self, name);
-            change(self, [&](Ring& ring, RingMoves&) { ring.drain(id); });
+            change(self, [&](Ring& ring, RingMoves&) { ring.drain(id_of(self, name)); });
           },
           nb::arg("name"))
       .def(
           "_mark_down",
           [](Object& self, const std::string& name) {
-            const uint32_t id = id_of(self, name);
-            return change(self, [&](Ring& ring, RingMoves& moves) { ring.mark_down(id, moves); });
+            return change(self, [&](Ring& ring, RingMoves& moves) { ring.mark_down(id_of(self, name), moves); });
           },
           nb::arg("name"), nb::sig(moves("_mark_down", one.c_str()).c_str()))
       .def(
           "_mark_up",
           [](Object& self, const std::string& name) {
-            const uint32_t id = id_of(self, name);
-            return change(self, [&](Ring& ring, RingMoves& moves) { ring.mark_up(id, moves); });
+            return change(self, [&](Ring& ring, RingMoves& moves) { ring.mark_up(id_of(self, name), moves); });
           },
           nb::arg("name"), nb::sig(moves("_mark_up", one.c_str()).c_str()))
       .def(
           "_set_weight",
           [](Object& self, const std::string& name, double weight, uint64_t quanta, uint64_t cap) {
-            const uint32_t id = id_of(self, name);
-            return change(
-                self, [&](Ring& ring, RingMoves& moves) { ring.set_weight(id, weight, quanta, cap, moves); });
+            return change(self, [&](Ring& ring, RingMoves& moves) {
+              ring.set_weight(id_of(self, name), weight, quanta, cap, moves);
+            });
           },
           nb::arg("name"), nb::arg("weight"), nb::arg("quanta"), nb::arg("cap"),
           nb::sig(moves("_set_weight", ", name: str, weight: float, quanta: int, cap: int").c_str()))
@@ -536,8 +577,8 @@ void bind_rings(nb::module_& m) {
       .def(
           "_take_lazy_moves",
           [](Object& self) {
-            RingMoves made;
-            in_turn(self, self.may_write(), [&] { made = self.ring->take_lazy_moves(); });
+            std::vector<LabelledMove> made;
+            in_turn(self, self.may_write(), [&] { made = labelled(self, self.ring->take_lazy_moves()); });
             return list_of(self, made);
           },
           nb::sig(moves("_take_lazy_moves", "").c_str()))
@@ -553,6 +594,16 @@ void bind_rings(nb::module_& m) {
           [](Object& self, uint32_t id) { in_turn(self, self.may_write(), [&] { self.ring->unlease(id); }); },
           nb::arg("id"))
       .def("_names", &names, nb::sig("def _names(self) -> tuple[str, ...]"))
+      .def("_labels", &node_labels, "For each node the number by which bulk calls call it.")
+      .def(
+          "_label_names",
+          [](const Object& self) {
+            nb::list result;
+            for (const nb::object& each : self.labels) result.append(each);
+            return nb::tuple(result);
+          },
+          nb::sig("def _label_names(self) -> tuple[str, ...]"), "Every name the ring has had, by these numbers.")
+      .def_prop_ro("_label_count", [](const Object& self) { return self.labels.size(); })
       .def("_rows", &node_rows,
            nb::sig("def _rows(self) -> list[tuple[str, float, int, int, bool, bool, bool, int, int, int, list[int]]]"),
            "For each node: name, weight, quanta, cap, down, draining, lazy, load, leases, limit, slots.")
@@ -568,6 +619,20 @@ void bind_rings(nb::module_& m) {
             return all;
           },
           "moved, placements, searches, draws, the longest search; then placements by their searches.")
+      .def(
+          "_start_audit",
+          [](Object& self, uint64_t rate) {
+            const Access access(self);
+            self.ring->start_audit(rate);
+          },
+          nb::arg("rate") = 0, "From now on every placement is checked by a second reading of the bound; for tests.")
+      .def(
+          "_audit",
+          [](Object& self) {
+            const Access access(self);
+            return std::tuple<uint64_t, uint64_t>(self.ring->audit().placements, self.ring->audit().broken);
+          },
+          "Placements checked, and how many broke the bound.")
       .def(
           "_expected_searches",
           [](Object& self, uint64_t samples) {
@@ -614,13 +679,14 @@ void bind_rings(nb::module_& m) {
              const Access access(self);
              return self.ring->check(true);
            })
-      .def("_config",
-           [](Object& self) {
-             const RingConfig& c = self.ring->config();
-             return nb::make_tuple(static_cast<uint32_t>(c.policy), static_cast<uint32_t>(c.layout), c.copies,
-                                   c.array_bits, c.rate, c.unit, c.epsilon, c.limit, c.seed);
-           },
-           nb::sig("def _config(self) -> tuple[int, int, int, int, int, float, float, int, int]"))
+      .def(
+          "_config",
+          [](Object& self) {
+            const RingConfig& c = self.ring->config();
+            return nb::make_tuple(static_cast<uint32_t>(c.policy), static_cast<uint32_t>(c.layout), c.copies,
+                                  c.array_bits, c.rate, c.unit, c.epsilon, c.limit, c.seed);
+          },
+          nb::sig("def _config(self) -> tuple[int, int, int, int, int, float, float, int, int]"))
       .def_prop_ro("_slots", [](const Object& self) { return self.ring->slots(); })
       .def_prop_ro("_leases", [](const Object& self) { return self.ring->leases(); })
       .def_prop_ro("_version", [](const Object& self) { return self.ring->version(); })

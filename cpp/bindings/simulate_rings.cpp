@@ -82,10 +82,10 @@ RingSimulation simulation_of(const std::string& policy, const std::string& layou
   return out;
 }
 
-nb::dict simulate_ring(const std::string& policy, const std::string& layout, uint64_t bins, uint64_t copies,
-                       uint64_t keys, uint64_t limit, uint64_t empty, uint32_t array_bits, uint32_t step_bits,
-                       double bias, bool bias_on_bin, bool churn, bool remove, uint64_t trials, uint64_t seed,
-                       uint32_t threads, const Progress& progress) {
+nb::tuple simulate_ring(const std::string& policy, const std::string& layout, uint64_t bins, uint64_t copies,
+                        uint64_t keys, uint64_t limit, uint64_t empty, uint32_t array_bits, uint32_t step_bits,
+                        double bias, bool bias_on_bin, bool churn, bool remove, uint64_t trials, uint64_t seed,
+                        uint32_t threads, const Progress& progress) {
   RingSimulation simulation = simulation_of(policy, layout, bins, copies, keys, limit, empty, array_bits);
   simulation.step_bits = step_bits;
   simulation.bias = bias;
@@ -110,9 +110,8 @@ nb::dict simulate_ring(const std::string& policy, const std::string& layout, uin
   give("removed", counts.removed);
   give("removed_searches", counts.removed_searches);
   give("removed_steps", counts.removed_steps);
-  out["variance"] = array(std::move(counts.variance), {trials});
   out["loads"] = array(std::move(counts.loads), {trials, limit + 1});
-  return out;
+  return nb::make_tuple(out, array(std::move(counts.variance), {trials}));
 }
 
 nb::ndarray<nb::numpy, double> ring_shares(uint64_t bins, uint64_t limit, bool random_arcs, uint64_t trials,
@@ -144,8 +143,8 @@ void bind_simulate_rings(nb::module_& m) {
         nb::sig("def simulate_ring(policy: str, layout: str, bins: int, copies: int, keys: int, limit: int, empty: "
                 "int, array_bits: int, step_bits: int, bias: float, bias_on_bin: bool, churn: bool, remove: bool, "
                 "trials: int, seed: int, threads: int, progress: collections.abc.Callable[[int, int], object] | None) "
-                "-> dict[str, numpy.typing.NDArray[typing.Any]]"),
-        "Counts of each trial by name: simulate_rings.hpp.");
+                "-> tuple[dict[str, numpy.typing.NDArray[numpy.uint64]], numpy.typing.NDArray[numpy.float64]]"),
+        "Counts of each trial by name, and the loads' variance: simulate_rings.hpp.");
   m.def("ring_shares", &ring_shares, nb::arg("bins"), nb::arg("limit"), nb::arg("random_arcs"), nb::arg("trials"),
         nb::arg("seed"), nb::arg("threads"), nb::arg("progress").none(),
         nb::sig("def ring_shares(bins: int, limit: int, random_arcs: bool, trials: int, seed: int, threads: int, "

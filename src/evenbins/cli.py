@@ -42,6 +42,7 @@ import click
 import evenbins
 from evenbins import BalancedBloomFilter, Filter, FilterPlan, FilterStats, FormatError, theory
 from evenbins._bulk import Lines
+from evenbins.cli_simulate import simulate
 from evenbins.filters import build as build_filter
 from evenbins.protocols import side_by_side
 from evenbins.theory import _show
@@ -719,12 +720,13 @@ def _print_designs(found: Designs[Any], as_json: bool) -> None:
 @click.option("--seed", type=integer, default=1, show_default=True, help="Of all randomness: 0 to 2**64-1.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: an object for one ID, otherwise a list.")
 @click.option("--plot", type=_FILE, help="Draw an SVG or PNG, by suffix; {id} stands for the id.")
+@click.option("--trace", type=_FILE, help="For chen-table1 and -table2: a log of requests of your own.")
 @click.option(
     "--threads", type=click.IntRange(1, 1024), help="Threads; no number depends on it.  [default: all cores]"
 )
 def reproduce(
     ids: tuple[str, ...], everything: bool, listed: bool, quick: bool, seed: int, as_json: bool,
-    plot: str | None, threads: int | None,
+    plot: str | None, trace: str | None, threads: int | None,
 ) -> None:  # fmt: skip
     """Run experiments of the papers, and print the papers' numbers beside ours.
 
@@ -746,12 +748,25 @@ def reproduce(
     if not 0 <= seed < 2**64:
         raise click.ClickException(f"--seed must be 0 to 2**64-1, not {seed}")
     places = _plot_places(plot, [each.id for each in chosen])
+    options = _trace_options(trace, chosen)
     results = []
     with _Steps(len(chosen)) as steps:
         for each in chosen:
-            done = papers.run(
-                each, seed=seed, quick=quick, threads=threads or _cores(), progress=steps.begin(each.id)
-            )
+            try:
+                done = papers.run(
+                    each,
+                    seed=seed,
+                    quick=quick,
+                    threads=threads or _cores(),
+                    progress=steps.begin(each.id),
+                    options=options if "trace" in each.options else {},
+                )
+            except OSError as error:
+                raise click.ClickException(f"{error.filename or trace}: {error.strerror or error}") from None
+            except ValueError as error:
+                if trace is None:
+                    raise
+                raise click.ClickException(str(error)) from None
             steps.end()
             results.append(done)
             if plot is not None:
@@ -763,6 +778,14 @@ def reproduce(
     if as_json:
         one = ids == (results[0].id,)
         _print_json(results[0].to_dict() if one else [each.to_dict() for each in results])
+
+
+def _trace_options(trace: str | None, chosen: Sequence[papers.Experiment]) -> dict[str, Any]:
+    if trace is None:
+        return {}
+    if not any("trace" in each.options for each in chosen):
+        raise click.ClickException("--trace is for chen-table1 and chen-table2; none of them is named")
+    return {"trace": trace}
 
 
 def _cores() -> int:
@@ -936,6 +959,18 @@ def paged(quick: bool, rounds: int | None, json_path: str | None, markdown: bool
     from evenbins.bench.paged import main_paged
 
     return main_paged(quick=quick, rounds=rounds, json_path=json_path, markdown=markdown, folder=folder)
+
+
+@bench.command()
+@_bench_options
+def rings(quick: bool, rounds: int | None, json_path: str | None, markdown: bool) -> int:
+    """Compare the hash ring with uhashring, and with a ring written by hand."""
+    from evenbins.bench.rings import main_rings
+
+    return main_rings(quick=quick, rounds=rounds, json_path=json_path, markdown=markdown)
+
+
+commands.add_command(simulate)
 
 
 @commands.command()

@@ -37,6 +37,7 @@ from evenbins import (
     Filter,
     FormatError,
     GrowingFilter,
+    HashRing,
     MultilevelTable,
     PagedTable,
     theory,
@@ -251,6 +252,46 @@ def one_read(demo: Demo) -> None:
         )
 
 
+def ring(demo: Demo) -> None:
+    """Assign keys to servers that never exceed their limit; let one join, let one fail."""
+    servers = [f"server{i:03}" for i in range(500)]
+    keys = np.unique(demo.present[: max(demo.keys // 20, 5000)])
+    made = HashRing(servers, epsilon=0.1)
+    begun = time.perf_counter()
+    before = made.assign_many(keys)
+    seconds = time.perf_counter() - begun
+    names = ("nodes", "keys", "limit", "variance", "full", "searches", "max_load")
+    sheet = _table("", *names)
+    for title, source in (("planned", made.plan), ("measured", made.stats())):
+        sheet.add_row(title, *(_show.text(name, getattr(source, name)) for name in names))
+    demo.console.print(sheet)
+    cascade = HashRing(servers, policy="clockwise", layout="sparse", epsilon=0.1)
+    cascade.assign_many(keys[: keys.size // 5], indices=True)
+    looks = cascade.stats()
+    demo.say(
+        f"{keys.size / seconds / 1e6:.0f} million assignments a second. By neighbours (CH-BL, one copy, a fifth\n"
+        f"of the keys): {looks.searches:.0f} searches, {looks.full:.0%} of the servers full"
+    )
+    limit = made.stats().limit
+    demo.claim(
+        limit is not None and max(made.loads().values()) <= limit,
+        f"no server has more than {limit} keys, ceil(1.1 * keys / servers)",
+    )
+    moves = made.add_node("new")
+    after = made.locate_many(keys)
+    demo.claim(
+        len(moves) == int((before != after).sum()) and {new for _, _, new in moves} == {"new"},
+        f"a server joins: {len(moves):_} keys move to it ({len(moves) * 501 / keys.size:.2f} of its share), "
+        "no other key moves",
+    )
+    gone = made.mark_down("server007")
+    back = made.mark_up("server007")
+    demo.claim(
+        bool((made.locate_many(keys) == after).all()) and len(gone) == len(back),
+        f"a server fails: its {len(gone):_} keys go to all others; it is back: they return",
+    )
+
+
 def growing(demo: Demo) -> None:
     """Nobody knows how many keys will come."""
     filter_ = GrowingFilter(_FPR, first=max(demo.keys // 50, 1))
@@ -367,6 +408,7 @@ STEPS: list[tuple[str, Callable[[Demo], None]]] = [
     ("A count-min sketch: how often did each key come?", stream),
     ("A hash table: at most two buckets for a look-up, one move for an insertion", table),
     ("A table on disk: one page read for a look-up", one_read),
+    ("A ring of servers: none above its limit, least moves", ring),
     ("A number of a paper beside ours", paper),
     ("Speed of the bulk calls", speed),
     ("A file, and another process", another_process),

@@ -60,6 +60,7 @@ _NO_FILTERS = {
     10: ("a summary", "summaries.SingleFilterSummary"),
     11: ("a summary", "summaries.MultipleBloomSummary"),
     12: ("a summary", "summaries.CounterSummary"),
+    14: ("a hash ring", "HashRing"),
 }
 
 

@@ -1,11 +1,12 @@
 """Which server owns a key: consistent hashing whose servers never exceed their limit.
 
-    key ──digest──▶ draw 0 ──▶ slot ──▶ node ── full, down or drained? ──▶ draw 1 ──▶ another node, this key's own
+    key ──digest──▶ draw 0 ──▶ slot ──▶ node ── full, down or drained? ──▶ draw 1 ──▶ another node
 
     policy         a key that finds its node full goes to           source (chen)
     "jump"         another node drawn for this key alone            RJ-CH, section 3; the default
     "clockwise"    the next node of the circle                      CH-BL, section 2.3
-    "rehash"       another draw, then clockwise from there          Appendix Q; `rehash="bin"`: section 2.5's h(i)
+    "rehash"       another draw, then clockwise from there          Appendix Q
+                   the same with `rehash="bin"`: h(i)               section 2.5
     "plain"        it stays: there is no limit                      consistent hashing
 
 With "clockwise" a full node passes everything to its neighbour, who is full the sooner: the cascade that the
@@ -21,10 +22,10 @@ The bound. No placement lifts a node above ceil((1 + epsilon) * n * w / W), the 
 nodes that serve. When keys leave or nodes join the limit falls; nobody is evicted then; a node above it takes
 nothing until it is below, `stats().over` counts such nodes, and `rebalance` moves keys off them.
 
-Layouts. "dense": slots numbered 0 … m-1 and a draw that is uniform over them, O(1); a node that joins takes its
-share from all others, and nothing moves between two of those. The map of slots depends on history: a new ring
-sorts its nodes, a returning name takes its old slots, so a *failure is `mark_down`, never `remove_node`*.
-`fingerprint()` tells whether two rings route alike. "sparse" is the paper's array, for study.
+Layouts. "dense": slots numbered 0 … m-1 and a draw that is uniform over them, O(1); a node that joins takes
+its share from all others, and nothing moves between two of those. The map of slots depends on history: a
+new ring sorts its nodes, a returning name takes its old slots, so a *failure is `mark_down`, never
+`remove_node`*. `fingerprint()` tells whether two rings route alike. "sparse" is the paper's array, for study.
 
 Threads: any number, readers and writers, of single and bulk calls: each change is alone with the ring.
 docs/rings.md tells more; `evenbins.reference.ring` is the readable twin.
@@ -46,6 +47,7 @@ from evenbins import _bulk, _core, _files, forwarding
 from evenbins._lease import Lease
 from evenbins._mapping import attributes_of
 from evenbins._ring_errors import NoNodesError, RingFullError
+from evenbins.forwarding.client import Dropped, Held, Offered
 from evenbins.protocols import Key, StrPath
 from evenbins.theory import _arguments as arguments
 from evenbins.theory import _show
@@ -62,7 +64,8 @@ _LAYOUTS = {"dense": 1, "sparse": 2}
 _WHOLE = 2**20
 _MAX_QUANTA = 2**44
 _MAX_NAME = 4096
-_FEW_SLOTS = 4  # as many slots a node as a small unit of weights may cost, on average
+_MANY_SLOTS = 64  # a node may have, on average
+_SLOTS_AT_LEAST = 16  # a node has, on average, if they cannot be whole
 _SAMPLES = 4096
 _AHEAD = 4  # candidates that a search by questions computes at once
 
@@ -83,7 +86,8 @@ class RingStats:
     full : fraction of serving nodes that take nothing more
     mean, variance, max_load : of the loads of serving nodes, each divided by its weight over the mean weight
     max_mean : max_load / mean
-    searches : mean nodes that one key more would look at, the one that takes it included; over 4096 random keys
+    searches : mean nodes that one key more would look at, the one that takes it included; over 4096 random
+        keys
     placed_searches : the same over all placements since the ring was made
     searches_p99, searches_max : 99 of 100 placements looked at no more than this; the most
     steps : mean draws of a placement
@@ -153,9 +157,12 @@ class HashRing(_core.Ring, _files.Stored):
         Weights of nodes by name, any positive numbers; 1 for those not named. Limits and shares of first
         probes follow them.
     copies
-        Slots of a node of unit weight: virtual copies, which "plain" and "clockwise" need when sparse.
+        Slots for each unit of weight: virtual copies, which "plain" and "clockwise" need when sparse. (The
+        unit is the greatest common measure of the weights.) With weights that will change take 16: see
+        `_unit`.
     rehash
-        For the policy "rehash": "object", or "bin" for section 2.5's h(i), which cascades as "clockwise" does.
+        For the policy "rehash": "object", or "bin" for section 2.5's h(i), which cascades as "clockwise"
+        does.
     array_bits
         The sparse array has 2**array_bits places; 8 to 26.
     seed
@@ -252,7 +259,8 @@ class HashRing(_core.Ring, _files.Stored):
     def node_many(
         self, keys: object, *, digests: bool = False, indices: bool = False
     ) -> npt.NDArray[np.object_] | npt.NDArray[np.int32]:
-        """Give the nodes of many keys, without state: an array of names, in the shape of a NumPy array of keys.
+        """Give the nodes of many keys, without state: an array of names, in the shape of a NumPy array of
+        keys.
 
         Parameters
         ----------
@@ -288,7 +296,7 @@ class HashRing(_core.Ring, _files.Stored):
             self._report_lazy_moves()
         return self._answers(found, shape, indices)
 
-    def locate(self, key: Key, *, holds: Callable[[str], object] | None = None) -> str | None:
+    def locate(self, key: Key, *, holds: Callable[[str], Held] | None = None) -> str | None:
         """Give the node of an assigned key; None if it is not assigned.
 
         Parameters
@@ -336,7 +344,11 @@ class HashRing(_core.Ring, _files.Stored):
     # --- for clients without the map ------------------------------------------------------------------------
 
     def place(
-        self, key: Key, *, offer: Callable[[str], object], drop: Callable[[str], object] | None = None
+        self,
+        key: Key,
+        *,
+        offer: Callable[[str], Offered],
+        drop: Callable[[str], object] | None = None,
     ) -> str:
         """Offer a key to nodes in probe order until one stores it; the ring's own map is left alone.
 
@@ -348,11 +360,21 @@ class HashRing(_core.Ring, _files.Stored):
         RingFullError
             Every node said "full".
         """
-        return forwarding.place(self._probes(key), offer, drop)
+        return forwarding.place(self._probes(key), offer, drop=drop)
 
-    def forget(self, key: Key, *, drop: Callable[[str], object]) -> str | None:
-        """Tell nodes in probe order that a key is gone: its holder drops it, those before it their marks."""
-        return forwarding.forget(self._probes(key), drop)
+    def forget(
+        self,
+        key: Key,
+        *,
+        drop: Callable[[str], Dropped],
+        holds: Callable[[str], Held] | None = None,
+    ) -> str | None:
+        """Tell nodes in probe order that a key is gone: its holder drops it, those before it their marks.
+
+        With `holds` nodes are asked first, so that a key that is not there takes nobody's mark away: of use
+        where marks are fingerprints.
+        """
+        return forwarding.forget(self._probes(key), drop, holds=holds)
 
     def _probes(self, key: Key) -> Iterator[str]:
         """Yield the candidates, few at first: most searches end at once."""
@@ -367,8 +389,8 @@ class HashRing(_core.Ring, _files.Stored):
         """Count one use of a key's node while it lasts: `with ring.lease(key) as node`, or `async with`.
 
         The limit is of leases under way, checked at admission: ceil((1 + epsilon) * leases * w / W), the new
-        one counted, or ceil(limit * w). Equal keys may be leased many times, each counts one. Leases and assigned
-        keys are counted apart.
+        one counted, or ceil(limit * w). Equal keys may be leased many times, each counts one. Leases and
+        assigned keys are counted apart.
 
         Parameters
         ----------
@@ -408,7 +430,9 @@ class HashRing(_core.Ring, _files.Stored):
             )
         if self._has(name):
             raise ValueError(f"the ring has a node {name!r} already: choose another name, or use set_weight")
-        return self._told(self._add(name, weight, self._quanta(name, weight), self._cap(weight), move == "lazy"))
+        return self._told(
+            self._add(name, weight, self._quanta(name, weight), self._cap(weight), move == "lazy")
+        )
 
     def remove_node(self, name: str) -> list[Move]:
         """Remove a node for good; its keys are placed anew. For a failure use `mark_down`.
@@ -423,7 +447,6 @@ class HashRing(_core.Ring, _files.Stored):
     def drain(self, name: str) -> None:
         """Let a node take nothing new; its keys stay. `mark_up` ends it."""
         self._drain(self._known(name))
-        self._name_array = None
 
     def mark_down(self, name: str) -> list[Move]:
         """Skip a node that failed: its keys are placed elsewhere, as far as there is room, and remember it.
@@ -473,7 +496,6 @@ class HashRing(_core.Ring, _files.Stored):
         return end
 
     def _told(self, moves: list[Move]) -> list[Move]:
-        self._name_array = None
         if moves:
             for callback in tuple(self._callbacks):
                 callback(moves)
@@ -540,7 +562,8 @@ class HashRing(_core.Ring, _files.Stored):
         return {row[0]: row[7] for row in self._rows()}
 
     def limits(self) -> dict[str, int | None]:
-        """Give what each node may hold now, one key more not counted; 0 if it does not serve, None: no limit."""
+        """Give what each node may hold now, one key more not counted; 0 if it does not serve, None: no
+        limit."""
         return {row[0]: _limit(row[9]) for row in self._rows()}
 
     def fingerprint(self, *, assigned: bool = False) -> str:
@@ -659,10 +682,14 @@ class HashRing(_core.Ring, _files.Stored):
         if shape is not None:
             found = found.reshape(shape)
         if indices:
-            return found
-        if self._name_array is None:
-            self._name_array = np.array([*self._names(), None], dtype=object)  # position -1: None
-        return self._name_array[found]  # type: ignore[no-any-return]
+            positions = np.full(self._label_count + 1, -1, np.int32)  # the last: of number -1
+            labels = self._labels()
+            positions[labels] = np.arange(len(labels), dtype=np.int32)
+            return np.asarray(positions[found])
+        names = self._name_array
+        if names is None or names.size <= self._label_count:
+            self._name_array = names = np.array([*self._label_names(), None], dtype=object)  # number -1: None
+        return np.asarray(names[found])
 
     # --- copies and files -----------------------------------------------------------------------------------
 
@@ -818,14 +845,19 @@ def _checked_weights(weights: object, names: list[str]) -> dict[str, float]:
 
 
 def _unit(weights: list[float]) -> float:
-    """Choose the weight that one slot stands for: the least, unless that asks for many slots; else the mean.
+    """Choose the weight that one slot stands for: the greatest of which all weights are multiples.
 
-    A node of half a unit refuses half of its draws; a node of two units has two slots.
+    Then all slots are whole. If that asks for many slots: a sixteenth of the mean, and the last slot of a
+    node refuses some draws. A slot like this that is new takes draws from others and refuses them, so that
+    keys move between two old nodes when its node joins: fewer than a sixteenth of those that move to it.
     """
     if not weights:
         return 1.0
-    least, mean = min(weights), math.fsum(weights) / len(weights)
-    return least if mean <= _FEW_SLOTS * least else mean
+    distinct = [_exactly(weight) for weight in sorted(set(weights))]
+    denominator = math.lcm(*(each.denominator for each in distinct))
+    common = Fraction(math.gcd(*(int(each * denominator) for each in distinct)), denominator)
+    mean = sum(map(_exactly, weights), Fraction()) / len(weights)
+    return float(common if mean <= _MANY_SLOTS * common else mean / _SLOTS_AT_LEAST)
 
 
 def _exactly(number: float) -> Fraction:

@@ -1,4 +1,4 @@
-"""The cache replay against its twin: the same counts on any small trace and any beginning of it, all policies.
+"""The cache replay against its twin: the same counts on any small trace and on any part of it.
 
 Counts of every beginning are as good as the state: a copy too many or too few shows at some next request.
 """

@@ -6,6 +6,7 @@ lower at its end than it was then.
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from evenbins.reference.ring import BILLION, WHOLE, Node, Ring
 
 DIGESTS = st.integers(0, 60).map(lambda i: splitmix(99, i))
 NAMES = st.sampled_from("abcdefgh")
+WHICH = st.integers(0, 7)
 QUANTA = st.sampled_from([WHOLE, WHOLE // 3, 5 * WHOLE // 2, 1])
 
 
@@ -104,13 +106,15 @@ class RingMachine(RuleBasedStateMachine):
             assert {new for _, _, new in moves} <= {name}
             assert move == "now" or not moves
             accepting = sum(2 * node.quanta for node in self.ring.nodes_by_name.values() if node.serves)
-            if accepting > len(self.ring.slots or self.ring.places) * WHOLE // 4:  # else walks reach tails
+            few = accepting <= len(self.ring.slots or self.ring.places) * WHOLE // 4  # walks reach tails
+            whole = 2 * quanta % WHOLE == 0 or (self.policy, self.layout) == ("jump", "sparse")
+            if whole and not few:  # a slot that refuses draws disturbs others: the head of ring_slots
                 assert all(next(self.ring.candidates(d)) in (first[d], name) for d in self.keys)
 
     @precondition(lambda self: self.ring.names)
-    @rule(data=st.data())
-    def remove_node(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(self.ring.names))
+    @rule(which=WHICH)
+    def remove_node(self, which: int) -> None:
+        name = self.ring.names[which % len(self.ring.names)]
         held = list(self.ring.members[name])
         moves = self.moving(lambda: self.ring.remove_node(name))
         assert [(digest, old) for digest, old, _ in moves] == [
@@ -118,9 +122,9 @@ class RingMachine(RuleBasedStateMachine):
         ]
 
     @precondition(lambda self: self.ring.names)
-    @rule(data=st.data(), quanta=QUANTA, what=st.sampled_from(["drain", "down", "up", "up", "weight"]))
-    def change_node(self, data: st.DataObject, quanta: int, what: str) -> None:
-        name = data.draw(st.sampled_from(self.ring.names))
+    @rule(which=WHICH, quanta=QUANTA, what=st.sampled_from(["drain", "down", "up", "up", "weight"]))
+    def change_node(self, which: int, quanta: int, what: str) -> None:
+        name = self.ring.names[which % len(self.ring.names)]
         if what == "drain":
             self.ring.drain(name)
             return
@@ -180,5 +184,50 @@ class RingMachine(RuleBasedStateMachine):
 def test_the_twin_keeps_its_laws(policy: str, layout: str, rate: int) -> None:
     machine = type("Machine", (RingMachine,), {"policy": policy, "layout": layout, "rate": rate})
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=12, stateful_step_count=40, deadline=None, derandomize=True)
+        machine, settings=settings(max_examples=5, stateful_step_count=30, deadline=None, derandomize=True)
     )
+
+
+@pytest.mark.parametrize("rate", [5 * BILLION // 4, BILLION, 0], ids=["epsilon 0.25", "epsilon 0", "caps"])
+@pytest.mark.parametrize(
+    ("policy", "layout"),
+    [
+        ("jump", "dense"),
+        ("jump", "sparse"),
+        ("clockwise", "dense"),
+        ("clockwise", "sparse"),
+        ("rehash", "sparse"),
+        ("rehash-bin", "dense"),
+    ],
+)
+def test_the_twin_keeps_its_laws_in_a_long_run(policy: str, layout: str, rate: int) -> None:
+    """300 random steps of the same machine: states that short examples rarely reach."""
+    machine = type("Machine", (RingMachine,), {"policy": policy, "layout": layout, "rate": rate})()
+    rng = random.Random(f"{policy} {layout} {rate}")
+    for _ in range(300):
+        which, digest = rng.randrange(8), splitmix(99, rng.randrange(61))
+        quanta = rng.choice([WHOLE, WHOLE, WHOLE // 3, 5 * WHOLE // 2, 1])
+        step = rng.choices(range(8), [10, 3, 3, 1, 4, 0.5, 0.5, 2])[0]
+        if step == 0:
+            machine.assign(digest)
+        elif step == 1:
+            machine.release(digest)
+        elif step == 2:
+            machine.add_node(
+                "abcdefgh"[which], quanta, rng.randrange(1, 13), rng.choice(["now", "now", "lazy"])
+            )
+        elif step == 3 and len(machine.ring.names) > 2:
+            machine.remove_node(which)
+        elif step == 4 and machine.ring.names:
+            machine.change_node(
+                which, quanta, rng.choice(["drain", "down", "up", "up", "up", "weight", "weight"])
+            )
+        elif step == 5:
+            machine.rebalance(rng.choice([None, 0, 2]))
+        elif step == 6:
+            machine.compact()
+        elif step == 7:
+            machine.lease(digest)
+            if rng.random() < 0.5 and machine.leases:
+                machine.end_lease()
+        machine.books_are_exact()

@@ -48,8 +48,8 @@ def test_a_log_is_replayed(log: Path) -> None:
 
 def test_options_say_it_all(log: Path) -> None:
     status, out, _ = run("--trace", log, *SMALL, "--policy", "plain", "--policy", "jump", "--copies", 3,
-                         "--seed", 5, "--repeat", 2, "--served", 1, "--recovery", 2.5, "--requests", "1e3", "--threads", 1,
-                         "--json")  # fmt: skip
+                         "--seed", 5, "--repeat", 2, "--served", 1, "--recovery", 2.5, "--requests", "1e3",
+                         "--threads", 1, "--json")  # fmt: skip
     assert status == 0
     found = json.loads(out)
     assert found["requests"] == 1000

@@ -41,6 +41,7 @@ NORMAL |= {
 LIST = {"mean", "variance_ratio", "distance", "largest", "tail_poisson", "tail_dispersed"}
 
 CACHE = {"misses_baseline", "failures", "dropped", "searches", "ratio"}
+RING = {"keys", "epsilon", "copies", "policy"}  # where of chen's tables
 
 # id: source, keys of `where`, quantities (the contract), quantities beside them
 CONTRACT: dict[str, tuple[str, set[str], set[str], set[str]]] = {
@@ -119,6 +120,42 @@ CONTRACT: dict[str, tuple[str, set[str], set[str], set[str]]] = {
     "kirsch-fig5.9": ("kirsch, Figure 5.9", {"scheme", "slots"}, LIST, {f"cdf({k})" for k in range(41)}),
     "chen-table1": ("chen, Table 1", {"configuration", "policy", "copies"}, {"misses"}, CACHE),
     "chen-table2": ("chen, Table 2", {"configuration", "policy", "copies"}, {"misses"}, CACHE),
+    "chen-table5": ("chen, Table 5", RING, {"variance", "full"}, {"variance_theory", "full_theory"}),
+    "chen-table6": ("chen, Table 6", RING, {"variance"}, {"variance_theory"}),
+    "chen-table7": (
+        "chen, Table 7", RING, {"searches"}, {"searches_theory", "searches_bound", "searches_formula"},
+    ),
+    "chen-table8": ("chen, Table 8", RING, {"first_full"}, {"first_full_theory"}),
+    "chen-table9": ("chen, Table 9", RING, {"full"}, {"full_theory"}),
+    "chen-table10": ("chen, Table 10", RING, {"variance"}, set()),
+    "chen-table11": ("chen, Table 11", RING, {"searches"}, set()),
+    "chen-table12": ("chen, Table 12", RING, {"full"}, set()),
+    "chen-table13": ("chen, Table 13", RING, {"variance"}, {"variance_theory"}),
+    "chen-table14": ("chen, Table 14", RING, {"searches"}, {"searches_theory"}),
+    "chen-table15": ("chen, Table 15", RING, {"full"}, {"full_theory"}),
+    "chen-table16": ("chen, Table 16", RING, {"steps"}, set()),
+    "chen-sweep": (
+        "chen, Figures 5 and 8-19", RING, {"variance", "full", "searches", "first_full", "steps"}, set(),
+    ),
+    "chen-fig6": ("chen, Figure 6", RING, {"nanoseconds"}, {"speedup"}),
+    "chen-fig7": (
+        "chen, Figure 7", {"arcs", "full"}, {"variance"},
+        {"variance_model", "variance_theory", "variance_bound"},
+    ),
+    "chen-fig20": ("chen, Figure 20", RING, {"searches"}, set()),
+    "chen-fig21": ("chen, Figure 21", RING, {"steps"}, set()),
+    "chen-fig22": ("chen, Figure 22", RING, {"nanoseconds"}, {"speedup"}),
+    "chen-appN": (
+        "chen, Appendix N", {"bias", "epsilon", "policy"}, {"variance", "full", "first_full"}, set(),
+    ),
+    "chen-thm1": (
+        "chen, Theorem 1", {"keys", "epsilon", "policy"}, {"variance", "full"},
+        {"variance_theory", "full_theory", "excess", "excess_error", "holds"},
+    ),
+    "chen-thm4": (
+        "chen, Theorem 4", {"limit", "shares"}, {"first_full"},
+        {"first_full_theory", "no_full", "no_full_theory"},
+    ),
 }  # fmt: skip
 
 

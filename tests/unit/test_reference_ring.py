@@ -206,6 +206,30 @@ def test_keys_come_home_when_their_node_is_up_again() -> None:
     assert changed == {down[0][0]}
 
 
+def test_a_key_that_found_another_home_is_not_called_back() -> None:
+    ring = ring_of("abc")
+    fill(ring, 30)
+    digest, _, _ = ring.mark_down("b")[0]
+    ring.release(digest)
+    other = ring.assign(digest)
+    ring.mark_down(other)
+    assert ring.homes[digest] == other
+    ring.mark_up("b")  # it is still on the list of b
+    assert ring.homes[digest] == other
+    ring.mark_up(other)
+    assert ring.locate(digest) == other
+
+
+def test_slots_freed_by_one_call_queue_in_ascending_order() -> None:
+    ring = ring_of("abcd")
+    ring.remove_node("d")
+    ring.remove_node("a")
+    ring.add_node("e", 2 * WHOLE)
+    assert ring.nodes_by_name["e"].slots == [3, 0]
+    ring.remove_node("e")
+    assert ring.free == [0, 3]
+
+
 def test_a_fallen_weight_sends_away_what_no_longer_belongs_and_a_risen_one_calls_it_back() -> None:
     ring = ring_of("abcd", rate=4 * BILLION)  # a bound that never matters
     fill(ring, 200)

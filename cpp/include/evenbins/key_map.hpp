@@ -69,9 +69,7 @@ class KeyMap {
     if (places > mask_ + 1) resize(places);
   }
 
-  void clear() {
-    *this = KeyMap();
-  }
+  void clear() { *this = KeyMap(); }
 
   template <typename F>
   void each(F&& f) const {

@@ -9,15 +9,14 @@
 //     plain                             no bound: the first that serves
 //
 // Layouts. Sparse is the paper's array of 2^s places, each node in a few of them by hash; a draw of `jump` must hit an
-// occupied one, which takes 2^s / nodes draws. Dense has m slots, nearly all occupied; draw c is slot f(splitmix(digest,
-// c), m), where f is uniform on 0 … m−1 and f(w, m+1) is f(w, m) or m. So a node that joins takes its share from all and
-// nothing else changes; a node that leaves leaves an empty slot, which draws skip. O(1), and the same balance. f is of
-// the kind of BinomialHash (Coluzzi et al. 2024): the level of a number is its highest bit, and the place within the
-// level is drawn anew for each level, so that the keys of a slot that is not there spread over all others.
+// occupied one, which takes 2^s / nodes draws. Dense has m slots, nearly all occupied; draw c is slot
+// f(splitmix(digest, c), m), where f is uniform on 0 … m−1 and f(w, m+1) is f(w, m) or m. So a node that joins takes
+// its share from all and nothing else changes; a node that leaves leaves an empty slot, which draws skip. O(1), and the
+// same balance (dense_slot.hpp).
 //
-// Weights. A node has `quanta` = weight in units of 2^-20; it owns ⌈copies·quanta/2^20⌉ slots, of which the last accepts
-// a draw only with the probability of the remainder, by a coin that is a hash. So its share of first probes is exactly
-// its share of the quanta, and a change of weight moves keys to or from this node alone.
+// Weights. A node has `quanta` = weight in units of 2^-20; it owns ⌈copies·quanta/2^20⌉ slots, of which the last
+// accepts a draw only with the probability of the remainder, by a coin that is a hash. So its share of first probes is
+// exactly its share of the quanta, and a change of weight moves keys to or from this node alone.
 //
 // The bound. No placement lifts a node above ⌈(1+ε)·n·w/W⌉, the new key counted, W over nodes that serve; in integers,
 // with rate = 10^9·(1+ε): load·10^9·W < rate·n·quanta before the key comes. Or above its own absolute cap.
@@ -50,29 +49,12 @@
 #include <vector>
 
 #include "evenbins/bits.hpp"
+#include "evenbins/dense_slot.hpp"
 #include "evenbins/filter.hpp"
 #include "evenbins/hash.hpp"
 #include "evenbins/key_map.hpp"
 
 namespace evenbins {
-
-// The slot of a draw among m dense slots: uniform, and f(w, m+1) is f(w, m) or m.
-EVENBINS_INLINE constexpr uint32_t dense_slot(uint64_t w, uint32_t m) {
-  if (m == 1) return 0;
-  const int e = std::bit_width(m - 1);
-  const uint64_t half = uint64_t{1} << (e - 1), all = 2 * half - 1;
-  uint64_t h = w;
-  for (int i = 0; i < 64 && (h & all) >= half; ++i) {
-    const uint64_t x = half + (splitmix(h, static_cast<uint64_t>(e)) & (half - 1));
-    if (x < m) return static_cast<uint32_t>(x);
-    h = splitmix(h, 63);
-  }
-  const uint64_t y = w & (half - 1);
-  if (y < 2) return static_cast<uint32_t>(y);
-  const int b = std::bit_width(y);
-  const uint64_t level = uint64_t{1} << (b - 1);
-  return static_cast<uint32_t>(level + (splitmix(w, static_cast<uint64_t>(b)) & (level - 1)));
-}
 
 class RingFull : public std::runtime_error {  // the sum of the limits does not allow it; nothing has been changed
   using std::runtime_error::runtime_error;
@@ -115,9 +97,10 @@ class Ring {
     double weight = 1;
     uint64_t quanta = 0, cap = 0;  // cap 0: none
     bool live = false, down = false, draining = false, lazy = false;
-    std::vector<uint32_t> slots;     // dense: slots; sparse: places; in the order taken
-    std::vector<uint64_t> away;      // digests that were placed elsewhere when it went down
-    uint64_t leases = 0, number = 0;  // number: of its creation
+    std::vector<uint32_t> slots;  // dense: slots; sparse: places; in the order taken
+    std::vector<uint64_t> away;   // digests that were placed elsewhere when it went down
+    uint64_t leases = 0;
+    uint32_t label = 0, rank = 0;  // whatever the owner of the ring calls it; its position in order()
     bool serving() const { return live && !down && !draining; }
   };
 
@@ -131,8 +114,9 @@ class Ring {
   const Node& node(uint32_t id) const { return nodes_[id]; }
   uint32_t id_limit() const { return static_cast<uint32_t>(nodes_.size()); }
   uint32_t find(std::string_view name) const;
+  void set_label(uint32_t id, uint32_t label) { nodes_[id].label = label; }
   const std::vector<uint64_t>& members(uint32_t id) const { return members_[id]; }  // digests
-  uint64_t limit_of(uint32_t id, uint64_t keys) const;  // 2^64−1: none
+  uint64_t limit_of(uint32_t id, uint64_t keys) const;                              // 2^64−1: none
 
   // ---- without state
   EVENBINS_INLINE uint32_t first(uint64_t digest) const {  // kNone if no node serves
@@ -159,14 +143,15 @@ class Ring {
   bool has_lazy_moves() const { return !lazy_moves_.empty(); }
 
   // ---- churn; each tells the keys it moved
-  uint32_t add_node(std::string name, double weight, uint64_t quanta, uint64_t cap, bool lazy, RingMoves& moves);
-  // Many at once, to a ring without keys. A name that is taken, or too many slots: std::invalid_argument, and the ring is
-  // not to be used.
   struct NewNode {
     std::string name;
     double weight;
     uint64_t quanta, cap;
+    uint32_t label = 0;
   };
+  uint32_t add_node(NewNode node, bool lazy, RingMoves& moves);
+  // Many at once, to a ring without keys. A name that is taken, or too many slots: std::invalid_argument, and the ring
+  // is not to be used.
   void add_nodes(std::vector<NewNode> nodes);
   void remove_node(uint32_t id, RingMoves& moves);  // RingFull, NoNodes: nothing is changed
   void drain(uint32_t id);
@@ -186,6 +171,13 @@ class Ring {
     std::array<uint64_t, kHistogram> histogram{};
   };
   const Counters& counters() const { return counters_; }
+  // From now on every placement is judged by a second reading of the bound, slow and independent of the first.
+  struct Audit {
+    bool on = false;
+    uint64_t rate = 0, placements = 0, broken = 0;  // rate: the ring's, or another, to see that an audit can fail
+  };
+  void start_audit(uint64_t rate = 0) { audit_ = {true, rate != 0 ? rate : config_.rate, 0, 0}; }
+  const Audit& audit() const { return audit_; }
   // Nodes that one key more would look at: the mean over so many random keys. Changes nothing.
   double expected_searches(uint64_t samples) const;
   uint64_t fingerprint() const;  // of everything that decides `first` and `candidates`
@@ -263,6 +255,7 @@ class Ring {
   // Who takes it, one of n; kNone: nobody. `from` has it now, and may keep it.
   uint32_t place(uint64_t digest, uint64_t n, uint32_t from = kNone);
   void count(uint64_t searches, uint64_t draws);
+  void judge(uint32_t id, uint64_t n, uint64_t load);  // a node of this load takes one of n
   void put(KeyMapEntry& entry, uint32_t id);
   void take_out(KeyMapEntry& entry);
   void move(KeyMapEntry& entry, uint32_t to, RingMoves& moves);
@@ -273,20 +266,20 @@ class Ring {
   void take_slots(uint32_t id);  // as many as its quanta say; or gives some back
   void free_slots(uint32_t id, uint64_t keep);
   void renumber();  // dense: no empty slots
-  void changed();  // after every change of slots or flags
+  void changed();   // after every change of slots or flags
   uint32_t new_id();
   void forget_home(uint32_t id);
 
   RingConfig config_;
   std::vector<Node> nodes_;
-  std::vector<uint64_t> quanta_;     // of each id
+  std::vector<uint64_t> quanta_;                // of each id
   std::vector<std::vector<uint64_t>> members_;  // of each id
   std::vector<uint32_t> free_ids_;
   std::vector<uint32_t> order_;
   std::unordered_map<std::string, uint32_t> by_name_;
 
-  std::vector<uint32_t> slots_;  // dense: owner of each, or kNone
-  std::vector<FreeSlot> free_;   // the longest free first
+  std::vector<uint32_t> slots_;   // dense: owner of each, or kNone
+  std::vector<FreeSlot> free_;    // the longest free first
   std::vector<uint32_t> places_;  // sparse: owner of each
   std::vector<uint32_t> circle_;  // sparse: occupied places, ascending
   std::vector<uint32_t> second_;  // rehash-bin: occupied slots or places in the other order
@@ -298,11 +291,12 @@ class Ring {
   mutable uint64_t even_limit_ = 0, even_from_ = 1, even_to_ = 0;  // their limit, for so many keys
   uint64_t serving_ = 0, serving_quanta_ = 0, lazy_ = 0;
 
-  KeyMap map_;                                     // position: among the members of the node
+  KeyMap map_;                                    // position: among the members of the node
   std::unordered_map<uint64_t, uint32_t> homes_;  // digest → the node it returns to
   RingMoves lazy_moves_;
-  uint64_t leases_ = 0, version_ = 0, created_ = 0;
+  uint64_t leases_ = 0, version_ = 0;
   Counters counters_;
+  Audit audit_;
 };
 
 }  // namespace evenbins

@@ -48,6 +48,7 @@
 #include <functional>
 #include <vector>
 
+#include "evenbins/dense_slot.hpp"
 #include "evenbins/hash.hpp"
 
 namespace evenbins {
@@ -105,28 +106,5 @@ struct RingTimes {
 };
 RingTimes time_rings(const RingSimulation& simulation, uint64_t probes, uint64_t trials, uint64_t seed,
                      const RingPulse& pulse);
-
-// A slot of 0 … m−1 for a word, uniform; for m + 1 slots it is the same or m. From the top bit of m − 1 down: a word
-// whose low bits lie in the upper half draws its offset there anew, and if that is not below m the word itself.
-// `hashes` counts evaluations of splitmix.
-inline uint64_t dense_slot(uint64_t w, uint64_t m, uint64_t& hashes) {
-  if (m == 1) return 0;
-  const int e = 64 - __builtin_clzll(m - 1);
-  const uint64_t half = uint64_t{1} << (e - 1);
-  uint64_t h = w;
-  for (int i = 0; i < 64; ++i) {
-    if ((h & (2 * half - 1)) < half) break;
-    ++hashes;
-    const uint64_t x = half + (splitmix(h, static_cast<uint64_t>(e)) & (half - 1));
-    if (x < m) return x;
-    ++hashes;
-    h = splitmix(h, 63);
-  }
-  const uint64_t y = w & (half - 1);
-  if (y < 2) return y;
-  const int b = 64 - __builtin_clzll(y);
-  ++hashes;
-  return (uint64_t{1} << (b - 1)) + (splitmix(w, static_cast<uint64_t>(b)) & ((uint64_t{1} << (b - 1)) - 1));
-}
 
 }  // namespace evenbins

@@ -69,6 +69,8 @@ _MODULES = (
     "kirsch_summaries",
     "kirsch_tables",
     "kirsch_moves",
+    "chen",
+    "chen_figures",
     "chen_cache",
 )
 """Where the experiments are, in the order of the papers."""

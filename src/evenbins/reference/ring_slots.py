@@ -14,10 +14,17 @@ A walk (m slots or occupied places) draws, or goes round a circle from its first
 The circular policies are "clockwise" and "rehash-bin", and "plain" on the sparse array. Every node that
 serves is visited at least once, so a key finds room wherever there is any.
 
-Invariants: f(w, m + 1) is f(w, m) or m (`dense_slot`), so a node that joins or leaves changes only the
-draws that meet it; a node's share of accepted draws is its share of the weight. Both hold up to the end of
-the budget: a walk reaches its tail with probability (1 - a)**(2 m + 64), `a` the chance that a draw meets a
-slot and is accepted.
+Invariants: f(w, m + 1) is f(w, m) or m (`dense_slot`), so a node that leaves changes only the draws that met
+it, and one that joins with whole slots only the draws that meet it; a node's share of accepted draws is its
+share of the weight. Both hold up to the end of the budget: a walk reaches its tail with probability
+(1 - a)**(2 m + 64), `a` the chance that a draw meets a slot and is accepted.
+
+A *new* slot of fraction F takes draws from old ones and refuses 1 - F of them, and those fall on other old
+nodes (dense: 1 / (m + 1) of the draws are taken; "next" on the sparse array: an arc). It is one slot of a
+node, so more copies make it rarer: at most 1 / (copies * weight) of what the join moves anyhow. An empty
+slot that is used again takes nothing from others, nor does the exact sparse draw. Tried: to send a refused
+draw to f(w, slot) disturbs nobody, but favours low slots (1/4 and 3/4 for the weights 1/2 and 1, for 1/3
+and 2/3).
 """
 
 from __future__ import annotations

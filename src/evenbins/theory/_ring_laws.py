@@ -1,17 +1,17 @@
 """Loads of a hash ring's nodes, predicted: what every policy does to n keys and k nodes.
 
 Keys are *thrown* at nodes, each at node i with probability equal to its share; a throw at a full node is
-repeated. Give the throws a clock, a Poisson process: then node i has had Poisson(share_i * t) throws at time t,
-independently of the others, and its load is
+repeated. Give the throws a clock, a Poisson process: then node i has had Poisson(share_i * t) throws at time
+t, independently of the others, and its load is
 
     fixed limit    min(Poisson(share_i * t), limit)              jump; rehash, whose shares are the arcs
     moving limit   the same from one change of the limit to the next, stage by stage
 
 with t such that the expected loads sum to n. That is the whole model. What it leaves out is that the sum of
-the loads is exactly n, which costs O(1/k): with 1000 nodes a variance is 0.1 % too large. A limit that follows
-the number of keys, ceil((1 + epsilon) m/k) when key m arrives, as a live ring has, is a different law than the
-paper's fixed one: at 10 keys a node and epsilon 0.1 the variance is 1.41, not 2.64, and 45 % of the nodes are
-full, not 63 %.
+the loads is exactly n, which costs O(1/k): with 1000 nodes a variance is 0.1 % too large. A limit that
+follows the number of keys, ceil((1 + epsilon) m/k) when key m arrives, as a live ring has, is a different law
+than the paper's fixed one: at 10 keys a node and epsilon 0.1 the variance is 1.41, not 2.64, and 45 % of the
+nodes are full, not 63 %.
 
 Shares are equal (jump; every policy of the dense layout), or the arcs of `copies` random points a node, which
 are Gamma(copies) variables up to their sum: a Poisson number of throws at such an arc is negative binomial.
@@ -22,17 +22,12 @@ keys. Node by node around the ring, W of the previous nodes' keys pass by and A 
     W' = max(W + A - limit, 0)        load = min(W + A, limit)
 
 a queue that serves `limit` keys a node. Its stationary law gives loads, and the run of full nodes that a new
-key walks over. A is Poisson(n/k) if arcs are equal, geometric if they are random; the arc that a new key falls
-into is size-biased, Gamma(2), and holds a negative binomial number of them.
+key walks over. A is Poisson(n/k) if arcs are equal, geometric if they are random; the arc that a new key
+falls into is size-biased, Gamma(2), and holds a negative binomial number of them.
 
-The first full node (Theorem 4) is exact: with P_l the chance that no node is full after l keys, the expected
-time without a full node is sum_l P_l / k on the clock above, so that E[N1] = k * integral of P(Poisson(t) <
-limit)^k dt. For random arcs the shares are Gamma variables over their sum S, S is independent of the shares,
-and E[1/S] = 1/(k v - 1): E[N1] = (k v - 1) * integral of P(NegativeBinomial_t < limit)^k dt. One P_l is a
-coefficient of a power series' k-th power, found on a circle in the complex plane.
-
-Tried and dropped: the exact law of loads at finite k, by the same circle and one integral over the clock. It
-is right to all digits, takes seconds at 10,000 keys, and differs from the model by 1/k.
+Not done: the exact law at finite k. A state x is met with probability open(x) * integral of P(loads at t are
+x) dt, open(x) being its nodes with room; its marginals need a Fourier transform of n points for each of many
+t, for a correction of 1/k. A plan multiplies the variance by 1 - 1/k instead, exact if there is no limit.
 """
 
 from __future__ import annotations
@@ -48,10 +43,11 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins.theory import _arguments as arguments
+from evenbins.theory._ring_growth import grown_loads
 
 __all__ = [
-    "RingLoads", "checked_epsilon", "checked_weights", "clockwise_loads", "first_full", "growing_loads",
-    "jump_loads", "no_full", "plain_loads", "plain_variance", "rehash_loads", "ring_limit", "ring_limits",
+    "RingLoads", "checked_epsilon", "checked_weights", "clockwise_loads", "growing_loads", "jump_loads",
+    "plain_loads", "plain_variance", "rehash_loads", "ring_limit", "ring_limits",
 ]  # fmt: skip
 
 _Floats = npt.NDArray[np.float64]
@@ -64,7 +60,6 @@ _LONG_RING = (
     500  # relaxation times of the queue in a ring from which its runs of full nodes are those of a line
 )
 _MOST_WAITING = 1400  # states of the clockwise queue: a linear system of that size takes some 50 ms
-_MOST_STAGES = 100
 _MOST_GROUPS = 8  # of unlike weights, while the limit moves
 
 
@@ -117,8 +112,8 @@ def checked_weights(values: object) -> tuple[float, ...]:
 def ring_limit(keys: int, nodes: int, epsilon: float) -> int:
     """Give the most keys a node may hold (C): ceil((1 + epsilon) * keys / nodes), exactly.
 
-    1 + epsilon is taken in billionths, in integers: 10 * 1.1 is 11, not the 12 that floating point makes of
-    11.000000000000002.
+    1 + epsilon is taken in billionths, in integers: 1.1 * 110 is 121, not the 122 that floating point
+    makes of its 121.00000000000001.
 
     Parameters
     ----------
@@ -382,8 +377,8 @@ def growing_loads(
     """Predict loads under random jumps when the limit follows the number of keys, as that of a live ring.
 
     Key m is placed by the limit ceil((1 + epsilon) m w/W) of that moment. Keys come one by one and none
-    leaves. Between two changes of the limit the law is that of `jump_loads`, from where it stands. `full` is by
-    the limit of key n, `searches` by that of key n + 1: in the example it has just risen.
+    leaves. Between two changes of the limit the law is that of `jump_loads`, from where it stands. `full` is
+    by the limit of key n, `searches` by that of key n + 1: in the example it has just risen.
 
     Parameters
     ----------
@@ -414,44 +409,15 @@ def growing_loads(
     if keys == 0:
         return RingLoads(np.array([1.0]), 0.0, 0.0, 0.0, 1.0)
 
-    def limit(weight: float, m: float) -> int:
-        return max(1, math.ceil(rate * m * weight / (_RATE_UNIT * nodes) - 1e-9))
-
-    laws = {weight: np.array([1.0]) for weight in alike}
-    held = 0.0
-    for ended in _stages(keys, nodes, rate, list(alike)):
-        for weight, law in laws.items():
-            missing = limit(weight, ended) + 1 - law.size
-            if missing > 0:
-                laws[weight] = np.append(law, np.zeros(missing))
-        for _ in range(4):  # the first throws, then those that met full nodes
-            open_share = math.fsum(alike[w] * w * float(law[:-1].sum()) for w, law in laws.items()) / nodes
-            lacking = (ended - held) / nodes
-            if lacking <= 1e-10 * (ended / nodes) or open_share <= 1e-9:
-                break
-            clock = lacking / open_share
-            laws = {w: _throw(law, clock * w) for w, law in laws.items()}
-            held = math.fsum(alike[w] * float(law @ np.arange(law.size)) for w, law in laws.items())
-    size = max(law.size for law in laws.values())
-    loads, full, open_share = np.zeros(size), 0.0, 0.0
-    for weight, law in laws.items():
-        loads[: law.size] += law * alike[weight] / nodes
-        full += float(law[limit(weight, keys) :].sum()) * alike[weight] / nodes
-        open_share += float(law[: limit(weight, keys + 1)].sum()) * alike[weight] * weight / nodes
+    found, _ = grown_loads(keys, list(alike), list(alike.values()), rate / _RATE_UNIT)
+    loads, full, open_share = np.zeros(max(each.limit for each in found) + 1), 0.0, 0.0
+    for (weight, count), each in zip(alike.items(), found, strict=True):
+        law = each.loads()
+        loads[: law.size] += law * count / nodes
+        full += each.full * count / nodes
+        next_limit = math.ceil(rate * (keys + 1) * weight / (_RATE_UNIT * nodes) - 1e-9)
+        open_share += float(law[:next_limit].sum()) * count * weight / nodes
     return _law(loads, full, 1.0 / open_share if open_share > 0.0 else None)
-
-
-def _stages(keys: int, nodes: int, rate: int, weights: Sequence[float]) -> list[int]:
-    """Cut 0 ... keys where a limit changes; where that is too often, into steps of growing length."""
-    cuts: set[int] = {keys}
-    exact = max(8, _MOST_STAGES // (2 * len(weights)))
-    for weight in weights:
-        top = math.ceil(rate * keys * weight / (_RATE_UNIT * nodes))
-        limits = np.arange(1.0, min(top, exact) + 1)
-        if top > exact:
-            limits = np.concatenate([limits, np.geomspace(exact, top, exact)])
-        cuts |= {int(each) for each in np.floor(limits * (_RATE_UNIT * nodes / (rate * weight)) + 1e-9)}
-    return sorted(each for each in cuts if 0 < each <= keys)
 
 
 def _merged(alike: dict[float, int]) -> dict[float, int]:
@@ -464,17 +430,6 @@ def _merged(alike: dict[float, int]) -> dict[float, int]:
         count = sum(alike[float(each)] for each in part)
         out[math.fsum(alike[float(each)] * float(each) for each in part) / count] = count
     return out
-
-
-def _throw(law: _Floats, mean: float) -> _Floats:
-    """Let a Poisson number of throws come to nodes of this law, whose last entry is full."""
-    reach = math.ceil(mean + 9.0 * math.sqrt(mean) + 9.0)
-    held = np.flatnonzero(law[:-1] > 1e-18)
-    moved = np.zeros(law.size - 1)
-    if held.size:
-        window = np.convolve(law[held[0] : held[-1] + 1], _chances(mean, None, reach))[: moved.size - held[0]]
-        moved[held[0] : held[0] + window.size] = window
-    return np.append(moved, max(0.0, 1.0 - float(moved.sum())))
 
 
 # --- without a bound -------------------------------------------------------------------------------------
@@ -535,10 +490,10 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
     different nodes, and there is no queue; with a moving limit the order of the keys matters. Simulate those
     (`papers.ring_simulation.simulate_ring`).
 
-    A ring of k nodes with exactly n keys fluctuates less than an endless queue. Loads do not mind, but the runs
-    of full nodes are shorter, by about 7 relaxation times / k, a relaxation time being the variance of A /
-    (limit - n/k)^2 nodes: 66 searches for 51 at 10 keys a node, epsilon 0.1 and 1000 nodes. `searches` is None
-    where that exceeds 1.5 %.
+    A ring of k nodes with exactly n keys fluctuates less than an endless queue. Loads do not mind, but the
+    runs of full nodes are shorter, by about 7 relaxation times / k, a relaxation time being the variance of A
+    / (limit - n/k)^2 nodes: 66 searches for 51 at 10 keys a node, epsilon 0.1 and 1000 nodes. `searches` is
+    None where that exceeds 1.5 %.
 
     Parameters
     ----------
@@ -555,7 +510,7 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
     >>> round(clockwise_loads(10_000, 1000, 11, random_arcs=False).full, 3)
     0.66
     """
-    from scipy.linalg import solve, toeplitz
+    from scipy.linalg import solve
     from scipy.optimize import brentq
 
     keys, nodes, limit = checked_keys(keys), checked_nodes(nodes), checked_limit(limit)
@@ -582,173 +537,50 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
             return None
     decay = float(brentq(log_moment, low, high))
     waiting = math.ceil(21.0 / decay) + 2  # the queue is longer with a chance of 1e-9
-    if waiting > _MOST_WAITING or limit + waiting > 200_000:
+    spread = mean * (1.0 + mean) if random_arcs else mean
+    long = nodes >= _LONG_RING * spread / (limit - mean) ** 2 and waiting <= _MOST_WAITING
+    if random_arcs:
+        # an overshoot of geometric steps is geometric, so is the queue: P(W > 0) from its ladder heights
+        busy = 1.0 + math.expm1(-decay) * (1.0 + mean)
+        tail = -busy * math.expm1(-decay) * np.exp(-decay * np.arange(max(limit, waiting if long else 0)))
+        queue = np.append(1.0 - busy, tail)
+    elif waiting <= _MOST_WAITING:
+        queue = _queue(_passing(_chances(mean, None, limit + waiting), limit, waiting))
+    else:
         return None
-    own = _chances(mean, copies, limit + waiting)
-    lower = np.zeros(waiting + 1)  # P(A = limit - j), j = 0, 1, ...
+    own = _chances(mean, copies, limit + (waiting if long else 0))
+    loads = np.append(np.convolve(queue[: limit + 1], own[: limit + 1])[:limit], 0.0)
+    loads[limit] = max(0.0, 1.0 - float(loads.sum()))
+    searches = None
+    if long:
+        # full nodes after an overflow of y: further(y) = sum over y' of passing(y, y') (1 + further(y'))
+        passing = _passing(own, limit, waiting)
+        further = solve(np.eye(waiting + 1) - passing, passing.sum(axis=1))
+        fallen = _chances(2.0 * mean, 2, limit + waiting) if random_arcs else own
+        first = np.convolve(queue[: waiting + 1], fallen)[limit : limit + waiting + 1]
+        searches = 1.0 + float(first @ (1.0 + further))
+    return _law(loads, float(loads[limit]), searches)
+
+
+def _passing(own: _Floats, limit: int, waiting: int) -> _Floats:
+    """Give ``[w, y]``: P(A = limit + y - w), the chance that a full node lets y keys pass after w came."""
+    from scipy.linalg import toeplitz
+
+    lower = np.zeros(waiting + 1)
     count = min(limit, waiting)
     lower[: count + 1] = own[limit - np.arange(count + 1)]
-    passing = np.asarray(toeplitz(lower, own[limit : limit + waiting + 1]))  # [w, y]: P(A = limit + y - w)
-    # stationary law of the queue: what remains of each row goes to 0
+    return np.asarray(toeplitz(lower, own[limit : limit + waiting + 1]))
+
+
+def _queue(passing: _Floats) -> _Floats:
+    """Give the stationary law of the queue: what remains of each row goes to 0."""
+    from scipy.linalg import solve
+
     chain = passing.copy()
     chain[:, 0] = 1.0 - chain[:, 1:].sum(axis=1)
-    system = chain.T - np.eye(waiting + 1)
+    system = chain.T - np.eye(len(chain))
     system[0, :] = 1.0
-    right = np.zeros(waiting + 1)
+    right = np.zeros(len(chain))
     right[0] = 1.0
     queue = np.maximum(solve(system, right), 0.0)
-    queue /= queue.sum()
-    loads = np.append(np.convolve(queue, own)[:limit], 0.0)
-    loads[limit] = max(0.0, 1.0 - float(loads.sum()))
-    # full nodes that follow an overflow of y keys: further(y) = sum over y' of passing(y, y') (1 + further(y'))
-    further = solve(np.eye(waiting + 1) - passing, passing.sum(axis=1))
-    fallen = _chances(2.0 * mean, 2, limit + waiting) if copies else own
-    first = np.convolve(queue, fallen)[limit : limit + waiting + 1]
-    searches = 1.0 + float(first @ (1.0 + further))
-    spread = mean * (1.0 + mean) if random_arcs else mean
-    known = nodes >= _LONG_RING * spread / (limit - mean) ** 2
-    return _law(loads, float(loads[limit]), searches if known else None)
-
-
-# --- the first full node ---------------------------------------------------------------------------------
-
-
-def first_full(
-    nodes: int,
-    limit: int | Sequence[int],
-    *,
-    copies: int | None = None,
-    weights: Sequence[float] | None = None,
-    keys: int | None = None,
-) -> float:
-    """Give the expected number of keys until a node is full, the one that fills it counted (Theorem 4).
-
-    Exact for every policy: before a node is full all of them place a key where it is first probed.
-
-    Parameters
-    ----------
-    nodes, limit
-        k and C; with weights also one limit for each node.
-    copies
-        Random points of a node; None if shares are equal (jump; the dense layout) or given by weights.
-    weights
-        Of the nodes, for equal points: their shares.
-    keys
-        If given, the mean of min(N1, keys): what a table shows whose experiment ends after so many keys.
-
-    Examples
-    --------
-    >>> round(first_full(1000, 11), 1), round(first_full(1000, 11, copies=1), 1)
-    (3299.0, 1064.0)
-    >>> round(first_full(1000, 20), 1), round(first_full(1000, 20, keys=10_000), 1)
-    (8606.7, 8600.3)
-    """
-    nodes = checked_nodes(nodes)
-    copies = None if copies is None else checked_copies(copies)
-    if copies is not None and weights is not None:
-        raise ValueError(
-            "copies and weights exclude each other: weights are predicted for equal arcs. Pass one"
-        )
-    groups = _groups(nodes, limit, weights, copies)
-    if min(each.limit for each in groups) < 1:
-        raise ValueError(arguments.problem("limit", "1 or more", limit, "A node of limit 0 is always full"))
-    if keys is not None:
-        return _first_full_within(nodes, groups, checked_keys(keys))
-
-    def open_for(clock: Any) -> Any:
-        chance = np.ones_like(np.asarray(clock, dtype=float))
-        for each in groups:
-            chance = chance * _below(clock * each.weight, each.copies, each.limit) ** each.count
-        return chance
-
-    # Simpson's rule where the chance falls from 1 to 0; below that it is 1
-    low, high = 1.0, 1.0
-    while open_for(high) > 1e-15:
-        high *= 1.25
-    while open_for(low) < 1.0 - 1e-15:
-        low /= 1.25
-    clock = np.linspace(low, max(high, low), 1025)
-    chance = open_for(clock)
-    weight = np.ones(clock.size)
-    weight[1:-1:2], weight[2:-1:2] = 4.0, 2.0
-    area = low + float(weight @ chance) * (clock[1] - clock[0]) / 3.0
-    # a throw at a random arc: the clock runs at mean 1 for each node, its arcs sum to nodes on average
-    scale = nodes if copies is None else nodes * (1.0 - 1.0 / (nodes * copies))
-    return float(area * scale)
-
-
-def no_full(nodes: int, limit: int, keys: int, *, copies: int | None = None) -> float:
-    """Give the chance that no node is full after so many keys, exactly (Theorem 4).
-
-    Parameters
-    ----------
-    nodes, limit, copies
-        As of `first_full`.
-    keys
-        Placed so far.
-
-    Examples
-    --------
-    >>> round(no_full(365, 2, 22), 4), round(no_full(365, 2, 23), 4)  # birthdays
-    (0.5243, 0.4927)
-    """
-    from scipy.optimize import brentq
-    from scipy.special import gammaln
-
-    nodes, limit, keys = checked_nodes(nodes), checked_limit(limit), checked_keys(keys)
-    copies = None if copies is None else checked_copies(copies)
-    if keys < limit:
-        return 1.0
-    if keys > nodes * (limit - 1):
-        return 0.0
-    i = np.arange(float(limit))
-    if copies is None:
-        log = -gammaln(i + 1)
-        whole = keys * math.log(nodes) - float(gammaln(keys + 1))
-    else:
-        log = gammaln(i + copies) - gammaln(copies) - gammaln(i + 1)
-        points = nodes * copies
-        whole = float(gammaln(points + keys) - gammaln(points) - gammaln(keys + 1))
-    if keys == nodes * (limit - 1):
-        return math.exp(nodes * float(log[-1]) - whole)
-
-    def tilted(x: float) -> tuple[_Floats, float]:
-        terms = log + i * x
-        top = float(terms.max())
-        chances = np.exp(terms - top)
-        total = float(chances.sum())
-        return chances / total, top + math.log(total)
-
-    def short(x: float) -> float:
-        return float(tilted(x)[0] @ i) - keys / nodes
-
-    low, high = -1.0, 1.0
-    while short(low) > 0.0:
-        low *= 2.0
-    while short(high) < 0.0:
-        high *= 2.0
-    x = float(brentq(short, low, high, xtol=1e-13))
-    chances, log_total = tilted(x)
-    deviation = math.sqrt(nodes * float(chances @ (i - keys / nodes) ** 2))
-    count = min(nodes * (limit - 1) + 1, 64 + 14 * math.ceil(deviation))  # what is further off is nothing
-    angle = 2.0 * np.pi * np.arange(count) / count
-    turned: Any = (np.exp(1j * np.outer(angle, i)) @ chances) ** nodes * np.exp(-1j * angle * keys)
-    return float(max(0.0, turned.real.mean()) * math.exp(nodes * log_total - x * keys - whole))
-
-
-def _first_full_within(nodes: int, groups: Sequence[_Group], keys: int) -> float:
-    """Sum P_l over l < keys: P_l is smooth, so that some of them and a cubic through them do."""
-    from scipy.interpolate import PchipInterpolator
-
-    if len(groups) > 1:
-        raise ValueError("keys must be left out with weights: only the mean of N1 itself is known")
-    limit, copies = groups[0].limit, groups[0].copies
-    last = min(keys - 1, nodes * (limit - 1))
-    if last < limit:
-        return float(min(keys, limit))
-    at = np.unique(np.round(np.linspace(limit - 1, last, 97)).astype(int))
-    chances = [no_full(nodes, limit, int(each), copies=copies) for each in at]
-    every = (
-        PchipInterpolator(at, chances)(np.arange(limit - 1, last + 1)) if at.size > 1 else np.array(chances)
-    )
-    return float(limit - 1 + every.sum())
+    return np.asarray(queue / queue.sum())

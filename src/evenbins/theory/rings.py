@@ -1,20 +1,25 @@
 """Hash rings with bounded loads: the theorems of Chen, Coleman and Shrivastava as functions.
 
-    Theorems 1, 2   loads under jump are below those under clockwise in the convex order        dominance
-    Theorem 3       a new key looks at 1 + 1/epsilon nodes under jump, at most                  searches_bound
-    (11)            the bound for clockwise that the paper quotes                                clockwise_searches_bound
-    Theorem 4       keys until the first full node: most for equal shares                        first_full, no_full
-    Theorem 5       variance before a node is full: least for equal shares                       share_variance
-    Theorem 6       variance of the nodes' chances under clockwise, as nodes fill                assignment_variance
+    Theorems 1, 2   loads under jump are below those under clockwise in the convex order   dominance
+    Theorem 3       a new key looks at 1 + 1/epsilon nodes under jump, at most             searches_bound
+    (11)            a bound for clockwise that the paper quotes            clockwise_searches_bound
+    Theorem 4       keys until the first full node: most for equal shares                  first_full, no_full
+    Theorem 5       variance before a node is full: least for equal shares                 share_variance
+    Theorem 6       variance of the nodes' chances under clockwise, as nodes fill          assignment_variance
 
-Loads, limits and the first full node are in `_ring_laws`, plans in `ring_plan`; all names are here too.
+Three laws of loads under jump, all of nodes that are cut off at the limit: placed under the final limit, as
+the paper does (`jump_loads`); placed while the limit grows with the keys, as a service does
+(`growing_loads`); and after keys have come and gone for long (`steady_loads`).
+
+Loads and limits are in `_ring_laws`, the first full node in `_ring_first_full`, plans in `ring_plan`; all
+names are here too.
 
 What the paper says and is not so
-- (11) for epsilon >= 1: 1 + log(1 + epsilon)/(1 + epsilon) is 1.35 at epsilon 1, while the paper's own Table 7 has
-  2.19 (and simulation agrees). `clockwise_searches_bound` gives None there.
+- (11) for epsilon >= 1: 1 + log(1 + epsilon)/(1 + epsilon) is 1.35 at epsilon 1, while the paper's own Table
+  7 has 2.19 (and simulation agrees). `clockwise_searches_bound` gives None there.
 - (12), that 1 + 1/epsilon is far below (11) for epsilon >= 1: it is above it up to epsilon 2.9 or so.
-- Theorem 6's rate 1/(3k) is far below what happens; `assignment_variance` is exact under its assumption, that every
-  open node is the next to fill with the same chance. Real nodes of long arcs fill earlier: Figure 7.
+- Theorem 6's rate 1/(3k) is far below what happens; `assignment_variance` is exact under its assumption, that
+  every open node is the next to fill with the same chance. Real nodes of long arcs fill earlier: Figure 7.
 """
 
 from __future__ import annotations
@@ -24,18 +29,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 from evenbins.theory import _arguments as arguments
+from evenbins.theory._ring_first_full import first_full, no_full
 from evenbins.theory._ring_laws import (
     RingLoads,
     checked_copies,
     checked_epsilon,
     checked_nodes,
     clockwise_loads,
-    first_full,
     growing_loads,
     jump_loads,
-    no_full,
     plain_loads,
     plain_variance,
     rehash_loads,
@@ -48,7 +53,7 @@ __all__ = [
     "Dominance", "RingLoads", "RingPlan", "assignment_growth", "assignment_variance",
     "clockwise_loads", "clockwise_searches_bound", "dominance", "first_full", "growing_loads", "jump_loads",
     "no_full", "plain_loads", "plain_variance", "plan_ring", "rehash_loads", "ring_limit", "ring_limits",
-    "searches_bound", "share_variance",
+    "searches_bound", "share_variance", "steady_loads",
 ]  # fmt: skip
 
 
@@ -160,16 +165,18 @@ class Dominance:
 
 
 def dominance(lower: npt.ArrayLike, upper: npt.ArrayLike) -> Dominance:
-    """Check Theorem 2 on samples: the mean of every convex function of a load is smaller under the first policy.
+    """Check Theorem 2 on samples: the mean of every convex function of a load is smaller under the first
+    policy.
 
     Every convex function on 0 ... limit is a sum of lines and of max(x - c, 0) with positive factors, and
-    means are equal: these functions decide all. f(limit) (the fraction of full nodes, Theorem 1) is c = limit - 1,
-    the variance a sum of all c.
+    means are equal: these functions decide all. f(limit) (the fraction of full nodes, Theorem 1) is c = limit
+    - 1, the variance a sum of all c.
 
     Parameters
     ----------
     lower, upper
-        Counts ``[trial, load]``: nodes with that load, of the policy that is said to be better, and the other.
+        Counts ``[trial, load]``: nodes with that load, of the policy that is said to be better, and the
+        other.
 
     Examples
     --------
@@ -196,3 +203,40 @@ def dominance(lower: npt.ArrayLike, upper: npt.ArrayLike) -> Dominance:
         sum(each.var(axis=0, ddof=1) / len(each) if len(each) > 1 else 0.0 for each in (first, second))
     )
     return Dominance(excess, errors, bool((excess >= -5.0 * errors - 1e-12).all()))
+
+
+def steady_loads(keys: int, nodes: int, limit: int) -> npt.NDArray[np.float64]:
+    """Give the law of the loads when keys come and go, jump for jump, at a constant number of them.
+
+    A key leaves its node as every other key does; one that comes takes a node with room, each with the same
+    probability. Detailed balance gives P(load = i) proportional to x**i / i!, i up to the limit, with x
+    such that the mean is keys / nodes.
+
+    Raises
+    ------
+    ValueError
+        The keys do not fit: nodes * limit is less.
+
+    Examples
+    --------
+    >>> loads = steady_loads(10_000, 1000, 11)
+    >>> round(float(loads[11]), 3), round(float(loads @ range(12)), 6)
+    (0.473, 10.0)
+    """
+    mean = keys / nodes
+    if not 0 <= keys <= nodes * limit:
+        raise ValueError(f"keys must be at most nodes * limit = {nodes * limit}; got {keys}")
+    index = np.arange(limit + 1)
+    if keys == 0 or keys == nodes * limit:
+        return np.asarray(np.eye(limit + 1)[0 if keys == 0 else limit])
+
+    def law(logx: float) -> npt.NDArray[np.float64]:
+        logs = index * logx - special.gammaln(index + 1)
+        weights = np.exp(logs - logs.max())
+        return np.asarray(weights / weights.sum())
+
+    low, high = -50.0, 50.0
+    while high - low > 1e-13 * max(1.0, abs(high)):
+        middle = (low + high) / 2
+        low, high = (middle, high) if float(law(middle) @ index) < mean else (low, middle)
+    return law((low + high) / 2)

@@ -1,0 +1,182 @@
+"""Loads of a ring of jumps whose limit grows with its keys: not a Poisson law cut off, but close to it.
+
+    limit ceil((1 + epsilon) * n / k) of the moment: while it is L, a node with load below L gets keys at one
+    rate, a full one none. In the right time s every node sees a Poisson process of rate 1 until it is full:
+
+        load after s  =  min(load before + Poisson(s), L)
+
+    and s is what makes the mean load n / k. Then the limit is L + 1, and so on.
+
+The paper (chen) places n keys under the *final* limit, one such step from empty nodes. A service that
+starts with few keys never has that limit: its nodes are kept even all the way, so that fewer are full in
+the end (0.45 instead of 0.63 at epsilon = 0.1, ten keys a node). Later the limit runs away from the loads,
+if epsilon is not 0: when it is nine standard deviations off, what comes is Poisson, in one step.
+
+Exact for infinitely many nodes of each weight; s, summed up, over n/k is the mean number of searches. A
+node of weight w gets keys at rate w and has its own limit. Limits above 2000 rise by a fortieth of their
+root at once, above 10,000 by a tenth: small parts of a standard deviation. Tried and dropped: a hundred
+steps in all, whatever the number of limits: at 100 keys a node and epsilon = 0.05 the full fraction was 5 %
+off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+__all__ = ["Grown", "grown_loads"]
+
+Floats = npt.NDArray[np.float64]
+
+_FORGET = 1e-18  # of the nodes may be lost at each step
+_CLOSE = 1e-13
+_ONE_BY_ONE = 2000  # limits up to this rise by one
+_FAR = 9.0  # standard deviations below the limit: no node will be full again
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """Loads of one class of nodes: its limit, and gaps[i] = P(load = limit - i)."""
+
+    limit: int
+    gaps: Floats
+
+    @property
+    def full(self) -> float:
+        """The fraction of nodes at the limit."""
+        return float(self.gaps[0])
+
+    @property
+    def mean(self) -> float:
+        """The mean load."""
+        return self.limit - float(self.gaps @ np.arange(self.gaps.size))
+
+    @property
+    def variance(self) -> float:
+        """The variance of the load."""
+        index = np.arange(self.gaps.size)
+        gap = float(self.gaps @ index)
+        return float(self.gaps @ (index - gap) ** 2)
+
+    def loads(self) -> Floats:
+        """Give P(load = i), i from 0."""
+        found = np.zeros(self.limit + 1)
+        size = min(self.gaps.size, found.size)
+        found[found.size - size :] = self.gaps[:size][::-1]
+        return found
+
+
+def grown_loads(
+    keys: int, weights: Sequence[float], counts: Sequence[int], rate: float
+) -> tuple[list[Grown], float]:
+    """Follow a ring from no keys to `keys`: the loads of each class of nodes, and the mean searches.
+
+    Parameters
+    ----------
+    keys
+        Keys placed, one after the other.
+    weights, counts
+        Of each class: the weight of a node, the number of nodes.
+    rate
+        1 + epsilon.
+
+    Examples
+    --------
+    >>> (loads,), searches = grown_loads(10_000, [1.0], [1000], 1.1)
+    >>> loads.limit, round(loads.full, 4), round(loads.variance, 3), round(searches, 3)
+    (11, 0.4463, 1.413, 1.681)
+    """
+    total = math.fsum(w * k for w, k in zip(weights, counts, strict=True))
+    nodes = sum(counts)
+    shares = [w * nodes / total for w in weights]  # 1 for the mean weight
+    limits = [1] * len(shares)
+    last = [max(1, math.ceil(rate * keys * a / nodes - 1e-9)) for a in shares]
+    gaps = [np.array([0.0, 1.0]) for _ in shares]
+    time = 0.0
+    while True:
+        ends = [limit * nodes / (rate * a) for limit, a in zip(limits, shares, strict=True)]
+        placed = keys if limits == last else min(keys, *ends)
+        room = sum(k * limit for k, limit in zip(counts, limits, strict=True)) - placed
+        step, gaps = _step(gaps, shares, counts, room)
+        time += step
+        if placed >= keys:
+            break
+        if rate > 1.0 and all(_far(Grown(*each)) for each in zip(limits, gaps, strict=True)):
+            step = (keys - placed) / nodes
+            gaps = [
+                _final(g, limit, end, a * step)
+                for g, limit, end, a in zip(gaps, limits, last, shares, strict=True)
+            ]
+            time, limits = time + step, last
+            break
+        for i, end in enumerate(ends):
+            if end <= placed:
+                rise = min(last[i] - limits[i], _rise(limits[i]))
+                limits[i] += rise
+                gaps[i] = _trimmed(np.concatenate((np.zeros(rise), gaps[i])))
+    found = [Grown(limit, gap) for limit, gap in zip(limits, gaps, strict=True)]
+    return found, time * nodes / keys if keys else 1.0
+
+
+def _step(
+    gaps: list[Floats], shares: Sequence[float], counts: Sequence[int], room: float
+) -> tuple[float, list[Floats]]:
+    """Let keys come until `room` is left; Newton's method for the time, whose derivative is known."""
+    before = sum(k * float(g @ np.arange(g.size)) for k, g in zip(counts, gaps, strict=True))
+    open_ = sum(k * a * (1.0 - g[0]) for k, a, g in zip(counts, shares, gaps, strict=True))
+    if before <= room or open_ <= 0:
+        return 0.0, gaps
+    time = (before - room) / open_
+    after = gaps
+    for _ in range(60):
+        after = [_filled(g, a * time) for g, a in zip(gaps, shares, strict=True)]
+        left = sum(k * float(g @ np.arange(g.size)) for k, g in zip(counts, after, strict=True)) - room
+        open_ = sum(k * a * (1.0 - g[0]) for k, a, g in zip(counts, shares, after, strict=True))
+        if open_ <= 0:
+            break
+        time += left / open_
+        if abs(left) <= _CLOSE * max(1.0, before):
+            break
+    return time, after
+
+
+def _rise(limit: int) -> int:
+    return 1 if limit <= _ONE_BY_ONE else math.isqrt(limit) // (40 if limit <= 5 * _ONE_BY_ONE else 10)
+
+
+def _far(loads: Grown) -> bool:
+    return loads.full < 1e-15 and loads.limit - loads.mean > _FAR * math.sqrt(loads.mean)
+
+
+def _final(gaps: Floats, limit: int, last: int, mean: float) -> Floats:
+    """Give the gaps below the last limit, after Poisson arrivals that fill nobody."""
+    reach = int(12 * math.sqrt(mean) + 20)
+    low = max(0, int(mean) - reach)
+    number = np.arange(low, int(mean) + reach + 1)
+    arrivals = np.exp(special.xlogy(number, mean) - mean - special.gammaln(number + 1))
+    loads = np.convolve(gaps[::-1], arrivals)  # entry i: load limit - (gaps.size - 1) + low + i
+    first = limit - (gaps.size - 1) + low
+    loads = loads[: last - first + 1]
+    return np.append(loads, np.zeros(last - first + 1 - loads.size))[::-1]
+
+
+def _filled(gaps: Floats, time: float) -> Floats:
+    """Give the gaps after Poisson(time) keys for each node that is not full."""
+    most = int(time + 12 * math.sqrt(time) + 20)
+    arrivals = np.exp(
+        special.xlogy(np.arange(most + 1), time) - time - special.gammaln(np.arange(most + 1) + 1)
+    )
+    after = np.convolve(gaps[::-1], arrivals)[: gaps.size][::-1]
+    after[0] = max(0.0, 1.0 - float(after[1:].sum()))
+    return after
+
+
+def _trimmed(gaps: Floats) -> Floats:
+    beyond = np.cumsum(gaps[::-1])[::-1]
+    size = max(2, int(np.searchsorted(-beyond, -_FORGET)))
+    return gaps[:size]
