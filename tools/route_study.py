@@ -86,6 +86,7 @@ class Replica:
         self.hits = self.requests = self.now = self.most = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request."""
         if scope["type"] == "lifespan":
             for kind in ("startup", "shutdown"):
                 await receive()

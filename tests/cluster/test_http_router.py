@@ -383,6 +383,7 @@ def test_only_safe_requests_are_repeated_once_something_was_sent():
                     assert answer.status_code == 502
                     assert answer.text == "upstream failed (RemoteProtocolError)\n"
                 assert (await client.request("GET", path, content=b"x")).status_code == 502
+                assert (await client.request("DELETE", path)).status_code == 502
                 assert router.status()["repeats"] == 3
                 assert router.status()["in_flight"] == 0
 
@@ -514,8 +515,10 @@ def test_metrics_are_prometheus_text():
                     name, _, value = line.rpartition(" ")
                     assert name not in values
                     values[name] = float(value)
-            counted = [values.get(f'evenbins_route_requests_total{{upstream="{each}",code="200"}}', 0) for each in
-                       router.ring.names]  # fmt: skip
+            names = [
+                f'evenbins_route_requests_total{{upstream="{each}",code="200"}}' for each in router.ring.names
+            ]
+            counted = [values.get(name, 0) for name in names]
             assert sum(counted) == 10
             for each, count in zip(router.ring.names, counted, strict=True):
                 assert values[f'evenbins_route_up{{upstream="{each}"}}'] == 1
@@ -534,6 +537,21 @@ def test_it_works_inside_another_application_without_lifespan():
             async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:
                 assert (await client.get("/x")).json()["target"] == "/x?"
             await router.close()
+
+    go(test())
+
+
+def test_a_target_that_is_no_path_is_refused():
+    async def test():
+        async with fleet(1) as (_, client, replicas):
+            for target in (b"http://127.0.0.1:9/x", b"*"):
+                reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+                writer.write(b"OPTIONS " + target + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                answer = await reader.read()
+                assert answer.startswith(b"HTTP/1.1 400 ")
+                assert b"this is no forward proxy" in answer
+                writer.close()
+            assert [each.seen for each in replicas.values()] == [[]]
 
     go(test())
 

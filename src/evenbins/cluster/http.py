@@ -362,10 +362,11 @@ class Router:
             raise _AnswerError(503, "no upstream is up: try again") from None
 
     async def _key(self, scope: _Scope, body: _Body) -> Key:
+        if not _target(scope).startswith(b"/"):
+            raise KeyMissingError("the target of a request must be a path: this is no forward proxy")
         if self._rule.needs_body and body.exists:
             return self._rule.of_body(await body.keep(self._max_body))
-        path = scope.get("raw_path") or scope["path"].encode()
-        return self._rule.of_head(path, scope["query_string"], scope["headers"])
+        return self._rule.of_head(_target(scope), scope["query_string"], scope["headers"])
 
     async def _exchange(self, scope: _Scope, body: _Body, answer: _Answer, key: Key) -> None:
         failed: tuple[str, ...] = ()
@@ -431,8 +432,9 @@ class Router:
 
     def _request(self, name: str, scope: _Scope, body: _Body) -> Any:
         upstream = self._urls[name]
-        path = scope.get("raw_path") or scope["path"].encode()
-        target = upstream.path + path + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+        target = (
+            upstream.path + _target(scope) + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+        )
         return self._httpx.Request(
             scope["method"],
             name,
@@ -653,6 +655,12 @@ def _sent_on(scope: _Scope, host: bytes | None) -> list[tuple[bytes, bytes]]:
     sent += [(b"x-forwarded-proto", scope["scheme"].encode())]
     sent += [(b"x-forwarded-host", original)] if original else []
     return sent
+
+
+def _target(scope: _Scope) -> bytes:
+    """Give the path as the client wrote it."""
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    return path
 
 
 def _local(scope: _Scope) -> bool:
