@@ -9,6 +9,7 @@ import json
 import httpx
 import pytest
 from http_replicas import fleet, go, raw, served
+from scipy.stats import binom
 
 from evenbins.cluster.health import Backoff
 from evenbins.cluster.http import Router
@@ -287,12 +288,15 @@ def test_a_request_may_wait_for_room():
 
 
 def test_weights_share_requests_and_limits():
+    """4000 keys; the heavier replica's are Binomial(4000, 3/4)."""
+
     async def test():
         async with fleet(2) as (router, _, _):
             small, large = router.ring.names
             weighted = Router([small, large], weights={large: 3.0}, limit=2)
             counts = [weighted.ring.node(key) for key in range(4000)].count(large)
-            assert abs(counts - 3000) < 5 * (4000 * 3 / 16) ** 0.5  # binomial, five deviations
+            least, most = binom.interval(1 - 1e-6, 4000, 3 / 4)
+            assert least <= counts <= most
             async with served(weighted) as url, httpx.AsyncClient(trust_env=False, verify=False) as client:
                 status = (await client.get(url + "/-/status")).json()
             assert [status["upstreams"][each]["weight"] for each in (small, large)] == [1.0, 3.0]

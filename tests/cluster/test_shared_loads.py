@@ -168,6 +168,35 @@ def test_names_and_rings_are_kept_apart_and_errors_surface(client):
     other.close()
 
 
+def test_an_admission_that_is_cancelled_leaves_no_lease(server, client):
+    async def test():
+        ring = HashRing(["a", "b"], limit=1)
+        async with redis.asyncio.Redis(port=server.port, socket_timeout=5, retry=NEVER) as own:
+            loads = AsyncRedisLoads(
+                own, "cancelled", ttl=2
+            )  # should the script come after its withdrawal, it ends by itself
+            async with loads.admitted(ring, "key"):
+                assert sorted((await loads.loads(ring)).values()) == [0, 1]
+                server.stop()
+
+                async def hold():
+                    async with loads.admitted(ring, "key"):
+                        pytest.fail("it was cancelled before")
+
+                task = asyncio.create_task(hold())
+                await asyncio.sleep(0.1)  # the server has it, and will do it when it goes on
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                server.go_on()
+                while sum((await loads.loads(ring)).values()) > 1:
+                    await asyncio.sleep(0.01)
+            await loads.close()
+            assert sum((await loads.loads(ring)).values()) == 0
+
+    go(test())
+
+
 def test_two_routers_share_one_bound_and_go_on_without_redis(tmp_path):
     async def test():
         with running(redis_server, 1, tmp_path) as (started,):
