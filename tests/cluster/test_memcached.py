@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import functools
-import random
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from pymemcache.client.hash import HashClient
-from router_servers import Server, memcached, running, until
+from router_servers import memcached, running, until
 
 from evenbins import HashRing, NoNodesError, RingFullError
 from evenbins.cluster.health import Backoff, ServerDownError
 from evenbins.cluster.memcached import RingHasher, RingMemcache
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+
+import kill_study
 
 QUICK = Backoff(first=0.05, factor=1.5, most=0.2)
 KEYS = [f"key:{number}" for number in range(400)]
@@ -245,95 +250,11 @@ def test_a_server_that_hung_returns_empty_so_that_no_old_value_does(tmp_path):
 
 
 def test_one_of_eight_killed_under_load_then_restarted(tmp_path):
-    with running(memcached, 8, tmp_path) as servers:
-        _killed_under_load(servers)
-
-
-def _killed_under_load(servers: list[Server]) -> None:
-    names = [each.name for each in servers]
-    limit, threads_number = 3, 12
-    victim = servers[3]
-    failed: list[BaseException] = []
-    peak = dict.fromkeys(names, 0)
-    busy = dict.fromkeys(names, 0)
-    gate = threading.Lock()
-    stop = threading.Event()
-    served = [0] * threads_number
-    with RingMemcache(names, limit=limit, backoff=QUICK, wait=5.0) as client:
-        for name, pool in client._pools.items():
-            _count_uses(pool, name, busy, peak, gate)
-        before = {key: client.server_for(key) for key in KEYS}
-        client.set_many(dict.fromkeys(KEYS, b"1"))
-
-        def work(number: int) -> None:
-            rng = random.Random(number)
-            while not stop.is_set():
-                key = rng.choice(KEYS)
-                try:
-                    if rng.random() < 0.3:
-                        client.set(key, b"1")
-                    else:
-                        client.get(key)
-                    served[number] += 1
-                except BaseException as error:
-                    failed.append(error)
-
-        def count(number: int) -> None:
-            """Changes that may not be repeated: at most the one under way may fail."""
-            errors = 0
-            while not stop.is_set():
-                try:
-                    client.incr(f"counter:{number}:{served[number] % 50}", 1)
-                    served[number] += 1
-                except ServerDownError as error:
-                    errors += 1 if error.server == victim.name else 100
-            if errors > 1:
-                failed.append(AssertionError(f"{errors} changes failed, one can have been under way"))
-
-        workers = [threading.Thread(target=work, args=(each,)) for each in range(threads_number - 2)]
-        workers += [
-            threading.Thread(target=count, args=(each,)) for each in (threads_number - 2, threads_number - 1)
-        ]
-        for worker in workers:
-            worker.start()
-        time.sleep(0.4)
-        victim.kill()
-        until(lambda: client.ring.states[victim.name] == "down", what="the failure to be noticed")
-        during = {key: client.server_for(key) for key in KEYS}
-        time.sleep(0.4)
-        assert client.ring.states[victim.name] == "down"
-        victim.start()
-        until(lambda: client.ring.states[victim.name] == "up", what="the return")
-        time.sleep(0.3)
-        stop.set()
-        for worker in workers:
-            worker.join()
-        after = {key: client.server_for(key) for key in KEYS}
-        assert failed == []
-        assert all(during[key] == before[key] for key in KEYS if before[key] != victim.name)
-        assert victim.name not in during.values()
-        assert after == before
-        assert max(peak.values()) <= limit
-        assert all(served)
-        assert client.status()["repeats"] > 0
-        assert client.ring.lease_loads() == dict.fromkeys(names, 0)
-        client.set_many(dict.fromkeys(KEYS, b"2"))
-        assert client.get_many(KEYS) == dict.fromkeys(KEYS, b"2")
-
-
-def _count_uses(pool, name, busy, peak, gate) -> None:
-    """Count requests at a server from outside the ring: the probe, which has no lease, is not one."""
-    original = pool.use
-
-    def use(operate):
-        probe = threading.current_thread().name == "evenbins-probes"
-        with gate:
-            busy[name] += not probe
-            peak[name] = max(peak[name], busy[name])
-        try:
-            return original(operate)
-        finally:
-            with gate:
-                busy[name] -= not probe
-
-    pool.use = use
+    """The target, twice; `tools/kill_study.py` does the same at length."""
+    found = kill_study.run(tmp_path, kills=2, pause=0.3)
+    assert found.failed == 0
+    assert found.in_flight_failed <= found.in_flight_most
+    assert (found.moved, found.stayed, found.lost) == (0, 0, 0)
+    assert 1 < found.most <= found.limit
+    assert (found.idle_threads, found.leases_left) == (0, 0)
+    assert found.repeats > 0
