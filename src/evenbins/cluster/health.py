@@ -260,11 +260,6 @@ class Health:
             server.error = _one_line(error)
             server.probe_at = self._clock() + self._backoff.delay(server.failures, self._rng)
 
-    def down_for(self, name: str) -> float:
-        """Give the seconds since a server went down; 0 if it is not."""
-        server = self._servers[name]
-        return self._clock() - server.since if server.down else 0.0
-
     # --- what operators do ------------------------------------------------------------------------------
 
     def add(self, name: str, weight: float = 1.0) -> None:

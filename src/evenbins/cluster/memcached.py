@@ -8,7 +8,7 @@ it does. What must never happen is that an old value comes back. Two ways lead t
 them:
 
 - A server that was unreachable, but kept its memory, returns with values from before. It is flushed before it
-  serves again (`flush_returning`), unless it has restarted since, which memcached's `uptime` tells.
+  serves again (`flush_returning`); one that restarted has little to lose by it.
 - A server that was full let reads and `set` jump: copies of one key on several servers. `delete` goes to all
   of them. `set` replaces one copy; those elsewhere live until they expire. Where that matters delete first,
   or take `when_full="wait"`, under which a key is on one server only.
@@ -213,7 +213,7 @@ class RingMemcache:
     backoff
         Delays between probes of a server that is down.
     flush_returning
-        Empty a server that comes back with its old memory.
+        Empty a server that comes back, after a failure or a drain, so that no old value does.
     on_change
         Called with (server, state): "up", "down", "draining", "removed".
     **client_options
@@ -422,7 +422,7 @@ class RingMemcache:
         }
 
     def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
-        """Empty every server that is alive; those that are down are emptied when they return."""
+        """Empty every server that is alive; see `flush_returning` for the others."""
         self._everywhere(lambda client: client.flush_all(delay, noreply))
         return True
 
@@ -490,12 +490,9 @@ class RingMemcache:
         return _Pool(lambda: self._client_class(address, **self._options))
 
     def _probe(self, name: str) -> None:
-        self._pools[name].use(lambda client: self._prepare(client, self._fleet.health.down_for(name)))
-
-    def _prepare(self, client: Any, down_seconds: float) -> None:
-        uptime = float(_texts(client.stats()).get("uptime", "inf"))
-        if self._flush_returning and uptime + 1 >= down_seconds:  # it has not restarted since it went down
-            client.flush_all(0, False)
+        self._pools[name].use(
+            lambda client: client.flush_all(0, False) if self._flush_returning else client.version()
+        )
 
     def _changed(self, name: str, state: str) -> None:
         if state == "down":
