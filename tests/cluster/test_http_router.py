@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
 
 import httpx
 import pytest
@@ -189,6 +190,36 @@ def test_bodies_stream_both_ways():
     go(test())
 
 
+def test_large_bodies_pass_whole_in_both_directions():
+    async def echo(scope, receive, send):
+        if scope["type"] == "lifespan":
+            for kind in ("startup", "shutdown"):
+                await receive()
+                await send({"type": f"lifespan.{kind}.complete"})
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        more = True
+        body = []
+        while more:
+            message = await receive()
+            body.append(message.get("body", b""))
+            more = message.get("more_body", False)
+        for piece in body:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def test():
+        data = random.Random(5).randbytes(6_000_000)
+        async with served(echo) as inner:
+            for rule, headers in (("path", {}), ("url", {"transfer-encoding": "chunked"})):
+                async with served(Router([inner], key=rule)) as url:
+                    async with httpx.AsyncClient(trust_env=False, verify=False, timeout=20) as client:
+                        answer = await client.post(url, content=data, headers=headers)
+                    assert answer.content == data
+
+    go(test())
+
+
 # --- who is asked ---------------------------------------------------------------------------------------
 
 
@@ -329,6 +360,35 @@ def test_a_client_that_leaves_ends_the_request_and_its_lease():
             assert router.status()["aborted"] == {"client": 2}
             assert set(router.ring.states.values()) == {"up"}
 
+    go(test())
+
+
+def test_a_client_that_leaves_before_the_answer_frees_its_place_too():
+    async def silent(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        came.set()
+        await reader.read()  # until the router hangs up
+        left.set()
+
+    async def test():
+        async with raw(silent) as url:
+            router = Router([url])
+            async with served(router) as own:
+                for method in (b"GET", b"DELETE"):
+                    port = int(own.rpartition(":")[2])
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                    writer.write(method + b" / HTTP/1.1\r\nHost: x\r\n\r\n")
+                    await asyncio.wait_for(came.wait(), 10)
+                    assert router.status()["in_flight"] == 1
+                    writer.close()
+                    await asyncio.wait_for(left.wait(), 10)
+                    await soon(lambda: router.status()["in_flight"] == 0)
+                    came.clear()
+                    left.clear()
+                assert router.status()["aborted"] == {"client": 2}
+                assert router.ring.states == {url: "up"}
+
+    came, left = asyncio.Event(), asyncio.Event()
     go(test())
 
 
