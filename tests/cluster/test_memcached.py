@@ -160,8 +160,10 @@ def test_without_a_living_server_errors_say_so(tmp_path):
         servers[0].kill()
         with pytest.raises((NoNodesError, ServerDownError)):
             client.get("a")
-        with pytest.raises(NoNodesError):
+        with pytest.raises(NoNodesError, match=r"no server is left to ask: 127\.0\.0\.1:\d+ failed: .*rror"):
             client.incr("a", 1)
+        with pytest.raises(NoNodesError, match="no server is left to ask"):
+            client.get_many(["a"])
 
 
 def test_full_servers_let_reads_jump_and_changes_wait(three):

@@ -247,5 +247,7 @@ def test_without_a_living_server_errors_say_so(tmp_path):
         started[0].kill()
         with pytest.raises((NoNodesError, ServerDownError)):
             client.get("a")
-        with pytest.raises(NoNodesError):
+        with pytest.raises(NoNodesError, match=r"no server is left to ask: 127\.0\.0\.1:\d+ failed: .*rror"):
             client.incr("a")
+        with pytest.raises(NoNodesError, match="no server is left to ask"):
+            client.mget(["a"])

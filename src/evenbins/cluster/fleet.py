@@ -97,12 +97,14 @@ class _Fleet:
     def _try(self, key: Key, failed: tuple[str, ...], stay: bool) -> Lease | None:
         """Admit one request; None if there is no room for it now."""
         stay = stay or self.when_full == "wait"
-        lease = self.ring.lease(key, avoid=self._passed_over(key, failed, stay))
         try:
+            lease = self.ring.lease(key, avoid=self._passed_over(key, failed, stay))
             node = lease.acquire()
+        except NoNodesError:
+            raise self._nobody() from None
         except RingFullError:
             if failed and not set(self.ring.candidates(key)) - set(failed):
-                raise NoNodesError(f"all servers that serve have just failed: {', '.join(failed)}") from None
+                raise self._nobody() from None
             return None
         if not (stay or failed) and node != self.ring.node(key):
             self.jumps += 1
@@ -115,10 +117,24 @@ class _Fleet:
             f"{which} at its limit of requests in flight, for {self._wait:g} s now: raise limit or wait"
         )
 
+    def _nobody(self) -> NoNodesError:
+        """Say why no server serves: the last error of some."""
+        status = self.health.status()
+        reasons = [
+            f"{name} {'is drained' if each['state'] == 'draining' else 'failed: ' + (each['error'] or '?')}"
+            for name, each in status.items()
+            if each["state"] != "up" or each["error"]
+        ]
+        more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+        return NoNodesError("no server is left to ask: " + "; ".join(reasons[:3]) + more)
+
     def _groups(self, keys: Sequence[_K]) -> list[tuple[str, list[_K]]]:
         groups: dict[str, list[_K]] = {}
-        for key in keys:
-            groups.setdefault(self.ring.node(key), []).append(key)
+        try:
+            for key in keys:
+                groups.setdefault(self.ring.node(key), []).append(key)
+        except NoNodesError:
+            raise self._nobody() from None
         return list(groups.items())
 
     def _lost(self, node: str, error: BaseException) -> ServerDownError:
