@@ -1,0 +1,526 @@
+"""Servers behind a ring as one: admission by leases, repeats where they are safe, probes in the background.
+
+    call(key, operate) ─▶ lease on the ring ─▶ operate(server) ── it fails ─▶ health: down ─▶ the next server
+                          │ the server is full                    (repeated only if that is safe)
+                          ├ when_full="jump": the key's next server
+                          └ when_full="wait": wait for this one
+
+`Fleet` is for threads, `AsyncFleet` for asyncio; both do the same, and the clients of memcached and Redis are
+made of them. Who may repeat: `again(error)` says whether the request can be sent to another server after that
+error. It must say no, if the dead server may have done it already and doing it twice differs from once.
+
+Batches: keys are grouped by their first server; a group is one request, one lease, and jumps as one.
+
+Invariants
+- No admission lifts a server above its limit of requests in flight; the ring counts them (`HashRing.lease`).
+- A lease is given back exactly once, whatever the request raises, a cancelled task included.
+- The probing thread (or task) exists only while a server is down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from evenbins._lease import Lease
+from evenbins.cluster.health import Backoff, Health, ServerDownError
+from evenbins.protocols import Key
+from evenbins.rings import HashRing, NoNodesError, RingFullError
+from evenbins.theory import _arguments as arguments
+
+__all__ = ["AsyncFleet", "Fleet"]
+
+_T = TypeVar("_T")
+_K = TypeVar("_K", bound=Key)
+DEFAULT_LIMIT = 64
+_NAP = 0.05  # a limit may rise without a lease coming back: those who wait look again
+
+
+class _Fleet:
+    """What both fleets share: the ring, its health, the rules of admission."""
+
+    def __init__(
+        self,
+        servers: Iterable[str],
+        *,
+        broken: tuple[type[BaseException], ...],
+        epsilon: float | None = None,
+        limit: int | None = None,
+        weights: Mapping[str, float] | None = None,
+        when_full: str = "jump",
+        wait: float = 1.0,
+        failures: int = 1,
+        backoff: Backoff | None = None,
+        seed: int = 0,
+    ) -> None:
+        if when_full not in ("jump", "wait"):
+            raise ValueError(arguments.problem("when_full", "'jump' or 'wait'", when_full, "Leave it out"))
+        rule = "a number of seconds, 0 or more"
+        self._wait = arguments.real("wait", wait, rule, "Pass for example 1.0")
+        if not 0 <= self._wait < 1e9:
+            raise ValueError(arguments.problem("wait", rule, wait, "Pass for example 1.0"))
+        if epsilon is None and limit is None:
+            limit = DEFAULT_LIMIT
+        self.ring = HashRing(servers, epsilon=epsilon, limit=limit, weights=weights, seed=seed)
+        if not self.ring.names:
+            raise ValueError("servers must name at least one server; got none")
+        self.when_full = when_full
+        self.health = Health(self.ring, failures=failures, backoff=backoff, on_change=self._changed)
+        self._broken = broken
+        self._others: tuple[int, dict[str, tuple[str, ...]]] = (-1, {})
+        self.jumps = 0  # admissions elsewhere than at the key's first server, because it was full
+        self.repeats = 0
+
+    def _changed(self, name: str, state: str) -> None:
+        raise NotImplementedError
+
+    def _passed_over(self, key: Key, failed: tuple[str, ...], stay: bool) -> tuple[str, ...]:
+        """Give the servers that an admission passes over: to stay, all but the first that has not failed."""
+        if not stay:
+            return failed
+        home = self.ring.node(key)
+        if home in failed:
+            home = next((each for each in self.ring.candidates(key) if each not in failed), home)
+        version = self.ring.version
+        if self._others[0] != version:
+            self._others = (version, {})
+        known = self._others[1]
+        others = known.get(home)
+        if others is None:
+            others = known[home] = tuple(each for each in self.ring.names if each != home)
+        return others + failed
+
+    def _try(self, key: Key, failed: tuple[str, ...], stay: bool) -> Lease | None:
+        """Admit one request; None if there is no room for it now."""
+        stay = stay or self.when_full == "wait"
+        try:
+            lease = self.ring.lease(key, avoid=self._passed_over(key, failed, stay))
+            node = lease.acquire()
+        except NoNodesError:
+            raise self._nobody() from None
+        except RingFullError:
+            if failed and not set(self.ring.candidates(key)) - set(failed):
+                raise self._nobody() from None
+            return None
+        if not (stay or failed) and node != self.ring.node(key):
+            self.jumps += 1
+        return lease
+
+    def _no_room(self, key: Key, stay: bool) -> RingFullError:
+        jumps = self.when_full == "jump" and not stay
+        which = "every server is" if jumps else f"server {self.ring.node(key)} is"
+        return RingFullError(
+            f"{which} at its limit of requests in flight, for {self._wait:g} s now: raise limit or wait"
+        )
+
+    def _nobody(self) -> NoNodesError:
+        """Say why no server serves: the last error of some."""
+        status = self.health.status()
+        reasons = [
+            f"{name} {'is drained' if each['state'] == 'draining' else 'failed: ' + (each['error'] or '?')}"
+            for name, each in status.items()
+            if each["state"] != "up" or each["error"]
+        ]
+        more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+        return NoNodesError("no server is left to ask: " + "; ".join(reasons[:3]) + more)
+
+    def _groups(self, keys: Sequence[_K]) -> list[tuple[str, list[_K]]]:
+        groups: dict[str, list[_K]] = {}
+        try:
+            for key in keys:
+                groups.setdefault(self.ring.node(key), []).append(key)
+        except NoNodesError:
+            raise self._nobody() from None
+        return list(groups.items())
+
+    def _lost(self, node: str, error: BaseException) -> ServerDownError:
+        return ServerDownError(
+            node,
+            f"server {node} failed under a request that cannot be repeated safely: "
+            f"{type(error).__name__}: {' '.join(str(error).split())}",
+        )
+
+    def _attempts(self) -> int:
+        return len(self.ring.names) + 1  # each failure rules a server out; one more, should one return
+
+    def status(self) -> dict[str, Any]:
+        """Give for each server its state, load and limit; and the counts of jumps and repeats."""
+        loads = self.ring.lease_loads()
+        servers = {
+            name: each | {"in_flight": loads.get(name, 0)} for name, each in self.health.status().items()
+        }
+        return {"servers": servers, "jumps": self.jumps, "repeats": self.repeats}
+
+
+class Fleet(_Fleet):
+    """Servers behind a ring, for threads.
+
+    Parameters
+    ----------
+    servers
+        Names; `operate` gets one of them.
+    probe
+        Asks a server that is down whether it is back; raises if not. It also does what must be done before
+        requests return to it.
+    broken
+        Exceptions of `operate` that mean the server failed.
+    epsilon, limit, weights, seed
+        As for `HashRing`: the bound of requests in flight. A limit of 64 if neither is given.
+    when_full
+        "jump": a request that finds its server full goes to the key's next one. "wait": it waits.
+    wait
+        Seconds to wait for room, at most; then RingFullError.
+    failures, backoff
+        See `evenbins.cluster.health`.
+    on_change
+        Called with (server, state).
+
+    Examples
+    --------
+    >>> fleet = Fleet(["a", "b"], probe=print, broken=(OSError,))
+    >>> fleet.call("key", lambda server: server.upper()) == fleet.ring.node("key").upper()
+    True
+    """
+
+    def __init__(
+        self,
+        servers: Iterable[str],
+        *,
+        probe: Callable[[str], object],
+        broken: tuple[type[BaseException], ...],
+        on_change: Callable[[str, str], object] | None = None,
+        **options: Any,
+    ) -> None:
+        self._probe, self._on_change = probe, on_change
+        self._room = threading.Condition()
+        self._waiting = 0
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        super().__init__(servers, broken=broken, **options)
+
+    def call(
+        self,
+        key: Key,
+        operate: Callable[[str], _T],
+        *,
+        again: Callable[[BaseException], bool] = lambda error: True,
+        stay: bool = False,
+    ) -> _T:
+        """Run `operate(server)` on the key's server, and on the next one if that fails and `again` allows it.
+
+        With `stay` it waits for a full server, whatever `when_full` says: for requests that change what is
+        there.
+
+        Raises
+        ------
+        ServerDownError
+            The server failed and `again` forbade a repeat.
+        RingFullError, NoNodesError
+            There was no room in time; no server serves.
+        """
+        failed: tuple[str, ...] = ()
+        while True:
+            with self.admitted(key, failed, stay=stay) as node:
+                epoch = self.health.epoch(node)
+                try:
+                    answer = operate(node)
+                except self._broken as error:
+                    self.health.failed(node, error, epoch=epoch)
+                    if not again(error) or len(failed) >= self._attempts():
+                        raise self._lost(node, error) from error
+                else:
+                    self.health.succeeded(node)
+                    return answer
+            failed += (node,)
+            self.repeats += 1
+
+    def call_many(
+        self,
+        keys: Iterable[_K],
+        operate: Callable[[str, list[_K]], object],
+        *,
+        again: Callable[[BaseException], bool] = lambda error: True,
+    ) -> None:
+        """Run `operate(server, keys)` for the keys of each server, one server after the other."""
+        pending: list[_K] = list(keys)
+        failed: tuple[str, ...] = ()
+        while pending:
+            groups, pending = self._groups(pending), []
+            for _, group in groups:
+                with self.admitted(group[0], failed) as node:
+                    epoch = self.health.epoch(node)
+                    try:
+                        operate(node, group)
+                    except self._broken as error:
+                        self.health.failed(node, error, epoch=epoch)
+                        if not again(error) or len(failed) >= self._attempts():
+                            raise self._lost(node, error) from error
+                        pending += group
+                        failed += (node,)
+                        self.repeats += 1
+                    else:
+                        self.health.succeeded(node)
+
+    @contextlib.contextmanager
+    def admitted(self, key: Key, failed: tuple[str, ...] = (), *, stay: bool = False) -> Iterator[str]:
+        """Hold a place on a server while the block runs; gives the server."""
+        lease = self._try(key, failed, stay) or self._queue(key, failed, stay)
+        try:
+            yield lease.node or ""
+        finally:
+            lease.release()
+            if self._waiting:
+                with self._room:
+                    self._room.notify_all()
+
+    def _queue(self, key: Key, failed: tuple[str, ...], stay: bool) -> Lease:
+        deadline = time.monotonic() + self._wait
+        with self._room:
+            self._waiting += 1
+            try:
+                while (lease := self._try(key, failed, stay)) is None:
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        raise self._no_room(key, stay)
+                    self._room.wait(min(left, _NAP))
+                return lease
+            finally:
+                self._waiting -= 1
+
+    def on(self, node: str, operate: Callable[[str], _T]) -> _T:
+        """Run `operate` on one named server, without a lease: for administration and copies."""
+        epoch = self.health.epoch(node)
+        try:
+            return operate(node)
+        except self._broken as error:
+            self.health.failed(node, error, epoch=epoch)
+            raise self._lost(node, error) from error
+
+    def drained(self, name: str, timeout: float | None = None) -> bool:
+        """Drain a server, wait until nothing is under way there; False if that took too long."""
+        self.health.drain(name)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._room:
+            self._waiting += 1
+            try:
+                while self.ring.lease_loads().get(name):
+                    left = _NAP if deadline is None else deadline - time.monotonic()
+                    if left <= 0:
+                        return False
+                    self._room.wait(min(left, _NAP))
+                return True
+            finally:
+                self._waiting -= 1
+
+    def close(self) -> None:
+        """End the probes."""
+        self._closed = True
+        self._wake.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(5.0)
+
+    def _changed(self, name: str, state: str) -> None:
+        if self._on_change is not None:
+            self._on_change(name, state)
+        if state == "down":
+            with self._room:
+                if self._thread is None and not self._closed:
+                    self._thread = threading.Thread(target=self._watch, name="evenbins-probes", daemon=True)
+                    self._thread.start()
+            self._wake.set()
+
+    def _watch(self) -> None:
+        while not self._closed:
+            self._wake.clear()
+            for name in self.health.due():
+                try:
+                    self._probe(name)
+                except Exception as error:  # whatever a probe meets: the server is not back
+                    self.health.probe_failed(name, error)
+                else:
+                    self.health.recovered(name)
+            with self._room:
+                delay = self.health.next_probe()
+                if delay is None:
+                    self._thread = None
+                    return
+            self._wake.wait(delay)
+
+
+class AsyncFleet(_Fleet):
+    """Servers behind a ring, for asyncio: as `Fleet`, with coroutines. Use it inside one event loop."""
+
+    def __init__(
+        self,
+        servers: Iterable[str],
+        *,
+        probe: Callable[[str], Awaitable[object]],
+        broken: tuple[type[BaseException], ...],
+        on_change: Callable[[str, str], object] | None = None,
+        **options: Any,
+    ) -> None:
+        self._probe, self._on_change = probe, on_change
+        self._waiters: list[asyncio.Future[None]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._closed = False
+        super().__init__(servers, broken=broken, **options)
+
+    async def call(
+        self,
+        key: Key,
+        operate: Callable[[str], Awaitable[_T]],
+        *,
+        again: Callable[[BaseException], bool] = lambda error: True,
+        stay: bool = False,
+    ) -> _T:
+        """Run `operate(server)` as `Fleet.call` does."""
+        failed: tuple[str, ...] = ()
+        while True:
+            async with self.admitted(key, failed, stay=stay) as node:
+                epoch = self.health.epoch(node)
+                try:
+                    answer = await operate(node)
+                except self._broken as error:
+                    self.health.failed(node, error, epoch=epoch)
+                    if not again(error) or len(failed) >= self._attempts():
+                        raise self._lost(node, error) from error
+                else:
+                    self.health.succeeded(node)
+                    return answer
+            failed += (node,)
+            self.repeats += 1
+
+    async def call_many(
+        self,
+        keys: Iterable[_K],
+        operate: Callable[[str, list[_K]], Awaitable[object]],
+        *,
+        again: Callable[[BaseException], bool] = lambda error: True,
+    ) -> None:
+        """Run `operate(server, keys)` for the keys of each server, all servers at once."""
+        pending: list[_K] = list(keys)
+        failed: tuple[str, ...] = ()
+        while pending:
+            rounds = [self._one_group(group, failed, operate, again) for _, group in self._groups(pending)]
+            pending = []
+            for outcome in await asyncio.gather(*rounds, return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                node, left = outcome
+                pending += left
+                if left:
+                    failed += (node,)
+                    self.repeats += 1
+
+    async def _one_group(
+        self,
+        group: list[_K],
+        failed: tuple[str, ...],
+        operate: Callable[[str, list[_K]], Awaitable[object]],
+        again: Callable[[BaseException], bool],
+    ) -> tuple[str, list[_K]]:
+        async with self.admitted(group[0], failed) as node:
+            epoch = self.health.epoch(node)
+            try:
+                await operate(node, group)
+            except self._broken as error:
+                self.health.failed(node, error, epoch=epoch)
+                if not again(error) or len(failed) >= self._attempts():
+                    raise self._lost(node, error) from error
+                return node, group
+            self.health.succeeded(node)
+            return node, []
+
+    @contextlib.asynccontextmanager
+    async def admitted(
+        self, key: Key, failed: tuple[str, ...] = (), *, stay: bool = False
+    ) -> AsyncIterator[str]:
+        """Hold a place on a server while the block runs; gives the server."""
+        lease = self._try(key, failed, stay) or await self._queue(key, failed, stay)
+        try:
+            yield lease.node or ""
+        finally:
+            lease.release()
+            self._notify()
+
+    async def _queue(self, key: Key, failed: tuple[str, ...], stay: bool) -> Lease:
+        deadline = time.monotonic() + self._wait
+        while (lease := self._try(key, failed, stay)) is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise self._no_room(key, stay)
+            await self._nap(left)
+        return lease
+
+    async def _nap(self, left: float) -> None:
+        """Sleep until a lease comes back, and no longer than a short time."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(waiter, min(left, _NAP))
+
+    def _notify(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def on(self, node: str, operate: Callable[[str], Awaitable[_T]]) -> _T:
+        """Run `operate` on one named server, without a lease: for administration and copies."""
+        epoch = self.health.epoch(node)
+        try:
+            return await operate(node)
+        except self._broken as error:
+            self.health.failed(node, error, epoch=epoch)
+            raise self._lost(node, error) from error
+
+    async def drained(self, name: str, timeout: float | None = None) -> bool:
+        """Drain a server, wait until nothing is under way there; False if that took too long."""
+        self.health.drain(name)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.ring.lease_loads().get(name):
+            left = _NAP if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                return False
+            await self._nap(left)
+        return True
+
+    async def close(self) -> None:
+        """End the probes."""
+        self._closed = True
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    def _changed(self, name: str, state: str) -> None:
+        if self._on_change is not None:
+            self._on_change(name, state)
+        if state == "down" and not self._closed:
+            self._wake.set()
+            if self._task is None:
+                self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (delay := self.health.next_probe()) is not None:
+            self._wake.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), delay)
+            await asyncio.gather(*map(self._ask, self.health.due()))
+        self._task = None
+
+    async def _ask(self, name: str) -> None:
+        try:
+            await self._probe(name)
+        except Exception as error:  # whatever a probe meets: the server is not back
+            self.health.probe_failed(name, error)
+        else:
+            self.health.recovered(name)

@@ -1,0 +1,334 @@
+"""Which servers of a ring are alive: failures, back-off, probes, recovery, drain. No input or output here.
+
+             failed() `failures` times in a row               recovered(), after a probe
+    up ─────────────────────────────────────▶ down ──────────────────────────────────▶ up
+     │                                         │  ▲
+     └── drain() ──▶ draining ── undrain() ──▶ └──┘ probe_failed(): wait longer, probe again
+
+One place for the routers of this package (memcached, Redis, HTTP): they tell what their requests met, ask
+which servers are due for a probe, send the probe themselves, and tell what it met. Time and chance come in as
+arguments (`clock`, `rng`), so every rule is tested without a server and without waiting.
+
+Invariants
+- A server that fails is marked down on the ring, never removed: its slots and its keys wait for it.
+- While it is down it gets no request, only probes: one at a time, after delays that double up to a limit,
+  each shortened by a random part, so that many clients do not all knock at once.
+- A report about an earlier life of a server changes nothing: a request that began before it came back, and
+  timed out afterwards, says nothing of the new one (`epoch`).
+- Draining is the operator's word and survives failures: a drained server that fails and returns is still
+  drained.
+
+Tried and dropped: letting one real request in so many through to a dead server, instead of probes. It is
+simpler, and each such request fails or waits for a timeout.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from evenbins.rings import HashRing
+from evenbins.theory import _arguments as arguments
+
+__all__ = ["Backoff", "Health", "ServerDownError"]
+
+
+class ServerDownError(ConnectionError):
+    """A request failed because its server did, and repeating it elsewhere was not safe.
+
+    Attributes
+    ----------
+    server : its name
+    """
+
+    def __init__(self, server: str, message: str) -> None:
+        super().__init__(message)
+        self.server = server
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.server, str(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """How long to wait before the next probe of a server that is down.
+
+    Parameters
+    ----------
+    first
+        Seconds before the first probe.
+    factor
+        Each delay is so many times the one before; at least 1.
+    most
+        No delay is longer.
+    jitter
+        A random part of each delay, from 0 to this fraction of it, is left out; 0 to 1.
+
+    Examples
+    --------
+    >>> backoff = Backoff(first=0.1, factor=2, most=1, jitter=0)
+    >>> [backoff.delay(failures) for failures in range(1, 6)]
+    [0.1, 0.2, 0.4, 0.8, 1.0]
+    """
+
+    first: float = 0.1
+    factor: float = 2.0
+    most: float = 10.0
+    jitter: float = 0.5
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "first": (1e-3, 86400.0),
+            "factor": (1.0, 1e3),
+            "most": (1e-3, 86400.0),
+            "jitter": (0.0, 1.0),
+        }
+        for name, (least, most) in ranges.items():
+            rule = f"a number from {least:g} to {most:g}"
+            value = arguments.real(name, getattr(self, name), rule, "Leave it out")
+            if not least <= value <= most:
+                raise ValueError(arguments.problem(name, rule, value, "Leave it out"))
+
+    def delay(self, failures: int, rng: random.Random | None = None) -> float:
+        """Give the seconds to wait after so many probes in vain, the failure itself counted."""
+        steps = min(failures - 1, 1000)
+        try:
+            whole = min(self.most, self.first * self.factor**steps)
+        except OverflowError:
+            whole = self.most
+        return whole * (1.0 - (self.jitter * rng.random() if rng is not None else 0.0))
+
+
+@dataclass(slots=True)
+class _Server:
+    down: bool = False
+    drained: bool = False
+    failures: int = 0  # in a row, while up; probes in vain, while down
+    total: int = 0
+    epoch: int = 0
+    since: float = 0.0  # down since
+    probe_at: float = 0.0
+    probing: bool = False
+    error: str = ""
+
+
+class Health:
+    """The states of a ring's servers, and when to probe those that are down. Safe to use from many threads.
+
+    Parameters
+    ----------
+    ring
+        The ring whose nodes are the servers; failures are marked on it.
+    failures
+        A server is down after so many failures in a row.
+    backoff
+        The delays between probes.
+    on_change
+        Called with (server, state) after a change, in the thread that made it.
+    clock, rng
+        Time in seconds, and the chance behind jitter.
+
+    Examples
+    --------
+    >>> from evenbins import HashRing
+    >>> now = [0.0]
+    >>> ring = HashRing(["a:1", "b:1"])
+    >>> health = Health(ring, backoff=Backoff(first=0.5, jitter=0), clock=lambda: now[0])
+    >>> health.failed("a:1", OSError("refused")), ring.states["a:1"]
+    (True, 'down')
+    >>> health.due()
+    []
+    >>> now[0] = 0.5
+    >>> health.due()
+    ['a:1']
+    >>> health.recovered("a:1"); ring.states["a:1"]
+    'up'
+    """
+
+    def __init__(
+        self,
+        ring: HashRing,
+        *,
+        failures: int = 1,
+        backoff: Backoff | None = None,
+        on_change: Callable[[str, str], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._needed = arguments.integer("failures", failures, 1, 1000, "Leave it out for 1")
+        self._ring, self._clock, self._on_change = ring, clock, on_change
+        self._backoff = backoff or Backoff()
+        self._rng = rng or random.Random()
+        self._lock = threading.RLock()
+        self._servers = {name: _Server() for name in ring.names}
+
+    # --- what requests met ------------------------------------------------------------------------------
+
+    def epoch(self, name: str) -> int:
+        """Give the number of a server's present life; a request takes it along for `failed`."""
+        server = self._servers.get(name)
+        return server.epoch if server is not None else 0
+
+    def failed(
+        self, name: str, error: BaseException, *, epoch: int | None = None, at_once: bool = False
+    ) -> bool:
+        """Tell that a request met no living server; True if that took it down now.
+
+        Parameters
+        ----------
+        name, error
+            The server, and what the request met.
+        epoch
+            The server's life in which the request began; a report of another one is ignored.
+        at_once
+            It is down, whatever came before: for checks that count by themselves.
+        """
+        with self._lock:
+            server = self._servers.get(name)
+            if server is None or (epoch is not None and epoch != server.epoch):
+                return False
+            server.total += 1
+            server.error = _one_line(error)
+            if server.down:
+                return False
+            server.failures += 1
+            if server.failures < self._needed and not at_once:
+                return False
+            server.down, server.failures = True, 1
+            server.epoch += 1
+            server.since = self._clock()
+            server.probe_at = server.since + self._backoff.delay(1, self._rng)
+            if not server.drained:
+                self._ring.mark_down(name)
+        self._tell(name, "down")
+        return True
+
+    def succeeded(self, name: str) -> None:
+        """Tell that a request was served: failures in a row begin anew."""
+        server = self._servers.get(name)
+        if server is not None and server.failures and not server.down:  # looked at without the lock: cheap
+            with self._lock:
+                if not server.down:
+                    server.failures = 0
+
+    # --- probes -----------------------------------------------------------------------------------------
+
+    def due(self) -> list[str]:
+        """Give the servers to probe now; the caller tells `recovered` or `probe_failed` of each."""
+        now = self._clock()
+        with self._lock:
+            names = [
+                name
+                for name, server in self._servers.items()
+                if server.down and not server.probing and server.probe_at <= now
+            ]
+            for name in names:
+                self._servers[name].probing = True
+        return names
+
+    def next_probe(self) -> float | None:
+        """Give the seconds until a probe is due; None if no server waits for one."""
+        with self._lock:
+            times = [each.probe_at for each in self._servers.values() if each.down and not each.probing]
+        return max(0.0, min(times) - self._clock()) if times else None
+
+    def recovered(self, name: str) -> None:
+        """Tell that a probe was answered: the server serves again, and its keys return to it."""
+        with self._lock:
+            server = self._servers.get(name)
+            if server is None or not server.down:
+                return
+            server.down = server.probing = False
+            server.failures = 0
+            server.epoch += 1
+            if not server.drained:
+                self._ring.mark_up(name)
+        self._tell(name, self.state(name))
+
+    def probe_failed(self, name: str, error: BaseException) -> None:
+        """Tell that a probe was in vain: the next one comes later."""
+        with self._lock:
+            server = self._servers.get(name)
+            if server is None or not server.down:
+                return
+            server.probing = False
+            server.failures += 1
+            server.error = _one_line(error)
+            server.probe_at = self._clock() + self._backoff.delay(server.failures, self._rng)
+
+    # --- what operators do ------------------------------------------------------------------------------
+
+    def add(self, name: str, weight: float = 1.0) -> None:
+        """Add a server to the ring; those that are there keep all keys but its share."""
+        with self._lock:
+            self._ring.add_node(name, weight)
+            self._servers[name] = _Server()
+        self._tell(name, "up")
+
+    def remove(self, name: str) -> None:
+        """Take a server off the ring for good."""
+        with self._lock:
+            self._ring.remove_node(name)
+            del self._servers[name]
+        self._tell(name, "removed")
+
+    def drain(self, name: str) -> None:
+        """Let a server take nothing new; requests under way go on."""
+        with self._lock:
+            self._known(name).drained = True
+            self._ring.drain(name)
+        self._tell(name, "draining")
+
+    def undrain(self, name: str) -> None:
+        """Let a drained server serve again, as soon as it is alive."""
+        with self._lock:
+            server = self._known(name)
+            if not server.drained:
+                return
+            server.drained = False
+            if server.down:
+                self._ring.mark_down(name)
+            else:
+                self._ring.mark_up(name)
+        self._tell(name, self.state(name))
+
+    def state(self, name: str) -> str:
+        """Give "up", "down" or "draining"."""
+        with self._lock:
+            server = self._known(name)
+            return "draining" if server.drained else "down" if server.down else "up"
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """Give for each server its state, failures, last error, and seconds down and to the next probe."""
+        now = self._clock()
+        with self._lock:
+            return {
+                name: {
+                    "state": self.state(name),
+                    "alive": not server.down,
+                    "failures": server.total,
+                    "error": server.error or None,
+                    "down_seconds": now - server.since if server.down else 0.0,
+                    "next_probe_seconds": max(0.0, server.probe_at - now) if server.down else None,
+                }
+                for name, server in self._servers.items()
+            }
+
+    def _known(self, name: str) -> _Server:
+        server = self._servers.get(name)
+        if server is None:
+            known = ", ".join(repr(each) for each in sorted(self._servers)[:5]) or "none"
+            raise KeyError(f"there is no server {name!r}; there are {known}")
+        return server
+
+    def _tell(self, name: str, state: str) -> None:
+        if self._on_change is not None:
+            self._on_change(name, state)
+
+
+def _one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: " + " ".join(str(error).split())[:200]

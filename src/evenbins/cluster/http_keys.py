@@ -1,0 +1,129 @@
+"""What of a request is its key: `path`, `url`, `header:NAME`, `json:FIELD[:CHARS]`.
+
+    path                      /images/7.png                       the path, without the query
+    url                       /search?q=even+bins                 path and query
+    header:X-User             17                                  one header
+    json:prompt:256           the first 256 characters of body["prompt"]: replicas with prefix caches
+    json:messages.0.content   body["messages"][0]["content"]      names and numbers, joined by points
+
+A request without a body has the key `path` under a rule for bodies: `GET /models` beside `POST /completions`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["KeyMissingError", "KeyRule"]
+
+_KINDS = "path, url, header:NAME or json:FIELD[:CHARS]"
+
+
+class KeyMissingError(ValueError):
+    """The request has no key: its sender must be told (status 400)."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRule:
+    """Where a request's key is; made by `KeyRule.parse`.
+
+    Attributes
+    ----------
+    kind : "path", "url", "header" or "json"
+    field : name of the header, or way to the value in the body
+    chars : so many characters of the value count; 0: all
+
+    Examples
+    --------
+    >>> KeyRule.parse("json:messages.0.content:256")
+    KeyRule(kind='json', field='messages.0.content', chars=256)
+    >>> rule = KeyRule.parse("json:prompt:5")
+    >>> rule.of_body(b'{"prompt": "Once upon a time"}')
+    'Once '
+    """
+
+    kind: str
+    field: str = ""
+    chars: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> KeyRule:
+        """Read a rule.
+
+        Raises
+        ------
+        ValueError
+            It is none.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"key must be a str: {_KINDS}; got {text!r}")
+        kind, _, rest = text.partition(":")
+        if kind in ("path", "url") and not rest and ":" not in text:
+            return cls(kind)
+        if kind == "header" and rest and rest.isascii() and not set(rest) & set(" \t:"):
+            return cls(kind, rest.lower())
+        if kind == "json" and rest:
+            field, colon, chars = rest.rpartition(":")
+            if not colon:
+                field, chars = rest, "0"
+            if all(field.split(".")) and chars.isascii() and chars.isdecimal() and (int(chars) or not colon):
+                return cls(kind, field, int(chars))
+        raise ValueError(f"key must be {_KINDS}; got {text!r}")
+
+    @property
+    def needs_body(self) -> bool:
+        """Whether the body must be read before a server is chosen."""
+        return self.kind == "json"
+
+    def of_head(self, path: bytes, query: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+        """Give the key of a request from its head.
+
+        Raises
+        ------
+        KeyMissingError
+            It lacks the header.
+        """
+        if self.kind == "url":
+            return path + b"?" + query if query else path
+        if self.kind == "header":
+            name = self.field.encode()
+            for each, value in headers:
+                if each.lower() == name:
+                    return value
+            raise KeyMissingError(f"the header {self.field} is missing: it is the key of requests")
+        return path
+
+    def of_body(self, body: bytes) -> str:
+        """Give the key of a request from its body.
+
+        Raises
+        ------
+        KeyMissingError
+            The body is no JSON, or lacks the field.
+        """
+        try:
+            value = json.loads(body)
+        except (ValueError, RecursionError):
+            raise KeyMissingError(
+                f"the body is no JSON: its field {self.field} is the key of requests"
+            ) from None
+        for step in self.field.split("."):
+            value = _inside(value, step)
+            if value is _NOTHING:
+                raise KeyMissingError(f"the body has no field {self.field}: it is the key of requests")
+        text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
+        text = text[: self.chars] if self.chars else text
+        return text.encode("utf-8", "replace").decode()  # half a surrogate pair is no key
+
+
+_NOTHING = object()
+
+
+def _inside(value: Any, step: str) -> Any:
+    if isinstance(value, dict):
+        return value.get(step, _NOTHING)
+    if isinstance(value, list) and step.isascii() and step.isdecimal() and int(step) < len(value):
+        return value[int(step)]
+    return _NOTHING

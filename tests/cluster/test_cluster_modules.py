@@ -1,0 +1,54 @@
+"""Modules of routers: they import without any extra, name the one that is missing; their examples work."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+MODULES = [
+    "health",
+    "fleet",
+    "memcached",
+    "sharded_redis",
+    "http",
+    "http_keys",
+    "http_metrics",
+    "shared_loads",
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_work_as_printed(name):
+    assert doctest.testmod(importlib.import_module(f"evenbins.cluster.{name}")).failed == 0
+
+
+def test_modules_import_without_extras_and_name_them_when_used():
+    program = f"""
+import sys
+for name in ("redis", "pymemcache", "httpx", "starlette", "uvicorn"):
+    sys.modules[name] = None
+for name in {MODULES}:
+    __import__("evenbins.cluster." + name)
+import evenbins.cli_route
+from evenbins.cluster.memcached import RingHasher, RingMemcache
+from evenbins.cluster.sharded_redis import AsyncShardedRedis, ShardedRedis
+from evenbins.cluster.shared_loads import RedisLoads
+from evenbins.cluster.http import Router
+RingHasher()
+for make in (lambda: RingMemcache(["a:1"]), lambda: ShardedRedis(["a:1"]), lambda: AsyncShardedRedis(["a:1"]),
+             lambda: RedisLoads(None, "x"), lambda: Router(["http://a:1"])):
+    try:
+        make()
+    except ImportError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "pymemcache is not installed: pip install 'evenbins[memcached]'",
+        *["redis is not installed: pip install 'evenbins[redis]'"] * 3,
+        "httpx is not installed: pip install 'evenbins[route]'",
+    ]
