@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from evenbins._core import FormatError
 
-__all__ = ["Stored", "map_file", "replace_file"]
+__all__ = ["Stored", "map_file", "replace_file", "write_all"]
 
 StrPath = str | os.PathLike[str]
 
@@ -90,6 +90,13 @@ def replace_file(path: StrPath, write: Callable[[int], None]) -> None:
             raise
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     _sync_folder(target.parent)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write bytes to a descriptor, however many at a time the system takes."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view[: 1 << 30]) :]
 
 
 def _write_beside(target: Path, write: Callable[[int], None]) -> None:
