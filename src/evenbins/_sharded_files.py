@@ -32,8 +32,8 @@ from evenbins.protocols import StrPath
 from evenbins.theory import FilterPlan, plan_of_core, sharding
 
 __all__ = [
-    "MANIFEST", "Manifest", "ShardFile", "begin_directory", "finish_directory", "header_checksum", "manifest_of",
-    "manifest_text", "shard_name", "write_shard",
+    "MANIFEST", "Manifest", "ShardFile", "begin_directory", "finish_directory", "header_checksum",
+    "manifest_of", "manifest_text", "shard_name", "write_shard",
 ]  # fmt: skip
 
 MANIFEST = "manifest.json"

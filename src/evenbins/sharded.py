@@ -56,7 +56,6 @@ _PIECE = 1 << 22  # digests sorted by shard at a time
 _OPEN_TRIES = 3
 
 
-
 def _core_of(part: _BaseFilter) -> tuple[Any, ...]:
     return part._policy, part._hashing, tuple(part._core)
 
@@ -386,9 +385,7 @@ class ShardedFilter(_files.Stored):
     def to_bytes(self) -> bytes:
         """Give the filter as bytes: the manifest, and the files of the shards in order."""
         files = [part.to_bytes() for part in self._parts]
-        entries = [
-            ShardFile(shard_name(i), len(data), header_checksum(data)) for i, data in enumerate(files)
-        ]
+        entries = [ShardFile(shard_name(i), len(data), header_checksum(data)) for i, data in enumerate(files)]
         text = manifest_text(self._parts[0], self._keys, "", entries)
         return b"".join([_MAGIC, struct.pack("<Q", len(text)), text, *files])
 

@@ -14,6 +14,7 @@ file. A null is an error that says so.
 from __future__ import annotations
 
 import glob
+import importlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,10 @@ from typing import Any
 
 from evenbins._bulk import Lines
 
-__all__ = ["CsvPiece", "ParquetPiece", "Piece", "TextPiece", "file_pieces", "grouped", "key_batches"]
+__all__ = [
+    "CsvPiece", "ParquetPiece", "Piece", "TextPiece", "count_of", "file_pieces", "grouped", "key_batches",
+    "library",
+]  # fmt: skip
 
 TEXT_PIECE = 64 << 20
 _BATCH_ROWS = 1 << 18
@@ -30,6 +34,14 @@ _SUFFIXES = {
     ".lst": "text", ".list": "text", ".keys": "text",
 }  # fmt: skip
 _FORMATS = ("parquet", "csv", "text")
+
+
+def library(name: str) -> Any:
+    """Import what only this package needs, when it is needed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ImportError(f"building on Dask needs {name}: pip install 'evenbins[dask]'") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +56,7 @@ class ParquetPiece:
 
     def batches(self) -> Iterator[Any]:
         """Give the keys, batch by batch."""
-        import pyarrow.parquet as pq
+        pq = library("pyarrow.parquet")
 
         with pq.ParquetFile(self.path) as file:
             for batch in file.iter_batches(_BATCH_ROWS, row_groups=[self.row_group], columns=[self.column]):
@@ -62,8 +74,7 @@ class CsvPiece:
 
     def batches(self) -> Iterator[Any]:
         """Give the keys, batch by batch."""
-        import pyarrow as pa
-        from pyarrow import csv
+        pa, csv = library("pyarrow"), library("pyarrow.csv")
 
         text = csv.ConvertOptions(include_columns=[self.column], column_types={self.column: pa.string()})
         with csv.open_csv(self.path, convert_options=text) as reader:
@@ -111,7 +122,7 @@ def key_batches(part: object, column: str | None) -> Iterator[Any]:
     if isinstance(part, Piece):
         yield from part.batches()
     elif type(part).__module__.partition(".")[0] == "pandas":
-        import pyarrow as pa
+        pa = library("pyarrow")
 
         yield part if _is_plain(part) else pa.Array.from_pandas(part)
     else:
@@ -126,7 +137,7 @@ def _is_plain(series: Any) -> bool:
 
 def count_of(batch: Any) -> int:
     """Count the keys of a batch."""
-    return batch.block.count(batch.separator) if isinstance(batch, Lines) else len(batch)
+    return int(batch.block.count(batch.separator) if isinstance(batch, Lines) else len(batch))
 
 
 def file_pieces(
@@ -145,7 +156,9 @@ def file_pieces(
         The format cannot be told from the suffix, or the column is missing.
     """
     if format is not None and format not in _FORMATS:
-        raise ValueError(f"format must be one of {', '.join(_FORMATS)}; got {format!r}. Leave it out for the suffix")
+        raise ValueError(
+            f"format must be one of {', '.join(_FORMATS)}; got {format!r}. Leave it out for the suffix"
+        )
     found: set[str] = set()
     for each in [paths] if isinstance(paths, str | os.PathLike) else paths:
         name = os.fspath(each)
@@ -161,7 +174,9 @@ def file_pieces(
         if how == "parquet":
             pieces += _parquet(path, column)
         elif how == "csv":
-            pieces.append(CsvPiece(path, _one_column(path, column, _csv_columns(path)), os.path.getsize(path)))
+            pieces.append(
+                CsvPiece(path, _one_column(path, column, _csv_columns(path)), os.path.getsize(path))
+            )
         else:
             if column is not None:
                 raise ValueError(f"column is for Parquet and CSV; {path} holds lines. Leave it out")
@@ -189,16 +204,18 @@ def _format_of(path: str) -> str:
 
 
 def _parquet(path: str, column: str | None) -> list[Piece]:
-    import pyarrow.parquet as pq
+    pq = library("pyarrow.parquet")
 
     with pq.ParquetFile(path) as file:
         name = _one_column(path, column, file.schema_arrow.names)
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-        return [ParquetPiece(path, i, name, g.num_rows, g.num_rows) for i, g in enumerate(groups) if g.num_rows]
+        return [
+            ParquetPiece(path, i, name, g.num_rows, g.num_rows) for i, g in enumerate(groups) if g.num_rows
+        ]
 
 
 def _csv_columns(path: str) -> list[str]:
-    from pyarrow import csv
+    csv = library("pyarrow.csv")
 
     with csv.open_csv(path) as reader:
         names: list[str] = reader.schema.names
@@ -209,7 +226,9 @@ def _one_column(path: str, column: str | None, names: Sequence[str]) -> str:
     if column is None and len(names) == 1:
         return names[0]
     if column not in names:
-        raise ValueError(f"column must be one of {', '.join(names)} in {path}; got {column!r}. Name one of them")
+        raise ValueError(
+            f"column must be one of {', '.join(names)} in {path}; got {column!r}. Name one of them"
+        )
     return column  # type: ignore[return-value]
 
 

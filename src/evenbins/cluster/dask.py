@@ -44,7 +44,7 @@ import numpy.typing as npt
 
 from evenbins import _core
 from evenbins._sharded_files import ShardFile, begin_directory, finish_directory, write_shard
-from evenbins.cluster._pieces import Piece, count_of, file_pieces, grouped, key_batches
+from evenbins.cluster._pieces import Piece, count_of, file_pieces, grouped, key_batches, library
 from evenbins.filters import _BaseFilter, digest_many
 from evenbins.filters import build as build_filter
 from evenbins.protocols import StrPath
@@ -212,7 +212,9 @@ def _fill(
 ) -> list[Any]:
     """Fill the shards first … last-1 from the words of their range; write them if there is a target."""
     words = _distinct(pieces)
-    ends = np.searchsorted(words, np.array([_begin(s, shards) for s in range(first + 1, last)], dtype=np.uint64))
+    ends = np.searchsorted(
+        words, np.array([_begin(s, shards) for s in range(first + 1, last)], dtype=np.uint64)
+    )
     found: list[Any] = []
     for shard, mine in enumerate(np.split(words, ends), first):
         made = build_filter(plan)
@@ -272,7 +274,9 @@ class _Job:
             "policy": policy, "fpr": fpr, "bits_per_key": bits_per_key, "seed": seed, **plan,
             "shards": shards if self.in_shards else 1, "shard_bytes": shard_bytes,
         }  # fmt: skip
-        plan_sharded(2**20 if self.in_shards else 1, **self.request)  # refused now, not after reading for an hour
+        plan_sharded(
+            2**20 if self.in_shards else 1, **self.request
+        )  # refused now, not after reading for an hour
         self.parts = _parts(collection, column, format)
         if not self.parts:
             raise ValueError("the collection has no partition with keys: pass one that has, or other files")
@@ -280,10 +284,10 @@ class _Job:
             self.column = None  # the pieces know it
 
     def planned(self, engine: _Engine) -> ShardedPlan:
-        keys = self.keys
+        keys: Any = self.keys
         if keys is None:
             known = [getattr(each, "rows", None) for each in self.parts]
-            keys = sum(known) if None not in known else None  # type: ignore[arg-type]
+            keys = sum(known) if None not in known else None
         if keys is None:
             groups = grouped(self.parts, GROUPS * engine.workers)
             keys = engine.run(sum, [engine.task(_count, group, self.column) for group in groups])
@@ -357,7 +361,9 @@ def _parts(collection: Any, column: str | None, format: str | None) -> list[Any]
     if isinstance(collection, str | os.PathLike | list | tuple):
         return list(file_pieces(collection, column=column, format=format))
     if format is not None:
-        raise ValueError(f"format is for files; got {format!r} with a {type(collection).__name__}. Leave it out")
+        raise ValueError(
+            f"format is for files; got {format!r} with a {type(collection).__name__}. Leave it out"
+        )
     if not hasattr(collection, "to_delayed"):
         raise TypeError(
             "collection must be a Dask dataframe, series or bag, or paths of files, not "
@@ -384,24 +390,19 @@ class _Engine:
         self._deadline = None if timeout is None else time.monotonic() + timeout
 
     def task(self, function: Any, *values: Any) -> Any:
-        from dask import delayed
-
-        return delayed(function, pure=False)(*values)
+        return library("dask").delayed(function, pure=False)(*values)
 
     def run(self, function: Any, *values: Any) -> Any:
         """Run the last task and all that it needs; give its result."""
-        import dask
-
         last = self.task(function, *values)
         if self._client is None:
-            return dask.compute(last, scheduler=self._local)[0]
-        from dask.distributed import TimeoutError as DaskTimeout
-
+            return library("dask").compute(last, scheduler=self._local)[0]
+        slow = library("distributed").TimeoutError
         future = self._client.compute(last)
         try:
             left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
             return future.result(timeout=left)
-        except (DaskTimeout, TimeoutError):
+        except (slow, TimeoutError):
             raise TimeoutError("the work was not done within `timeout`: allow more, or add workers") from None
         finally:
             future.cancel()  # releases what the workers hold; nothing if it is done
@@ -410,13 +411,12 @@ class _Engine:
 @contextlib.contextmanager
 def _running(scheduler: Any, workers: int | None, timeout: float | None) -> Iterator[_Engine]:
     """Give an engine; start and stop one of our own if none is named."""
-    try:
-        import distributed
-    except ImportError:
-        raise ImportError("building on Dask needs it: pip install 'evenbins[dask]'") from None
+    distributed = library("distributed")
     if workers is not None:
         if scheduler is not None:
-            raise ValueError(f"workers is for a cluster of our own; got workers={workers} and a scheduler. Pass one")
+            raise ValueError(
+                f"workers is for a cluster of our own; got workers={workers} and a scheduler. Pass one"
+            )
         workers = arguments.integer("workers", workers, 1, 1024, "Leave it out for all cores")
     if scheduler in _LOCAL and scheduler != "processes":
         yield _Engine(None, scheduler, os.cpu_count() or 1 if scheduler == "threads" else 1, timeout)
@@ -438,8 +438,12 @@ def _running(scheduler: Any, workers: int | None, timeout: float | None) -> Iter
             except OSError as error:
                 raise TimeoutError(f"no scheduler answers at {scheduler}: {error}") from None
         else:
-            rule = 'None, an address such as "tcp://host:8786", a distributed.Client, "threads" or "synchronous"'
-            raise ValueError(arguments.problem("scheduler", rule, scheduler, "Leave it out for processes of our own"))
+            rule = (
+                'None, an address such as "tcp://host:8786", a distributed.Client, "threads" or "synchronous"'
+            )
+            raise ValueError(
+                arguments.problem("scheduler", rule, scheduler, "Leave it out for processes of our own")
+            )
         try:
             client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
         except (TimeoutError, distributed.TimeoutError):
