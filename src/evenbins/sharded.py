@@ -1,6 +1,6 @@
 """One filter in many shards: each an ordinary filter of one plan, chosen by a hash of the digest.
 
-    key ──hash──▶ digest ──splitmix──▶ word ──mulhi──▶ shard ──▶ an ordinary filter: its file, its memory, its machine
+    key ──hash──▶ digest ──splitmix──▶ word ──mulhi──▶ shard ──▶ an ordinary filter: its file, its machine
 
 A filter that no file, disk or machine should hold whole, or that many should build at once. It has the
 methods of the other filters. A look-up asks one shard, so reads and rates are those of a shard.
@@ -10,7 +10,8 @@ the digest's own leading bits: those choose the block inside the shard, and keys
 into a small part of its blocks.
 
 Invariants: all shards have the same integer core, seed and capacity; the same keys in the same order give
-the same bytes, one by one or in bulk, whatever the threads. What a directory holds is told in _sharded_files.py.
+the same bytes, one by one or in bulk, whatever the threads. _sharded_files.py tells
+what a directory holds.
 
 Tried and dropped: the digest's trailing bits as the shard (the lanes inside a block draw on them);
 one file with an index (shards could not live on several disks, or be written by several processes).

@@ -3,7 +3,7 @@
     standard, blocked, one filter               any other policy, or shards
 
     pieces ──▶ a filter for each group of them     pieces ──▶ words of the keys' digests, sorted
-                   │  OR, as a tree                              │  sent by range: a range is a few whole shards
+                   │  OR, as a tree                              │  by range: a range is some whole shards
                    ▼                                             ▼
                the filter                              each shard filled in the order of its words
 
@@ -25,17 +25,19 @@ Tasks are pure and repeatable: a worker that is killed changes nothing, its task
 written by the workers that fill them when `output` is given, under names of their own, each in one step;
 the manifest comes last, from the caller.
 
-Sizes: a group's filter is as large as the whole, so there are only a few groups, `GROUPS` a worker; words take 8 bytes a
-distinct key, over all workers together.
+Sizes: a group's filter is as large as the whole, so there are only a few groups, `GROUPS` a worker; words
+take 8 bytes a distinct key, over all workers together.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,7 +105,7 @@ def build(
     policy, fpr, bits_per_key, seed, plan
         As for the filters; `policy=None` is the best balanced one. `plan`: hashes, block_bits, reads, …
     keys
-        Distinct keys to plan for. None: the number of rows (in Parquet's metadata; otherwise counted in a first pass).
+        Distinct keys to plan for. None: the number of rows (Parquet knows it; otherwise a first pass counts).
         "distinct": estimated in a first pass, which reads and hashes everything; 2 % are added.
     shards, shard_bytes
         A `ShardedFilter` of so many shards, or of shards of so many bytes; None: one filter.
@@ -196,7 +198,7 @@ def _words(parts: Sequence[Any], column: str | None, seed: int, cuts: Sequence[i
             found.append(_core.shard_words(np.ravel(digest_many(batch, seed))))
     words = _distinct(found)
     ends = [0, *np.searchsorted(words, np.array(cuts, dtype=np.uint64)).tolist(), len(words)]
-    return [*(words[a:b] for a, b in zip(ends, ends[1:], strict=False)), rows]
+    return [*(words[a:b] for a, b in pairwise(ends)), rows]
 
 
 def _distinct(words: Sequence[Words]) -> Words:
@@ -249,7 +251,7 @@ def _estimate(samples: Sequence[Words]) -> int:
     least = _distinct(samples)[:_LEAST]
     if len(least) < _LEAST:
         return max(1, len(least))
-    return round((_LEAST - 1) / (int(least[-1]) / 2**64) * (1 + 5 / _LEAST**0.5))
+    return int((_LEAST - 1) / (int(least[-1]) / 2**64) * (1 + 5 / math.sqrt(_LEAST)))
 
 
 # --- the work as a whole -------------------------------------------------------------------------------
@@ -260,8 +262,8 @@ class _Job:
 
     def __init__(
         self, collection: Any, column: str | None, *, policy: str | None, fpr: float | None,
-        bits_per_key: float | None, keys: int | str | None, shards: int | None, shard_bytes: int | None, seed: int,
-        format: str | None, output: StrPath | None, plan: dict[str, Any],
+        bits_per_key: float | None, keys: int | str | None, shards: int | None, shard_bytes: int | None,
+        seed: int, format: str | None, output: StrPath | None, plan: dict[str, Any],
     ) -> None:  # fmt: skip
         if isinstance(keys, str) and keys != "distinct":
             rule = 'a number of keys, None for the number of rows, or "distinct"'
@@ -274,9 +276,8 @@ class _Job:
             "policy": policy, "fpr": fpr, "bits_per_key": bits_per_key, "seed": seed, **plan,
             "shards": shards if self.in_shards else 1, "shard_bytes": shard_bytes,
         }  # fmt: skip
-        plan_sharded(
-            2**20 if self.in_shards else 1, **self.request
-        )  # refused now, not after reading for an hour
+        trial = keys if isinstance(keys, int) else 2**20 if self.in_shards else 1
+        plan_sharded(trial, **self.request)  # refused now, not after reading for an hour
         self.parts = _parts(collection, column, format)
         if not self.parts:
             raise ValueError("the collection has no partition with keys: pass one that has, or other files")
@@ -335,7 +336,7 @@ class _Job:
             name = None if target is None else os.fspath(target)
             filled = [
                 engine.task(_fill, plan.shard, shards, a, b, [each[i] for each in words], name)
-                for i, (a, b) in enumerate(zip(firsts, firsts[1:], strict=False))
+                for i, (a, b) in enumerate(pairwise(firsts))
             ]
             found, rows = engine.run(_collect, filled, [each[ranges] for each in words])
             if target is None:

@@ -1,6 +1,6 @@
 """Design by requirement: say what you need; get every design that meets it, best first, each ready to build.
 
-filter(keys, fpr=…)         membership filters        `filters`; with shard_bytes=… past one machine, `sharding`
+filter(keys, fpr=…)         membership filters        `filters`, `sharding` (shard_bytes=…)
 table(keys, overflow=…)     hash tables               `tables`
 """
 
@@ -10,6 +10,7 @@ from evenbins.design.summaries import SummaryDesign, SummaryDesigns, summary
 from evenbins.design.tables import TableDesign, TableDesigns, table
 
 __all__ = [
-    "FilterDesign", "FilterDesigns", "ShardedDesign", "ShardedDesigns", "SummaryDesign", "SummaryDesigns", "TableDesign", "TableDesigns",
+    "FilterDesign", "FilterDesigns", "ShardedDesign", "ShardedDesigns",
+    "SummaryDesign", "SummaryDesigns", "TableDesign", "TableDesigns",
     "filter", "summary", "table",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Filters in shards by requirement: the designs of `design.filter`, each cut into shards of a size.
 
-    keys, fpr, shard_bytes ──▶ the designs of one filter ──▶ each in as few shards as fit, planned for the
-                               that meet the request         tail of the imbalance ──▶ sorted, each with .build()
+    keys, fpr, shard_bytes ──▶ the designs of one filter ──▶ each in as few shards as fit, planned for
+                               that meet the request         the tail of the imbalance; with .build()
 
 Which designs meet a request does not depend on the shards: `design.filter` finds them for the keys of one
 shard, and this module cuts them. So 1e12 keys are planned as quickly as 1e9.
@@ -27,9 +27,9 @@ __all__ = ["ShardedDesign", "ShardedDesigns", "sharded_designs"]
 
 _COLUMNS = (
     ("policy", "policy"), ("shards", "shards"), ("shard_bytes", "shard"), ("nbytes", "in all"),
-    ("bits_per_key", "bits/key"), ("shard_keys", "keys/shard"), ("capacity", "planned"), ("largest_shard", "fullest"),
-    ("fpr", "fpr"), ("reads", "reads"), ("miss_reads", "miss reads"), ("round_trips", "trips"),
-    ("moved", "moved by +1"), ("rebuild_seconds", "rebuild"),
+    ("bits_per_key", "bits/key"), ("shard_keys", "keys/shard"), ("capacity", "planned"),
+    ("largest_shard", "fullest"), ("fpr", "fpr"), ("reads", "reads"), ("miss_reads", "miss reads"),
+    ("round_trips", "trips"), ("moved", "moved by +1"), ("rebuild_seconds", "rebuild"),
 )  # fmt: skip
 
 
@@ -118,7 +118,8 @@ def sharded_designs(
         if not within:
             least = min(plan.bits_per_key for plan in plans)
             raise ValueError(
-                f"bits_per_key={bits_per_key:g} is too little for fpr={fpr:g} in shards: the least is {least:.4g}"
+                f"bits_per_key={bits_per_key:g} is too little for fpr={fpr:g} in shards: "
+                f"the least is {least:.4g}"
             )
         plans = within
     found: list[Any] = [

@@ -15,6 +15,7 @@ slow and short. Nothing here needs the native core.
     summaries  summaries of multilevel tables
     paged     the one-read table's pages and journal
     guided    a multilevel table that keeps one
+    sharded   a filter in shards, and the order in which workers fill it
     format    the file format
 """
 
@@ -27,6 +28,7 @@ from evenbins.reference.countmin import ReferenceCountMin
 from evenbins.reference.keys import digest, mix, mulhi, splitmix
 from evenbins.reference.multilevel import ReferenceMultilevel
 from evenbins.reference.paged import ReferencePaged
+from evenbins.reference.sharded import ReferenceSharded
 from evenbins.reference.xxh3 import xxh3_64, xxh3_128
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "ReferenceCounting",
     "ReferenceMultilevel",
     "ReferencePaged",
+    "ReferenceSharded",
     "digest",
     "mix",
     "mulhi",

@@ -188,7 +188,7 @@ class ShardedPlan:
     ----------
     keys, shards : in all
     shard : the plan of every shard, for `shard.keys` keys: the mean and the tail of the imbalance
-    shard_keys, shard_keys_sd, largest_shard : mean, standard deviation and expected maximum of the keys of a shard
+    shard_keys, shard_keys_sd, largest_shard : keys of a shard: mean, standard deviation, expected maximum
     exceed : probability that some shard gets more than `shard.keys` keys, at most
     fpr : rate of the whole: the mean over the shards, whose keys vary
     reads, miss_reads : memory reads of a look-up of a present and an absent key, in its one shard
@@ -196,8 +196,8 @@ class ShardedPlan:
     bits_per_key, nbytes, shard_bytes : memory: of the whole per key, in all, of one shard
     moved, moved_by_range : share of keys whose shard changes when `added` shards are added: by a consistent
         function, and by ranges (as in `ShardedFilter`)
-    rebuild_seconds, grow_seconds : time to build everything anew, and to build `added` more shards from the keys that
-        move there, at `build_rate` keys a second in all; None without a rate
+    rebuild_seconds, grow_seconds : time to build everything anew, and to build `added` more shards from
+        the keys that move there, at `build_rate` keys a second in all; None without a rate
     """
 
     keys: int
@@ -446,7 +446,7 @@ def _at_load(plan: FilterPlan, keys: int) -> FilterPlan:
 
 
 def _mean_rate(keys: int, shards: int, one: FilterPlan) -> float:
-    """Average the rate over the keys of a shard: three points with the law's first five moments (Gauss, Hermite)."""
+    """Average the rate over the keys of a shard, by three points with its first moments (Gauss-Hermite)."""
     mean = keys / shards
     spread = math.sqrt(3 * mean * (1 - 1 / shards))
     points = ((mean, 2 / 3), (mean - spread, 1 / 6), (mean + spread, 1 / 6))
