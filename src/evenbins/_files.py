@@ -92,7 +92,7 @@ def replace_file(path: StrPath, write: Callable[[int], None]) -> None:
     _sync_folder(target.parent)
 
 
-def write_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
     """Write bytes to a descriptor, however many at a time the system takes."""
     view = memoryview(data)
     while view:

@@ -234,7 +234,7 @@ def _one_column(path: str, column: str | None, names: Sequence[str]) -> str:
 
 def grouped(parts: Sequence[Any], groups: int) -> list[list[Any]]:
     """Cut a sequence into about so many stretches of about equal weight."""
-    weights = [getattr(each, "weight", 1) for each in parts]
+    weights = [each.weight if isinstance(each, Piece) else 1 for each in parts]
     total, done = max(1, sum(weights)), 0
     found: list[list[Any]] = [[] for _ in range(groups)]
     for each, weight in zip(parts, weights, strict=True):

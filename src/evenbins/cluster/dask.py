@@ -25,13 +25,17 @@ Tasks are pure and repeatable: a worker that is killed changes nothing, its task
 written by the workers that fill them when `output` is given, under names of their own, each in one step;
 the manifest comes last, from the caller.
 
-Sizes: a group's filter is as large as the whole, so there are only a few groups, `GROUPS` a worker; words
-take 8 bytes a distinct key, over all workers together.
+Sizes: a group's filter is as large as the whole, so with files there is one group a worker; words take 8
+bytes a distinct key, over all workers together. With many workers shards are the better choice.
+
+Tried and dropped: filters as results of tasks (they are pickled, copied and read again; arrays of their
+bits are sent as they lie); four groups a worker for files too (more filters to send).
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import shutil
@@ -44,10 +48,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import _core
+from evenbins import _core, _files
 from evenbins._sharded_files import ShardFile, begin_directory, finish_directory, write_shard
 from evenbins.cluster._pieces import Piece, count_of, file_pieces, grouped, key_batches, library
-from evenbins.filters import _BaseFilter, digest_many
+from evenbins.filters import _HASHING, _BaseFilter, _class_for, digest_many
 from evenbins.filters import build as build_filter
 from evenbins.protocols import StrPath
 from evenbins.sharded import ShardedFilter
@@ -58,7 +62,7 @@ from evenbins.theory.sharding import ShardedPlan
 __all__ = ["Built", "build", "build_files"]
 
 GROUPS = 4
-"""Groups of pieces for each worker: enough that workers end together, few enough filters to merge."""
+"""Groups of pieces for each worker: enough that workers end together, few enough tasks."""
 _FAN_IN = 4
 _LEAST = 1 << 16  # smallest digests kept to estimate the distinct keys: 0.4 %, five times that is added
 _BY_OR = ("standard", "blocked")
@@ -172,21 +176,44 @@ def build_files(
 # --- tasks: pure functions of what they are given ------------------------------------------------------
 
 
-def _fold(plan: FilterPlan, parts: Sequence[Any], column: str | None) -> tuple[_BaseFilter, int]:
-    """Add the keys of some parts to a new filter; tell how many rows there were."""
+def _fold(plan: FilterPlan, parts: Sequence[Any], column: str | None) -> tuple[Words, int]:
+    """Give the bits of a filter of the keys of some parts, and the number of rows.
+
+    Bits and not the filter: Dask sends arrays as they lie, without a copy.
+    """
     made, rows = build_filter(plan), 0
     for part in parts:
         for batch in key_batches(part, column):
             rows += count_of(batch)
             made.add_many(batch)
-    return made, rows
+    return np.frombuffer(memoryview(made), dtype=np.uint64), rows
 
 
-def _merge(found: Sequence[tuple[_BaseFilter, int]]) -> tuple[_BaseFilter, int]:
-    first = found[0][0].copy()  # what a task is given it must not change: it may be needed again
-    for other, _ in found[1:]:
-        first |= other
-    return first, sum(rows for _, rows in found)
+def _merge(found: Sequence[tuple[Words, int]]) -> tuple[Words, int]:
+    bits = found[0][0]
+    if len(found) > 1:
+        bits = bits | found[1][0]  # a new array: what a task is given it must not change
+        for other, _ in found[2:]:
+            np.bitwise_or(bits, other, out=bits)
+    return bits, sum(rows for _, rows in found)
+
+
+def _merge_into(plan: FilterPlan, found: Sequence[tuple[Words, int]], path: str) -> int:
+    """Merge, and write the file of the filter; doing it again changes nothing."""
+    bits, rows = _merge(found)
+
+    def write(descriptor: int) -> None:
+        _files.write_all(descriptor, _header(plan, bits))
+        _files.write_all(descriptor, bits.view(np.uint8).data)
+
+    _files.replace_file(path, write)
+    return rows
+
+
+def _header(plan: FilterPlan, bits: Any) -> bytes:
+    empty = _class_for(plan)
+    hashing = _HASHING[plan.hashing]
+    return _core.file_header(empty._kind, hashing, plan.seed, plan.keys, list(plan.core), bits)
 
 
 def _words(parts: Sequence[Any], column: str | None, seed: int, cuts: Sequence[int]) -> list[Any]:
@@ -281,13 +308,14 @@ class _Job:
         self.parts = _parts(collection, column, format)
         if not self.parts:
             raise ValueError("the collection has no partition with keys: pass one that has, or other files")
-        if all(isinstance(each, Piece) for each in self.parts):
+        self.from_files = all(isinstance(each, Piece) for each in self.parts)
+        if self.from_files:
             self.column = None  # the pieces know it
 
     def planned(self, engine: _Engine) -> ShardedPlan:
         keys: Any = self.keys
         if keys is None:
-            known = [getattr(each, "rows", None) for each in self.parts]
+            known = [each.rows if isinstance(each, Piece) else None for each in self.parts]
             keys = sum(known) if None not in known else None
         if keys is None:
             groups = grouped(self.parts, GROUPS * engine.workers)
@@ -301,25 +329,34 @@ class _Job:
     def run(self, engine: _Engine) -> Built:
         begun = time.perf_counter()
         plan = self.planned(engine)
-        groups = grouped(self.parts, min(len(self.parts), GROUPS * engine.workers))
         made: _BaseFilter | ShardedFilter
         if plan.policy in _BY_OR and not self.in_shards:
-            made, rows = self._by_or(engine, plan.shard, groups)
+            made, rows = self._by_or(engine, plan.shard)
         else:
-            made, rows = self._by_words(engine, plan, groups)
-        if self.output is not None and not self.in_shards:
-            made.save(self.output)
-            made = type(made).open(self.output)
+            made, rows = self._by_words(engine, plan, grouped(self.parts, GROUPS * engine.workers))
         return Built(made, rows, time.perf_counter() - begun)
 
-    def _by_or(
-        self, engine: _Engine, plan: FilterPlan, groups: Sequence[Sequence[Any]]
-    ) -> tuple[_BaseFilter, int]:
+    def _by_or(self, engine: _Engine, plan: FilterPlan) -> tuple[_BaseFilter, int]:
+        # A group's filter is as large as the whole: to send and merge it costs more than to wait for the
+        # last worker, if the work can be shared out evenly beforehand.
+        groups = grouped(self.parts, engine.workers if self.from_files else GROUPS * engine.workers)
         level = [engine.task(_fold, plan, group, self.column) for group in groups]
         while len(level) > _FAN_IN:
             level = [engine.task(_merge, level[i : i + _FAN_IN]) for i in range(0, len(level), _FAN_IN)]
-        found: tuple[_BaseFilter, int] = engine.run(_merge, level)
-        return found
+        cls = _class_for(plan)
+        if self.output is not None and self.from_files:  # then the workers see the same files as we do
+            path = os.path.abspath(self.output)
+            rows: int = engine.run(_merge_into, plan, level, path)
+            return cls.open(path), rows
+        bits, rows = engine.run(_merge, level)
+        made = cls.from_bytes(b"".join([_header(plan, bits), bits.view(np.uint8).data]))
+        return self._saved(made), rows
+
+    def _saved(self, made: _BaseFilter) -> _BaseFilter:
+        if self.output is None:
+            return made
+        made.save(self.output)
+        return type(made).open(self.output)
 
     def _by_words(
         self, engine: _Engine, plan: ShardedPlan, groups: Sequence[Sequence[Any]]
@@ -341,7 +378,7 @@ class _Job:
             found, rows = engine.run(_collect, filled, [each[ranges] for each in words])
             if target is None:
                 if not self.in_shards:
-                    return found[0], rows
+                    return self._saved(found[0]), rows
                 return ShardedFilter.from_shards(found, plan.keys), rows
             entries = [ShardFile(*each) for each in found]
             finish_directory(target, build_filter(plan.shard), plan.keys, entries)
@@ -370,7 +407,7 @@ def _parts(collection: Any, column: str | None, format: str | None) -> list[Any]
             "collection must be a Dask dataframe, series or bag, or paths of files, not "
             f"{type(collection).__name__}: use filter.add_many for what is in memory"
         )
-    if hasattr(collection, "columns") and hasattr(collection, "dtypes"):  # a dataframe
+    if getattr(collection, "ndim", 0) == 2:  # a dataframe
         names = list(map(str, collection.columns))
         if column is None and len(names) == 1:
             column = names[0]
@@ -410,6 +447,18 @@ class _Engine:
 
 
 @contextlib.contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Keep a library's remarks on its own starting and stopping from the terminal; warnings pass."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextlib.contextmanager
 def _running(scheduler: Any, workers: int | None, timeout: float | None) -> Iterator[_Engine]:
     """Give an engine; start and stop one of our own if none is named."""
     distributed = library("distributed")
@@ -426,10 +475,11 @@ def _running(scheduler: Any, workers: int | None, timeout: float | None) -> Iter
         if isinstance(scheduler, distributed.Client):
             client = scheduler
         elif scheduler is None or scheduler == "processes":
+            stack.enter_context(_quiet("distributed"))
             cluster = stack.enter_context(
                 distributed.LocalCluster(
                     n_workers=workers or os.cpu_count() or 1, threads_per_worker=1, processes=True,
-                    host="127.0.0.1", dashboard_address=None,
+                    host="127.0.0.1", dashboard_address="127.0.0.1:0",
                 )
             )  # fmt: skip
             client = stack.enter_context(distributed.Client(cluster))
