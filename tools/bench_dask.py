@@ -80,9 +80,8 @@ def main() -> None:
             clients[count].close()
             clusters[count].close()
     first, *others = asked.workers
-    print(
-        f"{int(asked.keys):_} strings, {asked.policy}, {built.filter.nbytes / 1e6:.0f} MB, cores {os.cpu_count()}"
-    )
+    size = f"{built.filter.nbytes / 1e6:.0f} MB"
+    print(f"{int(asked.keys):_} strings, {asked.policy}, {size}, cores {os.cpu_count()}")
     for count in others:
         print(f"{count} workers against {first}: {best[first] / best[count]:.2f} x")
     print("identical bytes" if len(made) == 1 else "THE BYTES DIFFER")
