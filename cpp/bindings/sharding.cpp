@@ -1,10 +1,11 @@
 // Shards (evenbins/sharding.hpp): words of digests and back, and digests put in order of their shards.
+#include "evenbins/sharding.hpp"
+
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
 #include <vector>
 
-#include "evenbins/sharding.hpp"
 #include "module.hpp"
 #include "sources.hpp"
 
