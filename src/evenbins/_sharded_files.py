@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from evenbins import _core, _files
 from evenbins._core import FormatError
-from evenbins.filters import _KINDS, _BaseFilter, _class_for
+from evenbins.filters import _KINDS, _BaseFilter
 from evenbins.protocols import StrPath
 from evenbins.theory import FilterPlan, plan_of_core, sharding
 
@@ -200,9 +200,8 @@ class Manifest(NamedTuple):
         """Read one shard; it must be the very one that the manifest means."""
         try:
             cls = _KINDS.get(_core.file_kind(data))
-            if cls is not _class_for(self.plan()):
+            if cls is None or not issubclass(cls, _BaseFilter) or self.policy not in cls._policies:
                 raise FormatError("it holds another kind of filter")
-            assert issubclass(cls, _BaseFilter)
             if header_checksum(data) != entry.checksum:
                 raise FormatError("it is not the shard that the manifest means, or it is damaged")
             part = cls._from_data(data, mapped=mapped, verify=verify)
