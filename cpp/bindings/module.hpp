@@ -12,6 +12,7 @@ void bind_chained(nanobind::module_& m);
 void bind_rings(nanobind::module_& m);
 void bind_summaries(nanobind::module_& m);
 void bind_paged(nanobind::module_& m);
+void bind_sharding(nanobind::module_& m);
 void bind_latency(nanobind::module_& m);
 void bind_simulate(nanobind::module_& m);
 void bind_simulate_tables(nanobind::module_& m);

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from evenbins._core import FormatError
 
-__all__ = ["Kept", "Stored", "attributes_of", "map_file", "replace_file"]
+__all__ = ["Kept", "Stored", "attributes_of", "map_file", "replace_file", "write_all"]
 
 StrPath = str | os.PathLike[str]
 
@@ -136,6 +136,13 @@ def replace_file(path: StrPath, write: Callable[[int], None]) -> None:
             raise
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     _sync_folder(target.parent)
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Write bytes to a descriptor, however many at a time the system takes."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view[: 1 << 30]) :]
 
 
 def _write_beside(target: Path, write: Callable[[int], None]) -> None:

@@ -531,6 +531,10 @@ def open(path: StrPath, *, verify: bool = False) -> Filter:
 
 
 def _class_of(path: StrPath) -> type[Filter]:
+    if os.path.isfile(os.path.join(path, "manifest.json")):  # the only filter that is a directory
+        from evenbins.sharded import ShardedFilter
+
+        return ShardedFilter
     try:
         kind = _core.file_kind(_files.map_file(path))
         if kind in _NO_FILTERS:

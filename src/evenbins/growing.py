@@ -22,7 +22,6 @@ each stage, 13 more in the tenth, where the squares cost 9.6.
 from __future__ import annotations
 
 import math
-import os
 import struct
 import threading
 from collections.abc import Sequence
@@ -379,7 +378,7 @@ class GrowingFilter(_files.Stored):
     def save(self, path: StrPath) -> None:
         """Write a file, atomically and durably: after a crash the old or the new one is there."""
         data = self.to_bytes()
-        _files.replace_file(path, lambda descriptor: _write_all(descriptor, data))
+        _files.replace_file(path, lambda descriptor: _files.write_all(descriptor, data))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_bytes, (self.to_bytes(),)
@@ -461,12 +460,6 @@ def _reads_present(parts: Sequence[FilterPlan | FilterStats], keys: Sequence[int
         total += count * (newer + part.reads)
         newer += part.miss_reads
     return total / sum(keys) if sum(keys) else parts[-1].reads
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view[: 1 << 30]) :]
 
 
 _register(_KIND, GrowingFilter)

@@ -1,10 +1,13 @@
 """What leaves the process: structures and routers on servers that their users already run.
 
+    RedisFilter, AsyncRedisFilter               a filter that many processes share (docs/redis.md)
     memcached.RingHasher, RingMemcache          keys on memcached servers (docs/routing.md)
     sharded_redis.ShardedRedis, AsyncShardedRedis    keys on independent Redis servers
     http.Router                                 requests to replicas: caches, LLM servers
     shared_loads.RedisLoads                     one count of requests in flight for many routers
     health, fleet                               what they share: failures, back-off, drain, leases
+    dask.build(collection, column, …)           a filter from many files, by many workers (docs/dask.md)
 
-Nothing here needs an extra to be imported; the client library is asked for when a class is used.
+Nothing here needs an extra to be imported; the client library is asked for when a class is used, and one that is
+missing is named with the extra that brings it.
 """

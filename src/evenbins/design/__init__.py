@@ -1,14 +1,16 @@
 """Design by requirement: say what you need; get every design that meets it, best first, each ready to build.
 
-filter(keys, fpr=…)         membership filters        `filters`
+filter(keys, fpr=…)         membership filters        `filters`, `sharding` (shard_bytes=…)
 table(keys, overflow=…)     hash tables               `tables`
 """
 
 from evenbins.design.filters import FilterDesign, FilterDesigns, filter
+from evenbins.design.sharding import ShardedDesign, ShardedDesigns
 from evenbins.design.summaries import SummaryDesign, SummaryDesigns, summary
 from evenbins.design.tables import TableDesign, TableDesigns, table
 
 __all__ = [
-    "FilterDesign", "FilterDesigns", "SummaryDesign", "SummaryDesigns", "TableDesign", "TableDesigns",
+    "FilterDesign", "FilterDesigns", "ShardedDesign", "ShardedDesigns",
+    "SummaryDesign", "SummaryDesigns", "TableDesign", "TableDesigns",
     "filter", "summary", "table",
 ]  # fmt: skip

@@ -17,14 +17,16 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, SupportsFloat, SupportsIndex
+from typing import Any, SupportsFloat, SupportsIndex, overload
 
 from evenbins.design._designs import Designs
+from evenbins.design.sharding import ShardedDesigns, sharded_designs
 from evenbins.filters import _BaseFilter, build
 from evenbins.theory import FilterPlan, _show, plan_balanced, plan_blocked, plan_standard
 from evenbins.theory._arguments import MAX_BITS_PER_KEY
 from evenbins.theory.balanced_plan import check_bounds
 from evenbins.theory.levels import POLICIES
+from evenbins.theory.sharding import ShardedPlan
 
 __all__ = ["FilterDesign", "FilterDesigns", "filter"]
 
@@ -101,6 +103,7 @@ class FilterDesigns(Designs[FilterDesign]):
         return self.best.build()
 
 
+@overload
 def filter(
     keys: SupportsIndex | SupportsFloat,
     *,
@@ -116,7 +119,46 @@ def filter(
     hashing: str = "independent",
     sort: str | None = None,
     seed: int = 0,
-) -> FilterDesigns:
+    shard_bytes: None = None,
+    build_rate: None = None,
+) -> FilterDesigns: ...
+@overload
+def filter(
+    keys: SupportsIndex | SupportsFloat,
+    *,
+    fpr: float | None = None,
+    bits_per_key: float | None = None,
+    reads: float | None = None,
+    miss_reads: float | None = None,
+    overflow: float | None = None,
+    choices: int | None = None,
+    merge: bool = False,
+    policies: Sequence[str] | None = None,
+    block_bits: int = 512,
+    hashing: str = "independent",
+    sort: str | None = None,
+    seed: int = 0,
+    shard_bytes: SupportsIndex | SupportsFloat,
+    build_rate: float | None = None,
+) -> ShardedDesigns: ...
+def filter(
+    keys: SupportsIndex | SupportsFloat,
+    *,
+    fpr: float | None = None,
+    bits_per_key: float | None = None,
+    reads: float | None = None,
+    miss_reads: float | None = None,
+    overflow: float | None = None,
+    choices: int | None = None,
+    merge: bool = False,
+    policies: Sequence[str] | None = None,
+    block_bits: int = 512,
+    hashing: str = "independent",
+    sort: str | None = None,
+    seed: int = 0,
+    shard_bytes: SupportsIndex | SupportsFloat | None = None,
+    build_rate: float | None = None,
+) -> FilterDesigns | ShardedDesigns:
     """Find all filter designs that meet a request, best first.
 
     Parameters
@@ -147,6 +189,11 @@ def filter(
         "memory", "fpr", "reads" or "miss_reads", the least first. By default the least memory (or
         the least rate, if only the memory is given) among those with at most two reads of an absent
         key, then the others.
+    shard_bytes
+        In shards, each of at most so many bytes, planned for its part of the keys and the tail of the
+        imbalance: designs past one machine (`ShardedDesigns`). Needs no memory, whatever the keys.
+    build_rate
+        With shards: keys a second, in all, from which the times to build follow.
 
     Raises
     ------
@@ -160,7 +207,17 @@ def filter(
     True
     >>> designs.by_policy("blocked").plan.hashes
     16
+    >>> filter(keys=1e12, fpr=1e-3, shard_bytes=2**30, policies=["blocked"]).best.plan.shards
+    1811
     """
+    if shard_bytes is not None:
+        return sharded_designs(
+            keys, shard_bytes=shard_bytes, build_rate=build_rate, sort=sort, seed=seed, fpr=fpr,
+            bits_per_key=bits_per_key, reads=reads, miss_reads=miss_reads, overflow=overflow, choices=choices,
+            merge=merge, policies=policies, block_bits=block_bits, hashing=hashing,
+        )  # fmt: skip
+    if build_rate is not None:
+        raise ValueError("build_rate is for designs in shards: pass shard_bytes too, or leave it out")
     if policies is None:
         policies = _ALL
     elif isinstance(policies, str) or not set(policies) <= set(_ALL):
@@ -296,7 +353,7 @@ def _too_little_memory(
     return text
 
 
-def _beats(other: FilterPlan, plan: FilterPlan, by_rate: bool) -> bool:
+def _beats(other: FilterPlan | ShardedPlan, plan: FilterPlan | ShardedPlan, by_rate: bool) -> bool:
     """Tell whether `other` is as good as `plan` in everything that was asked for, and better in something."""
     names = ("nbytes" if by_rate else "fpr", "reads", "miss_reads", "overflow")
     pairs = [(getattr(other, name), getattr(plan, name)) for name in names]

@@ -16,6 +16,7 @@ slow and short. Nothing here needs the native core.
     paged     the one-read table's pages and journal
     guided    a multilevel table that keeps one
     ring      the ring of nodes with bounded loads
+    sharded   a filter in shards, and the order in which workers fill it
     format    the file format
 """
 
@@ -29,6 +30,7 @@ from evenbins.reference.keys import digest, mix, mulhi, splitmix
 from evenbins.reference.multilevel import ReferenceMultilevel
 from evenbins.reference.paged import ReferencePaged
 from evenbins.reference.ring import Ring as ReferenceRing
+from evenbins.reference.sharded import ReferenceSharded
 from evenbins.reference.xxh3 import xxh3_64, xxh3_128
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "ReferenceMultilevel",
     "ReferencePaged",
     "ReferenceRing",
+    "ReferenceSharded",
     "digest",
     "mix",
     "mulhi",

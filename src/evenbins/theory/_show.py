@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 __all__ = ["comparison", "html_comparison", "html_table", "line", "row", "size", "table", "text"]
 
-_RATES = frozenset({"fpr", "saturation", "saturated", "overflow"})
+_RATES = frozenset({"fpr", "saturation", "saturated", "overflow", "exceed"})
 _SHOWN_ITEMS = 6
 
 Row = tuple[str, object]

@@ -1,0 +1,483 @@
+"""One filter in many shards: each an ordinary filter of one plan, chosen by a hash of the digest.
+
+    key ──hash──▶ digest ──splitmix──▶ word ──mulhi──▶ shard ──▶ an ordinary filter: its file, its machine
+
+A filter that no file, disk or machine should hold whole, or that many should build at once. It has the
+methods of the other filters. A look-up asks one shard, so reads and rates are those of a shard.
+
+The word that chooses the shard is a second hash of the digest (cpp/include/evenbins/sharding.hpp), never
+the digest's own leading bits: those choose the block inside the shard, and keys of one shard would crowd
+into a small part of its blocks.
+
+Invariants: all shards have the same integer core, seed and capacity; the same keys in the same order give
+the same bytes, one by one or in bulk, whatever the threads. _sharded_files.py tells
+what a directory holds.
+
+Tried and dropped: the digest's trailing bits as the shard (the lanes inside a block draw on them);
+one file with an index (shards could not live on several disks, or be written by several processes).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Self, SupportsFloat, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins import _bulk, _core, _files
+from evenbins._core import FormatError
+from evenbins._sharded_files import (
+    Manifest,
+    ShardFile,
+    begin_directory,
+    finish_directory,
+    header_checksum,
+    manifest_of,
+    manifest_text,
+    shard_name,
+    write_shard,
+)
+from evenbins.filters import _BaseFilter, build, digest_many
+from evenbins.protocols import FilterStats, Key, StrPath, side_by_side
+from evenbins.theory import FilterPlan, _show, sharding
+from evenbins.theory.sharding import ShardedPlan, plan_sharded
+
+__all__ = ["ShardedFilter"]
+
+_MAGIC = b"EVBSHARD"
+_PIECE = 1 << 22  # digests sorted by shard at a time
+_OPEN_TRIES = 3
+
+
+def _core_of(part: _BaseFilter) -> tuple[Any, ...]:
+    return part._policy, part._hashing, tuple(part._core)
+
+
+def _identity(part: _BaseFilter) -> tuple[Any, ...]:
+    return type(part), *_core_of(part), part.seed, part.capacity
+
+
+class ShardedFilter(_files.Stored):
+    """A membership filter in shards, each an ordinary filter; saved as a directory.
+
+    Parameters
+    ----------
+    capacity
+        Number of keys of all shards together. Each shard is planned for its part and for the tail of
+        the imbalance: with probability 1 - 1e-6 none gets more (`sharding.exceed`).
+    shards, shard_bytes
+        One of them: how many shards, or the most bytes of one.
+    policy
+        Of the shards: "blocked" (the default), "standard", a policy of `BalancedBloomFilter`, or None for
+        the best of those.
+    fpr, bits_per_key, hashes, block_bits, seed
+        As for the other filters; `bits_per_key` counts all shards.
+
+    Examples
+    --------
+    >>> f = ShardedFilter(100_000, fpr=1e-3, shards=8)
+    >>> f.add_many(range(100_000))
+    >>> 99_999 in f, f.shards, f.stats().fpr < 1.1e-3
+    (True, 8, True)
+    """
+
+    def __init__(
+        self,
+        capacity: SupportsIndex | SupportsFloat,
+        *,
+        shards: int | None = None,
+        shard_bytes: int | None = None,
+        policy: str | None = "blocked",
+        fpr: float | None = None,
+        bits_per_key: float | None = None,
+        hashes: int | None = None,
+        block_bits: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._set_up(
+            plan_sharded(
+                capacity, shards=shards, shard_bytes=shard_bytes, policy=policy, fpr=fpr,
+                bits_per_key=bits_per_key, hashes=hashes, block_bits=block_bits, seed=seed,
+            )
+        )  # fmt: skip
+
+    @classmethod
+    def from_plan(cls, plan: ShardedPlan) -> Self:
+        """Build the filter of a plan, as `design.filter(…, shard_bytes=…)` and `theory.plan_sharded` give it.
+
+        Raises
+        ------
+        MemoryError
+            The machine has less memory than the plan asks for.
+        """
+        if not isinstance(plan, ShardedPlan):
+            raise TypeError(f"plan must be a ShardedPlan, not {type(plan).__name__}")
+        made = cls.__new__(cls)
+        made._set_up(plan)
+        return made
+
+    def _set_up(self, plan: ShardedPlan) -> None:
+        most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if plan.nbytes > most:  # the system would promise it, and kill the process later
+            raise MemoryError(
+                f"the plan's {plan.shards} shards take {_show.size(plan.nbytes)} and this machine has "
+                f"{_show.size(most)}: build the shards elsewhere (evenbins.cluster.dask), or fewer keys"
+            )
+        self._assemble([build(plan.shard) for _ in range(plan.shards)], plan.keys, plan)
+
+    def _assemble(self, parts: Iterable[_BaseFilter], keys: int, plan: ShardedPlan | None = None) -> None:
+        self._parts = tuple(parts)
+        self._keys = keys
+        self._cached = plan
+        self._seed = self._parts[0].seed
+
+    @classmethod
+    def from_shards(cls, shards: Sequence[_BaseFilter], keys: int) -> Self:
+        """Put shards together that were filled elsewhere; shard i holds the keys of shard i, and no other.
+
+        Raises
+        ------
+        ValueError
+            The shards are not of one plan.
+        """
+        parts = list(shards)
+        if not parts:
+            raise ValueError("shards must be one filter at least; got none. Pass them in order")
+        first = parts[0]
+        for number, each in enumerate(parts):
+            if _identity(each) != _identity(first):
+                raise ValueError(f"shards must be of one plan; shard {number} differs from shard 0")
+        made = cls.__new__(cls)
+        made._assemble(parts, sharding._keys(keys))
+        return made
+
+    # --- shards ------------------------------------------------------------------------------------
+
+    @property
+    def shards(self) -> int:
+        """The number of shards."""
+        return len(self._parts)
+
+    @property
+    def parts(self) -> tuple[_BaseFilter, ...]:
+        """The shards, in order."""
+        return self._parts
+
+    def shard_of(self, key: Key, /) -> int:
+        """Give the number of the shard that a key belongs to."""
+        return _core.shard_of(_core.digest(key, self._seed), len(self._parts))
+
+    @property
+    def sharding(self) -> ShardedPlan:
+        """The plan of the shards: sizes, the imbalance, what it costs to add some."""
+        if self._cached is None:
+            self._cached = sharding.sharded_plan_of(self._keys, self.shards, self._parts[0].plan)
+        return self._cached
+
+    def _require_writable(self) -> None:
+        if self._parts[0]._read_only:
+            raise ValueError(
+                "this filter is open read-only: use load() or copy() for one that can be changed"
+            )
+
+    # --- keys in, answers out ----------------------------------------------------------------------
+
+    def add(self, key: Key, /) -> None:
+        """Add one key: a str (as UTF-8), bytes, or an int in -2**63 ... 2**64-1."""
+        self._parts[self.shard_of(key)].add(key)
+
+    def __contains__(self, key: Key, /) -> bool:
+        return key in self._parts[self.shard_of(key)]
+
+    def update(self, *keys: object) -> None:
+        """Add the keys of each argument, as `set.update` does; see `add_many`."""
+        for each in keys:
+            self.add_many(each)
+
+    def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
+        """Add many keys; takes what `BloomFilter.add_many` takes.
+
+        All keys are hashed first: if one is refused, none of the call's keys is in.
+        """
+        threads = _bulk.checked_threads(threads)
+        self._require_writable()
+        found = self._digests_of(keys, digests).ravel()
+        for start in range(0, len(found), _PIECE):
+            piece = np.ascontiguousarray(found[start : start + _PIECE])
+            grouped, starts, _ = _core.split_by_shard(piece, self.shards, False)
+
+            def add(
+                shard: int,
+                inner: int,
+                grouped: npt.NDArray[np.uint64] = grouped,
+                starts: npt.NDArray[np.uint64] = starts,
+            ) -> None:
+                mine = grouped[int(starts[shard]) : int(starts[shard + 1])]
+                if len(mine):
+                    self._parts[shard].add_many(mine, digests=True, threads=inner)
+
+            self._each_shard(add, threads)
+
+    def contains_many(
+        self, keys: object, *, digests: bool = False, threads: int = 1
+    ) -> npt.NDArray[np.bool_]:
+        """Answer `key in self` for many keys: an array of bool, in the shape of a NumPy array of keys."""
+        threads = _bulk.checked_threads(threads)
+        wanted = self._digests_of(keys, digests)
+        flat = wanted.ravel()
+        answers = np.empty(len(flat), dtype=np.bool_)
+        for start in range(0, len(flat), _PIECE):
+            piece = np.ascontiguousarray(flat[start : start + _PIECE])
+            grouped, starts, places = _core.split_by_shard(piece, self.shards, True)
+            out = answers[start : start + _PIECE]
+
+            def ask(
+                shard: int,
+                inner: int,
+                grouped: npt.NDArray[np.uint64] = grouped,
+                starts: npt.NDArray[np.uint64] = starts,
+                places: npt.NDArray[np.int64] = places,
+                out: npt.NDArray[np.bool_] = out,
+            ) -> None:
+                mine = slice(int(starts[shard]), int(starts[shard + 1]))
+                if mine.start < mine.stop:
+                    found = self._parts[shard].contains_many(grouped[mine], digests=True, threads=inner)
+                    out[places[mine]] = found
+
+            self._each_shard(ask, threads)
+        return answers.reshape(wanted.shape)
+
+    def _each_shard(self, call: Callable[[int, int], None], threads: int) -> None:
+        """Call for every shard, by so many threads; where shards are fewer, threads share a shard."""
+        if threads == 1 or self.shards < threads:
+            for shard in range(self.shards):
+                call(shard, threads)
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(lambda shard: call(shard, 1), range(self.shards)):
+                pass
+
+    def _digests_of(self, keys: object, digests: bool) -> npt.NDArray[np.uint64]:
+        if digests:
+            _bulk.key_source(keys, digests=True)  # checks them
+            return np.asarray(_bulk.digest_array(keys), dtype=np.uint64)
+        return digest_many(keys, self._seed)
+
+    # --- the filter as a whole ---------------------------------------------------------------------
+
+    @property
+    def plan(self) -> FilterPlan:
+        """The design of the whole, and the behaviour it predicts; `sharding` tells more."""
+        return self.sharding.filter_plan()
+
+    def stats(self) -> FilterStats:
+        """Measure this very filter: its shards together, computed from their bits."""
+        found = [part.stats() for part in self._parts]
+        keys = math.fsum(each.keys for each in found)
+
+        def mean(name: str) -> float:  # an absent key asks each shard alike
+            return math.fsum(getattr(each, name) for each in found) / len(found)
+
+        def by_keys(name: str) -> float:  # a present key asks the shard it is in
+            if not 0 < keys < math.inf:
+                return mean(name)
+            return math.fsum(getattr(each, name) * each.keys for each in found) / keys
+
+        loads = [
+            tuple(sum(counts) for counts in zip_longest(*levels, fillvalue=0))
+            for levels in zip(*(each.loads for each in found), strict=True)
+        ]
+        return FilterStats(
+            keys=keys,
+            fpr=mean("fpr"),
+            reads=by_keys("reads"),
+            miss_reads=mean("miss_reads"),
+            list_reads=mean("list_reads"),
+            overflow=by_keys("overflow"),
+            spilled=by_keys("spilled"),
+            fill=mean("fill"),
+            loads=tuple(loads),
+            nbytes=self.nbytes,
+            bits_per_key=8 * self.nbytes / self._keys,
+        )
+
+    def approx_items(self) -> float:
+        """Estimate the number of distinct keys added, from the set bits of all shards."""
+        return math.fsum(part.approx_items() for part in self._parts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all shards."""
+        return sum(part.nbytes for part in self._parts)
+
+    @property
+    def capacity(self) -> int:
+        """The number of keys that the whole was planned for."""
+        return self._keys
+
+    @property
+    def seed(self) -> int:
+        """The seed of the digests. Filters with different seeds cannot be merged."""
+        return self._seed
+
+    def clear(self) -> None:
+        """Remove all keys."""
+        self._require_writable()
+        for part in self._parts:
+            part.clear()
+
+    def copy(self) -> Self:
+        """Make an independent copy; it can be changed even if this filter is open read-only."""
+        twin = type(self).__new__(type(self))
+        twin._assemble((part.copy() for part in self._parts), self._keys, self._cached)
+        return twin
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def __ior__(self, other: Self) -> Self:
+        """Take in the keys of `other`, shard by shard."""
+        if not isinstance(other, ShardedFilter):
+            return NotImplemented
+        self._require_writable()
+        if self.shards != other.shards:
+            raise ValueError(
+                f"cannot merge: {self.shards} shards and {other.shards}. Build both with the same arguments"
+            )
+        mine, theirs = self._parts[0], other._parts[0]
+        if type(mine) is not type(theirs) or _core_of(mine) != _core_of(theirs):
+            raise ValueError("cannot merge: their plans differ. Build both with the same arguments")
+        if mine.seed != theirs.seed:
+            raise ValueError("cannot merge: their seeds differ. Build both with the same arguments")
+        for part, source in zip(self._parts, other._parts, strict=True):
+            part._merge(source)
+        return self
+
+    def __or__(self, other: Self) -> Self:
+        if not isinstance(other, ShardedFilter):
+            return NotImplemented
+        merged = self.copy()
+        merged |= other
+        return merged
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            type(other) is type(self)
+            and isinstance(other, ShardedFilter)
+            and self.shards == other.shards
+            and all(a == b for a, b in zip(self._parts, other._parts, strict=True))
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+    __array_ufunc__ = None
+
+    # --- bytes and files ---------------------------------------------------------------------------
+
+    def to_bytes(self) -> bytes:
+        """Give the filter as bytes: the manifest, and the files of the shards in order."""
+        files = [part.to_bytes() for part in self._parts]
+        entries = [ShardFile(shard_name(i), len(data), header_checksum(data)) for i, data in enumerate(files)]
+        text = manifest_text(self._parts[0], self._keys, "", entries)
+        return b"".join([_MAGIC, struct.pack("<Q", len(text)), text, *files])
+
+    @classmethod
+    def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
+        view = memoryview(data)
+        if bytes(view[:8]) != _MAGIC:
+            raise FormatError("these are not the bytes of a sharded filter: they do not begin with EVBSHARD")
+        if len(view) < 16:
+            raise FormatError("the bytes end within their header")
+        (length,) = struct.unpack("<Q", view[8:16])
+        if length > len(view) - 16:
+            raise FormatError("the bytes end within the manifest")
+        manifest = Manifest.read(bytes(view[16 : 16 + length]))
+        if len(view) != 16 + length + sum(each.nbytes for each in manifest.files):
+            raise FormatError("the sizes in the manifest do not sum to the number of bytes")
+        parts, at = [], 16 + length
+        for each in manifest.files:
+            part = view[at : at + each.nbytes]
+            parts.append(manifest.shard(each, part, mapped=mapped, verify=verify))
+            at += each.nbytes
+        return cls._from_manifest(manifest, parts)
+
+    @classmethod
+    def _from_manifest(cls, manifest: Manifest, parts: Sequence[_BaseFilter]) -> Self:
+        made = cls.__new__(cls)
+        made._assemble(parts, manifest.keys)
+        return made
+
+    @classmethod
+    def open(cls, path: StrPath, *, verify: bool = False) -> Self:
+        """Map all shards of a directory read-only: ready at once, their memory shared between processes.
+
+        Manifest and headers are checked; `verify=True` checks the payloads too, by reading all of them.
+        Each shard takes a file descriptor: `ulimit -n` must allow for them.
+        """
+        return cls._from_file(path, mapped=True, verify=verify)
+
+    @classmethod
+    def _from_file(cls, path: StrPath, *, mapped: bool, verify: bool) -> Self:
+        folder = Path(path)
+        for attempt in range(1, _OPEN_TRIES + 1):
+            text = manifest_of(folder)
+            try:
+                manifest = Manifest.read(text)
+                return cls._from_manifest(manifest, manifest.shards_in(folder, mapped=mapped, verify=verify))
+            except FormatError as error:
+                # Somebody may have saved anew while we read: then the old shards are gone, and rightly so.
+                if attempt == _OPEN_TRIES or manifest_of(folder) == text:
+                    raise FormatError(f"{os.fspath(path)}: {error}") from None
+        raise AssertionError("unreachable")
+
+    def save(self, path: StrPath) -> None:
+        """Write a directory: a file for each shard, then the manifest, in one step; durably.
+
+        A directory that holds a sharded filter is replaced: after a crash the old or the new filter is
+        there. Any other directory must be empty.
+        """
+        target = begin_directory(path)
+        try:
+            entries = [write_shard(target, i, part) for i, part in enumerate(self._parts)]
+            finish_directory(target, self._parts[0], self._keys, entries)
+        except BaseException:
+            shutil.rmtree(target, ignore_errors=True)
+            raise
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_bytes, (self.to_bytes(),)
+
+    # --- for people --------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        """Assert every invariant of the structure; for tests."""
+        assert self._parts
+        for part in self._parts:
+            part._check()
+            assert _identity(part) == _identity(self._parts[0])
+
+    def __repr__(self) -> str:
+        plan = self.sharding
+        rows: list[tuple[str, object]] = [
+            ("capacity", plan.keys), ("shards", plan.shards), ("policy", plan.policy), ("fpr", plan.fpr),
+            ("nbytes", plan.nbytes),
+        ]  # fmt: skip
+        if self._seed:
+            rows.append(("seed", "set"))
+        if self._parts[0]._read_only:
+            rows.append(("open", "read-only"))
+        return _show.line(type(self).__name__, rows)
+
+    def _repr_html_(self) -> str:
+        return _show.html_comparison(
+            type(self).__name__, ("plan", "stats()"), side_by_side(self.plan, self.stats())
+        )
