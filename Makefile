@@ -30,10 +30,10 @@ $(VENV)/for-tests $(VENV)/for-bench $(VENV)/for-docs: $(VENV)/installed
 	$(BIN)/pip install --quiet --requirement $@.txt
 	@touch $@
 
-# What some tests need beside Python packages: cmake, the cross compiler and emulator that check the ARM kernel.
-SYSTEM_PACKAGES := cmake g++-aarch64-linux-gnu qemu-user
+# What some tests need beside Python packages: cmake, the cross compiler and emulator that check the ARM kernel, servers.
+SYSTEM_PACKAGES := cmake g++-aarch64-linux-gnu qemu-user redis-server
 system-packages: ## installs the system packages that the tests need (Debian, Ubuntu)
-	@missing=""; for program in cmake aarch64-linux-gnu-g++ qemu-aarch64; do \
+	@missing=""; for program in cmake aarch64-linux-gnu-g++ qemu-aarch64 redis-server; do \
 	  command -v $$program >/dev/null || missing=yes; done; \
 	if [ -n "$$missing" ]; then \
 	  command -v apt-get >/dev/null || { echo "make test needs these system packages: $(SYSTEM_PACKAGES)"; exit 2; }; \
