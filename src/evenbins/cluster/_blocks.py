@@ -1,8 +1,9 @@
 """Many keys at many blocks, in NumPy: what the script `add` does to a block, for whole segments at once.
 
-Keys of different blocks do not meet, and those of one block come in their order: so round r takes the r-th key
-of every block, and each round is a few array operations. A block that is full stays as it is, so all keys still
-to come to it are decided at once; with thresholds of twenty keys that ends after twenty rounds, however many come.
+Keys of different blocks do not meet, and those of one block come in their order: so round r takes the r-th
+key of every block, and each round is a few array operations. A block that is full stays as it is, so all
+keys still to come to it are decided at once; with thresholds of twenty keys that ends after twenty rounds,
+however many come.
 
 Invariant: state and outcomes are those of `reference.balanced.Choice` key by key; tests compare them.
 """
@@ -37,7 +38,7 @@ def loads_of(blocks: Octets, counter_bits: int) -> Indices:
 def inspect(table: Table, blocks: Octets, positions: Positions, coins: Bools | None) -> tuple[Bools, Bools]:
     """Say for each key and the block it is at (rows): are its bits there; would the block accept it?"""
     octets = np.take_along_axis(blocks, (positions >> 3).astype(np.intp), axis=1)
-    present = ((octets >> (positions & 7).astype(np.uint8)) & 1).all(axis=1)
+    present: Bools = np.all((octets >> (positions & 7).astype(np.uint8)) & 1, axis=1)
     if table.counter_bits:
         loads = loads_of(blocks, table.counter_bits)
         accepts = loads < table.threshold
@@ -53,7 +54,8 @@ def inspect(table: Table, blocks: Octets, positions: Positions, coins: Bools | N
 def place_keys(
     table: Table, blocks: Octets, at: Indices, positions: Positions, coins: Bools
 ) -> tuple[Octets, npt.NDArray[np.uint8]]:
-    """Add keys in their order: the blocks after it, and for each key whether it passed, was placed or present.
+    """Add keys in their order: the blocks after it, and for each key whether it passed, was placed or
+    present.
 
     Parameters
     ----------
@@ -65,10 +67,9 @@ def place_keys(
         For each key its row of `blocks`, its bits there, and whether its coin lets it in at the threshold.
     """
     flags = np.unpackbits(blocks, axis=1, bitorder="little").astype(np.bool_)
-    if table.counter_bits:
-        loads = loads_of(blocks, table.counter_bits)
-    else:
-        loads = flags.sum(axis=1, dtype=np.int64)  # what the threshold is for: here set bits
+    # What the threshold is for: keys, or set bits.
+    counted = table.counter_bits > 0
+    loads = loads_of(blocks, table.counter_bits) if counted else flags.sum(axis=1, dtype=np.int64)
     outcomes = np.empty(len(at), np.uint8)
     last = table.threshold if table.counter_bits else table.threshold - 1  # the highest load that may accept
 

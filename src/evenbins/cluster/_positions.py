@@ -40,7 +40,8 @@ def mulhi_many(x: Words, m: int) -> npt.NDArray[np.int64]:
     m_high, m_low = np.uint64(m >> 32), np.uint64(m & 0xFFFFFFFF)
     middle = high * m_low + ((low * m_low) >> _HALF)
     other = low * m_high + (middle & _LOW)
-    return (high * m_high + (middle >> _HALF) + (other >> _HALF)).astype(np.int64)
+    found: npt.NDArray[np.int64] = (high * m_high + (middle >> _HALF) + (other >> _HALF)).astype(np.int64)
+    return found
 
 
 def words_many(digests: Words, level: int) -> Words:

@@ -1,7 +1,8 @@
 """Connections: one server, several independent ones, or a cluster; blocking and asyncio.
 
-`run` takes requests and gives replies in their order, an error reply as the exception it is; a lost connection or
-a timeout is raised. Requests to one server go out in one pipeline. `everywhere` asks each server the same.
+`run` takes requests and gives replies in their order, an error reply as the exception it is; a lost
+connection or a timeout is raised. Requests to one server go out in one pipeline. `everywhere` asks each
+server the same.
 
 Invariant: requests to one server are executed in their order (a cluster of the asyncio client excepted: there
 operations never have two requests for one segment at a time).
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from evenbins.cluster import _scripts as scripts
-from evenbins.cluster._operations import Request
+from evenbins.cluster._requests import Request
 from evenbins.cluster._segments import Layout
 from evenbins.cluster.redis_errors import FilterDamaged, FilterMissing, RedisFilterError
 
@@ -29,7 +30,9 @@ def redis_module() -> Any:
         import redis
         import redis.asyncio
     except ImportError as error:
-        raise ImportError(f"a filter on Redis needs the package redis ({error}): pip install 'evenbins[redis]'") from None
+        raise ImportError(
+            f"a filter on Redis needs the package redis ({error}): pip install 'evenbins[redis]'"
+        ) from None
     return redis
 
 
@@ -45,6 +48,7 @@ class _Clients:
         self.clients: list[Any] = list(client) if several else [client]
         if not self.clients:
             raise ValueError("client must be at least one client; got an empty list")
+        each: Any
         for each in self.clients:
             if isinstance(each, cluster) and not several:
                 self.cluster = True
@@ -198,11 +202,12 @@ def raise_errors(name: str, layout: Layout | None, requests: Sequence[Request], 
             raise FilterDamaged(layout.strange(request.key)) from None
         if text.startswith("WRONGTYPE"):
             raise FilterDamaged(
-                f"filter {name!r}: its key {request.key!r} holds a value of another type. Delete that, or choose "
-                "another name for the filter"
+                f"filter {name!r}: its key {request.key!r} holds a value of another type. Delete that, or "
+                "choose another name for the filter"
             ) from reply
+        error = f"{type(reply).__name__}: {text}"
         raise RedisFilterError(
-            f"filter {name!r}: the server refused a command on {request.key!r} ({type(reply).__name__}: {text}). "
+            f"filter {name!r}: the server refused a command on {request.key!r} ({error}). "
             "What was acknowledged before is in; the call may be repeated"
         ) from reply
 
@@ -212,17 +217,17 @@ def check_eviction(replies: Iterable[Any], *, allow_eviction: bool) -> str | Non
     for reply in replies:
         if isinstance(reply, Exception):
             return (
-                f"the server does not show its eviction policy ({reply}): make sure that it is noeviction, or that "
-                "maxmemory is 0. An evicted segment makes every call an error"
+                f"the server does not show its eviction policy ({reply}): make sure that it is noeviction, or "
+                "that maxmemory is 0. An evicted segment makes every call an error"
             )
         pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
         config = {_text(key): _text(value) for key, value in pairs}
         policy = config.get("maxmemory-policy", "noeviction")
         if config.get("maxmemory", "0") != "0" and policy.startswith("allkeys") and not allow_eviction:
             raise RedisFilterError(
-                f"the server evicts any key when its memory is full (maxmemory-policy {policy}), and a filter that "
-                "loses a part is lost: set noeviction or a volatile policy (a filter's keys never expire), or pass "
-                "allow_eviction=True and be ready for FilterMissing"
+                f"the server evicts any key when its memory is full (maxmemory-policy {policy}), and a filter "
+                "that loses a part is lost: set noeviction or a volatile policy (a filter's keys never expire), "
+                "or pass allow_eviction=True and be ready for FilterMissing"
             )
     return None
 

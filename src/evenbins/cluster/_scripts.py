@@ -9,11 +9,11 @@
     list     put digests on the list while it has room
 
 Each compares the segment's mark (its first 32 bytes) first: error EVBMISSING or EVBDAMAGED if it is another.
-A client sends positions, not digests: a key is its block's offset, its coin, and (byte, mask) pairs. So a script
-needs no arithmetic beyond 32 bits, of which Lua's numbers would be the limit, and no hash function.
+A client sends positions, not digests: a key is its block's offset, its coin, and (byte, mask) pairs. So a
+script needs no arithmetic beyond 32 bits, of which Lua's numbers would be the limit, and no hash function.
 
-All of them may be repeated: a key that is present changes nothing, and a swap that was made is refused the next
-time. A script that is cut short by the server (out of memory) has set bits of keys and nothing else.
+All of them may be repeated: a key that is present changes nothing, and a swap that was made is refused the
+next time. A script that is cut short by the server (out of memory) has set bits of keys and nothing else.
 
 Tried and dropped: one BITFIELD call a key instead of string.byte and string.char (17 sub-commands take longer
 than 64 bytes through Lua); a cache of blocks within a script (batches of which it would help are swapped).
@@ -69,7 +69,8 @@ ADD = Script(
     _MARKED
     + """
 local keys, pairs_ = ARGV[2], tonumber(ARGV[3])
-local size, threshold, counter, forced = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1'
+local size, threshold, counter = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local forced = ARGV[7] == '1'
 local step, answers, placed = 5 + 2 * pairs_, {}, 0
 local shift = 2 ^ (24 - counter)
 for i = 1, #keys, step do
@@ -121,7 +122,7 @@ return table.concat(answers)
 """
 )
 """ARGV: mark, keys (u32 offset, u8 coin, pairs of byte and mask), pairs of a key, bytes of a block, threshold,
-bits of the counter (0: the threshold is for set bits), forced (1: spill, whatever the load), the turn (16 bytes).
+bits of the counter (0: the threshold is for set bits), forced (1: spill, whatever the load), the turn.
 Reply: a character a key, 0 it passed, 1 it was placed, 2 it was present."""
 
 SWAP = Script(

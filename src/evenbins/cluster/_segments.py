@@ -1,19 +1,21 @@
 """How a filter lies on servers: its tables cut into segments, one string value each, and what describes them.
 
-    {name}:meta          the plan, the epoch and the number of servers, as JSON with a checksum; on every server
+    {name}:meta          plan, epoch and number of servers, as JSON with a checksum; on every server
     {name:7}:segment     segment 7:  │ head, 64 bytes │ blocks, as in the local filter's payload │
     {name:list}:list     the overflow list: a hash from a digest's 8 bytes to its turn, and the field "epoch"
 
-    head   0 "EVENBSEG"   8 format, segment (u32)   16 epoch (16 bytes)   32 placed, spilled (u64)   48 turn (16 bytes)
+    head   0 "EVENBSEG"   8 format, segment (u32)   16 epoch (16 bytes)   32 placed, spilled (u64)
+           48 turn (16 bytes)
 
 The braces are a Redis Cluster's hash tags: segments differ in theirs, so they spread over the nodes; a value
 beside a segment (the mask of a merge) has the segment's own, so that one script may touch both.
 
-The first 32 bytes of a head are the segment's *mark*. Every script compares it, so a segment that is gone, or
-belongs to a filter of the same name made later, or lies under the wrong number, is an error and never "absent".
-`placed` and `spilled` count the keys that changed the segment. The *turn* is random, sent by the client that made
-the last change: a whole segment is replaced only if it still has the turn it was read with. (Counts alone would
-not do: a server that came back from an old snapshot may reach the same count with other keys.)
+The first 32 bytes of a head are the segment's *mark*. Every script compares it, so a segment that is gone,
+or belongs to a filter of the same name made later, or lies under the wrong number, is an error and never
+"absent". `placed` and `spilled` count the keys that changed the segment. The *turn* is random, sent by the
+client that made the last change: a whole segment is replaced only if it still has the turn it was read
+with. (Counts alone would not do: a server that came back from an old snapshot may reach the same count with
+other keys.)
 
 A standard filter has no blocks: it is cut into lines of 512 bits, and each of a key's bits is a key of its
 own with one position.
@@ -112,7 +114,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What an imported filter had counted before, beyond its list: its state words minus those of its list."""
+    """What an imported filter had counted before, beyond its list: its state words minus those of its
+    list."""
 
     keys: int = 0
     spent: int = 0
@@ -268,16 +271,16 @@ class Layout:
     def lost(self, key: str) -> str:
         """Say that a key is gone."""
         return (
-            f"filter {self.name!r}: its key {key!r} is gone (deleted, evicted, or the server came back empty). "
+            f"filter {self.name!r}: its key {key!r} is gone (deleted, evicted, or an empty server). "
             "Keys that were added are lost with it: delete the filter and build it again"
         )
 
     def strange(self, key: str) -> str:
         """Say that a key holds something else."""
         return (
-            f"filter {self.name!r}: its key {key!r} does not hold a part of this filter (another one was made "
-            "under the same name, or something else was written there). Open the filter again, or delete it and "
-            "build it again"
+            f"filter {self.name!r}: its key {key!r} does not hold a part of this filter (another was made "
+            "under the same name, or something else was written there). Open the filter again, or delete it "
+            "and build it again"
         )
 
     # --- the local filter -------------------------------------------------------------------------------
@@ -322,7 +325,8 @@ class Layout:
         return data + np.array(slots, np.uint64).tobytes() + struct.pack("<8Q", *state)
 
     def take_apart(self, payload: memoryview) -> tuple[list[memoryview], list[int], Base]:
-        """Cut a payload into the blocks of each segment, the list in an order that rebuilds it, and the rest."""
+        """Cut a payload into the blocks of each segment, the list in an order that rebuilds it, and the
+        rest."""
         blocks, start = [], 0
         for table in self.tables:
             end = start + table.blocks * table.block_bytes
@@ -368,8 +372,8 @@ class Layout:
         key = meta_key(check_name(name))
         if data is None:
             raise FilterMissing(
-                f"there is no filter {name!r} on the server ({key!r} does not exist): create it, or look at the "
-                "name and the database number; a server that lost its data has none either"
+                f"there is no filter {name!r} on the server ({key!r} does not exist): create it, or look at "
+                "the name and the database number; a server that lost its data has none either"
             )
         text, _, rest = data.partition(b"\n")
         if rest != f"{checksum(text, 0):016x}\n".encode():
@@ -380,7 +384,7 @@ class Layout:
             raise FilterDamaged(f"{key!r} does not describe a filter") from None
         if found.get("evenbins") != FORMAT:
             raise RedisFilterError(
-                f"filter {name!r} has format {found.get('evenbins')!r}; this version of evenbins reads {FORMAT}: "
+                f"filter {name!r} has format {found.get('evenbins')!r}; this evenbins reads {FORMAT}: "
                 "use a newer one"
             )
         plan = plan_of_core(

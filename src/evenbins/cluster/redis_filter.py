@@ -5,11 +5,12 @@
     f.add(key); key in f; f.add_many(keys); f.contains_many(keys)
     f.to_local(); RedisFilter.from_local(client, name, filter)      byte for byte
 
-The kanizo paper's second reading (section 1): a block is a network access. A standard filter of 24 bits per key
-has 17 bits to ask for, a balanced one about 1.2 blocks for a present key.
+The kanizo paper's second reading (section 1): a block is a network access. A standard filter of 24 bits per
+key has 17 bits to ask for, a balanced one about 1.2 blocks for a present key.
 
-How it lies on the servers: `_segments`. What a server does in one step: `_scripts`. What is asked in which order:
-`_operations`. Connections: `_redis_servers`. Here: the two classes around them, and their counts of requests.
+How it lies on the servers: `_segments`. What a server does in one step: `_scripts`. What is asked in which
+order: `_one_key`, `_many_keys`, `_whole_filter`. Connections: `_redis_servers`. Here: the two classes around them, and their counts of
+requests.
 
 `client` is a redis.Redis, a redis.RedisCluster, or a list of redis.Redis for several independent servers;
 AsyncRedisFilter takes those of redis.asyncio. Timeouts and retries are the client's: set socket_timeout.
@@ -18,16 +19,13 @@ AsyncRedisFilter takes those of redis.asyncio. Timeouts and retries are the clie
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _bulk, _core, filters
-from evenbins.cluster import _operations as operations
-from evenbins.cluster import _scripts as scripts
-from evenbins.cluster._operations import Operation, Request
+from evenbins.cluster import _many_keys, _one_key, _whole_filter
 from evenbins.cluster._redis_servers import (
     AsyncServers,
     Servers,
@@ -35,6 +33,7 @@ from evenbins.cluster._redis_servers import (
     raise_errors,
     without_script,
 )
+from evenbins.cluster._requests import Operation
 from evenbins.cluster._segments import SEGMENT_BYTES, Layout, check_name, check_plan
 from evenbins.cluster.redis_errors import PlanMismatch
 from evenbins.cluster.redis_plan import Counts, RedisPlan, RedisStats, plan_of_layout
@@ -62,7 +61,7 @@ class _Shared:
 
     @property
     def plan(self) -> RedisPlan:
-        """How the filter lies on the servers, and the round trips to expect; `plan.filter` is the filter's."""
+        """How the filter lies on the servers, and the round trips to expect; `plan.filter` is its own."""
         if self._plan is None:
             self._plan = plan_of_layout(self._layout)
         return self._plan
@@ -140,10 +139,10 @@ def _local_layout(
 class RedisFilter(_Shared):
     """A filter on Redis or Valkey: made by `create`, `open` or `from_local`, never by its constructor.
 
-    Methods that take keys are those of the local filters; `key in f` and `f.add(key)` are one request for each
-    block. Any number of processes and threads may add at the same time: a key whose `add` has returned is found by
-    every later query, as long as the server keeps what it acknowledged (docs/redis.md says what that means).
-    Errors of the connection are the client library's; the call may then be repeated.
+    Methods that take keys are those of the local filters; `key in f` and `f.add(key)` are one request for
+    each block. Any number of processes and threads may add at the same time: a key whose `add` has returned
+    is found by every later query, as long as the server keeps what it acknowledged (docs/redis.md says what
+    that means). Errors of the connection are the client library's; the call may then be repeated.
 
     Examples
     --------
@@ -176,12 +175,13 @@ class RedisFilter(_Shared):
         Parameters
         ----------
         client
-            A redis.Redis, a redis.RedisCluster, or a list of redis.Redis: independent servers, whose order matters.
+            A redis.Redis, a redis.RedisCluster, or a list of redis.Redis: independent servers, whose order
+            matters.
         name
             Its name on the servers: no braces, no spaces.
         plan
-            What to build: `f.plan` of a local filter, or `theory.plan_balanced(…)` and its like. Policies "standard",
-            "blocked", "single", "multilevel", "fill", "two-choice".
+            What to build: `f.plan` of a local filter, or `theory.plan_balanced(…)` and its like. Policies
+            "standard", "blocked", "single", "multilevel", "fill", "two-choice".
         segment_bytes
             Bytes of blocks in one string value; a multiple of 64.
         allow_eviction
@@ -194,7 +194,7 @@ class RedisFilter(_Shared):
         """
         servers = Servers(client)
         layout = Layout(name, plan, segment_bytes, servers.count)
-        return cls._made(servers, layout, operations.create(layout), allow_eviction)
+        return cls._made(servers, layout, _whole_filter.create(layout), allow_eviction)
 
     @classmethod
     def from_local(
@@ -209,7 +209,7 @@ class RedisFilter(_Shared):
         """Make a filter with the contents of a local one; parameters and errors as for `create`."""
         servers = Servers(client)
         layout, blocks, listed = _local_layout(name, filter, segment_bytes, servers.count)
-        return cls._made(servers, layout, operations.create(layout, blocks, listed), allow_eviction)
+        return cls._made(servers, layout, _whole_filter.create(layout, blocks, listed), allow_eviction)
 
     @classmethod
     def _made(cls, servers: Servers, layout: Layout, making: Operation[None], allow_eviction: bool) -> Self:
@@ -242,7 +242,7 @@ class RedisFilter(_Shared):
         """
         servers, counts = Servers(client), Counts()
         _warn(check_eviction(servers.everywhere(*_EVICTION), allow_eviction=allow_eviction))
-        opening = operations.open_(check_name(name), servers.count)
+        opening = _whole_filter.open_(check_name(name), servers.count)
         found = cls(servers, _drive(servers, name, None, opening, counts), counts)
         found._check_plan(plan)
         return found
@@ -251,20 +251,20 @@ class RedisFilter(_Shared):
     def delete(cls, client: Any, name: str) -> bool:
         """Remove a filter from the servers, even half of one; False if there is none."""
         servers = Servers(client)
-        return _drive(servers, name, None, operations.delete(check_name(name), servers.count), Counts())
+        return _drive(servers, name, None, _whole_filter.delete(check_name(name), servers.count), Counts())
 
     # --- keys in, answers out ----------------------------------------------------------------------------
 
     def add(self, key: Key) -> None:
         """Add one key. When this returns, the server has acknowledged it."""
         before = self._counts.requests
-        self._run(operations.add_one(self._layout, _core.digest(key, self.seed)))
+        self._run(_one_key.add_one(self._layout, _core.digest(key, self.seed)))
         self._count_one(before, None)
 
     def contains(self, key: Key) -> bool:
         """Say whether a key may be in: never False for one that was added."""
         before = self._counts.requests
-        found = self._run(operations.contains_one(self._layout, _core.digest(key, self.seed)))
+        found = self._run(_one_key.contains_one(self._layout, _core.digest(key, self.seed)))
         self._count_one(before, found)
         return found
 
@@ -278,11 +278,11 @@ class RedisFilter(_Shared):
     def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
         """Add many keys: what a local filter's `add_many` takes; a request for a segment, not for a key.
 
-        After an error some keys are in and some are not: the call may be repeated. `threads` is accepted and unused.
+        After an error some keys are in and some are not: the call may be repeated. `threads` is not used.
         """
         found, _ = self._digests(keys, digests, threads)
         before = self._counts.requests
-        self._run(operations.add_many(self._layout, found))
+        self._run(_many_keys.add_many(self._layout, found))
         self._count_many(before, len(found))
 
     def contains_many(
@@ -291,7 +291,7 @@ class RedisFilter(_Shared):
         """Answer `key in self` for many keys: an array of bool, in the shape of a NumPy array of keys."""
         found, shape = self._digests(keys, digests, threads)
         before = self._counts.requests
-        answers = self._run(operations.contains_many(self._layout, found))
+        answers = self._run(_many_keys.contains_many(self._layout, found))
         self._count_many(before, len(found))
         return answers if shape is None else answers.reshape(shape)
 
@@ -302,18 +302,18 @@ class RedisFilter(_Shared):
 
         While others add, it holds all keys acknowledged before the call, and some of the others.
         """
-        return self._run(operations.export(self._layout))
+        return self._run(_whole_filter.export(self._layout))
 
     def verify(self) -> None:
         """Look at every part, as `open` does; raises what it raises."""
-        self._run(operations.verify(self._layout))
+        self._run(_whole_filter.verify(self._layout))
 
     def _run(self, operation: Operation[T]) -> T:
         return _drive(self._servers, self.name, self._layout, operation, self._counts)
 
 
 class AsyncRedisFilter(_Shared):
-    """The asyncio twin of `RedisFilter`: the same filters, with `await`; `await f.contains(key)` for `key in f`.
+    """The asyncio twin of `RedisFilter`: the same filters, with `await`; `await f.contains(key)` asks.
 
     Clients are those of redis.asyncio. Requests to several servers run at the same time.
     """
@@ -335,7 +335,7 @@ class AsyncRedisFilter(_Shared):
         """Make an empty filter; see `RedisFilter.create`."""
         servers = AsyncServers(client)
         layout = Layout(name, plan, segment_bytes, servers.count)
-        return await cls._made(servers, layout, operations.create(layout), allow_eviction)
+        return await cls._made(servers, layout, _whole_filter.create(layout), allow_eviction)
 
     @classmethod
     async def from_local(
@@ -350,7 +350,7 @@ class AsyncRedisFilter(_Shared):
         """Make a filter with the contents of a local one; see `RedisFilter.from_local`."""
         servers = AsyncServers(client)
         layout, blocks, listed = _local_layout(name, filter, segment_bytes, servers.count)
-        return await cls._made(servers, layout, operations.create(layout, blocks, listed), allow_eviction)
+        return await cls._made(servers, layout, _whole_filter.create(layout, blocks, listed), allow_eviction)
 
     @classmethod
     async def _made(
@@ -368,7 +368,7 @@ class AsyncRedisFilter(_Shared):
         """Find a filter that is there, and look at all its parts; see `RedisFilter.open`."""
         servers, counts = AsyncServers(client), Counts()
         _warn(check_eviction(await servers.everywhere(*_EVICTION), allow_eviction=allow_eviction))
-        opening = operations.open_(check_name(name), servers.count)
+        opening = _whole_filter.open_(check_name(name), servers.count)
         found = cls(servers, await _drive_async(servers, name, None, opening, counts), counts)
         found._check_plan(plan)
         return found
@@ -377,16 +377,16 @@ class AsyncRedisFilter(_Shared):
     async def delete(cls, client: Any, name: str) -> bool:
         """Remove a filter from the servers, even half of one; False if there is none."""
         servers = AsyncServers(client)
-        deleting = operations.delete(check_name(name), servers.count)
+        deleting = _whole_filter.delete(check_name(name), servers.count)
         return await _drive_async(servers, name, None, deleting, Counts())
 
     async def add(self, key: Key) -> None:
         """Add one key. When this returns, the server has acknowledged it."""
-        await self._run(operations.add_one(self._layout, _core.digest(key, self.seed)), one=True)
+        await self._run(_one_key.add_one(self._layout, _core.digest(key, self.seed)), one=True)
 
     async def contains(self, key: Key) -> bool:
         """Say whether a key may be in: never False for one that was added."""
-        return await self._run(operations.contains_one(self._layout, _core.digest(key, self.seed)), one=True)
+        return await self._run(_one_key.contains_one(self._layout, _core.digest(key, self.seed)), one=True)
 
     async def update(self, *keys: object) -> None:
         """Add the keys of each argument; see `add_many`."""
@@ -396,23 +396,23 @@ class AsyncRedisFilter(_Shared):
     async def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
         """Add many keys; see `RedisFilter.add_many`."""
         found, _ = self._digests(keys, digests, threads)
-        await self._run(operations.add_many(self._layout, found), many=len(found))
+        await self._run(_many_keys.add_many(self._layout, found), many=len(found))
 
     async def contains_many(
         self, keys: object, *, digests: bool = False, threads: int = 1
     ) -> npt.NDArray[np.bool_]:
         """Answer for many keys; see `RedisFilter.contains_many`."""
         found, shape = self._digests(keys, digests, threads)
-        answers = await self._run(operations.contains_many(self._layout, found), many=len(found))
+        answers = await self._run(_many_keys.contains_many(self._layout, found), many=len(found))
         return answers if shape is None else answers.reshape(shape)
 
     async def to_local(self) -> filters._BaseFilter:
         """Fetch the filter as a local one; see `RedisFilter.to_local`."""
-        return await self._run(operations.export(self._layout))
+        return await self._run(_whole_filter.export(self._layout))
 
     async def verify(self) -> None:
         """Look at every part, as `open` does; raises what it raises."""
-        await self._run(operations.verify(self._layout))
+        await self._run(_whole_filter.verify(self._layout))
 
     async def _run(self, operation: Operation[T], *, one: bool = False, many: int = 0) -> T:
         own = Counts()  # calls may overlap: each counts for itself
@@ -431,9 +431,7 @@ class AsyncRedisFilter(_Shared):
 # --- the two loops -----------------------------------------------------------------------------------------
 
 
-def _drive(
-    servers: Servers, name: str, layout: Layout | None, operation: Operation[T], counts: Counts
-) -> T:
+def _drive(servers: Servers, name: str, layout: Layout | None, operation: Operation[T], counts: Counts) -> T:
     """Run an operation: send what it asks for until it returns."""
     try:
         requests = next(operation)

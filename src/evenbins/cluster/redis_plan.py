@@ -1,8 +1,8 @@
 """What a filter on servers costs: requests predicted from its plan, and requests counted by its client.
 
-A request is one command that a server answers (its `INFO commandstats` counts the same): a block read, a block
-asked to take a key, a look at the overflow list. Requests to several segments that are known beforehand go out
-together; a walk waits for each before the next.
+A request is one command that a server answers (its `INFO commandstats` counts the same): a block read, a
+block asked to take a key, a look at the overflow list. Requests to several segments that are known beforehand
+go out together; a walk waits for each before the next.
 
     policy          present key                              absent key
     standard        distinct segments among k positions      the same
@@ -58,7 +58,7 @@ class _Shown:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RedisPlan(_Shown):
-    """How a filter lies on servers, and the requests that an operation on one key takes at `filter.keys` keys.
+    """How a filter lies on servers, and the requests for one key when `filter.keys` keys are in it.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class RedisPlan(_Shown):
     add_round_trips : requests for the insertion of a new key
     segments, segment_bytes : string values, and bytes of blocks in each
     servers : independent servers; 1 for one server or a cluster
-    nbytes : bytes of all segments with their heads; the list, whose entries the server stores its own way, is extra
+    nbytes : bytes of all segments with their heads; the list, stored the server's own way, is extra
     """
 
     filter: FilterPlan
@@ -86,8 +86,8 @@ class RedisStats(_Shown):
 
     Attributes
     ----------
-    round_trips, miss_round_trips, add_round_trips : requests per single-key operation; nan before the first. Adds
-        of keys that were there already count too
+    round_trips, miss_round_trips, add_round_trips : requests per single-key operation; nan before the
+        first. Adds of keys that were there already count too
     found, absent, added : single-key operations
     bulk_keys, bulk_round_trips : keys of bulk calls, and their requests, all in all
     requests : all requests of this client, opening and exporting included
