@@ -1,7 +1,7 @@
 """One key: a block is one request, and the next is asked only if this one sends the key on.
 
-Blocks that are known beforehand (two choices, the bits of a standard filter) are asked together, one request for
-each segment. Everything here is Python's integers: NumPy takes longer for one key.
+Blocks that are known beforehand (two choices, the bits of a standard filter) are asked together, one
+request for each segment. Everything here is Python's integers: NumPy takes longer for one key.
 """
 
 from __future__ import annotations

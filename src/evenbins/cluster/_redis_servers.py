@@ -54,7 +54,8 @@ class _Clients:
                 self.cluster = True
             elif not isinstance(each, single):
                 raise TypeError(f"client must be {names}, or a list of the first; got {type(each).__name__}")
-            encoder = each.get_encoder()
+            client_: Any = each
+            encoder = client_.get_encoder()
             if encoder.decode_responses:
                 raise ValueError(
                     "client must not decode responses, since a filter's are bytes; got one with "
@@ -217,17 +218,17 @@ def check_eviction(replies: Iterable[Any], *, allow_eviction: bool) -> str | Non
     for reply in replies:
         if isinstance(reply, Exception):
             return (
-                f"the server does not show its eviction policy ({reply}): make sure that it is noeviction, or "
-                "that maxmemory is 0. An evicted segment makes every call an error"
+                f"the server does not show its eviction policy ({reply}): make sure that it is noeviction, "
+                "or that maxmemory is 0. An evicted segment makes every call an error"
             )
         pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
         config = {_text(key): _text(value) for key, value in pairs}
         policy = config.get("maxmemory-policy", "noeviction")
         if config.get("maxmemory", "0") != "0" and policy.startswith("allkeys") and not allow_eviction:
             raise RedisFilterError(
-                f"the server evicts any key when its memory is full (maxmemory-policy {policy}), and a filter "
-                "that loses a part is lost: set noeviction or a volatile policy (a filter's keys never expire), "
-                "or pass allow_eviction=True and be ready for FilterMissing"
+                f"the server evicts any key when its memory is full (maxmemory-policy {policy}), and a "
+                "filter that loses a part is lost: set noeviction or a volatile policy (a filter's keys never "
+                "expire), or pass allow_eviction=True and be ready for FilterMissing"
             )
     return None
 

@@ -1,8 +1,8 @@
 """The filter as a whole: made, found and checked, fetched, removed.
 
-create   claim the name (SET NX) ──▶ segments ──▶ list ──▶ "ready"     cut short: never ready, so never opened
+create   claim the name (SET NX) ──▶ segments ──▶ list ──▶ "ready"     cut short: never ready, not opened
 open     the description of every server, then the mark and the size of every segment
-delete   segments ──▶ list ──▶ the description                         cut short: opening finds parts missing
+delete   segments ──▶ list ──▶ the description                         cut short: parts are missing
 """
 
 from __future__ import annotations

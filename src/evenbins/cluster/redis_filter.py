@@ -9,8 +9,8 @@ The kanizo paper's second reading (section 1): a block is a network access. A st
 key has 17 bits to ask for, a balanced one about 1.2 blocks for a present key.
 
 How it lies on the servers: `_segments`. What a server does in one step: `_scripts`. What is asked in which
-order: `_one_key`, `_many_keys`, `_whole_filter`. Connections: `_redis_servers`. Here: the two classes around them, and their counts of
-requests.
+order: `_one_key`, `_many_keys`, `_whole_filter`. Connections: `_redis_servers`. Here: the two
+classes around them, and their counts of requests.
 
 `client` is a redis.Redis, a redis.RedisCluster, or a list of redis.Redis for several independent servers;
 AsyncRedisFilter takes those of redis.asyncio. Timeouts and retries are the client's: set socket_timeout.
