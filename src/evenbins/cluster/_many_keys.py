@@ -6,8 +6,8 @@
              if somebody did, `add` after all
 
 Standard, blocked and two-choice filters only ever OR bits: many keys of a segment are one mask, and nobody
-can come between. For two choices the blocks are chosen here, in the order of the keys; another client's keys may
-make a choice stale, which costs a little balance and loses nothing, since a query reads both.
+can come between. For two choices the blocks are chosen here, in the order of the keys; another client's
+keys may make a choice stale, which costs a little balance and loses nothing, since a query reads both.
 """
 
 from __future__ import annotations

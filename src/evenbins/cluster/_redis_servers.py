@@ -227,8 +227,8 @@ def check_eviction(replies: Iterable[Any], *, allow_eviction: bool) -> str | Non
         if config.get("maxmemory", "0") != "0" and policy.startswith("allkeys") and not allow_eviction:
             raise RedisFilterError(
                 f"the server evicts any key when its memory is full (maxmemory-policy {policy}), and a "
-                "filter that loses a part is lost: set noeviction or a volatile policy (a filter's keys never "
-                "expire), or pass allow_eviction=True and be ready for FilterMissing"
+                "filter that loses a part is lost: set noeviction or a volatile policy (a filter's keys "
+                "never expire), or pass allow_eviction=True and be ready for FilterMissing"
             )
     return None
 

@@ -3,13 +3,14 @@
     requests = next(operation)  ──▶  a client sends them, in one pipeline for each server
     operation.send(replies)     ──▶  the next requests, until it returns
 
-So the blocking and the asyncio client are two short loops around the same operations: of one key (`_one_key`),
-of many (`_many_keys`), of the whole filter (`_whole_filter`).
+So the blocking and the asyncio client are two short loops around the same operations: of one key
+(`_one_key`), of many (`_many_keys`), of the whole filter (`_whole_filter`).
 
 Invariants. What a script acknowledged is in. A walk ends only at a block that holds or accepts the key,
-decided by the server in one step with the insertion; a key that passed all its blocks is on the list, or spilled into
-one of them, before its `add` returns. So a client that dies leaves bits and list entries, and nothing half
-done. One client's keys in their order leave the local filter's bytes; in bulk as long as the list has room.
+decided by the server in one step with the insertion; a key that passed all its blocks is on the list, or
+spilled into one of them, before its `add` returns. So a client that dies leaves bits and list entries, and
+nothing half done. One client's keys in their order leave the local filter's bytes; in bulk as long as the
+list has room.
 """
 
 from __future__ import annotations

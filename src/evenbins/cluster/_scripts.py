@@ -122,8 +122,8 @@ return table.concat(answers)
 """
 )
 """ARGV: mark, keys (u32 offset, u8 coin, pairs of byte and mask), pairs of a key, bytes of a block,
-threshold, bits of the counter (0: the threshold is for set bits), forced (1: spill, whatever the load), the turn.
-Reply: a character a key, 0 it passed, 1 it was placed, 2 it was present."""
+threshold, bits of the counter (0: the threshold is for set bits), forced (1: spill, whatever the load), the
+turn. Reply: a character a key, 0 it passed, 1 it was placed, 2 it was present."""
 
 SWAP = Script(
     _MARKED
