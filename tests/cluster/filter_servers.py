@@ -94,16 +94,18 @@ def cluster_of(nodes: int) -> Iterator[list[Server]]:
         for i, client in enumerate(clients):
             client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
             client.execute_command("CLUSTER", "ADDSLOTSRANGE", bounds[i], bounds[i + 1] - 1)
-            client.execute_command("CLUSTER", "MEET", HOST, servers[0].port)
+            if i:
+                client.execute_command("CLUSTER", "MEET", HOST, servers[0].port)
         deadline = time.monotonic() + 20
-        while not all(
-            b"cluster_state:ok" in each.execute_command("CLUSTER INFO", **{"NEVER_DECODE": True})
-            and b"cluster_known_nodes:%d" % nodes in each.execute_command("CLUSTER INFO", NEVER_DECODE=True)
-            for each in clients
-        ):
+        while not all(_in_order(each, nodes) for each in clients):
             assert time.monotonic() < deadline, "the cluster does not come up"
             time.sleep(0.05)
         yield servers
+
+
+def _in_order(client: redis.Redis, nodes: int) -> bool:
+    found: Any = client.execute_command("CLUSTER INFO")
+    return (found["cluster_state"], found["cluster_known_nodes"]) == ("ok", str(nodes))
 
 
 class Proxy:

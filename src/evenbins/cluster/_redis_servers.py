@@ -22,6 +22,7 @@ from evenbins.cluster.redis_errors import FilterDamaged, FilterMissing, RedisFil
 __all__ = ["AsyncServers", "Servers", "check_eviction", "raise_errors", "redis_module", "without_script"]
 
 Replies = list[Any]
+_AT_ONCE = 16  # requests of one call to a cluster: each takes a connection of the client's pool
 
 
 def redis_module() -> Any:
@@ -148,13 +149,18 @@ class AsyncServers(_Clients):
         if len(requests) == 1:
             return [await self._one(self.clients[requests[0].server], requests[0].command)]
         if self.cluster:
-            return await asyncio.gather(*(self._one(self.clients[0], each.command) for each in requests))
+            turns = asyncio.Semaphore(_AT_ONCE)
+            return await asyncio.gather(*(self._in_turn(turns, each) for each in requests))
         replies: Replies = [None] * len(requests)
         by_server = self._by_server(requests).items()
         await asyncio.gather(
             *(self._pipeline(self.clients[server], requests, own, replies) for server, own in by_server)
         )
         return replies
+
+    async def _in_turn(self, turns: asyncio.Semaphore, request: Request) -> Any:
+        async with turns:
+            return await self._one(self.clients[0], request.command)
 
     async def _one(self, client: Any, command: tuple[Any, ...], **options: Any) -> Any:
         try:
