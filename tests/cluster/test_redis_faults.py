@@ -232,9 +232,7 @@ def test_a_restarted_server_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_a_connection_cut_in_the_middle_and_the_call_repeated(
-    server: Server, client: Any, name: str
-) -> None:
+def test_a_connection_cut_in_the_middle_and_the_call_repeated(server: Server, client: Any, name: str) -> None:
     """Cut after more and more bytes; every time the call is repeated to its end: bytes as if nothing had been."""
     plan, local = PLANS[name](), filters.build(PLANS[name]())
     RedisFilter.create(client, "x", plan, segment_bytes=256)
@@ -301,7 +299,10 @@ def test_timeouts_surface_in_asyncio(server: Server, client: Any) -> None:
 
 
 def test_a_server_out_of_memory_refuses_and_keeps_what_it_has() -> None:
-    with running("--maxmemory", "4mb", "--maxmemory-policy", "noeviction") as server, server.client() as client:
+    with (
+        running("--maxmemory", "4mb", "--maxmemory-policy", "noeviction") as server,
+        server.client() as client,
+    ):
         shared = made(client, "multilevel")
         with pytest.raises(RedisFilterError, match="maxmemory"):
             RedisFilter.create(client, "large", theory.plan_blocked(10_000_000, bits_per_key=16))
@@ -340,7 +341,9 @@ def test_a_server_that_hides_its_settings_gets_a_warning() -> None:
 @pytest.mark.parametrize("name", PLANS)
 def test_many_clients_at_once_lose_nothing(server: Server, client: Any, name: str) -> None:
     """Four threads with connections of their own, single and bulk adds, half of the keys in common."""
-    wide = theory.plan_balanced(6000, bits_per_key=20, policy=name) if name in ("multilevel", "fill") else None
+    wide = (
+        theory.plan_balanced(6000, bits_per_key=20, policy=name) if name in ("multilevel", "fill") else None
+    )
     shared = RedisFilter.create(client, "x", wide or PLANS[name](), segment_bytes=4096)
     errors: list[Exception] = []
 

@@ -34,7 +34,9 @@ def test_words_of_arrays_are_those_of_numbers(words: list[int], m: int, i: int) 
 
 
 @given(words=WORDS, hashes=st.integers(1, 32), span=st.integers(200, 512), coin=st.integers(0, 2**32))
-def test_positions_of_arrays_are_those_of_numbers(words: list[int], hashes: int, span: int, coin: int) -> None:
+def test_positions_of_arrays_are_those_of_numbers(
+    words: list[int], hashes: int, span: int, coin: int
+) -> None:
     array = np.array(words, np.uint64)
     found = lane_positions_many(array, hashes, span).tolist()
     assert found == [list(lane_positions(each, hashes, span)) for each in words]
@@ -188,7 +190,11 @@ def test_predicted_round_trips() -> None:
         (lambda: Layout(7, theory.plan_blocked(10)), TypeError, "name must be"),  # type: ignore[arg-type]
         (lambda: Layout("x", "plan"), TypeError, "plan must be a FilterPlan"),  # type: ignore[arg-type]
         (lambda: Layout("x", CountingBloomFilter(10).plan), ValueError, "policies standard"),
-        (lambda: Layout("x", theory.plan_balanced(10, policy="sequential", fpr=0.1)), ValueError, "sequential"),
+        (
+            lambda: Layout("x", theory.plan_balanced(10, policy="sequential", fpr=0.1)),
+            ValueError,
+            "sequential",
+        ),
         (
             lambda: Layout("x", theory.plan_standard(1000, bits_per_key=8, hashing="double")),
             ValueError,

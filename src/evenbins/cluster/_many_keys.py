@@ -23,7 +23,15 @@ from evenbins.cluster import _scripts as scripts
 from evenbins.cluster._blocks import PASSED, PLACED, inspect, place_keys, records
 from evenbins.cluster._one_key import contains_one, harm_table, spill
 from evenbins.cluster._positions import coins, lane_positions_many, mulhi_many, splitmix_many, words_many
-from evenbins.cluster._requests import Operation, Request, add_call, call, call_list, get_segment
+from evenbins.cluster._requests import (
+    Operation,
+    Request,
+    add_call,
+    call,
+    call_list,
+    get_segment,
+    read_call,
+)
 from evenbins.cluster._segments import HEAD, LINE_BITS, Layout, Table
 from evenbins.cluster._whole_filter import ROUND, export
 from evenbins.cluster.redis_errors import FilterDamaged
@@ -68,7 +76,7 @@ def _read_rows(layout: Layout, table: Table, places: Indices, unit: int) -> Oper
                 requests.append(get_segment(layout, segment))
             else:
                 offsets = (HEAD + places[own] % per_segment * unit).astype("<u4").tobytes()
-                requests.append(call(layout, segment, scripts.READ, offsets, unit))
+                requests.append(read_call(layout, segment, unit, offsets))
         replies = yield requests
         for (segment, own), request, reply in zip(
             groups[start : start + ROUND], requests, replies, strict=True

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Final
 
 from evenbins.cluster import _scripts as scripts
-from evenbins.cluster._requests import Operation, Request, add_call, call, call_list
+from evenbins.cluster._requests import Operation, Request, add_call, call_list, read_call, together
 from evenbins.cluster._segments import HEAD, LINE_BITS, Layout
 from evenbins.cluster.redis_errors import FilterDamaged
 from evenbins.reference.balanced import phi
 from evenbins.reference.blocked import lane_positions
 from evenbins.reference.keys import mulhi, splitmix
+
+_OFFSET: Final = struct.Struct("<I")
+_KEY: Final = struct.Struct("<IB")
 
 __all__ = ["Place", "add_one", "contains_one", "harm_table", "spill"]
 
@@ -35,13 +39,12 @@ class Place:
 
     def read(self, layout: Layout) -> Request:
         """Ask for the block."""
-        offset = struct.pack("<I", self.offset)
-        return call(layout, self.segment, scripts.READ, offset, self.table.block_bytes)
+        return read_call(layout, self.segment, self.table.block_bytes, _OFFSET.pack(self.offset))
 
     def add(self, layout: Layout, *, forced: int = 0) -> Request:
         """Ask the block to take the key."""
         pairs = bytes(octet for p in self.positions for octet in (p >> 3, 1 << (p & 7)))
-        keys = struct.pack("<IB", self.offset, self.coin) + pairs
+        keys = _KEY.pack(self.offset, self.coin) + pairs
         return add_call(layout, self.table, self.segment, keys, len(self.positions), forced)
 
     def bits(self, layout: Layout, reply: bytes) -> int:
@@ -72,18 +75,23 @@ def contains_one(layout: Layout, digest: int) -> Operation[bool]:
     if layout.policy == "standard":
         found = yield from _read_standard(layout, digest)
         return found
-    if not layout.walks:
-        places = [Place(layout, digest, level) for level in range(layout.choices)]
+    if layout.policy == "two-choice":
+        places = [Place(layout, digest, level) for level in range(2)]
         blocks = yield from _read_places(layout, places)
         return any(each.present(bits) for each, bits in zip(places, blocks, strict=True))
-    for level in range(layout.choices):
-        place = Place(layout, digest, level)
-        (reply,) = yield [place.read(layout)]
-        bits = place.bits(layout, reply)
-        if place.present(bits):
-            return True
-        if place.accepts(bits):
-            return False
+    if layout.walk == "server" and layout.choices > 1:
+        answer = yield from _read_together(layout, digest)
+        if answer is not None:
+            return answer
+    else:
+        for level in range(layout.choices):
+            place = Place(layout, digest, level)
+            (reply,) = yield [place.read(layout)]
+            bits = place.bits(layout, reply)
+            if place.present(bits):
+                return True
+            if place.accepts(bits):
+                return False
     if not layout.limit:
         return False
     (reply,) = yield [call_list(layout, scripts.LISTED, digest.to_bytes(8, "little"))]
@@ -102,10 +110,16 @@ def add_one(layout: Layout, digest: int) -> Operation[None]:
     elif layout.policy == "blocked":
         yield [Place(layout, digest, 0).add(layout)]
     else:
-        for level in range(layout.choices):
-            (reply,) = yield [Place(layout, digest, level).add(layout)]
+        asked = [Place(layout, digest, level) for level in range(layout.choices)]
+        if layout.walk == "server" and layout.choices > 1:
+            (reply,) = yield [together([each.add(layout) for each in asked])]
             if reply != b"0":
                 return
+        else:
+            for each in asked:
+                (reply,) = yield [each.add(layout)]
+                if reply != b"0":
+                    return
         if layout.limit:
             digests = digest.to_bytes(8, "little")
             (reply,) = yield [call_list(layout, scripts.LIST, digests, layout.limit)]
@@ -126,15 +140,31 @@ def spill(layout: Layout, digest: int) -> Operation[None]:
     yield [chosen.add(layout, forced=1)]
 
 
+def _read_together(layout: Layout, digest: int) -> Operation[bool | None]:
+    """Read all blocks of a key's path in one request; None if all of them send it on."""
+    places = [Place(layout, digest, level) for level in range(layout.choices)]
+    (reply,) = yield [together([each.read(layout) for each in places])]
+    start = 0
+    for each in places:
+        end = start + each.table.block_bytes
+        bits = each.bits(layout, reply[start:end])
+        if each.present(bits):
+            return True
+        if each.accepts(bits):
+            return False
+        start = end
+    return None
+
+
 def _read_places(layout: Layout, places: Sequence[Place]) -> Operation[list[int]]:
     """Read several blocks at once: one request for each segment."""
     by_segment: dict[int, list[Place]] = {}
     for each in places:
         by_segment.setdefault(each.segment, []).append(each)
     replies = yield [
-        call(
-            layout, segment, scripts.READ,
-            struct.pack(f"<{len(own)}I", *(each.offset for each in own)), own[0].table.block_bytes,
+        read_call(
+            layout, segment, own[0].table.block_bytes,
+            struct.pack(f"<{len(own)}I", *(each.offset for each in own)),
         )
         for segment, own in by_segment.items()
     ]  # fmt: skip
@@ -184,7 +214,7 @@ def _standard_bits(layout: Layout, digest: int) -> dict[int, list[int]]:
 def _read_standard(layout: Layout, digest: int) -> Operation[bool]:
     by_segment = _standard_bits(layout, digest)
     replies = yield [
-        call(layout, segment, scripts.READ, struct.pack(f"<{len(own)}I", *(p >> 3 for p in own)), 1)
+        read_call(layout, segment, 1, struct.pack(f"<{len(own)}I", *(p >> 3 for p in own)))
         for segment, own in by_segment.items()
     ]
     found = True

@@ -74,6 +74,15 @@ class _Clients:
         """Number of independent servers."""
         return len(self.clients)
 
+    def check_walk(self, walk: str) -> str:
+        """Check the argument `walk`."""
+        if walk == "server" and (self.cluster or self.count > 1):
+            raise ValueError(
+                'walk must be "client" where blocks lie on several servers or a cluster; got "server". '
+                "Leave it out"
+            )
+        return walk
+
     def _by_server(self, requests: Sequence[Request]) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
         for i, request in enumerate(requests):

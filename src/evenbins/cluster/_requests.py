@@ -16,16 +16,19 @@ list has room.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+import struct
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from evenbins.cluster import _scripts as scripts
 from evenbins.cluster._segments import Layout, Table
 
-__all__ = ["Operation", "Request", "add_call", "call", "call_list", "get_segment"]
+__all__ = ["Operation", "Request", "add_call", "call", "call_list", "get_segment", "read_call", "together"]
 
 T = TypeVar("T")
+_OCTETS: Final = [bytes([number]) for number in range(256)]
+_ADD: Final = struct.Struct("<BBIBB")
 
 
 @dataclass(slots=True)
@@ -43,10 +46,36 @@ Operation = Generator[list[Request], list[Any], T]
 
 def call(layout: Layout, segment: int, script: scripts.Script, *arguments: Any) -> Request:
     """Ask for a script on a segment."""
-    key = layout.segment_key(segment)
+    key, mark = layout.part(segment)
     keys = (key,) if script.keys == 1 else (key, layout.mask_key(segment))
-    command = ("EVALSHA", script.sha, script.keys, *keys, layout.mark(segment), *arguments)
+    command = ("EVALSHA", script.sha, script.keys, *keys, mark, *arguments)
     return Request(layout.server_of(segment), key, command, script)
+
+
+def read_call(layout: Layout, segment: int, block_bytes: int, offsets: bytes) -> Request:
+    """Ask for blocks of a segment; offsets are u32."""
+    key, mark = layout.part(segment)
+    command = ("EVALSHA", scripts.READ.sha, 1, key, mark + _OCTETS[block_bytes] + offsets)
+    return Request(layout.server_of(segment), key, command, scripts.READ)
+
+
+def add_call(
+    layout: Layout, table: Table, segment: int, keys: bytes, hashes: int, forced: int = 0
+) -> Request:
+    """Ask a segment to take keys, as `records` writes them."""
+    key, mark = layout.part(segment)
+    numbers = (hashes, table.block_bytes, table.threshold, table.counter_bits, forced)
+    asked = mark + os.urandom(16) + _ADD.pack(*numbers) + keys
+    return Request(layout.server_of(segment), key, ("EVALSHA", scripts.ADD.sha, 1, key, asked), scripts.ADD)
+
+
+def together(requests: Sequence[Request]) -> Request:
+    """Make one request of several for READ, or for ADD: all their segments must be on one server."""
+    first = requests[0]
+    assert first.script is not None
+    keys = [each.key for each in requests]
+    command = ("EVALSHA", first.script.sha, len(keys), *keys, *(each.command[-1] for each in requests))
+    return Request(first.server, first.key, command, first.script)
 
 
 def call_list(layout: Layout, script: scripts.Script, *arguments: Any) -> Request:
@@ -60,13 +89,3 @@ def get_segment(layout: Layout, segment: int) -> Request:
     """Ask for the whole of a segment."""
     key = layout.segment_key(segment)
     return Request(layout.server_of(segment), key, ("GET", key))
-
-
-def add_call(
-    layout: Layout, table: Table, segment: int, keys: bytes, hashes: int, forced: int = 0
-) -> Request:
-    """Ask a segment to take keys, as `records` writes them."""
-    return call(
-        layout, segment, scripts.ADD,
-        keys, hashes, table.block_bytes, table.threshold, table.counter_bits, forced, os.urandom(16),
-    )  # fmt: skip

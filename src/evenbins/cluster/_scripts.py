@@ -1,6 +1,6 @@
 """The steps that a server makes in one piece: scripts in Lua, run by EVALSHA.
 
-    read     blocks of a segment, one after the other
+    read     blocks of a segment, one after the other (of several segments: see `walk` of RedisFilter.create)
     add      keys to blocks of a segment: each is present, is placed, or passes because its block is full
     swap     a whole segment, if nobody changed it since it was read
     merge    OR a mask of the size of a segment into it
@@ -46,84 +46,90 @@ if mark ~= ARGV[1] then
 end
 """
 
-READ = Script(
-    _MARKED
-    + """
-local offsets, size = ARGV[2], tonumber(ARGV[3])
-if #offsets == 4 then
-  local at = struct.unpack('<I4', offsets)
-  return redis.call('GETRANGE', KEYS[1], at, at + size - 1)
-end
+READ = Script("""
 local blocks, n = {}, 0
-for i = 1, #offsets, 4 do
-  local at = struct.unpack('<I4', offsets, i)
-  n = n + 1
-  blocks[n] = redis.call('GETRANGE', KEYS[1], at, at + size - 1)
+for s, segment in ipairs(KEYS) do
+  local asked = ARGV[s]
+  local mark = redis.call('GETRANGE', segment, 0, 31)
+  if mark ~= string.sub(asked, 1, 32) then
+    return redis.error_reply((mark == '' and 'EVBMISSING ' or 'EVBDAMAGED ') .. segment)
+  end
+  local last = string.byte(asked, 33) - 1
+  for i = 34, #asked, 4 do
+    local at = struct.unpack('<I4', asked, i)
+    n = n + 1
+    blocks[n] = redis.call('GETRANGE', segment, at, at + last)
+  end
 end
 return table.concat(blocks)
-"""
-)
-"""ARGV: mark, offsets (u32 each), bytes of a block. Reply: the blocks."""
+""")
+"""KEYS: segments. ARGV, for each: mark, bytes of a block (u8), offsets (u32 each). Reply: the blocks."""
 
-ADD = Script(
-    _MARKED
-    + """
-local keys, pairs_ = ARGV[2], tonumber(ARGV[3])
-local size, threshold, counter = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local forced = ARGV[7] == '1'
-local step, answers, placed = 5 + 2 * pairs_, {}, 0
-local shift = 2 ^ (24 - counter)
-for i = 1, #keys, step do
-  local at, coin = struct.unpack('<I4B', keys, i)
-  local block = redis.call('GETRANGE', KEYS[1], at, at + size - 1)
-  if #block ~= size then return redis.error_reply('EVBDAMAGED ' .. KEYS[1]) end
-  local octets = {string.byte(block, 1, size)}
-  local key = {string.byte(keys, i + 5, i + step - 1)}
-  local present = true
-  for j = 1, 2 * pairs_, 2 do
-    local octet, mask = octets[key[j] + 1], key[j + 1]
-    if bit.band(octet, mask) ~= mask then
-      present = false
-      octets[key[j] + 1] = bit.bor(octet, mask)
-    end
+ADD = Script("""
+local answers
+for s, segment in ipairs(KEYS) do
+  local keys = ARGV[s]
+  local mark, turn, pairs_, size, threshold, counter, forced, first = struct.unpack('<c32c16BBI4BB', keys)
+  local found = redis.call('GETRANGE', segment, 0, 31)
+  if found ~= mark then
+    return redis.error_reply((found == '' and 'EVBMISSING ' or 'EVBDAMAGED ') .. segment)
   end
-  local answer = '2'
-  if not present then
-    local accepts, load = true, 0
-    if counter > 0 then
-      local top = octets[size] * 65536 + octets[size - 1] * 256 + octets[size - 2]
-      load = math.floor(top / shift)
-      accepts = load < threshold or (load == threshold and coin == 1)
-      if (accepts or forced) and load <= threshold then
-        top = top + shift
-        octets[size] = math.floor(top / 65536)
-        octets[size - 1] = math.floor(top / 256) % 256
-        octets[size - 2] = top % 256
+  forced = forced == 1
+  answers = {}
+  local step, placed, shift = 5 + 2 * pairs_, 0, 2 ^ (24 - counter)
+  for i = first, #keys, step do
+    local at, coin = struct.unpack('<I4B', keys, i)
+    local block = redis.call('GETRANGE', segment, at, at + size - 1)
+    if #block ~= size then return redis.error_reply('EVBDAMAGED ' .. segment) end
+    local octets = {string.byte(block, 1, size)}
+    local key = {string.byte(keys, i + 5, i + step - 1)}
+    local present = true
+    for j = 1, 2 * pairs_, 2 do
+      local octet, mask = octets[key[j] + 1], key[j + 1]
+      if bit.band(octet, mask) ~= mask then
+        present = false
+        octets[key[j] + 1] = bit.bor(octet, mask)
       end
-    elseif threshold <= 8 * size then
-      accepts = redis.call('BITCOUNT', KEYS[1], at, at + size - 1) < threshold
     end
-    if accepts or forced then
-      redis.call('SETRANGE', KEYS[1], at, string.char(unpack(octets)))
-      placed = placed + 1
-      answer = '1'
-    else
+    local answer = '2'
+    if not present then
+      local accepts = true
+      if counter > 0 then
+        local top = octets[size] * 65536 + octets[size - 1] * 256 + octets[size - 2]
+        local load = math.floor(top / shift)
+        accepts = load < threshold or (load == threshold and coin == 1)
+        if (accepts or forced) and load <= threshold then
+          top = top + shift
+          octets[size] = math.floor(top / 65536)
+          octets[size - 1] = math.floor(top / 256) % 256
+          octets[size - 2] = top % 256
+        end
+      elseif threshold <= 8 * size then
+        accepts = redis.call('BITCOUNT', segment, at, at + size - 1) < threshold
+      end
       answer = '0'
+      if accepts or forced then
+        redis.call('SETRANGE', segment, at, string.char(unpack(octets)))
+        placed = placed + 1
+        answer = '1'
+      end
     end
+    answers[#answers + 1] = answer
   end
-  answers[#answers + 1] = answer
-end
-if placed > 0 then
-  local before, spilled = struct.unpack('<I8I8', redis.call('GETRANGE', KEYS[1], 32, 47))
-  if forced then spilled = spilled + placed else before = before + placed end
-  redis.call('SETRANGE', KEYS[1], 32, struct.pack('<I8I8', before, spilled) .. ARGV[8])
+  if placed > 0 then
+    local before, spilled = struct.unpack('<I8I8', redis.call('GETRANGE', segment, 32, 47))
+    if forced then spilled = spilled + placed else before = before + placed end
+    redis.call('SETRANGE', segment, 32, struct.pack('<I8I8', before, spilled) .. turn)
+  end
+  if answers[1] ~= '0' then break end
 end
 return table.concat(answers)
-"""
-)
-"""ARGV: mark, keys (u32 offset, u8 coin, pairs of byte and mask), pairs of a key, bytes of a block,
-threshold, bits of the counter (0: the threshold is for set bits), forced (1: spill, whatever the load), the
-turn. Reply: a character a key, 0 it passed, 1 it was placed, 2 it was present."""
+""")
+"""KEYS: a segment; or those of one key's blocks, of which each is asked only if the one before sent it on.
+ARGV, for each: mark, turn, pairs of a key (u8), bytes of a block (u8), threshold (u32), bits of the counter
+(u8; 0: the threshold is for set bits), forced (u8; 1: spill, whatever the load), then keys: u32 offset, u8
+coin, pairs of byte and mask.
+Reply: a character a key, 0 it passed, 1 it was placed, 2 it was present; of the last block asked."""
 
 SWAP = Script(
     _MARKED

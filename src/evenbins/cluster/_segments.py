@@ -56,6 +56,7 @@ SEGMENT_BYTES: Final = 1022 * 64
 FORMAT: Final = 1
 POLICIES: Final = ("standard", "blocked", "single", "multilevel", "fill", "two-choice")
 LINE_BITS: Final = 512
+WALKS: Final = ("client", "server")
 _HEAD: Final = struct.Struct("<8sII16sQQ16s")
 _NAME: Final = re.compile(r"[^{}\s\x00-\x1f]{1,200}")
 _MAGIC: Final = b"EVENBSEG"
@@ -132,41 +133,57 @@ class Layout:
     servers: int = 1
     epoch: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     base: Base = Base()
+    walk: str = field(default="client", compare=False)  # the client's own choice: nobody else sees it
 
     def __post_init__(self) -> None:
         check_name(self.name)
         check_plan(self.plan)
+        if self.walk not in WALKS:
+            raise ValueError(
+                arguments.problem("walk", 'one of "client", "server"', self.walk, "Leave it out")
+            )
         way_out = "Leave it out for 65_408"
         size = arguments.integer("segment_bytes", self.segment_bytes, 64, 2**26, way_out)
         if size % 64:
             raise ValueError(arguments.problem("segment_bytes", "a multiple of 64", size, way_out))
 
-    @property
+    @cached_property
+    def _parts(self) -> dict[int, tuple[str, bytes]]:
+        return {}
+
+    def part(self, segment: int) -> tuple[str, bytes]:
+        """Give a segment's key and mark, kept from the first time on."""
+        found = self._parts.get(segment)
+        if found is None:
+            found = self._parts[segment] = self.segment_key(segment), self.mark(segment)
+        return found
+
+    @cached_property
     def policy(self) -> str:
         """The plan's."""
         return self.plan.policy
 
-    @property
+    @cached_property
     def counted(self) -> bool:
         """Whether blocks count their keys, and there may be a list."""
         return self.plan.policy in COUNTED
 
-    @property
+    @cached_property
     def walks(self) -> bool:
         """Whether a key goes from block to block until one accepts it."""
         return self.plan.policy in ("single", "multilevel", "fill")
 
-    @property
+    @cached_property
     def limit(self) -> int:
         """Entries that the overflow list may have; 0: no list."""
         return self.plan.core[5] if self.counted else 0
 
-    @property
+    @cached_property
     def coin(self) -> int:
         """Chance of a key at the threshold, of 2**32."""
         return self.plan.core[4] if self.counted else 0
 
-    @property
+    @cached_property
     def spill(self) -> str:
         """Which of its full blocks takes a key that the list cannot."""
         return SPILLS[self.plan.core[6]]
@@ -202,7 +219,7 @@ class Layout:
         """Number of segments."""
         return sum(table.segments for table in self.tables)
 
-    @property
+    @cached_property
     def choices(self) -> int:
         """Blocks that a key may use."""
         return self.plan.choices

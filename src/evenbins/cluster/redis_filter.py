@@ -19,6 +19,7 @@ AsyncRedisFilter takes those of redis.asyncio. Timeouts and retries are the clie
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -123,7 +124,7 @@ class _Shared:
 
 
 def _local_layout(
-    name: str, filter_: object, segment_bytes: int, servers: int
+    name: str, filter_: object, segment_bytes: int, servers: int, walk: str
 ) -> tuple[Layout, list[memoryview], list[int]]:
     """Take a local filter apart."""
     if not isinstance(filter_, filters._BaseFilter):
@@ -133,7 +134,8 @@ def _local_layout(
         )
     layout = Layout(name, check_plan(filter_.plan), segment_bytes, servers)
     blocks, listed, base = layout.take_apart(memoryview(filter_))
-    return Layout(name, filter_.plan, segment_bytes, servers, layout.epoch, base), blocks, listed
+    layout = Layout(name, filter_.plan, segment_bytes, servers, layout.epoch, base, walk)
+    return layout, blocks, listed
 
 
 class RedisFilter(_Shared):
@@ -169,6 +171,7 @@ class RedisFilter(_Shared):
         *,
         segment_bytes: int = SEGMENT_BYTES,
         allow_eviction: bool = False,
+        walk: str = "client",
     ) -> Self:
         """Make an empty filter.
 
@@ -186,6 +189,9 @@ class RedisFilter(_Shared):
             Bytes of blocks in one string value; a multiple of 64.
         allow_eviction
             Accept a server that evicts keys without an expiry when its memory is full.
+        walk
+            Who goes from block to block: "client", one request for each block, wherever it lies; "server",
+            one request for all of a key's blocks, which takes one server. A client's own choice.
 
         Raises
         ------
@@ -193,7 +199,7 @@ class RedisFilter(_Shared):
             There is a filter of this name already, or the server may evict it, or it refused a command.
         """
         servers = Servers(client)
-        layout = Layout(name, plan, segment_bytes, servers.count)
+        layout = Layout(name, plan, segment_bytes, servers.count, walk=servers.check_walk(walk))
         return cls._made(servers, layout, _whole_filter.create(layout), allow_eviction)
 
     @classmethod
@@ -205,10 +211,12 @@ class RedisFilter(_Shared):
         *,
         segment_bytes: int = SEGMENT_BYTES,
         allow_eviction: bool = False,
+        walk: str = "client",
     ) -> Self:
         """Make a filter with the contents of a local one; parameters and errors as for `create`."""
         servers = Servers(client)
-        layout, blocks, listed = _local_layout(name, filter, segment_bytes, servers.count)
+        walk = servers.check_walk(walk)
+        layout, blocks, listed = _local_layout(name, filter, segment_bytes, servers.count, walk)
         return cls._made(servers, layout, _whole_filter.create(layout, blocks, listed), allow_eviction)
 
     @classmethod
@@ -220,13 +228,19 @@ class RedisFilter(_Shared):
 
     @classmethod
     def open(
-        cls, client: Any, name: str, *, plan: FilterPlan | None = None, allow_eviction: bool = False
+        cls,
+        client: Any,
+        name: str,
+        *,
+        plan: FilterPlan | None = None,
+        allow_eviction: bool = False,
+        walk: str = "client",
     ) -> Self:
         """Find a filter that is there, and look at all its parts.
 
         Parameters
         ----------
-        client, name, allow_eviction
+        client, name, allow_eviction, walk
             As for `create`.
         plan
             What it must be; leave it out to take it as it is.
@@ -243,7 +257,8 @@ class RedisFilter(_Shared):
         servers, counts = Servers(client), Counts()
         _warn(check_eviction(servers.everywhere(*_EVICTION), allow_eviction=allow_eviction))
         opening = _whole_filter.open_(check_name(name), servers.count)
-        found = cls(servers, _drive(servers, name, None, opening, counts), counts)
+        servers.check_walk(walk)
+        found = cls(servers, replace(_drive(servers, name, None, opening, counts), walk=walk), counts)
         found._check_plan(plan)
         return found
 
@@ -331,10 +346,11 @@ class AsyncRedisFilter(_Shared):
         *,
         segment_bytes: int = SEGMENT_BYTES,
         allow_eviction: bool = False,
+        walk: str = "client",
     ) -> Self:
         """Make an empty filter; see `RedisFilter.create`."""
         servers = AsyncServers(client)
-        layout = Layout(name, plan, segment_bytes, servers.count)
+        layout = Layout(name, plan, segment_bytes, servers.count, walk=servers.check_walk(walk))
         return await cls._made(servers, layout, _whole_filter.create(layout), allow_eviction)
 
     @classmethod
@@ -346,10 +362,12 @@ class AsyncRedisFilter(_Shared):
         *,
         segment_bytes: int = SEGMENT_BYTES,
         allow_eviction: bool = False,
+        walk: str = "client",
     ) -> Self:
         """Make a filter with the contents of a local one; see `RedisFilter.from_local`."""
         servers = AsyncServers(client)
-        layout, blocks, listed = _local_layout(name, filter, segment_bytes, servers.count)
+        walk = servers.check_walk(walk)
+        layout, blocks, listed = _local_layout(name, filter, segment_bytes, servers.count, walk)
         return await cls._made(servers, layout, _whole_filter.create(layout, blocks, listed), allow_eviction)
 
     @classmethod
@@ -363,13 +381,21 @@ class AsyncRedisFilter(_Shared):
 
     @classmethod
     async def open(
-        cls, client: Any, name: str, *, plan: FilterPlan | None = None, allow_eviction: bool = False
+        cls,
+        client: Any,
+        name: str,
+        *,
+        plan: FilterPlan | None = None,
+        allow_eviction: bool = False,
+        walk: str = "client",
     ) -> Self:
         """Find a filter that is there, and look at all its parts; see `RedisFilter.open`."""
         servers, counts = AsyncServers(client), Counts()
         _warn(check_eviction(await servers.everywhere(*_EVICTION), allow_eviction=allow_eviction))
         opening = _whole_filter.open_(check_name(name), servers.count)
-        found = cls(servers, await _drive_async(servers, name, None, opening, counts), counts)
+        servers.check_walk(walk)
+        layout = await _drive_async(servers, name, None, opening, counts)
+        found = cls(servers, replace(layout, walk=walk), counts)
         found._check_plan(plan)
         return found
 
@@ -438,6 +464,9 @@ def _drive(servers: Servers, name: str, layout: Layout | None, operation: Operat
         while True:
             replies = servers.run(requests)
             counts.requests += len(requests)
+            if len(replies) == 1 and type(replies[0]) is bytes:  # most of all
+                requests = operation.send(replies)
+                continue
             again, needed = without_script(requests, replies)
             if again:
                 for script in needed:
@@ -461,6 +490,9 @@ async def _drive_async(
         while True:
             replies = await servers.run(requests)
             counts.requests += len(requests)
+            if len(replies) == 1 and type(replies[0]) is bytes:  # most of all
+                requests = operation.send(replies)
+                continue
             again, needed = without_script(requests, replies)
             if again:
                 for script in needed:

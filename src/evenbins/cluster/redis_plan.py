@@ -10,6 +10,7 @@ go out together; a walk waits for each before the next.
     two-choice      2, or 1 if both blocks share a segment   the same
     multilevel      reads + overflow                         miss_reads + list_reads
     fill            reads                                    miss_reads
+    … walk="server" 1 for all blocks, and the list's         the same
 """
 
 from __future__ import annotations
@@ -150,7 +151,9 @@ def plan_of_layout(layout: Layout) -> RedisPlan:
         added = present + 1.0
     else:
         list_asked = plan.overflow + plan.spilled if layout.limit else 0.0
-        present, absent = plan.reads + list_asked, plan.miss_reads + plan.list_reads
+        alone = layout.walk == "client"
+        present = (plan.reads if alone else 1.0) + list_asked
+        absent = (plan.miss_reads if alone else 1.0) + plan.list_reads
         spilling = 1.0 if layout.spill == "random" else 1.0 + layout.choices
         added = present + plan.spilled * spilling
     return RedisPlan(
