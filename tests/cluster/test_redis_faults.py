@@ -233,7 +233,7 @@ def test_a_restarted_server_is_an_error() -> None:
 
 @pytest.mark.parametrize("name", PLANS)
 def test_a_connection_cut_in_the_middle_and_the_call_repeated(server: Server, client: Any, name: str) -> None:
-    """Cut after more and more bytes; every time the call is repeated to its end: bytes as if nothing had been."""
+    """Cut after more and more bytes; each time the call is repeated: bytes as if nothing had been."""
     plan, local = PLANS[name](), filters.build(PLANS[name]())
     RedisFilter.create(client, "x", plan, segment_bytes=256)
     cuts = 0

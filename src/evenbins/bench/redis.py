@@ -3,9 +3,10 @@
     naive, bits       k GETBIT or SETBIT commands a key, in pipelines of the best size found
     naive, BITFIELD   one command a key with k sub-commands, in pipelines of the best size found
 
-Same client library, same false-positive rate, same server: started here on loopback, without persistence. The naive
-filters get their positions from the same vectorised code, so that the difference is in what goes over the
-network. Without the package hiredis the client parses replies in Python, which is most of the naive filters'
+Same client library, same false-positive rate, same server: started here on loopback, without persistence. The
+naive filters get their positions from the same code, so that the difference is in what goes over the network.
+Single calls of the naive filters are one pipeline, or one command. Without the package hiredis the client
+parses replies in Python, which is most of the naive filters'
 time; ours has few replies. Loopback has no latency: on a network, single calls are counted in round trips.
 """
 
@@ -28,7 +29,8 @@ from evenbins.bench.harness import Case, Contender, MissingPeerError, Target, im
 from evenbins.bench.shared import FULL, Sizes, int_keys, main_of
 from evenbins.cluster import RedisFilter
 from evenbins.cluster._positions import mulhi_many, splitmix_many
-from evenbins.filters import digest_many
+from evenbins.filters import digest, digest_many
+from evenbins.reference.keys import mulhi, splitmix
 from evenbins.theory import FilterPlan
 
 __all__ = ["main_redis", "redis_cases", "running_server"]
@@ -109,11 +111,20 @@ class _Naive:
             answers[start : start + len(part)] = bits.all(axis=1)
         return answers
 
+    def _positions_of_one(self, key: int) -> list[int]:
+        bits, hashes = self.plan.core
+        found = digest(key)
+        return [mulhi(splitmix(found, i), bits) for i in range(hashes)]
+
     def add(self, key: int) -> None:
-        self.add_many([key])
+        pipeline = self.client.pipeline(transaction=False)
+        self._set(pipeline, self._positions_of_one(key))
+        pipeline.execute()
 
     def contains(self, key: int) -> bool:
-        return bool(self.contains_many([key])[0])
+        pipeline = self.client.pipeline(transaction=False)
+        self._get(pipeline, self._positions_of_one(key))
+        return all(pipeline.execute())
 
     def tune(self, keys: Any) -> None:
         """Find the best number of keys in a pipeline."""
@@ -154,16 +165,36 @@ class _BitField(_Naive):
         arguments = [item for position in positions for item in ("GET", "u1", position)]
         pipeline.execute_command("BITFIELD", self.key, *arguments)
 
+    def add(self, key: int) -> None:
+        self._set(_Direct(self.client), self._positions_of_one(key))
+
+    def contains(self, key: int) -> bool:
+        client = _Direct(self.client)
+        self._get(client, self._positions_of_one(key))
+        return all(client.reply)
+
+
+class _Direct:
+    """A command sent at once: cheaper than a pipeline of one."""
+
+    reply: list[int]
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def execute_command(self, *command: Any) -> None:
+        self.reply = self.client.execute_command(*command)
+
 
 class _Ours:
-    def __init__(self, client: Any, plan: FilterPlan, label: str) -> None:
-        self.client, self.plan, self.label = client, plan, label
-        self.name = "bench-" + plan.policy
-        self.filter = RedisFilter.create(client, self.name, plan)
+    def __init__(self, client: Any, plan: FilterPlan, label: str, walk: str = "client") -> None:
+        self.client, self.plan, self.label, self.walk = client, plan, label, walk
+        self.name = f"bench-{plan.policy}-{walk}"
+        self.filter = RedisFilter.create(client, self.name, plan, walk=walk)
 
     def clear(self) -> None:
         RedisFilter.delete(self.client, self.name)
-        self.filter = RedisFilter.create(self.client, self.name, self.plan)
+        self.filter = RedisFilter.create(self.client, self.name, self.plan, walk=self.walk)
 
     def add_many(self, keys: object) -> None:
         self.filter.add_many(keys)
@@ -189,13 +220,11 @@ def _cases(client: Any, many: int, few: int) -> Iterator[Case]:
     multilevel = theory.plan_balanced(many, bits_per_key=BITS_PER_KEY, policy="multilevel")
     naive = theory.plan_standard(many, fpr=multilevel.fpr)
     others = [_Bits(client, naive), _BitField(client, naive)]
+    two_choice = theory.plan_balanced(many, fpr=multilevel.fpr, policy="two-choice")
     ours = [
+        _Ours(client, multilevel, 'evenbins, multilevel, walk="server"', "server"),
         _Ours(client, multilevel, "evenbins, multilevel"),
-        _Ours(
-            client,
-            theory.plan_balanced(many, fpr=multilevel.fpr, policy="two-choice"),
-            "evenbins, two-choice",
-        ),
+        _Ours(client, two_choice, "evenbins, two-choice"),
         _Ours(client, theory.plan_blocked(many, fpr=multilevel.fpr), "evenbins, blocked"),
     ]
     present, absent = (each.column for each in int_keys(many, many))

@@ -7,7 +7,7 @@ request for each segment. Everything here is Python's integers: NumPy takes long
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from evenbins.cluster import _scripts as scripts
@@ -20,22 +20,31 @@ from evenbins.reference.keys import mulhi, splitmix
 
 _OFFSET: Final = struct.Struct("<I")
 _KEY: Final = struct.Struct("<IB")
+_PAIRS: Final = [bytes((p >> 3, 1 << (p & 7))) for p in range(512)]
 
 __all__ = ["Place", "add_one", "contains_one", "harm_table", "spill"]
 
 
 class Place:
-    """A key at one block of its path."""
+    """A key at one block of its path. Its positions are drawn when they are needed: a query may need few."""
 
-    __slots__ = ("block", "coin", "mask", "offset", "positions", "segment", "table")
+    __slots__ = ("chance", "hashes", "offset", "segment", "table", "word")
 
     def __init__(self, layout: Layout, digest: int, level: int) -> None:
-        table = layout.level(level)
-        word = splitmix(digest, level) if level else digest
-        self.table = table
+        self.table = table = layout.level(level)
+        self.word = word = splitmix(digest, level) if level else digest
         self.segment, self.offset = table.find(mulhi(word, table.blocks))
-        self.positions = list(lane_positions(word, layout.plan.hashes, table.span))
-        self.coin = bool(layout.coin) and splitmix(word, 0) >> 32 < layout.coin
+        self.hashes, self.chance = layout.hashes, layout.coin
+
+    @property
+    def positions(self) -> Iterator[int]:
+        """The key's bits in the block."""
+        return lane_positions(self.word, self.hashes, self.table.span)
+
+    @property
+    def coin(self) -> bool:
+        """Whether the key is let in at the threshold."""
+        return bool(self.chance) and splitmix(self.word, 0) >> 32 < self.chance
 
     def read(self, layout: Layout) -> Request:
         """Ask for the block."""
@@ -43,9 +52,8 @@ class Place:
 
     def add(self, layout: Layout, *, forced: int = 0) -> Request:
         """Ask the block to take the key."""
-        pairs = bytes(octet for p in self.positions for octet in (p >> 3, 1 << (p & 7)))
-        keys = _KEY.pack(self.offset, self.coin) + pairs
-        return add_call(layout, self.table, self.segment, keys, len(self.positions), forced)
+        keys = _KEY.pack(self.offset, self.coin) + b"".join(_PAIRS[p] for p in self.positions)
+        return add_call(layout, self.table, self.segment, keys, self.hashes, forced)
 
     def bits(self, layout: Layout, reply: bytes) -> int:
         """Read the block from a reply."""
@@ -55,7 +63,10 @@ class Place:
 
     def present(self, bits: int) -> bool:
         """Say whether all bits of the key are there."""
-        return all(bits >> p & 1 for p in self.positions)
+        for p in self.positions:  # noqa: SIM110  # a third of the time of all()
+            if not bits >> p & 1:
+                return False
+        return True
 
     def accepts(self, bits: int) -> bool:
         """Say whether the block would take the key."""
@@ -110,16 +121,11 @@ def add_one(layout: Layout, digest: int) -> Operation[None]:
     elif layout.policy == "blocked":
         yield [Place(layout, digest, 0).add(layout)]
     else:
-        asked = [Place(layout, digest, level) for level in range(layout.choices)]
-        if layout.walk == "server" and layout.choices > 1:
-            (reply,) = yield [together([each.add(layout) for each in asked])]
+        path = (Place(layout, digest, level).add(layout) for level in range(layout.choices))
+        for request in (together(list(path)),) if layout.walk == "server" else path:
+            (reply,) = yield [request]
             if reply != b"0":
                 return
-        else:
-            for each in asked:
-                (reply,) = yield [each.add(layout)]
-                if reply != b"0":
-                    return
         if layout.limit:
             digests = digest.to_bytes(8, "little")
             (reply,) = yield [call_list(layout, scripts.LIST, digests, layout.limit)]

@@ -174,6 +174,11 @@ class Layout:
         return self.plan.policy in ("single", "multilevel", "fill")
 
     @cached_property
+    def hashes(self) -> int:
+        """The plan's."""
+        return self.plan.hashes
+
+    @cached_property
     def limit(self) -> int:
         """Entries that the overflow list may have; 0: no list."""
         return self.plan.core[5] if self.counted else 0

@@ -319,6 +319,19 @@ class RedisFilter(_Shared):
         """
         return self._run(_whole_filter.export(self._layout))
 
+    def close(self) -> None:
+        """Give the connection that single calls of this thread keep back to the client's pool.
+
+        The filter stays usable; it takes one again when it needs it. The client is not closed.
+        """
+        self._servers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def verify(self) -> None:
         """Look at every part, as `open` does; raises what it raises."""
         self._run(_whole_filter.verify(self._layout))
