@@ -60,11 +60,12 @@ def same_bytes(shared: Any, local: Any) -> None:
 
 @pytest.mark.parametrize("swap_from", [4, 10**9])
 @pytest.mark.parametrize("name", PLANS)
-@settings(max_examples=12)
+@settings(max_examples=10)
 @given(
     batches=st.lists(st.lists(st.integers(0, 500), max_size=90), max_size=5),
     singly=st.lists(st.integers(0, 500), max_size=12),
     segment_bytes=st.sampled_from([64, 256, 65_408]),
+    walk=st.sampled_from(["client", "server"]),
 )
 def test_the_same_keys_in_the_same_order_give_the_same_bytes(
     server: Server,
@@ -73,6 +74,7 @@ def test_the_same_keys_in_the_same_order_give_the_same_bytes(
     batches: list[list[int]],
     singly: list[int],
     segment_bytes: int,
+    walk: str,
 ) -> None:
     plan = PLANS[name]()
     local = filters.build(plan)
@@ -80,7 +82,7 @@ def test_the_same_keys_in_the_same_order_give_the_same_bytes(
     try:
         with server.client() as client:
             client.flushall()
-            shared = RedisFilter.create(client, "x", plan, segment_bytes=segment_bytes)
+            shared = RedisFilter.create(client, "x", plan, segment_bytes=segment_bytes, walk=walk)
             for batch in batches:
                 shared.add_many(batch)
                 local.add_many(batch)
@@ -99,13 +101,16 @@ def test_the_same_keys_in_the_same_order_give_the_same_bytes(
 
 @pytest.mark.parametrize("spill", ["least", "random"])
 @pytest.mark.parametrize("limit", [0, 7])
-def test_spilled_keys_lie_where_the_local_filter_has_them(client: Any, spill: str, limit: int) -> None:
+@pytest.mark.parametrize("walk", ["client", "server"])
+def test_spilled_keys_lie_where_the_local_filter_has_them(
+    client: Any, spill: str, limit: int, walk: str
+) -> None:
     plan = theory.plan_levels(
         100, policy="multilevel", blocks=(5, 2), thresholds=(4, 4), hashes=5, block_bits=256,
         overflow_limit=limit, spill=spill,
     )  # fmt: skip
     local = filters.build(plan)
-    shared = RedisFilter.create(client, "x", plan, segment_bytes=64)
+    shared = RedisFilter.create(client, "x", plan, segment_bytes=64, walk=walk)
     for key in range(80):
         shared.add(key)
         local.add(key)
@@ -203,6 +208,10 @@ def test_several_independent_servers() -> None:
             same_bytes(RedisFilter.open([a, b], name), local)
             assert all(key in shared for key in range(290, 340))
         assert 0.7 < a.dbsize() / b.dbsize() < 1.5
+        with pytest.raises(ValueError, match="walk"):
+            RedisFilter.open([a, b], "fill", walk="server")
+        with pytest.raises(ValueError, match="walk"):
+            RedisFilter.create(a, "y", PLANS["fill"](), walk="someone")
         assert RedisFilter.delete([a, b], "fill")
         assert not RedisFilter.delete([a, b], "fill")
 

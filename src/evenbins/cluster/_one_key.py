@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 from evenbins.cluster import _scripts as scripts
@@ -149,16 +150,14 @@ def spill(layout: Layout, digest: int) -> Operation[None]:
 def _read_together(layout: Layout, digest: int) -> Operation[bool | None]:
     """Read all blocks of a key's path in one request; None if all of them send it on."""
     places = [Place(layout, digest, level) for level in range(layout.choices)]
-    (reply,) = yield [together([each.read(layout) for each in places])]
-    start = 0
-    for each in places:
-        end = start + each.table.block_bytes
-        bits = each.bits(layout, reply[start:end])
+    sizes = [each.table.block_bytes for each in places]
+    replies = yield from _replies(layout, [each.read(layout) for each in places], sizes)
+    for each, reply in zip(places, replies, strict=True):
+        bits = each.bits(layout, reply)
         if each.present(bits):
             return True
         if each.accepts(bits):
             return False
-        start = end
     return None
 
 
@@ -167,19 +166,32 @@ def _read_places(layout: Layout, places: Sequence[Place]) -> Operation[list[int]
     by_segment: dict[int, list[Place]] = {}
     for each in places:
         by_segment.setdefault(each.segment, []).append(each)
-    replies = yield [
-        read_call(
-            layout, segment, own[0].table.block_bytes,
-            struct.pack(f"<{len(own)}I", *(each.offset for each in own)),
-        )
-        for segment, own in by_segment.items()
-    ]  # fmt: skip
+    replies = yield from _replies(
+        layout,
+        [
+            read_call(
+                layout, segment, own[0].table.block_bytes,
+                struct.pack(f"<{len(own)}I", *(each.offset for each in own)),
+            )
+            for segment, own in by_segment.items()
+        ],
+        [len(own) * own[0].table.block_bytes for own in by_segment.values()],
+    )  # fmt: skip
     found = {}
     for own, reply in zip(by_segment.values(), replies, strict=True):
         size = own[0].table.block_bytes
         for i, each in enumerate(own):
             found[id(each)] = each.bits(layout, reply[i * size : (i + 1) * size])
     return [found[id(each)] for each in places]
+
+
+def _replies(layout: Layout, requests: list[Request], sizes: Sequence[int]) -> Operation[list[bytes]]:
+    """Send reads of several segments, in one request if the server walks; give the reply of each."""
+    if layout.walk == "client" or len(requests) == 1:
+        return (yield requests)
+    (whole,) = yield [together(requests)]
+    ends = list(accumulate(sizes))
+    return [whole[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 
 
 def least_harm(layout: Layout, places: Sequence[Place], blocks: Sequence[int]) -> Place:
@@ -219,10 +231,14 @@ def _standard_bits(layout: Layout, digest: int) -> dict[int, list[int]]:
 
 def _read_standard(layout: Layout, digest: int) -> Operation[bool]:
     by_segment = _standard_bits(layout, digest)
-    replies = yield [
-        read_call(layout, segment, 1, struct.pack(f"<{len(own)}I", *(p >> 3 for p in own)))
-        for segment, own in by_segment.items()
-    ]
+    replies = yield from _replies(
+        layout,
+        [
+            read_call(layout, segment, 1, struct.pack(f"<{len(own)}I", *(p >> 3 for p in own)))
+            for segment, own in by_segment.items()
+        ],
+        [len(own) for own in by_segment.values()],
+    )
     found = True
     for (segment, own), reply in zip(by_segment.items(), replies, strict=True):
         if len(reply) != len(own):

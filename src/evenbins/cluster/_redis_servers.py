@@ -140,7 +140,7 @@ class Servers(_Clients):
     def _at_once(self, request: Request) -> Any:
         """Send one script over a connection kept for this thread: half the time of `execute_command`.
 
-        A kept connection may have gone stale, as the pool would have noticed: then the client tries in its way.
+        A kept connection may be stale, as the pool would have noticed: then the client tries in its way.
         """
         client, command = self.clients[request.server], request.command
         connection = self._connection(request.server)

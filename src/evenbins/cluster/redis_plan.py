@@ -141,17 +141,17 @@ class Counts:
 def plan_of_layout(layout: Layout) -> RedisPlan:
     """Predict the requests of a layout."""
     plan = layout.plan
+    alone = layout.walk == "client"
     if layout.policy == "standard":
-        present = float((1.0 - (1.0 - layout.tables[0].shares()) ** plan.hashes).sum())
-        absent = added = present
+        added = float((1.0 - (1.0 - layout.tables[0].shares()) ** plan.hashes).sum())
+        present = absent = added if alone else 1.0
     elif layout.policy == "blocked":
         present = absent = added = 1.0
     elif layout.policy == "two-choice":
-        present = absent = 2.0 - float(np.square(layout.tables[0].shares()).sum())
+        present = absent = 2.0 - float(np.square(layout.tables[0].shares()).sum()) if alone else 1.0
         added = present + 1.0
     else:
         list_asked = plan.overflow + plan.spilled if layout.limit else 0.0
-        alone = layout.walk == "client"
         present = (plan.reads if alone else 1.0) + list_asked
         absent = (plan.miss_reads if alone else 1.0) + plan.list_reads
         spilling = 1.0 if layout.spill == "random" else 1.0 + layout.choices
