@@ -3,10 +3,10 @@
     python tools/soak_redis.py                                 4 processes, 250,000 keys each, multilevel
     python tools/soak_redis.py --keys 2000 --policy fill
 
-Starts a Redis server of its own. Each process adds its keys singly and in batches in turn, and reports each time
-how many are acknowledged. When the first one has half of its keys in, it gets SIGKILL, wherever it is.
-Afterwards every key that was reported is asked for: in bulk, a sample one by one, and in the exported filter, whose
-invariants are checked too. The exit status is 1 if one is missing.
+Starts a Redis server of its own. Each process adds its keys singly and in batches in turn, and reports each
+time how many are acknowledged. When the first one has half of its keys in, it gets SIGKILL, wherever it is.
+Afterwards every key that was reported is asked for: in bulk, a sample one by one, and in the exported filter,
+whose invariants are checked too. The exit status is 1 if one is missing.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ def main(keys: int, processes: int, policy: str, work: tuple[int, int] | None) -
         sample = np.random.default_rng(1).choice(added, min(10_000, len(added)), replace=False).tolist()
         lost += sum(key not in shared for key in sample)
         ends = [each.process.returncode for each in workers]
-        print(f"{policy}: {processes} processes, {keys:_} keys each, in {seconds:.0f} s; exit statuses {ends}")
+        print(
+            f"{policy}: {processes} processes, {keys:_} keys each, in {seconds:.0f} s; exit statuses {ends}"
+        )
         print(f"  acknowledged  {[each.acknowledged for each in workers]}")
         print(f"  lost          {lost}")
         print(f"  {local.stats()!r}")

@@ -60,7 +60,7 @@ def same_bytes(shared: Any, local: Any) -> None:
 
 @pytest.mark.parametrize("swap_from", [4, 10**9])
 @pytest.mark.parametrize("name", PLANS)
-@settings(max_examples=10)
+@settings(max_examples=7)
 @given(
     batches=st.lists(st.lists(st.integers(0, 500), max_size=90), max_size=5),
     singly=st.lists(st.integers(0, 500), max_size=12),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter, theory
@@ -26,6 +26,7 @@ from evenbins.reference.keys import mulhi, splitmix
 WORDS = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=20)
 
 
+@settings(max_examples=40)
 @given(words=WORDS, m=st.integers(1, 2**56), i=st.integers(0, 70))
 def test_words_of_arrays_are_those_of_numbers(words: list[int], m: int, i: int) -> None:
     array = np.array(words, np.uint64)
@@ -33,6 +34,7 @@ def test_words_of_arrays_are_those_of_numbers(words: list[int], m: int, i: int) 
     assert splitmix_many(array, i).tolist() == [splitmix(each, i) for each in words]
 
 
+@settings(max_examples=40)
 @given(words=WORDS, hashes=st.integers(1, 32), span=st.integers(200, 512), coin=st.integers(0, 2**32))
 def test_positions_of_arrays_are_those_of_numbers(
     words: list[int], hashes: int, span: int, coin: int
@@ -43,6 +45,7 @@ def test_positions_of_arrays_are_those_of_numbers(
     assert coins(array, coin).tolist() == [splitmix(each, 0) >> 32 < coin for each in words]
 
 
+@settings(max_examples=40)
 @given(
     digests=st.lists(st.integers(0, 2**64 - 1), max_size=120),
     counted=st.booleans(),
@@ -83,6 +86,7 @@ def test_blocks_take_keys_as_the_twin_does(
     assert blocks.tobytes() == twin.tables[0].payload()[:96]
 
 
+@settings(max_examples=40)
 @given(digests=st.sets(st.integers(1, 2**64 - 1), max_size=30), choices=st.integers(1, 8))
 def test_a_list_taken_apart_gives_the_same_slots(digests: set[int], choices: int) -> None:
     slots = list_slots(sorted(digests), 30, choices)

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from filter_servers import running
 
-from evenbins import theory
+from evenbins import FilterPlan, theory
 from evenbins.cluster import RedisFilter, _one_key
+from evenbins.cluster._scripts import SCRIPTS
 from evenbins.filters import digest_many
 
 KEYS = 40_000
@@ -20,6 +21,8 @@ KEYS = 40_000
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     with running() as server, server.client() as found:
+        for script in SCRIPTS:
+            found.script_load(script.text)
         yield found
 
 
@@ -43,7 +46,9 @@ def in_lockstep(shared: RedisFilter, keys: Sequence[int], at_once: int = 500) ->
         waiting = {number: next(each) for number, each in enumerate(operations)}
         while waiting:
             requests = [request for own in waiting.values() for request in own]
-            replies = iter(shared._servers.run(requests))
+            answered = shared._servers.run(requests)
+            assert all(isinstance(each, bytes) for each in answered)
+            replies = iter(answered)
             going: dict[int, Any] = {}
             for number, own in waiting.items():
                 try:
@@ -55,16 +60,23 @@ def in_lockstep(shared: RedisFilter, keys: Sequence[int], at_once: int = 500) ->
     return answers
 
 
-@pytest.mark.parametrize("walk", ["client", "server"])
-def test_round_trips_of_the_multilevel_filter_at_24_bits(client: Any, walk: str) -> None:
-    """40,000 keys; every fourth of them, and 10,000 absent keys: within 2 % of the plan, four deviations."""
+def _plan(kind: str) -> FilterPlan:
+    if kind == "best":  # without a list
+        return theory.plan_balanced(KEYS, bits_per_key=24, policy="multilevel", reads=1.2, choices=3, seed=1)
+    return theory.plan_levels(  # equal thresholds, as in the paper: 0.4 % of the keys on the list
+        KEYS, policy="multilevel", blocks=(1560, 270, 45), thresholds=(21, 21, 21), coin=0.5, hashes=15,
+        overflow_limit=800, seed=1,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "walk"), [("best", "client"), ("paper's", "client"), ("paper's", "server")])
+def test_round_trips_of_the_multilevel_filter_at_24_bits(client: Any, kind: str, walk: str) -> None:
+    """40,000 keys; every fourth of them, and 10,000 absent keys: within 2 % of the plan, three deviations."""
     client.flushall()
-    plan = theory.plan_balanced(
-        KEYS, bits_per_key=24, policy="multilevel", reads=1.2, choices=3, overflow=0.005, seed=1
-    )
+    plan = _plan(kind)
+    assert bool(plan.list_reads > 0.4) == (kind == "paper's")
     shared = RedisFilter.create(client, "x", plan, walk=walk)
     shared.add_many(np.arange(KEYS))
-    "a" in shared  # noqa: B015  # the server learns the scripts
     client.config_resetstat()
     assert all(in_lockstep(shared, range(0, KEYS, 4)))
     present = scripts_run(client) / (KEYS / 4)
@@ -74,13 +86,19 @@ def test_round_trips_of_the_multilevel_filter_at_24_bits(client: Any, walk: str)
     assert present == pytest.approx(shared.plan.round_trips, rel=0.02)
     assert absent == pytest.approx(shared.plan.miss_round_trips, rel=0.02)
     if walk == "client":
-        assert (present, absent) == (pytest.approx(1.2, abs=0.1), pytest.approx(2.3, abs=0.4))
+        assert present == pytest.approx(1.2, abs=0.1)
+        assert 2.0 < absent < 2.9
+        assert theory.plan_standard(KEYS, fpr=plan.fpr).hashes >= 14  # the naive filter's
     else:
-        assert (present, absent) == (pytest.approx(1.0, abs=0.02), pytest.approx(1.1, abs=0.15))
+        assert present < 1.01
+        assert 1.4 < absent < 1.5  # the list's
 
 
-@pytest.mark.parametrize("policy", ["fill", "two-choice", "blocked", "standard"])
-@pytest.mark.parametrize("walk", ["client", "server"])
+@pytest.mark.parametrize(
+    ("policy", "walk"),
+    [("fill", "client"), ("two-choice", "client"), ("two-choice", "server"), ("blocked", "client"),
+     ("standard", "client"), ("standard", "server")],
+)  # fmt: skip
 def test_round_trips_of_the_others(client: Any, policy: str, walk: str) -> None:
     client.flushall()
     planner: Any = {"blocked": theory.plan_blocked, "standard": theory.plan_standard}.get(policy)
@@ -90,13 +108,12 @@ def test_round_trips_of_the_others(client: Any, policy: str, walk: str) -> None:
         plan = planner(20_000, bits_per_key=24, seed=1)
     shared = RedisFilter.create(client, "x", plan, segment_bytes=8192, walk=walk)
     shared.add_many(np.arange(20_000))
-    _ = "a" in shared
     client.config_resetstat()
-    assert all(in_lockstep(shared, range(0, 20_000, 20)))
-    assert scripts_run(client) / 1000 == pytest.approx(shared.plan.round_trips, rel=0.05)
+    assert all(in_lockstep(shared, range(0, 20_000, 40)))
+    assert scripts_run(client) / 500 == pytest.approx(shared.plan.round_trips, rel=0.07)
     client.config_resetstat()
-    in_lockstep(shared, range(10**6, 10**6 + 1000))
-    assert scripts_run(client) / 1000 == pytest.approx(shared.plan.miss_round_trips, rel=0.05)
+    in_lockstep(shared, range(10**6, 10**6 + 500))
+    assert scripts_run(client) / 500 == pytest.approx(shared.plan.miss_round_trips, rel=0.07)
 
 
 @pytest.mark.parametrize("walk", ["client", "server"])

@@ -107,6 +107,8 @@ def contains_one(layout: Layout, digest: int) -> Operation[bool]:
     if not layout.limit:
         return False
     (reply,) = yield [call_list(layout, scripts.LISTED, digest.to_bytes(8, "little"))]
+    if reply not in (b"0", b"1"):
+        raise FilterDamaged(layout.strange(layout.list_key))
     return bool(reply == b"1")
 
 
