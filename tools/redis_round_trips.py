@@ -44,7 +44,7 @@ def _paper(keys: int) -> FilterPlan:
 @click.option("--walk", type=click.Choice(["client", "server"]), default="client", show_default=True)
 def main(keys: int, sample: int, bits: float, policy: str, listed: bool, walk: str) -> None:
     """Compare the three."""
-    with running_server() as port, redis.Redis(port=port) as client:
+    with running_server() as port, redis.Redis("127.0.0.1", port) as client:
         plan = _paper(keys) if listed else _best(keys, bits, policy)
         RedisFilter.create(client, "x", plan).add_many(range(keys))
         shared = RedisFilter.open(client, "x", walk=walk)

@@ -40,7 +40,7 @@ def _plan(policy: str, keys: int) -> FilterPlan:
 
 def _work(port: int, first: int, keys: int) -> None:
     """Add keys, and say after each step how many are acknowledged."""
-    with redis.Redis(port=port, socket_timeout=30) as client:
+    with redis.Redis("127.0.0.1", port, socket_timeout=30) as client:
         shared = RedisFilter.open(client, _NAME)
         done = 0
         while done < keys:
@@ -90,7 +90,7 @@ def main(keys: int, processes: int, policy: str, work: tuple[int, int] | None) -
     if work is not None:
         _work(*work, keys)
         return
-    with running_server() as port, redis.Redis(port=port) as client:
+    with running_server() as port, redis.Redis("127.0.0.1", port) as client:
         shared = RedisFilter.create(client, _NAME, _plan(policy, processes * keys))
         begun = time.perf_counter()
         workers = [

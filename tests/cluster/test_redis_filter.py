@@ -233,6 +233,11 @@ def test_a_cluster() -> None:
         sizes = [int(each.client().dbsize()) for each in nodes]
         assert min(sizes) > 0
         asyncio.run(_ask_a_cluster(nodes[0].port, 300))
+        replicas = redis.RedisCluster(host=HOST, port=nodes[0].port, read_from_replicas=True)
+        with replicas, pytest.raises(ValueError, match="replicas"):
+            RedisFilter.open(replicas, "multilevel")
+        with pytest.raises(ValueError, match="walk"):
+            RedisFilter.open(cluster, "multilevel", walk="server")
         # A slot moves to another node while clients are connected: they follow.
         moved = RedisFilter.open(cluster, "two-choice")
         _move_slot(nodes, cluster, moved._layout.segment_key(0))

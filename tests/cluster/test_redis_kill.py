@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_killed_process_loses_no_acknowledged_key() -> None:
-    command = [sys.executable, str(ROOT / "tools" / "soak_redis.py"), "--keys", "400"]
+    command = [sys.executable, str(ROOT / "tools" / "soak_redis.py"), "--keys", "700"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "exit statuses [-9, 0, 0, 0]" in done.stdout

@@ -59,7 +59,7 @@ def running_server(*options: str) -> Iterator[int]:
         try:
             deadline = time.monotonic() + 20
             while True:
-                with contextlib.suppress(redis.ConnectionError), redis.Redis(port=port) as client:
+                with contextlib.suppress(redis.ConnectionError), redis.Redis("127.0.0.1", port) as client:
                     client.ping()
                     break
                 if process.poll() is not None or time.monotonic() > deadline:
@@ -212,7 +212,7 @@ class _Ours:
 def redis_cases(sizes: Sizes = FULL) -> Iterator[Case]:
     """Give the cases of this module, one at a time."""
     redis = import_peer("redis", "redis")
-    with running_server() as port, redis.Redis(port=port) as client:
+    with running_server() as port, redis.Redis("127.0.0.1", port) as client:
         yield from _cases(client, sizes.scalar_keys // 10, sizes.scalar_keys // 500)
 
 

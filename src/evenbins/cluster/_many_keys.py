@@ -39,7 +39,8 @@ from evenbins.cluster.redis_errors import FilterDamaged
 __all__ = ["add_many", "contains_many"]
 
 SWAP_FROM: Final = 96
-"""Keys of one segment from which on fetching and swapping it beats the script `add`; see docs/redis.md."""
+"""Keys of one segment from which on it is fetched and swapped: the script takes about 10 µs a key of the
+server's time, fetching and swapping 64 KiB less than 1 ms of everybody's (measured on loopback)."""
 WHOLE_FROM: Final = 256
 """A segment is read whole if that is at most so many bytes for each block wanted."""
 SCRIPT_KEYS: Final = 256

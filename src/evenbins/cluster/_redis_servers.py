@@ -76,6 +76,11 @@ class _Clients:
             elif not isinstance(each, single):
                 raise TypeError(f"client must be {names}, or a list of the first; got {type(each).__name__}")
             client_: Any = each
+            if getattr(each, "read_from_replicas", False) or getattr(each, "load_balancing_strategy", None):
+                raise ValueError(
+                    "client must not read from replicas, which lag behind: a key that was added could be "
+                    "missed. Make one without read_from_replicas and load_balancing_strategy"
+                )
             encoder = client_.get_encoder()
             if encoder.decode_responses:
                 raise ValueError(
