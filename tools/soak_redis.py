@@ -61,6 +61,7 @@ class _Worker:
     def __init__(self, number: int, port: int, keys: int, kill_at: int | None) -> None:
         self.first, self.acknowledged, self.kill_at = number * keys, 0, kill_at
         command = [sys.executable, __file__, "--work", str(port), str(self.first), "--keys", str(keys)]
+        command += ["--wait"] if kill_at is not None else []
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.thread = threading.Thread(target=self._listen)
         self.thread.start()
@@ -85,10 +86,13 @@ class _Worker:
     show_default=True,
 )
 @click.option("--work", type=(int, int), hidden=True)
-def main(keys: int, processes: int, policy: str, work: tuple[int, int] | None) -> None:
+@click.option("--wait", is_flag=True, hidden=True)  # for the signal, should it come late
+def main(keys: int, processes: int, policy: str, work: tuple[int, int] | None, wait: bool) -> None:
     """Add from several processes, kill one, and look for every acknowledged key."""
     if work is not None:
         _work(*work, keys)
+        if wait:
+            time.sleep(60)
         return
     with running_server() as port, redis.Redis("127.0.0.1", port) as client:
         shared = RedisFilter.create(client, _NAME, _plan(policy, processes * keys))

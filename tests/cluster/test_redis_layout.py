@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import json
 import subprocess
 import sys
@@ -232,3 +234,8 @@ def test_the_package_imports_without_the_client_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pip install 'evenbins[redis]'" in done.stdout
+
+
+@pytest.mark.parametrize("module", ["_redis_servers", "_segments", "_blocks", "_positions", "redis_filter"])
+def test_the_examples_in_the_modules(module: str) -> None:
+    assert doctest.testmod(importlib.import_module(f"evenbins.cluster.{module}")).failed == 0

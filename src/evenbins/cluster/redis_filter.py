@@ -148,12 +148,12 @@ class RedisFilter(_Shared):
 
     Examples
     --------
-    >>> import redis                                                             # doctest: +SKIP
-    >>> from evenbins import theory
-    >>> plan = theory.plan_balanced(1_000_000, fpr=1e-6, policy="multilevel")
-    >>> f = RedisFilter.create(redis.Redis(socket_timeout=5), "seen", plan)      # doctest: +SKIP
-    >>> f.add("key"); "key" in f                                                 # doctest: +SKIP
-    True
+    With a server at hand::
+
+        plan = theory.plan_balanced(1_000_000, fpr=1e-6, policy="multilevel")
+        f = RedisFilter.create(redis.Redis(socket_timeout=5), "seen", plan)
+        f.add("key")
+        assert "key" in f
     """
 
     def __init__(self, servers: Servers, layout: Layout, counts: Counts) -> None:
