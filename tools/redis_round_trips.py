@@ -31,7 +31,7 @@ def _paper(keys: int) -> FilterPlan:
     blocks = [round(keys * share) for share in (0.039, 0.00675, 0.001125)]
     return theory.plan_levels(
         keys, policy="multilevel", blocks=blocks, thresholds=(21, 21, 21), coin=0.5, hashes=15,
-        overflow_limit=keys // 50,
+        overflow_limit=keys // 180,
     )  # fmt: skip
 
 

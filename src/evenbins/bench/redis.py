@@ -213,7 +213,7 @@ def redis_cases(sizes: Sizes = FULL) -> Iterator[Case]:
     """Give the cases of this module, one at a time."""
     redis = import_peer("redis", "redis")
     with running_server() as port, redis.Redis("127.0.0.1", port) as client:
-        yield from _cases(client, sizes.scalar_keys // 10, sizes.scalar_keys // 500)
+        yield from _cases(client, sizes.scalar_keys // 10, sizes.scalar_keys // 2000)
 
 
 def _cases(client: Any, many: int, few: int) -> Iterator[Case]:
@@ -222,8 +222,8 @@ def _cases(client: Any, many: int, few: int) -> Iterator[Case]:
     others = [_Bits(client, naive), _BitField(client, naive)]
     two_choice = theory.plan_balanced(many, fpr=multilevel.fpr, policy="two-choice")
     ours = [
-        _Ours(client, multilevel, 'evenbins, multilevel, walk="server"', "server"),
         _Ours(client, multilevel, "evenbins, multilevel"),
+        _Ours(client, multilevel, 'evenbins, multilevel, walk="server"', "server"),
         _Ours(client, two_choice, "evenbins, two-choice"),
         _Ours(client, theory.plan_blocked(many, fpr=multilevel.fpr), "evenbins, blocked"),
     ]

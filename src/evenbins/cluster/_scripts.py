@@ -47,18 +47,19 @@ end
 """
 
 READ = Script("""
+local call, unpack_ = redis.call, struct.unpack
 local blocks, n = {}, 0
 for s, segment in ipairs(KEYS) do
   local asked = ARGV[s]
-  local mark = redis.call('GETRANGE', segment, 0, 31)
+  local mark = call('GETRANGE', segment, 0, 31)
   if mark ~= string.sub(asked, 1, 32) then
     return redis.error_reply((mark == '' and 'EVBMISSING ' or 'EVBDAMAGED ') .. segment)
   end
   local last = string.byte(asked, 33) - 1
   for i = 34, #asked, 4 do
-    local at = struct.unpack('<I4', asked, i)
+    local at = unpack_('<I4', asked, i)
     n = n + 1
-    blocks[n] = redis.call('GETRANGE', segment, at, at + last)
+    blocks[n] = call('GETRANGE', segment, at, at + last)
   end
 end
 return table.concat(blocks)
@@ -66,29 +67,30 @@ return table.concat(blocks)
 """KEYS: segments. ARGV, for each: mark, bytes of a block (u8), offsets (u32 each). Reply: the blocks."""
 
 ADD = Script("""
+local call, byte, band, bor, floor = redis.call, string.byte, bit.band, bit.bor, math.floor
 local answers
 for s, segment in ipairs(KEYS) do
   local keys = ARGV[s]
   local mark, turn, pairs_, size, threshold, counter, forced, first = struct.unpack('<c32c16BBI4BB', keys)
-  local found = redis.call('GETRANGE', segment, 0, 31)
-  if found ~= mark then
-    return redis.error_reply((found == '' and 'EVBMISSING ' or 'EVBDAMAGED ') .. segment)
+  local head = call('GETRANGE', segment, 0, 47)
+  if string.sub(head, 1, 32) ~= mark then
+    return redis.error_reply((head == '' and 'EVBMISSING ' or 'EVBDAMAGED ') .. segment)
   end
   forced = forced == 1
   answers = {}
   local step, placed, shift = 5 + 2 * pairs_, 0, 2 ^ (24 - counter)
   for i = first, #keys, step do
     local at, coin = struct.unpack('<I4B', keys, i)
-    local block = redis.call('GETRANGE', segment, at, at + size - 1)
+    local block = call('GETRANGE', segment, at, at + size - 1)
     if #block ~= size then return redis.error_reply('EVBDAMAGED ' .. segment) end
-    local octets = {string.byte(block, 1, size)}
-    local key = {string.byte(keys, i + 5, i + step - 1)}
+    local octets = {byte(block, 1, size)}
+    local key = {byte(keys, i + 5, i + step - 1)}
     local present = true
     for j = 1, 2 * pairs_, 2 do
       local octet, mask = octets[key[j] + 1], key[j + 1]
-      if bit.band(octet, mask) ~= mask then
+      if band(octet, mask) ~= mask then
         present = false
-        octets[key[j] + 1] = bit.bor(octet, mask)
+        octets[key[j] + 1] = bor(octet, mask)
       end
     end
     local answer = '2'
@@ -96,20 +98,20 @@ for s, segment in ipairs(KEYS) do
       local accepts = true
       if counter > 0 then
         local top = octets[size] * 65536 + octets[size - 1] * 256 + octets[size - 2]
-        local load = math.floor(top / shift)
+        local load = floor(top / shift)
         accepts = load < threshold or (load == threshold and coin == 1)
         if (accepts or forced) and load <= threshold then
           top = top + shift
-          octets[size] = math.floor(top / 65536)
-          octets[size - 1] = math.floor(top / 256) % 256
+          octets[size] = floor(top / 65536)
+          octets[size - 1] = floor(top / 256) % 256
           octets[size - 2] = top % 256
         end
       elseif threshold <= 8 * size then
-        accepts = redis.call('BITCOUNT', segment, at, at + size - 1) < threshold
+        accepts = call('BITCOUNT', segment, at, at + size - 1) < threshold
       end
       answer = '0'
       if accepts or forced then
-        redis.call('SETRANGE', segment, at, string.char(unpack(octets)))
+        call('SETRANGE', segment, at, string.char(unpack(octets)))
         placed = placed + 1
         answer = '1'
       end
@@ -117,9 +119,9 @@ for s, segment in ipairs(KEYS) do
     answers[#answers + 1] = answer
   end
   if placed > 0 then
-    local before, spilled = struct.unpack('<I8I8', redis.call('GETRANGE', segment, 32, 47))
+    local before, spilled = struct.unpack('<I8I8', head, 33)
     if forced then spilled = spilled + placed else before = before + placed end
-    redis.call('SETRANGE', segment, 32, struct.pack('<I8I8', before, spilled) .. turn)
+    call('SETRANGE', segment, 32, struct.pack('<I8I8', before, spilled) .. turn)
   end
   if answers[1] ~= '0' then break end
 end
