@@ -12,6 +12,7 @@ import redis
 from filter_servers import HOST, Server, cluster_of, running
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from redis.cluster import LoadBalancingStrategy
 
 from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, FilterPlan, filters, theory
 from evenbins.cluster import AsyncRedisFilter, RedisFilter, RedisFilterError, _many_keys
@@ -233,7 +234,8 @@ def test_a_cluster() -> None:
         sizes = [int(each.client().dbsize()) for each in nodes]
         assert min(sizes) > 0
         asyncio.run(_ask_a_cluster(nodes[0].port, 300))
-        replicas = redis.RedisCluster(host=HOST, port=nodes[0].port, read_from_replicas=True)
+        strategy = LoadBalancingStrategy.ROUND_ROBIN
+        replicas = redis.RedisCluster(host=HOST, port=nodes[0].port, load_balancing_strategy=strategy)
         with replicas, pytest.raises(ValueError, match="replicas"):
             RedisFilter.open(replicas, "multilevel")
         with pytest.raises(ValueError, match="walk"):
