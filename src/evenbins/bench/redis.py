@@ -298,16 +298,21 @@ def _cases(client: Any, many: int, few: int) -> Iterator[Case]:
     )
 
     def add_singly(subject: Any) -> None:
-        for key in present[:few].tolist():
+        for key in present[many // 2 : many // 2 + few].tolist():
             subject.add(key)
 
+    def half_full(subject: Any) -> None:
+        subject.clear()
+        if isinstance(subject, _Ours):  # how full a naive one is makes no difference
+            subject.add_many(present[: many // 2])
+
     yield case(
-        f"Redis, one by one, {few:,} adds",
+        f"Redis, one by one, {few:,} adds to a filter half full",
         add_singly,
         few,
         2,
         lambda _: True,
-        lambda subject: subject.clear(),
+        half_full,
     )
     yield case(
         f"Redis, add_many, {many:,} keys",
