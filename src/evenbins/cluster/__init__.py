@@ -11,3 +11,18 @@
 Nothing here needs an extra to be imported; the client library is asked for when a class is used, and one that is
 missing is named with the extra that brings it.
 """
+
+from evenbins.cluster.redis_errors import FilterDamaged, FilterMissing, PlanMismatch, RedisFilterError
+from evenbins.cluster.redis_filter import AsyncRedisFilter, RedisFilter
+from evenbins.cluster.redis_plan import RedisPlan, RedisStats
+
+__all__ = [
+    "AsyncRedisFilter",
+    "FilterDamaged",
+    "FilterMissing",
+    "PlanMismatch",
+    "RedisFilter",
+    "RedisFilterError",
+    "RedisPlan",
+    "RedisStats",
+]

@@ -1,0 +1,307 @@
+"""Many keys: level by level, one request for each segment.
+
+    asking   the blocks that are needed, one after the other in one reply; or the whole segment where many are
+    adding   few keys of a segment: the script `add` decides, key by key
+             many: the segment is fetched, the keys are placed here, and it is swapped if nobody came between;
+             if somebody did, `add` after all
+
+Standard, blocked and two-choice filters only ever OR bits: many keys of a segment are one mask, and nobody
+can come between. For two choices the blocks are chosen here, in the order of the keys; another client's
+keys may make a choice stale, which costs a little balance and loses nothing, since a query reads both.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins.cluster import _scripts as scripts
+from evenbins.cluster._blocks import PASSED, PLACED, inspect, place_keys, records
+from evenbins.cluster._one_key import contains_one, harm_table, spill
+from evenbins.cluster._positions import coins, lane_positions_many, mulhi_many, splitmix_many, words_many
+from evenbins.cluster._requests import (
+    Operation,
+    Request,
+    add_call,
+    call,
+    call_list,
+    get_segment,
+    read_call,
+)
+from evenbins.cluster._segments import HEAD, LINE_BITS, Layout, Table
+from evenbins.cluster._whole_filter import ROUND, export
+from evenbins.cluster.redis_errors import FilterDamaged
+
+__all__ = ["add_many", "contains_many"]
+
+SWAP_FROM: Final = 96
+"""Keys of one segment from which on it is fetched and swapped: the script takes about 10 µs a key of the
+server's time, fetching and swapping 64 KiB less than 1 ms of everybody's (measured on loopback)."""
+WHOLE_FROM: Final = 256
+"""A segment is read whole if that is at most so many bytes for each block wanted."""
+SCRIPT_KEYS: Final = 256
+"""Keys of one `add`: a script keeps all other clients waiting."""
+LIST_KEYS: Final = 4096
+"""Digests of one look at the list."""
+BATCH: Final = 1 << 17
+"""Keys that a bulk call takes at a time."""
+
+Words = npt.NDArray[np.uint64]
+Indices = npt.NDArray[np.int64]
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def _by_segment(table: Table, blocks: Indices) -> list[tuple[int, Indices]]:
+    """Group the indices of `blocks` by segment, each group in its order."""
+    segments = blocks // table.blocks_per_segment
+    order = np.argsort(segments, kind="stable")
+    numbers, starts = np.unique(segments[order], return_index=True)
+    groups = np.split(order, starts[1:])
+    return [(table.first_segment + int(number), own) for number, own in zip(numbers, groups, strict=True)]
+
+
+def _read_rows(layout: Layout, table: Table, places: Indices, unit: int) -> Operation[npt.NDArray[np.uint8]]:
+    """Read the units (blocks, or bytes of a standard filter) of these numbers within the table: one a row."""
+    per_segment = table.blocks_per_segment * table.block_bytes // unit
+    rows = np.empty((len(places), unit), np.uint8)
+    groups = _by_segment(table, places * unit // table.block_bytes)
+    for start in range(0, len(groups), ROUND):
+        requests = []
+        for segment, own in groups[start : start + ROUND]:
+            if len(own) * WHOLE_FROM >= layout.value_bytes(segment):
+                requests.append(get_segment(layout, segment))
+            else:
+                offsets = (HEAD + places[own] % per_segment * unit).astype("<u4").tobytes()
+                requests.append(read_call(layout, segment, unit, offsets))
+        replies = yield requests
+        for (segment, own), request, reply in zip(
+            groups[start : start + ROUND], requests, replies, strict=True
+        ):
+            if request.script is None:
+                blocks = np.frombuffer(layout.read_segment(segment, reply)[2], np.uint8)
+                rows[own] = blocks.reshape(-1, unit)[places[own] % per_segment]
+            elif len(reply) != len(own) * unit:
+                raise FilterDamaged(layout.strange(layout.segment_key(segment)))
+            else:
+                rows[own] = np.frombuffer(reply, np.uint8).reshape(-1, unit)
+    return rows
+
+
+def contains_many(layout: Layout, digests: Words) -> Operation[npt.NDArray[np.bool_]]:
+    """Ask for many keys."""
+    answers = np.empty(len(digests), np.bool_)
+    for start in range(0, len(digests), BATCH):
+        batch = digests[start : start + BATCH]
+        if layout.policy == "standard":
+            answers[start : start + BATCH] = yield from _contains_standard(layout, batch)
+        else:
+            answers[start : start + BATCH] = yield from _contains_blocks(layout, batch)
+    return answers
+
+
+def _contains_blocks(layout: Layout, digests: Words) -> Operation[npt.NDArray[np.bool_]]:
+    answers = np.zeros(len(digests), np.bool_)
+    left = np.arange(len(digests))
+    for level in range(layout.choices):
+        table = layout.level(level)
+        words = words_many(digests[left], level)
+        blocks = yield from _read_rows(layout, table, mulhi_many(words, table.blocks), table.block_bytes)
+        positions = lane_positions_many(words, layout.plan.hashes, table.span)
+        coin = coins(words, layout.coin) if layout.coin else None
+        present, accepts = inspect(table, blocks, positions, coin)
+        answers[left[present]] = True
+        left = left[~present & ~accepts] if layout.walks else left[~present]
+        if not left.size:
+            return answers
+    if layout.limit:
+        for start in range(0, len(left), LIST_KEYS):
+            own = left[start : start + LIST_KEYS]
+            asked = digests[own].astype("<u8").tobytes()
+            (reply,) = yield [call_list(layout, scripts.LISTED, asked)]
+            answers[own] = np.frombuffer(reply, np.uint8) == ord("1")
+    return answers
+
+
+def _standard_positions(layout: Layout, digests: Words) -> Indices:
+    bits, hashes = layout.plan.core
+    return np.stack([mulhi_many(splitmix_many(digests, i), bits) for i in range(hashes)], axis=1)
+
+
+def _contains_standard(layout: Layout, digests: Words) -> Operation[npt.NDArray[np.bool_]]:
+    positions = _standard_positions(layout, digests)
+    octets = yield from _read_rows(layout, layout.tables[0], positions.ravel() >> 3, 1)
+    bits = octets.reshape(positions.shape) >> (positions & 7).astype(np.uint8) & 1
+    found: npt.NDArray[np.bool_] = np.all(bits, axis=1)
+    return found
+
+
+# --- adding -------------------------------------------------------------------------------------
+
+
+def add_many(layout: Layout, digests: Words) -> Operation[None]:
+    """Add many keys."""
+    for start in range(0, len(digests), BATCH):
+        batch = digests[start : start + BATCH]
+        if layout.policy != "standard":  # a repeated key changes nothing
+            batch = batch[np.sort(np.unique(batch, return_index=True)[1])]
+        if layout.policy == "standard":
+            positions = _standard_positions(layout, batch).reshape(-1, 1)
+            lines, within = positions[:, 0] // LINE_BITS, (positions % LINE_BITS).astype(np.uint16)
+            yield from _or_keys(layout, layout.tables[0], lines, within)
+        elif layout.policy == "blocked":
+            table = layout.tables[0]
+            within = lane_positions_many(batch, layout.plan.hashes, table.span)
+            yield from _or_keys(layout, table, mulhi_many(batch, table.blocks), within)
+        elif layout.policy == "two-choice":
+            yield from _add_two_choice(layout, batch)
+        else:
+            yield from _add_by_level(layout, batch)
+
+
+def _or_keys(
+    layout: Layout, table: Table, blocks: Indices, positions: npt.NDArray[np.uint16]
+) -> Operation[None]:
+    """Set bits, in any order: a mask for a segment that gets many, records for one that gets few."""
+    groups = _by_segment(table, blocks)
+    within = blocks % table.blocks_per_segment
+    for start in range(0, len(groups), ROUND):
+        requests = []
+        for segment, own in groups[start : start + ROUND]:
+            if len(own) >= SWAP_FROM:
+                flags = np.zeros(8 * layout.value_bytes(segment), np.bool_)
+                first = 8 * (HEAD + within[own] * table.block_bytes)
+                flags[first[:, None] + positions[own]] = True
+                mask = np.packbits(flags, bitorder="little").tobytes()
+                requests.append(call(layout, segment, scripts.MERGE, mask))
+            else:
+                keys = records(HEAD + within[own] * table.block_bytes, positions[own], None)
+                requests.append(add_call(layout, table, segment, keys, positions.shape[1]))
+        yield requests
+
+
+def _add_two_choice(layout: Layout, digests: Words) -> Operation[None]:
+    """Choose blocks here, key by key, and set the bits: of a filter that is small beside the batch, all of
+    it."""
+    if len(digests) >= 32 * layout.segments and layout.plan.nbytes <= 1 << 28:
+        local = yield from export(layout)
+        local.add_many(digests, digests=True)
+        blocks, _, _ = layout.take_apart(memoryview(local))
+        for start in range(0, layout.segments, ROUND):
+            yield [
+                call(layout, segment, scripts.MERGE, bytes(HEAD) + bytes(blocks[segment]))
+                for segment in range(start, min(start + ROUND, layout.segments))
+            ]
+        return
+    table, hashes = layout.tables[0], layout.plan.hashes
+    words = [words_many(digests, level) for level in range(2)]
+    blocks_of = np.stack([mulhi_many(each, table.blocks) for each in words], axis=1)
+    positions = np.stack([lane_positions_many(each, hashes, table.span) for each in words], axis=1)
+    wanted = np.unique(blocks_of)
+    rows = yield from _read_rows(layout, table, wanted, table.block_bytes)
+    now = {int(n): int.from_bytes(row.tobytes(), "little") for n, row in zip(wanted, rows, strict=True)}
+    harms = harm_table(layout)
+    chosen = np.full(len(digests), -1)
+    for i, (own, masks) in enumerate(zip(blocks_of.tolist(), _masks(positions), strict=True)):
+        old = [now[block] for block in own]
+        new = [bits | mask for bits, mask in zip(old, masks, strict=True)]
+        if old[0] == new[0] or old[1] == new[1]:
+            continue  # present
+        harm = [harms[b.bit_count()] - harms[a.bit_count()] for a, b in zip(old, new, strict=True)]
+        choice = int(harm[1] < harm[0])
+        now[own[choice]] = new[choice]
+        chosen[i] = choice
+    placed = np.flatnonzero(chosen >= 0)
+    if placed.size:
+        at = blocks_of[placed, chosen[placed]]
+        yield from _or_keys(layout, table, at, positions[placed, chosen[placed]])
+
+
+def _masks(positions: npt.NDArray[np.uint16]) -> Iterable[list[int]]:
+    for key in positions.tolist():
+        masks = []
+        for own in key:
+            mask = 0
+            for p in own:
+                mask |= 1 << p
+            masks.append(mask)
+        yield masks
+
+
+def _add_by_level(layout: Layout, digests: Words) -> Operation[None]:
+    """Take the levels one after the other: what one does depends on it alone."""
+    left = digests
+    for level in range(layout.choices):
+        passed = yield from _add_level(layout, layout.level(level), words_many(left, level))
+        left = left[passed]
+        if not left.size:
+            return
+    full = left
+    if layout.limit:
+        rest = []
+        for start in range(0, len(left), LIST_KEYS):
+            own = left[start : start + LIST_KEYS]
+            listed = own.astype("<u8").tobytes()
+            (reply,) = yield [call_list(layout, scripts.LIST, listed, layout.limit)]
+            rest.append(own[np.frombuffer(reply, np.uint8) == ord("0")])
+        full = np.concatenate(rest)
+    for digest in full.tolist():
+        yield from _spill_late(layout, digest)
+
+
+def _spill_late(layout: Layout, digest: int) -> Operation[None]:
+    """Spill a key of a batch, unless keys spilled before it made it present."""
+    present = yield from contains_one(layout, digest)
+    if not present:
+        yield from spill(layout, digest)
+
+
+def _add_level(layout: Layout, table: Table, words: Words) -> Operation[npt.NDArray[np.bool_]]:
+    """Add keys to one table, in their order: which of them passed."""
+    blocks = mulhi_many(words, table.blocks)
+    within = blocks % table.blocks_per_segment
+    positions = lane_positions_many(words, layout.plan.hashes, table.span)
+    coin = coins(words, layout.coin)
+    outcomes = np.empty(len(words), np.uint8)
+
+    def few(segment: int, own: Indices) -> Request:
+        keys = records(HEAD + within[own] * table.block_bytes, positions[own], coin[own])
+        return add_call(layout, table, segment, keys, positions.shape[1])
+
+    groups = _by_segment(table, blocks)
+    for start in range(0, len(groups), ROUND):
+        group = groups[start : start + ROUND]
+        replies = yield [
+            few(segment, own) if len(own) < SWAP_FROM else get_segment(layout, segment)
+            for segment, own in group
+        ]
+        swapped, requests = [], []
+        for (segment, own), reply in zip(group, replies, strict=True):
+            if len(own) < SWAP_FROM:
+                outcomes[own] = np.frombuffer(reply, np.uint8) - ord("0")
+                continue
+            placed, spilled, data = layout.read_segment(segment, reply)
+            before = np.frombuffer(data, np.uint8).reshape(-1, table.block_bytes)
+            after, found = place_keys(table, before, within[own], positions[own], coin[own])
+            outcomes[own] = found
+            news = int(np.count_nonzero(found == PLACED))
+            if news:
+                head = layout.head(segment, placed + news, spilled, os.urandom(16))
+                value = head + after.tobytes()
+                requests.append(call(layout, segment, scripts.SWAP, reply[HEAD - 16 : HEAD], value))
+                swapped.append((segment, own))
+        if not requests:
+            continue
+        replies = yield requests
+        late = [each for each, reply in zip(swapped, replies, strict=True) if reply != 1]
+        for segment, own in late:  # somebody came between
+            for first in range(0, len(own), SCRIPT_KEYS):
+                part = own[first : first + SCRIPT_KEYS]
+                (reply,) = yield [few(segment, part)]
+                outcomes[part] = np.frombuffer(reply, np.uint8) - ord("0")
+    passed: npt.NDArray[np.bool_] = outcomes == PASSED
+    return passed

@@ -1,0 +1,155 @@
+"""The filter as a whole: made, found and checked, fetched, removed.
+
+create   claim the name (SET NX) ──▶ segments ──▶ list ──▶ "ready"     cut short: never ready, not opened
+open     the description of every server, then the mark and the size of every segment
+delete   segments ──▶ list ──▶ the description                         cut short: parts are missing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from evenbins import filters
+from evenbins.cluster import _scripts as scripts
+from evenbins.cluster._requests import Operation, Request, call_list, get_segment
+from evenbins.cluster._segments import HEAD, Layout, meta_key
+from evenbins.cluster.redis_errors import FilterDamaged, FilterMissing, PlanMismatch, RedisFilterError
+
+__all__ = ["ROUND", "create", "delete", "export", "open_", "verify"]
+
+ROUND: Final = 32
+"""Segments that one step holds in memory."""
+_LIST_KEYS: Final = 4096
+
+
+def create(
+    layout: Layout, blocks: Sequence[memoryview] | None = None, listed: Sequence[int] = ()
+) -> Operation[None]:
+    """Make a filter: say that it is being made, write its segments and its list, say that it is there."""
+    servers, key = range(layout.servers), layout.meta_key
+    claims = [("SET", key, layout.meta(server, ready=False), "NX") for server in servers]
+    replies = yield [Request(server, key, claim) for server, claim in zip(servers, claims, strict=True)]
+    if not all(replies):
+        ours = [server for server, reply in zip(servers, replies, strict=True) if reply]
+        if ours:
+            yield [Request(server, key, ("DEL", key)) for server in ours]
+        raise RedisFilterError(
+            f"there is a filter {layout.name!r} already: open it, choose another name, or delete it first "
+            "(RedisFilter.delete; one whose creation was cut short too)"
+        )
+    for start in range(0, layout.segments, ROUND):
+        requests = []
+        for segment in range(start, min(start + ROUND, layout.segments)):
+            key, server, head = layout.segment_key(segment), layout.server_of(segment), layout.head(segment)
+            if blocks is not None:
+                requests.append(Request(server, key, ("SET", key, head + bytes(blocks[segment]))))
+                continue
+            size = layout.value_bytes(segment) - HEAD
+            command = ("EVALSHA", scripts.MAKE.sha, 1, key, head, size)
+            requests.append(Request(server, key, command, scripts.MAKE))
+        yield requests
+    if layout.limit:
+        key, server = layout.list_key, layout.list_server
+        yield [Request(server, key, ("DEL", key))]
+        yield [Request(server, key, ("HSET", key, "epoch", layout.epoch))]
+        for start in range(0, len(listed), _LIST_KEYS):
+            own = b"".join(digest.to_bytes(8, "little") for digest in listed[start : start + _LIST_KEYS])
+            yield [call_list(layout, scripts.LIST, own, layout.limit)]
+    key = layout.meta_key
+    yield [Request(server, key, ("SET", key, layout.meta(server, ready=True))) for server in servers]
+
+
+def open_(name: str, servers: int) -> Operation[Layout]:
+    """Find a filter by its name, and look at all its parts."""
+    key = meta_key(name)
+    replies = yield [Request(server, key, ("GET", key)) for server in range(servers)]
+    if len(set(map(type, replies))) > 1:
+        gone = [server for server, reply in enumerate(replies) if reply is None]
+        raise FilterMissing(f"filter {name!r} is not on servers number {gone}: they lost it, or are others")
+    found = [Layout.from_meta(name, reply) for reply in replies]
+    layout = found[0][0]
+    if layout.servers != servers:
+        raise PlanMismatch(
+            f"filter {name!r} lies on {layout.servers} servers; got {servers}. Pass the clients of all, "
+            "in the order of its creation"
+        )
+    for number, (other, server, ready) in enumerate(found):
+        if not ready:
+            raise FilterMissing(
+                f"filter {name!r} is being created, or its creation was cut short: wait, or delete it"
+            )
+        if (other.plan, other.epoch) != (layout.plan, layout.epoch):
+            raise PlanMismatch(f"servers 0 and {number} have different filters under the name {name!r}")
+        if server != number:
+            raise PlanMismatch(
+                f"server {number} is the number {server} of filter {name!r}: pass the clients in the order "
+                "of its creation"
+            )
+    yield from verify(layout)
+    return layout
+
+
+def verify(layout: Layout) -> Operation[None]:
+    """Look at every part: its mark and its size."""
+    for start in range(0, layout.segments, 16 * ROUND):
+        segments = range(start, min(start + 16 * ROUND, layout.segments))
+        requests = []
+        for segment in segments:
+            key, server = layout.segment_key(segment), layout.server_of(segment)
+            requests.append(Request(server, key, ("GETRANGE", key, 0, 31)))
+            requests.append(Request(server, key, ("STRLEN", key)))
+        replies = yield requests
+        for segment, mark, size in zip(segments, replies[::2], replies[1::2], strict=True):
+            if not size:
+                raise FilterMissing(layout.lost(layout.segment_key(segment)))
+            if mark != layout.mark(segment) or size != layout.value_bytes(segment):
+                raise FilterDamaged(layout.strange(layout.segment_key(segment)))
+    if layout.limit:
+        yield [call_list(layout, scripts.LISTED, b"")]
+
+
+def export(layout: Layout) -> Operation[filters._BaseFilter]:
+    """Fetch all of a filter as a local one."""
+    blocks, counts, listed = [], [], []
+    for start in range(0, layout.segments, ROUND):
+        segments = range(start, min(start + ROUND, layout.segments))
+        replies = yield [get_segment(layout, segment) for segment in segments]
+        for segment, reply in zip(segments, replies, strict=True):
+            placed, spilled, data = layout.read_segment(segment, reply)
+            counts.append((placed, spilled))
+            blocks.append(data)
+    if layout.limit:
+        key = layout.list_key
+        (reply,) = yield [Request(layout.list_server, key, ("HGETALL", key))]
+        pairs = dict(reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True))
+        epoch = pairs.pop(b"epoch", None)
+        if epoch is None:
+            raise FilterMissing(layout.lost(key))
+        if epoch != layout.epoch:
+            raise FilterDamaged(layout.strange(key))
+        turns = sorted((int(turn), int.from_bytes(digest, "little")) for digest, turn in pairs.items())
+        listed = [digest for _, digest in turns]
+    return layout.local_filter(layout.payload(blocks, counts, listed))
+
+
+def delete(name: str, servers: int) -> Operation[bool]:
+    """Remove a filter, whatever is left of it: its description last. False if there is none."""
+    key = meta_key(name)
+    replies = yield [Request(server, key, ("GET", key)) for server in range(servers)]
+    known = [each for each in replies if each is not None]
+    if not known:
+        return False
+    layout, _, _ = Layout.from_meta(name, known[0])
+    if layout.servers != servers:
+        raise PlanMismatch(
+            f"filter {name!r} lies on {layout.servers} servers; got {servers}. Pass the clients of all"
+        )
+    for start in range(0, layout.segments, 16 * ROUND):
+        yield [
+            Request(layout.server_of(each), layout.segment_key(each), ("UNLINK", layout.segment_key(each)))
+            for each in range(start, min(start + 16 * ROUND, layout.segments))
+        ]
+    yield [Request(layout.list_server, layout.list_key, ("UNLINK", layout.list_key))]
+    yield [Request(server, key, ("DEL", key)) for server in range(servers)]
+    return True

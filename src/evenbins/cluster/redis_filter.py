@@ -1,0 +1,525 @@
+"""A filter that many processes share through Redis or Valkey: the same bits as the local one, on servers.
+
+    RedisFilter.create(client, name, plan)      plan: any filter's .plan
+    RedisFilter.open(client, name)              from any process; errors if anything of it is missing
+    f.add(key); key in f; f.add_many(keys); f.contains_many(keys)
+    f.to_local(); RedisFilter.from_local(client, name, filter)      byte for byte
+
+The kanizo paper's second reading (section 1): a block is a network access. A standard filter of 24 bits per
+key has 17 bits to ask for, a balanced one about 1.2 blocks for a present key.
+
+How it lies on the servers: `_segments`. What a server does in one step: `_scripts`. What is asked in which
+order: `_one_key`, `_many_keys`, `_whole_filter`. Connections: `_redis_servers`. Here: the two
+classes around them, and their counts of requests.
+
+`client` is a redis.Redis, a redis.RedisCluster, or a list of redis.Redis for several independent servers;
+AsyncRedisFilter takes those of redis.asyncio. Timeouts and retries are the client's: set socket_timeout.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins import _bulk, _core, filters
+from evenbins.cluster import _many_keys, _one_key, _whole_filter
+from evenbins.cluster._redis_servers import (
+    AsyncServers,
+    Servers,
+    check_eviction,
+    raise_errors,
+    without_script,
+)
+from evenbins.cluster._requests import Operation
+from evenbins.cluster._segments import SEGMENT_BYTES, Layout, check_name, check_plan
+from evenbins.cluster.redis_errors import PlanMismatch
+from evenbins.cluster.redis_plan import Counts, RedisPlan, RedisStats, plan_of_layout
+from evenbins.protocols import Key
+from evenbins.theory import FilterPlan, _show
+
+__all__ = ["AsyncRedisFilter", "RedisFilter"]
+
+T = TypeVar("T")
+_EVICTION = ("CONFIG GET", "maxmemory*")
+
+
+class _Shared:
+    """What the blocking and the asyncio filter have in common: all but the waiting."""
+
+    def __init__(self, layout: Layout, counts: Counts) -> None:
+        self._layout = layout
+        self._counts = counts
+        self._plan: RedisPlan | None = None
+
+    @property
+    def name(self) -> str:
+        """The name on the servers."""
+        return self._layout.name
+
+    @property
+    def plan(self) -> RedisPlan:
+        """How the filter lies on the servers, and the round trips to expect; `plan.filter` is its own."""
+        if self._plan is None:
+            self._plan = plan_of_layout(self._layout)
+        return self._plan
+
+    @property
+    def seed(self) -> int:
+        """The seed of the digests."""
+        return self._layout.plan.seed
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the segments on the servers."""
+        return self.plan.nbytes
+
+    def stats(self) -> RedisStats:
+        """Give the round trips that this client counted. What the filter holds: `to_local().stats()`."""
+        return self._counts.stats()
+
+    def __repr__(self) -> str:
+        plan = self._layout.plan
+        rows: list[tuple[str, object]] = [
+            ("name", self.name), ("policy", plan.policy), ("capacity", plan.keys), ("fpr", plan.fpr),
+            ("segments", self._layout.segments), ("servers", self._layout.servers),
+        ]  # fmt: skip
+        return _show.line(type(self).__name__, rows)
+
+    def _digests(self, keys: object, digests: bool, threads: int) -> tuple[npt.NDArray[np.uint64], Any]:
+        _bulk.checked_threads(threads)
+        source, shape = _bulk.key_source(keys, digests=digests)
+        if digests:
+            return np.ascontiguousarray(_bulk.digest_array(keys), np.uint64).ravel(), shape
+        return _core.digest_from(source, self.seed), shape
+
+    def _count_one(self, before: int, found: bool | None) -> None:
+        counts = self._counts
+        used = counts.requests - before
+        if found is None:
+            counts.added += 1
+            counts.added_requests += used
+        elif found:
+            counts.found += 1
+            counts.found_requests += used
+        else:
+            counts.absent += 1
+            counts.absent_requests += used
+
+    def _count_many(self, before: int, keys: int) -> None:
+        self._counts.bulk_keys += keys
+        self._counts.bulk_requests += self._counts.requests - before
+
+    def _check_plan(self, plan: FilterPlan | None) -> None:
+        if plan is not None and check_plan(plan) != self._layout.plan:
+            ours = self._layout.plan
+            raise PlanMismatch(
+                f"filter {self.name!r} has policy {ours.policy!r}, core {ours.core}; got a plan of policy "
+                f"{plan.policy!r}, core {plan.core}{'' if plan.seed == ours.seed else ', and another seed'}. "
+                "Leave the plan out to take the filter as it is"
+            )
+
+
+def _local_layout(
+    name: str, filter_: object, segment_bytes: int, servers: int, walk: str
+) -> tuple[Layout, list[memoryview], list[int]]:
+    """Take a local filter apart."""
+    if not isinstance(filter_, filters._BaseFilter):
+        raise TypeError(
+            "filter must be a BloomFilter, BlockedBloomFilter or BalancedBloomFilter, "
+            f"not {type(filter_).__name__}"
+        )
+    layout = Layout(name, check_plan(filter_.plan), segment_bytes, servers)
+    blocks, listed, base = layout.take_apart(memoryview(filter_))
+    layout = Layout(name, filter_.plan, segment_bytes, servers, layout.epoch, base, walk)
+    return layout, blocks, listed
+
+
+class RedisFilter(_Shared):
+    """A filter on Redis or Valkey: made by `create`, `open` or `from_local`, never by its constructor.
+
+    Methods that take keys are those of the local filters; `key in f` and `f.add(key)` are one request for
+    each block. Any number of processes and threads may add at the same time: a key whose `add` has returned
+    is found by every later query, as long as the server keeps what it acknowledged (docs/redis.md says what
+    that means). Errors of the connection are the client library's; the call may then be repeated.
+
+    Examples
+    --------
+    With a server at hand::
+
+        plan = theory.plan_balanced(1_000_000, fpr=1e-6, policy="multilevel")
+        f = RedisFilter.create(redis.Redis(socket_timeout=5), "seen", plan)
+        f.add("key")
+        assert "key" in f
+    """
+
+    def __init__(self, servers: Servers, layout: Layout, counts: Counts) -> None:
+        super().__init__(layout, counts)
+        self._servers = servers
+
+    # --- making and finding one ------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        client: Any,
+        name: str,
+        plan: FilterPlan,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        allow_eviction: bool = False,
+        walk: str = "client",
+    ) -> Self:
+        """Make an empty filter.
+
+        Parameters
+        ----------
+        client
+            A redis.Redis, a redis.RedisCluster, or a list of redis.Redis: independent servers, whose order
+            matters.
+        name
+            Its name on the servers: no braces, no spaces.
+        plan
+            What to build: `f.plan` of a local filter, or `theory.plan_balanced(…)` and its like. Policies
+            "standard", "blocked", "single", "multilevel", "fill", "two-choice".
+        segment_bytes
+            Bytes of blocks in one string value; a multiple of 64.
+        allow_eviction
+            Accept a server that evicts keys without an expiry when its memory is full.
+        walk
+            Who goes from block to block: "client", one request for each block, wherever it lies; "server",
+            one request for all of a key's blocks, which takes one server. A client's own choice.
+
+        Raises
+        ------
+        RedisFilterError
+            There is a filter of this name already, or the server may evict it, or it refused a command.
+        """
+        servers = Servers(client)
+        layout = Layout(name, plan, segment_bytes, servers.count, walk=servers.check_walk(walk))
+        return cls._made(servers, layout, _whole_filter.create(layout), allow_eviction)
+
+    @classmethod
+    def from_local(
+        cls,
+        client: Any,
+        name: str,
+        filter: filters._BaseFilter,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        allow_eviction: bool = False,
+        walk: str = "client",
+    ) -> Self:
+        """Make a filter with the contents of a local one; parameters and errors as for `create`."""
+        servers = Servers(client)
+        walk = servers.check_walk(walk)
+        layout, blocks, listed = _local_layout(name, filter, segment_bytes, servers.count, walk)
+        return cls._made(servers, layout, _whole_filter.create(layout, blocks, listed), allow_eviction)
+
+    @classmethod
+    def _made(cls, servers: Servers, layout: Layout, making: Operation[None], allow_eviction: bool) -> Self:
+        _warn(check_eviction(servers.everywhere(*_EVICTION), allow_eviction=allow_eviction))
+        found = cls(servers, layout, Counts())
+        _drive(servers, layout.name, layout, making, found._counts)
+        return found
+
+    @classmethod
+    def open(
+        cls,
+        client: Any,
+        name: str,
+        *,
+        plan: FilterPlan | None = None,
+        allow_eviction: bool = False,
+        walk: str = "client",
+    ) -> Self:
+        """Find a filter that is there, and look at all its parts.
+
+        Parameters
+        ----------
+        client, name, allow_eviction, walk
+            As for `create`.
+        plan
+            What it must be; leave it out to take it as it is.
+
+        Raises
+        ------
+        FilterMissing
+            There is none, or a part of it is gone.
+        FilterDamaged
+            Something else lies under one of its keys.
+        PlanMismatch
+            It has another plan, or lies on other servers.
+        """
+        servers, counts = Servers(client), Counts()
+        _warn(check_eviction(servers.everywhere(*_EVICTION), allow_eviction=allow_eviction))
+        opening = _whole_filter.open_(check_name(name), servers.count)
+        servers.check_walk(walk)
+        found = cls(servers, replace(_drive(servers, name, None, opening, counts), walk=walk), counts)
+        found._check_plan(plan)
+        return found
+
+    @classmethod
+    def delete(cls, client: Any, name: str) -> bool:
+        """Remove a filter from the servers, even half of one; False if there is none."""
+        servers = Servers(client)
+        return _drive(servers, name, None, _whole_filter.delete(check_name(name), servers.count), Counts())
+
+    # --- keys in, answers out ----------------------------------------------------------------------------
+
+    def add(self, key: Key) -> None:
+        """Add one key. When this returns, the server has acknowledged it."""
+        before = self._counts.requests
+        self._run(_one_key.add_one(self._layout, _core.digest(key, self.seed)))
+        self._count_one(before, None)
+
+    def contains(self, key: Key) -> bool:
+        """Say whether a key may be in: never False for one that was added."""
+        before = self._counts.requests
+        found = self._run(_one_key.contains_one(self._layout, _core.digest(key, self.seed)))
+        self._count_one(before, found)
+        return found
+
+    __contains__ = contains
+
+    def update(self, *keys: object) -> None:
+        """Add the keys of each argument, as `set.update` does; see `add_many`."""
+        for each in keys:
+            self.add_many(each)
+
+    def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
+        """Add many keys: what a local filter's `add_many` takes; a request for a segment, not for a key.
+
+        After an error some keys are in and some are not: the call may be repeated. `threads` is not used.
+        """
+        found, _ = self._digests(keys, digests, threads)
+        before = self._counts.requests
+        self._run(_many_keys.add_many(self._layout, found))
+        self._count_many(before, len(found))
+
+    def contains_many(
+        self, keys: object, *, digests: bool = False, threads: int = 1
+    ) -> npt.NDArray[np.bool_]:
+        """Answer `key in self` for many keys: an array of bool, in the shape of a NumPy array of keys."""
+        found, shape = self._digests(keys, digests, threads)
+        before = self._counts.requests
+        answers = self._run(_many_keys.contains_many(self._layout, found))
+        self._count_many(before, len(found))
+        return answers if shape is None else answers.reshape(shape)
+
+    # --- the filter as a whole ---------------------------------------------------------------------------
+
+    def to_local(self) -> filters._BaseFilter:
+        """Fetch the filter as a local one: equal to what the same adds would have made here.
+
+        While others add, it holds all keys acknowledged before the call, and some of the others.
+        """
+        return self._run(_whole_filter.export(self._layout))
+
+    def close(self) -> None:
+        """Give the connection that single calls of this thread keep back to the client's pool.
+
+        The filter stays usable; it takes one again when it needs it. The client is not closed.
+        """
+        self._servers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def verify(self) -> None:
+        """Look at every part, as `open` does; raises what it raises."""
+        self._run(_whole_filter.verify(self._layout))
+
+    def _run(self, operation: Operation[T]) -> T:
+        return _drive(self._servers, self.name, self._layout, operation, self._counts)
+
+
+class AsyncRedisFilter(_Shared):
+    """The asyncio twin of `RedisFilter`: the same filters, with `await`; `await f.contains(key)` asks.
+
+    Clients are those of redis.asyncio. Requests to several servers run at the same time.
+    """
+
+    def __init__(self, servers: AsyncServers, layout: Layout, counts: Counts) -> None:
+        super().__init__(layout, counts)
+        self._servers = servers
+
+    @classmethod
+    async def create(
+        cls,
+        client: Any,
+        name: str,
+        plan: FilterPlan,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        allow_eviction: bool = False,
+        walk: str = "client",
+    ) -> Self:
+        """Make an empty filter; see `RedisFilter.create`."""
+        servers = AsyncServers(client)
+        layout = Layout(name, plan, segment_bytes, servers.count, walk=servers.check_walk(walk))
+        return await cls._made(servers, layout, _whole_filter.create(layout), allow_eviction)
+
+    @classmethod
+    async def from_local(
+        cls,
+        client: Any,
+        name: str,
+        filter: filters._BaseFilter,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        allow_eviction: bool = False,
+        walk: str = "client",
+    ) -> Self:
+        """Make a filter with the contents of a local one; see `RedisFilter.from_local`."""
+        servers = AsyncServers(client)
+        walk = servers.check_walk(walk)
+        layout, blocks, listed = _local_layout(name, filter, segment_bytes, servers.count, walk)
+        return await cls._made(servers, layout, _whole_filter.create(layout, blocks, listed), allow_eviction)
+
+    @classmethod
+    async def _made(
+        cls, servers: AsyncServers, layout: Layout, making: Operation[None], allow_eviction: bool
+    ) -> Self:
+        _warn(check_eviction(await servers.everywhere(*_EVICTION), allow_eviction=allow_eviction))
+        found = cls(servers, layout, Counts())
+        await _drive_async(servers, layout.name, layout, making, found._counts)
+        return found
+
+    @classmethod
+    async def open(
+        cls,
+        client: Any,
+        name: str,
+        *,
+        plan: FilterPlan | None = None,
+        allow_eviction: bool = False,
+        walk: str = "client",
+    ) -> Self:
+        """Find a filter that is there, and look at all its parts; see `RedisFilter.open`."""
+        servers, counts = AsyncServers(client), Counts()
+        _warn(check_eviction(await servers.everywhere(*_EVICTION), allow_eviction=allow_eviction))
+        opening = _whole_filter.open_(check_name(name), servers.count)
+        servers.check_walk(walk)
+        layout = await _drive_async(servers, name, None, opening, counts)
+        found = cls(servers, replace(layout, walk=walk), counts)
+        found._check_plan(plan)
+        return found
+
+    @classmethod
+    async def delete(cls, client: Any, name: str) -> bool:
+        """Remove a filter from the servers, even half of one; False if there is none."""
+        servers = AsyncServers(client)
+        deleting = _whole_filter.delete(check_name(name), servers.count)
+        return await _drive_async(servers, name, None, deleting, Counts())
+
+    async def add(self, key: Key) -> None:
+        """Add one key. When this returns, the server has acknowledged it."""
+        await self._run(_one_key.add_one(self._layout, _core.digest(key, self.seed)), one=True)
+
+    async def contains(self, key: Key) -> bool:
+        """Say whether a key may be in: never False for one that was added."""
+        return await self._run(_one_key.contains_one(self._layout, _core.digest(key, self.seed)), one=True)
+
+    async def update(self, *keys: object) -> None:
+        """Add the keys of each argument; see `add_many`."""
+        for each in keys:
+            await self.add_many(each)
+
+    async def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
+        """Add many keys; see `RedisFilter.add_many`."""
+        found, _ = self._digests(keys, digests, threads)
+        await self._run(_many_keys.add_many(self._layout, found), many=len(found))
+
+    async def contains_many(
+        self, keys: object, *, digests: bool = False, threads: int = 1
+    ) -> npt.NDArray[np.bool_]:
+        """Answer for many keys; see `RedisFilter.contains_many`."""
+        found, shape = self._digests(keys, digests, threads)
+        answers = await self._run(_many_keys.contains_many(self._layout, found), many=len(found))
+        return answers if shape is None else answers.reshape(shape)
+
+    async def to_local(self) -> filters._BaseFilter:
+        """Fetch the filter as a local one; see `RedisFilter.to_local`."""
+        return await self._run(_whole_filter.export(self._layout))
+
+    async def verify(self) -> None:
+        """Look at every part, as `open` does; raises what it raises."""
+        await self._run(_whole_filter.verify(self._layout))
+
+    async def _run(self, operation: Operation[T], *, one: bool = False, many: int = 0) -> T:
+        own = Counts()  # calls may overlap: each counts for itself
+        try:
+            found = await _drive_async(self._servers, self.name, self._layout, operation, own)
+        finally:
+            self._counts.requests += own.requests
+        before = self._counts.requests - own.requests
+        if one:
+            self._count_one(before, found if isinstance(found, bool) else None)
+        elif many:
+            self._count_many(before, many)
+        return found
+
+
+# --- the two loops -----------------------------------------------------------------------------------------
+
+
+def _drive(servers: Servers, name: str, layout: Layout | None, operation: Operation[T], counts: Counts) -> T:
+    """Run an operation: send what it asks for until it returns."""
+    try:
+        requests = next(operation)
+        while True:
+            replies = servers.run(requests)
+            counts.requests += len(requests)
+            if len(replies) == 1 and type(replies[0]) is bytes:  # most of all
+                requests = operation.send(replies)
+                continue
+            again, needed = without_script(requests, replies)
+            if again:
+                for script in needed:
+                    servers.everywhere("SCRIPT LOAD", script.text)
+                for i, reply in zip(again, servers.run([requests[i] for i in again]), strict=True):
+                    replies[i] = reply
+                counts.requests += len(again)
+            raise_errors(name, layout, requests, replies)
+            requests = operation.send(replies)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+async def _drive_async(
+    servers: AsyncServers, name: str, layout: Layout | None, operation: Operation[T], counts: Counts
+) -> T:
+    """Do the same as `_drive`, without blocking."""
+    try:
+        requests = next(operation)
+        while True:
+            replies = await servers.run(requests)
+            counts.requests += len(requests)
+            if len(replies) == 1 and type(replies[0]) is bytes:  # most of all
+                requests = operation.send(replies)
+                continue
+            again, needed = without_script(requests, replies)
+            if again:
+                for script in needed:
+                    await servers.everywhere("SCRIPT LOAD", script.text)
+                for i, reply in zip(again, await servers.run([requests[i] for i in again]), strict=True):
+                    replies[i] = reply
+                counts.requests += len(again)
+            raise_errors(name, layout, requests, replies)
+            requests = operation.send(replies)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def _warn(text: str | None) -> None:
+    if text:
+        warnings.warn(text, UserWarning, stacklevel=4)

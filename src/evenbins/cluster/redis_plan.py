@@ -1,0 +1,168 @@
+"""What a filter on servers costs: requests predicted from its plan, and requests counted by its client.
+
+A request is one command that a server answers (its `INFO commandstats` counts the same): a block read, a
+block asked to take a key, a look at the overflow list. Requests to several segments that are known beforehand
+go out together; a walk waits for each before the next.
+
+    policy          present key                              absent key
+    standard        distinct segments among k positions      the same
+    blocked         1                                        1
+    two-choice      2, or 1 if both blocks share a segment   the same
+    multilevel      reads + overflow                         miss_reads + list_reads
+    fill            reads                                    miss_reads
+    … walk="server" 1 for all blocks, and the list's         the same
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from evenbins.cluster._segments import HEAD, Layout
+from evenbins.theory import FilterPlan, _show
+
+__all__ = ["Counts", "RedisPlan", "RedisStats", "plan_of_layout"]
+
+
+class _Shown:
+    """Rows for people, a dictionary for JSON."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give every field by name, as plain values that JSON can hold."""
+        found = {}
+        for name, value in self._rows():
+            if isinstance(value, FilterPlan):
+                value = value.to_dict()
+            found[name] = None if isinstance(value, float) and math.isnan(value) else value
+        return found
+
+    def _rows(self) -> list[tuple[str, Any]]:
+        return [(each.name, getattr(self, each.name)) for each in fields(self)]  # type: ignore[arg-type]
+
+    def _shown_rows(self) -> list[tuple[str, Any]]:
+        return [(name, value) for name, value in self._rows() if not isinstance(value, FilterPlan)]
+
+    def __repr__(self) -> str:
+        return _show.line(type(self).__name__, self._shown_rows())
+
+    def __str__(self) -> str:
+        return _show.table(type(self).__name__, self._shown_rows())
+
+    def _repr_html_(self) -> str:
+        return _show.html_table(type(self).__name__, self._shown_rows())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RedisPlan(_Shown):
+    """How a filter lies on servers, and the requests for one key when `filter.keys` keys are in it.
+
+    Attributes
+    ----------
+    filter : the plan of the filter itself
+    round_trips, miss_round_trips : requests for a present and for an absent key, the list's included
+    add_round_trips : requests for the insertion of a new key
+    segments, segment_bytes : string values, and bytes of blocks in each
+    servers : independent servers; 1 for one server or a cluster
+    nbytes : bytes of all segments with their heads; the list, stored the server's own way, is extra
+    """
+
+    filter: FilterPlan
+    round_trips: float
+    miss_round_trips: float
+    add_round_trips: float
+    segments: int
+    segment_bytes: int
+    servers: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RedisStats(_Shown):
+    """What one client counted since it was made; each name means the same as in `RedisPlan`.
+
+    Attributes
+    ----------
+    round_trips, miss_round_trips, add_round_trips : requests per single-key operation; nan before the
+        first. Adds of keys that were there already count too
+    found, absent, added : single-key operations
+    bulk_keys, bulk_round_trips : keys of bulk calls, and their requests, all in all
+    requests : all requests of this client, opening and exporting included
+    """
+
+    round_trips: float
+    miss_round_trips: float
+    add_round_trips: float
+    found: int
+    absent: int
+    added: int
+    bulk_keys: int
+    bulk_round_trips: int
+    requests: int
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counters of a client."""
+
+    found: int = 0
+    found_requests: int = 0
+    absent: int = 0
+    absent_requests: int = 0
+    added: int = 0
+    added_requests: int = 0
+    bulk_keys: int = 0
+    bulk_requests: int = 0
+    requests: int = 0
+
+    def stats(self) -> RedisStats:
+        """Give means."""
+
+        def mean(requests: int, operations: int) -> float:
+            return requests / operations if operations else math.nan
+
+        return RedisStats(
+            round_trips=mean(self.found_requests, self.found),
+            miss_round_trips=mean(self.absent_requests, self.absent),
+            add_round_trips=mean(self.added_requests, self.added),
+            found=self.found,
+            absent=self.absent,
+            added=self.added,
+            bulk_keys=self.bulk_keys,
+            bulk_round_trips=self.bulk_requests,
+            requests=self.requests,
+        )
+
+
+def plan_of_layout(layout: Layout) -> RedisPlan:
+    """Predict the requests of a layout."""
+    plan = layout.plan
+    alone = layout.walk == "client"
+    if layout.policy == "standard":
+        added = float((1.0 - (1.0 - layout.tables[0].shares()) ** plan.hashes).sum())
+        present = absent = added if alone else 1.0
+    elif layout.policy == "blocked":
+        present = absent = added = 1.0
+    elif layout.policy == "two-choice":
+        present = absent = 2.0 - float(np.square(layout.tables[0].shares()).sum()) if alone else 1.0
+        added = present + 1.0
+    else:
+        list_asked = plan.overflow + plan.spilled if layout.limit else 0.0
+        present = (plan.reads if alone else 1.0) + list_asked
+        absent = (plan.miss_reads if alone else 1.0) + plan.list_reads
+        spilling = 1.0 if layout.spill == "random" else 1.0 + layout.choices
+        added = present + plan.spilled * spilling
+    return RedisPlan(
+        filter=plan,
+        round_trips=present,
+        miss_round_trips=absent,
+        add_round_trips=added,
+        segments=layout.segments,
+        segment_bytes=layout.segment_bytes,
+        servers=layout.servers,
+        nbytes=sum(table.blocks * table.block_bytes for table in layout.tables) + HEAD * layout.segments,
+    )

@@ -1,0 +1,241 @@
+"""Filters on servers, what needs no server: positions, segments, descriptions, predictions, arguments."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter, theory
+from evenbins.cluster import FilterDamaged, FilterMissing, RedisFilter, RedisFilterError
+from evenbins.cluster._blocks import place_keys
+from evenbins.cluster._positions import coins, lane_positions_many, mulhi_many, splitmix_many
+from evenbins.cluster._segments import HEAD, Layout, in_rebuilding_order, list_slots, place
+from evenbins.cluster.redis_plan import plan_of_layout
+from evenbins.reference import ReferenceBalanced
+from evenbins.reference.blocked import lane_positions
+from evenbins.reference.keys import mulhi, splitmix
+
+WORDS = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=20)
+
+
+@settings(max_examples=40)
+@given(words=WORDS, m=st.integers(1, 2**56), i=st.integers(0, 70))
+def test_words_of_arrays_are_those_of_numbers(words: list[int], m: int, i: int) -> None:
+    array = np.array(words, np.uint64)
+    assert mulhi_many(array, m).tolist() == [mulhi(each, m) for each in words]
+    assert splitmix_many(array, i).tolist() == [splitmix(each, i) for each in words]
+
+
+@settings(max_examples=40)
+@given(words=WORDS, hashes=st.integers(1, 32), span=st.integers(200, 512), coin=st.integers(0, 2**32))
+def test_positions_of_arrays_are_those_of_numbers(
+    words: list[int], hashes: int, span: int, coin: int
+) -> None:
+    array = np.array(words, np.uint64)
+    found = lane_positions_many(array, hashes, span).tolist()
+    assert found == [list(lane_positions(each, hashes, span)) for each in words]
+    assert coins(array, coin).tolist() == [splitmix(each, 0) >> 32 < coin for each in words]
+
+
+@settings(max_examples=40)
+@given(
+    digests=st.lists(st.integers(0, 2**64 - 1), max_size=120),
+    counted=st.booleans(),
+    threshold=st.integers(0, 9),
+    coin=st.sampled_from([0, 2**31, 2**32]),
+    hashes=st.integers(1, 6),
+)
+def test_blocks_take_keys_as_the_twin_does(
+    digests: list[int], counted: bool, threshold: int, coin: int, hashes: int
+) -> None:
+    """One level of few blocks: outcomes and bytes of `place_keys` are those of the reference, key by key."""
+    if counted:
+        plan = theory.plan_levels(
+            10, policy="single", blocks=(3,), thresholds=(threshold,), coin=coin / 2**32, hashes=hashes,
+            block_bits=256, overflow_limit=200,
+        )  # fmt: skip
+    else:
+        limits = (4 * threshold + 1,)
+        plan = theory.plan_levels(
+            10, policy="fill", blocks=(3, 1), thresholds=limits, hashes=hashes, block_bits=256
+        )
+    twin, table = ReferenceBalanced(plan.core), Layout("x", plan).tables[0]
+    words = np.array(list(dict.fromkeys(digests)), np.uint64)
+    blocks, outcomes = place_keys(
+        table,
+        np.zeros((3, 32), np.uint8),
+        mulhi_many(words, 3),
+        lane_positions_many(words, hashes, table.span),
+        coins(words, coin),
+    )
+    wanted = []
+    for word in words.tolist():
+        choice = next(iter(twin.path(word)))
+        wanted.append(2 if choice.present() else int(choice.accepts()))
+        if wanted[-1] == 1:
+            choice.insert()
+    assert outcomes.tolist() == wanted
+    assert blocks.tobytes() == twin.tables[0].payload()[:96]
+
+
+@settings(max_examples=40)
+@given(digests=st.sets(st.integers(1, 2**64 - 1), max_size=30), choices=st.integers(1, 8))
+def test_a_list_taken_apart_gives_the_same_slots(digests: set[int], choices: int) -> None:
+    slots = list_slots(sorted(digests), 30, choices)
+    again = in_rebuilding_order(slots)
+    assert sorted(again) == sorted(digests)
+    assert list_slots(again, 30, choices) == slots
+
+
+FILTERS: dict[str, Callable[[], Any]] = {
+    "standard": lambda: BloomFilter(3000, bits_per_key=10.3),
+    "blocked": lambda: BlockedBloomFilter(3000, bits_per_key=12, seed=7),
+    "blocked-256": lambda: BlockedBloomFilter(3000, bits_per_key=12, block_bits=256),
+    "multilevel": lambda: BalancedBloomFilter(3000, bits_per_key=12, policy="multilevel", overflow=0.01),
+    "fill-256": lambda: BalancedBloomFilter(3000, bits_per_key=24, policy="fill", block_bits=256),
+    "two-choice": lambda: BalancedBloomFilter(3000, bits_per_key=24, policy="two-choice"),
+    "single": lambda: BalancedBloomFilter(3000, bits_per_key=12, policy="single", overflow=0.05),
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("segment_bytes", [64, 1024, 65_408])
+def test_segments_put_together_are_the_filter(name: str, segment_bytes: int) -> None:
+    filter_ = FILTERS[name]()
+    filter_.add_many(np.arange(3300))
+    layout = Layout("x", filter_.plan, segment_bytes)
+    blocks, listed, base = layout.take_apart(memoryview(filter_))
+    assert [len(each) + HEAD for each in blocks] == [layout.value_bytes(i) for i in range(layout.segments)]
+    assert max(len(each) for each in blocks) <= segment_bytes
+    layout = Layout("x", filter_.plan, segment_bytes, base=base)
+    payload = layout.payload(blocks, [(0, 0)] * layout.segments, listed)
+    assert layout.local_filter(payload).to_bytes() == filter_.to_bytes()
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_a_description_is_read_as_it_was_written(name: str) -> None:
+    layout = Layout("x", FILTERS[name]().plan, 128, servers=3)
+    found, server, ready = Layout.from_meta("x", layout.meta(2, ready=True))
+    assert (found, server, ready) == (layout, 2, True)
+    assert found.tables == layout.tables
+
+
+def test_a_changed_description_is_refused() -> None:
+    layout = Layout("x", theory.plan_blocked(100))
+    good = layout.meta(0, ready=True)
+    for at in range(0, len(good), 7):
+        bad = bytearray(good)
+        bad[at] ^= 4
+        with pytest.raises(FilterDamaged):
+            Layout.from_meta("x", bytes(bad))
+    for bad_text in (b"", b"hello", good[:-1], good + b"x"):
+        with pytest.raises(FilterDamaged):
+            Layout.from_meta("x", bad_text)
+    with pytest.raises(FilterMissing, match="there is no filter 'x'"):
+        Layout.from_meta("x", None)
+
+
+def test_a_future_format_is_refused_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evenbins.cluster._segments.FORMAT", 2)
+    future = Layout("x", theory.plan_blocked(100)).meta(0, ready=True)
+    monkeypatch.undo()
+    with pytest.raises(RedisFilterError, match="format 2"):
+        Layout.from_meta("x", future)
+
+
+def test_segments_differ_in_their_hash_tags_and_share_them_with_their_masks() -> None:
+    layout = Layout("x", theory.plan_blocked(100))
+
+    def tag(key: str) -> str:
+        return key[key.index("{") : key.index("}")]
+
+    assert tag(layout.segment_key(3)) == tag(layout.mask_key(3)) != tag(layout.segment_key(4))
+
+
+def test_segments_are_placed_in_turn() -> None:
+    assert [place(segment, 3) for segment in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_predicted_round_trips() -> None:
+    """At 24 bits per key; the numbers are those of the plan, and the naive filter has one for each hash."""
+    multilevel = theory.plan_balanced(100_000, bits_per_key=24, policy="multilevel", reads=1.2, choices=3)
+    plan = plan_of_layout(Layout("x", multilevel))
+    assert plan.round_trips == multilevel.reads + multilevel.overflow
+    assert plan.miss_round_trips == multilevel.miss_reads + multilevel.list_reads
+    assert plan.round_trips == pytest.approx(1.2, abs=0.1)
+    assert plan.miss_round_trips == pytest.approx(2.3, abs=0.4)
+    assert plan_of_layout(Layout("x", theory.plan_blocked(1000))).round_trips == 1
+    two = plan_of_layout(Layout("x", theory.plan_balanced(10_000, fpr=1e-3, policy="two-choice"), 64))
+    assert 1.99 < two.round_trips < 2
+    assert two.add_round_trips == two.round_trips + 1
+    standard = plan_of_layout(Layout("x", theory.plan_standard(100_000, bits_per_key=24), 64))
+    assert 16.9 < standard.round_trips < 17
+    whole = plan_of_layout(Layout("x", theory.plan_standard(1000, bits_per_key=24)))
+    assert whole.round_trips == pytest.approx(1)
+    found = json.loads(json.dumps(plan.to_dict()))
+    assert found["filter"]["policy"] == "multilevel"
+    assert found["segments"] == plan.segments == 6
+    for text in (repr(plan), str(plan), plan._repr_html_()):
+        assert "round_trips" in text
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: Layout("a{b", theory.plan_blocked(10)), ValueError, "name must be"),
+        (lambda: Layout("", theory.plan_blocked(10)), ValueError, "name must be"),
+        (lambda: Layout(7, theory.plan_blocked(10)), TypeError, "name must be"),  # type: ignore[arg-type]
+        (lambda: Layout("x", "plan"), TypeError, "plan must be a FilterPlan"),  # type: ignore[arg-type]
+        (lambda: Layout("x", CountingBloomFilter(10).plan), ValueError, "policies standard"),
+        (
+            lambda: Layout("x", theory.plan_balanced(10, policy="sequential", fpr=0.1)),
+            ValueError,
+            "sequential",
+        ),
+        (
+            lambda: Layout("x", theory.plan_standard(1000, bits_per_key=8, hashing="double")),
+            ValueError,
+            "hashing",
+        ),
+        (lambda: Layout("x", theory.plan_blocked(10), 100), ValueError, "multiple of 64"),
+        (lambda: Layout("x", theory.plan_blocked(10), 0), ValueError, "segment_bytes"),
+        (lambda: RedisFilter.open("localhost", "x"), TypeError, "client must be a redis.Redis"),
+        (lambda: RedisFilter.open([], "x"), ValueError, "at least one"),
+    ],
+)
+def test_wrong_arguments_are_named(make: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        make()
+
+
+def test_a_client_that_decodes_is_refused() -> None:
+    import redis
+
+    with pytest.raises(ValueError, match="decode_responses"):
+        RedisFilter.open(redis.Redis(decode_responses=True), "x")
+
+
+def test_the_package_imports_without_the_client_library() -> None:
+    code = (
+        "import sys; sys.modules['redis'] = None\n"
+        "from evenbins.cluster import RedisFilter\n"
+        "try: RedisFilter.open(None, 'x')\n"
+        "except ImportError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'evenbins[redis]'" in done.stdout
+
+
+@pytest.mark.parametrize("module", ["_redis_servers", "_segments", "_blocks", "_positions", "redis_filter"])
+def test_the_examples_in_the_modules(module: str) -> None:
+    assert doctest.testmod(importlib.import_module(f"evenbins.cluster.{module}")).failed == 0
