@@ -43,7 +43,7 @@ system-packages: ## installs the system packages that the tests need (Debian, Ub
 	  $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq $(SYSTEM_PACKAGES) >/dev/null; \
 	fi
 
-SUITES := filters counting sketches tables paged rings
+SUITES := filters counting sketches tables paged rings redis
 
 # --- what people do --------------------------------------------------------------------------------------
 demo: $(VENV)/installed ## plans, builds, queries: prediction beside measurement
@@ -58,10 +58,11 @@ bench: $(VENV)/for-bench ## the benchmarks with peers; writes benchmarks/results
 targets: $(VENV)/installed ## plan against measurement for every balanced policy, ten million keys
 	$(BIN)/python tools/check_targets.py $(ARGS)
 
-soak: $(VENV)/installed ## a billion queries, 20 million replacements in a table, 10^8 operations on rings: nothing lost, no bound broken
+soak: $(VENV)/installed ## a billion queries, 20 million replacements in a table, 10^8 operations on rings, a million adds to Redis: nothing lost, no bound broken
 	$(BIN)/python tools/soak.py $(ARGS)
 	$(BIN)/python tools/soak_tables.py
 	$(BIN)/python tools/soak_rings.py
+	$(BIN)/python -m pip install --quiet redis && $(BIN)/python tools/soak_redis.py
 
 readme: $(VENV)/installed ## puts the newest benchmark's table into README.md
 	$(BIN)/python tools/write_readme.py

@@ -28,6 +28,7 @@ from evenbins.growing import GrowingFilter
 from evenbins.paged import PagedStats, PagedTable
 from evenbins.protocols import Filter, FilterStats
 from evenbins.rings import HashRing, NoNodesError, RingFullError, RingStats
+from evenbins.sharded import ShardedFilter
 from evenbins.sketches import CountMinSketch, HeavyHitters, SketchStats
 from evenbins.tables import MultilevelTable, TableFull, TableStats
 from evenbins.theory import ChainPlan, FilterPlan, PagedPlan, SketchPlan, TablePlan
@@ -56,6 +57,7 @@ __all__ = [
     "PagedTable",
     "RingFullError",
     "RingStats",
+    "ShardedFilter",
     "SketchPlan",
     "SketchStats",
     "TableFull",

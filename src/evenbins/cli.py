@@ -42,6 +42,7 @@ import click
 import evenbins
 from evenbins import BalancedBloomFilter, Filter, FilterPlan, FilterStats, FormatError, theory
 from evenbins._bulk import Lines
+from evenbins.cli_route import route
 from evenbins.cli_simulate import simulate
 from evenbins.filters import build as build_filter
 from evenbins.protocols import side_by_side
@@ -370,19 +371,26 @@ class _Bar:
 @click.option("--reads", type=float, help="Balanced: mean memory reads of a present key, at most.")
 @click.option("--miss-reads", type=float, help="Balanced: mean memory reads of an absent key, at most.")
 @click.option("--overflow", type=float, help="Balanced: fraction of keys on the overflow list, at most.")
+@click.option("--workers", type=click.IntRange(1, 1024), help="Processes that share the work, by Dask.")
+@click.option("--scheduler", help="A Dask cluster's address, such as tcp://host:8786.")
+@click.option("--column", help="Of Parquet or CSV files: the keys' column.")
 @_null_option
 @click.option("--threads", type=click.IntRange(1, 1024), default=1, help="Threads that share the work.")
 @click.option("--json", "as_json", is_flag=True, help="Print plan and stats as JSON, on standard output.")
 def build(
     keys: tuple[str, ...], output: str, kind: str, fpr: float | None, bits_per_key: float | None,
     hashes: int | None, capacity: int | None, seed: int, block_bits: str | None, reads: float | None,
-    miss_reads: float | None, overflow: float | None, null: bool, threads: int, as_json: bool,
+    miss_reads: float | None, overflow: float | None, workers: int | None, scheduler: str | None,
+    column: str | None, null: bool, threads: int, as_json: bool,
 ) -> None:  # fmt: skip
     r"""Build a filter from the lines of the files KEYS (- for standard input).
 
     A key is the bytes of a line without its newline, \n or \r\n. Nothing else is removed or decoded: an
     empty line is the empty key, as it is for grep, and blanks count. Without --capacity the lines are
     counted first, repeated ones too; what comes from a pipe goes through a temporary file then.
+
+    With --workers, --scheduler or --column Dask does it (pip install 'evenbins[dask]'): KEYS are then files
+    or patterns of Parquet, CSV or text, and the result does not depend on the number of workers.
 
     Prints what was planned beside what is measured, on standard error.
     """
@@ -411,6 +419,17 @@ def build(
         planner = theory.plan_balanced
         arguments |= bounds | {"policy": None if kind == "balanced" else kind}
     plan = partial(planner, **arguments)
+    if workers is not None or scheduler is not None or column is not None:
+        if null or threads != 1:
+            raise click.ClickException(
+                "-0 and --threads are for lines without --workers, --scheduler and --column"
+            )
+        policy = {"policy": kind} if kind in ("standard", "blocked") else {}
+        _check_output(output, keys)
+        return _build_by_dask(
+            keys, output, as_json, column=column, workers=workers, scheduler=scheduler, keys=capacity,
+            **(arguments | policy),
+        )  # fmt: skip
     _planned(partial(plan, 1 if capacity is None else capacity))  # refused now, not after reading for an hour
     inputs = _inputs(keys, null=null)
     _check_output(output, keys)
@@ -446,6 +465,30 @@ def build(
         )  # fmt: skip
 
 
+def _build_by_dask(paths: Sequence[str], output: str, as_json: bool, **request: Any) -> None:
+    from evenbins.cluster import dask
+
+    try:
+        built = _planned(
+            partial(
+                dask.build_files,
+                list(paths),
+                output=output,
+                **{k: v for k, v in request.items() if v is not None},
+            )
+        )
+    except ImportError as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or paths[0]}: {error.strerror or error}") from None
+    if as_json:
+        return _print_json(
+            {"file": output, "rows": built.rows, "seconds": built.seconds} | _measured(built.filter)
+        )
+    what = f"{click.format_filename(output)}: {built.filter.plan.policy} filter, {built.rows:_} rows added"
+    click.echo("\n".join([what, *_comparison(built.filter.plan, built.filter.stats())]), err=True)
+
+
 def _planned(call: Callable[[], _T]) -> _T:
     """Plan or construct; what the library says of an argument, say of the option."""
     try:
@@ -453,7 +496,8 @@ def _planned(call: Callable[[], _T]) -> _T:
     except (TypeError, ValueError) as error:
         names = (
             r"^(fpr|bits_per_key|hashes|capacity|seed|block_bits|reads|miss_reads|overflow|choices|keys|levels|"
-            r"value_bytes|failure|false_positives)\b"
+            r"value_bytes|failure|false_positives|shard_bytes|build_rate|nodes|overload|searches|full|move_rate|column|"
+            r"workers|scheduler)\b"
         )
         text = re.sub(names, lambda name: "--" + name[0].replace("_", "-"), str(error))
         raise click.ClickException(text) from None
@@ -647,6 +691,8 @@ def design() -> None:
               help="Hashing scheme of a standard filter; left out if its floor spoils the rate.")  # fmt: skip
 @click.option("--sort", type=click.Choice(["memory", "fpr", "reads", "miss_reads"]),
               help="What comes first.  [default: memory, among those with at most 2 miss reads]")  # fmt: skip
+@click.option("--shard-bytes", type=float, help="In shards of at most so many bytes.")
+@click.option("--build-rate", type=float, help="Keys a second that can be added: how long a rebuild takes.")
 @click.option("--json", "as_json", is_flag=True, help="Print request and designs as JSON.")
 def design_filter(keys: float, block_bits: str, as_json: bool, **request: Any) -> None:
     """Find all filter designs that meet the request: standard, blocked, and each balanced policy.
@@ -691,6 +737,21 @@ def design_summary(keys: float, as_json: bool, **request: Any) -> None:
     import evenbins.design
 
     _print_designs(_planned(partial(evenbins.design.summary, keys, **request)), as_json)
+
+
+@design.command("ring", short_help="Hash rings for so many nodes and keys.")
+@click.option("--nodes", required=True, type=integer, help="Number of nodes.")
+@click.option("--keys", required=True, type=float, help="Keys assigned at a time.")
+@click.option("--overload", type=float, help="The fullest node over the mean, at most; above 1.")
+@click.option("--searches", type=float, help="Nodes that a new key looks at on average, at most.")
+@click.option("--full", type=float, help="Fraction of nodes at their limit, at most.")
+@click.option("--move-rate", type=float, help="Keys a second that can be moved: how long a join takes.")
+@click.option("--json", "as_json", is_flag=True, help="Print request and designs as JSON.")
+def design_ring(nodes: int, keys: float, as_json: bool, **request: Any) -> None:
+    """Find limits for a hash ring: how even, how many searches, what moves when a node joins."""
+    import evenbins.design
+
+    _print_designs(_planned(partial(evenbins.design.ring, nodes, keys, **request)), as_json)
 
 
 def _print_designs(found: Designs[Any], as_json: bool) -> None:
@@ -963,6 +1024,15 @@ def paged(quick: bool, rounds: int | None, json_path: str | None, markdown: bool
 
 @bench.command()
 @_bench_options
+def redis(quick: bool, rounds: int | None, json_path: str | None, markdown: bool) -> int:
+    """Compare the shared filter on Redis with one of GETBIT and SETBIT; starts a server of its own."""
+    from evenbins.bench.redis import main_redis
+
+    return main_redis(quick=quick, rounds=rounds, json_path=json_path, markdown=markdown)
+
+
+@bench.command()
+@_bench_options
 def rings(quick: bool, rounds: int | None, json_path: str | None, markdown: bool) -> int:
     """Compare the hash ring with uhashring, and with a ring written by hand."""
     from evenbins.bench.rings import main_rings
@@ -971,6 +1041,7 @@ def rings(quick: bool, rounds: int | None, json_path: str | None, markdown: bool
 
 
 commands.add_command(simulate)
+commands.add_command(route)
 
 
 @commands.command()

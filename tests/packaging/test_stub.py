@@ -76,7 +76,7 @@ def test_the_stub_leaves_nothing_out() -> None:
     missing = sorted(name for name in names if f"def {name}(" not in text and f"class {name}" not in text)
     assert not missing
     assert "Any" not in text
-    assert "..." not in text.replace(": ...", "")
+    assert "..." not in text.replace(": ...", "").replace("tuple[str, ...]", "")
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ def test_a_small_run_shows_every_step_and_keeps_its_files(tmp_path):
     assert len(titles) == len(STEPS)
     assert "20_000" in titles[0]
     assert "2_000 strings" in titles[2]
-    assert sum(line.startswith("  ok ") for line in lines) == 33
+    assert sum(line.startswith("  ok ") for line in lines) == 34
     assert "FAILED" not in done.stdout
     assert "…" not in done.stdout  # no table is cut at 80 columns
     assert "FormatError" in done.stdout

@@ -8,8 +8,8 @@
     health, fleet                               what they share: failures, back-off, drain, leases
     dask.build(collection, column, …)           a filter from many files, by many workers (docs/dask.md)
 
-Nothing here needs an extra to be imported; the client library is asked for when a class is used, and one that is
-missing is named with the extra that brings it.
+Nothing here needs an extra to be imported; the client library is asked for when a class is used, and one
+that is missing is named with the extra that brings it.
 """
 
 from evenbins.cluster.redis_errors import FilterDamaged, FilterMissing, PlanMismatch, RedisFilterError

@@ -37,7 +37,7 @@ import re
 import secrets
 import struct
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -47,6 +47,7 @@ from evenbins import filters
 from evenbins._core import digest as checksum
 from evenbins.cluster.redis_errors import FilterDamaged, FilterMissing, RedisFilterError
 from evenbins.reference.keys import mulhi, splitmix
+from evenbins.rings import HashRing
 from evenbins.theory import FilterPlan, plan_of_core
 from evenbins.theory import _arguments as arguments
 from evenbins.theory.cores import COUNTED, SPILLS, counter_bits
@@ -68,9 +69,15 @@ _MAGIC: Final = b"EVENBSEG"
 def place(segment: int, servers: int) -> int:
     """Say which of several independent servers has a segment; the list is the segment after the last.
 
-    In turn. This is the one place to put a consistent ring: nothing else knows where a segment lies.
+    By a hash ring: with one server more, one segment of servers + 1 would move, and all of these to the new
+    one. This is the one place that knows where a segment lies.
     """
-    return segment % servers
+    return int(_ring(servers).node(segment))
+
+
+@lru_cache(maxsize=16)
+def _ring(servers: int) -> HashRing:
+    return HashRing(f"{i:08}" for i in range(servers))
 
 
 @dataclass(frozen=True, slots=True)

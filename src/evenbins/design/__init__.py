@@ -2,15 +2,18 @@
 
 filter(keys, fpr=…)         membership filters        `filters`, `sharding` (shard_bytes=…)
 table(keys, overflow=…)     hash tables               `tables`
+summary(keys, …)            summaries of tables       `summaries`
+ring(nodes, keys, …)        hash rings                `rings`
 """
 
 from evenbins.design.filters import FilterDesign, FilterDesigns, filter
+from evenbins.design.rings import RingDesign, RingDesigns, ring
 from evenbins.design.sharding import ShardedDesign, ShardedDesigns
 from evenbins.design.summaries import SummaryDesign, SummaryDesigns, summary
 from evenbins.design.tables import TableDesign, TableDesigns, table
 
 __all__ = [
-    "FilterDesign", "FilterDesigns", "ShardedDesign", "ShardedDesigns",
+    "FilterDesign", "FilterDesigns", "RingDesign", "RingDesigns", "ShardedDesign", "ShardedDesigns",
     "SummaryDesign", "SummaryDesigns", "TableDesign", "TableDesigns",
-    "filter", "summary", "table",
+    "filter", "ring", "summary", "table",
 ]  # fmt: skip

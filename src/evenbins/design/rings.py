@@ -4,9 +4,9 @@
     searches, full, move_rate ──▶ and plain hashing, predicted        ──▶  first, the Pareto front marked,
                                                                            each with .build()
 
-A small epsilon keeps loads even, and makes keys look at more nodes; what a look costs only the user knows. Nothing
-is built to plan: 10,000 nodes and 10**10 keys take a second or so. What changes when nodes come and go does not
-depend on epsilon: a node that joins k others takes 1/(k+1) of the keys, and nothing else moves.
+A small epsilon keeps loads even, and makes keys look at more nodes; what a look costs only the user knows.
+Nothing is built to plan: 10,000 nodes and 10**10 keys take a second or so. What changes when nodes come and
+go does not depend on epsilon: a node that joins k others takes 1/(k+1) of the keys, and nothing else moves.
 """
 
 from __future__ import annotations
@@ -99,7 +99,15 @@ class RingDesign:
 
     def to_dict(self) -> dict[str, object]:
         """Give the plan by name, with the rest, as plain values that JSON can hold."""
-        names = ("overload", "searches_p99", "moved", "map_bytes", "join_seconds", "rebuild_seconds", "pareto")
+        names = (
+            "overload",
+            "searches_p99",
+            "moved",
+            "map_bytes",
+            "join_seconds",
+            "rebuild_seconds",
+            "pareto",
+        )
         return self.plan.to_dict() | {name: getattr(self, name) for name in names}
 
     def cell(self, name: str) -> str:
@@ -175,7 +183,9 @@ def ring(
             number = _arguments.real(name, value, f"a number from {least:g} on", "Leave it out for no bound")
             if not number >= least:
                 raise ValueError(
-                    _arguments.problem(name, f"a number from {least:g} on", value, "Leave it out for no bound")
+                    _arguments.problem(
+                        name, f"a number from {least:g} on", value, "Leave it out for no bound"
+                    )
                 )
     if move_rate is not None:
         rule = "a positive number of keys a second"
@@ -183,7 +193,9 @@ def ring(
             raise ValueError(_arguments.problem("move_rate", rule, move_rate, "Leave it out"))
     plans = [plan_ring(nodes, keys, epsilon=epsilon) for epsilon in EPSILONS]  # type: ignore[arg-type]
     plans.append(plan_ring(nodes, keys, policy="plain"))  # type: ignore[arg-type]
-    designs = [RingDesign(plan, move_rate, pareto=not any(_beats(other, plan) for other in plans)) for plan in plans]
+    designs = [
+        RingDesign(plan, move_rate, pareto=not any(_beats(other, plan) for other in plans)) for plan in plans
+    ]
     fitting = [
         each
         for each in designs
@@ -198,7 +210,8 @@ def ring(
             + ". Allow more searches, or a larger overload"
         )
     request: dict[str, object] = {
-        "nodes": nodes if isinstance(nodes, int) else len(nodes), "keys": keys, **bounds, "move_rate": move_rate,
+        "nodes": nodes if isinstance(nodes, int) else len(nodes), "keys": keys, **bounds, "move_rate":
+        move_rate,
     }  # fmt: skip
     return RingDesigns(sorted(fitting, key=_order), request)
 

@@ -76,7 +76,7 @@ class Ring(Slots):
     >>> for key in range(8):
     ...     _ = ring.assign(splitmix(7, key))
     >>> ring.loads()
-    {'a': 2, 'b': 4, 'c': 2}
+    {'a': 2, 'b': 5, 'c': 1}
     >>> [(old, new) for digest, old, new in ring.add_node("d")]
     [('a', 'd'), ('b', 'd')]
     """

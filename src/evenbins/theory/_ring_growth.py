@@ -27,7 +27,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 __all__ = ["Grown", "grown_loads"]
 
@@ -120,7 +119,7 @@ def grown_loads(
                 limits[i] += rise
                 gaps[i] = _trimmed(np.concatenate((np.zeros(rise), gaps[i])))
     found = [Grown(limit, gap) for limit, gap in zip(limits, gaps, strict=True)]
-    return found, time * nodes / keys if keys else 1.0
+    return found, float(time) * nodes / keys if keys else 1.0
 
 
 def _step(
@@ -157,8 +156,7 @@ def _final(gaps: Floats, limit: int, last: int, mean: float) -> Floats:
     """Give the gaps below the last limit, after Poisson arrivals that fill nobody."""
     reach = int(12 * math.sqrt(mean) + 20)
     low = max(0, int(mean) - reach)
-    number = np.arange(low, int(mean) + reach + 1)
-    arrivals = np.exp(special.xlogy(number, mean) - mean - special.gammaln(number + 1))
+    arrivals = _poisson(np.arange(low, int(mean) + reach + 1), mean)
     loads = np.convolve(gaps[::-1], arrivals)  # entry i: load limit - (gaps.size - 1) + low + i
     first = limit - (gaps.size - 1) + low
     loads = loads[: last - first + 1]
@@ -168,12 +166,16 @@ def _final(gaps: Floats, limit: int, last: int, mean: float) -> Floats:
 def _filled(gaps: Floats, time: float) -> Floats:
     """Give the gaps after Poisson(time) keys for each node that is not full."""
     most = int(time + 12 * math.sqrt(time) + 20)
-    arrivals = np.exp(
-        special.xlogy(np.arange(most + 1), time) - time - special.gammaln(np.arange(most + 1) + 1)
-    )
+    arrivals = _poisson(np.arange(most + 1), time)
     after = np.convolve(gaps[::-1], arrivals)[: gaps.size][::-1]
     after[0] = max(0.0, 1.0 - float(after[1:].sum()))
     return after
+
+
+def _poisson(number: npt.NDArray[np.int64], mean: float) -> Floats:
+    from scipy import special  # here, because `import evenbins` must be quick
+
+    return np.asarray(np.exp(special.xlogy(number, mean) - mean - special.gammaln(number + 1)))
 
 
 def _trimmed(gaps: Floats) -> Floats:

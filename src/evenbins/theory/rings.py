@@ -29,7 +29,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from evenbins.theory import _arguments as arguments
 from evenbins.theory._ring_first_full import first_full, no_full
@@ -223,6 +222,8 @@ def steady_loads(keys: int, nodes: int, limit: int) -> npt.NDArray[np.float64]:
     >>> round(float(loads[11]), 3), round(float(loads @ range(12)), 6)
     (0.473, 10.0)
     """
+    from scipy import special
+
     mean = keys / nodes
     if not 0 <= keys <= nodes * limit:
         raise ValueError(f"keys must be at most nodes * limit = {nodes * limit}; got {keys}")

@@ -1,0 +1,83 @@
+"""design.ring: what it plans is what a ring of that size does, and what cannot be is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evenbins import HashRing, design
+
+
+def test_best_first() -> None:
+    designs = design.ring(nodes=1000, keys=100_000)
+    cheap = [each for each in designs if each.plan.searches <= 1.2]
+    assert list(designs)[: len(cheap)] == cheap
+    assert [each.overload for each in cheap] == sorted(each.overload for each in cheap)
+    assert {each.policy for each in designs} == {"jump", "plain"}
+    assert designs.best.pareto
+    assert "ring designs for nodes=1_000, keys=100_000" in str(designs)
+    json.dumps(designs.to_dict())
+
+
+def test_bounds_are_met() -> None:
+    for each in design.ring(nodes=100, keys=10_000, overload=1.15, full=0.2):
+        assert each.overload <= 1.15
+        assert (each.plan.full or 0) <= 0.2
+    with pytest.raises(ValueError, match=r"nothing meets the request: overload=1\.001"):
+        design.ring(nodes=100, keys=10_000, overload=1.001)
+
+
+def test_a_built_ring_is_as_designed() -> None:
+    """500 nodes, 50,000 keys: load of the fullest, moves of a join, memory of the map."""
+    best = design.ring(nodes=500, keys=50_000, overload=1.1, move_rate=1000).best
+    ring = best.build()
+    ring.assign_many(np.arange(50_000), indices=True)
+    assert max(ring.loads().values()) <= best.plan.limit
+    assert abs(max(ring.loads().values()) / 100 / best.overload - 1) < 0.05
+    assert 0.7 < best.map_bytes / ring.nbytes < 1.5
+    before = ring.node_many(np.arange(50_000))
+    ring.add_node("another")
+    changed = (ring.node_many(np.arange(50_000)) != before).mean()
+    assert abs(changed - best.moved) < 5 * (best.moved / 50_000) ** 0.5
+    assert best.join_seconds == pytest.approx(50_000 / 501 / 1000)
+    assert best.rebuild_seconds == 50.0
+
+
+def test_searches_are_geometric() -> None:
+    tight = next(each for each in design.ring(nodes=100, keys=1050) if each.plan.epsilon == 0.02)
+    assert tight.plan.searches > 1.2
+    passed = 1 - 1 / tight.plan.searches
+    assert passed**tight.searches_p99 <= 0.01 < passed ** (tight.searches_p99 - 1)
+
+
+def test_no_machine_holds_it() -> None:
+    best = design.ring(nodes=10_000, keys=1e10, overload=1.1).best
+    assert best.plan.keys == 10**10
+    assert best.map_bytes > 10**11
+    assert best.moved == pytest.approx(1e-4, rel=1e-3)
+
+
+def test_names_and_options() -> None:
+    ring = design.ring(nodes=3, keys=10).build(["x", "y", "z"], seed=5)
+    assert isinstance(ring, HashRing)
+    assert (ring.names, ring.seed) == (("x", "y", "z"), 5)
+    with pytest.raises(ValueError, match="3 names; got 1"):
+        design.ring(nodes=3, keys=10).build(["x"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"nodes": 0}, ValueError, "nodes must be"),
+        ({"keys": -1}, ValueError, "keys must be"),
+        ({"overload": 0.5}, ValueError, "overload must be a number from 1 on"),
+        ({"searches": "many"}, TypeError, "searches must be"),
+        ({"move_rate": 0}, ValueError, "move_rate must be a positive"),
+    ],
+)
+def test_refused(arguments: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        design.ring(**{"nodes": 10, "keys": 100, **arguments})
