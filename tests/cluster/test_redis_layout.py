@@ -162,8 +162,14 @@ def test_segments_differ_in_their_hash_tags_and_share_them_with_their_masks() ->
     assert tag(layout.segment_key(3)) == tag(layout.mask_key(3)) != tag(layout.segment_key(4))
 
 
-def test_segments_are_placed_in_turn() -> None:
-    assert [place(segment, 3) for segment in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+def test_segments_are_placed_by_a_ring() -> None:
+    """Evenly, and one server more takes its share from all others."""
+    three, four = ([place(segment, servers) for segment in range(3000)] for servers in (3, 4))
+    assert all(900 < three.count(server) < 1100 for server in range(3))
+    moved = [new for old, new in zip(three, four, strict=True) if old != new]
+    assert set(moved) == {3}
+    assert 650 < len(moved) < 850
+    assert {place(segment, 1) for segment in range(9)} == {0}
 
 
 def test_predicted_round_trips() -> None:
