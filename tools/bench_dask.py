@@ -52,6 +52,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_keys(folder, int(asked.keys))
+        os.sync()  # else the system writes them out while we measure
         clusters = {
             count: distributed.LocalCluster(
                 n_workers=count, threads_per_worker=1, processes=True, host="127.0.0.1",

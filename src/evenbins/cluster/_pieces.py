@@ -59,7 +59,9 @@ class ParquetPiece:
         pq = library("pyarrow.parquet")
 
         with pq.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[self.row_group], columns=[self.column]):
+            for batch in file.iter_batches(
+                _BATCH_ROWS, row_groups=[self.row_group], columns=[self.column], use_threads=False
+            ):
                 yield batch.column(0)
 
 
