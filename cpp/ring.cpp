@@ -157,6 +157,16 @@ std::string Ring::full_text(const char* what) const {
          " in all. Add a node, raise a weight or release some; nothing was changed";
 }
 
+Ring::Counters Ring::counters() const {
+  Counters all = counters_;
+  all.placements += at_once_;
+  all.searches += at_once_;
+  all.draws += at_once_;
+  all.longest = std::max<uint64_t>(all.longest, at_once_ != 0);
+  all.histogram[1] += at_once_;
+  return all;
+}
+
 void Ring::count(uint64_t searches, uint64_t draws) {
   ++counters_.placements;
   counters_.searches += searches;
@@ -184,7 +194,10 @@ uint32_t Ring::place(uint64_t digest, uint64_t n, uint32_t from) {
       if (id == kNone - 1) break;
       ++searches;
       if (members_[id].size() < r.limit) {
-        count(searches, c + 1);
+        if (c == 0) [[likely]]
+          ++at_once_;
+        else
+          count(searches, c + 1);
         return id;
       }
     }

@@ -154,7 +154,7 @@ Ring::Image Ring::image(bool with_counters) const {
     out.number(each.slot);
     out.text(each.name);
   }
-  const Counters none, &counted = with_counters ? counters_ : none;
+  const Counters counted = with_counters ? counters() : Counters{};
   for (const uint64_t x : {counted.moved, counted.placements, counted.searches, counted.draws, counted.longest})
     out.number(x);
   for (const uint64_t x : counted.histogram) out.number(x);

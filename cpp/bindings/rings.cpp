@@ -610,7 +610,7 @@ void bind_rings(nb::module_& m) {
           "_counters",
           [](Object& self) {
             const Access access(self);
-            const Ring::Counters& c = self.ring->counters();
+            const Ring::Counters c = self.ring->counters();
             std::vector<uint64_t> all{c.moved, c.placements, c.searches, c.draws, c.longest};
             all.insert(all.end(), c.histogram.begin(), c.histogram.end());
             return all;

@@ -170,7 +170,7 @@ class Ring {
     uint64_t moved = 0, placements = 0, searches = 0, draws = 0, longest = 0;
     std::array<uint64_t, kHistogram> histogram{};
   };
-  const Counters& counters() const { return counters_; }
+  Counters counters() const;
   // From now on every placement is judged by a second reading of the bound, slow and independent of the first.
   struct Audit {
     bool on = false;
@@ -295,7 +295,8 @@ class Ring {
   std::unordered_map<uint64_t, uint32_t> homes_;  // digest → the node it returns to
   RingMoves lazy_moves_;
   uint64_t leases_ = 0, version_ = 0;
-  Counters counters_;
+  Counters counters_;     // without those that found a node at the first draw
+  uint64_t at_once_ = 0;  // these
   Audit audit_;
 };
 
