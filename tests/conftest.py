@@ -40,7 +40,7 @@ SECRET = 0xC0FFEE_5EED_C0FFEE  # a seed that no other number in a test looks lik
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes minutes (builds for ARM, wheels): at the end one worker would wait for the other."""
+    """Begin with what takes minutes (builds for ARM, wheels): at the end one worker would wait."""
     items.sort(key=lambda item: item.path.parent.name != "packaging")
 
 
