@@ -39,11 +39,6 @@ settings.load_profile("evenbins")
 SECRET = 0xC0FFEE_5EED_C0FFEE  # a seed that no other number in a test looks like
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes minutes (builds for ARM, wheels): at the end one worker would wait."""
-    items.sort(key=lambda item: item.path.parent.name != "packaging")
-
-
 @dataclass(frozen=True)
 class Kind:
     """A filter class with arguments, and its twin in `evenbins.reference`.
