@@ -5,9 +5,11 @@
 // Of the kind of BinomialHash (Coluzzi et al. 2024). The low bits of w choose a level, and a hash for that level the
 // slot in it. A draw that misses the last level, which may not be full, is made again until it hits or falls below;
 // then the lower bits of the *first* word decide, as if that level did not exist: so nothing changes between two old
-// slots when one more comes. The hash for each level spreads the draws of a missing slot over all others.
+// slots when one more comes. The hash for each level, a product with an odd number of its own whose bits from 38 on are
+// uniform whatever the low bits of w are, spreads the draws of a missing slot over all others.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstdint>
 

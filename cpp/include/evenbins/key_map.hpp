@@ -71,12 +71,6 @@ class KeyMap {
 
   void clear() { *this = KeyMap(); }
 
-  template <typename F>
-  void each(F&& f) const {
-    for (uint64_t i = 0; i <= mask_; ++i)
-      if (at(i)->node != 0) f(*at(i));
-  }
-
  private:
   static constexpr uint64_t kFirst = 64;
 

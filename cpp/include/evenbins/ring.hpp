@@ -16,7 +16,8 @@
 //
 // Weights. A node has `quanta` = weight in units of 2^-20; it owns ⌈copies·quanta/2^20⌉ slots, of which the last
 // accepts a draw only with the probability of the remainder, by a coin that is a hash. So its share of first probes is
-// exactly its share of the quanta, and a change of weight moves keys to or from this node alone.
+// exactly its share of the quanta. A slot of this kind that is new takes draws from others and refuses some: only then
+// do first probes change between two old nodes, at most (1 − fraction) / slots of them.
 //
 // The bound. No placement lifts a node above ⌈(1+ε)·n·w/W⌉, the new key counted, W over nodes that serve; in integers,
 // with rate = 10^9·(1+ε): load·10^9·W < rate·n·quanta before the key comes. Or above its own absolute cap.
@@ -31,8 +32,8 @@
 //
 // reference/ring.py is the readable twin: the same slots, moves and order of members.
 //
-// Tried and dropped: a list of entry numbers per node (one more cache miss a placement than digests); comparing with a
-// limit by division (128 bits: 30 ns; the products above cost 3).
+// Tried and dropped: a list of entry numbers per node (one more cache miss a placement than digests); a division of 128
+// bits for each placement's limit.
 #pragma once
 
 #include <array>
