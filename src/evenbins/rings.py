@@ -829,8 +829,8 @@ def _unit(weights: list[float]) -> float:
 
     Then all slots are whole. If that asks for many slots: a sixteenth of the mean, and the last slot of a
     node refuses some draws. A slot like this that is new takes draws from others and refuses them, so that
-    keys move between two old nodes when its node joins: for one of mean weight fewer than a sixteenth of those
-    that move to it.
+    keys move between two old nodes when its node joins: for one of mean weight fewer than a sixteenth of
+    those that move to it.
     """
     if not weights:
         return 1.0
