@@ -112,7 +112,7 @@ def test_few_keys_pollute_a_standard_filter() -> None:
 
 
 def test_one_pair_of_buckets_of_a_table() -> None:
-    """Keys that share their bucket in both levels: the list takes the rest, then `TableFull`; none is lost."""
+    """Keys that share both buckets: the list takes the rest, then `TableFull`; none is lost."""
     open_ = MultilevelTable(2_000, key_dtype="uint64")
     twin = ReferenceMultilevel(open_.plan.core)
     keys = candidates(2_000_000)
@@ -120,10 +120,12 @@ def test_one_pair_of_buckets_of_a_table() -> None:
     second = np.array([twin.bucket(key, 1) - twin.first[1] for key in same.tolist()])
     attack = same[second == np.bincount(second).argmax()]
     held = 0
-    with pytest.raises(TableFull):
-        for key in attack.tolist():
+    for key in attack.tolist():
+        try:
             open_[key] = key
-            held += 1
+        except TableFull:
+            break
+        held += 1
     assert 2 * open_.plan.slots <= held < attack.size
     assert len(open_) == held
     assert all(open_[key] == key for key in attack[:held].tolist())
@@ -134,7 +136,7 @@ def test_one_pair_of_buckets_of_a_table() -> None:
 
 
 def test_a_counter_of_a_sketch_for_each_row() -> None:
-    """One key for each row that shares the victim's counter there: together they lift its estimate at will."""
+    """A key for each row that shares the victim's counter: together they lift its estimate at will."""
     open_ = CountMinSketch(epsilon=1e-2, delta=1e-2)
     secret = CountMinSketch(epsilon=1e-2, delta=1e-2, seed=SECRET)
     twin = ReferenceCountMin(open_.plan.core)
