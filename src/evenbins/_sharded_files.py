@@ -60,14 +60,22 @@ def begin_directory(path: StrPath) -> Path:
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder}: a sharded filter is saved as a directory, and this is a file")
-    folder.mkdir(parents=True, exist_ok=True)
+    _make_durably(folder)
     if not (folder / MANIFEST).exists() and any(
         not _FOLDER.match(each.name) and not _TEMPORARY.match(each.name) for each in folder.iterdir()
     ):
         raise FileExistsError(f"{folder}: it holds other files and no {MANIFEST}. Name a new directory")
     target = folder / f"shards-{secrets.token_hex(8)}"
-    target.mkdir()
+    _make_durably(target)  # before a manifest names it: after a power cut it must not name what is not there
     return target
+
+
+def _make_durably(folder: Path) -> None:
+    """Make a directory and those above it; each is on disk when its name in the one above is."""
+    missing = [folder, *folder.parents]
+    for each in reversed(missing[: next(i for i, each in enumerate(missing) if each.is_dir())]):
+        each.mkdir(exist_ok=True)
+        _files._sync_folder(each.parent)
 
 
 def write_shard(target: Path, number: int, part: _BaseFilter) -> ShardFile:

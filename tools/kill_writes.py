@@ -1,0 +1,178 @@
+"""SIGKILL in the middle of writing, thousands of times: the old state or the new one, and all that was acknowledged.
+
+    python tools/kill_writes.py --saves 2000 --writes 2000
+
+*Saves*: a process saves two structures of a kind to one path in turn, as fast as it can, and is killed at a
+random moment; the file must be one of the two, byte for byte. All kinds of files take part, and a
+sharded filter's folder. *Writes*: a process changes a one-read table (`PagedTable`), reporting each change
+when it is acknowledged; after the kill every reported change is there, and at most the one under way beside.
+
+A kill does not test durability, since the page cache survives it: for that tests/unit/test_paged_crash.py and
+tests/unit/test_power_cut.py replay recorded writes as power cuts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "unit"))
+
+from test_paged_crash import _apply, _write_until_killed
+
+from evenbins import (
+    BalancedBloomFilter,
+    BlockedBloomFilter,
+    BloomFilter,
+    ChainedTable,
+    CountingBloomFilter,
+    CountMinSketch,
+    GrowingFilter,
+    HashRing,
+    MultilevelTable,
+    PagedTable,
+    ShardedFilter,
+)
+
+KEYS = 20_000
+
+
+def _filled(made: Any, first: int) -> Any:
+    keys = np.arange(first, first + KEYS // 2, dtype=np.uint64)
+    if hasattr(made, "insert_many"):
+        made.insert_many(keys, keys)
+    elif isinstance(made, HashRing):
+        made.assign_many(keys)
+    else:
+        made.add_many(keys)
+    return made
+
+
+MAKERS: dict[str, Callable[[], Any]] = {
+    "standard": lambda: BloomFilter(KEYS),
+    "blocked": lambda: BlockedBloomFilter(KEYS),
+    "balanced": lambda: BalancedBloomFilter(KEYS),
+    "growing": lambda: GrowingFilter(1e-3, first=2_000),
+    "counting": lambda: CountingBloomFilter(KEYS),
+    "sketch": lambda: CountMinSketch(epsilon=1e-3, delta=1e-3),
+    "table": lambda: MultilevelTable(KEYS, key_dtype="uint64", value_dtype="uint64"),
+    "chained": lambda: ChainedTable(KEYS, key_dtype="uint64", value_dtype="uint64"),
+    "ring": lambda: HashRing([f"server{i}" for i in range(20)]),
+    "sharded": lambda: ShardedFilter(KEYS, shards=4),
+}
+
+
+def kill_saves(folder: Path, kills: int, rng: random.Random) -> dict[str, dict[str, int]]:
+    """Kill processes that save; give, for each kind, how often which state was found."""
+    found = {}
+    names = list(MAKERS)
+    for place, name in enumerate(names):
+        old, new = (_filled(MAKERS[name](), first) for first in (0, 10**6))
+        path = folder / name
+        old.save(path)
+        counts = {"old": 0, "new": 0}
+        for _ in range(kills // len(names) + (place < kills % len(names))):
+            child = _forked(lambda path=path, old=old, new=new: _save_for_ever(path, old, new))
+            time.sleep(rng.uniform(0.0, 0.012))
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            now = type(old).load(path)
+            if now == old:
+                counts["old"] += 1
+            elif now == new:
+                counts["new"] += 1
+            else:
+                raise SystemExit(f"{name}: neither the old nor the new state")
+        found[name] = counts
+        print(f"{name:10} {counts['old']:5} old {counts['new']:5} new", flush=True)
+    return found
+
+
+def _save_for_ever(path: Path, old: Any, new: Any) -> None:
+    while True:
+        new.save(path)
+        old.save(path)
+
+
+def _forked(work: Callable[[], None]) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(1)
+    return child
+
+
+def kill_table_writes(folder: Path, kills: int, rng: random.Random) -> dict[str, int]:
+    """Kill processes that change a table on disk; give how many changes were reported, and survived."""
+    path = str(folder / "pages")
+    with PagedTable.create(path, 20_000) as table:
+        table.insert_many(range(10_000), 0)
+    expected = dict.fromkeys(range(10_000), 0)
+    acknowledged = under_way = 0
+    for number in range(kills):
+        read_end, write_end = os.pipe()
+        child = _forked(lambda number=number, end=write_end: _write_until_killed(path, number, end))
+        os.close(write_end)
+        with os.fdopen(read_end, "rb") as reports:
+            first = reports.read(8)  # it is under way
+            time.sleep(rng.uniform(0.0, 0.03))
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            done = np.frombuffer(first + reports.read(), np.uint64)
+        with PagedTable.open(path) as table:
+            found = dict(table.items())
+        count = int(done[-1])
+        for step in range(count):
+            _apply(expected, number, step)
+        one_more = dict(expected)
+        _apply(one_more, number, count)
+        if found not in (expected, one_more):
+            raise SystemExit(f"kill {number}: not the state after {count} or {count + 1} changes")
+        acknowledged += count
+        under_way += found != expected
+        expected = found
+    with PagedTable.open(path, verify=True) as table:
+        table._check()
+    return {"kills": kills, "acknowledged": acknowledged, "under way and there": under_way}
+
+
+def main() -> None:
+    """Run both, and print what was found."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--saves", type=int, default=2_000)
+    parser.add_argument("--writes", type=int, default=2_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    options = parser.parse_args()
+    memory = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(dir=memory if os.access(memory, os.W_OK) else None))
+    begun = time.perf_counter()
+    try:
+        saves = kill_saves(folder, options.saves, random.Random(options.seed))
+        writes = kill_table_writes(folder, options.writes, random.Random(options.seed + 1))
+    finally:
+        shutil.rmtree(folder)
+    survived = sum(sum(counts.values()) for counts in saves.values()) + writes["kills"]
+    result = {"saves": saves, "writes": writes, "kills": survived, "seconds": time.perf_counter() - begun}
+    print(json.dumps(result) if options.json else f"{writes}\n{survived} of {survived} kills survived, "
+          f"{result['seconds']:.0f} s")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
