@@ -351,10 +351,10 @@ def test_a_save_survives_a_power_cut(cls: Any, how: dict[str, str], least: int, 
     assert tried >= least
 
 
-_SYNC = "import stat; sync = os.fsync; is_folder = lambda d: stat.S_ISDIR(os.fstat(d).st_mode); "
+_SYNC = "import stat; sync = os.fsync; is_folder = lambda d: stat.S_ISDIR(os.fstat(d).st_mode); os.fsync = "
 MUTANTS = {
-    "no sync of the file": (_SYNC + "os.fsync = lambda d: is_folder(d) and sync(d)", PLAIN, BlockedBloomFilter),
-    "no sync of the folder": (_SYNC + "os.fsync = lambda d: is_folder(d) or sync(d)", PLAIN, BlockedBloomFilter),
+    "no sync of the file": (_SYNC + "lambda d: is_folder(d) and sync(d)", PLAIN, BlockedBloomFilter),
+    "no sync of the folder": (_SYNC + "lambda d: is_folder(d) or sync(d)", PLAIN, BlockedBloomFilter),
     "no sync of a new folder": (
         "import evenbins._sharded_files as s; s._make_durably = lambda f: f.mkdir(exist_ok=True)",
         SHARDS, ShardedFilter,
