@@ -16,10 +16,12 @@ $(VENV)/made:
 	  { echo "evenbins needs a C++20 compiler: apt-get install g++ (Debian, Ubuntu) or xcode-select --install (macOS)"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/python tools/extras.py build-system > $@.txt
+	$(BIN)/pip install --quiet --requirement $@.txt
 	@touch $@
 
 $(VENV)/installed: $(VENV)/made $(CORE)
-	$(BIN)/pip install --quiet --editable .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/for-tests: EXTRAS := test bench lint
