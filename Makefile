@@ -27,7 +27,8 @@ $(VENV)/installed: $(VENV)/made $(CORE)
 $(VENV)/for-tests: EXTRAS := test bench lint
 $(VENV)/for-bench: EXTRAS := bench
 $(VENV)/for-docs: EXTRAS := docs
-$(VENV)/for-tests $(VENV)/for-bench $(VENV)/for-docs: $(VENV)/installed
+$(VENV)/for-demo: EXTRAS := plot
+$(VENV)/for-tests $(VENV)/for-bench $(VENV)/for-docs $(VENV)/for-demo: $(VENV)/installed
 	$(BIN)/python tools/extras.py $(EXTRAS) > $@.txt
 	$(BIN)/pip install --quiet --requirement $@.txt
 	@touch $@
@@ -48,8 +49,8 @@ system-packages: ## installs the system packages that the tests need (Debian, Ub
 SUITES := filters counting sketches tables paged rings redis
 
 # --- what people do --------------------------------------------------------------------------------------
-demo: $(VENV)/installed ## plans, builds, queries: prediction beside measurement
-	$(BIN)/evenbins demo
+demo: $(VENV)/for-demo ## plans, builds, queries: prediction beside measurement, and a report with figures
+	$(BIN)/evenbins demo --report demo-report.html
 
 test: $(VENV)/for-tests system-packages ## all tests
 	$(BIN)/python -m pytest $(ARGS)
