@@ -38,7 +38,7 @@ def test_a_small_run_shows_every_step_and_keeps_its_files(tmp_path):
     assert "Every claim holds" in lines[-1]
     assert {"demo.evb", "damaged.evb"} <= {path.name for path in (tmp_path / "new" / "folder").iterdir()}
     report = (tmp_path / "new" / "folder" / "report.html").resolve()
-    assert str(report) in lines[-2]
+    assert str(report) in lines[-3]
     page = report.read_text()
     assert page.count('class="ok"><b>') == 34
     assert page.count("<svg ") == 5
