@@ -545,7 +545,7 @@ def run(
             place.write_text(demo.report.html(), encoding="utf-8")
             demo._print(f"The report, with figures: {place.resolve()}")
         demo._print(
-            "To try it yourself: evenbins lab opens a page with all of it; evenbins --help lists the commands."
+            "To try it yourself: evenbins lab opens a page; evenbins --help lists the commands."
         )
     seconds = time.perf_counter() - begun
     if demo.failed:
