@@ -1,4 +1,4 @@
-"""The pictures of README and docs, each a function that gives a `Picture`; tools/draw_pictures.py writes them.
+"""The pictures of README and docs, each a function that gives a `Picture`; draw_pictures.py writes them.
 
 canvas.py     shapes, colours, text: SVG without a library
 overview.py   the README's: three structures

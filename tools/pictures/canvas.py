@@ -4,7 +4,7 @@
     p.rect(...); p.text(...); p.arrow(...)
     p.svg()                                                      the file's text
 
-Colours are names (`KEY`, `FULL`, `SENT` ...), which the picture's style sheet maps to two palettes: light, and
+Colours are names (`KEY`, `FULL`, `SENT` ...), which the picture's own style maps to two palettes: light, and
 dark by `prefers-color-scheme`. A picture shown by <img> follows the page, or the system where a page says
 nothing; since it brings its own background it can be read even if the two disagree.
 

@@ -58,7 +58,7 @@ def blocks() -> Picture:
 
 @cache
 def _filled(policy: str) -> tuple[float, FloatArray, FloatArray]:
-    """Fill a filter: its rate; and by set bits the share of the blocks, and of the false positives they make."""
+    """Fill a filter: its rate; by set bits the share of the blocks, and of the false positives they make."""
     made = (
         BlockedBloomFilter(_KEYS, bits_per_key=_BITS, seed=1)
         if policy == "blocked"

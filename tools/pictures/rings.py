@@ -13,7 +13,7 @@ _NODES, _KEYS, _PERCENT, _SEED = 40, 400, 110, 3
 
 @cache
 def _placed(policy: str) -> tuple[list[str], list[int], list[tuple[int, int]], int, float]:
-    """Place the keys: nodes around the ring, loads, (first, last) node of each key sent on, limit, searches."""
+    """Place the keys: nodes around the ring, loads, (first, last) node of keys sent on, limit, searches."""
     names = [f"s{i:02}" for i in range(_NODES)]
     layout = "dense" if policy == "jump" else "sparse"
     limit = -(-_KEYS * _PERCENT // (100 * _NODES))  # in whole numbers: 1.1 * 10 is above 11 in floating point
