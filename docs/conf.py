@@ -37,6 +37,8 @@ html_title = f"evenbins {release}"
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 napoleon_numpy_docstring = True
+# Attributes are told as "name : meaning": Sphinx takes words of the meaning for types, and finds several such.
+suppress_warnings = ["ref.python"]
 exclude_patterns = ["_build", "_generated/*.md"]
 html_static_path = ["_static"]
 html_css_files = ["evenbins.css"]

@@ -63,7 +63,7 @@ def chart(suite: str, report: Report) -> Picture | None:
         return None
     high = max(4.0, *(ratio for _, _, ratio in bars))
     low = min(0.8, *(ratio for _, _, ratio in bars))
-    left, right, row = 24, 560, 50
+    left, right, row = 24, 540, 50
     p = Picture(
         f"benchmarks-{suite}", 640, 74 + row * len(bars) + 24, title=f"Against the best peer: {suite}",
         desc="; ".join(f"{name}: {ratio:.3g} times ({peer})" for name, peer, ratio in bars),
@@ -79,9 +79,10 @@ def chart(suite: str, report: Report) -> Picture | None:
         p.text(24, y + 18, f"{name}: {peer}", size=16, fill=MUTED)
         begin, end = sorted((at(1), at(ratio)))
         p.rect(left, y + 26, right - left, 12, fill=FAINT, corner=3)
-        p.rect(begin, y + 26, max(end - begin, 2), 12, fill=KEY if ratio >= 1 else FULL, corner=3)
-        p.text(right + 12, y + 38, f"× {ratio:.3g}", size=17, bold=True, fill=KEY if ratio >= 1 else FULL)
-    p.line(at(1), 72, at(1), 74 + row * len(bars), stroke=MUTED, line=2)
+        colour = MUTED if 0.995 < ratio < 1.005 else KEY if ratio > 1 else FULL
+        p.rect(begin, y + 26, max(end - begin, 2), 12, fill=colour, corner=3)
+        p.line(at(1), y + 23, at(1), y + 41, stroke=MUTED, line=2)
+        p.text(right + 12, y + 38, f"× {ratio:.3g}", size=17, bold=True, fill=colour)
     return p
 
 

@@ -83,7 +83,7 @@ def table(shown: Sequence[Row], notes: Sequence[str]) -> str:
     header = [*keys, "quantity", "paper", "ours", "difference", "", ""]
     lines = [
         "| " + " | ".join(_plain(each) for each in header) + " |",
-        "|" + "---|" * (len(keys) + 1) + "---:|" + "---|" + "---:|" + "---|---|",
+        "|" + "---|" * (len(keys) + 1) + "---:|:---|---:|---|---|",
     ]
     for each in shown:
         mark = verdict(each)
@@ -187,7 +187,13 @@ def overview(kept: dict[str, dict[str, Any]]) -> str:
                 + ("quick, " if kept[id]["quick"] else "")
                 + f"{_took(kept[id]['seconds'])} |"
             )
-        parts.append(f"## {title}\n\n" + "\n".join(lines))
+        figures = "\n".join(
+            f"[![{_plain(known[id].source)}](_generated/gallery/{id}.svg)](_generated/gallery/{id}.md)"
+            for id in members
+        )
+        parts.append(
+            f"## {title}\n\n" + "\n".join(lines) + f'\n\n<div class="figures">\n\n{figures}\n\n</div>'
+        )
     return "\n\n".join(parts) + "\n"
 
 

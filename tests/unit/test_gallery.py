@@ -125,7 +125,8 @@ def test_long_tables_fold_what_the_paper_has_no_number_for() -> None:
 def test_the_overview_has_every_experiment_once(kept: dict[str, dict[str, Any]]) -> None:
     text = gallery_pages.overview(kept)
     for id in experiments():
-        assert text.count(f"(_generated/gallery/{id}.md)") == 1
+        assert f"| [{experiments()[id].source.partition(', ')[2]}](_generated/gallery/{id}.md) |" in text
+        assert f"(_generated/gallery/{id}.svg)" in text
 
 
 def test_text_that_markdown_would_read_is_guarded() -> None:
