@@ -37,7 +37,7 @@ html_title = f"evenbins {release}"
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 napoleon_numpy_docstring = True
-# Attributes are told as "name : meaning": Sphinx takes words of the meaning for types, and finds several such.
+# Attributes are told as "name : meaning": Sphinx takes words of the meaning for types, and finds several.
 suppress_warnings = ["ref.python"]
 exclude_patterns = ["_build", "_generated/*.md"]
 html_static_path = ["_static"]

@@ -95,12 +95,17 @@ def worse(report: Report) -> list[str]:
                 word = "missed" if verdict.met is False else "too noisy to tell"
                 against = f" against {verdict.against}" if verdict.against else ""
                 said.append(f"{result.name}: {target.text}: {word}, {verdict.number:.3g}{against}.")
+        unit = "time" if result.unit == "ns" else result.unit
+        first = next(iter(result.best))
+        alike: dict[str, list[str]] = {}
         for label, ratio in result.ratios.items():
             if ratio is not None and not label.startswith(OURS) and ratio < 1.05:
-                unit = "time" if result.unit == "ns" else result.unit
-                first = next(iter(result.best))
                 word = "less" if ratio < 0.995 else "as much" if ratio < 1.005 else "hardly more"
-                said.append(f"{result.name}: {label} needs {word} ({ratio:.2f} of the {unit} of {first}).")
+                alike.setdefault(f"{word} ({ratio:.2f} of the {unit} of {first})", []).append(label)
+        for words, labels in alike.items():
+            said.append(
+                f"{result.name}: {', '.join(labels)} {'needs' if len(labels) == 1 else 'need'} {words}."
+            )
     return said
 
 
@@ -112,7 +117,8 @@ def steadiness(report: Report) -> str:
     before, after = report.machine["load_average"], report.machine["load_average_after"]
     busy = max(before, after) > 1.5 * report.machine["cores"]
     return (
-        f"The median round is {statistics.median(spreads):.2f} times the best in the mean of the contenders, "
+        f"The median round of a contender is at most {statistics.median(spreads):.2f} times its best one for half of "
+        "them, "
         f"{max(spreads):.2f} times at worst; the load of the machine ({report.machine['cores']} cores) was "
         f"{before:.1f} before and {after:.1f} after"
         + (

@@ -114,13 +114,13 @@ def about(entry: dict[str, Any]) -> str:
     parts = [
         f"seed {entry['seed']}",
         *([f"repetitions {size}"] if size else ["nothing drawn at random, or a fixed number of trials"]),
-        f"{_took(entry['seconds'])} of one core",
+        f"{_took(entry['seconds'])} by the clock, one thread on a busy machine",
         f"version {entry['version']}, commit `{entry['commit']}`, {entry['date']}",
     ]
     text = "; ".join(parts) + "."
     if entry["quick"]:
         full = entry.get("full_seconds")
-        long = f" A full run takes about {_took(full)}." if full else ""
+        long = f" A full run takes about {_took(full)} of a core." if full else ""
         text = f"**A quick run, with fewer trials.**{long} {text}"
     return text
 

@@ -90,7 +90,7 @@ def nested() -> Picture:
         p.text(382, y + 39, f"{bits:,} bits, {hashes} hashes", size=16, fill=MUTED)
     p.line(24, 386, 616, 386, stroke=FAINT)
     p.text(24, 416, "B0 no", size=17, fill=FULL, bold=True, mono=True)
-    p.text(196, 416, "absent: nothing is read", size=17)
+    p.text(222, 416, "absent: nothing is read", size=17)
     p.text(24, 444, "B0 B1 yes, B2 no", size=17, fill=LIST, bold=True, mono=True)
-    p.text(196, 444, "level 2: one bucket is read", size=17)
+    p.text(222, 444, "level 2: one bucket is read", size=17)
     return p

@@ -97,8 +97,8 @@ def levels() -> Picture:
             x += width
         p.text(
             24, top + 88,
-            f"{plan.space:.2f} slots a key; {stats.overflow:.2g} on the list; "
-            f"{stats.moves:.1%} of insertions move",
+            f"{plan.space:.2f} slots a key; {100 * stats.overflow:.2g} % on the list; "
+            f"{100 * stats.moves:.3g} % of insertions move",
             size=16, fill=MUTED,
         )  # fmt: skip
     return p
