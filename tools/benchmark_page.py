@@ -114,12 +114,12 @@ def steadiness(report: Report) -> str:
     spreads = [
         spread for result in report.results for spread in result.spreads.values() if spread is not None
     ]
+    middle = statistics.median(spreads)
     before, after = report.machine["load_average"], report.machine["load_average_after"]
     busy = max(before, after) > 1.5 * report.machine["cores"]
     return (
-        f"The median round of a contender is at most {statistics.median(spreads):.2f} times its best one for half of "
-        "them, "
-        f"{max(spreads):.2f} times at worst; the load of the machine ({report.machine['cores']} cores) was "
+        f"The median round is within {middle:.2f} times the best for half of the contenders, "
+        f"at worst {max(spreads):.2f} times; the load of the machine ({report.machine['cores']} cores) was "
         f"{before:.1f} before and {after:.1f} after"
         + (
             ": others were at work, so that times are too long, and ratios less sure than the digits say."

@@ -154,7 +154,7 @@ def page(entry: dict[str, Any], experiment: Experiment) -> str:
     else:
         if printed:
             parts.append(table(printed, notes))
-        title = f"{len(others):,} more rows, without a number of the paper"
+        title = f"{len(others):,}{' more' if printed else ''} rows, without a number of the paper"
         parts.append(f"<details><summary>{title}</summary>\n\n{table(others, notes)}\n\n</details>")
     parts += [f"({number}) {_plain(note)}" for number, note in enumerate(notes, 1)]
     parts.append(about(entry))
