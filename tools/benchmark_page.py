@@ -66,7 +66,7 @@ def chart(suite: str, report: Report) -> Picture | None:
     left, right, row = 24, 540, 50
     p = Picture(
         f"benchmarks-{suite}", 640, 74 + row * len(bars) + 24, title=f"Against the best peer: {suite}",
-        desc="; ".join(f"{name}: {ratio:.3g} times ({peer})" for name, peer, ratio in bars),
+        desc="; ".join(f"{name}: {ratio:.3g} times ({label})" for name, label, ratio in bars),
     )  # fmt: skip
 
     def at(ratio: float) -> float:
@@ -74,9 +74,9 @@ def chart(suite: str, report: Report) -> Picture | None:
 
     p.text(24, 34, "The best peer's number over ours; log scale", size=19, bold=True)
     p.text(24, 58, "right of the line: ours is better", size=16, fill=MUTED)
-    for i, (name, peer, ratio) in enumerate(bars):
+    for i, (name, label, ratio) in enumerate(bars):
         y = 74 + i * row
-        p.text(24, y + 18, f"{name}: {peer}", size=16, fill=MUTED)
+        p.text(24, y + 18, f"{name}: {label}", size=16, fill=MUTED)
         begin, end = sorted((at(1), at(ratio)))
         p.rect(left, y + 26, right - left, 12, fill=FAINT, corner=3)
         colour = MUTED if 0.995 < ratio < 1.005 else KEY if ratio > 1 else FULL

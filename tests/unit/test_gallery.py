@@ -5,9 +5,11 @@ Two cheap experiments run once, `--quick`; nothing is drawn at random that the t
 
 from __future__ import annotations
 
+import doctest
 import json
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import benchmark_page  # noqa: E402
 import gallery_pages  # noqa: E402
 import make_gallery  # noqa: E402
+import pictures.canvas  # noqa: E402
 
 FOLDER = ROOT / "docs" / "gallery"
 CHEAP = ("kanizo-fig2", "kirsch-table4.1", "kanizo-fig5", "kanizo-fig4b")
@@ -148,6 +151,15 @@ def test_pages_and_figures_are_written(tmp_path: Path) -> None:
     before = (tmp_path / "gallery" / "kanizo-fig2.md").stat().st_mtime_ns
     gallery_pages.write(source, tmp_path)
     assert (tmp_path / "gallery" / "kanizo-fig2.md").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    "module", [gallery_pages, make_gallery, pictures.canvas], ids=lambda each: each.__name__
+)
+def test_the_examples_of_the_tools_work(module: ModuleType) -> None:
+    failed, tried = doctest.testmod(module)
+    assert failed == 0
+    assert tried
 
 
 # --- the benchmark page ----------------------------------------------------------------------------------

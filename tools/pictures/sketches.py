@@ -89,7 +89,7 @@ def error() -> Picture:
         sketch = CountMinSketch(epsilon, 0.01, conservative=conservative, seed=2)
         sketch.add_many(stream)
         excess = np.sort(sketch.count_many(keys).astype(np.int64) - counts)
-        course = []
+        course: list[tuple[float, float]] = []
         for value in range(int(1.6 * bound) + 1):
             above = len(keys) - np.searchsorted(excess, value, side="right")
             if above == 0:

@@ -85,8 +85,8 @@ def nested() -> Picture:
         width = max(bits / filters[0][0] * 300, 2)
         p.rect(66, y + 4, 300, 34, fill=FAINT, corner=6)
         p.rect(66, y + 4, width, 34, fill=KEY if i == 0 else LIST, corner=min(6, width / 2))
-        held = f"{count:,.0f} keys" if count >= 10 else f"{count:.1g} keys"
-        p.text(382, y + 18, held, size=17, bold=True)
+        number = f"{count:,.0f} keys" if count >= 10 else f"{count:.1g} keys"
+        p.text(382, y + 18, number, size=17, bold=True)
         p.text(382, y + 39, f"{bits:,} bits, {hashes} hashes", size=16, fill=MUTED)
     p.line(24, 386, 616, 386, stroke=FAINT)
     p.text(24, 416, "B0 no", size=17, fill=FULL, bold=True, mono=True)
