@@ -191,9 +191,9 @@ def overview(kept: dict[str, dict[str, Any]]) -> str:
             f"[![{_plain(known[id].source)}](_generated/gallery/{id}.svg)](_generated/gallery/{id}.md)"
             for id in members
         )
-        parts.append(
-            f"## {title}\n\n" + "\n".join(lines) + f'\n\n<div class="figures">\n\n{figures}\n\n</div>'
-        )
+        parts.append(f"## {title}")
+        parts += ['<div class="overview">', "\n".join(lines), "</div>"]
+        parts += ['<div class="figures">', figures, "</div>"]
     return "\n\n".join(parts) + "\n"
 
 
