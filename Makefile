@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo test bench bench-quick targets soak readme docs lint format stub wheel clean system-packages
+.PHONY: help demo test bench bench-quick targets soak readme docs pictures gallery lint format stub wheel clean system-packages
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -75,6 +75,12 @@ bench-quick: $(VENV)/for-bench
 
 docs: $(VENV)/for-docs ## the documentation, in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+pictures: $(VENV)/installed ## draws docs/images/*.svg anew
+	$(BIN)/python tools/draw_pictures.py $(ARGS)
+
+gallery: $(VENV)/installed ## runs the papers' experiments and writes docs/gallery (an hour of one core; ARGS='chen-table6' for one)
+	$(BIN)/python tools/make_gallery.py $(ARGS)
 
 lint: $(VENV)/for-tests ## ruff, mypy, clang-format
 	$(BIN)/ruff check .
