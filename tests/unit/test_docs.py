@@ -27,6 +27,8 @@ def test_the_examples_of_a_page_print_what_it_says(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # what a page writes goes there
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.setattr(sys, "path", sys.path.copy())
     failed, _ = doctest.testfile(str(page), module_relative=False)
     assert failed == 0
 
