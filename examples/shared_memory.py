@@ -13,6 +13,7 @@ import argparse
 import multiprocessing
 import re
 import tempfile
+from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
@@ -28,26 +29,34 @@ def own_share() -> int:
     return 1024 * int(found[1])
 
 
-def ask(how: str, path: str, together: Barrier) -> int:
-    """Open or load the filter, read all of it, and give by how much that raised this process's share."""
+def ask(path: str, together: Barrier, answers: Queue[tuple[int, int]]) -> None:
+    """Open the filter, then load it, reading all of it; tell by how much each raised this process's share."""
     together.wait()
     before = own_share()
     together.wait()
-    filter_ = BlockedBloomFilter.open(path) if how == "open" else BlockedBloomFilter.load(path)
-    filter_.stats()
+    opened = BlockedBloomFilter.open(path)
+    opened.stats()
     together.wait()
-    after = own_share()
+    with_open = own_share()
     together.wait()
-    return after - before
+    loaded = BlockedBloomFilter.load(path)
+    together.wait()
+    answers.put((with_open - before, own_share() - with_open))
+    together.wait()
+    assert loaded == opened
 
 
-def shares(how: str, path: str, processes: int) -> list[int]:
-    """Give what each of so many processes adds to the memory in use."""
+def shares(path: str, processes: int) -> tuple[int, int]:
+    """Give what so many processes together add to the memory in use, by `open` and by `load`."""
     context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager, context.Pool(processes) as pool:
-        together = manager.Barrier(processes)
-        asked = [pool.apply_async(ask, (how, path, together)) for _ in range(processes)]
-        return [each.get(timeout=120) for each in asked]
+    together, answers = context.Barrier(processes), context.Queue()
+    workers = [context.Process(target=ask, args=(path, together, answers)) for _ in range(processes)]
+    for worker in workers:
+        worker.start()
+    told = [answers.get(timeout=120) for _ in workers]
+    for worker in workers:
+        worker.join()
+    return sum(opened for opened, _ in told), sum(loaded for _, loaded in told)
 
 
 def main() -> None:
@@ -62,8 +71,7 @@ def main() -> None:
         filter_.add_many(np.arange(options.keys), threads=2)
         filter_.save(path)
         print(f"{options.processes} processes, a filter of {filter_.nbytes / 1e6:.0f} MB")
-        for how in ("open", "load"):
-            total = sum(shares(how, path, options.processes))
+        for how, total in zip(("open", "load"), shares(path, options.processes), strict=True):
             print(f"{how}: {total / filter_.nbytes:.0f} times the filter")
 
 
