@@ -6,14 +6,19 @@ test_documented_commands.py; the doctests of all other pages are run here.
 
 from __future__ import annotations
 
+import ast
 import doctest
 import re
 import runpy
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
+
+import evenbins
+from evenbins import cluster
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if not {"_build", "_generated"} & {*page.parts})
@@ -36,6 +41,21 @@ def test_the_examples_of_a_page_print_what_it_says(
 def test_the_pages_have_examples() -> None:
     parser = doctest.DocTestParser()
     assert sum(len(parser.get_examples(page.read_text())) for page in PAGES) >= 20
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    page = (ROOT / "docs" / "api.md").read_text()
+    for module in (evenbins, cluster):
+        missing = [name for name in module.__all__ if not re.search(rf"\b{name}\b", page)]
+        assert not missing, module.__name__
+
+
+def test_what_is_shown_as_python_is_python() -> None:
+    """Blocks without prompts need a server, or a name from the text; they are compiled."""
+    for page in [ROOT / "CONTRIBUTING.md", *PAGES]:
+        for block in re.findall(r"^ *```python\n(.*?)^ *```", page.read_text(), re.M | re.S):
+            if ">>>" not in block:
+                compile(textwrap.dedent(block), str(page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
