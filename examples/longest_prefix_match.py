@@ -283,7 +283,7 @@ def main() -> None:
     bits, lengths, hops = make_routes(options.routes, seed=options.seed)
     addresses = make_addresses(options.addresses, bits, lengths, seed=options.seed + 1)
     print(f"{len(bits):_} routes of {len(np.unique(lengths))} lengths, {len(addresses):_} addresses\n")
-    print("search  summary            keys  bytes/key  bits/key    probes  present    reads: plan  counted")
+    print("search  summary            keys  bits/key   probes  present   reads: plan  counted")
     searches: dict[str, Routes | BinaryRoutes] = {
         "linear": Routes.from_arrays(bits, lengths, hops),
         "binary": BinaryRoutes(bits, lengths, hops),
@@ -295,8 +295,8 @@ def main() -> None:
             plan, of = table.plan, cost(routes, table, addresses)
             fast = plan.summary.bits_per_key if plan.summary else 0
             print(
-                f"{name:7} {summary:14} {len(table):8_} {plan.nbytes / len(table):10.1f} {fast:9.1f} "
-                f"{of.probes:9.2f} {of.present:8.2f} {of.planned:14.3f} {of.counted:8.3f}"
+                f"{name:7} {summary:14} {len(table):8_} {fast:9.1f} {of.probes:8.2f} {of.present:8.2f} "
+                f"{of.planned:13.3f} {of.counted:8.3f}"
             )
 
 
