@@ -54,7 +54,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")),
     *sorted(page for page in (ROOT / "docs").rglob("*.md") if not {"_build", "_generated"} & {*page.parts}),
 ]
-PROGRAMS = ("evenbins", "make", "python", "pip", ".venv/bin/python", ".venv/bin/evenbins")
+PROGRAMS = ("evenbins", "make", "python", "pip", "eval", ".venv/bin/python", ".venv/bin/evenbins")
 
 
 @dataclass
@@ -143,6 +143,8 @@ def rules() -> list[tuple[str, Run]]:
         (r"python -c .*", check_syntax),
         (r"python tools/.*", run_tool),
         (r"python (examples|tests)/.*", run_shell),
+        # a script of ours for the shell: bash reads it
+        (r'eval "\$\(evenbins .*', run_shell),
         # of the shell, in blocks that are meant to be typed
         (rf"({'|'.join(SHELL)}) .*", run_shell),
     ]
