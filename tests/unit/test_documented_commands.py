@@ -122,6 +122,8 @@ def rules() -> list[tuple[str, Run]]:
     return [
         # the name of a command, where it could not run without arguments: its help
         (r"evenbins( [a-z]+)*", run_bare),
+        # a form in the text, such as `evenbins reproduce ID`: the command has these options
+        (r"evenbins .*\b[A-Z]{2,}\b.*", check_form),
         # experiments: their ids are looked up; tests/unit/test_papers*.py run every one of them, with --quick
         (r"evenbins reproduce .*", partial(run_evenbins, more="--list")),
         # benchmarks: options are read. Their suites run, tiny, in tests/unit/test_bench.py and tests/cluster
@@ -236,6 +238,16 @@ def run_bare(command: Command, folder: Path) -> Done:
     if incomplete or command.inline or words[0] == "route":
         return run_evenbins(command, folder, more="--help")
     return apply(command, folder, after=run_bare)
+
+
+def check_form(command: Command, folder: Path) -> Done:
+    """Look for the options of a command whose arguments are only named; with real ones, see other rules."""
+    if not command.inline:
+        return apply(command, folder, after=check_form)
+    sub, rest = found(arguments(command.text))
+    known = {name for each in sub.params for name in (*each.opts, *each.secondary_opts)}
+    unknown = {word.split("=")[0] for word in rest if word.startswith("-")} - known
+    return Done(2 if unknown else 0, f"no such option: {unknown}")
 
 
 def read_options(command: Command, folder: Path) -> Done:
@@ -490,12 +502,13 @@ def test_commands_are_found_wherever_they_stand(tmp_path: Path) -> None:
         ("evenbins design filter --keys 1e7 --frp 1e-3", "--frp"),
         ("make no-such-target", "no-such-target"),
         ("pip install 'evenbins[everything]'", "everything"),
+        ("evenbins build KEYS --out FILE", "--out"),
         ("evenbins query keys.evb < lines", "keys.evb"),
     ],
 )
 def test_a_wrong_command_is_noticed(tmp_path: Path, text: str, word: str) -> None:
     prepare(tmp_path)
-    done = apply(Command(ROOT / "README.md", 1, text), tmp_path)
+    done = apply(Command(ROOT / "README.md", 1, text, inline="KEYS" in text), tmp_path)
     assert done.status != 0
     assert word in done.output
 
