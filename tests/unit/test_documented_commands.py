@@ -122,8 +122,8 @@ def rules() -> list[tuple[str, Run]]:
     return [
         # the name of a command, where it could not run without arguments: its help
         (r"evenbins( [a-z]+)*", run_bare),
-        # a form in the text, such as `evenbins reproduce ID`: the command has these options
-        (r"evenbins .*\b[A-Z]{2,}\b.*", check_form),
+        # a form in the text, such as `evenbins reproduce ID`, `evenbins build --exact`: the options exist
+        (r"evenbins .*", check_form),
         # experiments: their ids are looked up; tests/unit/test_papers*.py run every one of them, with --quick
         (r"evenbins reproduce .*", partial(run_evenbins, more="--list")),
         # benchmarks: options are read. Their suites run, tiny, in tests/unit/test_bench.py and tests/cluster
@@ -157,8 +157,10 @@ def prepare(folder: Path) -> None:
     keys = [f"key-{i}" for i in range(1000)]
     (folder / "keys.txt").write_text("\n".join(keys) + "\n")
     (folder / "lines").write_text("\n".join(["key-7", "other", *keys[10:20]]) + "\n")
-    for name in ("data", "figures"):
-        (folder / name).mkdir()
+    (folder / "blocklist.txt").write_text((folder / "keys.txt").read_text())
+    (folder / "access.log").write_text((folder / "lines").read_text())
+    for name in ("data", "figures", ".config/fish/completions"):
+        (folder / name).mkdir(parents=True)
     for part in range(2):
         urls = [f"https://example.org/{part}/{i}" for i in range(500)]
         pq.write_table(pa.table({"url": urls}), folder / "data" / f"{part}.parquet")
@@ -209,6 +211,7 @@ def run_shell(command: Command, folder: Path, more: str = "") -> Done:
     environment = os.environ | {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
+        "HOME": str(folder),
         "LC_ALL": "C.UTF-8",
     }
     done = subprocess.run(
@@ -241,10 +244,14 @@ def run_bare(command: Command, folder: Path) -> Done:
 
 
 def check_form(command: Command, folder: Path) -> Done:
-    """Look for the options of a command whose arguments are only named; with real ones, see other rules."""
-    if not command.inline:
-        return apply(command, folder, after=check_form)
+    """Look for the options of a command whose arguments are only named, or left out."""
     sub, rest = found(arguments(command.text))
+    named = any(re.fullmatch(r"@?[A-Z]{2,}(\.\.\.)?", word) for word in rest)
+    left_out = any(isinstance(each, click.Argument) and each.required for each in sub.params) and all(
+        word.startswith("-") for word in rest
+    )
+    if not command.inline or not (named or left_out):  # complete: another rule's
+        return apply(command, folder, after=check_form)
     known = {name for each in sub.params for name in (*each.opts, *each.secondary_opts)}
     unknown = {word.split("=")[0] for word in rest if word.startswith("-")} - known
     return Done(2 if unknown else 0, f"no such option: {unknown}")
@@ -339,9 +346,9 @@ _BEGINS = re.compile(rf"(?:{'|'.join(map(re.escape, PROGRAMS))})(?=\s|$)")
 
 
 def _cleaned(text: str) -> str:
-    """Take a remark away: behind " #", or, of make's targets, behind two blanks."""
+    """Take a remark away: behind " #", behind three blanks, or, of make's targets, behind two."""
     text = re.sub(r"\s+#.*", "", text)
-    return (re.split(r"\s{2,}", text)[0] if text.startswith("make ") else text).strip()
+    return re.split(r"\s{2,}" if text.startswith("make ") else r"\s{3,}", text.strip())[0]
 
 
 @dataclass
@@ -365,7 +372,7 @@ class _Page:
                 self.prose.append("")
                 continue
             if open_command is not None:
-                open_command.text += "\n" + line.strip()
+                open_command.text += "\n" + _cleaned(line)
                 open_command = open_command if line.endswith("\\") else None
                 self.prose.append("")
                 continue
@@ -485,7 +492,7 @@ def test_commands_are_found_wherever_they_stand(tmp_path: Path) -> None:
     assert found == [
         (1, "evenbins inspect a.evb", None, True),
         (1, "make test", None, True),
-        (4, "evenbins build a \\\n-o a.evb   # a remark", None, False),
+        (4, "evenbins build a \\\n-o a.evb", None, False),
         (6, "make docs", None, False),
         (10, "evenbins query a.evb", "one\ntwo\n", False),
         (13, "seq 3 | wc -l", "3\n", False),
