@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import doctest
 import gzip
+import importlib.util
 import io
 import os
 import re
@@ -36,7 +37,7 @@ import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -105,8 +106,9 @@ SHELL = (
     *("sort", "split", "tail", "wc"),
 )
 
-# What a study is given so that it takes seconds. None: only its options are read, for the reason beside it.
-SMALL_TOOLS: dict[str, str | None] = {
+# What a study is given so that it takes seconds: arguments, or numbers in place of its constants. None: only
+# its options are read, for the reason beside it.
+SMALL_TOOLS: dict[str, str | dict[str, int] | None] = {
     "tools/bench_dask.py": None,  # starts two clusters; tests/cluster/test_dask.py builds on Dask
     "tools/cache_assumptions.py": None,  # four minutes; tests/unit/test_papers_chen_cache.py has its replays
     "tools/kill_study.py": "--kills 1 --servers 3 --threads 4",
@@ -143,6 +145,7 @@ def rules() -> list[tuple[str, Run]]:
         # an interpreter without arguments, and with one line
         (r"\.venv/bin/python", run_shell),
         (r"python -c .*", check_syntax),
+        (r"python -m timeit .*", time_once),
         (r"python tools/.*", run_tool),
         (r"python (examples|tests)/.*", run_shell),
         # a script of ours for the shell: bash reads it
@@ -323,9 +326,29 @@ def check_syntax(command: Command, folder: Path) -> Done:
     return Done(0)
 
 
+def time_once(command: Command, folder: Path) -> Done:
+    """Let timeit run its statement once."""
+    text = command.text.replace("-m timeit", "-m timeit -n 1 -r 1", 1)
+    return run_shell(Command(command.page, command.line, text), folder)
+
+
 def run_tool(command: Command, folder: Path) -> Done:
     """Run a study with few of everything."""
-    small = SMALL_TOOLS[arguments(command.text)[0]]
+    name = arguments(command.text)[0]
+    if name not in SMALL_TOOLS:
+        pytest.fail(
+            f"{command}: SMALL_TOOLS of {Path(__file__).name} does not say how to run this in seconds"
+        )
+    small = SMALL_TOOLS[name]
+    if isinstance(small, dict):
+        tool = importlib.util.spec_from_file_location(Path(name).stem, ROOT / name)
+        assert tool is not None
+        assert tool.loader is not None
+        module = importlib.util.module_from_spec(tool)
+        tool.loader.exec_module(module)
+        vars(module).update(small)
+        module.main()
+        return Done(0)
     return run_shell(command, folder, more="--help" if small is None else small)
 
 
@@ -336,7 +359,10 @@ def apply(command: Command, folder: Path, after: Run | None = None) -> Done:
     text = re.sub(r"\s*\\\n\s*", " ", command.text)
     for pattern, run in book[start:]:
         if re.fullmatch(pattern, text, re.S):
-            return run(Command(command.page, command.line, text, command.expected, command.inline), folder)
+            try:
+                return run(replace(command, text=text), folder)
+            except click.UsageError as error:  # of those that only look at a command
+                return Done(2, error.format_message())
     pytest.fail(f"{command}: no rule of {Path(__file__).name} says how to run this")
 
 
@@ -510,6 +536,8 @@ def test_commands_are_found_wherever_they_stand(tmp_path: Path) -> None:
         ("make no-such-target", "no-such-target"),
         ("pip install 'evenbins[everything]'", "everything"),
         ("evenbins build KEYS --out FILE", "--out"),
+        ("evenbins dream", "dream"),
+        ("evenbins bench filters --rounds some", "some"),
         ("evenbins query keys.evb < lines", "keys.evb"),
     ],
 )
