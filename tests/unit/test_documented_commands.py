@@ -301,8 +301,14 @@ def serve(command: Command, folder: Path, path: str, more: str = "") -> Done:
 
 def dry_make(command: Command, folder: Path) -> Done:
     """Let make say what it would do; its shell then reads that without doing it."""
+    outer = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")  # of the make that runs the tests
     said = subprocess.run(
-        ["make", "--dry-run", *arguments(command.text)], cwd=ROOT, capture_output=True, text=True, check=False
+        ["make", "--dry-run", *arguments(command.text)],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if name not in outer},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if said.returncode:
         return Done(said.returncode, said.stderr)
