@@ -111,9 +111,11 @@ SHELL = (
 SMALL_TOOLS: dict[str, str | dict[str, int] | None] = {
     "tools/bench_dask.py": None,  # starts two clusters; tests/cluster/test_dask.py builds on Dask
     "tools/cache_assumptions.py": None,  # four minutes; tests/unit/test_papers_chen_cache.py has its replays
+    "tools/compare_sorted.py": {"KEYS": 10_000, "ASKED": 1_000, "ROUNDS": 1},
     "tools/kill_study.py": "--kills 1 --servers 3 --threads 4",
     "tools/redis_round_trips.py": "--sample 4000",
     "tools/route_study.py": "--requests 60 --concurrency 10 --replicas 2 --policies jump",
+    "tools/screenshots.py": None,  # starts a browser; tests/lab does
     "tools/soak_redis.py": "--keys 700",
     "tools/soak_rings.py": "--operations 1e4",
 }
