@@ -31,10 +31,10 @@ $(VENV)/for-tests $(VENV)/for-bench $(VENV)/for-docs: $(VENV)/installed
 	@touch $@
 
 # What some tests need beside Python packages: cmake, the cross compiler and emulator that check the ARM kernel,
-# the servers that routers are tried on.
-SYSTEM_PACKAGES := cmake g++-aarch64-linux-gnu qemu-user redis-server memcached
+# the servers that routers are tried on, the browser that the lab is tried in.
+SYSTEM_PACKAGES := cmake g++-aarch64-linux-gnu qemu-user redis-server memcached chromium
 system-packages: ## installs the system packages that the tests need (Debian, Ubuntu)
-	@missing=""; for program in cmake aarch64-linux-gnu-g++ qemu-aarch64 redis-server memcached; do \
+	@missing=""; for program in cmake aarch64-linux-gnu-g++ qemu-aarch64 redis-server memcached chromium; do \
 	  command -v $$program >/dev/null || missing=yes; done; \
 	if [ -n "$$missing" ]; then \
 	  command -v apt-get >/dev/null || { echo "make test needs these system packages: $(SYSTEM_PACKAGES)"; exit 2; }; \
