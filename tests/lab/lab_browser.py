@@ -4,8 +4,8 @@
         page.open("/filters?keys=1e6")
         page.get_by_role("button", name="Measure").click()
 
-`page` is a Playwright page that knows the server's address. At its end the test fails if the page wrote an error
-to its console, threw, or asked anything of another host. The server runs in a thread, once for each module.
+`page` is a Playwright page that knows the server's address. At its end the test fails if the page wrote an
+error to its console, threw, or asked anything of another host. The server runs in a thread, one a module.
 """
 
 from __future__ import annotations
