@@ -12,6 +12,7 @@ rounding and the digests' floor, and a slider would else start them anew at ever
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from functools import lru_cache
@@ -155,7 +156,7 @@ def as_python(plan: FilterPlan, request: dict[str, Any]) -> str:
     cls = {"standard": "BloomFilter", "blocked": "BlockedBloomFilter"}.get(plan.policy, "BalancedBloomFilter")
     options = {} if plan.policy in QUICK else {"policy": plan.policy}
     options |= _options(plan, request)
-    written = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    written = ", ".join(f"{name}={json.dumps(value)}" for name, value in options.items())
     return (
         f"from evenbins import {cls}\n\n"
         f"f = {cls}({plan.keys:_}, {written})\n"

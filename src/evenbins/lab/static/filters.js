@@ -22,8 +22,10 @@ const ABOUT = {
   fill: "As multilevel, but a block is full by its set bits; no list.",
   "two-choice": "Two blocks, the better one takes the key; both are read.",
 };
+const COLOURS = [7, 1, 2, 3, 4, 0, 6];
+const DASHES = [0, 0, 2, 1, 3, 0, 1];
 const NAMES = {
-  fpr: "false-positive rate", fill: "fraction of set bits", reads: "reads, present key", miss_reads: "reads, absent key",
+  fpr: "false-positive rate, from the bits", fill: "fraction of set bits", reads: "reads, present key", miss_reads: "reads, absent key",
   list_reads: "absent keys that ask the list", overflow: "keys on the list", spilled: "keys that spilled",
 };
 
@@ -42,6 +44,7 @@ export default {
       block: state.choice("block_bits", "512", ["256", "512"], { problem }),
       policy: state.choice("policy", "best", ["best", ...POLICIES], { problem }),
       real: state.number("real", null, { min: 1, max: 2e7, whole: true, problem }),
+      view: state.choice("view", "rate", ["rate", "factor"], { problem }),
       seed: state.number("seed", 1, { min: 0, max: 2 ** 32 - 1, whole: true, problem }),
     };
     if (problems.length) notify(problems.join(" "));
@@ -52,7 +55,7 @@ export default {
     const remember = () => state.set({
       keys: plain(need.keys), fpr: need.goal === "fpr" ? plain(need.fpr) : null, bits: need.goal === "bits" ? plain(need.bits) : null,
       reads: need.reads, miss_reads: need.miss, block_bits: need.block === "512" ? null : need.block,
-      policy: need.policy === "best" ? null : need.policy, real: need.real && plain(need.real), seed: need.seed === 1 ? null : need.seed,
+      policy: need.policy === "best" ? null : need.policy, real: need.real && plain(need.real), view: need.view === "rate" ? null : need.view, seed: need.seed === 1 ? null : need.seed,
     });
 
     // --- controls ---------------------------------------------------------------------------------------
@@ -81,8 +84,8 @@ export default {
         onChange: (value) => { need[name] = value === "" ? null : Number(value); changed({ curves: true }); },
       });
     };
-    const reads = bound("Reads of a present key", "reads");
-    const miss = bound("Reads of an absent key", "miss", "Mean reads of memory; two independent ones overlap.");
+    const reads = bound("Reads, present key", "reads");
+    const miss = bound("Reads, absent key", "miss", "Mean reads of memory; two independent ones overlap.");
     const block = segmented({
       label: "Block", choices: [["256", "256 bits"], ["512", "512 bits, a cache line"]], value: need.block,
       onChange: (value) => { need.block = value; changed({ curves: true }); },
@@ -99,6 +102,10 @@ export default {
     const chart = lineChart({
       label: "False-positive rate over bits per key, by policy", x: { label: "bits per key", min: 4, read: (v) => number(v, 4) },
       y: { label: "false-positive rate", log: true, max: 1 }, height: 360,
+    });
+    const chartView = segmented({
+      label: "Drawn", hideLabel: true, choices: [["rate", "rate"], ["factor", "× standard"]], value: need.view,
+      onChange: (value) => { need.view = value; remember(); draw(); },
     });
     const curveBar = progress({ label: "Curves" });
     const designsBox = h("div", { class: "stack tight" }, h("p", { class: "hint" }, "Planning …"));
@@ -118,7 +125,7 @@ export default {
         h("form", { class: "controls", "aria-label": "The request", onsubmit: (event) => event.preventDefault() },
           keys.element, aim.element, fpr.element, bits.element, reads.element, miss.element, block.element, focus.element, about),
         h("div", { class: "stack" },
-          card("False-positive rate over memory", chart.element, curveBar.element),
+          card(h("span", { class: "row between" }, "False-positive rate over memory", chartView.element), chart.element, curveBar.element),
           card("Designs that meet the request", designsBox),
           card("Real filters beside their prediction", h("div", { class: "row between real" }, real.element, again), realBar.element, realBox),
           card("Take it with you", python.element, command.element))));
@@ -130,13 +137,23 @@ export default {
     let drawn = {};
     const decade = () => 10 ** Math.round(Math.log10(need.keys));
     const curveKey = (policy) => JSON.stringify([policy, SLOW.includes(policy) ? decade() : need.keys, bounds()]);
+    const scaled = (rate, index) => {
+      const standard = drawn.standard?.[index]?.[1];
+      return need.view === "rate" ? rate : rate && standard ? rate / standard : null;
+    };
     const draw = () => chart.update({
       series: POLICIES.map((policy, index) => ({
-        id: policy, name: policy, colour: index, dash: index < 2 ? 0 : [0, 0, 2, 1, 3, 0, 1][index], note: ABOUT[policy],
-        points: (drawn[policy] ?? []).filter(([, y]) => y !== null && y > 0), focus: chosen?.policy === policy,
+        id: policy, name: policy, colour: COLOURS[index], dash: DASHES[index], note: ABOUT[policy],
+        points: (drawn[policy] ?? []).map(([x, y], i) => [x, scaled(y, i)]).filter(([, y]) => y !== null && y > 0), focus: chosen?.policy === policy,
       })),
-      marks: chosen ? [{ x: chosen.bits_per_key, y: chosen.fpr, label: chosen.policy }] : [],
-      guides: [need.goal === "fpr" ? { y: need.fpr } : { x: need.bits }],
+      ...(need.view === "rate" ? {
+        y: { label: "false-positive rate", log: true, max: 1 },
+        marks: chosen ? [{ x: chosen.bits_per_key, y: chosen.fpr, label: chosen.policy }] : [],
+        guides: [need.goal === "fpr" ? { y: need.fpr } : { x: need.bits }],
+      } : {
+        y: { label: "false-positive rate, times the standard filter’s", log: true, max: undefined, read: (v) => `× ${number(v)}` },
+        marks: [], guides: chosen ? [{ x: chosen.bits_per_key }] : [],
+      }),
     });
     const drawCurves = () => drawing(async (signal) => {
       for (const policy of SLOW) drawn[policy] = known.get(curveKey(policy)) ?? (signal.aborted ? [] : drawn[policy]);
@@ -248,11 +265,10 @@ export default {
       });
       const rows = found.rows.map((row) => ({
         name: NAMES[row.name], predicted: row.predicted, measured: row.measured, low: row.low, high: row.high,
-        how: row.name === "fpr" ? "from the bits" : "",
       }));
       rows.splice(1, 0, {
-        name: "the same, by asking", predicted: found.plan.fpr, measured: found.positives / found.asked, low: found.interval[0], high: found.interval[1],
-        how: `${count(found.positives)} of ${count(found.asked)} absent keys`, asked: true,
+        name: `by asking ${count(found.asked)} absent keys`, predicted: found.plan.fpr, measured: found.positives / found.asked, low: found.interval[0], high: found.interval[1],
+        asked: true,
       });
       replace(realBox,
         charts.length ? h("div", { class: charts.length > 1 ? "pair" : null }, charts.map((each) => each.element))
@@ -266,7 +282,6 @@ export default {
             { key: "measured", label: "measured", format: (v) => number(v, 4) },
             { label: "range", cell: (row) => `${number(row.low, 4)} … ${number(row.high, 4)}` },
             { label: "difference", cell: difference },
-            { key: "how", label: "", align: "left" },
           ],
         }));
     };
@@ -290,6 +305,7 @@ function difference(row) {
   if (row.predicted === 0) return row.measured === 0 ? "–" : "new";
   const relative = row.measured / row.predicted - 1;
   const within = row.asked ? row.low <= row.predicted && row.predicted <= row.high : Math.abs(relative) < 0.01;
+  if (relative === 0) return "0";
   const text = `${relative >= 0 ? "+" : "−"}${percent(Math.abs(relative), 2)}`;
   return h("span", { class: within ? "good" : "warn", title: within ? "within what is expected" : "more than 1 % off, or outside the interval" }, text);
 }
