@@ -53,6 +53,14 @@ def test_seed_and_choice_are_the_address(page: Any) -> None:
     assert page.locator("tbody tr").count() == 288
 
 
+def test_the_papers_own_rows_come_first(page: Any) -> None:
+    page.open("/papers?id=kirsch-fig5.3")
+    page.wait_for_selector(".facts")
+    assert page.locator("tbody tr").count() == 5
+    page.get_by_role("button", name="All rows").click()
+    assert page.locator("tbody tr").count() == 30
+
+
 def test_wrong_input_is_said_in_words(page: Any) -> None:
     page.open("/papers?id=kanizo-fig99&seed=x")
     alert = page.locator("#notice")

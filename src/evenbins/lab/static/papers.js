@@ -90,6 +90,7 @@ export default {
         if (!problems.length) notify(null);
         problems.length = 0;
         all = false;
+        printed = result.compared > 0 && result.rows.length > FEW;
         show();
       } catch (error) {
         if (!signal.aborted) replace(box, h("p", { class: "problem" }, error.message));
