@@ -165,8 +165,10 @@ export default {
             caption: "The paper's numbers beside ours; ±: the standard deviation of one trial.",
             rows,
             columns: [
-              ...result.columns.map((name) => ({ label: name.replaceAll("_", " "), align: "left", cell: (row) => value(row.where[name]) })),
-              { label: "quantity", align: "left", cell: (row) => row.quantity },
+              ...(matchMedia("(max-width: 560px)").matches ? [{ label: "what and where", align: "left", cell: inOne }] : [
+                ...result.columns.map((name) => ({ label: name.replaceAll("_", " "), align: "left", cell: (row) => value(row.where[name]) })),
+                { label: "quantity", align: "left", cell: (row) => row.quantity },
+              ]),
               ...(result.compared ? [{ label: "paper", cell: (row) => (row.paper === null ? "" : number(row.paper, 6)) }] : []),
               { label: "ours", cell: (row) => [number(row.ours, 4), row.sd !== null && h("span", { class: "hint" }, ` ± ${number(row.sd, 2)}`)] },
               ...(result.compared ? [{ label: "difference", cell: difference }] : []),
@@ -210,6 +212,12 @@ function difference(row) {
   const factor = /^× (.*)$/.exec(row.difference);
   const text = factor ? `× ${number(Number(factor[1]))}` : row.difference.replace(/^[+-]0\.0 %$/, "0 %").replace("-", "−");
   return h("span", { class: tone, title: meaning }, `${text} ${sign}`);
+}
+
+// Quantity and point in one cell, for a phone.
+function inOne(row) {
+  const where = Object.entries(row.where).map(([name, each]) => (typeof each === "string" ? each : `${name.replaceAll("_", " ")} ${value(each)}`));
+  return [row.quantity, h("span", { class: "hint block" }, where.join(", "))];
 }
 
 function value(each) {
