@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo test bench bench-quick targets soak readme docs pictures gallery lint format stub wheel clean system-packages
+.PHONY: help demo test bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -34,10 +34,10 @@ $(VENV)/for-tests $(VENV)/for-bench $(VENV)/for-docs $(VENV)/for-demo: $(VENV)/i
 	@touch $@
 
 # What some tests need beside Python packages: cmake, the cross compiler and emulator that check the ARM kernel,
-# the servers that routers are tried on.
-SYSTEM_PACKAGES := cmake g++-aarch64-linux-gnu qemu-user redis-server memcached
+# the servers that routers are tried on, the browser that the lab is tried in.
+SYSTEM_PACKAGES := cmake g++-aarch64-linux-gnu qemu-user redis-server memcached chromium
 system-packages: ## installs the system packages that the tests need (Debian, Ubuntu)
-	@missing=""; for program in cmake aarch64-linux-gnu-g++ qemu-aarch64 redis-server memcached; do \
+	@missing=""; for program in cmake aarch64-linux-gnu-g++ qemu-aarch64 redis-server memcached chromium; do \
 	  command -v $$program >/dev/null || missing=yes; done; \
 	if [ -n "$$missing" ]; then \
 	  command -v apt-get >/dev/null || { echo "make test needs these system packages: $(SYSTEM_PACKAGES)"; exit 2; }; \
@@ -66,6 +66,9 @@ soak: $(VENV)/installed ## a billion queries, 20 million replacements in a table
 	$(BIN)/python tools/soak_tables.py
 	$(BIN)/python tools/soak_rings.py
 	$(BIN)/python -m pip install --quiet redis && $(BIN)/python tools/soak_redis.py
+
+screenshots: $(VENV)/for-tests system-packages ## pictures of the lab's pages, in screenshots/ (ARGS=--keep: those of the documentation too)
+	$(BIN)/python tools/screenshots.py $(ARGS)
 
 readme: $(VENV)/installed ## puts the newest benchmark's table into README.md
 	$(BIN)/python tools/write_readme.py
