@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 
 import evenbins
 from evenbins import BlockedBloomFilter, BloomFilter, _files, cli
+from evenbins.cli import _inputs
 
 COMMAND = [sys.executable, "-m", "evenbins"]
 
@@ -152,7 +153,7 @@ def test_every_line_is_found_again_wherever_blocks_end(tmp_path_factory, data, s
     folder = tmp_path_factory.mktemp("blocks")
     end, flags = (b"\0", ["-0"]) if null else (b"\n", [])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "_BLOCK_BYTES", size)
+        patch.setattr(_inputs, "BLOCK_BYTES", size)
         file = build(folder, data or end, *flags)
         done = run("query", file, folder / "list", *flags)
     data = data or end
@@ -179,7 +180,7 @@ def test_with_null_newlines_are_ordinary_bytes(tmp_path):
 
 
 def test_a_line_longer_than_a_block(tmp_path):
-    data = b"x" * (3 * cli._BLOCK_BYTES + 5) + b"\nshort\n"
+    data = b"x" * (3 * _inputs.BLOCK_BYTES + 5) + b"\nshort\n"
     file = build(tmp_path, data)
     assert run("query", file, stdin=data).out == data
     assert run("query", file, stdin=data[1:]).out == b"short\n"
