@@ -39,12 +39,15 @@ __all__ = ["commands", "integer", "main"]
 _ROWS = (
     Row("bench", "Measure against other libraries.", "evenbins.cli.bench"),
     Row("build", "Build a filter from lines.", "evenbins.cli.build"),
+    Row("completion", "Print a shell's completion script.", "evenbins.cli.completion"),
     Row("demo", "Show it at work on generated keys.", "evenbins.cli.demo"),
     Row("design", "Find the designs that meet a request, best first.", "evenbins.cli.design"),
-    Row("inspect", "Show a filter: plan beside stats, and checks.", "evenbins.cli.inspect"),
+    Row("inspect", "Show a file: plan beside stats, and checks.", "evenbins.cli.inspect"),
+    Row("merge", "Merge files into one with the keys of all.", "evenbins.cli.merge"),
     Row("query", "Print the lines that are in a filter.", "evenbins.cli.query"),
     Row("reproduce", "Repeat the papers' experiments.", "evenbins.cli.reproduce"),
     Row("route", "Pass HTTP requests on to replicas, by key.", "evenbins.cli.route"),
+    Row("seed", "Write a new secret seed to a file.", "evenbins.cli.seed"),
     Row("simulate", "Replay a log of requests through cache servers.", "evenbins.cli.simulate"),
 )
 
@@ -89,8 +92,11 @@ def _run(args: Sequence[str] | None) -> int:
     except OSError as error:
         return complain(about(error))
     except Exception as error:
+        from evenbins._compressed import CompressedError
         from evenbins._core import FormatError
 
+        if isinstance(error, CompressedError):
+            return complain(str(error))
         if isinstance(error, FormatError):
             return complain(f"{error}. Name a file that 'evenbins build' wrote, or build it again")
         if os.environ.get("EVENBINS_DEBUG"):

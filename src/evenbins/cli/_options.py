@@ -31,6 +31,14 @@ null_option = click.option(
     "-0", "--null", "null", is_flag=True, help="Lines end with a NUL byte; newlines are ordinary bytes."
 )
 
+binary_option = click.option(
+    "-U",
+    "--binary",
+    "binary",
+    is_flag=True,
+    help=r"A \r before a newline is an ordinary byte, as for grep.",
+)
+
 
 def planned(call: Callable[[], _T]) -> _T:
     """Plan or construct; what the library says of an argument, say of the option."""

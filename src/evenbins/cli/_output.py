@@ -11,13 +11,15 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from evenbins.cli._inputs import Input
 
 
 _WAY_OUT = {
@@ -84,6 +86,26 @@ def write(data: bytes) -> None:
 def show(text: str) -> None:
     with output_stream():
         click.echo(text)
+
+
+def note(text: str) -> None:
+    """Tell people what was done, on standard error."""
+    click.echo(text, err=True)
+
+
+def warn(text: str) -> None:
+    """Say something on standard error that does not stop the command."""
+    click.echo(f"evenbins: warning: {text}", err=True)
+
+
+def tell(sources: Sequence[Input]) -> None:
+    """Say what was odd about inputs."""
+    for each in sources:
+        name = "standard input" if each.name == "-" else each.name
+        if each.nulls:
+            warn(f"{name}: {each.nulls:_} rows are null, and were left out")
+        if each.one_line_of_many:
+            warn(rf"{name}: \r and no \n, so it is one line: tr '\r' '\n' makes lines of it")
 
 
 def show_json(value: object) -> None:

@@ -18,10 +18,12 @@ class Bar:
 
     _WORTH_IT = 2 * BLOCK_BYTES
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], *, beside_output: bool = False) -> None:
         sizes = [os.stat(name).st_size if name != "-" and os.path.isfile(name) else None for name in names]
         self._total = None if None in sizes else sum(size or 0 for size in sizes)
         self._for_people = sys.stderr is not None and sys.stderr.isatty()
+        if beside_output and sys.stdout is not None and sys.stdout.isatty():
+            self._for_people = False  # lines that scroll by show progress enough
         self._done = 0
         self._title = ""
         self._progress: Progress | None = None

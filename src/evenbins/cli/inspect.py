@@ -1,4 +1,4 @@
-"""`evenbins inspect`."""
+"""`evenbins inspect`: what was planned beside what is measured, of every file that evenbins writes."""
 
 from __future__ import annotations
 
@@ -13,58 +13,114 @@ import click
 from evenbins import theory
 from evenbins.cli._options import FILE
 from evenbins.cli._output import show, show_json
-from evenbins.cli.query import open_filter
-from evenbins.protocols import Filter, FilterStats, side_by_side
+from evenbins.cli._structures import KINDS, SHARDED, open_structure
+from evenbins.protocols import FilterStats, side_by_side
 from evenbins.theory import FilterPlan, _show
 
-__all__ = ["inspect"]
+__all__ = ["compared", "inspect", "measured"]
+
 _HISTOGRAM_ROWS = 20
 _BAR_WIDTH = 40
 
 
-@click.command(short_help="Show a filter: plan beside stats, and checks.")
+@click.command(short_help="Show a file: plan beside stats, and checks.")
 @click.argument("file", type=FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
 @click.option(
     "--verify/--no-verify", default=True, show_default=True, help="Check every byte, or the header."
 )
-def inspect(file: str, as_json: bool, verify: bool) -> None:
-    """Show the filter FILE: what was planned beside what is measured, and how its blocks are filled."""
-    filter_ = open_filter(file, verify=verify)
-    file_bytes = os.stat(file).st_size
+@click.option("--show-seed", is_flag=True, help="Print the seed, which may be a secret.")
+def inspect(file: str, as_json: bool, verify: bool, show_seed: bool) -> None:
+    """Show FILE: what was planned beside what is measured, and how its blocks are filled.
+
+    FILE is whatever evenbins wrote: a filter of any kind, also in shards (a folder), a sketch, a table, a
+    summary, a ring.
+    """
+    kind, structure = open_structure(file, verify=verify)
+    file_bytes = _size_of(file)
     if as_json:
-        return show_json({"file": file, "file_bytes": file_bytes, "verified": verify} | measured(filter_))
-    plan, stats = filter_.plan, filter_.stats()
-    usual = plan.hashing in ("independent", "lanes")
-    facts = [
-        ("kind", plan.policy),
-        ("hashes", f"{plan.hashes}" + ("" if usual else f" by {plan.hashing} hashing")),
-        ("seed", "set (--json shows it)" if plan.seed else "0"),  # may be a secret
+        return show_json(
+            {"file": file, "file_bytes": file_bytes, "verified": verify}
+            | measured(kind, structure, show_seed=show_seed)
+        )
+    plan, stats = structure.plan, structure.stats()
+    facts = [("kind", plan.policy if isinstance(plan, FilterPlan) else KINDS[kind][0].split(" ", 1)[1])]
+    if kind == SHARDED:
+        facts.append(("shards", f"{structure.shards:_}"))
+    if isinstance(plan, FilterPlan):
+        if plan.block_bits is not None and stats.loads:
+            facts += _about_blocks(plan, stats)
+        usual = plan.hashing in ("independent", "lanes")
+        facts.append(("hashes", f"{plan.hashes}" + ("" if usual else f" by {plan.hashing} hashing")))
+    else:
+        facts += _about_plan(plan.to_dict(), stats.to_dict())
+    seed = structure.seed
+    facts += [
+        ("seed", f"{seed}" if show_seed or not seed else "set (--show-seed prints it)"),  # may be a secret
         ("file", f"{_show.size(file_bytes)} ({file_bytes:_} bytes)"),
         ("checks", "every byte verified" if verify else "header verified, payload not (--no-verify)"),
     ]
-    if plan.block_bits is not None:
-        facts[1:1] = _about_blocks(plan, stats)
     show(
         "\n".join(
             [
                 click.style(click.format_filename(file), bold=True),
                 *(f"  {name:<13} {value}" for name, value in facts),
                 "",
-                *comparison(plan, stats),
-                *_histogram(plan, stats),
+                *compared(plan, stats),
+                *(_histogram(plan, stats) if isinstance(plan, FilterPlan) and kind != SHARDED else []),
             ]
         )
     )
 
 
-def measured(filter_: Filter) -> dict[str, Any]:
-    plan = filter_.plan
-    return {"kind": plan.policy, "plan": plan.to_dict(), "stats": filter_.stats().to_dict()}
+def _size_of(path: str) -> int:
+    if not os.path.isdir(path):
+        return os.stat(path).st_size
+    return sum(each.stat().st_size for each in os.scandir(path) if each.is_file())
 
 
-def comparison(plan: FilterPlan, stats: FilterStats) -> list[str]:
-    return _show.comparison(("planned", "measured"), side_by_side(plan, stats))
+def measured(kind: int, structure: Any, *, show_seed: bool = False) -> dict[str, Any]:
+    """Give plan and stats as JSON holds them; a seed is left out (null) unless it is asked for."""
+    plan = structure.plan
+    told = plan.to_dict()
+    if told.get("seed") and not show_seed:
+        told["seed"] = None
+    name = plan.policy if isinstance(plan, FilterPlan) else KINDS[kind][0].split(" ", 1)[1]
+    return {"kind": name, "plan": told, "stats": structure.stats().to_dict()}
+
+
+def compared(plan: Any, stats: Any) -> list[str]:
+    """Write what was planned beside what is measured, in lines."""
+    if isinstance(stats, FilterStats):
+        rows = side_by_side(plan, stats)
+    else:
+        ours, theirs = plan.to_dict(), stats.to_dict()
+        rows = [
+            (name, ours[name], theirs[name]) for name in theirs if name in ours and _is_shown(theirs[name])
+        ]
+    return _show.comparison(("planned", "measured"), rows)
+
+
+def _is_shown(value: object) -> bool:
+    short = (
+        isinstance(value, list | tuple) and len(value) <= 4 and all(isinstance(x, int | float) for x in value)
+    )
+    return short or isinstance(value, int | float)
+
+
+def _about_plan(plan: dict[str, Any], stats: dict[str, Any]) -> list[tuple[str, str]]:
+    """Give the facts of a plan, or of what was measured, that have no counterpart."""
+    facts = [
+        (name, _show.text(name, value))
+        for name, value in plan.items()
+        if name not in ("seed", "core", *stats) and isinstance(value, str | int | float)
+    ]
+    facts += [
+        (name, _show.text(name, value))
+        for name, value in stats.items()
+        if name not in plan and isinstance(value, str | int | float)
+    ]
+    return facts
 
 
 def _about_blocks(plan: FilterPlan, stats: FilterStats) -> list[tuple[str, str]]:

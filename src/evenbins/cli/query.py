@@ -1,26 +1,16 @@
-"""`evenbins query`."""
+"""`evenbins query`: the lines that are in a filter, in the manner of grep."""
 
 from __future__ import annotations
 
-import itertools
-import stat
-
 import click
 
-import evenbins
-from evenbins._bulk import Lines
-from evenbins.cli._inputs import check_readable, open_inputs, split_lines
-from evenbins.cli._options import FILE, LINES, null_option
-from evenbins.cli._output import show, write
-from evenbins.protocols import Filter
+from evenbins.cli._inputs import How, Input, open_inputs
+from evenbins.cli._options import FILE, LINES, binary_option, null_option
+from evenbins.cli._output import show, show_json, tell, write
+from evenbins.cli._progress import Bar
+from evenbins.cli._structures import Members, open_members
 
 __all__ = ["query"]
-
-
-def open_filter(path: str, *, verify: bool) -> Filter:
-    if not stat.S_ISREG(check_readable(path)):
-        raise click.ClickException(f"{path}: not a regular file, and cannot be mapped: copy it to one first")
-    return evenbins.open(path, verify=verify)
 
 
 @click.command(short_help="Print the lines that are in a filter.")
@@ -30,30 +20,53 @@ def open_filter(path: str, *, verify: bool) -> Filter:
 @click.option("-c", "--count", is_flag=True, help="Print only the number of selected lines, of all inputs.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; stop at the first selected line.")
 @null_option
+@binary_option
+@click.option("--column", help="Read CSV or Parquet, and look up this column.")
+@click.option("--threads", type=click.IntRange(1, 1024), default=1, help="Threads that share the work.")
 @click.option("--verify", is_flag=True, help="Check every byte of FILE first, not only its header.")
+@click.option("--json", "as_json", is_flag=True, help="Print only counts, as JSON.")
 def query(
-    file: str, inputs: tuple[str, ...], invert: bool, count: bool, quiet: bool, null: bool, verify: bool
-) -> int:
+    file: str, inputs: tuple[str, ...], invert: bool, count: bool, quiet: bool, null: bool, binary: bool,
+    column: str | None, threads: int, verify: bool, as_json: bool,
+) -> int:  # fmt: skip
     r"""Print the lines of the INPUTs (standard input) that are in the filter FILE.
 
     In the manner of `grep -F -x -h -f LIST`: lines come out as they came in, \r\n included, in their order;
     a last line without newline gets one. Every line of LIST is found; of the others a few are, at the
-    filter's false-positive rate, and with -v these few are missing.
+    filter's false-positive rate, and with -v these few are missing. A FILE of `build --exact` has none.
+
+    INPUTs that are gzip or zstd are unpacked. With --column they are CSV, whose records are printed as they
+    came, without the line of names; or Parquet, of which the keys are printed.
 
     Exit status: 0 if a line was selected, 1 if none was, 2 after an error.
     """
-    sources = open_inputs(inputs or ("-",), null=null)
-    filter_ = open_filter(file, verify=verify)
-    separator = b"\0" if null else b"\n"
-    selected = 0
-    for block in itertools.chain.from_iterable(source.blocks() for source in sources):
-        answers = filter_.contains_many(Lines(block, separator)) != invert
-        selected += int(answers.sum())
-        if quiet and selected:
-            return 0
-        if not (quiet or count):
-            chosen = [*itertools.compress(split_lines(block, separator), answers.tobytes()), b""]
-            write(separator.join(chosen))
-    if count and not quiet:
+    if as_json and (count or quiet):
+        raise click.ClickException("--json prints counts by itself: leave out -c and -q")
+    how = How(b"\0" if null else b"\n", binary, column)
+    sources = open_inputs(inputs or ("-",), how)
+    members = open_members(file, verify=verify)
+    selected = lines = 0
+    with Bar(inputs or ("-",), beside_output=not (count or quiet or as_json)) as bar:
+        bar.begin("looking up")
+        for source in sources:
+            for batch in source.batches(bar.advance):
+                answers = members.contains(batch, threads=threads)
+                found = int(answers.sum())
+                selected += answers.size - found if invert else found
+                lines += answers.size
+                if quiet and selected:
+                    return 0
+                if not (quiet or count or as_json):
+                    write(batch.select(answers, invert=invert))
+    if as_json:
+        _show_counts(file, members, sources, lines, selected)
+    elif count and not quiet:
         show(str(selected))
+    if not quiet:
+        tell(sources)
     return 0 if selected else 1
+
+
+def _show_counts(file: str, members: Members, sources: list[Input], lines: int, selected: int) -> None:
+    nulls = sum(source.nulls for source in sources)
+    show_json({"file": file, "exact": members.exact, "lines": lines, "selected": selected, "nulls": nulls})
