@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import IO, Any
 
-__all__ = ["MAGIC_BYTES", "CompressedError", "format_of", "open_named", "unpacked"]
+__all__ = ["CompressedError", "format_of", "may_become", "open_named", "unpacked"]
 
-MAGIC_BYTES = 4  # that format_of wants to see
 _MAGIC = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd", "parquet": b"PAR1"}
 _SUFFIXES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 _PACKED_BYTES = 1 << 17  # read at a time
@@ -38,7 +37,7 @@ def format_of(first: bytes) -> str | None:
 
 def may_become(first: bytes) -> bool:
     """Tell whether so few bytes may be the beginning of a format's."""
-    return len(first) < MAGIC_BYTES and any(magic.startswith(first) for magic in _MAGIC.values())
+    return len(first) < 4 and any(magic.startswith(first) for magic in _MAGIC.values())
 
 
 def open_named(name: str, mode: str) -> IO[bytes]:
@@ -102,7 +101,11 @@ def unpacked(read: Callable[[int], bytes], format: str, name: str) -> Iterator[b
         while packed:
             begun = True
             try:
-                block, packed = _step(unpacker, packed)
+                if format == "gzip":
+                    block = unpacker.decompress(packed, _BLOCK_BYTES)
+                    packed = unpacker.unconsumed_tail
+                else:
+                    block, packed = unpacker.decompress(packed), b""
             except error_type as error:
                 what = "not a whole gzip file" if tool == "gzip" else "cannot be unpacked"
                 raise CompressedError(f"{name}: {what} ({error}): check it with {tool} -t") from None
@@ -115,13 +118,6 @@ def unpacked(read: Callable[[int], bytes], format: str, name: str) -> Iterator[b
                 unpacker, begun = new(), False
     if begun:
         raise CompressedError(f"{name}: it ends too early, and is not whole: check it with {tool} -t")
-
-
-def _step(unpacker: Any, packed: bytes) -> tuple[bytes, bytes]:
-    """Unpack a block at most where that can be said; give it, and what is left to unpack."""
-    if hasattr(unpacker, "unconsumed_tail"):  # zlib
-        return unpacker.decompress(packed, _BLOCK_BYTES), unpacker.unconsumed_tail
-    return unpacker.decompress(packed), b""
 
 
 def _gzip_unpacker(name: str) -> tuple[Callable[[], Any], type[Exception]]:

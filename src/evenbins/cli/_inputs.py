@@ -202,8 +202,9 @@ class Input:
             first += block
             if not _compressed.may_become(first):
                 break
-        format = _compressed.format_of(first)
-        named = _SUFFIXES.get(os.path.splitext(self.name)[1].lower()) if first else None
+        format = None if self._how.binary else _compressed.format_of(first)
+        suffix = os.path.splitext(self.name)[1].lower()
+        named = _SUFFIXES.get(suffix) if first and not self._how.binary else None
         if named is not None and format != named:
             raise click.ClickException(
                 f"{self._title}: by its name {named}, but it does not begin as such a file does: check it, "

@@ -36,7 +36,7 @@ binary_option = click.option(
     "--binary",
     "binary",
     is_flag=True,
-    help=r"A \r before a newline is an ordinary byte, as for grep.",
+    help=r"Bytes as they are: no \r is dropped, nothing unpacked.",
 )
 
 

@@ -73,8 +73,9 @@ def build(
     empty line is the empty key, as it is for grep, and blanks count. Without --capacity the lines are
     counted first, repeated ones too; what comes from a pipe goes through a temporary file then.
 
-    KEYS that are gzip or zstd are unpacked. With --column they are CSV (with a line of names), whose fields
-    are keys as text, or Parquet, where integers stay integers: as in Python, 5 and "5" are two keys.
+    KEYS that are gzip or zstd are unpacked, unless -U is given. With --column they are CSV (with a line of
+    names), whose fields are keys as text, or Parquet, where integers stay integers: as in Python, 5 and "5"
+    are two keys.
 
     With --workers or --scheduler Dask does it (pip install 'evenbins[dask]'): KEYS are then files or
     patterns of Parquet, CSV or text, and the result does not depend on the number of workers.

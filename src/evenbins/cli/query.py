@@ -35,8 +35,8 @@ def query(
     a last line without newline gets one. Every line of LIST is found; of the others a few are, at the
     filter's false-positive rate, and with -v these few are missing. A FILE of `build --exact` has none.
 
-    INPUTs that are gzip or zstd are unpacked. With --column they are CSV, whose records are printed as they
-    came, without the line of names; or Parquet, of which the keys are printed.
+    INPUTs that are gzip or zstd are unpacked, unless -U is given. With --column they are CSV, whose records
+    are printed as they came, without the line of names; or Parquet, of which the keys are printed.
 
     Exit status: 0 if a line was selected, 1 if none was, 2 after an error.
     """
