@@ -14,7 +14,6 @@ from __future__ import annotations
 import array
 import operator
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,16 +26,16 @@ __all__ = ["Lines", "Spans", "checked_threads", "digest_array", "key_source"]
 _MAX_THREADS = 1024
 
 
-@dataclass(frozen=True, slots=True)
 class Lines:
     """The lines of a block of bytes as keys, for the command line: no Python object for each of them.
 
     A line ends with the separator, b"\\n" or b"\\0"; before "\\n" one "\\r" goes too unless `binary`.
     """
 
-    block: bytes
-    separator: bytes
-    binary: bool = False
+    __slots__ = ("binary", "block", "separator")
+
+    def __init__(self, block: bytes, separator: bytes, binary: bool = False) -> None:
+        self.block, self.separator, self.binary = block, separator, binary
 
     @property
     def crlf(self) -> bool:
@@ -44,12 +43,13 @@ class Lines:
         return self.separator == b"\n" and not self.binary
 
 
-@dataclass(frozen=True, slots=True)
 class Spans:
     """Pieces of one buffer as keys: piece i goes from offsets[i] to offsets[i+1]."""
 
-    data: bytes
-    offsets: npt.NDArray[np.uint64]
+    __slots__ = ("data", "offsets")
+
+    def __init__(self, data: bytes, offsets: npt.NDArray[np.uint64]) -> None:
+        self.data, self.offsets = data, offsets
 
 
 def key_source(keys: object, *, digests: bool = False) -> tuple[_core.KeySource, tuple[int, ...] | None]:

@@ -2,12 +2,13 @@
 
 The group knows names and one-line helps without an import (a test compares them with the commands' own);
 `commands`, its dict, gives the real thing to whoever asks: click, the documentation, completion.
+
+Classes here and in _inputs.py are plain ones: making a dataclass takes a millisecond, and start-up has few.
 """
 
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, Sequence, ValuesView
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -16,13 +17,13 @@ import click
 __all__ = ["LazyGroup", "Row"]
 
 
-@dataclass(frozen=True, slots=True)
 class Row:
     """A command that is not imported yet: its name, its line in --help, its home."""
 
-    name: str
-    help: str
-    module: str
+    __slots__ = ("help", "module", "name")
+
+    def __init__(self, name: str, help: str, module: str) -> None:
+        self.name, self.help, self.module = name, help, module
 
     def load(self) -> click.Command:
         """Import it."""

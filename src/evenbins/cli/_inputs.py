@@ -20,7 +20,6 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any
 
@@ -43,21 +42,22 @@ _BATCH_ROWS = 1 << 16
 _SUFFIXES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".parquet": "parquet", ".pq": "parquet"}
 
 
-@dataclass(frozen=True, slots=True)
 class How:
     """How inputs are read: lines by their separator, or a column."""
 
-    separator: bytes = b"\n"
-    binary: bool = False
-    column: str | None = None
+    __slots__ = ("binary", "column", "separator")
+
+    def __init__(self, separator: bytes = b"\n", binary: bool = False, column: str | None = None) -> None:
+        self.separator, self.binary, self.column = separator, binary, column
 
 
-@dataclass(frozen=True, slots=True)
 class LineBatch:
     """Whole lines."""
 
-    block: bytes
-    how: How
+    __slots__ = ("block", "how")
+
+    def __init__(self, block: bytes, how: How) -> None:
+        self.block, self.how = block, how
 
     def keys(self, *, as_text: bool = False) -> object:
         """Give the keys as bulk calls take them."""
@@ -71,14 +71,15 @@ class LineBatch:
         return _core.select_lines(self.block, self.how.separator.decode(), chosen, invert)
 
 
-@dataclass(frozen=True, slots=True)
 class CsvBatch:
     """Whole records of CSV, and one field of each."""
 
-    block: bytes
-    fields: Spans
-    starts: npt.NDArray[np.uint64]
-    ends: npt.NDArray[np.uint64]
+    __slots__ = ("block", "ends", "fields", "starts")
+
+    def __init__(
+        self, block: bytes, fields: Spans, starts: npt.NDArray[np.uint64], ends: npt.NDArray[np.uint64]
+    ) -> None:
+        self.block, self.fields, self.starts, self.ends = block, fields, starts, ends
 
     def keys(self, *, as_text: bool = False) -> object:
         """Give the keys as bulk calls take them."""
@@ -92,12 +93,13 @@ class CsvBatch:
         return _core.select_spans(self.block, self.starts, self.ends, chosen, invert)
 
 
-@dataclass(frozen=True, slots=True)
 class ColumnBatch:
     """Rows of a Parquet file's column, without nulls."""
 
-    column: Any
-    how: How
+    __slots__ = ("column", "how")
+
+    def __init__(self, column: Any, how: How) -> None:
+        self.column, self.how = column, how
 
     def keys(self, *, as_text: bool = False) -> object:
         """Give the keys as bulk calls take them: integers stay integers unless text is wanted."""

@@ -8,7 +8,6 @@ import io
 import json
 import math
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -123,6 +122,8 @@ def _finite(value: object) -> object:
 
 def rendered(sheet: RenderableType) -> str:
     """Lay out for the terminal; for a file or a pipe as wide as it needs to be."""
+    import shutil
+
     from rich.console import Console
 
     for_people = sys.stdout is not None and sys.stdout.isatty()
