@@ -40,7 +40,7 @@ binary_option = click.option(
 )
 
 
-def planned(call: Callable[[], _T]) -> _T:
+def planned(call: Callable[[], _T], *, capacity: str = "--capacity") -> _T:
     """Plan or construct; what the library says of an argument, say of the option."""
     try:
         return call()
@@ -51,6 +51,7 @@ def planned(call: Callable[[], _T]) -> _T:
             r"workers|scheduler)\b"
         )
         text = re.sub(names, lambda name: "--" + name[0].replace("_", "-"), str(error))
+        text = re.sub("^--capacity", capacity, text)
         raise click.ClickException(text) from None
 
 

@@ -94,8 +94,9 @@ def kind_of(path: str) -> int:
         raise click.ClickException(f"{path}: not a regular file, and cannot be mapped: copy it to one first")
     try:
         data = _files.map_file(path)
-        if data[:8] != b"EVENBINS" and data[4096:4104] == b"EVENBINS":
-            return PAGED  # the first of its two headers is being written
+        head = next((data[at : at + 16] for at in (0, 4096) if data[at : at + 8] == b"EVENBINS"), b"")
+        if int.from_bytes(head[12:16], "little") == PAGED:  # it has two headers, of which one may be damaged
+            return PAGED
         found = _core.file_kind(data)
     except _core.FormatError as error:
         raise _core.FormatError(f"{path}: {error}") from None

@@ -98,3 +98,12 @@ def rings(quick: bool, rounds: int | None, json_path: str | None, markdown: bool
     from evenbins.bench.rings import main_rings
 
     return main_rings(quick=quick, rounds=rounds, json_path=json_path, markdown=markdown)
+
+
+@bench.command("cli")
+@_bench_options
+def command_line(quick: bool, rounds: int | None, json_path: str | None, markdown: bool) -> int:
+    """Compare this command with grep and with a Python set: speed, memory, start-up."""
+    from evenbins.bench.cli import main_cli
+
+    return main_cli(quick=quick, rounds=rounds, json_path=json_path, markdown=markdown)

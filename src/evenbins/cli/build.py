@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["build"]
 
 _POLICIES = BalancedBloomFilter._policies
+_MOST_EXACT = 60_000_000_000  # a table's level has at most 2**32 buckets, of 8 slots
 
 
 @click.command(short_help="Build a filter from lines.")
@@ -178,6 +179,10 @@ def _build_exactly(
 ) -> None:
     from evenbins.tables import TableFull
 
+    if capacity is not None and capacity > _MOST_EXACT:
+        raise click.ClickException(
+            f"--capacity {capacity}: an exact list holds {_MOST_EXACT:_} lines at most: use a filter"
+        )
     if capacity is not None:
         planned(partial(_empty_table, capacity, seed))
     inputs = open_inputs(keys, how)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,7 @@ def design_filter(keys: float, block_bits: str, as_json: bool, **request: Any) -
     """
     import evenbins.design
 
-    found = planned(partial(evenbins.design.filter, keys, block_bits=int(block_bits), **request))
+    found = _designed(partial(evenbins.design.filter, keys, block_bits=int(block_bits), **request))
     _print_designs(found, as_json)
 
 
@@ -66,7 +67,7 @@ def design_table(keys: float, as_json: bool, **request: Any) -> None:
     """
     import evenbins.design
 
-    _print_designs(planned(partial(evenbins.design.table, keys, **request)), as_json)
+    _print_designs(_designed(partial(evenbins.design.table, keys, **request)), as_json)
 
 
 @design.command("summary", short_help="Summaries that say in which level of a table a key is.")
@@ -80,7 +81,7 @@ def design_summary(keys: float, as_json: bool, **request: Any) -> None:
     """Find the smallest summary of each kind, with the table it is for."""
     import evenbins.design
 
-    _print_designs(planned(partial(evenbins.design.summary, keys, **request)), as_json)
+    _print_designs(_designed(partial(evenbins.design.summary, keys, **request)), as_json)
 
 
 @design.command("ring", short_help="Hash rings for so many nodes and keys.")
@@ -95,7 +96,11 @@ def design_ring(nodes: int, keys: float, as_json: bool, **request: Any) -> None:
     """Find limits for a hash ring: how even, how many searches, what moves when a node joins."""
     import evenbins.design
 
-    _print_designs(planned(partial(evenbins.design.ring, nodes, keys, **request)), as_json)
+    _print_designs(_designed(partial(evenbins.design.ring, nodes, keys, **request)), as_json)
+
+
+def _designed(call: Callable[[], Designs[Any]]) -> Designs[Any]:
+    return planned(call, capacity="--keys")  # what plans call their capacity
 
 
 def _print_designs(found: Designs[Any], as_json: bool) -> None:
