@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import evenbins
 from evenbins._bulk import Lines
@@ -36,23 +35,36 @@ _BUILD, _PYTHON = "evenbins build", "set(map(str.strip, f))"
 _ONE, _VERSION, _NUMPY = "evenbins query, one line", "evenbins --version", "python -c 'import numpy'"
 
 
-class _Done(NamedTuple):
-    seconds: float
-    peak_bytes: int
+# Of the process itself: what the system tells of a child includes this process' own size at the fork.
+_PEAK = """
+import re, runpy, sys
+try:
+    runpy.run_module(sys.argv.pop(1), run_name="__main__")
+except SystemExit:
+    pass
+print(re.search(r"VmHWM:\\s*(\\d+) kB", open("/proc/self/status").read())[1])
+"""
 
 
-def _run(command: list[str], output: Path | None = None) -> _Done:
-    """Run a process to its end; only 0 and grep's 1 are taken for success."""
+def _run(command: list[str], output: Path | None = None) -> float:
+    """Run a process to its end, and give its seconds; only 0 and grep's 1 are taken for success."""
     with open(output or os.devnull, "wb") as file:
         began = time.perf_counter()
         environment = {**os.environ, "LC_ALL": "C"}
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.DEVNULL, env=environment)
-        _, status, used = os.wait4(process.pid, 0)
+        done = subprocess.run(
+            command, stdout=file, stderr=subprocess.DEVNULL, env=environment, check=False
+        )  # fmt: skip
         seconds = time.perf_counter() - began
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode not in (0, 1):
-        raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}")
-    return _Done(seconds, used.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{' '.join(command)} ended with status {done.returncode}")
+    return seconds
+
+
+def _peak_bytes(module: str, *args: str) -> int:
+    """Run a module in a process of its own, and give the largest resident size (Linux)."""
+    command = [sys.executable, "-c", _PEAK, module, *args]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    return 1024 * int(done.stdout)
 
 
 def _key(i: int) -> bytes:
@@ -69,7 +81,7 @@ def _write_lines(folder: Path, listed: int, asked: int) -> None:
 
 
 def _seconds(command: list[str], output: Path | None = None) -> Callable[[], float]:
-    return lambda: _run(command, output).seconds
+    return lambda: _run(command, output)
 
 
 def cli_cases(sizes: Sizes = FULL) -> Iterator[Case]:
@@ -90,7 +102,7 @@ def cli_cases(sizes: Sizes = FULL) -> Iterator[Case]:
 
 def _starting(folder: Path) -> Case:
     def contender(command: list[str]) -> Contender:
-        return Contender(run=lambda: 1000 * _run(command).seconds)
+        return Contender(run=lambda: 1000 * _run(command))
 
     return Case(
         name="command line, start-up",
@@ -141,8 +153,8 @@ def _against_bulk(folder: Path, asked: int) -> Case:
     filter_ = evenbins.open(folder / "list.evb")
 
     def beyond_start() -> float:
-        whole = _run([*query, str(folder / "lines")], folder / "ours").seconds
-        return whole - _run([*query, str(folder / "one")], folder / "one.out").seconds
+        whole = _run([*query, str(folder / "lines")], folder / "ours")
+        return whole - _run([*query, str(folder / "one")], folder / "one.out")
 
     def in_memory() -> float:
         began = time.perf_counter()
@@ -177,10 +189,10 @@ def _memory(folder: Path, asked: int) -> Case:
     facts: dict[str, float] = {}
 
     def beyond_filter() -> float:
-        used = _run([*_COMMAND, "build", str(folder / "lines"), "-o", str(folder / "built.evb")]).peak_bytes
+        used = _peak_bytes("evenbins", "build", str(folder / "lines"), "-o", str(folder / "built.evb"))
         size = (folder / "built.evb").stat().st_size
         facts["peak MB"], facts["filter MB"] = used / 1e6, size / 1e6
-        numpy = _run([sys.executable, "-c", "import numpy"]).peak_bytes
+        numpy = _peak_bytes("numpy.version")
         facts["beyond filter and NumPy, MB"] = (used - size - numpy) / 1e6
         return (used - size) / 1e6
 

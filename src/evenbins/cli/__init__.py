@@ -23,6 +23,7 @@ Invariants
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -32,7 +33,14 @@ import click
 
 from evenbins.cli._group import LazyGroup, Row
 from evenbins.cli._options import integer
-from evenbins.cli._output import OutputError, abandon_output, about, complain, end_by_sigpipe
+from evenbins.cli._output import (
+    OutputError,
+    abandon_output,
+    about,
+    complain,
+    end_by_sigpipe,
+    leaves_at_once,
+)
 
 __all__ = ["commands", "integer", "main"]
 
@@ -64,7 +72,13 @@ def commands() -> None:
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit: the console script `evenbins`."""
-    sys.exit(_run(args))
+    status = _run(args)
+    if args is None and leaves_at_once():
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, AttributeError, ValueError):
+                stream.flush()
+        os._exit(status)
+    sys.exit(status)
 
 
 def _run(args: Sequence[str] | None) -> int:

@@ -34,6 +34,9 @@ _WAY_OUT = {
 }
 
 
+_leaves_at_once = False
+
+
 class OutputError(Exception):
     """Standard output cannot be written; the cause is the first argument."""
 
@@ -85,6 +88,20 @@ def write(data: bytes) -> None:
 def show(text: str) -> None:
     with output_stream():
         click.echo(text)
+
+
+def leave_at_once() -> None:
+    """Say that this command leaves nothing to clean up: `main` ends the process without Python's teardown.
+
+    That takes 20 ms with NumPy in memory, a sixth of a query of one line.
+    """
+    global _leaves_at_once
+    _leaves_at_once = True
+
+
+def leaves_at_once() -> bool:
+    """Tell whether that was said."""
+    return _leaves_at_once
 
 
 def note(text: str) -> None:

@@ -6,7 +6,7 @@ import click
 
 from evenbins.cli._inputs import How, Input, open_inputs
 from evenbins.cli._options import FILE, LINES, binary_option, null_option
-from evenbins.cli._output import show, show_json, tell, write
+from evenbins.cli._output import leave_at_once, show, show_json, tell, write
 from evenbins.cli._progress import Bar
 from evenbins.cli._structures import Members, open_members
 
@@ -42,6 +42,7 @@ def query(
     """
     if as_json and (count or quiet):
         raise click.ClickException("--json prints counts by itself: leave out -c and -q")
+    leave_at_once()
     how = How(b"\0" if null else b"\n", binary, column)
     sources = open_inputs(inputs or ("-",), how)
     members = open_members(file, verify=verify)
