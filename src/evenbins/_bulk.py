@@ -34,7 +34,7 @@ class Lines:
 
     __slots__ = ("binary", "block", "separator")
 
-    def __init__(self, block: bytes, separator: bytes, binary: bool = False) -> None:
+    def __init__(self, block: bytes | memoryview, separator: bytes, binary: bool = False) -> None:
         self.block, self.separator, self.binary = block, separator, binary
 
     @property
