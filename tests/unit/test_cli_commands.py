@@ -386,3 +386,24 @@ def test_closed_streams_of_the_other_commands(tmp_path):
         assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
         assert message in done.stderr
     assert spawn("--version").stdout.startswith(b"evenbins ")
+
+
+# --- the benchmark -------------------------------------------------------------------------------------
+
+
+def test_the_benchmark_runs_and_checks_its_answers():
+    from dataclasses import replace
+
+    from evenbins.bench.cli import cli_cases
+    from evenbins.bench.shared import QUICK
+
+    names = []
+    for case in cli_cases(replace(QUICK, string_keys=20_000)):
+        names.append(case.name)
+        for label, each in case.contenders.items():
+            if "start-up" in case.name and label != "evenbins --version":
+                continue  # processes like those of the other cases
+            value = each.run()
+            assert isinstance(value, float)
+            assert each.check is None or each.check(value), (case.name, label)
+    assert len(names) == len(set(names)) == 5
