@@ -45,7 +45,7 @@ KINDS = {
     14: ("a hash ring", "evenbins.rings", "HashRing"),
     0: ("a filter in shards", "evenbins.sharded", "ShardedFilter"),
 }
-SHARDED, TABLE, CHAINED, PAGED = 0, 7, 8, 13
+SHARDED, TABLE, CHAINED, PAGED, RING = 0, 7, 8, 13, 14
 _PLAIN_FILTERS = (1, 2, 3, 5)
 _DIGEST = 3  # the number of key_dtype "digest"
 

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
+import numpy as np
 
 from evenbins import theory
 from evenbins.cli._options import FILE
 from evenbins.cli._output import show, show_json
-from evenbins.cli._structures import KINDS, SHARDED, open_structure
+from evenbins.cli._structures import CHAINED, KINDS, RING, SHARDED, open_structure
 from evenbins.protocols import FilterStats, side_by_side
 from evenbins.theory import FilterPlan, _show
 
@@ -60,17 +61,40 @@ def inspect(file: str, as_json: bool, verify: bool, show_seed: bool) -> None:
         ("file", f"{_show.size(file_bytes)} ({file_bytes:_} bytes)"),
         ("checks", "every byte verified" if verify else "header verified, payload not (--no-verify)"),
     ]
+    width = max(13, *(len(name) for name, _ in facts))
     show(
         "\n".join(
             [
                 click.style(click.format_filename(file), bold=True),
-                *(f"  {name:<13} {value}" for name, value in facts),
+                *(f"  {name:<{width}} {value}" for name, value in facts),
                 "",
                 *compared(plan, stats),
-                *(_histogram(plan, stats) if isinstance(plan, FilterPlan) and kind != SHARDED else []),
+                *_loads(kind, structure, plan, stats),
             ]
         )
     )
+
+
+def _loads(kind: int, structure: Any, plan: Any, stats: Any) -> list[str]:
+    """Draw how full blocks, bins or nodes are, where there are some."""
+    if isinstance(plan, FilterPlan):
+        return _histogram(plan, stats) if kind != SHARDED else []
+    if kind == CHAINED:
+        share = np.zeros(max(len(plan.loads), len(stats.loads)))
+        share[: len(plan.loads)] = plan.loads
+        head = _show.row("keys", "planned", "measured") + "  bins with so many keys"
+        return ["", head, *_rows_of_histogram(stats.loads, share)]
+    if kind == RING and 0 < stats.nodes <= _HISTOGRAM_ROWS:
+        loads, limits = structure.loads(), structure.limits()
+        most, bar = max(1, *loads.values()), _bar_character()
+        rows = [
+            _show.row(name[:13], _show.text("limit", limits.get(name)), f"{load:_}")
+            + "  "
+            + bar * math.ceil(_BAR_WIDTH * load / most)
+            for name, load in loads.items()
+        ]
+        return ["", _show.row("node", "limit", "keys"), *(row.rstrip() for row in rows)]
+    return []
 
 
 def _size_of(path: str) -> int:
@@ -95,9 +119,8 @@ def compared(plan: Any, stats: Any) -> list[str]:
         rows = side_by_side(plan, stats)
     else:
         ours, theirs = plan.to_dict(), stats.to_dict()
-        rows = [
-            (name, ours[name], theirs[name]) for name in theirs if name in ours and _is_shown(theirs[name])
-        ]
+        names = [name for name in theirs if name in ours and name != "loads" and _is_shown(theirs[name])]
+        rows = [(name, ours[name], theirs[name]) for name in names]
     return _show.comparison(("planned", "measured"), rows)
 
 
