@@ -44,13 +44,14 @@ html_static_path = ["_static"]
 html_css_files = ["evenbins.css"]
 
 
-def write_cli_page() -> str:
-    """Give the help of every command."""
-    parts = []
-    for name in ["", *sorted(commands.commands)]:
-        command = commands.commands[name] if name else commands
-        context = click.Context(command, info_name=f"evenbins {name}".strip(), max_content_width=100)
-        parts.append(f"## `{context.info_name}`\n\n```text\n{command.get_help(context)}\n```\n")
+def write_cli_page(command: click.Command = commands, name: str = "evenbins") -> str:
+    """Give the help of a command, and of those below it."""
+    context = click.Context(command, info_name=name, max_content_width=100)
+    parts = [f"## `{name}`\n\n```text\n{command.get_help(context)}\n```\n"]
+    if isinstance(command, click.Group):
+        parts += [
+            write_cli_page(command.commands[each], f"{name} {each}") for each in sorted(command.commands)
+        ]
     return "\n".join(parts)
 
 
