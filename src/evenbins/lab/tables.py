@@ -84,7 +84,7 @@ def _several(slots: list[int]) -> str:
 
 
 def point(
-    *, keys: int, scheme: str, levels: int, slots: int, goal: str, overflow: float, space: float,
+    *, keys: int, scheme: str, levels: int, slots: int | str, goal: str, overflow: float, space: float,
     deletions: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """Give the point of a curve where the overflow or the space is as asked for, and texts to copy.
@@ -94,6 +94,7 @@ def point(
     ValueError
         The scheme has no curve with these levels and slots.
     """
+    slots = int(slots)
     curve = _curve(scheme, levels, slots, deletions)
     if curve is None:
         why = "under deletions " if deletions else ""
@@ -169,9 +170,11 @@ def designs(
 
 
 def tell(
-    *, scheme: str, levels: int, slots: int, keys: int, space: float, turns: int, deletions: bool, seed: int
-) -> dict[str, Any]:
+    *, scheme: str, levels: int, slots: int | str, keys: int, space: float, turns: int, deletions: bool,
+    seed: int,
+) -> dict[str, Any]:  # fmt: skip
     """Tell the story of a small table; with deletions, `turns` replacements follow the filling."""
+    slots = int(slots)
     plan = small_plan(
         scheme, levels=levels, slots=slots, keys=keys, space=space, deletions=deletions, seed=seed,
         shares=_shares(scheme, levels, slots, deletions),
@@ -205,15 +208,7 @@ _OVERFLOW = Number("overflow", least=1e-6, most=0.1, default=0.002, help="fracti
 _DELETIONS = Flag("deletions", help="endless deletions and insertions")
 
 
-class _Slots(Choice):
-    """The slots of a bucket, as a whole number."""
-
-    def parse(self, text: str) -> Any:
-        """Give the number, or raise RefusedError."""
-        return int(super().parse(text))
-
-
-_SLOTS = _Slots("slots", choices=tuple(map(str, SLOTS)), default="1", required=True, help="keys of a bucket")
+_SLOTS = Choice("slots", choices=tuple(map(str, SLOTS)), default="1", help="keys of a bucket")
 
 ENDPOINTS = [
     Endpoint("tables/curves", curves, [_LEVELS, _DELETIONS], "Overflow against space, all schemes"),
