@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ __all__ = ["ENDPOINTS", "parse", "replay", "script", "theory"]
 MAX_SERVERS = 60
 MAX_KEYS = 1200
 MAX_EVENTS = 60
+_SAMPLES = 4096
 POLICIES = ("clockwise", "jump")
 _EVENT = re.compile(r"(k)([1-9]\d{0,3})|([xudr])(\d{1,3})|(a)", re.ASCII)
 _SYNTAX = "events are k100 (keys), x3 (fail), u3 (up), d3 (drain), r3 (remove), a (add), joined by dots"
@@ -126,7 +127,6 @@ class _Side:
     ring: HashRing
     digests: dict[int, int]
     refused: int = 0
-    searches: list[int] = field(default_factory=list)
 
     def key(self, key: int) -> dict[str, Any]:
         """Assign a key."""
@@ -167,6 +167,7 @@ class _Side:
             "full": sum(load >= limit for load, limit in zip(loads, limits, strict=True)),
             "variance": round(float(np.var(loads)), 4) if loads else 0.0,
             "searches": round(searches / placements, 4) if placements else None,
+            "next": round(self.ring._expected_searches(_SAMPLES), 4) if rows else None,  # as of stats()
         }
 
     def scene(self) -> dict[str, Any]:
@@ -304,7 +305,7 @@ def _told(law: Any, servers: int) -> dict[str, Any] | None:
         "loads": [round(float(each), 6) for each in law.loads],
         "variance": law.variance * (1 - 1 / servers),  # the sum of all loads is known
         "full": law.full * servers,
-        "searches": law.searches,
+        "next": law.searches,
     }
 
 
@@ -323,8 +324,8 @@ ENDPOINTS = [
         replay,
         [
             *_SHARED,
-            Number("seed", least=0, most=2**32 - 1, default=1, whole=True, help="seed of both rings"),
-            Text("events", longest=400, pattern=r"[a-z0-9.]*", default="k150",
+            Number("seed", least=0, most=2**32 - 1, default=12, whole=True, help="seed of both rings"),
+            Text("events", longest=400, pattern=r"[a-z0-9.]*", default="k182",
                  rule="lower-case letters, digits and dots", help=_SYNTAX),
         ],
         "Replay events on a clockwise and a jump ring, step by step",

@@ -7,7 +7,12 @@
 // Steps are states, `at` counts those that have happened; what a state looks like is onShow's affair. Keys: the
 // arrows on the bar, and space on whatever `shortcuts(element)` was called for.
 
-import { h, uid } from "./dom.js";
+import { h, s, uid } from "./dom.js";
+
+const ICONS = {  // of 14 by 14
+  first: "M1 1h2.4v12H1zM13 1v12L4.4 7z", back: "M11 1v12L2.4 7z", next: "M3 1v12l8.600 -6z",
+  skip: "M1 2v10l6 -5zM7.500 2v10l6 -5z", last: "M10.600 1H13v12h-2.400zM1 1v12l8.600 -6z",
+};
 
 export function calmMotion() {
   return matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -28,13 +33,14 @@ export function player({ onShow, speeds, speed, label = "Steps", onRest = null, 
   let until = 0;
   let timer = null;
   const id = uid("speed");
-  const button = (text, name, work) => h("button", { type: "button", class: "icon", "aria-label": name, title: name, onclick: work }, text);
-  const first = button("⏮", "To the start", () => go(0));
-  const back = button("◀", "One step back", () => go(at - 1));
+  const button = (icon, name, work) => h("button", { type: "button", class: "icon", "aria-label": name, title: name, onclick: work },
+    s("svg", { viewBox: "0 0 14 14", "aria-hidden": "true" }, s("path", { d: ICONS[icon] })));
+  const first = button("first", "To the start", () => go(0));
+  const back = button("back", "One step back", () => go(at - 1));
   const playing = h("button", { type: "button", class: "primary play", onclick: () => toggle() }, "Play");
-  const next = button("▶", "One step", () => go(at + 1));
-  const skip = jump && button("▶▶", jump.name, () => go(jump.next(at)));
-  const last = button("⏭", "To the end", () => go(length));
+  const next = button("next", "One step", () => go(at + 1));
+  const skip = jump && button("skip", jump.name, () => go(jump.next(at)));
+  const last = button("last", "To the end", () => go(length));
   const bar = h("input", { type: "range", min: 0, max: 0, step: 1, value: 0, "aria-label": label, class: "scrub" });
   const count = h("output", { class: "hint count" });
   const pace = h("select", { id, "aria-label": "Speed" }, speeds.map(([each, text]) => h("option", { value: each }, text)));

@@ -13,10 +13,10 @@ import { calmMotion, player, sceneStyle } from "./player.js";
 import { ringScene } from "./ring_scene.js";
 
 const SIDES = [["clockwise", "CH-BL", "a full server passes keys to its neighbour"], ["jump", "RJ-CH", "a full server's keys jump, each its own way"]];
-const DEFAULTS = { servers: 20, keys: 200, epsilon: 0.25, bound: "fixed", copies: 1, seed: 1, events: "k150" };
+const DEFAULTS = { servers: 20, keys: 200, epsilon: 0.25, bound: "fixed", copies: 1, seed: 12, events: "k182" };
 const ROWS = [
   ["keys", "Keys on serving servers"], ["limit", "Limit of a server"], ["full", "Full servers"],
-  ["variance", "Variance of loads"], ["searches", "Servers looked at per key"], ["moved", "Keys moved by the last change"],
+  ["variance", "Variance of loads"], ["next", "Servers that one more key looks at"], ["searches", "Servers looked at, mean of all keys"], ["moved", "Keys moved by the last change"],
 ];
 const ACTIONS = [["x", "Kill", "mark_down"], ["d", "Drain", "drain"], ["u", "Bring up", "mark_up"], ["r", "Remove", "remove_node"]];
 
@@ -137,8 +137,8 @@ function mount(root, { state, api, notify }) {
       if (step.order) found.order = step.order;
       for (const [policy] of SIDES) {
         const side = found[policy];
-        const { limit, full, variance, searches, loads, states, node, moves } = step[policy];
-        Object.assign(side, { limit, full, variance, searches });
+        const { limit, full, variance, searches, next, loads, states, node, moves } = step[policy];
+        Object.assign(side, { limit, full, variance, searches, next });
         if (step.kind === "k") { if (node !== null) side.loads[node] += 1; }
         else Object.assign(side, { loads: { ...loads }, states, moved: moves.length });
       }
@@ -233,7 +233,7 @@ function mount(root, { state, api, notify }) {
       if (!found) return;
       notify(null);
       data = found;
-      python.set(data.python);
+      python.set(data.python.trimEnd());
       replace(history, data.events.length ? ["Events: ", h("code", {}, data.events.join("."))] : "No events yet.");
       const asked = state.get("at");
       const end = data.steps.length;

@@ -82,14 +82,14 @@ function mount(root, { state, api, notify }) {
       slider({ label: "Space", unit: "slots per key", min: 0.8, max: 3, step: 0.01, value: within("room", 0.8, 3), onChange: set("room", laterStory) }).element,
       slider({ label: "Seed", min: 0, max: 100, whole: true, value: within("seed", 0, 2 ** 32 - 1), onChange: set("seed", laterStory) }).element),
     scene.element, caption, play.element,
-    h("div", { class: "row" }, seek("move", "First move"), seek("list", "First overflow"), seek("take", "First deletion"), h("span", { class: "hint" }, "▶▶ goes to the end of a key's insertion.")),
+    h("div", { class: "row" }, seek("move", "First move"), seek("list", "First overflow"), seek("take", "First deletion"), h("span", { class: "hint" }, "The double arrow goes to the end of a key.")),
     tallies);
 
   root.append(
     h("h1", {}, "Tables"),
     h("p", { class: "lede" }, "A key has one bucket in each level. If all are full, one resident may move; what still finds no room goes to a small list. How much space does a scheme need for so small a list?"),
     h("div", { class: "split" }, controls, h("div", { class: "stack" },
-      card("Overflow against space", chart.element, note, numbers, h("div", { class: "pair" }, python.element, command.element)),
+      card("Overflow against space", chart.element, note, numbers, python.element, command.element),
       card("Designs", bar.element, rows))),
     h("div", { class: "stack below" }, stage, card("The same table in Python", smallPython.element)));
   play.shortcuts(stage);
@@ -150,7 +150,7 @@ function mount(root, { state, api, notify }) {
         ["Reads of an absent key", String(levels), "buckets"],
       ]));
       python.element.hidden = false;
-      python.set(found.python);
+      python.set(found.python.trimEnd());
       command.element.hidden = !found.command;
       if (found.command) command.set(found.command);
       draw();
@@ -205,7 +205,7 @@ function mount(root, { state, api, notify }) {
       if (!found) return;
       story = found;
       scene.load(story);
-      smallPython.set(story.python);
+      smallPython.set(story.python.trimEnd());
       const asked = state.get("at");
       play.load(scene.length, asked !== null && /^\d+$/.test(asked) ? Number(asked) : scene.length);
     } catch (error) { notify(error); }
@@ -232,7 +232,7 @@ function mount(root, { state, api, notify }) {
       ["reads", "Buckets read to find a key", counts?.reads ?? null, law("reads")],
       ...(counts?.returns ? [["returns", "Back from the list", counts.returns, null]] : []),
     ];
-    replace(tallies, h("table", {}, h("thead", {}, h("tr", {}, h("td", {}), h("th", { scope: "col" }, "counted"), h("th", { scope: "col" }, churned ? "in the long run" : "predicted"))),
+    replace(tallies, h("table", { class: "tallies" }, h("thead", {}, h("tr", {}, h("td", {}), h("th", { scope: "col" }, "counted"), h("th", { scope: "col" }, churned ? "in the long run" : "predicted"))),
       h("tbody", {}, lines.map(([name, words, value, predicted]) => h("tr", {}, h("th", { scope: "row" }, words), h("td", { "data-value": name }, written(value)), h("td", { class: "soft", "data-value": `${name}-predicted` }, written(predicted)))))),
     h("p", { class: "hint" }, story.truncated ? "The story is long and was cut. " : "", `Levels of the best proportions, ${number(story.space, 4)} slots per key. Predicted is the limit of many keys: a table of ${values.n} scatters around it.`));
   }
