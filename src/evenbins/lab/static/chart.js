@@ -11,7 +11,7 @@
 // Both draw to the width they are given (ResizeObserver), so that text keeps its size on a phone.
 //
 // A series: { id, name, points: [[x, y]...], colour: 0..7, dash: 0..3, focus: true, band: [[x, low, high]...], dots: true }.
-// Colour and dash follow from the place in the list if they are not given; colours are CSS variables --series-0..7
+// guides: [{ x } or { y }] are thin lines at what was asked for. Colour and dash follow from the place in the list if they are not given; colours are CSS variables --series-0..7
 // (after Okabe and Ito, distinct for the colour-blind), dashes tell series apart without any colour.
 
 import { h, replace, s, uid } from "./dom.js";
@@ -195,6 +195,10 @@ export function lineChart(first = {}) {
       }
     }
     svg.append(inside);
+    for (const guide of options.guides ?? []) {
+      if (guide.x !== undefined && xAxis.inside(guide.x) && guide.x <= xAxis.high) svg.append(s("line", { class: "guide", x1: toX(guide.x), x2: toX(guide.x), y1: top, y2: height - bottom }));
+      if (guide.y !== undefined && yAxis.inside(guide.y) && guide.y >= yAxis.low) svg.append(s("line", { class: "guide", x1: left, x2: width - right, y1: toY(guide.y), y2: toY(guide.y) }));
+    }
     for (const mark of marks) {
       if (!xAxis.inside(mark.x) || !yAxis.inside(mark.y)) continue;
       const at = [toX(mark.x), toY(mark.y)];

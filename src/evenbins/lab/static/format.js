@@ -11,6 +11,7 @@ export function number(value, digits = 3) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (value === 0) return "0";
   const size = Math.abs(value);
+  if (Number.isInteger(value) && size < 1e7 && (digits >= 4 || size < 1e4)) return value.toLocaleString("en");
   if (size >= 1e-3 && size < 1e5) {
     const text = Number(value.toPrecision(digits)).toString();
     return size >= 10 ** digits ? Math.round(value).toLocaleString("en") : text;
