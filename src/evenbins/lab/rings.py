@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from evenbins import HashRing, NoNodesError, RingFullError, digest_many
-from evenbins.lab.parameters import Choice, Endpoint, Number, Text
+from evenbins.lab.parameters import Choice, Endpoint, Number, Parameter, Text
 
 __all__ = ["ENDPOINTS", "parse", "replay", "script", "theory"]
 
@@ -309,7 +309,7 @@ def _told(law: Any, servers: int) -> dict[str, Any] | None:
     }
 
 
-_SHARED = [
+_SHARED: list[Parameter] = [
     Number("servers", least=2, most=MAX_SERVERS, default=20, whole=True, help="servers at the beginning"),
     Number("keys", least=1, most=MAX_KEYS, default=200, whole=True, help="keys of a fixed limit"),
     Number("epsilon", least=0.02, most=3, default=0.25, help="what a server may hold above its share"),

@@ -1,6 +1,6 @@
 """A small table, step by step: what an insertion looks at, who moves, who goes to the list.
 
-    plan ──▶ Watched (the twin of reference/multilevel.py, which tells what it does) ──▶ operations, each a list
+    plan ──▶ Watched (the twin of reference/multilevel.py, which tells what it does) ──▶ lists of events
 
     ["look", bucket, load]            the key's own bucket is looked at
     ["there", slot, bucket, load]     and a bucket where the resident of a slot may go
@@ -9,10 +9,10 @@
     ["take", slot]  ["unlist"]        a deletion        ["retry", key]  the oldest key of the list tries again
     ["stay"]                          it finds no room  ["back", slot]  it finds some and leaves the list
 
-The twin leaves the same state as `MultilevelTable`; a test compares the two at the end of stories. Nothing of the
-schemes is written here a second time: `Watched` overrides what the twin calls anyway, and listens.
+The twin leaves the same state as `MultilevelTable`; a test compares the two at the end of stories. Nothing of
+the schemes is written here a second time: `Watched` overrides what the twin calls anyway, and listens.
 
-Invariants: at most `MAX_EVENTS` events; a story that would have more ends after a whole operation and says so.
+Invariants: at most `MAX_EVENTS` events; a longer story ends after a whole operation and says so.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ def story(plan: TablePlan, turns: int) -> dict[str, Any]:
 
     Examples
     --------
-    >>> plan = small_plan("standard", levels=2, slots=1, keys=2, space=2, deletions=False, seed=1, shares=None)
-    >>> told = story(plan, 0)
+    >>> size = {"levels": 2, "slots": 1, "keys": 2, "space": 2, "shares": None}
+    >>> told = story(small_plan("standard", **size, deletions=False, seed=1), 0)
     >>> [each["op"] for each in told["operations"]], told["operations"][0]["events"]
     (['insert', 'insert'], [['look', 0, 0], ['put', 0]])
     """
@@ -197,8 +197,8 @@ def predictions(plan: TablePlan) -> dict[str, Any] | None:
 
         path = fluid.solve(plan.scheme, plan.shares, plan.slots).trajectory
         at = [keys * (len(path.times) - 1) / plan.keys for keys in range(plan.keys + 1)]
-        overflow = [plan.keys * _between(path.overflow, each) for each in at]
-        moves = [plan.keys * _between(path.moves, each) for each in at]
+        overflow = [max(0.0, plan.keys * _between(path.overflow, each)) for each in at]
+        moves = [max(0.0, plan.keys * _between(path.moves, each)) for each in at]
         placed = [
             [_between(path.fills[:, i], each) * b * plan.slots for i, b in enumerate(plan.buckets)]
             for each in at

@@ -179,13 +179,25 @@ def tell(
         scheme, levels=levels, slots=slots, keys=keys, space=space, deletions=deletions, seed=seed,
         shares=_shares(scheme, levels, slots, deletions),
     )  # fmt: skip
-    shares = ", ".join(f"{each:.6g}" for each in plan.shares)
+    shares = ", ".join(f"{each}/{keys}" for each in plan.buckets)
     python = (
         "from evenbins import MultilevelTable\n\n"
         f'table = MultilevelTable({keys}, scheme="{scheme}", slots={slots}, shares=[{shares}], '
         f"overflow_limit={keys}, seed={seed})\n"
-        f"for key in range(1, {keys + 1}):\n    table[key] = 0\nprint(table.stats())\n"
+        f"for key in range(1, {keys + 1}):\n    table[key] = 0\n"
     )
+    if deletions:  # as `operations` does
+        python = (
+            "import random\n\n"
+            + python
+            + (
+                f"\nrng = random.Random({seed})\npresent = list(range(1, {keys + 1}))\n"
+                f"for new in range({keys + 1}, {keys + turns + 1}):\n"
+                "    old = rng.randrange(len(present))\n    del table[present[old]]\n"
+                "    present[old] = new\n    table[new] = 0\n"
+            )
+        )
+    python += "print(table.stats())\n"
     return story(plan, turns if deletions else 0) | {
         "space": plan.space, "scheme": scheme, "python": python,
     }  # fmt: skip
@@ -217,7 +229,7 @@ ENDPOINTS = [
         point,
         [
             _KEYS, _SCHEME, _LEVELS, _SLOTS,
-            Choice("goal", choices=("overflow", "space"), default="overflow", help="which of the two is given"),
+            Choice("goal", choices=("overflow", "space"), default="overflow", help="which is given"),
             _OVERFLOW,
             Number("space", least=0.9, most=6, default=1.3, help="slots per key"),
             _DELETIONS,

@@ -60,6 +60,8 @@ function mount(root, { state, api, notify }) {
   const stage = h("section", { class: "card stage", tabindex: 0, "aria-label": "The two rings. Space plays and pauses, arrows step." },
     h("div", { class: "circles" }, SIDES.map(([policy, name, words]) => h("div", { class: "side" },
       h("h2", {}, name, h("span", { class: "hint" }, ` ${words}`)), scenes[policy].element))),
+    h("p", { class: "legend" }, [["load", "keys"], ["full", "full"], ["down", "down"], ["drained", "drained"], ["hop", "passed on"], ["moved", "moved by a change"]].map(([kind, text]) =>
+      h("span", { class: "key" }, h("i", { class: `swatch ring-${kind}` }), text))),
     caption, play.element,
     h("div", { class: "row" }, arrive(1), arrive(10), arrive(100), join, anew, h("span", { class: "hint" }, "Click a server to kill, drain, bring up or remove it.")),
     history, menu);

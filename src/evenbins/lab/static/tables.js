@@ -106,9 +106,9 @@ function mount(root, { state, api, notify }) {
       dash: values.show === "all" ? [0, 3, 1, 2][SLOTS.indexOf(each.slots)] : 0, focus: each.scheme === values.scheme && each.slots === Number(values.slots),
     }));
     const xs = wanted.flatMap((each) => each.points.map(([x]) => x));
-    const far = Math.max(...xs, chosen?.space ?? 0);
+    const far = Math.max(...xs, 1.02 * (chosen?.space ?? 0));
     const marks = chosen ? [{ x: chosen.space, y: chosen.overflow, label: `${number(chosen.space, 4)} slots per key` }] : [];
-    chart.update({ series, marks, x: { label: "slots per key", min: Math.floor(Math.min(...xs) * 20) / 20, max: Math.max(chosen?.space ?? 0, Math.min(far, 2.6)) } });
+    chart.update({ series, marks, x: { label: "slots per key", min: Math.floor(Math.min(...xs) * 20) / 20, max: Math.min(far, Math.max(2.6, 1.15 * (chosen?.space ?? 0))) } });
     note.textContent = curves.missing.length ? `Without a curve${String(values.deletions) === "1" ? " under deletions" : ""}: ${curves.missing.join("; ")} (no equations; the small table below has them all).` : "";
   }
 
