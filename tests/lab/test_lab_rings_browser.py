@@ -27,7 +27,9 @@ def counter(page: Any, name: str) -> str:
 def settle(page: Any, wanted: str) -> None:
     """Wait until these events have been played to their end."""
     page.wait_for_function("text => document.querySelector('.events code')?.textContent === text", arg=wanted)
-    page.wait_for_function("(([a, b]) => a === b)(document.querySelector('.count').textContent.split(' / '))")
+    page.wait_for_function(
+        "() => (([a, b]) => a === b)(document.querySelector('.count').textContent.split(' / '))"
+    )
 
 
 def check(page: Any, wanted: str) -> None:
@@ -111,7 +113,7 @@ def test_the_keyboard_alone_is_enough(page: Any) -> None:
 
 def test_what_is_done_in_the_middle_happens_there(page: Any) -> None:
     page.open("/rings?at=40")
-    page.wait_for_function("document.querySelector('.count')?.textContent === '40 / 182'")
+    page.wait_for_function("() => document.querySelector('.count')?.textContent === '40 / 182'")
     assert counter(page, "jump-keys") == "40"
     pick(page, 4, "Kill")
     check(page, "k40.x4")
@@ -122,9 +124,9 @@ def test_play_and_pause(browser: Any, lab: str) -> None:
 
     context, page, watch = open_page(browser, lab, reduced_motion="no-preference")
     page.open("/rings?events=k60&at=0")
-    page.wait_for_function("document.querySelector('.count')?.textContent === '0 / 60'")
+    page.wait_for_function("() => document.querySelector('.count')?.textContent === '0 / 60'")
     page.get_by_role("button", name="Play").click()
-    page.wait_for_function("parseInt(document.querySelector('.count').textContent) > 2")
+    page.wait_for_function("() => parseInt(document.querySelector('.count').textContent) > 2")
     page.get_by_role("button", name="Pause").click()
     at = page.locator(".count").inner_text()
     page.wait_for_timeout(250)
@@ -132,7 +134,7 @@ def test_play_and_pause(browser: Any, lab: str) -> None:
     page.get_by_role("button", name="One step", exact=True).click()
     page.get_by_role("button", name="One step back").click()
     assert page.locator(".count").inner_text() == at
-    page.wait_for_function("new URL(location).searchParams.get('at') !== '0'")
+    page.wait_for_function("() => new URL(location).searchParams.get('at') !== '0'")
     context.close()
     watch.check()
 
@@ -141,11 +143,11 @@ def test_controls_change_the_rings_and_the_address_tells(page: Any) -> None:
     page.open("/rings")
     settle(page, "k182")
     page.get_by_text("of keys there are").click()
-    page.wait_for_function("new URL(location).searchParams.get('bound') === 'growing'")
-    DEFAULTS_GROWING = replay(**DEFAULTS | {"bound": "growing"}, events="k182")
+    page.wait_for_function("() => new URL(location).searchParams.get('bound') === 'growing'")
+    growing = replay(**DEFAULTS | {"bound": "growing"}, events="k182")
     page.wait_for_function(
         "wanted => document.querySelector(\"[data-value='clockwise-full']\").textContent === wanted",
-        arg=f"{DEFAULTS_GROWING['steps'][-1]['clockwise']['full']} of 20",
+        arg=f"{growing['steps'][-1]['clockwise']['full']} of 20",
     )
     full = counter(page, "clockwise-full")
     page.reload()
@@ -158,7 +160,7 @@ def test_predictions_stand_beside_the_counters(page: Any) -> None:
     page.open("/rings")
     settle(page, "k182")
     page.wait_for_function(
-        "document.querySelector(\"[data-value='clockwise-full-predicted']\").textContent !== '–'"
+        "() => document.querySelector(\"[data-value='clockwise-full-predicted']\").textContent !== '–'"
     )
     assert 8 < float(counter(page, "clockwise-full-predicted")) < 13
     assert 1 < float(counter(page, "jump-full-predicted")) < 5
@@ -171,7 +173,7 @@ def test_wrong_events_are_answered_in_words(page: Any) -> None:
     notice = page.get_by_role("alert").filter(has_text="names server 99")
     notice.wait_for()
     page.get_by_role("button", name="Start empty").click()
-    page.wait_for_function("document.querySelector('.count').textContent === '0 / 0'")
+    page.wait_for_function("() => document.querySelector('.count').textContent === '0 / 0'")
     page.get_by_role("button", name="Add 1 key", exact=True).click()
     check(page, "k1")
     assert not notice.is_visible()

@@ -16,7 +16,7 @@ def ready(page: Any) -> None:
     """Wait for the curves and the small table."""
     page.locator("path.line").first.wait_for()
     page.locator(".levels .cell").first.wait_for()
-    page.wait_for_function("document.querySelector('[data-value=point] dd') !== null")
+    page.wait_for_function("() => document.querySelector('[data-value=point] dd') !== null")
 
 
 def value(page: Any, name: str) -> str:
@@ -32,9 +32,9 @@ def test_curves_a_point_and_the_designs(page: Any) -> None:
     row.wait_for(timeout=60_000)
     assert "second-chance" in page.locator("tr[aria-selected=true]").inner_text()
     row.get_by_role("button").click()
-    page.wait_for_function("new URL(location).searchParams.get('scheme') === 'least-loaded'")
+    page.wait_for_function("() => new URL(location).searchParams.get('scheme') === 'least-loaded'")
     page.wait_for_function(
-        "document.querySelector('.copy textarea').value.includes('scheme=\"least-loaded\"')"
+        "() => document.querySelector('.copy textarea').value.includes('scheme=\"least-loaded\"')"
     )
     assert "evenbins design table --keys 100000" in page.locator(".copy textarea").nth(1).input_value()
 
@@ -49,7 +49,7 @@ def test_a_slider_moves_the_point_by_keyboard(page: Any) -> None:
     page.wait_for_function(
         "before => document.querySelector('.plot circle.mark').getAttribute('cx') !== before", arg=before
     )
-    page.wait_for_function("Number(new URL(location).searchParams.get('overflow')) < 0.002")
+    page.wait_for_function("() => Number(new URL(location).searchParams.get('overflow')) < 0.002")
 
 
 def test_stepping_shows_looks_a_move_and_the_list(page: Any) -> None:
@@ -98,7 +98,7 @@ def test_deletions_and_the_retry_of_the_list(page: Any) -> None:
     page.get_by_role("button", name="First deletion").click()
     assert "is deleted from" in page.locator(".caption").inner_text()
     at = page.locator(".count").inner_text()
-    page.wait_for_function("new URL(location).searchParams.has('at')")
+    page.wait_for_function("() => new URL(location).searchParams.has('at')")
     page.reload()
     ready(page)
     page.wait_for_function("text => document.querySelector('.count').textContent === text", arg=at)
@@ -112,7 +112,7 @@ def test_play_moves_on_and_space_pauses(browser: Any, lab: str) -> None:
     ready(page)
     page.locator(".stage").focus()
     page.keyboard.press("Space")
-    page.wait_for_function("parseInt(document.querySelector('.count').textContent) > 1")
+    page.wait_for_function("() => parseInt(document.querySelector('.count').textContent) > 1")
     page.keyboard.press("Space")
     at = page.locator(".count").inner_text()
     page.wait_for_timeout(400)

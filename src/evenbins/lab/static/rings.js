@@ -26,6 +26,8 @@ function mount(root, { state, api, notify }) {
     return [name, typeof fallback === "number" && given.trim() !== "" && Number.isFinite(Number(given)) ? Number(given) : given];
   }));
   let data = null;
+  let acting = false;  // an action is being played: the next one comes after it, not in its middle
+  let queue = Promise.resolve();
   const latest = only();
   const predictions = only();
 
@@ -49,7 +51,7 @@ function mount(root, { state, api, notify }) {
   const play = player({
     label: "Keys and changes", onShow: show, speed: 12,
     speeds: [[2, "2 keys a second"], [12, "12 a second"], [40, "40 a second"], [200, "200 a second"]],
-    onRest: (at) => state.set({ at: data && at < data.steps.length ? at : null }),
+    onRest: (at) => { acting = false; state.set({ at: data && at < data.steps.length ? at : null }); },
   });
   const arrive = (many) => h("button", { type: "button", onclick: () => happen(`k${many}`) }, many === 1 ? "Add 1 key" : `Add ${many} keys`);
   const join = h("button", { type: "button", onclick: () => happen("a") }, "Add a server");
@@ -85,6 +87,7 @@ function mount(root, { state, api, notify }) {
   // The events that have happened up to here: the last one may be cut.
   function happened() {
     if (!data) return [];
+    if (acting) return [...data.events];
     const done = data.steps.slice(0, play.at);
     const keys = new Map();
     for (const step of done) keys.set(step.event, (keys.get(step.event) ?? 0) + 1);
@@ -92,6 +95,11 @@ function mount(root, { state, api, notify }) {
   }
 
   function happen(event) {
+    queue = queue.then(() => act(event));
+    return queue;
+  }
+
+  function act(event) {
     const before = happened();
     const last = before.length - 1;
     if (event[0] === "k" && last >= 0 && before[last][0] === "k") before[last] = `k${Number(before[last].slice(1)) + Number(event.slice(1))}`;
@@ -241,7 +249,8 @@ function mount(root, { state, api, notify }) {
       const end = data.steps.length;
       const at = from ?? (asked !== null && /^\d+$/.test(asked) ? Math.min(end, Number(asked)) : end);
       play.load(end, Math.min(at, end));
-      if (from !== null) play.run();
+      acting = from !== null;
+      if (acting) play.run();
     } catch (error) { notify(error); }
   }
   const later = calm(() => load(), 160);
