@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo test bench bench-quick targets soak readme docs lint format stub wheel clean system-packages
+.PHONY: help demo test bench bench-quick targets soak screenshots readme docs lint format stub wheel clean system-packages
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -63,6 +63,9 @@ soak: $(VENV)/installed ## a billion queries, 20 million replacements in a table
 	$(BIN)/python tools/soak_tables.py
 	$(BIN)/python tools/soak_rings.py
 	$(BIN)/python -m pip install --quiet redis && $(BIN)/python tools/soak_redis.py
+
+screenshots: $(VENV)/for-tests system-packages ## pictures of the lab's pages: all into screenshots/, a few into docs/images/lab/
+	$(BIN)/python tools/screenshots.py $(ARGS)
 
 readme: $(VENV)/installed ## puts the newest benchmark's table into README.md
 	$(BIN)/python tools/write_readme.py

@@ -16,9 +16,7 @@ import asyncio
 import contextlib
 import json
 import math
-import sys
 import threading
-import traceback
 from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
 from importlib import import_module
@@ -113,7 +111,7 @@ def create_app(*, jobs: Jobs | None = None, pages: Iterable[Endpoint] | None = N
         routes=routes,
         lifespan=lifespan,
         middleware=[Middleware(Fence)],
-        exception_handlers={RefusedError: _refused, HTTPException: _missing, Exception: _failed},
+        exception_handlers={RefusedError: _refused, HTTPException: _missing},
     )
     app.state.jobs = running
     return app
@@ -193,12 +191,6 @@ async def _missing(request: Request, error: Exception) -> Response:
     else:
         text = str(error.detail)
     return _json({"error": text}, status=error.status_code, headers=error.headers)
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    traceback.print_exception(error, file=sys.stderr)
-    text = f"the lab failed ({type(error).__name__}): its terminal says where"
-    return _json({"error": text}, status=500)
 
 
 def _json(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -9,6 +9,7 @@ browser:
                   foreign page can send only after a preflight that is never granted           ──▶ 403
     Sec-Fetch-Site  of /api must not be cross-site: an <img> elsewhere may not start work       ──▶ 403
     lengths       of the path with its query, and of a body, are bounded                       ──▶ 414, 413
+    failures      of ours are answered in words, without the inside of the program              ──▶ 500
     answers       carry a Content-Security-Policy under which nothing but our own files runs, and may not be
                   framed, sniffed or read by other origins
 
@@ -18,6 +19,8 @@ The port is the one the server listens on (`scope["server"]`), not a claim of th
 from __future__ import annotations
 
 import json
+import sys
+import traceback
 from collections.abc import Iterable
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -59,8 +62,12 @@ class Fence:
             await self._app(scope, receive, send)
             return
 
+        begun = False
+
         async def fenced(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
@@ -69,8 +76,14 @@ class Fence:
 
         refusal = _refusal(scope)
         if refusal is None:
-            await self._app(scope, receive, fenced)
-            return
+            try:
+                await self._app(scope, receive, fenced)
+                return
+            except Exception as error:  # ours: said in the terminal, and in words to the page
+                traceback.print_exception(error, file=sys.stderr)
+                if begun:
+                    raise
+                refusal = 500, f"the lab failed ({type(error).__name__}): its terminal says where"
         status, text = refusal
         body = json.dumps({"error": text}).encode()
         await fenced(

@@ -156,8 +156,10 @@ export function dataTable({ columns, rows, caption = "", mark = null, onPick = n
     return h("tr", { class: mark?.(row), "aria-selected": chosen?.(row) ? "true" : null,
       onclick: onPick ? (event) => { if (!event.target.closest("button")) onPick(row); } : null }, cells);
   });
-  return h("div", { class: "tablebox", tabindex: 0, role: "region", "aria-label": caption || "Table" },
-    h("table", { class: onPick ? "pick" : null }, caption && h("caption", {}, caption), h("thead", {}, head), h("tbody", {}, body)));
+  const id = uid("caption");  // outside of the box, which scrolls
+  return h("div", { class: "tabled" }, caption && h("p", { class: "hint", id }, caption),
+    h("div", { class: "tablebox", tabindex: 0, role: "region", "aria-label": "Table" },
+      h("table", { class: onPick ? "pick" : null, "aria-describedby": caption ? id : null }, h("thead", {}, head), h("tbody", {}, body))));
 }
 
 // A text to copy: the clipboard where there is one, otherwise the text is selected for Ctrl-C.

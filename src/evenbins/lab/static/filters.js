@@ -257,10 +257,10 @@ export default {
         const name = found.levels.length > 1 ? `Level ${index}: ` : "";
         const full = level.threshold !== null && level.threshold <= 512 ? `, full at ${level.threshold} ${found.unit}` : "";
         const drawing = histogram({
-          label: `${name}blocks by their ${found.unit}`, height: found.levels.length > 1 ? 220 : 280,
+          label: `${name}blocks by their ${found.unit}`, height: found.levels.length > 1 ? 230 : 280,
           x: { label: `${found.unit} in a block` }, y: { label: "share of blocks" }, bars: level.measured, outline: level.predicted,
         });
-        drawing.element.prepend(h("h3", {}, `${name}${count(level.blocks)} blocks${full}`));
+        drawing.element.prepend(h("div", {}, name && h("h3", {}, `Level ${index}`), h("p", { class: "hint" }, `${count(level.blocks)} blocks${full}`)));
         return drawing;
       });
       const rows = found.rows.map((row) => ({
@@ -271,7 +271,7 @@ export default {
         asked: true,
       });
       replace(realBox,
-        charts.length ? h("div", { class: charts.length > 1 ? "pair" : null }, charts.map((each) => each.element))
+        charts.length ? h("div", { class: [null, null, "pair"][charts.length] ?? (charts.length > 2 ? "trio" : null) }, charts.map((each) => each.element))
           : h("p", { class: "hint" }, "A standard filter has no blocks: its bits lie anywhere, so there is no load to draw."),
         dataTable({
           caption: `${found.policy}, ${found.filters} filters of ${count(found.plan.keys)} keys. Range: least and most of the filters; of the rate by asking, the exact 95 % interval.`,
@@ -300,12 +300,12 @@ export default {
   },
 };
 
-// How far the measurement is from the prediction; what lies within its interval is marked calmly.
+// How far the measurement is from the prediction; calm where the range holds the prediction or 1 % is not exceeded.
 function difference(row) {
   if (row.predicted === 0) return row.measured === 0 ? "–" : "new";
   const relative = row.measured / row.predicted - 1;
-  const within = row.asked ? row.low <= row.predicted && row.predicted <= row.high : Math.abs(relative) < 0.01;
+  const within = (row.low <= row.predicted && row.predicted <= row.high) || (!row.asked && Math.abs(relative) < 0.01);
   if (relative === 0) return "0";
   const text = `${relative >= 0 ? "+" : "−"}${percent(Math.abs(relative), 2)}`;
-  return h("span", { class: within ? "good" : "warn", title: within ? "within what is expected" : "more than 1 % off, or outside the interval" }, text);
+  return h("span", { class: within ? "good" : "warn", title: within ? "the prediction is in the range, or less than 1 % off" : "the prediction is outside of the range" }, text);
 }

@@ -56,5 +56,5 @@ export function parse(text) {
 export function plain(value) {
   const text = String(Number(value));
   const scientific = Number(value).toExponential().replace("e+", "e");
-  return scientific.length < text.length ? scientific : text;
+  return text.length > 6 && scientific.length < text.length ? scientific : text;
 }

@@ -90,6 +90,7 @@ export default {
         if (!problems.length) notify(null);
         problems.length = 0;
         all = false;
+        printed = result.compared > 0 && result.rows.length > FEW;
         show();
       } catch (error) {
         if (!signal.aborted) replace(box, h("p", { class: "problem" }, error.message));
@@ -141,13 +142,14 @@ export default {
       replace(box,
         facts([
           ["numbers", String(result.rows.length), result.quick ? "quick look" : "full run"],
-          ["printed in the paper", result.compared ? String(result.compared) : "none", result.compared ? "" : "the figure's points are lost in the text"],
+          ["printed in the paper", result.compared ? String(result.compared) : "none", result.compared ? "" : "the paper draws them without numbers"],
           ...(result.compared ? [["within 10 %", `${result.near} of ${result.compared}`]] : []),
           ...(result.median === null ? [] : [["median difference", percent(result.median, 2)]]),
           ["took", `${number(result.seconds, 2)} s`],
         ]),
         known.figures
-          ? h("figure", { class: "paperfigure" }, h("img", { src: `/api/papers/figure?${parameters}`, alt: `Figure: ${result.experiment.title}`, width: 1200, height: 750,
+          ? h("figure", { class: "paperfigure" }, h("img", { src: `/api/papers/figure?${parameters}`, alt: `Figure: ${result.experiment.title}`, width: 1152, height: 720,
+            onload: (event) => event.target.parentElement.classList.add("drawn"),
             onerror: () => notify("The figure could not be drawn: run the experiment again, and see the lab's terminal.") }))
           : h("p", { class: "hint" }, "Figures need matplotlib: ", h("code", {}, known.install)),
         h("div", { class: "stack tight" },
