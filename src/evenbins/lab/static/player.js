@@ -10,8 +10,8 @@
 import { h, s, uid } from "./dom.js";
 
 const ICONS = {  // of 14 by 14
-  first: "M1 1h2.4v12H1zM13 1v12L4.4 7z", back: "M11 1v12L2.4 7z", next: "M3 1v12l8.600 -6z",
-  skip: "M1 2v10l6 -5zM7.500 2v10l6 -5z", last: "M10.600 1H13v12h-2.400zM1 1v12l8.600 -6z",
+  first: "M1 1h2.4v12H1zM13 1v12L4.4 7z", back: "M11 1v12L2.4 7z", next: "M3 1v12l8.6 -6z",
+  skip: "M1 2v10l6 -5zM7.5 2v10l6 -5z", last: "M10.6 1H13v12h-2.4zM1 1v12l8.6 -6z",
 };
 
 export function calmMotion() {

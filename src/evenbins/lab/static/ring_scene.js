@@ -112,16 +112,15 @@ export function ringScene({ name, onPick }) {
       const pair = `${from} ${target}`;
       sums.set(pair, (sums.get(pair) ?? 0) + 1);
     }
-    const most = Math.max(1, ...sums.values());
     for (const [pair, many] of sums) {
       const [from, target] = pair.split(" ").map(Number);
       const start = bins.get(from) ?? { angle: null };
       if (!bins.has(target)) continue;
       if (start.angle === null) {  // the server has left the circle: its keys come from the middle
         const [x, y] = spot(bins.get(target).angle, ROOT);
-        drawn.push(s("path", { class: `move${alive ? " alive" : ""}`, d: `M${CENTRE} ${CENTRE}L${x} ${y}`, pathLength: 1, "stroke-width": 1.2 + (4.8 * many) / most }));
+        drawn.push(s("path", { class: `move${alive ? " alive" : ""}`, d: `M${CENTRE} ${CENTRE}L${x} ${y}`, pathLength: 1, "stroke-width": 1.4 + Math.min(4.6, 0.8 * (many - 1)) }));
       } else {
-        drawn.push(s("path", { class: `move${alive ? " alive" : ""}`, d: curve(start.angle, bins.get(target).angle, 0.5), pathLength: 1, "stroke-width": 1.2 + (4.8 * many) / most }));
+        drawn.push(s("path", { class: `move${alive ? " alive" : ""}`, d: curve(start.angle, bins.get(target).angle, 0.5), pathLength: 1, "stroke-width": 1.4 + Math.min(4.6, 0.8 * (many - 1)) }));
       }
       const [x, y] = spot(bins.get(target).angle, ROOT);
       drawn.push(s("circle", { class: "stop moved", cx: x, cy: y, r: 3 }));

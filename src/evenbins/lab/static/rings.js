@@ -99,14 +99,15 @@ function mount(root, { state, api, notify }) {
     return queue;
   }
 
-  function act(event) {
+  async function act(event) {
     const before = happened();
     const last = before.length - 1;
     if (event[0] === "k" && last >= 0 && before[last][0] === "k") before[last] = `k${Number(before[last].slice(1)) + Number(event.slice(1))}`;
     else before.push(event);
+    const earlier = values.events;
     values.events = before.join(".");
-    state.set({ events: values.events, at: null }, { push: true });
-    return load(play.at);
+    if (await load(play.at)) state.set({ events: values.events, at: null }, { push: true });
+    else if (data) values.events = earlier;  // refused, and said so
   }
 
   // --- the menu of a server ---
@@ -173,8 +174,9 @@ function mount(root, { state, api, notify }) {
       const aims = new Set(moves.map(([, , to]) => to)).size;
       const from = new Set(moves.map(([, source]) => source)).size;
       if (!moves.length) return `${name}: no key moves`;
-      if (step.kind === "x" || step.kind === "r") return `${name}: ${moves.length} keys move to ${aims} server${aims === 1 ? "" : "s"}`;
-      return `${name}: ${moves.length} keys move to it from ${from} server${from === 1 ? "" : "s"}`;
+      const keys = moves.length === 1 ? "1 key moves" : `${moves.length} keys move`;
+      if (step.kind === "x" || step.kind === "r") return `${name}: ${keys} to ${aims} server${aims === 1 ? "" : "s"}`;
+      return `${name}: ${keys} to it from ${from} server${from === 1 ? "" : "s"}`;
     });
     return `Server ${step.server} ${what}. ${told.join(". ")}.`;
   }
@@ -199,6 +201,7 @@ function mount(root, { state, api, notify }) {
     }
     const text = words(step);
     if (caption.textContent !== text) caption.textContent = text;
+    predictions.abort();  // what comes late is of another view
     count(now, {});
     foresee(now);
   }
@@ -240,7 +243,7 @@ function mount(root, { state, api, notify }) {
     closeMenu();
     try {
       const found = await latest((signal) => api.get("rings/replay", values, { signal }));
-      if (!found) return;
+      if (!found) return false;
       notify(null);
       data = found;
       python.set(data.python.trimEnd());
@@ -251,7 +254,11 @@ function mount(root, { state, api, notify }) {
       play.load(end, Math.min(at, end));
       acting = from !== null;
       if (acting) play.run();
-    } catch (error) { notify(error); }
+      return true;
+    } catch (error) {
+      notify(error);
+      return false;
+    }
   }
   const later = calm(() => load(), 160);
 

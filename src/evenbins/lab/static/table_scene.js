@@ -56,7 +56,7 @@ export function tableScene() {
       else if (what === "back") { slots[first] = retried; waiting = waiting.filter((each) => each !== retried); }
       else if (what === "stay") waiting.push(waiting.shift());
     }
-    return { slots, waiting, retried };
+    return { slots, waiting };
   }
 
   function place(element) {
@@ -71,17 +71,20 @@ export function tableScene() {
     const length = Math.hypot(bx - ax, by - ay) || 1;
     const bow = Math.min(40, length / 5);
     const [mx, my] = [(ax + bx) / 2 + (bow * (ay - by)) / length, (ay + by) / 2 + (bow * (bx - ax)) / length];
-    const path = s("path", { class: kind + (alive ? " alive" : ""), d: `M${ax} ${ay}Q${mx} ${my} ${bx} ${by}`, pathLength: alive ? 1 : null });
-    if (kind !== "move") return [path];
     const turn = Math.atan2(by - my, bx - mx);
-    const corner = (side) => `${bx - 11 * Math.cos(turn + side)} ${by - 11 * Math.sin(turn + side)}`;
-    return [path, s("path", { class: "head", d: `M${bx} ${by}L${corner(0.42)}L${corner(-0.42)}Z` })];
+    const short = kind === "move" ? 14 : kind === "trial" ? 10 : 0;  // ends beside the cell, not on its number
+    const [ex, ey] = [bx - short * Math.cos(turn), by - short * Math.sin(turn)];
+    const path = s("path", { class: kind + (alive ? " alive" : ""), d: `M${ax} ${ay}Q${mx} ${my} ${ex} ${ey}`, pathLength: alive ? 1 : null });
+    if (kind !== "move") return [path];
+    const corner = (side) => `${ex - 9 * Math.cos(turn + side)} ${ey - 9 * Math.sin(turn + side)}`;
+    const tip = `${ex + 3 * Math.cos(turn)} ${ey + 3 * Math.sin(turn)}`;
+    return [path, s("path", { class: "head", d: `M${tip}L${corner(0.5)}L${corner(-0.5)}Z` })];
   }
 
   function show(at, { alive = false } = {}) {
     if (!story) return;
     last = [at, { alive: false }];
-    const { slots, waiting, retried } = after(at);
+    const { slots, waiting } = after(at);
     cells.forEach((cell, i) => {
       const text = slots[i] ? String(slots[i]) : "";
       if (cell.textContent !== text) cell.textContent = text;
@@ -92,9 +95,9 @@ export function tableScene() {
     const drawn = [];
     if (at > 0) {
       const [operation, until] = frames[at - 1];
-      const { key, op, events } = story.operations[operation];
+      const { events } = story.operations[operation];
       let before = null;
-      events.slice(0, until + 1).forEach(([what, first, second, third], j) => {
+      events.slice(0, until + 1).forEach(([what, first, second], j) => {
         const now = alive && j === until;
         if (what === "retry") { before = null; for (const bucket of buckets) bucket.className = "bucket"; drawn.length = 0; }
         if (what === "look") {
@@ -113,9 +116,7 @@ export function tableScene() {
         } else if (what === "list" || what === "stay") {
           list.lastElementChild?.classList.add("landed");
         } else if (what === "take") cells[first].classList.add("gone");
-        void third;
       });
-      void key; void op; void retried;
     }
     replace(arrows, drawn);
   }
@@ -143,7 +144,7 @@ export function tableScene() {
     switch (what) {
       case "look": return `${who} looks at its ${named(first)}: ${held(second)}.`;
       case "there": return `Key ${slots[first]}, which lives there, could move to its ${named(second)}: ${held(third)}.`;
-      case "move": return `The one move: key ${slots[second]} goes to ${named(Math.floor(second / story.slots))} and makes room.`;
+      case "move": return `The one move: key ${slots[second]} goes to ${named(Math.floor(second / story.slots))} and makes room for ${retries ? `key ${retries[1]}` : `key ${key}`}.`;
       case "put": return `Key ${key} lands in ${named(Math.floor(first / story.slots))}.`;
       case "list": return `All of its buckets are full and nobody can make room: key ${key} goes to the overflow list.`;
       case "take": return `Key ${key} is deleted from ${named(Math.floor(first / story.slots))}; the next key to come may use the slot.`;
@@ -179,6 +180,13 @@ export function tableScene() {
     },
     // Where the first event of a kind comes, or -1.
     find(what) { return frames.findIndex(([i, j]) => story.operations[i].events[j][0] === what) + 1; },
+    last(what) { return frames.findLastIndex(([i, j]) => story.operations[i].events[j][0] === what) + 1; },
+    // What is under way: ["insert", 14].
+    doing(at) {
+      if (at === 0) return null;
+      const { op, key } = story.operations[frames[at - 1][0]];
+      return [op, key];
+    },
     end() { observer.disconnect(); },
   };
 }

@@ -68,11 +68,11 @@ function mount(root, { state, api, notify }) {
     label: "Steps of the small table", onShow: showStep, speed: 4,
     speeds: [[1.5, "slow"], [4, "4 steps a second"], [15, "15 a second"], [60, "60 a second"]],
     jump: { name: "To the end of this key", next: (at) => scene.next(at) },
-    onRest: (at) => state.set({ at: at === scene.length ? null : at }),
+    onRest: (at) => state.set({ at }),
   });
   const seek = (what, text) => h("button", { type: "button", class: "small", onclick: () => {
     const at = scene.find(what);
-    if (at) play.go(at); else caption.textContent = `Nothing of the sort happens here: take less space, or another seed.`;
+    if (at) play.go(at); else caption.textContent = what === "take" ? "Nothing is deleted here: switch deletions on." : "Nothing of the sort happens here: take less space, or another seed.";
   } }, text);
   const smallPython = copyBox({ label: "Python" });
   const stage = h("section", { class: "card stage", tabindex: 0, "aria-label": "A small table, step by step. Space plays and pauses, arrows step." },
@@ -207,15 +207,15 @@ function mount(root, { state, api, notify }) {
       scene.load(story);
       smallPython.set(story.python.trimEnd());
       const asked = state.get("at");
-      play.load(scene.length, asked !== null && /^\d+$/.test(asked) ? Number(asked) : scene.length);
+      play.load(scene.length, asked !== null && /^\d+$/.test(asked) ? Number(asked) : scene.last("move") || scene.length);
     } catch (error) { notify(error); }
   }
 
   function showStep(at, forward = false) {
     if (!story) return;
     scene.show(at, { alive: forward && !calmMotion() });
-    const text = scene.words(at);
-    if (caption.textContent !== text) caption.textContent = text;
+    const doing = scene.doing(at);
+    replace(caption, doing && [h("span", { class: doing[0] === "delete" ? "badge gone" : "badge" }, doing.join(" ")), " "], scene.words(at));
     const [done, counts] = scene.counts(at);
     const filled = Math.min(done, values.n);
     const { filling, steady } = story.predicted ?? {};
@@ -224,7 +224,7 @@ function mount(root, { state, api, notify }) {
       if (churned) return name === "moves" ? null : steady?.[name] ?? null;
       return filling?.[name]?.[filled] ?? null;
     };
-    const written = (value) => (value === null || value === undefined ? "–" : number(value, 3));
+    const written = (value) => (value === null || value === undefined ? "–" : value < 5e-4 ? "0" : number(value, 3));
     const lines = [
       ["keys", "Keys in the table", counts?.keys ?? 0, null],
       ["overflow", "On the overflow list", counts?.overflow ?? 0, law("overflow")],
