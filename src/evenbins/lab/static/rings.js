@@ -29,7 +29,10 @@ function mount(root, { state, api, notify }) {
   let acting = false;  // an action is being played: the next one comes after it, not in its middle
   let queue = Promise.resolve();
   const latest = only();
-  const predictions = only();
+  const gone = new AbortController();
+  let shown = null;  // what the counters stand for
+  let predicted = {};
+  let asking = false;
 
   // --- the parts of the page ---
   const set = (name, soon = true) => (value) => {
@@ -201,12 +204,13 @@ function mount(root, { state, api, notify }) {
     }
     const text = words(step);
     if (caption.textContent !== text) caption.textContent = text;
-    predictions.abort();  // what comes late is of another view
-    count(now, {});
-    foresee(now);
+    shown = now;
+    count();
+    foresee();
   }
 
-  function count(now, predicted) {
+  function count() {
+    const now = shown;
     const cell = (policy, name) => {
       const value = now[policy][name];
       if (name === "full") return `${value} of ${now[policy].serving}`;
@@ -225,19 +229,24 @@ function mount(root, { state, api, notify }) {
     }
   }
 
-  const foresee = calm(async (now) => {
-    const asked = SIDES.map(([policy]) => [policy, now[policy].serving, now[policy].keys]);
-    if (asked.some(([, serving]) => serving < 1)) return;
+  // Predictions follow the view: one question at a time, and another when the view has changed meanwhile.
+  async function foresee() {
+    if (asking) return;
+    asking = true;
     try {
-      const found = await predictions(async (signal) => {
+      for (let done = null; done !== shown && !gone.signal.aborted;) {
+        done = shown;
+        const asked = SIDES.map(([policy]) => [policy, done[policy].serving, done[policy].keys]).filter(([, serving]) => serving > 0);
         const each = await Promise.all(asked.map(([, servers, keys]) => api.get("rings/theory", {
           servers, keys, epsilon: values.epsilon, bound: values.bound, copies: values.copies, limit: data.limit,
-        }, { signal })));
-        return Object.fromEntries(asked.map(([policy], i) => [policy, each[i][policy]]));
-      });
-      if (found) count(now, found);
+        }, { signal: gone.signal })));
+        predicted = Object.fromEntries(asked.map(([policy], i) => [policy, each[i][policy]]));
+        count();
+        if (play.running) await new Promise((resolve) => { setTimeout(resolve, 120); });
+      }
     } catch (error) { notify(error); }
-  }, 150);
+    asking = false;
+  }
 
   async function load(from = null) {
     closeMenu();
@@ -246,6 +255,7 @@ function mount(root, { state, api, notify }) {
       if (!found) return false;
       notify(null);
       data = found;
+      predicted = {};
       python.set(data.python.trimEnd());
       replace(history, data.events.length ? ["Events: ", h("code", {}, data.events.join("."))] : "No events yet.");
       const asked = state.get("at");
@@ -265,9 +275,8 @@ function mount(root, { state, api, notify }) {
   sceneStyle().then(() => load());
   return () => {
     latest.abort();
-    predictions.abort();
+    gone.abort();
     later.cancel();
-    foresee.cancel();
     play.end();
     document.removeEventListener("pointerdown", outside);
     for (const [policy] of SIDES) bars[policy].end();
