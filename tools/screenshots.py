@@ -1,12 +1,13 @@
 """Takes pictures of the lab's pages, for people to look at: `make screenshots`.
 
 Each page after its main action, 1280 and 390 pixels wide, light and dark, the whole page, into screenshots/.
-With `--keep` those of KEPT also go to docs/images/lab/: the top of the page alone, in few colours, so that they
-stay small.
+With `--keep` those of KEPT also go to docs/images/lab/: the top of the page alone, in few colours, so that
+they stay small.
 
     python tools/screenshots.py                       all of them
     python tools/screenshots.py filters --dark --wide  one page, one look
     python tools/screenshots.py --keep                and those of the documentation
+    python tools/screenshots.py --time                no pictures: how long until a page shows its first one
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ ROOT = Path(__file__).resolve().parent.parent
 EVERYTHING = ROOT / "screenshots"
 CHOSEN = ROOT / "docs" / "images" / "lab"
 
-# Page, address, and what must be seen before the picture is taken.
+# Page, address, and what must be seen before the picture is taken; the first of it is the first useful one.
 PAGES = {
-    "filters": ("/filters?policy=fill", ["tr.chosen", ".plot .bar"]),
+    "filters": ("/filters?policy=fill", [".plot .line", "tr.chosen", ".plot .bar"]),
     "tables": ("/tables", [".plot .line"]),
     "rings": ("/rings", ["main svg"]),
-    "papers": ("/papers?id=kirsch-table5.2", [".paperfigure.drawn"]),
+    "papers": ("/papers?id=kirsch-table5.2", [".facts", ".paperfigure.drawn"]),
 }
 WIDTHS = {"wide": (1280, 900), "phone": (390, 844)}
 # (page, width, theme): shown in the documentation.
@@ -52,6 +53,7 @@ def main() -> None:
     for name in (*WIDTHS, "light", "dark"):
         parser.add_argument(f"--{name}", action="store_true", help=f"only {name}")
     parser.add_argument("--keep", action="store_true", help="write those of the documentation as well")
+    parser.add_argument("--time", action="store_true", help="take times instead")
     asked = parser.parse_args()
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
@@ -64,6 +66,9 @@ def main() -> None:
         arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
         browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
         for page in asked.pages or PAGES:
+            if asked.time:
+                first_picture(browser, address, page)
+                continue
             for width in widths:
                 for theme in themes:
                     take(browser, address, page, width, theme, keep=asked.keep)
@@ -100,6 +105,22 @@ def take(browser: Browser, address: str, name: str, width: str, theme: str, *, k
         shrink(CHOSEN / file)
         print(CHOSEN / file, f"{(CHOSEN / file).stat().st_size / 1024:.0f} KiB")
     context.close()
+
+
+def first_picture(browser: Browser, address: str, name: str, rounds: int = 7) -> None:
+    """Print the time from asking for a page until its first useful picture: of a fresh browser each time."""
+    _, needed = PAGES[name]
+    times = []
+    for _ in range(rounds):
+        context = browser.new_context(reduced_motion="reduce")
+        page = context.new_page()
+        begun = time.perf_counter()
+        page.goto(f"{address}/{name}")
+        page.wait_for_selector(needed[0])
+        times.append(time.perf_counter() - begun)
+        context.close()
+    listed = " ".join(f"{each:.2f}" for each in times)
+    print(f"{name:8} first picture after {min(times):.2f} s (the first time {times[0]:.2f} s; all: {listed})")
 
 
 def settle(page: Page) -> None:

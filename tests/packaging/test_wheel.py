@@ -71,7 +71,14 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_has_the_package_its_types_and_its_licence(names: list[str]) -> None:
-    for path in ("__init__.py", "py.typed", "_core.pyi", "theory/__init__.py", "reference/__init__.py"):
+    for path in (
+        "__init__.py",
+        "py.typed",
+        "_core.pyi",
+        "theory/__init__.py",
+        "reference/__init__.py",
+        "lab/static/main.js",
+    ):
         assert f"evenbins/{path}" in names
     assert len([name for name in names if re.fullmatch(r"evenbins/_core\..*so", name)]) == 1
     assert len([name for name in names if re.search(r"\.dist-info/.*LICENSE$", name)]) == 1

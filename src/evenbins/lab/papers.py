@@ -149,7 +149,7 @@ def _find(id: str) -> Experiment:
 
 _ID = Text(
     "id", longest=40, pattern=r"[a-zA-Z0-9.-]+", rule="letters, digits, points and hyphens",
-    default="kirsch-table4.3", help="An experiment such as kanizo-fig5; /api/papers/list lists all.",
+    default="kirsch-table4.1", help="An experiment such as kanizo-fig5; /api/papers/list lists all.",
 )  # fmt: skip
 _SEED = Number("seed", least=0, most=2**32 - 1, default=1, whole=True, help="Of all randomness.")
 _QUICK = Flag("quick", default=True, help="Fewer trials: a look, not a result.")

@@ -1,8 +1,8 @@
 // The page Filters: a request on the left; on the right what it costs under every policy, the designs that meet
 // it, real filters of the chosen one beside their prediction, and the texts that build it.
 //
-// A change asks three things at once: quick curves (milliseconds), designs (a second), and, when those are there,
-// a real filter in the background. Slow curves come one policy after the other.
+// A change asks in the order of what it takes: quick curves (milliseconds), designs (a second); then, together, real
+// filters in the background and the slow curves, one policy after the other.
 
 import { only } from "./api.js";
 import { histogram, lineChart } from "./chart.js";
@@ -132,7 +132,8 @@ export default {
 
     // --- curves -----------------------------------------------------------------------------------------
     const known = new Map();  // curves by what they depend on
-    const drawing = only();
+    const drawingQuick = only();
+    const drawingSlow = only();
     let chosen = null;
     let drawn = {};
     const decade = () => 10 ** Math.round(Math.log10(need.keys));
@@ -155,12 +156,13 @@ export default {
         marks: [], guides: chosen ? [{ x: chosen.bits_per_key }] : [],
       }),
     });
-    const drawCurves = () => drawing(async (signal) => {
-      for (const policy of SLOW) drawn[policy] = known.get(curveKey(policy)) ?? (signal.aborted ? [] : drawn[policy]);
+    const drawQuick = () => drawingQuick(async (signal) => {
       const quick = await api.get("filters/curves", { keys: need.keys, ...bounds() }, { signal });
       for (const [policy, rates] of Object.entries(quick.curves)) drawn[policy] = quick.bits.map((x, i) => [x, rates[i]]);
       for (const policy of SLOW) drawn[policy] = known.get(curveKey(policy)) ?? [];
       draw();
+    }).catch(notify);
+    const drawSlow = () => drawingSlow(async (signal) => {
       const missing = SLOW.filter((policy) => !known.has(curveKey(policy)));
       try {
         for (const [index, policy] of missing.entries()) {
@@ -286,15 +288,25 @@ export default {
         }));
     };
 
-    const changed = (() => {
-      let curves = false;
-      const go = calm(() => { if (curves) { curves = false; drawCurves(); } plan(); }, 120);
-      return (options = {}) => { curves ||= options.curves ?? false; remember(); draw(); go(); };
-    })();
-    drawCurves();
-    plan();
+    let due = true;  // curves are to be drawn anew
+    let turn = 0;
+    const refresh = async () => {
+      turn += 1;
+      const mine = turn;
+      if (due) { drawingSlow.abort(); curveBar.end(); await drawQuick(); }
+      if (mine !== turn) return;
+      await plan();
+      if (mine !== turn || !due) return;
+      due = false;
+      drawSlow();
+    };
+    const soon = calm(refresh, 120);
+    const changed = ({ curves = false } = {}) => { due ||= curves; remember(); draw(); soon(); };
+    refresh();
     return () => {
-      drawing.abort(); planning.abort(); measuring.abort(); measureSoon.cancel();
+      turn += 1;
+      soon.cancel(); measureSoon.cancel();
+      drawingQuick.abort(); drawingSlow.abort(); planning.abort(); measuring.abort();
       chart.end(); charts.forEach((each) => each.end());
     };
   },

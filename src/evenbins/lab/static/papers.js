@@ -8,7 +8,7 @@ import { card, copyBox, dataTable, facts, progress, segmented } from "./controls
 import { h, replace, uid } from "./dom.js";
 import { number, parse, percent } from "./format.js";
 
-const FIRST = "kirsch-table4.3";
+const FIRST = "kirsch-table4.1";
 const FEW = 30;
 const MARKS = { close: ["good", "●", "within 2 % of the paper"], near: ["warn", "◐", "within 10 % of the paper"], apart: ["bad", "○", "further from the paper: see its note"] };
 
