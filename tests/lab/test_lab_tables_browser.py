@@ -14,6 +14,7 @@ SMALL: dict[str, Any] = {
 
 def ready(page: Any) -> None:
     """Wait for the curves and the small table."""
+    page.watch.allowed = ("409 (Conflict)",)  # designs that end just when the page that wants them goes
     page.locator("path.line").first.wait_for()
     page.locator(".levels .cell").first.wait_for()
     page.wait_for_function("() => document.querySelector('[data-value=point] dd') !== null")

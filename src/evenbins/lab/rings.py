@@ -281,7 +281,7 @@ def theory(
 ) -> dict[str, Any]:
     """Predict loads for so many servers that serve and keys on them; None where no law is known.
 
-    `limit` is the fixed one, which does not change when servers come and go. Laws are those of rings that
+    `limit` is the fixed one, which does not change when servers come and go; None: that of these keys. Laws are those of rings that
     were filled without churn.
     """
     from evenbins.theory import rings as laws
@@ -289,8 +289,7 @@ def theory(
     if bound == "growing":
         found = {"jump": laws.growing_loads(keys, servers, epsilon) if keys else None, "clockwise": None}
         return {policy: _told(law, servers) for policy, law in found.items()}
-    if limit is None:
-        raise ValueError("limit is missing: bound=fixed needs it, or pass bound=growing")
+    limit = fixed_limit(keys, servers, epsilon) if limit is None else limit
     if not 0 < keys <= limit * servers:
         return dict.fromkeys(POLICIES)
     jump = laws.jump_loads(keys, servers, limit)

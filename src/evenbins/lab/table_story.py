@@ -146,6 +146,7 @@ def story(plan: TablePlan, turns: int) -> dict[str, Any]:
         events += len(table.told)
         told.append({"op": op, "key": key, "events": table.told, "counts": _counts(table)})
     return {
+        "keys": plan.keys,
         "buckets": list(plan.buckets),
         "slots": plan.slots,
         "levels": plan.levels,

@@ -29,6 +29,7 @@ function mount(root, { state, api, notify }) {
   let acting = false;  // an action is being played: the next one comes after it, not in its middle
   let queue = Promise.resolve();
   const latest = only();
+  const styled = sceneStyle();
   const gone = new AbortController();
   let shown = null;  // what the counters stand for
   let predicted = {};
@@ -253,6 +254,7 @@ function mount(root, { state, api, notify }) {
     try {
       const found = await latest((signal) => api.get("rings/replay", values, { signal }));
       if (!found) return false;
+      await styled;
       notify(null);
       data = found;
       predicted = {};
@@ -272,7 +274,7 @@ function mount(root, { state, api, notify }) {
   }
   const later = calm(() => load(), 160);
 
-  sceneStyle().then(() => load());
+  load();
   return () => {
     latest.abort();
     gone.abort();

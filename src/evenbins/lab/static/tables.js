@@ -24,6 +24,7 @@ function mount(root, { state, api, notify }) {
     return [name, typeof fallback === "number" && given.trim() !== "" && Number.isFinite(Number(given)) ? Number(given) : given];
   }));
   const latest = { curves: only(), point: only(), designs: only(), story: only() };
+  const styled = sceneStyle();
   let curves = null;
   let chosen = null;
   let story = null;
@@ -202,6 +203,7 @@ function mount(root, { state, api, notify }) {
       const found = await latest.story((signal) => api.get("tables/story", {
         scheme: values.scheme, levels: values.levels, slots: values.slots, keys: values.n, space: values.room, deletions: values.deletions, seed: values.seed, turns: values.n,
       }, { signal }));
+      await styled;
       if (!found) return;
       story = found;
       scene.load(story);
@@ -217,9 +219,9 @@ function mount(root, { state, api, notify }) {
     const doing = scene.doing(at);
     replace(caption, doing && [h("span", { class: doing[0] === "delete" ? "badge gone" : "badge" }, doing.join(" ")), " "], scene.words(at));
     const [done, counts] = scene.counts(at);
-    const filled = Math.min(done, values.n);
+    const filled = Math.min(done, story.keys);
     const { filling, steady } = story.predicted ?? {};
-    const churned = done > values.n;
+    const churned = done > story.keys;
     const law = (name) => {
       if (churned) return name === "moves" ? null : steady?.[name] ?? null;
       return filling?.[name]?.[filled] ?? null;
@@ -234,7 +236,7 @@ function mount(root, { state, api, notify }) {
     ];
     replace(tallies, h("table", { class: "tallies" }, h("thead", {}, h("tr", {}, h("td", {}), h("th", { scope: "col" }, "counted"), h("th", { scope: "col" }, churned ? "in the long run" : "predicted"))),
       h("tbody", {}, lines.map(([name, words, value, predicted]) => h("tr", {}, h("th", { scope: "row" }, words), h("td", { "data-value": name }, written(value)), h("td", { class: "soft", "data-value": `${name}-predicted` }, written(predicted)))))),
-    h("p", { class: "hint" }, story.truncated ? "The story is long and was cut. " : "", `Levels of the best proportions, ${number(story.space, 4)} slots per key. Predicted is the limit of many keys: a table of ${values.n} scatters around it.`));
+    h("p", { class: "hint" }, story.truncated ? "The story is long and was cut. " : "", `Levels of the best proportions, ${number(story.space, 4)} slots per key. Predicted is the limit of many keys: a table of ${story.keys} scatters around it.`));
   }
 
   const soonPoint = calm(() => loadPoint(), 90);
@@ -245,7 +247,8 @@ function mount(root, { state, api, notify }) {
   function laterStory() { soonStory(); }
 
   showGoal();
-  sceneStyle().then(() => { loadCurves(); loadStory(); });
+  loadCurves();
+  loadStory();
   return () => {
     for (const each of Object.values(latest)) each.abort();
     for (const each of [soonPoint, soonDesigns, soonStory]) each.cancel();
