@@ -132,6 +132,21 @@ def test_wrong_parameters_are_answered_in_words(page: Any) -> None:
     page.get_by_role("alert").filter(has_text="levels must be a whole number from 2 to 6").wait_for()
 
 
+def test_a_notice_stays_until_its_question_is_answered(page: Any) -> None:
+    page.watch.allowed = ("400 (Bad Request)", "409 (Conflict)")
+    page.open("/tables?n=5000&deletions=1&levels=2")
+    notice = page.get_by_role("alert").filter(has_text="keys must be a whole number from 4 to 160")
+    notice.wait_for()
+    page.locator("path.line").first.wait_for()
+    page.wait_for_function("() => document.querySelector('[data-value=point] dd') !== null")
+    assert notice.is_visible()
+    box = page.get_by_label("Keys, as a number").nth(1)
+    box.fill("30")
+    box.press("Enter")
+    page.locator(".levels .cell").first.wait_for()
+    assert not notice.is_visible()
+
+
 def test_a_scheme_without_equations_says_so(page: Any) -> None:
     page.open("/tables?scheme=conservative&slots=2&deletions=1&levels=2")
     page.get_by_text("is not predicted under deletions").wait_for()

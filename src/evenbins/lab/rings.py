@@ -281,8 +281,8 @@ def theory(
 ) -> dict[str, Any]:
     """Predict loads for so many servers that serve and keys on them; None where no law is known.
 
-    `limit` is the fixed one, which does not change when servers come and go; None: that of these keys. Laws are those of rings that
-    were filled without churn.
+    `limit` is the fixed one, which does not change when servers come and go; None: that of these keys. Laws
+    are those of rings that were filled without churn.
     """
     from evenbins.theory import rings as laws
 

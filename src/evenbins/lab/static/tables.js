@@ -29,6 +29,15 @@ function mount(root, { state, api, notify }) {
   let chosen = null;
   let story = null;
 
+  // Each question may fail on its own: the notice stays until its question has been answered.
+  const problems = new Map();
+  const answered = (name, error = null) => {
+    if (error?.name === "AbortError") return;
+    if (error) problems.set(name, error);
+    else if (!problems.delete(name)) return;
+    notify(problems.size ? [...problems.values()].at(-1) : null);
+  };
+
   const within = (name, low, high) => (Number.isFinite(values[name]) && values[name] >= low && values[name] <= high ? values[name] : DEFAULTS[name]);
   const set = (name, ...then) => (value) => {
     values[name] = value;
@@ -119,10 +128,10 @@ function mount(root, { state, api, notify }) {
       const found = await latest.curves((signal) => api.get("tables/curves", { levels: values.levels, deletions: values.deletions }, { signal }));
       if (!found) return;
       curves = found;
-      notify(null);
+      answered("curves");
       draw();
       await loadPoint();
-    } catch (error) { notify(error); }
+    } catch (error) { answered("curves", error); }
   }
 
   function known() {
@@ -133,6 +142,7 @@ function mount(root, { state, api, notify }) {
     const right = SCHEMES.includes(values.scheme) && SLOTS.includes(Number(values.slots));
     if (right && !known()) {
       chosen = null;
+      answered("point");
       replace(numbers, h("p", { class: "hint" }, `${values.scheme} with ${values.slots} slots in ${values.levels} levels is not predicted${String(values.deletions) === "1" ? " under deletions" : ""}. The small table below shows it at work.`));
       python.element.hidden = command.element.hidden = true;
       draw();
@@ -143,7 +153,7 @@ function mount(root, { state, api, notify }) {
       const found = await latest.point((signal) => api.get("tables/point", { keys, scheme: values.scheme, levels, slots: values.slots, goal, overflow: values.overflow, space: values.space, deletions }, { signal }));
       if (!found) return;
       chosen = found;
-      notify(null);
+      answered("point");
       replace(numbers, facts([
         ["Space", `${number(found.space, 4)}`, "slots per key"],
         ["Overflow", number(found.overflow), `${count(found.overflow * keys)} keys`],
@@ -157,7 +167,7 @@ function mount(root, { state, api, notify }) {
       draw();
       if (!found.inside) note.textContent = "The point lies beyond the computed curve: it is continued as a straight line.";
       if (values.goal === "space" || designsFor !== wantedOverflow()) laterDesigns();
-    } catch (error) { notify(error); }
+    } catch (error) { answered("point", error); }
   }
 
   let designsFor = null;
@@ -172,6 +182,7 @@ function mount(root, { state, api, notify }) {
         keys: values.keys, overflow: asked, levels: values.levels, deletions: values.deletions, slots: values.show === "all" ? "all" : values.slots,
       }, { signal, onProgress: bar.show }));
       if (!found) return;
+      answered("designs");
       bar.end();
       replace(rows, dataTable({
         caption: `${count(values.keys)} keys, overflow at most ${plain(asked)}; ● no other is as good in all and better in one`,
@@ -193,7 +204,7 @@ function mount(root, { state, api, notify }) {
       }));
     } catch (error) {
       bar.end();
-      notify(error);
+      answered("designs", error);
     }
   }
 
@@ -206,11 +217,12 @@ function mount(root, { state, api, notify }) {
       await styled;
       if (!found) return;
       story = found;
+      answered("story");
       scene.load(story);
       smallPython.set(story.python.trimEnd());
       const asked = state.get("at");
       play.load(scene.length, asked !== null && /^\d+$/.test(asked) ? Number(asked) : scene.last("move") || scene.length);
-    } catch (error) { notify(error); }
+    } catch (error) { answered("story", error); }
   }
 
   function showStep(at, forward = false) {
