@@ -114,7 +114,7 @@ def test_wrong_input_is_said_in_words(page: Any) -> None:
     box.fill("-5")
     box.press("Enter")
     problem = page.locator(".field .problem:visible")
-    assert "Keys must be a whole number from 100" in problem.inner_text()
+    assert "Keys must be a whole number from 1 to 1e12" in problem.inner_text()
     assert box.get_attribute("aria-invalid") == "true"
     box.fill("20 thousand")
     box.press("Enter")

@@ -6,7 +6,8 @@
 //   toggle({ label: "Deletions", value: false, onChange })
 //   progress({ onCancel })      dataTable({ columns, rows })      copyBox({ label, text })
 //
-// A slider has a number box beside it: the box takes any number of the range, the slider rounds to its steps.
+// A slider has a number box beside it: the box takes any number from `least` to `most` (by default the slider's range),
+// the slider rounds to its steps.
 // What cannot be is said below the box and changes nothing.
 
 import { h, replace, uid } from "./dom.js";
@@ -15,7 +16,7 @@ import { number, parse, plain } from "./format.js";
 const STEPS = 400;
 
 export function slider({
-  label, min = 0, max = 1, step = null, value, scale = "linear", choices = null, unit = "", digits = 2,
+  label, min = 0, max = 1, least = min, most = max, step = null, value, scale = "linear", choices = null, unit = "", digits = 2,
   whole = false, format = null, help = "", onChange,
 }) {
   const id = uid("slider");
@@ -72,8 +73,8 @@ export function slider({
   if (!options) {
     const take = () => {
       const typed = parse(box.value);
-      if (!(typed >= min && typed <= max) || (whole && !Number.isInteger(typed))) {
-        problem.textContent = `${label} must be ${whole ? "a whole number" : "a number"} from ${plain(min)} to ${plain(max)}, not “${box.value.slice(0, 30)}”.`;
+      if (!(typed >= least && typed <= most) || (whole && !Number.isInteger(typed))) {
+        problem.textContent = `${label} must be ${whole ? "a whole number" : "a number"} from ${plain(least)} to ${plain(most)}, not “${box.value.slice(0, 30)}”.`;
         problem.hidden = false;
         box.setAttribute("aria-invalid", "true");
         return;

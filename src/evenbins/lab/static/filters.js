@@ -60,15 +60,15 @@ export default {
 
     // --- controls ---------------------------------------------------------------------------------------
     const keys = slider({
-      label: "Keys", scale: "log", min: 100, max: 1e12, value: need.keys, digits: 2, whole: true, format: count,
+      label: "Keys", scale: "log", min: 100, max: 1e12, least: 1, value: need.keys, digits: 2, whole: true, format: count,
       onChange: (value) => { need.keys = value; changed({ curves: true }); },
     });
     const fpr = slider({
-      label: "False-positive rate", scale: "log", min: 1e-12, max: 0.5, value: need.fpr, digits: 2,
+      label: "False-positive rate", scale: "log", min: 1e-12, max: 0.5, least: 1e-15, most: 0.9, value: need.fpr, digits: 2,
       onChange: (value) => { need.fpr = value; changed(); },
     });
     const bits = slider({
-      label: "Bits per key", min: 2, max: 64, step: 0.5, value: need.bits,
+      label: "Bits per key", min: 2, max: 64, least: 1, most: 256, step: 0.5, value: need.bits,
       onChange: (value) => { need.bits = value; changed(); },
     });
     const aim = segmented({
@@ -112,7 +112,7 @@ export default {
     const realBox = h("div", { class: "stack tight" });
     const realBar = progress({ label: "Building filters", onCancel: () => measuring.abort() });
     const real = slider({
-      label: "Keys of a real filter", scale: "log", min: 1000, max: 2e7, value: realKeys(), whole: true, digits: 2, format: count,
+      label: "Keys of a real filter", scale: "log", min: 1000, max: 2e7, least: 1, value: realKeys(), whole: true, digits: 2, format: count,
       onChange: (value) => { need.real = value; remember(); measureSoon(); },
     });
     const again = h("button", { type: "button", onclick: () => { need.seed = (need.seed + 3) % 2 ** 32; remember(); measureNow(); } }, "Build others");
@@ -142,6 +142,7 @@ export default {
       const standard = drawn.standard?.[index]?.[1];
       return need.view === "rate" ? rate : rate && standard ? rate / standard : null;
     };
+    const highest = () => 1.2 * Math.max(2, ...POLICIES.filter((policy) => !chart.hidden.has(policy)).flatMap((policy) => (drawn[policy] ?? []).map(([, y], i) => scaled(y, i) ?? 1)));
     const draw = () => chart.update({
       series: POLICIES.map((policy, index) => ({
         id: policy, name: policy, colour: COLOURS[index], dash: DASHES[index], note: ABOUT[policy],
@@ -152,7 +153,7 @@ export default {
         marks: chosen ? [{ x: chosen.bits_per_key, y: chosen.fpr, label: chosen.policy }] : [],
         guides: [need.goal === "fpr" ? { y: need.fpr } : { x: need.bits }],
       } : {
-        y: { label: "false-positive rate, times the standard filter’s", log: true, max: undefined, read: (v) => `× ${number(v)}` },
+        y: { label: "false-positive rate, times the standard filter’s", log: true, max: highest(), read: (v) => `× ${number(v)}` },
         marks: [], guides: chosen ? [{ x: chosen.bits_per_key }] : [],
       }),
     });
