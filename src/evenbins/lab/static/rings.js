@@ -44,12 +44,12 @@ function mount(root, { state, api, notify }) {
   };
   const within = (name, low, high) => (Number.isFinite(values[name]) && values[name] >= low && values[name] <= high ? values[name] : DEFAULTS[name]);
   const controls = [
-    slider({ label: "Servers", min: 3, max: 60, value: within("servers", 2, 60), whole: true, onChange: set("servers") }),
+    slider({ label: "Servers", min: 3, max: 60, least: 2, value: within("servers", 2, 60), whole: true, onChange: set("servers") }),
     slider({ label: "ε", unit: "room above the mean", scale: "log", min: 0.02, max: 3, value: within("epsilon", 0.02, 3), digits: 2, onChange: set("epsilon") }),
     segmented({ label: "Limit", choices: [["fixed", "of planned keys"], ["growing", "of keys there are"]], value: values.bound, onChange: set("bound", false) }),
-    slider({ label: "Planned keys", min: 10, max: 1200, value: within("keys", 1, 1200), whole: true, help: "The fixed limit is ⌈(1+ε) · planned keys / servers⌉, as in the paper.", onChange: set("keys") }),
+    slider({ label: "Planned keys", min: 10, max: 1200, least: 1, value: within("keys", 1, 1200), whole: true, help: "The fixed limit is ⌈(1+ε) · planned keys / servers⌉, as in the paper.", onChange: set("keys") }),
     segmented({ label: "Places of a server (CH-BL)", choices: [["1", "1"], ["7", "7"]], value: String(values.copies), onChange: (value) => set("copies", false)(Number(value)) }),
-    slider({ label: "Seed", min: 0, max: 100, value: within("seed", 0, 2 ** 32 - 1), whole: true, onChange: set("seed") }),
+    slider({ label: "Seed", min: 0, max: 100, most: 2 ** 32 - 1, value: within("seed", 0, 2 ** 32 - 1), whole: true, onChange: set("seed") }),
   ];
   const scenes = Object.fromEntries(SIDES.map(([policy, name]) => [policy, ringScene({ name, onPick: openMenu })]));
   const play = player({

@@ -47,7 +47,7 @@ function mount(root, { state, api, notify }) {
 
   // --- controls ---
   const overflow = slider({ label: "Overflow", unit: "fraction of keys", scale: "log", min: 1e-6, max: 0.1, digits: 2, value: within("overflow", 1e-6, 0.1), onChange: set("overflow", laterPoint) });
-  const space = slider({ label: "Space", unit: "slots per key", min: 0.95, max: 3, step: 0.005, value: within("space", 0.9, 6), onChange: set("space", laterPoint) });
+  const space = slider({ label: "Space", unit: "slots per key", min: 0.95, max: 3, least: 0.9, most: 6, step: 0.005, value: within("space", 0.9, 6), onChange: set("space", laterPoint) });
   const showGoal = () => { overflow.element.hidden = values.goal === "space"; space.element.hidden = values.goal !== "space"; };
   const scheme = select({ label: "Scheme", choices: SCHEMES.map((each) => [each, each]), value: SCHEMES.includes(values.scheme) ? values.scheme : DEFAULTS.scheme, onChange: set("scheme", laterPoint, laterStory) });
   const slots = segmented({ label: "Slots of a bucket", choices: SLOTS.map((each) => [String(each), String(each)]), value: String(values.slots), onChange: (value) => set("slots", draw, laterPoint, laterDesigns, laterStory)(Number(value)) });
@@ -90,7 +90,7 @@ function mount(root, { state, api, notify }) {
     h("div", { class: "pair small" },
       slider({ label: "Keys", min: 4, max: 160, whole: true, value: within("n", 4, 160), onChange: set("n", laterStory) }).element,
       slider({ label: "Space", unit: "slots per key", min: 0.8, max: 3, step: 0.01, value: within("room", 0.8, 3), onChange: set("room", laterStory) }).element,
-      slider({ label: "Seed", min: 0, max: 100, whole: true, value: within("seed", 0, 2 ** 32 - 1), onChange: set("seed", laterStory) }).element),
+      slider({ label: "Seed", min: 0, max: 100, most: 2 ** 32 - 1, whole: true, value: within("seed", 0, 2 ** 32 - 1), onChange: set("seed", laterStory) }).element),
     scene.element, caption, play.element,
     h("div", { class: "row" }, seek("move", "First move"), seek("list", "First overflow"), seek("take", "First deletion"), h("span", { class: "hint" }, "The double arrow goes to the end of a key.")),
     tallies);
