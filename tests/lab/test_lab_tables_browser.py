@@ -149,7 +149,7 @@ def test_a_notice_stays_until_its_question_is_answered(page: Any) -> None:
 
 def test_a_scheme_without_equations_says_so(page: Any) -> None:
     page.open("/tables?scheme=conservative&slots=2&deletions=1&levels=2")
-    page.get_by_text("is not predicted under deletions").wait_for()
+    page.get_by_text("has no curve here under deletions").wait_for()
     page.locator(".levels .cell").first.wait_for()
 
 

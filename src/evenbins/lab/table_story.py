@@ -129,7 +129,7 @@ def story(plan: TablePlan, turns: int) -> dict[str, Any]:
     >>> size = {"levels": 2, "slots": 1, "keys": 2, "space": 2, "shares": None}
     >>> told = story(small_plan("standard", **size, deletions=False, seed=1), 0)
     >>> [each["op"] for each in told["operations"]], told["operations"][0]["events"]
-    (['insert', 'insert'], [['look', 0, 0], ['put', 0]])
+    (['insert', 'insert'], [['look', 1, 0], ['put', 1]])
     """
     table = Watched(plan.core, plan.seed)
     told: list[dict[str, Any]] = []

@@ -71,12 +71,18 @@ def curves(*, levels: int, deletions: bool) -> dict[str, Any]:
         if predictable(scheme, slots, deletions)
         and (curve := _curve(scheme, levels, slots, deletions)) is not None
     ]
+    lacking = [(s, n) for s in SCHEMES for n in SLOTS if _curve(s, levels, n, deletions) is None]
+    slow = [each for each in lacking if each[0] != "least-loaded" and predictable(*each, deletions)]
     missing = [
         f"{scheme} with {_several(few)} slots"
         for scheme in SCHEMES
-        if (few := [slots for slots in SLOTS if _curve(scheme, levels, slots, deletions) is None])
+        if (few := [n for s, n in lacking if s == scheme and (s, n) not in slow])
     ]
-    return {"series": found, "missing": missing}
+    return {
+        "series": found,
+        "missing": missing,
+        "slow": [f"{scheme} with {slots} slots" for scheme, slots in slow],
+    }
 
 
 def _several(slots: list[int]) -> str:
@@ -146,27 +152,24 @@ def designs(
 ) -> dict[str, Any]:  # fmt: skip
     """Plan every scheme exactly, as `design.table` does; the smallest first, the Pareto front marked."""
     from evenbins import design
-    from evenbins.theory.table_plan import plan_table
+    from evenbins.design.tables import TableDesign, _beats
 
     sizes = list(SLOTS) if slots == "all" else [int(slots)]
-    schemes = [each for each in SCHEMES if levels <= _MEASURED_LEVELS or each != "least-loaded"]
-    wanted = [(s, n) for s in schemes for n in sizes if predictable(s, n, deletions)]
-    for done, (scheme, size) in enumerate(wanted):  # what takes long is kept by `optimise`
-        progress(done, len(wanted) + 1)
-        plan_table(
-            keys, scheme=scheme, levels=levels, slots=size, overflow=overflow, deletions=deletions,
-            overflow_limit=0,
-        )  # fmt: skip
-    progress(len(wanted), len(wanted) + 1)
-    found = design.table(
-        keys, overflow=overflow, levels=levels, deletions=deletions, schemes=schemes, slots=sizes
-    )
+    wanted = [(s, n) for s in SCHEMES for n in sizes if _curve(s, levels, n, deletions) is not None]
+    if not wanted:
+        raise ValueError(f"nothing with slots={slots} and levels={levels} is planned here: choose others")
+    plans = []
+    for done, (scheme, size) in enumerate(wanted):  # one by one, so that it can be cancelled in between
+        progress(done, len(wanted))
+        request: dict[str, Any] = {"overflow": overflow, "levels": levels, "deletions": deletions}
+        plans.append(design.table(keys, **request, schemes=[scheme], slots=[size])[0].plan)
+    found = [TableDesign(plan, 8, pareto=not any(_beats(other, plan) for other in plans)) for plan in plans]
+    found.sort(key=lambda each: (each.nbytes, each.plan.reads or 0.0))
     names = (
         "scheme", "levels", "slots", "space", "overflow", "overflow_limit", "moves", "reads", "miss_reads",
         "nbytes", "bytes_per_key", "pareto",
     )  # fmt: skip
-    rows = [{name: each.to_dict()[name] for name in names} for each in found]
-    return {"caption": found.caption(), "rows": rows}
+    return {"rows": [{name: each.to_dict()[name] for name in names} for each in found]}
 
 
 def tell(

@@ -119,7 +119,11 @@ function mount(root, { state, api, notify }) {
     const far = Math.max(...xs, 1.02 * (chosen?.space ?? 0));
     const marks = chosen ? [{ x: chosen.space, y: chosen.overflow, label: `${number(chosen.space, 4)} slots per key` }] : [];
     chart.update({ series, marks, x: { label: "slots per key", min: Math.floor(Math.min(...xs) * 20) / 20, max: Math.min(far, Math.max(2.6, 1.15 * (chosen?.space ?? 0))) } });
-    note.textContent = curves.missing.length ? `Without a curve${String(values.deletions) === "1" ? " under deletions" : ""}: ${curves.missing.join("; ")} (no equations; the small table below has them all).` : "";
+    const churn = String(values.deletions) === "1" ? " under deletions" : "";
+    note.textContent = [
+      curves.missing.length ? `Without a curve${churn}: ${curves.missing.join("; ")} (no equations; the small table below has them all).` : "",
+      curves.slow.length ? `Left out, since it takes a quarter of an hour: ${curves.slow.join("; ")}.` : "",
+    ].join(" ");
   }
 
   async function loadCurves() {
@@ -143,7 +147,7 @@ function mount(root, { state, api, notify }) {
     if (right && !known()) {
       chosen = null;
       answered("point");
-      replace(numbers, h("p", { class: "hint" }, `${values.scheme} with ${values.slots} slots in ${values.levels} levels is not predicted${String(values.deletions) === "1" ? " under deletions" : ""}. The small table below shows it at work.`));
+      replace(numbers, h("p", { class: "hint" }, `${values.scheme} with ${values.slots} slots in ${values.levels} levels has no curve here${String(values.deletions) === "1" ? " under deletions" : ""}. The small table below shows it at work.`));
       python.element.hidden = command.element.hidden = true;
       draw();
       return;
