@@ -99,6 +99,9 @@ def test_defaults_are_answered(client: TestClient, path: str) -> None:
     if path == "papers/figure" or any(each.required for each in ENDPOINTS[path].parameters):
         return  # needs something before: has a test of its own
     answer = ask(client, path)
+    if answer.status_code == 400:  # defaults that need one more
+        assert " is missing: " in answer.json()["error"], answer.text
+        return
     assert answer.status_code == 200, answer.text
     if ENDPOINTS[path].media_type == "application/json":
         assert isinstance(answer.json(), dict)
@@ -255,7 +258,7 @@ def test_jobs_run_fail_and_are_cancelled() -> None:
         told = finish(client, client.post("/api/jobs/filters/refusing", headers=OURS))
         assert (told["state"], told["error"]) == ("failed", "keys must be fewer: take less")
         answer = client.delete(f"/api/jobs/{told['id']}", headers=OURS)
-        assert answer.status_code == 409
+        assert (answer.status_code, answer.json()["state"]) == (200, "failed")  # it stays as it was
         told = finish(client, client.post("/api/jobs/filters/broken", headers=OURS))
         assert told["state"] == "failed"
         assert "secret" not in told["error"]
@@ -300,7 +303,7 @@ def test_the_description_is_complete(client: TestClient) -> None:
         statuses = set(operation["responses"])
         assert {"400", "403"} <= statuses
         assert ("429" if each.job else "503") in statuses
-    assert {"404", "409"} <= set(told["paths"]["/api/jobs/{id}"]["delete"]["responses"])
+    assert {"403", "404"} <= set(told["paths"]["/api/jobs/{id}"]["delete"]["responses"])
     names = [op["operationId"] for path in told["paths"].values() for op in path.values()]
     assert len(names) == len(set(names))
     for reference in re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(told)):

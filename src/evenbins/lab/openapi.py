@@ -15,7 +15,6 @@ _STATUS = {
     "403": "The request is not from the lab's own pages.",
     "404": "There is no such thing.",
     "405": "The path exists, for another method.",
-    "409": "The job has ended already.",
     "413": "The body is too long.",
     "414": "The address is too long.",
     "429": "Too many jobs are running.",
@@ -56,9 +55,10 @@ def describe(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
             "responses": {"200": _content("The job.", _reference("Job"))} | _errors("404"),
         },
         "delete": {
-            "summary": "Cancel a job.", "operationId": "cancel", "tags": ["jobs"],
+            "summary": "Cancel a job; one that has ended stays as it is.",
+            "operationId": "cancel", "tags": ["jobs"],
             "parameters": [_ID, _LAB_HEADER],
-            "responses": {"200": _content("The job.", _reference("Job"))} | _errors("404", "409"),
+            "responses": {"200": _content("The job.", _reference("Job"))} | _errors("404"),
         },
     }  # fmt: skip
     paths["/api/openapi.json"] = {

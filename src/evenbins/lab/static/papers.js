@@ -85,7 +85,8 @@ export default {
       box.classList.add("stale");
       const { id, seed: number_, quick } = view;
       try {
-        result = await api.job("papers/run", { id, seed: number_, quick: quick ? 1 : 0 }, { signal, onProgress: bar.show });
+        const found = api.job("papers/run", { id, seed: number_, quick: quick ? 1 : 0 }, { signal, onProgress: bar.show });
+        [result] = await Promise.all([found, listed]);
         if (signal.aborted) return;
         if (!problems.length) notify(null);
         problems.length = 0;
@@ -101,11 +102,13 @@ export default {
     }).catch(notify);
 
     const find = (id) => known.papers.flatMap((paper) => paper.experiments.map((each) => ({ ...each, paper: paper.title }))).find((each) => each.id === id);
-    const present = () => {
+    const present = ({ started = false } = {}) => {
       const about = find(view.id);
-      running.abort();
-      replace(box);
-      result = null;
+      if (!started || !about) {
+        running.abort();
+        replace(box);
+        result = null;
+      }
       if (!about) {
         heading.textContent = "No such experiment";
         source.textContent = "";
@@ -113,10 +116,11 @@ export default {
         notify(`There is no experiment “${view.id.slice(0, 40)}”: choose one from the list.`);
         return;
       }
-      go.disabled = false;
+      if (!started) go.disabled = false;
       heading.textContent = about.title;
       replace(source, `${about.paper}, ${about.source} · `, h("code", {}, about.id),
         about.options.length ? ` · takes a ${about.options.join(", ")} on the command line only` : "");
+      if (started) return;
       if (view.quick) run();
       else replace(box, h("p", { class: "hint" }, "A full run takes seconds to minutes: press Run."));
     };
@@ -161,8 +165,10 @@ export default {
             caption: "The paper's numbers beside ours; ±: the standard deviation of one trial.",
             rows,
             columns: [
-              ...result.columns.map((name) => ({ label: name.replaceAll("_", " "), align: "left", cell: (row) => value(row.where[name]) })),
-              { label: "quantity", align: "left", cell: (row) => row.quantity },
+              ...(matchMedia("(max-width: 560px)").matches ? [{ label: "what and where", align: "left", cell: inOne }] : [
+                ...result.columns.map((name) => ({ label: name.replaceAll("_", " "), align: "left", cell: (row) => value(row.where[name]) })),
+                { label: "quantity", align: "left", cell: (row) => row.quantity },
+              ]),
               ...(result.compared ? [{ label: "paper", cell: (row) => (row.paper === null ? "" : number(row.paper, 6)) }] : []),
               { label: "ours", cell: (row) => [number(row.ours, 4), row.sd !== null && h("span", { class: "hint" }, ` ± ${number(row.sd, 2)}`)] },
               ...(result.compared ? [{ label: "difference", cell: difference }] : []),
@@ -186,13 +192,15 @@ export default {
           seedProblem, bar.element, box)));
 
     const listing = new AbortController();
-    api.get("papers/list", {}, { signal: listing.signal }).then((found) => {
+    const listed = api.get("papers/list", {}, { signal: listing.signal }).then((found) => {
       known = found;
       showList();
       showCurrent();
-      present();
+      present({ started: view.quick });
       if (problems.length) notify(problems.join(" "));
-    }).catch(notify);
+    });
+    if (view.quick) run();  // beside the list, not after it
+    listed.catch(notify);
     return () => { listing.abort(); running.abort(); };
   },
 };
@@ -204,6 +212,12 @@ function difference(row) {
   const factor = /^× (.*)$/.exec(row.difference);
   const text = factor ? `× ${number(Number(factor[1]))}` : row.difference.replace(/^[+-]0\.0 %$/, "0 %").replace("-", "−");
   return h("span", { class: tone, title: meaning }, `${text} ${sign}`);
+}
+
+// Quantity and point in one cell, for a phone.
+function inOne(row) {
+  const where = Object.entries(row.where).map(([name, each]) => (typeof each === "string" ? each : `${name.replaceAll("_", " ")} ${value(each)}`));
+  return [row.quantity, h("span", { class: "hint block" }, where.join(", "))];
 }
 
 function value(each) {
