@@ -336,7 +336,7 @@ ENDPOINTS = [
             Number("servers", least=1, most=MAX_SERVERS, default=20, whole=True, help="servers that serve"),
             Number("keys", least=0, most=MAX_KEYS, default=200, whole=True, help="keys on them"),
             *_SHARED[2:],
-            Number("limit", least=1, most=10**6, whole=True, help="the fixed limit"),
+            Number("limit", least=1, most=5000, whole=True, help="the fixed limit"),
         ],
         "Predict the loads of both rings",
     ),
