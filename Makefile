@@ -64,7 +64,7 @@ soak: $(VENV)/installed ## a billion queries, 20 million replacements in a table
 	$(BIN)/python tools/soak_rings.py
 	$(BIN)/python -m pip install --quiet redis && $(BIN)/python tools/soak_redis.py
 
-screenshots: $(VENV)/for-tests system-packages ## pictures of the lab's pages: all into screenshots/, a few into docs/images/lab/
+screenshots: $(VENV)/for-tests system-packages ## pictures of the lab's pages, in screenshots/ (ARGS=--keep: those of the documentation too)
 	$(BIN)/python tools/screenshots.py $(ARGS)
 
 readme: $(VENV)/installed ## puts the newest benchmark's table into README.md

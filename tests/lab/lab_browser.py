@@ -105,7 +105,7 @@ def open_page(browser: Browser, address: str, **options: Any) -> tuple[BrowserCo
     context = browser.new_context(
         **{"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce", **options}
     )
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(30_000)
     page: Any = context.new_page()
     watch = Watch(page, address)
     page.watch = watch

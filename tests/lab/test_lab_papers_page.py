@@ -7,10 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from evenbins.lab.command import lab as command
@@ -119,6 +119,13 @@ def test_the_command_serves_until_it_is_interrupted() -> None:
         assert errors == ""
     finally:
         process.kill()
+
+
+def test_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    refused = CliRunner().invoke(command, ["--port", "0", "--no-browser"])
+    assert refused.exit_code != 0
+    assert "pip install 'evenbins[lab]'" in refused.output
 
 
 def test_the_command_refuses_other_addresses_and_taken_ports() -> None:

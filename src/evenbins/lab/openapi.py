@@ -14,7 +14,6 @@ _STATUS = {
     "400": "A parameter is unknown, repeated, malformed or out of its range.",
     "403": "The request is not from the lab's own pages.",
     "404": "There is no such thing.",
-    "405": "The path exists, for another method.",
     "413": "The body is too long.",
     "414": "The address is too long.",
     "429": "Too many jobs are running.",

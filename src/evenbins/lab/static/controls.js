@@ -182,8 +182,7 @@ export function copyBox({ label, text = "" }) {
 }
 
 export function card(title, ...children) {
-  const heading = h("h2", {}, title);  // a text, or an element with controls beside the text
-  return h("section", { class: "card" }, heading, children);
+  return h("section", { class: "card" }, h("h2", {}, title), children);
 }
 
 export function facts(pairs) {

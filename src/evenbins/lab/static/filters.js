@@ -125,7 +125,7 @@ export default {
         h("form", { class: "controls", "aria-label": "The request", onsubmit: (event) => event.preventDefault() },
           keys.element, aim.element, fpr.element, bits.element, reads.element, miss.element, block.element, focus.element, about),
         h("div", { class: "stack" },
-          card(h("span", { class: "row between" }, "False-positive rate over memory", chartView.element), chart.element, curveBar.element),
+          h("section", { class: "card" }, h("div", { class: "row between" }, h("h2", {}, "False-positive rate over memory"), chartView.element), chart.element, curveBar.element),
           card("Designs that meet the request", designsBox),
           card("Real filters beside their prediction", h("div", { class: "row between real" }, real.element, again), realBar.element, realBox),
           card("Take it with you", python.element, command.element))));
