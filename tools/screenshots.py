@@ -31,8 +31,8 @@ CHOSEN = ROOT / "docs" / "images" / "lab"
 # Page, address, and what must be seen before the picture is taken; the first of it is the first useful one.
 PAGES = {
     "filters": ("/filters?policy=fill", [".plot .line", "tr.chosen", ".plot .bar"]),
-    "tables": ("/tables", [".plot .line"]),
-    "rings": ("/rings", ["main svg"]),
+    "tables": ("/tables", [".plot .line", "tr[aria-selected]", ".arrows .move"]),
+    "rings": ("/rings", [".circle .server", ".plot .outline"]),
     "papers": ("/papers?id=kirsch-table5.2", [".facts", ".paperfigure.drawn"]),
 }
 WIDTHS = {"wide": (1280, 900), "phone": (390, 844)}
