@@ -46,11 +46,11 @@ system-packages: ## installs the system packages that the tests need (Debian, Ub
 	  $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq $(SYSTEM_PACKAGES) >/dev/null; \
 	fi
 
-SUITES := filters counting sketches tables paged rings redis
+SUITES := filters counting sketches tables paged rings redis cli
 
 # --- what people do --------------------------------------------------------------------------------------
 demo: $(VENV)/for-demo ## plans, builds, queries: prediction beside measurement, and a report with figures
-	$(BIN)/evenbins demo --report demo-report.html
+	$(BIN)/evenbins demo
 
 test: $(VENV)/for-tests system-packages ## all tests
 	$(BIN)/python -m pytest $(ARGS)

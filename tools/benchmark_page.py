@@ -32,6 +32,7 @@ TITLES = {
     "paged": "The one-read table",
     "rings": "Rings",
     "redis": "The shared filter on Redis",
+    "cli": "The command line",
 }
 
 COMMANDS = {"paged": 'python -c "from evenbins.bench.paged import main_paged; main_paged()"'}

@@ -24,6 +24,7 @@ HEADLINES = {
     "paged": r"reads|one by one|10,000 present|absent",
     "rings": r"1000 nodes$|adding",
     "redis": r".",
+    "cli": r".",
 }
 """Of each suite, in this order, the cases that stand for it: a pattern of their names."""
 

@@ -5,6 +5,7 @@
     evenbins inspect keys.evb                plan beside stats, blocks by their load, checks
     evenbins design filter --keys 1e9 --fpr 1e-6    every design that meets it, best first
     evenbins reproduce kanizo-fig5           a paper's numbers beside ours
+    evenbins lab                             all of it on a local page
 
 One module a command, imported when it is called (_group.py); what they share begins with an underscore.
 
@@ -51,6 +52,7 @@ _ROWS = (
     Row("demo", "Show it at work on generated keys.", "evenbins.cli.demo"),
     Row("design", "Find the designs that meet a request, best first.", "evenbins.cli.design"),
     Row("inspect", "Show a file: plan beside stats, and checks.", "evenbins.cli.inspect"),
+    Row("lab", "Open the lab: pages to understand and to decide.", "evenbins.lab.command"),
     Row("merge", "Merge files into one with the keys of all.", "evenbins.cli.merge"),
     Row("query", "Print the lines that are in a filter.", "evenbins.cli.query"),
     Row("reproduce", "Repeat the papers' experiments.", "evenbins.cli.reproduce"),

@@ -166,17 +166,11 @@ def _about_blocks(plan: FilterPlan, stats: FilterStats) -> list[tuple[str, str]]
 
 def _histogram(plan: FilterPlan, stats: FilterStats) -> list[str]:
     """Draw how many blocks of each level have which load, in about twenty rows, beside what was planned."""
-    if plan.block_bits is None or not stats.loads or plan.policy == "growing":
+    if not stats.loads:
         return []
-    if plan.policy in ("blocked", "counting"):
-        size = plan.block_bits // (plan.counter_bits or 1)
-        planned = [theory.fpr.blocked_set_bits(size, plan.hashes, plan.keys / sum(stats.loads[0]))]
-    else:
-        planned = list(theory.levels.predict(plan.core, plan.keys).loads)
-    counted = plan.policy in theory.levels.COUNTED
+    planned, title = planned_loads(plan, blocks=sum(stats.loads[0])), load_unit(plan)
     lines = []
-    for level, (counts, share) in enumerate(zip(stats.loads, planned, strict=True)):
-        title = "keys" if counted else "counters" if plan.counter_bits else "set bits"
+    for level, (counts, share) in enumerate(zip(stats.loads[: len(planned)], planned, strict=True)):
         where = f", level {level}" if len(planned) > 1 else ""
         lines += ["", _show.row(title, "planned", "measured") + f"  blocks with so many {title}{where}"]
         lines += _rows_of_histogram(counts, share)

@@ -20,7 +20,6 @@ import threading
 from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +48,7 @@ _WAITING = 32
 
 def endpoints() -> list[Endpoint]:
     """Give the endpoints of all pages."""
-    found: list[Endpoint] = []
-    for page in PAGES:
-        if find_spec(f"evenbins.lab.{page}") is not None:
-            found += import_module(f"evenbins.lab.{page}").ENDPOINTS
-    return found
+    return [each for page in PAGES for each in import_module(f"evenbins.lab.{page}").ENDPOINTS]
 
 
 def create_app(*, jobs: Jobs | None = None, pages: Iterable[Endpoint] | None = None) -> Starlette:

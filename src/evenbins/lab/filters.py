@@ -245,11 +245,7 @@ def _levels(plan: FilterPlan, measured: list[FilterStats]) -> list[dict[str, Any
     """Give, for each level, the predicted and the measured shares of blocks by load."""
     if plan.block_bits is None:
         return []
-    if plan.policy == "blocked":
-        blocks = sum(measured[0].loads[0])
-        predicted = [theory.fpr.blocked_set_bits(plan.block_bits, plan.hashes, plan.keys / blocks)]
-    else:
-        predicted = list(theory.levels.predict(plan.core, plan.keys).loads)
+    predicted = planned_loads(plan, blocks=sum(measured[0].loads[0]))
     levels = []
     for number, shares in enumerate(predicted):
         counts = np.zeros(max(len(each.loads[number]) for each in measured))
