@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import click
 
-from evenbins.cli._options import integer
+from evenbins.cli._options import FILE, check_output, integer
 
 __all__ = ["demo"]
 
 
 @click.command()
 @click.option("--keys", type=integer, default=10_000_000, show_default=True, help="Keys to generate.")
-@click.option("--out", type=click.Path(file_okay=False), help="Keep the files in this folder, the report too.")
-@click.option("--report", type=FILE, help="Where to write the report.  [default: evenbins-demo.html, or in --out]")
+@click.option(
+    "--out", type=click.Path(file_okay=False), help="Keep the files in this folder, the report too."
+)
+@click.option(
+    "--report", type=FILE, help="Where to write the report.  [default: evenbins-demo.html, or in --out]"
+)
 def demo(keys: int, out: str | None, report: str | None) -> int:
     """Show it at work on generated keys.
 

@@ -25,6 +25,7 @@ from evenbins.filters import build
 from evenbins.lab.parameters import Choice, Endpoint, Number
 from evenbins.protocols import FilterStats
 from evenbins.theory import FilterPlan
+from evenbins.theory.block_loads import load_unit, planned_loads
 
 __all__ = ["ENDPOINTS", "curve", "curves", "designs", "measure"]
 
@@ -221,7 +222,7 @@ def measure(
         "positives": positives,
         "interval": list(interval(positives, asked_keys)),
         "level": _LEVEL,
-        "unit": "keys" if plan.policy in theory.levels.COUNTED else "set bits",
+        "unit": load_unit(plan),
         "levels": _levels(plan, measured),
     }
 
