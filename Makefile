@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo test bench bench-quick targets soak readme docs lint format stub wheel clean system-packages
+.PHONY: help demo test bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -16,25 +16,28 @@ $(VENV)/made:
 	  { echo "evenbins needs a C++20 compiler: apt-get install g++ (Debian, Ubuntu) or xcode-select --install (macOS)"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/python tools/extras.py build-system > $@.txt
+	$(BIN)/pip install --quiet --requirement $@.txt
 	@touch $@
 
 $(VENV)/installed: $(VENV)/made $(CORE)
-	$(BIN)/pip install --quiet --editable .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/for-tests: EXTRAS := test bench lint
 $(VENV)/for-bench: EXTRAS := bench
 $(VENV)/for-docs: EXTRAS := docs
-$(VENV)/for-tests $(VENV)/for-bench $(VENV)/for-docs: $(VENV)/installed
+$(VENV)/for-demo: EXTRAS := plot
+$(VENV)/for-tests $(VENV)/for-bench $(VENV)/for-docs $(VENV)/for-demo: $(VENV)/installed
 	$(BIN)/python tools/extras.py $(EXTRAS) > $@.txt
 	$(BIN)/pip install --quiet --requirement $@.txt
 	@touch $@
 
 # What some tests need beside Python packages: cmake, the cross compiler and emulator that check the ARM kernel,
-# the servers that routers are tried on.
-SYSTEM_PACKAGES := cmake g++-aarch64-linux-gnu qemu-user redis-server memcached
+# the servers that routers are tried on, the browser that the lab is tried in.
+SYSTEM_PACKAGES := cmake g++-aarch64-linux-gnu qemu-user redis-server memcached chromium
 system-packages: ## installs the system packages that the tests need (Debian, Ubuntu)
-	@missing=""; for program in cmake aarch64-linux-gnu-g++ qemu-aarch64 redis-server memcached; do \
+	@missing=""; for program in cmake aarch64-linux-gnu-g++ qemu-aarch64 redis-server memcached chromium; do \
 	  command -v $$program >/dev/null || missing=yes; done; \
 	if [ -n "$$missing" ]; then \
 	  command -v apt-get >/dev/null || { echo "make test needs these system packages: $(SYSTEM_PACKAGES)"; exit 2; }; \
@@ -43,10 +46,10 @@ system-packages: ## installs the system packages that the tests need (Debian, Ub
 	  $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq $(SYSTEM_PACKAGES) >/dev/null; \
 	fi
 
-SUITES := filters counting sketches tables paged rings redis
+SUITES := filters counting sketches tables paged rings redis cli
 
 # --- what people do --------------------------------------------------------------------------------------
-demo: $(VENV)/installed ## plans, builds, queries: prediction beside measurement
+demo: $(VENV)/for-demo ## plans, builds, queries: prediction beside measurement, and a report with figures
 	$(BIN)/evenbins demo
 
 test: $(VENV)/for-tests system-packages ## all tests
@@ -64,6 +67,9 @@ soak: $(VENV)/installed ## a billion queries, 20 million replacements in a table
 	$(BIN)/python tools/soak_rings.py
 	$(BIN)/python -m pip install --quiet redis && $(BIN)/python tools/soak_redis.py
 
+screenshots: $(VENV)/for-tests system-packages ## pictures of the lab's pages, in screenshots/ (ARGS=--keep: those of the documentation too)
+	$(BIN)/python tools/screenshots.py $(ARGS)
+
 readme: $(VENV)/installed ## puts the newest benchmark's table into README.md
 	$(BIN)/python tools/write_readme.py
 
@@ -72,6 +78,12 @@ bench-quick: $(VENV)/for-bench
 
 docs: $(VENV)/for-docs ## the documentation, in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+pictures: $(VENV)/installed ## draws docs/images/*.svg anew
+	$(BIN)/python tools/draw_pictures.py $(ARGS)
+
+gallery: $(VENV)/installed ## runs the papers' experiments and writes docs/gallery (an hour of one core; ARGS='chen-table6' for one)
+	$(BIN)/python tools/make_gallery.py $(ARGS)
 
 lint: $(VENV)/for-tests ## ruff, mypy, clang-format
 	$(BIN)/ruff check .

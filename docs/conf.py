@@ -1,16 +1,24 @@
 """Sphinx: everything offline, warnings are errors (`make docs`).
 
-Two pages are made from the product itself each time: the command line's help, and the newest benchmark.
+Some pages are made from the product itself each time, into docs/_generated: the command line's help; the
+newest benchmarks (tools/benchmark_page.py); a page for each experiment (tools/gallery_pages.py), from
+what `make gallery` kept in docs/gallery. Figures are drawn by matplotlib at that moment; pictures
+(docs/images) are committed, and drawn by `make pictures`.
 """
 
-import json
+import sys
 from pathlib import Path
 
 import click
 
 from evenbins import __version__
-from evenbins.bench.harness import Report
 from evenbins.cli import commands
+
+here = Path(__file__).parent
+sys.path.insert(0, str(here.parent / "tools"))
+
+import benchmark_page  # noqa: E402
+import gallery_pages  # noqa: E402
 
 project = "evenbins"
 author = "the evenbins authors"
@@ -29,35 +37,26 @@ html_title = f"evenbins {release}"
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 napoleon_numpy_docstring = True
-exclude_patterns = ["_build", "_generated"]
+# Attributes are told as "name : meaning": Sphinx takes words of the meaning for types, and finds several.
+suppress_warnings = ["ref.python"]
+exclude_patterns = ["_build", "_generated/*.md"]
+html_static_path = ["_static"]
+html_css_files = ["evenbins.css"]
 
-here = Path(__file__).parent
 
-
-def write_cli_page() -> str:
-    """Give the help of every command."""
-    parts = []
-    for name in ["", *sorted(commands.commands)]:
-        command = commands.commands[name] if name else commands
-        context = click.Context(command, info_name=f"evenbins {name}".strip(), max_content_width=100)
-        parts.append(f"## `{context.info_name}`\n\n```text\n{command.get_help(context)}\n```\n")
+def write_cli_page(command: click.Command = commands, name: str = "evenbins") -> str:
+    """Give the help of a command, and of those below it."""
+    context = click.Context(command, info_name=name, max_content_width=100)
+    parts = [f"## `{name}`\n\n```text\n{command.get_help(context)}\n```\n"]
+    if isinstance(command, click.Group):
+        parts += [
+            write_cli_page(command.commands[each], f"{name} {each}") for each in sorted(command.commands)
+        ]
     return "\n".join(parts)
-
-
-def write_benchmark_page() -> str:
-    """Give the newest results of each suite that `make bench` wrote."""
-    newest = {
-        path.stem[11:]: path for path in sorted((here.parent / "benchmarks" / "results").glob("*.json"))
-    }
-    if not newest:
-        return "No results yet: run `make bench`."
-    return "\n".join(
-        f"## {suite.capitalize()}\n\n{Report.from_dict(json.loads(path.read_text())).to_markdown()}"
-        for suite, path in newest.items()
-    )
 
 
 generated = here / "_generated"
 generated.mkdir(exist_ok=True)
 (generated / "cli.md").write_text(write_cli_page())
-(generated / "benchmarks.md").write_text(write_benchmark_page())
+benchmark_page.write(here.parent / "benchmarks" / "results", generated)
+gallery_pages.write(here / "gallery", generated)

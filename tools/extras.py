@@ -1,6 +1,8 @@
 """Print the requirements of some extras of pyproject.toml, one a line, for `pip install -r`.
 
-`pip install '.[extra]'` would build the extension again; this installs only what is missing.
+`pip install '.[extra]'` would build the extension again; this installs only what is missing. The name
+`build-system` stands for what the build itself needs: with it in the environment the build need not be
+isolated, and a second one compiles only what has changed.
 """
 
 import sys
@@ -8,6 +10,9 @@ import tomllib
 from pathlib import Path
 
 if __name__ == "__main__":
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    content = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
     for extra in sys.argv[1:]:
-        print(*project["optional-dependencies"][extra], sep="\n")
+        if extra == "build-system":
+            print(*content["build-system"]["requires"], "cmake>=3.22", "ninja", sep="\n")
+        else:
+            print(*content["project"]["optional-dependencies"][extra], sep="\n")

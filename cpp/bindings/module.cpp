@@ -150,6 +150,7 @@ NB_MODULE(_core, m) {
   bind_summaries(m);
   bind_paged(m);
   bind_sharding(m);
+  bind_lines(m);
   bind_latency(m);
   bind_simulate(m);
   bind_simulate_tables(m);

@@ -9,29 +9,35 @@
 True
 >>> design.filter(keys=1e9, fpr=1e-6).best.policy    # every design that meets it, best first
 'two-choice'
+
+Modules are imported when a name of theirs is first used: a command that looks up one line needs no theory.
 """
 
-from evenbins import design, theory
-from evenbins._core import FormatError, KeyRangeError, kernel, kernels
-from evenbins.chained import ChainedTable, ChainStats
-from evenbins.counting import CountingBloomFilter
-from evenbins.filters import (
-    BalancedBloomFilter,
-    BlockedBloomFilter,
-    BloomFilter,
-    digest,
-    digest_many,
-    load,
-)
-from evenbins.filters import open as open  # not in __all__: a star import must not hide Python's open
-from evenbins.growing import GrowingFilter
-from evenbins.paged import PagedStats, PagedTable
-from evenbins.protocols import Filter, FilterStats
-from evenbins.rings import HashRing, NoNodesError, RingFullError, RingStats
-from evenbins.sharded import ShardedFilter
-from evenbins.sketches import CountMinSketch, HeavyHitters, SketchStats
-from evenbins.tables import MultilevelTable, TableFull, TableStats
-from evenbins.theory import ChainPlan, FilterPlan, PagedPlan, SketchPlan, TablePlan
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from evenbins import design, theory
+    from evenbins._core import FormatError, KeyRangeError, kernel, kernels
+    from evenbins.chained import ChainedTable, ChainStats
+    from evenbins.counting import CountingBloomFilter
+    from evenbins.filters import (
+        BalancedBloomFilter,
+        BlockedBloomFilter,
+        BloomFilter,
+        digest,
+        digest_many,
+        load,
+    )
+    from evenbins.filters import open as open  # not in __all__: a star import must not hide Python's open
+    from evenbins.growing import GrowingFilter
+    from evenbins.paged import PagedStats, PagedTable
+    from evenbins.protocols import Filter, FilterStats
+    from evenbins.rings import HashRing, NoNodesError, RingFullError, RingStats
+    from evenbins.sharded import ShardedFilter
+    from evenbins.sketches import CountMinSketch, HeavyHitters, SketchStats
+    from evenbins.tables import MultilevelTable, TableFull, TableStats
+    from evenbins.theory import ChainPlan, FilterPlan, PagedPlan, SketchPlan, TablePlan
 
 __all__ = [
     "BalancedBloomFilter",
@@ -72,10 +78,41 @@ __all__ = [
     "theory",
 ]
 
+# Where the names above come from; a test compares the two.
+_HOMES = {
+    "_core": "FormatError KeyRangeError kernel kernels",
+    "chained": "ChainedTable ChainStats",
+    "counting": "CountingBloomFilter",
+    "filters": "BalancedBloomFilter BlockedBloomFilter BloomFilter digest digest_many load open",
+    "growing": "GrowingFilter",
+    "paged": "PagedStats PagedTable",
+    "protocols": "Filter FilterStats",
+    "rings": "HashRing NoNodesError RingFullError RingStats",
+    "sharded": "ShardedFilter",
+    "sketches": "CountMinSketch HeavyHitters SketchStats",
+    "tables": "MultilevelTable TableFull TableStats",
+    "theory": "ChainPlan FilterPlan PagedPlan SketchPlan TablePlan",
+}
+_MODULES = """
+    chained cluster counting demo design filters forwarding growing paged papers protocols reference rings
+    sharded simulate sketches summaries tables theory traces
+""".split()  # noqa: SIM905 (a paragraph, not a page)
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
-def __getattr__(name: str) -> str:
-    if name == "__version__":  # on demand: looking it up takes longer than all other imports here
+
+def __getattr__(name: str) -> object:
+    if name in _HOME_OF:
+        found = getattr(import_module(f"evenbins.{_HOME_OF[name]}"), name)
+        globals()[name] = found
+        return found
+    if name in _MODULES:
+        return import_module(f"evenbins.{name}")
+    if name == "__version__":  # on demand: looking it up takes longer than the fastest command
         from importlib.metadata import version
 
         return version("evenbins")
     raise AttributeError(f"module 'evenbins' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "open"})

@@ -14,27 +14,42 @@ from __future__ import annotations
 import array
 import operator
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from evenbins import _core
 
-__all__ = ["Lines", "checked_threads", "digest_array", "key_source"]
+__all__ = ["Lines", "Spans", "checked_threads", "digest_array", "key_source"]
 
 _MAX_THREADS = 1024
 
 
-@dataclass(frozen=True, slots=True)
 class Lines:
     """The lines of a block of bytes as keys, for the command line: no Python object for each of them.
 
-    A line ends with the separator, b"\\n" or b"\\0"; before "\\n" one "\\r" goes too.
+    A line ends with the separator, b"\\n" or b"\\0"; before "\\n" one "\\r" goes too unless `binary`.
     """
 
-    block: bytes
-    separator: bytes
+    __slots__ = ("binary", "block", "separator")
+
+    def __init__(self, block: bytes | memoryview, separator: bytes, binary: bool = False) -> None:
+        self.block, self.separator, self.binary = block, separator, binary
+
+    @property
+    def crlf(self) -> bool:
+        """Whether a "\\r" before the separator is no part of the key."""
+        return self.separator == b"\n" and not self.binary
+
+
+class Spans:
+    """Pieces of one buffer as keys: piece i goes from offsets[i] to offsets[i+1]."""
+
+    __slots__ = ("data", "offsets")
+
+    def __init__(self, data: bytes, offsets: npt.NDArray[np.uint64]) -> None:
+        self.data, self.offsets = data, offsets
 
 
 def key_source(keys: object, *, digests: bool = False) -> tuple[_core.KeySource, tuple[int, ...] | None]:
@@ -44,7 +59,9 @@ def key_source(keys: object, *, digests: bool = False) -> tuple[_core.KeySource,
             f"keys must be many keys, not one {type(keys).__name__}: use add(key), or put it into a list"
         )
     if isinstance(keys, Lines):
-        return _core.line_keys(keys.block, keys.separator.decode(), keys.separator == b"\n"), None
+        return _core.line_keys(keys.block, keys.separator.decode(), keys.crlf), None
+    if isinstance(keys, Spans):
+        return _core.span_keys(keys.data, keys.offsets), None
     if digests:
         return _array_source(digest_array(keys), digests=True)
     if isinstance(keys, np.ndarray):

@@ -427,6 +427,34 @@ def split_by_shard(
 ) -> tuple[
     numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.int64]
 ]: ...
+def count_byte(block: object, byte: str) -> int: ...
+def stored_lines(
+    block: object, separator: str, crlf: bool, seed: int
+) -> numpy.typing.NDArray[numpy.uint64]: ...
+def select_lines(
+    block: object, separator: str, chosen: numpy.typing.NDArray[numpy.bool_], invert: bool
+) -> bytes: ...
+def csv_column(
+    block: object, delimiter: str, column: int
+) -> tuple[
+    bytes,
+    numpy.typing.NDArray[numpy.uint64],
+    numpy.typing.NDArray[numpy.uint64],
+    numpy.typing.NDArray[numpy.uint64],
+    int,
+    int,
+]: ...
+def span_keys(data: object, offsets: numpy.typing.NDArray[numpy.uint64]) -> KeySource: ...
+def stored_spans(
+    data: object, offsets: numpy.typing.NDArray[numpy.uint64], seed: int
+) -> numpy.typing.NDArray[numpy.uint64]: ...
+def select_spans(
+    block: object,
+    starts: numpy.typing.NDArray[numpy.uint64],
+    ends: numpy.typing.NDArray[numpy.uint64],
+    chosen: numpy.typing.NDArray[numpy.bool_],
+    invert: bool,
+) -> bytes: ...
 def time_insertions(
     capacity: int,
     seed: int,

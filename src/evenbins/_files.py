@@ -13,13 +13,14 @@ import copy
 import errno
 import mmap
 import os
-import secrets
 import stat
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from evenbins._core import FormatError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Kept", "Stored", "attributes_of", "map_file", "replace_file", "write_all"]
 
@@ -126,6 +127,8 @@ def attributes_of(structure: object) -> dict[str, Any]:
 
 def replace_file(path: StrPath, write: Callable[[int], None]) -> None:
     """Put a new file in place of `path`, atomically and durably; `write` fills it by its descriptor."""
+    from pathlib import Path  # here: a command that writes nothing starts without it
+
     target = Path(os.path.realpath(path))  # through a symbolic link: the file it points to is replaced
     if target.exists() and not target.is_file():  # a folder, a device, a pipe
         raise OSError(errno.EINVAL, "not a regular file, so it cannot be replaced", os.fspath(path))
@@ -146,7 +149,7 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 
 
 def _write_beside(target: Path, write: Callable[[int], None]) -> None:
-    temporary = target.with_name(f".evenbins-{secrets.token_hex(8)}.tmp")
+    temporary = target.with_name(f".evenbins-{os.urandom(8).hex()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         try:

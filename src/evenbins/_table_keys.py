@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _core
+from evenbins._bulk import Lines, Spans
 from evenbins._core import KeyRangeError
 from evenbins.theory import _arguments as arguments
 
@@ -39,6 +40,8 @@ def stored_keys(keys: object, key_type: int, seed: int) -> tuple[Words, tuple[in
         )
     if isinstance(keys, np.ndarray):
         return _of_array(keys, key_type, seed), keys.shape
+    if isinstance(keys, Lines | Spans):
+        return _of_text(keys, key_type, seed), None
     if isinstance(keys, array.array) or (
         isinstance(getattr(keys, "dtype", None), np.dtype) and hasattr(keys, "__array__")
     ):
@@ -64,6 +67,14 @@ def stored_keys(keys: object, key_type: int, seed: int) -> tuple[Words, tuple[in
             f"not {type(keys).__name__}"
         )
     return _core.stored_items(keys, key_type, seed), None
+
+
+def _of_text(keys: Lines | Spans, key_type: int, seed: int) -> Words:
+    if key_type != KEY_TYPES["digest"]:
+        raise TypeError("keys of this table must be integers, not lines: make it with key_dtype='digest'")
+    if isinstance(keys, Spans):
+        return _core.stored_spans(keys.data, keys.offsets, seed)
+    return _core.stored_lines(keys.block, keys.separator.decode(), keys.crlf, seed)
 
 
 def _of_array(keys: _Array, key_type: int, seed: int) -> Words:

@@ -4,6 +4,8 @@ Each step stands alone: it takes a `Demo`, prints what it shows, and states its 
 demo's exit status is 1 if a claim does not hold, so that it is a test as well. To extend it, write a
 step and put it into `STEPS`.
 
+What is printed is recorded, with figures, for a report in HTML (`demo_report`).
+
 Keys come from a fixed seed. A rate is *counted* on keys that are certainly absent; beside it stands its
 exact binomial interval (Clopper and Pearson, 1934), which misses the true rate once in a million.
 """
@@ -11,6 +13,7 @@ exact binomial interval (Clopper and Pearson, 1934), which misses the true rate 
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -18,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import date
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -41,8 +45,10 @@ from evenbins import (
     MultilevelTable,
     PagedTable,
     ShardedFilter,
+    demo_figures,
     theory,
 )
+from evenbins.demo_report import Report
 from evenbins.theory import FilterPlan, _show
 
 __all__ = ["LEAST_KEYS", "MOST_KEYS", "STEPS", "Demo", "run"]
@@ -64,18 +70,35 @@ class Demo:
     folder: Path
     console: Console
     failed: list[str] = field(default_factory=list)
+    report: Report = field(default_factory=lambda: Report(""))
+
+    def begin(self, title: str) -> None:
+        """Print the title of a step."""
+        self.console.print()
+        self.console.print(title, style="bold", markup=False, highlight=False)
+        self.report.begin(title)
 
     def say(self, text: str) -> None:
         """Print a line as it is."""
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._print(text)
+        self.report.text(text)
+
+    def show(self, table: Table) -> None:
+        """Print a table."""
+        self.console.print(table)
+        self.report.table(table)
 
     def claim(self, holds: bool, text: str) -> None:
         """State what must be true, and remember if it is not."""
         mark, style = ("  ok     ", "green") if holds else ("  FAILED ", "bold red")
         self.console.print(mark, style=style, end="")
-        self.say(text)
+        self._print(text)
+        self.report.claim(holds, text)
         if not holds:
             self.failed.append(text)
+
+    def _print(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     @cached_property
     def present(self) -> npt.NDArray[np.uint64]:
@@ -110,7 +133,7 @@ def plan(demo: Demo) -> None:
         for kind, planner in zip(_KINDS, planners, strict=True):
             found = planner(demo.keys, **wish)
             table.add_row(f"  {kind.__name__}", *(_show.text(name, getattr(found, name)) for name in names))
-    demo.console.print(table)
+    demo.show(table)
 
 
 def integers(demo: Demo) -> None:
@@ -134,8 +157,12 @@ def design(demo: Demo) -> None:
     for each in found:
         cells = (_show.text(name, getattr(each.plan, name)) for name in names)
         table.add_row("*" if each.pareto else "", *cells)
-    demo.console.print(table)
+    demo.show(table)
     demo.say("* on the Pareto front. The same: evenbins design filter --keys N --fpr 1e-6")
+    demo.report.figure(
+        "Bits per key for a rate of 1e-6, everything counted, and memory reads of an absent key.",
+        partial(demo_figures.designs, [each.plan for each in found]),
+    )
     best, blocked = found.best.plan, found.by_policy("blocked").plan
     demo.claim(
         best.miss_reads <= 2 and best.nbytes < blocked.nbytes,
@@ -150,6 +177,16 @@ def balanced(demo: Demo) -> None:
         demo, demo.present, demo.absent, ("keys", "fpr", "reads", "miss_reads", "overflow"),
         [(each, partial(BalancedBloomFilter, bits_per_key=16, policy=each)) for each in _POLICIES],
     )  # fmt: skip
+    plain = BlockedBloomFilter(demo.keys, bits_per_key=16)
+    full = BalancedBloomFilter(demo.keys, bits_per_key=16, policy="fill")
+    for filter_ in (plain, full):
+        filter_.add_many(demo.present)
+    demo.report.figure(
+        "Blocks of 512 bits by their set bits: the planned distribution (lines) and what is counted in the "
+        "filter (areas). On the right a full block sends keys on to the next level, so that none is much "
+        "fuller than the others.",
+        partial(demo_figures.loads, [plain, full]),
+    )
     once = BalancedBloomFilter(demo.keys, bits_per_key=16, policy="multilevel")
     once.add_many(demo.present)
     before = once.to_bytes()
@@ -214,15 +251,23 @@ def table(demo: Demo) -> None:
     sheet = _table("", *names)
     for title, source in (("planned", planned), ("measured", measured)):
         sheet.add_row(title, *(_show.text(name, getattr(source, name)) for name in names))
-    demo.console.print(sheet)
+    demo.show(sheet)
     demo.say(
         f"{made.nbytes / keys.size:.2f} bytes per key; "
         f"{keys.size / seconds / 1e6:.0f} million insertions a second"
     )
     demo.claim(bool((made.get_many(keys) == values).all()), "every key has its value")
     half = keys.size // 2
-    made.delete_many(keys[:half])
-    made.insert_many(demo.absent[:half], 7)
+    listed = []
+    for part in np.array_split(np.arange(half), 10):
+        made.delete_many(keys[part])
+        made.insert_many(demo.absent[part], 7)
+        listed.append(made.stats().overflow)
+    demo.report.figure(
+        "Fraction of keys on the table's overflow list while half of the keys are replaced by others.",
+        partial(demo_figures.overflow, [measured.overflow, *listed], planned.overflow),
+        height=2.6,
+    )
     demo.claim(
         bool((made.get_many(keys[half:]) == values[half:]).all())
         and not made.contains_many(keys[:half]).any(),
@@ -265,7 +310,7 @@ def ring(demo: Demo) -> None:
     sheet = _table("", *names)
     for title, source in (("planned", made.plan), ("measured", made.stats())):
         sheet.add_row(title, *(_show.text(name, getattr(source, name)) for name in names))
-    demo.console.print(sheet)
+    demo.show(sheet)
     cascade = HashRing(servers, policy="clockwise", layout="sparse", epsilon=0.1)
     cascade.assign_many(keys[: keys.size // 5], indices=True)
     looks = cascade.stats()
@@ -275,6 +320,13 @@ def ring(demo: Demo) -> None:
         f"a fifth of the keys: {looks.placed_searches:.0f} searches, {looks.full:.0%} of the servers full"
     )
     limit = made.stats().limit
+    plain = HashRing(servers, policy="plain", layout="sparse")
+    plain.assign_many(keys[: keys.size // 5], indices=True)
+    demo.report.figure(
+        "Keys of each of 500 servers over their mean, fullest first: plain consistent hashing, bounded loads "
+        "by neighbours (CH-BL) and by jumps, both with the limit 1.1 (rounded up to whole keys).",
+        partial(demo_figures.servers, {"plain": plain, "neighbours": cascade, "jump": made}),
+    )
     demo.claim(
         limit is not None and max(made.loads().values()) <= limit,
         f"no server has more than {limit} keys, ceil(1.1 * keys / servers)",
@@ -343,7 +395,7 @@ def paper(demo: Demo) -> None:
         if each.paper is not None:
             where = ", ".join(f"{name} {value}" for name, value in each.where.items())
             table.add_row(where, each.quantity, f"{each.paper:g}", f"{each.ours:.4g}")
-    demo.console.print(table)
+    demo.show(table)
     demo.say(f"{result.source}; the first is a misprint. All of them: evenbins reproduce --list")
     exact = next(each for each in result.rows if each.paper == 0.005)
     demo.claim(
@@ -355,6 +407,7 @@ def speed(demo: Demo) -> None:
     """Time the bulk calls."""
     threads = os.cpu_count() or 1
     workers = sorted({1, threads})
+    measured: dict[str, list[float]] = {}
     table = _table("million keys a second", *(f"threads={each}" for each in workers))
     kinds: list[tuple[str, Callable[[], Filter]]] = [
         ("standard", lambda: BloomFilter(demo.keys, fpr=_FPR)),
@@ -372,8 +425,13 @@ def speed(demo: Demo) -> None:
                 _rate(getattr(filter_, call), getattr(demo, keys), each)
                 for filter_, each in zip(filters, workers, strict=True)
             ]
-            table.add_row(f"{name}.{call}({keys})", *rates)
-    demo.console.print(table)
+            measured[f"{name}.{call}({keys})"] = rates
+            table.add_row(f"{name}.{call}({keys})", *(f"{rate:.0f}" for rate in rates))
+    demo.show(table)
+    demo.report.figure(
+        f"Million keys a second, one thread: {demo.keys:_} integers in a NumPy array.",
+        partial(demo_figures.rates, {name: rates[0] for name, rates in measured.items()}), height=4.2,
+    )  # fmt: skip
 
 
 def another_process(demo: Demo) -> None:
@@ -440,7 +498,13 @@ STEPS: list[tuple[str, Callable[[Demo], None]]] = [
 ]
 
 
-def run(*, keys: int, out: str | os.PathLike[str] | None = None, console: Console | None = None) -> int:
+def run(
+    *,
+    keys: int,
+    out: str | os.PathLike[str] | None = None,
+    report: str | os.PathLike[str] | None = None,
+    console: Console | None = None,
+) -> int:
     """Run all steps.
 
     Parameters
@@ -449,6 +513,8 @@ def run(*, keys: int, out: str | os.PathLike[str] | None = None, console: Consol
         Integers to generate; strings are a tenth of them.
     out
         Folder for the files; a temporary one, removed at the end, if not given.
+    report
+        Where to write the report, one HTML file; `out`/report.html, or nowhere, if not given.
     console
         Where to print.
 
@@ -462,19 +528,28 @@ def run(*, keys: int, out: str | os.PathLike[str] | None = None, console: Consol
         folder = Path(out or stack.enter_context(tempfile.TemporaryDirectory(prefix="evenbins-demo-")))
         folder.mkdir(parents=True, exist_ok=True)
         demo = Demo(keys, folder, console or Console(highlight=False))
-        demo.say(f"evenbins {evenbins.__version__}, kernel {evenbins.kernel()}")
+        demo.report.facts = (
+            f"evenbins {evenbins.__version__}, kernel {evenbins.kernel()}, "
+            f"Python {platform.python_version()}, {os.cpu_count()} processors, "
+            f"{keys:_} keys, {date.today().isoformat()}"
+        )
+        demo._print(f"evenbins {evenbins.__version__}, kernel {evenbins.kernel()}")
         for number, (title, step) in enumerate(STEPS, 1):
-            demo.console.print()
-            demo.console.print(f"{number}. " + title.format(keys=keys, words=keys // 10), style="bold")
+            demo.begin(f"{number}. " + title.format(keys=keys, words=keys // 10))
             step(demo)
         demo.console.print()
         if out is not None:
-            demo.say(f"The files are in {folder}.")
+            demo._print(f"The files are in {folder}.")
+        place = Path(report) if report is not None else folder / "report.html" if out is not None else None
+        if place is not None:
+            place.write_text(demo.report.html(), encoding="utf-8")
+            demo._print(f"The report, with figures: {place.resolve()}")
+        demo._print("To try it yourself: evenbins lab opens a page; evenbins --help lists the commands.")
     seconds = time.perf_counter() - begun
     if demo.failed:
-        demo.say(f"{len(demo.failed)} claims FAILED ({seconds:.1f} s).")
+        demo._print(f"{len(demo.failed)} claims FAILED ({seconds:.1f} s).")
         return 1
-    demo.say(f"Every claim holds ({seconds:.1f} s).")
+    demo._print(f"Every claim holds ({seconds:.1f} s).")
     return 0
 
 
@@ -523,7 +598,7 @@ def _lay_beside(
                 f"{title}: fpr within {low:.2e} .. {high:.2e}, as {answers.size:_} absent keys tell",
             ),
         ]
-    demo.console.print(table)
+    demo.show(table)
     for holds, text in claims:
         demo.claim(holds, text)
 
@@ -538,7 +613,7 @@ def _interval(hits: int, trials: int) -> tuple[float, float]:
     return low, high
 
 
-def _rate(call: Callable[..., object], keys: npt.NDArray[np.uint64], threads: int) -> str:
+def _rate(call: Callable[..., object], keys: npt.NDArray[np.uint64], threads: int) -> float:
     begun = time.perf_counter()
     call(keys, threads=threads)
-    return f"{len(keys) / (time.perf_counter() - begun) / 1e6:.0f}"
+    return len(keys) / (time.perf_counter() - begun) / 1e6

@@ -18,6 +18,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import fields
+from importlib import import_module
 from types import MethodDescriptorType
 from typing import Any, ClassVar, Self, SupportsFloat, SupportsIndex
 
@@ -50,6 +51,8 @@ _HASHING = {
     "enhanced-double-cube": 6, "enhanced-double-tetrahedral": 7, "triple": 8,
 }  # fmt: skip
 _HASHING_NAMES = {number: name for name, number in _HASHING.items()}
+# Kinds of filters whose modules register them when they are imported.
+_ELSEWHERE = {4: "evenbins.growing", 5: "evenbins.counting"}
 # Kinds of files that hold no filter (sketches.py, tables.py, chained.py).
 _NO_FILTERS = {
     6: ("a count-min sketch", "CountMinSketch"),
@@ -540,6 +543,8 @@ def _class_of(path: StrPath) -> type[Filter]:
         if kind in _NO_FILTERS:
             what, cls = _NO_FILTERS[kind]
             raise FormatError(f"the file holds {what}, no filter: use evenbins.{cls}.load")
+        if kind in _ELSEWHERE and kind not in _KINDS:
+            import_module(_ELSEWHERE[kind])
         return _KINDS[kind]
     except FormatError as error:
         raise FormatError(f"{os.fspath(path)}: {error}") from None

@@ -21,7 +21,6 @@ apportioning the counts by rounding c / rank^s, which has no law to test against
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import math
 import os
@@ -36,6 +35,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from evenbins import _compressed
 from evenbins.filters import digest_many
 from evenbins.theory import _show
 from evenbins.theory._arguments import integer, problem, real
@@ -277,27 +277,10 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
 
 def _opened(name: str, mode: str) -> IO[bytes]:
     """Open a file, compressed or not, by its name."""
-    suffix = os.path.splitext(name)[1].lower()
-    if suffix == ".gz":
-        return gzip.open(name, mode)  # type: ignore[return-value]
-    if suffix not in (".zst", ".zstd"):
-        return open(name, mode)
-    for module in ("compression.zstd", "zstandard"):  # Python 3.14; PyPI
-        try:
-            opened: IO[bytes] = import_module(module).open(name, mode)
-        except ImportError:
-            continue
-        return opened
     try:
-        arrow: Any = import_module("pyarrow")
-    except ImportError:
-        raise TraceError(
-            f"{name}: zstd needs a package: pip install zstandard, or unpack it before (zstd -d)"
-        ) from None
-    raw = open(name, mode)  # noqa: SIM115 (the stream closes it)
-    stream = arrow.CompressedInputStream if mode == "rb" else arrow.CompressedOutputStream
-    found: IO[bytes] = stream(arrow.PythonFile(raw, mode[0]), "zstd")
-    return found
+        return _compressed.open_named(name, mode)
+    except _compressed.CompressedError as error:
+        raise TraceError(str(error)) from None
 
 
 # --- reading ---------------------------------------------------------------------------------------------
@@ -348,16 +331,8 @@ def read_trace(
         with _opened(name, "rb") as file:
             text = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="")
             return _read_text(name, text, wanted, time_format, progress)
-    except (gzip.BadGzipFile, EOFError) as error:
-        raise TraceError(f"{name}: not a whole gzip file ({error}): check it with gzip -t") from None
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise TraceError(f"{name}: cannot be unpacked ({error}): check it with zstd -t") from None
-    except Exception as error:
-        if type(error).__name__ == "ZstdError":  # of either package
-            raise TraceError(f"{name}: cannot be unpacked ({error}): check it with zstd -t") from None
-        raise
+    except _compressed.CompressedError as error:
+        raise TraceError(str(error)) from None
 
 
 def _read_text(name: str, text: io.TextIOWrapper, wanted: tuple[str | int | None, str | int | None],

@@ -33,7 +33,7 @@ for name in ("redis", "pymemcache", "httpx", "starlette", "uvicorn"):
     sys.modules[name] = None
 for name in {MODULES}:
     __import__("evenbins.cluster." + name)
-import evenbins.cli_route
+import evenbins.cli.route
 from evenbins.cluster.memcached import RingHasher, RingMemcache
 from evenbins.cluster.sharded_redis import AsyncShardedRedis, ShardedRedis
 from evenbins.cluster.shared_loads import RedisLoads

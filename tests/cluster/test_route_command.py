@@ -19,7 +19,7 @@ from router_servers import until
 
 COMMAND = [
     sys.executable, "-c",
-    "from evenbins import cli, cli_route; cli.commands.add_command(cli_route.route, 'route'); cli.main()",
+    "from evenbins import cli; cli.main()",
     "route",
 ]  # fmt: skip
 
@@ -116,9 +116,8 @@ def test_it_serves_and_sigterm_lets_requests_finish(replica):
     ],
 )
 def test_wrong_use_is_one_line_and_exit_code_2(arguments, words, capsys):
-    from evenbins import cli, cli_route
+    from evenbins import cli
 
-    cli.commands.add_command(cli_route.route, "route")
     with pytest.raises(SystemExit) as ended:
         cli.main(["route", *arguments])
     said = capsys.readouterr()

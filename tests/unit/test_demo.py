@@ -1,5 +1,6 @@
 """The demo: every step runs, its claims hold, and a claim that fails is told."""
 
+import html
 import io
 import re
 import subprocess
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from evenbins import demo
 from evenbins.demo import STEPS, Demo
+from evenbins.demo_report import Report
 
 
 @pytest.fixture
@@ -21,7 +23,7 @@ def console() -> Console:
 def test_a_small_run_shows_every_step_and_keeps_its_files(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "evenbins", "demo", "--keys", "2e4", "--out", tmp_path / "new" / "folder"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -35,6 +37,43 @@ def test_a_small_run_shows_every_step_and_keeps_its_files(tmp_path):
     assert "FormatError" in done.stdout
     assert "Every claim holds" in lines[-1]
     assert {"demo.evb", "damaged.evb"} <= {path.name for path in (tmp_path / "new" / "folder").iterdir()}
+    report = (tmp_path / "new" / "folder" / "report.html").resolve()
+    assert str(report) in lines[-3]
+    page = report.read_text()
+    assert page.count('class="ok"><b>') == 34
+    assert page.count("<svg ") == 5
+    assert [title for title in titles if html.escape(title) not in page] == []
+
+
+def test_the_report_needs_nothing_else(tmp_path, console):
+    """No script, no address but names of XML dialects; names in the page are unique and lead somewhere."""
+    demo.run(keys=1_000, console=console, report=tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    outside = set(re.findall(r"[a-z]+://[^\s\"')<]+", page))
+    assert outside <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert not re.search(r"<script|<link|<iframe|<img|@import|\son\w+=", page)
+    names = re.findall(r'\bid="([^"]+)"', page)
+    assert len(names) == len(set(names))
+    assert set(re.findall(r'href="#([^"]+)"', page) + re.findall(r"url\(#([^)]+)\)", page)) <= set(names)
+
+
+def test_text_is_not_taken_for_markup():
+    report = Report("<b>")
+    report.begin("1 < 2")
+    report.text("<script>alert(1)</script>")
+    report.claim(False, "a & b")
+    page = report.html()
+    assert "<script>" not in page
+    assert "1 &lt; 2" in page
+    assert "a &amp; b" in page
+    assert "1 claims FAILED" in page
+
+
+def test_without_matplotlib_the_report_says_how_to_get_figures(tmp_path, console, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(demo, "STEPS", [("Ring", demo.ring)])
+    assert demo.run(keys=1_000, console=console, report=tmp_path / "report.html") == 0
+    assert "evenbins[plot]" in (tmp_path / "report.html").read_text()
 
 
 def test_predictions_stand_beside_measurements(tmp_path, console):

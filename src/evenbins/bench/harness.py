@@ -594,7 +594,8 @@ class Report:
         parts.append(self._caption())
         return "\n\n".join(parts) + "\n"
 
-    def _target_table(self) -> tuple[str, list[str], list[list[str]]]:
+    def targets(self) -> list[list[str]]:
+        """Give a row for each target: case, target, bound, measured, against whom, verdict."""
         rows = []
         for result in self.results:
             for target, verdict in zip(result.targets, result.verdicts, strict=True):
@@ -604,7 +605,10 @@ class Report:
                     against = verdict.against or f"{result.unit}, worst of all"
                     met = {True: "met", False: "missed", None: "too noisy"}[verdict.met]
                 rows.append([result.name, target.text, target.bound, measured, against, met])
-        return "Targets", ["what", "target", "bound", "measured", "against", "verdict"], rows
+        return rows
+
+    def _target_table(self) -> tuple[str, list[str], list[list[str]]]:
+        return "Targets", ["what", "target", "bound", "measured", "against", "verdict"], self.targets()
 
     def _other_table(self) -> tuple[str, list[str], list[list[str]]]:
         """Give the cases without a target, a line each: times as multiples of the first's."""

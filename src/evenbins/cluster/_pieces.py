@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evenbins import _core
 from evenbins._bulk import Lines
 
 __all__ = [
@@ -139,7 +140,9 @@ def _is_plain(series: Any) -> bool:
 
 def count_of(batch: Any) -> int:
     """Count the keys of a batch."""
-    return int(batch.block.count(batch.separator) if isinstance(batch, Lines) else len(batch))
+    if isinstance(batch, Lines):
+        return _core.count_byte(batch.block, batch.separator.decode())
+    return len(batch)
 
 
 def file_pieces(

@@ -45,7 +45,7 @@ class SimulatedSummaries:
     keys, sizes, queries
         As of `simulate_summary`.
     passed
-        ``[trial, i]``: |S_(i+1)|, keys not placed in the first i + 1 sub-tables; the last are in a crisis.
+        ``[trial, i]``: size of S(i+1), keys not placed in the first i + 1 sub-tables; the last are a crisis.
     failures
         ``[trial, i]``: keys in sub-table i + 1 that the summary tells to be elsewhere.
     positives

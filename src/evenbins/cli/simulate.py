@@ -3,8 +3,7 @@
     evenbins simulate cache --trace log.tsv.gz --servers 100 --cache-size 1000 --limit 500
     evenbins simulate cache --synthetic aol --config aol-1 --repeat 10 --json
 
-Manners, errors and exit codes are those of cli.py, which registers the group; its helpers are imported where
-they are used, because it imports this module.
+Manners, errors and exit codes are those of the package (__init__.py), which registers the group.
 """
 
 from __future__ import annotations
@@ -16,6 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from evenbins.cli._inputs import check_readable
+from evenbins.cli._options import cores, integer
+from evenbins.cli._output import show, show_json
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -26,12 +29,6 @@ __all__ = ["simulate"]
 
 _CONFIGURATIONS = [f"{name}-{number}" for name in ("aol", "indiana") for number in range(1, 5)]
 _MINUTES = {"stale_minutes": "--stale", "served_minutes": "--served", "recovery_minutes": "--recovery"}
-
-
-def _integer(text: object) -> int:
-    from evenbins.cli import integer
-
-    return integer(text)
 
 
 @click.group(short_help="Replay a log of requests through cache servers.")
@@ -46,14 +43,14 @@ def simulate() -> None:
 @click.option(
     "--synthetic", type=click.Choice(["aol", "indiana"]), help="Instead, a random trace of its counts."
 )
-@click.option("--requests", type=_integer, help="Only the first ones.")
+@click.option("--requests", type=integer, help="Only the first ones.")
 @click.option("--time-column", help="Its name, or its number from 0.  [default: found by its name, or 0]")
 @click.option("--key-column", help="Its name, or its number from 0.  [default: found by its name, or 1]")
 @click.option("--time-format", help="s, ms, us, ns, iso, or a pattern with %.  [default: by the first row]")
 @click.option(
     "--config", type=click.Choice(_CONFIGURATIONS), help="The paper's Tables 3 and 4; options change it."
 )
-@click.option("--servers", type=_integer, help="Number of servers.")
+@click.option("--servers", type=integer, help="Number of servers.")
 @click.option("--cache-size", help="Urls in a server's cache, at most; 'none': no bound.")
 @click.option("--limit", help="Requests at once, with one more a server fails; 'none': it never does.")
 @click.option("--stale", type=float, help="Minutes until a url not asked for is evicted.  [default: 300]")
@@ -67,11 +64,11 @@ def simulate() -> None:
     help="May be given several times.  [default: clockwise and jump]",
 )
 @click.option(
-    "--copies", type=_integer, default=1, show_default=True, help="Places of a server on the circle."
+    "--copies", type=integer, default=1, show_default=True, help="Places of a server on the circle."
 )
-@click.option("--seed", type=_integer, default=0, help="Of all places: 0 to 2**64-1.")
+@click.option("--seed", type=integer, default=0, help="Of all places: 0 to 2**64-1.")
 @click.option(
-    "--repeat", type=_integer, default=1, help="Replays, with seeds that follow: mean and deviation."
+    "--repeat", type=integer, default=1, help="Replays, with seeds that follow: mean and deviation."
 )
 @click.option(
     "--threads", type=click.IntRange(1, 1024), help="Threads; no number depends on it.  [default: all cores]"
@@ -89,7 +86,6 @@ def cache(
     A full server passes a request on by the policy; one with more requests than it can bear fails and
     comes back empty. Of the log the columns of times and of keys (urls) are read; see docs/cache_replay.md.
     """
-    from evenbins import cli
     from evenbins.simulate import CONFIGURATIONS, replay_cache
 
     if (path is None) == (synthetic is None):
@@ -111,7 +107,7 @@ def cache(
     arguments |= {name: value for name, value in given_by_option.items() if value is not None}
     for name, text in (("cache_size", cache_size), ("limit", limit)):
         if text is not None:
-            arguments[name] = None if text.lower() == "none" else cli.integer(text)
+            arguments[name] = None if text.lower() == "none" else integer(text)
     for name in ("servers", "cache_size", "limit"):
         if name not in arguments:
             option = "--" + name.replace("_", "-")
@@ -122,13 +118,13 @@ def cache(
             lambda: replay_cache(
                 _trace(path, synthetic, requests, (time_column, key_column), time_format, seed, bar),
                 policies=policies or ("clockwise", "jump"), copies=copies, seed=seed, repeat=repeat,
-                threads=threads or cli._cores(), progress=bar.begin("replaying"), **arguments,
+                threads=threads or cores(), progress=bar.begin("replaying"), **arguments,
             )
         )  # fmt: skip
     if as_json:
-        cli._print_json(report.to_dict())
+        show_json(report.to_dict())
     else:
-        cli._print(_text(report))
+        show(_text(report))
 
 
 def _trace(
@@ -143,9 +139,7 @@ def _trace(
         bar.begin("drawing")
         trace = replace(synthetic_trace(seed=seed, **SYNTHETIC[synthetic]), name=f"synthetic {synthetic}")
     else:
-        from evenbins import cli
-
-        cli._check_readable(path or "")
+        check_readable(path or "")
         begun = bar.begin("reading")
         time, key = (int(each) if each is not None and each.isdecimal() else each for each in columns)
         trace = read_trace(path or "", time_column=time, key_column=key, time_format=time_format,

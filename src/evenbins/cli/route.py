@@ -3,7 +3,7 @@
     evenbins route --upstream http://127.0.0.1:8001 --upstream http://127.0.0.1:8002=2.5 --key json:prompt:256
 
 SIGTERM and SIGINT drain it: no new connection is accepted, requests under way are finished (at most --grace
-seconds), exit code 0. Manners and errors are those of cli.py, which registers the command.
+seconds), exit code 0. Manners and errors are those of the package, which registers the command.
 """
 
 from __future__ import annotations

@@ -1,0 +1,191 @@
+"""Files that may be compressed: one place that opens them, for traces and for the command line.
+
+    first bytes ──▶ gzip, zstd, Parquet or none       format_of: the content decides, not the name
+    a binary file, a format ──▶ blocks of what is in it       unpacked
+
+zstd needs Python 3.14 or a package: zstandard, or pyarrow. A file that ends too early, or has a wrong check
+sum, is a CompressedError that names the file and the tool that tells more; nothing is guessed.
+
+Tried and dropped: gzip.GzipFile, which reads 8 KiB at a time (half the speed), and zstandard's stream_reader,
+which takes a file cut short for a whole one.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import IO, Any
+
+__all__ = ["CompressedError", "format_of", "may_become", "open_named", "unpacked"]
+
+_MAGIC = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd", "parquet": b"PAR1"}
+_SUFFIXES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+_PACKED_BYTES = 1 << 17  # read at a time
+_BLOCK_BYTES = 1 << 22  # unpacked at a time, where that can be bounded
+
+
+class CompressedError(ValueError):
+    """A compressed file cannot be unpacked; says which, why, and what to do."""
+
+
+def format_of(first: bytes) -> str | None:
+    """Tell a format by a file's first bytes: "gzip", "zstd", "parquet" or None."""
+    return next((name for name, magic in _MAGIC.items() if first.startswith(magic)), None)
+
+
+def may_become(first: bytes) -> bool:
+    """Tell whether so few bytes may be the beginning of a format's."""
+    return len(first) < 4 and any(magic.startswith(first) for magic in _MAGIC.values())
+
+
+def open_named(name: str, mode: str) -> IO[bytes]:
+    """Open a file to read or write, compressed or not, by its suffix: .gz, .zst, .zstd."""
+    format = _SUFFIXES.get(os.path.splitext(name)[1].lower())
+    if format is None:
+        return open(name, mode)
+    if mode == "rb":
+        _UNPACKERS[format](name)  # a missing package is told before a missing file
+        raw = open(name, "rb")  # noqa: SIM115 (the reader closes it)
+        return io.BufferedReader(_Reader(raw, unpacked(raw.read, format, name)), _PACKED_BYTES)
+    if format == "gzip":
+        import gzip
+
+        return gzip.open(name, mode)  # type: ignore[return-value]
+    return _zstd_writer(name, mode)
+
+
+class _Reader(io.RawIOBase):
+    """Blocks as a file."""
+
+    def __init__(self, raw: IO[bytes], blocks: Iterator[bytes]) -> None:
+        self._raw, self._blocks, self._rest = raw, blocks, memoryview(b"")
+
+    def readable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Give what is there of the block under way."""
+        while not self._rest:
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
+            self._rest = memoryview(block)
+        size = min(len(buffer), len(self._rest))
+        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size
+
+    def close(self) -> None:
+        """Close the file below too."""
+        self._raw.close()
+        super().close()
+
+
+def unpacked(read: Callable[[int], bytes], format: str, name: str) -> Iterator[bytes]:
+    """Unpack what `read(size)` gives, block by block.
+
+    Raises
+    ------
+    CompressedError
+        It is damaged, cut short or followed by something else, or a package is missing.
+    """
+    new, error_type = _UNPACKERS[format](name)
+    tool = "gzip" if format == "gzip" else "zstd"
+    unpacker, begun = new(), False
+    if hasattr(unpacker, "CompressedInputStream"):
+        yield from _by_arrow(read, name, unpacker)
+        return
+    while packed := read(_PACKED_BYTES):
+        while packed:
+            begun = True
+            try:
+                if format == "gzip":
+                    block = unpacker.decompress(packed, _BLOCK_BYTES)
+                    packed = unpacker.unconsumed_tail
+                else:
+                    block, packed = unpacker.decompress(packed), b""
+            except error_type as error:
+                what = "not a whole gzip file" if tool == "gzip" else "cannot be unpacked"
+                raise CompressedError(f"{name}: {what} ({error}): check it with {tool} -t") from None
+            if block:
+                yield block
+            if unpacker.eof:
+                packed = unpacker.unused_data
+                if format == "gzip":
+                    packed = packed.lstrip(b"\0")  # padding, as on tapes
+                unpacker, begun = new(), False
+    if begun:
+        raise CompressedError(f"{name}: it ends too early, and is not whole: check it with {tool} -t")
+
+
+def _gzip_unpacker(name: str) -> tuple[Callable[[], Any], type[Exception]]:
+    import zlib
+
+    return lambda: zlib.decompressobj(31), zlib.error  # 31: a gzip header, any window
+
+
+def _zstd_unpacker(name: str) -> tuple[Callable[[], Any], type[Exception]]:
+    for module in ("compression.zstd", "zstandard"):  # Python 3.14; PyPI
+        try:
+            found: Any = import_module(module)
+        except ImportError:
+            continue
+        if module == "zstandard":
+            return found.ZstdDecompressor().decompressobj, found.ZstdError
+        return found.ZstdDecompressor, found.ZstdError
+    try:
+        arrow: Any = import_module("pyarrow")
+    except ImportError:
+        raise CompressedError(_no_zstd(name)) from None
+    return lambda: arrow, OSError
+
+
+class _Packed:
+    """What pyarrow wants of a file."""
+
+    closed = False
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self.read = read
+
+    def close(self) -> None:
+        """Leave it open: it belongs to somebody else."""
+
+
+def _by_arrow(read: Callable[[int], bytes], name: str, arrow: Any) -> Iterator[bytes]:
+    try:
+        stream = arrow.CompressedInputStream(arrow.PythonFile(_Packed(read), "r"), "zstd")
+        while block := stream.read(_BLOCK_BYTES):
+            yield block
+    except OSError as error:
+        if error.errno is not None:  # of the file itself
+            raise
+        raise CompressedError(f"{name}: cannot be unpacked ({error}): check it with zstd -t") from None
+
+
+def _no_zstd(name: str) -> str:
+    return (
+        f"{name}: zstd needs a package: pip install zstandard (or 'evenbins[zstd]'), or unpack it before "
+        "(zstd -d)"
+    )
+
+
+def _zstd_writer(name: str, mode: str) -> IO[bytes]:
+    for module in ("compression.zstd", "zstandard"):
+        try:
+            opened: IO[bytes] = import_module(module).open(name, mode)
+        except ImportError:
+            continue
+        return opened
+    try:
+        arrow: Any = import_module("pyarrow")
+    except ImportError:
+        raise CompressedError(_no_zstd(name)) from None
+    raw = open(name, mode)  # noqa: SIM115 (the stream closes it)
+    found: IO[bytes] = arrow.CompressedOutputStream(arrow.PythonFile(raw, mode[0]), "zstd")
+    return found
+
+
+_UNPACKERS = {"gzip": _gzip_unpacker, "zstd": _zstd_unpacker}

@@ -1,0 +1,442 @@
+"""Keys in: lines, or a column of CSV or Parquet, compressed or not, in batches that meet the core in bulk.
+
+    a file, or - ──▶ first bytes: gzip, zstd, Parquet? ──▶ blocks ──▶ batches of whole lines or records
+
+A batch knows its keys, their number, and gives what it read of those that a mask names: lines and records of
+CSV as they came, byte for byte; of Parquet the keys, one a line.
+
+Invariants
+- A line from a slow pipe is not kept waiting: what is there is read, answered and written.
+- Plain lines lie in one buffer, which is filled again and again: a batch is good until the next one is asked
+  for. (Fresh blocks, cut and joined, took half as long again for a whole query.)
+- What must be counted first and cannot be rewound (a pipe) is copied to a temporary file.
+- Whatever is wrong with an input is one line that names it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from evenbins import _compressed, _core
+from evenbins._bulk import Lines, Spans
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Mask = npt.NDArray[np.bool_]
+
+__all__ = ["BLOCK_BYTES", "Batch", "How", "Input", "check_readable", "open_inputs"]
+
+BLOCK_BYTES = 1 << 20  # so much stays in a core's cache while it is read, answered and selected
+_MOST_RECORD_BYTES = 1 << 26  # of CSV: a longer one is a quote that was never closed
+_BATCH_ROWS = 1 << 16
+_SUFFIXES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".parquet": "parquet", ".pq": "parquet"}
+
+
+class How:
+    """How inputs are read: lines by their separator, or a column."""
+
+    __slots__ = ("binary", "column", "separator")
+
+    def __init__(self, separator: bytes = b"\n", binary: bool = False, column: str | None = None) -> None:
+        self.separator, self.binary, self.column = separator, binary, column
+
+
+class LineBatch:
+    """Whole lines."""
+
+    __slots__ = ("block", "how")
+
+    def __init__(self, block: bytes | memoryview, how: How) -> None:
+        self.block, self.how = block, how
+
+    def keys(self, *, as_text: bool = False) -> object:
+        """Give the keys as bulk calls take them."""
+        return Lines(self.block, self.how.separator, self.how.binary)
+
+    def __len__(self) -> int:
+        return _core.count_byte(self.block, self.how.separator.decode())
+
+    def select(self, chosen: Mask, *, invert: bool) -> bytes:
+        """Give the lines that were chosen, or the others."""
+        return _core.select_lines(self.block, self.how.separator.decode(), chosen, invert)
+
+
+class CsvBatch:
+    """Whole records of CSV, and one field of each."""
+
+    __slots__ = ("block", "ends", "fields", "starts")
+
+    def __init__(
+        self, block: bytes, fields: Spans, starts: npt.NDArray[np.uint64], ends: npt.NDArray[np.uint64]
+    ) -> None:
+        self.block, self.fields, self.starts, self.ends = block, fields, starts, ends
+
+    def keys(self, *, as_text: bool = False) -> object:
+        """Give the keys as bulk calls take them."""
+        return self.fields
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def select(self, chosen: Mask, *, invert: bool) -> bytes:
+        """Give the records that were chosen, or the others."""
+        return _core.select_spans(self.block, self.starts, self.ends, chosen, invert)
+
+
+class ColumnBatch:
+    """Rows of a Parquet file's column, without nulls."""
+
+    __slots__ = ("column", "how")
+
+    def __init__(self, column: Any, how: How) -> None:
+        self.column, self.how = column, how
+
+    def keys(self, *, as_text: bool = False) -> object:
+        """Give the keys as bulk calls take them: integers stay integers unless text is wanted."""
+        arrow = import_module("pyarrow")
+        return (
+            self.column.cast("string")
+            if as_text and arrow.types.is_integer(self.column.type)
+            else self.column
+        )
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    def select(self, chosen: Mask, *, invert: bool) -> bytes:
+        """Give the keys that were chosen, or the others, as lines."""
+        arrow = import_module("pyarrow")
+        found = self.column.filter(arrow.array(chosen != invert))
+        kind = arrow.types
+        if kind.is_binary(found.type) or kind.is_large_binary(found.type):
+            texts = found.to_pylist()
+        else:
+            texts = [each.encode() for each in found.cast("string").to_pylist()]
+        return b"".join(each + self.how.separator for each in texts)
+
+
+Batch = LineBatch | CsvBatch | ColumnBatch
+
+
+class Input:
+    """A file or standard input ("-"), which can be counted before it is read.
+
+    Attributes
+    ----------
+    nulls
+        Rows without a key, which were left out; of Parquet alone.
+    one_line_of_many
+        It had carriage returns and not one newline: it was taken for a single line.
+    """
+
+    def __init__(self, name: str, how: How) -> None:
+        self.name = name
+        self.nulls = 0
+        self.one_line_of_many = False
+        self._how = how
+        self._title = "standard input" if name == "-" else name
+        self._copy: IO[bytes] | None = None
+
+    def count(self, advance: Callable[[int], None]) -> int:
+        """Count the keys; `batches` gives them still."""
+        if self.name == "-" and sys.stdin is not None and not sys.stdin.buffer.seekable():
+            self._spool()
+        with self._opened() as file:
+            start = file.tell()
+            chunks, format = self._chunks(file, advance)
+            if self._how.column is not None or format == "parquet":
+                total = sum(len(batch) for batch in self._batches(file, chunks, format))
+            else:
+                total = self._count_lines(chunks)
+            self.nulls, self.one_line_of_many = 0, False
+            file.seek(start)
+        return total
+
+    def batches(self, advance: Callable[[int], None] = lambda _: None) -> Iterator[Batch]:
+        """Give the keys in batches; to a last line that has no newline one is added."""
+        with self._opened() as file:
+            chunks, format = self._chunks(file, advance)
+            yield from self._batches(file, chunks, format)
+
+    # --- bytes ----------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[IO[bytes]]:
+        if self._copy is not None:
+            yield self._copy
+        elif self.name != "-":
+            with open(self.name, "rb") as file:
+                yield file
+        elif sys.stdin is None:
+            raise OSError(errno.EBADF, "it is closed", "standard input")
+        else:
+            yield sys.stdin.buffer
+
+    def _spool(self) -> None:
+        """Copy what cannot be rewound."""
+        import tempfile
+
+        self._copy = tempfile.TemporaryFile()  # noqa: SIM115 (it goes with this object)
+        for block in _reads(sys.stdin.buffer):
+            try:
+                self._copy.write(block)
+                self._copy.flush()
+            except OSError as error:
+                raise OSError(error.errno, f"{error.strerror} (the copy of a pipe; TMPDIR says where)",
+                              tempfile.gettempdir()) from None  # fmt: skip
+        self._copy.seek(0)
+
+    def _chunks(self, file: IO[bytes], advance: Callable[[int], None]) -> tuple[Iterator[bytes], str | None]:
+        """Give what is in the file, unpacked, and its format; the first bytes tell it."""
+        reads = _reads(file)
+        first = b""
+        for block in reads:
+            first += block
+            if not _compressed.may_become(first):
+                break
+        format = None if self._how.binary else _compressed.format_of(first)
+        suffix = os.path.splitext(self.name)[1].lower()
+        named = _SUFFIXES.get(suffix) if first and not self._how.binary else None
+        if named is not None and format != named:
+            raise click.ClickException(
+                f"{self._title}: by its name {named}, but it does not begin as such a file does: check it, "
+                "or rename it"
+            )
+        plain = _Plain(first, file, advance)
+        if format in (None, "parquet"):
+            return plain, format
+        return _compressed.unpacked(_read_of(plain), format or "", self._title), format
+
+    # --- lines ----------------------------------------------------------------------------------------
+
+    def _count_lines(self, chunks: Iterator[bytes]) -> int:
+        lines, ends, separator = 0, self._how.separator, self._how.separator.decode()
+        readinto, buffer = _readinto_of(chunks), memoryview(bytearray(BLOCK_BYTES))
+        while size := readinto(buffer):
+            lines += _core.count_byte(buffer[:size], separator)
+            ends = bytes(buffer[size - 1 : size])
+        return lines + (ends != self._how.separator)
+
+    def _batches(self, file: IO[bytes], chunks: Iterator[bytes], format: str | None) -> Iterator[Batch]:
+        if format == "parquet":
+            return self._rows(file)
+        if self._how.column is not None:
+            return self._records(chunks, self._how.column)
+        return self._lines(chunks)
+
+    def _lines(self, chunks: Iterator[bytes]) -> Iterator[Batch]:
+        """Fill one buffer again and again; give the whole lines in it, and move the rest to its beginning."""
+        separator, whole, filled = self._how.separator, 0, 0
+        readinto, buffer = _readinto_of(chunks), bytearray(BLOCK_BYTES)
+        while size := readinto(memoryview(buffer)[filled:]):
+            end = buffer.rfind(separator, filled, filled + size) + 1
+            filled += size
+            if end:
+                yield LineBatch(memoryview(buffer)[:end], self._how)
+                whole += 1
+                buffer[: filled - end] = buffer[end:filled]
+                filled -= end
+            if filled == len(buffer):
+                buffer = buffer + bytes(len(buffer))  # a long line; a new one, since a batch may hold the old
+        if filled:
+            last = bytes(buffer[:filled]) + separator
+            returns = not whole and separator == b"\n" and not self._how.binary
+            self.one_line_of_many = returns and b"\r" in last[:-2]
+            yield LineBatch(last, self._how)
+
+    # --- CSV ------------------------------------------------------------------------------------------
+
+    def _records(self, chunks: Iterator[bytes], column: str) -> Iterator[Batch]:
+        layout: tuple[str, int] | None = None
+        pending, records = b"", 0
+        for chunk in itertools.chain(chunks, [None]):
+            block = pending + chunk if chunk is not None else pending + b"\n" * (not pending.endswith(b"\n"))
+            if layout is None:
+                found = self._header(block, column, whole=chunk is None)
+                if found is None:
+                    pending = block
+                    continue
+                layout, block = found[:2], block[found[2] :]
+            delimiter, index = layout
+            data, offsets, starts, ends, consumed, bad = _core.csv_column(block, delimiter, index)
+            if len(starts):
+                yield CsvBatch(block, Spans(data, offsets), starts, ends)
+            records += len(starts)
+            if bad >= 0:
+                raise click.ClickException(
+                    f"{self._title}, record {records + 1}: {bad} column{'s' * (bad != 1)}, but {column!r} is "
+                    f"number {index + 1}: repair or remove it"
+                )
+            pending = block[consumed:]
+            if len(pending) > _MOST_RECORD_BYTES or (chunk is None and pending):
+                raise click.ClickException(
+                    f"{self._title}, record {records + 1}: a quote is opened and never closed: repair it"
+                )
+
+    def _header(self, block: bytes, column: str, *, whole: bool) -> tuple[str, int, int] | None:
+        """Give the delimiter, the column's number and where records begin; None: names are not there yet."""
+        import csv
+
+        bom = 3 if block.startswith(b"\xef\xbb\xbf") else 0
+        line = block.partition(b"\n")[0]
+        if b"\0" in line or block.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise click.ClickException(
+                f"{self._title}: UTF-16 or no text: convert it, as iconv -f UTF-16 -t UTF-8 does"
+            )
+        delimiter = next((each for each in "\t,;" if each.encode() in line), ",")
+        ends = _core.csv_column(memoryview(block)[bom:], delimiter, 0)[3]
+        if not len(ends):
+            if whole and block.strip():
+                raise click.ClickException(f"{self._title}: a quote is opened and never closed: repair it")
+            if whole:
+                raise click.ClickException(f"{self._title}: empty: CSV begins with a line of names")
+            return None
+        end = bom + int(ends[0])
+        text = block[bom:end].decode("utf-8", "surrogateescape")
+        names = next(csv.reader([text], delimiter=delimiter))
+        if column not in names:
+            there = ", ".join(names).encode("utf-8", "backslashreplace").decode()
+            raise click.ClickException(
+                f"{self._title}: no column {column!r}: --column must be one of {there}"
+            )
+        return delimiter, names.index(column), end
+
+    # --- Parquet --------------------------------------------------------------------------------------
+
+    def _rows(self, file: IO[bytes]) -> Iterator[Batch]:
+        try:
+            arrow: Any = import_module("pyarrow")
+            parquet: Any = import_module("pyarrow.parquet")
+        except ImportError:
+            raise click.ClickException(
+                f"{self._title}: Parquet needs pyarrow: pip install 'evenbins[arrow]'"
+            ) from None
+        if self.name == "-" and self._copy is None and not file.seekable():
+            raise click.ClickException("standard input: Parquet cannot be read from a pipe: name the file")
+        try:
+            file.seek(0)
+            opened = parquet.ParquetFile(file)
+            names = opened.schema_arrow.names
+            column = self._how.column if self._how.column is not None or len(names) != 1 else names[0]
+            if column not in names:
+                what = (
+                    "Parquet: --column is missing; it"
+                    if column is None
+                    else f"no column {column!r}: --column"
+                )
+                raise click.ClickException(f"{self._title}: {what} must be one of {', '.join(names)}")
+            for batch in opened.iter_batches(_BATCH_ROWS, columns=[column], use_threads=False):
+                found = batch.column(0)
+                if arrow.types.is_dictionary(found.type):
+                    found = found.dictionary_decode()
+                if found.null_count:
+                    self.nulls += found.null_count
+                    found = found.drop_null()
+                if not any(check(found.type) for check in (
+                    arrow.types.is_integer, arrow.types.is_string, arrow.types.is_large_string,
+                    arrow.types.is_binary, arrow.types.is_large_binary,
+                )):  # fmt: skip
+                    raise click.ClickException(
+                        f"{self._title}: column {column!r} holds {found.type}, and keys are text, bytes or "
+                        "integers: name another column, or convert it"
+                    )
+                yield ColumnBatch(found, self._how)
+        except (arrow.ArrowInvalid, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise click.ClickException(
+                f"{self._title}: not a whole Parquet file ({error}): check it"
+            ) from None
+
+
+def _reads(file: IO[bytes]) -> Iterator[bytes]:
+    """Give what is there, at most a block of it: a line from a slow pipe is not kept waiting."""
+    read1: Callable[[int], bytes] = file.read1  # type: ignore[attr-defined]
+    while block := read1(BLOCK_BYTES):
+        yield block
+
+
+class _Plain:
+    """What is in a file, as chunks or into a buffer; its first bytes have been read."""
+
+    def __init__(self, first: bytes, file: IO[bytes], advance: Callable[[int], None]) -> None:
+        self._first, self._reads, self._advance = first, _reads(file), advance
+        self._readinto1: Callable[[memoryview], int] = file.readinto1  # type: ignore[attr-defined]
+
+    def __iter__(self) -> _Plain:
+        return self
+
+    def __next__(self) -> bytes:
+        chunk, self._first = self._first or next(self._reads), b""
+        self._advance(len(chunk))
+        return chunk
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill a buffer with what is there; give the number of bytes, 0 at the end."""
+        if self._first:
+            size = min(len(view), len(self._first))
+            view[:size], self._first = self._first[:size], self._first[size:]
+        else:
+            size = self._readinto1(view)
+        self._advance(size)
+        return size
+
+
+def _readinto_of(chunks: Iterator[bytes]) -> Callable[[memoryview], int]:
+    if isinstance(chunks, _Plain):
+        return chunks.readinto
+    read = _read_of(chunks)
+
+    def readinto(view: memoryview) -> int:
+        found = read(len(view))
+        view[: len(found)] = found
+        return len(found)
+
+    return readinto
+
+
+def _read_of(chunks: Iterator[bytes]) -> Callable[[int], bytes]:
+    rest = memoryview(b"")
+
+    def read(size: int) -> bytes:
+        nonlocal rest
+        if not rest:
+            rest = memoryview(next(chunks, b""))
+        given, rest = rest[:size], rest[size:]
+        return bytes(given)
+
+    return read
+
+
+def open_inputs(names: Sequence[str], how: How) -> list[Input]:
+    """Check that all inputs can be read, before anything is done."""
+    if names.count("-") > 1:
+        raise click.ClickException("standard input (-) can be read only once")
+    if how.column is not None and how.binary:
+        raise click.ClickException("-U is for lines, --column for CSV and Parquet: leave out one of the two")
+    for name in names:
+        if name != "-":
+            check_readable(name)
+    return [Input(name, how) for name in names]
+
+
+def check_readable(name: str) -> int:
+    """Give a file's mode; raise OSError for what cannot be read as a file."""
+    mode = os.stat(name).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "is a directory", name)
+    if not os.access(name, os.R_OK):
+        raise PermissionError(errno.EACCES, "permission denied", name)
+    return mode

@@ -1,0 +1,119 @@
+"""`evenbins design …`: the designs that meet a request, best first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evenbins.cli._options import integer, planned
+from evenbins.cli._output import rendered, show, show_json
+
+if TYPE_CHECKING:
+    from evenbins.design._designs import Designs
+
+__all__ = ["design"]
+
+
+@click.group()
+def design() -> None:
+    """Find the designs that meet a request, best first."""
+
+
+@design.command("filter", short_help="Filters for so many keys at such a rate.")
+@click.option("--keys", required=True, type=float, help="Number of keys.")
+@click.option("--fpr", type=float, help="False-positive rate not to be exceeded.  [default: 0.01]")
+@click.option("--bits-per-key", type=float, help="Memory not to be exceeded, everything counted.")
+@click.option("--reads", type=float, help="Mean memory reads of a present key, at most.")
+@click.option("--miss-reads", type=float, help="Mean memory reads of an absent key, at most.")
+@click.option("--overflow", type=float, help="Fraction of keys on an overflow list, at most; 0: no list.")
+@click.option("--choices", type=integer, help="Blocks a key may use, at most.")
+@click.option("--merge", is_flag=True, help="Only designs that merge by a plain OR of their bits.")
+@click.option("--block-bits", type=click.Choice(["512", "256"]), default="512", help="Bits of a block.")
+@click.option("--hashing", default="independent", show_default=True,
+              help="Hashing scheme of a standard filter; left out if its floor spoils the rate.")  # fmt: skip
+@click.option("--sort", type=click.Choice(["memory", "fpr", "reads", "miss_reads"]),
+              help="What comes first.  [default: memory, among those with at most 2 miss reads]")  # fmt: skip
+@click.option("--shard-bytes", type=float, help="In shards of at most so many bytes.")
+@click.option("--build-rate", type=float, help="Keys a second that can be added: how long a rebuild takes.")
+@click.option("--json", "as_json", is_flag=True, help="Print request and designs as JSON.")
+def design_filter(keys: float, block_bits: str, as_json: bool, **request: Any) -> None:
+    """Find all filter designs that meet the request: standard, blocked, and each balanced policy.
+
+    Each is planned with its best hashes, thresholds and shares; * marks the Pareto front. A design is built
+    with `evenbins build --kind POLICY` and the same --fpr or --bits-per-key.
+    """
+    import evenbins.design
+
+    found = _designed(partial(evenbins.design.filter, keys, block_bits=int(block_bits), **request))
+    _print_designs(found, as_json)
+
+
+@design.command("table", short_help="Hash tables for so many keys with so small an overflow list.")
+@click.option("--keys", required=True, type=float, help="Number of keys.")
+@click.option("--overflow", type=float, default=0.002, show_default=True,
+              help="Fraction of keys on the overflow list, at most.")  # fmt: skip
+@click.option("--levels", type=integer, help="Sub-tables.  [default: 2 for least-loaded, 4 for the others]")
+@click.option("--deletions", is_flag=True, help="For endless deletions and insertions.")
+@click.option("--value-bytes", type=integer, default=8, show_default=True, help="Bytes of a key's record.")
+@click.option("--json", "as_json", is_flag=True, help="Print request and designs as JSON.")
+def design_table(keys: float, as_json: bool, **request: Any) -> None:
+    """Find the least table of each scheme: of the thesis' with 1, 2, 4 and 8 slots, and least-loaded.
+
+    Each is planned with its best shares; list is the size of its overflow list, space its slots per key;
+    * marks the Pareto front.
+    """
+    import evenbins.design
+
+    _print_designs(_designed(partial(evenbins.design.table, keys, **request)), as_json)
+
+
+@design.command("summary", short_help="Summaries that say in which level of a table a key is.")
+@click.option("--keys", required=True, type=float, help="Number of keys.")
+@click.option("--failure", type=float, default=1e-9, show_default=True,
+              help="Chance that a wrong level is told for any key, or that one finds no place.")  # fmt: skip
+@click.option("--false-positives", type=float, default=0.01, show_default=True,
+              help="Chance that an absent key is not told so.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print request and designs as JSON.")
+def design_summary(keys: float, as_json: bool, **request: Any) -> None:
+    """Find the smallest summary of each kind, with the table it is for."""
+    import evenbins.design
+
+    _print_designs(_designed(partial(evenbins.design.summary, keys, **request)), as_json)
+
+
+@design.command("ring", short_help="Hash rings for so many nodes and keys.")
+@click.option("--nodes", required=True, type=integer, help="Number of nodes.")
+@click.option("--keys", required=True, type=float, help="Keys assigned at a time.")
+@click.option("--overload", type=float, help="The fullest node over the mean, at most; above 1.")
+@click.option("--searches", type=float, help="Nodes that a new key looks at on average, at most.")
+@click.option("--full", type=float, help="Fraction of nodes at their limit, at most.")
+@click.option("--move-rate", type=float, help="Keys a second that can be moved: how long a join takes.")
+@click.option("--json", "as_json", is_flag=True, help="Print request and designs as JSON.")
+def design_ring(nodes: int, keys: float, as_json: bool, **request: Any) -> None:
+    """Find limits for a hash ring: how even, how many searches, what moves when a node joins."""
+    import evenbins.design
+
+    _print_designs(_designed(partial(evenbins.design.ring, nodes, keys, **request)), as_json)
+
+
+def _designed(call: Callable[[], Designs[Any]]) -> Designs[Any]:
+    return planned(call, capacity="--keys")  # what plans call their capacity
+
+
+def _print_designs(found: Designs[Any], as_json: bool) -> None:
+    if as_json:
+        return show_json(found.to_dict())
+    from rich.table import Table
+
+    head, rows = found.table()
+    sheet = Table(
+        title=found.caption(), title_justify="left", caption="* on the Pareto front", caption_justify="left"
+    )
+    for number, name in enumerate(head):
+        sheet.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)
+    for row in rows:
+        sheet.add_row(*row)
+    show(rendered(sheet))

@@ -1,0 +1,73 @@
+"""`evenbins query`: the lines that are in a filter, in the manner of grep."""
+
+from __future__ import annotations
+
+import click
+
+from evenbins.cli._inputs import How, Input, open_inputs
+from evenbins.cli._options import FILE, LINES, binary_option, null_option
+from evenbins.cli._output import leave_at_once, show, show_json, tell, write
+from evenbins.cli._progress import Bar
+from evenbins.cli._structures import Members, open_members
+
+__all__ = ["query"]
+
+
+@click.command(short_help="Print the lines that are in a filter.")
+@click.argument("file", type=FILE)
+@click.argument("inputs", metavar="[INPUT]...", nargs=-1, type=LINES)
+@click.option("-v", "--invert-match", "invert", is_flag=True, help="Select the lines not in the filter.")
+@click.option("-c", "--count", is_flag=True, help="Print only the number of selected lines, of all inputs.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing; stop at the first selected line.")
+@null_option
+@binary_option
+@click.option("--column", help="Read CSV or Parquet, and look up this column.")
+@click.option("--threads", type=click.IntRange(1, 1024), default=1, help="Threads that share the work.")
+@click.option("--verify", is_flag=True, help="Check every byte of FILE first, not only its header.")
+@click.option("--json", "as_json", is_flag=True, help="Print only counts, as JSON.")
+def query(
+    file: str, inputs: tuple[str, ...], invert: bool, count: bool, quiet: bool, null: bool, binary: bool,
+    column: str | None, threads: int, verify: bool, as_json: bool,
+) -> int:  # fmt: skip
+    r"""Print the lines of the INPUTs (standard input) that are in the filter FILE.
+
+    In the manner of `grep -F -x -h -f LIST`: lines come out as they came in, \r\n included, in their order;
+    a last line without newline gets one. Every line of LIST is found; of the others a few are, at the
+    filter's false-positive rate, and with -v these few are missing. A FILE of `build --exact` has none.
+
+    INPUTs that are gzip or zstd are unpacked, unless -U is given. With --column they are CSV, whose records
+    are printed as they came, without the line of names; or Parquet, of which the keys are printed.
+
+    Exit status: 0 if a line was selected, 1 if none was, 2 after an error.
+    """
+    if as_json and (count or quiet):
+        raise click.ClickException("--json prints counts by itself: leave out -c and -q")
+    leave_at_once()
+    how = How(b"\0" if null else b"\n", binary, column)
+    sources = open_inputs(inputs or ("-",), how)
+    members = open_members(file, verify=verify)
+    selected = lines = 0
+    with Bar(inputs or ("-",), beside_output=not (count or quiet or as_json)) as bar:
+        bar.begin("looking up")
+        for source in sources:
+            for batch in source.batches(bar.advance):
+                answers = members.contains(batch, threads=threads)
+                found = int(answers.sum())
+                selected += answers.size - found if invert else found
+                lines += answers.size
+                if quiet and selected:
+                    return 0
+                if not (quiet or count or as_json):
+                    write(batch.select(answers, invert=invert))
+    if as_json:
+        _show_counts(file, members, sources, lines, selected)
+    elif count and not quiet:
+        show(str(selected))
+    if not quiet:
+        tell(sources)
+    return 0 if selected else 1
+
+
+def _show_counts(file: str, members: Members, sources: list[Input], lines: int, selected: int) -> None:
+    nulls = sum(source.nulls for source in sources)
+    show_json({"file": file, "exact": members.exact, "lines": lines, "selected": selected, "nulls": nulls})

@@ -1,0 +1,134 @@
+"""A real browser on a real server, for the tests of all pages.
+
+    def test_something(page):            # `phone`: the same, 390 wide; conftest.py makes them known
+        page.open("/filters?keys=1e6")
+        page.get_by_role("button", name="Measure").click()
+
+`page` is a Playwright page that knows the server's address. At its end the test fails if the page wrote an
+error to its console, threw, or asked anything of another host. The server runs in a thread, one a module.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from evenbins.lab.app import create_app
+from evenbins.lab.command import listen
+
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+
+
+def chromium() -> str:
+    """Where the browser is; a missing one is a failure, not a skip."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        found = shutil.which(name)
+        if found:
+            return found
+    raise RuntimeError("the lab's tests need chromium: make system-packages (apt-get install chromium)")
+
+
+def start_server() -> tuple[str, Any]:
+    """Serve the lab on a free port; gives the address and a function that ends it."""
+    socket = listen("127.0.0.1", 0)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            create_app(), log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=1
+        )
+    )
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
+    thread.start()
+    for _ in range(1000):
+        if server.started:
+            break
+        time.sleep(0.01)
+    assert server.started, "the server did not start within ten seconds"
+
+    def end() -> None:
+        server.should_exit = True
+        thread.join(10)
+        socket.close()
+
+    return f"http://127.0.0.1:{socket.getsockname()[1]}", end
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[str]:
+    """The address of a running lab."""
+    address, end = start_server()
+    yield address
+    end()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A running chromium."""
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
+        yield started
+        started.close()
+
+
+class Watch:
+    """What a page did that it should not."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        self.problems: list[str] = []
+        self.allowed: tuple[str, ...] = ()  # parts of console errors that a test provokes
+        page.on("console", lambda message: self._console(message.type, message.text))
+        page.on("pageerror", lambda error: self.problems.append(f"threw: {error}"))
+        page.on("request", lambda request: self._request(request.url, address))
+
+    def _console(self, kind: str, text: str) -> None:
+        if kind == "error":
+            self.problems.append(f"console: {text}")
+
+    def _request(self, url: str, address: str) -> None:
+        if not url.startswith((address + "/", "data:", "blob:")):
+            self.problems.append(f"asked another host: {url}")
+
+    def check(self) -> None:
+        """Fail if there was something that the test did not allow."""
+        left = [each for each in self.problems if not any(part in each for part in self.allowed)]
+        assert not left, left
+
+
+def open_page(browser: Browser, address: str, **options: Any) -> tuple[BrowserContext, Any, Watch]:
+    """Give a context, a page with `open(path)`, and its watch."""
+    context = browser.new_context(
+        **{"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce", **options}
+    )
+    context.set_default_timeout(30_000)
+    page: Any = context.new_page()
+    watch = Watch(page, address)
+    page.watch = watch
+    page.open = lambda path: page.goto(address + path)
+    page.scrolls_sideways = lambda: page.evaluate(
+        "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+    )
+    return context, page, watch
+
+
+@pytest.fixture
+def page(browser: Browser, lab: str) -> Iterator[Any]:
+    """A fresh page 1280 wide; `page.open(path)`, `page.scrolls_sideways()`, `page.watch.allowed`."""
+    context, opened, watch = open_page(browser, lab)
+    yield opened
+    context.close()
+    watch.check()
+
+
+@pytest.fixture
+def phone(browser: Browser, lab: str) -> Iterator[Any]:
+    """The same on a phone, 390 wide."""
+    context, opened, watch = open_page(browser, lab, viewport={"width": 390, "height": 844})
+    yield opened
+    context.close()
+    watch.check()

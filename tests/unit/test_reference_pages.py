@@ -1,0 +1,82 @@
+"""The reference is complete: docs/api.md has every public name, docs/format.md every kind of file."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+MODULES = [
+    "evenbins",
+    "evenbins.bench",
+    "evenbins.cluster",
+    "evenbins.cluster.dask",
+    "evenbins.cluster.fleet",
+    "evenbins.cluster.health",
+    "evenbins.cluster.http",
+    "evenbins.cluster.memcached",
+    "evenbins.cluster.shared_loads",
+    "evenbins.cluster.sharded_redis",
+    "evenbins.design",
+    "evenbins.forwarding",
+    "evenbins.papers",
+    "evenbins.papers.ring_simulation",
+    "evenbins.papers.simulation",
+    "evenbins.papers.summary_simulation",
+    "evenbins.protocols",
+    "evenbins.reference",
+    "evenbins.rings",
+    "evenbins.sharded",
+    "evenbins.simulate",
+    "evenbins.sketches",
+    "evenbins.summaries",
+    "evenbins.tables",
+    "evenbins.theory",
+    "evenbins.theory.rings",
+    "evenbins.traces",
+]
+
+
+def documented() -> tuple[list[Any], set[str]]:
+    """Give the objects that the page has an entry for, and the last parts of all names in its tables."""
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    module, found = "evenbins", []
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        if match := re.match(r"\.\. currentmodule:: (\S+)", line):
+            module = match[1]
+        elif match := re.match(r"\.\. auto(?:class|function|exception):: (\S+)", line):
+            path, _, name = (match[1] if "." in match[1] else f"{module}.{match[1]}").rpartition(".")
+            found.append(getattr(import_module(path), name))
+        elif match := re.match(r"\.\. automodule:: (\S+)", line):
+            members = lines[number + 1].partition(":members:")[2].replace(",", " ").split()
+            found += [
+                getattr(import_module(match[1]), name) for name in members or import_module(match[1]).__all__
+            ]
+    told = set(re.findall(r"`[\w.]*?(\w+)`", text.partition("## Types and constants")[2]))
+    return found, told
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_public_name_has_an_entry(module: str) -> None:
+    found, told = documented()
+    names = {id(each) for each in found}
+    public = import_module(module)
+    missing = [name for name in public.__all__ if id(getattr(public, name)) not in names and name not in told]
+    assert not missing, f"docs/api.md lacks these of {module}"
+
+
+def test_no_entry_stands_twice() -> None:
+    found, _ = documented()
+    twice = [each for each in found if sum(other is each for other in found) > 1]
+    assert not twice
+
+
+def test_every_kind_of_file_is_told() -> None:
+    text = (DOCS / "format.md").read_text(encoding="utf-8")
+    for kind in range(1, 15):
+        assert re.search(rf"^\| {kind} \w", text, re.M), f"no row of kind {kind}"
