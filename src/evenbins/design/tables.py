@@ -199,7 +199,7 @@ _MANY_LEVELS = 4
 
 
 def _left_out(scheme: str, slots: int) -> bool:
-    """Tell whether a design of many levels is not known, or takes too long, unless it is asked for by name."""
+    """Tell whether a design of many levels is not known or takes too long."""
     return scheme == "least-loaded" or (scheme == "second-chance" and slots == max(SLOTS))
 
 
