@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo test bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages
+.PHONY: help demo lab test bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -28,7 +28,8 @@ $(VENV)/for-tests: EXTRAS := test bench lint
 $(VENV)/for-bench: EXTRAS := bench
 $(VENV)/for-docs: EXTRAS := docs
 $(VENV)/for-demo: EXTRAS := plot
-$(VENV)/for-tests $(VENV)/for-bench $(VENV)/for-docs $(VENV)/for-demo: $(VENV)/installed
+$(VENV)/for-lab: EXTRAS := lab plot
+$(VENV)/for-tests $(VENV)/for-bench $(VENV)/for-docs $(VENV)/for-demo $(VENV)/for-lab: $(VENV)/installed
 	$(BIN)/python tools/extras.py $(EXTRAS) > $@.txt
 	$(BIN)/pip install --quiet --requirement $@.txt
 	@touch $@
@@ -51,6 +52,9 @@ SUITES := filters counting sketches tables paged rings redis cli
 # --- what people do --------------------------------------------------------------------------------------
 demo: $(VENV)/for-demo ## plans, builds, queries: prediction beside measurement, and a report with figures
 	$(BIN)/evenbins demo
+
+lab: $(VENV)/for-lab ## the pages to understand and to decide, in the browser
+	$(BIN)/evenbins lab $(ARGS)
 
 test: $(VENV)/for-tests system-packages ## all tests
 	$(BIN)/python -m pytest $(ARGS)

@@ -1,7 +1,7 @@
 """What all suites share: the list of filters, the kernels, keys of every sort.
 
-    KINDS    every filter of the library, in several shapes. A new kind is added here, once; the shared
-             suite (unit/test_filters.py), threads, kernels and state machines then run over it.
+    KINDS    every filter of the library, in several shapes (kinds.py). A new kind is added there, once; the
+             shared suite (unit/test_filters.py), threads, kernels and state machines then run over it.
     kind     a test that takes it runs for each of KINDS
     kernel   a test that takes it runs under each kernel of this machine
 
@@ -14,188 +14,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import settings
+from kinds import FIRST_OF_CLASS, KINDS, Kind
 
-from evenbins import (
-    BalancedBloomFilter,
-    BlockedBloomFilter,
-    BloomFilter,
-    CountingBloomFilter,
-    _core,
-    reference,
-    theory,
-)
-from evenbins.reference.bloom import ReferenceFilter
+from evenbins import _core
 
 # Machines are busy: an example that takes long is no failure. The same examples every time.
 settings.register_profile("evenbins", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("evenbins")
-
-SECRET = 0xC0FFEE_5EED_C0FFEE  # a seed that no other number in a test looks like
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A filter class with arguments, and its twin in `evenbins.reference`.
-
-    What filters do not promise alike is a property here, and tests ask for the property:
-
-    ordered   the order of the adds leaves a trace in the bytes (but the same adds give the same bytes)
-    counted   the payload holds loads, a list and words of state beside the bits that keys set; a merge
-              adds the loads and writes the list anew
-    repeats   a key is held as often as it was added: adding it again, or merging a filter with itself,
-              changes the bytes; the payload holds counters, and a key's positions are counters of it
-    """
-
-    name: str
-    cls: Any
-    twin_class: Any
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    plan: Callable[..., Any] | None = None  # of a capacity; otherwise the class plans by itself
-    ordered: bool = False
-    counted: bool = False
-    repeats: bool = False
-
-    def __call__(self, capacity: Any = 1000, **changes: Any) -> Any:
-        arguments = {**self.arguments, **changes}
-        if self.plan:
-            return self.cls.from_plan(self.plan(capacity, **arguments))
-        return self.cls(capacity, **arguments)
-
-    def filled(self, keys: Any, capacity: int = 1000) -> Any:
-        """Make a filter that holds the keys, each put in by a single `add`."""
-        made = self(capacity)
-        for key in keys:
-            made.add(key)
-        return made
-
-    def twin(self, made: Any) -> ReferenceFilter:
-        """Make the empty twin of a filter."""
-        core = made.plan.core
-        how = {"hashing": made.plan.hashing} if made.plan.policy == "standard" else {}
-        twin: ReferenceFilter = self.twin_class(*([core] if self.ordered else core), seed=made.seed, **how)
-        return twin
-
-    def merged(self, made: Any, *parts: Any) -> bytes:
-        """Give the payload of the union of filters with these keys, as the twins merge them."""
-        union, *others = (self.twin(made) for _ in parts)
-        for twin, keys in zip([union, *others], parts, strict=True):
-            for key in keys:
-                twin.add(key)
-        for twin in others:
-            union.merge(twin)
-        return union.payload()
-
-    def positions(self, made: Any, digests: Iterable[int]) -> set[int]:
-        """Give the bits of the payload that these digests set, by the twin, without the memory of all."""
-        if not self.ordered:
-            _, *rest = made.plan.core
-            how = {"hashing": made.plan.hashing} if made.plan.policy == "standard" else {}
-            twin = self.twin_class(1, *rest, seed=made.seed, **how)
-            name = {"standard": "bits", "counting": "counters"}.get(made.plan.policy, "blocks")
-            setattr(twin, name, made.plan.core[0])
-            return {position for digest in digests for position in twin.positions(digest)}
-        assert not self.counted
-        twin = self.twin(made)
-        found, start = set(), 0
-        for digest in digests:
-            twin.add_digest(digest)
-        for table in twin.tables:
-            for block, bits in table.bits.items():
-                first = start + block * table.block_bits
-                found |= {first + i for i in range(table.block_bits) if bits >> i & 1}
-            start += -(-table.blocks * table.block_bits // 512) * 512
-        return found
-
-
-def _standard(name: str, **arguments: Any) -> Kind:
-    return Kind(name, BloomFilter, reference.ReferenceBloom, arguments)
-
-
-def _blocked(name: str, **arguments: Any) -> Kind:
-    return Kind(name, BlockedBloomFilter, reference.ReferenceBlocked, arguments)
-
-
-def _balanced(name: str, *, counted: bool = False, plan: Any = None, **arguments: Any) -> Kind:
-    return Kind(
-        name, BalancedBloomFilter, reference.ReferenceBalanced, arguments, plan, ordered=True, counted=counted
-    )
-
-
-def _counting(name: str, **arguments: Any) -> Kind:
-    plan = theory.plan_counting  # which does not warn of narrow counters, as the class does
-    return Kind(name, CountingBloomFilter, reference.ReferenceCounting, arguments, plan, repeats=True)
-
-
-def _levels(
-    capacity: Any,
-    *,
-    policy: str,
-    bits_per_key: float = 16,
-    block_bits: int = 512,
-    shares: Sequence[float] = (1,),
-    on_list: float = 0,
-    reads: float = 0,
-    **arguments: Any,
-) -> theory.FilterPlan:
-    """Plan a balanced filter in which, at its capacity, every level, the list and the spill rule have work.
-
-    Explicit integers that grow with the capacity: no better planner of tomorrow changes what is tested.
-    """
-    keys = int(capacity)
-    blocks = [max(1, round(share * keys * bits_per_key / block_bits)) for share in shares]
-    if policy in ("single", "sequential", "multilevel"):
-        arguments["thresholds"] = [max(1, round(0.95 * keys / sum(blocks)))] * len(blocks)
-        arguments["overflow_limit"] = round(on_list * keys) + 2 if on_list else 0
-        arguments["budget"] = round(reads * keys)
-    elif policy == "fill":
-        arguments["thresholds"] = [block_bits // 2] * (len(blocks) - 1)
-    return theory.plan_levels(capacity, policy=policy, blocks=blocks, block_bits=block_bits, **arguments)
-
-
-def _planned(name: str, **arguments: Any) -> Kind:
-    counted = arguments["policy"] in ("single", "sequential", "multilevel")
-    return _balanced(name, counted=counted, plan=_levels, **arguments)
-
-
-THREE = (0.8, 0.15, 0.05)
-KINDS = [
-    _standard("standard", fpr=1e-3),
-    _standard("standard-1-hash", bits_per_key=9.3, hashes=1),
-    _standard("standard-33-hashes", bits_per_key=50, hashes=33),
-    _standard("standard-seeded", fpr=1e-2, seed=SECRET),
-    _standard("standard-double", bits_per_key=11, hashing="double"),
-    _standard("standard-triple", bits_per_key=11, hashing="triple", seed=SECRET),
-    _blocked("blocked-512", fpr=1e-3),
-    _blocked("blocked-512-1-hash", bits_per_key=12, hashes=1),
-    _blocked("blocked-512-24-hashes", bits_per_key=40, hashes=24),
-    _blocked("blocked-512-seeded", fpr=1e-2, seed=SECRET),
-    _blocked("blocked-256", fpr=1e-3, block_bits=256),
-    _blocked("blocked-256-17-hashes", bits_per_key=31, hashes=17, block_bits=256),
-    _balanced("balanced", fpr=1e-3),
-    _planned("single", policy="single", hashes=8, coin=0.5, on_list=0.2),
-    _planned(
-        "sequential-256", policy="sequential", hashes=9, block_bits=256, coin=0.3, on_list=0.3, reads=1.2
-    ),
-    _planned("multilevel", policy="multilevel", hashes=10, shares=THREE, coin=0.5, on_list=0.05, seed=SECRET),
-    _planned("multilevel-256-no-list", policy="multilevel", hashes=7, shares=THREE, block_bits=256),
-    _planned("fill-256", policy="fill", hashes=8, shares=THREE, block_bits=256),
-    _planned("two-choice", policy="two-choice", hashes=11),
-    _counting("counting", fpr=1e-3),
-    _counting("counting-2-bits", fpr=1e-2, counter_bits=2),
-    _counting("counting-8-bits-33-hashes", bits_per_key=400, hashes=33, counter_bits=8, seed=SECRET),
-    _counting("counting-16-bits", bits_per_key=70, hashes=1, counter_bits=16),
-    _counting("counting-blocked", fpr=1e-3, layout="blocked"),
-    _counting("counting-blocked-2-bits", fpr=1e-3, layout="blocked", counter_bits=2, seed=SECRET),
-    _counting("counting-blocked-8-bits", bits_per_key=200, hashes=17, layout="blocked", counter_bits=8),
-    _counting("counting-blocked-16-bits", fpr=1e-2, layout="blocked", counter_bits=16),
-]
-FIRST_OF_CLASS = list({each.cls: each for each in reversed(KINDS)}.values())
 
 
 @pytest.fixture(params=KINDS, ids=lambda each: each.name)

@@ -544,7 +544,9 @@ def run(
         if place is not None:
             place.write_text(demo.report.html(), encoding="utf-8")
             demo._print(f"The report, with figures: {place.resolve()}")
-        demo._print("To try it yourself: evenbins lab opens a page; evenbins --help lists the commands.")
+        demo._print(
+            "To try it yourself: make lab, or evenbins lab, opens a page; evenbins --help lists the commands."
+        )
     seconds = time.perf_counter() - begun
     if demo.failed:
         demo._print(f"{len(demo.failed)} claims FAILED ({seconds:.1f} s).")

@@ -57,6 +57,8 @@ class Server:
         """Let it hang: connections stay open, nobody answers."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        status = Path(f"/proc/{self._process.pid}/stat")
+        until(lambda: status.read_text().rsplit(")", 1)[1].split()[0] == "T")  # a busy machine takes its time
 
     def go_on(self) -> None:
         assert self._process is not None

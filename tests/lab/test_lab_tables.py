@@ -103,10 +103,6 @@ def test_the_texts_to_copy_run(changed: dict[str, Any]) -> None:
         assert "second-chance" in done.stdout
 
 
-def test_no_command_is_offered_where_it_would_be_refused() -> None:
-    assert point(**POINT | {"levels": 5})["command"] is None
-
-
 def test_designs_are_those_of_design_table() -> None:
     seen: list[tuple[int, int]] = []
     found = designs(

@@ -26,7 +26,7 @@ from evenbins import digest_many, reference
 from evenbins.reference import format as file_format
 
 if TYPE_CHECKING:
-    from conftest import Kind
+    from kinds import Kind
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 INTEGERS = st.one_of(st.integers(-3, 20), INT64, st.integers(2**63, 2**64 - 1))

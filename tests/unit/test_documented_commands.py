@@ -47,7 +47,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from evenbins import cli
+from evenbins import BlockedBloomFilter, cli
 from evenbins.papers import registry
 
 ROOT = Path(__file__).parents[2]
@@ -162,8 +162,13 @@ def prepare(folder: Path) -> None:
     keys = [f"key-{i}" for i in range(1000)]
     (folder / "keys.txt").write_text("\n".join(keys) + "\n")
     (folder / "lines").write_text("\n".join(["key-7", "other", *keys[10:20]]) + "\n")
-    (folder / "blocklist.txt").write_text((folder / "keys.txt").read_text())
+    for name in ("blocklist.txt", "list.txt"):
+        (folder / name).write_text((folder / "keys.txt").read_text())
     (folder / "access.log").write_text((folder / "lines").read_text())
+    for part in ("a.evb", "b.evb"):
+        made = BlockedBloomFilter(1000)
+        made.add_many(keys)
+        made.save(folder / part)
     for name in ("data", "figures", ".config/fish/completions"):
         (folder / name).mkdir(parents=True)
     for part in range(2):

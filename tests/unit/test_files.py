@@ -597,6 +597,7 @@ def test_a_copy_of_an_opened_filter_can_be_changed(make: Callable[[], AnyFilter]
 def test_opening_and_loading_leave_nothing_behind(path: Path) -> None:
     f = filled(MAKE["blocked"])
     f.save(path)
+    gc.collect()  # what other tests left
     descriptors = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         evenbins.load(path)

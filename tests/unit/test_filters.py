@@ -1,4 +1,4 @@
-"""The shared suite: what every filter of the library promises, run over all of them (conftest.KINDS).
+"""The shared suite: what every filter of the library promises, run over all of them (kinds.KINDS).
 
 No false negatives, ever; the bytes of the readable twin; errors that name the argument and a way out.
 """
@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import KINDS, Kind
+from kinds import KINDS, Kind
 
 import evenbins
 from evenbins import FilterPlan, FilterStats, FormatError, digest, reference, theory

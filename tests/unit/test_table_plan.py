@@ -224,3 +224,10 @@ def test_a_plan_is_a_plan() -> None:
     assert isinstance(plan, TablePlan)
     assert hash(plan) == hash(plan_table(1000))
     assert plan != plan_table(1000, seed=1)
+
+
+def test_with_many_levels_what_is_not_known_is_left_out_unless_it_is_named() -> None:
+    found = design.table(100_000, levels=5, slots=[1], overflow=0.01)
+    assert {each.plan.scheme for each in found} == set(SCHEMES) - {"least-loaded"}
+    with pytest.raises(ValueError, match="levels"):
+        design.table(100_000, levels=5, schemes=["least-loaded"])

@@ -21,7 +21,7 @@ import pytest
 from evenbins import BlockedBloomFilter, BloomFilter, digest_many
 
 if TYPE_CHECKING:
-    from conftest import Kind
+    from kinds import Kind
 
 THREADS = [1, 2, 3, 7, 16]
 MANY = 300_000  # several rounds of several threads, whatever their share

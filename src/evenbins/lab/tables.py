@@ -29,7 +29,6 @@ from evenbins.theory.table_plan import SCHEMES, SLOTS, predictable
 __all__ = ["ENDPOINTS", "curves", "designs", "point", "tell"]
 
 LEVELS = (2, 6)
-_MEASURED_LEVELS = 4  # of least-loaded, at most
 Curve = list[tuple[float, float, float]]  # space, overflow, moves; space ascending
 
 
@@ -131,7 +130,7 @@ def point(
         "moves": max(0.0, _along(moves, at)),
         "inside": 0 <= at <= len(curve) - 1,
         "python": python,
-        "command": command + (" --deletions" if deletions else "") if levels <= _MEASURED_LEVELS else None,
+        "command": command + (" --deletions" if deletions else ""),
     }
 
 

@@ -33,7 +33,7 @@ def planned_loads(plan: FilterPlan, *, blocks: int) -> list[npt.NDArray[np.float
     >>> f = BlockedBloomFilter(10_000, fpr=1e-3)
     >>> (share,) = planned_loads(f.plan, blocks=sum(f.stats().loads[0]))
     >>> round(float(share.sum()), 6), int(share.argmax())
-    (1.0, 240)
+    (1.0, 225)
     """
     if plan.block_bits is None or plan.policy == "growing":
         return []

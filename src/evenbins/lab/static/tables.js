@@ -166,8 +166,8 @@ function mount(root, { state, api, notify }) {
       ]));
       python.element.hidden = false;
       python.set(found.python.trimEnd());
-      command.element.hidden = !found.command;
-      if (found.command) command.set(found.command);
+      command.element.hidden = false;
+      command.set(found.command);
       draw();
       if (!found.inside) note.textContent = "The point lies beyond the computed curve: it is continued as a straight line.";
       if (values.goal === "space" || designsFor !== wantedOverflow()) laterDesigns();
