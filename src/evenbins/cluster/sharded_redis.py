@@ -14,8 +14,9 @@ never looks there; `scan_iter` does). That suits caches, sessions, rate limits. 
 replication, and takes Redis Sentinel or Cluster. `flush_returning=True` empties a server before it serves
 again: no old value then.
 
-Repeats. `get`, `mget`, `exists`, plain `set`, `mset`, `delete`, `expire` are repeated on the next server;
-`incr`, `set` with nx, xx or get, and pipelines only if nothing was sent: otherwise ServerDownError.
+Repeats. `get`, `mget`, `exists`, plain `set`, `mset`, `delete`, `expire` are repeated: on their server until it
+is marked down, then on the next one. `incr`, `set` with nx, xx or get, and pipelines only if nothing was
+sent: otherwise ServerDownError.
 """
 
 from __future__ import annotations
@@ -126,7 +127,8 @@ class ShardedRedis(_Sharded):
     timeout, connect_timeout
         Seconds for each answer, and for a connection.
     failures, backoff
-        A server is down after so many failures in a row; the delays between its probes.
+        A server is down after so many failures in a row, and one request tries it so often, at most; the
+        delays between its probes.
     flush_returning
         Empty a server (its selected database) before it serves again after a failure.
     on_change
