@@ -20,11 +20,11 @@ import os
 import threading
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from evenbins.cluster._requests import Request
 from evenbins.cluster._segments import Layout
-from evenbins.cluster.redis_errors import FilterDamaged, FilterMissing, RedisFilterError
+from evenbins.cluster.redis_errors import FilterDamaged, FilterMissing, RedisFilterError, way_out
 
 __all__ = [
     "AsyncServers", "Servers", "check_eviction", "check_roles", "raise_errors", "redis_module",
@@ -323,18 +323,6 @@ def _with_text(request: Request) -> Request:
     return replace(request, command=("EVAL", request.script.text, *request.command[2:]))
 
 
-_WAYS_OUT: Final = {
-    "ReadOnlyError": "It is a replica: pass a client of its primary",
-    "OutOfMemoryError": "Its memory is full: raise maxmemory or delete something, then repeat the call",
-    "NoPermissionError": "Its user needs EVAL, EVALSHA, GET, SET, GETRANGE, SETRANGE, STRLEN, BITCOUNT, "
-    "BITOP, DEL, UNLINK and the commands of hashes, on keys that begin with {NAME",
-    "NoScriptError": "It forgets scripts at once: look who calls SCRIPT FLUSH",
-    "BusyLoadingError": "It is reading its data: repeat the call later",
-    "ClusterDownError": "Parts of the cluster are gone: repeat the call when it is whole again",
-    "MasterDownError": "It is a replica that lost its primary: pass a client of the primary",
-}
-
-
 def raise_errors(name: str, layout: Layout | None, requests: Sequence[Request], replies: Replies) -> None:
     """Raise what a server complained of."""
     for request, reply in zip(requests, replies, strict=True):
@@ -350,10 +338,9 @@ def raise_errors(name: str, layout: Layout | None, requests: Sequence[Request], 
                 f"filter {name!r}: its key {request.key!r} holds a value of another type. Delete that, or "
                 "choose another name for the filter"
             ) from reply
-        kind = type(reply).__name__
-        way_out = _WAYS_OUT.get(kind, "Its log may say more").replace("NAME", name)
+        error = f"{type(reply).__name__}: {text}"
         raise RedisFilterError(
-            f"filter {name!r}: the server refused a command on {request.key!r} ({kind}: {text}). {way_out}. "
+            f"filter {name!r}: the server refused a command on {request.key!r} ({error}). {way_out(reply)}. "
             "What was acknowledged before is in; the call may be repeated"
         ) from reply
 
