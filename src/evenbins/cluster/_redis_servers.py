@@ -297,11 +297,12 @@ class AsyncServers(_Clients):
 
 async def _all(running: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
     """Wait for all of them, also when one fails: whoever hears of the error may close the client."""
-    found = await asyncio.gather(*running, return_exceptions=True)
-    for each in found:
-        if isinstance(each, BaseException):
-            raise each
-    return found
+    tasks = [asyncio.ensure_future(each) for each in running]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        if left := [each for each in tasks if not each.done()]:
+            await asyncio.wait(left)
 
 
 # --- replies that are errors -------------------------------------------------------------------------------

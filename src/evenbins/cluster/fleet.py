@@ -151,6 +151,11 @@ class _Fleet:
             f"{type(error).__name__}: {' '.join(str(error).split())}",
         )
 
+    def _gone(self, node: str, error: BaseException) -> ServerDownError:
+        return ServerDownError(
+            node, f"server {node} failed: {type(error).__name__}: {' '.join(str(error).split())}; try again"
+        )
+
     def _attempts(self) -> int:
         """Count the failures that one call may meet: enough to see all servers go down, and one return."""
         return self._failures * (len(self.ring.names) + 1)
@@ -310,13 +315,23 @@ class Fleet(_Fleet):
                 self._waiting -= 1
 
     def on(self, node: str, operate: Callable[[str], _T]) -> _T:
-        """Run `operate` on one named server, without a lease: for administration and copies."""
-        epoch = self.health.epoch(node)
-        try:
-            return operate(node)
-        except self._broken as error:
-            self.health.failed(node, error, epoch=epoch)
-            raise self._lost(node, error) from error
+        """Run `operate` on one named server, without a lease: for administration and copies.
+
+        It is repeated until the server is down, so it must be something that may be done twice.
+        """
+        failures = 0
+        while True:
+            epoch = self.health.epoch(node)
+            try:
+                answer = operate(node)
+            except self._broken as error:
+                self.health.failed(node, error, epoch=epoch)
+                failures += 1
+                if failures >= self._failures or not self.health.alive(node):
+                    raise self._gone(node, error) from error
+            else:
+                self.health.succeeded(node)
+                return answer
 
     def drained(self, name: str, timeout: float | None = None) -> bool:
         """Drain a server, wait until nothing is under way there; False if that took too long."""
@@ -496,13 +511,23 @@ class AsyncFleet(_Fleet):
                 waiter.set_result(None)
 
     async def on(self, node: str, operate: Callable[[str], Awaitable[_T]]) -> _T:
-        """Run `operate` on one named server, without a lease: for administration and copies."""
-        epoch = self.health.epoch(node)
-        try:
-            return await operate(node)
-        except self._broken as error:
-            self.health.failed(node, error, epoch=epoch)
-            raise self._lost(node, error) from error
+        """Run `operate` on one named server, without a lease: for administration and copies.
+
+        It is repeated until the server is down, so it must be something that may be done twice.
+        """
+        failures = 0
+        while True:
+            epoch = self.health.epoch(node)
+            try:
+                answer = await operate(node)
+            except self._broken as error:
+                self.health.failed(node, error, epoch=epoch)
+                failures += 1
+                if failures >= self._failures or not self.health.alive(node):
+                    raise self._gone(node, error) from error
+            else:
+                self.health.succeeded(node)
+                return answer
 
     async def drained(self, name: str, timeout: float | None = None) -> bool:
         """Drain a server, wait until nothing is under way there; False if that took too long."""

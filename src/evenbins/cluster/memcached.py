@@ -345,11 +345,12 @@ class RingMemcache:
         """Delete where keys may have jumped to: no answer is waited for; who is down is flushed later."""
         for node in self._fleet.ring.names:
             others = [key for key in keys if self._fleet.ring.node(key) != node]
-            if others and self._fleet.health.state(node) != "down":
+            if others and self._fleet.health.alive(node):
                 try:
                     self._fleet.on(node, lambda name, others=others: self._forgotten(name, others))  # type: ignore[misc]
                 except ServerDownError:
-                    continue
+                    if self._fleet.health.alive(node):  # nobody will flush it: the copy may be there yet
+                        raise
 
     def _forgotten(self, node: str, keys: list[_Key]) -> None:
         def forget(client: Any) -> None:
