@@ -103,14 +103,17 @@ def test_the_seed_is_in_the_file_and_in_the_pickle_and_nowhere_else() -> None:
 
 
 class _Trap:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
     def __reduce__(self) -> tuple[object, ...]:
-        return os.environ.__setitem__, ("EVENBINS_TRAPPED", "yes")
+        return os.mkdir, (str(self.folder),)
 
 
-def test_pickles_run_code_and_files_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pickles_run_code_and_files_do_not(tmp_path: Path) -> None:
     """Why the warning: a pickle is a program. The package's own readers take it for a damaged file."""
-    monkeypatch.delenv("EVENBINS_TRAPPED", raising=False)
-    trap = pickle.dumps(_Trap())
+    trapped = tmp_path / "trapped"
+    trap = pickle.dumps(_Trap(trapped))
     path = tmp_path / "trap.evb"
     path.write_bytes(trap)
     for read in (
@@ -122,9 +125,9 @@ def test_pickles_run_code_and_files_do_not(tmp_path: Path, monkeypatch: pytest.M
     ):
         with pytest.raises(FormatError):
             read()
-    assert "EVENBINS_TRAPPED" not in os.environ
+    assert not trapped.exists()
     pickle.loads(trap)  # what any library's pickle may do
-    assert os.environ.pop("EVENBINS_TRAPPED") == "yes"
+    assert trapped.is_dir()
     honest = bytearray(pickle.dumps(BlockedBloomFilter(100, fpr=1e-3)))
     at = honest.index(BlockedBloomFilter(100, fpr=1e-3).to_bytes()[:8])
     honest[at + 100] ^= 1  # a damaged pickle of ours is refused by the same checks as a file
