@@ -26,13 +26,13 @@ def kept(outcome: Outcome, *, cuts: int) -> None:
 @pytest.mark.parametrize("quick", [True, False], ids=["sync", "async"])
 @pytest.mark.parametrize("policy", fault_study.POLICIES)
 def test_a_filter_on_one_server(policy: str, quick: bool) -> None:
-    kept(asyncio.run(fault_study.run_filter("one", policy, calls=24, seed=2, quick=quick)), cuts=4)
+    kept(asyncio.run(fault_study.run_filter("one", policy, calls=20, seed=2, quick=quick)), cuts=4)
 
 
 @pytest.mark.parametrize("quick", [True, False], ids=["sync", "async"])
 @pytest.mark.parametrize("kind", ["several", "cluster"])
 def test_a_filter_on_three_servers(kind: str, quick: bool) -> None:
-    kept(asyncio.run(fault_study.run_filter(kind, "multilevel", calls=24, seed=2, quick=quick)), cuts=4)
+    kept(asyncio.run(fault_study.run_filter(kind, "multilevel", calls=16, seed=2, quick=quick)), cuts=3)
 
 
 @pytest.mark.parametrize("kind", ["redis", "async", "memcached"])

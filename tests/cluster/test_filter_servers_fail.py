@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import signal
 import socket
 import threading
 import time
@@ -99,7 +98,7 @@ def test_the_proxy_lets_exactly_a_prefix_pass(how: str) -> None:
                         found += piece
             brought = line[: size if way == "up" else 6]
             answered = (2 * brought)[: size if way == "down" else 12]
-            until(lambda n=number, b=brought, how=how: how == "reset" or (len(got) > n and got[n] == b))
+            until(lambda n=number, b=brought: len(got) > n and (how == "reset" or got[n] == b))
             assert line.startswith(bytes(got[number]))
             assert answered.startswith(found)  # a cut ends both ways, a reset overtakes what came before it
             assert answered == found or (way, how) == ("down", "reset") or (way == "up" and number < 4)
@@ -181,7 +180,10 @@ class _AlarmError(Exception):
 
 
 def test_an_exception_between_sending_and_reading_leaves_no_answer_behind(client: Any) -> None:
-    """As a signal's handler raises it (Ctrl-C, a time limit): the next call must not read this reply."""
+    """As a signal's handler raises it (Ctrl-C, a time limit): the next call must not read this reply.
+
+    Real signals at random moments were tried and dropped: they also hit the locks of Python's own modules.
+    """
     shared = made(client)
     absent = next(key for key in range(1000, 2000) if not shared.contains(key))
     connection = shared._servers._connection(0)
@@ -197,33 +199,6 @@ def test_an_exception_between_sending_and_reading_leaves_no_answer_behind(client
             shared.contains(first)
         connection.send_packed_command = send
         assert shared.contains(second) is (second == 7)
-
-
-def test_signals_at_random_moments(client: Any) -> None:
-    """300 alarms, each within the time of a call or two: answers stay right."""
-    shared = made(client)
-    rng = np.random.default_rng(5)
-    absent = [key for key in range(1000, 1400) if not shared.contains(key)]
-    hits = 0
-
-    def ring(*_: object) -> None:
-        raise _AlarmError
-
-    before = signal.signal(signal.SIGALRM, ring)
-    try:
-        for _ in range(300):
-            try:
-                signal.setitimer(signal.ITIMER_REAL, float(rng.uniform(2e-5, 4e-4)))
-                for key in rng.integers(0, 200, 5).tolist():
-                    assert shared.contains(key)
-                    assert not shared.contains(absent[key % len(absent)])
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            except _AlarmError:
-                hits += 1
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert hits > 50
 
 
 def test_asyncio_leaves_nothing_under_way_after_an_error() -> None:
@@ -389,6 +364,7 @@ def test_scripts_flushed_all_the_time(server: Server, client: Any) -> None:
 
 def test_replicas_are_refused_since_they_lag_behind(server: Server, client: Any) -> None:
     shared = made(client)
+    client.config_set("repl-diskless-sync-delay", 0)
     with running("--replicaof", f"{HOST} {server.port}") as replica, replica.client() as copy:
         deadline = time.monotonic() + 10
         while copy.info("replication")["master_link_status"] != "up" or not copy.exists("{x}:meta"):
@@ -450,6 +426,7 @@ def test_a_cluster_whose_node_is_replaced() -> None:
     with cluster_of(2) as servers, running("--cluster-enabled", "yes") as spare, spare.client() as copy:
         shared = made(redis.RedisCluster(host=HOST, port=servers[1].port, socket_timeout=5))
         number = servers[0].client().execute_command("CLUSTER MYID").decode()
+        servers[0].client().config_set("repl-diskless-sync-delay", 0)
         copy.execute_command("CLUSTER", "MEET", HOST, servers[0].port)
         deadline = time.monotonic() + 20
         while True:
