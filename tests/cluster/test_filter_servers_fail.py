@@ -427,7 +427,8 @@ def test_a_cluster_whose_node_is_replaced() -> None:
         shared = made(redis.RedisCluster(host=HOST, port=servers[1].port, socket_timeout=5))
         number = servers[0].client().execute_command("CLUSTER MYID").decode()
         servers[0].client().config_set("repl-diskless-sync-delay", 0)
-        copy.execute_command("CLUSTER", "MEET", HOST, servers[0].port)
+        for each in servers:
+            copy.execute_command("CLUSTER", "MEET", HOST, each.port)
         deadline = time.monotonic() + 20
         while True:
             try:
@@ -436,19 +437,19 @@ def test_a_cluster_whose_node_is_replaced() -> None:
             except redis.ResponseError:  # it has not heard of it
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
-        while copy.info("replication").get("master_link_status") != "up":
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: copy.info("replication").get("master_link_status") == "up")
+        with servers[1].client() as witness:  # who will vouch for it
+            until(lambda: str(spare.port) in str(witness.execute_command("CLUSTER", "REPLICAS", number)))
         servers[0].client().wait(1, 2000)
         servers[0].stop()
         copy.execute_command("CLUSTER", "FAILOVER", "TAKEOVER")
-        until = time.monotonic() + 20
+        deadline = time.monotonic() + 20
         while True:  # errors while the cluster settles, then answers, in bulk first
             try:
                 assert shared.contains_many(MANY).all()
                 break
             except (redis.RedisError, RedisFilterError):
-                assert time.monotonic() < until
+                assert time.monotonic() < deadline
                 time.sleep(0.1)
         shared.add_many(MANY + 700)
         assert shared.contains_many(MANY + 700).all()
