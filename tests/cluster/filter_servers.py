@@ -8,7 +8,6 @@ import random
 import socket
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -106,40 +105,3 @@ def cluster_of(nodes: int) -> Iterator[list[Server]]:
 def _in_order(client: redis.Redis, nodes: int) -> bool:
     found: Any = client.execute_command("CLUSTER INFO")
     return (found["cluster_state"], found["cluster_known_nodes"]) == ("ok", str(nodes))
-
-
-class Proxy:
-    """Passes bytes to a server, and cuts the connection after so many of them from the client."""
-
-    def __init__(self, port: int, cut_after: int) -> None:
-        self.target, self.left = port, cut_after
-        self.listener = socket.create_server((HOST, 0))
-        self.port = self.listener.getsockname()[1]
-        self.threads = [threading.Thread(target=self._accept, daemon=True)]
-        self.threads[0].start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = self.listener.accept()
-                far = socket.create_connection((HOST, self.target))
-                for a, b, counted in ((near, far, True), (far, near, False)):
-                    thread = threading.Thread(target=self._pass, args=(a, b, counted), daemon=True)
-                    thread.start()
-
-    def _pass(self, source: socket.socket, target: socket.socket, counted: bool) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(4096):
-                if counted:
-                    data = data[: max(self.left, 0)]
-                    self.left -= len(data)
-                if data:
-                    target.sendall(data)
-                if counted and self.left <= 0:
-                    break
-        for each in (source, target):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self.listener.close()

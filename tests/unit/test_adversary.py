@@ -13,6 +13,7 @@ SECURITY.md is the account of it, with what a secret seed does not stop.
 
 from __future__ import annotations
 
+import hashlib
 import math
 
 import numpy as np
@@ -24,6 +25,7 @@ from evenbins import (
     BalancedBloomFilter,
     BlockedBloomFilter,
     BloomFilter,
+    ChainedTable,
     CountMinSketch,
     HashRing,
     MultilevelTable,
@@ -176,3 +178,62 @@ def test_one_server_of_a_ring() -> None:
     counts = np.unique(spread, return_counts=True)[1]
     assert counts.size == len(servers)
     assert stats.chisquare(counts).pvalue > LEVEL
+
+
+def test_one_chain_of_a_chained_table() -> None:
+    """600 keys of one bin: each look-up compares half of them; with a secret seed a few."""
+    open_ = ChainedTable(2_000, policy="single", overflow=0, key_dtype="uint64")
+    secret = ChainedTable(2_000, policy="single", overflow=0, key_dtype="uint64", seed=SECRET)
+    keys = candidates()
+    attack = keys[block_of(keys, open_.plan.core[6]) == 11][:600]
+    assert attack.size == 600
+    for table in (open_, secret):
+        table.insert_many(attack, attack.astype(np.int64))
+        assert all(table[key] == key for key in attack.tolist())
+    assert open_.stats().max_load == 600
+    assert open_.stats().query_mean == pytest.approx(300.5)
+    bins = secret.plan.core[6]
+    assert stats.poisson.sf(secret.stats().max_load - 1, 600 / bins) * bins > LEVEL
+
+
+def test_a_secret_seed_does_not_stop_who_can_watch() -> None:
+    """Answers tell: keys that were answered yes by accident stay so, and keys of a server are seen there.
+
+    This is the limit that SECURITY.md states; a new seed ends it, until the attacker has watched again.
+    """
+    rng = np.random.default_rng(8)
+    filter_ = BlockedBloomFilter(5_000, fpr=1e-2, seed=SECRET)
+    filter_.add_many(rng.integers(0, 2**63, 5_000))
+    tried = candidates(200_000)
+    collected = tried[filter_.contains_many(tried)]
+    assert collected.size > 1_000
+    assert filter_.contains_many(collected).all()  # asked again: 100 % instead of 1 %
+    fresh = BlockedBloomFilter(5_000, fpr=1e-2, seed=SECRET + 1)
+    fresh.add_many(rng.integers(0, 2**63, 5_000))
+    hits = int(fresh.contains_many(collected).sum())
+    assert stats.binom.sf(hits - 1, collected.size, fresh.stats().fpr) > LEVEL
+    ring = HashRing([f"server{i}" for i in range(10)], seed=SECRET)
+    seen = [key for key in range(5_000) if ring.node(key) == "server3"]
+    assert {ring.node(key) for key in seen} == {"server3"}
+    assert len(seen) > 300
+
+
+def test_keys_behind_a_keyed_hash_are_nobodys_choice() -> None:
+    """The way out where XXH3 is not enough: BLAKE2b with a key, as digests. The seed is public here."""
+    filter_ = BlockedBloomFilter(20_000, fpr=1e-3)
+    keys = candidates(1_000_000)
+    chosen = keys[block_of(keys, blocks_of(filter_)) == 7]
+    attack, victims = chosen[:400], chosen[400:]
+    assert victims.size > 800
+
+    def digests(some: Keys) -> Keys:
+        hashed = (
+            hashlib.blake2b(key.tobytes(), digest_size=8, key=b"a secret of the owner").digest()
+            for key in some
+        )
+        return np.frombuffer(b"".join(hashed), np.uint64)
+
+    filter_.add_many(digests(attack), digests=True)
+    assert filter_.contains_many(digests(attack), digests=True).all()
+    hits = int(filter_.contains_many(digests(victims), digests=True).sum())
+    assert stats.binom.sf(hits - 1, victims.size, filter_.stats().fpr) > LEVEL

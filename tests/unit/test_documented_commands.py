@@ -112,6 +112,7 @@ SMALL_TOOLS: dict[str, str | dict[str, int] | None] = {
     "tools/bench_dask.py": None,  # starts two clusters; tests/cluster/test_dask.py builds on Dask
     "tools/cache_assumptions.py": None,  # four minutes; tests/unit/test_papers_chen_cache.py has its replays
     "tools/compare_sorted.py": {"KEYS": 10_000, "ASKED": 1_000, "ROUNDS": 1},
+    "tools/fault_study.py": None,  # minutes; tests/cluster/test_fault_study.py runs each of its kinds
     "tools/kill_study.py": "--kills 1 --servers 3 --threads 4",
     "tools/redis_round_trips.py": "--sample 4000",
     "tools/route_study.py": "--requests 60 --concurrency 10 --replicas 2 --policies jump",

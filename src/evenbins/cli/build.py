@@ -20,7 +20,7 @@ from evenbins.cli._output import note, show_json, tell, warn
 from evenbins.cli._progress import Bar
 from evenbins.cli._structures import TABLE
 from evenbins.cli.inspect import compared, measured
-from evenbins.cli.seed import seed_of
+from evenbins.cli.seed import SecretSeed, keep_private, seed_of
 from evenbins.filters import BalancedBloomFilter
 from evenbins.filters import build as build_filter
 
@@ -50,7 +50,7 @@ _MOST_EXACT = 60_000_000_000  # a table's level has at most 2**32 buckets, of 8 
     type=seed_of,
     default="0",
     metavar="N|random|@FILE",
-    help="Of the hashes: 0 to 2**64-1; a new one; from a file.",
+    help="Of the hashes: 0 to 2**64-1; a new one; from a file (a new output is then its owner's alone).",
 )
 @click.option("--block-bits", type=click.Choice(["512", "256"]), help="Bits of a block.  [default: 512]")
 @click.option("--reads", type=float, help="Balanced: mean memory reads of a present key, at most.")
@@ -84,6 +84,9 @@ def build(
     Prints what was planned beside what is measured, on standard error.
     """
     how = How(b"\0" if null else b"\n", binary, column)
+    if isinstance(seed, SecretSeed):  # who reads the file reads the seed
+        click.get_current_context().with_resource(keep_private(0o077))
+        seed = int(seed)
     if exact:
         _refuse_with_exact({**design, "workers": workers, "scheduler": scheduler})
         return _build_exactly(keys, output, how, capacity=capacity, seed=seed, as_json=as_json)

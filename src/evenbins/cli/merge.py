@@ -8,8 +8,10 @@ The files that are merged are opened read-only; the result is written in one ste
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from typing import Any
 
 import click
@@ -18,6 +20,7 @@ from evenbins.cli._options import FILE, check_output
 from evenbins.cli._output import note, show_json
 from evenbins.cli._structures import CHAINED, KINDS, PAGED, SHARDED, TABLE, open_structure
 from evenbins.cli.inspect import compared, measured
+from evenbins.cli.seed import keep_private
 
 __all__ = ["merge"]
 
@@ -31,7 +34,8 @@ def merge(files: tuple[str, ...], output: str, as_json: bool) -> None:
 
     Filters, counting and growing ones, and sketches must have been built with the same arguments: build with
     the same --capacity, --fpr (or --bits-per-key), --kind and --seed. Exact lists (`build --exact`) need the
-    same --seed only. Every byte of every file is checked first.
+    same --seed only. Every byte of every file is checked first. A new output can be read by nobody who cannot
+    read all of FILES: it has their seed.
     """
     if len(files) < 2:
         raise click.ClickException("one file is nothing to merge: name two or more")
@@ -56,7 +60,9 @@ def merge(files: tuple[str, ...], output: str, as_json: bool) -> None:
             _joined(partial(merged.__ior__, other), head, other, first, path)
     if kind == TABLE:
         merged = _one_table(tables)
-    merged.save(output)
+    shared = reduce(and_, (os.stat(path).st_mode for path in files))
+    with keep_private(~shared & 0o077):
+        merged.save(output)
     if as_json:
         show_json({"file": output, "merged": list(files)} | measured(kind, merged))
     else:

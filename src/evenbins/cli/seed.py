@@ -1,30 +1,38 @@
 """`evenbins seed`, and what --seed takes: N, random, or @FILE.
 
 With a secret seed nobody can choose keys that collide, or that are found by accident. The seed is stored in
-the file of the filter: who can read that can read the seed.
+the file of the filter: who can read that can read the seed. So `build --seed random|@FILE` makes new files
+that their owner alone can read, and `merge` none that more people can read than its inputs; a file that is
+replaced keeps its mode, as its owner chose it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+from collections.abc import Iterator
 
 import click
 
 from evenbins.cli._options import FILE, check_output, integer
 from evenbins.cli._output import note
 
-__all__ = ["seed", "seed_of"]
+__all__ = ["SecretSeed", "keep_private", "seed", "seed_of"]
 
 _MOST = 2**64 - 1
+
+
+class SecretSeed(int):
+    """A seed that was drawn, or kept in a file: not one that stands on a command line."""
 
 
 def seed_of(text: str) -> int:
     """Read what --seed takes: a number, random, or @FILE."""
     if text == "random":
-        return _fresh()
+        return SecretSeed(_fresh())
     if text.startswith("@"):
-        return _of_file(text[1:])
+        return SecretSeed(_of_file(text[1:]))
     try:
         number = integer(text)
     except click.BadParameter:
@@ -32,6 +40,17 @@ def seed_of(text: str) -> int:
             f"{text!r} is no seed: give a number from 0 to 2**64-1, random, or @FILE"
         ) from None
     return _checked(number, "--seed")
+
+
+@contextlib.contextmanager
+def keep_private(forbidden: int) -> Iterator[None]:
+    """Let files that are made meanwhile lack these bits of the mode, whatever the umask allows."""
+    before = os.umask(0o077)
+    os.umask(before | forbidden)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _checked(number: int, where: str) -> int:
@@ -61,7 +80,8 @@ def _of_file(path: str) -> int:
 def seed(output: str) -> None:
     """Draw a random 64-bit seed and write it to a file that only its owner can read.
 
-    Use it as `evenbins build --seed @FILE`. Filters that are to be merged need the same seed.
+    Use it as `evenbins build --seed @FILE`. Filters that are to be merged need the same seed. It is stored in
+    what is built, which only its owner can read either, unless the file was there before.
     """
     check_output(output, [])
     try:

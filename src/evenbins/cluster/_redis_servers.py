@@ -4,8 +4,13 @@
 connection or a timeout is raised. Requests to one server go out in one pipeline. `everywhere` asks each
 server the same.
 
-Invariant: requests to one server are executed in their order (a cluster of the asyncio client excepted: there
-operations never have two requests for one segment at a time).
+Invariants
+- Requests to one server are executed in their order (a cluster of the asyncio client excepted: there
+  operations never have two requests for one segment at a time).
+- A reply belongs to its request: a connection on which something else happened between sending and reading
+  (an error, a timeout, a signal's exception) is closed, never used again.
+- When `run` returns or raises, nothing of it is under way.
+- A thread keeps one connection to each server; it goes back to the client's pool when the thread ends.
 """
 
 from __future__ import annotations
@@ -13,15 +18,18 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from evenbins.cluster import _scripts as scripts
 from evenbins.cluster._requests import Request
 from evenbins.cluster._segments import Layout
-from evenbins.cluster.redis_errors import FilterDamaged, FilterMissing, RedisFilterError
+from evenbins.cluster.redis_errors import FilterDamaged, FilterMissing, RedisFilterError, way_out
 
-__all__ = ["AsyncServers", "Servers", "check_eviction", "raise_errors", "redis_module", "without_script"]
+__all__ = [
+    "AsyncServers", "Servers", "check_eviction", "check_roles", "raise_errors", "redis_module",
+    "with_scripts",
+]  # fmt: skip
 
 Replies = list[Any]
 _AT_ONCE = 16  # requests of one call to a cluster: each takes a connection of the client's pool
@@ -115,6 +123,26 @@ class _Clients:
         return found
 
 
+class _Kept:
+    """The connections that a thread keeps: back to their pools when it ends, or nobody has the filter."""
+
+    def __init__(self, clients: Sequence[Any]) -> None:
+        self.process, self._clients = os.getpid(), clients
+        self.connections: dict[int, Any] = {}
+
+    def release(self) -> None:
+        taken, self.connections = self.connections, {}
+        if self.process == os.getpid():
+            for server, connection in taken.items():
+                self._clients[server].connection_pool.release(connection)
+
+    def __del__(self) -> None:
+        try:
+            self.release()
+        except Exception:  # the interpreter ends: so do the connections
+            return
+
+
 class Servers(_Clients):
     """Blocking connections."""
 
@@ -127,6 +155,7 @@ class Servers(_Clients):
         self._kept = threading.local()
         self._timeout = redis_module().exceptions.TimeoutError
         self._connection_error = redis_module().exceptions.ConnectionError
+        self._broken = (self._connection_error, self._timeout)
 
     def run(self, requests: Sequence[Request]) -> Replies:
         """Send requests, and give their replies."""
@@ -159,22 +188,25 @@ class Servers(_Clients):
                 raise
         except self._connection_error:
             pass
+        except BaseException:  # a signal's, between the two: the next call would read this reply
+            connection.disconnect()
+            raise
         return self._one(client, command)
 
     def _connection(self, server: int) -> Any:
-        if getattr(self._kept, "process", None) != os.getpid():  # a child must not use its parent's
-            self._kept.process, self._kept.connections = os.getpid(), {}
-        kept: dict[int, Any] = self._kept.connections
-        if server not in kept:
-            kept[server] = self.clients[server].connection_pool.get_connection()
-        return kept[server]
+        kept: _Kept | None = getattr(self._kept, "own", None)
+        if kept is None or kept.process != os.getpid():  # a child must not use its parent's
+            kept = self._kept.own = _Kept(self.clients)
+        found = kept.connections.get(server)
+        if found is None:
+            found = kept.connections[server] = self.clients[server].connection_pool.get_connection()
+        return found
 
     def close(self) -> None:
         """Give back the connections kept for this thread."""
-        if getattr(self._kept, "process", None) == os.getpid():
-            for server, connection in self._kept.connections.items():
-                self.clients[server].connection_pool.release(connection)
-            self._kept.connections = {}
+        kept: _Kept | None = getattr(self._kept, "own", None)
+        if kept is not None:
+            kept.release()
 
     def _one(self, client: Any, command: tuple[Any, ...]) -> Any:
         try:
@@ -197,7 +229,11 @@ class Servers(_Clients):
             by_node.setdefault(node.name, (node, []))[1].append(i)
         replies: Replies = [None] * len(requests)
         for node, own in by_node.values():
-            self._pipeline(cluster.get_redis_connection(node), requests, own, replies)
+            try:
+                self._pipeline(cluster.get_redis_connection(node), requests, own, replies)
+            except self._broken:  # another took its place? the cluster's own client finds out
+                for i in own:
+                    replies[i] = self._one(cluster, requests[i].command)
         for i, reply in enumerate(replies):
             if isinstance(reply, self._moved):  # the cluster's own client follows
                 replies[i] = self._one(cluster, requests[i].command)
@@ -225,12 +261,10 @@ class AsyncServers(_Clients):
             return [await self._one(self.clients[requests[0].server], requests[0].command)]
         if self.cluster:
             turns = asyncio.Semaphore(_AT_ONCE)
-            return await asyncio.gather(*(self._in_turn(turns, each) for each in requests))
+            return await _all(self._in_turn(turns, each) for each in requests)
         replies: Replies = [None] * len(requests)
         by_server = self._by_server(requests).items()
-        await asyncio.gather(
-            *(self._pipeline(self.clients[server], requests, own, replies) for server, own in by_server)
-        )
+        await _all(self._pipeline(self.clients[server], requests, own, replies) for server, own in by_server)
         return replies
 
     async def _in_turn(self, turns: asyncio.Semaphore, request: Request) -> Any:
@@ -261,15 +295,33 @@ class AsyncServers(_Clients):
         return [await self._one(self.clients[0], command, target_nodes=[node]) for node in nodes]
 
 
+async def _all(running: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """Wait for all of them, also when one fails: whoever hears of the error may close the client."""
+    tasks = [asyncio.ensure_future(each) for each in running]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        if left := [each for each in tasks if not each.done()]:
+            await asyncio.wait(left)
+
+
 # --- replies that are errors -------------------------------------------------------------------------------
 
 
-def without_script(requests: Sequence[Request], replies: Replies) -> tuple[list[int], set[scripts.Script]]:
-    """Find the requests whose script the server does not know (it was restarted), and the scripts."""
+def with_scripts(requests: Sequence[Request], replies: Replies) -> tuple[list[int], list[Request]]:
+    """Find the requests whose script the server does not know (it was restarted); and those with its text.
+
+    The text goes with the request to the server that lacks it, in one step: SCRIPT LOAD before the request
+    would ask all servers, of which others may be down, and could be followed by another SCRIPT FLUSH.
+    """
     no_script = redis_module().exceptions.NoScriptError
     again = [i for i, reply in enumerate(replies) if isinstance(reply, no_script)]
-    needed = {requests[i].script for i in again}
-    return again, {each for each in needed if each is not None}
+    return again, [_with_text(requests[i]) for i in again]
+
+
+def _with_text(request: Request) -> Request:
+    assert request.script is not None
+    return replace(request, command=("EVAL", request.script.text, *request.command[2:]))
 
 
 def raise_errors(name: str, layout: Layout | None, requests: Sequence[Request], replies: Replies) -> None:
@@ -289,9 +341,19 @@ def raise_errors(name: str, layout: Layout | None, requests: Sequence[Request], 
             ) from reply
         error = f"{type(reply).__name__}: {text}"
         raise RedisFilterError(
-            f"filter {name!r}: the server refused a command on {request.key!r} ({error}). "
+            f"filter {name!r}: the server refused a command on {request.key!r} ({error}). {way_out(reply)}. "
             "What was acknowledged before is in; the call may be repeated"
         ) from reply
+
+
+def check_roles(replies: Iterable[Any]) -> None:
+    """Refuse a replica: it lags behind, and a key whose `add` has returned could be missed."""
+    for number, reply in enumerate(replies):
+        if isinstance(reply, list | tuple) and reply and _text(reply[0]) in ("slave", "replica"):
+            raise RedisFilterError(
+                f"server {number} is a replica of {_text(reply[1])}:{_text(reply[2])}, and replicas lag "
+                "behind: a key that was added could be missed. Pass a client of the primary"
+            )
 
 
 def check_eviction(replies: Iterable[Any], *, allow_eviction: bool) -> str | None:

@@ -4,6 +4,7 @@
     add      keys to blocks of a segment: each is present, is placed, or passes because its block is full
     swap     a whole segment, if nobody changed it since it was read
     merge    OR a mask of the size of a segment into it
+    claim    a name, for a filter that is to be made
     make     an empty segment
     listed   which of some digests are on the list
     list     put digests on the list while it has room
@@ -24,7 +25,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-__all__ = ["ADD", "LIST", "LISTED", "MAKE", "MERGE", "READ", "SCRIPTS", "SWAP", "Script"]
+__all__ = ["ADD", "CLAIM", "LIST", "LISTED", "MAKE", "MERGE", "READ", "SCRIPTS", "SWAP", "Script"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,17 @@ return 1
 )
 """KEYS: the segment, the mask beside it. ARGV: mark, the mask (zeros where the head is). Reply: 1."""
 
+CLAIM = Script("""
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  redis.call('SET', KEYS[1], ARGV[1])
+  return 1
+end
+if redis.call('TYPE', KEYS[1]).ok == 'string' and redis.call('GET', KEYS[1]) == ARGV[1] then return 1 end
+return 0
+""")
+"""ARGV: the description, which has a random epoch. Reply: 1 if it is there now, by this claim or by one whose
+reply was lost (SET NX would refuse the second); 0 if the name is taken."""
+
 MAKE = Script("""
 redis.call('SET', KEYS[1], ARGV[1] .. string.rep('\\0', tonumber(ARGV[2])))
 return 1
@@ -200,4 +212,4 @@ return table.concat(answers)
 )
 """ARGV: epoch, digests, limit. Reply: a character a digest, 0 no room, 1 it was put there, 2 it was there."""
 
-SCRIPTS = (READ, ADD, SWAP, MERGE, MAKE, LISTED, LIST)
+SCRIPTS = (READ, ADD, SWAP, MERGE, CLAIM, MAKE, LISTED, LIST)

@@ -1,6 +1,6 @@
 """The filter as a whole: made, found and checked, fetched, removed.
 
-create   claim the name (SET NX) ──▶ segments ──▶ list ──▶ "ready"     cut short: never ready, not opened
+create   claim the name ──▶ segments ──▶ list ──▶ "ready"     cut short: never ready, not opened
 open     the description of every server, then the mark and the size of every segment
 delete   segments ──▶ list ──▶ the description                         cut short: parts are missing
 """
@@ -28,8 +28,8 @@ def create(
 ) -> Operation[None]:
     """Make a filter: say that it is being made, write its segments and its list, say that it is there."""
     servers, key = range(layout.servers), layout.meta_key
-    claims = [("SET", key, layout.meta(server, ready=False), "NX") for server in servers]
-    replies = yield [Request(server, key, claim) for server, claim in zip(servers, claims, strict=True)]
+    claims = [("EVALSHA", scripts.CLAIM.sha, 1, key, layout.meta(server, ready=False)) for server in servers]
+    replies = yield [Request(server, key, claims[server], scripts.CLAIM) for server in servers]
     if not all(replies):
         ours = [server for server, reply in zip(servers, replies, strict=True) if reply]
         if ours:

@@ -1,15 +1,21 @@
 """Servers behind a ring as one: admission by leases, repeats where they are safe, probes in the background.
 
     call(key, operate) ─▶ lease on the ring ─▶ operate(server) ── it fails ─▶ health: down ─▶ the next server
-                          │ the server is full                    (repeated only if that is safe)
-                          ├ when_full="jump": the key's next server
+                          │ the server is full        ▲            (repeated only if that is safe)
+                          ├ when_full="jump":         └── not down yet, after fewer than `failures` in a row
+                          │ the key's next server
                           └ when_full="wait": wait for this one
 
 `Fleet` is for threads, `AsyncFleet` for asyncio; both do the same, and the clients of memcached and Redis are
 made of them. Who may repeat: `again(error)` says whether the request can be sent to another server after that
 error. It must say no, if the dead server may have done it already and doing it twice differs from once.
 
-Batches: keys are grouped by their first server; a group is one request, one lease, and jumps as one.
+Where a repeat goes. To the server that the ring names: the same one, until it is marked down. A request that
+went elsewhere after a single cut connection would leave its value where nobody looks (a server that is up is
+asked first), and the old one in its place. So a call may wait `failures` timeouts for one server.
+
+Batches: keys are grouped by their first server; a group is one request, one lease, and jumps for room as one.
+A group whose server goes down is grouped anew, since its keys part then.
 
 Invariants
 - No admission lifts a server above its limit of requests in flight; the ring counts them (`HashRing.lease`).
@@ -70,6 +76,7 @@ class _Fleet:
             raise ValueError("servers must name at least one server; got none")
         self.when_full = when_full
         self.health = Health(self.ring, failures=failures, backoff=backoff, on_change=self._changed)
+        self._failures = failures
         self._broken = broken
         self._others: tuple[int, dict[str, tuple[str, ...]]] = (-1, {})
         self.jumps = 0  # admissions elsewhere than at the key's first server, because it was full
@@ -144,8 +151,18 @@ class _Fleet:
             f"{type(error).__name__}: {' '.join(str(error).split())}",
         )
 
+    def _gone(self, node: str, error: BaseException) -> ServerDownError:
+        return ServerDownError(
+            node, f"server {node} failed: {type(error).__name__}: {' '.join(str(error).split())}; try again"
+        )
+
     def _attempts(self) -> int:
-        return len(self.ring.names) + 1  # each failure rules a server out; one more, should one return
+        """Count the failures that one call may meet: enough to see all servers go down, and one return."""
+        return self._failures * (len(self.ring.names) + 1)
+
+    def _parted(self, home: str, node: str, group: Sequence[_K]) -> bool:
+        """Tell whether a group's server went down since it was grouped: then each key has one of its own."""
+        return node != home and self.ring.node(group[0]) != home
 
     def status(self) -> dict[str, Any]:
         """Give for each server its state, load and limit; and the counts of jumps and repeats."""
@@ -211,7 +228,9 @@ class Fleet(_Fleet):
         again: Callable[[BaseException], bool] = lambda error: True,
         stay: bool = False,
     ) -> _T:
-        """Run `operate(server)` on the key's server, and on the next one if that fails and `again` allows it.
+        """Run `operate(server)` on the key's server; if that fails and `again` allows it, once more.
+
+        On the same server, until it is down; then on the key's next one.
 
         With `stay` it waits for a full server, whatever `when_full` says: for requests that change what is
         there.
@@ -223,20 +242,20 @@ class Fleet(_Fleet):
         RingFullError, NoNodesError
             There was no room in time; no server serves.
         """
-        failed: tuple[str, ...] = ()
+        failures = 0
         while True:
-            with self.admitted(key, failed, stay=stay) as node:
+            with self.admitted(key, stay=stay) as node:
                 epoch = self.health.epoch(node)
                 try:
                     answer = operate(node)
                 except self._broken as error:
                     self.health.failed(node, error, epoch=epoch)
-                    if not again(error) or len(failed) >= self._attempts():
+                    failures += 1
+                    if not again(error) or failures >= self._attempts():
                         raise self._lost(node, error) from error
                 else:
                     self.health.succeeded(node)
                     return answer
-            failed += (node,)
             self.repeats += 1
 
     def call_many(
@@ -248,20 +267,23 @@ class Fleet(_Fleet):
     ) -> None:
         """Run `operate(server, keys)` for the keys of each server, one server after the other."""
         pending: list[_K] = list(keys)
-        failed: tuple[str, ...] = ()
+        failures = 0
         while pending:
             groups, pending = self._groups(pending), []
-            for _, group in groups:
-                with self.admitted(group[0], failed) as node:
+            for home, group in groups:
+                with self.admitted(group[0]) as node:
+                    if self._parted(home, node, group):
+                        pending += group
+                        continue
                     epoch = self.health.epoch(node)
                     try:
                         operate(node, group)
                     except self._broken as error:
                         self.health.failed(node, error, epoch=epoch)
-                        if not again(error) or len(failed) >= self._attempts():
+                        failures += 1
+                        if not again(error) or failures >= self._attempts():
                             raise self._lost(node, error) from error
                         pending += group
-                        failed += (node,)
                         self.repeats += 1
                     else:
                         self.health.succeeded(node)
@@ -293,13 +315,23 @@ class Fleet(_Fleet):
                 self._waiting -= 1
 
     def on(self, node: str, operate: Callable[[str], _T]) -> _T:
-        """Run `operate` on one named server, without a lease: for administration and copies."""
-        epoch = self.health.epoch(node)
-        try:
-            return operate(node)
-        except self._broken as error:
-            self.health.failed(node, error, epoch=epoch)
-            raise self._lost(node, error) from error
+        """Run `operate` on one named server, without a lease: for administration and copies.
+
+        It is repeated until the server is down, so it must be something that may be done twice.
+        """
+        failures = 0
+        while True:
+            epoch = self.health.epoch(node)
+            try:
+                answer = operate(node)
+            except self._broken as error:
+                self.health.failed(node, error, epoch=epoch)
+                failures += 1
+                if failures >= self._failures or not self.health.alive(node):
+                    raise self._gone(node, error) from error
+            else:
+                self.health.succeeded(node)
+                return answer
 
     def drained(self, name: str, timeout: float | None = None) -> bool:
         """Drain a server, wait until nothing is under way there; False if that took too long."""
@@ -381,20 +413,20 @@ class AsyncFleet(_Fleet):
         stay: bool = False,
     ) -> _T:
         """Run `operate(server)` as `Fleet.call` does."""
-        failed: tuple[str, ...] = ()
+        failures = 0
         while True:
-            async with self.admitted(key, failed, stay=stay) as node:
+            async with self.admitted(key, stay=stay) as node:
                 epoch = self.health.epoch(node)
                 try:
                     answer = await operate(node)
                 except self._broken as error:
                     self.health.failed(node, error, epoch=epoch)
-                    if not again(error) or len(failed) >= self._attempts():
+                    failures += 1
+                    if not again(error) or failures >= self._attempts():
                         raise self._lost(node, error) from error
                 else:
                     self.health.succeeded(node)
                     return answer
-            failed += (node,)
             self.repeats += 1
 
     async def call_many(
@@ -406,37 +438,43 @@ class AsyncFleet(_Fleet):
     ) -> None:
         """Run `operate(server, keys)` for the keys of each server, all servers at once."""
         pending: list[_K] = list(keys)
-        failed: tuple[str, ...] = ()
+        failures = 0
         while pending:
-            rounds = [self._one_group(group, failed, operate, again) for _, group in self._groups(pending)]
+            rounds = [
+                self._one_group(home, group, failures, operate, again)
+                for home, group in self._groups(pending)
+            ]
             pending = []
             for outcome in await asyncio.gather(*rounds, return_exceptions=True):
                 if isinstance(outcome, BaseException):
                     raise outcome
-                node, left = outcome
+                failed, left = outcome
                 pending += left
-                if left:
-                    failed += (node,)
-                    self.repeats += 1
+                failures += failed
+                self.repeats += failed
 
     async def _one_group(
         self,
+        home: str,
         group: list[_K],
-        failed: tuple[str, ...],
+        failures: int,
         operate: Callable[[str, list[_K]], Awaitable[object]],
         again: Callable[[BaseException], bool],
-    ) -> tuple[str, list[_K]]:
-        async with self.admitted(group[0], failed) as node:
+    ) -> tuple[bool, list[_K]]:
+        """Ask one server for its keys: whether it failed, and the keys that are still to be asked for."""
+        async with self.admitted(group[0]) as node:
+            if self._parted(home, node, group):
+                return False, group
             epoch = self.health.epoch(node)
             try:
                 await operate(node, group)
             except self._broken as error:
                 self.health.failed(node, error, epoch=epoch)
-                if not again(error) or len(failed) >= self._attempts():
+                if not again(error) or failures + 1 >= self._attempts():
                     raise self._lost(node, error) from error
-                return node, group
+                return True, group
             self.health.succeeded(node)
-            return node, []
+            return False, []
 
     @contextlib.asynccontextmanager
     async def admitted(
@@ -473,13 +511,23 @@ class AsyncFleet(_Fleet):
                 waiter.set_result(None)
 
     async def on(self, node: str, operate: Callable[[str], Awaitable[_T]]) -> _T:
-        """Run `operate` on one named server, without a lease: for administration and copies."""
-        epoch = self.health.epoch(node)
-        try:
-            return await operate(node)
-        except self._broken as error:
-            self.health.failed(node, error, epoch=epoch)
-            raise self._lost(node, error) from error
+        """Run `operate` on one named server, without a lease: for administration and copies.
+
+        It is repeated until the server is down, so it must be something that may be done twice.
+        """
+        failures = 0
+        while True:
+            epoch = self.health.epoch(node)
+            try:
+                answer = await operate(node)
+            except self._broken as error:
+                self.health.failed(node, error, epoch=epoch)
+                failures += 1
+                if failures >= self._failures or not self.health.alive(node):
+                    raise self._gone(node, error) from error
+            else:
+                self.health.succeeded(node)
+                return answer
 
     async def drained(self, name: str, timeout: float | None = None) -> bool:
         """Drain a server, wait until nothing is under way there; False if that took too long."""

@@ -302,6 +302,11 @@ class Health:
             server = self._known(name)
             return "draining" if server.drained else "down" if server.down else "up"
 
+    def alive(self, name: str) -> bool:
+        """Tell whether a server is not down; drained or not."""
+        server = self._servers.get(name)
+        return server is not None and not server.down
+
     def status(self) -> dict[str, dict[str, Any]]:
         """Give for each server its state, failures, last error, and seconds down and to the next probe."""
         now = self._clock()

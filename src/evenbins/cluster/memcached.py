@@ -4,11 +4,13 @@
     RingMemcache(servers)                      one client for threads: leases, jumps, back-off, probes, drain
 
 A cache may forget, so a dead server is no error: its keys jump, each to a server of its own, and return when
-it does. What must never happen is that an old value comes back. Two ways lead there, and what is done about
+it does. What must never happen is that an old value comes back. Three ways lead there, and what is done about
 them:
 
 - A server that was unreachable, but kept its memory, returns with values from before. It is flushed before it
   serves again (`flush_returning`); one that restarted has little to lose by it.
+- A request whose connection was cut went to another server, while its own is up with the old value: a request
+  stays with its server until that is marked down.
 - A server that was full let reads and `set` jump: copies of one key on several servers. `delete` goes to all
   of them. `set` replaces one copy; those elsewhere live until they expire. Where that matters delete first,
   or take `when_full="wait"`, under which a key is on one server only.
@@ -16,8 +18,10 @@ them:
 Whatever changes what is there (`add`, `incr`, `cas` …) waits for the key's own server and never jumps for
 room.
 
-Repeats. Reads and `set` are repeated on the next server. The others only if nothing was sent: a connection is
-looked at before it is used, so what fails is what was under way when the server died (ServerDownError).
+Repeats. Reads, `set`, `delete` and `touch` are repeated. The others only if nothing was sent: a connection is
+looked at before it is used, so what fails is what was under way when the server died (ServerDownError). A
+server that holds a request back, and executes it after all when the client has gone elsewhere, is beyond any
+client: it is flushed when it returns, and what it executes after that stays.
 """
 
 from __future__ import annotations
@@ -209,7 +213,7 @@ class RingMemcache:
     timeout, connect_timeout
         Seconds for each answer, and for a connection.
     failures
-        A server is down after so many failures in a row.
+        A server is down after so many failures in a row; one request tries its server so often, at most.
     backoff
         Delays between probes of a server that is down.
     flush_returning
@@ -341,11 +345,12 @@ class RingMemcache:
         """Delete where keys may have jumped to: no answer is waited for; who is down is flushed later."""
         for node in self._fleet.ring.names:
             others = [key for key in keys if self._fleet.ring.node(key) != node]
-            if others and self._fleet.health.state(node) != "down":
+            if others and self._fleet.health.alive(node):
                 try:
                     self._fleet.on(node, lambda name, others=others: self._forgotten(name, others))  # type: ignore[misc]
                 except ServerDownError:
-                    continue
+                    if self._fleet.health.alive(node):  # nobody will flush it: the copy may be there yet
+                        raise
 
     def _forgotten(self, node: str, keys: list[_Key]) -> None:
         def forget(client: Any) -> None:

@@ -8,7 +8,33 @@ RedisFilterError
 
 from __future__ import annotations
 
+from typing import Final
+
 __all__ = ["FilterDamaged", "FilterMissing", "PlanMismatch", "RedisFilterError"]
+
+WAYS_OUT: Final = {
+    "ReadOnlyError": "It is a replica: pass a client of its primary",
+    "OutOfMemoryError": "Its memory is full: raise maxmemory or delete something, then repeat the call",
+    "NoPermissionError": "Its user needs more rights (ACL SETUSER)",
+    "NoScriptError": "It forgets scripts at once: look who calls SCRIPT FLUSH",
+    "BusyLoadingError": "It is reading its data: repeat the call later",
+    "ClusterDownError": "Parts of the cluster are gone: repeat the call when it is whole again",
+    "MasterDownError": "It is a replica that lost its primary: pass a client of the primary",
+    "WRONGTYPE": "Something else lies under the key: delete that, or choose another name",
+}
+"""What to do about an error reply, by the name of redis-py's class, or the reply's first word."""
+
+
+def way_out(error: BaseException) -> str:
+    """Say what to do about an error reply of a server.
+
+    Examples
+    --------
+    >>> way_out(ValueError("WRONGTYPE Operation against a key holding the wrong kind of value"))
+    'Something else lies under the key: delete that, or choose another name'
+    """
+    first = str(error).partition(" ")[0]
+    return WAYS_OUT.get(type(error).__name__) or WAYS_OUT.get(first) or "Its log may say more"
 
 
 class RedisFilterError(Exception):

@@ -31,8 +31,9 @@ from evenbins.cluster._redis_servers import (
     AsyncServers,
     Servers,
     check_eviction,
+    check_roles,
     raise_errors,
-    without_script,
+    with_scripts,
 )
 from evenbins.cluster._requests import Operation
 from evenbins.cluster._segments import SEGMENT_BYTES, Layout, check_name, check_plan
@@ -196,7 +197,8 @@ class RedisFilter(_Shared):
         Raises
         ------
         RedisFilterError
-            There is a filter of this name already, or the server may evict it, or it refused a command.
+            There is a filter of this name already, or the server may evict it, is a replica, or refused a
+            command.
         """
         servers = Servers(client)
         layout = Layout(name, plan, segment_bytes, servers.count, walk=servers.check_walk(walk))
@@ -221,6 +223,7 @@ class RedisFilter(_Shared):
 
     @classmethod
     def _made(cls, servers: Servers, layout: Layout, making: Operation[None], allow_eviction: bool) -> Self:
+        check_roles(servers.everywhere("ROLE"))
         _warn(check_eviction(servers.everywhere(*_EVICTION), allow_eviction=allow_eviction))
         found = cls(servers, layout, Counts())
         _drive(servers, layout.name, layout, making, found._counts)
@@ -253,8 +256,11 @@ class RedisFilter(_Shared):
             Something else lies under one of its keys.
         PlanMismatch
             It has another plan, or lies on other servers.
+        RedisFilterError
+            The server may evict it, or is a replica, which lags behind.
         """
         servers, counts = Servers(client), Counts()
+        check_roles(servers.everywhere("ROLE"))
         _warn(check_eviction(servers.everywhere(*_EVICTION), allow_eviction=allow_eviction))
         opening = _whole_filter.open_(check_name(name), servers.count)
         servers.check_walk(walk)
@@ -322,7 +328,8 @@ class RedisFilter(_Shared):
     def close(self) -> None:
         """Give the connection that single calls of this thread keep back to the client's pool.
 
-        The filter stays usable; it takes one again when it needs it. The client is not closed.
+        The filter stays usable; it takes one again when it needs it. The client is not closed. The end of a
+        thread does the same for it.
         """
         self._servers.close()
 
@@ -334,6 +341,7 @@ class RedisFilter(_Shared):
 
     def verify(self) -> None:
         """Look at every part, as `open` does; raises what it raises."""
+        check_roles(self._servers.everywhere("ROLE"))
         self._run(_whole_filter.verify(self._layout))
 
     def _run(self, operation: Operation[T]) -> T:
@@ -387,6 +395,7 @@ class AsyncRedisFilter(_Shared):
     async def _made(
         cls, servers: AsyncServers, layout: Layout, making: Operation[None], allow_eviction: bool
     ) -> Self:
+        check_roles(await servers.everywhere("ROLE"))
         _warn(check_eviction(await servers.everywhere(*_EVICTION), allow_eviction=allow_eviction))
         found = cls(servers, layout, Counts())
         await _drive_async(servers, layout.name, layout, making, found._counts)
@@ -404,6 +413,7 @@ class AsyncRedisFilter(_Shared):
     ) -> Self:
         """Find a filter that is there, and look at all its parts; see `RedisFilter.open`."""
         servers, counts = AsyncServers(client), Counts()
+        check_roles(await servers.everywhere("ROLE"))
         _warn(check_eviction(await servers.everywhere(*_EVICTION), allow_eviction=allow_eviction))
         opening = _whole_filter.open_(check_name(name), servers.count)
         servers.check_walk(walk)
@@ -451,6 +461,7 @@ class AsyncRedisFilter(_Shared):
 
     async def verify(self) -> None:
         """Look at every part, as `open` does; raises what it raises."""
+        check_roles(await self._servers.everywhere("ROLE"))
         await self._run(_whole_filter.verify(self._layout))
 
     async def _run(self, operation: Operation[T], *, one: bool = False, many: int = 0) -> T:
@@ -480,11 +491,9 @@ def _drive(servers: Servers, name: str, layout: Layout | None, operation: Operat
             if len(replies) == 1 and type(replies[0]) is bytes:  # most of all
                 requests = operation.send(replies)
                 continue
-            again, needed = without_script(requests, replies)
+            again, complete = with_scripts(requests, replies)
             if again:
-                for script in needed:
-                    servers.everywhere("SCRIPT LOAD", script.text)
-                for i, reply in zip(again, servers.run([requests[i] for i in again]), strict=True):
+                for i, reply in zip(again, servers.run(complete), strict=True):
                     replies[i] = reply
                 counts.requests += len(again)
             raise_errors(name, layout, requests, replies)
@@ -506,11 +515,9 @@ async def _drive_async(
             if len(replies) == 1 and type(replies[0]) is bytes:  # most of all
                 requests = operation.send(replies)
                 continue
-            again, needed = without_script(requests, replies)
+            again, complete = with_scripts(requests, replies)
             if again:
-                for script in needed:
-                    await servers.everywhere("SCRIPT LOAD", script.text)
-                for i, reply in zip(again, await servers.run([requests[i] for i in again]), strict=True):
+                for i, reply in zip(again, await servers.run(complete), strict=True):
                     replies[i] = reply
                 counts.requests += len(again)
             raise_errors(name, layout, requests, replies)

@@ -14,12 +14,16 @@ never looks there; `scan_iter` does). That suits caches, sessions, rate limits. 
 replication, and takes Redis Sentinel or Cluster. `flush_returning=True` empties a server before it serves
 again: no old value then.
 
-Repeats. `get`, `mget`, `exists`, plain `set`, `mset`, `delete`, `expire` are repeated on the next server;
-`incr`, `set` with nx, xx or get, and pipelines only if nothing was sent: otherwise ServerDownError.
+Repeats. `get`, `mget`, `exists`, plain `set`, `mset`, `delete`, `expire` are repeated: on their server until
+it is marked down, then on the next one. `incr`, `set` with nx, xx or get, and pipelines only if nothing was
+sent: otherwise ServerDownError. The second of two deletions finds less: after a repeat, what `delete` counts
+may be too low. A server's refusals (READONLY, OOM, WRONGTYPE …) are redis-py's ResponseError, with a note
+that names the server and a way out; they mark nothing down.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
@@ -27,6 +31,7 @@ from urllib.parse import urlsplit, urlunsplit
 from evenbins.cluster._libraries import library
 from evenbins.cluster.fleet import AsyncFleet, Fleet
 from evenbins.cluster.health import Backoff, ServerDownError
+from evenbins.cluster.redis_errors import way_out
 from evenbins.rings import HashRing
 
 __all__ = ["AsyncPipeline", "AsyncShardedRedis", "Pipeline", "ShardedRedis"]
@@ -59,6 +64,7 @@ class _Sharded:
         never = retry(library("redis.backoff", "redis").NoBackoff(), 0)  # this client repeats, not that one
         self._options = {"max_connections": _MANY_CONNECTIONS, "retry": never, **options}
         self._broken = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
+        self._refusal: type[Exception] = exceptions.ResponseError
         self._clients: dict[str, Any] = {}
         self._names = [self._met(each) for each in servers]
 
@@ -69,6 +75,20 @@ class _Sharded:
         name = _without_password(url) if "://" in server else server
         self._clients[name] = self._client_class.from_url(url, **self._options)
         return name
+
+    @contextlib.contextmanager
+    def _at(self, node: str) -> Iterator[Any]:
+        """Give a server's client; what the server refuses gets its name."""
+        try:
+            yield self._clients[node]
+        except self._refusal as error:
+            self._noted(node, error)
+            raise
+
+    def _noted(self, node: str, answer: Any) -> Any:
+        if isinstance(answer, self._refusal):
+            answer.add_note(f"server {node}: {way_out(answer)}")
+        return answer
 
     @property
     def ring(self) -> HashRing:
@@ -126,7 +146,8 @@ class ShardedRedis(_Sharded):
     timeout, connect_timeout
         Seconds for each answer, and for a connection.
     failures, backoff
-        A server is down after so many failures in a row; the delays between its probes.
+        A server is down after so many failures in a row, and one request tries it so often, at most; the
+        delays between its probes.
     flush_returning
         Empty a server (its selected database) before it serves again after a failure.
     on_change
@@ -217,18 +238,22 @@ class ShardedRedis(_Sharded):
         """Give the values of keys, in their order: one request to each server concerned."""
         wanted = list(keys)
         found: dict[_Key, Any] = {}
-        self._fleet.call_many(
-            dict.fromkeys(wanted),
-            lambda node, group: found.update(zip(group, self._clients[node].mget(group), strict=True)),
-        )
+
+        def fetch(node: str, group: list[_Key]) -> None:
+            with self._at(node) as client:
+                found.update(zip(group, client.mget(group), strict=True))
+
+        self._fleet.call_many(dict.fromkeys(wanted), fetch)
         return [found[key] for key in wanted]
 
     def mset(self, mapping: Mapping[_Key, Any]) -> bool:
         """Store many values: atomic on each server, not over all of them."""
-        self._fleet.call_many(
-            list(mapping),
-            lambda node, group: self._clients[node].mset({key: mapping[key] for key in group}),
-        )
+
+        def store(node: str, group: list[_Key]) -> None:
+            with self._at(node) as client:
+                client.mset({key: mapping[key] for key in group})
+
+        self._fleet.call_many(list(mapping), store)
         return True
 
     def pipeline(self) -> Pipeline:
@@ -267,12 +292,16 @@ class ShardedRedis(_Sharded):
         self.close()
 
     def _safe(self, key: _Key, operate: Callable[[Any], Any]) -> Any:
-        return self._fleet.call(key, lambda node: operate(self._clients[node]))
+        return self._fleet.call(key, lambda node: self._asked(node, operate))
+
+    def _asked(self, node: str, operate: Callable[[Any], Any]) -> Any:
+        with self._at(node) as client:
+            return operate(client)
 
     def _once(self, key: _Key, operate: Callable[[Any], Any]) -> Any:
         def connected(node: str) -> Any:
             self._connect(node)
-            return operate(self._clients[node])
+            return self._asked(node, operate)
 
         return self._fleet.call(key, connected, again=_never_sent)
 
@@ -286,7 +315,12 @@ class ShardedRedis(_Sharded):
 
     def _sum(self, keys: Iterable[_Key], operate: Callable[[Any, list[_Key]], int]) -> int:
         total: list[int] = []
-        self._fleet.call_many(keys, lambda node, group: total.append(operate(self._clients[node], group)))
+
+        def add(node: str, group: list[_Key]) -> None:
+            with self._at(node) as client:
+                total.append(operate(client, group))
+
+        self._fleet.call_many(keys, add)
         return sum(total)
 
     def _probe(self, name: str) -> None:
@@ -379,7 +413,7 @@ class Pipeline(_Commands):
             mine = sorted(number for key in keys for number in numbers[key])
             pipe = self._filled(self._client._clients[node].pipeline(transaction=False), mine)
             for number, answer in zip(mine, pipe.execute(raise_on_error=False), strict=True):
-                answers[number] = answer
+                answers[number] = self._client._noted(node, answer)
 
         try:
             self._client._fleet.call_many(list(numbers), send, again=_never_sent)
@@ -469,17 +503,20 @@ class AsyncShardedRedis(_Sharded):
         found: dict[_Key, Any] = {}
 
         async def fetch(node: str, group: list[_Key]) -> None:
-            found.update(zip(group, await self._clients[node].mget(group), strict=True))
+            with self._at(node) as client:
+                found.update(zip(group, await client.mget(group), strict=True))
 
         await self._fleet.call_many(dict.fromkeys(wanted), fetch)
         return [found[key] for key in wanted]
 
     async def mset(self, mapping: Mapping[_Key, Any]) -> bool:
         """Store many values: atomic on each server, not over all of them."""
-        await self._fleet.call_many(
-            list(mapping),
-            lambda node, group: self._clients[node].mset({key: mapping[key] for key in group}),
-        )
+
+        async def store(node: str, group: list[_Key]) -> None:
+            with self._at(node) as client:
+                await client.mset({key: mapping[key] for key in group})
+
+        await self._fleet.call_many(list(mapping), store)
         return True
 
     def pipeline(self) -> AsyncPipeline:
@@ -511,12 +548,16 @@ class AsyncShardedRedis(_Sharded):
         await self.close()
 
     async def _safe(self, key: _Key, operate: Callable[[Any], Any]) -> Any:
-        return await self._fleet.call(key, lambda node: operate(self._clients[node]))
+        return await self._fleet.call(key, lambda node: self._asked(node, operate))
+
+    async def _asked(self, node: str, operate: Callable[[Any], Any]) -> Any:
+        with self._at(node) as client:
+            return await operate(client)
 
     async def _once(self, key: _Key, operate: Callable[[Any], Any]) -> Any:
         async def connected(node: str) -> Any:
             await self._connect(node)
-            return await operate(self._clients[node])
+            return await self._asked(node, operate)
 
         return await self._fleet.call(key, connected, again=_never_sent)
 
@@ -532,7 +573,8 @@ class AsyncShardedRedis(_Sharded):
         total: list[int] = []
 
         async def add(node: str, group: list[_Key]) -> None:
-            total.append(await operate(self._clients[node], group))
+            with self._at(node) as client:
+                total.append(await operate(client, group))
 
         await self._fleet.call_many(keys, add)
         return sum(total)
@@ -562,7 +604,7 @@ class AsyncPipeline(_Commands):
             mine = sorted(number for key in keys for number in numbers[key])
             pipe = self._filled(self._client._clients[node].pipeline(transaction=False), mine)
             for number, answer in zip(mine, await pipe.execute(raise_on_error=False), strict=True):
-                answers[number] = answer
+                answers[number] = self._client._noted(node, answer)
 
         try:
             await self._client._fleet.call_many(list(numbers), send, again=_never_sent)

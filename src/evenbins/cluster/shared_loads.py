@@ -18,6 +18,10 @@ Invariants
   acknowledged and no router hangs longer than `ttl` (its leases end then; they count again when it goes on).
 - All routers have the same ring (`ring.fingerprint()`), except for nodes that one of them sees down.
 
+What faults do. A place whose admission was executed and not answered (a cut connection, a timeout) is held
+until `ttl`: too few may be admitted, never too many. A Redis that restarts empty knows no leases, until those
+under way are renewed, within ttl / 3; for that time the limit may be exceeded, by as many.
+
 What it costs: one round trip for an admission, one for its end; the script looks at every node of the ring.
 Limits by epsilon are computed in doubles, reduced by 1e-9: at an exact integer they are that integer.
 """
@@ -34,6 +38,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 from evenbins.cluster._libraries import library
+from evenbins.cluster.redis_errors import way_out
 from evenbins.protocols import Key
 from evenbins.rings import HashRing, NoNodesError, RingFullError
 from evenbins.theory import _arguments as arguments
@@ -41,7 +46,8 @@ from evenbins.theory import _arguments as arguments
 __all__ = ["AsyncRedisLoads", "RedisLoads"]
 
 # KEYS: the sets of all nodes. ARGV: lease, ttl in ms, "share" or "cap", then for each candidate its number
-# in KEYS and its share of n, or its cap. Gives the number of the node that took it, 0 if none has room.
+# in KEYS and its share of n, or its cap. Gives the number of the node that took it, 0 if none has room. A
+# lease that is there was admitted by a run whose reply was lost: a client that repeats takes no second place.
 _ADMIT = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -53,6 +59,7 @@ for i, key in ipairs(KEYS) do
 end
 for a = 4, #ARGV, 2 do
   local i, bound = tonumber(ARGV[a]), tonumber(ARGV[a + 1])
+  if redis.call('ZSCORE', KEYS[i], ARGV[1]) then return i end
   if ARGV[3] == 'share' then bound = math.ceil(bound * (total + 1) - 1e-9) end
   if counts[i] < bound then
     redis.call('ZADD', KEYS[i], now + ARGV[2], ARGV[1])
@@ -87,7 +94,7 @@ class _Loads:
     """What both twins share: names, arguments of the scripts, the leases under way here."""
 
     def __init__(self, client: Any, name: str, *, ttl: float = 10.0) -> None:
-        library("redis", "redis")
+        self._response_error = library("redis.exceptions", "redis").ResponseError
         if not isinstance(name, str) or not name or "{" in name or "}" in name:
             raise ValueError(f"name must be a text without braces; got {name!r}. Pass for example 'replicas'")
         rule = "a number of seconds from 0.1 to 86400"
@@ -128,6 +135,11 @@ class _Loads:
         values = [lease, self._milliseconds, mode, *itertools.chain.from_iterable(ways)]
         return lease, names, [self._key(each) for each in names], values
 
+    def _refused(self, error: Exception) -> Exception:
+        """Say what to do about an error reply."""
+        error.add_note(f"shared loads {self._name!r}, keys {self._key('*')}: {way_out(error)}")
+        return error
+
     def _taken(self, answer: Any, lease: str, names: tuple[str, ...]) -> str:
         if not answer:
             raise RingFullError(
@@ -158,7 +170,7 @@ class RedisLoads(_Loads):
     Raises
     ------
     redis.exceptions.RedisError
-        From `admitted`, if Redis does not answer.
+        From `admitted`, if Redis does not answer, or refuses: the note of the error says what to do.
     """
 
     def __init__(self, client: Any, name: str, *, ttl: float = 10.0) -> None:
@@ -177,7 +189,11 @@ class RedisLoads(_Loads):
             No node has room; none serves.
         """
         lease, names, keys, values = self._asked(ring, key, avoid)
-        node = self._taken(self._admit(keys=keys, args=values), lease, names)
+        try:
+            answer = self._admit(keys=keys, args=values)
+        except self._response_error as error:
+            raise self._refused(error) from None
+        node = self._taken(answer, lease, names)
         self._watch()
         try:
             yield node
@@ -233,6 +249,8 @@ class AsyncRedisLoads(_Loads):
             for each in keys:  # it may have been admitted: it is dropped everywhere, or ends by itself
                 self._drop(each, lease)
             raise
+        except self._response_error as error:
+            raise self._refused(error) from None
         node = self._taken(answer, lease, names)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._renewing())

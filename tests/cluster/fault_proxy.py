@@ -1,0 +1,176 @@
+"""A TCP proxy that fails on demand: between a client and a real server, at a byte of one's choice.
+
+    client ──▶ FaultProxy.port ══ up ══▶ the server's port          bytes of both ways are counted
+           ◀══════════════════ down ═══
+
+    with FaultProxy(port) as proxy:
+        proxy.cut(down=7)                  the 8th byte of what the server answers from now on never arrives
+        proxy.cut(up=100, how="reset")     the request is cut after 100 bytes, by RST
+        proxy.cut(up=0, how="hang")        swallowed: no byte, no end; a timeout is all there is
+        proxy.delay = 0.2                  each piece of an answer comes so much later
+        proxy.freeze(); proxy.thaw()       nothing passes, new connections included; then all of it does
+
+Invariants. Bytes are never changed, repeated or reordered: what arrives is a prefix of what was sent. A cut
+concerns the connection whose byte it is, once; the next connection is whole. "hang" keeps both ends open
+until `close` or `thaw`, as a network that drops packets does. A cut `up` at byte n means that the server
+got exactly n bytes of what was sent from then on; whether it executes what it got is the server's affair.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from typing import Self
+
+__all__ = ["FaultProxy"]
+
+HOST = "127.0.0.1"
+_RST = struct.pack("ii", 1, 0)
+
+
+class _Pair:
+    """The two ends of one connection."""
+
+    def __init__(self, near: socket.socket, far: socket.socket) -> None:
+        self.near, self.far = near, far
+        self.hung = False
+
+    def end(self, how: str = "close") -> None:
+        for each in (self.near, self.far):
+            with contextlib.suppress(OSError):
+                if how == "reset":
+                    each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST)
+                    each.shutdown(socket.SHUT_RD)  # wakes whoever reads: the last to let go sends the RST
+                else:
+                    each.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):
+                each.close()
+
+
+class FaultProxy:
+    """Passes bytes between clients and one server, until told not to. See the head of the file."""
+
+    def __init__(self, target: int) -> None:
+        self.target, self.delay, self.cuts = target, 0.0, 0
+        self._left: dict[str, int] = {}  # direction: bytes until the cut
+        self._how = "close"
+        self._lock = threading.Lock()
+        self._passing = threading.Event()
+        self._passing.set()
+        self._pairs: set[_Pair] = set()
+        self._listener = socket.create_server((HOST, 0), backlog=128)
+        self.port: int = self._listener.getsockname()[1]
+        self.name = f"{HOST}:{self.port}"
+        self._closed = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    # --- faults -------------------------------------------------------------------------------------------
+
+    def cut(self, *, up: int | None = None, down: int | None = None, how: str = "close") -> None:
+        """Cut a connection after so many more bytes; `how` is "close", "reset" or "hang"."""
+        assert how in ("close", "reset", "hang")
+        with self._lock:
+            given = (("up", up), ("down", down))
+            self._left = {name: number for name, number in given if number is not None}
+            self._how = how
+
+    def heal(self) -> None:
+        """Forget a cut that has not come, and every delay."""
+        with self._lock:
+            self._left = {}
+        self.delay = 0.0
+
+    @property
+    def pending(self) -> bool:
+        """Whether a cut has been ordered and has not come."""
+        return bool(self._left)
+
+    def drop_all(self, how: str = "close") -> None:
+        """Cut all connections now."""
+        for each in self._taken():
+            each.end(how)
+
+    def freeze(self) -> None:
+        """Let nothing pass."""
+        self._passing.clear()
+
+    def thaw(self) -> None:
+        """Let what was held back pass; connections that hang are ended."""
+        for each in [each for each in self._taken() if each.hung]:
+            each.end()
+        self._passing.set()
+
+    def close(self) -> None:
+        """End everything."""
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._passing.set()
+        self.drop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # --- passing on ---------------------------------------------------------------------------------------
+
+    def _taken(self) -> list[_Pair]:
+        with self._lock:
+            return list(self._pairs)
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                far = socket.create_connection((HOST, self.target))
+            except OSError:  # nobody there: the client learns it as the end of its connection
+                near.close()
+                continue
+            for each in (near, far):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            pair = _Pair(near, far)
+            with self._lock:
+                self._pairs.add(pair)
+            for ends in ((near, far, "up"), (far, near, "down")):
+                threading.Thread(target=self._pass, args=(pair, *ends), daemon=True).start()
+
+    def _pass(self, pair: _Pair, source: socket.socket, target: socket.socket, way: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while data := source.recv(65536):
+                self._passing.wait()
+                if way == "down" and self.delay:
+                    time.sleep(self.delay)
+                if pair.hung:
+                    continue
+                whole, how = self._allowed(way, len(data))
+                target.sendall(data[:whole])
+                if how == "hang":
+                    pair.hung = True
+                elif how is not None:
+                    pair.end(how)
+        if not pair.hung or self._closed:
+            with self._lock:
+                self._pairs.discard(pair)
+            pair.end()
+
+    def _allowed(self, way: str, size: int) -> tuple[int, str | None]:
+        """Say how much of a piece may pass, and how the connection ends then, if it does."""
+        with self._lock:
+            left = self._left.get(way)
+            if left is None:
+                return size, None
+            if size <= left:
+                self._left[way] = left - size
+                return size, None
+            self._left = {}
+            self.cuts += 1
+            return left, self._how
