@@ -133,12 +133,18 @@ def replace_file(path: StrPath, write: Callable[[int], None]) -> None:
     if target.exists() and not target.is_file():  # a folder, a device, a pipe
         raise OSError(errno.EINVAL, "not a regular file, so it cannot be replaced", os.fspath(path))
     try:
-        _write_beside(target, write)
+        # Opened before anything happens: a folder that may be written but not read could not be synced, and
+        # the error would come when the new file is in place.
+        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _write_beside(target, write)
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     except OSError as error:  # it names the temporary file, or none
         if error.errno is None:
             raise
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
-    _sync_folder(target.parent)
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
