@@ -12,7 +12,8 @@ may lie above it), at the price of more reads (the sum over the stages) and of s
 rate of stage i shrinks as 1/(i+1)**2, which costs 2.9 log2(i+1) bits per key.
 
 Invariants: every stage but the newest has the keys it was planned for, and no more, unless filters were
-merged; the newest has fewer; no count exceeds 2**48. A file that says otherwise is refused. The same keys in the same order give the same bytes, one by one or in bulk.
+merged; the newest has fewer; no count exceeds 2**48. A file that says otherwise is refused. The same keys
+in the same order give the same bytes, one by one or in bulk.
 
 Tried and dropped: rates that halve from stage to stage, as scalable Bloom filters are usually built
 (Almeida, Baquero, Preguiça, Hutchison, "Scalable Bloom filters", 2007): they cost 1.44 bits per key for
