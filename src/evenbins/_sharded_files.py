@@ -67,9 +67,7 @@ def begin_directory(path: StrPath) -> Path:
         raise FileExistsError(f"{folder}: it holds other files and no {MANIFEST}. Name a new directory")
     target = folder / f"shards-{secrets.token_hex(8)}"
     try:
-        _make_durably(
-            target
-        )  # before a manifest names it: after a power cut it must not name what is not there
+        _make_durably(target)  # before a manifest names it, or after a power cut it would name nothing
     except BaseException:
         discard(target)
         raise
