@@ -14,7 +14,7 @@ import errno
 import mmap
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from evenbins._core import FormatError
@@ -22,7 +22,7 @@ from evenbins._core import FormatError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Kept", "Stored", "attributes_of", "map_file", "replace_file", "write_all"]
+__all__ = ["Kept", "Stored", "attributes_of", "map_file", "replace_file", "synced_folder", "write_all"]
 
 StrPath = str | os.PathLike[str]
 
@@ -53,7 +53,7 @@ class Stored:
 
     @classmethod
     def load(cls, path: StrPath) -> Self:
-        """Read a file into memory, every byte checked.
+        """Read a file into memory, every byte checked. It must not be truncated meanwhile (see `open`).
 
         Raises
         ------
@@ -133,14 +133,8 @@ def replace_file(path: StrPath, write: Callable[[int], None]) -> None:
     if target.exists() and not target.is_file():  # a folder, a device, a pipe
         raise OSError(errno.EINVAL, "not a regular file, so it cannot be replaced", os.fspath(path))
     try:
-        # Opened before anything happens: a folder that may be written but not read could not be synced, and
-        # the error would come when the new file is in place.
-        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with synced_folder(target.parent, path):
             _write_beside(target, write)
-            os.fsync(folder)
-        finally:
-            os.close(folder)
     except OSError as error:  # it names the temporary file, or none
         if error.errno is None:
             raise
@@ -167,17 +161,32 @@ def _write_beside(target: Path, write: Callable[[int], None]) -> None:
             os.close(descriptor)
         os.replace(temporary, target)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # what matters is what went wrong first
             temporary.unlink()
         raise
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+@contextlib.contextmanager
+def synced_folder(folder: StrPath, file: StrPath | None = None) -> Iterator[None]:
+    """Sync a folder behind what changes names in it; an error names the file that this is done for.
+
+    It is opened before: one that may be written but not read cannot be synced, and that must not come out
+    when the names have changed already.
+    """
     try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(file or folder)) from error
+    try:
+        yield
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    with synced_folder(folder):
+        pass
 
 
 def _open_at_once(path: str, flags: int) -> int:

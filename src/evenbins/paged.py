@@ -186,9 +186,8 @@ class PagedTable(_core.Pages, TableMapping):
             raise FileExistsError(
                 errno.EEXIST, "the journal of a table that was not closed: move it to its table", journal
             )
-        with _new_file(target, plan) as temporary:
+        with _files.synced_folder(os.path.dirname(target), target), _new_file(target, plan) as temporary:
             os.link(temporary, target)  # fails if somebody was faster
-        _files._sync_folder(Path(target).absolute().parent)
         return cls.open(target, writable=True, durable=durable)
 
     @classmethod
@@ -589,21 +588,21 @@ def save_pages(table: MultilevelTable, path: StrPath, **options: Any) -> None:
                 raise BlockingIOError(
                     errno.EWOULDBLOCK, "it is open for writing: close it there first", target
                 ) from None
-        temporary = stack.enter_context(_new_file(target, plan))
-        if old is not None:
-            os.chmod(temporary, os.fstat(old).st_mode & 0o7777)
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CLOEXEC)
-        made = PagedTable._of_descriptors(descriptor, -1, temporary, True, True)
-        try:
-            made._insert_words(*table._shuffled(), IN_FLIGHT)
-            made._checkpoint()
-            data = made._summary_file()
-        finally:
-            made._close()
-        os.replace(temporary, target)
-        _files._sync_folder(Path(target).parent)
-        for leftover in (".journal", ".summary"):  # of the old table; by its uid nobody mistakes it
-            with contextlib.suppress(FileNotFoundError):
+        with _files.synced_folder(os.path.dirname(target), target), _new_file(target, plan) as temporary:
+            if old is not None:
+                os.chmod(temporary, os.fstat(old).st_mode & 0o7777)
+            descriptor = os.open(temporary, os.O_RDWR | os.O_CLOEXEC)
+            made = PagedTable._of_descriptors(descriptor, -1, temporary, True, True)
+            try:
+                made._insert_words(*table._shuffled(), IN_FLIGHT)
+                made._checkpoint()
+                data = made._summary_file()
+            finally:
+                made._close()
+            os.replace(temporary, target)
+        # Of the old table, whose name is gone for good: by its uid nobody mistakes them for the new one's.
+        for leftover in (".journal", ".summary"):
+            with contextlib.suppress(OSError):
                 os.unlink(target + leftover)
     _keep_summary(target, data)
 

@@ -56,7 +56,7 @@ class Outcome:
     @property
     def fine(self) -> bool:
         """Tell whether nothing was lost, and nothing grew."""
-        leaks = max(self.descriptors[3:]) > max(self.descriptors[:3]) + 2
+        leaks = max(self.descriptors[3:], default=0) > max(self.descriptors[:3]) + 2
         return not (self.lost or self.broken or self.drift or self.grew or leaks)
 
     def to_dict(self) -> dict[str, Any]:
@@ -145,6 +145,10 @@ def run(case: Case, setting: str, operations: int, seed: int, number: int) -> Ou
             out.audits += 1
             out.rss.append(memory())
             out.descriptors.append(len(os.listdir("/proc/self/fd")))
+    except Exception as error:  # what no step expects: told like a loss, and the other soaks go on
+        soak.lose(1, f"{type(error).__name__}: {error}")
+        out.rss.append(memory())
+        out.descriptors.append(len(os.listdir("/proc/self/fd")))
     finally:
         out.seconds = time.perf_counter() - begun
         soak.close()
