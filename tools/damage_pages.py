@@ -1,13 +1,13 @@
 """Damage a small one-read table, byte by byte: nothing damaged is taken for whole, nothing crashes.
 
-    python tools/damage_pages.py                   every bit of every byte: some minutes
-    python tools/damage_pages.py --step 61         what `make test` does, on every sixty-first byte
+python tools/damage_pages.py                   every bit of every byte: some minutes
+python tools/damage_pages.py --step 61         what `make test` does, on every sixty-first byte
 
-    table     a flipped bit of a page is a FormatError; of a header it is one, or the other header serves and
-              the content is the exact one (each of the two is enough: a torn header must not cost the table)
-    prefix    every length is a FormatError; so is anything behind the end
-    journal   a flipped bit is a FormatError, or the last group, which may have been torn, is left out
-    summary   a flipped bit is found, and the summary made anew: the answers are the exact ones
+table     a flipped bit of a page is a FormatError; of a header it is one, or the other header serves and
+          the content is the exact one (each of the two is enough: a torn header must not cost the table)
+prefix    every length is a FormatError; so is anything behind the end
+journal   a flipped bit is a FormatError, or the last group, which may have been torn, is left out
+summary   a flipped bit is found, and the summary made anew: the answers are the exact ones
 """
 
 from __future__ import annotations

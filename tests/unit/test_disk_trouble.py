@@ -1,17 +1,17 @@
 """Full disks, read-only folders, permissions that change, files cut short while they are mapped.
 
-Every writer of the library takes part: all kinds of files, tables written as pages, folders of shards, changes to
-an open one-read table, the command line. A write that cannot be finished is an OSError that names the file; what
-was there before is there as it was, and nothing is left beside it.
+Every writer of the library takes part: all kinds of files, tables written as pages, folders of shards, changes
+to an open one-read table, the command line. A write that cannot be finished is an OSError that names the
+file; what was there before is there as it was, and nothing is left beside it.
 
-A disk is filled for real: a tmpfs of 4 MiB in a mount namespace of its own, or, where nobody may mount, a limit on
-the size of files (RLIMIT_FSIZE), which stops a write halfway just as well. The limit is tried in any case; the test
-prints which of the two it was. Permissions are tried as another user than root, who may do everything.
+A disk is filled for real: a tmpfs of 4 MiB in a mount namespace of its own, or, where nobody may mount, a
+limit on the size of files (RLIMIT_FSIZE), which stops a write halfway just as well. The limit is tried in any
+case; the test prints which it was. Permissions are tried as another user than root, who may do everything.
 
-*A file that is cut short while it is mapped* is a documented limit (`open`, SECURITY.md): the system ends the process
-that reads behind the end (SIGBUS). Tried and dropped: a handler for the signal. It belongs to the whole process, which
-is the program's, not a library's. Files are replaced (`save`), and that is safe. A one-read table is read,
-not mapped: there a cut is a FormatError.
+*A file that is cut short while it is mapped* is a documented limit (`open`, SECURITY.md): the system ends the
+process that reads behind the end (SIGBUS). Tried and dropped: a handler for the signal. It belongs to the
+whole process, which is the program's, not a library's. Files are replaced (`save`), and that is safe. A
+one-read table is read, not mapped: there a cut is a FormatError.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ for room in (0, 4096, 20_000):
     table[5] = truth[5] = room
 with full(0):
     if how == "tmpfs":
-        table.close()  # pages have their place; a summary that cannot be written is made anew by the next open
+        table.close()  # pages have their place; a summary that cannot be written is made anew
     else:
         fails(table.close, path)  # no file may be written at all: the journal keeps what was acknowledged
 with full(0):
@@ -154,7 +154,8 @@ subprocess.run(command, check=True, capture_output=True)
 before = built.read_bytes()
 with full(4096):
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode != 0 and str(built) in done.stderr and "Traceback" not in done.stderr, done
+    assert done.returncode != 0 and str(built) in done.stderr, done
+    assert "Traceback" not in done.stderr, done
     done = subprocess.run([*cli, str(root / "other")], capture_output=True, text=True)
     assert done.returncode != 0 and not (root / "other").exists(), done
 assert built.read_bytes() == before
@@ -185,7 +186,9 @@ def run(how: str, code: str, *arguments: str) -> subprocess.CompletedProcess[str
 
 
 def may_mount(folder: Path) -> bool:
-    script = "import subprocess, sys; sys.exit(subprocess.call(['mount', '-t', 'tmpfs', 'tmpfs', sys.argv[1]]))"
+    script = (
+        "import subprocess, sys; sys.exit(subprocess.call(['mount', '-t', 'tmpfs', 'tmpfs', sys.argv[1]]))"
+    )
     try:
         return run("tmpfs", script, str(folder)).returncode == 0
     except FileNotFoundError:  # no unshare
@@ -301,7 +304,9 @@ def test_folders_without_permission_leave_everything_as_it_was(tmp_path: Path) -
     assert int(done.stdout) >= 55
 
 
-def test_a_seed_that_cannot_be_written_is_not_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_that_cannot_be_written_is_not_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from click.testing import CliRunner
 
     from evenbins.cli import seed as command

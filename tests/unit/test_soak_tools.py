@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import kill_writes
 from soaks import harness, in_memory, on_disk, over_network
 
-STEPS = 8
+STEPS = 4
 SOME = ["Redis, multilevel", "memcached", "HTTP router"]
 ALL = [*in_memory.CASES, *on_disk.CASES, *(case for case in over_network.CASES if case.name in SOME)]
 
@@ -43,11 +43,9 @@ class Forgetful(BlockedBloomFilter):
         return found
 
 
-class Wasteful(CountingBloomFilter):
-    def remove_many(self, keys: Any, **options: Any) -> Any:
-        found = super().remove_many(keys, **options)
-        super().remove_many(keys[:1], **options)  # once too often
-        return found
+class Careless(CountingBloomFilter):
+    def add_many(self, keys: Any, **options: Any) -> None:
+        super().add_many(keys[1:], **options)
 
 
 class Timid(CountMinSketch):
@@ -73,12 +71,12 @@ class Absent(MultilevelTable):
     ("make", "what"),
     [
         (lambda rng: in_memory.FilterSoak(rng, lambda: Forgetful(100_000), ordered=True), "lost"),
-        (lambda rng: in_memory.CountingSoak(rng, lambda: Wasteful(100_000), 3), "lost"),
+        (lambda rng: in_memory.CountingSoak(rng, lambda: Careless(100_000), 3), "lost"),
         (lambda rng: in_memory.SketchSoak(rng, lambda: Timid(1e-3, 1e-3)), "lost"),
         (lambda rng: in_memory.TableSoak(rng, lambda: Absent(100_000)), "lost"),
         (lambda rng: in_memory.TableSoak(rng, lambda: Liar(100_000)), "drift"),
     ],
-    ids=["a filter", "removals", "a sketch", "values", "stats()"],
+    ids=["a filter", "counts", "a sketch", "values", "stats()"],
 )
 def test_a_broken_structure_is_found_out(make: Any, what: str) -> None:
     """Power: each of these does one thing wrong."""
@@ -113,8 +111,8 @@ def test_an_error_is_told_like_a_loss() -> None:
 
 
 def test_some_kills_of_every_kind_of_file(tmp_path: Path) -> None:
-    found = kill_writes.kill_saves(tmp_path, 2 * len(kill_writes.MAKERS), random.Random(3))
-    assert sum(counts["old"] + counts["new"] for counts in found.values()) == 2 * len(kill_writes.MAKERS)
+    found = kill_writes.kill_saves(tmp_path, len(kill_writes.MAKERS), random.Random(3))
+    assert sum(counts["old"] + counts["new"] for counts in found.values()) == len(kill_writes.MAKERS)
 
 
 def test_some_kills_of_writes(tmp_path: Path) -> None:

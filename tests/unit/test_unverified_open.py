@@ -1,8 +1,8 @@
 """`open` without `verify` believes the payload: answers may then be wrong, but nothing crashes or hangs.
 
 The smallest golden file of each class is damaged behind its header in six ways, mapped without a look at
-the payload, and put to every use; a copy of it is changed in every way too. In processes of their own: a crash, or an
-error that is no ordinary one, fails the test; a use that takes longer than ten seconds ends the process.
+the payload, and put to every use; a copy of it is changed in every way too. In processes of their own: a
+crash, or an error that is no ordinary one, fails the test; a use that takes ten seconds ends the process.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ READS = {
 }
 CHANGES = [
     ("add_many", (KEYS,)), ("add_many", (KEYS, 1)), ("remove_many", (KEYS,)), ("remove_many", (KEYS, 1)),
-    ("insert_many", (KEYS, 1)), ("delete_many", (KEYS,)), ("insert_many", (range(3000), 1)), ("grown", (1000,)),
+    ("insert_many", (KEYS, 1)), ("delete_many", (KEYS,)), ("insert_many", (range(3000), 1)),
+    ("grown", (1000,)),
     ("__setitem__", (3, 1)), ("__delitem__", (3,)), ("assign_many", (KEYS,)), ("release_many", (KEYS,)),
     ("add_node", ("new",)), ("rebalance", (100,)), ("compact", ()), ("rebuild", ()), ("move", (3, 1, 2)),
 ]
@@ -103,7 +104,9 @@ print(mapped)
 
 
 @pytest.mark.parametrize("path", smallest_of_each_class(), ids=lambda path: path.stem)
-def test_a_damaged_payload_that_nobody_looked_at(path: Path, tmp_path: Path, run_python: Callable[..., Any]) -> None:
+def test_a_damaged_payload_that_nobody_looked_at(
+    path: Path, tmp_path: Path, run_python: Callable[..., Any]
+) -> None:
     done = run_python(USES, str(Path(__file__).parent), str(path), "18", str(tmp_path / "damaged"))
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= (0 if path.stem.startswith("ring") else 1)  # a ring's image is checked whole
