@@ -22,7 +22,16 @@ from evenbins._core import FormatError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Kept", "Stored", "attributes_of", "map_file", "replace_file", "synced_folder", "write_all"]
+__all__ = [
+    "Kept",
+    "Stored",
+    "attributes_of",
+    "map_file",
+    "refuse_damaged",
+    "replace_file",
+    "synced_folder",
+    "write_all",
+]
 
 StrPath = str | os.PathLike[str]
 
@@ -118,6 +127,17 @@ class Kept(Stored):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_bytes, (self.to_bytes(),), attributes_of(self) or None
+
+
+def refuse_damaged(table: Any) -> None:
+    """Check every invariant of a table that is mapped, before a copy of it is changed.
+
+    Changes follow links that nobody has looked at if it was opened without `verify`; look-ups check them.
+    """
+    if table._read_only and (broken := table._invariant()):
+        raise FormatError(
+            f"the mapped file is damaged: {broken}. Open it with verify=True to be told at once"
+        )
 
 
 def attributes_of(structure: object) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Full disks, read-only folders, permissions that change, files cut short while they are mapped.
 
-Every writer of the library takes part: all kinds of files, tables written as pages, folders of shards, changes
+Every writer of the library takes part: all kinds of files, tables as pages, folders of shards, changes
 to an open one-read table, the command line. A write that cannot be finished is an OSError that names the
 file; what was there before is there as it was, and nothing is left beside it.
 
