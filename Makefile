@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo lab test bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages
+.PHONY: help demo lab test bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each crash damage
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -36,9 +36,9 @@ $(VENV)/for-tests $(VENV)/for-bench $(VENV)/for-docs $(VENV)/for-demo $(VENV)/fo
 
 # What some tests need beside Python packages: cmake, the cross compiler and emulator that check the ARM kernel,
 # the servers that routers are tried on, the browser that the lab is tried in.
-SYSTEM_PACKAGES := cmake g++-aarch64-linux-gnu qemu-user redis-server memcached chromium
+SYSTEM_PACKAGES := cmake g++-aarch64-linux-gnu qemu-user redis-server memcached chromium strace
 system-packages: ## installs the system packages that the tests need (Debian, Ubuntu)
-	@missing=""; for program in cmake aarch64-linux-gnu-g++ qemu-aarch64 redis-server memcached chromium; do \
+	@missing=""; for program in cmake aarch64-linux-gnu-g++ qemu-aarch64 redis-server memcached chromium strace; do \
 	  command -v $$program >/dev/null || missing=yes; done; \
 	if [ -n "$$missing" ]; then \
 	  command -v apt-get >/dev/null || { echo "make test needs these system packages: $(SYSTEM_PACKAGES)"; exit 2; }; \
@@ -65,11 +65,20 @@ bench: $(VENV)/for-bench ## the benchmarks with peers; writes benchmarks/results
 targets: $(VENV)/installed ## plan against measurement for every balanced policy, ten million keys
 	$(BIN)/python tools/check_targets.py $(ARGS)
 
-soak: $(VENV)/installed ## a billion queries, 20 million replacements in a table, 10^8 operations on rings, a million adds to Redis: nothing lost, no bound broken
-	$(BIN)/python tools/soak.py $(ARGS)
+soak: $(VENV)/for-tests system-packages ## every structure against an exact oracle: 10^9 operations in memory, 10^7 on disk, 10^6 over the network; writes soak/<date>.json
+	$(BIN)/python tools/soak_all.py $(ARGS)
+
+soak-each: $(VENV)/for-tests ## a billion queries of balanced filters, 20 million replacements in a table, 10^8 operations on rings over threads, a million adds to Redis with a kill
+	$(BIN)/python tools/soak.py
 	$(BIN)/python tools/soak_tables.py
 	$(BIN)/python tools/soak_rings.py
-	$(BIN)/python -m pip install --quiet redis && $(BIN)/python tools/soak_redis.py
+	$(BIN)/python tools/soak_redis.py
+
+damage: $(VENV)/installed ## every bit of a one-read table, its journal and its summary flipped: none taken for whole
+	$(BIN)/python tools/damage_pages.py $(ARGS)
+
+crash: $(VENV)/for-tests ## SIGKILL in 2,000 saves of every kind of file and in 2,000 writes of the one-read table: nothing lost
+	$(BIN)/python tools/kill_writes.py $(ARGS)
 
 screenshots: $(VENV)/for-tests system-packages ## pictures of the lab's pages, in screenshots/ (ARGS=--keep: those of the documentation too)
 	$(BIN)/python tools/screenshots.py $(ARGS)

@@ -14,7 +14,7 @@ import errno
 import mmap
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from evenbins._core import FormatError
@@ -22,7 +22,16 @@ from evenbins._core import FormatError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Kept", "Stored", "attributes_of", "map_file", "replace_file", "write_all"]
+__all__ = [
+    "Kept",
+    "Stored",
+    "attributes_of",
+    "map_file",
+    "refuse_damaged",
+    "replace_file",
+    "synced_folder",
+    "write_all",
+]
 
 StrPath = str | os.PathLike[str]
 
@@ -53,7 +62,7 @@ class Stored:
 
     @classmethod
     def load(cls, path: StrPath) -> Self:
-        """Read a file into memory, every byte checked.
+        """Read a file into memory, every byte checked. It must not be truncated meanwhile (see `open`).
 
         Raises
         ------
@@ -120,6 +129,17 @@ class Kept(Stored):
         return type(self).from_bytes, (self.to_bytes(),), attributes_of(self) or None
 
 
+def refuse_damaged(table: Any) -> None:
+    """Check every invariant of a table that is mapped, before a copy of it is changed.
+
+    Changes follow links that nobody has looked at if it was opened without `verify`; look-ups check them.
+    """
+    if table._read_only and (broken := table._invariant()):
+        raise FormatError(
+            f"the mapped file is damaged: {broken}. Open it with verify=True to be told at once"
+        )
+
+
 def attributes_of(structure: object) -> dict[str, Any]:
     """Give the attributes that somebody's subclass holds; none otherwise."""
     return getattr(structure, "__dict__", {})
@@ -133,12 +153,12 @@ def replace_file(path: StrPath, write: Callable[[int], None]) -> None:
     if target.exists() and not target.is_file():  # a folder, a device, a pipe
         raise OSError(errno.EINVAL, "not a regular file, so it cannot be replaced", os.fspath(path))
     try:
-        _write_beside(target, write)
+        with synced_folder(target.parent, path):
+            _write_beside(target, write)
     except OSError as error:  # it names the temporary file, or none
         if error.errno is None:
             raise
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
-    _sync_folder(target.parent)
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
@@ -161,17 +181,32 @@ def _write_beside(target: Path, write: Callable[[int], None]) -> None:
             os.close(descriptor)
         os.replace(temporary, target)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # what matters is what went wrong first
             temporary.unlink()
         raise
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+@contextlib.contextmanager
+def synced_folder(folder: StrPath, file: StrPath | None = None) -> Iterator[None]:
+    """Sync a folder behind what changes names in it; an error names the file that this is done for.
+
+    It is opened before: one that may be written but not read cannot be synced, and that must not come out
+    when the names have changed already.
+    """
     try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(file or folder)) from error
+    try:
+        yield
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    with synced_folder(folder):
+        pass
 
 
 def _open_at_once(path: str, flags: int) -> int:

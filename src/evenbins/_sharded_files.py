@@ -32,7 +32,7 @@ from evenbins.protocols import StrPath
 from evenbins.theory import FilterPlan, plan_of_core, sharding
 
 __all__ = [
-    "MANIFEST", "Manifest", "ShardFile", "begin_directory", "finish_directory", "header_checksum",
+    "MANIFEST", "Manifest", "ShardFile", "begin_directory", "discard", "finish_directory", "header_checksum",
     "manifest_of", "manifest_text", "shard_name", "write_shard",
 ]  # fmt: skip
 
@@ -66,8 +66,24 @@ def begin_directory(path: StrPath) -> Path:
     ):
         raise FileExistsError(f"{folder}: it holds other files and no {MANIFEST}. Name a new directory")
     target = folder / f"shards-{secrets.token_hex(8)}"
-    _make_durably(target)  # before a manifest names it: after a power cut it must not name what is not there
+    try:
+        _make_durably(target)  # before a manifest names it, or after a power cut it would name nothing
+    except BaseException:
+        discard(target)
+        raise
     return target
+
+
+def discard(target: Path) -> None:
+    """Take away the shards of a save that failed.
+
+    If the manifest names them the save did not fail: what came after it did (the sync of the folder, a
+    Ctrl-C while the old shards were removed), and the shards are the filter now.
+    """
+    with contextlib.suppress(OSError, FormatError):
+        if Manifest.read((target.parent / MANIFEST).read_bytes()).folder == target.name:
+            return
+    shutil.rmtree(target, ignore_errors=True)
 
 
 def _make_durably(folder: Path) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 
 from evenbins import _core
 from evenbins._core import FormatError
-from evenbins._files import attributes_of
+from evenbins._files import attributes_of, refuse_damaged
 from evenbins._mapping import TableMapping
 from evenbins.theory import _show, chain_plan
 from evenbins.theory.chain_plan import ChainPlan, plan_chains, plan_of_chain_core
@@ -289,7 +289,15 @@ class ChainedTable(_core.Chains, TableMapping):
         )
 
     def copy(self) -> Self:
-        """Make an independent copy; it can be changed even if this table is open read-only."""
+        """Make an independent copy; it can be changed even if this table is open read-only.
+
+        Raises
+        ------
+        FormatError
+            The table is open read-only, was not verified, and its file is damaged: look-ups bear that,
+            changes would not.
+        """
+        refuse_damaged(self)
         twin = type(self).__new__(type(self))
         _core.Chains.__init__(twin, self)
         twin._cached_plan = getattr(self, "_cached_plan", None)

@@ -12,7 +12,8 @@ may lie above it), at the price of more reads (the sum over the stages) and of s
 rate of stage i shrinks as 1/(i+1)**2, which costs 2.9 log2(i+1) bits per key.
 
 Invariants: every stage but the newest has the keys it was planned for, and no more, unless filters were
-merged; the same keys in the same order give the same bytes, one by one or in bulk.
+merged; the newest has fewer; no count exceeds 2**48. A file that says otherwise is refused. The same keys
+in the same order give the same bytes, one by one or in bulk.
 
 Tried and dropped: rates that halve from stage to stage, as scalable Bloom filters are usually built
 (Almeida, Baquero, Preguiça, Hutchison, "Scalable Bloom filters", 2007): they cost 1.44 bits per key for
@@ -42,6 +43,9 @@ __all__ = ["GrowingFilter"]
 _KIND, _LANES = 4, 2
 _POLICIES = ("single", "sequential", "multilevel", "fill", "two-choice", "blocked", "standard")
 _MOST_STAGES = 48
+_MOST_KEYS = (
+    1 << 48
+)  # of a stage: what a capacity may be; counts of filters merged again and again stop there
 _PIECE = 1 << 16  # digests treated together
 _LINE = 64
 
@@ -306,7 +310,7 @@ class GrowingFilter(_files.Stored):
                 parts.append(self._new_part(len(parts)))
             for stage, (filter_, keys) in enumerate(other._parts):
                 parts[stage].filter._merge(filter_)
-                parts[stage] = _Part(parts[stage].filter, parts[stage].keys + keys)
+                parts[stage] = _Part(parts[stage].filter, min(parts[stage].keys + keys, _MOST_KEYS))
             self._set_parts(tuple(parts))
         return self
 
@@ -367,7 +371,9 @@ class GrowingFilter(_files.Stored):
         parts: list[_Part] = []
         for stage, (keys, size) in enumerate(zip(core[5::2], core[6::2], strict=True)):
             inner = view[offset : offset + size]
-            parts.append(_Part(_stage_of(inner, filter_, stage, mapped=mapped, verify=verify), keys))
+            part = _Part(_stage_of(inner, filter_, stage, mapped=mapped, verify=verify), keys)
+            _check_count(part, stage, newest=stage == stages - 1)
+            parts.append(part)
             end = offset + -(-size // _LINE) * _LINE
             if any(view[offset + size : end]):
                 raise FormatError(f"the padding behind stage {stage} is not zero")
@@ -391,7 +397,8 @@ class GrowingFilter(_files.Stored):
         for number, (stage, keys) in enumerate(self._parts):
             stage._check()
             assert stage.capacity == self._first * self._growth**number
-            assert keys >= 0
+            newest = number == len(self._parts) - 1
+            assert 0 <= keys < stage.capacity if newest else stage.capacity <= keys <= _MOST_KEYS
 
     def __repr__(self) -> str:
         rows: list[tuple[str, object]] = [
@@ -438,6 +445,14 @@ def _stage_of(
     if (found._policy, found.seed, found.capacity) != wanted:
         raise FormatError(f"stage {stage} does not belong to this filter")
     return found
+
+
+def _check_count(part: _Part, stage: int, *, newest: bool) -> None:
+    """Refuse a number of keys that no filter arrives at: a full stage has a successor, another has none."""
+    capacity = part.filter.capacity
+    if (part.keys >= capacity) if newest else not capacity <= part.keys <= _MOST_KEYS:
+        rule = f"less than {capacity}" if newest else f"{capacity} to {_MOST_KEYS}"
+        raise FormatError(f"stage {stage} must have {rule} keys, and the header says {part.keys}")
 
 
 def _at_least_one(rates: Sequence[float]) -> float:

@@ -186,9 +186,8 @@ class PagedTable(_core.Pages, TableMapping):
             raise FileExistsError(
                 errno.EEXIST, "the journal of a table that was not closed: move it to its table", journal
             )
-        with _new_file(target, plan) as temporary:
+        with _files.synced_folder(os.path.dirname(target), target), _new_file(target, plan) as temporary:
             os.link(temporary, target)  # fails if somebody was faster
-        _files._sync_folder(Path(target).absolute().parent)
         return cls.open(target, writable=True, durable=durable)
 
     @classmethod
@@ -264,7 +263,7 @@ class PagedTable(_core.Pages, TableMapping):
                     ) from error
                 return cls._open(path, writable, durable, verify)
             if recovered:
-                table._save_summary()
+                table._keep_summary()
             else:
                 table._find_summary(scan=verify)
         except BaseException:
@@ -314,17 +313,11 @@ class PagedTable(_core.Pages, TableMapping):
             data = Path(self._path + ".summary").read_bytes()
         if data is None or scan or not self._read_summary(data):
             self._build_summary()
-            with contextlib.suppress(OSError):  # a folder that cannot be written to
-                self._save_summary()
+            self._keep_summary()
 
-    def _save_summary(self) -> None:
-        data = self._summary_file()
-
-        def write(descriptor: int) -> None:
-            with open(descriptor, "wb", closefd=False) as file:
-                file.write(data)
-
-        _files.replace_file(self._path + ".summary", write)
+    def _keep_summary(self) -> None:
+        """Save the summary if that can be done: without it, or with an old one, the next `open` scans."""
+        _keep_summary(self._path, self._summary_file())
 
     # --- the end ------------------------------------------------------------------------------------------
 
@@ -341,7 +334,7 @@ class PagedTable(_core.Pages, TableMapping):
                 before = self._generation
                 self._checkpoint()
                 if self._generation != before or not os.path.exists(self._path + ".summary"):
-                    self._save_summary()
+                    self._keep_summary()
         finally:
             self._close()
 
@@ -595,28 +588,32 @@ def save_pages(table: MultilevelTable, path: StrPath, **options: Any) -> None:
                 raise BlockingIOError(
                     errno.EWOULDBLOCK, "it is open for writing: close it there first", target
                 ) from None
-        temporary = stack.enter_context(_new_file(target, plan))
-        if old is not None:
-            os.chmod(temporary, os.fstat(old).st_mode & 0o7777)
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CLOEXEC)
-        made = PagedTable._of_descriptors(descriptor, -1, temporary, True, True)
-        try:
-            made._insert_words(*table._shuffled(), IN_FLIGHT)
-            made._checkpoint()
-            data = made._summary_file()
-        finally:
-            made._close()
-        os.replace(temporary, target)
-        _files._sync_folder(Path(target).parent)
-        for leftover in (".journal", ".summary"):  # of the old table; by its uid nobody mistakes it
-            with contextlib.suppress(FileNotFoundError):
+        with _files.synced_folder(os.path.dirname(target), target), _new_file(target, plan) as temporary:
+            if old is not None:
+                os.chmod(temporary, os.fstat(old).st_mode & 0o7777)
+            descriptor = os.open(temporary, os.O_RDWR | os.O_CLOEXEC)
+            made = PagedTable._of_descriptors(descriptor, -1, temporary, True, True)
+            try:
+                made._insert_words(*table._shuffled(), IN_FLIGHT)
+                made._checkpoint()
+                data = made._summary_file()
+            finally:
+                made._close()
+            os.replace(temporary, target)
+        # Of the old table, whose name is gone for good: by its uid nobody mistakes them for the new one's.
+        for leftover in (".journal", ".summary"):
+            with contextlib.suppress(OSError):
                 os.unlink(target + leftover)
+    _keep_summary(target, data)
 
-    def write(descriptor: int) -> None:
-        with open(descriptor, "wb", closefd=False) as file:
-            file.write(data)
 
-    _files.replace_file(target + ".summary", write)
+def _keep_summary(path: str, data: Any) -> None:
+    """Save a summary beside its table. A full disk, or a folder without permission, is no failure.
+
+    The table is whole without it: it is the table's pages in short, and made from them if it is missing.
+    """
+    with contextlib.suppress(OSError):
+        _files.replace_file(path + ".summary", lambda descriptor: _files.write_all(descriptor, data))
 
 
 def is_paged(path: StrPath) -> bool:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +37,7 @@ from evenbins._sharded_files import (
     Manifest,
     ShardFile,
     begin_directory,
+    discard,
     finish_directory,
     header_checksum,
     manifest_of,
@@ -450,7 +450,7 @@ class ShardedFilter(_files.Stored):
             entries = [write_shard(target, i, part) for i, part in enumerate(self._parts)]
             finish_directory(target, self._parts[0], self._keys, entries)
         except BaseException:
-            shutil.rmtree(target, ignore_errors=True)
+            discard(target)
             raise
 
     def __reduce__(self) -> tuple[Any, ...]:

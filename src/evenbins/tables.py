@@ -18,7 +18,7 @@ from typing import Any, Self, SupportsFloat, SupportsIndex
 
 from evenbins import _core
 from evenbins._core import TableFull
-from evenbins._files import attributes_of
+from evenbins._files import attributes_of, refuse_damaged
 from evenbins._guided import GuideState, attachment, lazy_capacity, needs, with_summary
 from evenbins._mapping import TableMapping
 from evenbins.paged import PagedTable, is_paged, save_pages
@@ -448,7 +448,15 @@ class MultilevelTable(_core.Table, TableMapping):
         return table
 
     def copy(self) -> Self:
-        """Make an independent copy; it can be changed even if this table is open read-only."""
+        """Make an independent copy; it can be changed even if this table is open read-only.
+
+        Raises
+        ------
+        FormatError
+            The table is open read-only, was not verified, and its file is damaged: look-ups bear that,
+            changes would not.
+        """
+        refuse_damaged(self)
         twin = type(self).__new__(type(self))
         _core.Table.__init__(twin, self)
         twin._cached_plan = getattr(self, "_cached_plan", None)

@@ -667,6 +667,32 @@ def test_a_file_that_says_what_cannot_be_is_refused_or_usable(change: Callable[[
     assert f.contains_many(range(100)).all()
 
 
+@pytest.mark.parametrize("stage", range(2))
+def test_a_number_of_keys_that_cannot_be_is_refused(stage: int) -> None:
+    """The first stage is full: 10 keys or, after merges, more; the newest is not."""
+    core, payload = parts(filled("standard", range(15), first=10))
+    possible, impossible = [((10, 11, 2**48), (0, 9, 2**48 + 1, 2**63, 2**64 - 1)),
+                            ((0, 5, 19), (20, 2**31, 2**48, 2**64 - 1))][stage]  # fmt: skip
+    for keys in (*possible, *impossible):
+        data = forged([*core[: 5 + 2 * stage], keys, *core[6 + 2 * stage :]], payload)
+        if keys in possible:
+            f = GrowingFilter.from_bytes(data)
+            f._check()
+            assert f._counts[stage] == keys
+        else:
+            with pytest.raises(FormatError, match=f"stage {stage} must have .* keys.*{keys}"):
+                GrowingFilter.from_bytes(data)
+
+
+def test_counts_of_endless_merges_stop_and_can_be_saved() -> None:
+    f = filled("standard", range(15), first=10)
+    for _ in range(60):
+        f |= f.copy()
+    assert max(f._counts) == 2**48
+    f._check()
+    assert GrowingFilter.from_bytes(f.to_bytes()) == f
+
+
 def test_stages_of_another_filter_are_refused() -> None:
     f = filled("standard", range(15), first=10)
     core, payload = parts(f)

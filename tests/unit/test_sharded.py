@@ -313,6 +313,27 @@ def test_a_save_that_fails_leaves_the_old_filter(
     assert len(list(saved.glob("shards-*"))) == 1  # nothing is left of it
 
 
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), KeyboardInterrupt()])
+def test_a_failure_behind_the_manifest_leaves_the_new_filter(
+    saved: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest names the new shards already: to take them away would leave no filter at all."""
+    real = evenbins._files.replace_file
+
+    def failing(path: Any, write: Any) -> None:
+        real(path, write)
+        if Path(path).name == "manifest.json":
+            raise error
+
+    monkeypatch.setattr("evenbins._files.replace_file", failing)
+    with pytest.raises(type(error)):
+        filled(keys=OTHERS).save(saved)
+    monkeypatch.undo()
+    assert ShardedFilter.load(saved) == filled(keys=OTHERS)
+    filled().save(saved)
+    assert len(list(saved.glob("shards-*"))) == 1
+
+
 def test_what_an_interrupted_save_leaves_does_no_harm_and_goes_with_the_next(saved: Path) -> None:
     other = saved / f"shards-{0:016x}"
     shutil.copytree(shard_folder(saved), other)

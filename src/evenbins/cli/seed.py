@@ -90,7 +90,11 @@ def seed(output: str) -> None:
         raise FileExistsError(
             errno.EEXIST, "it exists, and a seed is never overwritten: choose another name", output
         ) from None
-    with open(descriptor, "w", encoding="ascii") as file:
-        os.fchmod(descriptor, 0o600)  # whatever the umask is
-        file.write(f"{_fresh():#018x}\n")
+    try:
+        with open(descriptor, "w", encoding="ascii") as file:
+            os.fchmod(descriptor, 0o600)  # whatever the umask is
+            file.write(f"{_fresh():#018x}\n")
+    except BaseException:
+        os.unlink(output)  # half a seed would stand in the way of a whole one
+        raise
     note(f"{click.format_filename(output)}: a new seed, readable by its owner alone")

@@ -38,7 +38,6 @@ import contextlib
 import logging
 import math
 import os
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -49,7 +48,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _core, _files
-from evenbins._sharded_files import ShardFile, begin_directory, finish_directory, write_shard
+from evenbins._sharded_files import ShardFile, begin_directory, discard, finish_directory, write_shard
 from evenbins.cluster._pieces import Piece, count_of, file_pieces, grouped, key_batches, library
 from evenbins.filters import _HASHING, _BaseFilter, _class_for, digest_many
 from evenbins.filters import build as build_filter
@@ -384,7 +383,7 @@ class _Job:
             finish_directory(target, build_filter(plan.shard), plan.keys, entries)
         except BaseException:
             if target is not None:
-                shutil.rmtree(target, ignore_errors=True)
+                discard(target)
             raise
         assert self.output is not None
         return ShardedFilter.open(self.output), rows
