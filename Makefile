@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo test bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages
+.PHONY: help demo test bench bench-quick targets soak fuzz screenshots readme docs pictures gallery lint format stub wheel clean system-packages
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -66,6 +66,13 @@ soak: $(VENV)/installed ## a billion queries, 20 million replacements in a table
 	$(BIN)/python tools/soak_tables.py
 	$(BIN)/python tools/soak_rings.py
 	$(BIN)/python -m pip install --quiet redis && $(BIN)/python tools/soak_redis.py
+
+fuzz: $(VENV)/installed ## coverage-guided fuzzing of all that reads files, keys and requests (ARGS='--seconds 60': each target for a minute)
+	@command -v clang++ >/dev/null || { root=""; [ "$$(id -u)" = 0 ] || root=sudo; \
+	  command -v apt-get >/dev/null || { echo "make fuzz needs clang++ with its sanitizers"; exit 2; }; \
+	  $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq clang >/dev/null; }
+	$(BIN)/python tools/extras.py fuzz > $(VENV)/for-fuzz.txt && $(BIN)/pip install --quiet --requirement $(VENV)/for-fuzz.txt
+	$(BIN)/python tools/fuzz.py $(ARGS)
 
 screenshots: $(VENV)/for-tests system-packages ## pictures of the lab's pages, in screenshots/ (ARGS=--keep: those of the documentation too)
 	$(BIN)/python tools/screenshots.py $(ARGS)

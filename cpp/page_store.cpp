@@ -125,13 +125,14 @@ void PageStore::create(Disk& table, const Spec& spec, uint64_t page_bytes, uint6
 }
 
 PageStore::PageStore(Disk& table, Disk& journal, Tape& tape, Head head, uint64_t page_bytes, uint64_t pages,
-                     bool durable)
+                     uint32_t slots, bool durable)
     : table_(table),
       journal_(journal),
       tape_(tape),
       head_(std::move(head)),
       page_bytes_(page_bytes),
       pages_(pages),
+      slots_(slots),
       durable_(durable),
       sequence_(head_.generation) {
   const uint64_t size = table.size();
@@ -152,13 +153,13 @@ void PageStore::read_raw(uint64_t first, uint64_t count, uint8_t* out) const {
     throw FormatError("the file ends before page " + std::to_string(first + count - 1) + ": it was cut short");
 }
 
-void PageStore::check(uint64_t page, const uint8_t* image, uint32_t slots) const {
+void PageStore::check(uint64_t page, const uint8_t* image) const {
   uint64_t checksum;
   std::memcpy(&checksum, image, 8);
   if (checksum != xxh3_64(image + 8, page_bytes_ - 8, splitmix(head_.uid, page)))
     throw FormatError("page " + std::to_string(page) + " (at byte " + std::to_string((2 + page) * page_bytes_) +
                       "): its checksum is wrong, the file is damaged");
-  if (page_count(image) > slots)
+  if (page_count(image) > slots_)
     throw FormatError("page " + std::to_string(page) + " says that it holds more keys than it has slots");
 }
 
@@ -168,7 +169,7 @@ void PageStore::read(uint64_t page, uint8_t* out) const {
     return;
   }
   read_raw(page, 1, out);
-  check(page, out, ~uint32_t{0});
+  check(page, out);
 }
 
 // ---- the journal ------------------------------------------------------------------------------------------
@@ -218,7 +219,7 @@ uint64_t PageStore::read_journal(Group* into) const {
         PageImage& image = (*into)[page];
         if (!image) image.reset(new uint8_t[page_bytes_]);
         std::memcpy(image.get(), body.data() + 8 * fields.pages + i * page_bytes_, page_bytes_);
-        check(page, image.get(), ~uint32_t{0});
+        check(page, image.get());
       }
     }
     offset = end;

@@ -157,7 +157,8 @@ PagedTable::PagedTable(int table, int journal, const std::string& path, bool wri
       store_([&]() -> PageStore {
         PageStore::Head head = PageStore::read_head(table_disk_);
         const PagedShape shape = shape_of(head.spec);
-        return {table_disk_, journal_disk_, tape_, std::move(head), shape.page_bytes, shape.total_pages, durable};
+        return {table_disk_,       journal_disk_, tape_,  std::move(head), shape.page_bytes,
+                shape.total_pages, shape.slots,   durable};
       }()),
       shape_(shape_of(store_.head().spec)),
       hash_(shape_.key_type, store_.head().spec.seed),
@@ -190,7 +191,7 @@ std::vector<uint64_t> PagedTable::digests_of(const uint8_t* image) const {
 // f(code, page, image), in the order of pages.
 template <typename F>
 void PagedTable::each_page(const Pulse* pulse, F&& f) const {
-  const uint64_t step = std::max<uint64_t>(1, (uint64_t{1} << 20) / shape_.page_bytes);
+  const uint64_t step = std::clamp<uint64_t>((uint64_t{1} << 20) / shape_.page_bytes, 1, shape_.total_pages);
   std::vector<uint8_t> buffer(step * shape_.page_bytes);
   uint8_t code = 1;
   for (uint64_t first = 0; first < shape_.total_pages; first += step) {
@@ -205,7 +206,7 @@ void PagedTable::each_page(const Pulse* pulse, F&& f) const {
       const uint8_t* image = store_.changed(page);
       if (image == nullptr) {
         image = buffer.data() + i * shape_.page_bytes;
-        store_.check(page, image, shape_.slots);
+        store_.check(page, image);
       }
       f(here, page, image);
     }
@@ -271,7 +272,7 @@ bool PagedTable::read_summary(const uint8_t* data, uint64_t size) {
     if (count > shape_.slots) return false;
     keys_ += count;
   }
-  return keys_ == fields.keys && summary_->read(data + least - 8, size - least);
+  return keys_ == fields.keys && summary_->read(data + least - 8, size - least, shape_.codes());
 }
 
 // ---- look-ups -------------------------------------------------------------------------------------------------
@@ -292,7 +293,7 @@ uint32_t PagedTable::slot_of(const uint8_t* image, const StoredKey& key) const {
 const uint8_t* PagedTable::look(uint64_t page, uint8_t* buffer) const {
   if (const uint8_t* image = store_.changed(page)) return image;
   store_.read_raw(page, 1, buffer);
-  store_.check(page, buffer, shape_.slots);
+  store_.check(page, buffer);
   fetched_.fetch_add(1, std::memory_order_relaxed);
   return buffer;
 }
@@ -373,7 +374,7 @@ uint64_t PagedTable::get_many(const uint64_t* keys, uint64_t n, uint64_t missing
     const auto one_run = [&](uint64_t number, std::vector<uint8_t>& buffer) {
       const Run run = runs[number];
       const uint64_t first = wanted[run.from] >> kIndexBits, count = (wanted[run.to - 1] >> kIndexBits) - first + 1;
-      buffer.resize(kRunPages * shape_.page_bytes);
+      buffer.resize(std::max<size_t>(buffer.size(), count * shape_.page_bytes));
       store_.read_raw(first, count, buffer.data());
       fetched_.fetch_add(count, std::memory_order_relaxed);
       uint64_t checked = ~uint64_t{0}, hits = 0;
@@ -385,7 +386,7 @@ uint64_t PagedTable::get_many(const uint64_t* keys, uint64_t n, uint64_t missing
           image = store_.changed(page);
           if (image == nullptr) {
             image = buffer.data() + (page - first) * shape_.page_bytes;
-            store_.check(page, image, shape_.slots);
+            store_.check(page, image);
           }
         }
         const uint64_t* words = keys + index * shape_.words;
@@ -442,7 +443,7 @@ PagedTable::Staged& PagedTable::stage(uint64_t page) {
     std::memcpy(image.get(), changed, shape_.page_bytes);
   } else {
     store_.read_raw(page, 1, image.get());
-    store_.check(page, image.get(), shape_.slots);
+    store_.check(page, image.get());
   }
   const uint32_t count = page_count(image.get());
   return staged_.emplace(page, Staged{std::move(image), count, false}).first->second;
@@ -468,7 +469,7 @@ void PagedTable::prefetch(const std::vector<uint64_t>& pages, uint32_t in_flight
           store_.read_raw(wanted[from].first, to - from, buffer.data());
           for (size_t i = from; i < to; ++i) {
             const uint8_t* image = buffer.data() + (i - from) * shape_.page_bytes;
-            store_.check(wanted[i].first, image, shape_.slots);
+            store_.check(wanted[i].first, image);
             Staged& staged = *wanted[i].second;
             staged.image.reset(new uint8_t[shape_.page_bytes]);
             std::memcpy(staged.image.get(), image, shape_.page_bytes);

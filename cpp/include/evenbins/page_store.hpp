@@ -62,7 +62,9 @@ class PageStore {
   static Head read_head(const Disk& table);
 
   // `journal` may be closed: then nothing is to be recovered and nothing can be changed.
-  PageStore(Disk& table, Disk& journal, Tape& tape, Head head, uint64_t page_bytes, uint64_t pages, bool durable);
+  // `slots`: keys that a page has room for.
+  PageStore(Disk& table, Disk& journal, Tape& tape, Head head, uint64_t page_bytes, uint64_t pages, uint32_t slots,
+            bool durable);
 
   // Groups of the journal that are not in the pages yet; throws FormatError if it is damaged.
   uint64_t groups_due() const { return read_journal(nullptr); }
@@ -82,9 +84,11 @@ class PageStore {
     return found == overlay_.end() ? nullptr : found->second.get();
   }
   bool any_changed() const { return !overlay_.empty(); }
-  void read(uint64_t page, uint8_t* out) const;                           // checked
-  void read_raw(uint64_t first, uint64_t count, uint8_t* out) const;      // from the file, not checked
-  void check(uint64_t page, const uint8_t* image, uint32_t slots) const;  // FormatError names the page
+  void read(uint64_t page, uint8_t* out) const;                       // checked
+  void read_raw(uint64_t first, uint64_t count, uint8_t* out) const;  // from the file, not checked
+  // FormatError names the page. All that is in memory has passed, pages of the journal too: whoever reads so many keys
+  // as a page says stays within it.
+  void check(uint64_t page, const uint8_t* image) const;
 
   using Group = std::unordered_map<uint64_t, PageImage>;
   // All or nothing. With journal = false straight into the file: for a table that is being built and has no name yet.
@@ -102,6 +106,7 @@ class PageStore {
   Tape& tape_;
   Head head_;
   uint64_t page_bytes_, pages_;
+  uint32_t slots_;
   bool durable_, failed_ = false;
   uint64_t journal_end_ = 0, sequence_ = 0;
   bool synced_ = true;  // the journal, up to its end
