@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 def main() -> None:
     """Instrument the package, whenever a module of it is imported, and fuzz."""
     name = sys.argv.pop(1)
-    atheris.instrument_imports(include=["evenbins"]).__enter__()
+    atheris.instrument_imports(include=["evenbins", name]).__enter__()  # choices of the target count too
     target = import_module(name)
     atheris.Setup(sys.argv, target.one)
     atheris.Fuzz()

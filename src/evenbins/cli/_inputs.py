@@ -362,7 +362,7 @@ class Input:
                         "integers: name another column, or convert it"
                     )
                 yield ColumnBatch(found, self._how)
-        except (arrow.ArrowException, OSError) as error:
+        except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: names that are no text
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise click.ClickException(
