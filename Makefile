@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo lab test bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each crash damage
+.PHONY: help demo lab test bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each crash damage fuzz
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -79,6 +79,13 @@ damage: $(VENV)/installed ## every bit of a one-read table, its journal and its 
 
 crash: $(VENV)/for-tests ## SIGKILL in 2,000 saves of every kind of file and in 2,000 writes of the one-read table: nothing lost
 	$(BIN)/python tools/kill_writes.py $(ARGS)
+
+fuzz: $(VENV)/installed ## coverage-guided fuzzing of all that reads files, keys and requests (ARGS='--seconds 60': each target for a minute)
+	@command -v clang++ >/dev/null || { root=""; [ "$$(id -u)" = 0 ] || root=sudo; \
+	  command -v apt-get >/dev/null || { echo "make fuzz needs clang++ with its sanitizers"; exit 2; }; \
+	  $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq clang >/dev/null; }
+	$(BIN)/python tools/extras.py fuzz > $(VENV)/for-fuzz.txt && $(BIN)/pip install --quiet --requirement $(VENV)/for-fuzz.txt
+	$(BIN)/python tools/fuzz.py $(ARGS)
 
 screenshots: $(VENV)/for-tests system-packages ## pictures of the lab's pages, in screenshots/ (ARGS=--keep: those of the documentation too)
 	$(BIN)/python tools/screenshots.py $(ARGS)

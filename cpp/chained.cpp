@@ -90,7 +90,7 @@ ChainedTable::Place ChainedTable::locate(const StoredKey& key, uint64_t digest) 
     const uint64_t index = bin_at(digest, level);
     const uint32_t* b = bin(index);
     uint32_t before = 0, number = b[0];
-    for (uint32_t n = b[1]; n != 0 && number - 1 < capacity_; --n) {
+    for (uint32_t n = steps(b); n != 0 && number - 1 < capacity_; --n) {
       const uint32_t* e = entry(number);
       if (holds(e, key)) return {number, before, index, level};
       before = number;
@@ -242,7 +242,7 @@ void ChainedTable::find_many(const uint64_t* keys, size_t n, uint64_t* values, u
         if (!w.entered) {
           w.entered = true;
           w.number = w.bin[0];
-          w.left = w.bin[1];
+          w.left = steps(w.bin);
         } else {
           const uint32_t* e = entry(w.number);
           if (holds(e, key_at(keys, start + w.key))) {
@@ -314,7 +314,7 @@ ChainedTable::Probe ChainedTable::probe(const StoredKey& key) const {
     found.overflow = level == choices_;
     found.reads += !found.overflow;
     uint32_t number = b[0];
-    for (uint32_t n = b[1]; n != 0 && number - 1 < capacity_; --n, number = entry(number)[0]) {
+    for (uint32_t n = steps(b); n != 0 && number - 1 < capacity_; --n, number = entry(number)[0]) {
       ++found.compared;
       if (!holds(entry(number), key)) continue;
       found.level = level + 1;
@@ -342,10 +342,12 @@ std::vector<ChainedTable::Loads> ChainedTable::loads() const {
 
 ChainedTable::Queries ChainedTable::queries() const {
   Queries sums;
+  uint64_t left = state_[kKeys];  // of all chains together: a file that lies costs no more than one that does not
   for (uint64_t index = 0; index < bins_in_tables_ + overflow_bins_; ++index) {
     const uint32_t* b = bin(index);
     uint32_t number = b[0];
-    for (uint32_t n = b[1], place = 1; n != 0 && number - 1 < capacity_; --n, ++place, number = entry(number)[0]) {
+    for (uint32_t n = steps(b), place = 1; n != 0 && left != 0 && number - 1 < capacity_;
+         --n, --left, ++place, number = entry(number)[0]) {
       const uint64_t digest = hash_.digest(key_of(number));
       uint64_t compared = place;
       uint32_t level = 0;

@@ -275,6 +275,10 @@ uint64_t MultilevelTable::payload_bytes(const Spec& spec) {
   if (core[5] > kMaxLimit) throw SpecError("overflow_limit must be at most 2^30");
   for (size_t j = kCoreHead; j < core.size(); ++j)
     if (core[j] < 1 || core[j] > kMaxBuckets) throw SpecError("a level must have 1 … 2^32 buckets");
+  // As theory/fluid.py demands: else the table would have no plan.
+  for (size_t j = kCoreHead; j < core.size(); ++j)
+    if (core[j] * 1000000 < spec.capacity || core[j] > spec.capacity * 1000000)
+      throw SpecError("a level must have 10^-6 … 10^6 buckets for each key of the capacity");
   if (static_cast<Scheme>(core[0]) == Scheme::least_loaded && core.size() < kCoreHead + 2)
     throw SpecError("least-loaded needs two levels or more");
   return Layout(spec).end;

@@ -191,7 +191,7 @@ std::vector<uint64_t> PagedTable::digests_of(const uint8_t* image) const {
 // f(code, page, image), in the order of pages.
 template <typename F>
 void PagedTable::each_page(const Pulse* pulse, F&& f) const {
-  const uint64_t step = std::max<uint64_t>(1, (uint64_t{1} << 20) / shape_.page_bytes);
+  const uint64_t step = std::clamp<uint64_t>((uint64_t{1} << 20) / shape_.page_bytes, 1, shape_.total_pages);
   std::vector<uint8_t> buffer(step * shape_.page_bytes);
   uint8_t code = 1;
   for (uint64_t first = 0; first < shape_.total_pages; first += step) {
@@ -272,7 +272,7 @@ bool PagedTable::read_summary(const uint8_t* data, uint64_t size) {
     if (count > shape_.slots) return false;
     keys_ += count;
   }
-  return keys_ == fields.keys && summary_->read(data + least - 8, size - least);
+  return keys_ == fields.keys && summary_->read(data + least - 8, size - least, shape_.codes());
 }
 
 // ---- look-ups -------------------------------------------------------------------------------------------------
@@ -374,7 +374,7 @@ uint64_t PagedTable::get_many(const uint64_t* keys, uint64_t n, uint64_t missing
     const auto one_run = [&](uint64_t number, std::vector<uint8_t>& buffer) {
       const Run run = runs[number];
       const uint64_t first = wanted[run.from] >> kIndexBits, count = (wanted[run.to - 1] >> kIndexBits) - first + 1;
-      buffer.resize(kRunPages * shape_.page_bytes);
+      buffer.resize(std::max<size_t>(buffer.size(), count * shape_.page_bytes));
       store_.read_raw(first, count, buffer.data());
       fetched_.fetch_add(count, std::memory_order_relaxed);
       uint64_t checked = ~uint64_t{0}, hits = 0;

@@ -51,6 +51,24 @@ class Writer {
   }
 };
 
+// As Python's encoder writes text: no overlong forms, no surrogates. A name must become a str again.
+bool is_utf8(std::string_view s) {
+  for (size_t i = 0; i < s.size();) {
+    const auto byte = [&](size_t at) { return at < s.size() ? static_cast<uint8_t>(s[at]) : 0u; };
+    const uint32_t first = byte(i);
+    const size_t more = first < 0x80 ? 0 : first >= 0xC2 && first < 0xE0 ? 1 : (first & 0xF0) == 0xE0 ? 2 : 3;
+    if (first >= 0x80 && (first < 0xC2 || first > 0xF4)) return false;
+    const uint32_t second = byte(i + 1);
+    if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) || (first == 0xF0 && second < 0x90) ||
+        (first == 0xF4 && second > 0x8F))
+      return false;
+    for (size_t j = 1; j <= more; ++j)
+      if ((byte(i + j) & 0xC0) != 0x80) return false;
+    i += more + 1;
+  }
+  return true;
+}
+
 class Reader {
  public:
   Reader(const uint64_t* words, uint64_t n) : at_(words), end_(words + n) {}
@@ -71,6 +89,7 @@ class Reader {
     for (uint64_t i = n; i < 8 * w; ++i)
       if (reinterpret_cast<const char*>(at_)[i] != 0) throw SpecError("a name's padding is not zero");
     at_ += w;
+    if (!is_utf8(s)) throw SpecError("a name is no UTF-8");
     return s;
   }
   const uint64_t* digests(uint64_t n) {
@@ -116,6 +135,9 @@ RingConfig config_of(const Spec& spec) {
   if (core[kNodes] > Ring::kMaxNodes || core[kSlots] > Ring::kMaxSlots || core[kFree] > core[kSlots] ||
       core[kKeys] > Ring::kMaxKeys || core[kAway] > core[kKeys] || core[kWords] > uint64_t{1} << 40)
     throw SpecError("a ring cannot be so large");
+  // A node takes seven words at least, each slot of it and each free slot one more: so memory follows the file's size.
+  if (7 * core[kNodes] > core[kWords] || core[kSlots] > core[kWords])
+    throw SpecError("the ring's description is too short for its nodes and slots");
   if (spec.capacity != std::max<uint64_t>(core[kKeys], 1)) throw SpecError("a ring's capacity is its number of keys");
   return config;
 }

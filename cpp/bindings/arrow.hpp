@@ -15,6 +15,7 @@
 
 #include <charconv>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -115,6 +116,8 @@ class Column : public Reader<H> {
   using Word = typename H::Word;
   Column(const Array& array, const H& hasher) : array_(array), hasher_(hasher) {
     if (array.length < 0 || array.offset < 0) throw BrokenColumn("the Arrow array has a negative length or offset");
+    if (array.length >= std::numeric_limits<int64_t>::max() - array.offset)
+      throw BrokenColumn("the Arrow array's length and offset exceed 2^63");
     if (array.n_buffers < 1 || array.buffers == nullptr) throw BrokenColumn("the Arrow array has no buffers");
     if (array.null_count != 0) validity_ = static_cast<const uint8_t*>(array.buffers[0]);
   }
@@ -205,9 +208,9 @@ class BytesColumn final : public Column<H> {
   }
   void read(uint64_t start, size_t n, typename H::Word* out) const override {
     this->each(start, n, [&](uint64_t at, size_t i) {
-      const int64_t begin = offsets_[at], length = offsets_[at + 1] - begin;
-      this->require_length(begin < 0 || (length > 0 && data_ == nullptr) ? -1 : length, start + i);
-      out[i] = this->hasher_.bytes(data_ + begin, static_cast<size_t>(length));
+      const int64_t begin = offsets_[at], end = offsets_[at + 1];
+      this->require_length(begin < 0 || end < begin || (end > begin && data_ == nullptr) ? -1 : end - begin, start + i);
+      out[i] = this->hasher_.bytes(data_ == nullptr ? "" : data_ + begin, static_cast<size_t>(end - begin));
     });
   }
 
@@ -252,6 +255,8 @@ class ViewColumn final : public Column<H> {  // length, then 12 bytes of text, o
           int64_t{where[1]} + view.length > sizes_[where[0]])
         throw BadKey(start + i, BadKey::Type::value, "the Arrow column is broken: a view points outside its buffers");
       const auto* data = static_cast<const char*>(this->array_.buffers[2 + where[0]]);
+      if (data == nullptr)
+        throw BadKey(start + i, BadKey::Type::value, "the Arrow column is broken: a view points into no buffer");
       out[i] = this->hasher_.bytes(data + where[1], static_cast<size_t>(view.length));
     });
   }

@@ -83,13 +83,20 @@ void pair_positions(uint64_t width, uint64_t i, const uint64_t* digests, size_t 
 // long at 256 MiB.
 constexpr size_t kGroup = 1024;
 
+// Where to prefetch for a position. By a number, not a pointer: a position that is none (kNoCounter) has no pointer.
+template <uint32_t WordLog>
+EVENBINS_INLINE const void* near_word(const uint64_t* words, uint64_t position) {
+  return reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(words) + 8 * (position >> WordLog));
+}
+
 // Calls f(j, position) for j = 0 … n−1, with the words of the next positions on their way: 2^WordLog positions to a
 // word.
 template <int ForWriting, uint32_t WordLog, typename F>
 EVENBINS_INLINE void each_position(const uint64_t* words, const uint64_t* positions, size_t n, F&& f) {
-  for (size_t j = 0; j < kAhead && j < n; ++j) __builtin_prefetch(words + (positions[j] >> WordLog), ForWriting);
+  const auto at = [&](size_t j) { return near_word<WordLog>(words, positions[j]); };
+  for (size_t j = 0; j < kAhead && j < n; ++j) __builtin_prefetch(at(j), ForWriting);
   for (size_t j = 0; j < n; ++j) {
-    if (j + kAhead < n) __builtin_prefetch(words + (positions[j + kAhead] >> WordLog), ForWriting);
+    if (j + kAhead < n) __builtin_prefetch(at(j + kAhead), ForWriting);
     f(j, positions[j]);
   }
 }
@@ -601,7 +608,7 @@ struct FlatCounters {
       for (size_t j = 0; j < g; ++j)
         for (uint32_t i = 0; i < k; ++i) rows[j * k + i] = p[i * g + j];
       const auto ask = [&](size_t j) {
-        for (uint32_t i = 0; i < k; ++i) __builtin_prefetch(f.words + (rows[j * k + i] >> C::kWordLog), 1);
+        for (uint32_t i = 0; i < k; ++i) __builtin_prefetch(near_word<C::kWordLog>(f.words, rows[j * k + i]), 1);
       };
       for (size_t j = 0; j < ahead && j < g; ++j) ask(j);
       for (size_t j = 0; j < g; ++j) {

@@ -549,7 +549,7 @@ def _read_parquet(name: str, wanted: tuple[str | int | None, str | int | None],
         names = parquet.read_schema(name).names
         time, key = _columns(name, names, len(names), wanted)
         table = parquet.read_table(name, columns=[names[time], names[key]])
-    except arrow.ArrowInvalid as error:
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: names that are no text
         raise TraceError(f"{name}: no Parquet file ({error}): check the name") from None
     rows = table.num_rows
     table = table.filter(table.column(1).is_valid())

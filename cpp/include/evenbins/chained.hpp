@@ -34,8 +34,8 @@
 //   link to the next free one, which has bit 31 set; the last freed is the first used again.
 // - A key that could stand in one bin by several levels counts as one of the first of these.
 // - Nothing is allocated after construction. When all entries are in use an insertion is refused and changes nothing.
-// - Chains are walked for at most `load` steps, and links are compared with the capacity: a damaged file that is opened
-//   unverified cannot lead astray.
+// - Chains are walked for at most `load` steps, and at most `capacity`; links are compared with the capacity: a damaged
+//   file that is opened unverified cannot lead astray.
 //
 // Tried and dropped: bulk look-ups that prefetch bins and first entries and then walk key by key; taking a step with
 // each key of a batch in turn is two to three times as fast. Considered: a high-water mark of each bin's load, with the
@@ -43,6 +43,7 @@
 // inside the entry: most entries compared are of other keys, whose values nobody wants.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -154,6 +155,10 @@ class ChainedTable {
   }
   EVENBINS_INLINE uint32_t* bin(uint64_t index) const { return bins_ + index * bin_words_; }
   EVENBINS_INLINE uint32_t* entry(uint32_t number) const { return entries_ + uint64_t{number - 1} * entry_words_; }
+  // How far a chain is followed: what the bin says, and no more than there are entries.
+  EVENBINS_INLINE uint32_t steps(const uint32_t* b) const {
+    return static_cast<uint32_t>(std::min<uint64_t>(b[1], capacity_));
+  }
   EVENBINS_INLINE bool holds(const uint32_t* e, const StoredKey& key) const {
     uint64_t low, high = 0;
     std::memcpy(&low, e + 1, 8);

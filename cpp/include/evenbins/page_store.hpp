@@ -86,7 +86,9 @@ class PageStore {
   bool any_changed() const { return !overlay_.empty(); }
   void read(uint64_t page, uint8_t* out) const;                       // checked
   void read_raw(uint64_t first, uint64_t count, uint8_t* out) const;  // from the file, not checked
-  void check(uint64_t page, const uint8_t* image) const;              // FormatError names the page
+  // FormatError names the page. All that is in memory has passed, pages of the journal too: whoever reads so many keys
+  // as a page says stays within it.
+  void check(uint64_t page, const uint8_t* image) const;
 
   using Group = std::unordered_map<uint64_t, PageImage>;
   // All or nothing. With journal = false straight into the file: for a table that is being built and has no name yet.

@@ -60,7 +60,7 @@ class PageSummary {
   virtual uint64_t bytes() const = 0;
   virtual void clear() = 0;
   virtual void write(std::vector<uint8_t>& out) const = 0;
-  virtual bool read(const uint8_t* data, uint64_t size) = 0;  // false: it does not fit
+  virtual bool read(const uint8_t* data, uint64_t size, uint32_t codes) = 0;  // false: it does not fit, or its codes
 };
 
 // A multiset of digests with a code each: open addressing, in the order of the digests.
@@ -214,7 +214,7 @@ class PagedBloomSummary final : public PageSummary {
     list_.each([&](uint64_t digest, uint8_t) { put(&digest, 8); });
     list_.each([&](uint64_t, uint8_t code) { put(&code, 1); });
   }
-  bool read(const uint8_t* data, uint64_t size) override {
+  bool read(const uint8_t* data, uint64_t size, uint32_t most_codes) override {
     if (size < bits_.bytes() + 8) return false;
     uint64_t entries;
     std::memcpy(&entries, data + bits_.bytes(), 8);
@@ -226,7 +226,7 @@ class PagedBloomSummary final : public PageSummary {
     for (uint64_t i = 0; i < entries; ++i) {
       uint64_t digest;
       std::memcpy(&digest, digests + 8 * i, 8);
-      if (codes[i] < 2 || codes[i] > kMaxCodes) return false;
+      if (codes[i] < 2 || codes[i] > most_codes) return false;
       list_.add(digest, codes[i]);
     }
     return true;

@@ -266,6 +266,10 @@ class Input:
             if layout is None:
                 found = self._header(block, column, whole=chunk is None)
                 if found is None:
+                    if len(block) > _MOST_RECORD_BYTES:
+                        raise click.ClickException(
+                            f"{self._title}: no line of names in {len(block):,} bytes: is it CSV? Leave out --column"
+                        )
                     pending = block
                     continue
                 layout, block = found[:2], block[found[2] :]
@@ -296,7 +300,7 @@ class Input:
                 f"{self._title}: UTF-16 or no text: convert it, as iconv -f UTF-16 -t UTF-8 does"
             )
         delimiter = next((each for each in "\t,;" if each.encode() in line), ",")
-        ends = _core.csv_column(memoryview(block)[bom:], delimiter, 0)[3]
+        _, _, starts, ends, _, _ = _core.csv_column(memoryview(block)[bom:], delimiter, 0)
         if not len(ends):
             if whole and block.strip():
                 raise click.ClickException(f"{self._title}: a quote is opened and never closed: repair it")
@@ -304,8 +308,13 @@ class Input:
                 raise click.ClickException(f"{self._title}: empty: CSV begins with a line of names")
             return None
         end = bom + int(ends[0])
-        text = block[bom:end].decode("utf-8", "surrogateescape")
-        names = next(csv.reader([text], delimiter=delimiter))
+        text = block[bom + int(starts[0]) : end].decode("utf-8", "surrogateescape")
+        try:
+            names = next(csv.reader([text], delimiter=delimiter))
+        except csv.Error as error:  # a bare carriage return, a name of 128 KiB
+            raise click.ClickException(
+                f"{self._title}: its line of names cannot be read ({error}): repair it"
+            ) from None
         if column not in names:
             there = ", ".join(names).encode("utf-8", "backslashreplace").decode()
             raise click.ClickException(
@@ -353,7 +362,7 @@ class Input:
                         "integers: name another column, or convert it"
                     )
                 yield ColumnBatch(found, self._how)
-        except (arrow.ArrowInvalid, OSError) as error:
+        except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: names that are no text
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise click.ClickException(
