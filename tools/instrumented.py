@@ -6,8 +6,8 @@
                                Python that runs this, so that nothing is installed twice
 
 The environment is its own because an editable install puts its finder before PYTHONPATH: the user's core
-would win. What was tried and dropped: `pip install` with other flags (minutes for each build, and a wheel that
-must never be mixed up with a real one).
+would win. What was tried and dropped: `pip install` with other flags (minutes for each build, and a wheel
+that must never be mixed up with a real one).
 """
 
 from __future__ import annotations

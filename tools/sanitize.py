@@ -12,7 +12,7 @@ For each build, in build/sanitize/<name> (tools/instrumented.py), never in the u
                 Python's objects are watched too; leaks by sanitizers/plugin.py
 
 A report of any process ends up in build/sanitize/<name>/reports and makes this program fail, whatever the
-tests say; so do nanobind's warnings of leaked objects. Undefined behaviour does not recover: the process ends.
+tests say; so do nanobind's warnings of leaked objects. Undefined behaviour ends the process.
 
 What is suppressed: sanitizers/thread.txt, each line with its reason. Leaks in which the compiled module does
 not allocate (NumPy, Arrow and the interpreter keep things for ever) are counted, and shown as `others`.

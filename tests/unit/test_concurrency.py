@@ -1,4 +1,4 @@
-"""Threads of the user on every structure: bulk calls that overlap lose nothing, tear nothing, never wait for ever.
+"""Threads of the user on every structure: overlapping bulk calls lose and tear nothing, and never hang.
 
     writers    three threads, each with bulk calls on keys that the others write too: the state at the end is
                that of one of the sequential orders of the calls, byte for byte
