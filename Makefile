@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo test bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages
+.PHONY: help demo test sanitize coverage determinism bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -28,7 +28,8 @@ $(VENV)/for-tests: EXTRAS := test bench lint
 $(VENV)/for-bench: EXTRAS := bench
 $(VENV)/for-docs: EXTRAS := docs
 $(VENV)/for-demo: EXTRAS := plot
-$(VENV)/for-tests $(VENV)/for-bench $(VENV)/for-docs $(VENV)/for-demo: $(VENV)/installed
+$(VENV)/for-coverage: EXTRAS := test bench lint coverage
+$(VENV)/for-tests $(VENV)/for-bench $(VENV)/for-docs $(VENV)/for-demo $(VENV)/for-coverage: $(VENV)/installed
 	$(BIN)/python tools/extras.py $(EXTRAS) > $@.txt
 	$(BIN)/pip install --quiet --requirement $@.txt
 	@touch $@
@@ -60,6 +61,15 @@ bench: $(VENV)/for-bench ## the benchmarks with peers; writes benchmarks/results
 
 targets: $(VENV)/installed ## plan against measurement for every balanced policy, ten million keys
 	$(BIN)/python tools/check_targets.py $(ARGS)
+
+sanitize: $(VENV)/for-tests ## the core and the bindings under ASan, UBSan, LSan and TSan (ARGS=thread: one build)
+	$(BIN)/python tools/sanitize.py $(ARGS)
+
+coverage: $(VENV)/for-coverage system-packages ## lines run by the tests: Python at least 95 %, the C++ core 90 %
+	$(BIN)/python tools/measure_coverage.py $(ARGS)
+
+determinism: $(VENV)/for-tests ## the same bytes from every kernel, number of threads, batch size and Python found
+	$(BIN)/python tools/determinism.py $(ARGS)
 
 soak: $(VENV)/installed ## a billion queries, 20 million replacements in a table, 10^8 operations on rings, a million adds to Redis: nothing lost, no bound broken
 	$(BIN)/python tools/soak.py $(ARGS)
