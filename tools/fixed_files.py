@@ -2,10 +2,10 @@
 
     python tools/fixed_files.py --kernel avx2 --threads 2 --batch 1000
 
-Whatever the kernel, the threads, the batch size and the Python, the digests are the same: tools/determinism.py
-runs this in many of them and compares. Nearly every number that decides a byte is given, by an integer core
-or an argument, so that libraries of mathematics, which may differ in the last bits of a logarithm, take no part;
-the exceptions are plans of a growing and a sharded filter, sketches and the pages.
+Whatever the kernel, the threads, the batch size and the Python, the digests are the same:
+tools/determinism.py runs this in many of them and compares. Nearly every number that decides a byte is given,
+by an integer core or an argument, so that libraries of mathematics, which may differ in the last bits of a
+logarithm, take no part; the exceptions are the plans of growing and sharded filters, sketches and pages.
 """
 
 from __future__ import annotations
