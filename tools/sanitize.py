@@ -8,8 +8,8 @@ For each build, in build/sanitize/<name> (tools/instrumented.py), never in the u
 
     faults      sanitizers/faults.cpp: every fault that the build looks for is reported, no other
     self-test   tools/aarch64_selftest.cpp: the C++ core alone, every kernel of this machine; leaks at its end
-    tests       pytest in one process with the sanitizer's runtime loaded first; PYTHONMALLOC=malloc, so that
-                Python's objects are watched too; leaks by sanitizers/plugin.py
+    tests       pytest, a process for each file, the sanitizer's runtime loaded first; PYTHONMALLOC=malloc,
+                so that Python's objects are watched too; leaks by sanitizers/plugin.py
 
 A report of any process ends up in build/sanitize/<name>/reports and makes this program fail, whatever the
 tests say; so do nanobind's warnings of leaked objects. Undefined behaviour ends the process.
@@ -140,7 +140,7 @@ class Reports:
         """Read all reports of a folder; leaks without an allocation by the compiled module are others'."""
         ours: list[str] = []
         others = 0
-        for path in sorted(folder.iterdir()):
+        for path in sorted(folder.glob("report*")):
             text = path.read_text(errors="replace")
             if "LeakSanitizer" not in text or "AddressSanitizer:" in text.split("LeakSanitizer")[0]:
                 ours += [text] if text.strip() else []
@@ -198,35 +198,55 @@ def _self_test(sanitizer: Sanitizer, made: Build) -> str:
     return done.stdout.splitlines()[0]
 
 
-def _tests(sanitizer: Sanitizer, made: Build, tests: list[str], more: list[str]) -> tuple[str, Reports]:
-    """Run pytest on the build: its last line, and what was reported."""
-    reports = _fresh(made.folder / "reports")
-    environment = _environment(sanitizer, reports / "report")
-    instrumented.check_that_it_is_used(made, environment)
-    without = [word for test in sanitizer.without for word in ("--deselect", test)]
-    command = [
-        *_without_random_addresses(), made.python, "-m", "pytest", "-n0", "-q", "-p", "plugin",
-        "-p", "no:cacheprovider", *without, *tests, *more,
-    ]  # fmt: skip
-    log = made.folder / "pytest.log"
-    with log.open("w") as output:
-        done = subprocess.run(
-            list(map(str, command)),
-            env=environment,
-            cwd=ROOT,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    text = log.read_text(errors="replace")
-    found = Reports.of(reports)
-    found.ours += re.findall(r"nanobind: leaked .*", text)
-    lines = [line for line in text.splitlines() if re.search(r"\d+ (passed|failed|error)", line)]
-    last = lines[-1] if lines else "no summary"
-    if done.returncode:
-        print("\n".join(text.splitlines()[-60:]))
-        found.ours.append(f"pytest ended with {done.returncode}: {last}; its output is in {log}")
-    return last.strip("= "), found
+@dataclass
+class Outcome:
+    """Tests that passed, and what was reported."""
+
+    passed: int = 0
+    reports: list[str] = field(default_factory=list)
+    others: int = 0
+
+
+def _files(tests: list[str]) -> list[Path]:
+    """Give the test files of a list of files and folders."""
+    found = []
+    for each in tests:
+        path = ROOT / each
+        found += sorted(path.rglob("test_*.py")) if path.is_dir() else [path]
+    return found
+
+
+def _tests(sanitizer: Sanitizer, made: Build, tests: list[str]) -> Outcome:
+    """Run pytest on the build, a process for each file: one that ends early hides no other."""
+    whole = Outcome()
+    for path in _files(tests):
+        start = time.monotonic()
+        reports = _fresh(made.folder / "reports" / path.stem)
+        environment = _environment(sanitizer, reports / "report")
+        instrumented.check_that_it_is_used(made, environment)
+        without = [word for test in sanitizer.without for word in ("--deselect", test)]
+        command = [
+            *_without_random_addresses(), made.python, "-m", "pytest", "-n0", "-q", "-p", "plugin",
+            "-p", "no:cacheprovider", *without, path,
+        ]  # fmt: skip
+        log = reports / "pytest.log"
+        with log.open("w") as output:
+            done = subprocess.run(
+                list(map(str, command)), env=environment, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT,
+                check=False,
+            )  # fmt: skip
+        text = log.read_text(errors="replace")
+        found = Reports.of(reports)
+        found.ours += re.findall(r"nanobind: leaked .*", text)
+        if done.returncode:
+            found.ours.append(f"{path.name}: pytest ended with {done.returncode}\n{text[-5000:]}")
+        passed = sum(map(int, re.findall(r"(\d+) passed", text)))
+        seconds = time.monotonic() - start
+        print(f"  {path.name:36} {passed:5} passed {len(found.ours):3} reports {seconds:6.0f} s", flush=True)
+        whole.passed += passed
+        whole.reports += found.ours
+        whole.others += found.others
+    return whole
 
 
 def main() -> None:
@@ -237,30 +257,34 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="address, thread; both if none is given")
     parser.add_argument("--tests", nargs="*", help="instead of the lists of this program")
     parser.add_argument("--jobs", type=int, default=2, help="of the compiler")
-    parser.add_argument(
-        "--pytest", nargs=argparse.REMAINDER, default=[], help="all that follows goes to pytest"
-    )
     arguments = parser.parse_args()
-    chosen = [each for each in SANITIZERS if not arguments.names or each.name in arguments.names]
+    unknown = {*arguments.names} - {each.name for each in SANITIZERS}
+    if unknown:
+        sys.exit(
+            f"names must be address or thread, not {', '.join(sorted(unknown))}: leave them out for both"
+        )
     failed = False
-    for sanitizer in chosen:
+    for sanitizer in SANITIZERS:
+        if arguments.names and sanitizer.name not in arguments.names:
+            continue
         start = time.monotonic()
         made = instrumented.build(f"sanitize/{sanitizer.name}", sanitizer.options, jobs=arguments.jobs)
         faults = _prove(sanitizer, made)
         kernels = _self_test(sanitizer, made)
-        last, found = _tests(sanitizer, made, arguments.tests or sanitizer.tests, arguments.pytest)
-        print(f"{sanitizer.name}")
-        print(f"  faults put in       {faults}, all reported")
-        print(f"  self-test           {kernels}: no report")
-        print(f"  tests               {last}")
-        print(f"  left out            {len(sanitizer.without)}")
-        print(f"  reports             {len(found.ours)}")
-        if sanitizer.name == "address":
-            print(f"  leaks of others     {found.others}")
-        print(f"  minutes             {(time.monotonic() - start) / 60:.1f}", flush=True)
-        for report in found.ours[:10]:
+        print(
+            f"{sanitizer.name}: {faults} faults put in and reported; self-test, {kernels}: no report",
+            flush=True,
+        )
+        found = _tests(sanitizer, made, arguments.tests or sanitizer.tests)
+        print(
+            f"{sanitizer.name}: {found.passed} tests passed, {len(sanitizer.without)} left out, "
+            f"{len(found.reports)} reports, {found.others} leaks of others, "
+            f"{(time.monotonic() - start) / 60:.0f} minutes",
+            flush=True,
+        )
+        for report in found.reports[:10]:
             print(report[:6000])
-        failed |= bool(found.ours)
+        failed |= bool(found.reports)
     sys.exit(failed)
 
 
