@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo lab test bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each crash damage fuzz
+.PHONY: help demo lab test bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each crash damage fuzz sanitize coverage determinism
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -29,7 +29,8 @@ $(VENV)/for-bench: EXTRAS := bench
 $(VENV)/for-docs: EXTRAS := docs
 $(VENV)/for-demo: EXTRAS := plot
 $(VENV)/for-lab: EXTRAS := lab plot
-$(VENV)/for-tests $(VENV)/for-bench $(VENV)/for-docs $(VENV)/for-demo $(VENV)/for-lab: $(VENV)/installed
+$(VENV)/for-coverage: EXTRAS := test bench lint coverage
+$(VENV)/for-tests $(VENV)/for-bench $(VENV)/for-docs $(VENV)/for-demo $(VENV)/for-lab $(VENV)/for-coverage: $(VENV)/installed
 	$(BIN)/python tools/extras.py $(EXTRAS) > $@.txt
 	$(BIN)/pip install --quiet --requirement $@.txt
 	@touch $@
@@ -64,6 +65,15 @@ bench: $(VENV)/for-bench ## the benchmarks with peers; writes benchmarks/results
 
 targets: $(VENV)/installed ## plan against measurement for every balanced policy, ten million keys
 	$(BIN)/python tools/check_targets.py $(ARGS)
+
+sanitize: $(VENV)/for-tests ## the core and the bindings under ASan, UBSan, LSan and TSan (ARGS=thread: one build)
+	$(BIN)/python tools/sanitize.py $(ARGS)
+
+coverage: $(VENV)/for-coverage system-packages ## lines run by the tests: Python at least 95 %, the C++ core 90 %
+	$(BIN)/python tools/measure_coverage.py $(ARGS)
+
+determinism: $(VENV)/for-tests ## the same bytes from every kernel, number of threads, batch size and Python found
+	$(BIN)/python tools/determinism.py $(ARGS)
 
 soak: $(VENV)/for-tests system-packages ## every structure against an exact oracle: 10^9 operations in memory, 10^7 on disk, 10^6 over the network; writes soak/<date>.json
 	$(BIN)/python tools/soak_all.py $(ARGS)

@@ -2,26 +2,34 @@
 // checksum of what they leave behind.
 //
 //     every kernel × {standard, blocked 256, blocked 512, balanced by each policy} × every number of hashes,
-//     and whole files of the other kinds and hashing schemes, count-min sketches, tables and rings:
+//     and every other kind of file: hashing schemes, counters, count-min sketches, tables, chains, summaries, rings and
+//     the pages of the one-read table:
 //         the same bytes as the generic kernel, the same answers, no false negative,
 //         and a present key is gone when any one of its bits is cleared
 //     every line of output but the first is a checksum of fixed work, equal on every platform
 //
 // tests/packaging/test_aarch64.py builds it twice, for this machine and for aarch64 (run by qemu-user),
 // and compares the output: then x86 and ARM leave the same digests, bits and files.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "evenbins/chained.hpp"
 #include "evenbins/countmin.hpp"
 #include "evenbins/filter.hpp"
 #include "evenbins/format.hpp"
 #include "evenbins/kernel.hpp"
 #include "evenbins/multilevel.hpp"
+#include "evenbins/paged.hpp"
 #include "evenbins/parallel.hpp"
 #include "evenbins/ring.hpp"
+#include "evenbins/summary.hpp"
 #include "evenbins/xxh3.hpp"
 
 namespace {
@@ -399,6 +407,126 @@ void turn_rings() {
   checksum.print("rings");
 }
 
+// Keys stored, overwritten and deleted in chained tables of every policy.
+void keep_chains() {
+  Checksum checksum;
+  const size_t n = 1500;
+  const Words cores[] = {
+      {1, 1, kHalf, 1, 1, 50, 600, 2},
+      {2, 3, kHalf / 2, 2, 1, 40, 350, 3},
+      {3, 3, kHalf, 3, 3, 30, 400, 2, 100, 2, 40, 2},
+      {6, 2, 0, 1, 2, 0, 320, 0},
+      {7, 4, 0, 3, 1, 0, 90, 0, 90, 0, 90, 0, 80, 0},
+  };
+  for (const Words& core : cores) {
+    const Spec spec{Kind::chained, Hashing::independent, 19, n, core};
+    const size_t words = core[3] == 3 ? 2 : 1;
+    const Words keys = random_words(20, n * words), values = random_words(21, n);
+    Words expected;
+    for (const Kernel* kernel : kernels()) {
+      use_kernel(kernel->name);
+      const auto require_it = [&](bool truth, const char* promise) {
+        require(truth, promise, kernel->name, "policy", core[0], 0);
+      };
+      ChainedTable table(spec, Bits::zeroed(payload_bytes(spec)));
+      uint64_t inserted = 0;
+      require_it(table.put_many(keys.data(), values.data(), n, false, inserted) == n && inserted == n, "room for all");
+      const size_t gone = n / 3;
+      require_it(table.erase_many(keys.data(), gone, nullptr) == gone, "keys deleted");
+      require_it(table.put_many(keys.data(), values.data() + 1, 100, true, inserted) == 100, "room again");
+      Words found(n);
+      std::vector<uint8_t> present(n);
+      table.find_many(keys.data(), n, found.data(), present.data());
+      for (size_t i = 0; i < n; ++i) {
+        require_it(present[i] == (i < 100 || i >= gone), "the keys that are left are found");
+        if (present[i]) require_it(found[i] == values[i + (i < 100)], "every key has its value");
+      }
+      require_it(table.check(true, true).empty(), "the invariants");
+      const Words state(table.bits().words(), table.bits().words() + table.bits().size());
+      if (expected.empty()) checksum.add(expected = state);
+      require_it(state == expected, "the bytes of the generic kernel");
+    }
+  }
+  checksum.print("chains");
+}
+
+// Summaries of every kind: keys of several levels, some of which go.
+void summarise() {
+  Checksum checksum;
+  const Words digests = random_words(22, 900);
+  const std::pair<Kind, Words> specs[] = {
+      {Kind::interpolation, {5, 55, 1200}},
+      {Kind::interpolation, {9, 14, 1100}},
+      {Kind::single_filter, {5, 9000, 15}},
+      {Kind::single_filter, {7, 4400, 11}},
+      {Kind::single_filter, {4, 2400, 6, 4, 3, 3, 2}},
+      {Kind::multiple_bloom, {4, 0, 9000, 7, 1, 6000, 13, 1, 3000, 9, 1, 300, 0, 1}},
+      {Kind::multiple_bloom, {3, 1, 9001, 7, 1, 6000, 13, 1, 3097, 33, 1}},
+      {Kind::multiple_bloom, {3, 2, 9000, 7, 4, 6000, 13, 3, 400, 0, 1}},
+      {Kind::counters, {10, 9170, 3}},
+  };
+  for (const auto& [kind, core] : specs) {
+    const Spec spec{kind, Hashing::independent, 23, digests.size(), core};
+    const auto summary = make_summary(spec, Bits::zeroed(payload_bytes(spec)));
+    const auto check = [&](bool truth, const char* promise) {
+      require(truth, promise, "any", "kind", static_cast<uint64_t>(spec.kind), 0);
+    };
+    const auto level_of = [&](size_t i) {
+      return kind == Kind::counters ? 1 : static_cast<uint32_t>(i * i % summary->levels() + 1);
+    };
+    for (size_t i = 0; i < digests.size(); ++i) summary->add(digests[i], level_of(i));
+    if (summary->can_remove())
+      for (size_t i = 0; i < 200; ++i) check(summary->remove(digests[i], level_of(i)), "keys go");
+    const Words asked = random_words(24, 500);
+    std::vector<uint8_t> levels(asked.size());
+    summary->level_many(asked.data(), asked.size(), levels.data());
+    for (size_t i = 200; i < digests.size(); ++i) check(summary->level(digests[i]) != 0, "no key is lost");
+    check(summary->check(true).empty(), "the invariants");
+    checksum.add(summary->bits().words(), summary->bits().bytes());
+    checksum.add(levels.data(), levels.size());
+  }
+  checksum.print("summaries");
+}
+
+// A one-read table on disk: its pages and its summary, but for what is random in them (headers, stamps).
+void turn_pages() {
+  Checksum checksum;
+  const char* folder = std::getenv("TMPDIR");
+  const std::string path =
+      std::string(folder == nullptr ? "/tmp" : folder) + "/evenbins-selftest-" + std::to_string(::getpid());
+  const auto opened = [&](int flags) { return ::open(path.c_str(), flags | O_CLOEXEC, 0600); };
+  for (const uint64_t key_type : {1u, 3u}) {
+    const size_t words = key_type == 3 ? 2 : 1, n = 3000;
+    const Words keys = random_words(25, n * words), values = random_words(26, n);
+    const Spec spec{Kind::paged, Hashing::independent, 27, n, {key_type, 1, 4096, 2, 2, 6, 14 * words, 3, 2}};
+    const auto check = [&](bool truth, const char* promise) { require(truth, promise, "any", "pages", key_type, 0); };
+    PagedTable::create(opened(O_RDWR | O_CREAT | O_TRUNC), path, spec, 28);
+    PagedTable table(opened(O_RDWR), -1, path, true, false);
+    const auto go_on = [] { return true; };
+    table.build_summary(go_on);
+    const PagedTable::Progress in = table.insert_many(keys.data(), values.data(), n, 2, go_on);
+    check(in.done == n && in.changed == n && !in.full, "room for all keys");
+    check(table.erase_many(keys.data(), n / 3, 2, go_on).changed == n / 3, "keys deleted");
+    Words found(n);
+    std::vector<uint8_t> present(n);
+    table.get_many(keys.data(), n, 0, found.data(), present.data(), 2, go_on);
+    for (size_t i = 0; i < n; ++i)
+      check(present[i] == (i >= n / 3) && found[i] == (present[i] ? values[i] : 0), "every key has its value");
+    check(table.check().empty(), "the invariants");
+    table.checkpoint();
+    std::vector<uint8_t> page(4096);
+    for (uint64_t number = 0; number < table.shape().total_pages; ++number) {
+      table.store().read(number, page.data());
+      checksum.add(page.data(), page.size());
+    }
+    const std::vector<uint8_t> summary = table.summary_file();
+    checksum.add(summary.data() + 24, summary.size() - 32);
+    table.close();
+    ::unlink(path.c_str());
+  }
+  checksum.print("pages");
+}
+
 }  // namespace
 
 int main() {
@@ -420,4 +548,7 @@ int main() {
   count_streams();
   keep_tables();
   turn_rings();
+  keep_chains();
+  summarise();
+  turn_pages();
 }

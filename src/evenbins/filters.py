@@ -8,7 +8,7 @@ All filters share one set of methods (`protocols.Filter`). Single keys go throug
 core's type slots; bulk calls release the GIL. Bulk calls, threads and single calls leave the same bytes.
 
 Threads: look-ups may run at any time, from any number of threads. Writers, and calls that read the
-whole filter (save, copy, ==, …), take turns by themselves.
+whole filter (save, copy, ==, …), take turns by themselves. docs/concurrency.md has all rules.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ Invariants: every stage but the newest has the keys it was planned for, and no m
 merged; the newest has fewer; no count exceeds 2**48. A file that says otherwise is refused. The same keys
 in the same order give the same bytes, one by one or in bulk.
 
+Threads: look-ups may run at any time; writers take turns, a bulk call being one step (docs/concurrency.md).
+
 Tried and dropped: rates that halve from stage to stage, as scalable Bloom filters are usually built
 (Almeida, Baquero, Preguiça, Hutchison, "Scalable Bloom filters", 2007): they cost 1.44 bits per key for
 each stage, 13 more in the tenth, where the squares cost 9.6.

@@ -13,6 +13,9 @@ Invariants: all shards have the same integer core, seed and capacity; the same k
 the same bytes, one by one or in bulk, whatever the threads. _sharded_files.py tells
 what a directory holds.
 
+Threads: look-ups may run at any time; writers take turns in each shard, so of two bulk calls at once the
+one may come first in this shard and last in that (docs/concurrency.md).
+
 Tried and dropped: the digest's trailing bits as the shard (the lanes inside a block draw on them);
 one file with an index (shards could not live on several disks, or be written by several processes).
 """

@@ -1,0 +1,242 @@
+"""A fixed set of files, of every kind: their digests, as JSON on standard output.
+
+    python tools/fixed_files.py --kernel avx2 --threads 2 --batch 1000
+
+Whatever the kernel, the threads, the batch size and the Python, the digests are the same:
+tools/determinism.py runs this in many of them and compares. Nearly every number that decides a byte is given,
+by an integer core or an argument, so that libraries of mathematics, which may differ in the last bits of a
+logarithm, take no part; the exceptions are the plans of growing and sharded filters, sketches and pages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+KEYS = 20_000
+
+
+def _numbers(seed: int, count: int) -> Any:
+    """Give splitmix64's numbers: no generator of NumPy, whose streams may change."""
+    import numpy as np
+
+    state = np.uint64(seed) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+class Makers:
+    """One method for each kind of file; each gives a name and a structure, filled in batches."""
+
+    def __init__(self, threads: int, batch: int) -> None:
+        self.threads, self.batch = threads, batch
+        self.keys = _numbers(1, KEYS)
+        self.texts = [f"key {i} {'x' * (i % 50)}" for i in range(3000)]
+
+    def batches(self, *columns: Any) -> Iterator[tuple[Any, ...]]:
+        """Cut columns of the same length into batches."""
+        for start in range(0, len(columns[0]), self.batch):
+            yield tuple(each[start : start + self.batch] for each in columns)
+
+    def filters(self) -> Iterator[tuple[str, Any]]:
+        """Give filters of every kind and policy."""
+        from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter
+        from evenbins.theory import plan_of_core
+
+        half = 2**31
+        cores: dict[str, tuple[int, ...]] = {
+            "single": (1, 512, 9, 1, half, 9000, 0, 0, 600, 24),
+            "sequential": (2, 256, 8, 3, half, 9000, 1, 30_000, 1300, 12),
+            "multilevel": (3, 512, 10, 3, half, 9000, 0, 0, 520, 24, 90, 24, 15, 24),
+            "fill": (4, 256, 7, 2, 0, 0, 0, 0, 1000, 120, 303, 257),
+            "two-choice": (5, 512, 11, 2, 0, 0, 0, 0, 620, 0),
+        }
+        made: dict[str, Any] = {
+            "standard": BloomFilter(KEYS, bits_per_key=10, hashes=7, seed=5),
+            "standard-double": BloomFilter(KEYS, bits_per_key=10, hashes=7, hashing="double"),
+            "standard-partition": BloomFilter(KEYS, bits_per_key=10, hashes=7, hashing="partition"),
+            "blocked-512": BlockedBloomFilter(KEYS, bits_per_key=12, hashes=8),
+            "blocked-256": BlockedBloomFilter(
+                KEYS, bits_per_key=12, hashes=9, block_bits=256, seed=2**64 - 1
+            ),
+            "counting": CountingBloomFilter.from_plan(
+                plan_of_core("counting", (199_999, 4, 7, 0), capacity=KEYS, seed=1)
+            ),
+            "counting-blocked": CountingBloomFilter.from_plan(
+                plan_of_core("counting", (128 * 2400, 4, 8, 512), capacity=KEYS, seed=2)
+            ),
+        }
+        for policy, core in cores.items():
+            made[policy] = BalancedBloomFilter.from_plan(plan_of_core(policy, core, capacity=KEYS, seed=8))
+        for name, each in made.items():
+            for (keys,) in self.batches(self.keys):
+                each.add_many(keys, threads=self.threads)
+            for (texts,) in self.batches(self.texts):
+                each.add_many(texts, threads=self.threads)
+            if name.startswith("counting"):
+                for (keys,) in self.batches(self.keys[: KEYS // 3]):
+                    each.remove_many(keys)
+            yield name, each
+
+    def growing(self) -> Iterator[tuple[str, Any]]:
+        """Give a growing filter and one in shards."""
+        from evenbins import GrowingFilter, ShardedFilter
+
+        for name, each in (
+            ("growing", GrowingFilter(0.01, first=2000, policy="blocked", seed=7)),
+            ("sharded", ShardedFilter(KEYS, shards=4, policy="blocked", fpr=1e-3, seed=3)),
+        ):
+            for (keys,) in self.batches(self.keys):
+                each.add_many(keys, threads=self.threads)
+            yield name, each
+
+    def sketches(self) -> Iterator[tuple[str, Any]]:
+        """Give sketches of both constructions."""
+        from evenbins import CountMinSketch
+
+        weights = self.keys % type(self.keys[0])(9)
+        for construction in ("classic", "two-hash"):
+            for conservative in (False, True):
+                s = CountMinSketch(
+                    0.0078125, 0.03125, construction=construction, conservative=conservative, seed=4
+                )
+                for keys, each in self.batches(self.keys, weights):
+                    s.add_many(keys, each)
+                yield f"count-min-{construction}-{'conservative' if conservative else 'plain'}", s
+
+    def tables(self) -> Iterator[tuple[str, Any]]:
+        """Give tables of every scheme, chains of every policy."""
+        from evenbins import ChainedTable, MultilevelTable
+        from evenbins.theory import plan_of_chain_core, plan_of_table_core
+
+        half = 2**31
+        for scheme in range(1, 6):
+            core = (scheme, 8 if scheme == 5 else 2, 2, 2, 1, 12_000, 3000, 1500, 700)
+            core = core if scheme != 5 else (5, 8, 2, 2, 1, 12_000, 1400, 1400)
+            yield f"table-{scheme}", MultilevelTable.from_plan(plan_of_table_core(core, keys=KEYS, seed=14))
+        chains = (
+            (1, 1, half, 2, 2, 50, 6000, 4), (2, 3, half, 2, 2, 40, 5000, 4),
+            (3, 3, half, 2, 2, 30, 4000, 4, 1000, 4, 400, 4), (6, 2, 0, 2, 2, 0, 5000, 0),
+            (7, 4, 0, 2, 2, 0, 1200, 0, 1200, 0, 1200, 0, 1000, 0),
+        )  # fmt: skip
+        for chain in chains:
+            plan = plan_of_chain_core(chain, keys=KEYS, seed=15)
+            yield f"chained-{chain[0]}", ChainedTable.from_plan(plan)
+
+    def fill_tables(self) -> Iterator[tuple[str, Any]]:
+        """Fill the tables, delete a third, overwrite some."""
+        values = _numbers(2, KEYS)
+        for name, table in self.tables():
+            for keys, each in self.batches(self.keys, values):
+                table.insert_many(keys, each)
+            for (keys,) in self.batches(self.keys[: KEYS // 3]):
+                table.delete_many(keys)
+            for keys, each in self.batches(self.keys[KEYS // 2 :], values[: KEYS // 2]):
+                table.insert_many(keys, each)
+            yield name, table
+
+    def summaries(self) -> Iterator[tuple[str, Any]]:
+        """Give summaries of every kind."""
+        from evenbins.summaries import CLASSES
+        from evenbins.theory.summary_plan import plan_of_summary_core
+
+        cores = (
+            (9, 5, 55, 25_000), (10, 5, 150_000, 15), (10, 4, 60_000, 6, 4, 3, 3, 2),
+            (11, 4, 0, 200_000, 7, 1, 100_000, 13, 1, 50_000, 9, 1, 8000, 0, 1), (12, 10, 200_000, 3),
+        )  # fmt: skip
+        levels = [i * i % 4 + 1 for i in range(KEYS)]
+        for number, *core in cores:
+            plan = plan_of_summary_core(tuple(core), number=number, keys=KEYS, seed=16)
+            s = CLASSES[plan.kind].from_plan(plan)
+            for keys, each in self.batches(self.keys, levels):
+                s.add_many(keys, 1 if number == 12 else each)
+            yield f"summary-{number}-{len(core)}", s
+
+    def rings(self) -> Iterator[tuple[str, Any]]:
+        """Give rings of every policy and layout, after churn."""
+        from evenbins import HashRing
+
+        for policy in ("plain", "clockwise", "rehash", "jump"):
+            for layout in ("dense", "sparse"):
+                more: dict[str, Any] = {} if policy == "plain" else {"epsilon": 0.25}
+                if layout == "sparse":
+                    more |= {"array_bits": 12, "copies": 2}
+                ring = HashRing(
+                    [f"server{i}" for i in range(12)], policy=policy, layout=layout, seed=17, **more
+                )
+                for (keys,) in self.batches(self.keys[:5000]):
+                    ring.assign_many(keys)
+                ring.mark_down("server3")
+                ring.remove_node("server7")
+                ring.add_node("another", 1.5)
+                for (keys,) in self.batches(self.keys[:1000]):
+                    ring.release_many(keys)
+                yield f"ring-{policy}-{layout}", ring
+
+
+def _pages(makers: Makers, folder: Path) -> bytes:
+    """Give what a one-read table holds, page by page: its file but for the random identity in the headers."""
+    import numpy as np
+
+    from evenbins import PagedTable
+
+    path = str(folder / "pages")
+    with PagedTable.create(path, KEYS, key_dtype="uint64", durable=False) as table:
+        for (keys,) in makers.batches(makers.keys):
+            table.insert_many(keys, np.arange(len(keys)) * 0 + 7)
+        items = sorted(table.items())
+        stats = table.stats()
+    return repr((items, stats.keys, Path(path).stat().st_size)).encode()
+
+
+def digests(threads: int, batch: int) -> dict[str, str]:
+    """Make all files; the SHA-256 of each."""
+    makers = Makers(threads, batch)
+    every: list[Callable[[], Iterator[tuple[str, Any]]]] = [
+        makers.filters, makers.growing, makers.sketches, makers.fill_tables, makers.summaries, makers.rings,
+    ]  # fmt: skip
+    found = {}
+    for make in every:
+        for name, each in make():
+            data = b"".join(p.to_bytes() for p in each.parts) if name == "sharded" else each.to_bytes()
+            found[name] = hashlib.sha256(data).hexdigest()
+    with tempfile.TemporaryDirectory() as folder:
+        found["pages"] = hashlib.sha256(_pages(makers, Path(folder))).hexdigest()
+    return found
+
+
+def main() -> None:
+    """Print the digests, and what made them."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kernel", default="")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=KEYS)
+    parser.add_argument("--list-kernels", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.kernel:
+        os.environ["EVENBINS_KERNEL"] = arguments.kernel
+    import evenbins
+
+    if arguments.list_kernels:
+        print(json.dumps(evenbins.kernels()))
+        return
+    result = {
+        "python": sys.version.split()[0],
+        "kernel": evenbins.kernel(),
+        "files": digests(arguments.threads, arguments.batch),
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

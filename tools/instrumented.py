@@ -1,0 +1,109 @@
+"""The package with a core that watches itself: built apart, run apart, never in the user's environment.
+
+    build(name, options)       cmake, into build/<name>: the core, the simulators and the bindings
+    build/<name>/package/      evenbins as a folder of links: the Python files of src/, the core of this build
+    build/<name>/environment/  a virtual environment that sees that folder first, and the packages of the
+                               Python that runs this, so that nothing is installed twice
+
+The environment is its own because an editable install puts its finder before PYTHONPATH: the user's core
+would win. What was tried and dropped: `pip install` with other flags (minutes for each build, and a wheel
+that must never be mixed up with a real one).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PROGRAMS = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
+@dataclass(frozen=True)
+class Build:
+    """A build folder with its instrumented core."""
+
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        """The interpreter that imports this build's core."""
+        return self.folder / "environment/bin/python"
+
+    @property
+    def core(self) -> Path:
+        """The library of the core, without Python."""
+        return self.folder / "libevenbins_core.a"
+
+    @property
+    def module(self) -> Path:
+        """The compiled module."""
+        (found,) = self.folder.glob("_core*.so")
+        return found
+
+
+def run(*command: str | Path) -> str:
+    """Run a command; its output, or an end of this program that shows it."""
+    done = subprocess.run(
+        command, env={**os.environ, "PATH": PROGRAMS}, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}\nended with {done.returncode}")
+    return done.stdout
+
+
+def build(name: str, options: list[str], *, optimise: str = "-O1", jobs: int = 2) -> Build:
+    """Build core and bindings with these compiler options into build/<name>; only what has changed."""
+    made = Build(ROOT / "build" / name)
+    made.folder.mkdir(parents=True, exist_ok=True)
+    nanobind = run(sys.executable, "-m", "nanobind", "--cmake_dir").strip()
+    generator = ["-G", "Ninja"] if shutil.which("ninja", path=PROGRAMS) else []
+    run(
+        "cmake", "-S", ROOT, "-B", made.folder, *generator, "-DSKBUILD=ON",
+        f"-DPython_EXECUTABLE={sys.executable}",
+        f"-Dnanobind_DIR={nanobind}", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", f"-DEVENBINS_OPTIMISE={optimise}",
+        f"-DEVENBINS_INSTRUMENT={';'.join(options)}",
+    )  # fmt: skip
+    run("cmake", "--build", made.folder, "--parallel", str(jobs))
+    _package(made)
+    _environment(made)
+    return made
+
+
+def _package(made: Build) -> None:
+    package = made.folder / "package/evenbins"
+    shutil.rmtree(package, ignore_errors=True)
+    package.mkdir(parents=True)
+    for each in (ROOT / "src/evenbins").iterdir():
+        if each.suffix != ".so" and each.name != "__pycache__":
+            (package / each.name).symlink_to(each)
+    (package / made.module.name).symlink_to(made.module)
+
+
+def _environment(made: Build) -> None:
+    folder = made.folder / "environment"
+    if not made.python.exists():
+        run(sys.executable, "-m", "venv", "--without-pip", folder)
+    (site,) = folder.glob("lib/python*/site-packages")
+    shared = [path for path in sys.path if path.endswith("site-packages")]
+    (site / "instrumented.pth").write_text("\n".join([str(made.folder / "package"), *shared]) + "\n")
+
+
+def check_that_it_is_used(made: Build, environment: dict[str, str]) -> None:
+    """End this program unless the environment imports the build's own core."""
+    script = "import os, evenbins._core as c; print(os.path.realpath(c.__file__))"
+    done = subprocess.run(
+        [made.python, "-c", script],
+        env=environment,
+        text=True,
+        capture_output=True,
+        check=False,
+        cwd=made.folder,
+    )
+    if done.returncode or done.stdout.strip() != str(made.module.resolve()):
+        sys.exit(f"{made.python} does not import {made.module}:\n{done.stdout}{done.stderr}")
