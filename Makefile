@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo test bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages
+.PHONY: help demo test bench bench-quick targets soak faults screenshots readme docs pictures gallery lint format stub wheel clean system-packages
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -66,6 +66,9 @@ soak: $(VENV)/installed ## a billion queries, 20 million replacements in a table
 	$(BIN)/python tools/soak_tables.py
 	$(BIN)/python tools/soak_rings.py
 	$(BIN)/python -m pip install --quiet redis && $(BIN)/python tools/soak_redis.py
+
+faults: $(VENV)/for-tests system-packages ## thousands of connections to servers cut at random bytes: no wrong answer, nothing lost (ten minutes)
+	$(BIN)/python tools/fault_study.py $(ARGS)
 
 screenshots: $(VENV)/for-tests system-packages ## pictures of the lab's pages, in screenshots/ (ARGS=--keep: those of the documentation too)
 	$(BIN)/python tools/screenshots.py $(ARGS)
