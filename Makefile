@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo lab test bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each crash damage fuzz sanitize coverage determinism
+.PHONY: help demo lab test bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each crash damage fuzz sanitize coverage determinism faults
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -96,6 +96,9 @@ fuzz: $(VENV)/installed ## coverage-guided fuzzing of all that reads files, keys
 	  $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq clang >/dev/null; }
 	$(BIN)/python tools/extras.py fuzz > $(VENV)/for-fuzz.txt && $(BIN)/pip install --quiet --requirement $(VENV)/for-fuzz.txt
 	$(BIN)/python tools/fuzz.py $(ARGS)
+
+faults: $(VENV)/for-tests system-packages ## thousands of connections to servers cut at random bytes: no wrong answer, nothing lost (ten minutes)
+	$(BIN)/python tools/fault_study.py $(ARGS)
 
 screenshots: $(VENV)/for-tests system-packages ## pictures of the lab's pages, in screenshots/ (ARGS=--keep: those of the documentation too)
 	$(BIN)/python tools/screenshots.py $(ARGS)
