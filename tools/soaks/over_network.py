@@ -55,10 +55,13 @@ class RedisSoak(Soak):
             "multilevel": lambda: theory.plan_balanced(_KEYS, bits_per_key=16, policy="multilevel"),
         }[policy]()
         self.keys = universe(rng, _KEYS)
+        self.filters: list[RedisFilter] = []
         self.begin()
 
     def begin(self) -> None:
         """Make the filter, and open it by the other clients."""
+        for each in self.filters:
+            each.close()
         RedisFilter.delete(self.clients[0], "soak")
         RedisFilter.create(self.clients[0], "soak", self.plan)
         self.filters = [RedisFilter.open(client, "soak") for client in self.clients]
