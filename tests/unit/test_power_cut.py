@@ -316,17 +316,18 @@ from evenbins import BlockedBloomFilter, MultilevelTable, ShardedFilter
 for number in (1, 2, 3):
     made = {make}
     made.{add}(range(number * 1000, number * 1000 + 100){values})
-    made.save(sys.argv[1] + "/saved")
+    made.save(sys.argv[1] + "/saved"{layout})
     os.write(2, b"done %d" % number)
 """
-PLAIN = {"make": "BlockedBloomFilter(300)", "add": "add_many", "values": ""}
-TABLE = {"make": "MultilevelTable(300)", "add": "insert_many", "values": ", 1"}
-SHARDS = {"make": "ShardedFilter(300, shards=3)", "add": "add_many", "values": ""}
+PLAIN = {"make": "BlockedBloomFilter(300)", "add": "add_many", "values": "", "layout": ""}
+TABLE = {"make": "MultilevelTable(300)", "add": "insert_many", "values": ", 1", "layout": ""}
+AS_PAGES = TABLE | {"layout": ", layout='pages'"}
+SHARDS = {"make": "ShardedFilter(300, shards=3)", "add": "add_many", "values": "", "layout": ""}
 
 
 def state_of(cls: Any) -> Callable[[Path], int]:
     def found(folder: Path) -> int:
-        made = cls.load(folder / "saved")
+        made = (cls.open if cls is PagedTable else cls.load)(folder / "saved")
         states = [
             number
             for number in (1, 2, 3)
@@ -340,7 +341,12 @@ def state_of(cls: Any) -> Callable[[Path], int]:
 
 @pytest.mark.parametrize(
     ("cls", "how", "least"),
-    [(BlockedBloomFilter, PLAIN, 20), (MultilevelTable, TABLE, 20), (ShardedFilter, SHARDS, 400)],
+    [
+        (BlockedBloomFilter, PLAIN, 20),
+        (MultilevelTable, TABLE, 20),
+        (PagedTable, AS_PAGES, 100),
+        (ShardedFilter, SHARDS, 400),
+    ],
 )
 def test_a_save_survives_a_power_cut(cls: Any, how: dict[str, str], least: int, folder: Path) -> None:
     calls = record(folder, SAVES.format(extra="", **how))

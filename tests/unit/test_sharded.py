@@ -313,9 +313,9 @@ def test_a_save_that_fails_leaves_the_old_filter(
     assert len(list(saved.glob("shards-*"))) == 1  # nothing is left of it
 
 
-@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
 def test_a_failure_behind_the_manifest_leaves_the_new_filter(
-    saved: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+    saved: Path, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The manifest names the new shards already: to take them away would leave no filter at all."""
     real = evenbins._files.replace_file
@@ -323,10 +323,10 @@ def test_a_failure_behind_the_manifest_leaves_the_new_filter(
     def failing(path: Any, write: Any) -> None:
         real(path, write)
         if Path(path).name == "manifest.json":
-            raise error
+            raise error("broken")
 
     monkeypatch.setattr("evenbins._files.replace_file", failing)
-    with pytest.raises(type(error)):
+    with pytest.raises(error):
         filled(keys=OTHERS).save(saved)
     monkeypatch.undo()
     assert ShardedFilter.load(saved) == filled(keys=OTHERS)

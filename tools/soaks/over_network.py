@@ -55,10 +55,13 @@ class RedisSoak(Soak):
             "multilevel": lambda: theory.plan_balanced(_KEYS, bits_per_key=16, policy="multilevel"),
         }[policy]()
         self.keys = universe(rng, _KEYS)
+        self.filters: list[RedisFilter] = []
         self.begin()
 
     def begin(self) -> None:
         """Make the filter, and open it by the other clients."""
+        for each in self.filters:
+            each.close()
         RedisFilter.delete(self.clients[0], "soak")
         RedisFilter.create(self.clients[0], "soak", self.plan)
         self.filters = [RedisFilter.open(client, "soak") for client in self.clients]
@@ -79,7 +82,7 @@ class RedisSoak(Soak):
         else:
             adding.add_many(self.keys[places])
         self.there[places] = True
-        asked = rng.integers(0, _KEYS, 4_000)
+        asked = rng.integers(0, _KEYS, 500)
         found = asking.contains_many(self.keys[asked])
         self.lose((self.there[asked] & ~found).sum(), "keys that are in, missed")
         return len(places) + len(asked)
