@@ -157,8 +157,8 @@ PagedTable::PagedTable(int table, int journal, const std::string& path, bool wri
       store_([&]() -> PageStore {
         PageStore::Head head = PageStore::read_head(table_disk_);
         const PagedShape shape = shape_of(head.spec);
-        return {table_disk_,       journal_disk_, tape_,  std::move(head), shape.page_bytes,
-                shape.total_pages, shape.slots,   durable};
+        return {table_disk_,      journal_disk_,     tape_,       std::move(head),
+                shape.page_bytes, shape.total_pages, shape.slots, durable};
       }()),
       shape_(shape_of(store_.head().spec)),
       hash_(shape_.key_type, store_.head().spec.seed),

@@ -268,7 +268,8 @@ class Input:
                 if found is None:
                     if len(block) > _MOST_RECORD_BYTES:
                         raise click.ClickException(
-                            f"{self._title}: no line of names in {len(block):,} bytes: is it CSV? Leave out --column"
+                            f"{self._title}: no line of names in {len(block):,} bytes: is it CSV? "
+                            "Leave out --column"
                         )
                     pending = block
                     continue
@@ -362,7 +363,11 @@ class Input:
                         "integers: name another column, or convert it"
                     )
                 yield ColumnBatch(found, self._how)
-        except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: names that are no text
+        except (
+            arrow.ArrowException,
+            OSError,
+            UnicodeDecodeError,
+        ) as error:  # the last: names that are no text
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise click.ClickException(
