@@ -201,7 +201,7 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 def minimise(target: str) -> None:
-    """Write fuzz/corpus anew: inputs that cover as much as all; of atheris, which cannot merge, the shortest."""
+    """Write fuzz/corpus anew: what covers as much as all; of atheris, which cannot merge, the shortest."""
     _, seeds, longest = (CPP | PYTHON)[target]
     kept = FUZZ / "corpus" / target
     others = folders(target, seeds)

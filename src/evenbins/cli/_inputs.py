@@ -120,10 +120,11 @@ class ColumnBatch:
         arrow = import_module("pyarrow")
         found = self.column.filter(arrow.array(chosen != invert))
         kind = arrow.types
-        if kind.is_binary(found.type) or kind.is_large_binary(found.type):
-            texts = found.to_pylist()
-        else:
-            texts = [each.encode() for each in found.cast("string").to_pylist()]
+        if kind.is_integer(found.type):
+            found = found.cast("string")
+        if kind.is_string(found.type) or kind.is_large_string(found.type):  # as bytes: it may be no UTF-8
+            found = found.cast("binary" if kind.is_string(found.type) else "large_binary")
+        texts = found.to_pylist()
         return b"".join(each + self.how.separator for each in texts)
 
 
