@@ -368,6 +368,7 @@ std::string ChainedTable::check(bool thorough, bool unique) const {
   if (state_[kOverflowing] > keys || (!balanced_ && state_[kOverflowing] != 0))
     return "the number of keys in overflow chains is impossible";
   if (state_[kInsertions] < keys) return "there are more keys than insertions";
+  if (state_[kInsertions] > uint64_t{1} << 62) return "a counter is impossible";  // else it would wrap one day
   for (uint32_t i = kReserved; i < kStateWords; ++i)
     if (state_[i] != 0) return "a reserved word of the state is not zero";
   if (!thorough) return {};

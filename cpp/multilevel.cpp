@@ -601,6 +601,8 @@ std::string MultilevelTable::check(bool thorough, bool unique) const {
       s[kFreed] > s[kUsed] || (s[kListed] == 0) != (s[kOldest] == 0) || (s[kListed] == 0) != (s[kYoungest] == 0))
     return "the overflow list's ends are wrong";
   if (s[kMoves] > s[kInsertions] || s[kReturnMoves] > s[kReturns]) return "the counters contradict each other";
+  for (const StateWord each : {kInsertions, kInsertionReads, kDeletions, kReturns})  // else they would wrap one day
+    if (s[each] > kMostCounted) return "a counter is impossible";
   if (!thorough) return {};
   if (std::string broken = check_levels(); !broken.empty()) return broken;
   if (std::string broken = check_list(); !broken.empty()) return broken;

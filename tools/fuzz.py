@@ -1,21 +1,22 @@
 """Coverage-guided fuzzing of everything that reads what others wrote (`make fuzz`).
 
     fuzz/cpp/*.cpp        libFuzzer, with the address and undefined-behaviour sanitizers: files of every kind
-    fuzz/python/*.py      atheris: classes from bytes and files, keys, arrays, Arrow columns, the command line's readers,
-                          traces, the router over a socket
+    fuzz/python/*.py      atheris: classes from bytes and files, keys, arrays, Arrow columns, the command
+                          line's readers, traces, the router over a socket
     the lab's API         schemathesis, from its own /api/openapi.json
 
 Each target runs on the seeds (golden files), the corpus in fuzz/corpus/<target>, and what earlier runs found
-(build/fuzz/corpus/<target>). A crash, a sanitizer's report, an input of more than 5 s, an allocation above the limit ends
-a target with exit code 1; its input lies in build/fuzz/findings/<target>-*: copy it to fuzz/crashes/<target>/ once
-it is repaired, and tests/fuzz/test_fuzz_regressions.py keeps it so.
+(build/fuzz/corpus/<target>). A crash, a sanitizer's report, an input of more than 5 s, an allocation above
+the limit ends a target with exit code 1; its input lies in build/fuzz/findings/<target>-*: copy it to
+fuzz/crashes/<target>/ once it is repaired, and tests/fuzz/test_fuzz_regressions.py keeps it so.
 
     make fuzz ARGS='--seconds 60'         each target for a minute
     make fuzz ARGS='--only rings paged'   some targets
-    make fuzz ARGS='--minimise'           the corpora of earlier runs into fuzz/corpus, the least that covers as much
+    make fuzz ARGS='--minimise'           writes fuzz/corpus anew: the least of what earlier runs found that
+                                          covers as much
 
-The report (executions, executions a second, edges and features covered, slowest input, memory, findings) is printed
-and written to fuzz/results/<date>.json, beside those of other targets of that day.
+The report (executions, executions a second, edges and features covered, slowest input, memory, findings) is
+printed and written to fuzz/results/<date>.json, beside those of other targets of that day.
 
 Tried and dropped: AFL++ (a fork for each input: a tenth of the executions); several jobs at once (two cores).
 """
@@ -37,13 +38,31 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 FUZZ, BUILD = ROOT / "fuzz", ROOT / "build" / "fuzz"
 GOLDEN = ROOT / "tests" / "golden"
-CORE = """xxh3 balanced chained ring ring_image counting countmin multilevel guided summary_interpolation
-summary_filters leftover page_store paged format parallel kernels/dispatch kernels/generic""".split()
+CORE = [
+    "xxh3",
+    "balanced",
+    "chained",
+    "ring",
+    "ring_image",
+    "counting",
+    "countmin",
+    "multilevel",
+    "guided",
+    "summary_interpolation",
+    "summary_filters",
+    "leftover",
+    "page_store",
+    "paged",
+    "format",
+    "parallel",
+    "kernels/dispatch",
+    "kernels/generic",
+]
 KERNELS = {
     "kernels/avx2": "-mavx2 -mbmi -mbmi2 -mpopcnt",
     "kernels/avx512": "-mavx512f -mavx512dq -mavx512bw -mavx512vl -mavx2 -mbmi -mbmi2 -mpopcnt",
 }
-FLAGS = "-std=c++20 -O2 -g1 -fno-omit-frame-pointer -fno-sanitize-recover=undefined".split()
+FLAGS = ["-std=c++20", "-O2", "-g1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"]
 SANITIZERS = "address,undefined"
 
 # Executions of a full run; the globs of tests/golden that are seeds; the longest input.
@@ -182,21 +201,26 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 def minimise(target: str) -> None:
-    """Put the least set of inputs that covers as much as all of them into fuzz/corpus."""
+    """Write fuzz/corpus anew: what covers as much as all; of atheris, which cannot merge, the shortest."""
     _, seeds, longest = (CPP | PYTHON)[target]
     kept = FUZZ / "corpus" / target
     others = folders(target, seeds)
-    fresh = BUILD / "merged" / target
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
-    command = [*command_of(target), "-merge=1", f"-max_len={longest}", "-timeout=5", str(fresh), *map(str, others)]
-    with (BUILD / f"{target}-merge.log").open("wb") as log:
-        subprocess.run(command, check=True, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env=environment())
-    shutil.rmtree(kept, ignore_errors=True)
-    kept.mkdir(parents=True)
+    found = others[0]
+    if target in CPP:
+        found = BUILD / "merged" / target
+        shutil.rmtree(found, ignore_errors=True)
+        found.mkdir(parents=True)
+        command = [*command_of(target), "-merge=1", f"-max_len={longest}", "-timeout=5", str(found)]
+        with (BUILD / f"{target}-merge.log").open("wb") as log:
+            subprocess.run(
+                [*command, *map(str, others)], check=True, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT,
+                env=environment(),
+            )  # fmt: skip
+        shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir(parents=True, exist_ok=True)
     golden = {path.read_bytes() for path in GOLDEN.glob("*.evenbins")}
-    size = 0
-    for path in sorted(fresh.iterdir(), key=lambda path: (path.stat().st_size, path.name)):
+    size = sum(path.stat().st_size for path in kept.iterdir())
+    for path in sorted(found.iterdir(), key=lambda path: (path.stat().st_size, path.name)):
         if path.read_bytes() in golden or size + path.stat().st_size > MOST_CORPUS_BYTES:
             continue
         size += path.stat().st_size
@@ -209,7 +233,8 @@ MOST_CORPUS_BYTES = 60_000  # of each target
 
 def show(reports: list[dict[str, Any]]) -> None:
     """Print the table."""
-    columns = {"target": 10, "engine": 13, "executions": 12, "executions_per_second": 8, "edges": 7, "features": 9,
+    columns = {"target": 10, "engine": 13, "executions": 12, "executions_per_second": 8, "edges": 7,
+    "features": 9,
                "slowest_seconds": 8, "peak_rss_mb": 8, "exit": 5}  # fmt: skip
     titles = ["target", "engine", "executions", "a second", "edges", "features", "slowest", "RSS MB", "exit"]
     print("  ".join(title.rjust(width) for title, width in zip(titles, columns.values(), strict=True)))
@@ -220,10 +245,13 @@ def show(reports: list[dict[str, Any]]) -> None:
 
 
 def keep(reports: list[dict[str, Any]]) -> Path:
-    """Add the reports to the day's file; a target's newest counts, unless it ran longer before without findings."""
+    """Add the reports to the day's file; a target's newest counts, unless it ran longer before without
+    findings."""
     path = FUZZ / "results" / f"{datetime.date.today().isoformat()}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    known = {each["target"]: each for each in json.loads(path.read_text())["targets"]} if path.exists() else {}
+    known = (
+        {each["target"]: each for each in json.loads(path.read_text())["targets"]} if path.exists() else {}
+    )
     for each in reports:
         before = known.get(each["target"])
         if before and not each["exit"] and not before["exit"] and before["executions"] > each["executions"]:
@@ -268,7 +296,10 @@ def main() -> None:
     show(reports)
     bad = [each["target"] for each in reports if each["exit"]]
     if bad:
-        sys.exit(f"findings in {', '.join(bad)}: build/fuzz/<target>.log says what, build/fuzz/findings has the inputs")
+        sys.exit(
+            f"findings in {', '.join(bad)}: build/fuzz/<target>.log says what, "
+            "build/fuzz/findings has the inputs"
+        )
 
 
 if __name__ == "__main__":

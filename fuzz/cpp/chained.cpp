@@ -1,5 +1,6 @@
 // Files of chained tables (8).
 #include "evenbins/chained.hpp"
+
 #include "harness.hpp"
 
 using namespace evenbins;

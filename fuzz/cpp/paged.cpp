@@ -4,13 +4,14 @@
 //
 // A file of pages is large and mostly zero, so an input is a recipe: a small table as the library writes it (left by a
 // process that died, so that its journal has groups), then patches. Checksums that the recipe names are made right.
+#include "evenbins/paged.hpp"
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <map>
 
-#include "evenbins/paged.hpp"
 #include "harness.hpp"
 
 using namespace evenbins;
@@ -97,8 +98,7 @@ const Files& made(uint8_t shape, uint8_t size) {
     seal_header(files.table, header);
   }
   set<uint64_t>(files.summary, 16, kStamp);
-  set<uint64_t>(files.summary, files.summary.size() - 8,
-                xxh3_64(files.summary.data(), files.summary.size() - 8, 0));
+  set<uint64_t>(files.summary, files.summary.size() - 8, xxh3_64(files.summary.data(), files.summary.size() - 8, 0));
   return templates[{shape, size}] = files;
 }
 
@@ -130,8 +130,7 @@ Files patched(const uint8_t* data, size_t size) {
       seal_page(files.table, (2 + page) * kPage, page, uid);
   if ((seal & kJournal) != 0) seal_journal(files.journal, uid, (seal & kPages) != 0);
   if ((seal & kSummary) != 0 && files.summary.size() >= 8)
-    set<uint64_t>(files.summary, files.summary.size() - 8,
-                  xxh3_64(files.summary.data(), files.summary.size() - 8, 0));
+    set<uint64_t>(files.summary, files.summary.size() - 8, xxh3_64(files.summary.data(), files.summary.size() - 8, 0));
   return files;
 }
 

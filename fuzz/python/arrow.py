@@ -1,7 +1,10 @@
-"""Arrow columns through the C data interface, built by hand: wrong formats, lengths, offsets, nulls, missing buffers.
+"""Arrow columns through the C data interface, built by hand: wrong formats, lengths, offsets, nulls,
+missing buffers.
 
-The interface has no lengths of buffers, so a producer is trusted with memory: what offsets name must exist. Here it always does;
-all else lies. A column gives the digests of its keys, or TypeError, ValueError, OSError (a stream that fails).
+The interface has no lengths of buffers, so a producer is trusted with memory: what offsets name must
+exist. Here it always does;
+all else lies. A column gives the digests of its keys, or TypeError, ValueError, OSError (a stream that
+fails).
 """
 
 from __future__ import annotations
@@ -13,8 +16,10 @@ from provider import Provider
 
 import evenbins
 
-_FORMATS = [b"c", b"C", b"s", b"S", b"i", b"I", b"l", b"L", b"b", b"u", b"z", b"U", b"Z", b"vu", b"vz", b"n", b"w:4",
-            b"w:0", b"w:", b"w:-1", b"w:99999999999999999999", b"g", b"e", b"+s", b"+l", b"+r", b"tdD", b"d:3,2", b"",
+_FORMATS = [b"c", b"C", b"s", b"S", b"i", b"I", b"l", b"L", b"b", b"u", b"z", b"U", b"Z", b"vu", b"vz",
+b"n", b"w:4",
+            b"w:0", b"w:", b"w:-1", b"w:99999999999999999999", b"g", b"e", b"+s", b"+l", b"+r", b"tdD",
+            b"d:3,2", b"",
             b"\xff\xfe", b"lu", None]  # fmt: skip
 _DATA_BYTES = 64
 
@@ -45,7 +50,8 @@ Schema._fields_ = [
 ]  # fmt: skip
 Array._fields_ = [
     ("length", ctypes.c_int64), ("null_count", ctypes.c_int64), ("offset", ctypes.c_int64),
-    ("n_buffers", ctypes.c_int64), ("n_children", ctypes.c_int64), ("buffers", ctypes.POINTER(ctypes.c_void_p)),
+    ("n_buffers", ctypes.c_int64), ("n_children", ctypes.c_int64), ("buffers",
+    ctypes.POINTER(ctypes.c_void_p)),
     ("children", ctypes.c_void_p), ("dictionary", ctypes.POINTER(Array)), ("release", _ReleaseArray),
     ("private_data", ctypes.c_void_p),
 ]  # fmt: skip
@@ -159,7 +165,11 @@ class Columns:
         self._left = given.below(3)
         self._fails = given.below(5)
         self._stream = Stream()
-        self._calls = (_GetSchema(self._get_schema), _GetNext(self._get_next), _GetError(lambda _: ctypes.addressof(_MINE)))
+        self._calls = (
+            _GetSchema(self._get_schema),
+            _GetNext(self._get_next),
+            _GetError(lambda _: ctypes.addressof(_MINE)),
+        )
         self._stream.get_schema, self._stream.get_next, self._stream.get_last_error = self._calls
         self._stream.release = _RELEASE_STREAM
 

@@ -1,4 +1,5 @@
-"""Files as a forger writes them: damaged where the input says, with right checksums (fuzz/cpp/harness.hpp's twin)."""
+"""Files as a forger writes them: damaged where the input says, with right checksums
+(fuzz/cpp/harness.hpp's twin)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,16 @@ from evenbins import _core
 
 __all__ = ["forged", "forged_growing"]
 
-_VERSION, _KIND, _HASH, _OFFSET, _SIZE, _CHECKSUM, _WORDS, _CORE = 8, 12, 16, 40, 48, 56, 64, 72  # docs/format.md
+_VERSION, _KIND, _HASH, _OFFSET, _SIZE, _CHECKSUM, _WORDS, _CORE = (
+    8,
+    12,
+    16,
+    40,
+    48,
+    56,
+    64,
+    72,
+)  # docs/format.md
 
 
 def forged(data: bytes) -> bytes:

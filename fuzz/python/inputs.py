@@ -1,6 +1,7 @@
 """The command line's readers: lines, CSV, gzip, zstd, Parquet, whole or damaged.
 
-One line that names the input (a ClickException, CompressedError), or keys: as many as `count` said, each batch selected by a mask
+One line that names the input (a ClickException, CompressedError), or keys: as many as `count` said, each
+batch selected by a mask
 gives its records back byte for byte.
 """
 
@@ -41,7 +42,8 @@ _PARQUET = [_parquet(number) for number in range(len(_TABLES))]
 
 
 def content(given: Provider, with_parquet: bool = True) -> bytes:
-    """Choose what is in a file: the input itself, packed, packed and damaged, a Parquet file that was patched."""
+    """Choose what is in a file: the input itself, packed, packed and damaged, a Parquet file that was
+    patched."""
     how = given.below(8)
     patches = [(given.below(65536), given.below(256)) for _ in range(given.below(4))] if how >= 4 else []
     if how == 7 and with_parquet:

@@ -1,6 +1,7 @@
 """Keys of all Python types, NumPy arrays of all dtypes, strides and byte orders.
 
-A key has a digest, or a TypeError or ValueError (KeyRangeError) says what to pass. One key and many keys agree; an array gives
+A key has a digest, or a TypeError or ValueError (KeyRangeError) says what to pass. One key and many keys
+agree; an array gives
 what its elements give, whatever its strides.
 """
 
@@ -19,11 +20,13 @@ _FILTER = BloomFilter(1000, fpr=0.01)
 _SKETCH = CountMinSketch(epsilon=0.01, delta=0.01)
 _RING = HashRing(["a", "b", "c"], epsilon=0.25)
 _TABLES = (
-    MultilevelTable(4000), MultilevelTable(4000, key_dtype="digest"), MultilevelTable(4000, key_dtype="uint64"),
+    MultilevelTable(4000), MultilevelTable(4000, key_dtype="digest"), MultilevelTable(4000,
+    key_dtype="uint64"),
     ChainedTable(4000), ChainedTable(4000, key_dtype="digest"),
 )  # fmt: skip
 _DTYPES = [
-    "?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i2", ">u4", ">i8", ">u8", "f2", "f4", "f8", "c8", "S0",
+    "?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i2", ">u4", ">i8", ">u8", "f2", "f4", "f8",
+    "c8", "S0",
     "S1", "S5", "S12", "U1", "U3", ">U2", "O", "M8[s]", "m8[ms]", "V4", [("a", "i4"), ("b", "S3")],
 ]  # fmt: skip
 _REFUSED = (TypeError, ValueError, OverflowError, UnicodeError)
@@ -62,15 +65,18 @@ def _object(given: Provider, depth: int) -> Any:
     number = given.signed(9)
     makers: list[Any] = [
         lambda: number, lambda: given.text(), lambda: given.bytes(12), lambda: bytearray(given.bytes(12)),
-        lambda: memoryview(given.bytes(12)), lambda: memoryview(given.bytes(12))[::2], lambda: bool(number & 1),
-        lambda: None, lambda: float(number), lambda: _Index(number), lambda: _Index("raise"), lambda: _Index("text"),
+        lambda: memoryview(given.bytes(12)), lambda: memoryview(given.bytes(12))[::2], lambda:
+        bool(number & 1),
+        lambda: None, lambda: float(number), lambda: _Index(number), lambda: _Index("raise"), lambda:
+        _Index("text"),
         lambda: np.int64(number % 2**63), lambda: np.uint8(number % 256), lambda: np.str_(given.text()),
         lambda: np.bytes_(given.bytes(5)), lambda: np.float32(1.5), lambda: np.bool_(number & 1),
         lambda: array.array("Q", [number % 2**64]), lambda: memoryview(array.array("i", [1, 2])),
         lambda: 1 << (number % 80), lambda: -(1 << (number % 80)), lambda: "\ud800" + given.text(),
         lambda: np.zeros(()), lambda: np.zeros(3), lambda: object(), lambda: int, lambda: ..., lambda: 1j,
         lambda: type("MyStr", (str,), {})(given.text()), lambda: type("MyInt", (int,), {})(number),
-        lambda: np.datetime64("2020"), lambda: {given.text(): number}, lambda: (number,), lambda: range(number % 9),
+        lambda: np.datetime64("2020"), lambda: {given.text(): number}, lambda: (number,), lambda:
+        range(number % 9),
     ]  # fmt: skip
     if depth < 2:
         makers += [
@@ -93,7 +99,13 @@ def _digest(key: Any) -> int | type[BaseException]:
 
 def _scalar(key: Any) -> None:
     found = _digest(key)
-    for call in (_FILTER.add, _FILTER.__contains__, _SKETCH.count, _RING.node, lambda key: key in _SKETCH_NONE):
+    for call in (
+        _FILTER.add,
+        _FILTER.__contains__,
+        _SKETCH.count,
+        _RING.node,
+        lambda key: key in _SKETCH_NONE,
+    ):
         try:
             call(key)
             worked = True

@@ -1,6 +1,8 @@
-"""The lab's API by schemathesis, from its own description: every operation, valid and invalid requests, each answer judged.
+"""The lab's API by schemathesis, from its own description: every operation, valid and invalid requests,
+each answer judged.
 
-No answer 500, no status and no content that /api/openapi.json does not tell of, nothing that takes more than 5 s. Jobs are started
+No answer 500, no status and no content that /api/openapi.json does not tell of, nothing that takes more
+than 5 s. Jobs are started
 and cancelled too; a lab that is busy (429, 503) says so, which is an answer.
 """
 

@@ -1,6 +1,7 @@
 """Classes from bytes and from files: every kind, growing filters, manifests of shards, `evenbins.open`.
 
-FormatError, or an object that does what its class promises: it is saved as the bytes it came from, copies, pickles, tells
+FormatError, or an object that does what its class promises: it is saved as the bytes it came from,
+copies, pickles, tells
 its plan and stats, takes keys and finds them. Other errors of construction are findings.
 """
 

@@ -1,6 +1,7 @@
 """The router's HTTP input: raw bytes over a socket to uvicorn and `Router`, two replicas behind it.
 
-Whatever comes: no answer 500, no error in the server's log, no lease that stays, and the next well-formed request is answered.
+Whatever comes: no answer 500, no error in the server's log, no lease that stays, and the next
+well-formed request is answered.
 The router, its replicas and the fuzzer share a process, so that coverage of the router guides the inputs.
 """
 
@@ -69,7 +70,9 @@ class Servers:
     async def _serve(self, ready: threading.Event) -> None:
         replicas = [await self._start(_replica) for _ in range(2)]
         for rule in self.rules:
-            router = Router([f"http://127.0.0.1:{port}" for port in replicas], key=rule, max_body=512, limit=100)
+            router = Router(
+                [f"http://127.0.0.1:{port}" for port in replicas], key=rule, max_body=512, limit=100
+            )
             self.routers.append(router)
             self.ports.append(await self._start(router))
         ready.set()

@@ -19,7 +19,8 @@ _FOLDER = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os
 _COLUMNS = [None, None, None, 0, 1, 2, "time", "url", "digest", "b"]
 _FORMATS = [None, None, None, "s", "ms", "us", "ns", "iso", "%Y-%m-%d", "%d/%b/%Y:%H:%M:%S %z", "%"]
 _TIMES: list[Any] = [
-    [1, 2, 3], [1.5, float("nan"), 2.0], ["2020-01-01", "x", ""], [None, 1, 2], [2**62, 1, -(2**62)], [b"a", b"b", b"c"],
+    [1, 2, 3], [1.5, float("nan"), 2.0], ["2020-01-01", "x", ""], [None, 1, 2], [2**62, 1, -(2**62)],
+    [b"a", b"b", b"c"],
 ]  # fmt: skip
 
 
@@ -45,7 +46,9 @@ def one(data: bytes) -> None:
         for _ in range(given.below(4)):
             written[given.below(65536) % len(written)] ^= given.below(256)
     else:
-        written = bytearray(given.rest() if suffix in (".csv", ".tsv") else content(given, with_parquet=False))
+        written = bytearray(
+            given.rest() if suffix in (".csv", ".tsv") else content(given, with_parquet=False)
+        )
     with open(path, "wb") as file:
         file.write(written)
     try:

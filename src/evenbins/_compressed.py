@@ -7,7 +7,8 @@ zstd needs Python 3.14 or a package: zstandard, or pyarrow. A file that ends too
 sum, is a CompressedError that names the file and the tool that tells more; nothing is guessed.
 
 Tried and dropped: gzip.GzipFile, which reads 8 KiB at a time (half the speed), and zstandard's stream_reader,
-which takes a file cut short for a whole one. All that was read given to zstd at once: 128 KiB of a hostile file
+which takes a file cut short for a whole one. All that was read given to zstd at once: 128 KiB of a
+hostile file
 unpack to 4 GiB.
 """
 

@@ -1,6 +1,8 @@
-"""What fuzzing, and reading for it, found: one test each, with files as a forger writes them (right checksums).
+"""What fuzzing, and reading for it, found: one test each, with files as a forger writes them (right
+checksums).
 
-Each of these was memory read behind a page, a process that hangs, memory out of proportion to the file, or an error of the wrong
+Each of these was memory read behind a page, a process that hangs, memory out of proportion to the file,
+or an error of the wrong
 kind; the corpus keeps the inputs, these tests say what was wrong.
 """
 
@@ -48,7 +50,8 @@ def left_by_a_crash(folder: Path) -> Path:
     """A table whose journal holds a group: what a process that died leaves behind."""
     path = folder / "table"
     code = (
-        "import os, sys; from evenbins import PagedTable; t = PagedTable.create(sys.argv[1], 500, durable=False); "
+        "import os, sys; from evenbins import PagedTable; "
+        "t = PagedTable.create(sys.argv[1], 500, durable=False); "
         "t.insert_many(range(100), range(100)); os._exit(0)"
     )
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
@@ -64,7 +67,9 @@ def test_a_page_of_the_journal_with_more_keys_than_slots_is_refused(tmp_path: Pa
     image = GROUP_HEAD + 8 * pages
     (page,) = struct.unpack_from("<Q", journal, GROUP_HEAD)
     struct.pack_into("<I", journal, image + 8, 2**31)
-    struct.pack_into("<Q", journal, image, _core.xxh3_64(bytes(journal[image + 8 : image + PAGE]), splitmix(uid, page)))
+    struct.pack_into(
+        "<Q", journal, image, _core.xxh3_64(bytes(journal[image + 8 : image + PAGE]), splitmix(uid, page))
+    )
     end = GROUP_HEAD + pages * (8 + PAGE)
     struct.pack_into("<Q", journal, end, _core.xxh3_64(bytes(journal[GROUP_HEAD:end]), number))
     Path(f"{path}.journal").write_bytes(journal)
@@ -102,13 +107,17 @@ def test_a_table_whose_capacity_does_not_fit_its_levels_is_refused() -> None:
 
 
 def test_a_chain_that_runs_in_a_circle_ends(tmp_path: Path, run_python: Callable[..., Any]) -> None:
-    """An unverified file: a bin says 2**32 - 1 entries, and the entry links to itself; a look-up took minutes."""
+    """An unverified file: a bin says 2**32 - 1 entries, and the entry links to itself; a look-up took
+    minutes."""
     (crash,) = (FUZZ / "crashes" / "chained").glob("load-of-a-cycle")
     path = tmp_path / "table"
     path.write_bytes(forged(crash.read_bytes()))
     with pytest.raises(FormatError):
         ChainedTable.load(path)
-    code = "import sys, evenbins; t = evenbins.ChainedTable.open(sys.argv[1]); t.contains_many(range(1000)); t.stats()"
+    code = (
+        "import sys, evenbins; t = evenbins.ChainedTable.open(sys.argv[1]); "
+        "t.contains_many(range(1000)); t.stats()"
+    )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 or "FormatError" in done.stderr, done.stderr
 
@@ -133,7 +142,9 @@ def test_names_that_cannot_be_read_are_one_line(tmp_path: Path, names: bytes) ->
         read(tmp_path / "x.csv", names, "b")
 
 
-def test_csv_without_a_line_of_names_does_not_fill_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_csv_without_a_line_of_names_does_not_fill_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_inputs, "_MOST_RECORD_BYTES", 1 << 21)
     with pytest.raises(click.ClickException, match="no line of names"):
         read(tmp_path / "x.csv", b"x" * (5 << 20), "b")

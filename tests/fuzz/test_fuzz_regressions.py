@@ -1,7 +1,10 @@
-"""What fuzzing found once stays repaired: every input of the corpora and every crash, through the Python targets.
+"""What fuzzing found once stays repaired: every input of the corpora and every crash, through the Python
+targets.
 
-`make fuzz` (tools/fuzz.py) is the fuzzer; here is no chance at all. An input of a C++ target is a file, and goes through
-`from_bytes`, `load` and `open` here, as it is and with right checksums; recipes for the one-read table are for `make fuzz` alone
+`make fuzz` (tools/fuzz.py) is the fuzzer; here is no chance at all. An input of a C++ target is a file,
+and goes through
+`from_bytes`, `load` and `open` here, as it is and with right checksums; recipes for the one-read table
+are for `make fuzz` alone
 (fuzz/cpp/paged.cpp), what they found has tests of its own below.
 """
 

@@ -61,7 +61,7 @@ namespace evenbins {
 class MultilevelTable {
  public:
   static constexpr uint64_t kMaxLimit = uint64_t{1} << 30, kMaxBuckets = uint64_t{1} << 32;
-  static constexpr uint64_t kOccupancyBits = 1, kNextHashes = 2;
+  static constexpr uint64_t kOccupancyBits = 1, kNextHashes = 2, kMostCounted = uint64_t{1} << 62;
   static constexpr size_t kCoreHead = 6;
 
   static uint64_t payload_bytes(const Spec& spec);  // validates the spec (SpecError)

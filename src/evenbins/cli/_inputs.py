@@ -120,10 +120,11 @@ class ColumnBatch:
         arrow = import_module("pyarrow")
         found = self.column.filter(arrow.array(chosen != invert))
         kind = arrow.types
-        if kind.is_binary(found.type) or kind.is_large_binary(found.type):
-            texts = found.to_pylist()
-        else:
-            texts = [each.encode() for each in found.cast("string").to_pylist()]
+        if kind.is_integer(found.type):
+            found = found.cast("string")
+        if kind.is_string(found.type) or kind.is_large_string(found.type):  # as bytes: it may be no UTF-8
+            found = found.cast("binary" if kind.is_string(found.type) else "large_binary")
+        texts = found.to_pylist()
         return b"".join(each + self.how.separator for each in texts)
 
 
@@ -268,7 +269,8 @@ class Input:
                 if found is None:
                     if len(block) > _MOST_RECORD_BYTES:
                         raise click.ClickException(
-                            f"{self._title}: no line of names in {len(block):,} bytes: is it CSV? Leave out --column"
+                            f"{self._title}: no line of names in {len(block):,} bytes: is it CSV? "
+                            "Leave out --column"
                         )
                     pending = block
                     continue
@@ -362,7 +364,11 @@ class Input:
                         "integers: name another column, or convert it"
                     )
                 yield ColumnBatch(found, self._how)
-        except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: names that are no text
+        except (
+            arrow.ArrowException,
+            OSError,
+            UnicodeDecodeError,
+        ) as error:  # the last: names that are no text
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise click.ClickException(
