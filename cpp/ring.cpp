@@ -8,6 +8,7 @@ namespace evenbins {
 namespace {
 
 constexpr uint64_t kTail = 0x7A3D5C19E2B84F61, kSecond = 0x51ED270B9F3A6C85;
+constexpr uint64_t kMostDraws = uint64_t{1} << 27;  // in a sparse array, before the tail: some seconds at most
 
 uint64_t place_word(std::string_view name, uint64_t seed, uint64_t copy) {
   return splitmix(xxh3_64(name.data(), name.size(), seed), copy);
@@ -32,13 +33,26 @@ uint64_t Ring::walk(uint64_t digest, Visit&& visit) const {
   return draws_on() ? walk_draws(digest, visit) : walk_circle(digest, visit);
 }
 
+// Whether to look at all nodes takes less time than to come to one of them: a sparse array of few nodes.
+bool Ring::visits_are_dear() const {
+  return !dense() && config_.policy == RingPolicy::jump && slots() * order_.size() <= places_.size();
+}
+
+template <typename HasRoom>
+bool Ring::none_takes(HasRoom&& has_room) const {
+  return std::none_of(order_.begin(), order_.end(), [&](uint32_t id) { return nodes_[id].serving() && has_room(id); });
+}
+
 template <typename Visit>
 uint64_t Ring::walk_draws(uint64_t digest, Visit&& visit) const {
   const auto m = static_cast<uint32_t>(slots());
   const uint32_t shift = 64 - config_.array_bits;
   const bool exact = !dense() && config_.policy == RingPolicy::jump;
   uint64_t budget = 2 * uint64_t{m} + 64;
-  if (exact) budget *= ((uint64_t{1} << config_.array_bits) + m - 1) / m;
+  if (exact) budget = std::min(budget * (((uint64_t{1} << config_.array_bits) + m - 1) / m), kMostDraws);
+  uint64_t visits = 0;
+  std::vector<bool> refused;  // by id, of an exact walk that is long
+  uint64_t refusals = 0;
   for (uint64_t c = 0; c < budget; ++c) {
     const uint64_t w = splitmix(digest, c);
     uint32_t slot;
@@ -49,6 +63,10 @@ uint64_t Ring::walk_draws(uint64_t digest, Visit&& visit) const {
     const uint32_t id = owner(slot);
     if (id == kNone || !nodes_[id].serving() || !accepts(slot, id, w)) continue;
     if (visit(id)) return c + 1;
+    if (!exact || ++visits <= serving_) continue;
+    refused.resize(nodes_.size());
+    if (!refused[id] && ++refusals == serving_) return c + 1;  // all have said no, and would again
+    refused[id] = true;
   }
   const uint64_t t = digest ^ kTail, start = mulhi(splitmix(t, 0), m);
   uint64_t stride = m == 1 ? 1 : 1 + mulhi(splitmix(t, 1), m - 1);
@@ -202,11 +220,13 @@ uint32_t Ring::place(uint64_t digest, uint64_t n, uint32_t from) {
       }
     }
   }
+  const auto has_room = [&](uint32_t id) { return takes(r, id, members_[id].size() - (id == from)); };
+  if (visits_are_dear() && none_takes(has_room)) return kNone;
   uint64_t searches = 0;
   uint32_t found = kNone;
   const uint64_t draws = walk(digest, [&](uint32_t id) {
     ++searches;
-    if (!takes(r, id, members_[id].size() - (id == from))) return false;
+    if (!has_room(id)) return false;
     found = id;
     return true;
   });
@@ -216,13 +236,14 @@ uint32_t Ring::place(uint64_t digest, uint64_t n, uint32_t from) {
 
 double Ring::expected_searches(uint64_t samples) const {
   const Room r = room(map_.size() + 1);
-  uint64_t searches = 0;
-  for (uint64_t i = 0; i < samples; ++i)
-    walk(splitmix(~config_.seed, i), [&](uint32_t id) {
+  if (none_takes([&](uint32_t id) { return takes(r, id, members_[id].size()); })) return 0;
+  uint64_t searches = 0, draws = 0, i = 0;
+  for (; i < samples && draws < kMostDraws / 2; ++i)  // a sparse array may ask for millions of draws a visit
+    draws += walk(splitmix(~config_.seed, i), [&](uint32_t id) {
       ++searches;
       return takes(r, id, members_[id].size());
     });
-  return static_cast<double>(searches) / static_cast<double>(samples);
+  return static_cast<double>(searches) / static_cast<double>(i);
 }
 
 // ---- keys -----------------------------------------------------------------------------------------------
@@ -652,12 +673,15 @@ void Ring::renumber() {
 uint32_t Ring::lease(uint64_t digest, const uint32_t* avoid, size_t avoided) {
   require_serving();
   const Room r = room(leases_ + 1);
+  const auto has_room = [&](uint32_t id) {
+    return takes(r, id, nodes_[id].leases) && std::find(avoid, avoid + avoided, id) == avoid + avoided;
+  };
   uint32_t found = kNone;
-  walk(digest, [&](uint32_t id) {
-    if (!takes(r, id, nodes_[id].leases) || std::find(avoid, avoid + avoided, id) != avoid + avoided) return false;
-    found = id;
-    return true;
-  });
+  if (!visits_are_dear() || !none_takes(has_room))
+    walk(digest, [&](uint32_t id) {
+      if (has_room(id)) found = id;
+      return found != kNone;
+    });
   if (found == kNone)
     throw RingFull(avoided == 0 ? full_text("leases") : "every serving node is avoided or at its limit of leases");
   if (audit_.on) judge(found, leases_ + 1, nodes_[found].leases);

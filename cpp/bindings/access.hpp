@@ -61,4 +61,13 @@ auto with_both(Turns& a, Turns& b, F&& f) {
   return f();
 }
 
+// f() in a single call, at once unless somebody works without the GIL; then after them.
+template <typename F>
+auto in_turn(Turns& turns, F&& f) {
+  std::optional<Access> alone;
+  if (turns.busy) [[unlikely]]
+    alone.emplace(turns);
+  return f();
+}
+
 }  // namespace evenbins::python

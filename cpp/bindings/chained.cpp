@@ -24,7 +24,7 @@ void init_new(Object* self, uint64_t capacity, uint64_t seed, std::vector<uint64
 nb::tuple probe(Object& self, nb::handle key) {
   const StoredKey wanted = ChainMapping::key_from(self, key);
   ChainedTable::Probe found;
-  ChainMapping::in_turn(self, self.may_read(), [&] { found = self.table->probe(wanted); });
+  read_in_turn(self, [&] { found = self.table->probe(wanted); });
   return nb::make_tuple(found.level, found.reads, found.compared, found.overflow);
 }
 

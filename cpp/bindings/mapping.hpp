@@ -55,15 +55,6 @@ class Mapping {
     return stored;
   }
 
-  // f() in a single call: at once if nobody works without the GIL, else alone, after them.
-  template <typename F>
-  static void in_turn(Object& object, bool at_once, F&& f) {
-    if (at_once) [[likely]]
-      return f();
-    const Writing alone(object);
-    f();
-  }
-
   // Defines everything but the constructor of an empty table.
   static nb::class_<Object> bind(nb::module_& m, const char* name, Kind kind, const char* doc) {
     static uint32_t file_kind;
@@ -113,7 +104,7 @@ class Mapping {
                const Access access(self);
                return self.table->check(true, true);
              })
-        .def_prop_ro("_version", [](const Object& self) { return self.version; })
+        .def_prop_ro("_version", [](Object& self) { return read_in_turn(self, [&] { return self.version; }); })
         .def_prop_ro("_seed", [](const Object& self) { return self.table->spec().seed; })
         .def_prop_ro("_capacity", [](const Object& self) { return self.table->spec().capacity; })
         .def_prop_ro("_core", [](const Object& self) { return self.table->spec().core; })
@@ -164,7 +155,7 @@ class Mapping {
     if (object == nullptr || !stored_key_of(key, object->maker, stored)) return -1;
     bool found = false;
     const bool done = guarded([&] {
-      in_turn(*object, object->may_read(), [&] {
+      read_in_turn(*object, [&] {
         const uint64_t* value = object->table->find(stored);
         found = value != nullptr;
         if (found) word = *value;
@@ -179,8 +170,10 @@ class Mapping {
     return look_up(self, key, object, word);
   }
   static Py_ssize_t slot_length(PyObject* self) {
-    const Object* object = object_of(self);
-    return object == nullptr ? -1 : static_cast<Py_ssize_t>(object->table->size());
+    Object* object = object_of(self);
+    Py_ssize_t size = -1;
+    if (object != nullptr) guarded([&] { size = read_in_turn(*object, [&] { return object->table->size(); }); });
+    return size;
   }
   static PyObject* slot_subscript(PyObject* self, PyObject* key) {
     Object* object;
@@ -336,7 +329,7 @@ class Mapping {
   static nb::object page(Object& self, uint64_t, uint64_t entry, uint64_t most) {
     Answers<uint64_t> keys, values;
     auto number = static_cast<uint32_t>(std::min<uint64_t>(entry, UINT32_MAX));
-    in_turn(self, self.may_read(), [&] {
+    read_in_turn(self, [&] {
       for (uint64_t i = 0; i < most; ++i) {
         const uint32_t next = self.table->next(number);
         if (next == 0) break;

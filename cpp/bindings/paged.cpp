@@ -170,8 +170,10 @@ int slot_assign(PyObject* self, PyObject* key, PyObject* value) {  // value null
 }
 
 Py_ssize_t slot_length(PyObject* self) {
-  const PagedObject* object = object_of(self);
-  return object == nullptr ? -1 : static_cast<Py_ssize_t>(object->table->keys());
+  PagedObject* object = object_of(self);
+  Py_ssize_t size = -1;
+  if (object != nullptr) guarded([&] { size = read_in_turn(*object, [&] { return object->table->keys(); }); });
+  return size;
 }
 
 PyMethodDef methods[] = {
@@ -352,7 +354,8 @@ void bind_paged(nb::module_& m) {
            nb::sig("def probe(self, key: str | typing_extensions.Buffer | typing.SupportsIndex) -> tuple[int, int]"),
            "How a look-up of this key goes: the level that has it, from 1 (overflow pages follow the levels), or 0; "
            "the pages read.")
-      .def("_groups_due", [](PagedObject& self) { return self.table->groups_due(); })
+      .def("_groups_due",
+           [](PagedObject& self) { return read_in_turn(self, [&] { return self.table->groups_due(); }); })
       .def("_recover",
            [](PagedObject& self) {
              const Writing alone(self);
@@ -412,12 +415,12 @@ void bind_paged(nb::module_& m) {
       .def(
           "_counters",
           [](PagedObject& self) {
-            const PagedTable::Counters c = self.table->counters();
+            const PagedTable::Counters c = read_in_turn(self, [&] { return self.table->counters(); });
             return std::vector<uint64_t>{c.found, c.found_reads, c.missed, c.missed_reads, c.wrong, c.fetched};
           },
           "Look-ups that found a key, pages they read, look-ups that did not, theirs, wrong pages, pages fetched.")
       .def(
-          "_level_keys", [](PagedObject& self) { return self.table->level_keys(); },
+          "_level_keys", [](PagedObject& self) { return read_in_turn(self, [&] { return self.table->level_keys(); }); },
           "Keys of each level, then of the overflow pages together.")
       .def("_invariant",
            [](PagedObject& self) {
@@ -445,10 +448,15 @@ void bind_paged(nb::module_& m) {
       .def_prop_ro("_capacity", [](const PagedObject& self) { return self.table->spec().capacity; })
       .def_prop_ro("_core", [](const PagedObject& self) { return self.table->spec().core; })
       .def_prop_ro("_uid", [](const PagedObject& self) { return self.table->store().head().uid; })
-      .def_prop_ro("_generation", [](const PagedObject& self) { return self.table->store().head().generation; })
-      .def_prop_ro("_version", [](const PagedObject& self) { return self.version; })
-      .def_prop_ro("_journal_bytes", [](const PagedObject& self) { return self.table->store().journal_bytes(); })
-      .def_prop_ro("_failed", [](const PagedObject& self) { return self.table->store().failed(); })
+      .def_prop_ro(
+          "_generation",
+          [](PagedObject& self) { return read_in_turn(self, [&] { return self.table->store().head().generation; }); })
+      .def_prop_ro("_version", [](PagedObject& self) { return read_in_turn(self, [&] { return self.version; }); })
+      .def_prop_ro(
+          "_journal_bytes",
+          [](PagedObject& self) { return read_in_turn(self, [&] { return self.table->store().journal_bytes(); }); })
+      .def_prop_ro("_failed",
+                   [](PagedObject& self) { return read_in_turn(self, [&] { return self.table->store().failed(); }); })
       .def_prop_ro(
           "writable", [](const PagedObject& self) { return self.table->writable(); }, "Whether it can be changed.")
       .def_prop_ro(

@@ -8,8 +8,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "access.hpp"
 
@@ -64,5 +66,18 @@ class Writing {
  private:
   Access access_;
 };
+
+// f() in a single call: at once if nobody works without the GIL, else alone, after them.
+template <typename F>
+auto in_turn(ReadersAndWriter& turns, bool at_once, F&& f) {
+  std::optional<Writing> alone;
+  if (!at_once) [[unlikely]]
+    alone.emplace(turns);
+  return f();
+}
+template <typename F>
+auto read_in_turn(ReadersAndWriter& turns, F&& f) {
+  return in_turn(turns, turns.may_read(), std::forward<F>(f));
+}
 
 }  // namespace evenbins::python

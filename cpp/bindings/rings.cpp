@@ -85,14 +85,6 @@ void guarded_call(F&& f) {
   if (!guarded(f)) throw nb::python_error();
 }
 
-template <typename F>
-void in_turn(RingObject& object, bool at_once, F&& f) {
-  if (at_once) [[likely]]
-    return f();
-  const Writing alone(object);
-  f();
-}
-
 // ---- one key --------------------------------------------------------------------------------------------
 
 RingObject* object_of(PyObject* self) { return Recent<RingObject>::of(self); }
@@ -146,7 +138,7 @@ PyObject* method_locate(PyObject* self, PyObject* key) {
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return nullptr;
   uint32_t label = kNobody;
   const bool done = guarded([&] {
-    in_turn(*object, object->may_read(), [&] {
+    read_in_turn(*object, [&] {
       if (const uint32_t id = object->ring->locate(digest); id != Ring::kNone) label = object->label(id);
     });
   });
@@ -172,8 +164,10 @@ int slot_contains(PyObject* self, PyObject* key) {
 }
 
 Py_ssize_t slot_length(PyObject* self) {
-  const RingObject* object = object_of(self);
-  return object == nullptr ? -1 : static_cast<Py_ssize_t>(object->ring->size());
+  RingObject* object = object_of(self);
+  Py_ssize_t size = -1;
+  if (object != nullptr) guarded([&] { size = read_in_turn(*object, [&] { return object->ring->size(); }); });
+  return size;
 }
 
 PyMethodDef methods[] = {
@@ -378,7 +372,7 @@ nb::list add(RingObject& self, const std::string& name, double weight, uint64_t 
 // The nodes as they were created; numbers first, then Python objects.
 std::vector<uint32_t> node_labels(RingObject& self) {
   std::vector<uint32_t> found;
-  in_turn(self, self.may_read(), [&] {
+  read_in_turn(self, [&] {
     for (const uint32_t id : self.ring->order()) found.push_back(self.label(id));
   });
   return found;
@@ -497,7 +491,7 @@ void bind_rings(nb::module_& m) {
             uint64_t digest;
             if (!digest_of(key.ptr(), self.hasher, digest)) throw nb::python_error();
             std::vector<uint32_t> found;
-            in_turn(self, self.may_read(), [&] {
+            read_in_turn(self, [&] {
               found = self.ring->candidates(digest, most);
               for (uint32_t& each : found) each = self.label(each);
             });
@@ -524,7 +518,7 @@ void bind_rings(nb::module_& m) {
           "_has",
           [](Object& self, const std::string& name) {
             bool found = false;
-            in_turn(self, self.may_read(), [&] { found = self.ring->find(name) != Ring::kNone; });
+            read_in_turn(self, [&] { found = self.ring->find(name) != Ring::kNone; });
             return found;
           },
           nb::arg("name"))
@@ -684,11 +678,12 @@ void bind_rings(nb::module_& m) {
                                   c.array_bits, c.rate, c.unit, c.epsilon, c.limit, c.seed);
           },
           nb::sig("def _config(self) -> tuple[int, int, int, int, int, float, float, int, int]"))
-      .def_prop_ro("_slots", [](const Object& self) { return self.ring->slots(); })
-      .def_prop_ro("_leases", [](const Object& self) { return self.ring->leases(); })
-      .def_prop_ro("_version", [](const Object& self) { return self.ring->version(); })
+      .def_prop_ro("_slots", [](Object& self) { return read_in_turn(self, [&] { return self.ring->slots(); }); })
+      .def_prop_ro("_leases", [](Object& self) { return read_in_turn(self, [&] { return self.ring->leases(); }); })
+      .def_prop_ro("_version", [](Object& self) { return read_in_turn(self, [&] { return self.ring->version(); }); })
       .def_prop_ro(
-          "nbytes", [](const Object& self) { return self.ring->nbytes(); }, "Bytes that the ring takes, about.");
+          "nbytes", [](Object& self) { return read_in_turn(self, [&] { return self.ring->nbytes(); }); },
+          "Bytes that the ring takes, about.");
 
   m.def(
       "bind_ring",

@@ -313,7 +313,8 @@ void bind_sketches(nb::module_& m) {
       .def_prop_ro("_core", [](const SketchObject& self) { return self.sketch->spec().core; })
       .def_prop_ro("_read_only", [](const SketchObject& self) { return self.sketch->bits().read_only(); })
       .def_prop_ro(
-          "total", [](const SketchObject& self) { return self.sketch->total(); }, "The sum of all weights added.")
+          "total", [](SketchObject& self) { return in_turn(self, [&] { return self.sketch->total(); }); },
+          "The sum of all weights added.")
       .def_prop_ro(
           "nbytes", [](const SketchObject& self) { return self.sketch->bits().bytes(); },
           "Bytes of the sketch's counters, everything counted.");

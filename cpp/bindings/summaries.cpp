@@ -170,7 +170,8 @@ void bind_summaries(nb::module_& m) {
           },
           nb::sig("def _measure(self) -> tuple[list[float], float, int]"),
           "The fill of each part, the rate of false positives, and the number of full counters.")
-      .def_prop_ro("_keys", [](const SummaryObject& self) { return self.summary->keys(); })
+      .def_prop_ro("_keys",
+                   [](SummaryObject& self) { return read_in_turn(self, [&] { return self.summary->keys(); }); })
       .def_prop_ro("_seed", [](const SummaryObject& self) { return self.summary->spec().seed; })
       .def_prop_ro("_capacity", [](const SummaryObject& self) { return self.summary->spec().capacity; })
       .def_prop_ro("_core", [](const SummaryObject& self) { return self.summary->spec().core; })

@@ -52,16 +52,11 @@ std::string full_text(const MultilevelTable& table) {
 
 // ---- single keys ------------------------------------------------------------------------------------------
 
-// f() for a single call: at once, or after those who work without the GIL. False with an exception set.
+// As in_turn, where exceptions of C++ may not leave: false with a Python exception set.
 template <typename F>
-bool in_turn(TableObject& object, bool at_once, F&& f) {
-  if (at_once) [[likely]] {
-    f();
-    return true;
-  }
+bool guarded_in_turn(TableObject& object, bool at_once, F&& f) {
   try {
-    const Writing alone(object);
-    f();
+    in_turn(object, at_once, f);
     return true;
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
@@ -80,7 +75,7 @@ int look_up(PyObject* self, PyObject* key, TableObject*& object, uint64_t& word)
     found = value != nullptr;
     if (found) word = *value;
   };
-  if (!in_turn(*object, object->may_read(), look)) return -1;
+  if (!guarded_in_turn(*object, object->may_read(), look)) return -1;
   return found ? 1 : 0;
 }
 
@@ -146,7 +141,7 @@ int slot_assign(PyObject* self, PyObject* key, PyObject* value) {  // value null
     done = value == nullptr ? table.erase(stored) : table.insert_many(words, &word, 1, false) == 1;
     object->version += done && (value == nullptr || state[kInsertions] != before);
   };
-  if (!in_turn(*object, object->may_write(), change)) return -1;
+  if (!guarded_in_turn(*object, object->may_write(), change)) return -1;
   if (done) return 0;
   if (value == nullptr) {
     PyErr_SetObject(PyExc_KeyError, key);
@@ -161,8 +156,10 @@ int slot_assign(PyObject* self, PyObject* key, PyObject* value) {  // value null
 }
 
 Py_ssize_t slot_length(PyObject* self) {
-  const TableObject* object = object_of(self);
-  return object == nullptr ? -1 : static_cast<Py_ssize_t>(object->table->keys());
+  TableObject* object = object_of(self);
+  Py_ssize_t size = -1;
+  if (object != nullptr) guarded_in_turn(*object, object->may_read(), [&] { size = object->table->keys(); });
+  return size;
 }
 
 PyMethodDef methods[] = {
@@ -187,10 +184,7 @@ StoredKey stored(const TableObject& object, nb::handle key) {
 
 nb::object probe(TableObject& self, nb::handle key) {
   const StoredKey wanted = stored(self, key);
-  std::optional<Writing> alone;
-  if (!self.may_read()) alone.emplace(self);
-  const MultilevelTable::Probe p = self.table->probe(wanted);
-  alone.reset();
+  const MultilevelTable::Probe p = read_in_turn(self, [&] { return self.table->probe(wanted); });
   return nb::make_tuple(p.level, p.reads, p.list);
 }
 
@@ -299,13 +293,14 @@ nb::object contains_many(TableObject& self, WordArray keys, uint32_t threads) {
 nb::object page(TableObject& self, uint64_t slot, uint64_t entry, uint64_t most) {
   Answers<uint64_t> keys, values;
   MultilevelTable::Position position{slot, entry};
-  std::optional<Writing> alone;
-  if (!self.may_read()) alone.emplace(self);
-  const uint64_t n = std::min<uint64_t>(most, self.table->keys());
   const uint32_t words = self.table->view().words;
-  std::vector<uint64_t> k(n * words), v(n);
-  const size_t found = self.table->page(position, n, k.data(), v.data());
-  alone.reset();
+  std::vector<uint64_t> k, v;
+  const size_t found = read_in_turn(self, [&] {
+    const uint64_t n = std::min<uint64_t>(most, self.table->keys());
+    k.resize(n * words);
+    v.resize(n);
+    return self.table->page(position, n, k.data(), v.data());
+  });
   std::copy_n(k.data(), found * words, keys.extend(found * words));
   std::copy_n(v.data(), found, values.extend(found));
   return nb::make_tuple(keys.release<uint64_t>(), values.release<uint64_t>(), position.slot, position.entry);
@@ -420,10 +415,10 @@ void bind_tables(nb::module_& m) {
       .def(
           "_state",
           [](TableObject& self) {
-            std::optional<Writing> alone;
-            if (!self.may_read()) alone.emplace(self);
-            const uint64_t* state = self.table->view().state;
-            return std::vector<uint64_t>(state, state + kStateWords);
+            return read_in_turn(self, [&] {
+              const uint64_t* state = self.table->view().state;
+              return std::vector<uint64_t>(state, state + kStateWords);
+            });
           },
           "The words of the state (StateWord in table_view.hpp).")
       .def("_attach", &attach, nb::arg("kind"), nb::arg("core"), nb::arg("due"),
@@ -437,11 +432,7 @@ void bind_tables(nb::module_& m) {
            })
       .def(
           "_guide_state",
-          [](TableObject& self) {
-            std::optional<Writing> alone;
-            if (!self.may_read()) alone.emplace(self);
-            return guide_state(*self.table);
-          },
+          [](TableObject& self) { return read_in_turn(self, [&] { return guide_state(*self.table); }); },
           "What its guide counts: look-ups of present keys, their reads, wrong levels; look-ups of absent keys, their "
           "reads, false positives; reserved slots, how many begin a rebuild, buckets a step, rebuilds, keys they "
           "moved, buckets scanned, bytes, whether one is under way. Empty without a summary.")
@@ -465,7 +456,7 @@ void bind_tables(nb::module_& m) {
       .def_prop_ro("_capacity", [](const TableObject& self) { return self.table->spec().capacity; })
       .def_prop_ro("_core", [](const TableObject& self) { return self.table->spec().core; })
       .def_prop_ro("_read_only", [](const TableObject& self) { return self.read_only; })
-      .def_prop_ro("_version", [](const TableObject& self) { return self.version; })
+      .def_prop_ro("_version", [](TableObject& self) { return read_in_turn(self, [&] { return self.version; }); })
       .def_prop_ro(
           "nbytes", [](const TableObject& self) { return self.table->bits().bytes(); },
           "Bytes of the table, everything counted.");

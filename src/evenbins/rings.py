@@ -87,7 +87,7 @@ class RingStats:
     mean, variance, max_load : of the loads of serving nodes, each divided by its weight over the mean weight
     max_mean : max_load / mean
     searches : mean nodes that one key more would look at, the one that takes it included; over 4096 random
-        keys
+        keys (fewer in a sparse array of millions of places); 0 if no node would take it
     placed_searches : the same over all placements since the ring was made
     searches_p99, searches_max : 99 of 100 placements looked at no more than this; the most
     steps : mean draws of a placement

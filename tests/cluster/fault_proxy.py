@@ -36,9 +36,11 @@ class _Pair:
 
     def __init__(self, near: socket.socket, far: socket.socket) -> None:
         self.near, self.far = near, far
+        self.over = False  # cut: what still comes of either way is neither passed on nor counted
         self.hung = False
 
     def end(self, how: str = "close") -> None:
+        self.over = True
         for each in (self.near, self.far):
             with contextlib.suppress(OSError):
                 if how == "reset":
@@ -149,22 +151,23 @@ class FaultProxy:
                 self._passing.wait()
                 if way == "down" and self.delay:
                     time.sleep(self.delay)
-                if pair.hung:
-                    continue
-                whole, how = self._allowed(way, len(data))
+                whole, how = self._allowed(pair, way, len(data))
                 target.sendall(data[:whole])
-                if how == "hang":
-                    pair.hung = True
-                elif how is not None:
+                if how is not None and how != "hang":
                     pair.end(how)
         if not pair.hung or self._closed:
             with self._lock:
                 self._pairs.discard(pair)
             pair.end()
 
-    def _allowed(self, way: str, size: int) -> tuple[int, str | None]:
-        """Say how much of a piece may pass, and how the connection ends then, if it does."""
+    def _allowed(self, pair: _Pair, way: str, size: int) -> tuple[int, str | None]:
+        """Say how much of a piece may pass, and how the connection ends then, if it does.
+
+        A connection that is over must not use up a cut that was ordered for a later one.
+        """
         with self._lock:
+            if pair.over:
+                return 0, None
             left = self._left.get(way)
             if left is None:
                 return size, None
@@ -173,4 +176,5 @@ class FaultProxy:
                 return size, None
             self._left = {}
             self.cuts += 1
+            pair.over, pair.hung = True, self._how == "hang"
             return left, self._how

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -121,7 +122,7 @@ class Disk {
     }
   }
 
-  int descriptor_;
+  std::atomic<int> descriptor_;  // others may ask whether it is open while one closes it
   std::string path_;
   Tape* tape_;
   uint32_t number_;

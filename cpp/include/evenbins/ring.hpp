@@ -223,6 +223,9 @@ class Ring {
   uint64_t walk(uint64_t digest, Visit&& visit) const;
   template <typename Visit>
   uint64_t walk_draws(uint64_t digest, Visit&& visit) const;
+  bool visits_are_dear() const;
+  template <typename HasRoom>
+  bool none_takes(HasRoom&& has_room) const;
   template <typename Visit>
   uint64_t walk_circle(uint64_t digest, Visit&& visit) const;
   uint32_t next_place(uint32_t place) const;  // index in circle_ of the first occupied place from there

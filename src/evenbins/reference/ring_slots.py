@@ -45,6 +45,7 @@ WHOLE: Final = 2**20  # the fraction of a whole slot; the quanta of unit weight
 POLICIES: Final = ("plain", "clockwise", "rehash", "rehash-bin", "jump")  # numbered from 1
 LAYOUTS: Final = ("dense", "sparse")  # numbered from 1
 TAIL: Final = 0x7A3D5C19E2B84F61  # makes a key's tail independent of its draws
+MOST_DRAWS: Final = 2**27  # in a sparse array, before the tail
 SHUFFLE: Final = 0x51ED270B9F3A6C85  # the same for the circle of "rehash-bin"
 
 
@@ -219,7 +220,7 @@ class Slots:
         """Occupied slots that accept, draw by draw; finitely many draws."""
         m = self.size if self.dense else len(self.occupied)
         exact = not self.dense and self.policy == "jump"
-        budget = (2 * m + 64) * (-(-(2**self.array_bits) // m) if exact else 1)
+        budget = min((2 * m + 64) * -(-(2**self.array_bits) // m), MOST_DRAWS) if exact else 2 * m + 64
         for c in range(budget):
             word = splitmix(digest, c)
             if self.dense:
