@@ -238,7 +238,7 @@ double Ring::expected_searches(uint64_t samples) const {
   const Room r = room(map_.size() + 1);
   if (none_takes([&](uint32_t id) { return takes(r, id, members_[id].size()); })) return 0;
   uint64_t searches = 0, draws = 0, i = 0;
-  for (; i < samples && draws < kMostDraws / 2; ++i)  // a sparse array may ask for millions of draws a visit
+  for (; i < samples && draws < kMostDraws / 8; ++i)  // a sparse array may ask for millions of draws a visit
     draws += walk(splitmix(~config_.seed, i), [&](uint32_t id) {
       ++searches;
       return takes(r, id, members_[id].size());

@@ -21,8 +21,11 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
+
+import records
 
 ROOT = Path(__file__).parents[1]
 FILES = ROOT / "tools/fixed_files.py"
@@ -93,6 +96,7 @@ def main() -> None:
     )
     parser.add_argument("--here", action="store_true", help="this Python alone")
     arguments = parser.parse_args()
+    begun, said = time.monotonic(), []
     expected = _digests(sys.executable)["files"]
     runs = 1
 
@@ -110,18 +114,22 @@ def main() -> None:
                 found = _digests(sys.executable, kernel=kernel, threads=threads, batch=batch)
                 assert found["kernel"] == kernel
                 compare(f"kernel {kernel}, threads {threads}, batch {batch}", found["files"])
-    print(
+    said.append(
         f"Python {sys.version.split()[0]}: {len(expected)} files, kernels {' '.join(kernels)}, threads "
-        f"{THREADS}, batches {BATCHES}: the same bytes in {runs} runs",
-        flush=True,
+        f"{THREADS}, batches {BATCHES}: the same bytes in {runs} runs"
     )
+    print(said[-1], flush=True)
     for name, program in {} if arguments.here else sorted(other_pythons().items()):
         python = _environment(name, program)
         for kernel in kernels:
             found = _digests(python, kernel=kernel, threads=2, batch=997)
             compare(f"Python {name}, kernel {kernel}", found["files"])
-        print(f"Python {found['python']}{'t' if name.endswith('t') else ''}: the same bytes", flush=True)
-    print(f"{runs} runs, {len(expected)} files each: no difference")
+        said.append(f"Python {found['python']}{'t' if name.endswith('t') else ''}: the same bytes")
+        print(said[-1], flush=True)
+    said.append(f"{runs} runs, {len(expected)} files each: no difference")
+    print(said[-1])
+    if not arguments.here:
+        records.keep("determinism", "make determinism", said, time.monotonic() - begun)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import records
+
 ROOT = Path(__file__).parents[1]
 FUZZ, BUILD = ROOT / "fuzz", ROOT / "build" / "fuzz"
 GOLDEN = ROOT / "tests" / "golden"
@@ -257,8 +259,7 @@ def keep(reports: list[dict[str, Any]]) -> Path:
         if before and not each["exit"] and not before["exit"] and before["executions"] > each["executions"]:
             continue
         known[each["target"]] = each
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT)
-    about = {"commit": commit.stdout.strip(), "machine": os.uname().machine, "cores": os.cpu_count()}
+    about = {"commit": records.commit(), "machine": os.uname().machine, "cores": os.cpu_count()}
     order = [*CPP, *PYTHON, "lab"]
     targets = sorted(known.values(), key=lambda each: order.index(each["target"]))
     path.write_text(json.dumps(about | {"targets": targets}, indent=1) + "\n")

@@ -21,10 +21,12 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections import defaultdict
 from pathlib import Path
 
 import instrumented
+import records
 from instrumented import ROOT, Build
 
 LEAST_PYTHON, LEAST_CORE = 95.0, 90.0
@@ -106,7 +108,8 @@ def _core_lines(made: Build) -> dict[str, tuple[int, int]]:
     }
 
 
-def _show(title: str, lines: dict[str, tuple[int, int]], least: float) -> float:
+def _show(title: str, lines: dict[str, tuple[int, int]], least: float) -> tuple[float, str]:
+    """Print a table; the share of lines that were run, and a line that says it."""
     by_package: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for name, (hit, total) in lines.items():
         package = name.split("/")[0] if "/" in name else "."
@@ -120,7 +123,7 @@ def _show(title: str, lines: dict[str, tuple[int, int]], least: float) -> float:
     print(f"  {'all':28} {hit:6} of {total:6} {share:6.1f} %   (at least {least:.0f} %)")
     worst = sorted(lines.items(), key=lambda item: item[1][0] - item[1][1])[:12]
     print("  most lines not run: " + ", ".join(f"{name} {b - a}" for name, (a, b) in worst if b > a))
-    return share
+    return share, f"{title}: {hit:,} of {total:,} lines, {share:.1f} % (at least {least:.0f} %)"
 
 
 def main() -> None:
@@ -133,17 +136,20 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="of the compiler")
     parser.add_argument("--report", action="store_true", help="show what the last run left")
     arguments = parser.parse_args()
+    begun = time.monotonic()
     made = instrumented.build("coverage", OPTIONS, jobs=arguments.jobs)
     if not arguments.report:
         _run_tests(made, arguments.tests, arguments.workers)
-    python = _show("Python, src/evenbins", _python_lines(made), LEAST_PYTHON)
+    python, of_python = _show("Python, src/evenbins", _python_lines(made), LEAST_PYTHON)
     all_cpp = _core_lines(made)
-    core = _show(
+    core, of_core = _show(
         "C++, cpp/ without bindings",
         {name: each for name, each in all_cpp.items() if not name.startswith("bindings/")},
         LEAST_CORE,
     )
     _show("C++, cpp/bindings", {n: each for n, each in all_cpp.items() if n.startswith("bindings/")}, 0)
+    if len(sys.argv) == 1:
+        records.keep("coverage", "make coverage", [of_python, of_core], time.monotonic() - begun)
     if python < LEAST_PYTHON or core < LEAST_CORE:
         sys.exit(f"Python {python:.1f} %, core {core:.1f} %: less than promised")
 

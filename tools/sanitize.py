@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import instrumented
+import records
 from instrumented import ROOT, Build
 
 HERE = ROOT / "tools/sanitizers"
@@ -95,7 +96,7 @@ SANITIZERS = [
             "report_signal_unsafe=0:die_after_fork=0:history_size=4:log_path={reports}:suppressions={suppressions}",
         },
         {"race": "ThreadSanitizer: data race"},
-        ["tests/unit/test_threads.py", "tests/unit/test_concurrency.py"],
+        ["tests/unit/test_threads.py", "tests/unit/test_concurrency.py", "tests/unit/test_rings.py"],
         NOT_UNDER_THREAD,
     ),
 ]  # fmt: skip
@@ -271,17 +272,18 @@ def main() -> None:
         made = instrumented.build(f"sanitize/{sanitizer.name}", sanitizer.options, jobs=arguments.jobs)
         faults = _prove(sanitizer, made)
         kernels = _self_test(sanitizer, made)
-        print(
-            f"{sanitizer.name}: {faults} faults put in and reported; self-test, {kernels}: no report",
-            flush=True,
-        )
+        said = [f"{sanitizer.name}: {faults} faults put in and reported; self-test, {kernels}: no report"]
+        print(said[0], flush=True)
         found = _tests(sanitizer, made, arguments.tests or sanitizer.tests)
-        print(
-            f"{sanitizer.name}: {found.passed} tests passed, {len(sanitizer.without)} left out, "
-            f"{len(found.reports)} reports, {found.others} leaks of others, "
-            f"{(time.monotonic() - start) / 60:.0f} minutes",
-            flush=True,
+        seconds = time.monotonic() - start
+        said.append(
+            f"{sanitizer.name}: {found.passed:,} tests passed, {len(sanitizer.without)} left out, "
+            f"{len(found.reports)} reports, {found.others} leaks of others"
         )
+        print(f"{said[1]}, {seconds / 60:.0f} minutes", flush=True)
+        if not arguments.tests:
+            command = f"make sanitize ARGS={sanitizer.name}"
+            records.keep(f"sanitize-{sanitizer.name}", command, said, seconds)
         for report in found.reports[:10]:
             print(report[:6000])
         failed |= bool(found.reports)

@@ -287,6 +287,42 @@ def test_readers_find_every_key_that_was_in_before(structure: Structure, tmp_pat
         made._check()
 
 
+def _count(made: Any) -> int:
+    """How many keys it says it has; a sketch, the sum of the weights."""
+    if isinstance(made, CountMinSketch):
+        return int(made.total)
+    return len(made) if hasattr(type(made), "__len__") else int(made._keys)
+
+
+COUNTED = ("Table", "Summary", "Ring", "Sketch")
+
+
+@pytest.mark.parametrize("name", [name for name in BY_NAME if any(word in name for word in COUNTED)])
+def test_a_count_is_of_a_moment_between_two_changes(name: str, tmp_path: Path) -> None:
+    """Twenty bulk calls: whoever asks meanwhile gets one of the twenty-one sizes, and they never fall."""
+    structure = BY_NAME[name]
+    made = structure.new(tmp_path)
+    done = threading.Event()
+    seen: list[int] = []
+
+    def write() -> None:
+        try:
+            for part in np.split(KEYS, 20):
+                structure.write(made, part, 0)
+        finally:
+            done.set()
+
+    def ask() -> None:
+        while not done.is_set():
+            seen.append(_count(made))
+        seen.append(_count(made))
+
+    together(write, ask)
+    assert seen == sorted(seen)
+    assert seen[-1] == len(KEYS)
+    assert not {*seen} - {*range(0, len(KEYS) + 1, len(KEYS) // 20)}
+
+
 @pytest.mark.parametrize("name", [each.name for each in STRUCTURES if "Table" in each.name])
 def test_a_value_is_one_that_was_stored(name: str, tmp_path: Path) -> None:
     """Bulk calls overwrite all values by turns: a reader sees, for each key, the old or a new one."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import math
 import pickle
 import runpy
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +170,36 @@ def test_absolute_limit_is_full_in_the_end() -> None:
     assert ring.to_bytes() == before
     ring.release(0)
     assert ring.assign("one more") in NODES
+
+
+@pytest.mark.parametrize(("nodes", "bits"), [(1, 22), (4, 20), (40, 8)])
+def test_a_full_sparse_ring_says_so_at_once(nodes: int, bits: int) -> None:
+    """Not after all the draws that would come to its few nodes, nor stats() after 4096 times as many."""
+    ring = HashRing([f"n{i}" for i in range(nodes)], layout="sparse", array_bits=bits, limit=2)
+    ring.assign_many(range(2 * nodes))
+    before = ring.to_bytes()
+    start = time.process_time()
+    for _ in range(20):
+        with pytest.raises(RingFullError, match="at its limit"):
+            ring.assign("one more")
+    assert ring.stats().searches == 0.0
+    assert time.process_time() - start < 1
+    assert ring.to_bytes() == before
+    with contextlib.ExitStack() as leases:
+        for i in range(2 * nodes):
+            leases.enter_context(ring.lease(i))
+        with pytest.raises(RingFullError, match="leases"):
+            leases.enter_context(ring.lease("one more"))
+    ring.release(0)
+    assert ring.stats().searches >= 1
+
+
+def test_stats_of_a_nearly_full_sparse_ring_end() -> None:
+    ring = HashRing(["a", "b", "c"], layout="sparse", array_bits=22, limit=3)
+    ring.assign_many(range(8))
+    start = time.process_time()
+    assert 1 <= ring.stats().searches < 30  # 3 on average
+    assert time.process_time() - start < 5
 
 
 def test_a_fallen_limit_evicts_nobody() -> None:
