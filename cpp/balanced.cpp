@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 #include <span>
+#include <unordered_map>
 
 #include "evenbins/lanes.hpp"
 
@@ -353,15 +354,15 @@ std::vector<uint64_t> BalancedBloomFilter::level_histogram(uint32_t level) const
   if (level >= tables_.size()) throw SpecError("this filter has fewer levels");
   const Level& table = tables_[level];
   const uint32_t block_words = block_bits_ / 64;
-  const uint64_t row = block_bits_ + 1;
-  std::vector<uint64_t> histogram(row, 0);
+  std::unordered_map<uint64_t, uint64_t> found;  // a file may say any load: no memory for those that no block has
   for (uint64_t b = 0; b < table.blocks; ++b) {
     const uint64_t* block = table.words + b * block_words;
-    const uint64_t at = load_of(table, block, block_words) * row;
-    if (at >= histogram.size()) histogram.resize(at + row, 0);
-    ++histogram[at + key_bits_in(table, block, block_words)];
+    ++found[load_of(table, block, block_words) << 32 | key_bits_in(table, block, block_words)];
   }
-  return histogram;
+  std::vector<uint64_t> triples;
+  triples.reserve(3 * found.size());
+  for (const auto& [which, blocks] : found) triples.insert(triples.end(), {which >> 32, which & 0xFFFFFFFF, blocks});
+  return triples;
 }
 
 std::vector<uint64_t> BalancedBloomFilter::state() const {

@@ -484,10 +484,10 @@ class BalancedBloomFilter(_BaseFilter):
     def _policy(self) -> str:
         return self._policies[self._core[0] - 1]
 
-    def _histograms(self) -> list[npt.NDArray[np.float64]]:
-        """Count, for each table, the blocks of load i (row) and x set bits (column)."""
+    def _histograms(self) -> list[npt.NDArray[np.int64]]:
+        """Give, for each table, rows of load, set bits, and how many blocks have both."""
         return [
-            np.array(self._level_histogram(table), dtype=np.float64).reshape(-1, self._core[1] + 1)
+            np.array(self._level_histogram(table), dtype=np.int64).reshape(-1, 3)
             for table in range((len(self._core) - 8) // 2)
         ]
 

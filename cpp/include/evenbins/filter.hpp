@@ -189,7 +189,7 @@ class Filter {
     return histogram;
   }
 
-  // Of a filter with levels: how many blocks of a level have load i and x set bits, at i·(block_bits+1) + x;
+  // Of a filter with levels, of one of them: (load, set bits, how many blocks have both) again and again, in no order;
   // loads that are not counted are 0.
   virtual std::vector<uint64_t> level_histogram(uint32_t /*level*/) const {
     throw SpecError("this filter has no levels");

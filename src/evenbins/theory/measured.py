@@ -22,7 +22,7 @@ from evenbins.theory import levels
 
 __all__ = ["Measured", "measure"]
 
-Matrix = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 _BUDGET_SPENT = 2
 
 
@@ -42,7 +42,7 @@ class Measured:
 
 
 def measure(
-    core: Sequence[int], tables: Sequence[Matrix], state: Sequence[int], *, stop: str = "coin"
+    core: Sequence[int], tables: Sequence[Counts], state: Sequence[int], *, stop: str = "coin"
 ) -> Measured:
     """Measure a balanced filter.
 
@@ -51,8 +51,8 @@ def measure(
     core
         Its integer core.
     tables
-        For each table, how many blocks have load i (row) and x set bits (column); one row where
-        loads are not counted.
+        For each table, rows of load, set bits, and how many blocks have both; a load of 0 where loads
+        are not counted.
     state
         Its words of state; empty where loads are not counted.
     stop
@@ -62,31 +62,28 @@ def measure(
     if stop not in ("coin", "threshold"):
         raise ValueError(f'stop must be "coin" or "threshold"; got {stop!r}. Leave it out for "coin"')
     design = levels.Design.of_core(core)
-    hits, passes, set_bits = [], [], []
+    hits, passes, set_bits, loads = [], [], [], []
     for table, size, threshold, key_bits in zip(
         tables, design.blocks, design.thresholds, design.key_bits, strict=True
     ):
-        x = np.arange(table.shape[1])
+        load, x, found = table.T
         hit = np.minimum(x / key_bits, 1.0) ** design.hashes
         if design.counted:
-            load = np.arange(table.shape[0])[:, None]
             at = 1.0 - design.coin if stop == "coin" else 1.0
             on = np.where(load < threshold, 0.0, np.where(load == threshold, at, 1.0))
         else:
             on = (x >= threshold).astype(float)
-        hits.append(float((table * hit).sum() / size))
-        passes.append(float((table * on * (1.0 - hit)).sum() / size))
-        set_bits.append(table.sum(axis=0).astype(np.int64))
+        hits.append(float(found @ hit) / size)
+        passes.append(float(found @ (on * (1.0 - hit))) / size)
+        set_bits.append(np.bincount(x, found, core[1] + 1).astype(np.int64))
+        loads.append(tuple(map(int, np.bincount(load, found) if design.counted else set_bits[-1])))
     bits = sum(size * each for size, each in zip(design.blocks, design.key_bits, strict=True))
     fill = sum(float(each @ np.arange(len(each))) for each in set_bits) / bits
-    loads = tuple(
-        tuple(int(n) for n in (table.sum(axis=1) if design.counted else table[0])) for table in tables
-    )
 
     if design.policy == "two-choice":
         keys = levels.keys_from_fill_bits(core, set_bits)
         rate = hits[0] * (2.0 - hits[0])
-        return Measured(keys=keys, fpr=rate, reads=2.0, miss_reads=2.0, fill=fill, loads=loads)
+        return Measured(keys=keys, fpr=rate, reads=2.0, miss_reads=2.0, fill=fill, loads=tuple(loads))
     if design.policy == "sequential":
         hits, passes = hits * design.choices, passes * design.choices
     reach = np.concatenate([[1.0], np.cumprod(passes)])
@@ -94,7 +91,9 @@ def measure(
     if design.policy == "fill":
         by_level = [_keys_of_level(core, set_bits, level) for level in range(design.choices)]
         keys, reads = math.fsum(by_level), _mean_reads(by_level)
-        return Measured(keys=keys, fpr=rate, reads=reads, miss_reads=miss_reads, fill=fill, loads=loads)
+        return Measured(
+            keys=keys, fpr=rate, reads=reads, miss_reads=miss_reads, fill=fill, loads=tuple(loads)
+        )
     added, listed, read, flags, spilled = state[:5]
     asks = 1.0 - rate if flags & _BUDGET_SPENT else float(reach[-1])
     return Measured(
@@ -103,7 +102,7 @@ def measure(
         reads=read / added if added else 1.0,
         miss_reads=miss_reads,
         fill=fill,
-        loads=loads,
+        loads=tuple(loads),
         list_reads=asks if design.overflow_limit else 0.0,
         overflow=listed / added if added else 0.0,
         spilled=spilled / added if added else 0.0,
