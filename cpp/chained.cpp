@@ -360,6 +360,10 @@ ChainedTable::Queries ChainedTable::queries() const {
   return sums;
 }
 
+void ChainedTable::settle() {
+  if (!bits_.read_only()) state_[kInsertions] = std::min(state_[kInsertions], kMostCounted);
+}
+
 std::string ChainedTable::check(bool thorough, bool unique) const {
   const uint64_t keys = state_[kKeys], used = state_[kUsed], first_free = state_[kFirstFree];
   if (used > capacity_ || keys > used) return "the numbers of keys and entries contradict each other";
@@ -368,7 +372,7 @@ std::string ChainedTable::check(bool thorough, bool unique) const {
   if (state_[kOverflowing] > keys || (!balanced_ && state_[kOverflowing] != 0))
     return "the number of keys in overflow chains is impossible";
   if (state_[kInsertions] < keys) return "there are more keys than insertions";
-  if (state_[kInsertions] > uint64_t{1} << 62) return "a counter is impossible";  // else it would wrap one day
+  if (state_[kInsertions] > kMostCounted) return "a counter is impossible";
   for (uint32_t i = kReserved; i < kStateWords; ++i)
     if (state_[i] != 0) return "a reserved word of the state is not zero";
   if (!thorough) return {};

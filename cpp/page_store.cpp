@@ -66,7 +66,7 @@ bool parse_header(const uint8_t* page, PageStore::Head& head, std::string& why) 
     why = "the file holds another kind of structure (" + std::to_string(fields.kind) + "), no table in pages";
   } else if (checksum != xxh3_64(page, PageStore::kHeaderBytes - 8, 0)) {
     why = "the header's checksum is wrong: the file is damaged";
-  } else if (fields.hash_id != 1 || fields.hashing != 1 || fields.core_words > kMaxCore) {
+  } else if (fields.hash_id != 1 || fields.hashing != 1 || fields.core_words == 0 || fields.core_words > kMaxCore) {
     why = "the header describes no possible table";
   } else {
     head.spec = {Kind::paged, Hashing::independent, fields.seed, fields.capacity,

@@ -10,7 +10,7 @@ uint64_t InterpolationSummary::payload_bytes(const Spec& spec) {
   if (core.size() != 3) throw SpecError("an interpolation summary has three numbers in its core");
   if (core[0] < 1 || core[0] > kMaxSummaryLevels) throw SpecError("levels must be 1 … 9");
   const auto level_bits = static_cast<uint64_t>(std::bit_width(core[0]));
-  if (core[1] < 8 || core[1] + level_bits > 64) throw SpecError("digest_bits must be 8 … 64 less the bits of a level");
+  if (core[1] < 8 || core[1] > 64 - level_bits) throw SpecError("digest_bits must be 8 … 64 less the bits of a level");
   if (core[2] < 1 || core[2] > kMaxSlots) throw SpecError("slots must be 1 … 2^40");
   return 64 + Packed::bytes(core[2] + kReach, core[1] + level_bits);
 }

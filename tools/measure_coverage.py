@@ -51,7 +51,8 @@ package =
 """
 
 
-def _run_tests(made: Build, tests: list[str], workers: str) -> None:
+def _run_tests(made: Build, tests: list[str], workers: str) -> int:
+    """Run the tests and gather the counts; the tests' exit code."""
     python = made.folder / "python"
     shutil.rmtree(python, ignore_errors=True)
     python.mkdir()
@@ -65,11 +66,10 @@ def _run_tests(made: Build, tests: list[str], workers: str) -> None:
     instrumented.check_that_it_is_used(made, environment)
     command = [str(made.python), "-m", "coverage", "run", "-m", "pytest", "-q", "-n", workers, *tests]
     done = subprocess.run(command, env=environment, cwd=ROOT, check=False)
-    if done.returncode:
-        sys.exit(f"the tests ended with {done.returncode}: coverage of tests that fail says nothing")
     _self_test(made)
     for step in (["combine", "--quiet"], ["json", "--quiet", "-o", str(python / "lines.json")]):
         subprocess.run([str(made.python), "-m", "coverage", *step], env=environment, cwd=ROOT, check=True)
+    return done.returncode
 
 
 def _self_test(made: Build) -> None:
@@ -138,8 +138,7 @@ def main() -> None:
     arguments = parser.parse_args()
     begun = time.monotonic()
     made = instrumented.build("coverage", OPTIONS, jobs=arguments.jobs)
-    if not arguments.report:
-        _run_tests(made, arguments.tests, arguments.workers)
+    failed = 0 if arguments.report else _run_tests(made, arguments.tests, arguments.workers)
     python, of_python = _show("Python, src/evenbins", _python_lines(made), LEAST_PYTHON)
     all_cpp = _core_lines(made)
     core, of_core = _show(
@@ -148,6 +147,8 @@ def main() -> None:
         LEAST_CORE,
     )
     _show("C++, cpp/bindings", {n: each for n, each in all_cpp.items() if n.startswith("bindings/")}, 0)
+    if failed:
+        sys.exit(f"the tests ended with {failed}: coverage of tests that fail says little")
     if len(sys.argv) == 1:
         records.keep("coverage", "make coverage", [of_python, of_core], time.monotonic() - begun)
     if python < LEAST_PYTHON or core < LEAST_CORE:

@@ -44,14 +44,21 @@ auto from_file(nb::handle data, uint32_t kind, bool mapped, bool verify, Make&& 
   return made;
 }
 
+// What a structure does before it is written: counters that would not be believed when it is read are lowered.
 template <typename Structure>
-nb::object file_bytes(Turns& turns, const Structure& structure) {
+void settle(Structure& structure) {
+  if constexpr (requires { structure.settle(); }) structure.settle();
+}
+
+template <typename Structure>
+nb::object file_bytes(Turns& turns, Structure& structure) {
   const uint64_t header_size = header_bytes(structure.spec());
   const uint64_t size = header_size + structure.bits().bytes();
   nb::object bytes = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
   if (!bytes.is_valid()) throw nb::python_error();
   char* out = PyBytes_AS_STRING(bytes.ptr());
   const Access access(turns);
+  settle(structure);
   const Bits& bits = structure.bits();
   std::memcpy(out, write_header(structure.spec(), bits.words(), bits.bytes()).data(), header_size);
   std::memcpy(out + header_size, bits.words(), bits.bytes());
@@ -60,10 +67,11 @@ nb::object file_bytes(Turns& turns, const Structure& structure) {
 
 // Writes the whole file to an open descriptor. No writer gets between the checksum and the bits.
 template <typename Structure>
-void write_file(Turns& turns, const Structure& structure, int descriptor) {
+void write_file(Turns& turns, Structure& structure, int descriptor) {
   int error = 0;
   {
     const Access access(turns);
+    settle(structure);
     const Bits& bits = structure.bits();
     const std::vector<uint8_t> header = write_header(structure.spec(), bits.words(), bits.bytes());
     const auto write_all = [&](const void* data, uint64_t size) {

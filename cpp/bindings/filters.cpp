@@ -321,14 +321,14 @@ void bind_filters(nb::module_& m) {
            })
       .def("_set_bits",
            [](FilterObject& self) {
-             const nb::gil_scoped_release free;
+             const Access access(self);
              return self.filter->set_bits();
            })
       .def(
           "_set_bits_histogram",
           [](FilterObject& self, uint32_t block_bits) {
             if (block_bits == 0 || block_bits % 64 != 0) throw nb::value_error("block_bits must be a multiple of 64");
-            const nb::gil_scoped_release free;
+            const Access access(self);
             return self.filter->set_bits_histogram(block_bits);
           },
           nb::arg("block_bits"))

@@ -66,6 +66,7 @@ void change(ChainedTable& table, Dice& dice) {
     require(twin->put(key_at(keys, words, i), values[i]) != ChainedTable::Put::full, "one by one, less room");
   }
   require(*twin == table, "keys one by one leave another table than many at once");
+  table.settle();
   if (const std::string broken = table.check(true, true); !broken.empty()) fail("after insertions: " + broken);
   uint8_t gone[kKeys];
   table.erase_many(keys.data(), kKeys / 2, gone);

@@ -176,6 +176,7 @@ int run(const uint8_t* data, size_t size, const std::vector<uint32_t>& kinds, Ma
     require(saved(*found) == file, "saved again, other bytes");
     look(*found, dice);
     change(*found, dice);
+    if constexpr (requires { found->settle(); }) found->settle();  // as before it is written
     require_sound(*found, "after changes");
   }
   return 0;

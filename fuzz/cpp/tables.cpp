@@ -66,6 +66,7 @@ void change(MultilevelTable& table, Dice& dice) {
   const size_t done = table.insert_many(keys.data(), values.data(), kKeys, false);
   for (size_t i = 0; i < done; ++i)
     require(table.find(key_at(keys, words, i)) != nullptr, "a key that was inserted is absent");
+  table.settle();
   if (const std::string broken = table.check(true, true); !broken.empty()) fail("after insertions: " + broken);
   const uint64_t before = table.keys();
   if (table.guide() == nullptr || table.guide()->can_delete()) {

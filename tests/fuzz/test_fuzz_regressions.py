@@ -10,6 +10,7 @@ are for `make fuzz` alone
 
 from __future__ import annotations
 
+import struct
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from evenbins import ChainedTable, FormatError, MultilevelTable
 
 FUZZ = Path(__file__).parents[2] / "fuzz"
 sys.path.insert(0, str(FUZZ / "python"))
@@ -43,3 +46,31 @@ def test_every_input_of_the_corpus_and_every_crash(target: str) -> None:
 
 def test_the_corpus_is_small() -> None:
     assert sum(path.stat().st_size for path in FUZZ.glob("corpus/*/*")) < 1_000_000
+
+
+@pytest.mark.parametrize("cls", [MultilevelTable, ChainedTable])
+def test_a_counter_forged_near_its_limit_does_not_make_the_next_file_unreadable(cls: Any) -> None:
+    """The table goes on; what is written then is believed again, with every key."""
+    forged = import_module("forge").forged
+    table = cls(100)
+    table.insert_many(range(50), 7)
+    file = bytearray(table.to_bytes())
+    (offset,) = struct.unpack_from("<Q", file, 40)
+    known = struct.unpack_from("<64Q", file, offset)
+    assert 50 in known
+    accepted = 0
+    for at, value in enumerate(known):
+        if value != 50:
+            continue
+        again = bytearray(file)
+        struct.pack_into("<Q", again, offset + 8 * at, 2**62)
+        try:
+            found = cls.from_bytes(forged(bytes(again)))
+        except FormatError:
+            continue
+        accepted += 1
+        found.insert_many(range(50, 90), 8)
+        back = cls.from_bytes(found.to_bytes())
+        assert len(back) == 90
+        assert dict(back.items()) == {key: 7 if key < 50 else 8 for key in range(90)}
+    assert accepted

@@ -199,7 +199,7 @@ def test_stats_of_a_nearly_full_sparse_ring_end() -> None:
     ring.assign_many(range(8))
     start = time.process_time()
     assert 1 <= ring.stats().searches < 30  # 3 on average
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 20  # under a sanitizer; minutes if all 4096 keys were tried
 
 
 def test_a_fallen_limit_evicts_nobody() -> None:

@@ -59,6 +59,7 @@ class ChainedTable {
   static constexpr uint64_t kMaxKeys = (uint64_t{1} << 31) - 2, kMaxBins = uint64_t{1} << 40, kStateWords = 8;
   static constexpr uint32_t kMaxChoices = 8;
   static constexpr uint64_t kNeverFull = uint64_t{1} << 31, kMaxThreshold = 1000000;
+  static constexpr uint64_t kMostCounted = uint64_t{1} << 62;  // else a counter would wrap one day
 
   static uint64_t payload_bytes(const Spec& spec);  // validates the spec (SpecError)
 
@@ -127,6 +128,7 @@ class ChainedTable {
   std::vector<uint64_t> state() const { return {state_, state_ + kStateWords}; }
 
   // Names the first broken invariant, or nothing. Not `thorough`: in constant time. `unique`: no key twice.
+  void settle();  // before it is written, as a multilevel table
   std::string check(bool thorough, bool unique = false) const;
 
  private:
