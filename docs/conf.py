@@ -2,8 +2,8 @@
 
 Some pages are made from the product itself each time, into docs/_generated: the command line's help; the
 newest benchmarks (tools/benchmark_page.py); a page for each experiment (tools/gallery_pages.py), from
-what `make gallery` kept in docs/gallery. Figures are drawn by matplotlib at that moment; pictures
-(docs/images) are committed, and drawn by `make pictures`.
+what `make gallery` kept in docs/gallery; the tables of trust.md (tools/trust_page.py). Figures are drawn by
+matplotlib at that moment; pictures (docs/images) are committed, and drawn by `make pictures`.
 """
 
 import sys
@@ -19,6 +19,7 @@ sys.path.insert(0, str(here.parent / "tools"))
 
 import benchmark_page  # noqa: E402
 import gallery_pages  # noqa: E402
+import trust_page  # noqa: E402
 
 project = "evenbins"
 author = "the evenbins authors"
@@ -60,3 +61,4 @@ generated.mkdir(exist_ok=True)
 (generated / "cli.md").write_text(write_cli_page())
 benchmark_page.write(here.parent / "benchmarks" / "results", generated)
 gallery_pages.write(here / "gallery", generated)
+trust_page.write(generated)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from together import together
 
 from evenbins import BlockedBloomFilter, BloomFilter, digest_many
 
@@ -235,28 +236,6 @@ def eager_switching() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def together(*works: Callable[[], None]) -> None:
-    """Run all at once; the first error of any of them is raised here."""
-    errors: list[BaseException] = []
-    barrier = threading.Barrier(len(works))
-
-    def run(work: Callable[[], None]) -> None:
-        try:
-            barrier.wait()
-            work()
-        except BaseException as error:
-            errors.append(error)
-
-    started = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
-    for thread in started:
-        thread.start()
-    for thread in started:
-        thread.join(60)
-        assert not thread.is_alive(), "a thread hangs"
-    if errors:
-        raise errors[0]
-
-
 def bulk(f: Any, keys: np.ndarray[Any, Any], threads: int) -> Callable[[], None]:
     return lambda: [f.add_many(part, threads=threads) for part in np.array_split(keys, 5)] and None
 
@@ -334,8 +313,8 @@ def test_a_filter_can_be_saved_copied_and_asked_while_others_add(
     def add() -> None:
         try:
             for part in np.array_split(NUMBERS[1000:], 20):
-                f.add_many(part[:-50], threads=threads)
-                singles(f, part[-50:])()
+                f.add_many(part[:-10], threads=threads)
+                singles(f, part[-10:])()
         finally:
             done.set()
 
