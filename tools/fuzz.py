@@ -36,6 +36,9 @@ from pathlib import Path
 from typing import Any
 
 import records
+from instrumented import link_package
+
+from evenbins import _core
 
 ROOT = Path(__file__).parents[1]
 FUZZ, BUILD = ROOT / "fuzz", ROOT / "build" / "fuzz"
@@ -156,6 +159,8 @@ def fuzz(target: str, seconds: int | None, runs: int | None) -> dict[str, Any]:
     where = BUILD / "findings" / f"{target}-"
     command = [*command_of(target), *LIMITS, *limit, f"-max_len={longest}", f"-artifact_prefix={where}",
                *map(str, folders(target, seeds))]  # fmt: skip
+    if target in PYTHON:
+        link_package(BUILD / "package", Path(_core.__file__))
     log = BUILD / f"{target}.log"
     began = time.monotonic()
     with log.open("wb") as file:
@@ -180,7 +185,7 @@ def environment() -> dict[str, str]:
     return os.environ | {
         "ASAN_OPTIONS": "quarantine_size_mb=16:malloc_context_size=4",
         "UBSAN_OPTIONS": "print_stacktrace=1",
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(FUZZ / "python")]),
+        "PYTHONPATH": os.pathsep.join([str(BUILD / "package"), str(FUZZ / "python")]),
     }
 
 

@@ -70,19 +70,21 @@ def build(name: str, options: list[str], *, optimise: str = "-O1", jobs: int = 2
         f"-DEVENBINS_INSTRUMENT={';'.join(options)}",
     )  # fmt: skip
     run("cmake", "--build", made.folder, "--parallel", str(jobs))
-    _package(made)
+    link_package(made.folder / "package", made.module)
     _environment(made)
     return made
 
 
-def _package(made: Build) -> None:
-    package = made.folder / "package/evenbins"
+def link_package(folder: Path, module: Path) -> Path:
+    """Make evenbins as a plain folder in this one: links to the Python files, and to a compiled module."""
+    package = folder / "evenbins"
     shutil.rmtree(package, ignore_errors=True)
     package.mkdir(parents=True)
     for each in (ROOT / "src/evenbins").iterdir():
         if each.suffix != ".so" and each.name != "__pycache__":
             (package / each.name).symlink_to(each)
-    (package / made.module.name).symlink_to(made.module)
+    (package / module.name).symlink_to(module)
+    return folder
 
 
 def _environment(made: Build) -> None:

@@ -14,6 +14,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 def main() -> None:
     """Instrument the package, whenever a module of it is imported, and fuzz."""
     name = sys.argv.pop(1)
+    # Atheris cannot instrument what an editable install's own loader reads: tools/fuzz.py puts the package
+    # on PYTHONPATH as a plain folder.
+    sys.meta_path[:] = [each for each in sys.meta_path if "Redirecting" not in type(each).__name__]
     atheris.instrument_imports(include=["evenbins", name]).__enter__()  # choices of the target count too
     target = import_module(name)
     atheris.Setup(sys.argv, target.one)

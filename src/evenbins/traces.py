@@ -570,10 +570,11 @@ def _read_parquet(name: str, wanted: tuple[str | int | None, str | int | None],
         times = scaled.astype(np.int64)
     else:
         layout = _Layout(time, key, True, False, time_format)
-        times = np.array(
-            [layout.milliseconds(name, row + 1, str(each)) for row, each in enumerate(when.to_pylist())],
-            np.int64,
-        )
+        try:
+            texts = when.to_pylist()
+        except UnicodeDecodeError as error:
+            raise TraceError(f"{name}: column {names[time]!r} is no text ({error}): name another") from None
+        times = np.array([layout.milliseconds(name, i + 1, str(each)) for i, each in enumerate(texts)], np.int64)
     try:
         digests = digest_many(keys)
     except TypeError as error:
