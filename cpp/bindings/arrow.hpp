@@ -109,15 +109,21 @@ class Words {
 template <typename H>
 using Reader = std::conditional_t<std::is_same_v<typename H::Word, uint64_t>, Digests, Words<typename H::Word>>;
 
+// A key takes a byte of memory or more, and nobody has so many: what says so lies.
+inline void require_possible(const Array& array) {
+  constexpr int64_t most = int64_t{1} << 48;
+  if (array.length < 0 || array.offset < 0) throw BrokenColumn("the Arrow array has a negative length or offset");
+  if (array.length > most || array.offset > most)
+    throw BrokenColumn("the Arrow array's length or offset exceeds 2^48: no memory holds that");
+}
+
 // The part that all columns have: length, offset, validity. `H` makes words of bytes and of integers.
 template <typename H>
 class Column : public Reader<H> {
  public:
   using Word = typename H::Word;
   Column(const Array& array, const H& hasher) : array_(array), hasher_(hasher) {
-    if (array.length < 0 || array.offset < 0) throw BrokenColumn("the Arrow array has a negative length or offset");
-    if (array.length >= std::numeric_limits<int64_t>::max() - array.offset)
-      throw BrokenColumn("the Arrow array's length and offset exceed 2^63");
+    require_possible(array);
     if (array.n_buffers < 1 || array.buffers == nullptr) throw BrokenColumn("the Arrow array has no buffers");
     if (array.null_count != 0) validity_ = static_cast<const uint8_t*>(array.buffers[0]);
   }
@@ -306,7 +312,7 @@ class DictionaryColumn final : public Column<H> {
 template <typename H>
 class NullColumn final : public Reader<H> {
  public:
-  explicit NullColumn(const Array& array) : length_(static_cast<uint64_t>(std::max<int64_t>(array.length, 0))) {}
+  explicit NullColumn(const Array& array) : length_(static_cast<uint64_t>(array.length)) { require_possible(array); }
   uint64_t size() const override { return length_; }
   void read(uint64_t start, size_t, typename H::Word*) const override {
     throw BadKey(start, BadKey::Type::value, "the key is null: the column has type null");
