@@ -95,10 +95,13 @@ LIMITS = ["-timeout=5", "-rss_limit_mb=1024", "-malloc_limit_mb=256", "-print_fi
 
 def build(names: list[str]) -> None:
     """Compile the core and the targets by clang, what has changed alone."""
+    if not names:
+        return
     if shutil.which("clang++") is None:
         sys.exit("make fuzz needs clang++ with compiler-rt: apt-get install clang (Debian, Ubuntu)")
     BUILD.mkdir(parents=True, exist_ok=True)
-    headers = [*ROOT.glob("cpp/**/*.hpp"), *FUZZ.glob("cpp/*.hpp")]
+    headers = [path for path in ROOT.glob("cpp/**/*.hpp") if path.parent.name != "bindings"]
+    headers += FUZZ.glob("cpp/*.hpp")
     newest = max(each.stat().st_mtime for each in headers)
     include = ["-I", str(ROOT / "cpp" / "include")]
     objects = []
