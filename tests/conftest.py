@@ -27,6 +27,11 @@ from evenbins import _core
 settings.register_profile("evenbins", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("evenbins")
 
+# A shell lets what it starts in the background ignore Ctrl-C, and children inherit that: tests of it would
+# fail.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture(params=KINDS, ids=lambda each: each.name)
 def kind(request: pytest.FixtureRequest) -> Kind:

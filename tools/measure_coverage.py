@@ -2,6 +2,7 @@
 
     python tools/measure_coverage.py        everything; fails below 95 % of Python, 90 % of the core
     python tools/measure_coverage.py --tests tests/unit/test_rings.py
+    python tools/measure_coverage.py --again         the tests that failed, once more; lines are added
 
 The core is built with gcov's counters into build/coverage (tools/instrumented.py), and one run of the tests
 gives both figures: coverage.py counts the Python, subprocesses and the workers of pytest-xdist included; gcov
@@ -51,13 +52,14 @@ package =
 """
 
 
-def _run_tests(made: Build, tests: list[str], workers: str) -> int:
+def _run_tests(made: Build, tests: list[str], workers: str, again: bool) -> int:
     """Run the tests and gather the counts; the tests' exit code."""
     python = made.folder / "python"
-    shutil.rmtree(python, ignore_errors=True)
-    python.mkdir()
-    for counts in made.folder.rglob("*.gcda"):
-        counts.unlink()
+    if not again:
+        shutil.rmtree(python, ignore_errors=True)
+        python.mkdir()
+        for counts in made.folder.rglob("*.gcda"):
+            counts.unlink()
     settings = python / "settings"
     source, package = ROOT / "src/evenbins", made.folder / "package/evenbins"
     settings.write_text(SETTINGS.format(folder=python, source=source, package=package))
@@ -65,9 +67,10 @@ def _run_tests(made: Build, tests: list[str], workers: str) -> int:
     environment.pop("PYTHONPATH", None)
     instrumented.check_that_it_is_used(made, environment)
     command = [str(made.python), "-m", "coverage", "run", "-m", "pytest", "-q", "-n", workers, *tests]
+    command += ["--last-failed", "--last-failed-no-failures", "none"] if again else []
     done = subprocess.run(command, env=environment, cwd=ROOT, check=False)
     _self_test(made)
-    for step in (["combine", "--quiet"], ["json", "--quiet", "-o", str(python / "lines.json")]):
+    for step in (["combine", "--quiet", "--append"], ["json", "--quiet", "-o", str(python / "lines.json")]):
         subprocess.run([str(made.python), "-m", "coverage", *step], env=environment, cwd=ROOT, check=True)
     return done.returncode
 
@@ -135,10 +138,11 @@ def main() -> None:
     parser.add_argument("--workers", default="auto", help="of pytest-xdist")
     parser.add_argument("--jobs", type=int, default=2, help="of the compiler")
     parser.add_argument("--report", action="store_true", help="show what the last run left")
+    parser.add_argument("--again", action="store_true", help="run what failed last, add its lines")
     arguments = parser.parse_args()
     begun = time.monotonic()
     made = instrumented.build("coverage", OPTIONS, jobs=arguments.jobs)
-    failed = 0 if arguments.report else _run_tests(made, arguments.tests, arguments.workers)
+    failed = 0 if arguments.report else _run_tests(made, arguments.tests, arguments.workers, arguments.again)
     python, of_python = _show("Python, src/evenbins", _python_lines(made), LEAST_PYTHON)
     all_cpp = _core_lines(made)
     core, of_core = _show(
@@ -149,7 +153,7 @@ def main() -> None:
     _show("C++, cpp/bindings", {n: each for n, each in all_cpp.items() if n.startswith("bindings/")}, 0)
     if failed:
         sys.exit(f"the tests ended with {failed}: coverage of tests that fail says little")
-    if len(sys.argv) == 1:
+    if sys.argv[1:] in ([], ["--again"]):
         records.keep("coverage", "make coverage", [of_python, of_core], time.monotonic() - begun)
     if python < LEAST_PYTHON or core < LEAST_CORE:
         sys.exit(f"Python {python:.1f} %, core {core:.1f} %: less than promised")
