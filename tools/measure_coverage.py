@@ -36,7 +36,6 @@ SETTINGS = """\
 [run]
 source_pkgs = evenbins
 parallel = true
-patch = subprocess
 concurrency = thread,multiprocessing
 sigterm = true
 data_file = {folder}/data
@@ -64,7 +63,11 @@ def _run_tests(made: Build, tests: list[str], workers: str, again: bool) -> int:
     source, package = ROOT / "src/evenbins", made.folder / "package/evenbins"
     settings.write_text(SETTINGS.format(folder=python, source=source, package=package))
     environment = {**os.environ, "COVERAGE_RCFILE": str(settings), "PATH": instrumented.PROGRAMS}
+    environment |= {"COVERAGE_PROCESS_START": str(settings)}
     environment.pop("PYTHONPATH", None)
+    # Workers and other processes count too. The name: behind the file that tells where coverage.py is.
+    (site,) = made.folder.glob("environment/lib/python*/site-packages")
+    (site / "with_coverage.pth").write_text("import coverage; coverage.process_startup()\n")
     instrumented.check_that_it_is_used(made, environment)
     command = [str(made.python), "-m", "coverage", "run", "-m", "pytest", "-q", "-n", workers, *tests]
     command += ["--last-failed", "--last-failed-no-failures", "none"] if again else []

@@ -3,6 +3,7 @@
     python tools/sanitize.py                 both builds, all tests of the lists below
     python tools/sanitize.py address         one of them; `thread` for the other
     python tools/sanitize.py address --tests tests/property    other tests
+    python tools/sanitize.py address --again   files that had reports, once more; the others as they were
 
 For each build, in build/sanitize/<name> (tools/instrumented.py), never in the user's environment:
 
@@ -219,37 +220,58 @@ def _files(tests: list[str]) -> list[Path]:
     return found
 
 
-def _tests(sanitizer: Sanitizer, made: Build, tests: list[str]) -> Outcome:
+def _judge(path: Path, reports: Path) -> Outcome | None:
+    """Read what the run of a file left; None if it has not been run."""
+    log = reports / "pytest.log"
+    if not log.exists():
+        return None
+    text = log.read_text(errors="replace")
+    found = Reports.of(reports)
+    found.ours += re.findall(r"nanobind: leaked .*", text)
+    passed = sum(map(int, re.findall(r"(\d+) passed", text)))
+    if not passed or re.search(r"\d+ (failed|error)", text):
+        found.ours.append(f"{path.name}: tests failed\n{text[-5000:]}")
+    return Outcome(passed, found.ours, found.others)
+
+
+def _tests(sanitizer: Sanitizer, made: Build, tests: list[str], again: bool) -> Outcome:
     """Run pytest on the build, a process for each file: one that ends early hides no other."""
     whole = Outcome()
     for path in _files(tests):
         start = time.monotonic()
-        reports = _fresh(made.folder / "reports" / path.stem)
-        environment = _environment(sanitizer, reports / "report")
-        instrumented.check_that_it_is_used(made, environment)
-        without = [word for test in sanitizer.without for word in ("--deselect", test)]
-        command = [
-            *_without_random_addresses(), made.python, "-m", "pytest", "-n0", "-q", "-p", "plugin",
-            "-p", "no:cacheprovider", *without, path,
-        ]  # fmt: skip
-        log = reports / "pytest.log"
-        with log.open("w") as output:
-            done = subprocess.run(
-                list(map(str, command)), env=environment, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT,
-                check=False,
-            )  # fmt: skip
-        text = log.read_text(errors="replace")
-        found = Reports.of(reports)
-        found.ours += re.findall(r"nanobind: leaked .*", text)
-        if done.returncode:
-            found.ours.append(f"{path.name}: pytest ended with {done.returncode}\n{text[-5000:]}")
-        passed = sum(map(int, re.findall(r"(\d+) passed", text)))
+        folder = made.folder / "reports" / path.stem
+        found = _judge(path, folder) if again else None
+        if found is None or found.reports:
+            _run_file(sanitizer, made, path, _fresh(folder))
+            found = _judge(path, folder)
+            assert found is not None
         seconds = time.monotonic() - start
-        print(f"  {path.name:36} {passed:5} passed {len(found.ours):3} reports {seconds:6.0f} s", flush=True)
-        whole.passed += passed
-        whole.reports += found.ours
+        print(
+            f"  {path.name:36} {found.passed:5} passed {len(found.reports):3} reports {seconds:6.0f} s",
+            flush=True,
+        )
+        whole.passed += found.passed
+        whole.reports += found.reports
         whole.others += found.others
     return whole
+
+
+def _run_file(sanitizer: Sanitizer, made: Build, path: Path, reports: Path) -> None:
+    environment = _environment(sanitizer, reports / "report")
+    instrumented.check_that_it_is_used(made, environment)
+    without = [word for test in sanitizer.without for word in ("--deselect", test)]
+    command = [
+        *_without_random_addresses(), made.python, "-m", "pytest", "-n0", "-q", "-p", "plugin",
+        "-p", "no:cacheprovider", *without, path,
+    ]  # fmt: skip
+    log = reports / "pytest.log"
+    with log.open("w") as output:
+        done = subprocess.run(
+            list(map(str, command)), env=environment, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT,
+            check=False,
+        )  # fmt: skip
+        if done.returncode:
+            print(f"{path.name}: 1 error: pytest ended with {done.returncode}", file=output)
 
 
 def main() -> None:
@@ -259,6 +281,7 @@ def main() -> None:
     )
     parser.add_argument("names", nargs="*", help="address, thread; both if none is given")
     parser.add_argument("--tests", nargs="*", help="instead of the lists of this program")
+    parser.add_argument("--again", action="store_true", help="only files that had reports in the last run")
     parser.add_argument("--jobs", type=int, default=2, help="of the compiler")
     arguments = parser.parse_args()
     unknown = {*arguments.names} - {each.name for each in SANITIZERS}
@@ -276,7 +299,7 @@ def main() -> None:
         kernels = _self_test(sanitizer, made)
         said = [f"{sanitizer.name}: {faults} faults put in and reported; self-test, {kernels}: no report"]
         print(said[0], flush=True)
-        found = _tests(sanitizer, made, arguments.tests or sanitizer.tests)
+        found = _tests(sanitizer, made, arguments.tests or sanitizer.tests, arguments.again)
         seconds = time.monotonic() - start
         said.append(
             f"{sanitizer.name}: {found.passed:,} tests passed, {len(sanitizer.without)} left out, "

@@ -47,10 +47,12 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+import evenbins
 from evenbins import BlockedBloomFilter, cli
 from evenbins.papers import registry
 
 ROOT = Path(__file__).parents[2]
+SOURCE = str(Path(evenbins.__file__).parents[1])  # src, or where an instrumented core is
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")),
     *sorted(page for page in (ROOT / "docs").rglob("*.md") if not {"_build", "_generated"} & {*page.parts}),
@@ -221,7 +223,7 @@ def run_shell(command: Command, folder: Path, more: str = "") -> Done:
     programs = folder / ".venv" / "bin"
     environment = os.environ | {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")]),
         "HOME": str(folder),
         "LC_ALL": "C.UTF-8",
     }
@@ -285,7 +287,7 @@ def serve(command: Command, folder: Path, path: str, more: str = "") -> Done:
     start = ["-m", "evenbins"] if command.text.startswith("evenbins") else []
     process = subprocess.Popen(
         [sys.executable, *start, *words], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        env=os.environ | {"PYTHONPATH": SOURCE},
     )  # fmt: skip
     try:
         assert process.stderr is not None
