@@ -574,7 +574,9 @@ def _read_parquet(name: str, wanted: tuple[str | int | None, str | int | None],
             texts = when.to_pylist()
         except UnicodeDecodeError as error:
             raise TraceError(f"{name}: column {names[time]!r} is no text ({error}): name another") from None
-        times = np.array([layout.milliseconds(name, i + 1, str(each)) for i, each in enumerate(texts)], np.int64)
+        times = np.array(
+            [layout.milliseconds(name, i + 1, str(each)) for i, each in enumerate(texts)], np.int64
+        )
     try:
         digests = digest_many(keys)
     except TypeError as error:

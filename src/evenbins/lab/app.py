@@ -99,7 +99,7 @@ def create_app(*, jobs: Jobs | None = None, pages: Iterable[Endpoint] | None = N
         if each.job:
             routes.append(Route(each.url, partial(_start, each, running), methods=["POST"]))
         else:
-            routes.append(Route(each.url, partial(_answer, each, waiting), methods=["GET"]))
+            routes.append(Route(each.url, partial(_answer, each, waiting, running), methods=["GET"]))
     routes.append(Route("/api/jobs/{id}", look, methods=["GET"]))
     routes.append(Route("/api/jobs/{id}", cancel, methods=["DELETE"]))
     app = Starlette(
@@ -134,12 +134,13 @@ class _Turns:
             self._turn.release()
 
 
-async def _answer(endpoint: Endpoint, turns: _Turns, request: Request) -> Response:
+async def _answer(endpoint: Endpoint, turns: _Turns, jobs: Jobs, request: Request) -> Response:
     """Answer an endpoint at once."""
     values = read(endpoint.parameters, request.query_params.multi_items())
     async with turns.take():
         try:
-            found = await run_in_threadpool(endpoint.function, **values)
+            with jobs.first():
+                found = await run_in_threadpool(endpoint.function, **values)
         except ValueError as error:
             raise RefusedError(str(error)) from None
         except LookupError as error:
@@ -210,6 +211,11 @@ def _plain(value: Any) -> Any:
 
 def _warm() -> None:
     """Import what the first answers need, behind the first picture."""
-    for module in ("scipy.optimize", "scipy.stats", "evenbins.design", "evenbins.papers"):
+    for module in (
+        "scipy.optimize", "scipy.stats", "evenbins.design", "evenbins.papers", "matplotlib.figure",
+        "matplotlib.backends.backend_svg",
+    ):  # fmt: skip
         with contextlib.suppress(Exception):  # the request that needs it says what is wrong
             import_module(module)
+    with contextlib.suppress(Exception):
+        import_module("evenbins.papers").experiments()  # imports all of them

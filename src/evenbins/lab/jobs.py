@@ -5,7 +5,7 @@
 A job's function gets `progress(done, total)`. The call notes how far it is, and raises Cancelled if the page
 has asked to stop or has gone: no look at the job for `patience` seconds. So cancelling needs no help of the
 function, and a job nobody looks at ends by itself. Bulk calls of the core release the GIL, so that pages stay
-quick while jobs run.
+quick while jobs run; and while a page is being answered (`first`) jobs wait in `progress`, a second at most.
 
 Invariants
 - At most `at_once` threads; at most `keep` jobs are remembered, ended ones for `remember` seconds at most.
@@ -14,18 +14,21 @@ Invariants
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from evenbins.lab.parameters import RefusedError
 
 __all__ = ["Cancelled", "Job", "Jobs"]
+
+_POLITE = 1.0  # seconds that a job waits for pages between two steps
 
 
 class Cancelled(BaseException):  # like KeyboardInterrupt: `except Exception` must not stop it
@@ -94,12 +97,22 @@ class Jobs:
     """
 
     def __init__(
-        self, *, at_once: int = 4, keep: int = 32, remember: float = 300.0, patience: float = 30.0
+        self, *, at_once: int = 3, keep: int = 32, remember: float = 300.0, patience: float = 30.0
     ) -> None:
         self._at_once, self._keep, self._remember, self._patience = at_once, keep, remember, patience
         self._jobs: dict[str, Job] = {}
         self._threads: dict[str, threading.Thread] = {}
         self._lock = threading.Lock()
+        self._answers = 0  # pages that are being answered
+
+    @contextlib.contextmanager
+    def first(self) -> Iterator[None]:
+        """Let jobs wait meanwhile."""
+        self._answers += 1
+        try:
+            yield
+        finally:
+            self._answers -= 1
 
     def start(self, path: str, function: Callable[..., Any], **arguments: Any) -> Job:
         """Begin a job; RefusedError with status 429 if too many run already."""
@@ -152,8 +165,14 @@ class Jobs:
                 job.stop()
 
     def _work(self, job: Job, function: Callable[..., Any], arguments: dict[str, Any]) -> None:
+        def advance(done: int, total: int) -> None:
+            job.advance(done, total)
+            until = time.monotonic() + _POLITE
+            while self._answers and time.monotonic() < until:
+                time.sleep(0.005)
+
         try:
-            job.result = function(**arguments, progress=job.advance)
+            job.result = function(**arguments, progress=advance)
             state = "done"
         except Cancelled:
             state = "cancelled"
