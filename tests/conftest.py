@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -31,6 +32,14 @@ settings.load_profile("evenbins")
 # fail.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# anyio imports its parts when they are first used, and pytest parses each anew, since it is a plugin of its:
+# in a server's thread beside another one that parses, which Python 3.11 does not survive ("AST constructor
+# recursion depth mismatch"). So they are imported here, by one thread.
+for _name in ("anyio", "anyio.abc"):
+    for _part in dir(import_module(_name)):
+        getattr(import_module(_name), _part, None)
+import_module("anyio._backends._asyncio")
 
 
 @pytest.fixture(params=KINDS, ids=lambda each: each.name)
