@@ -37,7 +37,13 @@ def test_a_filter_on_three_servers(kind: str, quick: bool) -> None:
 
 @pytest.mark.parametrize("kind", ["redis", "async", "memcached"])
 def test_values_on_three_servers(kind: str) -> None:
-    kept(asyncio.run(fault_study.run_values(kind, calls=80, seed=2)), cuts=20)
+    for _ in range(3):
+        outcome = asyncio.run(fault_study.run_values(kind, calls=80, seed=2))
+        # A machine so busy that answers come after the timeout takes a server down, as it should; then keys
+        # are elsewhere, which is not what this counts.
+        if not any("ServerDownError" in each for each in outcome.failed):
+            break
+    kept(outcome, cuts=20)
 
 
 def test_the_router() -> None:
