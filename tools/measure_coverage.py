@@ -163,7 +163,12 @@ def main() -> None:
     if failed:
         sys.exit(f"the tests ended with {failed}: coverage of tests that fail says little")
     if sys.argv[1:] in ([], ["--again"]):
-        records.keep("coverage", "make coverage", [of_python, of_core], time.monotonic() - begun)
+        records.keep(
+            "coverage",
+            " ".join(["make coverage", *(["ARGS=--again"] if arguments.again else [])]),
+            [of_python, of_core],
+            time.monotonic() - begun,
+        )
     if python < LEAST_PYTHON or core < LEAST_CORE:
         sys.exit(f"Python {python:.1f} %, core {core:.1f} %: less than promised")
 

@@ -307,7 +307,8 @@ def main() -> None:
         )
         print(f"{said[1]}, {seconds / 60:.0f} minutes", flush=True)
         if not arguments.tests:
-            command = f"make sanitize ARGS={sanitizer.name}"
+            words = f"'{sanitizer.name} --again'" if arguments.again else sanitizer.name
+            command = f"make sanitize ARGS={words}"
             records.keep(f"sanitize-{sanitizer.name}", command, said, seconds)
         for report in found.reports[:10]:
             print(report[:6000])
