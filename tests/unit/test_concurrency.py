@@ -12,169 +12,20 @@ ThreadSanitizer.
 
 from __future__ import annotations
 
-import functools
 import itertools
-import operator
 import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from structures import BY_NAME, KEYS, STRUCTURES, WRITERS, Structure
 from together import together
 
-from evenbins import (
-    BalancedBloomFilter,
-    BlockedBloomFilter,
-    BloomFilter,
-    ChainedTable,
-    CountingBloomFilter,
-    CountMinSketch,
-    GrowingFilter,
-    HashRing,
-    HeavyHitters,
-    MultilevelTable,
-    PagedTable,
-    ShardedFilter,
-)
-from evenbins.summaries import (
-    CounterSummary,
-    InterpolationSummary,
-    MultipleBloomSummary,
-    SingleFilterSummary,
-)
-
-KEYS = np.random.default_rng(21).integers(0, 2**62, 12_000)
-WRITERS = [KEYS[:5000], KEYS[3000:8000], KEYS[6000:11_000]]  # neighbours share two thousand keys
-CAPACITY = len(KEYS)
-
-
-@dataclass(frozen=True)
-class Structure:
-    """How to make one, write to it in bulk, and ask it.
-
-    whole   a bulk call on an array is one step for others; else it is several, in order
-    """
-
-    name: str
-    make: Callable[[Path], Any]
-    write: Callable[[Any, Any, int], object]
-    holds: Callable[[Any, Any], Any]
-    state: Callable[[Any], Any] = operator.methodcaller("to_bytes")
-    erase: Callable[[Any, Any], object] | None = None
-    whole: bool = True
-
-    def new(self, folder: Path) -> Any:
-        """Make an empty one; planning is done once."""
-        if self.name in ("PagedTable", "HeavyHitters"):
-            return self.make(folder)
-        return _first(self.name).copy()
-
-    def filled(self, folder: Path, keys: Any) -> Any:
-        made = self.new(folder)
-        self.write(made, keys, 0)
-        return made
-
-
-@functools.cache
-def _first(name: str) -> Any:
-    return BY_NAME[name].make(Path())
-
-
-def _filter(name: str, make: Callable[[], Any], *, whole: bool = True, threads: int = 1) -> Structure:
-    return Structure(
-        name,
-        lambda _: make(),
-        lambda f, keys, _: f.add_many(keys, threads=threads),
-        lambda f, keys: f.contains_many(keys, threads=threads),
-        whole=whole,
-    )
-
-
-def _table(name: str, make: Callable[[Path], Any], **more: Any) -> Structure:
-    return Structure(
-        name,
-        make,
-        lambda t, keys, writer: t.insert_many(keys, writer),
-        lambda t, keys: t.contains_many(keys),
-        erase=lambda t, keys: t.delete_many(keys),
-        **more,
-    )
-
-
-def _summary(cls: Any, **arguments: Any) -> Structure:
-    return Structure(
-        cls.__name__,
-        lambda _: cls(3 * CAPACITY, **arguments),
-        lambda s, keys, _: s.add_many(keys, 1),
-        lambda s, keys: s.level_many(keys) > 0,
-    )
-
-
-def _sketch(name: str, **arguments: Any) -> Structure:
-    return Structure(
-        name,
-        lambda _: CountMinSketch(0.01, 0.01, **arguments),
-        lambda s, keys, writer: s.add_many(keys, writer + 1),
-        lambda s, keys: s.count_many(keys) > 0,
-    )
-
-
-_paths = itertools.count()
-
-
-def _pages(folder: Path) -> PagedTable:
-    return PagedTable.create(str(folder / f"pages{next(_paths)}"), CAPACITY, durable=False)
-
-
-def _guided(_: Path) -> MultilevelTable:
-    return MultilevelTable(
-        CAPACITY, levels=4, slots=1, scheme="standard", summary="multiple-bloom", deletions="lazy"
-    )
-
-
-STRUCTURES = [
-    _filter("BloomFilter", lambda: BloomFilter(CAPACITY)),
-    _filter("BlockedBloomFilter", lambda: BlockedBloomFilter(CAPACITY)),
-    _filter("BalancedBloomFilter", lambda: BalancedBloomFilter(CAPACITY, bits_per_key=16, policy="fill")),
-    _filter("BalancedBloomFilter-sequential", lambda: BalancedBloomFilter(CAPACITY, policy="sequential")),
-    _filter("CountingBloomFilter", lambda: CountingBloomFilter(CAPACITY)),
-    _filter("BloomFilter-threads", lambda: BloomFilter(CAPACITY), threads=2),
-    _filter("CountingBloomFilter-threads", lambda: CountingBloomFilter(CAPACITY), threads=2),
-    _filter("GrowingFilter", lambda: GrowingFilter(1e-3, first=1000, policy="blocked")),
-    _filter("ShardedFilter", lambda: ShardedFilter(CAPACITY, shards=4), whole=False),
-    _filter("ShardedFilter-threads", lambda: ShardedFilter(CAPACITY, shards=4), whole=False, threads=2),
-    _sketch("CountMinSketch"),
-    _sketch("CountMinSketch-conservative", conservative=True, construction="classic"),
-    Structure(
-        "HeavyHitters",
-        lambda _: HeavyHitters(50, epsilon=0.01, delta=0.01),
-        lambda h, keys, writer: h.add_many(keys, writer + 1),
-        lambda h, keys: np.array([h.count(int(key)) > 0 for key in keys[::50]]),
-        state=lambda h: h.sketch.to_bytes(),
-        whole=False,
-    ),
-    _table("MultilevelTable", lambda _: MultilevelTable(CAPACITY)),
-    _table("MultilevelTable-with-summary", _guided),
-    _table("ChainedTable", lambda _: ChainedTable(CAPACITY)),
-    _table("PagedTable", _pages, state=lambda t: dict(t.items())),
-    _summary(InterpolationSummary, levels=3),
-    _summary(SingleFilterSummary, levels=3),
-    _summary(MultipleBloomSummary, levels=3),
-    _summary(CounterSummary),
-    Structure(
-        "HashRing",
-        lambda _: HashRing([f"server{i}" for i in range(9)], epsilon=0.1),
-        lambda r, keys, _: r.assign_many(keys, indices=True),
-        lambda r, keys: r.locate_many(keys, indices=True) >= 0,
-        erase=lambda r, keys: r.release_many(keys),
-    ),
-]
-BY_NAME = {each.name: each for each in STRUCTURES}
+from evenbins import CountMinSketch, ShardedFilter
 
 
 @pytest.fixture(params=STRUCTURES, ids=lambda each: each.name)

@@ -1,0 +1,471 @@
+"""Every structure of the library, with its public calls: for the suites of threads, forks and signals.
+
+    STRUCTURES    how to make one, write to it in bulk, and look its keys up
+    calls(made)   every public call of a structure as a function of no arguments but the structure's `Scene`;
+                  tests/unit/test_calls_together.py fails when a public name of a class is missing here
+
+A new structure is added here once; test_concurrency.py and test_calls_together.py then run over it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import operator
+import pickle
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evenbins import (
+    BalancedBloomFilter,
+    BlockedBloomFilter,
+    BloomFilter,
+    ChainedTable,
+    CountingBloomFilter,
+    CountMinSketch,
+    GrowingFilter,
+    HashRing,
+    HeavyHitters,
+    MultilevelTable,
+    PagedTable,
+    ShardedFilter,
+)
+from evenbins.summaries import (
+    CounterSummary,
+    InterpolationSummary,
+    MultipleBloomSummary,
+    SingleFilterSummary,
+)
+
+KEYS = np.random.default_rng(21).integers(0, 2**62, 12_000)
+WRITERS = [KEYS[:5000], KEYS[3000:8000], KEYS[6000:11_000]]  # neighbours share two thousand keys
+CAPACITY = len(KEYS)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """How to make one, write to it in bulk, and ask it.
+
+    whole   a bulk call on an array is one step for others; else it is several, in order
+    """
+
+    name: str
+    make: Callable[[Path], Any]
+    write: Callable[[Any, Any, int], object]
+    holds: Callable[[Any, Any], Any]
+    state: Callable[[Any], Any] = operator.methodcaller("to_bytes")
+    erase: Callable[[Any, Any], object] | None = None
+    whole: bool = True
+
+    def new(self, folder: Path) -> Any:
+        """Make an empty one; planning is done once."""
+        if self.name in ("PagedTable", "HeavyHitters"):
+            return self.make(folder)
+        return _first(self.name).copy()
+
+    def filled(self, folder: Path, keys: Any) -> Any:
+        made = self.new(folder)
+        self.write(made, keys, 0)
+        return made
+
+
+@functools.cache
+def _first(name: str) -> Any:
+    return BY_NAME[name].make(Path())
+
+
+def _filter(name: str, make: Callable[[], Any], *, whole: bool = True, threads: int = 1) -> Structure:
+    return Structure(
+        name,
+        lambda _: make(),
+        lambda f, keys, _: f.add_many(keys, threads=threads),
+        lambda f, keys: f.contains_many(keys, threads=threads),
+        whole=whole,
+    )
+
+
+def _table(name: str, make: Callable[[Path], Any], **more: Any) -> Structure:
+    return Structure(
+        name,
+        make,
+        lambda t, keys, writer: t.insert_many(keys, writer),
+        lambda t, keys: t.contains_many(keys),
+        erase=lambda t, keys: t.delete_many(keys),
+        **more,
+    )
+
+
+def _summary(cls: Any, **arguments: Any) -> Structure:
+    return Structure(
+        cls.__name__,
+        lambda _: cls(3 * CAPACITY, **arguments),
+        lambda s, keys, _: s.add_many(keys, 1),
+        lambda s, keys: s.level_many(keys) > 0,
+    )
+
+
+def _sketch(name: str, **arguments: Any) -> Structure:
+    return Structure(
+        name,
+        lambda _: CountMinSketch(0.01, 0.01, **arguments),
+        lambda s, keys, writer: s.add_many(keys, writer + 1),
+        lambda s, keys: s.count_many(keys) > 0,
+    )
+
+
+_paths = itertools.count()
+
+
+def _pages(folder: Path) -> PagedTable:
+    return PagedTable.create(str(folder / f"pages{next(_paths)}"), CAPACITY, durable=False)
+
+
+def _guided(_: Path) -> MultilevelTable:
+    return MultilevelTable(
+        CAPACITY, levels=4, slots=1, scheme="standard", summary="multiple-bloom", deletions="lazy"
+    )
+
+
+STRUCTURES = [
+    _filter("BloomFilter", lambda: BloomFilter(CAPACITY)),
+    _filter("BlockedBloomFilter", lambda: BlockedBloomFilter(CAPACITY)),
+    _filter("BalancedBloomFilter", lambda: BalancedBloomFilter(CAPACITY, bits_per_key=16, policy="fill")),
+    _filter("BalancedBloomFilter-sequential", lambda: BalancedBloomFilter(CAPACITY, policy="sequential")),
+    _filter("CountingBloomFilter", lambda: CountingBloomFilter(CAPACITY)),
+    _filter("BloomFilter-threads", lambda: BloomFilter(CAPACITY), threads=2),
+    _filter("CountingBloomFilter-threads", lambda: CountingBloomFilter(CAPACITY), threads=2),
+    _filter("GrowingFilter", lambda: GrowingFilter(1e-3, first=1000, policy="blocked")),
+    _filter("ShardedFilter", lambda: ShardedFilter(CAPACITY, shards=4), whole=False),
+    _filter("ShardedFilter-threads", lambda: ShardedFilter(CAPACITY, shards=4), whole=False, threads=2),
+    _sketch("CountMinSketch"),
+    _sketch("CountMinSketch-conservative", conservative=True, construction="classic"),
+    Structure(
+        "HeavyHitters",
+        lambda _: HeavyHitters(50, epsilon=0.01, delta=0.01),
+        lambda h, keys, writer: h.add_many(keys, writer + 1),
+        lambda h, keys: np.array([h.count(int(key)) > 0 for key in keys[::50]]),
+        state=lambda h: h.sketch.to_bytes(),
+        whole=False,
+    ),
+    _table("MultilevelTable", lambda _: MultilevelTable(CAPACITY)),
+    _table("MultilevelTable-with-summary", _guided),
+    _table("ChainedTable", lambda _: ChainedTable(CAPACITY)),
+    _table("PagedTable", _pages, state=lambda t: dict(t.items())),
+    _summary(InterpolationSummary, levels=3),
+    _summary(SingleFilterSummary, levels=3),
+    _summary(MultipleBloomSummary, levels=3),
+    _summary(CounterSummary),
+    Structure(
+        "HashRing",
+        lambda _: HashRing([f"server{i}" for i in range(9)], epsilon=0.1),
+        lambda r, keys, _: r.assign_many(keys, indices=True),
+        lambda r, keys: r.locate_many(keys, indices=True) >= 0,
+        erase=lambda r, keys: r.release_many(keys),
+    ),
+]
+BY_NAME = {each.name: each for each in STRUCTURES}
+
+
+# --- every public call ------------------------------------------------------------------------------------
+
+STABLE, EXTRA = KEYS[:1000], KEYS[1000:1400]  # in all the time; added and removed by the calls
+
+
+@dataclass
+class Scene:
+    """A structure that holds the STABLE keys, a second one of its kind, and a folder for files."""
+
+    structure: Structure
+    folder: Path
+    made: Any = field(init=False)
+    other: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.made = self.structure.filled(self.folder, STABLE)
+        self.other = self.structure.filled(self.folder, EXTRA[:50])
+
+    def path(self) -> str:
+        """Return a path that no other call uses."""
+        return str(self.folder / f"file{next(_paths)}")
+
+    def check(self, *, stable: bool = True) -> None:
+        """Assert the invariants, and that the STABLE keys are found."""
+        if hasattr(self.made, "_check"):
+            self.made._check()
+        if not stable:
+            self.structure.write(self.made, STABLE, 0)
+        assert np.asarray(self.structure.holds(self.made, STABLE)).all(), "a key that was in is not found"
+
+    def close(self) -> None:
+        """Close what has files."""
+        for each in (self.made, self.other):
+            if hasattr(each, "close"):
+                each.close()
+
+
+Run = Callable[[Scene], object]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A public call; `clears`: the STABLE keys need not be in afterwards."""
+
+    name: str
+    run: Run
+    clears: bool = False
+
+
+def _with(name: str, *arguments: Any, **options: Any) -> Run:
+    return lambda scene: getattr(scene.made, name)(*arguments, **options)
+
+
+def _read(name: str) -> Run:
+    return lambda scene: getattr(scene.made, name)
+
+
+def _saved(scene: Scene) -> None:
+    path = scene.path()
+    scene.made.save(path)
+    scene.made.__class__.load(path)
+    opened = scene.made.__class__.open(path)
+    assert np.asarray(scene.structure.holds(opened, STABLE[:0])).all()
+
+
+def _bytes(scene: Scene) -> None:
+    scene.made.__class__.from_bytes(scene.made.to_bytes())
+
+
+def _merge_in(scene: Scene) -> None:
+    scene.made.__ior__(scene.other)
+
+
+def _equal(scene: Scene) -> None:
+    assert (scene.made == scene.other) in (True, False)
+    assert scene.made == scene.made
+
+
+WHOLE: dict[str, Run] = {
+    "copy": lambda scene: scene.made.copy(),
+    "save load open": _saved,
+    "to_bytes from_bytes": _bytes,
+    "pickle": lambda scene: pickle.loads(pickle.dumps(scene.made)),
+    "==": _equal,
+    "repr": lambda scene: repr(scene.made),
+    "_repr_html_": lambda scene: getattr(scene.made, "_repr_html_", str)(),
+    "stats": lambda scene: scene.made.stats().to_dict(),
+    "plan from_plan": lambda scene: getattr(type(scene.made), "from_plan", bool)(scene.made.plan),
+    "nbytes": _read("nbytes"),
+    "seed": _read("seed"),
+}
+FILTER: dict[str, Run] = WHOLE | {
+    "add": lambda scene: [scene.made.add(key) for key in EXTRA[:20].tolist()],
+    "add_many": _with("add_many", EXTRA),
+    "add_many list": _with("add_many", EXTRA.tolist(), threads=2),
+    "update": _with("update", EXTRA[:200].tolist()),
+    "in": lambda scene: [key in scene.made for key in EXTRA[:20].tolist()],
+    "contains_many": _with("contains_many", EXTRA),
+    "approx_items": _with("approx_items"),
+    "capacity": _read("capacity"),
+    "|=": _merge_in,
+    "|": lambda scene: scene.made | scene.other,
+}
+COUNTING: dict[str, Run] = FILTER | {
+    "add remove": lambda scene: (scene.made.add(-5), scene.made.remove(-5)),
+    "remove_many": lambda scene: (scene.made.add_many(EXTRA), scene.made.remove_many(EXTRA)),
+    "count": _with("count", 7),
+    "count_many": _with("count_many", EXTRA),
+    "counter_bits": _read("counter_bits"),
+    "layout": _read("layout"),
+}
+SHARDED: dict[str, Run] = FILTER | {
+    "save load open": lambda scene: (scene.made.save(path := scene.path()), ShardedFilter.load(path)),
+    "parts from_shards": lambda scene: ShardedFilter.from_shards(
+        [each.copy() for each in scene.made.parts], CAPACITY
+    ),
+    "shard_of": _with("shard_of", 7),
+    "plan from_plan": lambda scene: (scene.made.plan, ShardedFilter.from_plan(scene.made.sharding)),
+    "shards sharding": lambda scene: (scene.made.shards, scene.made.sharding),
+}
+
+
+SKETCH: dict[str, Run] = WHOLE | {
+    "add": lambda scene: [scene.made.add(key, 2) for key in EXTRA[:20].tolist()],
+    "add_many": _with("add_many", EXTRA, 3),
+    "update": _with("update", EXTRA[:200].tolist()),
+    "count": _with("count", 7),
+    "count_many": _with("count_many", EXTRA),
+    "inner_product": lambda scene: scene.made.inner_product(scene.other),
+    "total": _read("total"),
+    "|=": _merge_in,
+    "|": lambda scene: scene.made | scene.other,
+}
+CONSERVATIVE = {name: run for name, run in SKETCH.items() if name not in ("inner_product", "|=", "|")}
+HITTERS: dict[str, Run] = {
+    "add": lambda scene: [scene.made.add(key) for key in EXTRA[:20].tolist()],
+    "add_many": _with("add_many", EXTRA),
+    "count": _with("count", 7),
+    "top": _with("top"),
+    "total k sketch": lambda scene: (scene.made.total, scene.made.k, scene.made.sketch.to_bytes()),
+    "pickle": WHOLE["pickle"],
+    "repr": WHOLE["repr"],
+}
+
+
+def _iterate(scene: Scene) -> None:
+    with contextlib.suppress(RuntimeError):  # as a dict's: it changed meanwhile
+        list(scene.made.items())
+    with contextlib.suppress(RuntimeError):
+        list(scene.made.values())
+    with contextlib.suppress(RuntimeError):
+        list(scene.made.keys())
+
+
+def _pop(scene: Scene) -> None:
+    for key in EXTRA[:20].tolist():
+        scene.made.pop(key, None)
+
+
+def _delete(scene: Scene) -> None:
+    for key in EXTRA[:20].tolist():
+        with contextlib.suppress(KeyError):
+            del scene.made[key]
+
+
+def _set(scene: Scene) -> None:
+    for key in EXTRA[:20].tolist():
+        scene.made[key] = 5
+
+
+TABLE: dict[str, Run] = WHOLE | {
+    "[]=": _set,
+    "del": _delete,
+    "[]": lambda scene: [scene.made[key] for key in STABLE[:20].tolist()],
+    "in": lambda scene: [key in scene.made for key in EXTRA[:20].tolist()],
+    "get": _with("get", 7, None),
+    "pop": _pop,
+    "setdefault": lambda scene: [scene.made.setdefault(key, 1) for key in EXTRA[:20].tolist()],
+    "insert_many": _with("insert_many", EXTRA, 7),
+    "delete_many": _with("delete_many", EXTRA),
+    "get_many": lambda scene: scene.made.get_many(STABLE),
+    "get_many default": _with("get_many", EXTRA, -1),
+    "contains_many": _with("contains_many", EXTRA),
+    "update": lambda scene: scene.made.update(scene.other),
+    "update dict": _with("update", {1: 2}),
+    "iteration": _iterate,
+    "len": lambda scene: len(scene.made),
+    "probe": _with("probe", 7),
+    "key_dtype value_dtype": lambda scene: (scene.made.key_dtype, scene.made.value_dtype),
+}
+MULTILEVEL: dict[str, Run] = TABLE | {
+    "grown": lambda scene: scene.made.grown(3 * CAPACITY),
+    "save pages": lambda scene: scene.made.save(scene.path(), layout="pages"),
+}
+GUIDED: dict[str, Run] = MULTILEVEL | {
+    "summary": _read("summary"),
+    "rebuild": _with("rebuild"),
+    "attach_summary": _with("attach_summary", "multiple-bloom", deletions="lazy"),
+}
+CHAINED: dict[str, Run] = TABLE | {
+    "grown": lambda scene: scene.made.grown(3 * CAPACITY),
+    "capacity": _read("capacity"),
+}
+PAGED: dict[str, Run] = {
+    name: run
+    for name, run in TABLE.items()
+    if name not in ("copy", "save load open", "to_bytes from_bytes", "pickle", "==", "plan from_plan")
+} | {
+    "plan": _read("plan"),
+    "checkpoint": _with("checkpoint"),
+    "summary_bytes": _read("summary_bytes"),
+    "closed path writable": lambda scene: (scene.made.closed, scene.made.path, scene.made.writable),
+}
+SUMMARY: dict[str, Run] = {name: run for name, run in WHOLE.items() if name != "_repr_html_"} | {
+    "add": lambda scene: [scene.made.add(key, 1) for key in EXTRA[:20].tolist()],
+    "add_many": _with("add_many", EXTRA, 1),
+    "level": _with("level", 7),
+    "level_many": _with("level_many", EXTRA),
+    "in": lambda scene: [key in scene.made for key in EXTRA[:20].tolist()],
+}
+
+
+def _node_comes_and_goes(scene: Scene) -> None:
+    name = f"new{next(_paths)}"
+    scene.made.add_node(name)
+    scene.made.remove_node(name)
+
+
+def _node_fails(scene: Scene) -> None:
+    scene.made.mark_down("server0")
+    scene.made.mark_up("server0")
+
+
+def _lease(scene: Scene) -> None:
+    with scene.made.lease(7):
+        scene.made.lease_loads()
+
+
+def _listen(scene: Scene) -> None:
+    end = scene.made.on_move(lambda moves: None)
+    end()
+
+
+RING: dict[str, Run] = {name: run for name, run in WHOLE.items() if name != "plan from_plan"} | {
+    "plan": _read("plan"),
+    "assign": lambda scene: [scene.made.assign(key) for key in EXTRA[:20].tolist()],
+    "assign_many": _with("assign_many", EXTRA),
+    "assign_many indices": _with("assign_many", EXTRA, indices=True),
+    "locate": lambda scene: [scene.made.locate(key) for key in STABLE[:20].tolist()],
+    "locate_many": _with("locate_many", EXTRA),
+    "node node_many": lambda scene: (scene.made.node(7), scene.made.node_many(EXTRA, indices=True)),
+    "nodes candidates": lambda scene: (scene.made.nodes(7, 3), scene.made.candidates(7)),
+    "release": lambda scene: [scene.made.release(key) for key in EXTRA[:20].tolist()],
+    "release_many": _with("release_many", EXTRA),
+    "lease lease_loads": _lease,
+    "add_node remove_node": _node_comes_and_goes,
+    "mark_down mark_up": _node_fails,
+    "drain": lambda scene: (scene.made.drain("server1"), scene.made.mark_up("server1")),
+    "set_weight": lambda scene: (scene.made.set_weight("server2", 2), scene.made.set_weight("server2", 1)),
+    "rebalance compact": lambda scene: (scene.made.rebalance(max_moves=10), scene.made.compact()),
+    "on_move": _listen,
+    "keys_of": _with("keys_of", "server3"),
+    "loads limits": lambda scene: (scene.made.loads(), scene.made.limits()),
+    "names states weights version": lambda scene: (
+        scene.made.names,
+        scene.made.states,
+        scene.made.weights,
+        scene.made.version,
+    ),
+    "copies epsilon layout limit policy": lambda scene: [
+        getattr(scene.made, name) for name in ("copies", "epsilon", "layout", "limit", "policy")
+    ],
+    "fingerprint": lambda scene: scene.made.fingerprint(assigned=True),
+    "in len": lambda scene: (7 in scene.made, len(scene.made)),
+}
+
+
+def _family(made: Any) -> dict[str, Run]:
+    if isinstance(made, MultilevelTable):
+        return GUIDED if made.plan.summary else MULTILEVEL
+    if isinstance(made, CountMinSketch):
+        return CONSERVATIVE if made.plan.conservative else SKETCH
+    by_class: Iterable[tuple[Any, dict[str, Run]]] = (
+        (CountingBloomFilter, COUNTING),
+        (ShardedFilter, SHARDED),
+        ((BloomFilter, BlockedBloomFilter, BalancedBloomFilter, GrowingFilter), FILTER),
+        (HeavyHitters, HITTERS),
+        (ChainedTable, CHAINED),
+        (PagedTable, PAGED),
+        (HashRing, RING),
+    )
+    return next((family for cls, family in by_class if isinstance(made, cls)), SUMMARY)
+
+
+def calls(made: Any) -> list[Call]:
+    """Return every public call of a structure, `clear` last."""
+    found = [Call(name, run) for name, run in _family(made).items()]
+    return [*found, Call("clear", _with("clear"), clears=True)]
