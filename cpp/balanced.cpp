@@ -109,14 +109,14 @@ uint64_t load_of(const Level& level, const uint64_t* block, uint32_t block_words
 // --- a key that no block takes ----------------------------------------------------------------------------
 
 void put_on_list(const BalancedView& f, uint64_t digest) {  // there is room, and it is not there
-  f.state[kListed] += 1;
+  store_word(f.state + kListed, f.state[kListed] + 1);
   if (digest == 0) {
-    f.state[kFlags] |= kZeroListed;
+    store_word(f.state + kFlags, f.state[kFlags] | kZeroListed);
     return;
   }
   uint64_t slot = list_home(f, digest);
   while (f.slots[slot] != 0) slot = slot + 1 == f.slot_count ? 0 : slot + 1;
-  f.slots[slot] = digest;
+  store_word(f.slots + slot, digest);
 }
 
 void put(const BalancedView& f, uint32_t j, uint64_t digest, uint32_t block_words) {
@@ -124,11 +124,11 @@ void put(const BalancedView& f, uint32_t j, uint64_t digest, uint32_t block_word
   const uint64_t word = word_of(digest, j);
   uint64_t* block = block_of(level, word, block_words);
   every_position(word, level.range, f.hashes, [block](uint32_t p) {
-    block[p >> 6] |= uint64_t{1} << (p & 63);
+    set_bit(block, p);
     return true;
   });
   if (load_of(level, block, block_words) <= level.threshold)
-    block[block_words - 1] += uint64_t{1} << level.counter_shift;
+    store_word(block + block_words - 1, block[block_words - 1] + (uint64_t{1} << level.counter_shift));
 }
 
 void spill(const BalancedView& f, uint64_t digest, uint32_t block_words) {
@@ -157,9 +157,7 @@ void add_off_list(const BalancedView& f, uint64_t digest, uint32_t block_words) 
     const Level& level = f.levels[j];
     const uint64_t word = word_of(digest, j);
     const uint64_t* block = block_of(level, word, block_words);
-    if (every_position(word, level.range, f.hashes,
-                       [block](uint32_t p) { return (block[p >> 6] >> (p & 63) & 1) != 0; }))
-      return;
+    if (every_position(word, level.range, f.hashes, [block](uint32_t p) { return has_bit(block, p); })) return;
     if (load_of(level, block, block_words) + coin_rejects(word, f.coin) <= level.threshold)
       return put(f, j, digest, block_words);
   }
@@ -175,7 +173,7 @@ void overflow(const BalancedView& f, uint64_t digest) {
 }
 
 void add_unread(const BalancedView& f, uint64_t digest) {  // the list has room
-  f.state[kFlags] |= kBudgetSpent;
+  store_word(f.state + kFlags, f.state[kFlags] | kBudgetSpent);
   f.state[kKeys] += 1;
   put_on_list(f, digest);
 }
@@ -249,7 +247,7 @@ void BalancedBloomFilter::take_back(uint32_t level, const uint64_t* undo, size_t
   const size_t step = undo_words();
   for (size_t i = placed; i-- > 0;) {
     const uint64_t* entry = undo + i * step;
-    std::copy_n(entry + 1, step - 1, view_.levels[level].words + entry[0]);
+    for (size_t w = 1; w < step; ++w) store_word(view_.levels[level].words + entry[0] + w - 1, entry[w]);
   }
 }
 
@@ -305,11 +303,11 @@ void BalancedBloomFilter::merge(const Filter& other_filter) {
     for (uint64_t b = 0; b < mine.blocks; ++b) {
       uint64_t* block = mine.words + b * block_words;
       const uint64_t* from = theirs.words + b * block_words;
-      for (uint32_t i = 0; i + 1 < block_words; ++i) block[i] |= from[i];
+      for (uint32_t i = 0; i + 1 < block_words; ++i) store_word(block + i, block[i] | from[i]);
       const uint64_t load = std::min<uint64_t>(load_of(mine, block, block_words) + load_of(theirs, from, block_words),
                                                mine.threshold + 1);
       uint64_t& last = block[block_words - 1];
-      last = ((last | from[block_words - 1]) & ~counter) | load << mine.counter_shift;
+      store_word(&last, ((last | from[block_words - 1]) & ~counter) | load << mine.counter_shift);
     }
   }
   merge_lists(other);
@@ -325,21 +323,22 @@ void BalancedBloomFilter::merge_lists(const BalancedBloomFilter& other) {
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
 
-  // Look-ups may be under way. First the blocks take what the list will not hold, then the list changes while its
-  // version is odd: a look-up that finds nothing sees that, and looks again.
+  // Look-ups may be under way. While the version is odd, the blocks take what the list will not hold and the list is
+  // rebuilt: a look-up that finds nothing meanwhile notices the version, and starts again (list_unchanged).
   uint64_t* state = view_.state;
   const uint64_t* theirs = other.view_.state;
   const size_t kept = std::min<size_t>(all.size(), view_.limit);
   for (const StateWord word : {kKeys, kReads, kSpilled}) state[word] += theirs[word];
-  state[kFlags] |= theirs[kFlags] & kBudgetSpent;
+  store_word(state + kFlags, state[kFlags] | (theirs[kFlags] & kBudgetSpent));
   const uint64_t version = list_version_;
-  __atomic_store_n(&list_version_, version + 1, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&list_version_, version + 1, __ATOMIC_RELAXED);
+  __atomic_thread_fence(__ATOMIC_RELEASE);  // no store below may be seen before the odd version
   for (size_t i = kept; i < all.size(); ++i) add_off_list(view_, all[i], block_bits_ / 64);
-  state[kFlags] &= ~kZeroListed;
-  state[kListed] = 0;
-  std::fill_n(view_.slots, view_.slot_count, 0);
+  store_word(state + kFlags, state[kFlags] & ~kZeroListed);
+  store_word(state + kListed, 0);
+  for (uint64_t i = 0; i < view_.slot_count; ++i) store_word(view_.slots + i, 0);
   for (size_t i = 0; i < kept; ++i) put_on_list(view_, all[i]);
-  __atomic_store_n(&list_version_, version + 2, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&list_version_, version + 2, __ATOMIC_RELEASE);
 }
 
 uint64_t BalancedBloomFilter::set_bits() const {

@@ -60,7 +60,7 @@ void CountingBloomFilter::merge(const Filter& other) {
   uint64_t* mine = bits_.words();
   const uint64_t* theirs = other.bits().words();
   with_counters(spec_.core[1], [&](auto counters) {
-    for (uint64_t i = 0, n = bits_.size(); i < n; ++i) mine[i] = counters.sum(mine[i], theirs[i]);
+    for (uint64_t i = 0, n = bits_.size(); i < n; ++i) store_word(mine + i, counters.sum(mine[i], theirs[i]));
   });
 }
 

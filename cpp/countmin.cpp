@@ -106,9 +106,9 @@ void CountMinSketch::add_by_row(const uint64_t* digests, const uint64_t* weights
     if (width_ > kNear)
       for (size_t i = 0; i < n; ++i) __builtin_prefetch(row + at[i], 1);
     if (weights == nullptr)
-      for (size_t i = 0; i < n; ++i) ++row[at[i]];
+      for (size_t i = 0; i < n; ++i) store_word(row + at[i], row[at[i]] + 1);
     else
-      for (size_t i = 0; i < n; ++i) row[at[i]] += weights[i];
+      for (size_t i = 0; i < n; ++i) store_word(row + at[i], row[at[i]] + weights[i]);
   }
 }
 
@@ -126,7 +126,7 @@ void CountMinSketch::add_in_order(const uint64_t* digests, const uint64_t* weigh
     const uint64_t weight = weights ? weights[i] : 1, estimate = least + weight;
     for (uint64_t j = 0; j < rows_; ++j) {
       uint64_t& counter = counters_[j * width_ + places[j * n + i]];
-      counter = conservative_ ? std::max(counter, estimate) : counter + weight;
+      store_word(&counter, conservative_ ? std::max(counter, estimate) : counter + weight);
     }
     if (estimates != nullptr) estimates[i] = estimate;
   }
@@ -142,7 +142,7 @@ void CountMinSketch::count_many(const uint64_t* digests, size_t n, uint64_t* out
       const uint64_t* at = walk.next();
       if (width_ > kNear)
         for (size_t i = 0; i < m; ++i) __builtin_prefetch(row + at[i]);
-      for (size_t i = 0; i < m; ++i) out[start + i] = std::min(out[start + i], row[at[i]]);
+      for (size_t i = 0; i < m; ++i) out[start + i] = std::min(out[start + i], load_word(row + at[i]));
     }
   }
 }
@@ -163,7 +163,8 @@ void CountMinSketch::merge(const CountMinSketch& other) {
                   "conservative counters depend on the order of the keys, and those of two streams do not add up");
   if (other.state_[0] > ~uint64_t{0} - state_[0])
     throw std::overflow_error("cannot merge: the total of the weights would exceed 2**64 - 1; nothing was changed");
-  for (uint64_t i = 0, n = bits_.size(); i < n; ++i) counters_[i] += other.counters_[i];  // total and updates too
+  for (uint64_t i = 0, n = bits_.size(); i < n; ++i)
+    store_word(counters_ + i, counters_[i] + other.counters_[i]);  // total and updates too
 }
 
 unsigned __int128 CountMinSketch::inner_product(const CountMinSketch& other) const {

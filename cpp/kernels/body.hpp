@@ -17,6 +17,7 @@
 #include "evenbins/counters.hpp"
 #include "evenbins/kernel.hpp"
 #include "evenbins/lanes.hpp"
+#include "evenbins/shared_words.hpp"
 
 namespace evenbins::EVENBINS_KERNEL_NAMESPACE {
 namespace {
@@ -131,8 +132,7 @@ void progression_add(const StandardView& f, const uint64_t* digests, size_t n) {
     g = n < kGroup ? n : kGroup;
     Columns columns(f, digests, g);
     for (uint32_t i = 0; i < f.hashes; ++i) {
-      each_position<1, 6>(f.words, columns.positions(f, i, g), g,
-                          [&](size_t, uint64_t p) { f.words[p >> 6] |= uint64_t{1} << (p & 63); });
+      each_position<1, 6>(f.words, columns.positions(f, i, g), g, [&](size_t, uint64_t p) { set_bit(f.words, p); });
       columns.advance(f, i, g);
     }
   }
@@ -151,7 +151,7 @@ void progression_contains(const StandardView& f, const uint64_t* digests, size_t
     for (uint32_t i = 0; i < f.hashes && left > 0; ++i) {
       size_t kept = 0;
       each_position<0, 6>(f.words, columns.positions(f, i, left), left, [&](size_t j, uint64_t p) {
-        const uint64_t set = f.words[p >> 6] >> (p & 63) & 1;
+        const bool set = has_bit(f.words, p);
         columns.position[kept] = columns.position[j];
         columns.step[kept] = columns.step[j];
         columns.third[kept] = columns.third[j];
@@ -172,8 +172,7 @@ void standard_add(const StandardView& f, const uint64_t* digests, size_t n) {
     const size_t g = n < kGroup ? n : kGroup;
     for (uint32_t i = 0; i < f.hashes; ++i) {
       column(f.bits, i, digests, g, positions);
-      each_position<1, 6>(f.words, positions, g,
-                          [&](size_t, uint64_t p) { f.words[p >> 6] |= uint64_t{1} << (p & 63); });
+      each_position<1, 6>(f.words, positions, g, [&](size_t, uint64_t p) { set_bit(f.words, p); });
     }
     digests += g;
     n -= g;
@@ -214,7 +213,7 @@ EVENBINS_INLINE void flat_contains(const View& f, uint64_t size, const uint64_t*
 
 void standard_contains(const StandardView& f, const uint64_t* digests, size_t n, uint8_t* out) {
   if (f.extra != nullptr) return progression_contains(f, digests, n, out);
-  flat_contains<6>(f, f.bits, digests, n, out, [&](uint64_t p) { return f.words[p >> 6] >> (p & 63) & 1; });
+  flat_contains<6>(f, f.bits, digests, n, out, [&](uint64_t p) { return has_bit(f.words, p); });
 }
 
 template <uint32_t BlockLog>
@@ -283,7 +282,8 @@ template <uint32_t BlockLog>
 EVENBINS_INLINE uint32_t popcount_of(const uint64_t* block) {
   uint32_t count = 0;
 #pragma GCC unroll 8
-  for (uint32_t i = 0; i < 1u << (BlockLog - 6); ++i) count += static_cast<uint32_t>(__builtin_popcountll(block[i]));
+  for (uint32_t i = 0; i < 1u << (BlockLog - 6); ++i)
+    count += static_cast<uint32_t>(__builtin_popcountll(load_word(block + i)));
   return count;
 }
 
@@ -299,7 +299,7 @@ struct BalancedBlock {
   EVENBINS_INLINE static bool full(const BalancedView& f, const Level& level, const uint64_t* block, uint64_t word) {
     if constexpr (R == Rule::two_choice) return true;  // to a query, which goes on to the other block
     if constexpr (kCounted)
-      return (block[kLast] >> level.counter_shift) + coin_rejects(word, f.coin) > level.threshold;
+      return (load_word(block + kLast) >> level.counter_shift) + coin_rejects(word, f.coin) > level.threshold;
     else
       return popcount_of<BlockLog>(block) >= level.threshold;
   }
@@ -312,7 +312,7 @@ struct BalancedBlock {
   }
   EVENBINS_INLINE static void put(const BalancedView& f, const Level& level, uint64_t* block, uint64_t word) {
     set_bits<BlockLog, kCounted>(block, word, f.hashes, level.range);
-    if constexpr (kCounted) block[kLast] += uint64_t{1} << level.counter_shift;
+    if constexpr (kCounted) store_word(block + kLast, block[kLast] + (uint64_t{1} << level.counter_shift));
   }
 };
 
@@ -326,7 +326,7 @@ EVENBINS_INLINE bool balanced_walk(const BalancedView& f, uint64_t digest) {
     if (Block::has(f, f.levels[j], block, word)) return true;
     if (!Block::full(f, f.levels[j], block, word)) {
       if constexpr (R == Rule::counted)
-        if (f.state[3] & kBudgetSpent) break;
+        if (load_word(f.state + 3) & kBudgetSpent) break;
       return false;
     }
   }
@@ -342,7 +342,7 @@ bool balanced_contains_key(const void* view, uint64_t digest) {
   while (true) {
     const uint64_t version = list_version(f);
     if (balanced_walk<BlockLog, R>(f, digest)) return true;
-    if (version % 2 == 0 && list_version(f) == version) return false;
+    if (list_unchanged(f, version)) return false;
   }
 }
 
@@ -394,7 +394,7 @@ void two_choice_add_key(const void* view, uint64_t digest) {
     harm[j] = f.harm[after] - f.harm[before];
   }
   const uint32_t chosen = harm[0] <= harm[1] ? 0 : 1;
-  for (uint32_t i = 0; i < kWords; ++i) blocks[chosen][i] |= masks[chosen][i];
+  for (uint32_t i = 0; i < kWords; ++i) store_word(blocks[chosen] + i, blocks[chosen][i] | masks[chosen][i]);
 }
 
 // Keys whose order matters across levels: one by one, their blocks on the way before their turn.
@@ -474,8 +474,8 @@ void balanced_contains_loop(const BalancedView& f, const uint64_t* digests, size
       left = kept;
     }
     if constexpr (R == Rule::counted) {
-      if (f.state[1] > 0) {
-        if (f.state[3] & kBudgetSpent) {  // then every miss must ask
+      if (load_word(f.state + 1) > 0) {
+        if (load_word(f.state + 3) & kBudgetSpent) {  // then every miss must ask
           left = 0;
           for (size_t i = 0; i < g; ++i) {
             index[left] = static_cast<uint16_t>(i);
@@ -488,7 +488,7 @@ void balanced_contains_loop(const BalancedView& f, const uint64_t* digests, size
         }
         for (size_t i = 0; i < left; ++i) out[index[i]] = list_has(f, words[i]);
       }
-      if (version % 2 != 0 || list_version(f) != version)  // see balanced_contains_key
+      if (!list_unchanged(f, version))  // see balanced_contains_key
         for (size_t i = 0; i < g; ++i)
           if (!out[i]) out[i] = balanced_contains_key<BlockLog, R>(&f, digests[i]);
     }
@@ -663,18 +663,18 @@ struct BlockCounters {
     }
     EVENBINS_INLINE bool fits(const uint64_t* block) const {  // no counter of the key is zero
       uint64_t missing = 0;
-      for (uint32_t i = 0; i < kWords; ++i) missing |= words[i] & ~C::used(block[i]);
+      for (uint32_t i = 0; i < kWords; ++i) missing |= words[i] & ~C::used(load_word(block + i));
       return missing == 0;
     }
   };
   EVENBINS_INLINE static void put(const CountingView& f, uint64_t* block, uint64_t digest) {
     const Step step(f, digest);
-    for (uint32_t i = 0; i < kWords; ++i) block[i] += step.words[i] & ~C::full(block[i]);
+    for (uint32_t i = 0; i < kWords; ++i) store_word(block + i, block[i] + (step.words[i] & ~C::full(block[i])));
   }
   EVENBINS_INLINE static bool take(const CountingView& f, uint64_t* block, uint64_t digest) {
     const Step step(f, digest);
     if (!step.fits(block)) return false;
-    for (uint32_t i = 0; i < kWords; ++i) block[i] -= step.words[i] & ~C::full(block[i]);
+    for (uint32_t i = 0; i < kWords; ++i) store_word(block + i, block[i] - (step.words[i] & ~C::full(block[i])));
     return true;
   }
   // Calls act(i, block) for i = 0 … n−1, with the next blocks on their way.

@@ -2,7 +2,7 @@
 //
 // Chosen at run time, since one wheel must serve every machine. Not tried: gather instructions for
 // the standard filter, whose positions are computed by vector and read one by one, behind prefetches that
-// already keep the memory busy.
+// already keep the memory busy. A build for ThreadSanitizer runs the generic kernel only (shared_words.hpp).
 #include <atomic>
 #include <cstring>
 #include <vector>
@@ -31,7 +31,8 @@ namespace {
 
 std::vector<const Kernel*> runnable() {
   std::vector<const Kernel*> found = {&generic_kernel::table};
-#if defined(__x86_64__)
+#if EVENBINS_THREAD_SANITIZER
+#elif defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2")) found.push_back(&avx2_kernel::table);
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&

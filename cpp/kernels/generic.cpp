@@ -2,6 +2,7 @@
 #define EVENBINS_KERNEL_NAMESPACE generic_kernel
 #define EVENBINS_KERNEL_NAME "generic"
 #include "evenbins/lanes.hpp"
+#include "evenbins/shared_words.hpp"
 
 namespace evenbins::generic_kernel {
 namespace {
@@ -9,13 +10,13 @@ namespace {
 template <uint32_t BlockLog, bool Scaled>
 EVENBINS_INLINE bool has_bits(const uint64_t* block, uint64_t word, uint32_t hashes, uint32_t range) {
   return every_position(word, Scaled ? range : 1u << BlockLog, hashes,
-                        [block](uint32_t p) { return (block[p >> 6] >> (p & 63) & 1) != 0; });
+                        [block](uint32_t p) { return has_bit(block, p); });
 }
 
 template <uint32_t BlockLog, bool Scaled>
 EVENBINS_INLINE void set_bits(uint64_t* block, uint64_t word, uint32_t hashes, uint32_t range) {
   every_position(word, Scaled ? range : 1u << BlockLog, hashes, [block](uint32_t p) {
-    block[p >> 6] |= uint64_t{1} << (p & 63);
+    set_bit(block, p);
     return true;
   });
 }

@@ -16,6 +16,8 @@
 #include <string>
 #include <utility>
 
+#include "evenbins/shared_words.hpp"
+
 namespace evenbins {
 
 class AllocationError : public std::bad_alloc {
@@ -84,9 +86,11 @@ class Bits {
     std::memcpy(fresh.words_, words_, bytes_);
     return fresh;
   }
-  void clear() { std::memset(words_, 0, bytes_); }
+  void clear() {
+    for (uint64_t i = 0, n = size(); i < n; ++i) store_word(words_ + i, 0);
+  }
   void merge(const Bits& other) {
-    for (uint64_t i = 0, n = size(); i < n; ++i) words_[i] |= other.words_[i];
+    for (uint64_t i = 0, n = size(); i < n; ++i) store_word(words_ + i, words_[i] | other.words_[i]);
   }
   bool operator==(const Bits& other) const {
     return bytes_ == other.bytes_ && std::memcmp(words_, other.words_, bytes_) == 0;

@@ -62,7 +62,7 @@ class BloomFilter final : public Filter, public ByRange {
     constexpr size_t kAhead = 32;
     for (size_t i = 0; i < n; ++i) {
       if (i + kAhead < n) __builtin_prefetch(view_.words + (positions[i + kAhead] >> 6), 1);
-      view_.words[positions[i] >> 6] |= uint64_t{1} << (positions[i] & 63);
+      set_bit(view_.words, positions[i]);
     }
   }
 
@@ -78,15 +78,13 @@ class BloomFilter final : public Filter, public ByRange {
   static void add_key(const void* view, uint64_t digest) {
     const auto& f = *static_cast<const StandardView*>(view);
     for (uint32_t i = 0; i < f.hashes; ++i) {
-      const uint64_t p = mulhi(splitmix(digest, i), f.bits);
-      f.words[p >> 6] |= uint64_t{1} << (p & 63);
+      set_bit(f.words, mulhi(splitmix(digest, i), f.bits));
     }
   }
   static bool contains_key(const void* view, uint64_t digest) {
     const auto& f = *static_cast<const StandardView*>(view);
     for (uint32_t i = 0; i < f.hashes; ++i) {
-      const uint64_t p = mulhi(splitmix(digest, i), f.bits);
-      if ((f.words[p >> 6] >> (p & 63) & 1) == 0) return false;
+      if (!has_bit(f.words, mulhi(splitmix(digest, i), f.bits))) return false;
     }
     return true;
   }
@@ -103,8 +101,7 @@ class BloomFilter final : public Filter, public ByRange {
     const auto& f = *static_cast<const StandardView*>(view);
     Progression key(f, digest);
     for (uint32_t i = 0; i < f.hashes; ++i) {
-      const uint64_t p = key.position + i * f.stride;
-      f.words[p >> 6] |= uint64_t{1} << (p & 63);
+      set_bit(f.words, key.position + i * f.stride);
       key.advance(f, i);
     }
   }
@@ -112,8 +109,7 @@ class BloomFilter final : public Filter, public ByRange {
     const auto& f = *static_cast<const StandardView*>(view);
     Progression key(f, digest);
     for (uint32_t i = 0; i < f.hashes; ++i) {
-      const uint64_t p = key.position + i * f.stride;
-      if ((f.words[p >> 6] >> (p & 63) & 1) == 0) return false;
+      if (!has_bit(f.words, key.position + i * f.stride)) return false;
       key.advance(f, i);
     }
     return true;

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "evenbins/hash.hpp"
+#include "evenbins/shared_words.hpp"
 
 namespace evenbins {
 
@@ -36,13 +37,13 @@ struct Counters {
   EVENBINS_INLINE static uint64_t* word(uint64_t* words, uint64_t p) { return words + (p >> kWordLog); }
   EVENBINS_INLINE static constexpr uint32_t shift(uint64_t p) { return static_cast<uint32_t>(p << WidthLog) & 63; }
   EVENBINS_INLINE static uint64_t at(const uint64_t* words, uint64_t p) {
-    return words[p >> kWordLog] >> shift(p) & kMost;
+    return load_word(words + (p >> kWordLog)) >> shift(p) & kMost;
   }
   EVENBINS_INLINE static void raise(uint64_t* words, uint64_t p) {
-    *word(words, p) += uint64_t{at(words, p) != kMost} << shift(p);
+    store_word(word(words, p), *word(words, p) + (uint64_t{at(words, p) != kMost} << shift(p)));
   }
   EVENBINS_INLINE static void lower(uint64_t* words, uint64_t p) {  // of one that is not zero
-    *word(words, p) -= uint64_t{at(words, p) != kMost} << shift(p);
+    store_word(word(words, p), *word(words, p) - (uint64_t{at(words, p) != kMost} << shift(p)));
   }
 
  private:

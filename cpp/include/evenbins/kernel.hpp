@@ -10,6 +10,7 @@
 #include <span>
 
 #include "evenbins/hash.hpp"
+#include "evenbins/shared_words.hpp"
 
 namespace evenbins {
 
@@ -91,7 +92,13 @@ struct BalancedView {
 EVENBINS_INLINE constexpr uint64_t word_of(uint64_t digest, uint32_t level) {
   return level == 0 ? digest : splitmix(digest, level);
 }
+// A look-up that found nothing is right only if no merge rebuilt the list meanwhile: the version was even before it
+// read anything, and is the same after it has read everything (a seqlock; balanced.cpp has the writer's half).
 EVENBINS_INLINE uint64_t list_version(const BalancedView& f) { return __atomic_load_n(f.version, __ATOMIC_ACQUIRE); }
+EVENBINS_INLINE bool list_unchanged(const BalancedView& f, uint64_t version) {
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);  // no load of the look-up may move behind the next one
+  return version % 2 == 0 && __atomic_load_n(f.version, __ATOMIC_RELAXED) == version;
+}
 // The overflow list: digests in lines of eight slots, 0 for an empty one. A key is looked for from the start of
 // its home line (found by a word that no level has biased) to the first line that has an empty slot.
 inline constexpr uint64_t kLineSlots = 8;
@@ -99,14 +106,15 @@ EVENBINS_INLINE constexpr uint64_t list_home(const BalancedView& f, uint64_t dig
   return mulhi(splitmix(digest, f.choices), f.slot_count / kLineSlots) * kLineSlots;
 }
 EVENBINS_INLINE bool list_has(const BalancedView& f, uint64_t digest) {
-  if (f.state[1] == 0) return false;
-  if (digest == 0) return (f.state[3] & kZeroListed) != 0;
+  if (load_word(f.state + 1) == 0) return false;
+  if (digest == 0) return (load_word(f.state + 3) & kZeroListed) != 0;
   uint64_t home = list_home(f, digest);
   for (uint64_t seen = 0; seen < f.slot_count; seen += kLineSlots) {  // an end even in a file that lies
     uint64_t found = 0, empty = 0;
     for (uint64_t i = 0; i < kLineSlots; ++i) {
-      found |= f.slots[home + i] == digest ? 1 : 0;
-      empty |= f.slots[home + i] == 0 ? 1 : 0;
+      const uint64_t slot = load_word(f.slots + home + i);
+      found |= slot == digest ? 1 : 0;
+      empty |= slot == 0 ? 1 : 0;
     }
     if (found | empty) return found != 0;
     home = home + kLineSlots == f.slot_count ? 0 : home + kLineSlots;
