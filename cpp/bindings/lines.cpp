@@ -232,18 +232,21 @@ class SpanDigests final : public Digests {
   Hasher hasher_;
 };
 
-class SpanSource final : public KeySource {
+class SpanSource final : public StretchSource {
  public:
   SpanSource(nb::handle data, Offsets offsets) : text_(data), offsets_(std::move(offsets)) {
     check_offsets(offsets_, text_.size());
   }
-  void run(const Hasher& hasher, Sink& sink) override {
-    run_digests(SpanDigests(text_.data(), offsets_.data(), offsets_.size() - 1, hasher), sink);
-  }
 
  private:
+  std::unique_ptr<const Digests> next_stretch(const Hasher& hasher) override {
+    if (std::exchange(read_, true)) return nullptr;
+    return std::make_unique<SpanDigests>(text_.data(), offsets_.data(), offsets_.size() - 1, hasher);
+  }
+
   Text text_;
   Offsets offsets_;
+  bool read_ = false;
 };
 
 nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>> stored_spans(nb::handle data, const Offsets& offsets, uint64_t seed) {

@@ -32,11 +32,20 @@ class CollectSink final : public Sink {
  public:
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
     const nb::gil_scoped_release free;
+    const uint64_t before = digests.size();
     uint64_t* out = digests.extend(keys.size());
     constexpr uint64_t kStep = 1 << 16;
-    for (uint64_t start = 0; start < keys.size(); start += kStep) {
-      if (!pulse()) return start;
-      keys.read(start, std::min(kStep, keys.size() - start), out + start);
+    try {
+      for (uint64_t start = 0; start < keys.size(); start += kStep) {
+        if (!pulse()) {
+          digests.truncate(before + start);
+          return start;
+        }
+        keys.read(start, std::min(kStep, keys.size() - start), out + start);
+      }
+    } catch (const BadKey& bad) {
+      digests.truncate(before + bad.index);
+      throw;
     }
     return keys.size();
   }
@@ -95,6 +104,25 @@ void bind_sources(nb::module_& m) {
       },
       nb::arg("keys"), nb::arg("seed"),
       nb::sig("def digest_from(keys: KeySource, seed: int) -> numpy.typing.NDArray[numpy.uint64]"));
+  m.def(
+      "digest_next",
+      [](KeySource& keys, uint64_t seed, uint64_t first, uint64_t limit) {
+        CollectSink sink;
+        sink.taken = first;
+        nb::object failure = nb::none();
+        bool more = false;
+        try {
+          more = keys.run_some(Hasher(seed), sink, limit);
+        } catch (nb::python_error& error) {
+          failure = nb::borrow(error.value());
+        }
+        return nb::make_tuple(sink.digests.release<uint64_t>(), more, failure);
+      },
+      nb::arg("keys"), nb::arg("seed"), nb::arg("first"), nb::arg("limit"),
+      nb::sig("def digest_next(keys: KeySource, seed: int, first: int, limit: int) -> "
+              "tuple[numpy.typing.NDArray[numpy.uint64], bool, BaseException | None]"),
+      "Digests of at most `limit` more keys, of which the first is number `first`; whether others may follow; and the "
+      "error of the key after them, if there is one.");
   m.def(
       "xxh3_64", [](nb::bytes data, uint64_t seed) { return xxh3_64(data.c_str(), data.size(), seed); },
       nb::arg("data"), nb::arg("seed") = 0);

@@ -2,6 +2,8 @@
 //
 //     KeySource   an array, an Arrow stream or array, or any iterable   ──digests──▶   Sink   add, contains, collect
 //
+// `run` reads all keys, `run_some` a number of them; the next call goes on where it ended.
+//
 // Sources that can be read without Python hand the sink a `Digests` and release the GIL; an iterable is
 // hashed under the GIL, in batches. In both cases Ctrl-C is heard, the keys before a failure have been
 // taken, and the error says where it was.
@@ -43,6 +45,8 @@ class Answers {
     size_ += n;
     return data_ + size_ - n;
   }
+  uint64_t size() const { return size_; }
+  void truncate(uint64_t n) { size_ = n; }
   template <typename Element>
   nb::ndarray<nb::numpy, Element, nb::ndim<1>> release() {
     if (data_ == nullptr) extend(0), data_ = static_cast<T*>(std::malloc(1));
@@ -108,9 +112,56 @@ class SignalPulse {
 class KeySource {
  public:
   virtual ~KeySource() = default;
-  virtual void run(const Hasher& hasher, Sink& sink) = 0;
+  void run(const Hasher& hasher, Sink& sink) { run_some(hasher, sink, ~uint64_t{0}); }
+  // Reads at most `limit` more keys; false if there are none after them. `sink.taken` is the number of the first.
+  virtual bool run_some(const Hasher& hasher, Sink& sink, uint64_t limit) = 0;
+};
+
+// A source whose keys lie in memory, in one stretch or in several.
+class StretchSource : public KeySource {
+ public:
+  bool run_some(const Hasher& hasher, Sink& sink, uint64_t limit) override {
+    while (limit > 0) {
+      if (keys_ == nullptr) keys_ = next_stretch(hasher), begin_ = 0;
+      if (keys_ == nullptr) return false;
+      const uint64_t left = keys_->size() - begin_;
+      if (left > limit) {
+        const uint64_t begin = std::exchange(begin_, begin_ + limit);
+        run_digests(Part(*keys_, begin, limit), sink);
+        return true;
+      }
+      limit -= left;
+      const std::unique_ptr<const Digests> last = std::move(keys_);
+      if (begin_ == 0)
+        run_digests(*last, sink);
+      else
+        run_digests(Part(*last, begin_, left), sink);
+    }
+    return true;
+  }
 
  protected:
+  // The next stretch of keys, or null. What it refers to must stay until the next call.
+  virtual std::unique_ptr<const Digests> next_stretch(const Hasher& hasher) = 0;
+
+ private:
+  class Part final : public Digests {
+   public:
+    Part(const Digests& whole, uint64_t begin, uint64_t size) : whole_(whole), begin_(begin), size_(size) {}
+    uint64_t size() const override { return size_; }
+    void read(uint64_t start, size_t n, uint64_t* out) const override {
+      try {
+        whole_.read(begin_ + start, n, out);
+      } catch (const BadKey& bad) {
+        throw BadKey(bad.index - begin_, bad.type, bad.what());
+      }
+    }
+
+   private:
+    const Digests& whole_;
+    uint64_t begin_, size_;
+  };
+
   static void run_digests(const Digests& keys, Sink& sink) {
     uint64_t done = 0;
     SignalPulse pulse;
@@ -123,9 +174,12 @@ class KeySource {
     sink.taken += done;
     if (PyErr_Occurred()) raise_interrupted(sink.taken);
   }
+
+  std::unique_ptr<const Digests> keys_;
+  uint64_t begin_ = 0;  // keys of it that have been read
 };
 
-class ArraySource final : public KeySource {
+class ArraySource final : public StretchSource {
  public:
   ArraySource(nb::handle array, char elements, bool swapped)
       : elements_(static_cast<Elements>(elements)), swapped_(swapped) {
@@ -142,60 +196,43 @@ class ArraySource final : public KeySource {
     }
     if (!sound || buffer_.view.ndim < 1) throw nb::type_error("the array's elements do not fit their description");
   }
-  void run(const Hasher& hasher, Sink& sink) override {
-    run_digests(ArrayDigests(buffer_.view, elements_, swapped_, hasher), sink);
-  }
 
  private:
+  std::unique_ptr<const Digests> next_stretch(const Hasher& hasher) override {
+    if (std::exchange(read_, true)) return nullptr;
+    return std::make_unique<ArrayDigests>(buffer_.view, elements_, swapped_, hasher);
+  }
+
   Buffer buffer_;
   Elements elements_;
-  bool swapped_;
+  bool swapped_, read_ = false;
 };
 
-class LineSource final : public KeySource {
+class LineSource final : public StretchSource {
  public:
   LineSource(nb::handle text, char separator, bool crlf) : separator_(separator), crlf_(crlf) {
     if (!buffer_.acquire(text.ptr(), PyBUF_SIMPLE)) throw nb::python_error();
   }
-  void run(const Hasher& hasher, Sink& sink) override {
-    const Py_buffer& view = buffer_.view;
-    run_digests(
-        LineDigests(static_cast<const char*>(view.buf), static_cast<size_t>(view.len), separator_, crlf_, hasher),
-        sink);
-  }
 
  private:
+  std::unique_ptr<const Digests> next_stretch(const Hasher& hasher) override {
+    if (std::exchange(read_, true)) return nullptr;
+    const Py_buffer& view = buffer_.view;
+    return std::make_unique<LineDigests>(static_cast<const char*>(view.buf), static_cast<size_t>(view.len), separator_,
+                                         crlf_, hasher);
+  }
+
   Buffer buffer_;
   char separator_;
-  bool crlf_;
+  bool crlf_, read_ = false;
 };
 
-class ArrowSource final : public KeySource {
+class ArrowSource final : public StretchSource {
  public:
   explicit ArrowSource(nb::handle stream) { stream_.take(pointer<arrow::Stream>(stream, "arrow_array_stream")); }
   ArrowSource(nb::handle schema, nb::handle array) {
     schema_.take(pointer<arrow::Schema>(schema, "arrow_schema"));
-    array_.take(pointer<arrow::Array>(array, "arrow_array"));
-  }
-
-  void run(const Hasher& hasher, Sink& sink) override {
-    try {
-      if (array_.value.release != nullptr) return run_array(array_, hasher, sink);
-      if (stream_.value.release == nullptr) throw nb::value_error("this Arrow stream has been read already");
-      arrow::Stream* stream = &stream_.value;
-      if (stream->get_schema(stream, &schema_.value) != 0) raise_stream_error("get_schema");
-      arrow::maker<Hasher>(schema_.value);  // refuses a wrong type even if no array follows
-      while (true) {
-        arrow::Owned<arrow::Array> array;
-        if (stream->get_next(stream, &array.value) != 0) raise_stream_error("get_next");
-        if (array.value.release == nullptr) break;
-        run_array(array, hasher, sink);
-      }
-    } catch (const arrow::UnsupportedColumn& error) {
-      throw nb::type_error(error.what());
-    } catch (const arrow::BrokenColumn& error) {
-      throw nb::value_error(error.what());
-    }
+    array_.emplace().take(pointer<arrow::Array>(array, "arrow_array"));
   }
 
  private:
@@ -206,8 +243,31 @@ class ArrowSource final : public KeySource {
     if (p->release == nullptr) throw nb::value_error("this Arrow capsule has been used already");
     return p;
   }
-  void run_array(const arrow::Owned<arrow::Array>& array, const Hasher& hasher, Sink& sink) {
-    run_digests(*arrow::maker<Hasher>(schema_.value)(schema_.value, array.value, hasher), sink);
+  std::unique_ptr<const Digests> next_stretch(const Hasher& hasher) override {
+    const bool begins = !std::exchange(begun_, true);
+    try {
+      if (stream_.value.release != nullptr) {
+        arrow::Stream* stream = &stream_.value;
+        if (begins) {
+          if (stream->get_schema(stream, &schema_.value) != 0) raise_stream_error("get_schema");
+          arrow::maker<Hasher>(schema_.value);  // refuses a wrong type even if no array follows
+        }
+        array_.emplace();
+        if (stream->get_next(stream, &array_->value) != 0) raise_stream_error("get_next");
+        if (array_->value.release == nullptr) return nullptr;
+      } else if (!begins) {
+        return nullptr;
+      }
+      return arrow::maker<Hasher>(schema_.value)(schema_.value, array_->value, hasher);
+    } catch (const arrow::UnsupportedColumn& error) {
+      raise(PyExc_TypeError, error.what());
+    } catch (const arrow::BrokenColumn& error) {
+      raise(PyExc_ValueError, error.what());
+    }
+  }
+  [[noreturn]] static void raise(PyObject* type, const char* text) {
+    PyErr_SetString(type, text);
+    throw nb::python_error();
   }
   [[noreturn]] void raise_stream_error(const char* call) {
     if (PyErr_Occurred()) throw nb::python_error();
@@ -218,30 +278,32 @@ class ArrowSource final : public KeySource {
 
   arrow::Owned<arrow::Stream> stream_;
   arrow::Owned<arrow::Schema> schema_;
-  arrow::Owned<arrow::Array> array_;
+  std::optional<arrow::Owned<arrow::Array>> array_;  // the one, or the stream's latest
+  bool begun_ = false;
 };
 
 class ItemSource final : public KeySource {
  public:
   explicit ItemSource(nb::handle items) : items_(nb::borrow(items)) {}
 
-  void run(const Hasher& hasher, Sink& sink) override {
-    const nb::object iterator = nb::steal(PyObject_GetIter(items_.ptr()));
-    if (!iterator.is_valid()) throw nb::python_error();
+  bool run_some(const Hasher& hasher, Sink& sink, uint64_t limit) override {
+    if (!iterator_.is_valid()) iterator_ = nb::steal(PyObject_GetIter(items_.ptr()));
+    if (!iterator_.is_valid()) throw nb::python_error();
     uint64_t digests[kBatch];
     auto last_release = std::chrono::steady_clock::now();
-    while (true) {
+    while (limit > 0) {
+      const size_t wanted = static_cast<size_t>(std::min<uint64_t>(kBatch, limit));
       size_t n = 0;
       bool good = true;
-      while (n < kBatch) {
-        PyObject* item = PyIter_Next(iterator.ptr());
+      while (n < wanted) {
+        PyObject* item = PyIter_Next(iterator_.ptr());
         if (item == nullptr) break;
         good = digest_of(item, hasher, digests[n]);
         Py_DECREF(item);
         if (!good) break;
         ++n;
       }
-      const bool ended = n < kBatch;
+      const bool ended = n < wanted;
       std::optional<nb::python_error> failure;
       if (PyErr_Occurred()) failure.emplace();
       // Other Python threads get the GIL now and then, not with every batch: they would keep it for 5 ms.
@@ -252,8 +314,10 @@ class ItemSource final : public KeySource {
       sink.taken += n;
       if (failure) rethrow(*failure, good, sink.taken);
       if (PyErr_CheckSignals() != 0) raise_interrupted(sink.taken);
-      if (ended) return;
+      if (ended) return false;
+      limit -= n;
     }
+    return true;
   }
 
  private:
@@ -269,7 +333,7 @@ class ItemSource final : public KeySource {
     raise_at(index);
   }
 
-  nb::object items_;
+  nb::object items_, iterator_;
 };
 
 }  // namespace evenbins::python

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import array
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from evenbins import _core
 
-__all__ = ["Lines", "Spans", "checked_threads", "digest_array", "key_source"]
+__all__ = ["Lines", "Spans", "checked_threads", "digest_array", "digest_chunks", "key_source"]
 
 _MAX_THREADS = 1024
 
@@ -82,6 +82,37 @@ def key_source(keys: object, *, digests: bool = False) -> tuple[_core.KeySource,
             f"not {type(keys).__name__}"
         )
     return _core.item_keys(keys), None
+
+
+def digest_chunks(
+    keys: object, seed: int, *, digests: bool = False, chunk: int = 65_536
+) -> Iterator[npt.NDArray[np.uint64]]:
+    """Yield the digests of the keys in arrays of at most `chunk`.
+
+    `keys` is what bulk calls take, or a source that `key_source` made; anything else raises at once.
+
+    An error of a key, or of the source, is raised after the digests of all keys before it have been yielded.
+    So a caller that adds each array before it asks for the next makes the error's message true: the keys
+    before it have been added.
+
+    Examples
+    --------
+    >>> [each.size for each in digest_chunks(iter(range(5)), 0, chunk=2)]
+    [2, 2, 1]
+    """
+    source = keys if isinstance(keys, _core.KeySource) else key_source(keys, digests=digests)[0]
+    return _chunks(source, seed, chunk)
+
+
+def _chunks(source: _core.KeySource, seed: int, chunk: int) -> Iterator[npt.NDArray[np.uint64]]:
+    first, more = 0, True
+    while more:
+        found, more, failure = _core.digest_next(source, seed, first, chunk)
+        first += found.size
+        if found.size:
+            yield found
+        if failure is not None:
+            raise failure
 
 
 def _array_source(
