@@ -36,7 +36,7 @@ from evenbins.cluster._segments import HEAD, LINE_BITS, Layout, Table
 from evenbins.cluster._whole_filter import ROUND, export
 from evenbins.cluster.redis_errors import FilterDamaged
 
-__all__ = ["add_many", "contains_many"]
+__all__ = ["BATCH", "add_many", "contains_many"]
 
 SWAP_FROM: Final = 96
 """Keys of one segment from which on it is fetched and swapped: the script takes about 10 µs a key of the
@@ -48,7 +48,7 @@ SCRIPT_KEYS: Final = 256
 LIST_KEYS: Final = 4096
 """Digests of one look at the list."""
 BATCH: Final = 1 << 17
-"""Keys that a bulk call takes at a time."""
+"""Keys that a bulk call adds or asks for at a time."""
 
 Words = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.int64]
@@ -93,15 +93,9 @@ def _read_rows(layout: Layout, table: Table, places: Indices, unit: int) -> Oper
 
 
 def contains_many(layout: Layout, digests: Words) -> Operation[npt.NDArray[np.bool_]]:
-    """Ask for many keys."""
-    answers = np.empty(len(digests), np.bool_)
-    for start in range(0, len(digests), BATCH):
-        batch = digests[start : start + BATCH]
-        if layout.policy == "standard":
-            answers[start : start + BATCH] = yield from _contains_standard(layout, batch)
-        else:
-            answers[start : start + BATCH] = yield from _contains_blocks(layout, batch)
-    return answers
+    """Ask for up to BATCH keys."""
+    operation = _contains_standard if layout.policy == "standard" else _contains_blocks
+    return (yield from operation(layout, digests))
 
 
 def _contains_blocks(layout: Layout, digests: Words) -> Operation[npt.NDArray[np.bool_]]:
@@ -144,23 +138,21 @@ def _contains_standard(layout: Layout, digests: Words) -> Operation[npt.NDArray[
 
 
 def add_many(layout: Layout, digests: Words) -> Operation[None]:
-    """Add many keys."""
-    for start in range(0, len(digests), BATCH):
-        batch = digests[start : start + BATCH]
-        if layout.policy != "standard":  # a repeated key changes nothing
-            batch = batch[np.sort(np.unique(batch, return_index=True)[1])]
-        if layout.policy == "standard":
-            positions = _standard_positions(layout, batch).reshape(-1, 1)
-            lines, within = positions[:, 0] // LINE_BITS, (positions % LINE_BITS).astype(np.uint16)
-            yield from _or_keys(layout, layout.tables[0], lines, within)
-        elif layout.policy == "blocked":
-            table = layout.tables[0]
-            within = lane_positions_many(batch, layout.plan.hashes, table.span)
-            yield from _or_keys(layout, table, mulhi_many(batch, table.blocks), within)
-        elif layout.policy == "two-choice":
-            yield from _add_two_choice(layout, batch)
-        else:
-            yield from _add_by_level(layout, batch)
+    """Add up to BATCH keys."""
+    if layout.policy == "standard":
+        positions = _standard_positions(layout, digests).reshape(-1, 1)
+        lines, within = positions[:, 0] // LINE_BITS, (positions % LINE_BITS).astype(np.uint16)
+        yield from _or_keys(layout, layout.tables[0], lines, within)
+        return
+    digests = digests[np.sort(np.unique(digests, return_index=True)[1])]  # a repeated key changes nothing
+    if layout.policy == "blocked":
+        table = layout.tables[0]
+        within = lane_positions_many(digests, layout.plan.hashes, table.span)
+        yield from _or_keys(layout, table, mulhi_many(digests, table.blocks), within)
+    elif layout.policy == "two-choice":
+        yield from _add_two_choice(layout, digests)
+    else:
+        yield from _add_by_level(layout, digests)
 
 
 def _or_keys(

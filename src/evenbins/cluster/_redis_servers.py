@@ -8,7 +8,9 @@ Invariants
 - Requests to one server are executed in their order (a cluster of the asyncio client excepted: there
   operations never have two requests for one segment at a time).
 - A reply belongs to its request: a connection on which something else happened between sending and reading
-  (an error, a timeout, a signal's exception) is closed, never used again.
+  (an error, a timeout, a signal's exception) is closed before it is used again.
+- A call that a signal's handler makes while another call of its thread is under way has its own connection.
+- A child process opens connections of its own.
 - When `run` returns or raises, nothing of it is under way.
 - A thread keeps one connection to each server; it goes back to the client's pool when the thread ends.
 """
@@ -28,7 +30,7 @@ from evenbins.cluster.redis_errors import FilterDamaged, FilterMissing, RedisFil
 
 __all__ = [
     "AsyncServers", "Servers", "check_eviction", "check_roles", "raise_errors", "redis_module",
-    "with_scripts",
+    "refuse_pipeline", "with_scripts",
 ]  # fmt: skip
 
 Replies = list[Any]
@@ -65,6 +67,15 @@ def packed(command: tuple[Any, ...]) -> bytes:
     return b"".join(parts)
 
 
+def refuse_pipeline(client: object) -> None:
+    """Raise TypeError for a pipeline: it is a client too, and answers every command by itself."""
+    if any("Pipeline" in each.__name__ for each in type(client).__mro__):
+        raise TypeError(
+            f"client must be a client, not its pipeline; got {type(client).__name__}. Pass the client that made "
+            "the pipeline"
+        )
+
+
 class _Clients:
     """The clients, checked; a subclass says of which kind they must be."""
 
@@ -79,6 +90,7 @@ class _Clients:
             raise ValueError("client must be at least one client; got an empty list")
         each: Any
         for each in self.clients:
+            refuse_pipeline(each)
             if isinstance(each, cluster) and not several:
                 self.cluster = True
             elif not isinstance(each, single):
@@ -95,8 +107,9 @@ class _Clients:
                     "client must not decode responses, since a filter's are bytes; got one with "
                     "decode_responses=True. Make one without it"
                 )
-        self._response_error = redis.exceptions.ResponseError
-        self._moved = (redis.exceptions.MovedError, redis.exceptions.AskError, redis.exceptions.TryAgainError)
+        errors = redis.exceptions
+        self._response_error = errors.ResponseError
+        self._moved = (errors.MovedError, errors.AskError, errors.TryAgainError, errors.ClusterDownError)
 
     @staticmethod
     def _kinds(redis: Any) -> tuple[type, type, str]:
@@ -124,17 +137,38 @@ class _Clients:
 
 
 class _Kept:
-    """The connections that a thread keeps: back to their pools when it ends, or nobody has the filter."""
+    """One connection that a thread keeps.
 
-    def __init__(self, clients: Sequence[Any]) -> None:
-        self.process, self._clients = os.getpid(), clients
-        self.connections: dict[int, Any] = {}
+    `busy`: a call is under way on it. `dirty`: a reply may still come that no call waits for any more.
+    """
+
+    __slots__ = ("busy", "connection", "dirty", "pool")
+
+    def __init__(self, pool: Any) -> None:
+        self.pool, self.connection = pool, pool.get_connection()
+        self.busy = self.dirty = False
 
     def release(self) -> None:
-        taken, self.connections = self.connections, {}
-        if self.process == os.getpid():
-            for server, connection in taken.items():
-                self._clients[server].connection_pool.release(connection)
+        if self.dirty:
+            self.connection.disconnect()
+        self.pool.release(self.connection)
+
+
+class _KeptByThread:
+    """The connections that a thread keeps: back to their pools when it ends, or nobody has the filter."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.by_pool: dict[Any, _Kept] = {}
+
+    def release(self) -> None:
+        if self.process != os.getpid():  # they are the parent's
+            self.by_pool = {}
+            return
+        for pool, kept in list(self.by_pool.items()):
+            if not kept.busy:  # else this is a signal's handler, and the call goes on after it
+                del self.by_pool[pool]
+                kept.release()
 
     def __del__(self) -> None:
         try:
@@ -152,99 +186,136 @@ class Servers(_Clients):
 
     def __init__(self, client: Any) -> None:
         super().__init__(client)
-        self._kept = threading.local()
-        self._timeout = redis_module().exceptions.TimeoutError
-        self._connection_error = redis_module().exceptions.ConnectionError
+        self._thread = threading.local()
+        errors = redis_module().exceptions
+        self._timeout, self._connection_error = errors.TimeoutError, errors.ConnectionError
         self._broken = (self._connection_error, self._timeout)
 
     def run(self, requests: Sequence[Request]) -> Replies:
         """Send requests, and give their replies."""
-        if len(requests) == 1:
-            request = requests[0]
-            if request.script is not None and not self.cluster:
-                return [self._at_once(request)]
-            return [self._one(self.clients[request.server], request.command)]
         if self.cluster:
             return self._run_cluster(requests)
+        if len(requests) == 1:
+            request = requests[0]
+            return self._exchange(self.clients[request.server].connection_pool, [request.command])
         replies: Replies = [None] * len(requests)
         for server, own in self._by_server(requests).items():
-            self._pipeline(self.clients[server], requests, own, replies)
+            self._exchange_some(self.clients[server].connection_pool, requests, own, replies)
         return replies
 
-    def _at_once(self, request: Request) -> Any:
-        """Send one script over a connection kept for this thread: half the time of `execute_command`.
+    def _exchange_some(
+        self, pool: Any, requests: Sequence[Request], own: list[int], replies: Replies
+    ) -> None:
+        for i, reply in zip(own, self._exchange(pool, [requests[i].command for i in own]), strict=True):
+            replies[i] = reply
 
-        A kept connection may be stale, as the pool would have noticed: then the client tries in its way.
+    def _exchange(self, pool: Any, commands: list[tuple[Any, ...]]) -> Replies:
+        """Send commands over the connection kept for this thread, and read their replies.
+
+        Half the time of the client's `execute_command`. And that, where a signal's handler raises between
+        sending and reading, gives a connection back to the pool on which a reply is still to come.
         """
-        client, command = self.clients[request.server], request.command
-        connection = self._connection(request.server)
+        kept = self._kept(pool)
+        if kept.busy:  # a signal's handler runs while this thread waits for a reply
+            return self._exchange_apart(pool, commands)
+        kept.busy = True
         try:
-            connection.send_packed_command((packed(command),))
-            return connection.read_response()
-        except self._response_error as error:
-            return error
+            if kept.dirty:
+                kept.connection.disconnect()
+            kept.dirty = True
+            replies = self._converse(kept.connection, commands)
+            kept.dirty = False
+            return replies
+        finally:
+            kept.busy = False
+
+    def _exchange_apart(self, pool: Any, commands: list[tuple[Any, ...]]) -> Replies:
+        connection, replies = pool.get_connection(), None
+        try:
+            replies = self._converse(connection, commands)
+            return replies
+        finally:
+            if replies is None:
+                connection.disconnect()
+            pool.release(connection)
+
+    def _converse(self, connection: Any, commands: list[tuple[Any, ...]]) -> Replies:
+        """Send and read; on a connection that fails again, as often as the client's `retry` says.
+
+        The first attempt is not counted: the server may have closed a kept connection long ago.
+        """
+        try:
+            return self._attempt(connection, commands)
         except self._timeout:
             if not connection.retry.get_retries():
                 raise
         except self._connection_error:
             pass
-        except BaseException:  # a signal's, between the two: the next call would read this reply
-            connection.disconnect()
-            raise
-        return self._one(client, command)
+        connection.disconnect()
+        replies: Replies = connection.retry.call_with_retry(
+            lambda: self._attempt(connection, commands), lambda error: connection.disconnect()
+        )
+        return replies
 
-    def _connection(self, server: int) -> Any:
-        kept: _Kept | None = getattr(self._kept, "own", None)
-        if kept is None or kept.process != os.getpid():  # a child must not use its parent's
-            kept = self._kept.own = _Kept(self.clients)
-        found = kept.connections.get(server)
-        if found is None:
-            found = kept.connections[server] = self.clients[server].connection_pool.get_connection()
-        return found
+    def _attempt(self, connection: Any, commands: list[tuple[Any, ...]]) -> Replies:
+        connection.send_packed_command((b"".join([packed(each) for each in commands]),))
+        replies: Replies = []
+        for _ in commands:
+            try:
+                replies.append(connection.read_response())
+            except self._response_error as error:
+                replies.append(error)
+        return replies
+
+    def _kept(self, pool: Any) -> _Kept:
+        own: _KeptByThread | None = getattr(self._thread, "own", None)
+        if own is None or own.process != os.getpid():  # a child must not use its parent's
+            own = self._thread.own = _KeptByThread()
+        kept = own.by_pool.get(pool)
+        if kept is None:
+            made = _Kept(pool)
+            kept = own.by_pool.setdefault(pool, made)
+            if kept is not made:  # a signal's handler was here meanwhile
+                made.release()
+        return kept
 
     def close(self) -> None:
         """Give back the connections kept for this thread."""
-        kept: _Kept | None = getattr(self._kept, "own", None)
-        if kept is not None:
-            kept.release()
-
-    def _one(self, client: Any, command: tuple[Any, ...]) -> Any:
-        try:
-            return client.execute_command(*command)
-        except self._response_error as error:
-            return error
-
-    def _pipeline(self, client: Any, requests: Sequence[Request], own: list[int], replies: Replies) -> None:
-        with client.pipeline(transaction=False) as pipeline:
-            for i in own:
-                pipeline.execute_command(*requests[i].command)
-            for i, reply in zip(own, pipeline.execute(raise_on_error=False), strict=True):
-                replies[i] = reply
+        own: _KeptByThread | None = getattr(self._thread, "own", None)
+        if own is not None:
+            own.release()
 
     def _run_cluster(self, requests: Sequence[Request]) -> Replies:
         cluster = self.clients[0]
-        by_node: dict[str, tuple[Any, list[int]]] = {}
+        by_pool: dict[Any, list[int]] = {}
         for i, request in enumerate(requests):
             node = cluster.get_node_from_key(request.key)
-            by_node.setdefault(node.name, (node, []))[1].append(i)
+            by_pool.setdefault(cluster.get_redis_connection(node).connection_pool, []).append(i)
         replies: Replies = [None] * len(requests)
-        for node, own in by_node.values():
+        for pool, own in by_pool.items():
             try:
-                self._pipeline(cluster.get_redis_connection(node), requests, own, replies)
+                self._exchange_some(pool, requests, own, replies)
             except self._broken:  # another took its place? the cluster's own client finds out
                 for i in own:
-                    replies[i] = self._one(cluster, requests[i].command)
+                    replies[i] = self._follow(requests[i].command)
         for i, reply in enumerate(replies):
-            if isinstance(reply, self._moved):  # the cluster's own client follows
-                replies[i] = self._one(cluster, requests[i].command)
+            if isinstance(reply, self._moved):
+                replies[i] = self._follow(requests[i].command)
         return replies
+
+    def _follow(self, command: tuple[Any, ...]) -> Any:
+        """Ask the cluster's own client, which follows keys to other nodes."""
+        try:
+            return self.clients[0].execute_command(*command)
+        except self._response_error as error:
+            return error
 
     def everywhere(self, *command: Any) -> Replies:
         """Send the same command to every server, every primary of a cluster."""
-        if not self.cluster:
-            return [self._one(each, command) for each in self.clients]
-        nodes = self.clients[0].get_primaries()
-        return [self._one(self.clients[0].get_redis_connection(node), command) for node in nodes]
+        clients = self.clients
+        if self.cluster:
+            clients = [clients[0].get_redis_connection(node) for node in clients[0].get_primaries()]
+        return [self._exchange(each.connection_pool, [command])[0] for each in clients]
 
 
 class AsyncServers(_Clients):

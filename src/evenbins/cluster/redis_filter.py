@@ -18,7 +18,9 @@ AsyncRedisFilter takes those of redis.asyncio. Timeouts and retries are the clie
 
 from __future__ import annotations
 
+import contextlib
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
@@ -45,7 +47,7 @@ from evenbins.theory import FilterPlan, _show
 __all__ = ["AsyncRedisFilter", "RedisFilter"]
 
 T = TypeVar("T")
-_EVICTION = ("CONFIG GET", "maxmemory*")
+_EVICTION = ("CONFIG", "GET", "maxmemory*")
 
 
 class _Shared:
@@ -90,12 +92,13 @@ class _Shared:
         ]  # fmt: skip
         return _show.line(type(self).__name__, rows)
 
-    def _digests(self, keys: object, digests: bool, threads: int) -> tuple[npt.NDArray[np.uint64], Any]:
+    def _chunks(
+        self, keys: object, digests: bool, threads: int
+    ) -> tuple[Iterator[npt.NDArray[np.uint64]], tuple[int, ...] | None]:
+        """Return the digests, batch by batch, and the shape that answers should have."""
         _bulk.checked_threads(threads)
         source, shape = _bulk.key_source(keys, digests=digests)
-        if digests:
-            return np.ascontiguousarray(_bulk.digest_array(keys), np.uint64).ravel(), shape
-        return _core.digest_from(source, self.seed), shape
+        return _bulk.digest_chunks(source, self.seed, chunk=_many_keys.BATCH), shape
 
     def _count_one(self, before: int, found: bool | None) -> None:
         counts = self._counts
@@ -299,22 +302,31 @@ class RedisFilter(_Shared):
     def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
         """Add many keys: what a local filter's `add_many` takes; a request for a segment, not for a key.
 
-        After an error some keys are in and some are not: the call may be repeated. `threads` is not used.
+        Keys are read and added in batches of 131,072, so `keys` may be an endless iterator. After an error of
+        a key or of the iterator, the keys before it have been added. After an error of a server a note of the
+        error says how many have; of the batch that failed some may have been, too: it may be repeated.
+        `threads` is not used.
         """
-        found, _ = self._digests(keys, digests, threads)
-        before = self._counts.requests
-        self._run(_many_keys.add_many(self._layout, found))
-        self._count_many(before, len(found))
+        chunks, _ = self._chunks(keys, digests, threads)
+        added = 0
+        for chunk in chunks:
+            before = self._counts.requests
+            with _progress(added, len(chunk)):
+                self._run(_many_keys.add_many(self._layout, chunk))
+            self._count_many(before, len(chunk))
+            added += len(chunk)
 
     def contains_many(
         self, keys: object, *, digests: bool = False, threads: int = 1
     ) -> npt.NDArray[np.bool_]:
         """Answer `key in self` for many keys: an array of bool, in the shape of a NumPy array of keys."""
-        found, shape = self._digests(keys, digests, threads)
-        before = self._counts.requests
-        answers = self._run(_many_keys.contains_many(self._layout, found))
-        self._count_many(before, len(found))
-        return answers if shape is None else answers.reshape(shape)
+        chunks, shape = self._chunks(keys, digests, threads)
+        answers = []
+        for chunk in chunks:
+            before = self._counts.requests
+            answers.append(self._run(_many_keys.contains_many(self._layout, chunk)))
+            self._count_many(before, len(chunk))
+        return _joined(answers, shape)
 
     # --- the filter as a whole ---------------------------------------------------------------------------
 
@@ -444,16 +456,23 @@ class AsyncRedisFilter(_Shared):
 
     async def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
         """Add many keys; see `RedisFilter.add_many`."""
-        found, _ = self._digests(keys, digests, threads)
-        await self._run(_many_keys.add_many(self._layout, found), many=len(found))
+        chunks, _ = self._chunks(keys, digests, threads)
+        added = 0
+        for chunk in chunks:
+            with _progress(added, len(chunk)):
+                await self._run(_many_keys.add_many(self._layout, chunk), many=len(chunk))
+            added += len(chunk)
 
     async def contains_many(
         self, keys: object, *, digests: bool = False, threads: int = 1
     ) -> npt.NDArray[np.bool_]:
         """Answer for many keys; see `RedisFilter.contains_many`."""
-        found, shape = self._digests(keys, digests, threads)
-        answers = await self._run(_many_keys.contains_many(self._layout, found), many=len(found))
-        return answers if shape is None else answers.reshape(shape)
+        chunks, shape = self._chunks(keys, digests, threads)
+        answers = [
+            await self._run(_many_keys.contains_many(self._layout, chunk), many=len(chunk))
+            for chunk in chunks
+        ]
+        return _joined(answers, shape)
 
     async def to_local(self) -> filters._BaseFilter:
         """Fetch the filter as a local one; see `RedisFilter.to_local`."""
@@ -525,6 +544,23 @@ async def _drive_async(
     except StopIteration as end:
         result: T = end.value
         return result
+
+
+@contextlib.contextmanager
+def _progress(added: int, batch: int) -> Iterator[None]:
+    """Note on whatever the block raises how many keys have been added before its batch."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(
+            f"evenbins: the first {added} keys have been added; some of the next {batch} may have been too"
+        )
+        raise
+
+
+def _joined(answers: list[npt.NDArray[np.bool_]], shape: tuple[int, ...] | None) -> npt.NDArray[np.bool_]:
+    found = np.concatenate(answers) if answers else np.empty(0, np.bool_)
+    return found if shape is None else found.reshape(shape)
 
 
 def _warn(text: str | None) -> None:
