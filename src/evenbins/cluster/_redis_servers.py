@@ -71,8 +71,7 @@ def refuse_pipeline(client: object) -> None:
     """Raise TypeError for a pipeline: it is a client too, and answers every command by itself."""
     if any("Pipeline" in each.__name__ for each in type(client).__mro__):
         raise TypeError(
-            f"client must be a client, not its pipeline; got {type(client).__name__}. Pass the client that made "
-            "the pipeline"
+            f"client must not be a pipeline; got {type(client).__name__}. Pass the client that made it"
         )
 
 

@@ -15,12 +15,14 @@ went elsewhere after a single cut connection would leave its value where nobody 
 asked first), and the old one in its place. So a call may wait `failures` timeouts for one server.
 
 Batches: keys are grouped by their first server; a group is one request, one lease, and jumps for room as one.
-A group whose server goes down is grouped anew, since its keys part then.
+A group whose server goes down is grouped anew, since its keys part then. A group that fails for good does not
+keep the others from their servers: its error is raised after them.
 
 Invariants
 - No admission lifts a server above its limit of requests in flight; the ring counts them (`HashRing.lease`).
 - A lease is given back exactly once, whatever the request raises, a cancelled task included.
 - The probing thread (or task) exists only while a server is down.
+- A child process (`Fleet`, after fork) has its own probing thread, and none of the leases of other threads.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from typing import Any, TypeVar
 
 from evenbins._lease import Lease
-from evenbins.cluster.health import Backoff, Health, ServerDownError
+from evenbins.cluster._forks import reset_in_children
+from evenbins.cluster.health import Backoff, Health, ServerDownError, notify
 from evenbins.protocols import Key
 from evenbins.rings import HashRing, NoNodesError, RingFullError
 from evenbins.theory import _arguments as arguments
@@ -156,6 +159,20 @@ class _Fleet:
             node, f"server {node} failed: {type(error).__name__}: {' '.join(str(error).split())}; try again"
         )
 
+    @staticmethod
+    def _report(
+        errors: list[tuple[list[_K], Exception]], failed: Callable[[list[_K], Exception], object] | None
+    ) -> None:
+        """Pass the errors of groups on; or raise the first, with a note for each of the others."""
+        if failed is not None:
+            for group, error in errors:
+                failed(group, error)
+        elif errors:
+            first = errors[0][1]
+            for _, other in errors[1:]:
+                first.add_note(f"another part failed too: {type(other).__name__}: {other}")
+            raise first
+
     def _attempts(self) -> int:
         """Count the failures that one call may meet: enough to see all servers go down, and one return."""
         return self._failures * (len(self.ring.names) + 1)
@@ -213,12 +230,23 @@ class Fleet(_Fleet):
         **options: Any,
     ) -> None:
         self._probe, self._on_change = probe, on_change
-        self._room = threading.Condition()
+        self._room = threading.Condition()  # with an RLock: a signal's handler may come in
         self._waiting = 0
-        self._wake = threading.Event()
         self._thread: threading.Thread | None = None
+        self._unwatched = False  # a server may be down without a thread that probes it
         self._closed = False
+        self._leases: dict[Lease, int] = {}  # under way: thread
         super().__init__(servers, broken=broken, **options)
+        reset_in_children(self)
+
+    def _reset_after_fork(self) -> None:
+        self._room = threading.Condition()
+        self._waiting, self._thread, self._unwatched = 0, None, True
+        mine = threading.get_ident()
+        for lease, thread in list(self._leases.items()):
+            if thread != mine:  # the child does not have that thread
+                del self._leases[lease]
+                lease.release()
 
     def call(
         self,
@@ -264,38 +292,68 @@ class Fleet(_Fleet):
         operate: Callable[[str, list[_K]], object],
         *,
         again: Callable[[BaseException], bool] = lambda error: True,
+        failed: Callable[[list[_K], Exception], object] | None = None,
     ) -> None:
-        """Run `operate(server, keys)` for the keys of each server, one server after the other."""
+        """Run `operate(server, keys)` for the keys of each server, one server after the other.
+
+        A group that fails for good does not keep the others from their servers. Afterwards
+        `failed(keys, error)` is called for each such group; without it the first error is raised.
+        """
         pending: list[_K] = list(keys)
         failures = 0
+        errors: list[tuple[list[_K], Exception]] = []
         while pending:
-            groups, pending = self._groups(pending), []
+            try:
+                groups, pending = self._groups(pending), []
+            except NoNodesError as error:
+                errors.append((pending, error))
+                break
             for home, group in groups:
-                with self.admitted(group[0]) as node:
-                    if self._parted(home, node, group):
-                        pending += group
-                        continue
-                    epoch = self.health.epoch(node)
-                    try:
-                        operate(node, group)
-                    except self._broken as error:
-                        self.health.failed(node, error, epoch=epoch)
-                        failures += 1
-                        if not again(error) or failures >= self._attempts():
-                            raise self._lost(node, error) from error
-                        pending += group
-                        self.repeats += 1
-                    else:
-                        self.health.succeeded(node)
+                try:
+                    lost, left = self._one_group(home, group, failures, operate, again)
+                except Exception as error:
+                    errors.append((group, error))
+                    continue
+                pending += left
+                failures += lost
+                self.repeats += lost
+        self._report(errors, failed)
+
+    def _one_group(
+        self,
+        home: str,
+        group: list[_K],
+        failures: int,
+        operate: Callable[[str, list[_K]], object],
+        again: Callable[[BaseException], bool],
+    ) -> tuple[bool, list[_K]]:
+        """Ask one server for its keys: whether it failed, and the keys that are still to be asked for."""
+        with self.admitted(group[0]) as node:
+            if self._parted(home, node, group):
+                return False, group
+            epoch = self.health.epoch(node)
+            try:
+                operate(node, group)
+            except self._broken as error:
+                self.health.failed(node, error, epoch=epoch)
+                if not again(error) or failures + 1 >= self._attempts():
+                    raise self._lost(node, error) from error
+                return True, group
+            self.health.succeeded(node)
+            return False, []
 
     @contextlib.contextmanager
     def admitted(self, key: Key, failed: tuple[str, ...] = (), *, stay: bool = False) -> Iterator[str]:
         """Hold a place on a server while the block runs; gives the server."""
+        if self._unwatched:
+            self._watch_servers()
         lease = self._try(key, failed, stay) or self._queue(key, failed, stay)
+        self._leases[lease] = threading.get_ident()
         try:
             yield lease.node or ""
         finally:
             lease.release()
+            self._leases.pop(lease, None)
             if self._waiting:
                 with self._room:
                     self._room.notify_all()
@@ -351,38 +409,53 @@ class Fleet(_Fleet):
 
     def close(self) -> None:
         """End the probes."""
-        self._closed = True
-        self._wake.set()
+        with self._room:
+            self._closed = True
+            self._room.notify_all()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(5.0)
 
     def _changed(self, name: str, state: str) -> None:
-        if self._on_change is not None:
-            self._on_change(name, state)
         if state == "down":
-            with self._room:
-                if self._thread is None and not self._closed:
-                    self._thread = threading.Thread(target=self._watch, name="evenbins-probes", daemon=True)
-                    self._thread.start()
-            self._wake.set()
+            self._watch_servers()
+        notify(self._on_change, name, state)
+
+    def _watch_servers(self) -> None:
+        """Have a thread that probes the servers that are down."""
+        with self._room:
+            self._unwatched = False
+            needed = self.health.next_probe() is not None and not self._closed
+            if needed and self._thread is None:
+                thread = threading.Thread(target=self._watch, name="evenbins-probes", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # no more threads now: the next request tries again
+                    self._unwatched = True
+                else:
+                    self._thread = thread
+            self._room.notify_all()
 
     def _watch(self) -> None:
-        while not self._closed:
-            self._wake.clear()
-            for name in self.health.due():
-                try:
-                    self._probe(name)
-                except Exception as error:  # whatever a probe meets: the server is not back
-                    self.health.probe_failed(name, error)
-                else:
-                    self.health.recovered(name)
+        try:
+            while True:
+                for name in self.health.due():
+                    try:
+                        self._probe(name)
+                    except Exception as error:  # whatever a probe meets: the server is not back
+                        self.health.probe_failed(name, error)
+                    else:
+                        self.health.recovered(name)
+                with self._room:
+                    delay = self.health.next_probe()
+                    if delay is None or self._closed:
+                        self._thread = None
+                        return
+                    self._room.wait(delay)
+        except BaseException:  # SystemExit of a callback, say
             with self._room:
-                delay = self.health.next_probe()
-                if delay is None:
-                    self._thread = None
-                    return
-            self._wake.wait(delay)
+                self._thread, self._unwatched = None, True
+            raise
 
 
 class AsyncFleet(_Fleet):
@@ -435,23 +508,31 @@ class AsyncFleet(_Fleet):
         operate: Callable[[str, list[_K]], Awaitable[object]],
         *,
         again: Callable[[BaseException], bool] = lambda error: True,
+        failed: Callable[[list[_K], Exception], object] | None = None,
     ) -> None:
-        """Run `operate(server, keys)` for the keys of each server, all servers at once."""
+        """Run `operate(server, keys)` as `Fleet.call_many` does, for all servers at once."""
         pending: list[_K] = list(keys)
         failures = 0
+        errors: list[tuple[list[_K], Exception]] = []
         while pending:
-            rounds = [
-                self._one_group(home, group, failures, operate, again)
-                for home, group in self._groups(pending)
-            ]
-            pending = []
-            for outcome in await asyncio.gather(*rounds, return_exceptions=True):
-                if isinstance(outcome, BaseException):
+            try:
+                groups, pending = self._groups(pending), []
+            except NoNodesError as error:
+                errors.append((pending, error))
+                break
+            rounds = [self._one_group(home, group, failures, operate, again) for home, group in groups]
+            outcomes = await asyncio.gather(*rounds, return_exceptions=True)
+            for (_, group), outcome in zip(groups, outcomes, strict=True):
+                if isinstance(outcome, Exception):
+                    errors.append((group, outcome))
+                elif isinstance(outcome, BaseException):
                     raise outcome
-                failed, left = outcome
-                pending += left
-                failures += failed
-                self.repeats += failed
+                else:
+                    lost, left = outcome
+                    pending += left
+                    failures += lost
+                    self.repeats += lost
+        self._report(errors, failed)
 
     async def _one_group(
         self,
@@ -550,12 +631,11 @@ class AsyncFleet(_Fleet):
                 await task
 
     def _changed(self, name: str, state: str) -> None:
-        if self._on_change is not None:
-            self._on_change(name, state)
         if state == "down" and not self._closed:
             self._wake.set()
             if self._task is None:
                 self._task = asyncio.get_running_loop().create_task(self._watch())
+        notify(self._on_change, name, state)
 
     async def _watch(self) -> None:
         while (delay := self.health.next_probe()) is not None:

@@ -17,6 +17,7 @@ Invariants
   timed out afterwards, says nothing of the new one (`epoch`).
 - Draining is the operator's word and survives failures: a drained server that fails and returns is still
   drained.
+- A callback that raises changes nothing here, and nobody's request fails because of it: it is logged.
 
 Tried and dropped: letting one real request in so many through to a dead server, instead of probes. It is
 simpler, and each such request fails or waits for a timeout.
@@ -24,6 +25,7 @@ simpler, and each such request fails or waits for a timeout.
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -31,10 +33,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from evenbins.cluster._forks import reset_in_children
 from evenbins.rings import HashRing
 from evenbins.theory import _arguments as arguments
 
-__all__ = ["Backoff", "Health", "ServerDownError"]
+__all__ = ["Backoff", "Health", "ServerDownError", "notify"]
+
+_log = logging.getLogger(__name__)
 
 
 class ServerDownError(ConnectionError):
@@ -103,6 +108,16 @@ class Backoff:
         return whole * (1.0 - (self.jitter * rng.random() if rng is not None else 0.0))
 
 
+def notify(callback: Callable[[str, str], object] | None, name: str, state: str) -> None:
+    """Call an `on_change` callback, if there is one; an exception that it raises is logged, not raised."""
+    if callback is None:
+        return
+    try:
+        callback(name, state)
+    except Exception:
+        _log.exception("on_change raised an exception for server %r, state %r", name, state)
+
+
 @dataclass(slots=True)
 class _Server:
     down: bool = False
@@ -128,7 +143,8 @@ class Health:
     backoff
         The delays between probes.
     on_change
-        Called with (server, state) after a change, in the thread that made it.
+        Called with (server, state) after a change, in the thread that made it. What it raises is logged by
+        the logger `evenbins.cluster.health`.
     clock, rng
         Time in seconds, and the chance behind jitter.
 
@@ -165,6 +181,12 @@ class Health:
         self._rng = rng or random.Random()
         self._lock = threading.RLock()
         self._servers = {name: _Server() for name in ring.names}
+        reset_in_children(self)
+
+    def _reset_after_fork(self) -> None:
+        self._lock = threading.RLock()
+        for server in self._servers.values():
+            server.probing = False  # who probed it is not here
 
     # --- what requests met ------------------------------------------------------------------------------
 
@@ -204,7 +226,7 @@ class Health:
             server.probe_at = server.since + self._backoff.delay(1, self._rng)
             if not server.drained:
                 self._ring.mark_down(name)
-        self._tell(name, "down")
+        notify(self._on_change, name, "down")
         return True
 
     def succeeded(self, name: str) -> None:
@@ -247,7 +269,8 @@ class Health:
             server.epoch += 1
             if not server.drained:
                 self._ring.mark_up(name)
-        self._tell(name, self.state(name))
+            state = self.state(name)
+        notify(self._on_change, name, state)
 
     def probe_failed(self, name: str, error: BaseException) -> None:
         """Tell that a probe was in vain: the next one comes later."""
@@ -267,21 +290,21 @@ class Health:
         with self._lock:
             self._ring.add_node(name, weight)
             self._servers[name] = _Server()
-        self._tell(name, "up")
+        notify(self._on_change, name, "up")
 
     def remove(self, name: str) -> None:
         """Take a server off the ring for good."""
         with self._lock:
             self._ring.remove_node(name)
             del self._servers[name]
-        self._tell(name, "removed")
+        notify(self._on_change, name, "removed")
 
     def drain(self, name: str) -> None:
         """Let a server take nothing new; requests under way go on."""
         with self._lock:
             self._known(name).drained = True
             self._ring.drain(name)
-        self._tell(name, "draining")
+        notify(self._on_change, name, "draining")
 
     def undrain(self, name: str) -> None:
         """Let a drained server serve again, as soon as it is alive."""
@@ -294,7 +317,8 @@ class Health:
                 self._ring.mark_down(name)
             else:
                 self._ring.mark_up(name)
-        self._tell(name, self.state(name))
+            state = self.state(name)
+        notify(self._on_change, name, state)
 
     def state(self, name: str) -> str:
         """Give "up", "down" or "draining"."""
@@ -329,10 +353,6 @@ class Health:
             known = ", ".join(repr(each) for each in sorted(self._servers)[:5]) or "none"
             raise KeyError(f"there is no server {name!r}; there are {known}")
         return server
-
-    def _tell(self, name: str, state: str) -> None:
-        if self._on_change is not None:
-            self._on_change(name, state)
 
 
 def _one_line(error: BaseException) -> str:

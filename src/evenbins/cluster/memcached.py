@@ -31,9 +31,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, TypeVar
 
+from evenbins.cluster._forks import reset_in_children
 from evenbins.cluster._libraries import library
 from evenbins.cluster.fleet import Fleet
-from evenbins.cluster.health import Backoff, ServerDownError
+from evenbins.cluster.health import Backoff, ServerDownError, notify
 from evenbins.rings import HashRing, NoNodesError
 
 __all__ = ["RingHasher", "RingMemcache"]
@@ -73,7 +74,11 @@ class RingHasher:
         self._weights, self._seed = dict(weights or {}), seed
         self._first: dict[str, bool] = {}  # name: alive; before the ring is made
         self._ring: HashRing | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may come in
+        reset_in_children(self)
+
+    def _reset_after_fork(self) -> None:
+        self._lock = threading.RLock()
 
     @property
     def ring(self) -> HashRing:
@@ -85,7 +90,8 @@ class RingHasher:
                 for name, alive in self._first.items():
                     if not alive:
                         ring.mark_down(name)
-                self._ring = ring
+                if self._ring is None:
+                    self._ring = ring
             return self._ring
 
     def add_node(self, node: str) -> None:
@@ -130,13 +136,25 @@ class _NotSentError(OSError):
 
 
 class _Pool:
-    """Connections to one server; each is used by one thread at a time."""
+    """Connections to one server; each is used by one call at a time.
+
+    A connection is in the list only while nothing is under way on it, so a call of a signal's handler takes
+    another one. The lock lets a handler in; a child process begins with an empty list.
+    """
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
         self._idle: list[Any] = []
         self._life = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        reset_in_children(self)
+
+    def _reset_after_fork(self) -> None:
+        self._lock = threading.RLock()
+        idle, self._idle = self._idle, []
+        self._life += 1
+        for client in idle:
+            client.close()  # the child's descriptor: the parent's connection stays
 
     def use(self, operate: Callable[[Any], _T]) -> _T:
         with self._lock:
@@ -156,9 +174,9 @@ class _Pool:
 
     def _take(self) -> Any:
         while True:
-            with self._lock:
-                client = self._idle.pop() if self._idle else None
-            if client is None:
+            try:
+                client = self._idle.pop()
+            except IndexError:
                 return self._connected()
             if _silent(client.sock):
                 return client
@@ -502,8 +520,7 @@ class RingMemcache:
     def _changed(self, name: str, state: str) -> None:
         if state == "down":
             self._pools[name].clear()
-        if self._on_change is not None:
-            self._on_change(name, state)
+        notify(self._on_change, name, state)
 
 
 def _several(servers: object) -> list[Any]:

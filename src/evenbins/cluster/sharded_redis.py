@@ -24,6 +24,7 @@ that names the server and a way out; they mark nothing down.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
@@ -48,6 +49,32 @@ def _never_sent(error: BaseException) -> bool:
     return isinstance(error, _NotSentError)
 
 
+def _thread_client(url: str, **options: Any) -> Any:
+    """Make a redis-py client that never uses a connection again on which a reply is still to come.
+
+    A signal's handler may raise between sending and reading; redis-py then gives the connection back to its
+    pool as it is, and the next request would read the wrong reply.
+    """
+    redis = library("redis", "redis")
+    base: Any = redis.ConnectionPool
+
+    class Pool(base):  # type: ignore[misc]
+        def get_connection(self, *arguments: Any, **keywords: Any) -> Any:
+            connection = super().get_connection(*arguments, **keywords)
+            connection.evenbins_handled = sys.exc_info()[1]  # the caller may be handling one of its own
+            return connection
+
+        def release(self, connection: Any) -> None:
+            error = sys.exc_info()[1]
+            handled = getattr(connection, "evenbins_handled", None)
+            connection.evenbins_handled = None
+            if error is not handled and not isinstance(error, redis.ResponseError):
+                connection.disconnect()
+            super().release(connection)
+
+    return redis.Redis.from_pool(Pool.from_url(url, **options))
+
+
 class _Sharded:
     """What both clients share: addresses, clients, options."""
 
@@ -58,7 +85,9 @@ class _Sharded:
             raise TypeError(
                 f"servers must be several addresses, not one {type(servers).__name__}; use a list"
             )
-        self._client_class = library(module, "redis").Redis
+        self._make: Callable[..., Any] = library(module, "redis").Redis.from_url
+        if not module.endswith("asyncio"):
+            self._make = _thread_client
         retry = library(module + ".retry" if module.endswith("asyncio") else "redis.retry", "redis").Retry
         exceptions = library("redis.exceptions", "redis")
         never = retry(library("redis.backoff", "redis").NoBackoff(), 0)  # this client repeats, not that one
@@ -73,7 +102,7 @@ class _Sharded:
             raise TypeError(f"a server must be 'host:port' or a URL, not {server!r}")
         url = server if "://" in server else "redis://" + server
         name = _without_password(url) if "://" in server else server
-        self._clients[name] = self._client_class.from_url(url, **self._options)
+        self._clients[name] = self._make(url, **self._options)
         return name
 
     @contextlib.contextmanager
@@ -398,7 +427,14 @@ class Pipeline(_Commands):
         self._client = client
 
     def execute(self, raise_on_error: bool = True) -> list[Any]:
-        """Send all commands and give the answers in their order; the pipeline is empty then.
+        """Send all commands and return the answers in their order; the pipeline is empty then.
+
+        Parts of several servers are independent: one that fails does not keep the others from being done.
+
+        Parameters
+        ----------
+        raise_on_error
+            Raise the first error among the answers. If False, each error is the answer to its command.
 
         Raises
         ------
@@ -415,8 +451,13 @@ class Pipeline(_Commands):
             for number, answer in zip(mine, pipe.execute(raise_on_error=False), strict=True):
                 answers[number] = self._client._noted(node, answer)
 
+        def failed(keys: list[_Key], error: Exception) -> None:
+            for key in keys:
+                for number in numbers[key]:
+                    answers[number] = error
+
         try:
-            self._client._fleet.call_many(list(numbers), send, again=_never_sent)
+            self._client._fleet.call_many(list(numbers), send, again=_never_sent, failed=failed)
         finally:
             self._queued = []
         return self._checked(answers, raise_on_error)
@@ -606,8 +647,13 @@ class AsyncPipeline(_Commands):
             for number, answer in zip(mine, await pipe.execute(raise_on_error=False), strict=True):
                 answers[number] = self._client._noted(node, answer)
 
+        def failed(keys: list[_Key], error: Exception) -> None:
+            for key in keys:
+                for number in numbers[key]:
+                    answers[number] = error
+
         try:
-            await self._client._fleet.call_many(list(numbers), send, again=_never_sent)
+            await self._client._fleet.call_many(list(numbers), send, again=_never_sent, failed=failed)
         finally:
             self._queued = []
         return self._checked(answers, raise_on_error)
