@@ -85,6 +85,8 @@ class _Sharded:
             raise TypeError(
                 f"servers must be several addresses, not one {type(servers).__name__}; use a list"
             )
+        if options.pop("single_connection_client", False):
+            raise ValueError("single_connection_client must be left out: a call may need its own connection")
         self._make: Callable[..., Any] = library(module, "redis").Redis.from_url
         if not module.endswith("asyncio"):
             self._make = _thread_client

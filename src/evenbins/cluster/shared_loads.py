@@ -23,7 +23,10 @@ until `ttl`: too few may be admitted, never too many. A Redis that restarts empt
 under way are renewed, within ttl / 3; for that time the limit may be exceeded, by as many.
 
 What it costs: one round trip for an admission, one for its end; the script looks at every node of the ring.
-Limits by epsilon are computed in doubles, reduced by 1e-9: at an exact integer they are that integer.
+
+Limits are exact, as the ring's are. Weights and epsilon are the decimal numbers that were written. limit * w
+is rounded up here. A share of n, which only the script knows, is a fraction that the script multiplies out in
+integers: in limbs of 24 bits, since Lua's numbers are doubles.
 """
 
 from __future__ import annotations
@@ -34,10 +37,13 @@ import itertools
 import math
 import secrets
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
+from evenbins.cluster._forks import reset_in_children
 from evenbins.cluster._libraries import library
+from evenbins.cluster._redis_servers import refuse_pipeline
 from evenbins.cluster.redis_errors import way_out
 from evenbins.protocols import Key
 from evenbins.rings import HashRing, NoNodesError, RingFullError
@@ -45,10 +51,26 @@ from evenbins.theory import _arguments as arguments
 
 __all__ = ["AsyncRedisLoads", "RedisLoads"]
 
-# KEYS: the sets of all nodes. ARGV: lease, ttl in ms, "share" or "cap", then for each candidate its number
-# in KEYS and its share of n, or its cap. Gives the number of the node that took it, 0 if none has room. A
-# lease that is there was admitted by a run whose reply was lost: a client that repeats takes no second place.
+# KEYS: the sets of all nodes. ARGV: lease, ttl in ms, a denominator (empty: limits are caps), then for each
+# candidate its number in KEYS and its cap, or the numerator of its share of n. Denominator and numerators are
+# texts of 24-bit limbs, the lowest first. A node has room if count < ceil(n * share), which is the same as
+# count * denominator < n * numerator. Returns the number of the node that took the lease, 0 if none has room.
+# A lease that is there was admitted by a run whose reply was lost: a client that repeats takes no second place.
 _ADMIT = """
+local function limbs(text)
+  local found = {}
+  for each in string.gmatch(text, '%d+') do found[#found + 1] = tonumber(each) end
+  return found
+end
+local function has_room(count, denominator, n, numerator)
+  local carry, rest = 0, 0
+  for j = 1, #denominator do
+    carry = carry + n * numerator[j] - count * denominator[j]
+    local limb = carry % 16777216
+    carry, rest = (carry - limb) / 16777216, rest + limb
+  end
+  return carry > 0 or (carry == 0 and rest > 0)
+end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local counts, total = {}, 0
@@ -57,11 +79,17 @@ for i, key in ipairs(KEYS) do
   counts[i] = redis.call('ZCARD', key)
   total = total + counts[i]
 end
+local denominator = limbs(ARGV[3])
 for a = 4, #ARGV, 2 do
-  local i, bound = tonumber(ARGV[a]), tonumber(ARGV[a + 1])
+  local i = tonumber(ARGV[a])
   if redis.call('ZSCORE', KEYS[i], ARGV[1]) then return i end
-  if ARGV[3] == 'share' then bound = math.ceil(bound * (total + 1) - 1e-9) end
-  if counts[i] < bound then
+  local room
+  if #denominator == 0 then
+    room = counts[i] < tonumber(ARGV[a + 1])
+  else
+    room = has_room(counts[i], denominator, total + 1, limbs(ARGV[a + 1]))
+  end
+  if room then
     redis.call('ZADD', KEYS[i], now + ARGV[2], ARGV[1])
     redis.call('PEXPIRE', KEYS[i], 2 * ARGV[2])
     return i
@@ -90,6 +118,42 @@ return counts
 """
 
 
+_NO_LIMIT = 10**15
+
+
+def _exactly(number: float) -> Fraction:
+    """Return the decimal number that was written, as the ring does: 0.1 is a tenth."""
+    return Fraction(repr(float(number)))
+
+
+def _limbs(number: int, count: int) -> str:
+    return " ".join(str(number >> 24 * j & 0xFFFFFF) for j in range(count))
+
+
+def exact_bounds(ring: HashRing, serving: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """Return what the script needs: the limbs of a denominator, and of each node its numerator, or its cap.
+
+    Examples
+    --------
+    >>> ring = HashRing(["a", "b"], limit=100, weights={"a": 1.1})
+    >>> exact_bounds(ring, ring.names)
+    ('', {'a': '110', 'b': '100'})
+    >>> exact_bounds(HashRing(["a", "b"], epsilon=0.25), ["a", "b"])
+    ('8', {'a': '5', 'b': '5'})
+    """
+    weights = {name: _exactly(weight) for name, weight in ring.weights.items()}
+    if ring.limit is not None:
+        return "", {name: str(max(1, math.ceil(ring.limit * weights[name]))) for name in serving}
+    if ring.epsilon is None:
+        return "", dict.fromkeys(serving, str(_NO_LIMIT))
+    whole = sum(weights[name] for name in serving)
+    shares = {name: (1 + _exactly(ring.epsilon)) * weights[name] / whole for name in serving}
+    denominator = math.lcm(*(each.denominator for each in shares.values()))
+    numerators = {name: int(each * denominator) for name, each in shares.items()}
+    count = -(-max(denominator, *numerators.values()).bit_length() // 24)
+    return _limbs(denominator, count), {name: _limbs(each, count) for name, each in numerators.items()}
+
+
 class _Loads:
     """What both twins share: names, arguments of the scripts, the leases under way here."""
 
@@ -101,14 +165,26 @@ class _Loads:
         self.ttl = arguments.real("ttl", ttl, rule, "Pass for example 10")
         if not 0.1 <= self.ttl <= 86400:
             raise ValueError(arguments.problem("ttl", rule, ttl, "Pass for example 10"))
+        refuse_pipeline(client)
         self._client, self._name = client, name
         self._admit = client.register_script(_ADMIT)
         self._renew = client.register_script(_RENEW)
         self._count = client.register_script(_COUNT)
+        self._milliseconds = round(1000 * self.ttl)
+        self._known: tuple[HashRing, int, str, dict[str, str]] | None = (
+            None  # a ring, its version, its bounds
+        )
+        self._begin()
+        reset_in_children(self)
+
+    def _begin(self) -> None:
+        """Begin with no lease, under a name of its own: a child must not use its parent's."""
         self._me = secrets.token_hex(8)
         self._numbers = itertools.count()
         self._live: dict[str, str] = {}  # lease: key of its node
-        self._milliseconds = round(1000 * self.ttl)
+
+    def _reset_after_fork(self) -> None:
+        self._begin()
 
     def _key(self, node: str) -> str:
         return f"{{{self._name}}}:{node}"  # the braces keep all of them on one server of a Redis Cluster
@@ -117,23 +193,24 @@ class _Loads:
         self, ring: HashRing, key: Key, avoid: Iterable[str]
     ) -> tuple[str, tuple[str, ...], list[str], list[Any]]:
         """Give the lease, the nodes, and the script's keys and arguments."""
+        version = ring.version
         candidates = ring.candidates(key)
         if not candidates:
             raise NoNodesError("no node of the ring serves: use mark_up or add_node")
-        names, weights, passed = ring.names, ring.weights, set(avoid)
+        names, passed = ring.names, set(avoid)
         numbers = {name: number for number, name in enumerate(names, 1)}
         lease = f"{self._me}:{next(self._numbers)}"
-        if ring.limit is not None:
-            bounds = {name: float(max(1, math.ceil(ring.limit * weights[name]))) for name in candidates}
-        elif ring.epsilon is not None:
-            whole = math.fsum(weights[name] for name in candidates)
-            bounds = {name: (1 + ring.epsilon) * weights[name] / whole for name in candidates}
-        else:
-            bounds = dict.fromkeys(candidates, 1e15)
-        mode = "share" if ring.epsilon is not None else "cap"
-        ways = [(numbers[each], repr(bounds[each])) for each in candidates if each not in passed]
-        values = [lease, self._milliseconds, mode, *itertools.chain.from_iterable(ways)]
+        denominator, bounds = self._bounds(ring, version, candidates)
+        ways = [(numbers[each], bounds[each]) for each in candidates if each not in passed]
+        values = [lease, self._milliseconds, denominator, *itertools.chain.from_iterable(ways)]
         return lease, names, [self._key(each) for each in names], values
+
+    def _bounds(self, ring: HashRing, version: int, serving: Sequence[str]) -> tuple[str, dict[str, str]]:
+        """Return `exact_bounds`, of which the last is kept: fractions take longer than all else here."""
+        known = self._known
+        if known is None or known[0] is not ring or known[1] != version or known[3].keys() != set(serving):
+            self._known = known = (ring, version, *exact_bounds(ring, serving))
+        return known[2], known[3]
 
     def _refused(self, error: Exception) -> Exception:
         """Say what to do about an error reply."""
@@ -175,9 +252,12 @@ class RedisLoads(_Loads):
 
     def __init__(self, client: Any, name: str, *, ttl: float = 10.0) -> None:
         super().__init__(client, name, ttl=ttl)
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
         self._end = threading.Event()
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.RLock()  # a signal's handler may come in
 
     @contextlib.contextmanager
     def admitted(self, ring: HashRing, key: Key, *, avoid: Iterable[str] = ()) -> Iterator[str]:
@@ -198,9 +278,10 @@ class RedisLoads(_Loads):
         try:
             yield node
         finally:
-            home = self._live.pop(lease)
-            with contextlib.suppress(Exception):  # it ends by itself, nobody renews it
-                self._client.zrem(home, lease)
+            home = self._live.pop(lease, None)
+            if home is not None:  # else this is a child of the process that has it
+                with contextlib.suppress(Exception):  # it ends by itself, nobody renews it
+                    self._client.zrem(home, lease)
 
     def loads(self, ring: HashRing) -> dict[str, int]:
         """Give the leases under way of each node, over all routers."""
@@ -216,8 +297,9 @@ class RedisLoads(_Loads):
     def _watch(self) -> None:
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._renewing, name="evenbins-leases", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._renewing, name="evenbins-leases", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def _renewing(self) -> None:
         while not self._end.wait(self.ttl / 3):
