@@ -90,8 +90,7 @@ class RingHasher:
                 for name, alive in self._first.items():
                     if not alive:
                         ring.mark_down(name)
-                if self._ring is None:
-                    self._ring = ring
+                self._ring = ring if self._ring is None else self._ring
             return self._ring
 
     def add_node(self, node: str) -> None:

@@ -55,8 +55,8 @@ __all__ = ["AsyncRedisLoads", "RedisLoads"]
 # candidate its number in KEYS and its cap, or the numerator of its share of n. Denominator and numerators are
 # texts of 24-bit limbs, the lowest first. A node has room if count < ceil(n * share), which is the same as
 # count * denominator < n * numerator. Returns the number of the node that took the lease, 0 if none has room.
-# A lease that is there was admitted by a run whose reply was lost: a client that repeats takes no second place.
-_ADMIT = """
+# A lease that is there was admitted by a run whose reply was lost: a client that repeats takes no second one.
+_EXACT = """
 local function limbs(text)
   local found = {}
   for each in string.gmatch(text, '%d+') do found[#found + 1] = tonumber(each) end
@@ -71,6 +71,10 @@ local function has_room(count, denominator, n, numerator)
   end
   return carry > 0 or (carry == 0 and rest > 0)
 end
+"""
+_ADMIT = (
+    _EXACT
+    + """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local counts, total = {}, 0
@@ -97,6 +101,7 @@ for a = 4, #ARGV, 2 do
 end
 return 0
 """
+)
 
 # KEYS: a set for each lease; ARGV: ttl in ms, then the leases.
 _RENEW = """
