@@ -15,6 +15,8 @@ MODULES = [
     "memcached",
     "sharded_redis",
     "http",
+    "http_bodies",
+    "http_headers",
     "http_keys",
     "http_metrics",
     "shared_loads",

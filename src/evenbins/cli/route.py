@@ -43,9 +43,20 @@ __all__ = ["route", "serve"]
 @click.option("--failures", type=int, default=2, show_default=True, help="In a row, until a replica is down.")
 @click.option("--retries", type=int, default=2, show_default=True, help="At other replicas, where safe.")
 @click.option("--connect-timeout", type=float, default=2.0, show_default=True, help="Seconds.")
-@click.option("--read-timeout", type=float, default=60.0, show_default=True, help="Seconds between pieces.")
+@click.option(
+    "--read-timeout", type=float, default=60.0, show_default=True,
+    help="Seconds between pieces of an answer, for a request's head, for 16 KiB of its body.",
+)  # fmt: skip
 @click.option("--total-timeout", type=float, help="Seconds for a whole exchange.  [default: any]")
 @click.option("--max-body", type=int, default=2**20, show_default=True, help="Bytes, where json is the key.")
+@click.option(
+    "--body-buffer", type=int, default=2**20, show_default=True,
+    help="Bytes of a body that are received before its request takes a place at a replica.",
+)  # fmt: skip
+@click.option(
+    "--trusted-proxy", "trusted_proxies", multiple=True, metavar="CIDR",
+    help="Keep X-Forwarded-* of these; several times; none: of nobody.  [default: 127.0.0.0/8, ::1]",
+)  # fmt: skip
 @click.option("--keep-host", is_flag=True, help="Send the client's Host on.")
 @click.option("--shared-loads", metavar="URL", help="Share counts with other routers: redis://host:port/0.")
 @click.option("--shared-name", default="route", show_default=True, help="Routers with this name share.")
@@ -53,7 +64,7 @@ __all__ = ["route", "serve"]
 @click.option("--access-log", is_flag=True, help="Write a line for each request to standard error.")
 def route(
     upstreams: tuple[str, ...], host: str, port: int, shared_loads: str | None, shared_name: str,
-    grace: float, access_log: bool, **options: Any,
+    grace: float, access_log: bool, trusted_proxies: tuple[str, ...], **options: Any,
 ) -> None:  # fmt: skip
     """Serve a reverse proxy: equal keys go to the same replica while its requests in flight allow it.
 
@@ -69,6 +80,8 @@ def route(
         if url in weights:
             raise click.ClickException(f"--upstream {url} is given twice: give it a weight, such as {url}=2")
         weights[url] = weight
+    if trusted_proxies:
+        options["trusted_proxies"] = () if trusted_proxies == ("none",) else trusted_proxies
     from evenbins.cluster.http import Router
 
     try:
@@ -134,6 +147,8 @@ def serve(
     from evenbins.cluster._libraries import library
 
     uvicorn = library("uvicorn", "route")
+    from evenbins.cluster.http_protocol import protocol
+
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=2048)
@@ -147,7 +162,7 @@ def serve(
         router, lifespan="on", log_level="warning" if not access_log else "info", access_log=access_log,
         server_header=False, date_header=False, timeout_keep_alive=75, proxy_headers=False,
         timeout_graceful_shutdown=max(1, round(grace)), log_config=uvicorn.config.LOGGING_CONFIG |
-        {"disable_existing_loggers": False}, ws="none",
+        {"disable_existing_loggers": False}, ws="none", http=protocol(router.read_timeout),
     )  # fmt: skip
 
     class Server(uvicorn.Server):  # type: ignore[misc, name-defined]

@@ -1,7 +1,8 @@
 """A reverse proxy in front of replicas that are better at what they have seen before: caches, LLM servers.
 
     client ──▶ Router ── key of the request ──▶ lease on the ring ──▶ replica ──▶ answer, streamed back
-                         http_keys.py           fleet.py               failed? the key's next one
+               http_headers.py  http_keys.py    fleet.py               failed? the key's next one
+               http_bodies.py
 
 Equal keys go to the same replica while its requests in flight allow it, then to the key's next replica,
 always in the same order: a hot key warms two or three caches, not all of them. `Router` is an ASGI
@@ -9,17 +10,20 @@ application; the command `evenbins route` serves it by uvicorn.
 
 What it keeps
 - No admission lifts a replica above ceil((1 + epsilon) * in flight * w / W), or above its absolute limit.
-- A lease ends when the answer has been sent, when the client has gone (the request to the replica is then
-  cancelled), or when anything fails; once.
-- Nothing is read ahead: bodies pass in the pieces in which they come, both ways. Only a rule for JSON keys
-  reads the body first, up to `max_body` bytes (413 beyond).
-- Repeated at another replica: any request of which nothing was sent (no connection), and safe ones (GET,
-  HEAD, OPTIONS without a body) as long as no head has come. All else is an error 502.
-- A replica that cannot be reached is marked down, never removed; it is probed and gets its keys back.
+- A lease begins when the body has arrived, or its first `body_buffer` bytes; what is longer is received with
+  a deadline. It ends when the answer has been sent, when the client has gone (the request to the replica is
+  then cancelled), or when anything fails; once. An idle client holds none.
+- Nothing else is read ahead: longer bodies and answers pass in the pieces in which they come. A rule for JSON
+  keys reads the whole body, up to `max_body` bytes (413 beyond).
+- Repeated at another replica: any request of which nothing was sent (no connection), up to `retries` times;
+  and once a safe one (GET, HEAD, OPTIONS without a body) whose connection broke before a head came. All else
+  is an error 502.
+- A replica that cannot be connected to is marked down, never removed; it is probed and gets its keys back.
+  Only connects and health checks count: what a request makes a replica do with its connection does not.
 
-Answers of its own are one line of text: 400 no key, 413 too large, 502 the replica failed, 503 all are full
-or down (with Retry-After), 504 too slow. Paths under /-/ are its own too: metrics, status, drain, undrain,
-healthy.
+Answers of its own are one line of text: 400 no key or a malformed head, 408 the client is too slow, 413 too
+large, 502 the replica failed, 503 all are full or down (with Retry-After), 504 too slow. Paths under /-/ are
+its own too: metrics, status, drain, undrain, healthy.
 
 Loads are those of this process, unless `loads` shares them (shared_loads.py). Not passed on: WebSockets,
 trailers, informational answers.
@@ -29,13 +33,15 @@ the environment; its transport does neither. One pool of connections for all rep
 them for each request, 20 ms at 200 in flight. (httpcore imports sniffio at every step; where it is missing,
 that is a vain search of all paths, 2 ms a request. So the extra brings it.) Keeping idle connections for
 long: a replica that closes one (uvicorn after 5 s, gunicorn after 2) may do so under a request which cannot
-be repeated.
+be repeated. Counting broken connections as failures of the replica: two requests that crash a worker took
+every replica down.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import json
 import time
@@ -46,6 +52,21 @@ from urllib.parse import parse_qs, urlsplit
 from evenbins.cluster._libraries import library
 from evenbins.cluster.fleet import AsyncFleet
 from evenbins.cluster.health import Backoff
+from evenbins.cluster.http_bodies import (
+    Answer,
+    ClientGoneError,
+    RequestBody,
+    SlowClientError,
+    TooLargeError,
+)
+from evenbins.cluster.http_headers import (
+    TrustedProxies,
+    answer_error,
+    is_forwarding,
+    raw_path,
+    request_error,
+    upstream_headers,
+)
 from evenbins.cluster.http_keys import KeyMissingError, KeyRule
 from evenbins.cluster.http_metrics import Metrics
 from evenbins.protocols import Key
@@ -62,22 +83,10 @@ _Message = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
 _Send = Callable[[_Message], Awaitable[None]]
 
-_HOP_BY_HOP = frozenset(
-    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer trailers "
-    b"transfer-encoding upgrade expect".split()
-)
-_FORWARDED = frozenset((b"host", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"))
 _IDLE = 1.5  # seconds that a connection is kept for the next request
 _PAUSE = 1.0  # seconds without asking Redis after it failed
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
-
-
-class _ClientGoneError(Exception):
-    """The client left before its request was complete."""
-
-
-class _TooLargeError(Exception):
-    """The body is longer than may be kept."""
+_EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL))
 
 
 class _AnswerError(Exception):
@@ -86,65 +95,6 @@ class _AnswerError(Exception):
     def __init__(self, status: int, line: str) -> None:
         super().__init__(line)
         self.status, self.line = status, line
-
-
-class _Body:
-    """A request's body: read once, in pieces, or kept whole."""
-
-    def __init__(self, scope: _Scope, receive: _Receive) -> None:
-        self._receive = receive
-        headers = dict(scope["headers"])
-        length = headers.get(b"content-length", b"0")
-        self.length = int(length) if length.isdigit() else 0
-        self.exists = b"transfer-encoding" in headers or self.length > 0 or scope["http_version"] == "2"
-        self.started = False
-        self.kept: bytes | None = None
-        self._finished = asyncio.Event()
-        if not self.exists:
-            self._finished.set()
-
-    async def pieces(self) -> AsyncIterator[bytes]:
-        self.started = True
-        while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise _ClientGoneError
-            more = message.get("more_body", False)
-            if not more:
-                self._finished.set()
-            if piece := message.get("body", b""):
-                yield piece
-            if not more:
-                return
-
-    async def keep(self, most: int) -> bytes:
-        """Read all of it, to be sent later, several times if need be."""
-        if self.length > most:
-            raise _TooLargeError
-        pieces, size = [], 0
-        async for piece in self.pieces():
-            size += len(piece)
-            if size > most:
-                raise _TooLargeError
-            pieces.append(piece)
-        self.kept = b"".join(pieces)
-        return self.kept
-
-    def to_send(self) -> bytes | AsyncIterator[bytes] | None:
-        if self.kept is not None:
-            return self.kept
-        return self.pieces() if self.exists else None
-
-    @property
-    def untouched(self) -> bool:
-        """Whether it can still be sent from its first byte."""
-        return self.kept is not None or not self.started
-
-    async def gone(self) -> None:
-        """Wait until the client has left, after the body."""
-        await self._finished.wait()
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
 
 
 class Router:
@@ -166,15 +116,27 @@ class Router:
     health_interval, health_timeout
         Seconds.
     failures
-        A replica is down after so many failures in a row: of requests to connect, or of checks.
+        A replica is down after so many failures in a row: of connects, or of checks. A connection that
+        breaks later is not counted.
     backoff
         Delays between probes of a replica that is down.
     retries
-        How often one request is repeated at other replicas, at most.
-    connect_timeout, read_timeout, total_timeout
-        Seconds for a connection, between two pieces of an answer, and for the whole exchange (None: any).
+        How often one request is repeated at other replicas, at most; once, if it was sent.
+    connect_timeout
+        Seconds for a connection to a replica.
+    read_timeout
+        Seconds between two pieces of an answer, for a client to send 16 KiB of its body (or the rest of it),
+        and for a client to read what it was sent.
+    total_timeout
+        Seconds for the whole exchange (None: any).
     max_body
         A body that must be read for its key may have so many bytes.
+    body_buffer
+        So many bytes of a body are received before its request takes a place at a replica; a longer body is
+        then passed on in pieces. A connection needs so much memory at most. 0: as soon as a byte has come.
+    trusted_proxies
+        Addresses and networks of proxies whose X-Forwarded-* headers are kept; from others they are replaced.
+        By default this machine.
     keep_host
         Send the client's Host header on, instead of the replica's name.
     loads
@@ -182,6 +144,13 @@ class Router:
         counts its own.
     on_admission
         Called with (key, upstream) after each admission, before the request is sent.
+
+    Attributes
+    ----------
+    read_timeout
+        As passed: servers of the application may use it for heads of requests.
+    metrics
+        Counts, see `http_metrics.Metrics`.
 
     Raises
     ------
@@ -217,12 +186,13 @@ class Router:
         read_timeout: float = 60.0,
         total_timeout: float | None = None,
         max_body: int = 2**20,
+        body_buffer: int = 2**20,
+        trusted_proxies: Iterable[str] = ("127.0.0.0/8", "::1"),
         keep_host: bool = False,
         loads: AsyncRedisLoads | None = None,
         on_admission: Callable[[Key, str], object] | None = None,
     ) -> None:
         self._httpx = library("httpx", "route")
-        library("starlette.responses", "route")
         if isinstance(upstreams, str):
             raise TypeError(f"upstreams must be several URLs, not one str; pass [{upstreams!r}]")
         names = [_checked_url(each) for each in upstreams]
@@ -241,6 +211,11 @@ class Router:
                 raise ValueError(arguments.problem(name, rule, value, "Leave it out"))
         self._retries = arguments.integer("retries", retries, 0, 100, "Leave it out for 2")
         self._max_body = arguments.integer("max_body", max_body, 0, 2**40, "Pass bytes, such as 2**20")
+        self._body_buffer = arguments.integer(
+            "body_buffer", body_buffer, 0, 2**40, "Pass bytes, such as 2**20"
+        )
+        self._trusted = TrustedProxies(trusted_proxies)
+        self.read_timeout = read_timeout
         self._health_path, self._health_interval = health_path, health_interval
         self._health_timeout, self._failures = health_timeout, failures
         self._timeout = {
@@ -268,10 +243,7 @@ class Router:
             await self._live(receive, send)
         elif scope["type"] == "http":
             self.start()
-            if scope["path"].startswith("/-/"):
-                await self._own(scope, receive, send)
-            else:
-                await self._pass_on(scope, receive, send)
+            await self._serve(scope, receive, send)
         else:
             await receive()
             await send({"type": "websocket.close", "code": 1003, "reason": "only HTTP is passed on"})
@@ -318,40 +290,67 @@ class Router:
 
     # --- one request ------------------------------------------------------------------------------------
 
-    async def _pass_on(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
-        body = _Body(scope, receive)
-        answer = _Answer(send)
+    async def _serve(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        """Answer one request, or stop as soon as its client has left."""
+        answer = Answer(send, self.read_timeout)
+        if problem := request_error(scope):
+            self.metrics.rejected["bad_request"] += 1
+            with contextlib.suppress(ClientGoneError, SlowClientError):
+                await answer.write(400, problem + "\n", close=True)
+                await answer.end()
+            return
+        body = RequestBody(scope, receive, self.read_timeout)
+        exchange = asyncio.ensure_future(self._answer(scope, body, answer))
+        leaving = asyncio.ensure_future(body.client_left())
         try:
-            exchange = asyncio.ensure_future(self._in_time(scope, body, answer))
-            leaving = asyncio.ensure_future(body.gone())
-            try:
-                await asyncio.wait({exchange, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                leaving.cancel()
-                if not exchange.done():
-                    exchange.cancel()
-                await asyncio.wait({exchange, leaving})
+            await asyncio.wait({exchange, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            if not exchange.done():
+                exchange.cancel()
+            await asyncio.wait({exchange, leaving})
+        try:
             if exchange.cancelled():
-                raise _ClientGoneError
+                raise ClientGoneError
             exchange.result()
-        except _ClientGoneError:
-            self.metrics.aborted["client"] += 1
-        except _AnswerError as error:
-            if answer.begun:  # too late to tell: an answer that ends early is all that is left
-                self.metrics.aborted["timeout" if error.status == 504 else "upstream"] += 1
-                return
-            await _say(scope, receive, send, error.status, error.line)
+        except ClientGoneError:
+            if not answer.delivered:
+                self.metrics.aborted["client"] += 1
+        except SlowClientError:  # it does not read: the server closes an answer that is not complete
+            self.metrics.aborted["slow_client"] += 1
 
-    async def _in_time(self, scope: _Scope, body: _Body, answer: _Answer) -> None:
+    async def _answer(self, scope: _Scope, body: RequestBody, answer: Answer) -> None:
+        try:
+            if scope["path"].startswith("/-/"):
+                await self._own(scope, body, answer)
+            else:
+                await self._in_time(scope, body, answer)
+        except _AnswerError as error:
+            if error.status in (502, 504):
+                self.metrics.aborted["timeout" if error.status == 504 else "upstream"] += 1
+            if answer.begun:  # too late for another status: the answer ends early for the client too
+                return
+            close = error.status == 408 or not body.complete
+            await answer.write(error.status, error.line + "\n", close=close)
+        body.release()
+        await body.linger()
+        await answer.end()
+
+    async def _in_time(self, scope: _Scope, body: RequestBody, answer: Answer) -> None:
         try:
             async with asyncio.timeout(self._total):
                 await self._exchange(scope, body, answer, await self._key(scope, body))
         except TimeoutError:
             raise _AnswerError(504, f"no complete answer within {self._total:g} s") from None
+        except SlowClientError:
+            if answer.begun:
+                raise
+            self.metrics.aborted["slow_client"] += 1
+            raise _AnswerError(408, "the request did not arrive in time") from None
         except KeyMissingError as error:
             self.metrics.rejected["bad_request"] += 1
             raise _AnswerError(400, str(error)) from None
-        except _TooLargeError:
+        except TooLargeError:
             self.metrics.rejected["too_large"] += 1
             raise _AnswerError(413, f"the body has more than {self._max_body} bytes") from None
         except RingFullError:
@@ -361,42 +360,71 @@ class Router:
             self.metrics.rejected["down"] += 1
             raise _AnswerError(503, "no upstream is up: try again") from None
 
-    async def _key(self, scope: _Scope, body: _Body) -> Key:
-        if not _target(scope).startswith(b"/"):
-            raise KeyMissingError("the target of a request must be a path: this is no forward proxy")
+    async def _key(self, scope: _Scope, body: RequestBody) -> Key:
+        """Return the key of a request, whose body has arrived by then as far as it is kept."""
         if self._rule.needs_body and body.exists:
-            return self._rule.of_body(await body.keep(self._max_body))
-        return self._rule.of_head(_target(scope), scope["query_string"], scope["headers"])
+            return self._rule.of_body(await body.whole(self._max_body))
+        key = self._rule.of_head(raw_path(scope), scope["query_string"], scope["headers"])
+        await body.buffer(self._body_buffer)
+        return key
 
-    async def _exchange(self, scope: _Scope, body: _Body, answer: _Answer, key: Key) -> None:
+    async def _exchange(self, scope: _Scope, body: RequestBody, answer: Answer, key: Key) -> None:
+        """Ask a replica, and others where that is safe, until one answers."""
         failed: tuple[str, ...] = ()
+        sent = False  # some replica may have seen the request
+        failure: _AnswerError | None = None
         while True:
-            async with self._admitted(key, failed) as name:
-                if self._on_admission is not None:
-                    self._on_admission(key, name)
-                epoch = self._fleet.health.epoch(name)
-                begun = time.monotonic()
-                try:
-                    response = await self._transports[name].handle_async_request(
-                        self._request(name, scope, body)
-                    )
-                except self._httpx.TransportError as error:
-                    self._note(name, error, epoch)
-                    if len(failed) >= self._retries or not self._repeatable(error, scope, body):
-                        raise self._failure(name, error) from error
-                else:
-                    self._fleet.health.succeeded(name)
-                    self.metrics.answered(name, response.status_code, time.monotonic() - begun)
+            try:
+                async with self._admitted(key, failed) as name:
+                    if self._on_admission is not None:
+                        self._on_admission(key, name)
                     try:
-                        await answer.relay(response)
+                        await self._attempt(name, scope, body, answer)
                     except self._httpx.TransportError as error:
-                        self._note(name, error, epoch)
-                        raise self._failure(name, error) from error
-                    finally:
-                        await response.aclose()
-                    return
+                        failure = self._failure(error)
+                        again = not answer.begun and self._repeatable(error, scope, body, sent)
+                        if not again or len(failed) >= self._retries:
+                            raise failure from error
+                        sent = sent or not self._no_connection(error)
+                    else:
+                        return
+            except NoNodesError:
+                if failure is None:
+                    raise
+                raise failure from None
+            except RingFullError:
+                if failure is None:
+                    raise
+                self.metrics.rejected["full"] += 1
+                line = f"{failure.line}, and all others are at their limit of requests: try again"
+                raise _AnswerError(503, line) from None
             failed += (name,)
             self._fleet.repeats += 1
+
+    async def _attempt(self, name: str, scope: _Scope, body: RequestBody, answer: Answer) -> None:
+        """Send the request to one replica and its answer to the client."""
+        epoch = self._fleet.health.epoch(name)
+        begun = time.monotonic()
+        try:
+            response = await self._transports[name].handle_async_request(self._request(name, scope, body))
+            try:
+                status = response.status_code
+                if problem := answer_error(status, response.headers.raw):
+                    raise self._httpx.RemoteProtocolError(problem)
+                self._fleet.health.succeeded(name)
+                self.metrics.answered(name, status, time.monotonic() - begun)
+                close = not body.complete
+                body.release()
+                await answer.relay(response, close=close)
+            finally:
+                await response.aclose()
+        except self._httpx.TransportError as error:
+            if self._no_connection(error):
+                if not _exhausted(error):
+                    self._fleet.health.failed(name, error, epoch=epoch)
+            elif not isinstance(error, self._httpx.TimeoutException):
+                self.metrics.broken[name] += 1
+            raise
 
     @contextlib.asynccontextmanager
     async def _admitted(self, key: Key, failed: tuple[str, ...]) -> AsyncIterator[str]:
@@ -430,36 +458,32 @@ class Router:
     def _left(self, name: str) -> None:
         self._shared[name] -= 1
 
-    def _request(self, name: str, scope: _Scope, body: _Body) -> Any:
+    def _request(self, name: str, scope: _Scope, body: RequestBody) -> Any:
         upstream = self._urls[name]
         target = (
-            upstream.path + _target(scope) + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+            upstream.path + raw_path(scope) + (b"?" + scope["query_string"] if scope["query_string"] else b"")
         )
         return self._httpx.Request(
             scope["method"],
             name,
-            headers=_sent_on(scope, None if self._keep_host else upstream.host),
+            headers=upstream_headers(scope, None if self._keep_host else upstream.host, self._trusted),
             content=body.to_send(),
             extensions={"timeout": self._timeout, "target": target},
         )
 
-    def _repeatable(self, error: BaseException, scope: _Scope, body: _Body) -> bool:
-        if not body.untouched:
+    def _no_connection(self, error: BaseException) -> bool:
+        return isinstance(error, self._httpx.ConnectError | self._httpx.ConnectTimeout)
+
+    def _repeatable(self, error: BaseException, scope: _Scope, body: RequestBody, sent: bool) -> bool:
+        if not body.resendable:
             return False
-        if isinstance(error, self._httpx.ConnectError | self._httpx.ConnectTimeout):
+        if self._no_connection(error):
             return True
         if isinstance(error, self._httpx.TimeoutException):
             return False  # another replica would be asked for the same long work
-        return scope["method"] in _SAFE and not body.exists
+        return scope["method"] in _SAFE and not body.exists and not sent
 
-    def _note(self, name: str, error: BaseException, epoch: int) -> None:
-        """Slow is not dead; all else that ends a connection counts."""
-        if not isinstance(
-            error, self._httpx.ReadTimeout | self._httpx.WriteTimeout | self._httpx.PoolTimeout
-        ):
-            self._fleet.health.failed(name, error, epoch=epoch)
-
-    def _failure(self, name: str, error: BaseException) -> _AnswerError:
+    def _failure(self, error: BaseException) -> _AnswerError:
         if isinstance(error, self._httpx.TimeoutException):
             return _AnswerError(504, f"upstream did not answer in time ({type(error).__name__})")
         return _AnswerError(502, f"upstream failed ({type(error).__name__})")
@@ -486,7 +510,7 @@ class Router:
                     pass
             finally:
                 await response.aclose()
-        if response.status_code >= 400:
+        if not 200 <= response.status_code < 400:
             raise ConnectionError(f"{self._health_path} answered {response.status_code}")
 
     async def _check_all(self) -> None:
@@ -523,12 +547,13 @@ class Router:
         self._fleet.health.undrain(upstream)
 
     def status(self) -> dict[str, Any]:
-        """Give the state, requests in flight and failures of each upstream, and what was counted so far."""
+        """Return the state, requests in flight and failures of each upstream, and the router's counts."""
         fleet = self._fleet.status()
         servers: dict[str, dict[str, Any]] = fleet["servers"]
         weights = self.ring.weights
         for name, each in servers.items():
             each["in_flight"] += self._shared[name]
+            each["broken"] = self.metrics.broken[name]
             each["weight"] = weights[name]
         return {
             "upstreams": servers,
@@ -544,61 +569,38 @@ class Router:
             "aborted": dict(self.metrics.aborted),
         }
 
-    async def _own(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
-        from starlette.responses import JSONResponse, PlainTextResponse
-
+    async def _own(self, scope: _Scope, body: RequestBody, answer: Answer) -> None:
+        """Answer a page of the router's own."""
         page, method = scope["path"], scope["method"]
-        if page == "/-/metrics" and method in ("GET", "HEAD"):
-            text = self.metrics.text(self.status())
-            answer = PlainTextResponse(text, headers={"content-type": "text/plain; version=0.0.4"})
-            await answer(scope, receive, send)
-        elif page == "/-/status" and method in ("GET", "HEAD"):
-            await JSONResponse(self.status())(scope, receive, send)
-        elif page == "/-/healthy" and method in ("GET", "HEAD"):
+        reading = method in ("GET", "HEAD")
+        headers = None
+        if page == "/-/metrics" and reading:
+            status, text = 200, self.metrics.text(self.status())
+            headers = [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")]
+        elif page == "/-/status" and reading:
+            status, text = 200, json.dumps(self.status())
+            headers = [(b"content-type", b"application/json")]
+        elif page == "/-/healthy" and reading:
             up = any(each["state"] == "up" for each in self.status()["upstreams"].values())
-            await _say(scope, receive, send, 200 if up else 503, "ok" if up else "no upstream is up")
+            status, text = (200, "ok\n") if up else (503, "no upstream is up\n")
         elif page in ("/-/drain", "/-/undrain"):
-            await _say(scope, receive, send, *self._ordered(page, method, scope))
+            status, text = self._ordered(page, method, scope)
         else:
-            await _say(scope, receive, send, 404, "pages are /-/metrics, /-/status, /-/healthy, /-/drain")
+            status, text = 404, "pages are /-/metrics, /-/status, /-/healthy, /-/drain\n"
+        await answer.write(status, text, close=not body.complete, headers=headers)
 
     def _ordered(self, page: str, method: str, scope: _Scope) -> tuple[int, str]:
         """Drain or undrain, if whoever asks may: a program on this machine, no web page, no other proxy."""
         if method != "POST":
-            return 405, "use POST"
-        names = {name.lower() for name, _ in scope["headers"]}
-        if not _local(scope) or names & {b"origin", b"x-forwarded-for"}:
-            return 403, "only programs on this machine may do that"
+            return 405, "use POST\n"
+        names = [name.lower() for name, _ in scope["headers"]]
+        if not _local(scope) or b"origin" in names or any(map(is_forwarding, names)):
+            return 403, "only programs on this machine may do that\n"
         given = parse_qs(scope["query_string"].decode("ascii", "replace")).get("upstream", [])
         if len(given) != 1 or given[0] not in self._urls:
-            return 400, "name one upstream, as /-/status writes it: /-/drain?upstream=URL"
+            return 400, "name one upstream, as /-/status writes it: /-/drain?upstream=URL\n"
         (self.drain if page == "/-/drain" else self.undrain)(given[0])
-        return 200, json.dumps({given[0]: self._fleet.health.state(given[0])})
-
-
-class _Answer:
-    """A replica's answer on its way to the client."""
-
-    def __init__(self, send: _Send) -> None:
-        self._send = send
-        self.begun = False
-
-    async def relay(self, response: Any) -> None:
-        dropped = _HOP_BY_HOP | _named(response.headers.raw)
-        headers = [
-            (name.lower(), value) for name, value in response.headers.raw if name.lower() not in dropped
-        ]
-        self.begun = True
-        await self._told({"type": "http.response.start", "status": response.status_code, "headers": headers})
-        async for piece in response.stream:
-            await self._told({"type": "http.response.body", "body": piece, "more_body": True})
-        await self._told({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _told(self, message: _Message) -> None:
-        try:
-            await self._send(message)
-        except OSError:
-            raise _ClientGoneError from None
+        return 200, json.dumps({given[0]: self._fleet.health.state(given[0])}) + "\n"
 
 
 class _Upstream:
@@ -633,34 +635,16 @@ def _checked_url(url: object) -> str:
     return url
 
 
-def _named(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
-    """Give the headers that Connection names: they end here too."""
-    values = (value for name, value in headers if name.lower() == b"connection")
-    return frozenset(each.strip().lower() for value in values for each in value.split(b","))
-
-
-def _sent_on(scope: _Scope, host: bytes | None) -> list[tuple[bytes, bytes]]:
-    """Give the headers for a replica: without those of this connection, with some about the client."""
-    given: list[tuple[bytes, bytes]] = scope["headers"]
-    values: dict[bytes, bytes] = {}
-    for name, value in given:
-        values.setdefault(name.lower(), value)
-    dropped = _HOP_BY_HOP | _FORWARDED | _named(given)
-    original = values.get(b"host", b"")
-    sent = [(b"host", original if host is None else host)]
-    sent += [(name, value) for name, value in given if name.lower() not in dropped]
-    client = (scope.get("client") or ("",))[0].encode()
-    chain = [each for each in (values.get(b"x-forwarded-for"), client) if each]
-    sent += [(b"x-forwarded-for", b", ".join(chain))] if chain else []
-    sent += [(b"x-forwarded-proto", scope["scheme"].encode())]
-    sent += [(b"x-forwarded-host", original)] if original else []
-    return sent
-
-
-def _target(scope: _Scope) -> bytes:
-    """Give the path as the client wrote it."""
-    path: bytes = scope.get("raw_path") or scope["path"].encode()
-    return path
+def _exhausted(error: BaseException) -> bool:
+    """Return whether a connect failed for lack of descriptors, ports or memory here, not at the replica."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in _EXHAUSTED:
+            return True
+        if isinstance(cause, BaseExceptionGroup):  # one error for each address of the replica
+            return any(map(_exhausted, cause.exceptions))
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def _local(scope: _Scope) -> bool:
@@ -671,10 +655,3 @@ def _local(scope: _Scope) -> bool:
         return ipaddress.ip_address(client[0]).is_loopback
     except ValueError:
         return False
-
-
-async def _say(scope: _Scope, receive: _Receive, send: _Send, status: int, line: str) -> None:
-    from starlette.responses import PlainTextResponse
-
-    headers = {"retry-after": "1"} if status == 503 else {}
-    await PlainTextResponse(line + "\n", status, headers=headers)(scope, receive, send)

@@ -18,12 +18,14 @@ class Metrics:
     Attributes
     ----------
     requests : answers by (upstream, status)
+    broken : requests by upstream whose connection broke, or whose answer was malformed
     rejected : requests that met no upstream, by reason: full, down, bad_request, too_large
-    aborted : requests that ended early, by reason: client, upstream, timeout
+    aborted : requests that ended early or in an error, by reason: client, slow_client, upstream, timeout
     """
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, int]] = Counter()
+        self.broken: Counter[str] = Counter()
         self.rejected: Counter[str] = Counter()
         self.aborted: Counter[str] = Counter()
         self.shared_errors = 0
@@ -48,15 +50,17 @@ class Metrics:
                     (((("upstream", name),), each["in_flight"]) for name, each in servers.items())),
             _family("up", "gauge", "1 if the upstream takes new requests.",
                     (((("upstream", name),), int(each["state"] == "up")) for name, each in servers.items())),
-            _family("failures_total", "counter", "Connections that failed.",
+            _family("failures_total", "counter", "Connects and health checks that failed.",
                     (((("upstream", name),), each["failures"]) for name, each in servers.items())),
+            _family("broken_total", "counter", "Requests whose connection or answer broke.",
+                    (((("upstream", name),), each["broken"]) for name, each in servers.items())),
             _family("jumps_total", "counter", "Requests sent elsewhere because their upstream was full.",
                     [((), status["jumps"])]),
             _family("repeats_total", "counter", "Requests repeated at another upstream.",
                     [((), status["repeats"])]),
             _family("rejected_total", "counter", "Requests that met no upstream.",
                     (((("reason", name),), n) for name, n in sorted(self.rejected.items()))),
-            _family("aborted_total", "counter", "Requests that ended early.",
+            _family("aborted_total", "counter", "Requests that ended early or in an error.",
                     (((("reason", name),), n) for name, n in sorted(self.aborted.items()))),
             _family("shared_errors_total", "counter", "Shared loads that could not be read.",
                     [((), self.shared_errors)]),

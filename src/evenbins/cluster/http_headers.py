@@ -1,0 +1,208 @@
+"""Headers of requests and answers that pass a proxy: framing, hop-by-hop headers, X-Forwarded-*.
+
+    client ── headers ──▶ request_error: 400?  ──▶ upstream_headers ──▶ replica
+    client ◀── answer_headers ◀── answer_error: 502? ◀── headers ── replica
+
+Rules
+- A body has one length. Content-Length together with Transfer-Encoding, or two different lengths, is how a
+  request is smuggled past a proxy (RFC 9112, 6.3): such requests and answers are refused, never repaired.
+- Hop-by-hop headers, and those that Connection names, end here.
+- X-Forwarded-For: the lines of a trusted peer, joined in order, and the peer's address. Of a peer that is not
+  trusted nothing is kept: anybody can write such a header.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, MutableMapping
+from typing import Any
+
+from evenbins.theory import _arguments as arguments
+
+__all__ = [
+    "TrustedProxies",
+    "answer_error",
+    "answer_headers",
+    "is_forwarding",
+    "raw_path",
+    "request_error",
+    "upstream_headers",
+]
+
+_Headers = Iterable[tuple[bytes, bytes]]
+_Scope = MutableMapping[str, Any]
+
+_HOP_BY_HOP = frozenset(
+    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer trailers "
+    b"transfer-encoding upgrade expect".split()
+)
+
+
+class TrustedProxies:
+    """The peers whose X-Forwarded-* headers are believed.
+
+    Parameters
+    ----------
+    networks
+        Addresses and networks, such as "10.0.0.7" and "10.1.0.0/16".
+
+    Raises
+    ------
+    ValueError, TypeError
+        One of them is neither an address nor a network.
+
+    Examples
+    --------
+    >>> trusted = TrustedProxies(["10.0.0.0/8", "::1"])
+    >>> [address in trusted for address in ("10.9.9.9", "::1", "::ffff:10.1.1.1", "192.0.2.1")]
+    [True, True, True, False]
+    """
+
+    def __init__(self, networks: Iterable[str]) -> None:
+        if isinstance(networks, str):
+            raise TypeError(f"trusted_proxies must be several networks, not one str; pass [{networks!r}]")
+        rule = "addresses or networks such as 10.0.0.7 or 10.0.0.0/8"
+        self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
+        for each in networks:
+            if not isinstance(each, str):
+                raise TypeError(arguments.problem("trusted_proxies", rule, each, "Pass a str"))
+            try:
+                self._networks.append(ipaddress.ip_network(each, strict=False))
+            except ValueError:
+                raise ValueError(
+                    arguments.problem("trusted_proxies", rule, each, "Names are not looked up")
+                ) from None
+
+    def __contains__(self, address: str) -> bool:
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+            found = found.ipv4_mapped
+        return any(found in network for network in self._networks)
+
+
+def request_error(scope: _Scope) -> str | None:
+    """Return what is wrong with a request's head, if it cannot be passed on.
+
+    Examples
+    --------
+    >>> head = {"method": "POST", "raw_path": b"/", "path": "/", "http_version": "1.1"}
+    >>> request_error(head | {"headers": [(b"content-length", b"5")]})
+    >>> request_error(head | {"headers": [(b"content-length", b"5"), (b"transfer-encoding", b"chunked")]})
+    'a request must not have both Content-Length and Transfer-Encoding'
+    """
+    if scope["method"] == "CONNECT" or not raw_path(scope).startswith(b"/"):
+        return "the target of a request must be a path: this is no forward proxy"
+    if _has(scope["headers"], b"transfer-encoding") and scope["http_version"] == "1.0":
+        return "a request of HTTP/1.0 must not have Transfer-Encoding"
+    return _framing_error(scope["headers"], "a request")
+
+
+def answer_error(status: int, headers: _Headers) -> str | None:
+    """Return what is wrong with an answer's head, if it cannot be passed on.
+
+    Examples
+    --------
+    >>> answer_error(200, [])
+    >>> answer_error(999, [])
+    'status 999'
+    """
+    if not 200 <= status <= 599:
+        return f"status {status}"
+    return _framing_error(headers, "an answer")
+
+
+def _framing_error(headers: _Headers, what: str) -> str | None:
+    headers = list(headers)
+    lengths = {
+        length.strip()
+        for name, value in headers
+        if name.lower() == b"content-length"
+        for length in value.split(b",")
+    }
+    if not lengths:
+        return None
+    if _has(headers, b"transfer-encoding"):
+        return f"{what} must not have both Content-Length and Transfer-Encoding"
+    if len(lengths) > 1:
+        return f"{what} must not have two values of Content-Length"
+    (length,) = lengths
+    if not length.isdigit() or len(length) > 20:
+        return "Content-Length must be a number"
+    return None
+
+
+def upstream_headers(scope: _Scope, host: bytes | None, trusted: TrustedProxies) -> list[tuple[bytes, bytes]]:
+    """Return the headers for a replica: without those of the client's connection, with X-Forwarded-*.
+
+    Parameters
+    ----------
+    scope
+        The request's ASGI scope.
+    host
+        The replica's Host; None passes the client's on.
+    trusted
+        If the peer is one of them, the X-Forwarded-* that it sent are kept. A peer without an address (a Unix
+        socket) counts as 127.0.0.1.
+    """
+    received: list[tuple[bytes, bytes]] = scope["headers"]
+    peer: str = (scope.get("client") or ("",))[0]
+    believed = (peer or "127.0.0.1") in trusted
+    client_host = _joined(received, b"host")
+    dropped = _HOP_BY_HOP | _named_by_connection(received) | _SET_HERE
+    sent = [(b"host", client_host if host is None else host)]
+    sent += [
+        (name, value)
+        for name, value in received
+        if name.lower() not in dropped and (believed or not is_forwarding(name))
+    ]
+
+    def told(name: bytes) -> bytes:
+        return _joined(received, name) if believed else b""
+
+    chain = b", ".join(each for each in (told(b"x-forwarded-for"), peer.encode()) if each)
+    sent += [(b"x-forwarded-for", chain)] if chain else []
+    sent += [(b"x-forwarded-proto", told(b"x-forwarded-proto") or scope["scheme"].encode())]
+    forwarded_host = told(b"x-forwarded-host") or client_host
+    sent += [(b"x-forwarded-host", forwarded_host)] if forwarded_host else []
+    return sent
+
+
+_SET_HERE = frozenset((b"host", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"))
+
+
+def is_forwarding(name: bytes) -> bool:
+    """Return whether a header is one by which a proxy describes its client."""
+    name = name.lower()
+    return name.startswith(b"x-forwarded-") or name in (b"forwarded", b"x-real-ip")
+
+
+def answer_headers(status: int, headers: _Headers) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a replica's answer that the client gets."""
+    headers = list(headers)
+    dropped = _HOP_BY_HOP | _named_by_connection(headers)
+    if status == 204:
+        dropped |= {b"content-length"}  # RFC 9110, 8.6; a client may wait for that many bytes
+    return [(name.lower(), value) for name, value in headers if name.lower() not in dropped]
+
+
+def raw_path(scope: _Scope) -> bytes:
+    """Return the path as the client wrote it."""
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    return path
+
+
+def _has(headers: _Headers, name: bytes) -> bool:
+    return any(each.lower() == name for each, _ in headers)
+
+
+def _joined(headers: _Headers, name: bytes) -> bytes:
+    values = (value.strip() for each, value in headers if each.lower() == name)
+    return b", ".join(value for value in values if value)
+
+
+def _named_by_connection(headers: _Headers) -> frozenset[bytes]:
+    values = (value for name, value in headers if name.lower() == b"connection")
+    return frozenset(each.strip().lower() for value in values for each in value.split(b","))

@@ -1,0 +1,82 @@
+"""uvicorn's HTTP/1.1 protocol with deadlines for clients that hold a connection and send or read nothing.
+
+    connection made ──▶ head of a request within `timeout` seconds ──▶ else 408, and the connection is closed
+    answer written  ──▶ read by the client within `timeout` seconds ──▶ else the connection is aborted
+
+The router's own deadlines (http_bodies.py) free a place at a replica; these free the connection. Between two
+requests uvicorn's keep-alive timeout applies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+__all__ = ["protocol"]
+
+_SLOW = b"the request did not arrive in time\n"
+
+
+def protocol(timeout: float) -> type[H11Protocol]:
+    """Return the protocol class, for `uvicorn.Config(http=)`."""
+
+    class Protocol(H11Protocol):
+        _head_timer: asyncio.TimerHandle | None = None
+        _write_timer: asyncio.TimerHandle | None = None
+        _bytes_came = False
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._head_timer = self.loop.call_later(timeout, self._head_is_late)
+
+        def data_received(self, data: bytes) -> None:
+            self._bytes_came = True
+            super().data_received(data)
+            if not self._expects_head():
+                self._head_timer = _cancelled(self._head_timer)
+            elif self._head_timer is None and not self.transport.is_closing():
+                self._head_timer = self.loop.call_later(timeout, self._head_is_late)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._head_timer = _cancelled(self._head_timer)
+            self._write_timer = _cancelled(self._write_timer)
+            super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._write_timer = _cancelled(self._write_timer)
+            self._write_timer = self.loop.call_later(timeout, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            self._write_timer = _cancelled(self._write_timer)
+            super().resume_writing()
+
+        def send_400_response(self, msg: str) -> None:
+            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                super().send_400_response(msg)
+            else:  # an answer has begun: there is no place for another one
+                self.transport.close()
+
+        def _expects_head(self) -> bool:
+            return self.cycle is None or self.cycle.response_complete
+
+        def _head_is_late(self) -> None:
+            self._head_timer = None
+            if not self._expects_head() or self.transport.is_closing():
+                return
+            if self._bytes_came and self.conn.our_state is h11.IDLE:
+                headers = [(b"content-length", b"%d" % len(_SLOW)), (b"connection", b"close")]
+                head = h11.Response(status_code=408, headers=headers, reason=b"Request Timeout")
+                for event in (head, h11.Data(data=_SLOW), h11.EndOfMessage()):
+                    self.transport.write(self.conn.send(event) or b"")
+            self.transport.close()
+
+    return Protocol
+
+
+def _cancelled(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
