@@ -332,6 +332,9 @@ class Router:
                 return
             close = error.status == 408 or not body.complete
             await answer.write(error.status, error.line + "\n", close=close)
+            if error.status == 408:
+                await answer.end()
+                return
         body.release()
         await body.linger()
         await answer.end()
@@ -416,6 +419,7 @@ class Router:
                 close = not body.complete
                 body.release()
                 await answer.relay(response, close=close)
+                await _end_if_more_comes(response, scope["method"])
             finally:
                 await response.aclose()
         except self._httpx.TransportError as error:
@@ -633,6 +637,18 @@ def _checked_url(url: object) -> str:
     ):
         raise ValueError(arguments.problem("an upstream", rule, url, "Leave out user, query and fragment"))
     return url
+
+
+async def _end_if_more_comes(response: Any, method: str) -> None:
+    """Close a connection on which more than the answer came or may come: it would begin the next answer."""
+    bodiless = method == "HEAD" or response.status_code in (204, 304)
+    announced = response.headers.get("content-length", "0") != "0" or "transfer-encoding" in response.headers
+    try:
+        state = response.stream._httpcore_stream._stream._connection._h11_state
+        if state.trailing_data[0] or (bodiless and announced):
+            state.send_failed()  # the pool closes it
+    except AttributeError:  # another httpcore: no connection is reused
+        await response.extensions["network_stream"].aclose()
 
 
 def _exhausted(error: BaseException) -> bool:

@@ -36,22 +36,22 @@ def protocol(timeout: float) -> type[H11Protocol]:
             self._bytes_came = True
             super().data_received(data)
             if not self._expects_head():
-                self._head_timer = _cancelled(self._head_timer)
+                self._stop_head_timer()
             elif self._head_timer is None and not self.transport.is_closing():
                 self._head_timer = self.loop.call_later(timeout, self._head_is_late)
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._head_timer = _cancelled(self._head_timer)
-            self._write_timer = _cancelled(self._write_timer)
+            self._stop_head_timer()
+            self._stop_write_timer()
             super().connection_lost(exc)
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            self._write_timer = _cancelled(self._write_timer)
+            self._stop_write_timer()
             self._write_timer = self.loop.call_later(timeout, self.transport.abort)
 
         def resume_writing(self) -> None:
-            self._write_timer = _cancelled(self._write_timer)
+            self._stop_write_timer()
             super().resume_writing()
 
         def send_400_response(self, msg: str) -> None:
@@ -59,6 +59,16 @@ def protocol(timeout: float) -> type[H11Protocol]:
                 super().send_400_response(msg)
             else:  # an answer has begun: there is no place for another one
                 self.transport.close()
+
+        def _stop_head_timer(self) -> None:
+            if self._head_timer is not None:
+                self._head_timer.cancel()
+                self._head_timer = None
+
+        def _stop_write_timer(self) -> None:
+            if self._write_timer is not None:
+                self._write_timer.cancel()
+                self._write_timer = None
 
         def _expects_head(self) -> bool:
             return self.cycle is None or self.cycle.response_complete
@@ -75,8 +85,3 @@ def protocol(timeout: float) -> type[H11Protocol]:
             self.transport.close()
 
     return Protocol
-
-
-def _cancelled(timer: asyncio.TimerHandle | None) -> None:
-    if timer is not None:
-        timer.cancel()
