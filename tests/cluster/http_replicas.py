@@ -18,7 +18,7 @@ from route_study import served
 
 from evenbins.cluster.http import Router
 
-__all__ = ["Replica", "fleet", "go", "raw", "served"]
+__all__ = ["Replica", "fleet", "go", "raw", "served", "soon"]
 
 
 class Replica:
@@ -113,3 +113,10 @@ async def raw(answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any
 def go(test: Coroutine[Any, Any, None]) -> None:
     """Run a test; hang no longer than a while."""
     asyncio.run(asyncio.wait_for(test, 60))
+
+
+async def soon(true: Callable[[], object]) -> None:
+    """Wait for something that happens soon."""
+    async with asyncio.timeout(20):
+        while not true():
+            await asyncio.sleep(0.01)

@@ -9,7 +9,7 @@ import random
 
 import httpx
 import pytest
-from http_replicas import fleet, go, raw, served
+from http_replicas import fleet, go, raw, served, soon
 from scipy.stats import binom
 
 from evenbins.cluster.health import Backoff
@@ -17,12 +17,6 @@ from evenbins.cluster.http import Router
 from evenbins.cluster.http_keys import KeyMissingError, KeyRule
 
 QUICK = Backoff(first=0.05, factor=1.5, most=0.2)
-
-
-async def soon(true) -> None:
-    async with asyncio.timeout(20):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 # --- keys -----------------------------------------------------------------------------------------------
@@ -104,6 +98,11 @@ def test_bodies_without_a_key(body):
         ({"health_path": "x"}, ValueError, "begin with '/'"),
         ({"read_timeout": 0}, ValueError, "read_timeout must be a number of seconds above 0"),
         ({"weights": {"http://b:1": 2}}, ValueError, "which is no node"),
+        ({"body_buffer": -1}, ValueError, "body_buffer must be an integer"),
+        ({"trusted_proxies": "10.0.0.0/8"}, TypeError, "several networks"),
+        ({"trusted_proxies": ["10.0.0.0/33"]}, ValueError, "addresses or networks such as"),
+        ({"trusted_proxies": ["proxy.example"]}, ValueError, "Names are not looked up"),
+        ({"trusted_proxies": [7]}, TypeError, "addresses or networks such as"),
     ],
 )
 def test_wrong_arguments_are_refused(options, error, words):

@@ -113,6 +113,8 @@ def test_it_serves_and_sigterm_lets_requests_finish(replica):
         (["--upstream", "http://a:1", "--host", "203.0.113.7"], "cannot listen on 203.0.113.7:8080"),
         (["--upstream", "http://a:1", "--shared-loads", "ftp://x"], "redis://"),
         (["--upstream", "http://a:1", "--port", "x"], "--port"),
+        (["--upstream", "http://a:1", "--trusted-proxy", "10.0.0.0/40"], "addresses or networks such as"),
+        (["--upstream", "http://a:1", "--body-buffer", "-1"], "body_buffer must be an integer"),
     ],
 )
 def test_wrong_use_is_one_line_and_exit_code_2(arguments, words, capsys):
