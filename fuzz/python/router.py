@@ -19,6 +19,7 @@ from typing import Any
 import uvicorn
 
 from evenbins.cluster.http import Router
+from evenbins.cluster.http_protocol import protocol
 
 _GOOD = b"GET /good HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 CONNECTIONS = 12  # for each input
@@ -81,7 +82,9 @@ class Servers:
     @staticmethod
     async def _start(app: Any) -> int:
         listener = socket.create_server(("127.0.0.1", 0), backlog=512)
-        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=2)
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=2, http=protocol(_HANG)
+        )
         server = uvicorn.Server(config)
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]

@@ -117,6 +117,7 @@ SMALL_TOOLS: dict[str, str | dict[str, int] | None] = {
     "tools/fault_study.py": None,  # minutes; tests/cluster/test_fault_study.py runs each of its kinds
     "tools/kill_study.py": "--kills 1 --servers 3 --threads 4",
     "tools/redis_round_trips.py": "--sample 4000",
+    "tools/router_hostile.py": "--seconds 1 --at-once 10",
     "tools/route_study.py": "--requests 60 --concurrency 10 --replicas 2 --policies jump",
     "tools/screenshots.py": None,  # starts a browser; tests/lab does
     "tools/soak_redis.py": "--keys 700",

@@ -4,6 +4,8 @@
     RingMemcache   which value each key has: what is stored and not evicted comes back, never an old value
     Router         which replica each request went to: every answer is the request's own; no replica has
                    more requests at a time than its limit; no count is left when all is quiet
+    Router         random hostile clients and hostile replicas (tools/router_hostile.py): no good request is
+                   refused meanwhile, nothing is left afterwards
 
 Servers are started for each soak (redis-server, memcached; replicas in this process) and ended with it.
 """
@@ -242,10 +244,30 @@ class RouterSoak(Soak):
         self.loop.close()
 
 
+class HostileSoak(Soak):
+    """Rounds of random hostile exchanges, each with a router of its own, beside good requests."""
+
+    def step(self) -> int:
+        from router_hostile import CLIENTS, REPLICAS, hostile_run
+
+        rng = self.rng
+        pairs = [(str(rng.choice([*CLIENTS])), str(rng.choice([*REPLICAS]))) for _ in range(200)]
+        outcome = asyncio.run(hostile_run(pairs, limit=1000, at_once=60, idle=60, read_timeout=1.0))
+        self.lose(len(outcome.refused), f"good requests refused: {outcome.refused[:1]}")
+        self.lose(len(outcome.unsound), f"answers to hostile clients: {outcome.unsound[:1]}")
+        self.same(outcome.left + outcome.logged, [], "left or logged by the router")
+        self.done.update({"hostile exchanges": outcome.exchanges, "good requests": outcome.good})
+        return outcome.exchanges + outcome.good
+
+    def audit(self) -> None:
+        """Each step has checked all there is."""
+
+
 CASES = [
     Case("Redis, multilevel", lambda rng: RedisSoak(rng, "multilevel"), 4),
     Case("Redis, blocked", lambda rng: RedisSoak(rng, "blocked"), 2),
     Case("Redis, standard", lambda rng: RedisSoak(rng, "standard"), 1.2),
     Case("memcached", MemcacheSoak, 2.7),
     Case("HTTP router", RouterSoak, 0.1),
+    Case("HTTP router, hostile", HostileSoak, 0.05),
 ]

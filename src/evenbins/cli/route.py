@@ -176,9 +176,19 @@ def serve(
                 for each, handler in before.items():
                     signal.signal(each, handler)
 
+    _raise_descriptor_limit()
     with listener:
         where = listener.getsockname()
         shown = f"[{where[0]}]" if family == socket.AF_INET6 else where[0]
         click.echo(f"evenbins: routing to {len(router.ring.names)} on http://{shown}:{where[1]}", err=True)
         sys.stderr.flush()
         Server(config).run(sockets=[listener])
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow as many open connections as the system does: idle clients must not use them up."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
