@@ -1,6 +1,8 @@
 #include "evenbins/format.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "evenbins/balanced.hpp"
 #include "evenbins/blocked.hpp"
@@ -109,7 +111,10 @@ std::vector<uint8_t> write_header(const Spec& spec, const void* payload, uint64_
   return header;
 }
 
-Header read_header(const uint8_t* data, uint64_t size) {
+Header read_header(const uint8_t* file, uint64_t size) {
+  // What is checked is a copy: somebody may write to the file meanwhile.
+  const std::vector<uint8_t> head(file, file + std::min(size, header_bytes(kMaxCore)));
+  const uint8_t* data = head.data();
   Fixed fixed;
   if (size < sizeof kMagic || std::memcmp(data, kMagic, sizeof kMagic) != 0)
     throw FormatError("this is not an evenbins file: it does not begin with EVENBINS");
@@ -155,8 +160,8 @@ Header read_header(const uint8_t* data, uint64_t size) {
   return header;
 }
 
-void verify_payload(const Header& header, const uint8_t* data) {
-  if (xxh3_64(data + header.payload_offset, header.payload_bytes, 0) != header.payload_checksum)
+void verify_payload(const Header& header, const void* payload) {
+  if (xxh3_64(payload, header.payload_bytes, 0) != header.payload_checksum)
     throw FormatError("the payload's checksum is wrong: the file is damaged");
 }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <thread>
 
+#include "evenbins/threads.hpp"
 #include "table_parts.hpp"
 
 namespace evenbins {
@@ -648,17 +648,8 @@ uint64_t in_stretches(uint64_t total, uint32_t threads, const std::function<bool
       f(start, std::min(kStretch, total - start));
     }
   };
-  std::vector<std::thread> helpers;
   const uint64_t useful = std::min<uint64_t>(threads, (total + kStretch - 1) / kStretch);
-  for (uint64_t i = 1; i < useful; ++i) {
-    try {
-      helpers.emplace_back(work, false);
-    } catch (const std::system_error&) {
-      break;  // no more threads to be had: fewer do the same
-    }
-  }
-  work(true);
-  for (std::thread& helper : helpers) helper.join();
+  run_on_threads(static_cast<uint32_t>(useful), [&](uint32_t t) { work(t == 0); });
   return stopped ? std::min(total, next.load()) : total;
 }
 

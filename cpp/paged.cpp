@@ -1,11 +1,8 @@
 #include "evenbins/paged.hpp"
 
-#include <condition_variable>
-#include <exception>
-#include <mutex>
-#include <thread>
 #include <unordered_set>
 
+#include "evenbins/threads.hpp"
 #include "evenbins/xxh3.hpp"
 
 namespace evenbins {
@@ -47,58 +44,10 @@ bool run_threads(uint64_t n, uint32_t threads, const PagedTable::Pulse& pulse,
     }
     return true;
   }
-  std::atomic<uint64_t> next = 0;
-  std::atomic<bool> stop = false;
-  std::mutex lock;
-  std::condition_variable ended;
-  uint32_t running = 0;
-  std::exception_ptr error;
-  const auto work = [&] {
-    std::exception_ptr mine;
-    try {
-      std::vector<uint8_t> buffer;
-      for (uint64_t i = next++; i < n && !stop; i = next++) f(i, buffer);
-    } catch (...) {
-      mine = std::current_exception();
-      stop = true;
-    }
-    const std::lock_guard hold(lock);
-    if (mine && !error) error = mine;
-    --running;
-    ended.notify_one();
-  };
-  std::vector<std::thread> workers;
-  workers.reserve(threads);
-  for (uint32_t i = 0; i < threads; ++i) {
-    {
-      const std::lock_guard hold(lock);
-      ++running;
-    }
-    try {
-      workers.emplace_back(work);
-    } catch (const std::system_error&) {  // as many as the system gives
-      const std::lock_guard hold(lock);
-      --running;
-      break;
-    }
-  }
-  bool whole = true;
-  if (workers.empty()) {
-    ++running;
-    work();
-  }
-  while (true) {
-    std::unique_lock hold(lock);
-    if (ended.wait_for(hold, std::chrono::milliseconds(50), [&] { return running == 0; })) break;
-    hold.unlock();
-    if (whole && !pulse()) {
-      whole = false;
-      stop = true;
-    }
-  }
-  for (std::thread& each : workers) each.join();
-  if (error) std::rethrow_exception(error);
-  return whole;
+  std::vector<std::vector<uint8_t>> buffers(threads + 1);
+  return share_items(
+      n, threads, [&](uint64_t) { return pulse(); },
+      [&](uint64_t i, const std::atomic<bool>&, uint32_t thread) { f(i, buffers[thread]); });
 }
 
 PagedShape PagedShape::of(const Spec& spec) {

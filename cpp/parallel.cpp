@@ -6,9 +6,10 @@
 #include <mutex>
 #include <optional>
 #include <span>
-#include <thread>
+#include <vector>
 
 #include "evenbins/kernel.hpp"
+#include "evenbins/threads.hpp"
 
 namespace evenbins {
 namespace {
@@ -17,34 +18,6 @@ constexpr size_t kBatch = 1024;              // digests that stay in the first-l
 constexpr uint64_t kStretch = 64 * kBatch;   // what a querying thread takes at a time
 constexpr size_t kRoundItems = 32 * kBatch;  // what an adding thread prepares in a round
 constexpr size_t kLevelItems = 64 * kBatch;  // the same where a round takes several steps: fewer waits
-
-// Runs body(0) here and body(1) … body(threads−1) on threads of their own; waits for all. `body` must
-// not throw. The bodies wait for one another, so they all start or, if the system refuses a thread, none.
-template <typename Body>
-void on_threads(uint32_t threads, const Body& body) {
-  enum : int { kWait, kGo, kGiveUp };
-  std::atomic<int> gate = kWait;
-  std::vector<std::thread> others;
-  const auto open_gate = [&](int state) {
-    gate = state;
-    gate.notify_all();
-  };
-  try {
-    others.reserve(threads - 1);
-    for (uint32_t t = 1; t < threads; ++t)
-      others.emplace_back([&body, &gate, t] {
-        gate.wait(kWait);
-        if (gate == kGo) body(t);
-      });
-  } catch (...) {
-    open_gate(kGiveUp);
-    for (std::thread& other : others) other.join();
-    throw;
-  }
-  open_gate(kGo);
-  body(0);
-  for (std::thread& other : others) other.join();
-}
 
 // Digests of keys start … end−1; if one is bad, those before it, and the error in `bad`.
 size_t read_until_bad(const Digests& keys, uint64_t start, size_t n, uint64_t* out, std::optional<BadKey>& bad) {
@@ -82,7 +55,7 @@ uint64_t add_alone(Filter& filter, const Digests& keys, const Pulse& pulse, uint
 // what the slowest thread of a round is behind, before it sleeps: to wake a sleeping thread takes as long.
 class Barrier {
  public:
-  explicit Barrier(uint32_t threads) : threads_(threads) {}
+  void expect(uint32_t threads) { threads_ = threads; }  // before anybody arrives
   void arrive_and_wait() {
     const uint32_t phase = phase_;
     if (arrived_.fetch_add(1) + 1 == threads_) {
@@ -104,7 +77,7 @@ class Barrier {
 
  private:
   static constexpr int kSpins = 2000;
-  const uint32_t threads_;
+  uint32_t threads_ = 1;
   std::atomic<uint32_t> arrived_ = 0, phase_ = 0;
 };
 
@@ -190,8 +163,7 @@ struct Slice {
 // What the threads know of a round. There are two, used in turn: while a slow thread still adds the items
 // of one round, a fast one prepares the next; so one barrier a round is enough.
 struct Round {
-  explicit Round(uint32_t threads) : slices(threads) {}
-  std::vector<Slice> slices;
+  std::vector<Slice> slices;  // one of each thread
   std::exception_ptr failure;
   std::mutex failure_lock;
   bool stop = false;
@@ -200,14 +172,20 @@ struct Round {
 uint64_t add_by_range(ByRange& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
   const uint32_t per_key = std::max(filter.items_per_key(), 1u);
   const uint64_t slice_keys = std::max<uint64_t>(kRoundItems / per_key, 64);
-  const uint64_t round_keys = threads * slice_keys, size = keys.size();
-  const auto bounds = owner_bounds(filter.lines(), threads, [&](uint64_t line) { return filter.first_item_of(line); });
-  Round rounds[2] = {Round(threads), Round(threads)};
-  Barrier barrier(threads);
-  uint64_t done = size;
+  const uint64_t size = keys.size();
+  uint64_t round_keys = 0, done = size;
+  std::vector<uint64_t> bounds;
+  Round rounds[2];
+  Barrier barrier;
   std::exception_ptr failure;
 
-  on_threads(threads, [&](uint32_t t) {
+  const auto prepare = [&](uint32_t started) {
+    round_keys = started * slice_keys;
+    bounds = owner_bounds(filter.lines(), started, [&](uint64_t line) { return filter.first_item_of(line); });
+    for (Round& round : rounds) round.slices.resize(started);
+    barrier.expect(started);
+  };
+  run_on_threads(threads, prepare, [&](uint32_t t) {
     for (uint64_t start = 0, r = 0; start < size; start += round_keys, ++r) {
       Round& round = rounds[r % 2];
       try {
@@ -274,12 +252,9 @@ uint64_t add_by_level(ByLevel& filter, const Digests& keys, uint32_t threads, co
   const uint64_t size = keys.size();
   const uint32_t levels = filter.levels();
   std::vector<std::vector<uint64_t>> bounds;
-  for (uint32_t level = 0; level < levels; ++level)
-    bounds.push_back(
-        owner_bounds(filter.lines(level), threads, [&](uint64_t line) { return filter.first_word_of(level, line); }));
-  std::vector<Slice> slices(threads);
-  std::vector<Undo> undos(threads, Undo(levels));
-  Barrier barrier(threads);
+  std::vector<Slice> slices;
+  std::vector<Undo> undos;
+  Barrier barrier;
   uint64_t start = 0, slice_keys = 0, room = 0;
   bool too_many = false;
   std::mutex failure_lock;
@@ -292,7 +267,16 @@ uint64_t add_by_level(ByLevel& filter, const Digests& keys, uint32_t threads, co
     return n;
   };
 
-  on_threads(threads, [&](uint32_t t) {
+  const auto prepare = [&](uint32_t started) {
+    threads = started;
+    for (uint32_t level = 0; level < levels; ++level)
+      bounds.push_back(
+          owner_bounds(filter.lines(level), threads, [&](uint64_t line) { return filter.first_word_of(level, line); }));
+    slices.resize(threads);
+    undos.assign(threads, Undo(levels));
+    barrier.expect(threads);
+  };
+  run_on_threads(threads, prepare, [&](uint32_t t) {
     Slice& mine = slices[t];
     std::vector<uint64_t> words;
     std::optional<BadKey> bad;
@@ -372,7 +356,7 @@ uint64_t ask_all(const Digests& keys, uint32_t threads, const Pulse& pulse, cons
   std::optional<BadKey> first_bad;
   std::exception_ptr failure;
 
-  on_threads(threads, [&](uint32_t t) {
+  run_on_threads(threads, [&](uint32_t t) {
     uint64_t digests[kBatch];
     try {
       while (!stop) {

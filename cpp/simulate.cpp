@@ -7,7 +7,7 @@
 
 #include "evenbins/trials.hpp"
 
-namespace evenbins {
+namespace evenbins::simulators {
 namespace {
 
 constexpr size_t kBatch = 64;            // bins of level 0 that are drawn and prefetched ahead
@@ -285,4 +285,4 @@ std::vector<HashingTrial> simulate_hashing(Hashing hashing, uint64_t bits, uint3
   return out;
 }
 
-}  // namespace evenbins
+}  // namespace evenbins::simulators

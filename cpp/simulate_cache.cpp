@@ -11,7 +11,7 @@
 #include "evenbins/hash.hpp"
 #include "evenbins/trials.hpp"
 
-namespace evenbins {
+namespace evenbins::simulators {
 namespace {
 
 using Policy = CacheSimulation::Policy;
@@ -364,4 +364,4 @@ CacheResult simulate_cache(std::span<const int64_t> times, std::span<const uint6
   return result;
 }
 
-}  // namespace evenbins
+}  // namespace evenbins::simulators

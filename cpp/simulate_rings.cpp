@@ -13,7 +13,7 @@
 #include "evenbins/simulate.hpp"
 #include "evenbins/trials.hpp"
 
-namespace evenbins {
+namespace evenbins::simulators {
 namespace {
 
 using Policy = RingSimulation::Policy;
@@ -562,4 +562,4 @@ RingTimes time_rings(const RingSimulation& simulation, uint64_t probes, uint64_t
   return done ? out : RingTimes{};
 }
 
-}  // namespace evenbins
+}  // namespace evenbins::simulators

@@ -8,7 +8,7 @@
 #include "evenbins/simulate.hpp"
 #include "evenbins/trials.hpp"
 
-namespace evenbins {
+namespace evenbins::simulators {
 namespace {
 
 constexpr uint64_t kMostKeys = 1 << 26;
@@ -343,4 +343,4 @@ SongCounts simulate_song(uint64_t keys, uint64_t buckets, uint32_t hashes, uint6
   return done ? out : SongCounts{};
 }
 
-}  // namespace evenbins
+}  // namespace evenbins::simulators

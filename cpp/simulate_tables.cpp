@@ -9,7 +9,7 @@
 #include "evenbins/simulate.hpp"
 #include "evenbins/trials.hpp"
 
-namespace evenbins {
+namespace evenbins::simulators {
 namespace {
 
 using Scheme = TableSimulation::Scheme;
@@ -323,4 +323,4 @@ TableCounts simulate_tables(const TableSimulation& simulation, uint64_t trials, 
   return done ? out : TableCounts{};
 }
 
-}  // namespace evenbins
+}  // namespace evenbins::simulators

@@ -7,12 +7,15 @@
 //     fixed-size binary                                       w:N
 //     dictionary          its values are digested once, then looked up
 //
-// A null is a BadKey with its position. The producer's memory is trusted as far as the interface demands
-// (buffers are as long as the offsets say); everything that can be checked is.
+// An extension type is a TypeError, unless its storage is the value itself (kKeyExtensions): the same ordinal may be a
+// day or a month, and storage may even be an address. A null is a BadKey with its position. The producer's memory is
+// trusted as far as the interface demands (buffers are as long as the offsets say; they need not be aligned);
+// everything that can be checked is.
 #pragma once
 
 #include <Python.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <limits>
@@ -93,6 +96,41 @@ inline std::string type_name(std::string_view format) {
   return "format '" + std::string(format) + "'";
 }
 
+// Extension types whose storage is the value itself: the 16 bytes of a UUID, the text of a JSON document.
+inline constexpr std::string_view kKeyExtensions[] = {"arrow.uuid", "arrow.json"};
+
+// The value of a field's metadata for `key`; empty if it has none. Metadata is a number of pairs, then the length and
+// the bytes of each key and each value; numbers are of 32 bits and need not be aligned.
+inline std::string_view metadata_value(const char* metadata, std::string_view key) {
+  if (metadata == nullptr) return {};
+  const auto number = [&] {
+    int32_t n;
+    std::memcpy(&n, metadata, sizeof n);
+    metadata += sizeof n;
+    if (n < 0) throw BrokenColumn("the Arrow schema has metadata of a negative length");
+    return static_cast<size_t>(n);
+  };
+  const auto text = [&] {
+    const size_t n = number();
+    metadata += n;
+    return std::string_view(metadata - n, n);
+  };
+  for (size_t pairs = number(); pairs > 0; --pairs) {
+    const std::string_view name = text(), value = text();
+    if (name == key) return value;
+  }
+  return {};
+}
+
+inline void require_key_extension(const Schema& schema) {
+  const std::string_view name = metadata_value(schema.metadata, "ARROW:extension:name");
+  if (name.empty() || std::ranges::find(kKeyExtensions, name) != std::end(kKeyExtensions)) return;
+  throw UnsupportedColumn("keys must be an Arrow column of strings, binary or integers, not the extension type '" +
+                          std::string(name) +
+                          "': convert it before, for example with .astype(str) in pandas; if its storage is the key, "
+                          "pass column.cast(column.type.storage_type) of pyarrow");
+}
+
 struct UnfitKey : std::runtime_error {  // thrown by `H` for a key it has no word for
   UnfitKey(BadKey::Type type, const std::string& what) : std::runtime_error(what), type(type) {}
   BadKey::Type type;
@@ -117,6 +155,29 @@ inline void require_possible(const Array& array) {
     throw BrokenColumn("the Arrow array's length or offset exceeds 2^48: no memory holds that");
 }
 
+// Elements of a buffer, which need not be aligned.
+template <typename T>
+class Unaligned {
+ public:
+  explicit Unaligned(const void* data) : data_(static_cast<const char*>(data)) {}
+  T operator[](uint64_t i) const {
+    T element;
+    std::memcpy(&element, data_ + i * sizeof(T), sizeof element);
+    return element;
+  }
+  bool missing() const { return data_ == nullptr; }
+  // The elements from `start` on as an array, in place if they are aligned, else copied to `copies`.
+  const T* at(uint64_t start, size_t n, T* copies) const {
+    const char* from = data_ + start * sizeof(T);
+    if (reinterpret_cast<uintptr_t>(from) % alignof(T) == 0) return reinterpret_cast<const T*>(from);
+    std::memcpy(copies, from, n * sizeof(T));
+    return copies;
+  }
+
+ private:
+  const char* data_;
+};
+
 // The part that all columns have: length, offset, validity. `H` makes words of bytes and of integers.
 template <typename H>
 class Column : public Reader<H> {
@@ -130,11 +191,10 @@ class Column : public Reader<H> {
   uint64_t size() const override { return static_cast<uint64_t>(array_.length); }
 
  protected:
-  template <typename T>
-  const T* buffer(int64_t i) const {
+  const void* buffer(int64_t i) const {
     if (i >= array_.n_buffers || (array_.length > 0 && array_.buffers[i] == nullptr))
       throw BrokenColumn("the Arrow array lacks buffer " + std::to_string(i));
-    return static_cast<const T*>(array_.buffers[i]);
+    return array_.buffers[i];
   }
   uint64_t absolute(uint64_t i) const { return i + static_cast<uint64_t>(array_.offset); }
   void require_no_null(uint64_t start, size_t n) const {
@@ -169,32 +229,38 @@ class Column : public Reader<H> {
 template <typename H, typename T>
 class IntColumn final : public Column<H> {
  public:
-  IntColumn(const Array& array, const H& hasher) : Column<H>(array, hasher), values_(this->template buffer<T>(1)) {}
+  IntColumn(const Array& array, const H& hasher) : Column<H>(array, hasher), values_(this->buffer(1)) {}
   void read(uint64_t start, size_t n, typename H::Word* out) const override {
     if constexpr (sizeof(T) == 8 && std::is_same_v<H, Hasher>) {
       if (this->validity_ == nullptr) {
-        if constexpr (std::is_signed_v<T>)
-          kernel().digest_i64(this->hasher_.ints, values_ + this->absolute(start), n, out);
-        else
-          kernel().digest_u64(this->hasher_.ints, values_ + this->absolute(start), n, out);
+        constexpr size_t kBatch = 1024;
+        T copies[kBatch];
+        for (size_t done = 0; done < n; done += kBatch) {
+          const size_t count = std::min(kBatch, n - done);
+          const T* values = values_.at(this->absolute(start + done), count, copies);
+          if constexpr (std::is_signed_v<T>)
+            kernel().digest_i64(this->hasher_.ints, values, count, out + done);
+          else
+            kernel().digest_u64(this->hasher_.ints, values, count, out + done);
+        }
         return;
       }
     }
     this->each(start, n, [&](uint64_t at, size_t i) {
-      out[i] = this->hasher_.integer(static_cast<uint64_t>(static_cast<int64_t>(values_[at])),
-                                     std::is_signed_v<T> && static_cast<int64_t>(values_[at]) < 0);
+      const auto value = static_cast<int64_t>(values_[at]);
+      out[i] = this->hasher_.integer(static_cast<uint64_t>(value), std::is_signed_v<T> && value < 0);
     });
   }
 
  private:
-  const T* values_;
+  Unaligned<T> values_;
 };
 
 template <typename H>
 class BoolColumn final : public Column<H> {
  public:
   BoolColumn(const Array& array, const H& hasher)
-      : Column<H>(array, hasher), bits_(this->template buffer<uint8_t>(1)) {}
+      : Column<H>(array, hasher), bits_(static_cast<const uint8_t*>(this->buffer(1))) {}
   void read(uint64_t start, size_t n, typename H::Word* out) const override {
     this->each(start, n,
                [&](uint64_t at, size_t i) { out[i] = this->hasher_.integer(bits_[at / 8] >> (at % 8) & 1, false); });
@@ -207,8 +273,7 @@ class BoolColumn final : public Column<H> {
 template <typename H, typename Offset>
 class BytesColumn final : public Column<H> {
  public:
-  BytesColumn(const Array& array, const H& hasher)
-      : Column<H>(array, hasher), offsets_(this->template buffer<Offset>(1)) {
+  BytesColumn(const Array& array, const H& hasher) : Column<H>(array, hasher), offsets_(this->buffer(1)) {
     if (array.n_buffers < 3) throw BrokenColumn("the Arrow array lacks buffer 2");
     data_ = static_cast<const char*>(array.buffers[2]);
   }
@@ -221,7 +286,7 @@ class BytesColumn final : public Column<H> {
   }
 
  private:
-  const Offset* offsets_;
+  Unaligned<Offset> offsets_;
   const char* data_;
 };
 
@@ -229,7 +294,7 @@ template <typename H>
 class FixedColumn final : public Column<H> {
  public:
   FixedColumn(const Array& array, const H& hasher, size_t width)
-      : Column<H>(array, hasher), width_(width), data_(width == 0 ? "" : this->template buffer<char>(1)) {}
+      : Column<H>(array, hasher), width_(width), data_(width == 0 ? "" : static_cast<const char*>(this->buffer(1))) {}
   void read(uint64_t start, size_t n, typename H::Word* out) const override {
     this->each(start, n, [&](uint64_t at, size_t i) { out[i] = this->hasher_.bytes(data_ + at * width_, width_); });
   }
@@ -242,14 +307,14 @@ class FixedColumn final : public Column<H> {
 template <typename H>
 class ViewColumn final : public Column<H> {  // length, then 12 bytes of text, or prefix, buffer and offset
  public:
-  ViewColumn(const Array& array, const H& hasher) : Column<H>(array, hasher), views_(this->template buffer<View>(1)) {
-    if (array.n_buffers < 3) throw BrokenColumn("the Arrow view array lacks its buffer sizes");
-    variadic_ = array.n_buffers - 3;
-    sizes_ = static_cast<const int64_t*>(array.buffers[array.n_buffers - 1]);
+  ViewColumn(const Array& array, const H& hasher)
+      : Column<H>(array, hasher), views_(this->buffer(1)), variadic_(array.n_buffers - 3), sizes_(nullptr) {
+    if (variadic_ < 0) throw BrokenColumn("the Arrow view array lacks its buffer sizes");
+    sizes_ = Unaligned<int64_t>(array.buffers[array.n_buffers - 1]);
   }
   void read(uint64_t start, size_t n, typename H::Word* out) const override {
     this->each(start, n, [&](uint64_t at, size_t i) {
-      const View& view = views_[at];
+      const View view = views_[at];
       this->require_length(view.length, start + i);
       if (view.length <= 12) {
         out[i] = this->hasher_.bytes(view.inlined, static_cast<size_t>(view.length));
@@ -257,8 +322,8 @@ class ViewColumn final : public Column<H> {  // length, then 12 bytes of text, o
       }
       int32_t where[2];  // buffer, offset
       std::memcpy(where, view.inlined + 4, sizeof where);
-      if (where[0] < 0 || where[0] >= variadic_ || where[1] < 0 || sizes_ == nullptr ||
-          int64_t{where[1]} + view.length > sizes_[where[0]])
+      if (where[0] < 0 || where[0] >= variadic_ || where[1] < 0 || sizes_.missing() ||
+          int64_t{where[1]} + view.length > sizes_[static_cast<uint64_t>(where[0])])
         throw BadKey(start + i, BadKey::Type::value, "the Arrow column is broken: a view points outside its buffers");
       const auto* data = static_cast<const char*>(this->array_.buffers[2 + where[0]]);
       if (data == nullptr)
@@ -272,16 +337,16 @@ class ViewColumn final : public Column<H> {  // length, then 12 bytes of text, o
     int32_t length;
     char inlined[12];
   };
-  const View* views_;
+  Unaligned<View> views_;
   int64_t variadic_;
-  const int64_t* sizes_;
+  Unaligned<int64_t> sizes_;
 };
 
 template <typename H, typename Index>
 class DictionaryColumn final : public Column<H> {
  public:
   DictionaryColumn(const Array& array, const H& hasher, const Reader<H>& values)
-      : Column<H>(array, hasher), indices_(this->template buffer<Index>(1)), digests_(values.size()) {
+      : Column<H>(array, hasher), indices_(this->buffer(1)), digests_(values.size()) {
     valid_.assign(values.size(), true);
     for (uint64_t i = 0; i < values.size(); ++i) {
       try {
@@ -303,7 +368,7 @@ class DictionaryColumn final : public Column<H> {
   }
 
  private:
-  const Index* indices_;
+  Unaligned<Index> indices_;
   std::vector<typename H::Word> digests_;
   std::vector<bool> valid_;
   std::unordered_map<uint64_t, BadKey> refused_;
@@ -359,6 +424,7 @@ std::unique_ptr<Reader<H>> make_dictionary(const Schema& schema, const Array& ar
 // How to read a column of this type; throws UnsupportedColumn if it holds no keys.
 template <typename H>
 MakeColumn<H> maker(const Schema& schema) {
+  require_key_extension(schema);
   struct Format {
     std::string_view code;
     MakeColumn<H> plain, dictionary;  // with dictionary: the type of its indices
@@ -389,7 +455,7 @@ MakeColumn<H> maker(const Schema& schema) {
     maker<H>(*schema.dictionary);
     return known.dictionary;
   }
-  if (format.starts_with("w:")) return make_fixed<H>;
+  if (format.starts_with("w:") && schema.dictionary == nullptr) return make_fixed<H>;
   throw UnsupportedColumn("keys must be an Arrow column of strings, binary or integers, not " + type_name(format) +
                           (format == "+s" ? ": pass one column of the table" : ": cast it before"));
 }

@@ -18,7 +18,8 @@
 namespace evenbins::python {
 
 // From the bytes of a file, by make(spec, bits). `mapped`: the bits stay where they are, and the structure is
-// read-only; otherwise they are copied. `verify` checks the payload too.
+// read-only; otherwise they are copied. `verify` checks the payload too: of what is copied the copy, since somebody may
+// write to the file, or to the caller's bytes, meanwhile.
 template <typename Make>
 auto from_file(nb::handle data, uint32_t kind, bool mapped, bool verify, Make&& make) {
   auto buffer = std::shared_ptr<Buffer>(new Buffer(), [](Buffer* b) {
@@ -33,12 +34,12 @@ auto from_file(nb::handle data, uint32_t kind, bool mapped, bool verify, Make&& 
     throw FormatError("the file holds another kind of filter (" +
                       std::to_string(static_cast<uint32_t>(header.spec.kind)) +
                       "): use evenbins.load or evenbins.open");
-  if (verify) verify_payload(header, bytes);
   const uint8_t* payload = bytes + header.payload_offset;
   const bool aligned = reinterpret_cast<uintptr_t>(payload) % 8 == 0;
   Bits bits =
       mapped && aligned ? Bits::borrowed(payload, header.payload_bytes, buffer) : Bits::zeroed(header.payload_bytes);
   if (!bits.read_only()) std::memcpy(bits.words(), payload, header.payload_bytes);
+  if (verify) verify_payload(header, bits.words());
   auto made = make(std::move(header.spec), std::move(bits));
   if (const std::string broken = made->check(verify); !broken.empty()) throw FormatError(broken);
   return made;

@@ -407,7 +407,7 @@ void bind_filters(nb::module_& m) {
         {
           const nb::gil_scoped_release free;
           header = read_header(bytes, static_cast<uint64_t>(buffer.view.len));
-          if (verify) verify_payload(header, bytes);
+          if (verify) verify_payload(header, bytes + header.payload_offset);
         }
         return nb::make_tuple(static_cast<uint32_t>(header.spec.kind), header.spec.seed, header.spec.capacity,
                               header.spec.core, header.payload_offset);

@@ -207,19 +207,20 @@ nb::tuple csv_column(nb::handle block, char delimiter, uint64_t column) {
 
 // --- spans: pieces of one buffer -------------------------------------------------------------------------------------
 
-// Refuses offsets that do not rise or lead out of the buffer; there is one more of them than pieces.
-void check_offsets(const Offsets& offsets, size_t size) {
-  bool sound = offsets.size() > 0;
-  for (size_t i = 0; sound && i < offsets.size(); ++i)
-    sound = offsets.data()[i] <= size && (i == 0 || offsets.data()[i - 1] <= offsets.data()[i]);
-  if (!sound) throw nb::value_error("offsets must rise, and end within the buffer");
+// A copy of offsets, one more than pieces; refuses those that do not rise or lead out of the buffer. Somebody may write
+// to the caller's array while the copy is used.
+std::vector<uint64_t> checked_offsets(const Offsets& offsets, size_t size) {
+  std::vector<uint64_t> copy(offsets.data(), offsets.data() + offsets.size());
+  if (copy.empty() || !std::is_sorted(copy.begin(), copy.end()) || copy.back() > size)
+    throw nb::value_error("offsets must rise, and end within the buffer");
+  return copy;
 }
 
 class SpanDigests final : public Digests {
  public:
-  SpanDigests(const char* data, const uint64_t* offsets, size_t n, const Hasher& hasher)
-      : data_(data), offsets_(offsets), n_(n), hasher_(hasher) {}
-  uint64_t size() const override { return n_; }
+  SpanDigests(const char* data, const std::vector<uint64_t>& offsets, const Hasher& hasher)
+      : data_(data), offsets_(offsets), hasher_(hasher) {}
+  uint64_t size() const override { return offsets_.size() - 1; }
   void read(uint64_t start, size_t n, uint64_t* out) const override {
     for (size_t i = start; i < start + n; ++i)
       *out++ = hasher_.bytes(data_ + offsets_[i], offsets_[i + 1] - offsets_[i]);
@@ -227,38 +228,34 @@ class SpanDigests final : public Digests {
 
  private:
   const char* data_;
-  const uint64_t* offsets_;
-  size_t n_;
+  const std::vector<uint64_t>& offsets_;
   Hasher hasher_;
 };
 
 class SpanSource final : public StretchSource {
  public:
-  SpanSource(nb::handle data, Offsets offsets) : text_(data), offsets_(std::move(offsets)) {
-    check_offsets(offsets_, text_.size());
+  SpanSource(nb::handle data, const Offsets& offsets) : text_(data), offsets_(checked_offsets(offsets, text_.size())) {
   }
 
  private:
   std::unique_ptr<const Digests> next_stretch(const Hasher& hasher) override {
     if (std::exchange(read_, true)) return nullptr;
-    return std::make_unique<SpanDigests>(text_.data(), offsets_.data(), offsets_.size() - 1, hasher);
+    return std::make_unique<SpanDigests>(text_.data(), offsets_, hasher);
   }
 
   Text text_;
-  Offsets offsets_;
+  std::vector<uint64_t> offsets_;
   bool read_ = false;
 };
 
 nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>> stored_spans(nb::handle data, const Offsets& offsets, uint64_t seed) {
   const Text text(data);
-  check_offsets(offsets, text.size());
   Answers<uint64_t> words;
   {
     const nb::gil_scoped_release free;
-    const size_t n = offsets.size() - 1;
-    uint64_t* out = words.extend(2 * n);
-    for (size_t i = 0; i < n; ++i)
-      store_digest(text.data() + offsets.data()[i], offsets.data()[i + 1] - offsets.data()[i], seed, out + 2 * i);
+    const std::vector<uint64_t> at = checked_offsets(offsets, text.size());
+    uint64_t* out = words.extend(2 * (at.size() - 1));
+    for (size_t i = 0; i + 1 < at.size(); ++i) store_digest(text.data() + at[i], at[i + 1] - at[i], seed, out + 2 * i);
   }
   return words.release<uint64_t>();
 }
@@ -267,16 +264,19 @@ nb::bytes select_spans(nb::handle block, const Offsets& starts, const Offsets& e
   const Text text(block);
   const size_t n = chosen.size();
   bool sound = starts.size() == n && ends.size() == n;
-  for (size_t i = 0; sound && i < n; ++i)
-    sound = starts.data()[i] <= ends.data()[i] && ends.data()[i] <= text.size() &&
-            (i == 0 || ends.data()[i - 1] <= starts.data()[i]);
-  if (!sound) throw nb::value_error("starts and ends must rise, one of each for each answer, within the block");
   Output out(text.size());
   {
     const nb::gil_scoped_release free;
-    for (size_t i = 0; i < n; ++i)
-      if (chosen.data()[i] != invert) out.append(text.data() + starts.data()[i], text.data() + ends.data()[i]);
+    uint64_t last =
+        0;  // where the piece before ended; every number is read once, since somebody may write to the arrays
+    for (size_t i = 0; sound && i < n; ++i) {
+      const uint64_t start = starts.data()[i], end = ends.data()[i];
+      sound = last <= start && start <= end && end <= text.size();
+      if (sound && chosen.data()[i] != invert) out.append(text.data() + start, text.data() + end);
+      last = end;
+    }
   }
+  if (!sound) throw nb::value_error("starts and ends must rise, one of each for each answer, within the block");
   return out.release();
 }
 

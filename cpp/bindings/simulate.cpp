@@ -18,6 +18,9 @@
 namespace nb = nanobind;
 
 namespace evenbins::python {
+
+using namespace simulators;
+
 namespace {
 
 // A new array of zeros of this shape, and where its elements lie.

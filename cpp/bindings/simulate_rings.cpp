@@ -18,6 +18,9 @@
 namespace nb = nanobind;
 
 namespace evenbins::python {
+
+using namespace simulators;
+
 namespace {
 
 template <typename Value>

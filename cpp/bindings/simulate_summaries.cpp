@@ -17,6 +17,9 @@
 namespace nb = nanobind;
 
 namespace evenbins::python {
+
+using namespace simulators;
+
 namespace {
 
 using Filters = std::vector<std::pair<uint64_t, uint32_t>>;  // cells, hashes

@@ -218,6 +218,7 @@ class LineSource final : public StretchSource {
   std::unique_ptr<const Digests> next_stretch(const Hasher& hasher) override {
     if (std::exchange(read_, true)) return nullptr;
     const Py_buffer& view = buffer_.view;
+    const nb::gil_scoped_release free;  // the lines are searched for
     return std::make_unique<LineDigests>(static_cast<const char*>(view.buf), static_cast<size_t>(view.len), separator_,
                                          crlf_, hasher);
   }
@@ -253,11 +254,17 @@ class ArrowSource final : public StretchSource {
           arrow::maker<Hasher>(schema_.value);  // refuses a wrong type even if no array follows
         }
         array_.emplace();
-        if (stream->get_next(stream, &array_->value) != 0) raise_stream_error("get_next");
+        int failed;
+        {
+          const nb::gil_scoped_release free;  // a producer may wait for a Python thread
+          failed = stream->get_next(stream, &array_->value);
+        }
+        if (failed != 0) raise_stream_error("get_next");
         if (array_->value.release == nullptr) return nullptr;
       } else if (!begins) {
         return nullptr;
       }
+      const nb::gil_scoped_release free;  // a dictionary's values are digested
       return arrow::maker<Hasher>(schema_.value)(schema_.value, array_->value, hasher);
     } catch (const arrow::UnsupportedColumn& error) {
       raise(PyExc_TypeError, error.what());

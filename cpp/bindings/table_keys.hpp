@@ -275,7 +275,12 @@ class ArrowKeys {
       arrow::maker<KeyMaker>(schema_.value);  // refuses a wrong type even if no array follows
       while (true) {
         arrow::Owned<arrow::Array> array;
-        if (stream->get_next(stream, &array.value) != 0) raise_stream_error("get_next");
+        int failed;
+        {
+          const nb::gil_scoped_release free;  // a producer may wait for a Python thread
+          failed = stream->get_next(stream, &array.value);
+        }
+        if (failed != 0) raise_stream_error("get_next");
         if (array.value.release == nullptr) break;
         append_array(array.value, maker, words);
       }

@@ -36,6 +36,6 @@ std::vector<uint8_t> write_header(const Spec& spec, const void* payload, uint64_
 
 // `data` is the whole file, `size` its length. Throws FormatError.
 Header read_header(const uint8_t* data, uint64_t size);
-void verify_payload(const Header& header, const uint8_t* data);
+void verify_payload(const Header& header, const void* payload);
 
 }  // namespace evenbins

@@ -43,7 +43,7 @@
 #include <span>
 #include <vector>
 
-namespace evenbins {
+namespace evenbins::simulators {
 
 struct CacheSimulation {
   enum class Policy { plain, clockwise, rehash, jump };
@@ -85,4 +85,4 @@ CacheResult simulate_cache(std::span<const int64_t> times, std::span<const uint6
                            const CacheSimulation& simulation, std::span<const CacheRun> runs, uint32_t threads,
                            const std::function<bool(uint64_t)>& pulse);
 
-}  // namespace evenbins
+}  // namespace evenbins::simulators

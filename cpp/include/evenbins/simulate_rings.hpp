@@ -51,7 +51,7 @@
 #include "evenbins/dense_slot.hpp"
 #include "evenbins/hash.hpp"
 
-namespace evenbins {
+namespace evenbins::simulators {
 
 struct RingSimulation {
   enum class Policy { plain, clockwise, rehash, rehash_bin, jump };
@@ -107,4 +107,4 @@ struct RingTimes {
 RingTimes time_rings(const RingSimulation& simulation, uint64_t probes, uint64_t trials, uint64_t seed,
                      const RingPulse& pulse);
 
-}  // namespace evenbins
+}  // namespace evenbins::simulators

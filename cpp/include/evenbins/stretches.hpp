@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <system_error>
-#include <thread>
-#include <vector>
+
+#include "evenbins/threads.hpp"
 
 namespace evenbins {
 
-// body(start, count), which must not throw. False if the pulse stopped the work. If the system refuses a thread, the
-// others do its share.
+// Runs body(start, count). False if the pulse stopped the work.
 template <typename Pulse, typename Body>
 bool for_stretches(uint64_t n, uint32_t threads, uint64_t stretch, Pulse&& pulse, const Body& body) {
   std::atomic<uint64_t> next = 0;
@@ -23,20 +21,12 @@ bool for_stretches(uint64_t n, uint32_t threads, uint64_t stretch, Pulse&& pulse
     body(start, std::min(stretch, n - start));
     return true;
   };
-  std::vector<std::thread> others;
   const uint64_t useful = (n + stretch - 1) / stretch;
-  try {
-    for (uint64_t t = 1; t < std::min<uint64_t>(threads, useful); ++t)
-      others.emplace_back([&] {
-        while (take()) {
-        }
-      });
-  } catch (const std::system_error&) {
-  }
-  do {
-    if (!pulse()) stopped = true;
-  } while (!stopped && take());
-  for (std::thread& other : others) other.join();
+  run_on_threads(static_cast<uint32_t>(std::min<uint64_t>(threads, useful)), [&](uint32_t t) {
+    do {
+      if (t == 0 && !pulse()) stopped = true;
+    } while (!stopped && take());
+  });
   return !stopped;
 }
 
