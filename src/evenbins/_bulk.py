@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import array
 import operator
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -21,7 +22,10 @@ import numpy.typing as npt
 
 from evenbins import _core
 
-__all__ = ["Lines", "Spans", "checked_threads", "digest_array", "digest_chunks", "key_source"]
+__all__ = [
+    "Lines", "Spans", "arrow_stream", "checked_threads", "digest_array", "digest_chunks", "is_array_like",
+    "key_source",
+]  # fmt: skip
 
 _MAX_THREADS = 1024
 
@@ -68,10 +72,10 @@ def key_source(keys: object, *, digests: bool = False) -> tuple[_core.KeySource,
         return _array_source(keys)
     if isinstance(keys, array.array):
         return _array_source(np.asarray(keys))
-    if isinstance(getattr(keys, "dtype", None), np.dtype) and hasattr(keys, "__array__"):
-        return _array_source(np.asarray(keys))  # a pandas column that NumPy holds, a tensor
+    if is_array_like(keys):
+        return _array_source(np.asarray(keys))
     if hasattr(keys, "__arrow_c_stream__"):
-        return _core.arrow_stream_keys(keys.__arrow_c_stream__()), None
+        return _core.arrow_stream_keys(arrow_stream(keys)), None
     if hasattr(keys, "__arrow_c_array__"):
         return _core.arrow_array_keys(*keys.__arrow_c_array__()), None
     if hasattr(keys, "__array__") and not isinstance(keys, Iterable):
@@ -113,6 +117,34 @@ def _chunks(source: _core.KeySource, seed: int, chunk: int) -> Iterator[npt.NDAr
             yield found
         if failure is not None:
             raise failure
+
+
+def is_array_like(keys: object) -> bool:
+    """Return whether NumPy reads the keys: a pandas column that it holds or that is sparse, a tensor."""
+    dtype = getattr(keys, "dtype", None)
+    if isinstance(dtype, np.dtype):
+        return hasattr(keys, "__array__")
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(dtype, pandas.SparseDtype)
+
+
+def arrow_stream(keys: Any) -> object:
+    """Return the Arrow stream of a column.
+
+    Raises
+    ------
+    TypeError
+        It is a Polars column of Python objects: its stream holds their addresses, as binary of eight
+        bytes, and nothing in the stream says so.
+    """
+    polars = sys.modules.get("polars")
+    if polars is not None and isinstance(keys, polars.Series) and keys.dtype == polars.Object:
+        raise TypeError(
+            "keys must be strings, bytes or integers, not a Polars column of Python objects (dtype Object): "
+            "convert it before, for example with column.map_elements(str, return_dtype=pl.String), or pass "
+            "column.to_list()"
+        )
+    return keys.__arrow_c_stream__()
 
 
 def _array_source(

@@ -54,15 +54,14 @@ class Stored:
         FormatError
             The bytes are damaged, cut short, of a future version or of another kind.
         """
-        try:
-            view = memoryview(data)
-        except TypeError:
-            raise TypeError(f"data must be bytes, as of to_bytes, not {type(data).__name__}") from None
-        return cls._from_data(view, mapped=False, verify=True)
+        return cls._from_data(_byte_view(data), mapped=False, verify=True)
 
     @classmethod
     def load(cls, path: StrPath) -> Self:
-        """Read a file into memory, every byte checked. It must not be truncated meanwhile (see `open`).
+        """Read a file into memory, and check every byte that was read.
+
+        The file must not be truncated meanwhile (see `open`); if it is changed in any other way, what was
+        read is whole or a FormatError.
 
         Raises
         ------
@@ -86,7 +85,7 @@ class Stored:
         try:
             return cls._from_data(map_file(path), mapped=mapped, verify=verify)
         except FormatError as error:
-            raise FormatError(f"{os.fspath(path)}: {error}") from None
+            raise FormatError(f"{os.fsdecode(path)}: {error}") from None
 
 
 class Kept(Stored):
@@ -129,6 +128,20 @@ class Kept(Stored):
         return type(self).from_bytes, (self.to_bytes(),), attributes_of(self) or None
 
 
+def _byte_view(data: object) -> memoryview:
+    """Return the bytes of an object with a buffer; they are copied if they do not lie in a row."""
+    try:
+        view = memoryview(data)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"data must be bytes, as of to_bytes, not {type(data).__name__}") from None
+    if view.ndim == 1 and view.c_contiguous and view.format == "B":
+        return view
+    try:
+        return view.cast("B")
+    except TypeError:  # strided, or of items that Python has no name for
+        return memoryview(view.tobytes())
+
+
 def refuse_damaged(table: Any) -> None:
     """Check every invariant of a table that is mapped, before a copy of it is changed.
 
@@ -149,16 +162,18 @@ def replace_file(path: StrPath, write: Callable[[int], None]) -> None:
     """Put a new file in place of `path`, atomically and durably; `write` fills it by its descriptor."""
     from pathlib import Path  # here: a command that writes nothing starts without it
 
-    target = Path(os.path.realpath(path))  # through a symbolic link: the file it points to is replaced
+    target = Path(
+        os.path.realpath(os.fsdecode(path))
+    )  # through a symbolic link: the file it points to is replaced
     if target.exists() and not target.is_file():  # a folder, a device, a pipe
-        raise OSError(errno.EINVAL, "not a regular file, so it cannot be replaced", os.fspath(path))
+        raise OSError(errno.EINVAL, "not a regular file, so it cannot be replaced", os.fsdecode(path))
     try:
         with synced_folder(target.parent, path):
             _write_beside(target, write)
     except OSError as error:  # it names the temporary file, or none
         if error.errno is None:
             raise
-        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+        raise OSError(error.errno, error.strerror, os.fsdecode(path)) from error
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
@@ -196,7 +211,7 @@ def synced_folder(folder: StrPath, file: StrPath | None = None) -> Iterator[None
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, os.fspath(file or folder)) from error
+        raise OSError(error.errno, error.strerror, os.fsdecode(file or folder)) from error
     try:
         yield
         os.fsync(descriptor)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import secrets
 import shutil
@@ -57,7 +58,7 @@ def shard_name(number: int) -> str:
 
 def begin_directory(path: StrPath) -> Path:
     """Make the directory if need be, and in it a new folder for shards, which is returned."""
-    folder = Path(path)
+    folder = Path(os.fsdecode(path))
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder}: a sharded filter is saved as a directory, and this is a file")
     _make_durably(folder)
@@ -226,9 +227,9 @@ class Manifest(NamedTuple):
             cls = _KINDS.get(_core.file_kind(data))
             if cls is None or not issubclass(cls, _BaseFilter) or self.policy not in cls._policies:
                 raise FormatError("it holds another kind of filter")
-            if header_checksum(data) != entry.checksum:
-                raise FormatError("it is not the shard that the manifest means, or it is damaged")
             part = cls._from_data(data, mapped=mapped, verify=verify)
+            if _header_checksum_of(part, data) != entry.checksum:
+                raise FormatError("it is not the shard that the manifest means, or it is damaged")
         except FormatError as error:
             raise FormatError(f"{entry.name}: {error}") from None
         wanted = (self.policy, self.core, self.seed, self.shard_keys)
@@ -256,6 +257,17 @@ def _some(names: Sequence[str]) -> str:
 def _checksum(content: dict[str, Any]) -> str:
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
     return f"{_core.xxh3_64(canonical):016x}"
+
+
+def _header_checksum_of(part: _BaseFilter, data: Any) -> str:
+    """Return the checksum of a shard's header; of a copy it is computed, since `data` may change."""
+    if part._read_only:
+        return header_checksum(data)
+    return header_checksum(
+        _core.file_header(
+            part._kind, part._hashing, part.seed, part.capacity, part._core, memoryview(part).cast("B")
+        )
+    )
 
 
 def header_checksum(data: Any) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _core
-from evenbins._bulk import Lines, Spans
+from evenbins._bulk import Lines, Spans, arrow_stream, is_array_like
 from evenbins._core import KeyRangeError
 from evenbins.theory import _arguments as arguments
 
@@ -42,9 +42,7 @@ def stored_keys(keys: object, key_type: int, seed: int) -> tuple[Words, tuple[in
         return _of_array(keys, key_type, seed), keys.shape
     if isinstance(keys, Lines | Spans):
         return _of_text(keys, key_type, seed), None
-    if isinstance(keys, array.array) or (
-        isinstance(getattr(keys, "dtype", None), np.dtype) and hasattr(keys, "__array__")
-    ):
+    if isinstance(keys, array.array) or is_array_like(keys):
         found = np.asarray(keys)
         return _of_array(found, key_type, seed), found.shape
     if isinstance(keys, range):
@@ -54,7 +52,7 @@ def stored_keys(keys: object, key_type: int, seed: int) -> tuple[Words, tuple[in
                 np.arange(keys.start, keys.stop, keys.step, dtype=np.int64), key_type, seed
             ), None
     if hasattr(keys, "__arrow_c_stream__"):
-        return _core.stored_arrow(keys.__arrow_c_stream__(), None, None, key_type, seed), None
+        return _core.stored_arrow(arrow_stream(keys), None, None, key_type, seed), None
     if hasattr(keys, "__arrow_c_array__"):
         schema, column = keys.__arrow_c_array__()
         return _core.stored_arrow(None, schema, column, key_type, seed), None

@@ -534,7 +534,9 @@ def open(path: StrPath, *, verify: bool = False) -> Filter:
 
 
 def _class_of(path: StrPath) -> type[Filter]:
-    if os.path.isfile(os.path.join(path, "manifest.json")):  # the only filter that is a directory
+    if os.path.isfile(
+        os.path.join(os.fsdecode(path), "manifest.json")
+    ):  # the only filter that is a directory
         from evenbins.sharded import ShardedFilter
 
         return ShardedFilter
@@ -547,7 +549,7 @@ def _class_of(path: StrPath) -> type[Filter]:
             import_module(_ELSEWHERE[kind])
         return _KINDS[kind]
     except FormatError as error:
-        raise FormatError(f"{os.fspath(path)}: {error}") from None
+        raise FormatError(f"{os.fsdecode(path)}: {error}") from None
 
 
 def digest(key: Key, seed: int = 0) -> int:

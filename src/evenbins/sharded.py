@@ -430,7 +430,7 @@ class ShardedFilter(_files.Stored):
 
     @classmethod
     def _from_file(cls, path: StrPath, *, mapped: bool, verify: bool) -> Self:
-        folder = Path(path)
+        folder = Path(os.fsdecode(path))
         for attempt in range(1, _OPEN_TRIES + 1):
             text = manifest_of(folder)
             try:
@@ -439,7 +439,7 @@ class ShardedFilter(_files.Stored):
             except FormatError as error:
                 # Somebody may have saved anew while we read: then the old shards are gone, and rightly so.
                 if attempt == _OPEN_TRIES or manifest_of(folder) == text:
-                    raise FormatError(f"{os.fspath(path)}: {error}") from None
+                    raise FormatError(f"{os.fsdecode(path)}: {error}") from None
         raise AssertionError("unreachable")
 
     def save(self, path: StrPath) -> None:

@@ -1,6 +1,6 @@
 """Keys in: lines, or a column of CSV or Parquet, compressed or not, in batches that meet the core in bulk.
 
-    a file, or - ──▶ first bytes: gzip, zstd, Parquet? ──▶ blocks ──▶ batches of whole lines or records
+    a file, a pipe, - ──▶ name, first bytes: gzip, zstd, Parquet? ──▶ blocks ──▶ batches of lines or records
 
 A batch knows its keys, their number, and gives what it read of those that a mask names: lines and records of
 CSV as they came, byte for byte; of Parquet the keys, one a line.
@@ -9,7 +9,10 @@ Invariants
 - A line from a slow pipe is not kept waiting: what is there is read, answered and written.
 - Plain lines lie in one buffer, which is filled again and again: a batch is good until the next one is asked
   for. (Fresh blocks, cut and joined, took half as long again for a whole query.)
-- What must be counted first and cannot be rewound (a pipe) is copied to a temporary file.
+- What cannot be rewound (a pipe, whatever its name) is copied to a temporary file if it must be counted
+  first or is Parquet.
+- A name that says Parquet, gzip, zstd or text decides; without one the first bytes do, and of Parquet the
+  last.
 - Whatever is wrong with an input is one line that names it.
 """
 
@@ -42,6 +45,9 @@ BLOCK_BYTES = 1 << 20  # so much stays in a core's cache while it is read, answe
 _MOST_RECORD_BYTES = 1 << 26  # of CSV: a longer one is a quote that was never closed
 _BATCH_ROWS = 1 << 16
 _SUFFIXES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".parquet": "parquet", ".pq": "parquet"}
+_TEXT_SUFFIXES = (".txt", ".text", ".csv", ".tsv", ".lst", ".list", ".log")
+_CONTROL_BYTES = [bytes([code]) for code in range(32) if code not in b"\t\n\r"]  # no text holds them
+_PARQUET = b"PAR1"  # its first and its last bytes
 
 
 class How:
@@ -148,15 +154,15 @@ class Input:
         self.one_line_of_many = False
         self._how = how
         self._title = "standard input" if name == "-" else name
+        self._suffix = os.path.splitext(name)[1].lower()
         self._copy: IO[bytes] | None = None
 
     def count(self, advance: Callable[[int], None]) -> int:
         """Count the keys; `batches` gives them still."""
-        if self.name == "-" and sys.stdin is not None and not sys.stdin.buffer.seekable():
-            self._spool()
-        with self._opened() as file:
+        with self._opened() as opened:
+            file = opened if opened.seekable() else self._spooled(b"", opened)
             start = file.tell()
-            chunks, format = self._chunks(file, advance)
+            file, chunks, format = self._chunks(file, advance)
             if self._how.column is not None or format == "parquet":
                 total = sum(len(batch) for batch in self._batches(file, chunks, format))
             else:
@@ -167,8 +173,8 @@ class Input:
 
     def batches(self, advance: Callable[[int], None] = lambda _: None) -> Iterator[Batch]:
         """Give the keys in batches; to a last line that has no newline one is added."""
-        with self._opened() as file:
-            chunks, format = self._chunks(file, advance)
+        with self._opened() as opened:
+            file, chunks, format = self._chunks(opened, advance)
             yield from self._batches(file, chunks, format)
 
     # --- bytes ----------------------------------------------------------------------------------------
@@ -185,40 +191,65 @@ class Input:
         else:
             yield sys.stdin.buffer
 
-    def _spool(self) -> None:
-        """Copy what cannot be rewound."""
+    def _spooled(self, first: bytes, file: IO[bytes]) -> IO[bytes]:
+        """Copy what cannot be rewound: the bytes read already, and the rest."""
         import tempfile
 
-        self._copy = tempfile.TemporaryFile()  # noqa: SIM115 (it goes with this object)
-        for block in _reads(sys.stdin.buffer):
+        copy: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (it goes with this object)
+        for block in itertools.chain([first], _reads(file)):
             try:
-                self._copy.write(block)
-                self._copy.flush()
+                copy.write(block)
+                copy.flush()
             except OSError as error:
                 raise OSError(error.errno, f"{error.strerror} (the copy of a pipe; TMPDIR says where)",
                               tempfile.gettempdir()) from None  # fmt: skip
-        self._copy.seek(0)
+        copy.seek(0)
+        self._copy = copy
+        return copy
 
-    def _chunks(self, file: IO[bytes], advance: Callable[[int], None]) -> tuple[Iterator[bytes], str | None]:
-        """Give what is in the file, unpacked, and its format; the first bytes tell it."""
-        reads = _reads(file)
-        first = b""
-        for block in reads:
-            first += block
-            if not _compressed.may_become(first):
-                break
+    def _chunks(
+        self, file: IO[bytes], advance: Callable[[int], None]
+    ) -> tuple[IO[bytes], Iterator[bytes], str | None]:
+        """Return the file or its copy, what is in it, unpacked, and its format."""
+        first = _first_bytes(file)
         format = None if self._how.binary else _compressed.format_of(first)
-        suffix = os.path.splitext(self.name)[1].lower()
-        named = _SUFFIXES.get(suffix) if first and not self._how.binary else None
+        if format == "parquet" and self._suffix not in _TEXT_SUFFIXES and not file.seekable():
+            file = self._spooled(first, file)
+            first = _first_bytes(file)
+        if first and not self._how.binary:
+            format = self._checked_format(format, first, file)
+        plain = _Plain(first, file, advance)
+        if format in (None, "parquet"):
+            return file, plain, format
+        return file, self._unpacked(plain, format or ""), format
+
+    def _checked_format(self, format: str | None, first: bytes, file: IO[bytes]) -> str | None:
+        """Return the format, by the name before the content; refuse the two if they contradict each other."""
+        named = _SUFFIXES.get(self._suffix)
         if named is not None and format != named:
             raise click.ClickException(
                 f"{self._title}: by its name {named}, but it does not begin as such a file does: check it, "
-                "or rename it"
+                "rename it, or read it as lines with -U"
             )
-        plain = _Plain(first, file, advance)
-        if format in (None, "parquet"):
-            return plain, format
-        return _compressed.unpacked(_read_of(plain), format or "", self._title), format
+        if named is not None or format != "parquet":
+            return format
+        is_text = first[4:5] not in _CONTROL_BYTES
+        if self._suffix in _TEXT_SUFFIXES:
+            if is_text:
+                return None
+            raise click.ClickException(
+                f"{self._title}: by its name text, but it begins as Parquet does: rename it, or read it as "
+                "lines with -U"
+            )
+        return None if is_text and not _ends_as_parquet(file) else format
+
+    def _unpacked(self, chunks: Iterator[bytes], format: str) -> Iterator[bytes]:
+        try:
+            yield from _compressed.unpacked(_read_of(chunks), format, self._title)
+        except _compressed.CompressedError as error:
+            if self._suffix in _SUFFIXES:
+                raise
+            raise _compressed.CompressedError(f"{error}, or read it as lines with -U") from None
 
     # --- lines ----------------------------------------------------------------------------------------
 
@@ -334,8 +365,6 @@ class Input:
             raise click.ClickException(
                 f"{self._title}: Parquet needs pyarrow: pip install 'evenbins[arrow]'"
             ) from None
-        if self.name == "-" and self._copy is None and not file.seekable():
-            raise click.ClickException("standard input: Parquet cannot be read from a pipe: name the file")
         try:
             file.seek(0)
             opened = parquet.ParquetFile(file)
@@ -372,8 +401,27 @@ class Input:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise click.ClickException(
-                f"{self._title}: not a whole Parquet file ({error}): check it"
+                f"{self._title}: not a whole Parquet file ({error}): check it, or read it as lines with -U"
             ) from None
+
+
+def _first_bytes(file: IO[bytes]) -> bytes:
+    """Read what tells a format."""
+    first = b""
+    for block in _reads(file):
+        first += block
+        if not _compressed.may_become(first):
+            break
+    return first
+
+
+def _ends_as_parquet(file: IO[bytes]) -> bool:
+    at = file.tell()
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - len(_PARQUET)))
+    ends = file.read(len(_PARQUET)) == _PARQUET
+    file.seek(at)
+    return ends and size > 2 * len(_PARQUET)
 
 
 def _reads(file: IO[bytes]) -> Iterator[bytes]:
@@ -442,8 +490,8 @@ def open_inputs(names: Sequence[str], how: How) -> list[Input]:
     if how.column is not None and how.binary:
         raise click.ClickException("-U is for lines, --column for CSV and Parquet: leave out one of the two")
     for name in names:
-        if name != "-":
-            check_readable(name)
+        if name != "-" and not stat.S_ISREG(check_readable(name)) and names.count(name) > 1:
+            raise click.ClickException(f"{name} is not a regular file, and can be read only once")
     return [Input(name, how) for name in names]
 
 
