@@ -254,7 +254,7 @@ void bind_sketches(nb::module_& m) {
            nb::sig("def count(self, key: str | typing_extensions.Buffer | typing.SupportsIndex) -> int"),
            "Estimates how often a key was added, weights counted: never too small; too large by more than "
            "epsilon * total with a probability of at most delta.")
-      .def("_add_digest", &add_digest, nb::arg("digest"), nb::arg("weight"),
+      .def("_add_digest", &add_digest, nb::arg("digest"), nb::arg("weight").none(),
            nb::sig("def _add_digest(self, digest: int, weight: typing.SupportsIndex) -> int"))
       .def("_add_from", &add_from, nb::arg("keys"), nb::arg("weights").none(), nb::arg("each"), nb::arg("estimates"),
            nb::sig("def _add_from(self, keys: KeySource, weights: numpy.typing.NDArray[numpy.uint64] | None, "

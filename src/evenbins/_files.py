@@ -230,7 +230,7 @@ def _open_at_once(path: str, flags: int) -> int:
 
 def map_file(path: StrPath) -> mmap.mmap:
     """Map a file read-only. The mapping lives as long as something uses its bytes."""
-    with open(path, "rb", opener=_open_at_once) as file:
+    with open(os.fspath(path), "rb", opener=_open_at_once) as file:  # fspath: a number would be a descriptor
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise FormatError("it is not a regular file, and cannot be mapped")

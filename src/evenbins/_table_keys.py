@@ -83,6 +83,7 @@ def _of_array(keys: _Array, key_type: int, seed: int) -> Words:
         if masked.size:
             raise ValueError(f"keys[{masked[0]}] is masked: drop masked keys before, with keys.compressed()")
         keys = keys.data
+    keys = np.asarray(keys)  # a matrix would keep its two dimensions
     kind = keys.dtype.kind
     if kind in "OTSU":  # NumPy drops trailing NULs of S and U, here as in the filters
         return _core.stored_items(keys.ravel().tolist(), key_type, seed)

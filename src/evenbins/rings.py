@@ -245,7 +245,7 @@ class HashRing(_core.Ring, _files.Kept):
             Fewer than n nodes serve.
         """
         n = arguments.integer("n", n, 1, None, "Pass how many nodes you want")
-        found = self._candidates(key, n)
+        found = self._candidates(key, min(n, 2**32))
         if len(found) < n:
             raise NoNodesError(
                 f"{n} nodes were asked for, {len(found)} serve: ask for fewer, or use add_node or mark_up"
@@ -672,7 +672,7 @@ class HashRing(_core.Ring, _files.Kept):
     def _known(self, name: str) -> str:
         if not isinstance(name, str):
             raise TypeError(f"a node's name must be str, not {type(name).__name__}")
-        if not self._has(name):
+        if not _is_unicode(name) or not self._has(name):
             raise KeyError(f"the ring has no node {name!r}; it has {_some(self._names())}")
         return name
 
@@ -778,6 +778,15 @@ def _checked_bound(policy: str, epsilon: object, limit: object) -> tuple[int, fl
     if not 0 <= number <= 1000:
         raise ValueError(arguments.problem("epsilon", rule, epsilon, way_out))
     return round((1 + _exactly(number)) * 10**9), number, None
+
+
+def _is_unicode(name: str) -> bool:
+    """Return whether a name can be one of a node: it holds no lone surrogates."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _checked_name(name: object) -> str:

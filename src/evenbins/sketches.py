@@ -586,6 +586,7 @@ def _weights(weights: object, keys: object) -> tuple[_Words | None, int]:
             raise TypeError(
                 "weights must not be a masked array: pass weights.filled(0), or drop what is masked"
             )
+        found = np.asarray(found)  # a matrix would keep its two dimensions
     elif isinstance(weights, Iterable):
         found = np.fromiter(weights, object)
     else:
