@@ -31,10 +31,11 @@ class Replica(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/slow":
             self.go_on.wait(20)
+        body = self.headers["X-Forwarded-For"].encode() if self.path == "/who" else b"ok"
         self.send_response(200)
-        self.send_header("Content-Length", "2")
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(b"ok")
+        self.wfile.write(body)
 
     def log_message(self, *arguments: object) -> None:
         pass
@@ -94,6 +95,31 @@ def test_it_serves_and_sigterm_lets_requests_finish(replica):
         assert answers == [(200, b"ok")]
         assert process.wait(20) == 0
         assert process.stderr.read() == ""
+    finally:
+        process.kill()
+        process.wait()
+        if process.stderr is not None:
+            process.stderr.close()
+
+
+def test_slow_clients_are_answered_in_time_and_proxies_are_trusted_as_told(replica):
+    options = ["--port", "0", "--read-timeout", "0.5", "--body-buffer", "1000", "--trusted-proxy", "none"]
+    process = subprocess.Popen([*COMMAND, "--upstream", replica, *options], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        port = int(process.stderr.readline().rpartition(":")[2])
+        with contextlib.ExitStack() as stack:
+            slow = [b"GET / HTTP/1.1\r\nHo", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx", b""]
+            connections = []
+            for data in slow:
+                connections.append(stack.enter_context(socket.create_connection(("127.0.0.1", port), 20)))
+                connections[-1].sendall(data)
+            answers = [b"".join(iter(lambda each=each: each.recv(9999), b"")) for each in connections]
+        assert [each[:12] for each in answers] == [b"HTTP/1.1 408", b"HTTP/1.1 408", b""]
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request("GET", "/who", headers={"X-Forwarded-For": "6.6.6.6"})
+        assert connection.getresponse().read() == b"127.0.0.1"
+        connection.close()
     finally:
         process.kill()
         process.wait()
