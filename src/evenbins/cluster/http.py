@@ -512,6 +512,7 @@ class Router:
             try:
                 async for _ in response.stream:
                     pass
+                await _end_if_more_comes(response, "GET")
             finally:
                 await response.aclose()
         if not 200 <= response.status_code < 400:

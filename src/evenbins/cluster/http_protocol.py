@@ -57,6 +57,9 @@ def protocol(timeout: float) -> type[H11Protocol]:
         def send_400_response(self, msg: str) -> None:
             if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
                 super().send_400_response(msg)
+                if self.cycle is not None:  # nothing more is sent for a request that proved malformed
+                    self.cycle.disconnected = True
+                    self.cycle.message_event.set()
             else:  # an answer has begun: there is no place for another one
                 self.transport.close()
 
