@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import random
+import threading
 
 import pytest
+from router_servers import until
 
 from evenbins import HashRing
-from evenbins.cluster.fleet import Fleet
+from evenbins.cluster.fleet import AsyncFleet, Fleet
 from evenbins.cluster.health import Backoff, Health, ServerDownError
 
 NAMES = ["a", "b", "c"]
@@ -126,6 +129,126 @@ def test_keys_of_a_server_that_was_down_return_and_no_other_key_moves():
     assert "a" not in during.values()
     health.recovered("a")
     assert {key: ring.node(key) for key in before} == before
+
+
+def test_a_callback_that_raises_is_logged_and_changes_nothing(caplog):
+    ring = HashRing(NAMES)
+
+    def noisy(name, state):
+        raise RuntimeError(f"cannot log {state}")
+
+    health = Health(ring, on_change=noisy, clock=Clock())
+    assert health.failed("a", OSError("refused"))
+    assert ring.states["a"] == "down"
+    health.recovered("a")
+    health.drain("a")
+    health.undrain("a")
+    health.remove("a")
+    health.add("a")
+    assert set(ring.states.values()) == {"up"}
+    assert {each.name for each in caplog.records} == {"evenbins.cluster.health"}
+    assert [each.args for each in caplog.records] == [
+        ("a", state) for state in ("down", "up", "draining", "up", "removed", "up")
+    ]
+
+
+QUICK = Backoff(first=0.001, factor=1, most=0.001)
+
+
+class Noisy:
+    """Servers that may be down, and a callback that raises once for a state."""
+
+    def __init__(self, state):
+        self.alive, self.state, self.told = {"a": True, "b": True}, state, []
+
+    def operate(self, name):
+        if not self.alive[name]:
+            raise OSError("refused")
+        return name
+
+    def on_change(self, name, state):
+        self.told.append((name, state))
+        if state == self.state and self.told.count((name, state)) == 1:
+            raise RuntimeError("logging failed")
+
+
+@pytest.mark.parametrize("state", ["down", "up"])
+def test_a_fleet_recovers_whatever_its_callback_raises(state):
+    noisy = Noisy(state)
+    fleet = Fleet(
+        ["a", "b"], probe=noisy.operate, broken=(OSError,), on_change=noisy.on_change, backoff=QUICK
+    )
+    keys = {fleet.ring.node(key): key for key in range(99)}
+    for name, other in (("a", "b"), ("b", "a"), ("a", "b")):
+        noisy.alive[name] = False
+        assert fleet.call(keys[name], noisy.operate) == other  # the callback's error is nobody's
+        noisy.alive[name] = True
+        until(lambda name=name: fleet.ring.states[name] == "up", what="recovery")
+    until(lambda: len(noisy.told) == 6)
+    fleet.close()
+
+
+@pytest.mark.parametrize("state", ["down", "up"])
+def test_an_asyncio_fleet_recovers_whatever_its_callback_raises(state):
+    async def run():
+        noisy = Noisy(state)
+
+        async def operate(name):
+            return noisy.operate(name)
+
+        fleet = AsyncFleet(
+            ["a", "b"], probe=operate, broken=(OSError,), on_change=noisy.on_change, backoff=QUICK
+        )
+        keys = {fleet.ring.node(key): key for key in range(99)}
+        for name, other in (("a", "b"), ("b", "a"), ("a", "b")):
+            noisy.alive[name] = False
+            assert await fleet.call(keys[name], operate) == other
+            noisy.alive[name] = True
+            async with asyncio.timeout(20):
+                while fleet.ring.states[name] != "up":
+                    await asyncio.sleep(0.001)
+        assert len(noisy.told) == 6
+        await fleet.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_fleet_probes_on_after_a_callback_ends_its_thread():
+    """SystemExit is not an error to log: it ends the probing thread, and the next request starts another."""
+    noisy = Noisy("up")
+
+    def leave(name, state):
+        noisy.told.append((name, state))
+        if state == "up" and len(noisy.told) == 2:
+            raise SystemExit
+
+    fleet = Fleet(["a", "b"], probe=noisy.operate, broken=(OSError,), on_change=leave, backoff=QUICK)
+    keys = {fleet.ring.node(key): key for key in range(99)}
+    for name in ("a", "b"):
+        noisy.alive[name] = False
+        fleet.call(keys[name], noisy.operate)
+        noisy.alive[name] = True
+        until(lambda name=name: fleet.ring.states[name] == "up", what="recovery")
+    fleet.close()
+
+
+def test_a_server_is_probed_once_threads_can_be_started_again(monkeypatch):
+    noisy = Noisy("")
+    fleet = Fleet(["a", "b"], probe=noisy.operate, broken=(OSError,), backoff=QUICK)
+    key = next(key for key in range(99) if fleet.ring.node(key) == "a")
+
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    noisy.alive["a"] = False
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        assert fleet.call(key, noisy.operate) == "b"
+        assert fleet.call(key, noisy.operate) == "b"
+    noisy.alive["a"] = True
+    until(lambda: fleet.call(key, noisy.operate) == "a", what="recovery")
+    fleet.close()
 
 
 def test_an_unknown_server_is_named():

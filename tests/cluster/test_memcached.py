@@ -218,6 +218,27 @@ def test_drain_waits_for_requests_under_way(three, client):
     assert client.drain(name, timeout=1) is True
 
 
+def test_a_callback_that_raises_comes_out_of_no_call(tmp_path, caplog):
+    def noisy(name, state):
+        raise RuntimeError(f"cannot log {state}")
+
+    with (
+        running(memcached, 2, tmp_path) as servers,
+        RingMemcache([each.name for each in servers], backoff=QUICK, on_change=noisy) as client,
+    ):
+        victim = servers[0]
+        key = next(key for key in KEYS if client.server_for(key) == victim.name)
+        client.set(key, b"1")
+        victim.kill()
+        assert client.get(key) is None
+        assert client.ring.states[victim.name] == "down"
+        victim.start()
+        until(lambda: client.ring.states[victim.name] == "up")
+        assert client.set(key, b"2")
+        assert client.get(key) == b"2"
+    assert {each.name for each in caplog.records} == {"evenbins.cluster.health"}
+
+
 def test_servers_come_and_go(three):
     names = [each.name for each in three]
     with RingMemcache(names[:2]) as client:

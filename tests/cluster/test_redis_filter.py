@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import redis
+import redis.asyncio
 from filter_servers import HOST, Server, cluster_of, running
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -337,3 +338,35 @@ def test_memory_is_what_the_plan_says(client: Any) -> None:
     shared.add_many(np.arange(5000))
     for segment in range(3):
         assert client.memory_usage(shared._layout.segment_key(segment)) < 65_536 + 200
+
+
+def pipelines() -> dict[str, Any]:
+    """Pipelines of every client; those of clusters without their clusters."""
+    return {
+        "redis": redis.Redis().pipeline(),
+        "cluster": object.__new__(redis.cluster.ClusterPipeline),
+        "asyncio": redis.asyncio.Redis().pipeline(),
+        "asyncio cluster": object.__new__(redis.asyncio.cluster.ClusterPipeline),
+    }
+
+
+@pytest.mark.parametrize("kind", ["redis", "cluster", "asyncio", "asyncio cluster"])
+def test_a_pipeline_is_refused_as_a_client(kind: str) -> None:
+    """A redis-py pipeline is a client whose replies are itself: reading them would never end."""
+    pipeline, plan = pipelines()[kind], PLANS["blocked"]()
+    calls: list[Callable[[], object]] = [
+        lambda: RedisFilter.open(pipeline, "x"),
+        lambda: RedisFilter.create(pipeline, "x", plan),
+        lambda: RedisFilter.from_local(pipeline, "x", filters.build(plan)),
+        lambda: RedisFilter.delete(pipeline, "x"),
+        lambda: RedisFilter.open([redis.Redis(), pipeline], "x"),
+        lambda: asyncio.run(AsyncRedisFilter.open(pipeline, "x")),
+        lambda: asyncio.run(AsyncRedisFilter.create(pipeline, "x", plan)),
+        lambda: asyncio.run(AsyncRedisFilter.delete(pipeline, "x")),
+        lambda: asyncio.run(AsyncRedisFilter.open([redis.asyncio.Redis(), pipeline], "x")),
+    ]
+    for call in calls:
+        with pytest.raises(
+            TypeError, match=r"must not be a pipeline; got .*Pipeline\. Pass the client that made it"
+        ):
+            call()

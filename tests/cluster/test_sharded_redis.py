@@ -8,6 +8,7 @@ import time
 
 import pytest
 import redis
+from fault_proxy import FaultProxy
 from router_servers import redis_server, running, until
 
 from evenbins import NoNodesError, RingFullError
@@ -118,6 +119,79 @@ def test_a_key_waits_for_its_full_server(names):
         with client.ring.lease("a"), pytest.raises(RingFullError, match="at its limit"):
             client.set("a", "1")
         client.set("a", "1")
+
+
+def test_pipelines_are_refused_as_servers():
+    pipeline = redis.Redis().pipeline()
+    for kind in (ShardedRedis, AsyncShardedRedis):
+        for given in (pipeline, [pipeline]):
+            with pytest.raises(TypeError, match=r"'host:port' or a URL|several addresses"):
+                kind(given)
+
+
+def one_key_each(client, names):
+    """Give a key of each server, in this order."""
+    return [next(key for key in KEYS if client.server_for(key) == name) for name in names]
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_a_server_that_dies_under_its_part_of_a_pipeline_keeps_no_other_from_its_own(servers, names, first):
+    """Its connection is cut before the reply; the parts of the others come before it and after it."""
+    with FaultProxy(servers[0].port) as proxy:
+        weak = [proxy.name, *names[1:]]
+        with ShardedRedis(weak, protocol=2) as client:
+            for raise_on_error in (True, False):
+                order = weak[1 : first + 1] + weak[:1] + weak[first + 1 :]
+                keys = one_key_each(client, order)
+                for key in keys:
+                    client.set(key, "0")
+                proxy.cut(down=0)
+                pipe = client.pipeline()
+                for key in keys:
+                    pipe.incr(key, 5)
+                if raise_on_error:
+                    with pytest.raises(ServerDownError, match=proxy.name):
+                        pipe.execute()
+                else:
+                    answers = pipe.execute(raise_on_error=False)
+                    assert isinstance(answers[first], ServerDownError)
+                    assert answers[:first] + answers[first + 1 :] == [5, 5]
+                assert len(pipe) == 0
+                assert [client.get(key) for key in keys if key != keys[first]] == [b"5", b"5"]
+                assert set(client.ring.lease_loads().values()) == {0}
+
+
+def test_the_asyncio_pipeline_reports_each_server_too(servers, names):
+    async def run():
+        with FaultProxy(servers[0].port) as proxy:
+            weak = [proxy.name, *names[1:]]
+            async with AsyncShardedRedis(weak, protocol=2) as client:
+                keys = one_key_each(client, weak)
+                for key in keys:
+                    await client.set(key, "0")
+                proxy.cut(down=0)
+                pipe = client.pipeline()
+                for key in keys:
+                    pipe.incr(key, 5)
+                answers = await pipe.execute(raise_on_error=False)
+                assert isinstance(answers[0], ServerDownError)
+                assert answers[1:] == [5, 5]
+
+    asyncio.run(run())
+
+
+def test_a_refusal_of_one_server_keeps_no_other_from_its_values(servers, names):
+    """`mset` on three servers of which one is a replica: the values of the other two are stored."""
+    with ShardedRedis(names) as client:
+        keys = one_key_each(client, names)
+        direct = redis.Redis(port=servers[0].port)
+        direct.replicaof("127.0.0.1", 1)
+        try:
+            with pytest.raises(redis.ResponseError):
+                client.mset(dict.fromkeys(keys, "new"))
+        finally:
+            direct.replicaof("NO", "ONE")
+        assert [client.get(key) for key in keys] == [None, b"new", b"new"]
 
 
 def test_drained_servers_keep_their_keys(names):

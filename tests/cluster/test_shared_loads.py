@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from fractions import Fraction
 
 import httpx
 import pytest
@@ -21,6 +22,7 @@ from redis.backoff import NoBackoff
 from router_servers import redis_server, running, until
 
 from evenbins import HashRing, NoNodesError, RingFullError
+from evenbins.cluster import shared_loads
 from evenbins.cluster.http import Router
 from evenbins.cluster.shared_loads import AsyncRedisLoads, RedisLoads
 
@@ -49,6 +51,8 @@ def client(server):
         {"epsilon": 0.0},
         {"limit": 3},
         {"epsilon": 0.1, "weights": {"node1": 2.5, "node3": 0.5}},
+        {"limit": 10, "weights": {"node0": 1.1, "node1": 0.07, "node2": 2.2, "node4": 0.29}},  # 10 * 1.1 > 11
+        {"epsilon": 0.1, "weights": {"node0": 0.1, "node1": 0.2, "node2": 0.3}},
     ],
 )
 def test_one_client_admits_exactly_as_the_ring_does(client, options):
@@ -82,6 +86,63 @@ def test_one_client_admits_exactly_as_the_ring_does(client, options):
         shared.close()
     assert set(loads.loads(ring).values()) == {0}
     loads.close()
+
+
+@pytest.mark.parametrize(
+    ("limit", "weight", "most"),
+    [(100, 1.1, 110), (100, 0.07, 7), (50, 2.2, 110), (100, 0.29, 29), (3, 0.1, 1)],
+)
+def test_the_limit_of_a_weight_is_exact(client, limit, weight, most):
+    ring, loads = HashRing(["a"], limit=limit, weights={"a": weight}), RedisLoads(client, "exact", ttl=60)
+    with contextlib.ExitStack() as held:
+        for key in range(most):
+            held.enter_context(loads.admitted(ring, key))
+        with pytest.raises(RingFullError):
+            held.enter_context(loads.admitted(ring, 0))
+    loads.close()
+
+
+def test_the_script_compares_fractions_exactly(client):
+    """At, one below and one above the integers where doubles would err; weights of many digits."""
+    compare = client.register_script(
+        shared_loads._EXACT
+        + "return has_room(tonumber(ARGV[1]), limbs(ARGV[2]), tonumber(ARGV[3]), limbs(ARGV[4])) and 1 or 0"
+    )
+    rng = random.Random(3)
+    for _ in range(300):
+        number = rng.randrange(1, 12)
+        weights = {
+            f"n{i}": rng.choice((rng.random(), rng.randrange(1, 9) / 10, 10.0 ** rng.randrange(-6, 7)))
+            for i in range(number)
+        }
+        epsilon = rng.choice((0.0, 0.1, 0.25, rng.random()))
+        names = sorted(weights)
+        ring = HashRing(names, epsilon=epsilon, weights=dict.fromkeys(names, 1.0))
+        denominator, numerators = shared_loads.exact_bounds(_Weighted(ring, weights), names)
+        total = Fraction(sum(Fraction(repr(each)) for each in weights.values()))
+        name, n = rng.choice(names), rng.randrange(1, 2 ** rng.randrange(1, 28))
+        exact = math.ceil((1 + Fraction(repr(epsilon))) * n * Fraction(repr(weights[name])) / total)
+        for count in {max(0, exact - 1), exact, exact + 1, 0}:
+            answer = compare(args=[count, denominator, n, numerators[name]])
+            assert answer == (count < exact), (weights, epsilon, n, count)
+
+
+class _Weighted:
+    """A ring with weights of its own, which no ring need be able to place."""
+
+    limit = None
+
+    def __init__(self, ring, weights):
+        self.epsilon, self.weights = ring.epsilon, weights
+
+
+def test_pipelines_are_refused_as_clients(client):
+    for kind, pipeline in (
+        (RedisLoads, client.pipeline()),
+        (AsyncRedisLoads, redis.asyncio.Redis().pipeline()),
+    ):
+        with pytest.raises(TypeError, match="must not be a pipeline"):
+            kind(pipeline, "x")
 
 
 def test_many_clients_stay_below_the_bound_together(server, client):
