@@ -618,7 +618,7 @@ def _keep_summary(path: str, data: Any) -> None:
 
 def is_paged(path: StrPath) -> bool:
     """Tell whether a file begins as a one-read table does; one that cannot be read is none."""
-    with contextlib.suppress(OSError), open(path, "rb", opener=_files._open_at_once) as file:
+    with contextlib.suppress(OSError), open(os.fspath(path), "rb", opener=_files._open_at_once) as file:
         for start in file.read(16), file.seek(4096) and file.read(16):
             if isinstance(start, bytes) and len(start) == 16:
                 magic, _, kind = struct.unpack("<8sII", start)
