@@ -37,6 +37,7 @@ uint64_t growing_bytes(const Spec& spec) {
   for (size_t i = 6; i < spec.core.size(); i += 2) {
     if (spec.core[i] > uint64_t{1} << 56) throw SpecError("a stage must have at most 2^56 bytes");
     bytes += (spec.core[i] + 63) / 64 * 64;
+    if (bytes > uint64_t{1} << 62) throw SpecError("all stages together must have at most 2^62 bytes");
   }
   return bytes;
 }

@@ -6,7 +6,6 @@
 // Writers take turns: access.hpp.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -16,29 +15,17 @@
 #include "evenbins/filter.hpp"
 #include "evenbins/format.hpp"
 #include "files.hpp"
+#include "filter_object.hpp"
 #include "keys.hpp"
 #include "module.hpp"
 #include "recent.hpp"
 #include "sources.hpp"
 
 namespace evenbins::python {
-namespace {
-
-struct FilterObject : Turns {
-  explicit FilterObject(std::unique_ptr<Filter> f) : one(f->one()), hasher(f->spec().seed), filter(std::move(f)) {}
-  ~FilterObject();
-  OneKey one;  // the filter's, at hand
-  Hasher hasher;
-  std::unique_ptr<Filter> filter;
-  const bool read_only = filter->bits().read_only();
-};
 
 FilterObject::~FilterObject() { Recent<FilterObject>::forget(this); }
 
-void require_writable(const FilterObject& object) {
-  if (object.filter->bits().read_only())
-    throw nb::value_error("this filter is open read-only: use load() or copy() for one that can be changed");
-}
+namespace {
 
 FilterObject* object_of(PyObject* self) { return Recent<FilterObject>::of(self); }
 
@@ -130,6 +117,7 @@ PyType_Slot slots[] = {
 class AddSink final : public Sink {
  public:
   AddSink(FilterObject& object, uint32_t threads) : object_(object), threads_(threads) {}
+  const char* verb() const override { return "added"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
     const Access access(object_);
     return add_all(*object_.filter, keys, threads_, pulse);
@@ -151,6 +139,7 @@ class AddSink final : public Sink {
 class ContainsSink final : public Sink {
  public:
   ContainsSink(const FilterObject& object, uint32_t threads) : filter_(*object.filter), threads_(threads) {}
+  const char* verb() const override { return "looked up"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
     const nb::gil_scoped_release free;
     return contains_all(filter_, keys, answers.extend(keys.size()), threads_, pulse);
@@ -170,6 +159,7 @@ class ContainsSink final : public Sink {
 class RemoveSink final : public Sink {
  public:
   explicit RemoveSink(FilterObject& object) : object_(object), counts_(counts_of(object)) {}
+  const char* verb() const override { return "removed"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
     const Access access(object_);
     return remove_all(counts_, keys, answers.extend(keys.size()), pulse);
@@ -189,6 +179,7 @@ class RemoveSink final : public Sink {
 class CountSink final : public Sink {
  public:
   CountSink(FilterObject& object, uint32_t threads) : counts_(counts_of(object)), threads_(threads) {}
+  const char* verb() const override { return "looked up"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
     const nb::gil_scoped_release free;
     return count_all(counts_, keys, answers.extend(keys.size()), threads_, pulse);
@@ -243,11 +234,14 @@ void init_from_file(FilterObject* self, nb::handle data, uint32_t kind, bool map
 
 void init_copy(FilterObject* self, FilterObject& other) {
   std::unique_ptr<Filter> filter;
+  uint64_t stage_keys;
   {
     const Access access(other);
     filter = other.filter->copy();
+    stage_keys = other.stage_keys;
   }
   new (self) FilterObject(std::move(filter));
+  self->stage_keys = stage_keys;
 }
 
 void merge(FilterObject& self, FilterObject& other) {
@@ -344,17 +338,10 @@ void bind_filters(nb::module_& m) {
              const Access access(self);
              return self.filter->state();
            })
-      .def(
-          "_add_new",
-          [](FilterObject& self, nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> digests,
-             uint64_t most) {
-            require_writable(self);
-            const Access access(self);
-            const auto done = self.filter->add_new(digests.data(), digests.size(), most);
-            return std::pair<uint64_t, uint64_t>(done.seen, done.added);
-          },
-          nb::arg("digests"), nb::arg("most"),
-          nb::sig("def _add_new(self, digests: numpy.typing.NDArray[numpy.uint64], most: int) -> tuple[int, int]"))
+      .def_prop_rw(
+          "_stage_keys", [](const FilterObject& self) { return self.stage_keys.load(); },
+          [](FilterObject& self, uint64_t keys) { self.stage_keys = keys; },
+          "Keys of a stage of a growing filter; 0 in any other filter.")
       .def_prop_ro("_seed", [](const FilterObject& self) { return self.filter->spec().seed; })
       .def_prop_ro("_hashing",
                    [](const FilterObject& self) { return static_cast<uint32_t>(self.filter->spec().hashing); })

@@ -30,6 +30,7 @@ void require_kernel(const std::string& name) {
 
 class CollectSink final : public Sink {
  public:
+  const char* verb() const override { return "hashed"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
     const nb::gil_scoped_release free;
     const uint64_t before = digests.size();
@@ -178,6 +179,7 @@ NB_MODULE(_core, m) {
   bind_summaries(m);
   bind_paged(m);
   bind_sharding(m);
+  bind_stages(m);
   bind_lines(m);
   bind_latency(m);
   bind_simulate(m);

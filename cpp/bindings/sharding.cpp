@@ -1,11 +1,17 @@
-// Shards (evenbins/sharding.hpp): words of digests and back, and digests put in order of their shards.
+// Shards (evenbins/sharding.hpp): words of digests and back, digests put in order of their shards, and keys added to
+// the shards they belong to.
 #include "evenbins/sharding.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <algorithm>
+#include <optional>
 #include <vector>
 
+#include "evenbins/parallel.hpp"
+#include "evenbins/stretches.hpp"
+#include "filter_object.hpp"
 #include "module.hpp"
 #include "sources.hpp"
 
@@ -26,28 +32,135 @@ auto each(Words words) {
 }
 
 // A counting sort, stable: keys of one shard keep their order. The shard is computed twice, which is cheaper than
-// keeping it: the memory it would take costs more than the mixing.
+// keeping it: the memory it would take costs more than the mixing. Shard s has grouped[starts[s]] …
+// grouped[starts[s+1]]; place(at, i) hears where digest i goes.
+template <typename Place>
+void group_by_shard(const uint64_t* digests, size_t n, std::vector<uint64_t>& starts, uint64_t* grouped,
+                    const Place& place) {
+  const uint64_t shards = starts.size() - 1;
+  std::fill(starts.begin(), starts.end(), 0);
+  for (size_t i = 0; i < n; ++i) ++starts[mulhi(shard_word(digests[i]), shards) + 1];
+  for (uint64_t s = 0; s < shards; ++s) starts[s + 1] += starts[s];
+  std::vector<uint64_t> next(starts.begin(), starts.end() - 1);
+  for (size_t i = 0; i < n; ++i) {
+    const uint64_t at = next[mulhi(shard_word(digests[i]), shards)]++;
+    grouped[at] = digests[i];
+    place(at, i);
+  }
+}
+
 nb::tuple split_by_shard(Words digests, uint32_t shards, bool positions) {
   if (shards == 0) throw nb::value_error("shards must be 1 at least");
   Answers<uint64_t> grouped, starts;
   Answers<int64_t> origin;
   {
     const nb::gil_scoped_release free;
-    const uint64_t* d = digests.data();
     const size_t n = digests.size();
-    std::vector<uint64_t> next(uint64_t{shards} + 1, 0);
-    for (size_t i = 0; i < n; ++i) ++next[mulhi(shard_word(d[i]), shards) + 1];
-    for (uint64_t s = 0; s < shards; ++s) next[s + 1] += next[s];
-    std::copy(next.begin(), next.end(), starts.extend(next.size()));
-    uint64_t* out = grouped.extend(n);
+    std::vector<uint64_t> begins(uint64_t{shards} + 1);
     int64_t* from = origin.extend(positions ? n : 0);
-    for (size_t i = 0; i < n; ++i) {
-      const uint64_t at = next[mulhi(shard_word(d[i]), shards)]++;
-      out[at] = d[i];
+    group_by_shard(digests.data(), n, begins, grouped.extend(n), [&](uint64_t at, size_t i) {
       if (positions) from[at] = static_cast<int64_t>(i);
-    }
+    });
+    std::copy(begins.begin(), begins.end(), starts.extend(begins.size()));
   }
   return nb::make_tuple(grouped.release<uint64_t>(), starts.release<uint64_t>(), origin.release<int64_t>());
+}
+
+// Digests of one shard, for a bulk call on it.
+class GroupedDigests final : public Digests {
+ public:
+  GroupedDigests(const uint64_t* digests, uint64_t n) : digests_(digests), n_(n) {}
+  uint64_t size() const override { return n_; }
+  void read(uint64_t start, size_t n, uint64_t* out) const override { std::copy_n(digests_ + start, n, out); }
+
+ private:
+  const uint64_t* digests_;
+  uint64_t n_;
+};
+
+// Adds keys to the shards they belong to, piece by piece: between two pieces all keys before are in, and no other.
+class ShardedSink final : public Sink {
+ public:
+  ShardedSink(const nb::tuple& parts, uint32_t threads) : threads_(threads), starts_(parts.size() + 1) {
+    for (nb::handle part : parts) shards_.push_back(&nb::cast<FilterObject&>(part));
+  }
+  const char* verb() const override { return "added"; }
+  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
+    constexpr uint64_t kPiece = 1 << 18;
+    const uint64_t size = keys.size();
+    std::vector<uint64_t> digests(std::min(kPiece, size));
+    for (uint64_t start = 0; start < size; start += kPiece) {
+      if (!pulse()) return start;
+      std::optional<BadKey> bad;
+      uint64_t n = std::min(kPiece, size - start);
+      {
+        const nb::gil_scoped_release free;
+        try {
+          keys.read(start, n, digests.data());
+        } catch (const BadKey& error) {
+          bad = error;
+          n = error.index - start;
+        }
+        group(digests.data(), n);
+      }
+      add_grouped();
+      if (bad) throw *bad;
+    }
+    return size;
+  }
+  void take(const uint64_t* digests, size_t n, bool let_others_run) override {
+    group(digests, n);
+    for (size_t s = 0; s < shards_.size(); ++s) {
+      if (starts_[s] == starts_[s + 1]) continue;
+      std::optional<Access> access;
+      if (shards_[s]->busy || let_others_run) access.emplace(*shards_[s]);
+      shards_[s]->filter->add_many(grouped_.data() + starts_[s], starts_[s + 1] - starts_[s]);
+    }
+  }
+
+ private:
+  void group(const uint64_t* digests, size_t n) {
+    if (grouped_.size() < n) grouped_.resize(n);
+    group_by_shard(digests, n, starts_, grouped_.data(), [](uint64_t, size_t) {});
+  }
+  // Threads take one shard after the other; where shards are fewer than threads, they share each shard.
+  void add_grouped() {
+    for (const FilterObject* shard : shards_) refuse_reentry(*shard);
+    const uint64_t shards = shards_.size();
+    const uint32_t inner = shards < threads_ ? threads_ : 1, outer = shards < threads_ ? 1 : threads_;
+    const nb::gil_scoped_release free;
+    std::exception_ptr failure;
+    std::mutex failing;
+    for_stretches(
+        shards, outer, 1, [] { return true; },
+        [&](uint64_t s, uint64_t) {
+          if (starts_[s] == starts_[s + 1]) return;
+          try {
+            const nb::gil_scoped_acquire hold;  // an Access begins under the GIL, and gives it up
+            const Access access(*shards_[s]);
+            const GroupedDigests mine(grouped_.data() + starts_[s], starts_[s + 1] - starts_[s]);
+            add_all(*shards_[s]->filter, mine, inner, [] { return true; });
+          } catch (...) {
+            const std::lock_guard hold(failing);
+            failure = std::current_exception();
+          }
+        });
+    if (failure) std::rethrow_exception(failure);
+  }
+  // A signal handler of a thread that is changing a shard: other threads of this call would wait for it for ever.
+  static void refuse_reentry(const FilterObject& shard) {
+    if (shard.busy && shard.writer == std::this_thread::get_id())
+      throw std::runtime_error("this filter or sketch is in the middle of a bulk call of the same thread");
+  }
+
+  uint32_t threads_;
+  std::vector<FilterObject*> shards_;
+  std::vector<uint64_t> starts_, grouped_;
+};
+
+void add_to_shards(nb::tuple parts, KeySource& keys, uint64_t seed, uint32_t threads) {
+  ShardedSink sink(parts, threads);
+  keys.run(Hasher(seed), sink);
 }
 
 uint64_t word_of(uint64_t digest) { return shard_word(digest); }
@@ -70,6 +183,9 @@ void bind_sharding(nb::module_& m) {
                 "tuple[numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], "
                 "numpy.typing.NDArray[numpy.int64]]"),
         "The digests shard by shard, where each shard begins, and where each digest stood (if asked for).");
+  m.def("add_to_shards", &add_to_shards, nb::arg("parts"), nb::arg("keys"), nb::arg("seed"), nb::arg("threads"),
+        nb::sig("def add_to_shards(parts: tuple[Filter, ...], keys: KeySource, seed: int, threads: int) -> None"),
+        "Adds every key to the shard that it belongs to.");
 }
 
 }  // namespace evenbins::python

@@ -100,6 +100,7 @@ class AddSink final : public Sink {
   // `weights` has `count` of them; if it is null, every key has the weight `each`.
   AddSink(SketchObject& object, const uint64_t* weights, uint64_t count, uint64_t each, bool with_estimates)
       : object_(object), weights_(weights), count_(count), each_(each), with_estimates_(with_estimates) {}
+  const char* verb() const override { return "added"; }
 
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
     const Access access(object_);
@@ -160,13 +161,14 @@ nb::object add_from(SketchObject& self, KeySource& keys, std::optional<Words> we
   try {
     keys.run(self.hasher, sink);
   } catch (const Stopped& stopped) {
-    if (stopped.is_full) raise_key_error(PyExc_OverflowError, stopped.taken, kFull);
-    raise_key_error(PyExc_ValueError, stopped.taken, "weights must be as many as the keys, and there are no more");
+    if (stopped.is_full) raise_key_error(PyExc_OverflowError, stopped.taken, kFull, sink.verb());
+    raise_key_error(PyExc_ValueError, stopped.taken, "weights must be as many as the keys, and there are no more",
+                    sink.verb());
   }
   if (weights && sink.seen < n) {
     PyErr_Format(PyExc_ValueError,
                  "weights must be as many as the keys; got %llu weights for %llu keys, which have "
-                 "all been taken",
+                 "all been added",
                  static_cast<unsigned long long>(n), static_cast<unsigned long long>(sink.seen));
     throw nb::python_error();
   }
@@ -176,6 +178,7 @@ nb::object add_from(SketchObject& self, KeySource& keys, std::optional<Words> we
 class CountSink final : public Sink {
  public:
   explicit CountSink(const CountMinSketch& sketch) : sketch_(sketch) {}
+  const char* verb() const override { return "looked up"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
     const nb::gil_scoped_release free;
     constexpr uint64_t kBatch = 1024;

@@ -66,6 +66,8 @@ class Sink {
   // Both are called with the GIL. `take_all` releases it; `take` does when other Python threads should run.
   virtual uint64_t take_all(const Digests& keys, const Pulse& pulse) = 0;
   virtual void take(const uint64_t* digests, size_t n, bool let_others_run) = 0;
+  // What has happened to the keys that were taken; messages say it.
+  virtual const char* verb() const { return "taken"; }
   uint64_t taken = 0;  // keys of earlier stretches: where the next one starts
 };
 
@@ -85,27 +87,28 @@ class SignalPulse {
 };
 
 // A Python exception is set; adds where it happened, and throws it on.
-[[noreturn]] inline void raise_at(uint64_t index) {
+[[noreturn]] inline void raise_at(uint64_t index, const std::string& verb = "taken") {
   nb::python_error error;
   nb::object value = nb::borrow(error.value());
   value.attr("add_note")("evenbins: this came from item " + std::to_string(index) +
-                         " of the keys; the keys before it have been taken");
+                         " of the keys; the keys before it have been " + verb);
   throw error;
 }
 
 // The same for errors of our own, which carry the position in their text.
-[[noreturn]] inline void raise_key_error(PyObject* type, uint64_t index, const std::string& text) {
-  PyErr_SetString(type,
-                  ("keys[" + std::to_string(index) + "]: " + text + " (the keys before it have been taken)").c_str());
+[[noreturn]] inline void raise_key_error(PyObject* type, uint64_t index, const std::string& text,
+                                         const std::string& verb = "taken") {
+  PyErr_SetString(
+      type, ("keys[" + std::to_string(index) + "]: " + text + " (the keys before it have been " + verb + ")").c_str());
   throw nb::python_error();
 }
 
-[[noreturn]] inline void raise_interrupted(uint64_t taken) {
-  if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) raise_at(taken);
+[[noreturn]] inline void raise_interrupted(uint64_t taken, const std::string& verb = "taken") {
+  if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) raise_at(taken, verb);
   PyErr_Clear();
-  PyErr_SetString(
-      PyExc_KeyboardInterrupt,
-      ("stopped after " + std::to_string(taken) + " keys; these have been taken, the structure is usable").c_str());
+  PyErr_SetString(PyExc_KeyboardInterrupt, ("stopped after " + std::to_string(taken) + " keys; these have been " +
+                                            verb + ", the structure is usable")
+                                               .c_str());
   throw nb::python_error();
 }
 
@@ -169,10 +172,10 @@ class StretchSource : public KeySource {
       done = sink.take_all(keys, std::ref(pulse));
     } catch (const BadKey& bad) {
       raise_key_error(bad.type == BadKey::Type::type ? PyExc_TypeError : PyExc_ValueError, sink.taken + bad.index,
-                      bad.what());
+                      bad.what(), sink.verb());
     }
     sink.taken += done;
-    if (PyErr_Occurred()) raise_interrupted(sink.taken);
+    if (PyErr_Occurred()) raise_interrupted(sink.taken, sink.verb());
   }
 
   std::unique_ptr<const Digests> keys_;
@@ -319,8 +322,8 @@ class ItemSource final : public KeySource {
       if (due) last_release = now;
       if (n > 0) sink.take(digests, n, due);
       sink.taken += n;
-      if (failure) rethrow(*failure, good, sink.taken);
-      if (PyErr_CheckSignals() != 0) raise_interrupted(sink.taken);
+      if (failure) rethrow(*failure, good, sink);
+      if (PyErr_CheckSignals() != 0) raise_interrupted(sink.taken, sink.verb());
       if (ended) return false;
       limit -= n;
     }
@@ -330,14 +333,14 @@ class ItemSource final : public KeySource {
  private:
   static constexpr size_t kBatch = 1024;
 
-  [[noreturn]] static void rethrow(nb::python_error& error, bool from_iterator, uint64_t index) {
+  [[noreturn]] static void rethrow(nb::python_error& error, bool from_iterator, const Sink& sink) {
     const nb::object type = nb::borrow(error.type());
     if (!from_iterator && (type.is(PyExc_TypeError) || type.is(PyExc_ValueError) || type.is(types.key_range_error))) {
       const std::string text = nb::cast<std::string>(nb::str(error.value()));
-      raise_key_error(type.ptr(), index, text);
+      raise_key_error(type.ptr(), sink.taken, text, sink.verb());
     }
     error.restore();
-    raise_at(index);
+    raise_at(sink.taken, sink.verb());
   }
 
   nb::object items_, iterator_;

@@ -13,9 +13,16 @@ rate of stage i shrinks as 1/(i+1)**2, which costs 2.9 log2(i+1) bits per key.
 
 Invariants: every stage but the newest has the keys it was planned for, and no more, unless filters were
 merged; the newest has fewer; no count exceeds 2**48. A file that says otherwise is refused. The same keys
-in the same order give the same bytes, one by one or in bulk.
+in the same order give the same bytes, one by one or in bulk. A stage's bits and its count of keys change in
+one step of the core, and the key that fills a stage goes in together with the next stage, so all this holds
+after an exception at any point, one raised by a signal handler included (cpp/bindings/stages.cpp).
 
-Threads: look-ups may run at any time; writers take turns, a bulk call being one step (docs/concurrency.md).
+The end: a key shares its 64-bit digest with one of n others with probability n / 2**64, and no stage can be
+planned for less than twice that. Rates fall and stages grow, so some stage is the last: `max_keys` says how
+many keys all of them hold. The key after these is refused, and is not in.
+
+Threads: look-ups may run at any time; writers take turns, a bulk call on an array being one step
+(docs/concurrency.md).
 
 Tried and dropped: rates that halve from stage to stage, as scalable Bloom filters are usually built
 (Almeida, Baquero, Preguiça, Hutchison, "Scalable Bloom filters", 2007): they cost 1.44 bits per key for
@@ -24,11 +31,12 @@ each stage, 13 more in the tenth, where the squares cost 9.6.
 
 from __future__ import annotations
 
+import copy
 import math
 import struct
 import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -39,24 +47,18 @@ from evenbins.filters import _BaseFilter, _register, build, digest_many
 from evenbins.protocols import FilterStats, Key, StrPath, side_by_side
 from evenbins.theory import FilterPlan, _show, plan_balanced, plan_blocked, plan_standard
 from evenbins.theory import _arguments as arguments
+from evenbins.theory.fpr import digest_floor
 
 __all__ = ["GrowingFilter"]
 
 _KIND, _LANES = 4, 2
 _POLICIES = ("single", "sequential", "multilevel", "fill", "two-choice", "blocked", "standard")
 _MOST_STAGES = 48
-_MOST_KEYS = (
-    1 << 48
-)  # of a stage: what a capacity may be; counts of filters merged again and again stop there
-_PIECE = 1 << 16  # digests treated together
+_MOST_KEYS = 1 << 48  # of a stage; counts of filters merged again and again stop there
+_LEAST_GROWTH = 8  # the least number of keys that a filter must be able to hold, in units of its first stage
+_ABOVE_FLOOR = 2.001  # the least rate of a stage, in units of the digests' own: what every planner reaches
 _LINE = 64
-
-
-class _Part(NamedTuple):
-    """A stage, and how many keys went into it."""
-
-    filter: _BaseFilter
-    keys: int
+_OWN = ("_fpr", "_first", "_growth", "_policy", "_block_bits", "_seed", "_writing", "_stages")
 
 
 class GrowingFilter(_files.Stored):
@@ -67,7 +69,8 @@ class GrowingFilter(_files.Stored):
     Parameters
     ----------
     fpr
-        The false-positive rate, however many keys are added.
+        The false-positive rate, for any number of keys up to `max_keys`: 64-bit digests set that limit. It is
+        above 2**42 keys for a rate of 1e-3, and 67 million for 1e-9.
     first
         Keys of the first stage; every stage has `growth` times the keys of the one before.
     policy
@@ -105,13 +108,26 @@ class GrowingFilter(_files.Stored):
         self._block_bits = arguments.block_bits(block_bits)
         self._seed = arguments.seed(seed)
         self._writing = threading.RLock()
-        self._parts: tuple[_Part, ...] = (self._new_part(0),)
+        self._stages: tuple[_BaseFilter, ...] = ()
+        if self.max_keys < _LEAST_GROWTH * self._first:
+            raise ValueError(
+                f"fpr must be at least {self._least_fpr():.4g} with first={self._first} and "
+                f"growth={self._growth}, so that the filter can grow to {_LEAST_GROWTH} times first (64-bit "
+                f"digests); got {fpr!r}. Pass a larger fpr, or use BloomFilter for a known number of keys"
+            )
+        self._stages = (self._next_stage(0),)
 
     # --- stages ------------------------------------------------------------------------------------
 
+    def _planned_rate(self, stage: int) -> float:
+        return self._fpr * 6 / math.pi**2 / (stage + 1) ** 2
+
+    def _planned_keys(self, stage: int) -> int:
+        keys: int = self._first * self._growth**stage
+        return keys
+
     def _stage_plan(self, stage: int) -> FilterPlan:
-        rate = self._fpr * 6 / math.pi**2 / (stage + 1) ** 2
-        keys = self._first * self._growth**stage
+        rate, keys = self._planned_rate(stage), self._planned_keys(stage)
         if self._policy == "standard":
             return plan_standard(keys, fpr=rate, seed=self._seed)
         if self._policy == "blocked":
@@ -120,34 +136,66 @@ class GrowingFilter(_files.Stored):
             keys, policy=self._policy, fpr=rate, block_bits=self._block_bits, seed=self._seed
         )
 
-    def _new_part(self, stage: int) -> _Part:
-        if stage == _MOST_STAGES:
-            raise ValueError(
-                f"a growing filter has at most {_MOST_STAGES} stages: begin with a larger first={self._first}"
+    def _most_stages(self) -> int:
+        """Return the number of stages that can be planned; older versions planned one more in some files."""
+        stages = 0
+        while (
+            stages < _MOST_STAGES
+            and self._planned_keys(stages) <= _MOST_KEYS
+            and self._planned_rate(stages) >= _ABOVE_FLOOR * digest_floor(self._planned_keys(stages))
+        ):
+            stages += 1
+        return max(stages, len(self._stages))
+
+    def _least_fpr(self) -> float:
+        """Return the least rate with which the filter can grow to `_LEAST_GROWTH` times its first stage."""
+        stages, keys = 1, self._first
+        while keys <= _LEAST_GROWTH * self._first:
+            keys += self._planned_keys(stages)
+            stages += 1
+        floor = _ABOVE_FLOOR * digest_floor(self._planned_keys(stages - 1))
+        return 1.001 * floor * stages**2 * math.pi**2 / 6
+
+    @property
+    def max_keys(self) -> int:
+        """The most keys that the filter can hold with its rate; the key after these is refused.
+
+        Examples
+        --------
+        >>> GrowingFilter(1e-3).max_keys > 10**12, GrowingFilter(1e-9).max_keys
+        (True, 67108863)
+        """
+        return sum(map(self._planned_keys, range(self._most_stages()))) - 1
+
+    def _next_stage(self, number: int) -> _BaseFilter:
+        """Make an empty stage; raise ValueError if there can be no such stage."""
+        if number >= self._most_stages():
+            raise ValueError(f"this filter is full: {self._limit()}")
+        return build(self._stage_plan(number))
+
+    def _limit(self) -> str:
+        if self._most_stages() == _MOST_STAGES:
+            return (
+                f"a growing filter has at most {_MOST_STAGES} stages, which hold {self.max_keys} keys. "
+                f"Build one with a larger first={self._first} or growth={self._growth}"
             )
-        return _Part(build(self._stage_plan(stage)), 0)
+        return (
+            f"with fpr={self._fpr!r}, first={self._first} and growth={self._growth} it holds at most "
+            f"{self.max_keys} keys (64-bit digests allow no lower rate). Build one with a larger fpr, "
+            f"or divide the keys over several filters"
+        )
 
     @property
     def stages(self) -> int:
         """The number of stages so far."""
-        return len(self._parts)
-
-    @property
-    def _stages(self) -> tuple[_BaseFilter, ...]:
-        return tuple(part.filter for part in self._parts)
+        return len(self._stages)
 
     @property
     def _counts(self) -> tuple[int, ...]:
-        return tuple(part.keys for part in self._parts)
-
-    def _set_parts(self, parts: tuple[_Part, ...]) -> None:
-        """Put new parts in place, all at once for those who look on; a full newest stage gets a successor."""
-        if parts[-1].keys >= parts[-1].filter.capacity:
-            parts = (*parts, self._new_part(len(parts)))
-        self._parts = parts
+        return tuple(part._stage_keys for part in self._stages)
 
     def _require_writable(self) -> None:
-        if self._parts[-1].filter._read_only:
+        if self._stages[-1]._read_only:
             raise ValueError(
                 "this filter is open read-only: use load() or copy() for one that can be changed"
             )
@@ -156,7 +204,8 @@ class GrowingFilter(_files.Stored):
 
     def add(self, key: Key, /) -> None:
         """Add one key: a str (as UTF-8), bytes, or an int in -2**63 ... 2**64-1."""
-        self._add_digests(np.array([_core.digest(key, self._seed)], dtype=np.uint64))
+        self._require_writable()
+        _core.add_digest_to_stages(self, _core.digest(key, self._seed))
 
     def __contains__(self, key: Key, /) -> bool:
         digest = np.array([_core.digest(key, self._seed)], dtype=np.uint64)
@@ -170,11 +219,14 @@ class GrowingFilter(_files.Stored):
     def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
         """Add many keys; takes what `BloomFilter.add_many` takes.
 
-        If a key is refused, none of the call's keys is in. `threads` has no effect: which stage a
-        key belongs to depends on the keys before it.
+        Keys are added piece by piece, in constant memory. If a key is refused or the call is interrupted, the
+        keys before it are in, no other, and the error says how many these are. `threads` has no effect: which
+        stage a key belongs to depends on the keys before it.
         """
         _bulk.checked_threads(threads)
-        self._add_digests(self._digests_of(keys, digests).ravel())
+        source, _ = _bulk.key_source(keys, digests=digests)
+        self._require_writable()
+        _core.add_to_stages(self, source, self._seed)
 
     def contains_many(
         self, keys: object, *, digests: bool = False, threads: int = 1
@@ -189,20 +241,6 @@ class GrowingFilter(_files.Stored):
             _bulk.key_source(keys, digests=True)  # checks them
             return np.asarray(_bulk.digest_array(keys), dtype=np.uint64)
         return digest_many(keys, self._seed)
-
-    def _add_digests(self, digests: npt.NDArray[np.uint64]) -> None:
-        self._require_writable()
-        with self._writing:
-            for start in range(0, len(digests), _PIECE):
-                rest = np.ascontiguousarray(digests[start : start + _PIECE])
-                rest = rest[~_in_any(self._stages[:-1], rest)]
-                while len(rest):
-                    *older, (newest, keys) = self._parts
-                    seen, added = newest._add_new(rest, max(newest.capacity - keys, 0))
-                    rest = rest[seen:]
-                    self._set_parts((*older, _Part(newest, keys + added)))
-                    if self._parts[-1].filter is not newest:
-                        rest = rest[~newest.contains_many(rest, digests=True)]
 
     # --- the filter as a whole ---------------------------------------------------------------------
 
@@ -234,13 +272,13 @@ class GrowingFilter(_files.Stored):
 
     def stats(self) -> FilterStats:
         """Measure this very filter: its stages together."""
-        parts = self._parts
-        found = [part.filter.stats() for part in parts]
+        parts = self._stages
+        found = [part.stats() for part in parts]
         nbytes = sum(each.nbytes for each in found)
         return FilterStats(
-            keys=float(sum(part.keys for part in parts)),
+            keys=float(sum(part._stage_keys for part in parts)),
             fpr=_at_least_one([each.fpr for each in found]),
-            reads=_reads_present(found, [part.keys for part in parts]),
+            reads=_reads_present(found, [part._stage_keys for part in parts]),
             miss_reads=math.fsum(each.miss_reads for each in found),
             list_reads=math.fsum(each.list_reads for each in found),
             overflow=_mean("overflow", found),
@@ -248,7 +286,7 @@ class GrowingFilter(_files.Stored):
             fill=math.fsum(each.fill * each.nbytes for each in found) / nbytes,
             loads=tuple(level for each in found for level in each.loads),
             nbytes=nbytes,
-            bits_per_key=8 * nbytes / sum(part.filter.capacity for part in parts),
+            bits_per_key=8 * nbytes / sum(part.capacity for part in parts),
         )
 
     def approx_items(self) -> float:
@@ -274,28 +312,33 @@ class GrowingFilter(_files.Stored):
         """Remove all keys, and all stages but the first."""
         self._require_writable()
         with self._writing:
-            self._parts = (self._new_part(0),)
+            self._stages = (self._next_stage(0),)
 
     def copy(self) -> Self:
         """Make an independent copy; it can be changed even if this filter is open read-only."""
         twin = type(self).__new__(type(self))
-        twin._fpr, twin._first, twin._growth = self._fpr, self._first, self._growth
-        twin._policy, twin._block_bits, twin._seed = self._policy, self._block_bits, self._seed
+        vars(twin).update(vars(self))
         twin._writing = threading.RLock()
         with self._writing:
-            twin._parts = tuple(_Part(part.filter.copy(), part.keys) for part in self._parts)
+            twin._stages = tuple(part.copy() for part in self._stages)
         return twin
 
     __copy__ = copy
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self.copy()
+        twin = self.copy()
+        vars(twin).update(copy.deepcopy(self._attributes(), memo))
+        return twin
+
+    def _attributes(self) -> dict[str, Any]:
+        """Return the attributes that a subclass, or a user, has put on the object."""
+        return {name: value for name, value in vars(self).items() if name not in _OWN}
 
     def __ior__(self, other: Self) -> Self:
-        """Take in the keys of `other`: stage by stage.
+        """Add the keys of `other`: stage by stage.
 
         No key is lost. A stage may then have more keys than it was planned for and the rate exceed
-        the promise; `stats()` tells.
+        the promise; `stats()` reports it. An error leaves the filter as it was.
         """
         if not isinstance(other, GrowingFilter):
             return NotImplemented
@@ -305,15 +348,17 @@ class GrowingFilter(_files.Stored):
             raise ValueError(f"cannot merge: {what}. Build both with the same arguments")
         if self is other:
             return self
-        other = other.copy()  # never two locks at once
+        parts = other.copy()._stages  # never two locks at once
         with self._writing:
-            parts = list(self._parts)
-            while len(parts) < len(other._parts):
-                parts.append(self._new_part(len(parts)))
-            for stage, (filter_, keys) in enumerate(other._parts):
-                parts[stage].filter._merge(filter_)
-                parts[stage] = _Part(parts[stage].filter, min(parts[stage].keys + keys, _MOST_KEYS))
-            self._set_parts(tuple(parts))
+            for stage, (part, source) in enumerate(zip(self._stages, parts, strict=False)):
+                if part._core != source._core:  # files of versions that planned differently
+                    raise ValueError(f"cannot merge: the sizes of stage {stage} differ. Add the keys anew")
+            number = max(len(self._stages), len(parts))
+            keys = sum(each[number - 1]._stage_keys for each in (self._stages, parts) if len(each) == number)
+            full = keys >= self._planned_keys(number - 1)
+            if full and number >= self._most_stages():
+                raise ValueError(f"cannot merge: {self._limit()}")
+            _core.merge_stages(self, parts, self._next_stage(number) if full else None)
         return self
 
     def __or__(self, other: Self) -> Self:
@@ -326,11 +371,11 @@ class GrowingFilter(_files.Stored):
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self) or not isinstance(other, GrowingFilter):
             return False
-        mine, theirs = self._parts, other._parts
+        mine, theirs = self._stages, other._stages
         return (
             (self._parameters(), self._seed) == (other._parameters(), other._seed)
-            and [part.keys for part in mine] == [part.keys for part in theirs]
-            and all(a.filter == b.filter for a, b in zip(mine, theirs, strict=True))
+            and [part._stage_keys for part in mine] == [part._stage_keys for part in theirs]
+            and all(a == b for a, b in zip(mine, theirs, strict=True))
         )
 
     __hash__ = None  # type: ignore[assignment]  # it changes
@@ -346,7 +391,7 @@ class GrowingFilter(_files.Stored):
         """Give the filter as bytes: those that `save` writes."""
         core = [*self._parameters()]
         with self._writing:
-            files = [(part.filter.to_bytes(), part.keys) for part in self._parts]
+            files = [(part.to_bytes(), part._stage_keys) for part in self._stages]
         for file, keys in files:
             core += [keys, len(file)]
         payload = b"".join(file.ljust(-(-len(file) // _LINE) * _LINE, b"\0") for file, _ in files)
@@ -369,18 +414,19 @@ class GrowingFilter(_files.Stored):
         filter_ = cls.__new__(cls)
         filter_._fpr, filter_._growth, filter_._first = rate, core[1], first
         filter_._policy, filter_._block_bits, filter_._seed = _POLICIES[policy - 1], core[4], seed
-        filter_._writing = threading.RLock()
-        parts: list[_Part] = []
+        filter_._writing, filter_._stages = threading.RLock(), ()
+        parts: list[_BaseFilter] = []
         for stage, (keys, size) in enumerate(zip(core[5::2], core[6::2], strict=True)):
             inner = view[offset : offset + size]
-            part = _Part(_stage_of(inner, filter_, stage, mapped=mapped, verify=verify), keys)
-            _check_count(part, stage, newest=stage == stages - 1)
+            part = _stage_of(inner, filter_, stage, mapped=mapped, verify=verify)
+            _check_count(keys, part.capacity, stage, newest=stage == stages - 1)
+            part._stage_keys = keys
             parts.append(part)
             end = offset + -(-size // _LINE) * _LINE
             if any(view[offset + size : end]):
                 raise FormatError(f"the padding behind stage {stage} is not zero")
             offset = end
-        filter_._parts = tuple(parts)
+        filter_._stages = tuple(parts)
         return filter_
 
     def save(self, path: StrPath) -> None:
@@ -389,17 +435,17 @@ class GrowingFilter(_files.Stored):
         _files.replace_file(path, lambda descriptor: _files.write_all(descriptor, data))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_bytes, (self.to_bytes(),)
+        return type(self).from_bytes, (self.to_bytes(),), self._attributes() or None
 
     # --- for people --------------------------------------------------------------------------------
 
     def _check(self) -> None:
         """Assert every invariant of the structure; for tests."""
-        assert self._parts
-        for number, (stage, keys) in enumerate(self._parts):
+        assert self._stages
+        for number, stage in enumerate(self._stages):
             stage._check()
-            assert stage.capacity == self._first * self._growth**number
-            newest = number == len(self._parts) - 1
+            assert stage.capacity == self._planned_keys(number)
+            newest, keys = number == len(self._stages) - 1, stage._stage_keys
             assert 0 <= keys < stage.capacity if newest else stage.capacity <= keys <= _MOST_KEYS
 
     def __repr__(self) -> str:
@@ -443,18 +489,17 @@ def _stage_of(
     if cls is None or not issubclass(cls, _BaseFilter):
         raise FormatError(f"stage {stage} holds no filter")
     found = cls._from_data(data, mapped=mapped, verify=verify)
-    wanted = (filter_._policy, filter_._seed, filter_._first * filter_._growth**stage)
+    wanted = (filter_._policy, filter_._seed, filter_._planned_keys(stage))
     if (found._policy, found.seed, found.capacity) != wanted:
         raise FormatError(f"stage {stage} does not belong to this filter")
     return found
 
 
-def _check_count(part: _Part, stage: int, *, newest: bool) -> None:
+def _check_count(keys: int, capacity: int, stage: int, *, newest: bool) -> None:
     """Refuse a number of keys that no filter arrives at: a full stage has a successor, another has none."""
-    capacity = part.filter.capacity
-    if (part.keys >= capacity) if newest else not capacity <= part.keys <= _MOST_KEYS:
+    if (keys >= capacity) if newest else not capacity <= keys <= _MOST_KEYS:
         rule = f"less than {capacity}" if newest else f"{capacity} to {_MOST_KEYS}"
-        raise FormatError(f"stage {stage} must have {rule} keys, and the header says {part.keys}")
+        raise FormatError(f"stage {stage} must have {rule} keys, and the header says {keys}")
 
 
 def _at_least_one(rates: Sequence[float]) -> float:

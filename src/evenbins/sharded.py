@@ -22,6 +22,7 @@ one file with an index (shards could not live on several disks, or be written by
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import struct
@@ -58,6 +59,7 @@ __all__ = ["ShardedFilter"]
 _MAGIC = b"EVBSHARD"
 _PIECE = 1 << 22  # digests sorted by shard at a time
 _OPEN_TRIES = 3
+_OWN = ("_parts", "_keys", "_cached", "_seed")
 
 
 def _core_of(part: _BaseFilter) -> tuple[Any, ...]:
@@ -208,26 +210,13 @@ class ShardedFilter(_files.Stored):
     def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
         """Add many keys; takes what `BloomFilter.add_many` takes.
 
-        All keys are hashed first: if one is refused, none of the call's keys is in.
+        Keys are added piece by piece, in constant memory. If a key is refused or the call is interrupted, the
+        keys before it are in, no other, and the error says how many these are.
         """
         threads = _bulk.checked_threads(threads)
+        source, _ = _bulk.key_source(keys, digests=digests)
         self._require_writable()
-        found = self._digests_of(keys, digests).ravel()
-        for start in range(0, len(found), _PIECE):
-            piece = np.ascontiguousarray(found[start : start + _PIECE])
-            grouped, starts, _ = _core.split_by_shard(piece, self.shards, False)
-
-            def add(
-                shard: int,
-                inner: int,
-                grouped: npt.NDArray[np.uint64] = grouped,
-                starts: npt.NDArray[np.uint64] = starts,
-            ) -> None:
-                mine = grouped[int(starts[shard]) : int(starts[shard + 1])]
-                if len(mine):
-                    self._parts[shard].add_many(mine, digests=True, threads=inner)
-
-            self._each_shard(add, threads)
+        _core.add_to_shards(self._parts, source, self._seed, threads)
 
     def contains_many(
         self, keys: object, *, digests: bool = False, threads: int = 1
@@ -340,13 +329,20 @@ class ShardedFilter(_files.Stored):
     def copy(self) -> Self:
         """Make an independent copy; it can be changed even if this filter is open read-only."""
         twin = type(self).__new__(type(self))
-        twin._assemble((part.copy() for part in self._parts), self._keys, self._cached)
+        vars(twin).update(vars(self))
+        twin._parts = tuple(part.copy() for part in self._parts)
         return twin
 
     __copy__ = copy
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self.copy()
+        twin = self.copy()
+        vars(twin).update(copy.deepcopy(self._attributes(), memo))
+        return twin
+
+    def _attributes(self) -> dict[str, Any]:
+        """Return the attributes that a subclass, or a user, has put on the object."""
+        return {name: value for name, value in vars(self).items() if name not in _OWN}
 
     def __ior__(self, other: Self) -> Self:
         """Take in the keys of `other`, shard by shard."""
@@ -457,7 +453,7 @@ class ShardedFilter(_files.Stored):
             raise
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_bytes, (self.to_bytes(),)
+        return type(self).from_bytes, (self.to_bytes(),), self._attributes() or None
 
     # --- for people --------------------------------------------------------------------------------
 

@@ -423,7 +423,7 @@ class HeavyHitters:
                     self.add(_plain(piece[i]), each if words is None else int(words[i]))
                 except Exception as error:
                     error.add_note(
-                        f"evenbins: this came from keys[{start + i}]; the keys before it have been taken"
+                        f"evenbins: this came from keys[{start + i}]; the keys before it have been added"
                     )
                     raise
             return

@@ -95,7 +95,7 @@ def test_what_is_no_key_is_refused_by_name(bad: Any) -> None:
         with pytest.raises((TypeError, ValueError)) as caught:
             call(bad)
         assert not isinstance(caught.value, KeyError)
-    with pytest.raises((TypeError, ValueError), match=r"^keys\[1\].*before it have been taken"):
+    with pytest.raises((TypeError, ValueError), match=r"^keys\[1\].*before it have been removed"):
         f.remove_many(["a", bad, "b"])
     assert f.count_many(["a", "b"]).tolist() == [0, 1]
     with pytest.raises((TypeError, ValueError), match=r"^keys\[2\]"):

@@ -360,7 +360,7 @@ def test_an_addition_that_would_overflow_changes_nothing(name: str) -> None:
 def test_in_bulk_the_keys_before_an_overflow_are_in(name: str, form: Any) -> None:
     weights = np.full(5000, 2**52, np.uint64)
     s, wanted = make(name), make(name)
-    with pytest.raises(OverflowError, match=r"keys\[4095\].*2\*\*64 - 1.*before it have been taken"):
+    with pytest.raises(OverflowError, match=r"keys\[4095\].*2\*\*64 - 1.*before it have been added"):
         s.add_many(form(list(range(5000))) if form is not iter else iter(range(5000)), weights + 1)
     wanted.add_many(range(4095), weights[:4095] + 1)
     assert s == wanted

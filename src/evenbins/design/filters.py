@@ -14,7 +14,6 @@ independent reads overlap and more do not pay.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, SupportsFloat, SupportsIndex, overload
@@ -22,10 +21,11 @@ from typing import Any, SupportsFloat, SupportsIndex, overload
 from evenbins.design._designs import Designs
 from evenbins.design.sharding import ShardedDesigns, sharded_designs
 from evenbins.filters import _BaseFilter, build
-from evenbins.theory import FilterPlan, _show, plan_balanced, plan_blocked, plan_standard
+from evenbins.theory import FilterPlan, _show, plan_balanced, plan_blocked
 from evenbins.theory._arguments import MAX_BITS_PER_KEY
 from evenbins.theory.balanced_plan import check_bounds
 from evenbins.theory.levels import POLICIES
+from evenbins.theory.plan import plan_scheme
 from evenbins.theory.sharding import ShardedPlan
 
 __all__ = ["FilterDesign", "FilterDesigns", "filter"]
@@ -309,14 +309,12 @@ class _Asked:
 
     def _standard(self, goal: dict[str, Any]) -> FilterPlan:
         goal |= {"hashing": self.hashing}
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", UserWarning)
-            try:
-                plan = plan_standard(self.keys, **goal)
-                if self.reads is not None and plan.reads > self.reads >= 1:
-                    plan = plan_standard(self.keys, hashes=math.floor(self.reads), **goal)
-            except UserWarning as floor:  # the scheme cannot reach the rate
-                raise _UnfitError(str(floor)) from None
+        # Not by catching the planner's warning: the filters of `warnings` belong to all threads.
+        plan, problem = plan_scheme(self.keys, **goal)
+        if problem is None and self.reads is not None and plan.reads > self.reads >= 1:
+            plan, problem = plan_scheme(self.keys, hashes=math.floor(self.reads), **goal)
+        if problem is not None:  # the scheme cannot reach the rate
+            raise _UnfitError(problem)
         if self.fpr is not None and plan.fpr > self.fpr * (1 + 1e-9):
             raise _UnfitError(f"it gives fpr={plan.fpr:.4g}, and {self.fpr:g} is allowed")
         return plan

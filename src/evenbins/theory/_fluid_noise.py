@@ -28,12 +28,11 @@ Under deletions the variance is not derived: simulations (n = 2000, SC, Std, Std
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 import numpy.typing as npt
 
 from evenbins.theory import fluid
+from evenbins.theory._caching import cached
 from evenbins.theory._fluid_schemes import Outcome, system
 
 __all__ = ["STEADY", "moments", "variance"]
@@ -47,7 +46,7 @@ _STEP = 1e-30
 _ENTRIES = 1 << 21
 
 
-@lru_cache(maxsize=256)
+@cached(256)
 def variance(scheme: str, shares: tuple[float, ...], slots: int) -> tuple[float, float]:
     """Give mean and variance of the overflow list's size, both per key."""
     model = system(scheme, len(shares), slots)

@@ -24,13 +24,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _core
 from evenbins.theory import _arguments as arguments
+from evenbins.theory._caching import cached
 
 __all__ = [
     "DELETIONS", "EXACT_KEYS", "MAX_LEVELS", "Law", "collision_sequence", "crisis_bound",
@@ -121,13 +121,13 @@ def distribution(keys: int, sizes: Sequence[int]) -> tuple[Law, ...]:
     return _laws(*_table(keys, sizes))
 
 
-@lru_cache(maxsize=128)
+@cached(128)
 def _laws(keys: int, sizes: tuple[int, ...]) -> tuple[Law, ...]:
     """Give the laws; tables that begin alike share them."""
     if not sizes:
-        return (_frozen(Law(keys, np.ones(1), np.zeros(1))),)
+        return (Law(keys, np.ones(1), np.zeros(1)),)
     before = _laws(keys, sizes[:-1])
-    return (*before, _frozen(_next(before[-1], sizes[-1])))
+    return (*before, _next(before[-1], sizes[-1]))
 
 
 def _next(before: Law, size: int) -> Law:
@@ -162,11 +162,6 @@ def _normal(before: Law, size: int) -> Law:
         chance /= chance.sum()
     came = mean + (slope * variance / spread if spread else 0.0) * (numbers - passed)
     return Law(first, chance, chance * np.maximum(came - numbers, 0.0), before.lost, exact=False)
-
-
-def _frozen(law: Law) -> Law:
-    law.chance.flags.writeable = law.held.flags.writeable = False
-    return law
 
 
 def expected_keys(keys: int, sizes: Sequence[int], *, approximate: bool = False) -> tuple[float, ...]:

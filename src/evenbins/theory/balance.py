@@ -55,7 +55,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -66,6 +65,7 @@ from scipy.optimize import brentq
 from scipy.special import gammainc
 
 from evenbins.theory import _arguments as arguments
+from evenbins.theory._caching import cached, frozen
 
 __all__ = [
     "MAX_CHOICES",
@@ -296,6 +296,7 @@ class _Attempts:
         self._tail = np.minimum(np.cumsum(self.chance[::-1])[::-1], 1.0)
         self._excess = np.append(np.cumsum(self._tail[:0:-1])[::-1], 0.0)
         self._lack = np.concatenate([[0.0], np.cumsum(np.cumsum(self.chance))[:-1]])
+        frozen((self.chance, self._tail, self._excess, self._lack))
 
     def at_least(self, k: int) -> float:
         """P(N >= k)."""
@@ -334,7 +335,7 @@ class _Attempts:
         return self.dense(self.first + int(np.count_nonzero(self._tail > _FAR)))
 
 
-@lru_cache(maxsize=64)
+@cached(64)
 def _attempts(mean: float) -> _Attempts:
     return _Attempts(mean)
 
@@ -387,7 +388,7 @@ def _coin(attempts: _Attempts, threshold: int, above: float, deficit: float) -> 
     return -math.expm1(u)
 
 
-@lru_cache(maxsize=512)
+@cached(512)
 def _best(reads: float, load: float, overflow: float) -> tuple[int | None, float, Vector]:
     """Give Theorem 1's threshold and distribution, and the coin that leads to it.
 
@@ -400,7 +401,7 @@ def _best(reads: float, load: float, overflow: float) -> tuple[int | None, float
     removed *= load
     attempts = _attempts(reads * load)
     if removed == 0.0:
-        return None, 1.0, _fixed(attempts.unbounded())
+        return None, 1.0, frozen(attempts.unbounded())
     kept = load * (1.0 - overflow)
 
     def margin(k: int) -> float:
@@ -421,12 +422,7 @@ def _best(reads: float, load: float, overflow: float) -> tuple[int | None, float
     distribution = attempts.dense(threshold + 2)
     distribution[threshold] += deficit
     distribution[threshold + 1] = above
-    return threshold, _coin(attempts, threshold, above, deficit), _fixed(distribution)
-
-
-def _fixed(values: Vector) -> Vector:
-    values.flags.writeable = False
-    return values
+    return threshold, _coin(attempts, threshold, above, deficit), frozen(distribution)
 
 
 # --- the lower bound -----------------------------------------------------------------------------
@@ -596,10 +592,10 @@ def single(load: float, threshold: int | None, coin: float, time: npt.ArrayLike 
     times = _times("time", time, load)
     states = [_hold(load * float(t), height, coin) for t in times]
     return Fluid(
-        times=_fixed(times),
-        occupancy=_fixed(_stacked([state[0] for state in states])),
-        attempts=_fixed(times[:, None].copy()),
-        overflow=_fixed(np.array([state[1] / load for state in states])),
+        times=frozen(times),
+        occupancy=frozen(_stacked([state[0] for state in states])),
+        attempts=frozen(times[:, None].copy()),
+        overflow=frozen(np.array([state[1] / load for state in states])),
     )
 
 
@@ -654,10 +650,10 @@ def sequential(
     points = [path.point(load * float(t)) if t < spent else limit for t in moments]
     columns = path.columns(np.array(points)) / load
     return Fluid(
-        times=_fixed(moments),
-        occupancy=_fixed(_stacked([_hold(u, height, coin)[0] for u in points])),
-        attempts=_fixed(columns[:, :choices].copy()),
-        overflow=_fixed(columns[:, choices] + np.maximum(moments - spent, 0.0)),
+        times=frozen(moments),
+        occupancy=frozen(_stacked([_hold(u, height, coin)[0] for u in points])),
+        attempts=frozen(columns[:, :choices].copy()),
+        overflow=frozen(columns[:, choices] + np.maximum(moments - spent, 0.0)),
     )
 
 
@@ -722,10 +718,10 @@ def multilevel(
             arrive = lost * share / load
             refused[row, table + 1] = arrive
     return Fluid(
-        times=_fixed(moments),
-        occupancy=_fixed(occupancy),
-        attempts=_fixed(refused[:, :-1].copy()),
-        overflow=_fixed(refused[:, -1].copy()),
+        times=frozen(moments),
+        occupancy=frozen(occupancy),
+        attempts=frozen(refused[:, :-1].copy()),
+        overflow=frozen(refused[:, -1].copy()),
     )
 
 
@@ -926,10 +922,10 @@ def _sequential_ode(
     start[0] = 1.0
     states, spent = _integrated(slope, start, times, left if math.isfinite(budget) else None)
     return Fluid(
-        times=_fixed(times),
-        occupancy=_fixed(states[:, :size].copy()),
-        attempts=_fixed(np.column_stack([np.minimum(times, spent), states[:, size:-1]])),
-        overflow=_fixed(states[:, -1] + np.maximum(times - spent, 0.0)),
+        times=frozen(times),
+        occupancy=frozen(states[:, :size].copy()),
+        attempts=frozen(np.column_stack([np.minimum(times, spent), states[:, size:-1]])),
+        overflow=frozen(states[:, -1] + np.maximum(times - spent, 0.0)),
     )
 
 
@@ -956,10 +952,10 @@ def _multilevel_ode(load: float, heights: Sequence[int], coin: float, sizes: Vec
     for j in range(tables):
         occupancy[:, j, : heights[j] + 2] = states[:, starts[j] : ends[j]]
     return Fluid(
-        times=_fixed(times),
-        occupancy=_fixed(occupancy),
-        attempts=_fixed(np.column_stack([times, states[:, ends[-1] : -1]])),
-        overflow=_fixed(states[:, -1].copy()),
+        times=frozen(times),
+        occupancy=frozen(occupancy),
+        attempts=frozen(np.column_stack([times, states[:, ends[-1] : -1]])),
+        overflow=frozen(states[:, -1].copy()),
     )
 
 
@@ -1051,7 +1047,7 @@ def optimal_sequential(reads: float, load: float, choices: int) -> Balance:
     choices = _choices(choices, 2)
     reads = _reads(reads, choices)
     threshold, coin, overflow = _least_sequential(reads, load, choices)
-    occupancy = _fixed(_hold(reads * load, threshold, coin)[0])
+    occupancy = frozen(_hold(reads * load, threshold, coin)[0])
     return _balance("sequential", reads, load, overflow, choices, (1.0,), threshold, coin, occupancy)
 
 
@@ -1174,7 +1170,7 @@ def _refused(reads: float, choices: int) -> float:
     return q
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def _least_sequential(reads: float, load: float, choices: int) -> tuple[int, float, float]:
     """Give threshold, coin and overflow of the SEQUENTIAL that spends `reads` exactly at time 1.
 

@@ -11,7 +11,8 @@ arrivals is then a row of Poisson weights before it.
 F_n is the chance that an absent key finds all its bits set, C_n that it does not and is turned away.
 
 Invariants: only positive terms are added; what is below 1e-100 is dropped (subnormal numbers make
-matrix products twenty times slower). Arrays that are kept are read-only.
+matrix products twenty times slower). Arrays that are kept are read-only, and few: a table takes up to 4 MiB,
+and a search over hashes comes back to the last ones only.
 
 Sources: as for `levels`. Tried and dropped: the joint chain of (load, set bits): 500 times the
 states, for a difference below 1e-4 (keys per block are many, and their set bits vary little).
@@ -20,12 +21,14 @@ states, for a difference below 1e-4 (keys per block are many, and their set bits
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from bisect import bisect_right
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins.theory import fpr as theory
+from evenbins.theory._caching import cached, frozen
 
 __all__ = [
     "KEYS_PER_BIT",
@@ -102,7 +105,7 @@ def poisson(means: Vector, most: int) -> Vector:
     return chance
 
 
-@lru_cache(maxsize=64)
+@cached(64)
 def _log_factorials(most: int) -> Vector:
     return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1.0, most + 1.0)))])
 
@@ -134,7 +137,7 @@ def arrivals(mean: float, most: int, keys: int, blocks: int) -> Vector:
 # --- one block of a counted policy ---------------------------------------------------------------
 
 
-@lru_cache(maxsize=256)
+@cached(256)
 def effective_rates(bits: int, hashes: int, most: int) -> tuple[Vector, Vector]:
     """Give q_i, the rate of a block of i keys that each set a new bit, and the throws/hashes behind it.
 
@@ -154,7 +157,6 @@ def effective_rates(bits: int, hashes: int, most: int) -> tuple[Vector, Vector]:
         whole = int(n)
         part = n - whole
         q = math.exp(logs[whole] * (1.0 - part) + logs[whole + 1] * part)
-    rates.flags.writeable = thrown.flags.writeable = False
     return rates, thrown
 
 
@@ -179,14 +181,13 @@ def _new_chain(bits: int, hashes: int, most: int, width: int) -> tuple[Vector, V
         while first < width and table[n + 1, first] < _NO_SUBNORMALS:
             table[n + 1, first] = 0.0
             first += 1
-    table.flags.writeable = False
     return table, rates
 
 
-_kept_chain = lru_cache(maxsize=32)(_new_chain)
+_kept_chain = cached(32)(_new_chain)
 
 
-@lru_cache(maxsize=16)
+@cached(16)
 def _chain_sums(bits: int, hashes: int, most: int, width: int) -> Vector:
     """Give the sum of q_i over loads i below h, [n, h], h = 0 .. width + 1."""
     table, rates = chain(bits, hashes, most, width)
@@ -232,7 +233,7 @@ def counted_level(
 # --- one block that fills ------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=64)
+@cached(64)
 def key_bands(bits: int, hashes: int) -> Vector:
     """Give P(a key sets j new bits in a block of x set ones), [x, j]."""
     x = np.arange(bits + 1.0)[:, None]
@@ -244,11 +245,10 @@ def key_bands(bits: int, hashes: int) -> Vector:
         grown = bands * old
         grown[:, 1:] += bands[:, :-1] * (1.0 - old[:, :-1])
         bands = grown
-    bands.flags.writeable = False
     return bands
 
 
-@lru_cache(maxsize=16)
+@cached(4)
 def key_matrix(bits: int, hashes: int) -> Vector:
     """Give the same as a square matrix, [set bits before, set bits after]."""
     bands = key_bands(bits, hashes)
@@ -257,7 +257,6 @@ def key_matrix(bits: int, hashes: int) -> Vector:
     for j in range(hashes + 1):
         matrix[rows, rows + j] = bands[:, j]
     matrix = matrix[:, : bits + 1]
-    matrix.flags.writeable = False
     return matrix
 
 
@@ -276,14 +275,13 @@ def _new_set_bits(bits: int, hashes: int, most: int) -> Vector:
         table[n + 1, first:grown] = row = table[n, first:last] @ matrix[first:last, first:grown]
         kept = np.flatnonzero(row > _TINY)
         first, last = first + int(kept[0]), first + int(kept[-1]) + 1
-    table.flags.writeable = False
     return table
 
 
-_kept_set_bits = lru_cache(maxsize=32)(_new_set_bits)
+_kept_set_bits = cached(8)(_new_set_bits)
 
 
-@lru_cache(maxsize=16)
+@cached(4)
 def _fill_sums(bits: int, hashes: int, most: int) -> Vector:
     """Give E[(X/bits)**hashes; X < x] after n keys, [n, x], x = 0 .. bits + 1."""
     rate = (np.arange(bits + 1) / bits) ** hashes
@@ -291,7 +289,7 @@ def _fill_sums(bits: int, hashes: int, most: int) -> Vector:
     return np.concatenate([np.zeros((most + 1, 1)), summed], axis=1)
 
 
-@lru_cache(maxsize=64)
+@cached(64)
 def _crossings(bits: int, hashes: int) -> tuple[Vector, Vector]:
     """Give, for a block of x bits and j = 1 .. hashes: P(x + j or more after a key), and the same
     times the rate it then has; [x, j].
@@ -342,12 +340,42 @@ def fill_distribution(bits: int, hashes: int, threshold: int, chance: Vector, ta
 # --- two choices: the mean-field equation --------------------------------------------------------
 
 
+class _Window:
+    """Pairs (set bits, new bits) of blocks of `first` to `last` - 1 set bits, in order of the harm done."""
+
+    __slots__ = ("above_from", "equal_from", "first", "last", "order")
+
+    def __init__(self, harm: Integers, first: int, last: int) -> None:
+        self.first, self.last = first, last
+        flat = harm[first:last].ravel()
+        self.order = np.argsort(flat, kind="stable")
+        in_order = flat[self.order]
+        differs = in_order[1:] != in_order[:-1]
+        starts = np.flatnonzero(np.concatenate([[True], differs]))
+        group = np.cumsum(np.concatenate([[0], differs]))
+        self.equal_from = starts[group]
+        self.above_from = np.concatenate([starts[1:], [len(flat)]])[group]
+
+
+class _Path(NamedTuple):
+    """The states of an equation at loads 0, 1/4, 1/2, …, and the window that led to each; never changed."""
+
+    loads: tuple[float, ...]
+    states: tuple[Vector, ...]
+    windows: tuple[_Window | None, ...]
+
+
 class _Pair:
-    """Set bits of a block that two-choice keys fill, at every load: integrated as far as asked."""
+    """Set bits of a block that two-choice keys fill, at every load: integrated as far as asked.
+
+    One object serves all threads. All that it changes is `_path`, which is replaced as a whole by a longer
+    one: a thread that extends an older path at the same time computes the same states again. A state depends
+    on its load alone, not on what was asked before.
+    """
 
     def __init__(self, bits: int, hashes: int) -> None:
         self.bits, self.hashes = bits, hashes
-        self.rate = (np.arange(bits + 1) / bits) ** hashes
+        self.rate = frozen((np.arange(bits + 1) / bits) ** hashes)
         self.bands = key_bands(bits, hashes)[:, 1:]  # a key that sets no new bit changes nothing
         phi = [2**62] * (bits + 1)
         for x in range(bits + 1):
@@ -355,31 +383,18 @@ class _Pair:
                 phi[x] = phi[x] * x // bits
         harm = np.array(phi, dtype=np.int64)
         after = np.minimum(np.arange(bits + 1)[:, None] + np.arange(1, hashes + 1), bits)
-        self.harm = harm[after] - harm[:, None]
-        self.loads = [0.0]
-        self.states = [np.eye(1, bits + 1)[0]]
-        self.window = (-1, -1)
+        self.harm = frozen(harm[after] - harm[:, None])
+        self._path = _Path((0.0,), (frozen(np.eye(1, bits + 1)[0]),), (None,))
 
-    def _look_at(self, first: int, last: int) -> None:
-        """Sort the pairs (set bits, new bits) of a window by the harm they would do."""
-        self.window = (first, last)
-        flat = self.harm[first:last].ravel()
-        self.order = np.argsort(flat, kind="stable")
-        in_order = flat[self.order]
-        starts = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
-        group = np.cumsum(np.concatenate([[0], in_order[1:] != in_order[:-1]]))
-        self.equal_from = starts[group]
-        self.above_from = np.concatenate([starts[1:], [len(flat)]])[group]
-
-    def _change(self, state: Vector) -> Vector:
-        first, last = self.window
+    def _change(self, state: Vector, window: _Window) -> Vector:
+        first, last = window.first, window.last
         width, k = last - first, self.hashes
-        offered = (state[first:last, None] * self.bands[first:last]).ravel()[self.order]
+        offered = (state[first:last, None] * self.bands[first:last]).ravel()[window.order]
         least = np.zeros(len(offered) + 1)
         least[:-1] = offered[::-1].cumsum()[::-1]
-        chosen = offered * (least[self.equal_from] + least[self.above_from])
+        chosen = offered * (least[window.equal_from] + least[window.above_from])
         by_place = np.empty(len(offered))
-        by_place[self.order] = chosen
+        by_place[window.order] = chosen
         moves = by_place.reshape(width, k)
         change = np.zeros(self.bits + 1 + k)
         change[first:last] = -moves.sum(axis=1)
@@ -387,39 +402,57 @@ class _Pair:
             change[first + j + 1 : last + j + 1] += moves[:, j]
         return change[: self.bits + 1]
 
-    def _advance(self, state: Vector, step: float) -> Vector:
+    def _fitting(self, window: _Window | None, state: Vector) -> _Window:
+        """Return the window if the state lies in it and fills it; another one otherwise."""
         present = np.flatnonzero(state > _TINY)
-        first, last = int(present[0]), int(present[-1]) + 1
-        last = min(last + 4 * self.hashes, self.bits + 1)
-        if not (self.window[0] <= first and last <= self.window[1]) or self.window[1] - self.window[0] > (
-            last - first + 8 * self.hashes
+        first = int(present[0])
+        last = min(int(present[-1]) + 1 + 4 * self.hashes, self.bits + 1)
+        if (
+            window is not None
+            and window.first <= first
+            and last <= window.last
+            and window.last - window.first <= last - first + 8 * self.hashes
         ):
-            self._look_at(first, min(last + 4 * self.hashes, self.bits + 1))
-        k1 = self._change(state)
-        k2 = self._change(state + 0.5 * step * k1)
-        k3 = self._change(state + 0.5 * step * k2)
-        k4 = self._change(state + step * k3)
+            return window
+        return _Window(self.harm, first, min(last + 4 * self.hashes, self.bits + 1))
+
+    def _advance(self, state: Vector, step: float, window: _Window) -> Vector:
+        k1 = self._change(state, window)
+        k2 = self._change(state + 0.5 * step * k1, window)
+        k3 = self._change(state + 0.5 * step * k2, window)
+        k4 = self._change(state + step * k3, window)
         moved: Vector = np.maximum(state + step / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4), 0.0)
-        return moved
+        return frozen(moved)
+
+    def _extended(self, path: _Path, load: float) -> _Path:
+        loads, states, windows = list(path.loads), list(path.states), list(path.windows)
+        while loads[-1] < load:
+            step = 0.25 if loads[-1] < 4.0 else 0.5 if loads[-1] < 128.0 else 1.0
+            window = self._fitting(windows[-1], states[-1])
+            states.append(self._advance(states[-1], step, window))
+            loads.append(loads[-1] + step)
+            windows.append(window)
+        return _Path(tuple(loads), tuple(states), tuple(windows))
 
     def at(self, load: float) -> Vector:
-        """Give P(x set bits) at `load` keys per block."""
-        while self.loads[-1] < load:
-            step = 0.25 if self.loads[-1] < 4.0 else 0.5 if self.loads[-1] < 128.0 else 1.0
-            self.states.append(self._advance(self.states[-1], step))
-            self.loads.append(self.loads[-1] + step)
-        place = int(np.searchsorted(self.loads, load, side="right")) - 1
-        rest = load - self.loads[place]
-        return self._advance(self.states[place], rest) if rest > 1e-12 else self.states[place]
+        """Return P(x set bits) at `load` keys per block."""
+        path = self._path
+        if path.loads[-1] < load:
+            self._path = path = self._extended(path, load)
+        place = bisect_right(path.loads, load) - 1
+        state, rest = path.states[place], load - path.loads[place]
+        if rest <= 1e-12:
+            return state
+        return self._advance(state, rest, self._fitting(path.windows[place], state))
 
     def positive(self, load: float) -> float:
         """Compute F, the rate of one of the two blocks."""
         return min(float(self.at(load) @ self.rate), 1.0)
 
 
-@lru_cache(maxsize=64)
+@cached(64)
 def pair(bits: int, hashes: int) -> _Pair:
-    """Give the two-choice equation of a block, which remembers how far it was integrated."""
+    """Return the two-choice equation of a block, which remembers how far it was integrated."""
     return _Pair(bits, hashes)
 
 

@@ -57,7 +57,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -65,6 +64,7 @@ from numpy.polynomial import legendre
 
 from evenbins.theory import _arguments as arguments
 from evenbins.theory import balance
+from evenbins.theory._caching import cached
 
 __all__ = [
     "BALANCED", "COIN_UNIT", "MAX_CHOICES", "NEVER_FULL", "POLICIES", "Chains", "Layout", "absent_query",
@@ -174,7 +174,7 @@ def predict(layout: Layout, keys: int) -> Chains:
     return _predict(layout, keys)
 
 
-@lru_cache(maxsize=64)
+@cached(64)
 def _predict(layout: Layout, keys: int) -> Chains:
     return _balanced(layout, keys) if layout.balanced else _least(layout, keys)
 
@@ -251,7 +251,7 @@ def absent_query(
     return reads, mean, variance
 
 
-@lru_cache(maxsize=4)
+@cached(4)
 def _quadrature(panels: int = _PANELS) -> tuple[Vector, Vector]:
     """Give moments between 0 and 1, and their weights."""
     x, w = legendre.leggauss(_NODES)

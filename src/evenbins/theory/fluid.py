@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,7 @@ import numpy.typing as npt
 from evenbins.theory import _arguments as arguments
 from evenbins.theory import _fluid_steady as steady
 from evenbins.theory import _show
+from evenbins.theory._caching import cached
 from evenbins.theory._fluid_schemes import AVAILABLE, SCHEMES, System, system
 
 __all__ = ["SCHEMES", "FluidLimit", "SteadyState", "Trajectory", "solve", "steady_state"]
@@ -309,7 +310,7 @@ def along(model: System, shares: npt.NDArray[Any], grid: Vector) -> npt.NDArray[
     return y
 
 
-@lru_cache(maxsize=2)
+@cached(2)
 def _tableau(complex_: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Give the coefficients of Dormand and Prince's method of order 8."""
     from scipy.integrate import DOP853  # here: its import takes longer than all other imports

@@ -42,11 +42,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
-from typing import TypeVar, cast
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+
+from evenbins.theory._caching import cached
 
 __all__ = [
     "MAX_BITS",
@@ -82,13 +83,6 @@ MAX_HASHES_STANDARD = 64
 MAX_HASHES_BLOCKED = 32
 
 _NEGLIGIBLE = 1e-290  # dropped from distributions: far below every rate, and no slow subnormals
-
-_Function = TypeVar("_Function", bound=Callable[..., object])
-
-
-def _remembered(function: _Function) -> _Function:
-    """Cache the results, as lru_cache does, and keep the signature for type checkers."""
-    return cast(_Function, lru_cache(maxsize=4096)(function))
 
 
 # --- distributions of the number of set bits -----------------------------------------------------
@@ -201,7 +195,7 @@ def _one_throw(bits: int, most: int) -> tuple[Vector, Vector]:
         return strict, np.log1p(-unset / bits)
 
 
-@_remembered
+@cached(4096)
 def _distinct(bits: int, hashes: int) -> Vector:
     """Compute the distribution of the number of distinct bits of a probe."""
     chance = occupancy(bits, hashes)
@@ -209,7 +203,7 @@ def _distinct(bits: int, hashes: int) -> Vector:
     return chance
 
 
-@_remembered
+@cached(4096)
 def _one_key(block_bits: int, hashes: int) -> tuple[Vector, Vector]:
     """Give the step of one key in one block: strict part, and the diagonal minus one."""
     strict, log_diagonal = _one_throw(block_bits, min(block_bits, hashes))
@@ -237,7 +231,7 @@ def _with_floor(rate: float, keys: int) -> float:
     return min(rate + (1.0 - rate) * floor, 1.0)
 
 
-@_remembered
+@cached(4096)
 def standard(bits: int, hashes: int, keys: int) -> float:
     """Predict the false-positive rate of a standard filter.
 
@@ -252,7 +246,7 @@ def standard(bits: int, hashes: int, keys: int) -> float:
     return _with_floor(_all_set(distinct, _power(strict, log_diagonal, keys * hashes)), keys)
 
 
-@_remembered
+@cached(4096)
 def blocked(blocks: int, block_bits: int, hashes: int, keys: int) -> float:
     """Predict the false-positive rate of a blocked filter whose keys choose blocks uniformly.
 
@@ -269,7 +263,7 @@ def blocked(blocks: int, block_bits: int, hashes: int, keys: int) -> float:
     return _with_floor(_all_set(_distinct(block_bits, hashes), power), keys)
 
 
-@_remembered
+@cached(4096)
 def partitioned(bits: int, hashes: int, keys: int) -> float:
     """Predict the rate of a standard filter cut into `hashes` parts, one bit a key in each.
 
@@ -301,7 +295,7 @@ def rate_by_load(bits: int, hashes: int, most: int) -> Vector:
     return _rate_by_load(bits, hashes, 1 << max(most, 63).bit_length())[: most + 1]
 
 
-@lru_cache(maxsize=256)
+@cached(256)
 def _rate_by_load(bits: int, hashes: int, most: int) -> Vector:
     strict, change = _one_key(bits, hashes)
     step = strict + np.diag(1.0 + change)
@@ -312,7 +306,6 @@ def _rate_by_load(bits: int, hashes: int, most: int) -> Vector:
         rates[load] = unset[0]
         unset = unset @ step
     np.minimum(rates, 1.0, out=rates)
-    rates.flags.writeable = False
     return rates
 
 
@@ -421,14 +414,14 @@ def _log_not(chance: float) -> float:
 # --- best number of hashes -----------------------------------------------------------------------
 
 
-@_remembered
+@cached(4096)
 def best_hashes_standard(bits: int, keys: int) -> int:
     """Find the number of hashes, 1 to 64, of least false-positive rate; of equals the smallest."""
     bits, keys = _sizes(bits=bits, keys=keys)
     return _best_hashes(lambda hashes: standard(bits, hashes, keys), bits, keys, MAX_HASHES_STANDARD)
 
 
-@_remembered
+@cached(4096)
 def best_hashes_blocked(blocks: int, block_bits: int, keys: int) -> int:
     """Find the number of hashes, 1 to 32, of least false-positive rate; of equals the smallest."""
     blocks, block_bits, keys = _sizes(blocks=blocks, block_bits=block_bits, keys=keys)
@@ -454,7 +447,7 @@ def _best_hashes(rate: Callable[[int], float], bits: int, keys: int, most: int) 
 # --- from the rate to the size -------------------------------------------------------------------
 
 
-@_remembered
+@cached(4096)
 def standard_bits(keys: int, fpr: float, hashes: int | None = None) -> int:
     """Find the least bits of a standard filter with a rate of at most `fpr`.
 
@@ -476,7 +469,7 @@ def standard_bits(keys: int, fpr: float, hashes: int | None = None) -> int:
     )
 
 
-@_remembered
+@cached(4096)
 def blocked_blocks(keys: int, fpr: float, block_bits: int, hashes: int | None = None) -> int:
     """Find the least number of blocks of a blocked filter with a rate of at most `fpr`.
 

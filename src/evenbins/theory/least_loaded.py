@@ -20,12 +20,13 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from functools import cache
 from importlib import resources
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from evenbins.theory._caching import cached
 
 __all__ = ["DESIGNS", "Behaviour", "behaviour", "dispersion", "load_for"]
 
@@ -62,14 +63,14 @@ class _Curve:
     dispersion: float
 
 
-@cache
+@cached(None)
 def _data() -> dict[str, Any]:
     text = resources.files("evenbins.theory").joinpath("least_loaded.json").read_text()
     found: dict[str, Any] = json.loads(text)
     return found
 
 
-@cache
+@cached(None)
 def _curve(levels: int, slots: int, deletions: bool) -> _Curve:
     given = _data()[f"{levels}x{slots}"]["churned" if deletions else "filled"]
     overflow = np.maximum.accumulate(np.array(given["overflow"]))

@@ -62,14 +62,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins.theory import _arguments as arguments
 from evenbins.theory import fpr
+from evenbins.theory._caching import cached
 
 __all__ = [
     "HASHINGS",
@@ -209,10 +209,11 @@ def law(hashing: str, bits: int, hashes: int, keys: int, *, offset: str = "squar
     degenerate 3.1e-05
     """
     hashing, bits, hashes, keys, offset = _scheme(hashing, bits, hashes, keys, offset)
-    return _law(hashing, bits, hashes, keys, offset)
+    found = _law(hashing, bits, hashes, keys, offset)
+    return replace(found, terms=dict(found.terms))  # the caller's own: the rest cannot be changed
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def _law(hashing: str, bits: int, hashes: int, keys: int, offset: str) -> Law:
     independent = fpr.standard(bits, hashes, keys)
     if hashing == "independent" or keys == 0 or hashes == 1:
@@ -294,7 +295,7 @@ def _covered(distinct: int, chance: _Floats, keys: int) -> float:
 # --- the shapes of the schemes ---------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def _shape(hashing: str, bits: int, hashes: int, offset: str) -> _Shape:
     if hashing == "partition":
         return _partition_shape(bits // hashes, hashes)
@@ -353,7 +354,7 @@ def _progressions(bits: int, hashes: int) -> _Floats:
     return out
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def _pairs(hashing: str, bits: int, hashes: int, offset: str) -> float:
     """Count pairs of positions of z and of x that may meet: bits**2 E[s choose 2], the mean over z.
 

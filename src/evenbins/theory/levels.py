@@ -44,13 +44,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins.theory import block, spilling
 from evenbins.theory import fpr as theory
+from evenbins.theory._caching import cached
 from evenbins.theory.cores import COIN_UNIT, COUNTED, POLICIES, SPILLS, Design, counter_bits
 
 __all__ = [
@@ -146,7 +146,7 @@ def predict(core: Sequence[int], keys: int, *, stop: str = "coin") -> Behaviour:
 _ENDLESS = 2**40
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def _predict(core: tuple[int, ...], keys: int, stop: str) -> Behaviour:
     design = Design.of_core(core)
     if keys == 0:
@@ -164,7 +164,7 @@ def _predict(core: tuple[int, ...], keys: int, stop: str) -> Behaviour:
     return _spilling(design, keys, stop, found)
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def _unlimited(core: tuple[int, ...], keys: int, stop: str) -> Behaviour:
     """Predict a counted filter whose list has no end."""
     design = Design.of_core(core)

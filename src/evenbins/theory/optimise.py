@@ -33,7 +33,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -43,6 +42,7 @@ from evenbins.theory import _arguments as arguments
 from evenbins.theory import _fluid_noise as noise
 from evenbins.theory import _fluid_steady as steady
 from evenbins.theory import _show, fluid
+from evenbins.theory._caching import cached
 from evenbins.theory._fluid_schemes import system
 
 __all__ = [
@@ -403,7 +403,7 @@ class _Target:
         return self._last[1:]
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def _shares(scheme: str, levels: int, given: float, slots: int, deletions: bool) -> tuple[float, ...]:
     alphas = _search(scheme, _start(scheme, levels), given, slots, deletions)
     return tuple(float(each) for each in alphas)
@@ -432,7 +432,7 @@ def _search(scheme: str, logs: Vector, given: float, slots: int, deletions: bool
     return np.asarray(total * _softmax(logs))
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def _least(scheme: str, levels: int, overflow: float, slots: int, deletions: bool) -> Optimum:
     from scipy.optimize import minimize  # here: its import takes longer than all other imports
 

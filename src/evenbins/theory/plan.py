@@ -185,6 +185,24 @@ def plan_standard(
     FilterPlan(policy='standard', keys=10_000_000, bits_per_key=14.38, hashes=10, fpr=1.00e-03, \
 reads=10, miss_reads=2.003, nbytes=18.0 MB)
     """
+    plan, problem = plan_scheme(
+        capacity, fpr=fpr, bits_per_key=bits_per_key, hashes=hashes, hashing=hashing, seed=seed
+    )
+    if problem is not None:
+        warnings.warn(problem, UserWarning, stacklevel=3)
+    return plan
+
+
+def plan_scheme(
+    capacity: SupportsIndex | SupportsFloat,
+    *,
+    fpr: float | None = None,
+    bits_per_key: float | None = None,
+    hashes: int | None = None,
+    hashing: str = "independent",
+    seed: int = 0,
+) -> tuple[FilterPlan, str | None]:
+    """Plan as `plan_standard` does; return the plan, and what it warns of if the rate is out of reach."""
     keys = arguments.capacity(capacity)
     rate, per_key = arguments.goal(fpr, bits_per_key)
     k = arguments.hashes(hashes, theory.MAX_HASHES_STANDARD)
@@ -198,13 +216,11 @@ reads=10, miss_reads=2.003, nbytes=18.0 MB)
     if k is None:
         k = theory.best_hashes_standard(bits, keys)
     if scheme == "independent":
-        return _standard(keys, bits, k, seed)
+        return _standard(keys, bits, k, seed), None
     if per_key is None:
         bits = _bits_of_scheme(scheme, keys, rate, bits, k)
     plan = _standard(keys, _whole_parts(scheme, bits, k), k, seed, scheme)
-    if per_key is None and plan.fpr > rate * 1.01:
-        _warn_of_floor(plan, rate)
-    return plan
+    return plan, _floor_problem(plan, rate) if per_key is None and plan.fpr > rate * 1.01 else None
 
 
 def _scheme(value: object) -> str:
@@ -257,14 +273,12 @@ def floor_of_scheme(scheme: str, bits: int, hashes: int, keys: int) -> float:
     return _law_of(scheme, bits, hashes, keys)[1] if keys else 0.0
 
 
-def _warn_of_floor(plan: FilterPlan, rate: float) -> None:
+def _floor_problem(plan: FilterPlan, rate: float) -> str:
     _, floor = _law_of(plan.hashing, plan.core[0], plan.hashes, plan.keys)
-    warnings.warn(
+    return (
         f'hashing="{plan.hashing}" has a floor of {floor:.3g} with {plan.core[0]} bits, {plan.hashes} hashes '
         f"and {plan.keys} keys: expect fpr={plan.fpr:.3g}, not {rate:g}. "
-        "Leave hashing out for independent hashes",
-        UserWarning,
-        stacklevel=4,
+        "Leave hashing out for independent hashes"
     )
 
 

@@ -33,13 +33,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins.theory import block, levels
 from evenbins.theory import fpr as theory
+from evenbins.theory._caching import cached
 
 __all__ = ["Bounds", "Given", "Goal", "Shape", "best_shape"]
 
@@ -125,7 +125,7 @@ def _distinct(numbers: npt.NDArray[np.generic]) -> Integers:
     return np.array(sorted({int(each) for each in numbers.tolist()}), dtype=np.int64)
 
 
-@lru_cache(maxsize=512)
+@cached(512)
 def best_shape(
     policy: str, block_bits: int, goal: Goal, bounds: Bounds, given: Given, list_price: float
 ) -> Shape:
@@ -256,7 +256,7 @@ _PRICES = 40
 _WORTH = (0.002, 0.03)  # what one more level must gain: of the memory, of the rate
 
 
-@lru_cache(maxsize=16)
+@cached(4)
 def _arrivals(low: float, high: float, count: int, most: int) -> tuple[Vector, Vector, Vector]:
     """Give loads on a geometric grid, P(N = n) and P(N > n) for each."""
     loads = np.geomspace(low, high, count)
@@ -818,7 +818,7 @@ class _OneTable(_Search):
         )  # fmt: skip
 
 
-@lru_cache(maxsize=8)
+@cached(8)
 def _even_arrivals(end: float, points: int, most: int) -> Vector:
     return block.poisson(np.linspace(0.0, end, points), most)
 

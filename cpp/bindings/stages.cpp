@@ -1,0 +1,193 @@
+// Growing filters (src/evenbins/growing.py): a key goes into the newest stage, unless some stage has it already.
+//
+// The bits of a stage and its count of keys change in one step, with no Python code in between: an exception from a
+// signal handler finds both changed or neither. The newest stage is never full: the key that fills it goes in
+// together with the next stage, which Python plans beforehand. If that fails, the key is not in.
+//
+// The Python object has `_stages`, a tuple of the stages, replaced as a whole; `_writing`, a re-entrant lock that
+// writers hold; and `_next_stage(number)`, which makes a stage or raises. A signal handler may add to the same filter
+// while the outer call waits for `_next_stage` or polls for signals, so `_stages` is read again after both.
+#include <nanobind/nanobind.h>
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "filter_object.hpp"
+#include "module.hpp"
+#include "sources.hpp"
+
+namespace evenbins::python {
+namespace {
+
+constexpr size_t kBatch = 1024;
+constexpr uint64_t kMostKeys = uint64_t{1} << 48;  // of a stage; counts of filters merged again and again stop there
+
+// Holds a Python lock until the end of the scope.
+class Locked {
+ public:
+  explicit Locked(nb::handle lock) : lock_(nb::borrow(lock)) { lock_.attr("acquire")(); }
+  ~Locked() {
+    const nb::error_scope pending;  // an exception may be on its way
+    lock_.attr("release")();
+  }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  nb::object lock_;
+};
+
+FilterObject& stage_of(nb::handle part) { return nb::cast<FilterObject&>(part); }
+
+nb::tuple extended(const nb::tuple& parts, nb::handle next) {
+  nb::list all;
+  for (nb::handle part : parts) all.append(part);
+  all.append(next);
+  return nb::tuple(all);
+}
+
+// Adds the keys that are new, in order, as long as the newest stage stays below its capacity. Returns how many keys are
+// done: all, or the place of a new key that would fill the stage.
+size_t add_below_capacity(const std::vector<const Filter*>& older, FilterObject& newest, const uint64_t* digests,
+                          size_t n) {
+  Filter& filter = *newest.filter;
+  uint64_t fresh[kBatch];
+  uint32_t places[kBatch];
+  uint8_t present[kBatch];
+  for (size_t start = 0; start < n; start += kBatch) {
+    size_t left = std::min(kBatch, n - start);
+    for (size_t i = 0; i < left; ++i) fresh[i] = digests[start + i], places[i] = static_cast<uint32_t>(i);
+    for (const Filter* stage : older) {
+      stage->contains_many(fresh, left, present);
+      size_t absent = 0;
+      for (size_t i = 0; i < left; ++i) {
+        fresh[absent] = fresh[i], places[absent] = places[i];
+        absent += !present[i];
+      }
+      left = absent;
+    }
+    const uint64_t keys = newest.stage_keys, limit = filter.spec().capacity - 1;
+    const auto done = filter.add_new(fresh, left, keys < limit ? limit - keys : 0);
+    newest.stage_keys = keys + done.added;
+    for (size_t i = done.seen; i < left; ++i)
+      if (!filter.contains(fresh[i])) return start + places[i];
+  }
+  return n;
+}
+
+// Adds the keys; `done` counts them, also when it throws.
+void add_digests(nb::handle owner, const uint64_t* digests, size_t n, bool let_others_run, size_t& done) {
+  while (done < n) {
+    const nb::tuple parts = nb::cast<nb::tuple>(owner.attr("_stages"));
+    FilterObject& newest = stage_of(parts[parts.size() - 1]);
+    std::vector<const Filter*> older;
+    for (size_t i = parts.size() - 1; i-- > 0;) older.push_back(stage_of(parts[i]).filter.get());
+    {
+      std::optional<Access> access;
+      if (newest.busy || let_others_run) access.emplace(newest);
+      done += add_below_capacity(older, newest, digests + done, n - done);
+    }
+    if (done == n) return;
+    const nb::object next = owner.attr("_next_stage")(parts.size());
+    if (!owner.attr("_stages").is(parts)) continue;  // a signal handler added keys meanwhile
+    owner.attr("_stages") = extended(parts, next);
+    std::optional<Access> access;
+    if (newest.busy) access.emplace(newest);
+    newest.filter->add(digests[done++]);
+    ++newest.stage_keys;
+  }
+}
+
+class GrowingSink final : public Sink {
+ public:
+  explicit GrowingSink(nb::handle owner) : owner_(owner) {}
+  const char* verb() const override { return "added"; }
+  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
+    constexpr uint64_t kStep = 1 << 16;
+    const Locked locked(owner_.attr("_writing"));
+    const uint64_t size = keys.size();
+    std::vector<uint64_t> digests(std::min(kStep, size));
+    for (uint64_t start = 0; start < size; start += kStep) {
+      if (!pulse()) return start;
+      std::optional<BadKey> bad;
+      uint64_t n = std::min(kStep, size - start);
+      {
+        const nb::gil_scoped_release free;
+        try {
+          keys.read(start, n, digests.data());
+        } catch (const BadKey& error) {
+          bad = error;
+          n = error.index - start;
+        }
+      }
+      add(start, digests.data(), n, true);
+      if (bad) throw *bad;
+    }
+    return size;
+  }
+  void take(const uint64_t* digests, size_t n, bool let_others_run) override {
+    const Locked locked(owner_.attr("_writing"));
+    add(0, digests, n, let_others_run);
+  }
+
+ private:
+  void add(uint64_t before, const uint64_t* digests, size_t n, bool let_others_run) {
+    size_t done = 0;
+    try {
+      add_digests(owner_, digests, n, let_others_run, done);
+    } catch (nb::python_error& error) {
+      error.restore();
+      raise_interrupted(taken + before + done, verb());
+    }
+  }
+
+  nb::handle owner_;
+};
+
+void add_from(nb::handle owner, KeySource& keys, uint64_t seed) {
+  GrowingSink sink(owner);
+  keys.run(Hasher(seed), sink);
+}
+
+void add_one(nb::handle owner, uint64_t digest) {
+  const Locked locked(owner.attr("_writing"));
+  size_t done = 0;
+  add_digests(owner, &digest, 1, false, done);
+}
+
+// Merges stage by stage; `theirs` belongs to nobody else, and stages that `owner` does not have yet are adopted from
+// it. Counts rise before bits are merged: if memory ends in between, no count is too low. The caller holds `_writing`.
+void merge(nb::handle owner, nb::tuple theirs, nb::handle next) {
+  const nb::tuple mine = nb::cast<nb::tuple>(owner.attr("_stages"));
+  nb::list all;
+  for (nb::handle part : mine) all.append(part);
+  for (size_t i = mine.size(); i < theirs.size(); ++i) all.append(theirs[i]);
+  if (!next.is_none()) all.append(next);
+  const size_t common = std::min(mine.size(), theirs.size());
+  owner.attr("_stages") = nb::tuple(all);
+  for (size_t i = 0; i < common; ++i) {
+    FilterObject &stage = stage_of(mine[i]), &other = stage_of(theirs[i]);
+    stage.stage_keys = std::min(stage.stage_keys + other.stage_keys, kMostKeys);
+  }
+  for (size_t i = 0; i < common; ++i) {
+    FilterObject &stage = stage_of(mine[i]), &other = stage_of(theirs[i]);
+    const Access access(stage);
+    stage.filter->merge(*other.filter);
+  }
+}
+
+}  // namespace
+
+void bind_stages(nb::module_& m) {
+  m.def("add_to_stages", &add_from, nb::arg("owner"), nb::arg("keys"), nb::arg("seed"),
+        nb::sig("def add_to_stages(owner: object, keys: KeySource, seed: int) -> None"),
+        "Adds the keys of a source to a growing filter.");
+  m.def("add_digest_to_stages", &add_one, nb::arg("owner"), nb::arg("digest"),
+        nb::sig("def add_digest_to_stages(owner: object, digest: int) -> None"), "Adds one key to a growing filter.");
+  m.def("merge_stages", &merge, nb::arg("owner"), nb::arg("theirs"), nb::arg("next").none(),
+        nb::sig("def merge_stages(owner: object, theirs: tuple[Filter, ...], next: Filter | None) -> None"),
+        "Merges stages into those of a growing filter; `next` follows the newest if that becomes full.");
+}
+
+}  // namespace evenbins::python
