@@ -355,6 +355,7 @@ class _Window:
         group = np.cumsum(np.concatenate([[0], differs]))
         self.equal_from = starts[group]
         self.above_from = np.concatenate([starts[1:], [len(flat)]])[group]
+        frozen((self.order, self.equal_from, self.above_from))
 
 
 class _Path(NamedTuple):
