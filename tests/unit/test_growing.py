@@ -12,9 +12,13 @@ import math
 import operator
 import pickle
 import random
+import re
+import signal
 import struct
+import subprocess
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +39,10 @@ from evenbins import (
     digest,
     digest_many,
 )
+from evenbins.filters import build
 from evenbins.reference.format import CHECKSUM, FIXED, header_bytes
 from evenbins.reference.xxh3 import xxh3_64
+from evenbins.theory import plan_standard
 
 POLICIES = {
     "fill": BalancedBloomFilter,
@@ -840,3 +846,258 @@ def test_padding_between_stages_is_checked() -> None:
     header = _core.file_header(4, 2, 0, 10, core, bytes(payload))
     with pytest.raises(FormatError, match="padding behind stage 0"):
         GrowingFilter.from_bytes(header + bytes(payload))
+
+
+# --- interrupts, errors, the end -----------------------------------------------------------------------
+
+
+class TimeoutFromHandler(Exception):
+    pass
+
+
+def added_by(error: BaseException) -> int | None:
+    """How many keys are in, by what an error says; None if it says nothing."""
+    said = " ".join([str(error), *getattr(error, "__notes__", ())])
+    found = re.search(r"item (\d+) of the keys; the keys before it have been added|keys\[(\d+)\]", said)
+    return int(found[1] or found[2]) if found else None
+
+
+def test_interrupts_at_any_point_leave_keys_and_counts_together() -> None:
+    """A handler that raises, at times that no test can choose; what is checked holds whenever it comes."""
+    f, rng = GrowingFilter(1e-3, first=5_000, policy="blocked"), np.random.default_rng(1)
+    spare = GrowingFilter(1e-3, first=5_000, policy="blocked")
+    began = time.perf_counter()
+    spare.add_many(np.arange(30_000))
+    took = time.perf_counter() - began
+
+    def handler(*_: object) -> None:
+        raise TimeoutFromHandler
+
+    before = signal.signal(signal.SIGALRM, handler)
+    known = [np.empty(0, dtype=np.int64)]
+    try:
+        for i in range(30):
+            keys = rng.integers(0, 2**62, 30_000)
+            count = f.approx_items()
+            source = iter(keys.tolist()) if i % 3 == 0 else keys
+            try:
+                signal.setitimer(signal.ITIMER_REAL, took * rng.uniform(0.05, 1.3))
+                f.add_many(source)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except TimeoutFromHandler as error:
+                inside = f.contains_many(keys)
+                number = added_by(error)
+                if number is None:  # it came before the first step, or after the last
+                    number = len(keys) if inside.all() else 0
+                assert inside[:number].all()
+                assert inside[number:].sum() < 100 + 0.01 * len(keys)  # false positives
+                assert 0.98 * number <= f.approx_items() - count <= number
+                keys = keys[:number]
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            known.append(keys)
+            f._check()
+            assert all(part.stats().keys <= 1.05 * part._stage_keys + 50 for part in f._stages)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert f.contains_many(np.concatenate(known)).all()
+    assert f.contains_many(np.arange(20_000) + 2**62).mean() < 3e-3
+    assert GrowingFilter.from_bytes(f.to_bytes()) == f
+
+
+@pytest.mark.parametrize("policy", ["fill", "standard"])
+def test_a_stage_that_cannot_be_made_leaves_the_filter_as_the_error_says(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt while the next stage is planned, or no memory for it: the key that needs it is not in."""
+    f = small(policy)
+    plan, refused = GrowingFilter._next_stage, [KeyboardInterrupt(), MemoryError("no"), TimeoutFromHandler()]
+
+    def next_stage(self: GrowingFilter, number: int) -> Any:
+        if refused:
+            raise refused.pop()
+        return plan(self, number)
+
+    monkeypatch.setattr(GrowingFilter, "_next_stage", next_stage)
+    keys = np.arange(1000)
+    done = 0
+    for error in (TimeoutFromHandler, MemoryError, KeyboardInterrupt):
+        with pytest.raises(error) as caught:
+            f.add_many(keys[done:])
+        said = [str(caught.value), *getattr(caught.value, "__notes__", ())]
+        numbers = re.findall(r"item (\d+) of|stopped after (\d+) keys", " ".join(said))
+        assert len(numbers) == 1
+        done += int("".join(numbers[0]))
+        assert f.approx_items() == f._counts[0] == f._stages[0].capacity - 1
+        assert f.contains_many(keys[:done]).all()
+        assert keys[done] not in f
+        f._check()
+    f.add_many(keys[done:])
+    expected = small(policy)
+    expected.add_many(keys)
+    assert f == expected
+
+
+def test_a_signal_handler_may_add_to_the_filter_that_its_thread_adds_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Here while a stage is planned: the outer call goes on with the stages that it finds then."""
+    f, plan, nested = small("standard"), GrowingFilter._next_stage, [True]
+
+    def next_stage(self: GrowingFilter, number: int) -> Any:
+        if nested:
+            nested.clear()
+            f.add_many(range(5000, 5300))
+        return plan(self, number)
+
+    monkeypatch.setattr(GrowingFilter, "_next_stage", next_stage)
+    f.add_many(range(1000))
+    assert_none_lost(f, [*range(1000), *range(5000, 5300)])
+    assert f.approx_items() == pytest.approx(1300, abs=5)
+
+
+@pytest.mark.parametrize("make", [small, lambda: evenbins.ShardedFilter(300_000, shards=4)])
+def test_keys_of_a_generator_are_in_before_it_ends(make: Callable[[], Any]) -> None:
+    """So an endless one needs no memory: what came some thousand keys ago has been added."""
+    f = make()
+
+    def keys() -> Iterator[int]:
+        for key in range(60_000):
+            if key % 20_000 == 19_999:
+                assert f.contains_many(range(key - 10_000)).all()
+            yield key
+
+    f.add_many(keys())
+    assert f.contains_many(range(60_000)).all()
+
+
+MEMORY = """
+import resource, sys, numpy as np, evenbins
+f = {"growing": lambda: evenbins.GrowingFilter(1e-2, first=1 << 20, policy="blocked"),
+     "sharded": lambda: evenbins.ShardedFilter(6_000_000, fpr=1e-2, shards=8)}[sys.argv[1]]()
+keys = np.arange(6_000_000, dtype=np.int32)
+f.add_many(keys[:1000])
+before, held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, f.nbytes
+f.add_many(keys)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, f.nbytes / 2**20)
+"""
+
+
+@pytest.mark.parametrize("name", ["growing", "sharded"])
+def test_adding_takes_no_memory_beside_the_filter(
+    name: str, run_python: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """Six million keys; their digests alone would take 46 MiB."""
+    done = run_python(MEMORY, name)
+    assert done.returncode == 0, done.stderr
+    grew, nbytes = map(float, done.stdout.split())
+    assert grew <= nbytes + 16
+
+
+def test_the_key_after_the_last_is_refused_and_not_in() -> None:
+    f = GrowingFilter(1e-12, first=1000)
+    assert f.max_keys == 126_999
+    f.add_many(range(126_000))
+    with pytest.raises(ValueError, match=r"fpr=1e-12, first=1000.*at most 126999 keys.*larger fpr") as caught:
+        f.add_many(range(125_000, 140_000))
+    assert added_by(caught.value) == 1999  # items 0 … 1998 are the keys up to 126,998
+    for key in (126_999, "one more"):
+        with pytest.raises(ValueError, match="126999 keys"):
+            f.add(key)
+        assert key not in f
+    f.add(5)  # those that are in may come again
+    f.add_many(range(126_999))
+    assert f.approx_items() == 126_999
+    assert f.contains_many(range(126_999)).all()
+    f._check()
+    g = GrowingFilter.from_bytes(f.to_bytes())
+    assert g == f
+    assert g.max_keys == 126_999
+    with pytest.raises(ValueError, match="126999 keys"):
+        g.add("one more")
+
+
+@pytest.mark.parametrize(("growth", "first"), [(1, 5), (2, 100), (3, 1), (64, 10)])
+@pytest.mark.parametrize("policy", ["fill", "blocked", "standard"])
+def test_every_stage_up_to_max_keys_can_be_planned(policy: str, growth: int, first: int) -> None:
+    """At rates near the least: the last stage exists, and none comes after it."""
+    for factor in (1.0, 1.7, 30.0):
+        least = GrowingFilter(0.5, first=first, growth=growth)._least_fpr()
+        f = GrowingFilter(factor * least, first=first, growth=growth, policy=policy)
+        last = f._most_stages() - 1
+        assert f._stage_plan(last).fpr <= f._planned_rate(last) * (1 + 1e-9)
+        assert f.max_keys == sum(first * growth**i for i in range(last + 1)) - 1 >= 8 * first
+        with pytest.raises(ValueError, match=f"full.*{f.max_keys} keys"):
+            f._next_stage(last + 1)
+
+
+def test_the_constructor_refuses_a_rate_with_which_the_filter_cannot_grow() -> None:
+    for arguments in ({}, {"first": 10**9}, {"first": 1000, "growth": 64}, {"growth": 1}):
+        with pytest.raises(ValueError, match=r"^fpr must be at least .*8 times first.*got 1e-18\.") as caught:
+            GrowingFilter(1e-18, **arguments)
+        least = float(str(caught.value).split()[5])
+        if arguments.get("first", 1) < 10**6:
+            assert GrowingFilter(least, **arguments).max_keys >= 8 * arguments.get("first", 2**16)
+            with pytest.raises(ValueError, match="fpr must be at least"):
+                GrowingFilter(least / 1.1, **arguments)
+
+
+def test_a_merge_that_would_need_a_further_stage_changes_nothing() -> None:
+    f, g = (GrowingFilter(0.5, first=10, growth=1, policy="standard") for _ in range(2))
+    for each, start in ((f, 0), (g, 10**6)):
+        with pytest.raises(ValueError, match="48 stages"):
+            each.add_many(range(start, start + 10_000))
+    before = f.to_bytes()
+    with pytest.raises(ValueError, match=r"cannot merge: .*at most 48 stages"):
+        f |= g
+    assert f.to_bytes() == before
+
+
+def test_stages_of_other_sizes_are_not_merged_by_half() -> None:
+    """Parameters are the same, plans are not: a file of a version that planned differently."""
+    f, g = filled("standard", range(250)), filled("standard", range(1000, 1250))
+    other = build(plan_standard(200, bits_per_key=9))
+    other._stage_keys = g._stages[1]._stage_keys
+    g._stages = (g._stages[0], other, *g._stages[2:])
+    before = f.to_bytes()
+    with pytest.raises(ValueError, match="sizes of stage 1 differ"):
+        f |= g
+    assert f.to_bytes() == before
+
+
+class Named(GrowingFilter):
+    pass
+
+
+class NamedSharded(evenbins.ShardedFilter):
+    pass
+
+
+@pytest.mark.parametrize("make", [lambda: Named(1e-2, first=10), lambda: NamedSharded(100, shards=2)])
+def test_attributes_of_a_subclass_go_with_copies_and_pickles(make: Callable[[], Any]) -> None:
+    f = make()
+    f.add_many(range(50))
+    f.tag, f.notes = "mine", ["a"]
+    for twin in (f.copy(), copy.copy(f), copy.deepcopy(f), pickle.loads(pickle.dumps(f))):
+        assert (type(twin), twin.tag, twin.notes) == (type(f), "mine", ["a"])
+        assert twin == f
+        twin.add("x")
+        assert twin != f
+    assert (f | f.copy()).tag == "mine"
+    assert f.copy().notes is f.notes
+    assert copy.deepcopy(f).notes is not f.notes
+    with pytest.raises(AttributeError):
+        type(f).from_bytes(f.to_bytes()).tag  # noqa: B018
+
+
+@pytest.mark.parametrize("stages", [256, 300, 509])
+def test_sizes_of_stages_that_wrap_around_are_refused(stages: int) -> None:
+    """256 stages of 2**56 bytes are 0 modulo 2**64, so that a small payload seemed to fit."""
+    core, payload = parts(filled("standard", range(3), first=10))
+    rest = (2**64 * (stages // 256) + len(payload) - 2**56 * (stages - 1)) % 2**64
+    sizes = [2**56] * (stages - 1) + [rest if rest <= 2**56 else len(payload)]
+    data = forged([*core[:5], *(word for size in sizes for word in (0, size))], payload)
+    with pytest.raises(FormatError, match=r"2\^62 bytes"):
+        _core.file_parts(data, True)
+    with pytest.raises(FormatError, match=r"2\^62 bytes"):
+        GrowingFilter.from_bytes(data)
