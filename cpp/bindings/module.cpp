@@ -30,7 +30,8 @@ void require_kernel(const std::string& name) {
 
 class CollectSink final : public Sink {
  public:
-  const char* verb() const override { return "hashed"; }
+  explicit CollectSink(std::string verb = "hashed") : verb_(std::move(verb)) {}
+  const char* verb() const override { return verb_.c_str(); }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
     const nb::gil_scoped_release free;
     const uint64_t before = digests.size();
@@ -52,6 +53,9 @@ class CollectSink final : public Sink {
   }
   void take(const uint64_t* d, size_t n, bool) override { std::memcpy(digests.extend(n), d, n * sizeof *d); }
   Answers<uint64_t> digests;
+
+ private:
+  std::string verb_;
 };
 
 nb::object int_of(const Hash128& h) {
@@ -107,8 +111,8 @@ void bind_sources(nb::module_& m) {
       nb::sig("def digest_from(keys: KeySource, seed: int) -> numpy.typing.NDArray[numpy.uint64]"));
   m.def(
       "digest_next",
-      [](KeySource& keys, uint64_t seed, uint64_t first, uint64_t limit) {
-        CollectSink sink;
+      [](KeySource& keys, uint64_t seed, uint64_t first, uint64_t limit, std::string verb) {
+        CollectSink sink(std::move(verb));
         sink.taken = first;
         nb::object failure = nb::none();
         bool more = false;
@@ -119,11 +123,11 @@ void bind_sources(nb::module_& m) {
         }
         return nb::make_tuple(sink.digests.release<uint64_t>(), more, failure);
       },
-      nb::arg("keys"), nb::arg("seed"), nb::arg("first"), nb::arg("limit"),
-      nb::sig("def digest_next(keys: KeySource, seed: int, first: int, limit: int) -> "
+      nb::arg("keys"), nb::arg("seed"), nb::arg("first"), nb::arg("limit"), nb::arg("verb"),
+      nb::sig("def digest_next(keys: KeySource, seed: int, first: int, limit: int, verb: str) -> "
               "tuple[numpy.typing.NDArray[numpy.uint64], bool, BaseException | None]"),
       "Digests of at most `limit` more keys, of which the first is number `first`; whether others may follow; and the "
-      "error of the key after them, if there is one.");
+      "error of the key after them, if there is one, which says that those before it have been `verb`.");
   m.def(
       "xxh3_64", [](nb::bytes data, uint64_t seed) { return xxh3_64(data.c_str(), data.size(), seed); },
       nb::arg("data"), nb::arg("seed") = 0);

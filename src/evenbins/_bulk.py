@@ -89,7 +89,7 @@ def key_source(keys: object, *, digests: bool = False) -> tuple[_core.KeySource,
 
 
 def digest_chunks(
-    keys: object, seed: int, *, digests: bool = False, chunk: int = 65_536
+    keys: object, seed: int, *, verb: str = "added", digests: bool = False, chunk: int = 65_536
 ) -> Iterator[npt.NDArray[np.uint64]]:
     """Yield the digests of the keys in arrays of at most `chunk`.
 
@@ -97,7 +97,7 @@ def digest_chunks(
 
     An error of a key, or of the source, is raised after the digests of all keys before it have been yielded.
     So a caller that adds each array before it asks for the next makes the error's message true: the keys
-    before it have been added.
+    before it have been added (`verb`).
 
     Examples
     --------
@@ -105,13 +105,13 @@ def digest_chunks(
     [2, 2, 1]
     """
     source = keys if isinstance(keys, _core.KeySource) else key_source(keys, digests=digests)[0]
-    return _chunks(source, seed, chunk)
+    return _chunks(source, seed, chunk, verb)
 
 
-def _chunks(source: _core.KeySource, seed: int, chunk: int) -> Iterator[npt.NDArray[np.uint64]]:
+def _chunks(source: _core.KeySource, seed: int, chunk: int, verb: str) -> Iterator[npt.NDArray[np.uint64]]:
     first, more = 0, True
     while more:
-        found, more, failure = _core.digest_next(source, seed, first, chunk)
+        found, more, failure = _core.digest_next(source, seed, first, chunk, verb)
         first += found.size
         if found.size:
             yield found

@@ -41,9 +41,9 @@ def named_count(error: BaseException) -> int:
     """Read the number of added keys that an error names, in its text or in a note."""
     texts = "\n".join([str(error), *getattr(error, "__notes__", ())])
     patterns = (
-        r"keys\[(\d+)\]: .*the keys before it have been (?:taken|added)",
-        r"item (\d+) of the keys; the keys before it have been (?:taken|added)",
-        r"stopped after (\d+) keys; these have been (?:taken|added)",
+        r"keys\[(\d+)\]: .*the keys before it have been added",
+        r"item (\d+) of the keys; the keys before it have been added",
+        r"stopped after (\d+) keys; these have been added",
         r"the first (\d+) keys have been added",
     )
     found = {int(match[1]) for pattern in patterns for match in re.finditer(pattern, texts)}

@@ -93,12 +93,12 @@ class _Shared:
         return _show.line(type(self).__name__, rows)
 
     def _chunks(
-        self, keys: object, digests: bool, threads: int
+        self, keys: object, digests: bool, threads: int, verb: str
     ) -> tuple[Iterator[npt.NDArray[np.uint64]], tuple[int, ...] | None]:
         """Return the digests, batch by batch, and the shape that answers should have."""
         _bulk.checked_threads(threads)
         source, shape = _bulk.key_source(keys, digests=digests)
-        return _bulk.digest_chunks(source, self.seed, chunk=_many_keys.BATCH), shape
+        return _bulk.digest_chunks(source, self.seed, verb=verb, chunk=_many_keys.BATCH), shape
 
     def _count_one(self, before: int, found: bool | None) -> None:
         counts = self._counts
@@ -307,7 +307,7 @@ class RedisFilter(_Shared):
         error says how many have; of the batch that failed some may have been, too: it may be repeated.
         `threads` is not used.
         """
-        chunks, _ = self._chunks(keys, digests, threads)
+        chunks, _ = self._chunks(keys, digests, threads, "added")
         added = 0
         for chunk in chunks:
             before = self._counts.requests
@@ -320,7 +320,7 @@ class RedisFilter(_Shared):
         self, keys: object, *, digests: bool = False, threads: int = 1
     ) -> npt.NDArray[np.bool_]:
         """Answer `key in self` for many keys: an array of bool, in the shape of a NumPy array of keys."""
-        chunks, shape = self._chunks(keys, digests, threads)
+        chunks, shape = self._chunks(keys, digests, threads, "looked up")
         answers = []
         for chunk in chunks:
             before = self._counts.requests
@@ -456,7 +456,7 @@ class AsyncRedisFilter(_Shared):
 
     async def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
         """Add many keys; see `RedisFilter.add_many`."""
-        chunks, _ = self._chunks(keys, digests, threads)
+        chunks, _ = self._chunks(keys, digests, threads, "added")
         added = 0
         for chunk in chunks:
             with _progress(added, len(chunk)):
@@ -467,7 +467,7 @@ class AsyncRedisFilter(_Shared):
         self, keys: object, *, digests: bool = False, threads: int = 1
     ) -> npt.NDArray[np.bool_]:
         """Answer for many keys; see `RedisFilter.contains_many`."""
-        chunks, shape = self._chunks(keys, digests, threads)
+        chunks, shape = self._chunks(keys, digests, threads, "looked up")
         answers = [
             await self._run(_many_keys.contains_many(self._layout, chunk), many=len(chunk))
             for chunk in chunks
