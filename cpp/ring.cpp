@@ -1,6 +1,7 @@
 #include "evenbins/ring.hpp"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "evenbins/xxh3.hpp"
 
@@ -14,6 +15,18 @@ uint64_t place_word(std::string_view name, uint64_t seed, uint64_t copy) {
   return splitmix(xxh3_64(name.data(), name.size(), seed), copy);
 }
 
+// Room for so many more. Grows by a quarter: a ring's members take 8 to 10 bytes per key, not 16.
+template <typename T>
+void make_room(std::vector<T>& list, uint64_t more) {
+  if (list.capacity() - list.size() >= more) [[likely]]
+    return;
+  list.reserve(list.size() + std::max<uint64_t>(more, list.size() / 4 + 4));
+}
+template <typename T>
+void make_capacity(std::vector<T>& list, uint64_t size) {
+  if (list.capacity() < size) list.reserve(size + size / 4);
+}
+
 }  // namespace
 
 Ring::Ring(RingConfig config) : config_(config) {
@@ -21,7 +34,7 @@ Ring::Ring(RingConfig config) : config_(config) {
 }
 
 uint32_t Ring::find(std::string_view name) const {
-  const auto found = by_name_.find(std::string(name));
+  const auto found = by_name_.find(name);
   return found == by_name_.end() ? kNone : found->second;
 }
 
@@ -99,7 +112,9 @@ uint64_t Ring::walk_circle(uint64_t digest, Visit&& visit) const {
     while (owner(slot) == kNone) ++slot;
   }
   if (other)
-    index = second_index_.at(slot);
+    index = static_cast<uint32_t>(std::lower_bound(second_.begin(), second_.end(), slot,
+                                                   [&](uint32_t a, uint32_t b) { return comes_before(a, b); }) -
+                                  second_.begin());
   else
     index = dense() ? slot : next_place(slot);
   const auto visited = [&](uint32_t s) {
@@ -159,7 +174,15 @@ uint64_t Ring::limit_of(uint32_t id, uint64_t keys) const {
   if (!nodes_[id].serving() || keys == 0) return 0;
   const Room r = room(keys);
   if (r.limit != 0) return r.limit;
-  return static_cast<uint64_t>((r.right * quanta_[id] + r.left - 1) / r.left);
+  uint64_t low = 0, high = static_cast<uint64_t>(r.right / kBillion + 1);  // the least load that takes nothing more
+  while (low < high) {
+    const uint64_t middle = low + (high - low) / 2;
+    if (takes(r, id, middle))
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
 }
 
 void Ring::require_serving() const {
@@ -169,6 +192,9 @@ void Ring::require_serving() const {
 }
 
 std::string Ring::full_text(const char* what) const {
+  if (config_.policy == RingPolicy::plain || config_.rate != 0)
+    return "the ring is full: every serving node holds " + std::to_string(node_keys_) +
+           " keys, the most that a node can hold. Add a node; nothing was changed";
   uint64_t caps = 0;
   for (const uint32_t id : order_) caps += nodes_[id].serving() ? nodes_[id].cap : 0;
   return "the ring is full: every serving node is at its limit, " + std::to_string(caps) + " " + what +
@@ -248,13 +274,13 @@ double Ring::expected_searches(uint64_t samples) const {
 
 // ---- keys -----------------------------------------------------------------------------------------------
 
-void Ring::put(KeyMapEntry& entry, uint32_t id) {
+void Ring::put(KeyMapEntry& entry, uint32_t id) noexcept {
   entry.node = id + 1;
   entry.position = static_cast<uint32_t>(members_[id].size());
   members_[id].push_back(entry.digest);
 }
 
-void Ring::take_out(KeyMapEntry& entry) {
+void Ring::take_out(KeyMapEntry& entry) noexcept {
   std::vector<uint64_t>& members = members_[entry.node - 1];
   if (const uint64_t last = members.back(); last != entry.digest) {
     members[entry.position] = last;
@@ -263,29 +289,41 @@ void Ring::take_out(KeyMapEntry& entry) {
   members.pop_back();
 }
 
-void Ring::judge(uint32_t id, uint64_t n, uint64_t load) {
+// By the weights themselves, summed anew; no limit, sum or part that was kept is used.
+void Ring::audit_placement(uint32_t id, uint64_t n, uint64_t load) {
   ++audit_.placements;
-  uint64_t total = 0;
-  for (const uint32_t each : order_) total += nodes_[each].serving() ? nodes_[each].quanta : 0;
   const Node& node = nodes_[id];
   bool allowed = node.serving();
   if (config_.policy != RingPolicy::plain && config_.rate == 0) allowed = allowed && load + 1 <= node.cap;
   if (audit_.rate != 0) {
-    const unsigned __int128 whole = static_cast<unsigned __int128>(kBillion) * total;
-    const unsigned __int128 share = static_cast<unsigned __int128>(audit_.rate) * n * node.quanta;
-    allowed = allowed && load + 1 <= static_cast<uint64_t>(share / whole + (share % whole != 0));
+    int finest = node.decimal.exponent;
+    for (const uint32_t each : order_) finest = std::min(finest, nodes_[each].decimal.exponent);
+    Wide total;
+    for (const uint32_t each : order_)
+      if (nodes_[each].serving()) total += in_units(nodes_[each].decimal, finest);
+    const Wide share = in_units(node.decimal, finest) * (static_cast<unsigned __int128>(audit_.rate) * n);
+    allowed = allowed && total * (static_cast<unsigned __int128>(kBillion) * load) < share;
   }
   audit_.broken += !allowed;
 }
 
 void Ring::move(KeyMapEntry& entry, uint32_t to, RingMoves& moves) {
-  if (audit_.on) judge(to, map_.size(), members_[to].size() - (entry.node - 1 == to));
+  if (audit_.on) audit_placement(to, map_.size(), members_[to].size() - (entry.node - 1 == to));
   if (entry.node - 1 != to) {
+    make_room(members_[to], 1);
     moves.push_back({entry.digest, entry.node - 1, to});
     ++counters_.moved;
   }
   take_out(entry);
   put(entry, to);
+}
+
+void Ring::undo_moves(RingMoves& moves, size_t keep) noexcept {
+  for (; moves.size() > keep; moves.pop_back()) {
+    KeyMapEntry& entry = *map_.find(moves.back().digest);
+    take_out(entry);
+    put(entry, moves.back().from);  // where it was: there is room
+  }
 }
 
 uint32_t Ring::assign(uint64_t digest) {
@@ -294,11 +332,12 @@ uint32_t Ring::assign(uint64_t digest) {
     if (lazy_ != 0) settle_lazily(*entry);
     return entry->node - 1;
   }
-  if (map_.size() >= kMaxKeys) throw RingFull("a ring holds at most 2^36 keys");
+  if (map_.size() >= kMaxKeys) throw RingFull("a ring holds at most 2**36 keys; nothing was changed");
   require_serving();
   const uint32_t id = place(digest, map_.size() + 1);
   if (id == kNone) throw RingFull(full_text("keys"));
-  if (audit_.on) judge(id, map_.size() + 1, members_[id].size());
+  if (audit_.on) audit_placement(id, map_.size() + 1, members_[id].size());
+  make_room(members_[id], 1);
   put(map_.insert(digest, entry), id);
   return id;
 }
@@ -317,23 +356,11 @@ bool Ring::release(uint64_t digest) {
   return true;
 }
 
-void Ring::reserve(uint64_t more) {
-  map_.reserve(map_.size() + more);
-  if (serving_ == 0 || more < 64 * serving_) return;
-  for (const uint32_t id : order_) {
-    if (!nodes_[id].serving()) continue;
-    const double share = static_cast<double>(quanta_[id]) / static_cast<double>(serving_quanta_);
-    members_[id].reserve(members_[id].size() + static_cast<size_t>(1.05 * share * static_cast<double>(more)) + 16);
-  }
-}
-
 void Ring::release_all() {
   map_.clear();
-  for (Node& node : nodes_) {
-    node.away.clear();
-  }
-  for (std::vector<uint64_t>& each : members_) each.clear();
-  homes_.clear();
+  for (Node& node : nodes_) std::vector<uint64_t>().swap(node.away);
+  for (std::vector<uint64_t>& each : members_) std::vector<uint64_t>().swap(each);
+  std::unordered_map<uint64_t, uint32_t>().swap(homes_);
 }
 
 void Ring::settle_lazily(KeyMapEntry& entry) {
@@ -352,14 +379,26 @@ void Ring::settle_lazily(KeyMapEntry& entry) {
 
 // ---- slots ----------------------------------------------------------------------------------------------
 
-void Ring::take_slots(uint32_t id) {
+void Ring::reserve_slots(uint64_t taken, uint64_t freed) {
+  if (dense()) {
+    make_room(slots_, taken);
+    make_capacity(routes_, slots_.size() + taken);
+    make_room(free_, freed);
+  } else {
+    make_room(circle_, taken);
+  }
+  if (config_.policy == RingPolicy::rehash_bin) make_capacity(second_, slots() + taken);
+}
+
+// `scratch` has room for all free slots and those that are missing.
+void Ring::take_slots(uint32_t id, std::vector<uint32_t>& scratch) noexcept {
   Node& node = nodes_[id];
   const uint64_t wanted = slots_for(node.quanta);
   if (node.slots.size() >= wanted) return free_slots(id, wanted);
   uint64_t missing = wanted - node.slots.size();
   if (!dense()) {
     for (; missing > 0; --missing) {
-      const uint64_t word = place_word(node.name, config_.seed, node.slots.size());
+      const uint64_t word = place_word(*node.name, config_.seed, node.slots.size());
       uint32_t place;
       for (uint64_t t = 0;; ++t) {
         place = static_cast<uint32_t>(splitmix(word, t) >> (64 - config_.array_bits));
@@ -371,9 +410,9 @@ void Ring::take_slots(uint32_t id) {
     }
     return;
   }
-  std::vector<uint32_t> own;
+  std::vector<uint32_t>& own = scratch;
   for (const FreeSlot& each : free_)
-    if (each.name == node.name) own.push_back(each.slot);
+    if (*each.name == *node.name) own.push_back(each.slot);
   std::sort(own.begin(), own.end());
   own.resize(std::min<uint64_t>(own.size(), missing));
   std::erase_if(free_, [&](const FreeSlot& each) { return std::binary_search(own.begin(), own.end(), each.slot); });
@@ -391,37 +430,64 @@ void Ring::take_slots(uint32_t id) {
   }
 }
 
-void Ring::free_slots(uint32_t id, uint64_t keep) {
+void Ring::free_slots(uint32_t id, uint64_t keep) noexcept {
   Node& node = nodes_[id];
-  std::vector<uint32_t> freed(node.slots.begin() + static_cast<ptrdiff_t>(keep), node.slots.end());
-  node.slots.resize(keep);
-  std::sort(freed.begin(), freed.end());
-  for (const uint32_t slot : freed) {
+  const auto first = node.slots.begin() + static_cast<ptrdiff_t>(keep);
+  std::sort(first, node.slots.end());
+  for (auto slot = first; slot != node.slots.end(); ++slot) {
     if (dense()) {
-      slots_[slot] = kNone;
-      free_.push_back({slot, node.name});
+      slots_[*slot] = kNone;
+      free_.push_back({*slot, node.name});
     } else {
-      places_[slot] = kNone;
-      circle_.erase(std::lower_bound(circle_.begin(), circle_.end(), slot));
+      places_[*slot] = kNone;
+      circle_.erase(std::lower_bound(circle_.begin(), circle_.end(), *slot));
     }
   }
+  node.slots.resize(keep);
 }
 
-void Ring::changed() {
+void Ring::unfree_slots(uint32_t id, std::vector<uint32_t> slots) noexcept {
+  for (const uint32_t slot : slots) {
+    if (dense()) {
+      slots_[slot] = id;
+      free_.pop_back();  // they are the last that came
+    } else {
+      places_[slot] = id;
+      circle_.insert(std::lower_bound(circle_.begin(), circle_.end(), slot), slot);
+    }
+  }
+  nodes_[id].slots = std::move(slots);
+}
+
+void Ring::changed() noexcept {
   ++version_;
-  serving_ = serving_quanta_ = lazy_ = 0;
-  even_quanta_ = true;
+  serving_ = lazy_ = 0;
+  even_ = true;
   even_from_ = 1, even_to_ = 0;
-  uint64_t quanta = 0;
+  constexpr int kDigits = 48;  // of a part: 10^48 < 2^160
+  int finest = 1000, magnitude = -1000;
+  const Node* other = nullptr;
   for (uint32_t rank = 0; rank < order_.size(); ++rank) {
     Node& node = nodes_[order_[rank]];
     node.rank = rank;
     if (!node.serving()) continue;
-    if (++serving_ == 1) quanta = node.quanta;
-    even_quanta_ = even_quanta_ && node.quanta == quanta;
-    serving_quanta_ += node.quanta;
+    ++serving_;
     lazy_ += node.lazy;
+    even_ = even_ && (other == nullptr || node.weight == other->weight);
+    other = &node;
+    finest = std::min(finest, node.decimal.exponent);
+    magnitude = std::max(magnitude, node.decimal.magnitude);
   }
+  finest = std::max(finest, magnitude - kDigits);  // of a file with weights that differ more than the class allows
+  total_ = Wide();
+  for (const uint32_t id : order_) {
+    Node& node = nodes_[id];
+    if (even_ || !node.serving()) continue;  // equal weights have one limit: parts are not needed
+    node.part = in_units(node.decimal, finest);
+    parts_[id] = node.part.low();
+    total_ += node.part;
+  }
+  narrow_ = total_.below(uint64_t{1} << 41);  // times a rate below 2^50 and 2^36 keys
   fast_ = dense() && draws_on() && serving_ != 0;
   if (dense()) {
     routes_.assign(slots_.size(), kNone);
@@ -435,51 +501,91 @@ void Ring::changed() {
   if (config_.policy == RingPolicy::rehash_bin) {
     second_.clear();
     for (const uint32_t id : order_) second_.insert(second_.end(), nodes_[id].slots.begin(), nodes_[id].slots.end());
-    const auto key = [&](uint32_t s) { return std::pair(splitmix(config_.seed ^ kSecond, s), s); };
-    std::sort(second_.begin(), second_.end(), [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
-    second_index_.clear();
-    for (uint32_t i = 0; i < second_.size(); ++i) second_index_[second_[i]] = i;
+    std::sort(second_.begin(), second_.end(), [&](uint32_t a, uint32_t b) { return comes_before(a, b); });
   }
+}
+
+bool Ring::comes_before(uint32_t a, uint32_t b) const {
+  const auto key = [&](uint32_t s) { return std::pair(splitmix(config_.seed ^ kSecond, s), s); };
+  return key(a) < key(b);
 }
 
 // ---- churn ----------------------------------------------------------------------------------------------
 
-uint32_t Ring::new_id() {
+void Ring::reserve_ids(uint64_t more) {
+  make_room(nodes_, more);
+  make_room(parts_, more);
+  make_room(members_, more);
+  make_room(order_, more);
+  make_capacity(free_ids_, nodes_.size() + more);
+}
+
+uint32_t Ring::new_id() noexcept {
   if (!free_ids_.empty()) {
     const uint32_t id = free_ids_.back();
     free_ids_.pop_back();
     return id;
   }
   nodes_.emplace_back();
-  quanta_.push_back(0);
+  parts_.push_back(0);
   members_.emplace_back();
   return static_cast<uint32_t>(nodes_.size() - 1);
+}
+
+void Ring::release_id(uint32_t id) noexcept {
+  Node dead;
+  dead.label = nodes_[id].label;  // moves off it may still be told
+  nodes_[id] = std::move(dead);
+  std::vector<uint64_t>().swap(members_[id]);
+  free_ids_.push_back(id);
+}
+
+void Ring::check_ratio(uint32_t but, double weight) const {
+  double least = weight, most = weight;
+  for (const uint32_t id : order_)
+    if (id != but) {
+      least = std::min(least, nodes_[id].weight);
+      most = std::max(most, nodes_[id].weight);
+    }
+  if (most / least <= kMaxRatio) return;
+  char text[120];
+  std::snprintf(text, sizeof text, "weights of one ring must differ by a factor of at most 1e30; got %g and %g", least,
+                most);
+  throw std::invalid_argument(text);
 }
 
 uint32_t Ring::make_node(NewNode wanted, uint64_t occupied) {
   if (by_name_.contains(wanted.name)) throw std::invalid_argument("the ring has a node '" + wanted.name + "' already");
   const uint64_t most = dense() ? kMaxSlots : (uint64_t{1} << config_.array_bits) / 2;
-  occupied += slots_for(wanted.quanta);
+  const uint64_t count = slots_for(wanted.quanta);
+  occupied += count;
   if (order_.size() >= kMaxNodes || occupied > most)
     throw std::invalid_argument("with node '" + wanted.name + "' the ring would have " + std::to_string(occupied) +
                                 " slots; it can have " + std::to_string(most) +
                                 ". Use fewer copies, or weights that differ less");
-  const uint32_t id = new_id();
-  by_name_.emplace(wanted.name, id);
-  order_.push_back(id);
-  Node& node = nodes_[id];
-  node = Node{};
-  node.name = std::move(wanted.name);
+  Node node;
+  node.name = std::make_shared<const std::string>(std::move(wanted.name));
   node.weight = wanted.weight;
-  node.quanta = quanta_[id] = wanted.quanta;
+  node.decimal = shortest_decimal(wanted.weight);
+  node.quanta = wanted.quanta;
   node.cap = wanted.cap;
   node.live = true;
   node.label = wanted.label;
-  take_slots(id);
+  node.slots.reserve(count);
+  std::vector<uint32_t> scratch;
+  scratch.reserve(count + free_.size());
+  reserve_ids(1);
+  reserve_slots(count, 0);
+  const auto place = by_name_.emplace(*node.name, kNone).first;
+  const uint32_t id = place->second = new_id();
+  order_.push_back(id);
+  nodes_[id] = std::move(node);
+  take_slots(id, scratch);
   return id;
 }
 
 uint32_t Ring::add_node(NewNode node, bool lazy, RingMoves& moves) {
+  check_ratio(kNone, node.weight);
   const uint32_t id = make_node(std::move(node), slots() - free_.size());
   nodes_[id].lazy = lazy;
   changed();
@@ -489,6 +595,12 @@ uint32_t Ring::add_node(NewNode node, bool lazy, RingMoves& moves) {
 
 void Ring::add_nodes(std::vector<NewNode> nodes) {
   for (NewNode& each : nodes) make_node(std::move(each), slots() - free_.size());
+  for (const uint32_t id : order_)
+    if (nodes_[id].weight != nodes_[order_[0]].weight) {
+      const auto less = [&](uint32_t a, uint32_t b) { return nodes_[a].weight < nodes_[b].weight; };
+      check_ratio(kNone, nodes_[*std::max_element(order_.begin(), order_.end(), less)].weight);
+      break;
+    }
   changed();
 }
 
@@ -510,7 +622,7 @@ void Ring::pull(uint32_t target, RingMoves& moves) {
   }
 }
 
-void Ring::forget_home(uint32_t id) {
+void Ring::forget_home(uint32_t id) noexcept {
   for (const uint64_t digest : nodes_[id].away)
     if (const auto home = homes_.find(digest); home != homes_.end() && home->second == id) homes_.erase(home);
   nodes_[id].away.clear();
@@ -526,26 +638,51 @@ void Ring::remove_node(uint32_t id, RingMoves& moves) {
         const uint64_t load = members_[each].size(), cap = nodes_[each].cap;
         free_room += cap > load ? cap - load : 0;
       }
-    const std::string keys = std::to_string(members_[id].size()) + " keys of node '" + node.name + "'";
+    const std::string keys = std::to_string(members_[id].size()) + " keys of node '" + *node.name + "'";
     if (others == 0)
       throw NoNodes("no other node serves that could take the " + keys + ": release them first; nothing was changed");
     if (config_.policy != RingPolicy::plain && config_.rate == 0 && free_room < members_[id].size())
       throw RingFull("the other nodes have room for " + std::to_string(free_room) + " keys, not for the " + keys +
                      ": add a node first; nothing was changed");
   }
-  forget_home(id);
+  const std::vector<uint64_t> members = members_[id];
+  std::vector<uint32_t> slots = node.slots;
+  reserve_slots(0, slots.size());
+  const Counters counted = counters_;
+  const uint64_t at_once = at_once_, version = version_;
+  const size_t made = moves.size();
+
   node.live = false;
   leases_ -= node.leases;  // those under way end by themselves
   free_slots(id, 0);
-  by_name_.erase(node.name);
-  std::erase(order_, id);
+  auto name = by_name_.extract(*node.name);
+  order_.erase(order_.begin() + node.rank);
   changed();
-  const std::vector<uint64_t> members = members_[id];
-  for (const uint64_t digest : members) {
-    const uint32_t to = place(digest, map_.size());
-    move(*map_.find(digest), to, moves);
+  try {
+    for (const uint64_t digest : members) {
+      const uint32_t to = place(digest, map_.size());
+      if (to == kNone) throw RingFull(full_text("keys"));
+      move(*map_.find(digest), to, moves);
+    }
+  } catch (...) {
+    undo_moves(moves, made);
+    for (size_t i = 0; i < members.size(); ++i) {  // in the order that they had
+      members_[id][i] = members[i];
+      map_.find(members[i])->position = static_cast<uint32_t>(i);
+    }
+    node.live = true;
+    leases_ += node.leases;
+    unfree_slots(id, std::move(slots));
+    by_name_.insert(std::move(name));
+    order_.insert(order_.begin() + node.rank, id);
+    changed();
+    counters_ = counted;
+    at_once_ = at_once;
+    version_ = version;
+    throw;
   }
-  if (node.leases == 0) free_ids_.push_back(id);
+  forget_home(id);
+  if (node.leases == 0) release_id(id);
 }
 
 void Ring::drain(uint32_t id) {
@@ -555,14 +692,21 @@ void Ring::drain(uint32_t id) {
 
 void Ring::mark_down(uint32_t id, RingMoves& moves) {
   Node& node = nodes_[id];
+  const std::vector<uint64_t> members = members_[id];
+  make_room(node.away, members.size());
   node.down = true;
   changed();
-  const std::vector<uint64_t> members = members_[id];
   for (const uint64_t digest : members) {
     const uint32_t to = place(digest, map_.size());
     if (to == kNone) continue;
-    if (homes_.emplace(digest, id).second) node.away.push_back(digest);  // an older home stays
-    move(*map_.find(digest), to, moves);
+    const bool is_home = homes_.emplace(digest, id).second;  // an older home stays
+    try {
+      move(*map_.find(digest), to, moves);
+    } catch (...) {
+      if (is_home) homes_.erase(digest);
+      throw;
+    }
+    if (is_home) node.away.push_back(digest);
   }
 }
 
@@ -572,33 +716,42 @@ void Ring::mark_up(uint32_t id, RingMoves& moves) {
   node.down = node.draining = false;
   changed();
   const Room r = room(map_.size());
-  const std::vector<uint64_t> away = std::exchange(node.away, {});
-  for (const uint64_t digest : away) {
+  std::vector<uint64_t> away = std::exchange(node.away, {});
+  std::erase_if(away, [&](uint64_t digest) {
     const auto home = homes_.find(digest);
-    if (home == homes_.end() || home->second != id) continue;
+    if (home == homes_.end() || home->second != id) return true;
     homes_.erase(home);
+    return false;
+  });
+  for (const uint64_t digest : away)
     if (takes(r, id, members_[id].size())) move(*map_.find(digest), id, moves);
-  }
 }
 
 void Ring::set_weight(uint32_t id, double weight, uint64_t quanta, uint64_t cap, RingMoves& moves) {
   Node& node = nodes_[id];
   const uint64_t most = dense() ? kMaxSlots : (uint64_t{1} << config_.array_bits) / 2;
-  uint64_t occupied = slots_for(quanta);
+  const uint64_t count = slots_for(quanta), before = node.slots.size();
+  uint64_t occupied = count;
   for (const uint32_t each : order_)
     if (each != id) occupied += nodes_[each].slots.size();
   if (occupied > most)
     throw std::invalid_argument("with this weight the ring would have " + std::to_string(occupied) +
                                 " slots; it can have " + std::to_string(most));
-  const bool grows = quanta > node.quanta;
+  check_ratio(id, weight);
+  const bool grows = weight > node.weight;
   std::vector<uint64_t> first_here;
-  if (quanta < node.quanta)
+  if (!grows)
     for (const uint64_t digest : members_[id])
       if (first(digest) == id) first_here.push_back(digest);
+  std::vector<uint32_t> scratch;
+  scratch.reserve(count + free_.size());
+  node.slots.reserve(count);
+  reserve_slots(count > before ? count - before : 0, before > count ? before - count : 0);
   node.weight = weight;
-  node.quanta = quanta_[id] = quanta;
+  node.decimal = shortest_decimal(weight);
+  node.quanta = quanta;
   node.cap = cap;
-  take_slots(id);
+  take_slots(id, scratch);
   changed();
   if (grows) return pull(id, moves);
   for (const uint64_t digest : first_here) {
@@ -684,7 +837,7 @@ uint32_t Ring::lease(uint64_t digest, const uint32_t* avoid, size_t avoided) {
     });
   if (found == kNone)
     throw RingFull(avoided == 0 ? full_text("leases") : "every serving node is avoided or at its limit of leases");
-  if (audit_.on) judge(found, leases_ + 1, nodes_[found].leases);
+  if (audit_.on) audit_placement(found, leases_ + 1, nodes_[found].leases);
   ++nodes_[found].leases;
   ++leases_;
   return found;
@@ -692,15 +845,26 @@ uint32_t Ring::lease(uint64_t digest, const uint32_t* avoid, size_t avoided) {
 
 void Ring::unlease(uint32_t id) {
   leases_ -= nodes_[id].live;
-  if (--nodes_[id].leases == 0 && !nodes_[id].live) free_ids_.push_back(id);
+  if (--nodes_[id].leases == 0 && !nodes_[id].live) release_id(id);
 }
 
 uint64_t Ring::nbytes() const {
-  uint64_t bytes = map_.nbytes() + 4 * (slots_.capacity() + routes_.capacity() + places_.capacity() +
-                                        circle_.capacity() + second_.capacity());
-  for (const Node& node : nodes_)
-    bytes += sizeof(Node) + node.name.capacity() + 4 * node.slots.capacity() + 8 * node.away.capacity();
-  for (const std::vector<uint64_t>& each : members_) bytes += sizeof each + 8 * each.capacity();
+  constexpr uint64_t kListNode = 16;  // of a hash table, beside its content
+  uint64_t bytes = sizeof(Ring) + map_.nbytes() +
+                   4 * (slots_.capacity() + routes_.capacity() + places_.capacity() + circle_.capacity() +
+                        second_.capacity() + free_ids_.capacity() + order_.capacity());
+  bytes += sizeof(FreeSlot) * free_.capacity() + 8 * parts_.capacity() + sizeof(RingMove) * lazy_moves_.capacity();
+  bytes += 8 * by_name_.bucket_count() + (sizeof(std::string_view) + 8 + kListNode) * by_name_.size();
+  bytes += 8 * homes_.bucket_count() + (16 + kListNode) * homes_.size();
+  bytes += sizeof(Node) * nodes_.capacity() + sizeof(std::vector<uint64_t>) * members_.capacity();
+  const auto name_bytes = [](const std::shared_ptr<const std::string>& name) -> uint64_t {
+    return name == nullptr ? 0 : sizeof(std::string) + kListNode + name->capacity();
+  };
+  for (const Node& node : nodes_) bytes += name_bytes(node.name) + 4 * node.slots.capacity() + 8 * node.away.capacity();
+  const std::string* last = nullptr;  // slots freed together share a name
+  for (const FreeSlot& each : free_)
+    if (each.name.get() != std::exchange(last, each.name.get())) bytes += name_bytes(each.name);
+  for (const std::vector<uint64_t>& each : members_) bytes += 8 * each.capacity();
   return bytes;
 }
 

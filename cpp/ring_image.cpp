@@ -170,11 +170,11 @@ Ring::Image Ring::image(bool with_counters) const {
         left.push_back(digest);
     out.number(left.size());
     away_count += left.size();
-    out.text(node.name);
+    out.text(*node.name);
   }
   for (const FreeSlot& each : free_) {
     out.number(each.slot);
-    out.text(each.name);
+    out.text(*each.name);
   }
   const Counters counted = with_counters ? counters() : Counters{};
   for (const uint64_t x : {counted.moved, counted.placements, counted.searches, counted.draws, counted.longest})
@@ -213,13 +213,15 @@ Ring::Ring(const Spec& spec, const Bits& bits) : Ring(config_of(spec)) {
   uint64_t keys = 0, away = 0, occupied = 0;
   std::vector<uint64_t> members, aways;
   for (uint64_t i = 0; i < core[kNodes]; ++i) {
+    reserve_ids(1);
     const uint32_t id = new_id();
     order_.push_back(id);
     Node& node = nodes_[id];
     node.live = true;
     node.weight = in.real();
     if (!is_positive(node.weight)) throw SpecError("a node's weight must be positive");
-    node.quanta = quanta_[id] = in.number(kMaxQuanta, "quanta of weight");
+    node.decimal = shortest_decimal(node.weight);
+    node.quanta = in.number(kMaxQuanta, "quanta of weight");
     if (node.quanta == 0) throw SpecError("a node's quanta must be positive");
     node.cap = in.number();
     const bool caps = config_.rate == 0 && config_.policy != RingPolicy::plain;
@@ -239,19 +241,19 @@ Ring::Ring(const Spec& spec, const Bits& bits) : Ring(config_of(spec)) {
       node.slots.push_back(static_cast<uint32_t>(slot));
       if (!dense()) circle_.push_back(static_cast<uint32_t>(slot));
     }
-    members.push_back(in.number(core[kKeys] - keys, "keys"));
+    members.push_back(in.number(std::min(core[kKeys] - keys, kMaxNodeKeys), "keys"));
     keys += members.back();
     aways.push_back(in.number(core[kAway] - away, "keys away"));
     away += aways.back();
-    node.name = in.text(kMaxName);
-    if (node.name.empty() || !by_name_.emplace(node.name, id).second)
+    node.name = std::make_shared<const std::string>(in.text(kMaxName));
+    if (node.name->empty() || !by_name_.emplace(*node.name, id).second)
       throw SpecError("a node's name is empty or taken");
   }
   if (keys != core[kKeys] || away != core[kAway]) throw SpecError("the numbers of keys contradict each other");
   for (uint64_t i = 0; i < core[kFree]; ++i) {
     const uint64_t slot = in.number();
     if (!dense() || slot >= places || slots_[slot] != kNone) throw SpecError("a free slot is impossible");
-    free_.push_back({static_cast<uint32_t>(slot), in.text(kMaxName)});
+    free_.push_back({static_cast<uint32_t>(slot), std::make_shared<const std::string>(in.text(kMaxName))});
   }
   std::vector<uint32_t> free;
   for (const FreeSlot& each : free_) free.push_back(each.slot);
@@ -268,6 +270,7 @@ Ring::Ring(const Spec& spec, const Bits& bits) : Ring(config_of(spec)) {
   map_.reserve(core[kKeys]);
   for (size_t i = 0; i < order_.size(); ++i) {
     const uint64_t* d = digests.digests(members[i]);
+    members_[order_[i]].reserve(members[i]);
     for (uint64_t j = 0; j < members[i]; ++j) {
       if (map_.find(d[j]) != nullptr) throw SpecError("a key has two nodes");
       put(map_.insert(d[j]), order_[i]);
@@ -282,6 +285,7 @@ Ring::Ring(const Spec& spec, const Bits& bits) : Ring(config_of(spec)) {
     }
     nodes_[order_[i]].away.assign(d, d + aways[i]);
   }
+  reserve_slots(0, 0);
   changed();
   version_ = core[kVersion];
 }
@@ -292,10 +296,10 @@ uint64_t Ring::fingerprint() const {
                            uint64_t{config_.copies}, uint64_t{config_.array_bits}, config_.seed, slots()})
     out.number(x);
   std::vector<uint32_t> ids = order_;
-  std::sort(ids.begin(), ids.end(), [&](uint32_t a, uint32_t b) { return nodes_[a].name < nodes_[b].name; });
+  std::sort(ids.begin(), ids.end(), [&](uint32_t a, uint32_t b) { return *nodes_[a].name < *nodes_[b].name; });
   for (const uint32_t id : ids) {
     const Node& node = nodes_[id];
-    out.text(node.name);
+    out.text(*node.name);
     out.number(node.quanta);
     out.number(node.serving());
     for (const uint32_t slot : node.slots) out.number(slot);
@@ -308,7 +312,7 @@ std::string Ring::check(bool thorough) const {
   uint64_t occupied = 0, keys = 0;
   for (const uint32_t id : order_) {
     const Node& node = nodes_[id];
-    if (!node.live || find(node.name) != id) return "a node is not known by its name";
+    if (!node.live || find(*node.name) != id) return "a node is not known by its name";
     if (node.slots.size() != slots_for(node.quanta)) return "a node's slots do not fit its weight";
     for (const uint32_t slot : node.slots)
       if (owner(slot) != id) return "a slot has another owner";

@@ -1,7 +1,7 @@
 // The Python class `_core.Ring`: the base of evenbins.HashRing (src/evenbins/rings.py).
 //
 //     one key     raw methods: node, assign, release, _locate; they give the name's own str object, nothing is made
-//     many keys   int32 numbers of names (−1: none), which stay whatever nodes come and go; the GIL released
+//     many keys   int32 numbers, and the names that they stand for, of one moment (−1: none); the GIL released
 //     churn       by name; each call gives its moves as [(digest, old, new)]
 //
 // Readers and writers: readers.hpp. So the bound holds whatever threads do: a placement is alone with the ring.
@@ -11,7 +11,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <unordered_map>
+#include <array>
+#include <exception>
 
 #include "evenbins/ring.hpp"
 #include "files.hpp"
@@ -24,26 +25,95 @@
 namespace evenbins::python {
 namespace {
 
-// Names are Python objects, and nodes come and go while other threads work without the GIL. So every name that the ring
-// has ever had stays in `labels`, which grows under the GIL and is read under it; the core knows a node by its number
-// there.
+// Names are Python objects, and nodes come and go while other threads work without the GIL. So the core knows a node by
+// a number in `labels`, which changes and is read under the GIL only. Every call that turns numbers into names holds a
+// `Pin` from before it asks the ring until it has the names; the number of a node that left, and its name, are given up
+// once all calls have ended that may have seen it. Calls are counted in two periods: the next begins when all calls of
+// the one before the current have ended, and then numbers that were retired in that one are free.
 struct RingObject : ReadersAndWriter {
   explicit RingObject(std::unique_ptr<Ring> r) : ring(std::move(r)), hasher(ring->config().seed) {
-    for (const uint32_t id : ring->order()) ring->set_label(id, label_of(ring->node(id).name));
+    for (const uint32_t id : ring->order()) ring->set_label(id, new_label(*ring->node(id).name));
   }
   ~RingObject() { Recent<RingObject>::forget(this); }
-  uint32_t label_of(const std::string& name) {
-    const auto [place, is_new] = numbers.try_emplace(name, static_cast<uint32_t>(labels.size()));
-    if (is_new) labels.push_back(nb::str(name.data(), name.size()));
-    return place->second;
+  uint32_t new_label(const std::string& name) {  // under the GIL
+    nb::object text = nb::str(name.data(), name.size());
+    for (std::vector<uint32_t>* list : {&retired[0], &retired[1], &free_labels})  // so that `retire` cannot fail
+      if (list->capacity() <= labels.size()) list->reserve(2 * labels.size() + 8);
+    names_changed();
+    if (free_labels.empty()) {
+      labels.push_back(std::move(text));
+      return static_cast<uint32_t>(labels.size() - 1);
+    }
+    const uint32_t label = free_labels.back();
+    free_labels.pop_back();
+    labels[label] = std::move(text);
+    return label;
+  }
+  void retire(uint32_t label) {  // under the GIL
+    retired[period & 1].push_back(label);
+    give_up();
+  }
+  void give_up() {
+    for (int i = 0; i < 2 && calls[(period + 1) & 1] == 0; ++i) {
+      std::vector<uint32_t>& old = retired[(period + 1) & 1];
+      for (const uint32_t label : old) {
+        labels[label] = nb::none();
+        free_labels.push_back(label);
+      }
+      if (!old.empty()) names_changed();
+      old.clear();
+      if (retired[period & 1].empty()) return;
+      ++period;
+    }
+  }
+  void names_changed() {
+    name_array = nb::object();
+    ++name_changes;
   }
   uint32_t label(uint32_t id) const { return ring->node(id).label; }  // with exclusive use, or under the GIL
   PyObject* name(uint32_t label) const { return Py_NewRef(labels[label].ptr()); }
+  uint64_t label_bytes() const {  // under the GIL
+    uint64_t bytes = sizeof(*this) + sizeof(nb::object) * labels.capacity();
+    bytes += 4 * (free_labels.capacity() + retired[0].capacity() + retired[1].capacity());
+    for (const nb::object& each : labels)
+      if (!each.is_none()) bytes += sizeof(PyASCIIObject) + 1 + static_cast<uint64_t>(PyUnicode_GET_LENGTH(each.ptr()));
+    return bytes;
+  }
+  // An array of all names by their numbers, and None, for the number −1. Call it while a Pin is held.
+  nb::object names_by_label() {
+    if (name_array.is_valid()) return name_array;
+    nb::list all;
+    for (const nb::object& each : labels) all.append(each);
+    all.append(nb::none());
+    const uint64_t changes = name_changes;
+    nb::object made = nb::module_::import_("numpy").attr("array")(all, nb::arg("dtype") = "O");
+    if (changes == name_changes) name_array = made;
+    return made;
+  }
 
   std::unique_ptr<Ring> ring;
   Hasher hasher;
   std::vector<nb::object> labels;
-  std::unordered_map<std::string, uint32_t> numbers;
+  std::vector<uint32_t> free_labels;
+  std::array<std::vector<uint32_t>, 2> retired;
+  std::array<uint64_t, 2> calls{};
+  uint64_t period = 0, name_changes = 0;
+  nb::object name_array;  // or nothing, if names have changed
+};
+
+// Keeps the numbers of nodes valid. Must be made and end with the GIL held.
+class Pin {
+ public:
+  explicit Pin(RingObject& object) : object_(object), period_(object.period & 1) { ++object.calls[period_]; }
+  ~Pin() {
+    if (--object_.calls[period_] == 0) object_.give_up();
+  }
+  Pin(const Pin&) = delete;
+  Pin& operator=(const Pin&) = delete;
+
+ private:
+  RingObject& object_;
+  size_t period_;
 };
 
 struct NoSuchNode : std::out_of_range {
@@ -91,8 +161,10 @@ RingObject* object_of(PyObject* self) { return Recent<RingObject>::of(self); }
 
 constexpr uint32_t kNobody = Ring::kNone;
 
+constexpr const char* kNobodyServes = "no node of the ring serves: use add_node, or mark_up if all are down or drained";
+
 PyObject* no_nodes() {
-  guarded([] { throw NoNodes("no node of the ring serves: use add_node, or mark_up if all are down or drained"); });
+  set_ring_error("NoNodesError", kNobodyServes);
   return nullptr;
 }
 
@@ -100,6 +172,7 @@ PyObject* method_node(PyObject* self, PyObject* key) {
   RingObject* object = object_of(self);
   uint64_t digest;
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return nullptr;
+  const Pin pin(*object);
   uint32_t label = kNobody;
   const auto find = [&] {
     if (const uint32_t id = object->ring->first(digest); id != Ring::kNone) label = object->label(id);
@@ -115,6 +188,7 @@ PyObject* method_assign(PyObject* self, PyObject* key) {
   RingObject* object = object_of(self);
   uint64_t digest;
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return nullptr;
+  const Pin pin(*object);
   uint32_t label = kNobody;
   bool has_moved = false;
   const bool done = guarded([&] {
@@ -125,9 +199,9 @@ PyObject* method_assign(PyObject* self, PyObject* key) {
   });
   if (!done) return nullptr;
   if (has_moved) [[unlikely]] {
-    PyObject* told = PyObject_CallMethod(self, "_report_lazy_moves", nullptr);
-    if (told == nullptr) return nullptr;
-    Py_DECREF(told);
+    PyObject* result = PyObject_CallMethod(self, "_report_lazy_moves", nullptr);
+    if (result == nullptr) return nullptr;
+    Py_DECREF(result);
   }
   return object->name(label);
 }
@@ -136,6 +210,7 @@ PyObject* method_locate(PyObject* self, PyObject* key) {
   RingObject* object = object_of(self);
   uint64_t digest;
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return nullptr;
+  const Pin pin(*object);
   uint32_t label = kNobody;
   const bool done = guarded([&] {
     read_in_turn(*object, [&] {
@@ -197,12 +272,12 @@ struct Stopped {  // a bulk assignment, by a key that found no place
 template <typename Answer, typename Op>
 class RingSink final : public Sink {
  public:
-  RingSink(RingObject& object, bool writes, Op op) : object_(object), writes_(writes), op_(std::move(op)) {}
+  RingSink(RingObject& object, bool writes, bool indices, Op op)
+      : object_(object), writes_(writes), indices_(indices), op_(std::move(op)) {}
 
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
     if (writes_) {
       const Writing alone(object_);
-      if (std::is_same_v<Answer, int32_t>) object_.ring->reserve(keys.size());  // an assignment
       return run(keys, pulse);
     }
     const Reading reading(object_);
@@ -210,8 +285,22 @@ class RingSink final : public Sink {
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
     const bool at_once = !let_others_run && (writes_ ? object_.may_write() : object_.may_read());
-    in_turn(object_, at_once, [&] { step(digests, n); });
+    in_turn(object_, at_once, [&] {
+      Answer* out = answers.extend(n);
+      count_ += n;
+      step(digests, n, out);
+      if (indices_) take_snapshot();
+    });
     if (stopped) throw *stopped;
+  }
+  // From numbers of names to positions among the nodes of the moment of the last answer; −1 for a node that has left
+  // since (an iterable is read in several pieces, an array or an Arrow chunk in one).
+  void number_by_position() {
+    std::vector<int32_t> positions(object_.labels.size(), -1);
+    for (size_t i = 0; i < order_.size(); ++i) positions[order_[i]] = static_cast<int32_t>(i);
+    Answer* const end = answers.extend(0);
+    for (Answer* each = end - count_; each != end; ++each)
+      if (*each >= 0) *each = static_cast<Answer>(positions[static_cast<size_t>(*each)]);
   }
   Answers<Answer> answers;
   std::optional<Stopped> stopped;
@@ -219,13 +308,23 @@ class RingSink final : public Sink {
  private:
   static constexpr uint64_t kStep = 1 << 12;
 
-  void step(const uint64_t* digests, size_t n) {
-    Answer* out = answers.extend(n);
+  void step(const uint64_t* digests, size_t n, Answer* out) {
     const size_t done = op_(digests, n, out, stopped);
     if (stopped) taken += done;
   }
+  void take_snapshot() {
+    const Ring& ring = *object_.ring;
+    if (has_snapshot_ && version_ == ring.version()) return;
+    order_.clear();
+    for (const uint32_t id : ring.order()) order_.push_back(object_.label(id));
+    version_ = ring.version();
+    has_snapshot_ = true;
+  }
   uint64_t run(const Digests& keys, const Pulse& pulse) {
     uint64_t digests[kStep];
+    if (indices_) take_snapshot();
+    Answer* const out = answers.extend(keys.size());  // all of it, before anything is done
+    count_ += keys.size();
     for (uint64_t start = 0; start < keys.size(); start += kStep) {
       if (!pulse()) return start;
       const uint64_t n = std::min(kStep, keys.size() - start);
@@ -233,10 +332,10 @@ class RingSink final : public Sink {
         keys.read(start, n, digests);
       } catch (const BadKey& bad) {  // those before it are to be taken
         keys.read(start, bad.index - start, digests);
-        step(digests, bad.index - start);
+        step(digests, bad.index - start, out + start);
         if (!stopped) throw;
       }
-      if (!stopped) step(digests, n);
+      if (!stopped) step(digests, n, out + start);
       if (stopped) {
         taken += start;
         throw *stopped;
@@ -246,13 +345,15 @@ class RingSink final : public Sink {
   }
 
   RingObject& object_;
-  bool writes_;
+  bool writes_, indices_;
   Op op_;
+  uint64_t count_ = 0, version_ = 0;
+  bool has_snapshot_ = false;
+  std::vector<uint32_t> order_;  // labels of the nodes, in their order
 };
 
-template <typename Answer, typename Element, typename Op>
-nb::object run_many(RingObject& self, KeySource& keys, bool writes, Op op) {
-  RingSink<Answer, Op> sink(self, writes, std::move(op));
+template <typename Answer, typename Op>
+void run_sink(RingObject& self, KeySource& keys, RingSink<Answer, Op>& sink) {
   try {
     keys.run(self.hasher, sink);
   } catch (const Stopped& stopped) {
@@ -260,66 +361,87 @@ nb::object run_many(RingObject& self, KeySource& keys, bool writes, Op op) {
                              " by it; the keys before it are assigned (error.assigned)";
     set_ring_error(stopped.full ? "RingFullError" : "NoNodesError", text.c_str(), static_cast<int64_t>(sink.taken));
     throw nb::python_error();
+  } catch (const NoNodes& error) {
+    set_ring_error("NoNodesError", error.what());
+    throw nb::python_error();
+  } catch (const std::bad_alloc&) {
+    PyErr_SetString(PyExc_MemoryError,
+                    "there is not enough memory for the answers, or for the ring's map of keys; keys before the one "
+                    "that found none have been processed. Pass fewer keys in one call");
+    throw nb::python_error();
   }
-  return nb::cast(sink.answers.template release<Element>());
 }
 
-nb::object node_from(RingObject& self, KeySource& keys) {
-  return run_many<int32_t, int32_t>(self, keys, false,
-                                    [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>&) {
-                                      const Ring& ring = *self.ring;
-                                      for (size_t i = 0; i < n; ++i) {
-                                        const uint32_t id = ring.first(d[i]);
-                                        out[i] = id == Ring::kNone ? -1 : static_cast<int32_t>(self.label(id));
-                                      }
-                                      return n;
-                                    });
+// The nodes of many keys: with `indices` their positions, else numbers and the names that they stand for.
+template <typename Op>
+nb::object nodes_of_many(RingObject& self, KeySource& keys, bool writes, bool indices, Op op) {
+  const Pin pin(self);
+  RingSink<int32_t, Op> sink(self, writes, indices, std::move(op));
+  run_sink(self, keys, sink);
+  if (indices) sink.number_by_position();
+  nb::object found = nb::cast(sink.answers.template release<int32_t>());
+  return indices ? found : nb::make_tuple(found, self.names_by_label());
 }
 
-nb::object assign_from(RingObject& self, KeySource& keys) {
-  return run_many<int32_t, int32_t>(self, keys, true,
-                                    [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>& stopped) {
-                                      Ring& ring = *self.ring;
-                                      constexpr size_t kAhead = 64;
-                                      for (size_t i = 0; i < std::min(n, kAhead); ++i) ring.near(d[i]);
-                                      size_t i = 0;
-                                      try {
-                                        for (; i < n; ++i) {
-                                          if (i + kAhead < n) ring.near(d[i + kAhead]);
-                                          out[i] = static_cast<int32_t>(self.label(ring.assign(d[i])));
-                                        }
-                                      } catch (const RingFull& error) {
-                                        stopped = Stopped{true, error.what()};
-                                      } catch (const NoNodes& error) {
-                                        stopped = Stopped{false, error.what()};
-                                      }
-                                      return i;
-                                    });
+nb::object node_from(RingObject& self, KeySource& keys, bool indices) {
+  return nodes_of_many(self, keys, false, indices,
+                       [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>&) {
+                         const Ring& ring = *self.ring;
+                         for (size_t i = 0; i < n; ++i) {
+                           const uint32_t id = ring.first(d[i]);
+                           if (id == Ring::kNone) throw NoNodes(kNobodyServes);
+                           out[i] = static_cast<int32_t>(self.label(id));
+                         }
+                         return n;
+                       });
 }
 
-nb::object locate_from(RingObject& self, KeySource& keys) {
-  return run_many<int32_t, int32_t>(self, keys, false,
-                                    [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>&) {
-                                      const Ring& ring = *self.ring;
-                                      for (size_t i = 0; i < n; ++i) {
-                                        if (i + 16 < n) ring.near(d[i + 16]);
-                                        const uint32_t id = ring.locate(d[i]);
-                                        out[i] = id == Ring::kNone ? -1 : static_cast<int32_t>(self.label(id));
-                                      }
-                                      return n;
-                                    });
+nb::object assign_from(RingObject& self, KeySource& keys, bool indices) {
+  return nodes_of_many(self, keys, true, indices,
+                       [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>& stopped) {
+                         Ring& ring = *self.ring;
+                         constexpr size_t kAhead = 64;
+                         for (size_t i = 0; i < std::min(n, kAhead); ++i) ring.near(d[i]);
+                         size_t i = 0;
+                         try {
+                           for (; i < n; ++i) {
+                             if (i + kAhead < n) ring.near(d[i + kAhead]);
+                             out[i] = static_cast<int32_t>(self.label(ring.assign(d[i])));
+                           }
+                         } catch (const RingFull& error) {
+                           stopped = Stopped{true, error.what()};
+                         } catch (const NoNodes& error) {
+                           stopped = Stopped{false, error.what()};
+                         }
+                         return i;
+                       });
+}
+
+nb::object locate_from(RingObject& self, KeySource& keys, bool indices) {
+  return nodes_of_many(self, keys, false, indices,
+                       [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>&) {
+                         const Ring& ring = *self.ring;
+                         for (size_t i = 0; i < n; ++i) {
+                           if (i + 16 < n) ring.near(d[i + 16]);
+                           const uint32_t id = ring.locate(d[i]);
+                           out[i] = id == Ring::kNone ? -1 : static_cast<int32_t>(self.label(id));
+                         }
+                         return n;
+                       });
 }
 
 nb::object release_from(RingObject& self, KeySource& keys) {
-  return run_many<uint8_t, bool>(self, keys, true,
-                                 [&](const uint64_t* d, size_t n, uint8_t* out, std::optional<Stopped>&) {
-                                   Ring& ring = *self.ring;
-                                   for (size_t i = 0; i < n; ++i) {
-                                     if (i + 16 < n) ring.near(d[i + 16]);
-                                     out[i] = ring.release(d[i]);
-                                   }
-                                   return n;
-                                 });
+  const auto op = [&](const uint64_t* d, size_t n, uint8_t* out, std::optional<Stopped>&) {
+    Ring& ring = *self.ring;
+    for (size_t i = 0; i < n; ++i) {
+      if (i + 16 < n) ring.near(d[i + 16]);
+      out[i] = ring.release(d[i]);
+    }
+    return n;
+  };
+  RingSink<uint8_t, decltype(op)> sink(self, true, false, op);
+  run_sink(self, keys, sink);
+  return nb::cast(sink.answers.template release<bool>());
 }
 
 // ---- nodes ----------------------------------------------------------------------------------------------
@@ -353,6 +475,7 @@ nb::list list_of(const RingObject& self, const std::vector<LabelledMove>& moves)
 // f(ring, moves), alone with the ring.
 template <typename F>
 nb::list change(RingObject& self, F&& f) {
+  const Pin pin(self);
   std::vector<LabelledMove> moved;
   guarded_call([&] {
     const Writing alone(self);
@@ -364,9 +487,35 @@ nb::list change(RingObject& self, F&& f) {
 }
 
 nb::list add(RingObject& self, const std::string& name, double weight, uint64_t quanta, uint64_t cap, bool lazy) {
-  const uint32_t label = self.label_of(name);
-  return change(self,
-                [&](Ring& ring, RingMoves& moves) { ring.add_node({name, weight, quanta, cap, label}, lazy, moves); });
+  const uint32_t label = self.new_label(name);
+  bool is_in = false;
+  try {
+    return change(self, [&](Ring& ring, RingMoves& moves) {
+      const uint64_t before = ring.version();
+      try {
+        ring.add_node({name, weight, quanta, cap, label}, lazy, moves);
+      } catch (...) {
+        is_in = ring.version() != before;  // memory ran out when keys moved: the node is there
+        throw;
+      }
+      is_in = true;
+    });
+  } catch (...) {
+    if (!is_in) self.retire(label);
+    throw;
+  }
+}
+
+nb::list remove(RingObject& self, const std::string& name) {
+  uint32_t label = kNobody;
+  nb::list moves = change(self, [&](Ring& ring, RingMoves& made) {
+    const uint32_t id = id_of(self, name);
+    const uint32_t its_label = self.label(id);
+    ring.remove_node(id, made);
+    label = its_label;
+  });
+  self.retire(label);
+  return moves;
 }
 
 // The nodes as they were created; numbers first, then Python objects.
@@ -379,6 +528,7 @@ std::vector<uint32_t> node_labels(RingObject& self) {
 }
 
 nb::tuple names(RingObject& self) {
+  const Pin pin(self);
   nb::list result;
   for (const uint32_t label : node_labels(self)) result.append(self.labels[label]);
   return nb::tuple(result);
@@ -386,22 +536,28 @@ nb::tuple names(RingObject& self) {
 
 nb::list node_rows(RingObject& self) {
   struct Row {
-    Ring::Node node;
-    uint64_t load, limit;
+    uint32_t label;
+    double weight;
+    uint64_t quanta, cap;
+    bool down, draining, lazy;
+    uint64_t load, leases, limit;
+    std::vector<uint32_t> slots;
   };
+  const Pin pin(self);
   std::vector<Row> rows;
   {
     const Access access(self);
     const Ring& ring = *self.ring;
     for (const uint32_t id : ring.order()) {
-      rows.push_back({ring.node(id), ring.members(id).size(), ring.limit_of(id, ring.size())});
-      rows.back().node.away.clear();
+      const Ring::Node& node = ring.node(id);
+      rows.push_back({node.label, node.weight, node.quanta, node.cap, node.down, node.draining, node.lazy,
+                      ring.members(id).size(), node.leases, ring.limit_of(id, ring.size()), node.slots});
     }
   }
   nb::list result;
-  for (const auto& [node, load, limit] : rows)
-    result.append(nb::make_tuple(self.labels[node.label], node.weight, node.quanta, node.cap, node.down, node.draining,
-                                 node.lazy, load, node.leases, limit, node.slots));
+  for (const Row& row : rows)
+    result.append(nb::make_tuple(self.labels[row.label], row.weight, row.quanta, row.cap, row.down, row.draining,
+                                 row.lazy, row.load, row.leases, row.limit, row.slots));
   return result;
 }
 
@@ -418,6 +574,7 @@ nb::object members(RingObject& self, const std::string& name) {
 nb::tuple lease(RingObject& self, nb::handle key, const std::vector<std::string>& avoid) {
   uint64_t digest;
   if (!digest_of(key.ptr(), self.hasher, digest)) throw nb::python_error();
+  const Pin pin(self);
   uint32_t id = Ring::kNone, label = kNobody;
   guarded_call([&] {
     in_turn(self, self.may_write(), [&] {
@@ -445,6 +602,11 @@ void bind_rings(nb::module_& m) {
   using Object = RingObject;
   const auto moves = [](const char* name, const char* arguments) {
     return "def " + std::string(name) + "(self" + arguments + ") -> list[tuple[int, str, str]]";
+  };
+  const auto nodes_signature = [](const char* name) {
+    return "def " + std::string(name) +
+           "(self, keys: KeySource, indices: bool) -> numpy.typing.NDArray[numpy.int32] | "
+           "tuple[numpy.typing.NDArray[numpy.int32], numpy.typing.NDArray[numpy.object_]]";
   };
   const std::string one = ", name: str";
   nb::class_<Object> cls(m, "Ring", nb::type_slots(slots), nb::is_weak_referenceable(),
@@ -477,12 +639,12 @@ void bind_rings(nb::module_& m) {
             new (self) Object(from_file(data, static_cast<uint32_t>(Kind::ring), false, true, ring_from));
           },
           nb::arg("data"))
-      .def("_node_from", &node_from, nb::arg("keys"),
-           nb::sig("def _node_from(self, keys: KeySource) -> numpy.typing.NDArray[numpy.int32]"))
-      .def("_assign_from", &assign_from, nb::arg("keys"),
-           nb::sig("def _assign_from(self, keys: KeySource) -> numpy.typing.NDArray[numpy.int32]"))
-      .def("_locate_from", &locate_from, nb::arg("keys"),
-           nb::sig("def _locate_from(self, keys: KeySource) -> numpy.typing.NDArray[numpy.int32]"))
+      .def("_node_from", &node_from, nb::arg("keys"), nb::arg("indices"),
+           nb::sig(nodes_signature("_node_from").c_str()))
+      .def("_assign_from", &assign_from, nb::arg("keys"), nb::arg("indices"),
+           nb::sig(nodes_signature("_assign_from").c_str()))
+      .def("_locate_from", &locate_from, nb::arg("keys"), nb::arg("indices"),
+           nb::sig(nodes_signature("_locate_from").c_str()))
       .def("_release_from", &release_from, nb::arg("keys"),
            nb::sig("def _release_from(self, keys: KeySource) -> numpy.typing.NDArray[numpy.bool_]"))
       .def(
@@ -490,6 +652,7 @@ void bind_rings(nb::module_& m) {
           [](Object& self, nb::handle key, uint64_t most) {
             uint64_t digest;
             if (!digest_of(key.ptr(), self.hasher, digest)) throw nb::python_error();
+            const Pin pin(self);
             std::vector<uint32_t> found;
             read_in_turn(self, [&] {
               found = self.ring->candidates(digest, most);
@@ -509,7 +672,7 @@ void bind_rings(nb::module_& m) {
           [](Object& self, const std::vector<std::tuple<std::string, double, uint64_t, uint64_t>>& nodes) {
             std::vector<Ring::NewNode> wanted;
             for (const auto& [name, weight, quanta, cap] : nodes)
-              wanted.push_back({name, weight, quanta, cap, self.label_of(name)});
+              wanted.push_back({name, weight, quanta, cap, self.new_label(name)});
             change(self, [&](Ring& ring, RingMoves&) { ring.add_nodes(std::move(wanted)); });
           },
           nb::arg("nodes"), nb::sig("def _add_all(self, nodes: Sequence[tuple[str, float, int, int]]) -> None"),
@@ -522,12 +685,7 @@ void bind_rings(nb::module_& m) {
             return found;
           },
           nb::arg("name"))
-      .def(
-          "_remove",
-          [](Object& self, const std::string& name) {
-            return change(self, [&](Ring& ring, RingMoves& moves) { ring.remove_node(id_of(self, name), moves); });
-          },
-          nb::arg("name"), nb::sig(moves("_remove", one.c_str()).c_str()))
+      .def("_remove", &remove, nb::arg("name"), nb::sig(moves("_remove", one.c_str()).c_str()))
       .def(
           "_drain",
           [](Object& self, const std::string& name) {
@@ -568,6 +726,7 @@ void bind_rings(nb::module_& m) {
       .def(
           "_take_lazy_moves",
           [](Object& self) {
+            const Pin pin(self);
             std::vector<LabelledMove> made;
             in_turn(self, self.may_write(), [&] { made = labelled(self, self.ring->take_lazy_moves()); });
             return list_of(self, made);
@@ -585,16 +744,8 @@ void bind_rings(nb::module_& m) {
           [](Object& self, uint32_t id) { in_turn(self, self.may_write(), [&] { self.ring->unlease(id); }); },
           nb::arg("id"))
       .def("_names", &names, nb::sig("def _names(self) -> tuple[str, ...]"))
-      .def("_labels", &node_labels, "For each node the number by which bulk calls call it.")
-      .def(
-          "_label_names",
-          [](const Object& self) {
-            nb::list result;
-            for (const nb::object& each : self.labels) result.append(each);
-            return nb::tuple(result);
-          },
-          nb::sig("def _label_names(self) -> tuple[str, ...]"), "Every name the ring has had, by these numbers.")
-      .def_prop_ro("_label_count", [](const Object& self) { return self.labels.size(); })
+      .def_prop_ro(
+          "_label_count", [](const Object& self) { return self.labels.size(); }, "Names that are kept; for tests.")
       .def("_rows", &node_rows,
            nb::sig("def _rows(self) -> list[tuple[str, float, int, int, bool, bool, bool, int, int, int, list[int]]]"),
            "For each node: name, weight, quanta, cap, down, draining, lazy, load, leases, limit, slots.")
@@ -682,8 +833,19 @@ void bind_rings(nb::module_& m) {
       .def_prop_ro("_leases", [](Object& self) { return read_in_turn(self, [&] { return self.ring->leases(); }); })
       .def_prop_ro("_version", [](Object& self) { return read_in_turn(self, [&] { return self.ring->version(); }); })
       .def_prop_ro(
-          "nbytes", [](Object& self) { return read_in_turn(self, [&] { return self.ring->nbytes(); }); },
-          "Bytes that the ring takes, about.");
+          "nbytes",
+          [](Object& self) {
+            const uint64_t bytes = read_in_turn(self, [&] { return self.ring->nbytes(); });
+            return bytes + self.label_bytes();
+          },
+          "Bytes that the ring takes.")
+      .def(
+          "_limit_node_keys",
+          [](Object& self, uint64_t most) {
+            const Writing alone(self);
+            self.ring->limit_node_keys(most);
+          },
+          nb::arg("most"), "Let a node hold so many keys at most, instead of 2**32 - 1; for tests.");
 
   m.def(
       "bind_ring",

@@ -19,13 +19,15 @@ Three ways to use a ring:
     in flight         with ring.lease(key) as node      counts uses under way; the limit holds at admission
 
 The bound. No placement lifts a node above ceil((1 + epsilon) * n * w / W), the new key counted, W over the
-nodes that serve. When keys leave or nodes join the limit falls; nobody is evicted then; a node above it takes
-nothing until it is below, `stats().over` counts such nodes, and `rebalance` moves keys off them.
+nodes that serve; w and W are exact, the decimals that were passed. When keys leave or nodes join the limit
+falls; nobody is evicted then; a node above it takes nothing until it is below, `stats().over` counts such
+nodes, and `rebalance` moves keys off them. A node holds at most 2**32 - 1 keys.
 
 Layouts. "dense": slots numbered 0 … m-1 and a draw that is uniform over them, O(1); a node that joins takes
 its share from all others, and nothing moves between two of those. The map of slots depends on history: a
-new ring sorts its nodes, a returning name takes its old slots, so a *failure is `mark_down`, never
-`remove_node`*. `fingerprint()` tells whether two rings route alike. "sparse" is the paper's array, for study.
+new ring sorts its nodes, a returning name takes its old slots while they are free, so a *failure is
+`mark_down`, never `remove_node`*. Rings with one `fingerprint()` route alike. "sparse" is the paper's array,
+for study.
 
 Threads: any number, readers and writers, of single and bulk calls: each change is alone with the ring.
 docs/rings.md tells more; `evenbins.reference.ring` is the readable twin.
@@ -33,6 +35,7 @@ docs/rings.md tells more; `evenbins.reference.ring` is the readable twin.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -51,6 +54,7 @@ from evenbins.forwarding.client import Dropped, Held, Offered
 from evenbins.protocols import Key
 from evenbins.theory import _arguments as arguments
 from evenbins.theory import _show
+from evenbins.theory._ring_laws import LEAST_WEIGHT, MOST_WEIGHT
 from evenbins.theory.ring_plan import RingPlan, plan_ring
 
 __all__ = ["HashRing", "Lease", "Move", "NoNodesError", "RingFullError", "RingStats"]
@@ -63,11 +67,15 @@ _REHASH_BIN = 4
 _LAYOUTS = {"dense": 1, "sparse": 2}
 _WHOLE = 2**20
 _MAX_QUANTA = 2**44
+_MAX_CAP = 2**60
 _MAX_NAME = 4096
 _MANY_SLOTS = 64  # a node may have, on average
 _SLOTS_AT_LEAST = 16  # a node has, on average, if they cannot be whole
 _SAMPLES = 4096
+_MANY_NODES = 2**32  # more than a ring can have
 _AHEAD = 4  # candidates that a search by questions computes at once
+
+_log = logging.getLogger(__name__)
 
 _SIDE_BY_SIDE = ("nodes", "keys", "limit", "variance", "full", "searches", "max_load")
 
@@ -121,7 +129,7 @@ class RingStats:
     nbytes: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Give every field by name, as plain values that JSON can hold."""
+        """Return the fields as JSON-serialisable values."""
         return dict(self._rows())
 
     def __repr__(self) -> str:
@@ -154,8 +162,10 @@ class HashRing(_core.Ring, _files.Kept):
     limit
         Instead of `epsilon`: a node of weight w holds at most ceil(limit * w) keys, however many there are.
     weights
-        Weights of nodes by name, any positive numbers; 1 for those not named. Limits and shares of first
-        probes follow them.
+        Weights of nodes by name, numbers from 1e-100 to 1e100 of which the largest is at most 1e30 times the
+        smallest; 1 for those not named. Limits follow them exactly, shares of first probes in steps of
+        2**-20 of the ring's unit (see `copies`), of which a node has at least one step and at most 2**24
+        units.
     copies
         Slots for each unit of weight: virtual copies, which "plain" and "clockwise" need when sparse. (The
         unit is the greatest common measure of the weights.) With weights that will change take 16: see
@@ -189,9 +199,8 @@ class HashRing(_core.Ring, _files.Kept):
     1
     """
 
-    __slots__ = ("_callbacks", "_name_array")
+    __slots__ = ("_callbacks",)
     _callbacks: list[Callable[[list[Move]], object]]
-    _name_array: npt.NDArray[np.object_] | None
 
     def __init__(
         self,
@@ -232,12 +241,11 @@ class HashRing(_core.Ring, _files.Kept):
 
     def _begin(self) -> None:
         self._callbacks = []
-        self._name_array = None
 
     # --- without state ------------------------------------------------------------------------------------
 
     def nodes(self, key: Key, n: int) -> tuple[str, ...]:
-        """Give n distinct nodes for a key, the first of its probe order: for replicas.
+        """Return n distinct nodes for a key, the first of its probe order: for replicas.
 
         Raises
         ------
@@ -245,21 +253,23 @@ class HashRing(_core.Ring, _files.Kept):
             Fewer than n nodes serve.
         """
         n = arguments.integer("n", n, 1, None, "Pass how many nodes you want")
-        found = self._candidates(key, min(n, 2**32))
+        found = self._candidates(key, min(n, _MANY_NODES))
         if len(found) < n:
+            wanted = n if n <= _MANY_NODES else "more than 2**32"
             raise NoNodesError(
-                f"{n} nodes were asked for, {len(found)} serve: ask for fewer, or use add_node or mark_up"
+                f"{wanted} nodes were asked for, {len(found)} serve: ask for fewer, or use add_node or "
+                "mark_up"
             )
         return found
 
     def candidates(self, key: Key) -> tuple[str, ...]:
-        """Give all nodes that serve, each once, in the order in which this key probes them."""
-        return self._candidates(key, 2**32)
+        """Return all nodes that serve, each once, in the order in which this key probes them."""
+        return self._candidates(key, _MANY_NODES)
 
     def node_many(
         self, keys: object, *, digests: bool = False, indices: bool = False
     ) -> npt.NDArray[np.object_] | npt.NDArray[np.int32]:
-        """Give the nodes of many keys, without state: an array of names, in the shape of a NumPy array of
+        """Return the nodes of many keys, without state: an array of names, in the shape of a NumPy array of
         keys.
 
         Parameters
@@ -269,13 +279,15 @@ class HashRing(_core.Ring, _files.Kept):
         digests
             The keys are digests, as `evenbins.digest_many` gives them with this ring's seed.
         indices
-            Give int32 positions in `names` instead, which is faster.
+            Return int32 positions in `names` instead, which is faster. They are those of one moment: of the
+            call for an array, of its last piece for an iterable; -1 stands for a node that has left by then.
+
+        Raises
+        ------
+        NoNodesError
+            No node serves.
         """
-        source, shape = _bulk.key_source(keys, digests=digests)
-        found = self._node_from(source)
-        if found.size and found[0] < 0:  # one has no node: then none has
-            raise NoNodesError("no node of the ring serves: use mark_up or add_node")
-        return self._answers(found, shape, indices)
+        return self._answers(self._node_from, keys, digests=digests, indices=indices)
 
     # --- with state ---------------------------------------------------------------------------------------
 
@@ -289,15 +301,13 @@ class HashRing(_core.Ring, _files.Kept):
         RingFullError
             A key found no room. Those before it are assigned; `error.assigned` counts them.
         """
-        source, shape = _bulk.key_source(keys, digests=digests)
         try:
-            found = self._assign_from(source)
+            return self._answers(self._assign_from, keys, digests=digests, indices=indices)
         finally:
             self._report_lazy_moves()
-        return self._answers(found, shape, indices)
 
     def locate(self, key: Key, *, holds: Callable[[str], Held] | None = None) -> str | None:
-        """Give the node of an assigned key; None if it is not assigned.
+        """Return the node of an assigned key; None if it is not assigned.
 
         Parameters
         ----------
@@ -323,22 +333,21 @@ class HashRing(_core.Ring, _files.Kept):
     def locate_many(
         self, keys: object, *, digests: bool = False, indices: bool = False
     ) -> npt.NDArray[np.object_] | npt.NDArray[np.int32]:
-        """Give the nodes of many assigned keys; None (position -1) for those that are not."""
-        source, shape = _bulk.key_source(keys, digests=digests)
-        return self._answers(self._locate_from(source), shape, indices)
+        """Return the nodes of many assigned keys; None (position -1) for those that are not."""
+        return self._answers(self._locate_from, keys, digests=digests, indices=indices)
 
     def release_many(self, keys: object, *, digests: bool = False) -> npt.NDArray[np.bool_]:
-        """Let many keys go; tells for each whether it was assigned."""
+        """Release many keys; return for each whether it was assigned."""
         source, shape = _bulk.key_source(keys, digests=digests)
         found = self._release_from(source)
         return found if shape is None else found.reshape(shape)
 
     def clear(self) -> None:
-        """Let all keys go; nodes and leases stay."""
+        """Release all keys and the memory that they took; nodes and leases stay."""
         self._release_all()
 
     def keys_of(self, name: str) -> npt.NDArray[np.uint64]:
-        """Give the digests of the keys that a node has."""
+        """Return the digests of the keys that a node has."""
         return self._members(self._known(name))
 
     # --- for clients without the map ------------------------------------------------------------------------
@@ -381,7 +390,7 @@ class HashRing(_core.Ring, _files.Kept):
         first = self._candidates(key, _AHEAD)
         yield from first
         if len(first) == _AHEAD:
-            yield from self._candidates(key, 2**32)[_AHEAD:]
+            yield from self._candidates(key, _MANY_NODES)[_AHEAD:]
 
     # --- in flight ----------------------------------------------------------------------------------------
 
@@ -401,23 +410,23 @@ class HashRing(_core.Ring, _files.Kept):
         """
         if isinstance(avoid, str):
             raise TypeError(f"avoid must be several names, not one str; pass [{avoid!r}]")
-        return Lease(self, key, tuple(avoid))
+        return Lease(self, key, tuple(_checked_name(name) for name in avoid))
 
     def lease_loads(self) -> dict[str, int]:
-        """Give the leases under way of each node."""
+        """Return the leases under way of each node."""
         return {row[0]: row[8] for row in self._rows()}
 
     # --- churn --------------------------------------------------------------------------------------------
 
     def add_node(self, name: str, weight: float = 1.0, *, move: str = "now") -> list[Move]:
-        """Add a node; give the moves, all of them to it.
+        """Add a node; return the moves, all of them to it.
 
         Parameters
         ----------
         name
             Its name. One that the ring had before takes its old slots, if they are still free.
         weight
-            Any positive number.
+            From 1e-100 to 1e100; at most 2**24 times the ring's unit and 1e30 times any other weight.
         move
             "now": assigned keys that meet the new node before their own move to it, as far as it has room.
             "lazy": each moves when it is next assigned; callbacks of `on_move` hear of it.
@@ -430,7 +439,7 @@ class HashRing(_core.Ring, _files.Kept):
             )
         if self._has(name):
             raise ValueError(f"the ring has a node {name!r} already: choose another name, or use set_weight")
-        return self._told(
+        return self._notify(
             self._add(name, weight, self._quanta(name, weight), self._cap(weight), move == "lazy")
         )
 
@@ -442,7 +451,7 @@ class HashRing(_core.Ring, _files.Kept):
         RingFullError, NoNodesError
             The others have no room for its keys, or none serves. Nothing is changed.
         """
-        return self._told(self._remove(self._known(name)))
+        return self._notify(self._remove(self._known(name)))
 
     def drain(self, name: str) -> None:
         """Let a node take nothing new; its keys stay. `mark_up` ends it."""
@@ -453,37 +462,38 @@ class HashRing(_core.Ring, _files.Kept):
 
         It keeps its slots. New keys that would have been its own are placed elsewhere, and stay there.
         """
-        return self._told(self._mark_down(self._known(name)))
+        return self._notify(self._mark_down(self._known(name)))
 
     def mark_up(self, name: str) -> list[Move]:
         """Let a node serve again; its keys that are still assigned return, as far as it has room."""
-        return self._told(self._mark_up(self._known(name)))
+        return self._notify(self._mark_up(self._known(name)))
 
     def set_weight(self, name: str, weight: float) -> list[Move]:
         """Change a node's weight: keys move to it or away from it, never between two others."""
         name = self._known(name)
         weight = _checked_weight("weight", weight)
-        return self._told(self._set_weight(name, weight, self._quanta(name, weight), self._cap(weight)))
+        return self._notify(self._set_weight(name, weight, self._quanta(name, weight), self._cap(weight)))
 
     def rebalance(self, max_moves: int | None = None) -> list[Move]:
         """Move keys off nodes that are above their limit, first those that overflowed to them."""
         most = 2**63
         if max_moves is not None:
             most = arguments.integer("max_moves", max_moves, 0, 2**63, "Leave it out for as many as needed")
-        return self._told(self._rebalance(most))
+        return self._notify(self._rebalance(most))
 
     def compact(self) -> list[Move]:
-        """Give up empty slots, which cost draws after many nodes have left; give the moves.
+        """Drop empty slots, which cost draws after many nodes have left; return the moves.
 
         Nodes in high slots take the numbers of empty ones, so keys move: about as many as those nodes have.
         Names that left are forgotten: should they return, they get new slots.
         """
-        return self._told(self._compact())
+        return self._notify(self._compact())
 
     def on_move(self, callback: Callable[[list[Move]], object]) -> Callable[[], None]:
-        """Call `callback(moves)` after every change that moved keys; gives a function that ends it.
+        """Call `callback(moves)` after every change that moved keys; return a function that ends it.
 
-        It runs in the thread that made the change, after the change: what it raises comes out of that call.
+        It runs in the thread that made the change, after the change. An exception that it raises is logged
+        (logger "evenbins.rings"); the change stands, and the other callbacks are called.
         """
         if not callable(callback):
             raise TypeError(f"callback must be callable, not {type(callback).__name__}")
@@ -495,14 +505,17 @@ class HashRing(_core.Ring, _files.Kept):
 
         return end
 
-    def _told(self, moves: list[Move]) -> list[Move]:
+    def _notify(self, moves: list[Move]) -> list[Move]:
         if moves:
             for callback in tuple(self._callbacks):
-                callback(moves)
+                try:
+                    callback(moves)
+                except Exception:
+                    _log.exception("a callback of on_move failed: %r", callback)
         return moves
 
     def _report_lazy_moves(self) -> None:
-        self._told(self._take_lazy_moves())
+        self._notify(self._take_lazy_moves())
 
     # --- the ring as a whole --------------------------------------------------------------------------------
 
@@ -558,18 +571,21 @@ class HashRing(_core.Ring, _files.Kept):
         return self._version
 
     def loads(self) -> dict[str, int]:
-        """Give the keys assigned to each node."""
+        """Return the number of keys assigned to each node."""
         return {row[0]: row[7] for row in self._rows()}
 
     def limits(self) -> dict[str, int | None]:
-        """Give what each node may hold now, one key more not counted; 0 if it does not serve, None: no
+        """Return what each node may hold now, one key more not counted; 0 if it does not serve, None: no
         limit."""
         return {row[0]: _limit(row[9]) for row in self._rows()}
 
     def fingerprint(self, *, assigned: bool = False) -> str:
-        """Give a text that is equal for two rings exactly if they route every key alike.
+        """Return a text of 16 hexadecimal digits; two rings that have the same one route every key alike.
 
-        With `assigned` it covers the assigned keys and their nodes too.
+        It covers policy, layout, seed, the slots and shares of the nodes and which of them serve. Rings that
+        route alike can still differ in it: one whose node is down and one that never had that node, say.
+        With `assigned` it covers the assigned keys and their nodes too. (Texts of two rings that differ are
+        equal with probability 2**-64.)
 
         Examples
         --------
@@ -589,17 +605,29 @@ class HashRing(_core.Ring, _files.Kept):
 
     @property
     def plan(self) -> RingPlan:
-        """What the theory predicts for this ring's nodes and the keys that it has now."""
+        """What the theory predicts for the nodes that serve and the keys that they have now.
+
+        Without such a node there is nothing to predict: its numbers are 0 or None.
+        """
         rows = [row for row in self._rows() if not (row[4] or row[5])]
-        config = self._config()
+        limit = None if self.limit is None else max((row[3] for row in rows), default=self.limit)
+        keys = sum(row[7] for row in rows)
+        if not rows:
+            return RingPlan(
+                nodes=0, keys=keys, policy=self.policy, layout=self.layout, copies=self.copies,
+                epsilon=self.epsilon, limits="none", limit=None, mean=0.0, variance=None, full=None,
+                searches=None, searches_bound=None, first_full=None, max_load=None,
+            )  # fmt: skip
+        if limit is not None:  # a limit that has fallen may be below the loads
+            keys = min(keys, limit * len(rows))
         return plan_ring(
-            [row[2] for row in rows],
-            len(self),
+            [row[1] for row in rows],
+            keys,
             policy=self.policy,
             layout=self.layout,
             copies=self.copies,
             epsilon=self.epsilon,
-            limit=None if config[7] == 0 else max((row[3] for row in rows), default=config[7]),
+            limit=limit,
         )
 
     def stats(self) -> RingStats:
@@ -617,9 +645,9 @@ class HashRing(_core.Ring, _files.Kept):
         """
         rows = self._rows()
         serving = [row for row in rows if not (row[4] or row[5])]
-        quanta = np.array([row[2] for row in serving], np.float64)
+        weights = np.array([row[1] for row in serving], np.float64)
         loads = np.array([row[7] for row in serving], np.float64)
-        shares = quanta / quanta.mean() if serving else quanta
+        shares = weights / weights.mean() if serving else weights
         even = loads / shares if serving else np.zeros(1)
         limits = [_limit(row[9]) for row in serving]
         bounded = [(row[7], limit) for row, limit in zip(serving, limits, strict=True) if limit is not None]
@@ -657,39 +685,52 @@ class HashRing(_core.Ring, _files.Kept):
         return -(-rate * len(self) // (10**9 * serving)) if serving else 0
 
     def _quanta(self, name: str, weight: float) -> int:
-        quanta = max(1, round(_exactly(weight) / _exactly(self._config()[5]) * _WHOLE))
+        unit = self._config()[5]
+        quanta = max(1, round(_exactly(weight) / _exactly(unit) * _WHOLE))
         if quanta > _MAX_QUANTA:
             raise ValueError(
-                f"weights must not differ so much: {name!r} has {weight!r}, the ring's unit is "
-                f"{self._config()[5]!r}. Make a new ring with smaller weights"
+                f"the weight of {name!r} must be at most 2**24 times the ring's unit, {unit!r}: "
+                f"{unit * _MAX_QUANTA / _WHOLE:g}; got {weight!r}. Make a new ring, whose unit follows its "
+                "weights"
             )
         return quanta
 
     def _cap(self, weight: float) -> int:
         limit = self._config()[7]
-        return max(1, math.ceil(limit * _exactly(weight))) if limit else 0
+        if not limit:
+            return 0
+        cap = max(1, math.ceil(limit * _exactly(weight)))
+        if cap > _MAX_CAP:
+            raise ValueError(
+                f"limit times weight must be at most 2**60; got {limit} times {weight!r}. Pass a smaller "
+                "limit, or smaller weights"
+            )
+        return cap
 
-    def _known(self, name: str) -> str:
+    def _known(self, name: object) -> str:
         if not isinstance(name, str):
             raise TypeError(f"a node's name must be str, not {type(name).__name__}")
-        if not _is_unicode(name) or not self._has(name):
+        if not (_is_unicode(name) and self._has(name)):
             raise KeyError(f"the ring has no node {name!r}; it has {_some(self._names())}")
         return name
 
     def _answers(
-        self, found: npt.NDArray[np.int32], shape: tuple[int, ...] | None, indices: bool
+        self,
+        find: Callable[[_core.KeySource, bool], Any],
+        keys: object,
+        *,
+        digests: bool,
+        indices: bool,
     ) -> npt.NDArray[np.object_] | npt.NDArray[np.int32]:
-        if shape is not None:
-            found = found.reshape(shape)
+        source, shape = _bulk.key_source(keys, digests=digests)
         if indices:
-            positions = np.full(self._label_count + 1, -1, np.int32)  # the last: of number -1
-            labels = self._labels()
-            positions[labels] = np.arange(len(labels), dtype=np.int32)
-            return np.asarray(positions[found])
-        names = self._name_array
-        if names is None or names.size <= self._label_count:
-            self._name_array = names = np.array([*self._label_names(), None], dtype=object)  # number -1: None
-        return np.asarray(names[found])
+            positions: npt.NDArray[np.int32] = find(source, True)
+            return positions if shape is None else positions.reshape(shape)
+        # the answers of an array first: if there is no memory for them nothing has been done
+        answers = None if shape is None else np.empty(math.prod(shape), object)
+        found, names = find(source, False)
+        answers = np.asarray(names.take(found, out=answers, mode="wrap"))  # -1: the last, None
+        return answers if shape is None else answers.reshape(shape)
 
     # --- copies and files -----------------------------------------------------------------------------------
 
@@ -702,7 +743,7 @@ class HashRing(_core.Ring, _files.Kept):
         return twin
 
     def to_bytes(self) -> bytes:
-        """Give the ring as bytes, those that `save` writes: nodes, slots and keys; leases are not stored."""
+        """Return the ring as bytes, those that `save` writes: nodes, slots and keys, no leases."""
         return self._to_bytes()
 
     @classmethod
@@ -761,7 +802,7 @@ def _checked_policy(policy: object, rehash: object) -> int:
 
 
 def _checked_bound(policy: str, epsilon: object, limit: object) -> tuple[int, float | None, int | None]:
-    """Give rate (0: none), epsilon and limit."""
+    """Return rate (0: none), epsilon and limit."""
     if policy == "plain":
         if epsilon is not None or limit is not None:
             raise ValueError("a plain ring has no limit: leave out epsilon and limit, or take policy='jump'")
@@ -792,13 +833,20 @@ def _is_unicode(name: str) -> bool:
 def _checked_name(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"a node's name must be str, not {type(name).__name__}: pass str(name)")
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError:
-        raise ValueError(f"a node's name must be valid Unicode; got {name!r}") from None
+    if not _is_unicode(name):
+        raise ValueError(f"a node's name must be valid Unicode; got {name!r}")
+    size = len(name.encode())
     if not 0 < size <= _MAX_NAME:
         raise ValueError(f"a node's name must have 1 to {_MAX_NAME} bytes; got {size}")
     return name
+
+
+def _is_unicode(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _checked_names(nodes: object) -> list[str]:
@@ -814,9 +862,10 @@ def _checked_names(nodes: object) -> list[str]:
 
 
 def _checked_weight(what: str, weight: object) -> float:
-    rule, way_out = "a positive number", "Pass for example 2.5; use drain for a node that takes nothing"
+    rule = f"a positive number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
+    way_out = "Pass for example 2.5; use drain for a node that takes nothing"
     number = arguments.real(what, weight, rule, way_out)
-    if not (0 < number < math.inf):
+    if not (LEAST_WEIGHT <= number <= MOST_WEIGHT):
         raise ValueError(arguments.problem(what, rule, weight, way_out))
     return number
 
@@ -852,7 +901,7 @@ def _unit(weights: list[float]) -> float:
 
 
 def _exactly(number: float) -> Fraction:
-    """Give the decimal number that was written: 0.1 is a tenth."""
+    """Return the decimal number that was written: 0.1 is a tenth."""
     return Fraction(repr(float(number)))
 
 

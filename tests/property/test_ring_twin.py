@@ -6,6 +6,7 @@ Any sequence of operations; the state is compared after each, and now and then t
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -65,6 +66,7 @@ class Pair:
             policy,
             layout,
             caps={name: self.ring._cap(weight) for name, weight in given_weights.items()} if limit else None,
+            weights={name: exactly(weight) for name, weight in given_weights.items()},
             copies=copies,
             rate=rate or None,
             seed=5,
@@ -92,7 +94,8 @@ class Pair:
                 return
             quanta, cap = ring._quanta(name, weight), ring._cap(weight) or None
             same(
-                lambda: ring.add_node(name, weight, move=move), lambda: twin.add_node(name, quanta, cap, move)
+                lambda: ring.add_node(name, weight, move=move),
+                lambda: twin.add_node(name, quanta, cap, move, weight=exactly(weight)),
             )
         elif what == "lease":
             lease = ring._lease
@@ -120,7 +123,10 @@ class Pair:
                 if self.bounded_by_caps:
                     return  # the twin's caps do not follow weights
                 quanta = ring._quanta(name, rest[1])
-                same(lambda: ring.set_weight(name, rest[1]), lambda: twin.set_weight(name, quanta))
+                same(
+                    lambda: ring.set_weight(name, rest[1]),
+                    lambda: twin.set_weight(name, quanta, weight=exactly(rest[1])),
+                )
             else:
                 ours = {
                     "remove": ring.remove_node,
@@ -140,11 +146,18 @@ class Pair:
         ring, twin = self.ring, self.twin
         assert ring.names == twin.names
         assert len(ring) == len(twin)
-        for name, _, quanta, _, down, draining, lazy, load, leases, _, slots in ring._rows():
+        for name, _, quanta, _, down, draining, lazy, load, leases, limit, slots in ring._rows():
             node = twin.nodes_by_name[name]
             assert (quanta, down, draining, lazy) == (node.quanta, node.down, node.draining, node.lazy)
             assert slots == node.slots
             assert (load, leases) == (len(node.members), node.leases)
+            assert limit == (
+                2**64 - 1
+                if twin.policy == "plain"
+                else twin.limit(node)
+                if node.serves or twin.rate is None
+                else 0
+            )
             assert ring.keys_of(name).tolist() == node.members
         counters = ring._counters()
         assert counters[0] == twin.moved
@@ -154,6 +167,11 @@ class Pair:
         assert ring._audit()[1] == 0
         ring._check()
         twin.check()
+
+
+def exactly(weight: float) -> Fraction:
+    """Return the decimal number that was written."""
+    return Fraction(repr(weight))
 
 
 def same(ours: Any, theirs: Any) -> Any:

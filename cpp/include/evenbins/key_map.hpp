@@ -10,6 +10,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <utility>
 
 #include "evenbins/bits.hpp"
 #include "evenbins/hash.hpp"
@@ -41,13 +42,14 @@ class KeyMap {
       if (Entry* e = at(i); e->node == 0 || e->digest == digest) return e;
   }
 
-  // The digest must not be there, and `node` must be set by the caller at once. `place`: what `probe` said.
+  // The digest must not be there, and `node` must be set by the caller at once. `place`: what `probe` said. If memory
+  // cannot be had, std::bad_alloc, and nothing has changed.
   Entry& insert(uint64_t digest, Entry* place = nullptr) {
-    ++size_;
-    if (size_ * 8 > (mask_ + 1) * 5) [[unlikely]] {
+    if ((size_ + 1) * 8 > (mask_ + 1) * 5) [[unlikely]] {
       resize(2 * (mask_ + 1));
       place = nullptr;
     }
+    ++size_;
     if (place == nullptr) return fill(digest);
     place->digest = digest;
     return *place;

@@ -16,14 +16,22 @@
 //
 // Weights. A node has `quanta` = weight in units of 2^-20; it owns ⌈copies·quanta/2^20⌉ slots, of which the last
 // accepts a draw only with the probability of the remainder, by a coin that is a hash. So its share of first probes is
-// exactly its share of the quanta. A slot of this kind that is new takes draws from others and refuses some: only then
-// do first probes change between two old nodes, at most (1 − fraction) / slots of them.
+// exactly its share of the quanta; a weight below half a quantum has one. A slot of this kind that is new takes draws
+// from others and refuses some: only then do first probes change between two old nodes, at most (1 − fraction) / slots
+// of them.
 //
 // The bound. No placement lifts a node above ⌈(1+ε)·n·w/W⌉, the new key counted, W over nodes that serve; in integers,
-// with rate = 10^9·(1+ε): load·10^9·W < rate·n·quanta before the key comes. Or above its own absolute cap.
+// with rate = 10^9·(1+ε): load·10^9·W < rate·n·w before the key comes. Or above its own absolute cap. Weights are exact
+// here, whatever their quanta: integers in units of the finest decimal digit of any of them (wide.hpp), for weights
+// whose ratio is at most 10^30: then w < 10^48 < 2^160, W < 2^182, and both products are below 2^256.
 //
 // State: an exact map digest → node (open addressing, entries in place), and for each node the digests it has. Two keys
-// of one 64-bit digest are one key here.
+// of one 64-bit digest are one key here. The map stores a key's place among those of its node in 32 bits, so a node
+// holds at most 2^32 − 1 keys.
+//
+// Memory that cannot be had (std::bad_alloc) never breaks an invariant. `assign`, `lease`, `remove_node` change nothing
+// then. Of the others, the change of nodes and slots is made whole or not at all, and each key that was to move has
+// moved or not.
 //
 // Invariants (check())
 // - A slot has one owner or none; a node has as many slots as its quanta say, all but the last of them whole.
@@ -36,6 +44,7 @@
 // bits for each placement's limit.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -47,6 +56,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "evenbins/bits.hpp"
@@ -54,6 +64,7 @@
 #include "evenbins/filter.hpp"
 #include "evenbins/hash.hpp"
 #include "evenbins/key_map.hpp"
+#include "evenbins/wide.hpp"
 
 namespace evenbins {
 
@@ -91,11 +102,15 @@ class Ring {
   static constexpr uint64_t kBillion = 1000000000;
   static constexpr uint64_t kMaxSlots = uint64_t{1} << 26, kMaxNodes = uint64_t{1} << 22, kMaxName = 4096;
   static constexpr uint64_t kMaxQuanta = uint64_t{1} << 44, kMaxKeys = uint64_t{1} << 36;
-  static constexpr size_t kHistogram = 65;  // searches of a placement: 0 … 63, and more
+  static constexpr uint64_t kMaxNodeKeys = ~uint32_t{0};
+  static constexpr double kMaxRatio = 1e30;  // of two weights
+  static constexpr size_t kHistogram = 65;   // searches of a placement: 0 … 63, and more
 
   struct Node {
-    std::string name;
+    std::shared_ptr<const std::string> name;
     double weight = 1;
+    Decimal decimal;               // the weight, exactly
+    Wide part;                     // the same, in the unit of all that serve (changed())
     uint64_t quanta = 0, cap = 0;  // cap 0: none
     bool live = false, down = false, draining = false, lazy = false;
     std::vector<uint32_t> slots;  // dense: slots; sparse: places; in the order taken
@@ -138,7 +153,6 @@ class Ring {
   uint32_t locate(uint64_t digest) const;  // kNone if it is not assigned
   bool release(uint64_t digest);
   void near(uint64_t digest) const { map_.prefetch(digest); }
-  void reserve(uint64_t more);  // room for so many keys, about evenly spread
   void release_all();
   RingMoves take_lazy_moves() { return std::exchange(lazy_moves_, {}); }  // made by `assign` since the last call
   bool has_lazy_moves() const { return !lazy_moves_.empty(); }
@@ -172,7 +186,8 @@ class Ring {
     std::array<uint64_t, kHistogram> histogram{};
   };
   Counters counters() const;
-  // From now on every placement is judged by a second reading of the bound, slow and independent of the first.
+  void limit_node_keys(uint64_t most) { node_keys_ = most; }  // for tests: nobody has 2^32 keys
+  // From now on every placement is checked by a second reading of the bound, slow and independent of the first.
   struct Audit {
     bool on = false;
     uint64_t rate = 0, placements = 0, broken = 0;  // rate: the ring's, or another, to see that an audit can fail
@@ -199,7 +214,7 @@ class Ring {
  private:
   struct FreeSlot {
     uint32_t slot;
-    std::string name;  // of its last owner
+    std::shared_ptr<const std::string> name;  // of its last owner
   };
   bool dense() const { return config_.layout == RingLayout::dense; }
   bool draws_on() const {  // another draw after each visit, rather than a circle
@@ -238,20 +253,24 @@ class Ring {
     unsigned __int128 left, right;
   };
   Room room(uint64_t n) const {
-    if (config_.policy == RingPolicy::plain) return {~uint64_t{0}, 0, 0};
-    if (even_quanta_ && config_.rate != 0 && serving_ != 0 && n != 0) {
+    if (config_.policy == RingPolicy::plain) return {node_keys_, 0, 0};
+    if (even_ && config_.rate != 0 && serving_ != 0 && n != 0) {
       if (n < even_from_ || n > even_to_) [[unlikely]]
         find_even_limit(n);
-      return {even_limit_, 0, 0};
+      return {std::min(even_limit_, node_keys_), 0, 0};
     }
-    return {0, static_cast<unsigned __int128>(kBillion) * serving_quanta_,
+    return {0, static_cast<unsigned __int128>(kBillion) * total_.low(),
             static_cast<unsigned __int128>(config_.rate) * n};
   }
   EVENBINS_INLINE bool takes(const Room& r, uint32_t id, uint64_t load) const {
     if (r.limit != 0) [[likely]]
       return load < r.limit;
+    if (load >= node_keys_) [[unlikely]]
+      return false;
     if (config_.rate == 0) return load < nodes_[id].cap;
-    return r.left * load < r.right * quanta_[id];
+    if (narrow_) [[likely]]
+      return r.left * load < r.right * parts_[id];
+    return total_ * (static_cast<unsigned __int128>(kBillion) * load) < nodes_[id].part * r.right;
   }
   void find_even_limit(uint64_t n) const;
   void require_serving() const;
@@ -259,41 +278,50 @@ class Ring {
   // Who takes it, one of n; kNone: nobody. `from` has it now, and may keep it.
   uint32_t place(uint64_t digest, uint64_t n, uint32_t from = kNone);
   void count(uint64_t searches, uint64_t draws);
-  void judge(uint32_t id, uint64_t n, uint64_t load);  // a node of this load takes one of n
-  void put(KeyMapEntry& entry, uint32_t id);
-  void take_out(KeyMapEntry& entry);
+  void audit_placement(uint32_t id, uint64_t n, uint64_t load);  // a node of this load takes one of n
+  void put(KeyMapEntry& entry, uint32_t id) noexcept;            // needs room among the members
+  void take_out(KeyMapEntry& entry) noexcept;
+  void undo_moves(RingMoves& moves, size_t keep) noexcept;
   void move(KeyMapEntry& entry, uint32_t to, RingMoves& moves);
   void pull(uint32_t target, RingMoves& moves);  // keys that meet the target before their own node
   void settle_lazily(KeyMapEntry& entry);
 
+  // First everything that allocates, then what changes the ring and cannot fail.
   uint32_t make_node(NewNode node, uint64_t occupied);
-  void take_slots(uint32_t id);  // as many as its quanta say; or gives some back
-  void free_slots(uint32_t id, uint64_t keep);
-  void renumber();  // dense: no empty slots
-  void changed();   // after every change of slots or flags
-  uint32_t new_id();
-  void forget_home(uint32_t id);
+  void reserve_ids(uint64_t more);
+  void reserve_slots(uint64_t taken, uint64_t freed);
+  void take_slots(uint32_t id, std::vector<uint32_t>& scratch) noexcept;  // as many as its quanta say
+  void free_slots(uint32_t id, uint64_t keep) noexcept;
+  void unfree_slots(uint32_t id, std::vector<uint32_t> slots) noexcept;  // undoes free_slots(id, 0)
+  void renumber();                                                       // dense: no empty slots
+  void changed() noexcept;                                               // after every change of slots or flags
+  bool comes_before(uint32_t a, uint32_t b) const;                       // in the order of second_
+  uint32_t new_id() noexcept;
+  void release_id(uint32_t id) noexcept;
+  void forget_home(uint32_t id) noexcept;
+  void check_ratio(uint32_t but, double weight) const;
 
   RingConfig config_;
   std::vector<Node> nodes_;
-  std::vector<uint64_t> quanta_;                // of each id
+  std::vector<uint64_t> parts_;                 // of each id, if narrow_
   std::vector<std::vector<uint64_t>> members_;  // of each id
   std::vector<uint32_t> free_ids_;
   std::vector<uint32_t> order_;
-  std::unordered_map<std::string, uint32_t> by_name_;
+  std::unordered_map<std::string_view, uint32_t> by_name_;
 
   std::vector<uint32_t> slots_;   // dense: owner of each, or kNone
   std::vector<FreeSlot> free_;    // the longest free first
   std::vector<uint32_t> places_;  // sparse: owner of each
   std::vector<uint32_t> circle_;  // sparse: occupied places, ascending
   std::vector<uint32_t> second_;  // rehash-bin: occupied slots or places in the other order
-  std::unordered_map<uint32_t, uint32_t> second_index_;
 
   std::vector<uint32_t> routes_;  // dense: owner if it serves; kNone−1: by a coin; else kNone
   bool fast_ = false;             // routes_ decide first probes
-  bool even_quanta_ = false;      // all serving nodes have the same
+  bool even_ = false;             // all serving nodes have the same weight
+  bool narrow_ = true;            // the bound can be computed in 128 bits
   mutable uint64_t even_limit_ = 0, even_from_ = 1, even_to_ = 0;  // their limit, for so many keys
-  uint64_t serving_ = 0, serving_quanta_ = 0, lazy_ = 0;
+  uint64_t serving_ = 0, lazy_ = 0, node_keys_ = kMaxNodeKeys;
+  Wide total_;  // parts of the nodes that serve
 
   KeyMap map_;                                    // position: among the members of the node
   std::unordered_map<uint64_t, uint32_t> homes_;  // digest → the node it returns to

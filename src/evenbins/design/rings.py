@@ -98,7 +98,7 @@ class RingDesign:
         return HashRing(names, policy=self.policy, epsilon=self.plan.epsilon, **options)  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, object]:
-        """Give the plan by name, with the rest, as plain values that JSON can hold."""
+        """Return the plan and the rest as JSON-serialisable values."""
         names = (
             "overload",
             "searches_p99",
@@ -111,7 +111,7 @@ class RingDesign:
         return self.plan.to_dict() | {name: getattr(self, name) for name in names}
 
     def cell(self, name: str) -> str:
-        """Give a quantity as text."""
+        """Return a quantity as text."""
         value = getattr(self.plan if hasattr(self.plan, name) else self, name)
         if value is None:
             return "-"

@@ -6,22 +6,40 @@ each key it holds): no empty room, and the bytes are what `nbytes` says.
 
 from __future__ import annotations
 
+import operator
 from array import array
 from bisect import bisect_left
 from collections import Counter
 from typing import Final
 
+from evenbins import _core
+from evenbins.protocols import Key
 from evenbins.theory import _arguments
 
-__all__ = ["ForwardingMarks"]
+__all__ = ["ForwardingMarks", "digest_of"]
 
 PHI: Final = 0x9E3779B97F4A7C15
 TYPES: Final = {8: "B", 16: "H", 32: "I", 64: "Q"}  # of the fingerprints
 MOST: Final = 2**16 - 1  # marks of one fingerprint
 
 
+def digest_of(key: Key) -> int:
+    """Return an integer from 0 to 2**64 - 1 as it is, a digest; the digest of any other key.
+
+    >>> digest_of(7), digest_of("a") == digest_of(b"a"), digest_of(-1) < 2**64
+    (7, True, True)
+    """
+    try:
+        number = operator.index(key)  # type: ignore[arg-type]
+    except TypeError:
+        return _core.digest(key, 0)
+    return number if 0 <= number < 2**64 else _core.digest(number, 0)
+
+
 class ForwardingMarks:
     """The marks of one node: which live keys passed it. No mark is ever lost.
+
+    Keys are digests, or str, bytes or int, of which the marks compute the digest (`digest_of`).
 
     Parameters
     ----------
@@ -106,10 +124,10 @@ class ForwardingMarks:
         """Marks, with the unstored ones."""
         return self._marks
 
-    def __contains__(self, digest: int) -> bool:
+    def __contains__(self, digest: Key) -> bool:
         return self.unstored > 0 or self._find(self._fingerprint(digest))[1]
 
-    def add(self, digest: int) -> None:
+    def add(self, digest: Key) -> None:
         """Set a mark for a key; O(log marks) and one shift of the arrays' ends."""
         fingerprint = self._fingerprint(digest)
         at, found = self._find(fingerprint)
@@ -122,7 +140,7 @@ class ForwardingMarks:
             self._fingerprints.insert(at, fingerprint)
             self._counts.insert(at, 1)
 
-    def remove(self, digest: int) -> None:
+    def remove(self, digest: Key) -> None:
         """Take a mark away.
 
         Raises
@@ -133,7 +151,7 @@ class ForwardingMarks:
         at, found = self._find(self._fingerprint(digest))
         if not found:
             if not self.unstored:
-                raise KeyError(f"no mark for digest {digest}: remove only what was added, and once")
+                raise KeyError(f"no mark for {digest!r}: remove only what was added, and once")
             self.unstored -= 1
         elif self._counts[at] > 1:
             self._counts[at] -= 1
@@ -152,7 +170,8 @@ class ForwardingMarks:
     def _has_memory(self) -> bool:
         return self.memory_bytes is None or self.nbytes + self._entry_bytes <= self.memory_bytes
 
-    def _fingerprint(self, digest: int) -> int:
+    def _fingerprint(self, key: Key) -> int:
+        digest = digest_of(key)
         return digest if self.exact else (digest * PHI & 2**64 - 1) >> 64 - self.fingerprint_bits
 
     def _find(self, fingerprint: int) -> tuple[int, bool]:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 from evenbins._ring_errors import RingFullError
 from evenbins.forwarding.client import Dropped, Held, Offered, forget, locate, place
-from evenbins.forwarding.marks import ForwardingMarks
+from evenbins.forwarding.marks import ForwardingMarks, digest_of
+from evenbins.protocols import Key
 
 __all__ = ["MarkedNode", "MarkedNodes"]
 
@@ -48,7 +49,7 @@ class MarkedNode:
         self.name = name
         self.limit = limit
         self.marks = marks
-        self.held: dict[int, tuple[str, ...]] = {}  # the trail of each key, as far as the node was told
+        self.held: dict[Key, tuple[str, ...]] = {}  # the trail of each key, as far as the node was told
 
     @property
     def full(self) -> bool:
@@ -59,7 +60,7 @@ class MarkedNode:
         """Keys it holds."""
         return len(self.held)
 
-    def offer(self, digest: int) -> Literal["stored", "full"]:
+    def offer(self, digest: Key) -> Literal["stored", "full"]:
         """Store the key, or set a mark for it."""
         if digest not in self.held:
             if self.full:
@@ -69,14 +70,14 @@ class MarkedNode:
             self.held[digest] = ()
         return "stored"
 
-    def holds(self, digest: int, *, classical: bool = False) -> Literal["hit", "further", "miss"]:
-        """Say whether the key is here, may be further on, or nowhere."""
+    def holds(self, digest: Key, *, classical: bool = False) -> Literal["hit", "further", "miss"]:
+        """Return whether the key is here ("hit"), may be further on ("further"), or is nowhere ("miss")."""
         if digest in self.held:
             return "hit"
         further = self.full if classical or self.marks is None else digest in self.marks
         return "further" if further else "miss"
 
-    def drop(self, digest: int) -> Dropped:
+    def drop(self, digest: Key) -> Dropped:
         """Forget the key, or its mark."""
         if digest in self.held:
             del self.held[digest]
@@ -95,8 +96,9 @@ class MarkedNodes:
     names
         The nodes.
     candidates
-        ``candidates(digest)`` gives the names in probe order, for example ``ring.candidates`` of a ring of
-        digests. Change the ring first, then tell the group.
+        ``candidates(key)`` returns the names in probe order, for example ``ring.candidates``. It is called
+        with the keys that the methods are called with: digests (integers from 0 to 2**64 - 1), str, bytes or
+        other int. Change the ring first, then the group.
     limit
         Keys a node may hold: a number or ``limit(name)``.
     marks
@@ -122,7 +124,7 @@ class MarkedNodes:
     def __init__(
         self,
         names: Iterable[str],
-        candidates: Callable[[int], Iterable[str]],
+        candidates: Callable[[Any], Iterable[str]],
         limit: int | Callable[[str], int],
         *,
         marks: bool = True,
@@ -136,16 +138,16 @@ class MarkedNodes:
         self.options = (exact, fingerprint_bits, memory_bytes)
         self.nodes: dict[str, MarkedNode] = {}
         self.down: set[str] = set()
-        self.where: dict[int, str] = {}
+        self.where: dict[Key, str] = {}
         self.probes = 0
         for name in names:
             self._new(name)
 
-    def place(self, digest: int) -> str:
+    def place(self, digest: Key) -> str:
         """Place a key that is not found; RingFullError if nobody has room, and nothing has changed then."""
         return self.locate(digest) or self._place(digest)
 
-    def locate(self, digest: int, *, classical: bool = False) -> str | None:
+    def locate(self, digest: Key, *, classical: bool = False) -> str | None:
         """Find a key by asking its candidates; `classical`: by that rule, though there are marks."""
 
         def holds(name: str) -> Held:
@@ -154,7 +156,7 @@ class MarkedNodes:
 
         return locate(self._reachable(digest), holds)
 
-    def forget(self, digest: int) -> bool:
+    def forget(self, digest: Key) -> bool:
         """Take a key away, as a client does: False if it is not found."""
 
         def holds(name: str) -> Held:
@@ -170,17 +172,17 @@ class MarkedNodes:
             del self.where[digest]
         return found is not None
 
-    def evict(self, digest: int) -> None:
+    def evict(self, digest: Key) -> None:
         """Take a key away, as its node does of its own accord: it tells the nodes of the trail."""
         node = self.nodes[self.where.pop(digest)]
         self._unmark(digest, node.held.pop(digest))
 
-    def join(self, name: str) -> list[int]:
+    def join(self, name: str) -> list[Key]:
         """Add a node that the ring has by now; it gets the marks of keys that pass it. See `remark`."""
         self._new(name)
         return self.remark()
 
-    def leave(self, name: str) -> list[int]:
+    def leave(self, name: str) -> list[Key]:
         """Remove a node that the ring has no longer; its keys are placed anew. See `remark`."""
         node = self.nodes[name]
         if name in self.down:
@@ -193,7 +195,7 @@ class MarkedNodes:
         lost = self.remark()
         return lost + [digest for digest in node.held if not self._try_place(digest)]
 
-    def fail(self, name: str) -> list[int]:
+    def fail(self, name: str) -> list[Key]:
         """Lose touch with a node: its keys are not found, and nobody knows which marks were theirs.
 
         All nodes drop their marks, and the servers that are left set those of their own keys anew.
@@ -205,7 +207,7 @@ class MarkedNodes:
             del self.where[digest]
         return self.refresh()
 
-    def recover(self, name: str, *, keep: bool = True) -> list[int]:
+    def recover(self, name: str, *, keep: bool = True) -> list[Key]:
         """Be in touch again; the node has kept its keys, or lost them.
 
         Of those it kept it drops the ones that were placed elsewhere meanwhile. Its marks are made anew.
@@ -218,13 +220,13 @@ class MarkedNodes:
         self.where.update(dict.fromkeys(node.held, name))
         return self.remark()
 
-    def remark(self) -> list[int]:
+    def remark(self) -> list[Key]:
         """Let every server set right the marks of its own keys, after any change of the ring.
 
         A key whose node is no candidate any more (drained) is placed anew. Returns the digests that found no
         room, and are lost; none, if the limits are those of a ring with epsilon.
         """
-        homeless: list[int] = []
+        homeless: list[Key] = []
         for node in self.nodes.values():
             if node.name in self.down:
                 continue
@@ -242,7 +244,7 @@ class MarkedNodes:
                 node.held[digest] = new
         return [digest for digest in homeless if not self._try_place(digest)]
 
-    def refresh(self) -> list[int]:
+    def refresh(self) -> list[Key]:
         """Drop all marks and let every server set those of its own keys: may end a saturation."""
         for node in self.nodes.values():
             node.held = dict.fromkeys(node.held, ())
@@ -252,7 +254,7 @@ class MarkedNodes:
 
     def check(self) -> None:
         """Assert that the marks are those of the live keys, one for each node of a trail."""
-        trails: dict[str, Counter[int]] = {name: Counter() for name in self.nodes}
+        trails: dict[str, Counter[Key]] = {name: Counter() for name in self.nodes}
         for digest, name in self.where.items():
             trail = self.nodes[name].held[digest]
             assert (*trail, name) == tuple(_up_to(self._reachable(digest), name))
@@ -264,7 +266,9 @@ class MarkedNodes:
                 assert node.marks.memory_bytes is None or node.marks.nbytes <= node.marks.memory_bytes
                 assert all(digest in node.marks for digest in trails[name])
                 if node.marks.exact and not node.marks.saturated:
-                    assert node.marks.counts() == trails[name]
+                    assert node.marks.counts() == Counter(
+                        {digest_of(digest): count for digest, count in trails[name].items()}
+                    )
 
     def _new(self, name: str) -> None:
         if name in self.nodes:
@@ -282,10 +286,10 @@ class MarkedNodes:
             name, limit if isinstance(limit, int) else lambda: limit(name), marks=marks
         )
 
-    def _reachable(self, digest: int) -> Iterator[str]:
+    def _reachable(self, digest: Key) -> Iterator[str]:
         return (name for name in self.candidates(digest) if name in self.nodes and name not in self.down)
 
-    def _place(self, digest: int) -> str:
+    def _place(self, digest: Key) -> str:
         trail: list[str] = []
 
         def offer(name: str) -> Offered:
@@ -300,14 +304,14 @@ class MarkedNodes:
         self.where[digest] = name
         return name
 
-    def _try_place(self, digest: int) -> bool:
+    def _try_place(self, digest: Key) -> bool:
         try:
             self._place(digest)
         except RingFullError:
             return False
         return True
 
-    def _unmark(self, digest: int, names: Iterable[str]) -> None:
+    def _unmark(self, digest: Key, names: Iterable[str]) -> None:
         for name in names:
             if name in self.nodes and name not in self.down and (marks := self.nodes[name].marks) is not None:
                 marks.remove(digest)

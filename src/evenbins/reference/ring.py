@@ -11,8 +11,9 @@ of 2**array_bits places is layout "sparse"; "dense" has m numbered slots and a f
 
     weights   quanta q of 2**20 parts of a unit; `copies` slots to a unit: ceil(copies * q / 2**20) slots, all
               whole but the last; a slot with fraction F accepts a draw iff F = 2**20 or the draw's coin < F
-    bound     n keys, the new one counted; W the quanta of all nodes that serve. A node takes one more iff
-              load * 10**9 * W < rate * n * q   (so load + 1 <= ceil((1 + epsilon) * n * q / W));
+    bound     n keys, the new one counted; w a node's weight, an exact fraction (its quanta, if none is
+              given), W that of all nodes that serve. A node takes one more iff
+              load * 10**9 * W < rate * n * w   (so load + 1 <= ceil((1 + epsilon) * n * w / W));
               without a rate, iff load < cap
 
 Invariants (`check`): `where` and `members` tell the same; no placement lifts a node above the limit of that
@@ -42,6 +43,7 @@ Choices where a first draft left some:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from fractions import Fraction
 from typing import Final, Self
 
 from evenbins._ring_errors import NoNodesError, RingFullError
@@ -110,16 +112,25 @@ class Ring(Slots):
         layout: str = "dense",
         *,
         caps: dict[str, int] | None = None,
+        weights: dict[str, Fraction] | None = None,
         copies: int = 1,
         rate: int | None = None,
         seed: int = 0,
         array_bits: int = 20,
     ) -> Self:
-        """Make a ring of these names, sorted, with their quanta (names alone: unit weight)."""
+        """Make a ring of these names, sorted, with their quanta (names alone: unit weight).
+
+        `weights` are exact, for the bound; when None, the quanta.
+        """
         ring = cls(policy, layout, copies=copies, rate=rate, seed=seed, array_bits=array_bits)
         quanta = nodes if isinstance(nodes, dict) else dict.fromkeys(nodes, WHOLE)
         for name in sorted(quanta):
-            ring.add_node(name, quanta[name], cap=None if caps is None else caps[name])
+            ring.add_node(
+                name,
+                quanta[name],
+                cap=None if caps is None else caps[name],
+                weight=None if weights is None else weights[name],
+            )
         return ring
 
     # ── the bound ─────────────────────────────────────────────────────────────────────────────────────────
@@ -131,13 +142,13 @@ class Ring(Slots):
         if self.rate is None:
             assert node.cap is not None
             return load < node.cap
-        return load * BILLION * self.weight < self.rate * n * node.quanta
+        return load * BILLION * self.weight < self.rate * n * node.weight
 
     def limit(self, node: Node) -> int | None:
         """Return the load that the node may reach with the keys there are; None: any."""
         if self.policy == "plain" or self.rate is None:
             return None if self.policy == "plain" else node.cap
-        return -(-self.rate * len(self.where) * node.quanta // (BILLION * self.weight))
+        return -int(-self.rate * len(self.where) * node.weight // (BILLION * self.weight))
 
     def _takes_key(self, node: Node) -> bool:
         return self.takes(node, len(self.where), len(node.members))
@@ -237,7 +248,13 @@ class Ring(Slots):
     # ── churn: what returns moves returns those it made ──────────────────────────────────────────────
 
     def add_node(
-        self, name: str, quanta: int = WHOLE, cap: int | None = None, move: str = "now"
+        self,
+        name: str,
+        quanta: int = WHOLE,
+        cap: int | None = None,
+        move: str = "now",
+        *,
+        weight: Fraction | None = None,
     ) -> list[Move]:
         """Add a node; keys whose walk visits it before their own node move to it while it has room."""
         if name in self.nodes_by_name or quanta < 1 or move not in ("now", "lazy"):
@@ -245,7 +262,8 @@ class Ring(Slots):
         if cap is None and self.rate is None and self.policy != "plain":
             raise ValueError(f"a ring without a rate needs the cap of node {name!r}")
         before = len(self.moves)
-        node = Node(name, self.created, quanta, cap, lazy=move == "lazy")
+        exact = Fraction(quanta) if weight is None else weight
+        node = Node(name, self.created, quanta, exact, cap, lazy=move == "lazy")
         self._check_places(node, quanta)
         self.created += 1
         self.nodes_by_name[name] = node
@@ -298,14 +316,16 @@ class Ring(Slots):
         node.away = []
         return self.moves[before:]
 
-    def set_weight(self, name: str, quanta: int) -> list[Move]:
+    def set_weight(self, name: str, quanta: int, *, weight: Fraction | None = None) -> list[Move]:
         """Change a weight: keys come as to a new node, or those go whose first visit it no longer is."""
         node = self.nodes_by_name[name]
         if quanta < 1:
             raise ValueError(f"quanta must be >= 1; got {quanta}")
         self._check_places(node, quanta)
-        before, rises = len(self.moves), quanta > node.quanta
+        weight = Fraction(quanta) if weight is None else weight
+        before, rises = len(self.moves), weight > node.weight
         first = [digest for digest in node.members if next(self.walk(digest), None) is node]
+        node.weight = weight
         self._fit(node, quanta)
         if rises:
             self._pull_all([node])

@@ -33,6 +33,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Final
 
 from evenbins._ring_errors import NoNodesError
@@ -97,6 +98,7 @@ class Node:
     name: str
     number: int
     quanta: int
+    weight: Fraction
     cap: int | None = None
     lazy: bool = False
     down: bool = False
@@ -205,7 +207,8 @@ class Slots:
         self.circle = self.occupied
         if self.policy == "rehash-bin":
             self.circle = sorted(self.owners, key=lambda slot: (splitmix(self.seed ^ SHUFFLE, slot), slot))
-        self.weight = sum(node.quanta for node in self.nodes_by_name.values() if node.serves)
+        serving = (node.weight for node in self.nodes_by_name.values() if node.serves)
+        self.weight = sum(serving, Fraction(0))
 
     # ── walks ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -14,8 +14,11 @@ if epsilon is not 0: when it is nine standard deviations off, what comes is Pois
 
 Exact for infinitely many nodes of each weight; s, summed up, over n/k is the mean number of searches. A
 node of weight w gets keys at rate w and has its own limit. Limits above 2000 rise by a fortieth of their
-root at once, above 10,000 by a tenth: small parts of a standard deviation. Tried and dropped: a hundred
-steps in all, whatever the number of limits: a statistical test saw it at 100 keys a node, epsilon = 0.05.
+root at once, above 10,000 by a tenth: small parts of a standard deviation. What comes in one step is binned,
+if its standard deviation exceeds 800 keys: memory does not grow with the number of keys.
+
+Tried and dropped: a hundred steps in all, whatever the number of limits: a statistical test saw it at 100
+keys a node, epsilon = 0.05.
 """
 
 from __future__ import annotations
@@ -34,20 +37,27 @@ Floats = npt.NDArray[np.float64]
 _FORGET = 1e-18  # of the nodes may be lost at each step
 _CLOSE = 1e-13
 _ONE_BY_ONE = 2000  # limits up to this rise by one
+_MOST_BINS = 20_000  # of what comes in one step
 _FAR = 9.0  # standard deviations below the limit: no node will be full again
+_FEW = 1e-3  # of the weight: nodes that need not be far
 
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """Loads of one class of nodes: its limit, and gaps[i] = P(load = limit - i)."""
+    """Loads of one class of nodes: its limit, and gaps[i] = P(load = limit - start - i * step).
+
+    With a step above 1 it is the chance of that load or the step - 1 next ones.
+    """
 
     limit: int
     gaps: Floats
+    start: int = 0
+    step: int = 1
 
     @property
     def full(self) -> float:
         """The fraction of nodes at the limit."""
-        return float(self.gaps[0])
+        return 0.0 if self.start else float(self.gaps[0])
 
     @property
     def mean(self) -> float:
@@ -61,12 +71,10 @@ class Grown:
         gap = float(self.gaps @ index)
         return float(self.gaps @ (index - gap) ** 2)
 
-    def loads(self) -> Floats:
-        """Give P(load = i), i from 0."""
-        found = np.zeros(self.limit + 1)
-        size = min(self.gaps.size, found.size)
-        found[found.size - size :] = self.gaps[:size][::-1]
-        return found
+    def loads(self) -> tuple[int, Floats]:
+        """Return the least load i that is possible, and the chances of i, i + step, …"""
+        size = self.gaps.size if self.start else min(self.gaps.size, self.limit + 1)
+        return self.limit - self.start - self.step * (size - 1), self.gaps[:size][::-1]
 
 
 def grown_loads(
@@ -104,14 +112,17 @@ def grown_loads(
         time += step
         if placed >= keys:
             break
-        if rate > 1.0 and all(_far(Grown(*each)) for each in zip(limits, gaps, strict=True)):
+        now = [Grown(*each) for each in zip(limits, gaps, strict=True)]
+        near = sum(k * a for k, a, each in zip(counts, shares, now, strict=True) if not _far(each))
+        if rate > 1.0 and near <= _FEW * nodes:
             step = (keys - placed) / nodes
-            gaps = [
-                _final(g, limit, end, a * step)
-                for g, limit, end, a in zip(gaps, limits, last, shares, strict=True)
+            found = [
+                _final(each, end, a * step)
+                if _runs_away(each, rate, a * step)
+                else _capped(each, end, a * step)
+                for each, end, a in zip(now, last, shares, strict=True)
             ]
-            time, limits = time + step, last
-            break
+            return found, float(time + step) * nodes / keys
         for i, end in enumerate(ends):
             if end <= placed:
                 rise = min(last[i] - limits[i], _rise(limits[i]))
@@ -151,19 +162,41 @@ def _far(loads: Grown) -> bool:
     return loads.full < 1e-15 and loads.limit - loads.mean > _FAR * math.sqrt(loads.mean)
 
 
-def _final(gaps: Floats, limit: int, last: int, mean: float) -> Floats:
-    """Give the gaps below the last limit, after Poisson arrivals that fill nobody."""
+def _runs_away(before: Grown, rate: float, arrivals: float) -> bool:
+    """Whether the limit is far from the load after so many arrivals, if it is not yet."""
+    mean = before.mean + arrivals
+    return _far(before) or (rate - 1.0) * mean > _FAR * math.sqrt(mean)
+
+
+def _capped(before: Grown, last: int, mean: float) -> Grown:
+    """Return the loads after Poisson arrivals up to the last limit: for nodes that matter little."""
+    return Grown(last, _filled(np.concatenate((np.zeros(last - before.limit), before.gaps)), mean))
+
+
+def _final(before: Grown, last: int, mean: float) -> Grown:
+    """Return the loads below the last limit, after Poisson arrivals that fill nobody."""
+    from scipy import special
+
     reach = int(12 * math.sqrt(mean) + 20)
     low = max(0, int(mean) - reach)
-    arrivals = _poisson(np.arange(low, int(mean) + reach + 1), mean)
-    loads = np.convolve(gaps[::-1], arrivals)  # entry i: load limit - (gaps.size - 1) + low + i
-    first = limit - (gaps.size - 1) + low
-    loads = loads[: last - first + 1]
-    return np.append(loads, np.zeros(last - first + 1 - loads.size))[::-1]
+    count = int(mean) + reach + 1 - low
+    step = -(-count // _MOST_BINS)
+    if step == 1:
+        arrivals = _poisson(np.arange(low, low + count), mean)
+        gaps = before.gaps
+    else:
+        edges = low + step * np.arange(-(-count // step) + 1.0)
+        arrivals = np.diff(np.where(edges > 0, special.pdtr(np.maximum(edges, 1.0) - 1.0, mean), 0.0))
+        nearest = (np.arange(before.gaps.size) + step // 2) // step
+        gaps = np.bincount(nearest, weights=before.gaps).astype(np.float64)
+    loads = np.convolve(gaps[::-1], arrivals)  # entry i: load limit - (gaps.size - 1) * step + low + i * step
+    first = before.limit - (gaps.size - 1) * step + low
+    loads = loads[: (last - first) // step + 1]
+    return Grown(last, loads[::-1], last - first - step * (loads.size - 1), step)
 
 
 def _filled(gaps: Floats, time: float) -> Floats:
-    """Give the gaps after Poisson(time) keys for each node that is not full."""
+    """Return the gaps after Poisson(time) keys for each node that is not full."""
     most = int(time + 12 * math.sqrt(time) + 20)
     arrivals = _poisson(np.arange(most + 1), time)
     after = np.convolve(gaps[::-1], arrivals)[: gaps.size][::-1]

@@ -55,12 +55,15 @@ _Floats = npt.NDArray[np.float64]
 MAX_KEYS = 2**48
 MAX_NODES = 2**24
 MAX_COPIES = 2**20
+LEAST_WEIGHT, MOST_WEIGHT, MOST_RATIO = 1e-100, 1e100, 1e30  # of two weights in one ring
 _RATE_UNIT = 10**9
 _LONG_RING = (
     500  # relaxation times of the queue in a ring from which its runs of full nodes are those of a line
 )
 _MOST_WAITING = 1400  # states of the clockwise queue: a linear system of that size takes some 50 ms
 _MOST_GROUPS = 8  # of unlike weights, while the limit moves
+_MOST_LOADS = 2**20  # entries of a law of loads
+_MOST_CLOCKWISE = 2**22  # keys of a node, for the queue of clockwise
 
 
 # --- arguments -------------------------------------------------------------------------------------------
@@ -97,12 +100,18 @@ def checked_epsilon(value: object) -> float:
 
 def checked_weights(values: object) -> tuple[float, ...]:
     """Check the nodes' weights."""
-    rule, way_out = "one or more positive numbers", "Pass for example [1, 1, 2.5]"
+    rule = f"one or more positive numbers from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
+    way_out = "Pass for example [1, 1, 2.5]"
     if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray) or not len(values):
         raise TypeError(arguments.problem("weights", rule, values, way_out))
     numbers = tuple(arguments.real("weights", each, rule, way_out) for each in values)
-    if not all(0.0 < each < math.inf for each in numbers):
+    if not all(LEAST_WEIGHT <= each <= MOST_WEIGHT for each in numbers):
         raise ValueError(arguments.problem("weights", rule, values, way_out))
+    if max(numbers) / min(numbers) > MOST_RATIO:
+        raise ValueError(
+            f"weights of one ring must differ by a factor of at most {MOST_RATIO:g}; got "
+            f"{min(numbers)!r} and {max(numbers)!r}"
+        )
     return numbers
 
 
@@ -110,7 +119,7 @@ def checked_weights(values: object) -> tuple[float, ...]:
 
 
 def ring_limit(keys: int, nodes: int, epsilon: float) -> int:
-    """Give the most keys a node may hold (C): ceil((1 + epsilon) * keys / nodes), exactly.
+    """Return the most keys a node may hold (C): ceil((1 + epsilon) * keys / nodes), exactly.
 
     1 + epsilon is taken in billionths, in integers: 1.1 * 110 is 121, not the 122 that floating point
     makes of its 121.00000000000001.
@@ -137,7 +146,7 @@ def ring_limit(keys: int, nodes: int, epsilon: float) -> int:
 
 
 def ring_limits(keys: int, weights: Sequence[float], epsilon: float) -> tuple[int, ...]:
-    """Give each node's limit: ceil((1 + epsilon) * keys * weight / sum of weights), exactly.
+    """Return each node's limit: ceil((1 + epsilon) * keys * weight / sum of weights), exactly.
 
     Weights are read as the decimals they are written as.
 
@@ -169,6 +178,7 @@ class RingLoads:
     ----------
     loads
         ``loads[i]``: fraction of the nodes with i keys; the last entry of a bounded ring is its full nodes.
+        If nodes have more than a million keys: with ``first + i * step`` keys up to the next such number.
     mean, variance
         Of a node's load; with weights, over all nodes.
     full
@@ -183,9 +193,11 @@ class RingLoads:
     variance: float
     full: float
     searches: float | None
+    first: int = 0
+    step: int = 1
 
     def searches_above(self, count: int) -> float:
-        """Give the chance that one more key looks at more than `count` nodes, if its looks are independent.
+        """Return the chance that one more key looks at more than `count` nodes, if its looks are independent.
 
         They are for jump and rehash, which draw anew each time; not for clockwise.
         """
@@ -195,7 +207,7 @@ class RingLoads:
 
 
 def _chances(mean: float, copies: int | None, most: int) -> _Floats:
-    """Give P(X = 0 ... most) of the throws at a node: Poisson, or negative binomial for random arcs."""
+    """Return P(X = 0 ... most) of the throws at a node: Poisson, or negative binomial for random arcs."""
     from scipy.special import gammaln
 
     i = np.arange(most + 1.0)
@@ -209,7 +221,7 @@ def _chances(mean: float, copies: int | None, most: int) -> _Floats:
 
 
 def _below(mean: Any, copies: Any, limit: Any) -> Any:
-    """Give P(X < limit); numbers or arrays."""
+    """Return P(X < limit); numbers or arrays."""
     from scipy.special import betainc, pdtr
 
     if copies is None:
@@ -220,7 +232,7 @@ def _below(mean: Any, copies: Any, limit: Any) -> Any:
 
 
 def _bounded_mean(mean: Any, copies: int | None, limit: Any) -> Any:
-    """Give E[min(X, limit)]: i P(X = i) is the mean times a probability of the same family, one lower."""
+    """Return E[min(X, limit)]: i P(X = i) is the mean times a probability of the same family, one lower."""
     if copies is None:
         within = _below(mean, None, limit - 1)
     else:  # the same p: of copies + 1 successes the mean is (copies + 1)/copies times as large
@@ -260,7 +272,7 @@ def _groups(nodes: int, limit: object, weights: Sequence[float] | None, copies: 
 
 
 def _thrown(keys: int, nodes: int, groups: Sequence[_Group]) -> RingLoads:
-    """Give the loads of thrown keys, the clock stopped when their means sum to `keys`."""
+    """Return the loads of thrown keys, the clock stopped when their means sum to `keys`."""
     from scipy.optimize import brentq
 
     room = sum(each.count * each.limit for each in groups)
@@ -270,12 +282,9 @@ def _thrown(keys: int, nodes: int, groups: Sequence[_Group]) -> RingLoads:
         )
     if keys == 0:
         return RingLoads(np.array([1.0]), 0.0, 0.0, 0.0, 1.0 if room else None)
-    most = max(each.limit for each in groups)
-    loads = np.zeros(most + 1)
     if room == keys:
-        for each in groups:
-            loads[each.limit] += each.count / nodes
-        return _law(loads, 1.0, None)
+        law = [_Law(each.count / nodes, each.limit, np.ones(1)) for each in groups]
+        return _law(law, 1.0, None)
 
     counts = np.array([float(each.count) for each in groups])
     weights = np.array([each.weight for each in groups])
@@ -292,12 +301,13 @@ def _thrown(keys: int, nodes: int, groups: Sequence[_Group]) -> RingLoads:
             break
     clock = high if short(high) < 0.0 else float(brentq(short, 0.0, high, xtol=1e-12, rtol=1e-13))
     full, open_share = 0.0, 0.0
+    laws: list[_Law] = []
     for each in groups:
         mean = clock * each.weight
-        chances = _chances(mean, each.copies, each.limit - 1)
+        first, chances, step = _window(mean, each.copies, each.limit)
         rest = max(0.0, 1.0 - float(chances.sum()))
-        loads[: each.limit] += chances * each.count / nodes
-        loads[each.limit] += rest * each.count / nodes
+        laws.append(_Law(each.count / nodes, first, chances, step))
+        laws.append(_Law(each.count / nodes, each.limit, np.array([rest])))
         full += rest * each.count / nodes
         # the share of throws that find room: an arc's length given its throws is Gamma(copies + throws)
         if each.copies is None:
@@ -305,13 +315,54 @@ def _thrown(keys: int, nodes: int, groups: Sequence[_Group]) -> RingLoads:
         else:
             wider = mean * (each.copies + 1) / each.copies
             open_share += each.count * each.weight * float(_below(wider, each.copies + 1, each.limit))
-    return _law(loads, full, nodes / open_share if open_share > 0.0 else None)
+    return _law(laws, full, nodes / open_share if open_share > 0.0 else None)
 
 
-def _law(loads: _Floats, full: float, searches: float | None) -> RingLoads:
-    i = np.arange(loads.size)
-    mean = float(loads @ i)
-    return RingLoads(loads, mean, max(0.0, float(loads @ (i - mean) ** 2)), full, searches)
+@dataclass(frozen=True)
+class _Law:
+    """Loads of a share of the nodes: ``chances[i]`` of first + i * step keys up to the next."""
+
+    share: float
+    first: int
+    chances: _Floats
+    step: int = 1
+
+    @property
+    def end(self) -> int:
+        return self.first + self.step * self.chances.size
+
+
+def _window(mean: float, copies: int | None, limit: int) -> tuple[int, _Floats, int]:
+    """Return where P(X = i), i < limit, is not negligible: its first i, the chances, and their step."""
+    deviation = math.sqrt(mean * (1.0 + (mean / copies if copies else 0.0)))
+    low = 0 if copies else max(0, math.floor(mean - 10.0 * deviation - 20.0))
+    high = min(limit, math.ceil(mean + (10.0 if copies is None else 40.0) * deviation + 20.0))
+    if high <= _MOST_LOADS:
+        return 0, _chances(mean, copies, high - 1), 1
+    if low >= high:
+        return max(0, limit - 1), np.zeros(1), 1
+    step = -(-(high - low) // _MOST_LOADS)
+    edges = np.minimum(low + step * np.arange(-(-(high - low) // step) + 1.0), float(high))
+    return low, np.diff(_below(mean, copies, edges)), step
+
+
+def _law(laws: Sequence[_Law], full: float, searches: float | None) -> RingLoads:
+    """Combine the laws of several groups of nodes."""
+    if max(each.end for each in laws) > _MOST_LOADS:
+        laws = [each for each in laws if each.chances.any()]
+    last = max(each.end for each in laws) - 1
+    first = 0 if last < _MOST_LOADS else min(each.first for each in laws)
+    step = max(-(-(last - first + 1) // _MOST_LOADS), *(each.step for each in laws))
+    loads = np.zeros((last - first) // step + 1)
+    parts: list[tuple[_Floats, _Floats]] = []
+    for each in laws:
+        at = each.first - first + each.step * np.arange(each.chances.size)
+        weight = each.share * each.chances
+        np.add.at(loads, at // step, weight)
+        parts.append((weight, np.asarray(at + 0.5 * (each.step - 1), np.float64)))
+    mean = math.fsum(float(weight @ middle) for weight, middle in parts)
+    variance = math.fsum(float(weight @ (middle - mean) ** 2) for weight, middle in parts)
+    return RingLoads(loads, first + mean, max(0.0, variance), full, searches, first, step)
 
 
 def jump_loads(
@@ -410,14 +461,15 @@ def growing_loads(
         return RingLoads(np.array([1.0]), 0.0, 0.0, 0.0, 1.0)
 
     found, _ = grown_loads(keys, list(alike), list(alike.values()), rate / _RATE_UNIT)
-    loads, full, open_share = np.zeros(max(each.limit for each in found) + 1), 0.0, 0.0
+    laws, full, open_share = [], 0.0, 0.0
     for (weight, count), each in zip(alike.items(), found, strict=True):
-        law = each.loads()
-        loads[: law.size] += law * count / nodes
+        first, chances = each.loads()
+        laws.append(_Law(count / nodes, first, chances, each.step))
         full += each.full * count / nodes
         next_limit = math.ceil(rate * (keys + 1) * weight / (_RATE_UNIT * nodes) - 1e-9)
-        open_share += float(law[:next_limit].sum()) * count * weight / nodes
-    return _law(loads, full, 1.0 / open_share if open_share > 0.0 else None)
+        below = min(chances.size, max(0, -(-(next_limit - first) // each.step)))
+        open_share += float(chances[:below].sum()) * count * weight / nodes
+    return _law(laws, full, 1.0 / open_share if open_share > 0.0 else None)
 
 
 def _merged(alike: dict[float, int]) -> dict[float, int]:
@@ -436,7 +488,7 @@ def _merged(alike: dict[float, int]) -> dict[float, int]:
 
 
 def plain_variance(keys: int, nodes: int, copies: int | None = None) -> float:
-    """Give the expected variance of the loads of plain consistent hashing, exactly.
+    """Return the expected variance of the loads of plain consistent hashing, exactly.
 
     n/k (1 - 1/k) for equal shares; for arcs of `copies` random points a node a share is a Beta(v, (k - 1) v)
     variable, and n (n - 1) times its variance is added. (The variance is over the nodes of one ring.)
@@ -473,11 +525,9 @@ def plain_loads(keys: int, nodes: int, limit: int, *, copies: int | None = None)
     if copies is not None:
         copies = checked_copies(copies)
     mean = keys / nodes
-    deviation = math.sqrt(mean * (1.0 + (mean / copies if copies else 0.0)))
-    most = math.ceil(mean + (10.0 if copies is None else 40.0) * deviation + 20.0)
-    chances = _chances(mean, copies, min(most, max(keys, limit)))
+    first, chances, step = _window(mean, copies, max(keys, limit) + 1)
     full = 1.0 - float(_below(mean, copies, limit)) if keys else 0.0
-    return RingLoads(chances, mean, plain_variance(keys, nodes, copies), full, 1.0)
+    return RingLoads(chances, mean, plain_variance(keys, nodes, copies), full, 1.0, first, step)
 
 
 # --- clockwise -------------------------------------------------------------------------------------------
@@ -517,7 +567,7 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
     mean = keys / nodes
     if keys == 0:
         return RingLoads(np.array([1.0]), 0.0, 0.0, 0.0, 1.0)
-    if limit <= mean:
+    if limit <= mean or limit > _MOST_CLOCKWISE:
         return None
     copies = 1 if random_arcs else None
 
@@ -559,11 +609,11 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
         fallen = _chances(2.0 * mean, 2, limit + waiting) if random_arcs else own
         first = np.convolve(queue[: waiting + 1], fallen)[limit : limit + waiting + 1]
         searches = 1.0 + float(first @ (1.0 + further))
-    return _law(loads, float(loads[limit]), searches)
+    return _law([_Law(1.0, 0, loads)], float(loads[limit]), searches)
 
 
 def _passing(own: _Floats, limit: int, waiting: int) -> _Floats:
-    """Give ``[w, y]``: P(A = limit + y - w), the chance that a full node lets y keys pass after w came."""
+    """Return ``[w, y]``: P(A = limit + y - w), the chance that a full node lets y keys pass after w came."""
     from scipy.linalg import toeplitz
 
     lower = np.zeros(waiting + 1)
@@ -573,7 +623,7 @@ def _passing(own: _Floats, limit: int, waiting: int) -> _Floats:
 
 
 def _queue(passing: _Floats) -> _Floats:
-    """Give the stationary law of the queue: what remains of each row goes to 0."""
+    """Return the stationary law of the queue: what remains of each row goes to 0."""
     from scipy.linalg import solve
 
     chain = passing.copy()

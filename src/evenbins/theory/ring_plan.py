@@ -84,7 +84,7 @@ class RingPlan:
     max_load: int | None
 
     def to_dict(self) -> dict[str, object]:
-        """Give every field by name, as plain values that JSON can hold."""
+        """Return the fields as JSON-serialisable values."""
         return dict(self._rows())
 
     def __repr__(self) -> str:
@@ -207,7 +207,7 @@ def _bound(
     nodes: int, keys: int, weights: tuple[float, ...] | None, policy: str, epsilon: float | None,
     limit: int | None, limits: str | None,
 ) -> tuple[tuple[int, ...] | None, str]:  # fmt: skip
-    """Give the limits, one for all nodes or one for each, and of which sort they are."""
+    """Return the limits, one for all nodes or one for each, and of which sort they are."""
     if limit is not None:
         if limits == "moving":
             raise ValueError("limits must be 'fixed' with an absolute limit; got 'moving'. Leave it out")
@@ -233,6 +233,10 @@ def _loads(
 ) -> laws.RingLoads | None:  # fmt: skip
     if keys == 0:
         return laws.RingLoads(np.array([1.0]), 0.0, 0.0, 0.0, 1.0)
+    if nodes == 1:  # it has all keys
+        full = 0.0 if bound is None else float(keys >= bound[0])
+        searches = None if full and policy != "plain" and limits == "fixed" else 1.0
+        return laws.RingLoads(np.ones(1), float(keys), 0.0, full, searches, keys)
     if weights is not None and arcs is not None:
         return None
     if policy == "plain":
@@ -277,13 +281,14 @@ def _first_full(
 
 
 def _given_sum(policy: str, nodes: int) -> float:
-    """Give the factor of a variance if the loads' sum is known; `plain_variance` has it already."""
+    """Return the factor of a variance if the loads' sum is known; `plain_variance` has it already."""
     return 1.0 if policy == "plain" else 1.0 - 1.0 / nodes
 
 
 def _largest(found: laws.RingLoads, nodes: int, keys: int, bound: tuple[int, ...] | None) -> int:
-    """Give the median of the largest of so many loads."""
+    """Return the median of the largest of so many loads."""
     above = np.cumsum(found.loads[::-1])[::-1]  # P(load >= i)
     rarely = math.log(2.0) / nodes
-    largest = int(np.flatnonzero(above >= rarely)[-1]) if keys else 0
+    at = int(np.flatnonzero(above >= rarely)[-1]) if keys else 0
+    largest = min(keys, found.first + found.step * (at + 1) - 1)
     return largest if bound is None else min(largest, max(bound))

@@ -1,0 +1,100 @@
+// Exact arithmetic of weights: the decimal number that a double was written as, and unsigned integers of 256 bits.
+//
+// 0.1 is a tenth here, not 3602879701896397 / 2^55: a weight is read as the shortest decimal that rounds to it, which
+// is what Python prints. It has at most 17 digits.
+#pragma once
+
+#include <array>
+#include <charconv>
+#include <compare>
+#include <cstdint>
+
+namespace evenbins {
+
+struct Decimal {  // digits·10^exponent; digits do not end in 0
+  uint64_t digits = 0;
+  int exponent = 0, magnitude = 0;  // it is below 10^magnitude, and at least a tenth of that
+};
+
+inline Decimal shortest_decimal(double x) {  // x > 0 and finite
+  char text[40];
+  const char* const end = std::to_chars(text, text + sizeof text, x, std::chars_format::scientific).ptr;
+  Decimal d;
+  const char* at = text;
+  int behind_point = 0;
+  for (bool behind = false; at != end && *at != 'e'; ++at) {
+    if (*at == '.') {
+      behind = true;
+    } else {
+      d.digits = 10 * d.digits + static_cast<uint64_t>(*at - '0');
+      behind_point += behind;
+    }
+  }
+  if (at != end) ++at;                // the e
+  if (at != end && *at == '+') ++at;  // from_chars takes no plus
+  std::from_chars(at, end, d.exponent);
+  d.exponent -= behind_point;
+  for (; d.digits != 0 && d.digits % 10 == 0; d.digits /= 10) ++d.exponent;
+  d.magnitude = d.exponent;
+  for (uint64_t rest = d.digits; rest != 0; rest /= 10) ++d.magnitude;
+  return d;
+}
+
+class Wide {  // modulo 2^256
+ public:
+  constexpr Wide() = default;
+  explicit constexpr Wide(uint64_t x) : limbs_{x, 0, 0, 0} {}
+
+  Wide& operator+=(const Wide& other) {
+    unsigned __int128 sum = 0;
+    for (size_t i = 0; i < limbs_.size(); ++i) {
+      sum += static_cast<unsigned __int128>(limbs_[i]) + other.limbs_[i];
+      limbs_[i] = static_cast<uint64_t>(sum);
+      sum >>= 64;
+    }
+    return *this;
+  }
+  Wide operator*(uint64_t x) const {
+    Wide product;
+    unsigned __int128 carry = 0;
+    for (size_t i = 0; i < limbs_.size(); ++i) {
+      carry += static_cast<unsigned __int128>(limbs_[i]) * x;
+      product.limbs_[i] = static_cast<uint64_t>(carry);
+      carry >>= 64;
+    }
+    return product;
+  }
+  Wide operator*(unsigned __int128 x) const {
+    Wide high = *this * static_cast<uint64_t>(x >> 64);
+    high.limbs_ = {0, high.limbs_[0], high.limbs_[1], high.limbs_[2]};
+    return high += *this * static_cast<uint64_t>(x);
+  }
+  bool operator==(const Wide&) const = default;
+  bool operator<(const Wide& other) const {
+    for (size_t i = limbs_.size(); i-- > 0;)
+      if (limbs_[i] != other.limbs_[i]) return limbs_[i] < other.limbs_[i];
+    return false;
+  }
+  bool below(uint64_t x) const { return (limbs_[1] | limbs_[2] | limbs_[3]) == 0 && limbs_[0] < x; }
+  uint64_t low() const { return limbs_[0]; }
+
+ private:
+  std::array<uint64_t, 4> limbs_{};  // the lowest first
+};
+
+// A number in units of 10^exponent: exact unless it is finer than that, then rounded up.
+inline Wide in_units(const Decimal& d, int exponent) {
+  if (d.exponent < exponent) {
+    uint64_t digits = d.digits;
+    for (int i = d.exponent; i < exponent && digits > 1; ++i) digits = (digits + 9) / 10;
+    return Wide(digits);
+  }
+  Wide result(d.digits);
+  int power = d.exponent - exponent;
+  for (; power >= 19; power -= 19) result = result * uint64_t{10'000'000'000'000'000'000U};
+  uint64_t rest = 1;
+  for (; power > 0; --power) rest *= 10;
+  return result * rest;
+}
+
+}  // namespace evenbins
