@@ -1,6 +1,7 @@
 #include "evenbins/guided.hpp"
 
 #include <algorithm>
+#include <new>
 
 #include "table_parts.hpp"
 
@@ -200,7 +201,11 @@ void TableGuide::step(const TableView& t) {
   if (!lazy()) return;
   if (next_ == nullptr) {
     if (reserved_count_ < due_) return;
-    begin();
+    try {
+      begin();
+    } catch (const std::bad_alloc&) {  // the change that this step follows is made: a later one begins the rebuild
+      return;
+    }
   }
   for (uint64_t i = 0; i < steps_; ++i) {
     if (cursor_ < buckets_) {

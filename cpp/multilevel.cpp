@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "evenbins/threads.hpp"
+#include "evenbins/stretches.hpp"
 #include "table_parts.hpp"
 
 namespace evenbins {
@@ -372,24 +372,22 @@ bool MultilevelTable::erase(const StoredKey& key) {
 // ---- with a summary -----------------------------------------------------------------------------------------
 
 void MultilevelTable::attach(std::unique_ptr<Summary> summary, uint64_t due) {
-  view_.guide = nullptr;
-  view_.deleted = nullptr;
-  view_.hashes = nullptr;
-  guide_.reset();
-  if (summary == nullptr) return;
-  if (summary->levels() < view_.levels + (view_.limit > 0 ? 1 : 0))
-    throw SpecError("the summary has fewer levels than the table, its list counted");
-  if (due > 0 && view_.scheme != Scheme::standard) throw SpecError("lazy deletions need the scheme standard");
-  auto guide = std::make_unique<TableGuide>(std::move(summary), view_, due);
-  guide->fill(view_);
+  std::unique_ptr<TableGuide> guide;  // made whole before the old one goes: an error changes nothing
+  if (summary != nullptr) {
+    if (summary->levels() < view_.levels + (view_.limit > 0 ? 1 : 0))
+      throw SpecError("the summary has fewer levels than the table, its list counted");
+    if (due > 0 && view_.scheme != Scheme::standard) throw SpecError("lazy deletions need the scheme standard");
+    guide = std::make_unique<TableGuide>(std::move(summary), view_, due);
+    guide->fill(view_);
+  }
   take(std::move(guide));
 }
 
 void MultilevelTable::take(std::unique_ptr<TableGuide> guide) {
   guide_ = std::move(guide);
   view_.guide = guide_.get();
-  view_.deleted = guide_->reserved();
-  view_.hashes = guide_->hashes();
+  view_.deleted = guide_ == nullptr ? nullptr : guide_->reserved();
+  view_.hashes = guide_ == nullptr ? nullptr : guide_->hashes();
 }
 
 std::unique_ptr<MultilevelTable> MultilevelTable::copy() const {
@@ -497,27 +495,65 @@ MultilevelTable::Probe MultilevelTable::probe(const StoredKey& key) const {
   return {level, level, false};
 }
 
+namespace {
+
+// Writes an item as words, at number n.
+void write_item(uint32_t words, const StoredKey& key, uint64_t value, size_t n, uint64_t* keys, uint64_t* values) {
+  keys[n * words] = key.low;
+  if (words == 2) keys[n * words + 1] = key.high;
+  values[n] = value;
+}
+
+}  // namespace
+
 size_t MultilevelTable::page(Position& position, size_t most, uint64_t* keys, uint64_t* values) const {
   const uint64_t slots = slot_count();
-  const bool in_levels = position.slot <= slots;
+  const bool in_slots = position.slot < slots;
   size_t n = 0;
-  const auto give = [&](const StoredKey& key, uint64_t value) {
-    keys[n * view_.words] = key.low;
-    if (view_.words == 2) keys[n * view_.words + 1] = key.high;
-    values[n++] = value;
-  };
   for (; n < most && position.slot < slots; ++position.slot) {
     if (position.slot % 8 == 0 && view_.occupied[position.slot / 8] == 0) {
       position.slot += 7;
       continue;
     }
-    if (has_bit(view_.occupied, position.slot)) give(key_at(view_, position.slot), *value_at(view_, position.slot));
+    if (!has_bit(view_.occupied, position.slot)) continue;
+    write_item(view_.words, key_at(view_, position.slot), *value_at(view_, position.slot), n++, keys, values);
   }
-  if (position.slot < slots) return n;
-  if (in_levels) position = {slots + 1, view_.state[kOldest]};
+  if (in_slots) position.slot = std::min(position.slot, slots);  // eight were skipped at a time
+  return n + page_of_list(position, most - n, keys + n * view_.words, values + n);
+}
+
+size_t MultilevelTable::page(const Scattered& order, Position& position, size_t most, uint64_t* keys,
+                             uint64_t* values) const {
+  constexpr uint64_t kBatch = 32;
+  uint64_t chosen[kBatch];
+  const uint64_t slots = slot_count();
+  size_t n = 0;
+  while (n < most && position.slot < slots) {
+    const uint64_t batch = std::min({kBatch, slots - position.slot, uint64_t{most - n}});
+    for (uint64_t i = 0; i < batch; ++i) {
+      chosen[i] = order(position.slot + i);
+      __builtin_prefetch(view_.occupied + chosen[i] / 8);
+      __builtin_prefetch(record_at(view_, chosen[i]));
+      __builtin_prefetch(value_at(view_, chosen[i]));
+    }
+    for (uint64_t i = 0; i < batch; ++i)
+      if (has_bit(view_.occupied, chosen[i]))
+        write_item(view_.words, key_at(view_, chosen[i]), *value_at(view_, chosen[i]), n++, keys, values);
+    position.slot += batch;
+  }
+  return n + page_of_list(position, most - n, keys + n * view_.words, values + n);
+}
+
+// The part of a page that is on the list: from the number of slots on.
+size_t MultilevelTable::page_of_list(Position& position, size_t most, uint64_t* keys, uint64_t* values) const {
+  const uint64_t slots = slot_count();
+  if (position.slot < slots) return 0;
+  if (position.slot == slots) position = {slots + 1, view_.state[kOldest]};
+  size_t n = 0;
   for (; n < most && position.entry != 0 && position.entry <= view_.limit && position.slot <= slots + view_.limit;
        ++position.slot) {
-    give(listed_key(view_, position.entry), view_.list_values[position.entry - 1]);
+    write_item(view_.words, listed_key(view_, position.entry), view_.list_values[position.entry - 1], n++, keys,
+               values);
     position.entry = view_.links[position.entry - 1].next;
   }
   return n;
@@ -632,25 +668,15 @@ namespace {
 
 constexpr uint64_t kStretch = uint64_t{1} << 14;
 
-// f(start, n) for stretches of 0 … total−1, by several threads; returns where the work stopped.
+// f(start, n) for stretches of 0 … total−1, by several threads; returns how many numbers f was called for.
 template <typename F>
 uint64_t in_stretches(uint64_t total, uint32_t threads, const std::function<bool()>& pulse, F&& f) {
-  std::atomic<uint64_t> next = 0;
-  std::atomic<bool> stopped = false;
-  const auto work = [&](bool is_caller) {
-    while (!stopped.load(std::memory_order_relaxed)) {
-      const uint64_t start = next.fetch_add(kStretch);
-      if (start >= total) return;
-      if (is_caller && !pulse()) {
-        stopped = true;
-        return;
-      }
-      f(start, std::min(kStretch, total - start));
-    }
-  };
-  const uint64_t useful = std::min<uint64_t>(threads, (total + kStretch - 1) / kStretch);
-  run_on_threads(static_cast<uint32_t>(useful), [&](uint32_t t) { work(t == 0); });
-  return stopped ? std::min(total, next.load()) : total;
+  std::atomic<uint64_t> done = 0;
+  for_stretches(total, threads, kStretch, pulse, [&](uint64_t start, uint64_t n) {
+    f(start, n);
+    done.fetch_add(n, std::memory_order_relaxed);
+  });
+  return done;
 }
 
 }  // namespace

@@ -22,32 +22,27 @@ void init_new(Object* self, uint64_t capacity, uint64_t seed, std::vector<uint64
 }
 
 nb::tuple probe(Object& self, nb::handle key) {
-  const StoredKey wanted = ChainMapping::key_from(self, key);
+  const StoredKey wanted = ChainMapping::key_from(self.finder, key);
   ChainedTable::Probe found;
-  read_in_turn(self, [&] { found = self.table->probe(wanted); });
+  if (!self.finder.is_out_of_range(wanted)) read_in_turn(self, [&] { found = self.table->probe(wanted); });
   return nb::make_tuple(found.level, found.reads, found.compared, found.overflow);
 }
 
-nb::list loads(Object& self) {
+nb::tuple measure(Object& self) {
+  std::vector<uint64_t> state;
   std::vector<ChainedTable::Loads> seen;
-  {
-    const Access access(self);
-    seen = self.table->loads();
-  }
-  nb::list result;
-  for (const ChainedTable::Loads& each : seen) result.append(nb::make_tuple(each.all, each.passed));
-  return result;
-}
-
-nb::tuple queries(Object& self) {
   ChainedTable::Queries sums;
   {
     const Access access(self);
+    state = self.table->state();
+    seen = self.table->loads();
     sums = self.table->queries();
   }
+  nb::list loads;
+  for (const ChainedTable::Loads& each : seen) loads.append(nb::make_tuple(each.all, each.passed));
   const nb::object squares = (nb::int_(static_cast<uint64_t>(sums.squares >> 64)) << nb::int_(64)) |
                              nb::int_(static_cast<uint64_t>(sums.squares));
-  return nb::make_tuple(sums.reads, sums.compared, squares);
+  return nb::make_tuple(state, loads, nb::make_tuple(sums.reads, sums.compared, squares));
 }
 
 }  // namespace
@@ -61,14 +56,11 @@ void bind_chained(nb::module_& m) {
           nb::sig("def probe(self, key: str | typing_extensions.Buffer | typing.SupportsIndex) -> tuple[int, int, int, "
                   "bool]"),
           "Level that has the key from 1 (0: absent), bins read, entries compared, whether an overflow chain was read.")
-      .def("_loads", &loads, nb::sig("def _loads(self) -> list[tuple[list[int], list[int]]]"),
-           "For each table, then the overflow chains: bins by load, and how many of them were passed.")
-      .def("_queries", &queries, nb::sig("def _queries(self) -> tuple[int, int, int]"),
-           "Sums over all keys: bins read, entries compared, squares of these.")
-      .def("_state", [](Object& self) {
-        const Access access(self);
-        return self.table->state();
-      });
+      .def(
+          "_measure", &measure,
+          nb::sig("def _measure(self) -> tuple[list[int], list[tuple[list[int], list[int]]], tuple[int, int, int]]"),
+          "At one moment: the words of the state; for each table, then the overflow chains, bins by load, and how many "
+          "of them were passed; sums over all keys of bins read, entries compared, and squares of these.");
 }
 
 }  // namespace evenbins::python

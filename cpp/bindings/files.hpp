@@ -51,19 +51,30 @@ void settle(Structure& structure) {
   if constexpr (requires { structure.settle(); }) structure.settle();
 }
 
-template <typename Structure>
-nb::object file_bytes(Turns& turns, Structure& structure) {
-  const uint64_t header_size = header_bytes(structure.spec());
-  const uint64_t size = header_size + structure.bits().bytes();
-  nb::object bytes = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
-  if (!bytes.is_valid()) throw nb::python_error();
-  char* out = PyBytes_AS_STRING(bytes.ptr());
+// The bytes of the file of the structure that find() returns, which is called when nobody can change or replace it.
+template <typename Find>
+nb::object file_bytes_of(Turns& turns, Find&& find) {
+  nb::object bytes;
   const Access access(turns);
+  auto& structure = find();
   settle(structure);
   const Bits& bits = structure.bits();
-  std::memcpy(out, write_header(structure.spec(), bits.words(), bits.bytes()).data(), header_size);
-  std::memcpy(out + header_size, bits.words(), bits.bytes());
+  const std::vector<uint8_t> header = write_header(structure.spec(), bits.words(), bits.bytes());
+  char* out;
+  {
+    const nb::gil_scoped_acquire hold;
+    bytes = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(header.size() + bits.bytes())));
+    if (!bytes.is_valid()) throw nb::python_error();
+    out = PyBytes_AS_STRING(bytes.ptr());
+  }
+  std::memcpy(out, header.data(), header.size());
+  std::memcpy(out + header.size(), bits.words(), bits.bytes());
   return bytes;
+}
+
+template <typename Structure>
+nb::object file_bytes(Turns& turns, Structure& structure) {
+  return file_bytes_of(turns, [&]() -> Structure& { return structure; });
 }
 
 // Writes the whole file to an open descriptor. No writer gets between the checksum and the bits.

@@ -20,6 +20,8 @@
 #include <optional>
 #include <string>
 
+#include "batches.hpp"
+#include "evenbins/scattered.hpp"
 #include "evenbins/stretches.hpp"
 #include "files.hpp"
 #include "readers.hpp"
@@ -31,10 +33,11 @@ template <typename Table>
 struct MappingObject : ReadersAndWriter {
   explicit MappingObject(std::unique_ptr<Table> t)
       : maker{t->key_type(), t->spec().seed},
+        finder(maker.finder()),
         values(t->value_type()),
         read_only(t->bits().read_only()),
         table(std::move(t)) {}
-  KeyMaker maker;
+  KeyMaker maker, finder;  // of keys that are stored, and that are looked up or deleted
   ValueType values;
   bool read_only;
   std::unique_ptr<Table> table;
@@ -49,9 +52,9 @@ class Mapping {
   static constexpr const char* kReadOnly =
       "this table is open read-only: use load() or copy() for one that can be changed";
 
-  static StoredKey key_from(const Object& object, nb::handle key) {
+  static StoredKey key_from(const KeyMaker& maker, nb::handle key) {
     StoredKey stored;
-    if (!stored_key_of(key.ptr(), object.maker, stored)) throw nb::python_error();
+    if (!stored_key_of(key.ptr(), maker, stored)) throw nb::python_error();
     return stored;
   }
 
@@ -70,10 +73,17 @@ class Mapping {
            nb::arg("data"), nb::arg("mapped"), nb::arg("verify"))
         .def("__init__", &init_copy, nb::arg("other"))
         .def("_insert_many", &insert_many, nb::arg("keys"), nb::arg("values"), nb::arg("are_new"),
+             nb::arg("before") = 0,
              nb::sig("def _insert_many(self, keys: numpy.typing.NDArray[numpy.uint64], values: "
-                     "numpy.typing.NDArray[numpy.uint64], are_new: bool) -> None"))
-        .def("_erase_many", &erase_many, nb::arg("keys"),
-             nb::sig("def _erase_many(self, keys: numpy.typing.NDArray[numpy.uint64]) -> int"))
+                     "numpy.typing.NDArray[numpy.uint64], are_new: bool, before: int = 0) -> None"))
+        .def("_erase_many", &erase_many, nb::arg("keys"), nb::arg("strict"),
+             nb::sig("def _erase_many(self, keys: numpy.typing.NDArray[numpy.uint64], strict: bool) -> "
+                     "tuple[int, int, int]"),
+             "The number erased; strict: of keys that are not there, and the first of them, and then none is erased.")
+        .def("_pop", &pop, nb::arg("key").none(), nb::arg("default").none(),
+             nb::sig("def _pop(self, key: object, default: object) -> typing.Any"))
+        .def("_setdefault", &set_default, nb::arg("key").none(), nb::arg("default").none(),
+             nb::sig("def _setdefault(self, key: object, default: object) -> typing.Any"))
         .def("_get_many", &get_many, nb::arg("keys"), nb::arg("missing"), nb::arg("threads"),
              nb::sig("def _get_many(self, keys: numpy.typing.NDArray[numpy.uint64], missing: int, threads: int) -> "
                      "tuple[numpy.typing.NDArray[numpy.uint64], int, int]"),
@@ -85,6 +95,11 @@ class Mapping {
              nb::sig("def _page(self, slot: int, entry: int, most: int) -> tuple[numpy.typing.NDArray[numpy.uint64], "
                      "numpy.typing.NDArray[numpy.uint64], int, int]"),
              "Keys and values from a position on, (0, 0) at first, and the position after them.")
+        .def("_each_batch", &each_batch, nb::arg("store"), nb::arg("most"),
+             nb::sig("def _each_batch(self, store: collections.abc.Callable[[numpy.typing.NDArray[numpy.uint64], "
+                     "numpy.typing.NDArray[numpy.uint64]], object], most: int) -> None"),
+             "Calls store(keys, values) with all items, `most` at a time, in a random order that is always the same; "
+             "nobody changes the table meanwhile.")
         .def("_equal", &equal, nb::arg("other"))
         .def("_clear",
              [](Object& self) {
@@ -142,6 +157,8 @@ class Mapping {
       error.restore();
     } catch (const nb::builtin_exception& error) {
       PyErr_SetString(PyExc_ValueError, error.what());
+    } catch (const std::bad_alloc&) {
+      PyErr_NoMemory();
     } catch (const std::exception& error) {
       PyErr_SetString(PyExc_RuntimeError, error.what());
     }
@@ -152,7 +169,8 @@ class Mapping {
   static int look_up(PyObject* self, PyObject* key, Object*& object, uint64_t& word) {
     object = object_of(self);
     StoredKey stored;
-    if (object == nullptr || !stored_key_of(key, object->maker, stored)) return -1;
+    if (object == nullptr || !stored_key_of(key, object->finder, stored)) return -1;
+    if (object->finder.is_out_of_range(stored)) return 0;
     bool found = false;
     const bool done = guarded([&] {
       read_in_turn(*object, [&] {
@@ -198,14 +216,15 @@ class Mapping {
     Object* object = object_of(self);
     StoredKey stored;
     uint64_t word = 0;
-    if (object == nullptr || !stored_key_of(key, object->maker, stored)) return -1;
+    if (object == nullptr) return -1;
+    if (!stored_key_of(key, value == nullptr ? object->finder : object->maker, stored)) return -1;
     if (value != nullptr && !stored_value_of(value, object->values, word)) return -1;
     const bool done = guarded([&] {
       require_writable(*object);
       bool is_full = false, is_missing = false;
       in_turn(*object, object->may_write(), [&] {
         if (value == nullptr) {
-          is_missing = !object->table->erase(stored);
+          is_missing = object->finder.is_out_of_range(stored) || !object->table->erase(stored);
           object->version += !is_missing;
         } else {
           const auto put = object->table->put(stored, word);
@@ -220,6 +239,40 @@ class Mapping {
       }
     });
     return done ? 0 : -1;
+  }
+
+  // Takes a key out, in one step; its value, or `fallback` if it is not there.
+  static nb::object pop(Object& self, nb::handle key, nb::handle fallback) {
+    const StoredKey wanted = key_from(self.finder, key);
+    if (self.finder.is_out_of_range(wanted)) return nb::borrow(fallback);
+    uint64_t word = 0;
+    bool found = false;
+    in_turn(self, self.may_write(), [&] {
+      if (self.table->find(wanted) == nullptr) return;
+      require_writable(self);
+      found = self.table->erase(wanted, &word);
+      ++self.version;
+    });
+    return found ? nb::steal(value_object(self.values, word)) : nb::borrow(fallback);
+  }
+
+  // The value of a key, which is stored first if it is not there: one step.
+  static nb::object set_default(Object& self, nb::handle key, nb::handle value) {
+    const StoredKey wanted = key_from(self.maker, key);
+    uint64_t word;
+    if (!stored_value_of(value.ptr(), self.values, word)) throw nb::python_error();
+    bool is_full = false;
+    in_turn(self, self.may_write(), [&] {
+      if (const uint64_t* present = self.table->find(wanted); present != nullptr) {
+        word = *present;
+        return;
+      }
+      require_writable(self);
+      is_full = self.table->put(wanted, word, true) == Table::Put::full;
+      self.version += !is_full;
+    });
+    if (is_full) raise_table_full(self.table->full_text() + "; nothing was changed", 0);
+    return nb::steal(value_object(self.values, word));
   }
 
   static inline PyMethodDef methods[] = {
@@ -244,7 +297,8 @@ class Mapping {
     return keys.size() / words;
   }
 
-  static void insert_many(Object& self, WordArray keys, WordArray values, bool are_new) {
+  // `before`: keys of the same call that are in already, for what is reported.
+  static void insert_many(Object& self, WordArray keys, WordArray values, bool are_new, uint64_t before) {
     const uint64_t n = count_of(self, keys);
     if (values.size() != n) throw nb::value_error("there must be as many values as keys");
     require_writable(self);
@@ -265,6 +319,7 @@ class Mapping {
       }
       self.version += inserted != 0;
     }
+    done += before;
     if (PyErr_Occurred()) raise_interrupted(done);
     if (is_full)
       raise_table_full("keys[" + std::to_string(done) + "]: " + self.table->full_text() +
@@ -272,16 +327,25 @@ class Mapping {
                        done);
   }
 
-  static uint64_t erase_many(Object& self, WordArray keys) {
+  // Keys erased; keys that are not there, and the first of them: with `strict` none is erased if there is one.
+  static nb::tuple erase_many(Object& self, WordArray keys, bool strict) {
     const uint64_t n = count_of(self, keys);
     require_writable(self);
-    uint64_t done = 0, erased = 0;
+    uint64_t done = 0, erased = 0, absent = 0, first = n;
     {
       const Writing alone(self);
       const uint32_t words = key_words(self.maker.type);
       std::vector<uint64_t> k;
       SignalPulse pulse;
-      while (done < n && pulse()) {
+      if (strict) {
+        std::vector<uint8_t> found(n);
+        for_stretches(n, 1, kStretch, pulse, [&](uint64_t at, uint64_t count) {
+          self.table->find_many(keys.data() + at * words, count, nullptr, found.data() + at);
+        });
+        absent = static_cast<uint64_t>(std::count(found.begin(), found.end(), 0));
+        first = static_cast<uint64_t>(std::find(found.begin(), found.end(), 0) - found.begin());
+      }
+      while (absent == 0 && done < n && pulse()) {
         const uint64_t step = std::min(kStretch, n - done);
         k.assign(keys.data() + done * words, keys.data() + (done + step) * words);
         erased += self.table->erase_many(k.data(), step, nullptr);
@@ -290,7 +354,7 @@ class Mapping {
       self.version += erased != 0;
     }
     if (PyErr_Occurred()) raise_interrupted(done);
-    return erased;
+    return nb::make_tuple(erased, absent, first);
   }
 
   // Values (none wanted: null) and which keys are there, by several threads.
@@ -339,6 +403,29 @@ class Mapping {
       }
     });
     return nb::make_tuple(keys.release<uint64_t>(), values.release<uint64_t>(), 0, number);
+  }
+
+  static void each_batch(Object& self, nb::callable store, uint64_t most) {
+    std::optional<Scattered> order;
+    uint64_t at = 0;
+    store_batches(
+        self, std::move(store), most, key_words(self.maker.type),
+        [&] {
+          order.emplace(self.table->used());
+          return self.table->size();
+        },
+        [&](uint64_t n, uint64_t* keys, uint64_t* values) {
+          uint64_t copied = 0;
+          for (const uint64_t end = self.table->used(); at < end && copied < n; ++at) {
+            const auto number = static_cast<uint32_t>((*order)(at) + 1);
+            if (!self.table->in_use(number)) continue;
+            const StoredKey key = self.table->key_of(number);
+            *keys++ = key.low;
+            if (self.maker.type == KeyType::digest) *keys++ = key.high;
+            values[copied++] = self.table->value_of(number);
+          }
+          return copied;
+        });
   }
 
   // ---- the table as a whole -------------------------------------------------------------------------------

@@ -12,6 +12,7 @@
 
 #include <optional>
 
+#include "batches.hpp"
 #include "files.hpp"
 #include "module.hpp"
 #include "readers.hpp"
@@ -22,8 +23,11 @@ namespace {
 
 struct PagedObject : ReadersAndWriter {
   explicit PagedObject(std::unique_ptr<PagedTable> t)
-      : maker{t->key_type(), t->spec().seed}, values(t->shape().value_type), table(std::move(t)) {}
-  KeyMaker maker;
+      : maker{t->key_type(), t->spec().seed},
+        finder(maker.finder()),
+        values(t->shape().value_type),
+        table(std::move(t)) {}
+  KeyMaker maker, finder;  // of keys that are stored, and that are looked up or deleted
   ValueType values;
   std::unique_ptr<PagedTable> table;
   uint64_t version = 0;  // grows whenever the set of keys changes
@@ -96,10 +100,11 @@ std::string full_text(const PagedTable& table) {
 int look_up(PyObject* self, PyObject* key, PagedObject*& object, uint64_t& word) {
   object = object_of(self);
   StoredKey stored;
-  if (object == nullptr || !stored_key_of(key, object->maker, stored)) return -1;
+  if (object == nullptr || !stored_key_of(key, object->finder, stored)) return -1;
   bool found = false;
   const bool fine = guarded([&] {
     require_open(*object);
+    if (object->finder.is_out_of_range(stored)) return;
     if (object->may_read() && !object->table->may_contain(stored)) {
       object->table->count_absent();
       return;
@@ -141,7 +146,8 @@ PyObject* method_get(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
 int slot_assign(PyObject* self, PyObject* key, PyObject* value) {  // value null: del
   PagedObject* object = object_of(self);
   StoredKey stored;
-  if (object == nullptr || !stored_key_of(key, object->maker, stored)) return -1;
+  if (object == nullptr) return -1;
+  if (!stored_key_of(key, value == nullptr ? object->finder : object->maker, stored)) return -1;
   uint64_t word = 0;
   if (value != nullptr && !stored_value_of(value, object->values, word)) return -1;
   bool done = false;
@@ -151,7 +157,7 @@ int slot_assign(PyObject* self, PyObject* key, PyObject* value) {  // value null
     if (!object->table->is_open()) throw std::runtime_error(kClosed);
     PagedTable& table = *object->table;
     if (value == nullptr) {
-      done = table.erase(stored);
+      done = !object->finder.is_out_of_range(stored) && table.erase(stored);
       object->version += done;
     } else {
       const PagedTable::Outcome outcome = table.insert(stored, word);
@@ -190,12 +196,56 @@ PyType_Slot slots[] = {
     {0, nullptr},
 };
 
+// Takes a key out, in one step; its value, or `fallback` if it is not there.
+nb::object pop(PagedObject& self, nb::handle key, nb::handle fallback) {
+  StoredKey stored;
+  if (!stored_key_of(key.ptr(), self.finder, stored)) throw nb::python_error();
+  require_open(self);
+  if (self.finder.is_out_of_range(stored)) return nb::borrow(fallback);
+  uint64_t word = 0;
+  bool found = false;
+  {
+    const Writing alone(self);
+    if (!self.table->is_open()) throw std::runtime_error(kClosed);
+    found = self.table->find(stored, word);
+    if (found) {
+      require_writable(self);
+      self.table->erase(stored);
+      ++self.version;
+    }
+  }
+  return found ? nb::steal(value_object(self.values, word)) : nb::borrow(fallback);
+}
+
+// The value of a key, which is stored first if it is not there: one step.
+nb::object set_default(PagedObject& self, nb::handle key, nb::handle value) {
+  StoredKey stored;
+  uint64_t word;
+  if (!stored_key_of(key.ptr(), self.maker, stored)) throw nb::python_error();
+  if (!stored_value_of(value.ptr(), self.values, word)) throw nb::python_error();
+  require_open(self);
+  bool is_full = false;
+  {
+    const Writing alone(self);
+    if (!self.table->is_open()) throw std::runtime_error(kClosed);
+    if (uint64_t present; self.table->find(stored, present)) {
+      word = present;
+    } else {
+      require_writable(self);
+      is_full = self.table->insert(stored, word) == PagedTable::Outcome::full;
+      self.version += !is_full;
+    }
+  }
+  if (is_full) raise_table_full(full_text(*self.table), 0);
+  return nb::steal(value_object(self.values, word));
+}
+
 nb::object probe(PagedObject& self, nb::handle key) {
   StoredKey stored;
-  if (!stored_key_of(key.ptr(), self.maker, stored)) throw nb::python_error();
+  if (!stored_key_of(key.ptr(), self.finder, stored)) throw nb::python_error();
   require_open(self);
-  PagedTable::Probe p;
-  {
+  PagedTable::Probe p{0, 0};
+  if (!self.finder.is_out_of_range(stored)) {
     const Reading reading(self);
     p = self.table->probe(stored);
   }
@@ -220,7 +270,8 @@ const uint64_t* data_of(const WordArray& words) {
   throw nb::python_error();
 }
 
-void insert_many(PagedObject& self, WordArray keys, WordArray values, uint32_t in_flight) {
+// `before`: keys of the same call that are in already, for what is reported.
+void insert_many(PagedObject& self, WordArray keys, WordArray values, uint32_t in_flight, uint64_t before) {
   const uint64_t n = count_of(self, keys);
   if (values.size() != n) throw nb::value_error("there must be as many values as keys");
   require_writable(self);
@@ -233,24 +284,35 @@ void insert_many(PagedObject& self, WordArray keys, WordArray values, uint32_t i
     progress = self.table->insert_many(data_of(keys), data_of(values), n, in_flight, std::ref(pulse));
     if (progress.changed == 0) --self.version;
   }
+  progress.done += before;
   if (PyErr_Occurred()) raise_stopped(progress.done);
   if (progress.full) raise_table_full(full_text(*self.table), progress.done);
 }
 
-uint64_t erase_many(PagedObject& self, WordArray keys, uint32_t in_flight) {
+// Keys erased; keys that are not there, and the first of them: with `strict` none is erased if there is one.
+nb::tuple erase_many(PagedObject& self, WordArray keys, uint32_t in_flight, bool strict) {
   const uint64_t n = count_of(self, keys);
   require_writable(self);
-  PagedTable::Progress progress;
+  PagedTable::Progress progress{0, 0, false};
+  uint64_t absent = 0, first = n;
   {
     const Writing alone(self);
     if (!self.table->is_open()) throw std::runtime_error(kClosed);
     SignalPulse pulse;
-    ++self.version;
-    progress = self.table->erase_many(data_of(keys), n, in_flight, std::ref(pulse));
-    if (progress.changed == 0) --self.version;
+    if (strict) {
+      std::vector<uint8_t> found(n);
+      self.table->get_many(data_of(keys), n, 0, nullptr, found.data(), in_flight, std::ref(pulse));
+      absent = static_cast<uint64_t>(std::count(found.begin(), found.end(), 0));
+      first = static_cast<uint64_t>(std::find(found.begin(), found.end(), 0) - found.begin());
+    }
+    if (absent == 0) {
+      ++self.version;
+      progress = self.table->erase_many(data_of(keys), n, in_flight, std::ref(pulse));
+      if (progress.changed == 0) --self.version;
+    }
   }
   if (PyErr_Occurred()) raise_stopped(progress.done);
-  return progress.changed;
+  return nb::make_tuple(progress.changed, absent, first);
 }
 
 nb::object get_many(PagedObject& self, WordArray keys, uint64_t missing, uint32_t in_flight) {
@@ -308,6 +370,19 @@ nb::object page(PagedObject& self, uint64_t page, uint64_t index, uint64_t most)
   std::copy_n(k.data(), found * words, keys.extend(found * words));
   std::copy_n(v.data(), found, values.extend(found));
   return nb::make_tuple(keys.release<uint64_t>(), values.release<uint64_t>(), position.page, position.index);
+}
+
+// In the order of pages, since a random one would read each page many times: the caller shuffles.
+void each_batch(PagedObject& self, nb::callable store, uint64_t most) {
+  require_open(self);
+  PagedTable::Position position{0, 0};
+  store_batches(
+      self, std::move(store), most, self.table->shape().words,
+      [&] {
+        if (!self.table->is_open()) throw std::runtime_error(kClosed);
+        return self.table->keys();
+      },
+      [&](uint64_t n, uint64_t* keys, uint64_t* values) { return self.table->scan(position, n, keys, values); });
 }
 
 // ---- the table as a whole -----------------------------------------------------------------------------------
@@ -399,10 +474,22 @@ void bind_paged(nb::module_& m) {
              self.table->close();
            })
       .def("_insert_words", &insert_many, nb::arg("keys"), nb::arg("values"), nb::arg("in_flight"),
+           nb::arg("before") = 0,
            nb::sig("def _insert_words(self, keys: numpy.typing.NDArray[numpy.uint64], values: "
-                   "numpy.typing.NDArray[numpy.uint64], in_flight: int) -> None"))
-      .def("_erase_words", &erase_many, nb::arg("keys"), nb::arg("in_flight"),
-           nb::sig("def _erase_words(self, keys: numpy.typing.NDArray[numpy.uint64], in_flight: int) -> int"))
+                   "numpy.typing.NDArray[numpy.uint64], in_flight: int, before: int = 0) -> None"))
+      .def("_erase_words", &erase_many, nb::arg("keys"), nb::arg("in_flight"), nb::arg("strict"),
+           nb::sig("def _erase_words(self, keys: numpy.typing.NDArray[numpy.uint64], in_flight: int, strict: bool) -> "
+                   "tuple[int, int, int]"))
+      .def("_pop", &pop, nb::arg("key").none(), nb::arg("default").none(),
+           nb::sig("def _pop(self, key: object, default: object) -> typing.Any"))
+      .def("_setdefault", &set_default, nb::arg("key").none(), nb::arg("default").none(),
+           nb::sig("def _setdefault(self, key: object, default: object) -> typing.Any"))
+      .def(
+          "_page_batches", &each_batch, nb::arg("store"), nb::arg("most"),
+          nb::sig("def _page_batches(self, store: collections.abc.Callable[[numpy.typing.NDArray[numpy.uint64], "
+                  "numpy.typing.NDArray[numpy.uint64]], object], most: int) -> None"),
+          "Calls store(keys, values) with all items, `most` at a time, in the order of pages; nobody changes the table "
+          "meanwhile.")
       .def("_get_many", &get_many, nb::arg("keys"), nb::arg("missing"), nb::arg("in_flight"),
            nb::sig("def _get_many(self, keys: numpy.typing.NDArray[numpy.uint64], missing: int, in_flight: int) -> "
                    "tuple[numpy.typing.NDArray[numpy.uint64], int, int]"))

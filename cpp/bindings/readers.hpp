@@ -24,46 +24,54 @@ struct ReadersAndWriter : Turns {
   bool may_write() const { return !busy && readers == 0; }
 };
 
-inline thread_local const ReadersAndWriter* reading_now = nullptr;  // what this thread is in the middle of reading
-
 // A bulk look-up: no GIL, and no writer, until the end of the scope. Must be made with the GIL held.
 class Reading {
  public:
-  explicit Reading(ReadersAndWriter& turns) : turns_(turns), outer_(reading_now) {
-    if (turns.busy) {
+  explicit Reading(ReadersAndWriter& turns) : turns_(turns), outer_(innermost_) {
+    if (turns.busy && !is_under_way(turns)) {
       const Access wait(turns);  // until the writer is done; it ends with the GIL
       ++turns.readers;
     } else {
       ++turns.readers;
     }
-    reading_now = &turns;
+    innermost_ = this;
     free_.emplace();
   }
   ~Reading() {
-    reading_now = outer_;
+    innermost_ = outer_;
     --turns_.readers;
   }
   Reading(const Reading&) = delete;
   Reading& operator=(const Reading&) = delete;
 
+  // Whether this thread is in the middle of reading the structure, and a signal handler or a callback asks. Then a
+  // writer that is `busy` waits for this thread: another look-up goes ahead, and a change would wait for itself.
+  static bool is_under_way(const ReadersAndWriter& turns) {
+    for (const Reading* each = innermost_; each != nullptr; each = each->outer_)
+      if (&each->turns_ == &turns) return true;
+    return false;
+  }
+
  private:
+  static inline thread_local const Reading* innermost_ = nullptr;
   ReadersAndWriter& turns_;
-  const ReadersAndWriter* outer_;
+  const Reading* outer_;
   std::optional<nb::gil_scoped_release> free_;
 };
 
 // Exclusive use, and no GIL, until the end of the scope. Must be made with the GIL held.
 class Writing {
  public:
-  explicit Writing(ReadersAndWriter& turns) : access_(turns) {
-    while (turns.readers != 0) {
-      if (reading_now == &turns)  // a signal handler, in the middle of a bulk look-up: it would wait for itself
-        throw std::runtime_error("this table is in the middle of a bulk call of the same thread");
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
+  explicit Writing(ReadersAndWriter& turns) : access_(unless_reading(turns)) {
+    while (turns.readers != 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 
  private:
+  static ReadersAndWriter& unless_reading(ReadersAndWriter& turns) {
+    if (Reading::is_under_way(turns))
+      throw std::runtime_error("this table is in the middle of a bulk call of the same thread");
+    return turns;
+  }
   Access access_;
 };
 
@@ -77,7 +85,7 @@ auto in_turn(ReadersAndWriter& turns, bool at_once, F&& f) {
 }
 template <typename F>
 auto read_in_turn(ReadersAndWriter& turns, F&& f) {
-  return in_turn(turns, turns.may_read(), std::forward<F>(f));
+  return in_turn(turns, turns.may_read() || Reading::is_under_way(turns), std::forward<F>(f));
 }
 
 }  // namespace evenbins::python

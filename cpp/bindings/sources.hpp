@@ -46,7 +46,7 @@ class Answers {
     return data_ + size_ - n;
   }
   uint64_t size() const { return size_; }
-  void truncate(uint64_t n) { size_ = n; }
+  void truncate(uint64_t n) { size_ = n; }  // to the first n
   template <typename Element>
   nb::ndarray<nb::numpy, Element, nb::ndim<1>> release() {
     if (data_ == nullptr) extend(0), data_ = static_cast<T*>(std::malloc(1));

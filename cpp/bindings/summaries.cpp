@@ -81,15 +81,28 @@ void move_one(SummaryObject& self, uint64_t digest, uint32_t from, uint32_t to) 
   self.summary->move(digest, from, to);
 }
 
+// Takes a key out of a level, or of the one that it is answered (0), in one step: false if it is not there.
+bool remove_one(SummaryObject& self, uint64_t digest, uint32_t level) {
+  require_writable(self);
+  if (level != 0) check_level(self, level, 0);
+  const Writing alone(self);
+  const uint32_t where = level == 0 ? self.summary->level(digest) : level;
+  return where != 0 && self.summary->remove(digest, where);
+}
+
 nb::object buckets(SummaryObject& self, Digests64 digests) {
   const auto* counters = dynamic_cast<const CounterSummary*>(self.summary.get());
   if (counters == nullptr) throw nb::type_error("this summary has no buckets");
   Answers<uint64_t> answers;
   const uint64_t n = digests.size();
   uint64_t* out = answers.extend(n);
-  for (uint64_t i = 0; i < n; ++i) {
-    const uint32_t choice = counters->level(digests.data()[i]);
-    out[i] = choice == 0 ? ~uint64_t{0} : counters->bucket(digests.data()[i], choice - 1);
+  {
+    const Reading reading(self);
+    for (uint64_t i = 0; i < n; ++i) {
+      const uint64_t digest = digests.data()[i];
+      const uint32_t choice = counters->level(digest);
+      out[i] = choice == 0 ? ~uint64_t{0} : counters->bucket(digest, choice - 1);
+    }
   }
   return nb::cast(answers.release<uint64_t>());
 }
@@ -134,6 +147,7 @@ void bind_summaries(nb::module_& m) {
       .def("_remove_many", &remove_many, nb::arg("digests"), nb::arg("levels"),
            nb::sig("def _remove_many(self, digests: numpy.typing.NDArray[numpy.uint64], levels: "
                    "numpy.typing.NDArray[numpy.uint8]) -> numpy.typing.NDArray[numpy.bool_]"))
+      .def("_remove", &remove_one, nb::arg("digest"), nb::arg("level"))
       .def("_move", &move_one, nb::arg("digest"), nb::arg("origin"), nb::arg("target"))
       .def("_buckets", &buckets, nb::arg("digests"),
            nb::sig("def _buckets(self, digests: numpy.typing.NDArray[numpy.uint64]) -> "
@@ -166,10 +180,10 @@ void bind_summaries(nb::module_& m) {
           [](SummaryObject& self) {
             const Access access(self);
             const Summary& s = *self.summary;
-            return std::tuple(s.fills(), s.false_positives(), s.saturated());
+            return std::tuple(s.keys(), s.fills(), s.false_positives(), s.saturated());
           },
-          nb::sig("def _measure(self) -> tuple[list[float], float, int]"),
-          "The fill of each part, the rate of false positives, and the number of full counters.")
+          nb::sig("def _measure(self) -> tuple[int, list[float], float, int]"),
+          "At one moment: the keys, the fill of each part, the rate of false positives, the number of full counters.")
       .def_prop_ro("_keys",
                    [](SummaryObject& self) { return read_in_turn(self, [&] { return self.summary->keys(); }); })
       .def_prop_ro("_seed", [](const SummaryObject& self) { return self.summary->spec().seed; })

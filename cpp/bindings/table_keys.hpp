@@ -6,7 +6,9 @@
 //                  first is used: a key that does not fit is refused, and nothing has been stored.
 //     a value      stored_value_of, value_object: one word, an int or a double
 //
-// A key that does not fit says so, and which key_dtype would take it.
+// A key that does not fit says so, and which key_dtype would take it. An int that is a key of some table (-2**63 ...
+// 2**64-1, docs/keys.md) but outside the range of this one is an error where it would be stored, and absent where it is
+// looked up or deleted: there its StoredKey carries a mark (KeyMaker::finder, is_out_of_range).
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -46,6 +48,11 @@ struct KeyMaker {
   using Word = StoredKey;
   KeyType type;
   uint64_t seed;
+  bool marks_out_of_range = false;  // instead of refusing
+
+  KeyMaker finder() const { return {type, seed, true}; }
+  static StoredKey out_of_range() { return {0, 1}; }
+  bool is_out_of_range(const StoredKey& key) const { return type != KeyType::digest && key.high != 0; }
 
   StoredKey digest(const void* data, size_t n) const {
     const Hash128 hash = xxh3_128(data, n, seed);
@@ -66,8 +73,9 @@ struct KeyMaker {
   }
   StoredKey integer(uint64_t bits, bool is_negative) const {
     if (type == KeyType::digest) throw arrow::UnfitKey(BadKey::Type::type, kWantsDigest);
-    if (!fits(bits, is_negative)) throw arrow::UnfitKey(BadKey::Type::value, range_rule());
-    return {bits, 0};
+    if (fits(bits, is_negative)) return {bits, 0};
+    if (marks_out_of_range) return out_of_range();
+    throw arrow::UnfitKey(BadKey::Type::value, range_rule());
   }
 };
 
@@ -85,9 +93,16 @@ inline bool stored_int(PyObject* number, const KeyMaker& maker, StoredKey& out) 
     out = {static_cast<uint64_t>(value), 0};
     if (maker.fits(out.low, value < 0)) [[likely]]
       return true;
-  } else if (overflow > 0 && maker.type == KeyType::uint64) {
+    if (maker.marks_out_of_range) {
+      out = KeyMaker::out_of_range();
+      return true;
+    }
+  } else if (overflow > 0 && (maker.type == KeyType::uint64 || maker.marks_out_of_range)) {
     out = {PyLong_AsUnsignedLongLong(number), 0};
-    if (!(out.low == ~uint64_t{0} && PyErr_Occurred())) return true;
+    if (!(out.low == ~uint64_t{0} && PyErr_Occurred())) {
+      if (maker.type != KeyType::uint64) out = KeyMaker::out_of_range();
+      return true;
+    }
     PyErr_Clear();
   }
   PyErr_SetString(types.key_range_error, maker.range_rule());
@@ -174,11 +189,66 @@ inline PyObject* key_object(KeyType type, const StoredKey& key) {
 
 // ---- one value ---------------------------------------------------------------------------------------
 
+// For messages: the digits of an int, or its size if Python would refuse to print it. Null with an exception set.
+inline PyObject* number_text(PyObject* number) {
+  if (PyObject* text = PyObject_Str(number)) return text;
+  PyErr_Clear();
+  PyObject* bits = PyObject_CallMethod(number, "bit_length", nullptr);
+  if (bits == nullptr) return nullptr;
+  PyObject* text = PyUnicode_FromFormat("an int of %S bits", bits);
+  Py_DECREF(bits);
+  return text;
+}
+
+// Sets the ValueError of a format with one %U: the number.
+inline void refuse_number(const char* format, PyObject* number) {
+  if (PyObject* text = number_text(number)) {
+    PyErr_Format(PyExc_ValueError, format, text);
+    Py_DECREF(text);
+  }
+}
+
+// An int as a double, if there is one that equals it.
+inline bool stored_float_of_int(PyObject* number, uint64_t& out) {
+  constexpr long long kExact = 1LL << 53;
+  int overflow = 0;
+  const long long small = PyLong_AsLongLongAndOverflow(number, &overflow);
+  if (overflow == 0 && small >= -kExact && small <= kExact) {
+    out = std::bit_cast<uint64_t>(static_cast<double>(small));
+    return true;
+  }
+  const double nearest = PyLong_AsDouble(number);
+  if (nearest == -1.0 && PyErr_Occurred()) {
+    PyErr_Clear();  // beyond the largest double
+  } else {
+    PyObject* back = PyLong_FromDouble(nearest);
+    if (back == nullptr) return false;
+    const int equal = PyObject_RichCompareBool(back, number, Py_EQ);
+    Py_DECREF(back);
+    if (equal < 0) return false;
+    if (equal > 0) {
+      out = std::bit_cast<uint64_t>(nearest);
+      return true;
+    }
+  }
+  refuse_number(
+      "a value of this table must be exact as a float (value_dtype='float64'), and %U is not: make the table with "
+      "value_dtype='int64' or 'uint64', or pass float(value) to round it",
+      number);
+  return false;
+}
+
 inline bool stored_value_of(PyObject* value, ValueType type, uint64_t& out) {
+  const bool is_array = PyObject_TypeCheck(value, reinterpret_cast<PyTypeObject*>(types.ndarray));
   if (type == ValueType::float64) {
-    if (PyFloat_Check(value) || PyLong_Check(value) ||
-        (PyNumber_Check(value) && !PyObject_TypeCheck(value, reinterpret_cast<PyTypeObject*>(types.ndarray)) &&
-         !PyComplex_Check(value))) {
+    if (PyIndex_Check(value) && !is_array && !PyFloat_Check(value)) {
+      PyObject* number = PyNumber_Index(value);
+      if (number == nullptr) return false;
+      const bool ok = stored_float_of_int(number, out);
+      Py_DECREF(number);
+      return ok;
+    }
+    if (PyFloat_Check(value) || (PyNumber_Check(value) && !is_array && !PyComplex_Check(value))) {
       const double number = PyFloat_AsDouble(value);
       if (number == -1.0 && PyErr_Occurred()) return false;
       out = std::bit_cast<uint64_t>(number);
@@ -188,18 +258,18 @@ inline bool stored_value_of(PyObject* value, ValueType type, uint64_t& out) {
                  Py_TYPE(value)->tp_name);
     return false;
   }
-  const char* name = type == ValueType::int64 ? "int64" : "uint64";
-  if (!PyIndex_Check(value) || PyObject_TypeCheck(value, reinterpret_cast<PyTypeObject*>(types.ndarray))) {
+  const bool is_signed = type == ValueType::int64;
+  if (!PyIndex_Check(value) || is_array) {
     PyErr_Format(PyExc_TypeError,
                  "a value of this table must be an int (value_dtype='%s'), not %.100s: make the table with "
                  "value_dtype='float64' for floats",
-                 name, Py_TYPE(value)->tp_name);
+                 is_signed ? "int64" : "uint64", Py_TYPE(value)->tp_name);
     return false;
   }
   PyObject* number = PyNumber_Index(value);
   if (number == nullptr) return false;
   bool ok;
-  if (type == ValueType::int64) {
+  if (is_signed) {
     int overflow = 0;
     const long long small = PyLong_AsLongLongAndOverflow(number, &overflow);
     ok = overflow == 0;
@@ -210,11 +280,11 @@ inline bool stored_value_of(PyObject* value, ValueType type, uint64_t& out) {
     if (!ok) PyErr_Clear();
   }
   if (!ok)
-    PyErr_Format(PyExc_ValueError,
-                 "a value of this table must lie in %s (value_dtype='%s'), not %S: make the table with "
-                 "value_dtype='%s'",
-                 type == ValueType::int64 ? "-2**63 ... 2**63-1" : "0 ... 2**64-1", name, number,
-                 type == ValueType::int64 ? "uint64' or 'float64" : "int64' or 'float64");
+    refuse_number(is_signed ? "a value of this table must lie in -2**63 ... 2**63-1 (value_dtype='int64'), not %U: "
+                              "make the table with value_dtype='uint64' or 'float64'"
+                            : "a value of this table must lie in 0 ... 2**64-1 (value_dtype='uint64'), not %U: make "
+                              "the table with value_dtype='int64' or 'float64'",
+                  number);
   Py_DECREF(number);
   return ok;
 }
@@ -238,8 +308,22 @@ inline void append_key(Answers<uint64_t>& words, const KeyMaker& maker, const St
   if (maker.type == KeyType::digest) out[1] = key.high;
 }
 
+// Words of many keys, and the numbers of those that are out of the table's range (of a `finder` alone; their words are
+// 0).
+struct KeyWords {
+  Answers<uint64_t> words, out_of_range;
+  uint64_t size = 0;
+
+  void append(const KeyMaker& maker, const StoredKey& key) {
+    append_key(words, maker, key);
+    if (maker.is_out_of_range(key)) *out_of_range.extend(1) = size;
+    ++size;
+  }
+  nb::tuple release() { return nb::make_tuple(words.release<uint64_t>(), out_of_range.release<uint64_t>()); }
+};
+
 // The keys of any iterable.
-inline void append_items(nb::handle items, const KeyMaker& maker, Answers<uint64_t>& words) {
+inline void append_items(nb::handle items, const KeyMaker& maker, KeyWords& words) {
   const nb::object iterator = nb::steal(PyObject_GetIter(items.ptr()));
   if (!iterator.is_valid()) throw nb::python_error();
   for (uint64_t index = 0;; ++index) {
@@ -252,7 +336,7 @@ inline void append_items(nb::handle items, const KeyMaker& maker, Answers<uint64
       if (!type.is(PyExc_TypeError) && !type.is(PyExc_ValueError) && !type.is(types.key_range_error)) throw error;
       raise_unfit(type.ptr(), index, nb::cast<std::string>(nb::str(error.value())));
     }
-    append_key(words, maker, key);
+    words.append(maker, key);
     if (index % 4096 == 4095 && PyErr_CheckSignals() != 0) throw nb::python_error();
   }
   if (PyErr_Occurred()) throw nb::python_error();
@@ -267,7 +351,7 @@ class ArrowKeys {
     array_.take(pointer<arrow::Array>(array, "arrow_array"));
   }
 
-  void append(const KeyMaker& maker, Answers<uint64_t>& words) {
+  void append(const KeyMaker& maker, KeyWords& words) {
     try {
       if (array_.value.release != nullptr) return append_array(array_.value, maker, words);
       arrow::Stream* stream = &stream_.value;
@@ -299,20 +383,22 @@ class ArrowKeys {
     if (p->release == nullptr) throw nb::value_error("this Arrow capsule has been used already");
     return p;
   }
-  void append_array(const arrow::Array& array, const KeyMaker& maker, Answers<uint64_t>& words) {
+  void append_array(const arrow::Array& array, const KeyMaker& maker, KeyWords& words) {
     const auto column = arrow::maker<KeyMaker>(schema_.value)(schema_.value, array, maker);
     constexpr size_t kBatch = 1024;
     StoredKey keys[kBatch];
     try {
-      for (uint64_t start = 0; start < column->size(); start += kBatch) {
+      const nb::gil_scoped_release free;
+      SignalPulse pulse;
+      for (uint64_t start = 0; start < column->size() && pulse(); start += kBatch) {
         const size_t n = std::min<uint64_t>(kBatch, column->size() - start);
         column->read(start, n, keys);
-        for (size_t i = 0; i < n; ++i) append_key(words, maker, keys[i]);
-        if (start % (64 * kBatch) == 0 && PyErr_CheckSignals() != 0) throw nb::python_error();
+        for (size_t i = 0; i < n; ++i) words.append(maker, keys[i]);
       }
     } catch (const BadKey& bad) {
       raise_unfit(bad.type == BadKey::Type::type ? PyExc_TypeError : PyExc_ValueError, before_ + bad.index, bad.what());
     }
+    if (PyErr_Occurred()) throw nb::python_error();
     before_ += column->size();
   }
   [[noreturn]] void raise_stream_error(const char* call) {
@@ -327,6 +413,14 @@ class ArrowKeys {
   arrow::Owned<arrow::Array> array_;
   uint64_t before_ = 0;  // keys of earlier arrays
 };
+
+inline void append_arrow(nb::handle stream, nb::handle schema, nb::handle array, const KeyMaker& maker,
+                         KeyWords& keys) {
+  if (stream.is_none())
+    ArrowKeys(schema, array).append(maker, keys);
+  else
+    ArrowKeys(stream).append(maker, keys);
+}
 
 // evenbins.TableFull; its attribute `inserted` is the number of keys of a bulk call that are in.
 inline PyObject* table_full_error = nullptr;
@@ -369,28 +463,46 @@ inline void bind_table_keys(nb::module_& m) {
   m.def(
       "stored_items",
       [](nb::handle items, uint64_t key_type, uint64_t seed) {
-        Answers<uint64_t> words;
-        append_items(items, KeyMaker{key_type_of(key_type), seed}, words);
-        return words.release<uint64_t>();
+        KeyWords keys;
+        append_items(items, {key_type_of(key_type), seed}, keys);
+        return keys.words.release<uint64_t>();
       },
       nb::arg("items"), nb::arg("key_type"), nb::arg("seed"),
       nb::sig("def stored_items(items: object, key_type: int, seed: int) -> numpy.typing.NDArray[numpy.uint64]"),
       "What a table stores of the keys of an iterable: one word a key, two for digests.");
   m.def(
+      "wanted_items",
+      [](nb::handle items, uint64_t key_type, uint64_t seed) {
+        KeyWords keys;
+        append_items(items, KeyMaker{key_type_of(key_type), seed}.finder(), keys);
+        return keys.release();
+      },
+      nb::arg("items"), nb::arg("key_type"), nb::arg("seed"),
+      nb::sig("def wanted_items(items: object, key_type: int, seed: int) -> "
+              "tuple[numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64]]"),
+      "The same for keys that are looked up, and the numbers of those that no such table can hold.");
+  m.def(
       "stored_arrow",
       [](nb::handle stream, nb::handle schema, nb::handle array, uint64_t key_type, uint64_t seed) {
-        Answers<uint64_t> words;
-        const KeyMaker maker{key_type_of(key_type), seed};
-        if (stream.is_none())
-          ArrowKeys(schema, array).append(maker, words);
-        else
-          ArrowKeys(stream).append(maker, words);
-        return words.release<uint64_t>();
+        KeyWords keys;
+        append_arrow(stream, schema, array, {key_type_of(key_type), seed}, keys);
+        return keys.words.release<uint64_t>();
       },
       nb::arg("stream").none(), nb::arg("schema").none(), nb::arg("array").none(), nb::arg("key_type"), nb::arg("seed"),
       nb::sig("def stored_arrow(stream: object, schema: object, array: object, key_type: int, seed: int) -> "
               "numpy.typing.NDArray[numpy.uint64]"),
-      "The same of an Arrow stream, or of a schema and an array.");
+      "As stored_items, of an Arrow stream, or of a schema and an array.");
+  m.def(
+      "wanted_arrow",
+      [](nb::handle stream, nb::handle schema, nb::handle array, uint64_t key_type, uint64_t seed) {
+        KeyWords keys;
+        append_arrow(stream, schema, array, KeyMaker{key_type_of(key_type), seed}.finder(), keys);
+        return keys.release();
+      },
+      nb::arg("stream").none(), nb::arg("schema").none(), nb::arg("array").none(), nb::arg("key_type"), nb::arg("seed"),
+      nb::sig("def wanted_arrow(stream: object, schema: object, array: object, key_type: int, seed: int) -> "
+              "tuple[numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64]]"),
+      "As wanted_items, of an Arrow stream, or of a schema and an array.");
 }
 
 }  // namespace evenbins::python

@@ -12,6 +12,7 @@
 
 #include <optional>
 
+#include "batches.hpp"
 #include "evenbins/multilevel.hpp"
 #include "files.hpp"
 #include "module.hpp"
@@ -24,9 +25,9 @@ namespace {
 
 struct TableObject : ReadersAndWriter {
   explicit TableObject(std::unique_ptr<MultilevelTable> t)
-      : maker{t->key_type(), t->spec().seed}, values(t->value_type()), table(std::move(t)) {}
+      : maker{t->key_type(), t->spec().seed}, finder(maker.finder()), values(t->value_type()), table(std::move(t)) {}
   ~TableObject();
-  KeyMaker maker;
+  KeyMaker maker, finder;  // of keys that are stored, and that are looked up or deleted
   ValueType values;
   std::unique_ptr<MultilevelTable> table;
   const bool read_only = table->bits().read_only();
@@ -52,30 +53,33 @@ std::string full_text(const MultilevelTable& table) {
 
 // ---- single keys ------------------------------------------------------------------------------------------
 
-// As in_turn, where exceptions of C++ may not leave: false with a Python exception set.
+// f() where exceptions of C++ may not leave: false with a Python exception set.
 template <typename F>
-bool guarded_in_turn(TableObject& object, bool at_once, F&& f) {
+bool guarded(F&& f) {
   try {
-    in_turn(object, at_once, f);
+    f();
     return true;
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
-    return false;
   }
+  return false;
 }
 
 // 1 and the value's word, 0 if there is none, −1 with an exception.
 int look_up(PyObject* self, PyObject* key, TableObject*& object, uint64_t& word) {
   object = object_of(self);
   StoredKey stored;
-  if (object == nullptr || !stored_key_of(key, object->maker, stored)) return -1;
+  if (object == nullptr || !stored_key_of(key, object->finder, stored)) return -1;
+  if (object->finder.is_out_of_range(stored)) return 0;
   bool found = false;
   const auto look = [&] {
     const uint64_t* value = object->table->find(stored);
     found = value != nullptr;
     if (found) word = *value;
   };
-  if (!guarded_in_turn(*object, object->may_read(), look)) return -1;
+  if (!guarded([&] { read_in_turn(*object, look); })) return -1;
   return found ? 1 : 0;
 }
 
@@ -117,38 +121,48 @@ constexpr const char* kCannotForget =
     "the summary of this table cannot forget a key, so none can be deleted: make the table with deletions='lazy' "
     "(scheme 'standard'), or with summary='interpolation' or a counting one";
 
-bool can_delete(const TableObject& object) {
-  return object.table->guide() == nullptr || object.table->guide()->can_delete();
+// Stores one key; false if there is no room. Nobody else may use the table.
+bool insert_alone(TableObject& object, const StoredKey& key, uint64_t value) {
+  const uint64_t* state = object.table->view().state;
+  const uint64_t before = state[kInsertions];
+  const uint64_t words[2] = {key.low, key.high};
+  const bool done = object.table->insert_many(words, &value, 1, false) == 1;
+  object.version += state[kInsertions] != before;
+  return done;
+}
+
+int delete_one(TableObject& object, PyObject* key) {
+  StoredKey stored;
+  if (!stored_key_of(key, object.finder, stored)) return -1;
+  if (refuse_read_only(object)) return -1;
+  bool done = false, can_delete = true;
+  const auto change = [&] {
+    can_delete = object.table->can_delete();
+    done = can_delete && !object.finder.is_out_of_range(stored) && object.table->erase(stored);
+    object.version += done;
+  };
+  if (!guarded([&] { in_turn(object, object.may_write(), change); })) return -1;
+  if (!can_delete)
+    PyErr_SetString(PyExc_TypeError, kCannotForget);
+  else if (!done)
+    PyErr_SetObject(PyExc_KeyError, key);
+  return done ? 0 : -1;
 }
 
 int slot_assign(PyObject* self, PyObject* key, PyObject* value) {  // value null: del
   TableObject* object = object_of(self);
+  if (object == nullptr) return -1;
+  if (value == nullptr) return delete_one(*object, key);
   StoredKey stored;
-  if (object == nullptr || !stored_key_of(key, object->maker, stored)) return -1;
   uint64_t word = 0;
-  if (value != nullptr && !stored_value_of(value, object->values, word)) return -1;
+  if (!stored_key_of(key, object->maker, stored) || !stored_value_of(value, object->values, word)) return -1;
   if (refuse_read_only(*object)) return -1;
-  MultilevelTable& table = *object->table;
-  if (value == nullptr && !can_delete(*object)) {
-    PyErr_SetString(PyExc_TypeError, kCannotForget);
-    return -1;
-  }
   bool done = false;
-  const auto change = [&] {
-    const uint64_t* state = table.view().state;
-    const uint64_t before = state[kInsertions];
-    const uint64_t words[2] = {stored.low, stored.high};
-    done = value == nullptr ? table.erase(stored) : table.insert_many(words, &word, 1, false) == 1;
-    object->version += done && (value == nullptr || state[kInsertions] != before);
-  };
-  if (!guarded_in_turn(*object, object->may_write(), change)) return -1;
+  const auto change = [&] { done = insert_alone(*object, stored, word); };
+  if (!guarded([&] { in_turn(*object, object->may_write(), change); })) return -1;
   if (done) return 0;
-  if (value == nullptr) {
-    PyErr_SetObject(PyExc_KeyError, key);
-    return -1;
-  }
   try {
-    raise_table_full(full_text(table), 0);
+    raise_table_full(full_text(*object->table), 0);
   } catch (nb::python_error& error) {
     error.restore();
   }
@@ -158,7 +172,7 @@ int slot_assign(PyObject* self, PyObject* key, PyObject* value) {  // value null
 Py_ssize_t slot_length(PyObject* self) {
   TableObject* object = object_of(self);
   Py_ssize_t size = -1;
-  if (object != nullptr) guarded_in_turn(*object, object->may_read(), [&] { size = object->table->keys(); });
+  if (object != nullptr) guarded([&] { size = read_in_turn(*object, [&] { return object->table->keys(); }); });
   return size;
 }
 
@@ -176,14 +190,49 @@ PyType_Slot slots[] = {
     {0, nullptr},
 };
 
-StoredKey stored(const TableObject& object, nb::handle key) {
-  StoredKey out;
-  if (!stored_key_of(key.ptr(), object.maker, out)) throw nb::python_error();
-  return out;
+StoredKey key_from(const KeyMaker& maker, nb::handle key) {
+  StoredKey stored;
+  if (!stored_key_of(key.ptr(), maker, stored)) throw nb::python_error();
+  return stored;
+}
+
+// Takes a key out, in one step; its value, or `fallback` if it is not there.
+nb::object pop(TableObject& self, nb::handle key, nb::handle fallback) {
+  const StoredKey wanted = key_from(self.finder, key);
+  if (self.finder.is_out_of_range(wanted)) return nb::borrow(fallback);
+  std::optional<uint64_t> word;
+  in_turn(self, self.may_write(), [&] {
+    if (const uint64_t* value = self.table->find(wanted); value != nullptr) word = *value;
+    if (!word) return;
+    require_writable(self);
+    if (!self.table->can_delete()) throw nb::type_error(kCannotForget);
+    self.table->erase(wanted);
+    ++self.version;
+  });
+  return word ? nb::steal(value_object(self.values, *word)) : nb::borrow(fallback);
+}
+
+// The value of a key, which is stored first if it is not there: one step.
+nb::object set_default(TableObject& self, nb::handle key, nb::handle value) {
+  const StoredKey wanted = key_from(self.maker, key);
+  uint64_t word;
+  if (!stored_value_of(value.ptr(), self.values, word)) throw nb::python_error();
+  bool is_in = true;
+  in_turn(self, self.may_write(), [&] {
+    if (const uint64_t* present = self.table->find(wanted); present != nullptr) {
+      word = *present;
+      return;
+    }
+    require_writable(self);
+    is_in = insert_alone(self, wanted, word);
+  });
+  if (!is_in) raise_table_full(full_text(*self.table), 0);
+  return nb::steal(value_object(self.values, word));
 }
 
 nb::object probe(TableObject& self, nb::handle key) {
-  const StoredKey wanted = stored(self, key);
+  const StoredKey wanted = key_from(self.finder, key);
+  if (self.finder.is_out_of_range(wanted)) return nb::make_tuple(0, 0, false);
   const MultilevelTable::Probe p = read_in_turn(self, [&] { return self.table->probe(wanted); });
   return nb::make_tuple(p.level, p.reads, p.list);
 }
@@ -201,7 +250,8 @@ const uint64_t* data_of(const WordArray& words) {
   return words.size() == 0 ? none : words.data();
 }
 
-void insert_many(TableObject& self, WordArray keys, WordArray values, bool are_new) {
+// `before`: keys of the same call that are in already, for what is reported.
+void insert_many(TableObject& self, WordArray keys, WordArray values, bool are_new, uint64_t before) {
   const uint64_t n = count_of(self, keys);
   if (values.size() != n) throw nb::value_error("there must be as many values as keys");
   require_writable(self);
@@ -211,7 +261,7 @@ void insert_many(TableObject& self, WordArray keys, WordArray values, bool are_n
     const Writing alone(self);
     MultilevelTable& table = *self.table;
     const uint32_t words = table.view().words;
-    const uint64_t before = table.view().state[kInsertions];
+    const uint64_t insertions = table.view().state[kInsertions];
     constexpr uint64_t kStep = 1 << 14;
     SignalPulse pulse;
     while (done < n && !is_full && pulse()) {
@@ -220,31 +270,41 @@ void insert_many(TableObject& self, WordArray keys, WordArray values, bool are_n
       done += taken;
       is_full = taken < step;
     }
-    self.version += table.view().state[kInsertions] != before;
+    self.version += table.view().state[kInsertions] != insertions;
   }
+  done += before;
   if (PyErr_Occurred()) raise_interrupted(done);
   if (is_full) raise_table_full("keys[" + std::to_string(done) + "]: " + full_text(*self.table), done);
 }
 
-uint64_t erase_many(TableObject& self, WordArray keys) {
+// Keys erased; keys that are not there, and the first of them: with `strict` none is erased if there is one.
+nb::tuple erase_many(TableObject& self, WordArray keys, bool strict) {
   const uint64_t n = count_of(self, keys);
   require_writable(self);
-  if (!can_delete(self)) throw nb::type_error(kCannotForget);
-  uint64_t done = 0, erased = 0;
+  uint64_t done = 0, erased = 0, absent = 0, first = n;
   {
     const Writing alone(self);
+    if (!self.table->can_delete()) throw nb::type_error(kCannotForget);
     const uint32_t words = self.table->view().words;
     constexpr uint64_t kStep = 1 << 14;
     SignalPulse pulse;
-    while (done < n && pulse()) {
-      const uint64_t step = std::min(kStep, n - done);
-      erased += self.table->erase_many(data_of(keys) + done * words, step);
-      done += step;
+    if (strict) {
+      std::vector<uint8_t> found(n);
+      done = contains_all(*self.table, data_of(keys), n, found.data(), 1, std::ref(pulse));
+      absent = static_cast<uint64_t>(std::count(found.begin(), found.end(), 0));
+      first = static_cast<uint64_t>(std::find(found.begin(), found.end(), 0) - found.begin());
+    }
+    if (absent == 0) {
+      for (done = 0; done < n && pulse();) {
+        const uint64_t step = std::min(kStep, n - done);
+        erased += self.table->erase_many(data_of(keys) + done * words, step);
+        done += step;
+      }
     }
     self.version += erased > 0;
   }
-  if (PyErr_Occurred()) raise_interrupted(done);
-  return erased;
+  if (PyErr_Occurred()) raise_interrupted(absent == 0 ? done : 0);
+  return nb::make_tuple(erased, absent, first);
 }
 
 [[noreturn]] void raise_stopped(uint64_t done) {
@@ -306,6 +366,14 @@ nb::object page(TableObject& self, uint64_t slot, uint64_t entry, uint64_t most)
   return nb::make_tuple(keys.release<uint64_t>(), values.release<uint64_t>(), position.slot, position.entry);
 }
 
+void each_batch(TableObject& self, nb::callable store, uint64_t most) {
+  const Scattered order(self.table->slot_count());
+  MultilevelTable::Position position{0, 0};
+  store_batches(
+      self, std::move(store), most, self.table->view().words, [&] { return self.table->keys(); },
+      [&](uint64_t n, uint64_t* keys, uint64_t* values) { return self.table->page(order, position, n, keys, values); });
+}
+
 // ---- the table as a whole -----------------------------------------------------------------------------------
 
 std::unique_ptr<MultilevelTable> make_table(Spec spec, Bits bits) {
@@ -345,6 +413,11 @@ void attach(TableObject& self, uint32_t kind, std::vector<uint64_t> core, uint64
   self.table->attach(std::move(summary), due);
 }
 
+std::vector<uint64_t> state_of(const MultilevelTable& table) {
+  const uint64_t* state = table.view().state;
+  return {state, state + kStateWords};
+}
+
 std::vector<uint64_t> guide_state(const MultilevelTable& table) {
   if (table.guide() == nullptr) return {};
   const TableGuide::State s = table.guide()->state();
@@ -377,11 +450,17 @@ void bind_tables(nb::module_& m) {
                    "tuple[int, int, bool]"),
            "How a look-up of this key goes: the level that has it, from 1, or 0; the buckets read; whether the "
            "overflow list is asked.")
-      .def("_insert_many", &insert_many, nb::arg("keys"), nb::arg("values"), nb::arg("are_new"),
+      .def("_insert_many", &insert_many, nb::arg("keys"), nb::arg("values"), nb::arg("are_new"), nb::arg("before") = 0,
            nb::sig("def _insert_many(self, keys: numpy.typing.NDArray[numpy.uint64], values: "
-                   "numpy.typing.NDArray[numpy.uint64], are_new: bool) -> None"))
-      .def("_erase_many", &erase_many, nb::arg("keys"),
-           nb::sig("def _erase_many(self, keys: numpy.typing.NDArray[numpy.uint64]) -> int"))
+                   "numpy.typing.NDArray[numpy.uint64], are_new: bool, before: int = 0) -> None"))
+      .def("_erase_many", &erase_many, nb::arg("keys"), nb::arg("strict"),
+           nb::sig("def _erase_many(self, keys: numpy.typing.NDArray[numpy.uint64], strict: bool) -> "
+                   "tuple[int, int, int]"),
+           "The number erased; strict: of keys that are not there, and the first of them, and then none is erased.")
+      .def("_pop", &pop, nb::arg("key").none(), nb::arg("default").none(),
+           nb::sig("def _pop(self, key: object, default: object) -> typing.Any"))
+      .def("_setdefault", &set_default, nb::arg("key").none(), nb::arg("default").none(),
+           nb::sig("def _setdefault(self, key: object, default: object) -> typing.Any"))
       .def("_get_many", &get_many, nb::arg("keys"), nb::arg("missing"), nb::arg("threads"),
            nb::sig("def _get_many(self, keys: numpy.typing.NDArray[numpy.uint64], missing: int, threads: int) -> "
                    "tuple[numpy.typing.NDArray[numpy.uint64], int, int]"),
@@ -393,6 +472,11 @@ void bind_tables(nb::module_& m) {
            nb::sig("def _page(self, slot: int, entry: int, most: int) -> tuple[numpy.typing.NDArray[numpy.uint64], "
                    "numpy.typing.NDArray[numpy.uint64], int, int]"),
            "Keys and values from a position on, (0, 0) at first, and the position after them.")
+      .def("_each_batch", &each_batch, nb::arg("store"), nb::arg("most"),
+           nb::sig("def _each_batch(self, store: collections.abc.Callable[[numpy.typing.NDArray[numpy.uint64], "
+                   "numpy.typing.NDArray[numpy.uint64]], object], most: int) -> None"),
+           "Calls store(keys, values) with all items, `most` at a time, in a random order that is always the same; "
+           "nobody changes the table meanwhile.")
       .def("_clear",
            [](TableObject& self) {
              require_writable(self);
@@ -413,14 +497,20 @@ void bind_tables(nb::module_& m) {
              return self.table->check(true, true);
            })
       .def(
-          "_state",
+          "_state", [](TableObject& self) { return read_in_turn(self, [&] { return state_of(*self.table); }); },
+          "The words of the state (StateWord in table_view.hpp).")
+      .def(
+          "_measure",
           [](TableObject& self) {
             return read_in_turn(self, [&] {
-              const uint64_t* state = self.table->view().state;
-              return std::vector<uint64_t>(state, state + kStateWords);
+              const TableGuide* guide = self.table->guide();
+              return std::tuple(state_of(*self.table), guide_state(*self.table),
+                                guide == nullptr ? 0 : static_cast<uint32_t>(guide->summary().spec().kind),
+                                guide != nullptr && guide->summary().can_remove());
             });
           },
-          "The words of the state (StateWord in table_view.hpp).")
+          nb::sig("def _measure(self) -> tuple[list[int], list[int], int, bool]"),
+          "At one moment: _state, _guide_state, the kind of the summary (0: none), whether it can forget.")
       .def("_attach", &attach, nb::arg("kind"), nb::arg("core"), nb::arg("due"),
            "Gives the table a summary of this kind, filled by one scan; kind 0: none.")
       .def("_rebuild",
@@ -439,19 +529,12 @@ void bind_tables(nb::module_& m) {
       .def(
           "_summary_bytes",
           [](TableObject& self) {
-            if (self.table->guide() == nullptr) throw nb::value_error("this table has no summary");
-            return file_bytes(self, self.table->guide()->summary());
+            return file_bytes_of(self, [&]() -> const Summary& {
+              if (self.table->guide() == nullptr) throw nb::value_error("this table has no summary");
+              return self.table->guide()->summary();
+            });
           },
           nb::sig("def _summary_bytes(self) -> bytes"), "Its summary, as the bytes of a file.")
-      .def(
-          "_summary_measure",
-          [](TableObject& self) {
-            if (self.table->guide() == nullptr) throw nb::value_error("this table has no summary");
-            const Access access(self);
-            const Summary& s = self.table->guide()->summary();
-            return std::tuple(s.fills(), s.false_positives(), s.saturated());
-          },
-          nb::sig("def _summary_measure(self) -> tuple[list[float], float, int]"))
       .def_prop_ro("_seed", [](const TableObject& self) { return self.table->spec().seed; })
       .def_prop_ro("_capacity", [](const TableObject& self) { return self.table->spec().capacity; })
       .def_prop_ro("_core", [](const TableObject& self) { return self.table->spec().core; })

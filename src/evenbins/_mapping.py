@@ -2,28 +2,45 @@
 
 A class that mixes this in has a core with raw `in`, `[]`, `[] =`, `del`, `len` and `get`, and with
 
-    _insert_many(keys, values, are_new)   _erase_many(keys)   _get_many(keys, missing, threads)
-    _contains_many(keys, threads)   _page(slot, entry, most)   _clear()   _version   _core   _seed
+    _insert_many(keys, values, are_new, before)   _erase_many(keys, strict)   _pop(key, default)
+    _get_many(keys, missing, threads)   _contains_many(keys, threads)   _setdefault(key, default)
+    _page(slot, entry, most)   _each_batch(store, most)   _clear()   _version   _core   _seed
 
 all in words (`_table_keys`), and says by `_key_type` and `_value_type` what the words mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+import contextlib
+import threading
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _bulk, _files
-from evenbins._table_keys import KEY_TYPES, VALUE_DTYPES, Words, stored_keys, stored_values, values_of
+from evenbins._table_keys import (
+    KEY_TYPES,
+    VALUE_DTYPES,
+    Words,
+    stored_keys,
+    stored_values,
+    values_of,
+    wanted_keys,
+)
 from evenbins.protocols import Key
 
 __all__ = ["TableMapping"]
 
 _MISSING: Any = object()
 _PAGE = 1024  # keys that an iterator fetches at a time
+_BATCH = 1 << 20  # items that go from one table to another at a time
+
+# Who copies one table into another holds off changes of the one while it waits to change the other. So that
+# two who copy in opposite directions do not wait for each other, both tables' locks are taken first, in the
+# order of this tuple; a table's is found by its address.
+_TRANSFERS = tuple(threading.RLock() for _ in range(61))
 
 Value = int | float
 
@@ -33,10 +50,19 @@ if TYPE_CHECKING:
     class _TableCore:
         """What the compiled class behind a table offers."""
 
-        def _insert_many(self, keys: Words, values: Words, are_new: bool) -> None:
+        def _insert_many(self, keys: Words, values: Words, are_new: bool, before: int = 0) -> None:
             raise NotImplementedError
 
-        def _erase_many(self, keys: Words) -> int:
+        def _erase_many(self, keys: Words, strict: bool) -> tuple[int, int, int]:
+            raise NotImplementedError
+
+        def _pop(self, key: Key, default: Any) -> Any:
+            raise NotImplementedError
+
+        def _setdefault(self, key: Key, default: Any) -> Any:
+            raise NotImplementedError
+
+        def _each_batch(self, store: Callable[[Words, Words], object], most: int) -> None:
             raise NotImplementedError
 
         def _get_many(self, keys: Words, missing: int, threads: int) -> tuple[Words, int, int]:
@@ -100,7 +126,7 @@ class TableMapping(_files.Kept, _TableCore):
     # --- one key -------------------------------------------------------------------------------------
 
     def setdefault(self, key: Key, default: Value) -> Value:
-        """Give the value of a key; if it is not there, store the default first.
+        """Return the value of a key; if it is not there, store the default first. One step for other threads.
 
         Examples
         --------
@@ -109,12 +135,13 @@ class TableMapping(_files.Kept, _TableCore):
         >>> t.setdefault(5, 7), t.setdefault(5, 8)
         (7, 7)
         """
-        if key not in self:
-            self[key] = default
-        return self[key]
+        value: Value = self._setdefault(key, default)
+        return value
 
     def pop(self, key: Key, default: Any = _MISSING) -> Any:
-        """Take a key out and give its value, or the default; KeyError if there is neither.
+        """Remove a key and return its value, or the default; KeyError if there is neither.
+
+        One step for other threads: of several that pop a key, one gets its value.
 
         Examples
         --------
@@ -124,10 +151,9 @@ class TableMapping(_files.Kept, _TableCore):
         >>> t.pop(5), t.pop(5, None), len(t)
         (7, None, 0)
         """
-        if default is not _MISSING and key not in self:
-            return default
-        value = self[key]
-        del self[key]
+        value = self._pop(key, default)
+        if value is _MISSING:
+            raise KeyError(key)
         return value
 
     # --- many keys -------------------------------------------------------------------------------------
@@ -175,23 +201,30 @@ class TableMapping(_files.Kept, _TableCore):
         Parameters
         ----------
         keys
-            As for `insert_many`.
+            As for `insert_many`; an integer outside the range of the `key_dtype` is not there.
         default
             The value for keys that are not there. Without it, a missing key raises KeyError.
         threads
             How many threads look up; the GIL is released.
         """
         threads = _bulk.checked_threads(threads)
-        words, shape = stored_keys(keys, self._key_type, self._seed)
+        words, shape, unfit = wanted_keys(keys, self._key_type, self._seed)
         missing = 0
         if default is not _MISSING:
             if np.ndim(default):
                 raise TypeError("default must be one number: for one each, use contains_many and numpy.where")
             missing = int(stored_values(default, self._value_type, 1, name="default")[0])
-        found, absent, first = self._get_many(words, missing, threads)
+        if unfit is None:
+            found, absent, first = self._get_many(words, missing, threads)
+            count = self._count(words)
+        else:
+            found = np.full(words.size, missing, np.uint64)
+            found[~unfit], absent, first = self._get_many(words[~unfit], missing, threads)
+            absent, first = _with_unfit(unfit, absent, first)
+            count = words.size
         if absent and default is _MISSING:
             raise KeyError(
-                f"{absent} of {self._count(words)} keys are not in the table, the first at index {first}: "
+                f"{absent} of {count} keys are not in the table, the first at index {first}: "
                 "pass default= for a value in their place"
             )
         values = values_of(found, self._value_type)
@@ -200,8 +233,12 @@ class TableMapping(_files.Kept, _TableCore):
     def contains_many(self, keys: object, *, threads: int = 1) -> npt.NDArray[np.bool_]:
         """Tell for many keys whether they are there: a bool array, in the shape of a NumPy array of keys."""
         threads = _bulk.checked_threads(threads)
-        words, shape = stored_keys(keys, self._key_type, self._seed)
-        found = self._contains_many(words, threads)
+        words, shape, unfit = wanted_keys(keys, self._key_type, self._seed)
+        if unfit is None:
+            found = self._contains_many(words, threads)
+        else:
+            found = np.zeros(words.size, bool)
+            found[~unfit] = self._contains_many(words[~unfit], threads)
         return found if shape is None else found.reshape(shape)
 
     def delete_many(self, keys: object, *, missing: str = "ignore") -> int:
@@ -224,18 +261,28 @@ class TableMapping(_files.Kept, _TableCore):
         """
         if missing not in ("ignore", "error"):
             raise ValueError(f"missing must be 'ignore' or 'error'; got {missing!r}. Leave it out to ignore")
-        words, _ = stored_keys(keys, self._key_type, self._seed)
-        if missing == "error":
-            found = self._contains_many(words, 1)
-            if not found.all():
-                raise KeyError(
-                    f"{int((~found).sum())} of {found.size} keys are not in the table, the first at index "
-                    f"{int(np.argmin(found))}; nothing has been deleted"
-                )
-        return self._erase_many(words)
+        words, _, unfit = wanted_keys(keys, self._key_type, self._seed)
+        strict = missing == "error"
+        if unfit is None:
+            deleted, absent, first = self._erase_many(words, strict)
+        elif strict:  # a key that cannot be there: nothing will be deleted
+            found = self._contains_many(words[~unfit], 1)
+            absent, first = _with_unfit(
+                unfit, int((~found).sum()), int(np.argmin(found)) if found.size else 0
+            )
+        else:
+            deleted, absent, first = self._erase_many(words[~unfit], False)
+        if absent:
+            raise KeyError(
+                f"{absent} of {self._count(words)} keys are not in the table, the first at index {first}; "
+                "nothing has been deleted"
+            )
+        return deleted
 
     def update(self, items: object = (), /) -> None:
-        """Store the items of a mapping, or pairs of key and value; another table's of the same kind too.
+        """Store the items of a mapping, or pairs of key and value.
+
+        Another table's items are those of one moment: changes of that table wait until they are stored.
 
         Examples
         --------
@@ -246,8 +293,8 @@ class TableMapping(_files.Kept, _TableCore):
         >>> sorted(t.items())
         [(1, 10), (2, 20), (3, 30)]
         """
-        if isinstance(items, TableMapping) and self._shares_words(items):
-            return self._insert_many(*items._shuffled(), False)
+        if isinstance(items, TableMapping):
+            return self._update_from(items)
         if isinstance(items, Mapping) or hasattr(items, "keys"):
             pairs: list[Any] = [(key, items[key]) for key in items.keys()]  # type: ignore[index]  # noqa: SIM118
         elif isinstance(items, Iterable) and not isinstance(items, str | bytes):
@@ -262,6 +309,33 @@ class TableMapping(_files.Kept, _TableCore):
                     f"update takes pairs of key and value; item {i} is none: {pair!r:.80}"
                 ) from None
         self.insert_many([key for key, _ in pairs], [value for _, value in pairs])
+
+    def _update_from(self, other: TableMapping) -> None:
+        if other is self:
+            return
+        if self._shares_words(other):
+            with _transfer(self, other):
+                return self._store_all(other, are_new=False)
+        keys: list[int] = []
+        values: list[Value] = []
+
+        def take(key_words: Words, value_words: Words) -> None:
+            keys.extend(other._key_list(key_words))
+            values.extend(values_of(value_words, other._value_type).tolist())
+
+        other._each_batch(take, _BATCH)
+        self.insert_many(keys, values)
+
+    def _store_all(self, source: TableMapping, *, are_new: bool) -> None:
+        """Store all items that a table has at one moment; its words must mean the same as those of this."""
+        stored = 0
+
+        def store(keys: Words, values: Words) -> None:
+            nonlocal stored
+            self._insert_many(keys, values, are_new, stored)
+            stored += values.size
+
+        source._each_batch(store, _BATCH)
 
     def clear(self) -> None:
         """Take out everything; the counters of insertions and moves start anew."""
@@ -292,19 +366,6 @@ class TableMapping(_files.Kept, _TableCore):
             if not values.size:
                 return
             yield keys, values
-
-    def _shuffled(self) -> tuple[Words, Words]:
-        """Give the words of all keys and values in a random order, always the same.
-
-        In the table's own order keys come sorted by their hashes; another table of the same seed that takes
-        them so fills unevenly (least-loaded: 2.5 times the overflow).
-        """
-        parts = list(self._pages(1 << 20))
-        if not parts:
-            return np.empty(0, np.uint64), np.empty(0, np.uint64)
-        keys, values = (np.concatenate(part) for part in zip(*parts, strict=True))
-        order = np.random.default_rng(0).permutation(values.size)
-        return keys.reshape(values.size, -1)[order].ravel(), values[order]
 
     def _batches(self) -> Iterator[tuple[list[int], list[Value]]]:
         version = self._version
@@ -365,6 +426,23 @@ class TableMapping(_files.Kept, _TableCore):
     def copy(self) -> Self:
         """Make an independent copy; it can be changed even if this table is open read-only."""
         raise NotImplementedError
+
+
+@contextlib.contextmanager
+def _transfer(one: TableMapping, other: TableMapping) -> Iterator[None]:
+    """Hold the locks of two tables between which items go (_TRANSFERS)."""
+    with contextlib.ExitStack() as stack:
+        for number in sorted({id(each) // 16 % len(_TRANSFERS) for each in (one, other)}):
+            stack.enter_context(_TRANSFERS[number])
+        yield
+
+
+def _with_unfit(unfit: npt.NDArray[np.bool_], absent: int, first: int) -> tuple[int, int]:
+    """Return the number of absent keys and the first, of all keys, from those of the keys that fit."""
+    starts = [int(np.argmax(unfit))]
+    if absent:
+        starts.append(int(np.flatnonzero(~unfit)[first]))
+    return absent + int(unfit.sum()), min(starts)
 
 
 class _Keys(KeysView[Any]):

@@ -5,7 +5,8 @@
 
 Arrays of integers are converted by NumPy, without a copy where they fit as they are; Arrow columns and
 iterables by the core. Everything is converted before anything is stored: a key or value that does not fit is
-refused, and the table is as it was.
+refused, and the table is as it was. An integer that is a key of some other table (docs/keys.md) is refused
+where it would be stored, and absent where it is looked up or deleted.
 """
 
 from __future__ import annotations
@@ -22,10 +23,14 @@ from evenbins._bulk import Lines, Spans, arrow_stream, is_array_like
 from evenbins._core import KeyRangeError
 from evenbins.theory import _arguments as arguments
 
-__all__ = ["KEY_TYPES", "VALUE_DTYPES", "VALUE_TYPES", "Words", "stored_keys", "stored_values", "values_of"]
+__all__ = [
+    "KEY_TYPES", "VALUE_DTYPES", "VALUE_TYPES", "Words", "stored_keys", "stored_values", "values_of",
+    "wanted_keys",
+]  # fmt: skip
 
 Words = npt.NDArray[np.uint64]
 _Array = np.ndarray[Any, np.dtype[Any]]
+_Mask = npt.NDArray[np.bool_]
 
 KEY_TYPES: Final = {"int64": 1, "uint64": 2, "digest": 3}
 VALUE_TYPES: Final = {"int64": 1, "uint64": 2, "float64": 3}
@@ -33,38 +38,70 @@ VALUE_DTYPES: Final = {1: np.dtype(np.int64), 2: np.dtype(np.uint64), 3: np.dtyp
 
 
 def stored_keys(keys: object, key_type: int, seed: int) -> tuple[Words, tuple[int, ...] | None]:
-    """Give the keys as words, and the shape that answers should have (None: one dimension)."""
+    """Return keys to store as words, and the shape that answers should have (None: one dimension)."""
+    words, shape, unfit = _keys_as_words(keys, key_type, seed, refuse=True)
+    assert unfit is None
+    return words, shape
+
+
+def wanted_keys(keys: object, key_type: int, seed: int) -> tuple[Words, tuple[int, ...] | None, _Mask | None]:
+    """Return keys to look up as words, their shape, and which are out of the table's range (None: none)."""
+    return _keys_as_words(keys, key_type, seed, refuse=False)
+
+
+def _keys_as_words(
+    keys: object, key_type: int, seed: int, *, refuse: bool
+) -> tuple[Words, tuple[int, ...] | None, _Mask | None]:
     if isinstance(keys, str | bytes | bytearray | memoryview):
         raise TypeError(
             f"keys must be many keys, not one {type(keys).__name__}: use table[key], or put it into a list"
         )
-    if isinstance(keys, np.ndarray):
-        return _of_array(keys, key_type, seed), keys.shape
     if isinstance(keys, Lines | Spans):
-        return _of_text(keys, key_type, seed), None
+        return _of_text(keys, key_type, seed), None, None
     if isinstance(keys, array.array) or is_array_like(keys):
-        found = np.asarray(keys)
-        return _of_array(found, key_type, seed), found.shape
+        return _of_array(keys, key_type, seed, refuse)
     if isinstance(keys, range):
         info = np.iinfo(np.int64)
         if len(keys) and info.min <= min(keys[0], keys[-1]) and max(keys[0], keys[-1]) <= info.max:
-            return _of_array(
-                np.arange(keys.start, keys.stop, keys.step, dtype=np.int64), key_type, seed
-            ), None
+            numbers = np.arange(keys.start, keys.stop, keys.step, dtype=np.int64)
+            words, _, unfit = _of_array(numbers, key_type, seed, refuse)
+            return words, None, unfit
     if hasattr(keys, "__arrow_c_stream__"):
-        return _core.stored_arrow(arrow_stream(keys), None, None, key_type, seed), None
-    if hasattr(keys, "__arrow_c_array__"):
-        schema, column = keys.__arrow_c_array__()
-        return _core.stored_arrow(None, schema, column, key_type, seed), None
-    if hasattr(keys, "__array__") and not isinstance(keys, Iterable):
-        found = np.asarray(keys)
-        return _of_array(found, key_type, seed), found.shape
-    if not isinstance(keys, Iterable):
+        words, unfit = _of_arrow((arrow_stream(keys), None, None), key_type, seed, refuse)
+    elif hasattr(keys, "__arrow_c_array__"):
+        words, unfit = _of_arrow((None, *keys.__arrow_c_array__()), key_type, seed, refuse)
+    elif hasattr(keys, "__array__") and not isinstance(keys, Iterable):
+        return _of_array(keys, key_type, seed, refuse)
+    elif isinstance(keys, Iterable):
+        words, unfit = _of_items(keys, key_type, seed, refuse)
+    else:
         raise TypeError(
             "keys must be an array, an Arrow column or an iterable of str, bytes or int, "
             f"not {type(keys).__name__}"
         )
-    return _core.stored_items(keys, key_type, seed), None
+    return words, None, unfit
+
+
+def _of_items(items: object, key_type: int, seed: int, refuse: bool) -> tuple[Words, _Mask | None]:
+    if refuse:
+        return _core.stored_items(items, key_type, seed), None
+    return _marked(*_core.wanted_items(items, key_type, seed))
+
+
+def _of_arrow(
+    capsules: tuple[Any, Any, Any], key_type: int, seed: int, refuse: bool
+) -> tuple[Words, _Mask | None]:
+    if refuse:
+        return _core.stored_arrow(*capsules, key_type, seed), None
+    return _marked(*_core.wanted_arrow(*capsules, key_type, seed))
+
+
+def _marked(words: Words, numbers: Words) -> tuple[Words, _Mask | None]:
+    if not numbers.size:
+        return words, None
+    unfit = np.zeros(words.size, bool)
+    unfit[numbers] = True
+    return words, unfit
 
 
 def _of_text(keys: Lines | Spans, key_type: int, seed: int) -> Words:
@@ -75,35 +112,40 @@ def _of_text(keys: Lines | Spans, key_type: int, seed: int) -> Words:
     return _core.stored_lines(keys.block, keys.separator.decode(), keys.crlf, seed)
 
 
-def _of_array(keys: _Array, key_type: int, seed: int) -> Words:
-    if keys.ndim == 0:
-        raise TypeError("keys must have at least one dimension: for one key use table[key] or `key in table`")
+def _of_array(
+    keys: Any, key_type: int, seed: int, refuse: bool
+) -> tuple[Words, tuple[int, ...], _Mask | None]:
     if isinstance(keys, np.ma.MaskedArray):
         masked = np.flatnonzero(np.ma.getmaskarray(keys).ravel())
         if masked.size:
             raise ValueError(f"keys[{masked[0]}] is masked: drop masked keys before, with keys.compressed()")
         keys = keys.data
-    keys = np.asarray(keys)  # a matrix would keep its two dimensions
-    kind = keys.dtype.kind
+    found: _Array = np.asarray(keys)  # of a subclass too, which may reshape in its own way
+    if found.ndim == 0:
+        raise TypeError("keys must have at least one dimension: for one key use table[key] or `key in table`")
+    kind = found.dtype.kind
     if kind in "OTSU":  # NumPy drops trailing NULs of S and U, here as in the filters
-        return _core.stored_items(keys.ravel().tolist(), key_type, seed)
+        words, unfit = _of_items(found.ravel().tolist(), key_type, seed, refuse)
+        return words, found.shape, unfit
     if kind not in "iub":
         raise TypeError(
-            f"keys must be integers, strings or bytes, not an array of {keys.dtype}: "
+            f"keys must be integers, strings or bytes, not an array of {found.dtype}: "
             "convert it before, for example with .astype('int64') or .astype(str)"
         )
     if key_type == KEY_TYPES["digest"]:
         raise TypeError(
-            f"keys of this table must be str or bytes (key_dtype='digest'), not an array of {keys.dtype}: "
+            f"keys of this table must be str or bytes (key_dtype='digest'), not an array of {found.dtype}: "
             "make the table with key_dtype='int64' or 'uint64'"
         )
-    flat = keys.reshape(-1)
+    flat = found.reshape(-1)
     unfit, way_out = None, ""
-    if key_type == KEY_TYPES["int64"] and kind == "u" and keys.dtype.itemsize == 8:
+    if key_type == KEY_TYPES["int64"] and kind == "u" and found.dtype.itemsize == 8:
         unfit, way_out = flat > np.uint64(2**63 - 1), "uint64"
     elif key_type == KEY_TYPES["uint64"] and kind == "i":
         unfit, way_out = flat < 0, "int64"
-    if unfit is not None and unfit.any():
+    if unfit is not None and not unfit.any():
+        unfit = None
+    if unfit is not None and refuse:
         first = int(np.argmax(unfit))
         raise KeyRangeError(
             f"keys[{first}] is {flat[first]}, which a table with key_dtype="
@@ -111,11 +153,11 @@ def _of_array(keys: _Array, key_type: int, seed: int) -> Words:
             f"key_dtype={way_out!r} (no key has been taken)"
         )
     wide = np.int64 if kind == "i" else np.uint64  # by way of the wide type of the same sign: exact
-    return np.ascontiguousarray(flat, dtype=wide).view(np.uint64)
+    return np.ascontiguousarray(flat, dtype=wide).view(np.uint64), found.shape, unfit
 
 
 def stored_values(values: object, value_type: int, count: int, *, name: str = "values") -> Words:
-    """Give values as words: `count` of them, from one number for all or as many as keys."""
+    """Return values as words: `count` of them, from one number for all or as many as keys."""
     dtype = VALUE_DTYPES[value_type]
     rule = f"{dtype} numbers (value_dtype={str(dtype)!r})"
     way_out = "Pass one number, or as many as keys"
@@ -124,7 +166,7 @@ def stored_values(values: object, value_type: int, count: int, *, name: str = "v
     if isinstance(values, np.ma.MaskedArray):
         raise TypeError(f"{name} must not be a masked array: drop what is masked, or fill it, before")
     nulls = getattr(values, "null_count", 0)  # of Arrow and Polars
-    if nulls := nulls() if callable(nulls) else nulls:
+    if nulls := (nulls() if callable(nulls) else nulls) or _missing_in_pandas(values):
         raise ValueError(f"{name} must hold no nulls; got {nulls}: drop or fill them before")
     if hasattr(values, "__array__"):
         found: _Array = np.asarray(values)
@@ -142,6 +184,24 @@ def stored_values(values: object, value_type: int, count: int, *, name: str = "v
     return np.ascontiguousarray(found.reshape(-1)).view(np.uint64)
 
 
+def _missing_in_pandas(values: object) -> int:
+    """Return the number of NA in a column of pandas' own types; NaN in a column of NumPy floats is a value."""
+    dtype = getattr(values, "dtype", None)
+    if dtype is None or isinstance(dtype, np.dtype) or not hasattr(values, "isna"):
+        return 0
+    return int(np.count_nonzero(values.isna()))
+
+
+def _inexact(numbers: _Array) -> _Mask:
+    """Return which 64-bit integers are not exact as floats: more than 53 bits from the first 1 to the last."""
+    numbers = np.atleast_1d(numbers)
+    if not numbers.size or (numbers.min() >= -(2**53) and numbers.max() <= 2**53):
+        return np.zeros(0, bool)
+    magnitude = np.where(numbers < 0, -numbers, numbers).astype(np.uint64)
+    lowest_bit = magnitude & (~magnitude + np.uint64(1))
+    return (magnitude >> np.uint64(53)) > lowest_bit - np.uint64(1)
+
+
 def _of_dtype(found: _Array, dtype: np.dtype[Any], name: str) -> _Array:
     """Convert exactly, or refuse."""
     kind = found.dtype.kind
@@ -155,17 +215,19 @@ def _of_dtype(found: _Array, dtype: np.dtype[Any], name: str) -> _Array:
             f"{name} must be {dtype} (value_dtype={str(dtype)!r}), not an array of {found.dtype}: convert it "
             "before, with .astype, or make the table with another value_dtype"
         )
-    if dtype.kind == "i" and kind == "u" and found.dtype.itemsize == 8:
-        unfit = found > np.uint64(2**63 - 1)
+    unfit, way_out = np.zeros(0, bool), "int64"
+    if dtype.kind == "f" and kind in "iu" and found.dtype.itemsize == 8:
+        unfit, way_out = _inexact(found), str(found.dtype.newbyteorder("="))
+    elif dtype.kind == "i" and kind == "u" and found.dtype.itemsize == 8:
+        unfit, way_out = found > np.uint64(2**63 - 1), "uint64"
     elif dtype.kind == "u" and kind == "i":
         unfit = found < 0
-    else:
-        unfit = np.zeros(0, bool)
     if unfit.any():
         first = int(np.argmax(unfit))
+        exactly = " exactly" if dtype.kind == "f" else ""
         raise ValueError(
-            f"{name}[{first}] is {found.reshape(-1)[first]}, which value_dtype={str(dtype)!r} cannot hold: "
-            f"make the table with value_dtype={'uint64' if dtype.kind == 'i' else 'int64'!r}"
+            f"{name}[{first}] is {found.reshape(-1)[first]}, which value_dtype={str(dtype)!r} cannot hold"
+            f"{exactly}: make the table with value_dtype={way_out!r}"
         )
     return np.ascontiguousarray(found, dtype=dtype) if found.ndim else found.astype(dtype)
 

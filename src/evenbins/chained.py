@@ -210,7 +210,7 @@ class ChainedTable(_core.Chains, TableMapping):
             raise ValueError(f"capacity must be at least the {len(self)} keys in the table; got {keys}")
         core = chain_plan.scaled_core(self._core, self._capacity, keys)
         table = type(self).from_plan(plan_of_chain_core(core, keys=keys, seed=self._seed))
-        table._insert_many(*self._shuffled(), True)
+        table._store_all(self, are_new=True)
         return table
 
     @property
@@ -251,9 +251,8 @@ class ChainedTable(_core.Chains, TableMapping):
         from evenbins.theory.chains import absent_query
 
         core = self._core
-        loads = self._loads()
-        keys, _, _, overflowing, insertions, insertion_reads, *_ = self._state()
-        reads, compared, squares = self._queries()
+        (keys, _, _, overflowing, insertions, insertion_reads, *_), loads, queries = self._measure()
+        reads, compared, squares = queries
         overflow = loads.pop() if core[5] else ([1], [0])
         bins = core[6::2]
         tables = [np.array(all_, np.float64) / n for (all_, _), n in zip(loads, bins, strict=True)]

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["PagedStats", "PagedTable", "is_paged", "save_pages"]
 
 IN_FLIGHT = 32
+_SAVED_AT_ONCE = 1 << 22  # items that `save_pages` sorts by page and writes at a time: 64 MiB
 KIND = 13
 _SUMMARIES = ("multiple-bloom",)
 
@@ -360,17 +361,30 @@ class PagedTable(_core.Pages, TableMapping):
     def _value_type(self) -> int:
         return self._core[1]
 
-    def _insert_many(self, keys: Words, values: Words, are_new: bool) -> None:
-        self._insert_words(keys, values, IN_FLIGHT)
+    def _insert_many(self, keys: Words, values: Words, are_new: bool, before: int = 0) -> None:
+        self._insert_words(keys, values, IN_FLIGHT, before)
 
-    def _erase_many(self, keys: Words) -> int:
-        return self._erase_words(keys, IN_FLIGHT)
+    def _erase_many(self, keys: Words, strict: bool) -> tuple[int, int, int]:
+        return self._erase_words(keys, IN_FLIGHT, strict)
+
+    def _each_batch(self, store: Callable[[Words, Words], object], most: int) -> None:
+        """Call store(keys, values) once with all items of one moment, in a random order.
+
+        They are read in the order of pages, which is that of hashes, so they are shuffled in memory.
+        """
+        parts: list[tuple[Words, Words]] = []
+        self._page_batches(lambda keys, values: parts.append((keys, values)), most)
+        if parts:
+            keys, values = (np.concatenate(part) for part in zip(*parts, strict=True))
+            parts.clear()
+            order = np.random.default_rng(0).permutation(values.size)
+            store(keys.reshape(values.size, -1)[order].ravel(), values[order])
 
     def _clear(self) -> None:
         for keys, _ in iter(lambda: self._page(0, 0, 1 << 20)[:2], None):
             if not keys.size:
                 return
-            self._erase_words(keys, IN_FLIGHT)
+            self._erase_words(keys, IN_FLIGHT, False)
 
     def insert_many(
         self, keys: object, values: object, *, new: bool = False, in_flight: int = IN_FLIGHT
@@ -594,7 +608,9 @@ def save_pages(table: MultilevelTable, path: StrPath, **options: Any) -> None:
             descriptor = os.open(temporary, os.O_RDWR | os.O_CLOEXEC)
             made = PagedTable._of_descriptors(descriptor, -1, temporary, True, True)
             try:
-                made._insert_words(*table._shuffled(), IN_FLIGHT)
+                table._each_batch(
+                    lambda keys, values: made._insert_words(keys, values, IN_FLIGHT), _SAVED_AT_ONCE
+                )
                 made._checkpoint()
                 data = made._summary_file()
             finally:

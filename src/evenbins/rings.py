@@ -841,14 +841,6 @@ def _checked_name(name: object) -> str:
     return name
 
 
-def _is_unicode(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _checked_names(nodes: object) -> list[str]:
     if isinstance(nodes, str | bytes) or not isinstance(nodes, Iterable):
         raise TypeError(f"nodes must be several names, not one {type(nodes).__name__}; put it into a list")

@@ -170,8 +170,7 @@ class Summary(_core.Summary, _files.Kept):
             The summary cannot forget.
         """
         self._need_removal()
-        where = self.level(key) if level is None else self._level(level)
-        if where == 0 or not self._remove_many(self._one(key), np.array([where], dtype=np.uint8))[0]:
+        if not self._remove(int(self._one(key)[0]), 0 if level is None else self._level(level)):
             raise KeyError(key)
 
     def remove_many(self, keys: object, levels: object, *, digests: bool = False) -> npt.NDArray[np.bool_]:
@@ -236,9 +235,9 @@ class Summary(_core.Summary, _files.Kept):
 
     def stats(self) -> SummaryStats:
         """Measure this very summary, in one pass over it."""
-        fills, positives, saturated = self._measure()
+        keys, fills, positives, saturated = self._measure()
         return SummaryStats(
-            keys=self._keys, kind=self.plan.kind, levels=self._core[0], false_positives=positives,
+            keys=keys, kind=self.plan.kind, levels=self._core[0], false_positives=positives,
             fills=tuple(fills), saturated=saturated, nbytes=self.nbytes,
         )  # fmt: skip
 

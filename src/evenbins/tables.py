@@ -25,7 +25,7 @@ from evenbins.paged import PagedTable, is_paged, save_pages
 from evenbins.protocols import StrPath
 from evenbins.summaries import CLASSES, Summary
 from evenbins.theory import _show
-from evenbins.theory.summary_plan import SummaryPlan
+from evenbins.theory.summary_plan import KINDS, NUMBERS, SummaryPlan
 from evenbins.theory.table_plan import TablePlan, TableShape, plan_of_table_core, plan_table, scaled_plan
 
 __all__ = ["MultilevelTable", "TableFull", "TableStats"]
@@ -296,12 +296,21 @@ class MultilevelTable(_core.Table, TableMapping):
 
         It answers for the table's digests: of integer keys those of `evenbins.digest`.
         """
-        plan = self.plan.summary
-        if plan is None:
+        kind = self._summary_kind(*self._measure()[2:])
+        if kind is None:
             return None
-        found = CLASSES[plan.kind].from_bytes(self._summary_bytes())
-        found._cached_plan = plan
+        found = CLASSES[kind].from_bytes(self._summary_bytes())
+        plan = self.plan.summary
+        if plan is not None and plan.core == tuple(found._core):
+            found._cached_plan = plan
         return found
+
+    @staticmethod
+    def _summary_kind(number: int, can_remove: bool) -> str | None:
+        """Return the name of a kind of summary, from what the core says of it."""
+        names = [name for name in KINDS if NUMBERS[name] == number]
+        counting = [name for name in names if name.startswith("counting-")]
+        return next(iter(counting if can_remove and counting else names), None)
 
     @classmethod
     def load(cls, path: StrPath, *, summary: str | SummaryPlan | None = None) -> Self:
@@ -333,7 +342,8 @@ class MultilevelTable(_core.Table, TableMapping):
         >>> t.stats().keys, t.stats().overflow, t.stats().miss_reads
         (1000, 0.0, 2.0)
         """
-        shape, state = TableShape.of_core(self._core), self._state()
+        state, guide, number, can_remove = self._measure()
+        shape = TableShape.of_core(self._core)
         levels = len(shape.buckets)
         placed = state[_PLACED : _PLACED + levels]
         listed = state[_LISTED]
@@ -342,8 +352,8 @@ class MultilevelTable(_core.Table, TableMapping):
         reads = (sum(level * count for level, count in enumerate(placed, 1)) + levels * listed) / max(1, keys)
         miss_reads = float(levels)
         more: dict[str, Any] = {}
-        if guide := self._guide_state():
-            reads, miss_reads, more = self._counted(GuideState(*guide))
+        if kind := self._summary_kind(number, can_remove):
+            reads, miss_reads, more = self._counted(kind, GuideState(*guide))
         return TableStats(
             keys=keys,
             scheme=shape.scheme,
@@ -363,20 +373,22 @@ class MultilevelTable(_core.Table, TableMapping):
             **more,
         )
 
-    def _counted(self, guide: GuideState) -> tuple[float, float, dict[str, Any]]:
-        """Give what look-ups with the summary took."""
+    def _counted(self, kind: str, guide: GuideState) -> tuple[float, float, dict[str, Any]]:
+        """Return what look-ups with the summary took, and its counts."""
         plan = self.plan
-        assert plan.summary is not None
         reads = guide.hit_reads / guide.hits if guide.hits else 1.0 if plan.reads is None else plan.reads
         miss_reads = guide.miss_reads / guide.misses if guide.misses else plan.miss_reads or 0.0
         return reads, miss_reads, {
-            "summary": plan.summary.kind, "summary_nbytes": guide.nbytes, "summary_wrong": guide.wrong,
+            "summary": kind, "summary_nbytes": guide.nbytes, "summary_wrong": guide.wrong,
             "summary_false_positives": guide.false_positives, "reserved": guide.reserved,
             "rebuilds": guide.rebuilds, "rebuild_moves": guide.rebuild_moves,
         }  # fmt: skip
 
     def grown(self, capacity: int) -> Self:
         """Make a new table for more keys, of the same design, with all the items of this one.
+
+        They are those of one moment: changes of this table wait until the new one is made. Beside the new
+        table the call takes 16 MiB, or 24 MiB for digests.
 
         Examples
         --------
@@ -394,7 +406,7 @@ class MultilevelTable(_core.Table, TableMapping):
         if plan.keys < len(self):
             raise ValueError(f"capacity must be at least the number of keys, {len(self)}; got {capacity}")
         table = self.from_plan(plan)
-        table._insert_many(*self._shuffled(), True)
+        table._store_all(self, are_new=True)
         return table
 
     def save(self, path: StrPath, *, layout: str = "memory", **options: Any) -> None:
@@ -406,7 +418,8 @@ class MultilevelTable(_core.Table, TableMapping):
             Where to.
         layout
             "memory": the arrays as they lie in memory, to be loaded or mapped. "pages": a one-read table
-            (`PagedTable`), whose pages stay in the file.
+            (`PagedTable`), whose pages stay in the file. Both hold the items of one moment: changes of this
+            table wait until the file is written.
         **options
             Of layout "pages": `capacity`, `load`, `levels`, `miss_reads`, `bits_per_key`, `page_bytes`,
             `overflow_pages`, as for `PagedTable.create`.

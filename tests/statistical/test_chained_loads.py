@@ -86,7 +86,7 @@ def test_the_longest_chain_is_as_long_as_predicted() -> None:
         chances = chains.max_load_chances(layout, seen.tables, seen.overflow_loads)
         longest = []
         for seed in range(tables):
-            loads = filled(plan, seed, keys)._loads()
+            loads = filled(plan, seed, keys)._measure()[1]
             longest.append(max(len(all_) for all_, _ in loads) - 1)
         for length in range(len(chances)):
             chance = float(chances[: length + 1].sum())

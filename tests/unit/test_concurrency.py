@@ -12,6 +12,7 @@ ThreadSanitizer.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import pickle
 import sys
@@ -21,11 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from structures import BY_NAME, KEYS, STRUCTURES, WRITERS, Structure
 from together import together
 
-from evenbins import CountMinSketch, ShardedFilter
+from evenbins import ChainedTable, CountMinSketch, MultilevelTable, PagedTable, ShardedFilter, _mapping
 
 
 @pytest.fixture(params=STRUCTURES, ids=lambda each: each.name)
@@ -220,6 +222,243 @@ def test_calls_on_whole_structures_cross_without_a_deadlock(name: str, tmp_path:
     for made in (a, b):
         made._check()
         assert np.asarray(structure.holds(made, KEYS[2000:6000])).all()
+
+
+# --- tables: one step, one moment --------------------------------------------------------------------------
+
+TABLES: dict[str, Callable[[Path, int], Any]] = {
+    "MultilevelTable": lambda _, n: MultilevelTable(n),
+    "MultilevelTable-with-summary": lambda _, n: MultilevelTable(n, summary="interpolation"),
+    "ChainedTable": lambda _, n: ChainedTable(n),
+    "PagedTable": lambda folder, n: PagedTable.create(folder / f"pages{n}", n, durable=False),
+}
+
+
+def _meanwhile(change: Callable[[], object], *works: Callable[[], object]) -> None:
+    """Run the works at once, and the change again and again until they are done."""
+    left = [len(works)]
+
+    def until_done() -> None:
+        while left[0]:
+            change()
+
+    def counted(work: Callable[[], object]) -> Callable[[], object]:
+        def run() -> None:
+            try:
+                work()
+            finally:
+                left[0] -= 1
+
+        return run
+
+    together(until_done, *map(counted, works))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_of_several_that_pop_a_key_one_gets_it_and_the_others_the_default(name: str, tmp_path: Path) -> None:
+    """Bulk look-ups go on meanwhile: without the GIL, so that single calls have to wait their turn."""
+    table = TABLES[name](tmp_path, 400)
+    bulk = np.arange(100_000)
+    for _ in range(2):
+        table.insert_many(range(300), range(300))
+        popped: list[list[Any]] = [[], [], []]
+
+        def pop(number: int, table: Any = table, popped: Any = popped) -> Callable[[], None]:
+            return lambda: popped[number].extend(table.pop(key, None) for key in range(300))
+
+        _meanwhile(lambda: table.contains_many(bulk), pop(0), pop(1), pop(2))
+        assert sorted(value for part in popped for value in part if value is not None) == list(range(300))
+        assert len(table) == 0
+    table._check()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_all_that_set_a_default_get_the_same_value(name: str, tmp_path: Path) -> None:
+    table = TABLES[name](tmp_path, 400)
+    bulk = np.arange(100_000)
+    seen: list[list[Any]] = [[], [], []]
+
+    def set_defaults(number: int) -> Callable[[], None]:
+        return lambda: seen[number].extend(table.setdefault(key, number) for key in range(300))
+
+    _meanwhile(lambda: table.contains_many(bulk), set_defaults(0), set_defaults(1), set_defaults(2))
+    assert seen[0] == seen[1] == seen[2] == table.get_many(range(300)).tolist()
+    table._check()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_strict_deletion_deletes_all_or_nothing(name: str, tmp_path: Path) -> None:
+    """Two delete the same keys, and a KeyError says that nothing was deleted: exactly one may succeed."""
+    table = TABLES[name](tmp_path, 4000)
+    keys = np.arange(3000)
+    for _ in range(20):
+        table.insert_many(keys, 0)
+        deleted: list[int] = []
+
+        def delete(table: Any = table, deleted: list[int] = deleted) -> None:
+            try:
+                deleted.append(table.delete_many(keys, missing="error"))
+            except KeyError:
+                deleted.append(0)
+
+        together(delete, delete)
+        assert sorted(deleted) == [0, 3000]
+    table._check()
+
+
+@pytest.mark.parametrize("way", ["grown", "update", "pages"])
+def test_a_table_goes_into_another_as_it_is_between_two_changes(way: str, tmp_path: Path) -> None:
+    """A writer adds and deletes other keys, which moves residents: none of those that stay may be missed."""
+    stay, others = np.arange(1_060_000), np.arange(10**7, 10**7 + 60_000)
+    table = MultilevelTable(1_130_000)
+    table.insert_many(stay, stay)
+    missed: list[int] = []
+
+    def churn() -> None:
+        table.insert_many(others, 0)
+        table.delete_many(others)
+
+    def go() -> None:
+        if way == "grown":
+            missed.append(int((~table.grown(1_400_000).contains_many(stay)).sum()))
+        elif way == "update":
+            other = MultilevelTable(1_400_000)
+            other.update(table)
+            missed.append(int((~other.contains_many(stay)).sum()))
+        else:
+            table.save(tmp_path / "pages", layout="pages")
+            with PagedTable.open(tmp_path / "pages") as pages:
+                missed.append(int((~pages.contains_many(stay)).sum()))
+
+    _meanwhile(churn, lambda: [go() for _ in range(1 if way == "pages" else 2)])
+    assert not any(missed)
+    assert table.contains_many(stay).all()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_change_waits_until_all_batches_are_stored(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In batches of 100 keys, the writer is eager between them: old or new values, never both."""
+    monkeypatch.setattr(_mapping, "_BATCH", 100)
+    table = TABLES[name](tmp_path, 3000)
+    keys = np.arange(2000)
+    table.insert_many(keys, 0)
+    value = itertools.count(1)
+    seen: list[npt.NDArray[np.int64]] = []
+
+    def copy() -> None:
+        for _ in range(5):
+            other = ChainedTable(3000)
+            other.update(table)
+            seen.append(other.get_many(keys))
+
+    _meanwhile(lambda: table.insert_many(keys, next(value)), copy)
+    assert all((each == each[0]).all() for each in seen)
+
+
+def test_updates_in_both_directions_and_in_a_circle_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_mapping, "_BATCH", 50)
+    made = [TABLES[name](tmp_path, 7000 + i) for i, name in enumerate(TABLES)]
+    for i, table in enumerate(made):
+        table.insert_many(range(1000 * i, 1000 * i + 1000), i)
+    pairs = [(0, 1), (1, 0), (1, 2), (2, 0), (0, 3), (3, 1)]
+    together(*(lambda pair=pair: made[pair[0]].update(made[pair[1]]) for pair in pairs))
+    for table in made:
+        table._check()
+        table.update(table)
+    assert len(made[0]) == 4000
+
+
+def test_a_table_that_is_being_read_refuses_its_own_change_and_answers() -> None:
+    """The call that stores a batch runs while the source is held: it may ask the source, not change it."""
+    table = MultilevelTable(1000)
+    table.insert_many(range(500), 1)
+    waiting = threading.Thread(target=lambda: table.insert_many([600], 6))
+
+    def store(keys: Any, values: Any) -> None:
+        if not waiting.ident:
+            waiting.start()
+            while not waiting.is_alive():
+                pass
+        for _ in range(100):  # the writer waits for us: an answer must not wait for the writer
+            assert table[5] == 1
+            assert table.contains_many([5, 600]).tolist() == [True, False]
+            assert len(table) == 500
+        for change in (lambda: table.insert_many([1], 2), lambda: table.__setitem__(1, 2)):
+            with pytest.raises(RuntimeError, match="in the middle of a bulk call"):
+                change()
+
+    table._each_batch(store, 200)
+    waiting.join(60)
+    assert table[600] == 6
+
+
+@pytest.mark.parametrize("summary", ["multiple-bloom", "single-filter"])
+def test_the_summary_is_that_of_one_moment(summary: str) -> None:
+    """Lazy deletions replace it by a new one: a copy knows every key that never left."""
+    n = 60_000
+    table = MultilevelTable(n, scheme="standard", summary=summary, deletions="lazy")
+    keys = np.arange(n)
+    table.insert_many(keys, 1)
+
+    def churn() -> None:
+        for _ in range(4):
+            table.delete_many(keys[: n // 4])
+            table.insert_many(keys[: n // 4], 0)
+
+    def copy() -> None:
+        found = table.summary
+        assert found is not None
+        assert found.level_many(keys[n // 4 :]).all()
+
+    _meanwhile(copy, churn)
+    assert table.stats().rebuilds > 4
+    table._check()
+
+
+def test_a_summary_may_be_attached_and_asked_for_at_once() -> None:
+    table = MultilevelTable(2000, scheme="standard")
+    table.insert_many(range(2000), 0)
+    kinds = ["interpolation", None, "multiple-bloom", "counting-single-filter", None, "single-filter"]
+
+    def ask() -> None:
+        found = table.summary
+        assert found is None or found.level_many(range(2000)).all()
+        stats = table.stats()
+        assert stats.summary in kinds
+        assert stats.keys == 2000
+        with contextlib.suppress(TypeError):  # a summary that cannot forget
+            table.pop(5, None)
+        table[5] = 0
+
+    _meanwhile(ask, lambda: [table.attach_summary(kind) for kind in kinds * 3])
+    table._check()
+
+
+def test_statistics_are_those_of_one_moment() -> None:
+    """A chained table's sums over bins and over keys, a table's over levels: they agree with each other."""
+    chained, keys = ChainedTable(6000), np.arange(5000)
+    summary = MultipleBloomSummary(6000, levels=3, counting=True)
+
+    def churn() -> None:
+        chained.insert_many(keys, 0)
+        chained.delete_many(keys)
+        summary.add_many(keys, 1)
+        summary.remove_many(keys, 1)
+
+    def ask() -> None:
+        for _ in range(40):
+            stats = chained.stats()
+            in_bins = sum(load * bins for load, bins in enumerate(stats.loads))
+            in_overflow = sum(load * bins for load, bins in enumerate(stats.overflow_loads))
+            assert stats.keys == in_bins + in_overflow
+            measured = summary.stats()
+            assert (measured.keys == 0) == (max(measured.fills) == 0)
+
+    _meanwhile(churn, ask)
 
 
 def test_every_structure_of_the_package_is_here() -> None:

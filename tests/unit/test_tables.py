@@ -5,13 +5,14 @@ from __future__ import annotations
 import array
 import copy
 import json
+import math
 import pickle
 import runpy
 import signal
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,17 @@ import pyarrow as pa
 import pytest
 
 import evenbins
-from evenbins import BloomFilter, FormatError, KeyRangeError, MultilevelTable, TableFull, TablePlan, _core
+from evenbins import (
+    BloomFilter,
+    ChainedTable,
+    FormatError,
+    KeyRangeError,
+    MultilevelTable,
+    PagedTable,
+    TableFull,
+    TablePlan,
+    _core,
+)
 from evenbins.reference import ReferenceMultilevel
 from evenbins.reference import format as reference_format
 from evenbins.reference.format import CHECKSUM, FIXED
@@ -217,9 +228,9 @@ def test_what_counts_as_a_key() -> None:
 @pytest.mark.parametrize(
     ("shape", "key", "error", "words"),
     [
-        ("least-loaded", 2**63, KeyRangeError, "key_dtype='uint64'"),
+        ("least-loaded", 2**64, KeyRangeError, "key_dtype='uint64'"),
         ("least-loaded", -(2**63) - 1, KeyRangeError, "key_dtype='int64'"),
-        ("unsigned", -1, KeyRangeError, "key_dtype='int64'"),
+        ("unsigned", -(2**63) - 1, KeyRangeError, "key_dtype='int64'"),
         ("unsigned", 2**64, KeyRangeError, "key_dtype='digest'"),
         ("least-loaded", "a", TypeError, "key_dtype='digest'"),
         ("least-loaded", b"a", TypeError, "key_dtype='digest'"),
@@ -371,15 +382,12 @@ def test_negative_keys_come_from_every_signed_width() -> None:
 @pytest.mark.parametrize(
     ("key_dtype", "keys", "error", "words"),
     [
-        ("int64", np.array([1, 2**63], np.uint64), KeyRangeError, r"keys\[1\] is 9223372036854775808"),
-        ("uint64", np.array([1, -1]), KeyRangeError, r"keys\[1\] is -1"),
-        ("uint64", [1, 2, -1], KeyRangeError, r"keys\[2\]"),
+        ("uint64", [1, 2, 2**64], KeyRangeError, r"keys\[2\]"),
         ("int64", [1, "a"], TypeError, r"keys\[1\].*digest"),
         ("int64", np.array([1.5]), TypeError, "not an array of float64"),
         ("digest", np.array([1]), TypeError, "key_dtype='int64'"),
         ("digest", ["a", 1], TypeError, r"keys\[1\]"),
         ("int64", pa.array([1, None]), ValueError, r"keys\[1\].*null"),
-        ("uint64", pa.array([1, -1]), ValueError, r"keys\[1\]"),
         ("int64", pa.array(["a"]), TypeError, "digest"),
         ("int64", pa.array(["a"]).dictionary_encode(), TypeError, "digest"),
         ("digest", pa.array([1]), TypeError, "int64"),
@@ -404,6 +412,93 @@ def test_a_key_that_does_not_fit_stores_nothing(
     with pytest.raises(error, match=words):
         t.delete_many(keys)
     assert t.to_bytes() == before
+
+
+TABLES: dict[str, Callable[..., Any]] = {
+    "multilevel": lambda folder, **dtypes: MultilevelTable(100, **dtypes),
+    "guided": lambda folder, **dtypes: MultilevelTable(100, summary="interpolation", **dtypes),
+    "chained": lambda folder, **dtypes: ChainedTable(100, **dtypes),
+    "paged": lambda folder, **dtypes: PagedTable.create(folder / "pages", 100, durable=False, **dtypes),
+}
+
+
+@pytest.fixture(params=TABLES)
+def table_of(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
+    return lambda **dtypes: TABLES[request.param](tmp_path, **dtypes)
+
+
+@pytest.mark.parametrize(("key_dtype", "outside"), [("int64", 2**64 - 1), ("int64", 2**63), ("uint64", -1)])
+def test_a_key_of_another_range_is_refused_by_stores_and_absent_for_look_ups(
+    table_of: Callable[..., Any], key_dtype: str, outside: int
+) -> None:
+    """The word of such a key is that of a key inside the range, which must not be found in its place."""
+    t = table_of(key_dtype=key_dtype)
+    twin = outside - 2**64 if outside > 0 else outside + 2**64
+    t[twin] = 5
+    for key in (outside, np.array([outside])[0]):
+        assert key not in t
+        assert t.get(key) is None
+        assert t.get(key, 3) == 3
+        assert t.pop(key, None) is None
+        for call in (lambda key=key: t[key], lambda key=key: t.pop(key), lambda key=key: t.__delitem__(key)):
+            with pytest.raises(KeyError) as raised:
+                call()
+            assert not isinstance(raised.value, KeyRangeError)
+            assert raised.value.args == (key,)
+        assert t.probe(key)[:2] == (0, 0)
+        for store in (lambda key=key: t.__setitem__(key, 1), lambda key=key: t.setdefault(key, 1)):
+            with pytest.raises(KeyRangeError, match="key_dtype="):
+                store()
+    column = pa.array(np.array([outside]))
+    many = [
+        [twin, outside, 7], np.array([twin, outside, 7], object), column, iter([outside]),
+        np.array([[outside]]), pl.Series([outside]), pd.Series([outside]), column.dictionary_encode(),
+    ]  # fmt: skip
+    for keys in many:
+        with pytest.raises(ValueError, match="key_dtype="):
+            t.insert_many(keys, 1)
+    many[3] = iter([outside])
+    assert t.contains_many(many[0]).tolist() == [True, False, False]
+    assert t.contains_many(many[1]).tolist() == [True, False, False]
+    assert t.get_many(many[0], default=9).tolist() == [5, 9, 9]
+    assert t.get_many(np.array([[outside]]), default=9).tolist() == [[9]]
+    with pytest.raises(KeyError, match="2 of 3 keys are not in the table, the first at index 1"):
+        t.get_many(many[0])
+    with pytest.raises(KeyError, match="2 of 3 keys are not in the table, the first at index 0"):
+        t.delete_many([7, outside, twin], missing="error")
+    for keys in many[2:]:
+        if not isinstance(keys, Iterator):
+            assert not t.contains_many(keys).any()
+        assert t.delete_many(keys) == 0
+    assert dict(t.items()) == {twin: 5}
+    assert t.delete_many(many[0]) == 1
+    assert len(t) == 0
+
+
+@pytest.mark.parametrize(
+    ("key_dtype", "keys", "words"),
+    [
+        ("int64", np.array([1, 2**63], np.uint64), r"keys\[1\] is 9223372036854775808"),
+        ("uint64", np.array([1, -1]), r"keys\[1\] is -1"),
+        ("uint64", [1, 2, -1], r"keys\[2\]"),
+        ("uint64", pa.array([1, -1]), r"keys\[1\]"),
+        ("uint64", range(-1, 3), r"keys\[0\] is -1"),
+    ],
+)
+def test_a_key_of_another_range_stores_nothing(key_dtype: str, keys: Any, words: str) -> None:
+    t = MultilevelTable(100, key_dtype=key_dtype)
+    with pytest.raises(ValueError, match=words):
+        t.insert_many(keys, 1)
+    assert len(t) == 0
+
+
+def test_an_array_of_any_subclass_holds_keys_and_values(table_of: Callable[..., Any]) -> None:
+    t = table_of()
+    keys = np.array([[1, 2], [3, 4]]).view(np.matrix)
+    t.insert_many(keys, keys * 10)
+    assert t.get_many(keys).tolist() == [[10, 20], [30, 40]]
+    assert type(t.contains_many(keys)) is np.ndarray
+    assert t.delete_many(np.ma.masked_array(keys, mask=False)) == 4
 
 
 def test_keys_come_from_everything_that_holds_them() -> None:
@@ -475,6 +570,85 @@ def test_values_that_do_not_fit_store_nothing(dtype: str, values: Any, words: st
     with pytest.raises((TypeError, ValueError), match=words):
         t.insert_many([1, 2, 3], values)
     assert len(t) == 0
+
+
+INEXACT = [2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63) + 1, 2**60 + 2**6, 2**64 - 1, 10**400, 2**1024]
+EXACT = [0, 1, -1, 2**53, -(2**53), 2**53 + 2, 2**60 + 2**8, 2**63, -(2**63), 2**64 - 2**11, 2**1000]
+
+
+@pytest.mark.parametrize("number", INEXACT)
+def test_an_integer_that_is_not_exact_as_a_float_is_refused(
+    table_of: Callable[..., Any], number: int
+) -> None:
+    t = table_of(value_dtype="float64")
+    values: list[Any] = [number, [0, number], np.array([0, number], object)]
+    for dtype in (np.int64, np.uint64):
+        if np.iinfo(dtype).min <= number <= np.iinfo(dtype).max:
+            array = np.array([0, number], dtype)
+            values += [array, array[1], array.astype(array.dtype.newbyteorder()), pa.array(array)]
+            values += [pl.Series(array), pd.Series(array), pd.array(array), array.reshape(2, 1)]  # type: ignore[list-item]
+    for each in values:
+        with pytest.raises(ValueError, match=r"value_dtype='u?int64'"):
+            t.insert_many([1, 2] if np.ndim(each) else [1], each)
+    with pytest.raises(ValueError, match="exact"):
+        t[1] = number
+    with pytest.raises(ValueError, match="exact"):
+        t.setdefault(1, number)
+    with pytest.raises(ValueError, match="exact"):
+        t.get_many([1], default=number)
+    assert len(t) == 0
+
+
+@pytest.mark.parametrize("number", EXACT)
+def test_an_integer_that_is_exact_as_a_float_is_stored(table_of: Callable[..., Any], number: int) -> None:
+    t = table_of(value_dtype="float64")
+    t[1] = number
+    t.insert_many([2, 3], [number, np.float64(number)])
+    for dtype in (np.int64, np.uint64):
+        if np.iinfo(dtype).min <= number <= np.iinfo(dtype).max:
+            t.insert_many([4, 5], np.array([number, 1], dtype))
+            t[6] = np.array([number], dtype)[0]
+            t.insert_many([7, 8], pa.array([number, 1], pa.from_numpy_dtype(dtype)))
+    assert all(int(t[key]) == number for key in t if key not in (5, 8))
+
+
+@pytest.mark.parametrize("value_dtype", ["int64", "uint64", "float64"])
+def test_a_missing_value_of_pandas_is_refused(table_of: Callable[..., Any], value_dtype: str) -> None:
+    t = table_of(value_dtype=value_dtype)
+    for dtype in ("Int64", "UInt8", "int64[pyarrow]", "Float64", "boolean", object):
+        values = pd.Series([1, pd.NA], dtype=dtype)
+        for each in (values, values.array, pd.Index(values)):
+            with pytest.raises((TypeError, ValueError), match=r"nulls|NAType"):
+                t.insert_many([1, 2], each)
+    with pytest.raises(TypeError, match="NAType"):
+        t[1] = pd.NA
+    assert len(t) == 0
+    t.insert_many([1, 2], pd.Series([1, 2], dtype="Int64"))
+    assert t.get_many([1, 2]).tolist() == [1, 2]
+
+
+def test_nan_is_a_value() -> None:
+    t = MultilevelTable(10, value_dtype="float64")
+    t.insert_many([1, 2], pd.Series([1.5, np.nan]))
+    t.insert_many([3], np.array([np.nan], np.float32))
+    t[4] = math.nan
+    assert np.isnan(t.get_many([2, 3, 4])).all()
+
+
+@pytest.mark.parametrize("number", [10**5000, -(10**5000)], ids=["positive", "negative"])
+def test_a_number_too_long_to_print_is_refused_by_its_size(
+    table_of: Callable[..., Any], number: int, tmp_path: Path
+) -> None:
+    t = table_of()
+    with pytest.raises(ValueError, match="an int of 16610 bits: make the table"):
+        t[1] = number
+    with pytest.raises(ValueError, match="an int of 16610 bits: make the table"):
+        t.insert_many([1], [number])
+    with pytest.raises(ValueError, match="an int of 16610 bits is not: make the table"):
+        MultilevelTable(5, value_dtype="float64")[1] = number
+    for call in (lambda: number in t, lambda: t.__setitem__(number, 1), lambda: t.contains_many([number])):
+        with pytest.raises(KeyRangeError, match="key_dtype="):
+            call()
 
 
 def test_a_missing_key_in_bulk(name: str) -> None:

@@ -102,6 +102,8 @@ class ChainedTable {
   // The entry in use behind `entry` (0: the first), in the order of the arena; 0 when there is none.
   uint32_t next(uint32_t entry) const;
   StoredKey key_of(uint32_t entry) const;
+  bool in_use(uint32_t number) const { return (entry(number)[0] & kFree) == 0; }
+  uint64_t used() const { return std::min(state_[1], capacity_); }  // entries ever used: 1 … used
   uint64_t value_of(uint32_t entry) const { return values_[entry - 1]; }
 
   // What a look-up of a key does: where it ended.

@@ -41,7 +41,7 @@
 //
 // Invariants (check): a bit of occupancy for each key and none besides; free slots are 0; every key lies in one of its
 // buckets or on the list, once; the counts of levels and list are right; marks lie on occupied slots. Memory is taken
-// once: no operation allocates.
+// once: no operation allocates (a rebuild of lazy deletions does, see guided.hpp).
 //
 // Tried and dropped: see the end of multilevel.cpp.
 #pragma once
@@ -54,6 +54,7 @@
 
 #include "evenbins/filter.hpp"
 #include "evenbins/guided.hpp"
+#include "evenbins/scattered.hpp"
 #include "evenbins/table_keys.hpp"
 #include "evenbins/table_view.hpp"
 
@@ -97,6 +98,7 @@ class MultilevelTable {
     return loops_.insert_many(view_, keys, values, n, are_new);
   }
   bool erase(const StoredKey& key);
+  bool can_delete() const { return guide_ == nullptr || guide_->can_delete(); }
   size_t erase_many(const uint64_t* keys, size_t n);  // returns how many there were
 
   // How a look-up of the key goes: the level that has it, from 1, or 0; buckets read; was the list asked?
@@ -112,6 +114,9 @@ class MultilevelTable {
     uint64_t slot, entry;
   };
   size_t page(Position& position, size_t most, uint64_t* keys, uint64_t* values) const;
+  // The same with the slots in a random order: Scattered(slot_count()).
+  size_t page(const Scattered& order, Position& position, size_t most, uint64_t* keys, uint64_t* values) const;
+  uint64_t slot_count() const;
 
   // Gives the table a summary, empty at first, filled by one scan; null: none from now on. `due`: see guided.hpp.
   void attach(std::unique_ptr<Summary> summary, uint64_t due);
@@ -143,7 +148,7 @@ class MultilevelTable {
   std::string check(bool thorough, bool unique) const;
 
  private:
-  uint64_t slot_count() const;
+  size_t page_of_list(Position& position, size_t most, uint64_t* keys, uint64_t* values) const;
   void take(std::unique_ptr<TableGuide> guide);
   template <typename F>
   void guided(const uint64_t* keys, size_t n, F&& f) const;
@@ -160,8 +165,8 @@ class MultilevelTable {
   std::unique_ptr<TableGuide> guide_;  // of a table with a summary
 };
 
-// Look-ups by several threads; each returns the number of keys done: all, unless the pulse stopped the work. The first
-// missing key's number goes to `first_missing` (n if there is none), their count to `missing_count`.
+// Look-ups by several threads; each returns the number of keys looked up: all, unless the pulse stopped the work. The
+// first missing key's number goes to `first_missing` (n if there is none), their count to `missing_count`.
 uint64_t get_all(const MultilevelTable& table, const uint64_t* keys, uint64_t n, uint64_t missing, uint64_t* out,
                  uint32_t threads, const std::function<bool()>& pulse, uint64_t* first_missing,
                  uint64_t* missing_count);
