@@ -32,7 +32,8 @@ auto each(Words words) {
 }
 
 // A counting sort, stable: keys of one shard keep their order. The shard is computed twice, which is cheaper than
-// keeping it: the memory it would take costs more than the mixing. Shard s has grouped[starts[s]] …
+// keeping it: the memory it would take costs more than the mixing. `digests` is private: if somebody changed it in
+// between, the second pass would write behind the end of a shard, and of the memory. Shard s has grouped[starts[s]] …
 // grouped[starts[s+1]]; place(at, i) hears where digest i goes.
 template <typename Place>
 void group_by_shard(const uint64_t* digests, size_t n, std::vector<uint64_t>& starts, uint64_t* grouped,
@@ -56,9 +57,10 @@ nb::tuple split_by_shard(Words digests, uint32_t shards, bool positions) {
   {
     const nb::gil_scoped_release free;
     const size_t n = digests.size();
+    const std::vector<uint64_t> own(digests.data(), digests.data() + n);
     std::vector<uint64_t> begins(uint64_t{shards} + 1);
     int64_t* from = origin.extend(positions ? n : 0);
-    group_by_shard(digests.data(), n, begins, grouped.extend(n), [&](uint64_t at, size_t i) {
+    group_by_shard(own.data(), n, begins, grouped.extend(n), [&](uint64_t at, size_t i) {
       if (positions) from[at] = static_cast<int64_t>(i);
     });
     std::copy(begins.begin(), begins.end(), starts.extend(begins.size()));

@@ -185,7 +185,7 @@ def stored_values(values: object, value_type: int, count: int, *, name: str = "v
 
 
 def _missing_in_pandas(values: object) -> int:
-    """Return the number of NA in a column of pandas' own types; NaN in a column of NumPy floats is a value."""
+    """Return the number of NA in a column of pandas' own types; NaN in one of NumPy floats is a value."""
     dtype = getattr(values, "dtype", None)
     if dtype is None or isinstance(dtype, np.dtype) or not hasattr(values, "isna"):
         return 0
@@ -193,7 +193,7 @@ def _missing_in_pandas(values: object) -> int:
 
 
 def _inexact(numbers: _Array) -> _Mask:
-    """Return which 64-bit integers are not exact as floats: more than 53 bits from the first 1 to the last."""
+    """Return which 64-bit integers are not exact as floats: over 53 bits from the first 1 to the last."""
     numbers = np.atleast_1d(numbers)
     if not numbers.size or (numbers.min() >= -(2**53) and numbers.max() <= 2**53):
         return np.zeros(0, bool)
