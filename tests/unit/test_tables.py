@@ -1166,3 +1166,35 @@ def test_ctrl_c_stops_a_bulk_call_and_leaves_a_usable_table() -> None:
     t.insert_many(keys[:1000], 5)
     assert (t.get_many(keys[:1000]) == 5).all()
     t._check()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_ctrl_c_in_a_bulk_look_up_says_how_many_keys_were_looked_up(threads: int) -> None:
+    """A table with a summary counts its look-ups: the number in the message is theirs."""
+    t = MultilevelTable(1000, summary="interpolation")
+    t.insert_many(range(1000), 0)
+    keys = np.zeros(1 << 23, np.int64)
+    for _ in range(50):  # until the signal meets a look-up
+        before, text = t._guide_state()[0], ""
+        timer = threading.Timer(0.02, signal.raise_signal, [signal.SIGINT])
+        try:
+            timer.start()
+            t.contains_many(keys, threads=threads)
+            timer.join()
+        except KeyboardInterrupt as error:
+            text = str(error)
+        timer.join()
+        if text.startswith("stopped after"):
+            break
+    assert int(text.split()[2]) == t._guide_state()[0] - before < keys.size
+
+
+def test_a_summary_that_cannot_be_attached_leaves_the_old_one() -> None:
+    t = MultilevelTable(1000, scheme="standard", summary="multiple-bloom", deletions="lazy")
+    t.insert_many(range(1000), 0)
+    t.delete_many(range(20))
+    with pytest.raises(ValueError, match="fewer levels"):
+        t._attach(9, [2, 29, 1250], 0)  # an interpolation summary of two levels
+    assert t.stats().summary == "multiple-bloom"
+    assert t.stats().reserved == 20
+    t._check()
