@@ -274,10 +274,10 @@ void PageStore::append(const Group& group) {
   std::memcpy(image, &checksum, 8);
   try {
     journal_.write(journal_end_, bytes.data(), bytes.size());
-  } catch (const IoError&) {
+  } catch (...) {  // IoError, or no memory for it
     try {
       journal_.truncate(journal_end_);
-    } catch (const IoError&) {
+    } catch (...) {
       failed_ = true;
     }
     throw;
@@ -286,7 +286,7 @@ void PageStore::append(const Group& group) {
   if (durable_) {
     try {
       journal_.sync();
-    } catch (const IoError&) {
+    } catch (...) {
       failed_ = true;
       throw;
     }
@@ -297,20 +297,25 @@ void PageStore::append(const Group& group) {
 
 // ---- changes ------------------------------------------------------------------------------------------------
 
-void PageStore::write_pages(const Group& group) {
-  std::vector<uint64_t> order;
-  order.reserve(group.size());
-  for (const auto& [page, image] : group) order.push_back(page);
-  std::sort(order.begin(), order.end());
+PageStore::Writes PageStore::writes_of(const Group& group) const {
+  Writes writes;
+  writes.order.reserve(group.size());
+  for (const auto& [page, image] : group) writes.order.push_back(page);
+  std::sort(writes.order.begin(), writes.order.end());
   const uint64_t most = std::max<uint64_t>(1, (uint64_t{1} << 20) / page_bytes_);
-  std::vector<uint8_t> buffer;
+  writes.buffer.resize(std::min<uint64_t>(most, group.size()) * page_bytes_);
+  return writes;
+}
+
+void PageStore::write_pages(const Group& group, Writes& writes) {
+  const std::vector<uint64_t>& order = writes.order;
+  const uint64_t most = writes.buffer.size() / page_bytes_;
   for (size_t i = 0; i < order.size();) {
     size_t n = 1;
     while (n < most && i + n < order.size() && order[i + n] == order[i] + n) ++n;
-    buffer.resize(n * page_bytes_);
     for (size_t j = 0; j < n; ++j)
-      std::memcpy(buffer.data() + j * page_bytes_, group.at(order[i + j]).get(), page_bytes_);
-    table_.write((2 + order[i]) * page_bytes_, buffer.data(), buffer.size());
+      std::memcpy(writes.buffer.data() + j * page_bytes_, group.at(order[i + j]).get(), page_bytes_);
+    table_.write((2 + order[i]) * page_bytes_, writes.buffer.data(), n * page_bytes_);
     i += n;
   }
 }
@@ -322,31 +327,44 @@ void PageStore::commit(Group group, bool journal) {
   if (group.empty()) return;
   for (auto& [page, image] : group) seal(page, image.get());
   if (!journal) {
-    write_pages(group);
+    Writes writes = writes_of(group);
+    write_pages(group, writes);
     ++sequence_;
     return;
   }
+  // Acknowledged by `append`: from there on nothing may fail, so nodes move over, to a table that has room for them.
+  if (const size_t after = overlay_.size() + group.size(); after >= overlay_.bucket_count())
+    overlay_.reserve(2 * after);
+  if (tape_.on) tape_.steps.reserve(tape_.steps.size() + 3);
   append(group);
   ++sequence_;
   if (tape_.on) tape_.steps.push_back({0, 'a', sequence_, {}});
-  for (auto& [page, image] : group) overlay_[page] = std::move(image);
+  while (!group.empty()) {
+    auto node = group.extract(group.begin());
+    const auto found = overlay_.find(node.key());
+    if (found == overlay_.end())
+      overlay_.insert(std::move(node));
+    else
+      found->second = std::move(node.mapped());
+  }
 }
 
 void PageStore::checkpoint(uint64_t keys) {
   if (failed_) throw std::runtime_error("an earlier change failed in the middle: open this table anew");
   if (sequence_ == head_.generation) return;
+  // Whatever needs memory comes first: then nothing has happened. What fails later leaves the files in doubt.
+  Head next = head_;
+  next.generation = sequence_;
+  next.stamp = random_word();
+  next.keys = keys;
+  const std::vector<uint8_t> header = header_of(next);
+  const uint64_t slot = older_header();  // so that a torn one leaves the other
+  Writes writes = writes_of(overlay_);
   try {
     if (!synced_) journal_.sync();
     synced_ = true;
-    write_pages(overlay_);
+    write_pages(overlay_, writes);
     table_.sync();  // before the header says that they are there
-    Head next = head_;
-    next.generation = sequence_;
-    next.stamp = random_word();
-    next.keys = keys;
-    const std::vector<uint8_t> header = header_of(next);
-    // The header of the older generation, so that a torn one leaves the other.
-    const uint64_t slot = older_header();
     table_.write(slot * kHeaderBytes, header.data(), header.size());
     table_.sync();
     head_ = std::move(next);
@@ -356,7 +374,7 @@ void PageStore::checkpoint(uint64_t keys) {
     }
     journal_end_ = 0;
     overlay_.clear();
-  } catch (const IoError&) {
+  } catch (...) {
     failed_ = true;
     throw;
   }

@@ -1,5 +1,9 @@
 #include "evenbins/paged.hpp"
 
+#include <pthread.h>
+#include <sys/file.h>
+
+#include <exception>
 #include <unordered_set>
 
 #include "evenbins/threads.hpp"
@@ -10,6 +14,11 @@ namespace {
 
 constexpr char kSummaryMagic[8] = {'E', 'V', 'B', 'S', 'U', 'M', 'M', '1'};
 constexpr size_t kCoreHead = 6, kBatch = 1024;
+
+std::atomic<pid_t> this_process = [] {
+  ::pthread_atfork(nullptr, nullptr, [] { this_process = ::getpid(); });
+  return ::getpid();
+}();
 
 struct SummaryFields {
   char magic[8];
@@ -31,6 +40,8 @@ void sort_by_page(std::vector<uint64_t>& words, uint64_t pages, uint32_t shift) 
 }
 
 }  // namespace
+
+pid_t process_id() { return this_process.load(std::memory_order_relaxed); }
 
 bool run_threads(uint64_t n, uint32_t threads, const PagedTable::Pulse& pulse,
                  const std::function<void(uint64_t, std::vector<uint8_t>&)>& f) {
@@ -80,10 +91,10 @@ PagedShape PagedShape::of(const Spec& spec) {
   return shape;
 }
 
-void PagedTable::create(int descriptor, const std::string& path, const Spec& spec, uint64_t uid) {
+void PagedTable::create(Descriptor& file, const std::string& path, const Spec& spec, uint64_t uid) {
   const PagedShape shape = PagedShape::of(spec);
   Tape tape;
-  Disk disk(descriptor, path, &tape, 0);
+  Disk disk(file, path, &tape, 0);
   PageStore::create(disk, spec, shape.page_bytes, shape.total_pages, uid);
   disk.sync();
 }
@@ -100,7 +111,7 @@ PagedShape shape_of(const Spec& spec) {
 
 }  // namespace
 
-PagedTable::PagedTable(int table, int journal, const std::string& path, bool writable, bool durable)
+PagedTable::PagedTable(Descriptor& table, Descriptor& journal, const std::string& path, bool writable, bool durable)
     : table_disk_(table, path, &tape_, 0),
       journal_disk_(journal, path + ".journal", &tape_, 1),
       store_([&]() -> PageStore {
@@ -112,7 +123,7 @@ PagedTable::PagedTable(int table, int journal, const std::string& path, bool wri
       shape_(shape_of(store_.head().spec)),
       hash_(shape_.key_type, store_.head().spec.seed),
       writable_(writable),
-      with_journal_(journal >= 0),
+      with_journal_(journal_disk_.is_open()),
       counts_(shape_.total_pages, 0) {
   uint64_t first = 0;
   for (const uint64_t pages : shape_.pages) {
@@ -125,6 +136,7 @@ PagedTable::PagedTable(int table, int journal, const std::string& path, bool wri
 }
 
 void PagedTable::close() {
+  if (writable_ && is_open() && is_own()) ::flock(table_disk_.descriptor(), LOCK_UN);
   table_disk_.close();
   journal_disk_.close();
 }
@@ -279,6 +291,7 @@ uint64_t PagedTable::get_many(const uint64_t* keys, uint64_t n, uint64_t missing
                               uint32_t in_flight, const Pulse& pulse) const {
   constexpr uint32_t kIndexBits = 20;
   constexpr uint64_t kPart = uint64_t{1} << kIndexBits;
+  std::vector<uint64_t> own;     // the part's keys, read once
   std::vector<uint64_t> wanted;  // page │ index in this part
   std::vector<uint64_t> digests(kBatch);
   std::vector<uint8_t> codes(kBatch);
@@ -289,12 +302,12 @@ uint64_t PagedTable::get_many(const uint64_t* keys, uint64_t n, uint64_t missing
   for (uint64_t start = 0; start < n; start += kPart) {
     if (!pulse()) return start;
     const uint64_t part = std::min(kPart, n - start);
+    own.assign(keys + start * shape_.words, keys + (start + part) * shape_.words);
     wanted.clear();
     uint64_t absent = 0;
     for (uint64_t b = 0; b < part; b += kBatch) {
       const size_t m = std::min<uint64_t>(kBatch, part - b);
-      const uint64_t* words = keys + (start + b) * shape_.words;
-      hash_.digests(kernel(), words, m, digests.data());
+      hash_.digests(kernel(), own.data() + b * shape_.words, m, digests.data());
       summary_->first_candidates(digests.data(), m, codes.data());
       for (size_t i = 0; i < m; ++i) {
         found[start + b + i] = 0;
@@ -338,7 +351,7 @@ uint64_t PagedTable::get_many(const uint64_t* keys, uint64_t n, uint64_t missing
             store_.check(page, image);
           }
         }
-        const uint64_t* words = keys + index * shape_.words;
+        const uint64_t* words = own.data() + (index - start) * shape_.words;
         const StoredKey key{words[0], shape_.words == 2 ? words[1] : 0};
         const uint32_t slot = slot_of(image, key);
         if (slot != shape_.slots) {
@@ -400,40 +413,42 @@ PagedTable::Staged& PagedTable::stage(uint64_t page) {
 
 void PagedTable::prefetch(const std::vector<uint64_t>& pages, uint32_t in_flight) {
   std::vector<std::pair<uint64_t, Staged*>> wanted;  // ascending
+  wanted.reserve(pages.size());
   for (const uint64_t page : pages) {
     if (staged_.count(page) != 0 || store_.changed(page) != nullptr) continue;
-    wanted.emplace_back(page, &staged_.emplace(page, Staged{nullptr, 0, false}).first->second);
+    wanted.emplace_back(page, &staged_.emplace(page, Staged{nullptr, counts_[page], false}).first->second);
   }
   std::vector<size_t> starts;
   for (size_t i = 0; i < wanted.size(); ++i)
     if (starts.empty() || wanted[i].first != wanted[i - 1].first + 1 || i - starts.back() >= kRunPages)
       starts.push_back(i);
   starts.push_back(wanted.size());
-  try {
-    run_threads(
-        starts.size() - 1, in_flight, [] { return true; },
-        [&](uint64_t number, std::vector<uint8_t>& buffer) {
-          const size_t from = starts[number], to = starts[number + 1];
-          buffer.resize((to - from) * shape_.page_bytes);
-          store_.read_raw(wanted[from].first, to - from, buffer.data());
-          for (size_t i = from; i < to; ++i) {
-            const uint8_t* image = buffer.data() + (i - from) * shape_.page_bytes;
-            store_.check(wanted[i].first, image);
-            Staged& staged = *wanted[i].second;
-            staged.image.reset(new uint8_t[shape_.page_bytes]);
-            std::memcpy(staged.image.get(), image, shape_.page_bytes);
-            staged.old_count = page_count(image);
-          }
-        });
-  } catch (...) {
-    for (const auto& [page, staged] : wanted)
-      if (!staged->image) staged_.erase(page);
-    throw;
-  }
+  run_threads(
+      starts.size() - 1, in_flight, [] { return true; },
+      [&](uint64_t number, std::vector<uint8_t>& buffer) {
+        const size_t from = starts[number], to = starts[number + 1];
+        buffer.resize((to - from) * shape_.page_bytes);
+        store_.read_raw(wanted[from].first, to - from, buffer.data());
+        for (size_t i = from; i < to; ++i) {
+          const uint8_t* image = buffer.data() + (i - from) * shape_.page_bytes;
+          store_.check(wanted[i].first, image);
+          Staged& staged = *wanted[i].second;
+          staged.image.reset(new uint8_t[shape_.page_bytes]);
+          std::memcpy(staged.image.get(), image, shape_.page_bytes);
+          staged.old_count = page_count(image);
+        }
+      });
 }
 
 void PagedTable::append(uint64_t page, uint8_t code, const StoredKey& key, uint64_t digest, uint64_t value) {
   Staged& staged = stage(page);
+  undo_.push_back({digest, code, true});
+  try {
+    summary_->add(digest, code);
+  } catch (...) {  // not added: not to be undone
+    undo_.pop_back();
+    throw;
+  }
   staged.dirty = true;
   uint8_t* image = staged.image.get();
   const uint32_t at = counts_[page];
@@ -445,8 +460,6 @@ void PagedTable::append(uint64_t page, uint8_t code, const StoredKey& key, uint6
   std::memcpy(image + 8, &count, 4);
   counts_[page] = static_cast<uint16_t>(count);
   ++keys_;
-  undo_.push_back({digest, code, true});
-  summary_->add(digest, code);
 }
 
 PagedTable::Outcome PagedTable::stage_insert(const StoredKey& key, uint64_t digest, uint64_t value) {
@@ -477,6 +490,9 @@ bool PagedTable::stage_erase(const StoredKey& key, uint64_t digest) {
     uint8_t* image = staged.image.get();
     const uint32_t slot = slot_of(image, key);
     if (slot == shape_.slots) continue;
+    to_refresh_.push_back(page_of(digest, 1));
+    undo_.push_back({digest, code, false});
+    summary_->remove(digest, code);
     staged.dirty = true;
     const uint32_t last = page_count(image) - 1;
     uint64_t *k = keys_of(image), *v = values_of(image);
@@ -489,14 +505,12 @@ bool PagedTable::stage_erase(const StoredKey& key, uint64_t digest) {
     std::memcpy(image + 8, &last, 4);
     counts_[page] = static_cast<uint16_t>(last);
     --keys_;
-    undo_.push_back({digest, code, false});
-    summary_->remove(digest, code);
-    to_refresh_.push_back(page_of(digest, 1));
     return true;
   }
   return false;
 }
 
+// Needs no memory: in reverse order the list is never longer than it was.
 void PagedTable::roll_back() {
   for (auto step = undo_.rbegin(); step != undo_.rend(); ++step) {
     if (step->added)
@@ -530,7 +544,11 @@ void PagedTable::commit() {
   }
   staged_.clear();
   to_refresh_.clear();
-  if (store_.journal_bytes() >= PageStore::kJournalLimit) checkpoint();
+  if (store_.journal_bytes() < PageStore::kJournalLimit) return;
+  try {
+    checkpoint();
+  } catch (const std::bad_alloc&) {  // nothing has changed: the next group tries again
+  }
 }
 
 PagedTable::Outcome PagedTable::insert(const StoredKey& key, uint64_t value) {
@@ -563,20 +581,25 @@ bool PagedTable::erase(const StoredKey& key) {
   }
 }
 
-// change(key, digest, index): false if the table is full.
+// change(key, digest, value): 1 if the number of keys has changed, 0 if not, −1 if the table is full.
 template <typename F>
-PagedTable::Progress PagedTable::in_groups(const uint64_t* keys, uint64_t n, uint32_t in_flight, const Pulse& pulse,
-                                           F&& change) {
+PagedTable::Progress PagedTable::in_groups(const uint64_t* keys, const uint64_t* values, uint64_t n, uint32_t in_flight,
+                                           const Pulse& pulse, F&& change) {
   constexpr uint32_t kIndexBits = 22;
   Progress progress{0, 0, false};
-  std::vector<uint64_t> order, digests, pages;
+  std::vector<uint64_t> own_keys, own_values;  // the chunk, read once
+  std::vector<uint64_t> order, pages, digests(kBatch);
   keys_before_ = keys_;
   for (uint64_t start = 0; start < n; start += kChunk) {
     const uint64_t part = std::min(kChunk, n - start);
-    digests.resize(part);
+    own_keys.assign(keys + start * shape_.words, keys + (start + part) * shape_.words);
+    if (values != nullptr) own_values.assign(values + start, values + start + part);
     order.resize(part);
-    hash_.digests(kernel(), keys + start * shape_.words, part, digests.data());
-    for (uint64_t i = 0; i < part; ++i) order[i] = page_of(digests[i], 1) << kIndexBits | i;
+    for (uint64_t b = 0; b < part; b += kBatch) {
+      const size_t m = std::min<uint64_t>(kBatch, part - b);
+      hash_.digests(kernel(), own_keys.data() + b * shape_.words, m, digests.data());
+      for (size_t i = 0; i < m; ++i) order[b + i] = page_of(digests[i], 1) << kIndexBits | (b + i);
+    }
     sort_by_page(order, shape_.pages[0], kIndexBits);
     for (uint64_t at = 0; at < part;) {
       if (!pulse()) return progress;
@@ -593,9 +616,9 @@ PagedTable::Progress PagedTable::in_groups(const uint64_t* keys, uint64_t n, uin
         if (end - at > 1) prefetch(pages, in_flight);
         for (; done < end; ++done) {
           const uint64_t index = order[done] & (kChunk - 1);
-          const uint64_t* words = keys + (start + index) * shape_.words;
+          const uint64_t* words = own_keys.data() + index * shape_.words;
           const StoredKey key{words[0], shape_.words == 2 ? words[1] : 0};
-          const int outcome = change(key, digests[index], start + index);
+          const int outcome = change(key, hash_.digest(key), values == nullptr ? 0 : own_values[index]);
           if (outcome < 0) {
             progress.full = true;
             break;
@@ -618,14 +641,14 @@ PagedTable::Progress PagedTable::in_groups(const uint64_t* keys, uint64_t n, uin
 
 PagedTable::Progress PagedTable::insert_many(const uint64_t* keys, const uint64_t* values, uint64_t n,
                                              uint32_t in_flight, const Pulse& pulse) {
-  return in_groups(keys, n, in_flight, pulse, [&](const StoredKey& key, uint64_t digest, uint64_t index) {
-    const Outcome outcome = stage_insert(key, digest, values[index]);
+  return in_groups(keys, values, n, in_flight, pulse, [&](const StoredKey& key, uint64_t digest, uint64_t value) {
+    const Outcome outcome = stage_insert(key, digest, value);
     return outcome == Outcome::full ? -1 : outcome == Outcome::stored ? 1 : 0;
   });
 }
 
 PagedTable::Progress PagedTable::erase_many(const uint64_t* keys, uint64_t n, uint32_t in_flight, const Pulse& pulse) {
-  return in_groups(keys, n, in_flight, pulse,
+  return in_groups(keys, nullptr, n, in_flight, pulse,
                    [&](const StoredKey& key, uint64_t digest, uint64_t) { return stage_erase(key, digest) ? 1 : 0; });
 }
 

@@ -40,7 +40,8 @@ bool must_fail(const void* caller, bool library_too) {
 void* allocate(size_t size, size_t alignment, const void* caller) {
   if (must_fail(caller, true)) return nullptr;
   if (size == 0) size = 1;
-  return alignment == 0 ? std::malloc(size) : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  return alignment == 0 ? std::malloc(size)
+                        : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
 }
 
 void* or_throw(void* memory) {
@@ -51,7 +52,8 @@ void* or_throw(void* memory) {
 }  // namespace
 
 extern "C" {
-// The n-th allocation from now on fails, from 1; all after it too if `from_then_on`. n = 0: none fails, none is counted.
+// The n-th allocation from now on fails, from 1; all after it too if `from_then_on`. n = 0: none fails, none is
+// counted.
 void allocations_fail_at(uint64_t n, int from_then_on) {
   armed = false;
   fail_at = n;

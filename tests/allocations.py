@@ -1,12 +1,14 @@
 """Memory allocations that fail: each operation of a structure under std::bad_alloc at its n-th allocation.
 
     case      make a state, operate on it, check its invariants; rows of a test file's `CASES`
-    attempt   a fresh state; the n-th allocation of the core fails (and, the second time, all after it); the operation
-              must raise MemoryError; the invariants hold; the same operation again, with memory, succeeds
+    attempt   a fresh state; the n-th allocation of the core fails (the second time: and all after it); the
+              operation must raise MemoryError, or do without; the invariants hold; the same operation again,
+              with memory, succeeds
 
-n = 1, 2, ... until the operation no longer reaches the n-th allocation. The failures are injected by allocations.cpp,
-which is loaded with LD_PRELOAD into a server process; each case runs in a fork of the server, so a crash is one
-test's failure. Run as a program this file is the server: it reads names of cases and writes reports, as JSON lines.
+n = 1, 2, ... until the operation no longer reaches the n-th allocation. The failures are injected by
+allocations.cpp, which is loaded with LD_PRELOAD into a server process; each case runs in a fork of the
+server, so a crash is one test's failure. Run as a program this file is the server: it reads names of cases
+and writes reports, as JSON lines.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class Case:
     Attributes
     ----------
     make : returns a fresh state; its argument is an empty folder
-    operate : the operation; allocations fail only while it runs. A second call, after a failed one, must succeed
+    operate : the operation; allocations fail only while it runs. After a failure it is called again
     check : asserts the invariants of a state, after a failed operation and after a successful one
     """
 
@@ -52,7 +54,17 @@ class Case:
 def built_library(folder: Path) -> Path:
     """Compile allocations.cpp into a folder and return the library."""
     library = folder / "allocations.so"
-    command = ["c++", "-std=c++17", "-O1", "-shared", "-fPIC", "-o", str(library), str(TESTS / "allocations.cpp"), "-ldl"]
+    command = [
+        "c++",
+        "-std=c++17",
+        "-O1",
+        "-shared",
+        "-fPIC",
+        "-o",
+        str(library),
+        str(TESTS / "allocations.cpp"),
+        "-ldl",
+    ]
     subprocess.run(command, check=True, timeout=60)
     return library
 
@@ -100,7 +112,7 @@ def run_case(case: Case) -> dict[str, int]:
                         case.operate(state)
                         case.check(state)
                 except BaseException as problem:
-                    problem.add_note(f"{where}; the operation raised {error!r}")
+                    problem.add_note(f"{where} of the operation, which raised {error!r}")
                     raise
                 reached |= count > 0
                 failures += count > 0
@@ -128,7 +140,8 @@ class Injector:
 
     def run(self, module: str, name: str) -> dict[str, int]:
         """Run one case of a module's `CASES`; return its report, or raise AssertionError."""
-        assert self._server.stdin and self._server.stdout
+        assert self._server.stdin
+        assert self._server.stdout
         print(json.dumps([module, name]), file=self._server.stdin, flush=True)
         line = self._server.stdout.readline()
         assert line, f"the server ended with {self._server.poll()}"
@@ -148,6 +161,8 @@ class Injector:
 
 def _in_fork(case: Case) -> dict[str, Any]:
     """Run a case in a child process of this one; a crash is a report too."""
+    with tempfile.TemporaryDirectory() as folder:
+        case.make(Path(folder))  # fills caches, of plans for instance, for all cases
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -165,7 +180,9 @@ def _in_fork(case: Case) -> dict[str, Any]:
     _, status = os.waitpid(child, 0)
     ended = os.waitstatus_to_exitcode(status)
     if ended or not text:
-        return {"problem": f"the process ended with {ended}: an allocation that fails must not end it\n{text}"}
+        return {
+            "problem": f"the process ended with {ended}: an allocation that fails must not end it\n{text}"
+        }
     found: dict[str, Any] = json.loads(text)
     return found
 

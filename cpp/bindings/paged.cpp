@@ -2,14 +2,20 @@
 //
 // A single look-up asks the summary under the GIL: an absent key, mostly, is answered there. Whoever reads or writes
 // the file gives the GIL up. Readers and the writer: readers.hpp.
+//
+// In a child process made by fork, `require_own` comes before any lock, since nobody may be left to open it: a writable
+// table refuses every call but `close`, a read-only one goes on with locks of its own.
 #include "evenbins/paged.hpp"
 
+#include <fcntl.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cerrno>
+#include <cstring>
 #include <optional>
 
 #include "batches.hpp"
@@ -31,6 +37,18 @@ struct PagedObject : ReadersAndWriter {
   ValueType values;
   std::unique_ptr<PagedTable> table;
   uint64_t version = 0;  // grows whenever the set of keys changes
+  pid_t locks_of = process_id();
+
+  // The locks as they are in a child process: of its threads only the one that called fork is left.
+  void renew_locks() {
+    const auto self = std::this_thread::get_id();
+    if (busy && writer != self) {
+      new (&lock) std::mutex;
+      busy = false;
+    }
+    readers = reading_now == this ? 1 : 0;
+    locks_of = process_id();
+  }
 };
 
 PyObject* os_error(const IoError& error) {
@@ -79,12 +97,39 @@ PagedObject* object_of(PyObject* self) {
 constexpr const char* kClosed = "this table is closed: open it anew";
 constexpr const char* kReadOnly = "this table is open for reading: open it with writable=True to change it";
 
-void require_open(const PagedObject& object) {
+// Must be called with the GIL held, before any lock is taken.
+void require_own(PagedObject& object) {
+  if (object.locks_of == process_id()) [[likely]]
+    return;
+  if (object.table->writable())
+    throw std::runtime_error(
+        "this table is open for writing in process " + std::to_string(object.table->owner()) +
+        ", and this is process " + std::to_string(process_id()) +
+        ", made from it by fork: only the process that opened it can use it. Close it here, which writes nothing, and "
+        "open it again when the other has closed it");
+  object.renew_locks();
+}
+void require_open(PagedObject& object) {
+  require_own(object);
   if (!object.table->is_open()) throw nb::value_error(kClosed);
 }
-void require_writable(const PagedObject& object) {
+void require_writable(PagedObject& object) {
   require_open(object);
   if (!object.table->writable()) throw nb::value_error(kReadOnly);
+}
+
+// f() on the table: at once, or after the change under way.
+template <typename F>
+auto ask(PagedObject& object, F&& f) {
+  require_own(object);
+  return read_in_turn(object, [&] { return f(*object.table); });
+}
+// f() on the table, alone, without the GIL.
+template <typename F>
+auto alone_with(PagedObject& object, F&& f) {
+  require_own(object);
+  const Writing alone(object);
+  return f(*object.table);
 }
 
 std::string full_text(const PagedTable& table) {
@@ -178,7 +223,7 @@ int slot_assign(PyObject* self, PyObject* key, PyObject* value) {  // value null
 Py_ssize_t slot_length(PyObject* self) {
   PagedObject* object = object_of(self);
   Py_ssize_t size = -1;
-  if (object != nullptr) guarded([&] { size = read_in_turn(*object, [&] { return object->table->keys(); }); });
+  if (object != nullptr) guarded([&] { size = ask(*object, [](PagedTable& table) { return table.keys(); }); });
   return size;
 }
 
@@ -247,6 +292,7 @@ nb::object probe(PagedObject& self, nb::handle key) {
   PagedTable::Probe p{0, 0};
   if (!self.finder.is_out_of_range(stored)) {
     const Reading reading(self);
+    if (!self.table->is_open()) throw std::runtime_error(kClosed);
     p = self.table->probe(stored);
   }
   return nb::make_tuple(p.level, p.reads);
@@ -387,8 +433,28 @@ void each_batch(PagedObject& self, nb::callable store, uint64_t most) {
 
 // ---- the table as a whole -----------------------------------------------------------------------------------
 
-void init(PagedObject* self, int table, int journal, const std::string& path, bool writable, bool durable) {
-  new (self) PagedObject(std::make_unique<PagedTable>(table, journal, path, writable, durable));
+void init(PagedObject* self, Descriptor& table, Descriptor* journal, const char* path, bool writable, bool durable) {
+  Descriptor none(-1);
+  new (self)
+      PagedObject(std::make_unique<PagedTable>(table, journal == nullptr ? none : *journal, path, writable, durable));
+}
+
+void init_descriptor(Descriptor* self, const nb::bytes& path, int flags, int mode) {
+  if (std::strlen(path.c_str()) != path.size()) throw nb::value_error("embedded null byte");
+  int number, error;
+  do {
+    const nb::gil_scoped_release free;
+    number = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+    error = errno;
+  } while (number < 0 && error == EINTR);
+  if (number < 0) {
+    errno = error;
+    const nb::object name =
+        nb::steal(PyUnicode_DecodeFSDefaultAndSize(path.c_str(), static_cast<Py_ssize_t>(path.size())));
+    PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, name.ptr());
+    throw nb::python_error();
+  }
+  new (self) Descriptor(number);
 }
 
 nb::object steps_of(PagedObject& self) {
@@ -413,52 +479,56 @@ void bind_paged(nb::module_& m) {
   });
   m.def(
       "create_pages",
-      [](int descriptor, const std::string& path, uint64_t capacity, uint64_t seed, std::vector<uint64_t> core,
+      [](Descriptor& file, const char* path, uint64_t capacity, uint64_t seed, std::vector<uint64_t> core,
          uint64_t uid) {
         const Spec spec{Kind::paged, Hashing::independent, seed, capacity, std::move(core)};
         const nb::gil_scoped_release free;
-        PagedTable::create(descriptor, path, spec, uid);
+        PagedTable::create(file, path, spec, uid);
       },
-      nb::arg("descriptor"), nb::arg("path"), nb::arg("capacity"), nb::arg("seed"), nb::arg("core"), nb::arg("uid"),
-      "Writes an empty table in pages to a new file, and closes the descriptor.");
+      nb::arg("file"), nb::arg("path"), nb::arg("capacity"), nb::arg("seed"), nb::arg("core"), nb::arg("uid"),
+      "Write an empty table in pages to a new file, and close it.");
+  nb::class_<Descriptor>(m, "Descriptor",
+                         "An open file, closed with the object: an exception between two steps of Python leaks none.")
+      .def("__init__", &init_descriptor, nb::arg("path"), nb::arg("flags"), nb::arg("mode") = 0666,
+           nb::sig("def __init__(self, path: bytes, flags: int, mode: int = 438) -> None"))
+      .def("fileno", &Descriptor::number, "Return the number of the descriptor; -1 after it was handed over.")
+      .def("close", &Descriptor::close, "Close the file; nothing happens if it was handed over.");
   nb::class_<PagedObject>(m, "Pages", nb::type_slots(slots), nb::is_weak_referenceable(),
                           "Base of the table in pages: a file, its journal, and the summary in memory.")
-      .def("__init__", &init, nb::arg("table"), nb::arg("journal"), nb::arg("path"), nb::arg("writable"),
-           nb::arg("durable"), "Takes two open descriptors over; journal -1: there is none.")
+      .def("__init__", &init, nb::arg("table"), nb::arg("journal").none(), nb::arg("path"), nb::arg("writable"),
+           nb::arg("durable"), "Take two open files over; there may be no journal.")
       .def("probe", &probe, nb::arg("key").none(),
            nb::sig("def probe(self, key: str | typing_extensions.Buffer | typing.SupportsIndex) -> tuple[int, int]"),
            "How a look-up of this key goes: the level that has it, from 1 (overflow pages follow the levels), or 0; "
            "the pages read.")
       .def("_groups_due",
-           [](PagedObject& self) { return read_in_turn(self, [&] { return self.table->groups_due(); }); })
-      .def("_recover",
            [](PagedObject& self) {
-             const Writing alone(self);
-             return self.table->recover();
+             require_open(self);
+             const Reading reading(self);
+             return self.table->groups_due();
            })
+      .def("_recover",
+           [](PagedObject& self) { return alone_with(self, [](PagedTable& table) { return table.recover(); }); })
       .def(
           "_read_summary",
           [](PagedObject& self, nb::bytes data) {
-            return self.table->read_summary(static_cast<const uint8_t*>(data.data()), data.size());
+            const auto* bytes = static_cast<const uint8_t*>(data.data());
+            const size_t size = data.size();
+            return alone_with(self, [&](PagedTable& table) { return table.read_summary(bytes, size); });
           },
           nb::arg("data"), "Whether it is this table's, of this very state.")
       .def("_build_summary",
            [](PagedObject& self) {
-             {
-               const Writing alone(self);
+             alone_with(self, [](PagedTable& table) {
                SignalPulse pulse;
-               self.table->build_summary(std::ref(pulse));
-             }
+               table.build_summary(std::ref(pulse));
+             });
              if (PyErr_Occurred()) throw nb::python_error();
            })
       .def(
           "_summary_file",
           [](PagedObject& self) {
-            std::vector<uint8_t> out;
-            {
-              const Writing alone(self);
-              out = self.table->summary_file();
-            }
+            const std::vector<uint8_t> out = alone_with(self, [](PagedTable& table) { return table.summary_file(); });
             return nb::bytes(out.data(), out.size());
           },
           nb::sig("def _summary_file(self) -> bytes"))
@@ -466,12 +536,15 @@ void bind_paged(nb::module_& m) {
            [](PagedObject& self) {
              require_writable(self);
              const Writing alone(self);
+             if (!self.table->is_open()) throw std::runtime_error(kClosed);
              self.table->checkpoint();
            })
       .def("_close",
            [](PagedObject& self) {
-             const Writing alone(self);
-             self.table->close();
+             if (self.table->writable() && !self.table->is_own())
+               self.table->close();  // in a child: nobody else uses this copy of it, and the lock may be taken
+             else
+               alone_with(self, [](PagedTable& table) { table.close(); });
            })
       .def("_insert_words", &insert_many, nb::arg("keys"), nb::arg("values"), nb::arg("in_flight"),
            nb::arg("before") = 0,
@@ -502,12 +575,13 @@ void bind_paged(nb::module_& m) {
       .def(
           "_counters",
           [](PagedObject& self) {
-            const PagedTable::Counters c = read_in_turn(self, [&] { return self.table->counters(); });
+            const PagedTable::Counters c = ask(self, [](PagedTable& table) { return table.counters(); });
             return std::vector<uint64_t>{c.found, c.found_reads, c.missed, c.missed_reads, c.wrong, c.fetched};
           },
           "Look-ups that found a key, pages they read, look-ups that did not, theirs, wrong pages, pages fetched.")
       .def(
-          "_level_keys", [](PagedObject& self) { return read_in_turn(self, [&] { return self.table->level_keys(); }); },
+          "_level_keys",
+          [](PagedObject& self) { return ask(self, [](PagedTable& table) { return table.level_keys(); }); },
           "Keys of each level, then of the overflow pages together.")
       .def("_invariant",
            [](PagedObject& self) {
@@ -535,15 +609,19 @@ void bind_paged(nb::module_& m) {
       .def_prop_ro("_capacity", [](const PagedObject& self) { return self.table->spec().capacity; })
       .def_prop_ro("_core", [](const PagedObject& self) { return self.table->spec().core; })
       .def_prop_ro("_uid", [](const PagedObject& self) { return self.table->store().head().uid; })
-      .def_prop_ro(
-          "_generation",
-          [](PagedObject& self) { return read_in_turn(self, [&] { return self.table->store().head().generation; }); })
-      .def_prop_ro("_version", [](PagedObject& self) { return read_in_turn(self, [&] { return self.version; }); })
+      .def_prop_ro("_owner", [](const PagedObject& self) { return static_cast<int>(self.table->owner()); })
+      .def_prop_ro("_is_own", [](const PagedObject& self) { return self.table->is_own(); })
+      .def_prop_ro("_generation",
+                   [](PagedObject& self) {
+                     return ask(self, [](PagedTable& table) { return table.store().head().generation; });
+                   })
+      .def_prop_ro("_version", [](PagedObject& self) { return ask(self, [&](PagedTable&) { return self.version; }); })
       .def_prop_ro(
           "_journal_bytes",
-          [](PagedObject& self) { return read_in_turn(self, [&] { return self.table->store().journal_bytes(); }); })
-      .def_prop_ro("_failed",
-                   [](PagedObject& self) { return read_in_turn(self, [&] { return self.table->store().failed(); }); })
+          [](PagedObject& self) { return ask(self, [](PagedTable& table) { return table.store().journal_bytes(); }); })
+      .def_prop_ro(
+          "_failed",
+          [](PagedObject& self) { return ask(self, [](PagedTable& table) { return table.store().failed(); }); })
       .def_prop_ro(
           "writable", [](const PagedObject& self) { return self.table->writable(); }, "Whether it can be changed.")
       .def_prop_ro(
@@ -551,7 +629,8 @@ void bind_paged(nb::module_& m) {
       .def_prop_ro(
           "nbytes", [](const PagedObject& self) { return self.table->store().file_bytes(); }, "Bytes of the file.")
       .def_prop_ro(
-          "summary_bytes", [](const PagedObject& self) { return self.table->summary_bytes(); },
+          "summary_bytes",
+          [](PagedObject& self) { return ask(self, [](PagedTable& table) { return table.summary_bytes(); }); },
           "Bytes of the summary, in memory.");
 }
 

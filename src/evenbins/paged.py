@@ -8,7 +8,7 @@ of another time), `path.journal` what a crash would otherwise lose. cpp/include/
 page_store.hpp say how they look and why no acknowledged change is lost; docs/one_read.md how to use them.
 
 One process writes, or any number read: the file is locked (flock). In the process any number of threads
-look up, one changes.
+look up, one changes. A child process made by `fork` cannot use a table that its parent opened for writing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _core, _files
-from evenbins._core import FormatError
+from evenbins._core import Descriptor, FormatError
 from evenbins._mapping import _MISSING, TableMapping
 from evenbins._table_keys import Words, stored_keys, stored_values
 from evenbins.protocols import StrPath
@@ -114,6 +114,10 @@ class PagedTable(_core.Pages, TableMapping):
     Every change is on disk when the call returns (`durable=False`: in the hands of the system, which
     survives the end of the process, not of the machine). A single change costs one sync of the disk; bulk
     calls sync once for a group of some thousand pages.
+
+    Only the process that opened a table for writing can use it: in a child made by `fork` every call raises
+    RuntimeError, which names the owner, and `close`, `with` and garbage collection write nothing. A table
+    opened for reading can be read in the child too.
 
     Examples
     --------
@@ -274,35 +278,36 @@ class PagedTable(_core.Pages, TableMapping):
 
     @classmethod
     def _with_locked_file(cls, path: str, writable: bool, durable: bool) -> Self:
-        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NONBLOCK
         while True:
-            descriptor = os.open(path, flags)
-            journal = -1
+            file, journal = _opened(path, flags), None
             try:
                 try:
-                    fcntl.flock(descriptor, (fcntl.LOCK_EX if writable else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+                    fcntl.flock(file, (fcntl.LOCK_EX if writable else fcntl.LOCK_SH) | fcntl.LOCK_NB)
                 except BlockingIOError:
                     text = "open already" if writable else "open for writing"
                     text = f"it is {text}, here or in another process: close it there first"
                     raise BlockingIOError(errno.EWOULDBLOCK, text, path) from None
+                status = os.fstat(file.fileno())
                 with contextlib.suppress(FileNotFoundError):
-                    if not os.path.samestat(os.fstat(descriptor), os.stat(path)):  # replaced meanwhile
-                        os.close(descriptor)
+                    if not os.path.samestat(status, os.stat(path)):  # replaced meanwhile
                         continue
                 if writable:
-                    mode = os.fstat(descriptor).st_mode & 0o777
-                    journal = os.open(path + ".journal", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+                    journal = _opened(path + ".journal", os.O_RDWR | os.O_CREAT, status.st_mode & 0o777)
                     _files._sync_folder(Path(path).absolute().parent)
                 else:
                     with contextlib.suppress(FileNotFoundError):
-                        journal = os.open(path + ".journal", os.O_RDONLY | os.O_CLOEXEC)
-            except BaseException:
-                os.close(descriptor)
-                raise
-            return cls._of_descriptors(descriptor, journal, path, writable, durable)
+                        journal = _opened(path + ".journal", os.O_RDONLY)
+                return cls._of_files(file, journal, path, writable, durable)
+            finally:  # what the table has not taken over: of an exception's traceback, or replaced
+                file.close()
+                if journal is not None:
+                    journal.close()
 
     @classmethod
-    def _of_descriptors(cls, table: int, journal: int, path: str, writable: bool, durable: bool) -> Self:
+    def _of_files(
+        cls, table: Descriptor, journal: Descriptor | None, path: str, writable: bool, durable: bool
+    ) -> Self:
         made = cls.__new__(cls)
         made._path, made._plan = path, None
         _core.Pages.__init__(made, table, journal, path, writable, durable)
@@ -327,11 +332,14 @@ class PagedTable(_core.Pages, TableMapping):
         self._checkpoint()
 
     def close(self) -> None:
-        """Finish: changes go in place, the summary is saved beside the table. Closing again does nothing."""
+        """Finish: changes go in place, the summary is saved beside the table. Closing again does nothing.
+
+        In a child process of the one that opened it, nothing is written.
+        """
         if self.closed:
             return
         try:
-            if self.writable and not self._failed:
+            if self.writable and self._is_own and not self._failed:
                 before = self._generation
                 self._checkpoint()
                 if self._generation != before or not os.path.exists(self._path + ".summary"):
@@ -521,6 +529,8 @@ class PagedTable(_core.Pages, TableMapping):
     def __repr__(self) -> str:
         if self.closed:
             return f"<closed PagedTable {self._path!r}>"
+        if self.writable and not self._is_own:
+            return f"<PagedTable {self._path!r}, open for writing in process {self._owner}>"
         rows: list[tuple[str, object]] = [
             ("path", self._path), ("keys", len(self)), ("capacity", self._capacity),
             ("key_dtype", self.key_dtype), ("value_dtype", str(self.value_dtype)), ("nbytes", self.nbytes),
@@ -539,6 +549,11 @@ def _flight(value: object) -> int:
     return arguments.integer("in_flight", value, 1, 1024, "Leave it out for 32")
 
 
+def _opened(path: str, flags: int, mode: int = 0o666) -> Descriptor:
+    """Open a file, in one step: a signal handler that raises leaves no descriptor behind, and no lock."""
+    return Descriptor(os.fsencode(path), flags, mode)
+
+
 def _patiently(recover: Callable[[], None]) -> None:
     """Let another reader finish, who may be doing the same."""
     for _ in range(100):
@@ -554,11 +569,9 @@ def _new_file(target: str, plan: PagedPlan) -> Iterator[str]:
     folder = os.path.dirname(os.path.abspath(target))
     temporary = os.path.join(folder, f".evenbins-{secrets.token_hex(8)}.tmp")
     try:
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
-            _core.create_pages(
-                descriptor, temporary, plan.keys, plan.seed, list(plan.core), secrets.randbits(64)
-            )
+            file = _opened(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            _core.create_pages(file, temporary, plan.keys, plan.seed, list(plan.core), secrets.randbits(64))
             yield temporary
         finally:
             with contextlib.suppress(FileNotFoundError):
@@ -605,8 +618,7 @@ def save_pages(table: MultilevelTable, path: StrPath, **options: Any) -> None:
         with _files.synced_folder(os.path.dirname(target), target), _new_file(target, plan) as temporary:
             if old is not None:
                 os.chmod(temporary, os.fstat(old).st_mode & 0o7777)
-            descriptor = os.open(temporary, os.O_RDWR | os.O_CLOEXEC)
-            made = PagedTable._of_descriptors(descriptor, -1, temporary, True, True)
+            made = PagedTable._of_files(_opened(temporary, os.O_RDWR), None, temporary, True, True)
             try:
                 table._each_batch(
                     lambda keys, values: made._insert_words(keys, values, IN_FLIGHT), _SAVED_AT_ONCE

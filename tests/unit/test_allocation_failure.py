@@ -1,8 +1,8 @@
 """No memory for one of its allocations: every structure raises MemoryError and stays as it promises to be.
 
-Each row of CASES is one operation of one structure. It runs with its first allocation failing, with its second, and
-so on (tests/allocations.py); after each failure the structure's own `_check` passes, no key that was there before is
-gone, and the same call with memory succeeds.
+Each row of CASES is one operation of one structure. It runs with its first allocation failing, with its
+second, and so on (tests/allocations.py); after each failure the structure's own `_check` passes, no key that
+was there before is gone, and the same call with memory succeeds.
 """
 
 from __future__ import annotations
@@ -21,16 +21,9 @@ from kinds import KINDS
 
 import evenbins
 from evenbins import (
-    ChainedTable,
-    CountMinSketch,
     GrowingFilter,
-    HashRing,
-    HeavyHitters,
-    MultilevelTable,
-    PagedTable,
     ShardedFilter,
 )
-from evenbins.theory.summary_plan import KINDS as SUMMARIES
 
 OLD = np.arange(600)  # keys that are there before
 NEW = np.arange(10_000, 10_600)
@@ -94,7 +87,7 @@ def stored(state: State) -> State:
     return state
 
 
-# --- filters ---------------------------------------------------------------------------------------------------
+# --- filters ---------------------------------------------------------------------------------------------
 
 
 def filter_state(make: Callable[[], Any]) -> Callable[[Path], State]:
@@ -135,7 +128,16 @@ COUNTING: dict[str, Callable[[State], object]] = {
     "remove_many": lambda s: s.it.remove_many(s.gone),
     "count_many": lambda s: s.it.count_many(OLD),
 }
-WHOLE = {"standard", "blocked-512", "balanced", "multilevel", "fill-256", "two-choice", "counting", "counting-blocked"}
+WHOLE = {
+    "standard",
+    "blocked-512",
+    "balanced",
+    "multilevel",
+    "fill-256",
+    "two-choice",
+    "counting",
+    "counting-blocked",
+}
 for kind in KINDS:
     add_cases(kind.name, filter_state(kind), check_filter, **(FILTERS if kind.name in WHOLE else BULK))
 add_cases("growing", filter_state(lambda: GrowingFilter(1e-3)), check_filter, **FILTERS)

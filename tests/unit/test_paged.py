@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import os
 import pickle
+import random
 import shutil
 import signal
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from scipy import stats as distributions
+from together import together
 
 import evenbins
-from evenbins import FormatError, MultilevelTable, PagedStats, PagedTable, TableFull
+from evenbins import FormatError, MultilevelTable, PagedStats, PagedTable, TableFull, paged
 from evenbins.reference.paged import ReferencePaged, read_table
 from evenbins.theory.paged import PagedPlan, page_slots, passed_on, plan_of_paged_core, plan_paged
 
@@ -524,31 +530,36 @@ def test_others_say_how_to_open_it(path: str) -> None:
 def test_reading_needs_no_permission_to_write(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(path).close()
     flags = []
-    plain = os.open
+    plain, plain_descriptor = os.open, paged.Descriptor
 
     def watch(name: object, mode: int, *rest: object, **more: object) -> int:
         flags.append(mode)
         return plain(name, mode, *rest, **more)  # type: ignore[arg-type]
 
+    def watch_descriptor(name: bytes, mode: int, permissions: int) -> paged.Descriptor:
+        flags.append(mode)
+        return plain_descriptor(name, mode, permissions)
+
     monkeypatch.setattr(os, "open", watch)
+    monkeypatch.setattr(paged, "Descriptor", watch_descriptor)
     with PagedTable.open(path) as t:
         assert t[1] == 2
-    assert flags
+    assert len(flags) >= 2  # the table, its journal
     assert all(mode & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) == 0 for mode in flags)
 
 
 def test_recovery_without_permission_says_so(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     t = filled(path)
     t._close()  # as if the process had died: the journal is full
-    plain = os.open
+    plain = paged.Descriptor
 
-    def refuse(name: object, mode: int, *rest: object, **more: object) -> int:
+    def refuse(name: bytes, mode: int, permissions: int) -> paged.Descriptor:
         if mode & os.O_RDWR:
             raise PermissionError(errno.EACCES, "no", path)
-        return plain(name, mode, *rest, **more)  # type: ignore[arg-type]
+        return plain(name, mode, permissions)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "open", refuse)
+        patch.setattr(paged, "Descriptor", refuse)
         with pytest.raises(PermissionError, match="a writer died and left changes in the journal"):
             PagedTable.open(path)
     with PagedTable.open(path) as t:  # with permission it recovers
@@ -556,7 +567,363 @@ def test_recovery_without_permission_says_so(path: str, monkeypatch: pytest.Monk
     assert stat.S_IMODE(os.stat(path + ".journal").st_mode) == stat.S_IMODE(os.stat(path).st_mode)
 
 
+# --- the caller's memory -----------------------------------------------------------------------------
+
+
+class Rewritten:
+    """An array of keys that another thread overwrites, over and over, in a `with` block."""
+
+    def __init__(self, keys: npt.NDArray[np.int64], step: int) -> None:
+        self.keys, self.first, self.step = keys, keys.copy(), step
+        self._stop, self._begun = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        times = 0
+        while not self._stop.is_set():
+            times += 1
+            np.add(self.first, times % 16 * self.step, out=self.keys)
+            self._begun.set()
+
+    def __enter__(self) -> npt.NDArray[np.int64]:
+        self._thread.start()
+        self._begun.wait()
+        return self.keys
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def test_an_array_that_changes_meanwhile_does_no_harm(path: str) -> None:
+    """Inserted, updated, deleted and looked up: each key ends up where it belongs, and the file opens.
+
+    Before keys and digests came from one copy, such an insertion made the file unreadable.
+    """
+    with PagedTable.create(path, 400_000, durable=False, page_bytes=65536) as t:
+        for chance in range(6):
+            with Rewritten(np.arange(20_000) + 1_000_000 * chance, 50_000) as keys:
+                values = keys.copy()
+                t.insert_many(keys, values)
+                t.contains_many(keys)
+                t.get_many(keys, default=-1)
+            assert not t._invariant()
+            with Rewritten(np.arange(20_000) + 1_000_000 * chance, 50_000) as keys:
+                t.delete_many(keys)
+            assert not t._invariant()
+        count = len(t)
+    with PagedTable.open(path, verify=True) as t:
+        assert len(t) == count
+
+
+# --- processes ---------------------------------------------------------------------------------------
+
+
+def in_child(work: Callable[[], object]) -> str:
+    """Run a function in a child made by fork; return what it returned or raised. One that hangs is killed."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        try:
+            text = str(work())
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        os.write(writer, text.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        text = pipe.read()
+    _, status = os.waitpid(child, 0)
+    assert status == 0, f"the child ended with {os.waitstatus_to_exitcode(status)} after {text!r}"
+    return text
+
+
+def bytes_of(path: str) -> dict[str, bytes]:
+    """Return the files of a table: pages, journal, summary, by name."""
+    folder = Path(path).parent
+    return {each.name: each.read_bytes() for each in sorted(folder.iterdir())}
+
+
+CALLS: dict[str, Callable[[PagedTable], object]] = {
+    "set": lambda t: t.__setitem__(1, 1),
+    "delete": lambda t: t.__delitem__(1),
+    "pop": lambda t: t.pop(1, None),
+    "setdefault": lambda t: t.setdefault(1, 1),
+    "insert_many": lambda t: t.insert_many([1, 2], 0),
+    "delete_many": lambda t: t.delete_many([1, 2]),
+    "update": lambda t: t.update({1: 1}),
+    "clear": lambda t: t.clear(),
+    "checkpoint": lambda t: t.checkpoint(),
+    "get": lambda t: t.get(1),
+    "get an absent key": lambda t: t.get(-1),
+    "in": lambda t: 1 in t,
+    "[]": lambda t: t[1],
+    "get_many": lambda t: t.get_many([1, 2]),
+    "contains_many": lambda t: t.contains_many([1, 2]),
+    "len": len,
+    "iterate": lambda t: list(t),
+    "items": lambda t: list(t.items()),
+    "probe": lambda t: t.probe(1),
+    "stats": lambda t: t.stats(),
+    "summary_bytes": lambda t: t.summary_bytes,
+}
+
+
+def test_a_child_process_cannot_use_a_table_that_is_open_for_writing(path: str) -> None:
+    """Every call names the owner, and neither they nor the end of the child change a byte of any file."""
+    with filled(path) as t:
+        before = bytes_of(path)
+
+        def use_all() -> str:
+            for call in CALLS.values():
+                with pytest.raises(RuntimeError, match=f"process {os.getppid()}, .* process {os.getpid()},"):
+                    call(t)
+            assert repr(t) == f"<PagedTable {path!r}, open for writing in process {os.getppid()}>"
+            with t:
+                pass
+            t.close()
+            return f"closed: {t.closed}"
+
+        assert in_child(use_all) == "closed: True"
+        assert bytes_of(path) == before
+        t[1] = -1
+        assert (len(t), t[1]) == (3000, -1)
+        with pytest.raises(BlockingIOError):  # the child's close has not unlocked it
+            PagedTable.open(path)
+        t._check()
+    with PagedTable.open(path, verify=True) as t:
+        assert (len(t), t[1]) == (3000, -1)
+
+
+@pytest.mark.parametrize("end", ["collected", "exit"])
+def test_a_child_that_ends_writes_nothing(path: str, end: str, run_python: Callable[..., Any]) -> None:
+    """Nor does garbage collection in it, nor the end of its interpreter with all its handlers."""
+    code = """
+import gc, os, sys
+from evenbins import PagedTable
+t = PagedTable.create(sys.argv[1], 1000, durable=False)
+t.insert_many(range(500), 7)
+folder = os.path.dirname(sys.argv[1])
+files = lambda: {e.name: open(e.path, "rb").read() for e in os.scandir(folder)}
+before = files()
+child = os.fork()
+if child == 0:
+    if sys.argv[2] == "collected":
+        del t
+        gc.collect()
+        os._exit(0)
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert files() == before
+t[1] = 8
+t.close()
+"""
+    done = run_python(code, path, end)
+    assert (done.returncode, done.stderr) == (0, "")
+    with PagedTable.open(path, verify=True) as t:
+        assert (len(t), t[1], t[2]) == (500, 8, 7)
+
+
+def test_two_processes_and_one_table_lose_no_acknowledged_key(path: str) -> None:
+    with PagedTable.create(path, 5000, durable=False) as t:
+
+        def write() -> str:
+            with contextlib.suppress(RuntimeError):
+                for i in range(200):
+                    t[100_000 + i] = i
+                return "accepted"
+            return "refused"
+
+        assert in_child(write) == "refused"
+        for i in range(200):
+            t[i] = i
+        t._close()  # as if it had died
+    with PagedTable.open(path, writable=True) as t:
+        assert t.contains_many(range(200)).all()
+        assert len(t) == 200
+
+
+def test_the_owner_can_close_and_open_again_while_a_child_lives(path: str) -> None:
+    """The child has the file open still; what is locked is the owner's, and the owner unlocks it."""
+    reader, writer = os.pipe()
+    t = filled(path)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        os.close(writer)
+        os.read(reader, 1)
+        os._exit(0)
+    try:
+        t.close()
+        with PagedTable.open(path, writable=True) as t:
+            t[1] = 5
+    finally:
+        os.close(writer)
+        os.close(reader)
+        os.waitpid(child, 0)
+
+
+def test_a_child_reads_a_table_that_is_open_for_reading(path: str) -> None:
+    """And its end leaves the parent's lock: nobody can write meanwhile."""
+    filled(path).close()
+    with PagedTable.open(path) as t:
+
+        def read() -> str:
+            assert (t.get_many(range(3000)) == np.arange(0, 6000, 2)).all()
+            assert (t[5], t.get(-1), len(t), t.closed) == (10, None, 3000, False)
+            t._check()
+            t.close()
+            return "read"
+
+        assert in_child(read) == "read"
+        assert t[5] == 10
+        with pytest.raises(BlockingIOError):
+            PagedTable.open(path, writable=True)
+
+
+def test_fork_while_another_thread_is_in_a_call(path: str) -> None:
+    """The child has the locks as they were and nobody to open them: it must not wait for them."""
+    keys = np.arange(20_000)
+    for writable in True, False:
+        t = PagedTable.create(path, 50_000, durable=False) if writable else PagedTable.open(path)
+        stop, begun = threading.Event(), threading.Event()
+
+        def work(t: PagedTable = t, stop: threading.Event = stop, begun: threading.Event = begun) -> None:
+            while not stop.is_set():
+                if t.writable:
+                    t.insert_many(keys, keys)
+                else:
+                    t.contains_many(keys)
+                    t._invariant()  # takes the lock alone
+                begun.set()
+
+        def use(t: PagedTable = t) -> str:
+            answers = set()
+            for call in (len, lambda t: t.get(5), lambda t: t.contains_many([1]), lambda t: t._invariant()):
+                try:
+                    answers.add(f"{call(t)}"[:0])
+                except RuntimeError:
+                    answers.add("refused")
+            t.close()
+            return f"{sorted(answers)} {t.closed}"
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        begun.wait()
+        try:
+            for _ in range(10):
+                assert in_child(use) == ("['refused'] True" if writable else "[''] True")
+        finally:
+            stop.set()
+            thread.join()
+        t.close()
+
+
 # --- threads and signals -----------------------------------------------------------------------------
+
+
+class Rung(Exception):
+    """What the signal handler of a test raises."""
+
+
+def completed(work: Callable[[], object], rng: random.Random) -> bool:
+    """Run a function under a signal after a random time; False if its handler raised, perhaps at the end."""
+    armed = True
+
+    def ring(*_: object) -> None:
+        if armed:
+            raise Rung
+
+    old = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 10 ** rng.uniform(-5.3, -2.2))
+        work()
+        armed = False
+    except Rung:
+        return False
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    return True
+
+
+def test_a_signal_handler_that_raises_at_any_point_breaks_nothing(path: str) -> None:
+    """Each public call interrupted at random points: acknowledged keys are there, reopening works.
+
+    300 calls in an order of chance. The model holds the values that each key may have: after a call that was
+    interrupted the old and the new one.
+    """
+    rng = random.Random(5)
+    model: dict[int, set[int | None]] = {}  # None: absent
+    interrupted = 0
+    opened = [PagedTable.create(path, 4000, durable=False)]
+
+    def read(t: PagedTable, keys: list[int]) -> None:
+        t.get_many(keys, default=0)
+        t.contains_many(keys)
+        t.stats()
+        list(t)
+
+    for turn in range(300):
+        if not opened:
+            verify = rng.random() < 0.2
+            if not completed(
+                lambda v=verify: opened.append(PagedTable.open(path, writable=True, verify=v)), rng
+            ):
+                interrupted += 1
+            if not opened:
+                opened.append(PagedTable.open(path, writable=True, durable=False))  # nobody has it open
+        t, key, many = opened[0], rng.randrange(3000), sorted(rng.sample(range(3000), 400))
+        changed: list[int] = many
+        value: int | None = turn
+        work: Callable[[], object]
+        match rng.randrange(10):
+            case 0:
+                changed, work = [key], functools.partial(t.__setitem__, key, turn)
+            case 1 | 2 | 3:
+                work = functools.partial(t.insert_many, many, turn)
+            case 4:
+                value, work = None, functools.partial(t.delete_many, many)
+            case 5:
+                changed, value, work = [key], None, functools.partial(t.pop, key, None)
+            case 6:
+                work = functools.partial(t.update, dict.fromkeys(many, turn))
+            case 7:
+                changed, work = [], functools.partial(read, t, many)
+            case 8:
+                changed, work = [], t.checkpoint
+            case _:
+                changed, work = [], t.close
+        done = completed(work, rng)
+        interrupted += not done
+        for each in changed:
+            model[each] = {value} if done else model.get(each, {None}) | {value}
+        if work == t.close:
+            t.close()
+            opened.clear()
+        elif turn % 5 == 0:
+            t._check()
+    for t in opened:
+        t.close()
+    assert interrupted > 20
+    with PagedTable.open(path, verify=True) as t:
+        t._check()
+        for key, values in model.items():
+            assert t.get(key) in values, key
+
+
+def test_summary_bytes_and_the_journal_are_read_beside_a_writer(path: str) -> None:
+    """Both wait for the change under way: the list of the summary grows meanwhile."""
+    with PagedTable.create(path, 20_000, durable=False, load=0.95) as t:
+        works = [
+            lambda: t.insert_many(np.arange(15_000), 1),
+            lambda: [t.summary_bytes for _ in range(300)],
+            lambda: [t._groups_due() for _ in range(30)],
+        ]
+        together(*works)
+        t._check()
+        assert t._groups_due() > 0
 
 
 def test_readers_and_a_writer_in_threads(path: str) -> None:

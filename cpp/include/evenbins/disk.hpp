@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +26,27 @@ class IoError : public std::runtime_error {
   IoError(int error, std::string path) : std::runtime_error(std::strerror(error)), code(error), file(std::move(path)) {}
   int code;
   std::string file;
+};
+
+// The id of this process without a system call (which costs several look-ups): a handler of fork sets it in the child.
+pid_t process_id();
+
+// An open file descriptor and the duty to close it.
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() { close(); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  int number() const { return number_; }
+  int release() { return std::exchange(number_, -1); }
+  void close() {
+    if (number_ >= 0) ::close(release());
+  }
+
+ private:
+  int number_;
 };
 
 // The changes made to files, one after the other; for tests.
@@ -48,8 +70,8 @@ struct Tape {
 
 class Disk {
  public:
-  Disk(int descriptor, std::string path, Tape* tape, uint32_t number)
-      : descriptor_(descriptor), path_(std::move(path)), tape_(tape), number_(number) {}
+  Disk(Descriptor& file, std::string path, Tape* tape, uint32_t number)
+      : descriptor_(file.release()), path_(std::move(path)), tape_(tape), number_(number) {}
   ~Disk() { close(); }
   Disk(const Disk&) = delete;
   Disk& operator=(const Disk&) = delete;

@@ -91,14 +91,21 @@ class PageStore {
   void check(uint64_t page, const uint8_t* image) const;
 
   using Group = std::unordered_map<uint64_t, PageImage>;
-  // All or nothing. With journal = false straight into the file: for a table that is being built and has no name yet.
+  // All or nothing, without memory too. With journal = false straight into the file: for a table that is being built
+  // and has no name yet.
   void commit(Group group, bool journal);
-  void checkpoint(uint64_t keys);  // keys in the table, for the header
+  void checkpoint(uint64_t keys);  // keys in the table, for the header. No memory: nothing has happened
 
  private:
   void seal(uint64_t page, uint8_t* image) const;
   uint64_t read_journal(Group* into) const;
-  void write_pages(const Group& group);
+  // The pages of a group in the order of the file, and a buffer for as many as are written at once.
+  struct Writes {
+    std::vector<uint64_t> order;
+    std::vector<uint8_t> buffer;
+  };
+  Writes writes_of(const Group& group) const;
+  void write_pages(const Group& group, Writes& writes);  // allocates nothing
   void append(const Group& group);
   uint64_t older_header() const;
 

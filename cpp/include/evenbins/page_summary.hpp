@@ -51,7 +51,7 @@ class PageSummary {
   virtual Candidates candidates(uint64_t digest) const = 0;  // none: the key is absent
   // The first of the candidates for many; 0: absent.
   virtual void first_candidates(const uint64_t* digests, size_t n, uint8_t* codes) const = 0;
-  virtual void add(uint64_t digest, uint8_t code) = 0;
+  virtual void add(uint64_t digest, uint8_t code) = 0;  // if there is no memory, nothing but bits of B0 has changed
   virtual void add_many(const uint64_t* digests, size_t n, uint8_t code) = 0;
   // Forgets where a key was; that it was there at all is forgotten by `refresh`.
   virtual void remove(uint64_t digest, uint8_t code) = 0;
@@ -136,14 +136,13 @@ class DigestList {
     digests_[i] = digest;
     codes_[i] = code;
   }
-  void grow() {
-    const std::vector<uint64_t> digests = std::move(digests_);
-    const std::vector<uint8_t> codes = std::move(codes_);
-    const uint64_t size = size_;
-    reset(digests.size() * 2);
+  void grow() {  // all or nothing: memory first
+    std::vector<uint64_t> digests(digests_.size() * 2, 0);
+    std::vector<uint8_t> codes(digests.size(), 0);
+    digests_.swap(digests);
+    codes_.swap(codes);
     for (uint64_t i = 0; i < digests.size(); ++i)
       if (codes[i] != 0) put(digests[i], codes[i]);
-    size_ = size;
   }
 
   std::vector<uint64_t> digests_;

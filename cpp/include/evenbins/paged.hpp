@@ -18,7 +18,14 @@
 //
 // Many look-ups: pages wanted are sorted, neighbours (with gaps of at most kGap pages) are fetched by one read, and
 // `in_flight` threads keep that many reads under way. Many changes: keys sorted by page, so that each page is written
-// once in a group of at most kGroupBytes; a group is what the journal makes whole.
+// once in a group of at most kGroupBytes; a group is what the journal makes whole. The caller's arrays are read once,
+// into copies of a chunk: whatever another thread writes to them, the key on a page is the key its digest belongs to.
+//
+// No memory: a group under way is rolled back, which needs none. What follows a group's acknowledgement needs none
+// either, or can be left undone (bits of B0 that could be cleared, a checkpoint that comes with the next group).
+//
+// Processes: what fork leaves in a child shares the file, the journal and the lock with the owner, but not the
+// overlay, the counts and the summary. So only the process that opened a table changes it and unlocks it.
 //
 // Considered, not measured: io_uring, which many containers forbid. A mapped file: a page fault cannot be counted,
 // checked or kept in flight. Measured (10M keys, cold, batches of 10,000 and 100,000): 8, 32 and 128 reads in flight
@@ -65,10 +72,11 @@ class PagedTable {
     bool full;
   };
 
-  static void create(int descriptor, const std::string& path, const Spec& spec, uint64_t uid);
+  static void create(Descriptor& file, const std::string& path, const Spec& spec, uint64_t uid);
 
-  // Takes the descriptors over. `journal` −1: read-only, or a table that is being built (then `writable`).
-  PagedTable(int table, int journal, const std::string& path, bool writable, bool durable);
+  // Takes the descriptors over. `journal` closed: read-only, or a table that is being built (then `writable`).
+  PagedTable(Descriptor& table, Descriptor& journal, const std::string& path, bool writable, bool durable);
+  ~PagedTable() { close(); }
 
   const Spec& spec() const { return store_.head().spec; }
   const PagedShape& shape() const { return shape_; }
@@ -107,8 +115,11 @@ class PagedTable {
                        const Pulse& pulse);
   Progress erase_many(const uint64_t* keys, uint64_t n, uint32_t in_flight, const Pulse& pulse);
   void checkpoint() { store_.checkpoint(keys_); }
+  // Writes nothing. The owner unlocks the file, though a child may have it open; a child only closes its descriptors.
   void close();
   bool is_open() const { return table_disk_.is_open(); }
+  pid_t owner() const { return owner_; }  // the process that opened it
+  bool is_own() const { return owner_ == process_id(); }
 
   // Keys and values from a page and an index in it on; the position after them.
   struct Position {
@@ -161,7 +172,8 @@ class PagedTable {
   void commit();
   void roll_back();
   template <typename F>
-  Progress in_groups(const uint64_t* keys, uint64_t n, uint32_t in_flight, const Pulse& pulse, F&& change);
+  Progress in_groups(const uint64_t* keys, const uint64_t* values, uint64_t n, uint32_t in_flight, const Pulse& pulse,
+                     F&& change);
   std::vector<uint64_t> digests_of(const uint8_t* image) const;
   template <typename F>
   void each_page(const Pulse* pulse, F&& f) const;
@@ -172,6 +184,7 @@ class PagedTable {
   PagedShape shape_;
   KeyHash hash_;
   bool writable_, with_journal_;
+  const pid_t owner_ = process_id();
   std::vector<uint64_t> first_of_;  // page of each level, and of the overflow
   std::vector<uint16_t> counts_;    // keys of each page
   uint64_t keys_ = 0;
