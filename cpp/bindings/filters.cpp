@@ -6,8 +6,6 @@
 // Writers take turns: access.hpp.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
 #include <optional>
 

@@ -5,7 +5,6 @@
 // cannot. A time includes that of the clock itself.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <chrono>

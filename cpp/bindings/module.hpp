@@ -1,6 +1,6 @@
 #pragma once
 
-#include <nanobind/nanobind.h>
+#include "casters.hpp"
 
 namespace evenbins::python {
 

@@ -7,9 +7,7 @@
 // Readers and writers: readers.hpp. So the bound holds whatever threads do: a placement is alone with the ring.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 
 #include <array>
 #include <exception>

@@ -2,9 +2,7 @@
 // become digests before. Look-ups and writers take turns as those of tables do (readers.hpp).
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 
 #include <optional>
 

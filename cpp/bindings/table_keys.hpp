@@ -13,12 +13,12 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
 
 #include <bit>
 #include <cstring>
 #include <string>
 
+#include "casters.hpp"
 #include "evenbins/table_keys.hpp"
 #include "evenbins/xxh3.hpp"
 #include "keys.hpp"
