@@ -53,7 +53,7 @@ class Scripted:
 
 @contextlib.asynccontextmanager
 async def before(*replicas, **options):
-    """Serve raw replicas and a router before them; gives the router, its URL and a client."""
+    """Serve raw replicas and a router in front of them; yield the router, its URL and a client."""
     async with contextlib.AsyncExitStack() as stack:
         urls = [await stack.enter_async_context(raw(each)) for each in replicas]
         router = Router(urls, **options)

@@ -55,7 +55,7 @@ class KeyRule:
         Raises
         ------
         ValueError
-            It is none.
+            The text is not a rule.
         """
         if not isinstance(text, str):
             raise TypeError(f"key must be a str: {_KINDS}; got {text!r}")
@@ -78,7 +78,7 @@ class KeyRule:
         return self.kind == "json"
 
     def of_head(self, path: bytes, query: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-        """Give the key of a request from its head.
+        """Return the key of a request, from its head.
 
         Raises
         ------
@@ -96,12 +96,12 @@ class KeyRule:
         return path
 
     def of_body(self, body: bytes) -> str:
-        """Give the key of a request from its body.
+        """Return the key of a request, from its body.
 
         Raises
         ------
         KeyMissingError
-            The body is no JSON, or lacks the field.
+            The body is not JSON, or lacks the field.
         """
         try:
             value = json.loads(body)
