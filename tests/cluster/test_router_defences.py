@@ -339,3 +339,20 @@ def test_forwarded_headers_are_kept_of_trusted_proxies_only(trusted, sent, expec
         assert len(others) == (3 if expected[1] == "https" else 0)
 
     go(test())
+
+
+def test_a_connection_whose_answer_was_read_to_its_end_is_used_again():
+    """The check for bytes after an answer looks into httpcore: where it cannot, no connection is kept."""
+
+    async def count(reader, writer):
+        connections.append(1)
+        await Scripted()(reader, writer)
+
+    async def test():
+        async with before(count) as (_, _, client):
+            for method in ("GET", "POST", "GET"):
+                assert (await client.request(method, "/")).content == b"ok"
+        assert len(connections) == 1
+
+    connections = []
+    go(test())
