@@ -19,9 +19,10 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass, fields
-from typing import Any, Self, SupportsIndex
+from typing import Any, NamedTuple, Self, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -328,6 +329,24 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
         return _show.html_comparison(type(self).__name__, ("plan", "stats()"), rows)
 
 
+class _Addition(NamedTuple):
+    """Keys on their way into `HeavyHitters`: the sketch's total before them; weights, or one for all (`each`)."""
+
+    before: int
+    digests: _Words
+    keys: Any
+    weights: _Words | None
+    each: int
+
+    def added(self, total: int) -> int:
+        """Return how many of the keys are in, from the sketch's total now."""
+        grown = total - self.before
+        if self.weights is not None:
+            sums = itertools.accumulate(self.weights.tolist())
+            return bisect_right(list(sums), grown) if grown else 0
+        return min(grown // self.each if self.each else int(grown > 0), len(self.digests))
+
+
 class HeavyHitters:
     """The keys of a stream that came most often: a count-min sketch, and a heap of the k largest estimates.
 
@@ -376,36 +395,63 @@ class HeavyHitters:
         self._heap: list[
             tuple[int, int]
         ] = []  # for each found one: an estimate, perhaps an older one; digest
+        self._open: _Addition | None = None  # the addition under way, or left half done by a signal handler
         self._lock = threading.RLock()
 
     def add(self, key: Key, weight: SupportsIndex = 1) -> None:
         """Add `weight` to the count of one key; raises as `CountMinSketch.add` does."""
         digest = _core.digest(key, self._sketch.seed)
         with self._lock:
+            self._settle()
             before = self._sketch.total
+            self._open = _Addition(before, np.array([digest], dtype=np.uint64), [key], None, 0)
             estimate = self._sketch._add_digest(digest, weight)
             if self._sketch.total > before:
                 self._offer(digest, key, estimate)
+            self._open = None
 
     def add_many(self, keys: object, weights: object = None) -> None:
         """Add many keys, as `CountMinSketch.add_many` does; the result is that of single additions.
 
-        A key that is refused leaves the keys before it in.
+        If a key is refused, the source of the keys fails or the call is interrupted, the keys before it are
+        in, no other, and the error says how many these are.
         """
         words, each = _weights(weights, keys)
-        start = 0
-        for piece in _pieces(keys):
+        start, pieces = 0, _pieces(keys)
+        while True:
+            try:
+                piece = next(pieces, None)
+            except BaseException as error:
+                if start:
+                    _note_added(error, start)
+                raise
+            if piece is None:
+                break
             if words is not None and start + len(piece) > words.size:
                 raise ValueError(
-                    f"weights must be as many as the keys; got {words.size} weights and more keys"
+                    f"weights must be as many as the keys; got {words.size} weights and more keys, of which "
+                    f"the first {start} have been added"
                 )
             of_piece = None if words is None else words[start : start + len(piece)]
             with self._lock:
-                self._add_piece(piece, of_piece, each, start)
+                self._settle()
+                try:
+                    self._add_piece(piece, of_piece, each, start)
+                except BaseException as error:
+                    if self._open is None:
+                        raise
+                    done = start + self._settle()
+                    if isinstance(error, KeyboardInterrupt):
+                        raise KeyboardInterrupt(
+                            f"stopped after {done} keys; these have been added, the structure is usable"
+                        ) from None
+                    _note_added(error, done)
+                    raise
             start += len(piece)
         if words is not None and start != words.size:
             raise ValueError(
-                f"weights must be as many as the keys; got {words.size} weights for {start} keys"
+                f"weights must be as many as the keys; got {words.size} weights for {start} keys, which have "
+                "all been added"
             )
 
     def _add_piece(self, piece: Any, words: _Words | None, each: int, start: int) -> None:
@@ -421,13 +467,13 @@ class HeavyHitters:
             for i in range(len(piece)):
                 try:
                     self.add(_plain(piece[i]), each if words is None else int(words[i]))
-                except Exception as error:
-                    error.add_note(
-                        f"evenbins: this came from keys[{start + i}]; the keys before it have been added"
-                    )
+                except BaseException as error:
+                    added = self._settle()  # by an interrupt, after the key went in
+                    _note_added(error, start + i + added)
                     raise
             return
         source, _ = _bulk.key_source(digests, digests=True)
+        self._open = _Addition(sketch.total, digests, piece, words, each)
         estimates = sketch._add_from(source, words, each, True)
         assert estimates is not None
         least = self._least() if len(self._found) == self._k else 0
@@ -441,6 +487,25 @@ class HeavyHitters:
             chosen = chosen[np.argpartition(estimates[chosen], -self._k)[-self._k :]]
         for i in np.sort(chosen).tolist():
             self._offer(int(digests[i]), piece[i], int(estimates[i]))
+        self._open = None
+
+    def _settle(self) -> int:
+        """Complete an addition that a signal handler's exception left half done; return its keys that are in.
+
+        The sketch takes keys one after the other, so its total says how many are in. These are offered to the
+        heap with the estimates of now, which are no smaller than those of the moment they came.
+        """
+        if self._open is None:
+            return 0
+        self._heap = [(estimate, digest) for digest, (estimate, _) in self._found.items()]
+        heapq.heapify(self._heap)
+        added = self._open.added(self._sketch.total)
+        digests, piece = self._open.digests, self._open.keys
+        for i, estimate in enumerate(self._sketch.count_many(digests[:added], digests=True).tolist()):
+            if estimate:
+                self._offer(int(digests[i]), piece[i], estimate)
+        self._open = None
+        return added
 
     def _offer(self, digest: int, key: Any, estimate: int) -> None:
         if digest in self._found:
@@ -466,6 +531,7 @@ class HeavyHitters:
     def top(self) -> list[tuple[Key, int]]:
         """Give the keys with the largest estimates, largest first: at most k pairs (key, estimate)."""
         with self._lock:
+            self._settle()
             found = list(self._found.values())
         return [(key, estimate) for estimate, key in sorted(found, key=lambda pair: -pair[0])]
 
@@ -474,11 +540,11 @@ class HeavyHitters:
         return self._sketch.count(key)
 
     def clear(self) -> None:
-        """Forget the stream."""
+        """Remove all keys and counts."""
         with self._lock:
+            self._open = None
+            self._found, self._heap = {}, []
             self._sketch.clear()
-            self._found.clear()
-            self._heap.clear()
 
     @property
     def k(self) -> int:
@@ -498,6 +564,7 @@ class HeavyHitters:
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
+            self._settle()
             state = {
                 **self.__dict__,
                 "_sketch": self._sketch.copy(), "_found": dict(self._found), "_heap": list(self._heap),
@@ -506,12 +573,15 @@ class HeavyHitters:
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        self._open = None
         self.__dict__.update(state)
         self._lock = threading.RLock()
 
     def _check(self) -> None:
         """Assert every invariant of the structure; for tests."""
         self._sketch._check()
+        with self._lock:
+            self._settle()
         assert len(self._heap) == len(self._found) <= self._k
         assert {digest for _, digest in self._heap} == self._found.keys()
         assert all(estimate <= self._found[digest][0] for estimate, digest in self._heap)
@@ -536,6 +606,16 @@ def _plain(key: Any) -> Any:
     if isinstance(key, np.generic):
         return key.item()
     return bytes(key) if isinstance(key, bytearray | memoryview) else key
+
+
+def _note_added(error: BaseException, number: int) -> None:
+    """Say in an error how many keys are in, in place of what the core says of a piece of them."""
+    notes = [
+        note for note in getattr(error, "__notes__", ()) if not note.startswith("evenbins: this came from")
+    ]
+    error.__notes__ = [
+        *notes, f"{ours} item {number} of the keys; the keys before it have been added"
+    ]  # fmt: skip
 
 
 def _pieces(keys: object) -> Iterator[Any]:
