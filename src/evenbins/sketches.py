@@ -330,7 +330,7 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
 
 
 class _Addition(NamedTuple):
-    """Keys on their way into `HeavyHitters`: the sketch's total before them; weights, or one for all (`each`)."""
+    """Keys on their way into `HeavyHitters`: the sketch's total before; their weights, or one for all."""
 
     before: int
     digests: _Words
@@ -610,12 +610,10 @@ def _plain(key: Any) -> Any:
 
 def _note_added(error: BaseException, number: int) -> None:
     """Say in an error how many keys are in, in place of what the core says of a piece of them."""
-    notes = [
-        note for note in getattr(error, "__notes__", ()) if not note.startswith("evenbins: this came from")
-    ]
-    error.__notes__ = [
-        *notes, f"{ours} item {number} of the keys; the keys before it have been added"
-    ]  # fmt: skip
+    ours = "evenbins: this came from"
+    notes = [note for note in getattr(error, "__notes__", ()) if not note.startswith(ours)]
+    notes.append(f"{ours} item {number} of the keys; the keys before it have been added")
+    error.__notes__ = notes
 
 
 def _pieces(keys: object) -> Iterator[Any]:
