@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <memory>
 #include <span>
 #include <unordered_map>
 
@@ -16,6 +17,7 @@ constexpr uint64_t kMaxThreshold = 65534, kMaxLimit = uint64_t{1} << 40;
 constexpr size_t kStateWords = 8;
 enum StateWord : size_t { kKeys, kListed, kReads, kFlags, kSpilled, kReserved };
 constexpr size_t kGroup = 1024;  // keys that go through the levels together
+constexpr uint32_t kGroupsInOrder = 7;  // after a group with a key that spilled: the next ones likely have some too
 
 // The core by name. Made from a valid core only; `parse` checks.
 struct Core {
@@ -73,10 +75,9 @@ Core parse(const Spec& spec) {
       need(threshold <= kMaxThreshold, "thresholds must be 0 … 65534 keys");
     else if (core.policy == Policy::two_choice)
       need(threshold == 0, "a two-choice filter has no threshold");
-    else if (i + 1 < core.thresholds.size())
-      need(threshold >= 1 && threshold <= core.block_bits, "thresholds must be 1 … block_bits set bits");
     else
-      need(threshold == core.block_bits + 1, "the last level of a fill filter is never full");
+      need(threshold >= 1 && threshold <= core.block_bits + (i + 1 == core.thresholds.size() ? 1 : 0),
+           "thresholds must be 1 … block_bits set bits, of the last level also block_bits + 1");
   }
   need(core.coin <= (core.counted() ? uint64_t{1} << 32 : 0), "the coin must be 0 … 2^32, and 0 if not used");
   need(core.limit <= (core.counted() ? kMaxLimit : 0), "the list must hold 0 … 2^40 keys, and 0 if not used");
@@ -127,7 +128,7 @@ void put(const BalancedView& f, uint32_t j, uint64_t digest, uint32_t block_word
     set_bit(block, p);
     return true;
   });
-  if (load_of(level, block, block_words) <= level.threshold)
+  if (level.counter_shift < 64 && load_of(level, block, block_words) <= level.threshold)
     store_word(block + block_words - 1, block[block_words - 1] + (uint64_t{1} << level.counter_shift));
 }
 
@@ -147,7 +148,6 @@ void spill(const BalancedView& f, uint64_t digest, uint32_t block_words) {
     }
   }
   put(f, chosen, digest, block_words);
-  f.state[kSpilled] += 1;
 }
 
 // A key that no longer fits the list: the walk of an insertion, at the end of which it spills. (A key that
@@ -162,6 +162,7 @@ void add_off_list(const BalancedView& f, uint64_t digest, uint32_t block_words) 
       return put(f, j, digest, block_words);
   }
   spill(f, digest, block_words);
+  f.state[kSpilled] += 1;
 }
 
 template <uint32_t BlockWords>
@@ -169,7 +170,14 @@ void overflow(const BalancedView& f, uint64_t digest) {
   if (list_has(f, digest)) return;
   f.state[kKeys] += 1;
   f.state[kReads] += f.choices;
-  f.state[kListed] < f.limit ? put_on_list(f, digest) : spill(f, digest, BlockWords);
+  if (f.state[kListed] < f.limit) return put_on_list(f, digest);
+  spill(f, digest, BlockWords);
+  f.state[kSpilled] += 1;
+}
+
+template <uint32_t BlockWords>
+void spill_uncounted(const BalancedView& f, uint64_t digest) {
+  spill(f, digest, BlockWords);
 }
 
 void add_unread(const BalancedView& f, uint64_t digest) {  // the list has room
@@ -224,7 +232,10 @@ BalancedBloomFilter::BalancedBloomFilter(Spec spec, Bits bits) : Filter(std::mov
     }
     view_.harm = harm_.data();
   }
-  view_.overflow = block_bits_ == 512 ? overflow<8> : overflow<4>;
+  if (counted_)
+    view_.overflow = block_bits_ == 512 ? overflow<8> : overflow<4>;
+  else
+    view_.overflow = block_bits_ == 512 ? spill_uncounted<8> : spill_uncounted<4>;
   view_.add_unread = add_unread;
   loops_ = &kernel().balanced(block_bits_ == 512 ? 9 : 8, counted_                  ? Rule::counted
                                                           : policy_ == Policy::fill ? Rule::fill
@@ -234,9 +245,13 @@ BalancedBloomFilter::BalancedBloomFilter(Spec spec, Bits bits) : Filter(std::mov
 
 // --- adding many --------------------------------------------------------------------------------------------
 
+bool BalancedBloomFilter::takes_rounds() const {
+  return in_turn_ && (counted_ ? room() > 0 : groups_in_order_ == 0);
+}
+
 uint64_t BalancedBloomFilter::room() const {
-  if (!in_turn_) return 0;
-  return counted_ ? view_.limit - view_.state[kListed] : std::numeric_limits<uint64_t>::max();
+  if (counted_) return view_.limit - view_.state[kListed];
+  return tables_.back().threshold > block_bits_ ? std::numeric_limits<uint64_t>::max() : 0;
 }
 
 void BalancedBloomFilter::words(uint32_t level, const uint64_t* digests, size_t n, uint64_t* out) const {
@@ -263,31 +278,53 @@ void BalancedBloomFilter::add_passed(const uint64_t* digests, size_t n) {
 }
 
 void BalancedBloomFilter::add_many(const uint64_t* digests, size_t n) {
-  std::array<uint64_t, kGroup> alive, words_here;
-  std::array<uint8_t, kGroup> passed;
+  const bool logged = !counted_ && in_turn_ && room() == 0;  // a key that passes every level spills: order matters
+  std::unique_ptr<uint64_t[]> log;
+  if (logged) log = std::make_unique_for_overwrite<uint64_t[]>(std::min(n, kGroup) * undo_words());
   for (size_t g; n > 0; digests += g, n -= g) {
     g = std::min(n, kGroup);
-    if (room() < g) {
+    if (!takes_rounds() || (counted_ && room() < g)) {
       loops_->add_in_order(view_, digests, g);
-      continue;
+      groups_in_order_ -= groups_in_order_ > 0 ? 1 : 0;
+    } else if (!add_group(digests, g, log.get())) {
+      loops_->add_in_order(view_, digests, g);
+      groups_in_order_ = kGroupsInOrder;
     }
-    std::span<const uint64_t> keys(digests, g);
-    for (uint32_t level = 0; level < view_.choices && !keys.empty(); ++level) {
-      const uint64_t* here = keys.data();
-      if (level > 0) {
-        words(level, keys.data(), keys.size(), words_here.data());
-        here = words_here.data();
-      }
-      count_placed(level, add_level(level, here, keys.size(), passed.data(), nullptr));
-      size_t left = 0;
-      for (size_t i = 0; i < keys.size(); ++i) {
-        alive[left] = keys[i];
-        left += passed[i];
-      }
-      keys = {alive.data(), left};
-    }
-    add_passed(keys.data(), keys.size());
   }
+}
+
+// Takes the keys through the levels together. With a log, false if one passed every level: then nothing has changed.
+bool BalancedBloomFilter::add_group(const uint64_t* digests, size_t g, uint64_t* log) {
+  std::array<uint64_t, kGroup> alive, words_here;
+  std::array<uint8_t, kGroup> passed;
+  std::array<size_t, kMaxChoices> placed{};
+  std::span<const uint64_t> keys(digests, g);
+  uint64_t* undo = log;
+  for (uint32_t level = 0; level < view_.choices && !keys.empty(); ++level) {
+    const uint64_t* here = keys.data();
+    if (level > 0) {
+      words(level, keys.data(), keys.size(), words_here.data());
+      here = words_here.data();
+    }
+    placed[level] = add_level(level, here, keys.size(), passed.data(), undo);
+    if (undo != nullptr) undo += placed[level] * undo_words();
+    size_t left = 0;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      alive[left] = keys[i];
+      left += passed[i];
+    }
+    keys = {alive.data(), left};
+  }
+  if (log != nullptr && !keys.empty()) {
+    for (uint32_t level = 0; level < view_.choices; ++level) {
+      take_back(level, log, placed[level]);
+      log += placed[level] * undo_words();
+    }
+    return false;
+  }
+  for (uint32_t level = 0; level < view_.choices; ++level) count_placed(level, placed[level]);
+  add_passed(keys.data(), keys.size());
+  return true;
 }
 
 // --- the filter as a whole ------------------------------------------------------------------------------------

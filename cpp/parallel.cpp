@@ -300,7 +300,7 @@ uint64_t add_by_level(ByLevel& filter, const Digests& keys, uint32_t threads, co
         stopped = !pulse();
         room = filter.room();
         slice_keys = std::min<uint64_t>(kLevelItems, (size - start + threads - 1) / threads);
-        if (stopped || room == 0 || slice_keys < kBatch) slice_keys = 0;
+        if (stopped || !filter.takes_rounds() || slice_keys < kBatch) slice_keys = 0;
       });
       if (!ready || slice_keys == 0) return;
       const bool logged = room < threads * slice_keys;

@@ -369,7 +369,7 @@ void balanced_add_key(const void* view, uint64_t digest) {
     }
     return;
   }
-  if constexpr (R == Rule::counted) f.overflow(f, digest);
+  f.overflow(f, digest);
 }
 
 // Two-choice: the block whose rate of false positives grows less takes the key.

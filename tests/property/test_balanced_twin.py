@@ -109,6 +109,8 @@ SHAPES = {
     "fill": Shape("fill", (7, 3, 1), (60, 90, 257)),
     "fill-512": Shape("fill", (5, 2), (120, 513), 512, hashes=16),
     "fill-one-table": Shape("fill", (5,), (257,), hashes=1),
+    "fill-spilling": Shape("fill", (7, 3, 1), (60, 90, 70)),
+    "fill-spilling-512": Shape("fill", (60, 20), (120, 110), 512, hashes=16),
     "two-choice": Shape("two-choice", (9,), (0,)),
     "two-choice-512": Shape("two-choice", (5,), (0,), 512, hashes=20),
     "two-choice-one-block": Shape("two-choice", (1,), (0,), hashes=3),

@@ -190,8 +190,14 @@ def test_what_is_given_is_used() -> None:
     )
     assert (plan.thresholds, plan.coin, plan.hashes, plan.choices) == ((23, 20, 18), 0.25, 14, 3)
     plan = plan_balanced(10**6, policy="fill", fpr=1e-4, thresholds=(270,))
-    assert plan.thresholds == (270, 513)
+    assert plan.thresholds[0] == 270 <= plan.thresholds[1] <= 512  # the last is chosen
     assert plan.fpr <= 1e-4
+    again = plan_balanced(
+        10**6, policy="fill", fpr=1e-4, thresholds=plan.thresholds, shares=plan.shares, hashes=plan.hashes
+    )
+    assert again.thresholds == plan.thresholds
+    plan = plan_balanced(10**6, policy="fill", fpr=1e-4, thresholds=(270, 513))
+    assert plan.thresholds == (270, 513)  # never full
     plan = plan_balanced(10**6, policy="multilevel", fpr=1e-4, shares=(8, 1, 1))
     assert plan.shares == pytest.approx((0.8, 0.1, 0.1), abs=1e-3)
     assert len(set(plan.thresholds)) == 1
@@ -307,7 +313,7 @@ def test_wrong_levels_are_refused(change: dict[str, Any], message: str) -> None:
             (3, 512, 9, 1, 0, 0, 0, 0, 5, 513),
             r"core\[0\] \(policy\) must be 4 for policy='fill'; got 3",
         ),
-        ("fill", (4, 512, 9, 1, 0, 0, 0, 0, 5, 512), r"core\[9\] \(threshold_0\) must be 513"),
+        ("fill", (4, 512, 9, 1, 0, 0, 0, 0, 5, 514), r"core\[9\] \(threshold_0\) must be an integer from 1"),
         ("fill", (4, 512, 9, 2, 0, 0, 0, 0, 5, 513), r"core\[3\] \(choices\) must be 1"),
         ("fill", (4, 512, 9, 1, 1, 0, 0, 0, 5, 513), r"core\[4\] \(coin\) must be 0"),
         ("single", (1, 512, 9, 1, 2**32 + 1, 0, 0, 0, 5, 9), r"core\[4\] \(coin\) must be an integer from 0"),

@@ -9,7 +9,7 @@
 //     single       1        load ≥ threshold, but at the threshold a coin     the list
 //     sequential   1        … d words into the same table                     the list; a budget of reads
 //     multilevel   d        … a table for each level (the paper's MHT)        the list
-//     fill         d        its set bits reach a threshold (last: never)
+//     fill         d        its set bits reach a threshold                    spill
 //     two-choice   1        never: the block takes the key whose rate of
 //                           false positives grows less; a query reads both
 //
@@ -23,7 +23,9 @@
 // answers "present" changes nothing.
 //
 // Without a list, or when it is full, a key *spills*: into the block of least popcount among its own (the
-// saturated counters cannot tell), or into one at random as in the paper (section 9.2).
+// saturated counters cannot tell), or into one at random as in the paper (section 9.2). So no level takes all
+// that the others send on, and a filter that gets more keys than planned degrades as a standard one does. In
+// filters planned by version 0.8 or before the last threshold of "fill" is block_bits + 1: that level is never full.
 //
 // Sequential's budget: once the insertions have read `budget` blocks, keys go to the list unread, and from then
 // on every miss must consult it (flag kBudgetSpent). When the list is full they are read again: a key must
@@ -53,6 +55,7 @@ class BalancedBloomFilter final : public Filter, public ByLevel {
 
   ByLevel* by_level() override { return in_turn_ ? this : nullptr; }
   uint32_t levels() const override { return view_.choices; }
+  bool takes_rounds() const override;
   uint64_t room() const override;
   void words(uint32_t level, const uint64_t* digests, size_t n, uint64_t* out) const override;
   uint64_t lines(uint32_t level) const override { return (view_.levels[level].blocks + 1) / 2; }
@@ -75,12 +78,14 @@ class BalancedBloomFilter final : public Filter, public ByLevel {
   std::string check(bool thorough) const override;
 
  private:
+  bool add_group(const uint64_t* digests, size_t n, uint64_t* log);
   void merge_lists(const BalancedBloomFilter& other);
 
   Policy policy_;
   uint32_t block_bits_;
   bool counted_;
-  bool in_turn_;  // levels may take a batch one after the other
+  bool in_turn_;                  // levels may take a batch one after the other
+  uint32_t groups_in_order_ = 0;  // add_many: how many groups go key by key before levels are tried again
   std::vector<Level> tables_;
   std::vector<uint64_t> harm_;
   BalancedView view_{};

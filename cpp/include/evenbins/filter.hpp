@@ -89,7 +89,8 @@ class ByLevel {
  public:
   virtual ~ByLevel() = default;
   virtual uint32_t levels() const = 0;
-  virtual uint64_t room() const = 0;  // keys that may pass every level
+  virtual bool takes_rounds() const = 0;  // false: the next keys had better be added one by one
+  virtual uint64_t room() const = 0;      // keys that may pass every level
   virtual void words(uint32_t level, const uint64_t* digests, size_t n, uint64_t* out) const = 0;
   virtual uint64_t lines(uint32_t level) const = 0;
   virtual uint64_t first_word_of(uint32_t level, uint64_t line) const = 0;

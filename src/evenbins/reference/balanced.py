@@ -136,7 +136,7 @@ def shape_of(core: Sequence[int]) -> Shape:
     for j, (blocks, threshold) in enumerate(tables):
         require(f"blocks of table {j}", blocks, between(1, 2**47))
         allowed = {
-            Policy.FILL: between(1, block_bits) if j < last else (block_bits + 1,),
+            Policy.FILL: between(1, block_bits + (j == last)),  # block_bits + 1: never full
             Policy.TWO_CHOICE: (0,),
         }.get(Policy(policy), between(0, 65534))
         require(f"threshold of table {j}", threshold, allowed)

@@ -72,8 +72,9 @@ def plan_levels(
     blocks
         Number of blocks of each table: one table, or for "multilevel" and "fill" up to eight.
     thresholds
-        Keys from which on a block of each table is full (h), 0 to 65534; for "fill" set bits, the
-        last table's left out, since it is never full; for "two-choice" none.
+        Keys from which on a block of each table is full (h), 0 to 65534; for "fill" set bits, 1 to
+        block_bits, and the last table's may be left out or block_bits + 1: then it is never full; for
+        "two-choice" none.
     hashes
         Bits set for each key (k), 1 to 32.
     block_bits
@@ -179,8 +180,7 @@ def _checked_core(policy: str, core: Sequence[int], *, named: bool) -> tuple[int
         if counted:
             least, most = 0, MAX_THRESHOLD
         elif policy == "fill":
-            last = table == tables - 1
-            least, most = (block_bits + 1, block_bits + 1) if last else (1, block_bits)
+            least, most = 1, block_bits + (table == tables - 1)  # block_bits + 1: never full
         name = f"threshold_{table}" if named else f"thresholds[{table}]"
         checked += [blocks, one(place + 1, name, least, most)]
         bits += blocks * block_bits
@@ -345,6 +345,7 @@ class _Wish:
     coin: float | None
     shares: tuple[float, ...] | None
     spill: str
+    last_threshold: int | None = None  # "fill": of the last table, if given
 
     @classmethod
     def of(
@@ -396,8 +397,14 @@ class _Wish:
             raise ValueError(_no_such("coin", policy, self.coin))
         if self.thresholds is not None:
             given = self.thresholds
-            if policy == "fill" and given and given[-1] == self.block_bits + 1:
-                given = given[:-1]
+            last = None
+            if policy == "fill" and given:
+                of_all = self.shares is not None and len(self.shares) == len(given)
+                if of_all or given[-1] == self.block_bits + 1:
+                    *above, last = given
+                    given = tuple(above)
+                    way_out = "Leave it out for the best"
+                    arguments.integer(f"thresholds[{len(given)}]", last, 1, self.block_bits + 1, way_out)
             most = self.block_bits if policy == "fill" else MAX_THRESHOLD
             least = 1 if policy == "fill" else 0
             for place, each in enumerate(given):
@@ -409,7 +416,7 @@ class _Wish:
                 raise ValueError(
                     arguments.problem("thresholds", f"{rule} for policy={policy!r}", given, "Pass as many")
                 )
-            wish = replace(wish, thresholds=given)
+            wish = replace(wish, thresholds=given, last_threshold=last)
         count = self._tables(wish)
         if tables is not None and self.shares is not None and len(self.shares) != 1:
             raise ValueError(
@@ -489,6 +496,11 @@ def _plan_policy(wish: _Wish, keys: int, seed: int) -> FilterPlan:
     return _plan(_checked_core(str(wish.policy), core, named=False), keys, seed)
 
 
+_MOST_PASSED_ON = 1e-4
+"""Fraction of keys that may find every level full at capacity."""
+_LEAST_SHARE = 0.016
+"""Of the blocks, for the third level and those below it: a smaller one saves less than 1 % of the memory, and every
+absent key would read it once there are more keys than planned, when all levels are full."""
 _LEAST_BLOCKS = 3.5
 """Of the third level and those below it. What reaches it varies by chance, which the prediction neglects:
 with a third level of one block the rate was 1.24 times the planned one on average, 43 times for an unlucky
@@ -577,18 +589,61 @@ class _Builder:
             if self.policy == "sequential" and fewest * self.choices >= 0.5:
                 break
             choices = shape.choices - 1
-        core = self._by_memory(shape) if self.wish.fpr is None else self._by_rate(shape)
+        while not explicit and self._has_tiny_level(shape):
+            smaller = self.shape(shape.choices - 1)
+            if not self._keeps_bounds(smaller):
+                break
+            shape = smaller
+        core = self._with_goal(shape)
+        if self.policy == "fill" and shape.choices > 1:
+            shape = replace(shape, thresholds=(*shape.thresholds[:-1], self._last_threshold(core)))
+            core = self._with_goal(shape)  # which needs fewer blocks now
         return self._kept(core)
+
+    def _with_goal(self, shape: shapes.Shape) -> tuple[int, ...]:
+        return self._by_memory(shape) if self.wish.fpr is None else self._by_rate(shape)
+
+    def _has_tiny_level(self, shape: shapes.Shape) -> bool:
+        if self.policy not in ("multilevel", "fill") or shape.choices <= 2:
+            return False
+        return min(shape.blocks[2:]) < _LEAST_SHARE * sum(shape.blocks)
+
+    def _keeps_bounds(self, shape: shapes.Shape) -> bool:
+        try:
+            self._refuse_broken(shape)
+        except ValueError:
+            return False
+        return True
+
+    def _last_threshold(self, core: tuple[int, ...]) -> int:
+        """Find a threshold for the last level, so that it does not take all that comes.
+
+        Few keys find every level full at capacity, and when there are more the last level's blocks are no fuller than
+        those above it. The core's own last threshold turns away (next to) no key.
+        """
+        if self.wish.last_threshold is not None:
+            return self.wish.last_threshold
+        low, high = max(core[9:-2:2]), core[-1]
+        while low < high:
+            middle = (low + high) // 2
+            if levels.passed_on((*core[:-1], middle), self.keys) <= _MOST_PASSED_ON:
+                high = middle
+            else:
+                low = middle + 1
+        return high
 
     def without_need_of_list(self) -> tuple[int, ...] | None:
         """Find a core whose blocks practically never turn a key away."""
         bound, self.overflow = self.overflow, min(self.overflow, 1e-7 / self.keys)
         try:
-            return self.core()
+            core = self.core()
         except ValueError:
             return None
         finally:
             self.overflow = bound
+        if self.policy == "multilevel" and core[3] > 1 and core[5] == 0:
+            core = (*core[:-1], self._last_threshold(core))
+        return core
 
     def better(self, one: tuple[int, ...], other: tuple[int, ...]) -> bool:
         """Tell whether the first core serves the goal better."""

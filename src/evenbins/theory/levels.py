@@ -63,6 +63,7 @@ __all__ = [
     "counter_bits",
     "keys_from_fill_bits",
     "overflow_limit",
+    "passed_on",
     "predict",
     "steady",
 ]
@@ -144,6 +145,8 @@ def predict(core: Sequence[int], keys: int, *, stop: str = "coin") -> Behaviour:
 
 
 _ENDLESS = 2**40
+FEW_SPILLED = 2e-4
+"""Fraction of keys that may spill and yet be left out of a prediction: they raise the rate by less than 1 %."""
 
 
 @cached(1024)
@@ -151,13 +154,15 @@ def _predict(core: tuple[int, ...], keys: int, stop: str) -> Behaviour:
     design = Design.of_core(core)
     if keys == 0:
         return _empty(design)
-    if not design.counted:
-        return _two_choice(design, keys) if design.policy == "two-choice" else _levels(design, keys, stop)
+    if design.policy == "two-choice":
+        return _two_choice(design, keys)
+    if design.policy == "fill":
+        return _fill(design, keys, stop)
     found = _unlimited((*core[:5], _ENDLESS, 0, *core[7:]), keys, stop)
     if design.overflow_limit == 0:
         found = replace(found, list_reads=0.0)
     waiting = found.overflow * found.changed * keys
-    if waiting < 0.01 and design.overflow_limit == 0:
+    if design.overflow_limit == 0 and (waiting < 0.01 or found.overflow <= FEW_SPILLED):
         return replace(found, overflow=0.0, overflow_sd=0.0, spilled=found.overflow)
     if waiting + 3.0 * found.overflow_sd <= design.overflow_limit or waiting < 0.01:
         return found
@@ -171,6 +176,14 @@ def _unlimited(core: tuple[int, ...], keys: int, stop: str) -> Behaviour:
     if design.policy == "sequential" and design.thresholds[0] < keys:  # else no block is ever full
         return _sequential(design, keys, stop)
     return _levels(design, keys, stop)
+
+
+def passed_on(core: Sequence[int], keys: int) -> float:
+    """Return the fraction of keys that every level of a "fill" or multilevel filter turns away, none of them spilled."""
+    core = tuple(core)
+    if POLICIES[core[0] - 1] == "fill":
+        return _levels(Design.of_core(core), keys, "coin").overflow
+    return _unlimited((*core[:5], _ENDLESS, 0, *core[7:]), keys, "coin").overflow
 
 
 def steady(core: Sequence[int], keys: int) -> Behaviour:
@@ -578,6 +591,33 @@ def _spilling(design: Design, keys: int, stop: str, found: Behaviour) -> Behavio
         fill=min(set_all / all_bits, 1.0),
         loads=tuple(loads),
         exhausted=found.exhausted,
+    )
+
+
+def _fill(design: Design, keys: int, stop: str) -> Behaviour:
+    found = _levels(design, keys, stop)
+    if found.overflow <= FEW_SPILLED or len(design.blocks) == 1:
+        return replace(found, overflow=0.0, spilled=found.overflow)
+    equation = spilling.FillSpilling(design, keys)
+    state, (spilled, stored, reads) = equation.end()
+    positive, _, passes = equation.meets(state)
+    rate, walk, misses = 0.0, 1.0, 0.0
+    for f, c in zip(positive, passes, strict=True):
+        rate += walk * f
+        misses += walk
+        walk *= c
+    mean = state @ np.arange(design.block_bits + 1)
+    return Behaviour(
+        fpr=_floored(min(rate, 1.0), keys),
+        reads=float(reads / stored),
+        miss_reads=misses,
+        list_reads=0.0,
+        overflow=0.0,
+        overflow_sd=0.0,
+        spilled=float(spilled / stored),
+        changed=min(float(stored), 1.0),
+        fill=float(mean @ np.array(design.blocks)) / (sum(design.blocks) * design.block_bits),
+        loads=tuple(np.maximum(state, 0.0)),
     )
 
 

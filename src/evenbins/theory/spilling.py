@@ -6,6 +6,8 @@ all of them at that moment: so all tables are followed together in time, as the 
 
     loads below the threshold  ──▶  set bits at the threshold  ──coin, spill──▶  set bits above it
 
+("fill" has set bits from the start, and neither list nor coin: `FillSpilling`.)
+
 Set bits from the threshold on, because "least" compares them; with the loads alone the tail of the
 fullest blocks, which decides the rate, would come out wrong. Steps of Runge and Kutta, 0.8 arrivals long.
 
@@ -26,9 +28,24 @@ import numpy.typing as npt
 from evenbins.theory import block
 from evenbins.theory.cores import Design
 
-__all__ = ["Spilling"]
+__all__ = ["FillSpilling", "Spilling"]
 
 Vector = npt.NDArray[np.float64]
+
+
+def _least_of(at_least: list[Vector], above: list[Vector]) -> list[Vector]:
+    """Return, by set bits, P(the blocks of all other tables pass a key on and have more; or as many, if later).
+
+    `at_least` and `above` are, for each table, P(its block passes the key on and has at least, or above, x set bits).
+    """
+    wins = []
+    for table, own in enumerate(at_least):
+        win = np.ones_like(own)
+        for other in range(len(at_least)):
+            if other != table:
+                win = win * (above[other] if other < table else at_least[other])
+        wins.append(win)
+    return wins
 
 
 class Spilling:
@@ -119,14 +136,7 @@ class Spilling:
             for j in range(choices):
                 win += above[0] ** j * at_least[0] ** (choices - 1 - j)
             return [win]
-        wins = []
-        for table in range(choices):
-            win = np.ones_like(passing[table])
-            for other in range(choices):
-                if other != table:
-                    win = win * (above[other] if other < table else at_least[other])
-            wins.append(win)
-        return wins
+        return _least_of(at_least, above)
 
     def change(self, state: Vector, listing: bool) -> Vector:
         """Give the state's change per unit of time, all keys coming in one unit."""
@@ -204,3 +214,78 @@ class Spilling:
         k4 = self.change(state + step * k3, listing)
         moved: Vector = state + step / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
         return moved
+
+
+class FillSpilling:
+    """Mean-field equation of a "fill" filter whose last level can be full: set bits of all tables in time."""
+
+    def __init__(self, design: Design, keys: int) -> None:
+        bits = design.block_bits
+        self.choices = len(design.blocks)
+        keys = min(keys, block.KEYS_PER_BIT * bits * sum(design.blocks))  # by then every bit is set
+        self.pace = np.array([min(keys / each, _MOST_PACE) for each in design.blocks])
+        self.rate = (np.arange(bits + 1) / bits) ** design.hashes
+        self.full = np.arange(bits + 1) >= np.array(design.thresholds)[:, None]
+        self.bands = block.key_bands(bits, design.hashes)
+
+    def meets(self, state: Vector) -> tuple[list[float], Vector, list[float]]:
+        """Return F, the passing blocks by set bits, and C, of each table."""
+        passing = np.where(self.full, state * (1.0 - self.rate), 0.0)
+        return (state @ self.rate).tolist(), passing, passing.sum(axis=1).tolist()
+
+    def _given(self, passing: Vector, passes: list[float]) -> Vector:
+        """Return, by set bits, P(a key that does not find its bits there is put into the table's block)."""
+        at_least = list(passing[:, ::-1].cumsum(axis=1)[:, ::-1])
+        wins = np.array(_least_of(at_least, [a - b for a, b in zip(at_least, passing, strict=True)]))
+        walk = np.array([math.prod(passes[:j]) for j in range(self.choices)])
+        return np.where(self.full, wins, walk[:, None])
+
+    def change(self, state: Vector) -> tuple[Vector, Vector, Vector]:
+        """Return the state's change per unit of time, that of (spilled, stored, reads) per key, and its pace.
+
+        All keys come in one unit of time. The pace is that at which keys change a block of x set bits.
+        """
+        _, passing, passes = self.meets(state)
+        given = self._given(passing, passes)
+        pace = self.pace[:, None] * given
+        flow = state * pace
+        moved = np.zeros_like(state)
+        for j in range(1, self.bands.shape[1]):
+            part = flow * self.bands[:, j]
+            moved -= part
+            moved[:, j:] += part[:, : part.shape[1] - j]
+        stored = (state * given * (1.0 - self.rate)).sum(axis=1)
+        sums = np.array([math.prod(passes), stored.sum(), stored @ np.arange(1.0, self.choices + 1.0)])
+        return moved, sums, pace * (1.0 - self.bands[:, 0])
+
+    def end(self) -> tuple[Vector, Vector]:
+        """Integrate over all keys: the set bits of each table's blocks, and (spilled, stored, reads) per key.
+
+        Reads are those of a look-up: a key that spilled into a block of the first level is found there.
+        """
+        state = np.zeros((self.choices, len(self.rate)))
+        state[:, 0] = 1.0
+        sums, time = np.zeros(3), 0.0
+        longest = 0.125
+        while time < 1.0 - 1e-12:
+            first, k1, pace = self.change(state)
+            fastest = float(pace[state > _TRACE].max())
+            step = min(_STEP / max(fastest, 0.1), 1.0 - time, longest)
+            second, k2, _ = self.change(state + 0.5 * step * first)
+            third, k3, _ = self.change(state + 0.5 * step * second)
+            fourth, k4, _ = self.change(state + step * third)
+            moved = state + step / 6.0 * (first + 2.0 * second + 2.0 * third + fourth)
+            if moved.min() < -1e-6:  # a level that few keys reached so far began to fill within the step
+                longest = 0.5 * step
+                continue
+            moved[np.abs(moved) < 0.01 * _TRACE] = 0.0  # or it would grow where steps are too long for it
+            sums = sums + step / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
+            state, time, longest = moved, time + step, max(2.0 * step, 1e-3)
+        return state, sums
+
+
+_MOST_PACE = 2.0**16
+"""Keys per block of a level, at most: more would not be planned, and take long to follow."""
+_TRACE = 1e-11
+_STEP = 1.0
+"""Keys that change a block in a step, at most, if more than `_TRACE` of all blocks are like it."""
