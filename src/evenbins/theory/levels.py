@@ -145,7 +145,7 @@ def predict(core: Sequence[int], keys: int, *, stop: str = "coin") -> Behaviour:
 
 
 _ENDLESS = 2**40
-FEW_SPILLED = 2e-4
+FEW_SPILLED = 1e-4
 """Fraction of keys that may spill and yet be left out of a prediction: they raise the rate by less than 1 %."""
 
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import SupportsFloat, SupportsIndex
 
@@ -40,6 +40,8 @@ SCHEMES = (
     "independent", "partition", "double", "enhanced-double", "enhanced-double-cube",
     "enhanced-double-tetrahedral", "triple",
 )  # fmt: skip
+OVERFILLED = 1.1
+"""Keys of an overfilled filter, times those planned for: `overfilled_fpr` is predicted for as many."""
 _ROUNDING = Fraction(1, 2**50)
 _BALANCED_CORE = (
     "policy", "block_bits", "hashes", "choices", "coin", "overflow_limit", "spill", "budget",
@@ -88,6 +90,7 @@ class FilterPlan:
         64-bit hash; "lanes", positions in one block from multiples of the remixed digest's halves
     seed : seed of the digests
     core : the integers stored, compared and merged by
+    overfilled_fpr : false-positive rate with a tenth more keys than planned
     """
 
     keys: int = field(compare=False)
@@ -116,9 +119,63 @@ class FilterPlan:
     seed: int
     core: tuple[int, ...]
 
+    @property
+    def overfilled_fpr(self) -> float:
+        """The false-positive rate with `OVERFILLED` times the keys planned for; predicted when first asked for.
+
+        A growing filter has a new stage by then, and its rate does not rise.
+        """
+        if self.policy not in _CORE_NAMES:
+            return self.fpr
+        keys = min(round(OVERFILLED * self.keys), arguments.MAX_CAPACITY)
+        return plan_of_core(self.policy, self.core, capacity=keys, seed=self.seed, hashing=self._scheme).fpr
+
+    def merged(self, parts: int) -> FilterPlan:
+        """Predict a filter that is merged (`|`) from `parts` filters of this plan, each with an equal part of the keys.
+
+        A merged standard, blocked or counting filter is what one filter of all keys would be. The keys of balanced
+        filters lie where a part of the keys found room, so the rate of the merged one is higher.
+
+        Parameters
+        ----------
+        parts
+            How many filters, 1 to `keys`.
+
+        Returns
+        -------
+        FilterPlan
+            This plan with `fpr`, `reads`, `miss_reads`, `list_reads` and `fill` of the merged filter.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `parts` is not an integer of this range, or the plan is that of a growing filter.
+
+        Examples
+        --------
+        >>> plan = plan_blocked(10_000, fpr=1e-3)
+        >>> plan.merged(4).fpr == plan.fpr
+        True
+        """
+        if self.policy not in _CORE_NAMES:
+            way_out = "Take a stage's plan"
+            raise ValueError(arguments.problem("policy", _POLICIES, self.policy, way_out))
+        way_out = "Pass how many filters are merged"
+        parts = arguments.integer("parts", parts, 1, self.keys, way_out)
+        if parts == 1 or self.policy not in levels.POLICIES:
+            return self
+        from evenbins.theory.merging import merge
+
+        found = merge(self.core, self.keys, parts)
+        return replace(self, **{each.name: getattr(found, each.name) for each in fields(found)})
+
+    @property
+    def _scheme(self) -> str:
+        return self.hashing if self.policy == "standard" else "independent"
+
     def to_dict(self) -> dict[str, object]:
-        """Give every field by name, as plain values that JSON can hold."""
-        values = ((name, getattr(self, name)) for name in _names(self))
+        """Return the fields as JSON-serialisable values."""
+        values = self._rows()
         return {name: list(v) if isinstance(v, tuple) else v for name, v in values}
 
     def __repr__(self) -> str:
@@ -131,11 +188,9 @@ class FilterPlan:
         return _show.html_table("FilterPlan", self._rows())
 
     def _rows(self) -> list[tuple[str, object]]:
-        return [(name, getattr(self, name)) for name in _names(self)]
-
-
-def _names(plan: FilterPlan) -> list[str]:
-    return [each.name for each in fields(plan)]
+        names = [each.name for each in fields(self)]
+        names.insert(names.index("fpr") + 1, "overfilled_fpr")
+        return [(name, getattr(self, name)) for name in names]
 
 
 # --- planning ------------------------------------------------------------------------------------

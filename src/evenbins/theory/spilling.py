@@ -32,6 +32,12 @@ __all__ = ["FillSpilling", "Spilling"]
 
 Vector = npt.NDArray[np.float64]
 
+_MOST_PACE = 2.0**16
+"""Keys per block of a level, at most: more would not be planned, and take long to follow."""
+_TRACE = 1e-11
+_STEP = 1.0
+"""Keys that change a block in a step, at most, if more than `_TRACE` of all blocks are like it."""
+
 
 def _least_of(at_least: list[Vector], above: list[Vector]) -> list[Vector]:
     """Return, by set bits, P(the blocks of all other tables pass a key on and have more; or as many, if later).
@@ -56,9 +62,8 @@ class Spilling:
         self.shared = design.policy == "sequential"
         tables = range(len(design.blocks))
         self.x = np.arange(design.block_bits + 1)
-        self.pace = [
-            min(keys / each, float(block.KEYS_PER_BIT * design.block_bits)) for each in design.blocks
-        ]
+        keys = min(keys, block.KEYS_PER_BIT * design.block_bits * sum(design.blocks))  # by then every bit is set
+        self.pace = [min(keys / each, _MOST_PACE) for each in design.blocks]
         self.below: list[int] = []
         self.accepts: list[Vector] = []
         self.rates: list[Vector] = []
@@ -185,27 +190,42 @@ class Spilling:
         state, time = self.start, 0.0
         room = self.design.overflow_limit / self.keys
         listing = room > 0.0
+        longest = 0.125
         while time < 1.0 - 1e-12:
-            step = min(0.8 / max(self._fastest(state), 0.1), 1.0 - time, 0.125)
+            step = min(0.8 / max(self._fastest(state, listing), 0.1), 1.0 - time, longest)
             moved = self._step(state, step, listing)
+            if moved.min() < -1e-6:  # a level that few keys reached so far began to fill within the step
+                longest = 0.5 * step
+                continue
+            longest = max(2.0 * step, 1e-3)
             if listing and moved[-4] > room:
                 part = (room - float(state[-4])) / float(moved[-4] - state[-4])
                 moved = self._step(state, step * part, listing) if part > 0.0 else state
                 time += step * part - step
                 listing = False
+            moved[:-4][np.abs(moved[:-4]) < 0.01 * _TRACE] = 0.0  # or it would grow where steps are too long for it
             state, time = moved, time + step
         return state
 
-    def _fastest(self, state: Vector) -> float:
-        """Give the most arrivals per unit of time at a block of any table, soon."""
-        _, _, passes = self.meets(state)
-        if self.shared:
-            return self.pace[0] * math.fsum(passes[0] ** j for j in range(self.design.choices))
-        walk, most = 1.0, 0.0
-        for pace, each in zip(self.pace, passes, strict=True):
-            most = max(most, pace * walk)
-            walk *= min(1.3 * each + 0.01, 1.0)
-        return most
+    def _fastest(self, state: Vector, listing: bool) -> float:
+        """Return the most keys per unit of time that change a block, of those more than `_TRACE` of a table are like."""
+        _, passing, passes = self.meets(state)
+        wins = None if listing else self._wins(passing, passes)
+        fastest = 0.0
+        for table, (begin, at, over, end) in enumerate(self.places):
+            if self.shared:
+                arrive = self.pace[0] * math.fsum(passes[0] ** j for j in range(self.design.choices))
+            else:
+                arrive = self.pace[table] * math.prod(passes[:table])
+            here, above = state[at:over] > _TRACE, state[over:end] > _TRACE
+            if (state[begin:at] > _TRACE).any():
+                fastest = max(fastest, arrive)
+            elif here.any():
+                fastest = max(fastest, self.design.coin * arrive)
+            if wins is not None:
+                spill = self.pace[table] * (1.0 - self.rate[table]) * wins[table]
+                fastest = max(fastest, float(spill.max(initial=0.0, where=here | above)))
+        return fastest
 
     def _step(self, state: Vector, step: float, listing: bool) -> Vector:
         k1 = self.change(state, listing)
@@ -282,10 +302,3 @@ class FillSpilling:
             sums = sums + step / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
             state, time, longest = moved, time + step, max(2.0 * step, 1e-3)
         return state, sums
-
-
-_MOST_PACE = 2.0**16
-"""Keys per block of a level, at most: more would not be planned, and take long to follow."""
-_TRACE = 1e-11
-_STEP = 1.0
-"""Keys that change a block in a step, at most, if more than `_TRACE` of all blocks are like it."""
