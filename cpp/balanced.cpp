@@ -16,7 +16,7 @@ constexpr uint64_t kMaxBlocks = uint64_t{1} << 47, kMaxTotalBits = uint64_t{1} <
 constexpr uint64_t kMaxThreshold = 65534, kMaxLimit = uint64_t{1} << 40;
 constexpr size_t kStateWords = 8;
 enum StateWord : size_t { kKeys, kListed, kReads, kFlags, kSpilled, kReserved };
-constexpr size_t kGroup = 1024;  // keys that go through the levels together
+constexpr size_t kGroup = 1024;         // keys that go through the levels together
 constexpr uint32_t kGroupsInOrder = 7;  // after a group with a key that spilled: the next ones likely have some too
 
 // The core by name. Made from a valid core only; `parse` checks.
@@ -245,9 +245,7 @@ BalancedBloomFilter::BalancedBloomFilter(Spec spec, Bits bits) : Filter(std::mov
 
 // --- adding many --------------------------------------------------------------------------------------------
 
-bool BalancedBloomFilter::takes_rounds() const {
-  return in_turn_ && (counted_ ? room() > 0 : groups_in_order_ == 0);
-}
+bool BalancedBloomFilter::takes_rounds() const { return in_turn_ && (counted_ ? room() > 0 : groups_in_order_ == 0); }
 
 uint64_t BalancedBloomFilter::room() const {
   if (counted_) return view_.limit - view_.state[kListed];

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from evenbins.filters import open as open  # not in __all__: a star import must not hide Python's open
     from evenbins.growing import GrowingFilter
     from evenbins.paged import PagedStats, PagedTable
-    from evenbins.protocols import Filter, FilterStats
+    from evenbins.protocols import Filter, FilterStats, OverfilledWarning
     from evenbins.rings import HashRing, NoNodesError, RingFullError, RingStats
     from evenbins.sharded import ShardedFilter
     from evenbins.sketches import CountMinSketch, HeavyHitters, SketchStats
@@ -58,6 +58,7 @@ __all__ = [
     "KeyRangeError",
     "MultilevelTable",
     "NoNodesError",
+    "OverfilledWarning",
     "PagedPlan",
     "PagedStats",
     "PagedTable",
@@ -86,7 +87,7 @@ _HOMES = {
     "filters": "BalancedBloomFilter BlockedBloomFilter BloomFilter digest digest_many load open",
     "growing": "GrowingFilter",
     "paged": "PagedStats PagedTable",
-    "protocols": "Filter FilterStats",
+    "protocols": "Filter FilterStats OverfilledWarning",
     "rings": "HashRing NoNodesError RingFullError RingStats",
     "sharded": "ShardedFilter",
     "sketches": "CountMinSketch HeavyHitters SketchStats",

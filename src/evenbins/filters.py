@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import fields
 from importlib import import_module
 from types import MethodDescriptorType
@@ -27,7 +28,7 @@ import numpy.typing as npt
 
 from evenbins import _bulk, _core, _files
 from evenbins._core import FormatError
-from evenbins.protocols import Filter, FilterStats, Key, StrPath, side_by_side
+from evenbins.protocols import Filter, FilterStats, Key, OverfilledWarning, StrPath, side_by_side
 from evenbins.theory import (
     FilterPlan,
     _show,
@@ -39,7 +40,7 @@ from evenbins.theory import (
 )
 from evenbins.theory import _arguments as arguments
 from evenbins.theory.measured import measure
-from evenbins.theory.plan import floor_of_scheme
+from evenbins.theory.plan import OVERFILLED, floor_of_scheme
 
 __all__ = [
     "BalancedBloomFilter", "BlockedBloomFilter", "BloomFilter",
@@ -50,6 +51,7 @@ _HASHING = {
     "independent": 1, "lanes": 2, "partition": 3, "double": 4, "enhanced-double": 5,
     "enhanced-double-cube": 6, "enhanced-double-tetrahedral": 7, "triple": 8,
 }  # fmt: skip
+_KEYS_PER_CHECK = 100_000  # at least so many between two checks whether a filter is overfilled
 _HASHING_NAMES = {number: name for name, number in _HASHING.items()}
 # Kinds of filters whose modules register them when they are imported.
 _ELSEWHERE = {4: "evenbins.growing", 5: "evenbins.counting"}
@@ -70,11 +72,12 @@ class _BaseFilter(_core.Filter, _files.Kept):
     """The methods that all filters share; a subclass says its kind, its policy and how it measures itself."""
 
     # No instance dictionary: Python finds `add` faster on objects that have none.
-    __slots__ = ("_cached_plan",)
+    __slots__ = ("_cached_plan", "_keys_to_check")
 
     _kind: ClassVar[int]
     _policies: ClassVar[tuple[str, ...]]
     _cached_plan: FilterPlan | None
+    _keys_to_check: float  # keys that bulk calls may still add before the filter is measured; unset: 1.1 * capacity
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -141,9 +144,32 @@ class _BaseFilter(_core.Filter, _files.Kept):
             The keys are digests already, as `digest_many` makes them with this filter's seed (uint64).
         threads
             Threads that share the work; the result does not depend on it. An iterable is hashed by one.
+
+        Warns
+        -----
+        OverfilledWarning
+            Once per filter: it holds over 1.1 times the keys that it was planned for. Measured when bulk calls
+            have added so many, repeats included, and seldom enough to cost nothing; `stats().overfilled` tells at any
+            time.
         """
-        source, _ = _bulk.key_source(keys, digests=digests)
+        source, shape = _bulk.key_source(keys, digests=digests)
         self._add_from(source, _bulk.checked_threads(threads))
+        count = math.prod(shape) if shape is not None else len(keys) if isinstance(keys, Sized) else 0
+        left = getattr(self, "_keys_to_check", OVERFILLED * self._capacity) - count
+        self._keys_to_check = left if left >= 0 else self._warn_if_overfilled()
+
+    def _warn_if_overfilled(self) -> float:
+        """Measure the filter; return the keys that may be added before it is measured again."""
+        found = self.stats()
+        if found.overfilled <= OVERFILLED - 1.0:
+            return max(self._capacity, _KEYS_PER_CHECK)
+        warnings.warn(
+            f"{type(self).__name__} planned for {self._capacity} keys holds about {found.keys:.3g}: its fpr is "
+            f"{found.fpr:.2g}, planned {self.plan.fpr:.2g}. Plan for more keys, or use GrowingFilter",
+            OverfilledWarning,
+            stacklevel=3,
+        )
+        return math.inf
 
     def contains_many(
         self, keys: object, *, digests: bool = False, threads: int = 1
@@ -201,6 +227,7 @@ class _BaseFilter(_core.Filter, _files.Kept):
     def clear(self) -> None:
         """Remove all keys."""
         self._clear()
+        self._keys_to_check = OVERFILLED * self._capacity
 
     def copy(self) -> Self:
         """Make an independent copy; it can be changed even if this filter is open read-only."""

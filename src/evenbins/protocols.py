@@ -14,10 +14,14 @@ import numpy.typing as npt
 
 from evenbins.theory import FilterPlan, _show
 
-__all__ = ["Filter", "FilterStats", "Key", "StrPath", "side_by_side"]
+__all__ = ["Filter", "FilterStats", "Key", "OverfilledWarning", "StrPath", "side_by_side"]
 
 StrPath = str | os.PathLike[str]
 Key = str | bytes | bytearray | memoryview | SupportsIndex
+
+
+class OverfilledWarning(UserWarning):
+    """A filter holds more keys than it was planned for, so its false-positive rate is above the plan's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -37,6 +41,7 @@ class FilterStats:
     loads : for each level, how many blocks have a load of 0, 1, 2, …: keys where blocks count them, else
         set bits; empty without blocks
     nbytes, bits_per_key : memory; per planned key
+    overfilled : by what fraction the keys exceed the number planned for; 0 if they do not
     """
 
     keys: float
@@ -52,10 +57,15 @@ class FilterStats:
     spilled: float = 0.0
     saturated: int = 0
 
+    @property
+    def overfilled(self) -> float:
+        """By what fraction the keys exceed the number planned for; 0 if they do not."""
+        planned = 8 * self.nbytes / self.bits_per_key
+        return max(self.keys / planned - 1.0, 0.0)
+
     def to_dict(self) -> dict[str, Any]:
-        """Give every field by name, as plain values that JSON can hold."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return values | {"loads": [list(level) for level in self.loads]}
+        """Return the fields as JSON-serialisable values."""
+        return dict(self._rows()) | {"loads": [list(level) for level in self.loads]}
 
     def __repr__(self) -> str:
         return _show.line("FilterStats", self._rows())
@@ -67,7 +77,8 @@ class FilterStats:
         return _show.html_table("FilterStats", self._rows())
 
     def _rows(self) -> list[tuple[str, object]]:
-        return [(each.name, getattr(self, each.name)) for each in fields(self) if each.name != "loads"]
+        names = [each.name for each in fields(self) if each.name != "loads"]
+        return [(name, getattr(self, name)) for name in (*names, "overfilled")]
 
 
 def side_by_side(plan: FilterPlan, stats: FilterStats) -> list[tuple[str, object, object]]:

@@ -24,8 +24,8 @@
 //
 // Without a list, or when it is full, a key *spills*: into the block of least popcount among its own (the
 // saturated counters cannot tell), or into one at random as in the paper (section 9.2). So no level takes all
-// that the others send on, and a filter that gets more keys than planned degrades as a standard one does. In
-// filters planned by version 0.8 or before the last threshold of "fill" is block_bits + 1: that level is never full.
+// that the others send on, and a filter that gets more keys than planned degrades as a standard one does. A last
+// threshold of block_bits + 1, which "fill" filters of older files have, means: never full.
 //
 // Sequential's budget: once the insertions have read `budget` blocks, keys go to the list unread, and from then
 // on every miss must consult it (flag kBudgetSpent). When the list is full they are read again: a key must

@@ -24,7 +24,8 @@ follows its Figure 1. Its h is ``threshold``, p the ``coin``, d ``choices``, k `
     2 sequential  one table, d choices; when the budget of reads is spent, keys go on the list unread,
                   while it has room (§6)
     3 multilevel  d tables, a choice in each (§2, §7)
-    4 fill        d tables; a block accepts while its set bits are below the threshold: no counter, no list
+    4 fill        d tables; a block accepts while its set bits are below the threshold: no counter, no list; a
+                  last threshold above all bits (older files) never refuses a key
     5 two-choice  one table; of two blocks, the one where the new bits do the least harm; queries read both
 
 4 and 5 are not the paper's. With the list full, or without one, a refused key is spilled into one of its
