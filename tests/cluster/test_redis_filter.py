@@ -121,12 +121,43 @@ def test_spilled_keys_lie_where_the_local_filter_has_them(
     assert shared.contains_many(np.arange(80)).all()
 
 
-def test_bulk_adds_beyond_the_list_lose_nothing(client: Any) -> None:
-    """There bytes may differ from the local filter's, answers for added keys never."""
+@pytest.mark.parametrize("walk", ["client", "server"])
+def test_keys_that_find_every_level_full_lie_where_the_local_filter_has_them(client: Any, walk: str) -> None:
+    """Of a "fill" filter whose last level has a threshold: one by one, then a batch in which none spills."""
     plan = theory.plan_levels(
-        100, policy="multilevel", blocks=(5, 2), thresholds=(4, 4), hashes=5, block_bits=256, overflow_limit=7
+        100, policy="fill", blocks=(5, 2), thresholds=(40, 50), hashes=5, block_bits=256
     )
-    shared = RedisFilter.create(client, "x", plan, segment_bytes=64)
+    local = filters.build(plan)
+    shared = RedisFilter.create(client, "x", plan, segment_bytes=64, walk=walk)
+    shared.add_many(np.arange(20))
+    local.add_many(np.arange(20))
+    same_bytes(shared, local)
+    for key in range(20, 120):
+        shared.add(key)
+        local.add(key)
+    same_bytes(shared, local)
+    fewest = min(row[1] for table in local._histograms() for row in table.tolist())
+    assert fewest > 50, "every level is full"
+    asked = np.arange(400)
+    assert (shared.contains_many(asked) == local.contains_many(asked)).all()
+    assert shared.contains_many(asked[:120]).all()
+
+
+@pytest.mark.parametrize(
+    "make_plan",
+    [
+        lambda: theory.plan_levels(
+            100, policy="multilevel", blocks=(5, 2), thresholds=(4, 4), hashes=5, block_bits=256, overflow_limit=7
+        ),
+        lambda: theory.plan_levels(
+            100, policy="fill", blocks=(5, 2), thresholds=(40, 50), hashes=5, block_bits=256
+        ),
+    ],
+    ids=["multilevel", "fill"],
+)  # fmt: skip
+def test_bulk_adds_beyond_all_room_lose_nothing(client: Any, make_plan: Callable[[], FilterPlan]) -> None:
+    """There bytes may differ from the local filter's, answers for added keys never."""
+    shared = RedisFilter.create(client, "x", make_plan(), segment_bytes=64)
     shared.add_many(np.arange(90))
     assert shared.contains_many(np.arange(90)).all()
     assert all(key in shared for key in range(90))
