@@ -44,7 +44,7 @@ struct PagedObject : ReadersAndWriter {
       new (&lock) std::mutex;
       busy = false;
     }
-    readers = reading_now == this ? 1 : 0;
+    readers = Reading::depth(*this);
     locks_of = process_id();
   }
 };

@@ -46,10 +46,11 @@ class Reading {
 
   // Whether this thread is in the middle of reading the structure, and a signal handler or a callback asks. Then a
   // writer that is `busy` waits for this thread: another look-up goes ahead, and a change would wait for itself.
-  static bool is_under_way(const ReadersAndWriter& turns) {
-    for (const Reading* each = innermost_; each != nullptr; each = each->outer_)
-      if (&each->turns_ == &turns) return true;
-    return false;
+  static bool is_under_way(const ReadersAndWriter& turns) { return depth(turns) != 0; }
+  static uint32_t depth(const ReadersAndWriter& turns) {  // how many times, one within the other
+    uint32_t found = 0;
+    for (const Reading* each = innermost_; each != nullptr; each = each->outer_) found += &each->turns_ == &turns;
+    return found;
   }
 
  private:
