@@ -14,6 +14,12 @@ Invariants. Bytes are never changed, repeated or reordered: what arrives is a pr
 concerns the connection whose byte it is, once; the next connection is whole. "hang" keeps both ends open
 until `close` or `thaw`, as a network that drops packets does. A cut `up` at byte n means that the server
 got exactly n bytes of what was sent from then on; whether it executes what it got is the server's affair.
+
+A socket is closed by the last thread that uses it, never under another one: the number of a closed descriptor
+belongs to the next connection, whose bytes the other thread would then read.
+
+`FaultProxy.slowest` is the longest that any server, or its proxy, took for a reply, in seconds: a test that
+depends on timeouts can tell a busy machine from a broken promise.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ import socket
 import struct
 import threading
 import time
-from typing import Self
+from typing import ClassVar, Self
 
 __all__ = ["FaultProxy"]
 
@@ -32,28 +38,45 @@ _RST = struct.pack("ii", 1, 0)
 
 
 class _Pair:
-    """The two ends of one connection."""
+    """The two ends of one connection, and the two threads that pass bytes between them."""
 
     def __init__(self, near: socket.socket, far: socket.socket) -> None:
         self.near, self.far = near, far
         self.over = False  # cut: what still comes of either way is neither passed on nor counted
-        self.hung = False
+        self.hung = False  # and both ends stay open
+        self.asked = 0.0  # since when a reply is awaited; 0: none is
+        self._threads = 2
+        self._lock = threading.Lock()
 
     def end(self, how: str = "close") -> None:
-        self.over = True
-        for each in (self.near, self.far):
-            with contextlib.suppress(OSError):
-                if how == "reset":
-                    each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST)
-                    each.shutdown(socket.SHUT_RD)  # wakes whoever reads: the last to let go sends the RST
-                else:
-                    each.shutdown(socket.SHUT_RDWR)
-            with contextlib.suppress(OSError):
-                each.close()
+        """End both ways: wakes the threads, of which the last closes the sockets."""
+        with self._lock:
+            self.over, self.hung = True, False
+            for each in (self.near, self.far):
+                with contextlib.suppress(OSError):
+                    if how == "reset":
+                        each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST)
+                        each.shutdown(socket.SHUT_RD)
+                    else:
+                        each.shutdown(socket.SHUT_RDWR)
+            self._close_unused()
+
+    def leave(self) -> None:
+        """A thread is done with the sockets."""
+        with self._lock:
+            self._threads -= 1
+            self._close_unused()
+
+    def _close_unused(self) -> None:
+        if not self._threads and not self.hung:
+            self.near.close()
+            self.far.close()
 
 
 class FaultProxy:
     """Passes bytes between clients and one server, until told not to. See the head of the file."""
+
+    slowest: ClassVar[float] = 0.0
 
     def __init__(self, target: int) -> None:
         self.target, self.delay, self.cuts = target, 0.0, 0
@@ -148,17 +171,26 @@ class FaultProxy:
     def _pass(self, pair: _Pair, source: socket.socket, target: socket.socket, way: str) -> None:
         with contextlib.suppress(OSError, ValueError):
             while data := source.recv(65536):
+                if way == "down" and pair.asked:
+                    FaultProxy.slowest = max(FaultProxy.slowest, time.monotonic() - pair.asked)
+                    pair.asked = 0.0
                 self._passing.wait()
                 if way == "down" and self.delay:
                     time.sleep(self.delay)
                 whole, how = self._allowed(pair, way, len(data))
-                target.sendall(data[:whole])
-                if how is not None and how != "hang":
-                    pair.end(how)
+                if way == "up" and whole == len(data):
+                    pair.asked = time.monotonic()
+                try:
+                    target.sendall(data[:whole])
+                finally:
+                    if how is not None and how != "hang":
+                        pair.end(how)
         if not pair.hung or self._closed:
             with self._lock:
                 self._pairs.discard(pair)
-            pair.end()
+            if not pair.over:  # else whoever cut it ends it
+                pair.end()
+        pair.leave()
 
     def _allowed(self, pair: _Pair, way: str, size: int) -> tuple[int, str | None]:
         """Say how much of a piece may pass, and how the connection ends then, if it does.

@@ -10,11 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+from filter_servers import free_port
 
 
 def until(true: Callable[[], object], seconds: float = 20.0, what: str = "it") -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import itertools
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -89,23 +90,49 @@ def test_the_proxy_lets_exactly_a_prefix_pass(how: str) -> None:
     ways = (("up", 0), ("up", 3), ("down", 0), ("down", 9), ("up", 6), ("down", 12))
     with listener, FaultProxy(listener.getsockname()[1]) as proxy:
         for number, (way, size) in enumerate(ways):
+            comes = number < 4  # else the byte after the last one never comes
             proxy.cut(**{way: size}, how=how)
-            found = b""
-            with socket.create_connection((HOST, proxy.port), timeout=0.2) as near:
-                near.sendall(line)
-                with contextlib.suppress(OSError):  # the end, a reset, or nothing for so long
-                    while piece := near.recv(100):
-                        found += piece
             brought = line[: size if way == "up" else 6]
             answered = (2 * brought)[: size if way == "down" else 12]
+            with socket.create_connection((HOST, proxy.port), timeout=20) as near:
+                near.sendall(line)
+                until(lambda comes=comes: not (comes and proxy.pending))
+                # A cut ends both ways, a reset overtakes what came before it: then less may arrive.
+                exact = not comes or (way == "down" and how != "reset")
+                found = read_all(near, len(answered) if exact else 0)
             until(lambda n=number, b=brought: len(got) > n and (how == "reset" or got[n] == b))
             assert line.startswith(bytes(got[number]))
-            assert answered.startswith(found)  # a cut ends both ways, a reset overtakes what came before it
-            assert answered == found or (way, how) == ("down", "reset") or (way == "up" and number < 4)
-            assert proxy.pending is (number >= 4)  # the byte after the last one never came
+            assert found == answered if exact else answered.startswith(found)
+            assert proxy.pending is not comes
             proxy.heal()
         assert proxy.cuts == 4
         listener.shutdown(socket.SHUT_RDWR)
+
+
+def read_all(near: socket.socket, expected: int) -> bytes:
+    """Read until there is an end; or, once as many bytes have come as are expected, nothing for a while."""
+    found = b""
+    with contextlib.suppress(OSError):
+        while True:
+            near.settimeout(20 if len(found) < expected else 0.05)
+            piece = near.recv(100)
+            if not piece:
+                break
+            found += piece
+    return found
+
+
+def patiently(call: Callable[[], Any]) -> Any:
+    """Repeat a call that times out: where timeouts are short, a busy machine may be slower."""
+    answers: list[Any] = []
+
+    def answered() -> bool:
+        with contextlib.suppress(redis.TimeoutError):
+            answers.append(call())
+        return bool(answers)
+
+    until(answered, seconds=60)
+    return answers[0]
 
 
 # --- slow and silent ---------------------------------------------------------------------------------------
@@ -113,23 +140,26 @@ def test_the_proxy_lets_exactly_a_prefix_pass(how: str) -> None:
 
 def test_a_slow_server_answers_or_times_out(server: Server, client: Any, proxy: FaultProxy) -> None:
     made(client)
-    with server.client(proxy.port, socket_timeout=0.3) as slow:
-        shared = RedisFilter.open(slow, "x")
+    with server.client(proxy.port) as patient:
+        shared = RedisFilter.open(patient, "x")
         proxy.delay = 0.02
         assert shared.contains(7)
         assert shared.contains_many(MANY).all()
-        proxy.delay = 1.0
-        begun = time.monotonic()
+    proxy.delay = 0.0
+    with server.client(proxy.port, socket_timeout=0.2) as hasty:
+        shared = patiently(lambda: RedisFilter.open(hasty, "x"))
+        proxy.delay = 0.6
         for call in (lambda: shared.contains(7), lambda: shared.contains_many(MANY), lambda: shared.add("a")):
+            begun = time.monotonic()
             with pytest.raises(redis.TimeoutError):
                 call()
-        assert time.monotonic() - begun < 2.5
+            assert time.monotonic() - begun < 10
         proxy.delay = 0.0
-        time.sleep(1.1)  # late answers come now: to nobody
-        absent = [key for key in range(1000, 1200) if not shared.contains(key)]
+        time.sleep(0.7)  # late answers come now: to nobody
+        absent = [key for key in range(1000, 1200) if not patiently(lambda key=key: shared.contains(key))]
         assert len(absent) > 150
-        assert not any(shared.contains(key) for key in absent)
-        assert shared.contains_many(MANY).all()
+        assert not any(patiently(lambda key=key: shared.contains(key)) for key in absent)
+        assert patiently(lambda: shared.contains_many(MANY)).all()
 
 
 def test_silence_is_a_timeout_and_what_is_late_is_not_taken_for_another_answer(
@@ -138,14 +168,14 @@ def test_silence_is_a_timeout_and_what_is_late_is_not_taken_for_another_answer(
     direct = made(client)
     absent = [key for key in range(1000, 1100) if not direct.contains(key)]
     with server.client(proxy.port, socket_timeout=0.1) as weak:
-        shared = RedisFilter.open(weak, "x")
+        shared = patiently(lambda: RedisFilter.open(weak, "x"))
         for _ in range(5):
             proxy.freeze()
             with pytest.raises(redis.TimeoutError):
                 shared.contains(MANY[3].item())
             proxy.thaw()
-            assert not any(shared.contains(key) for key in absent[:10])
-            assert all(shared.contains(key) for key in MANY[:10].tolist())
+            assert not any(patiently(lambda key=key: shared.contains(key)) for key in absent[:10])
+            assert all(patiently(lambda key=key: shared.contains(key)) for key in MANY[:10].tolist())
 
 
 # --- threads and signals -----------------------------------------------------------------------------------
@@ -209,7 +239,7 @@ def test_asyncio_leaves_nothing_under_way_after_an_error() -> None:
             FaultProxy(one.port) as first,
             FaultProxy(two.port) as second,
         ):
-            options: dict[str, Any] = {"socket_timeout": 2, "retry": AsyncRetry(NoBackoff(), 0)}
+            options: dict[str, Any] = {"socket_timeout": 20, "retry": AsyncRetry(NoBackoff(), 0)}
             clients = [redis.asyncio.Redis(host=HOST, port=each.port, **options) for each in (first, second)]
             shared = await AsyncRedisFilter.create(clients, "x", plan(), segment_bytes=256)
             await shared.add_many(MANY)
@@ -224,7 +254,7 @@ def test_asyncio_leaves_nothing_under_way_after_an_error() -> None:
             for each in clients:
                 await each.aclose()
 
-    asyncio.run(asyncio.wait_for(test(), 30))
+    asyncio.run(asyncio.wait_for(test(), 120))
 
 
 # --- restarts ----------------------------------------------------------------------------------------------
@@ -239,7 +269,7 @@ def test_a_server_killed_in_the_middle_of_adds_returns_with_all_that_was_acknowl
             killer = threading.Thread(target=kill_at, args=(server, acknowledged, 15 * turn + 15))
             killer.start()
             with contextlib.suppress(redis.ConnectionError):
-                for key in range(1000 * turn, 1000 * turn + 1000):
+                for key in itertools.count(1_000_000 * turn):  # until it is killed
                     shared.add(key)
                     acknowledged.append(key)
             killer.join()
@@ -248,7 +278,7 @@ def test_a_server_killed_in_the_middle_of_adds_returns_with_all_that_was_acknowl
             assert shared.contains_many(acknowledged).all()
             assert all(shared.contains(key) for key in acknowledged[-20:])
         shared.to_local()._check()
-        assert 45 <= len(acknowledged) < 3000
+        assert len(acknowledged) >= 45
 
 
 def kill_at(server: Server, acknowledged: list[int], number: int) -> None:
@@ -366,7 +396,7 @@ def test_replicas_are_refused_since_they_lag_behind(server: Server, client: Any)
     shared = made(client)
     client.config_set("repl-diskless-sync-delay", 0)
     with running("--replicaof", f"{HOST} {server.port}") as replica, replica.client() as copy:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while copy.info("replication")["master_link_status"] != "up" or not copy.exists("{x}:meta"):
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -429,7 +459,7 @@ def test_a_cluster_whose_node_is_replaced() -> None:
         servers[0].client().config_set("repl-diskless-sync-delay", 0)
         for each in servers:
             copy.execute_command("CLUSTER", "MEET", HOST, each.port)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             try:
                 copy.execute_command("CLUSTER", "REPLICATE", number)
@@ -443,7 +473,7 @@ def test_a_cluster_whose_node_is_replaced() -> None:
         servers[0].client().wait(1, 2000)
         servers[0].stop()
         copy.execute_command("CLUSTER", "FAILOVER", "TAKEOVER")
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:  # errors while the cluster settles, then answers, in bulk first
             try:
                 assert shared.contains_many(MANY).all()
@@ -467,4 +497,4 @@ def test_a_cluster_that_forgot_its_scripts_in_asyncio() -> None:
             assert (await shared.contains_many(np.concatenate([MANY, MANY + 500]))).all()
 
     with cluster_of(2) as servers:
-        asyncio.run(asyncio.wait_for(test(servers), 30))
+        asyncio.run(asyncio.wait_for(test(servers), 120))

@@ -24,6 +24,8 @@ from evenbins.cluster import (
     RedisFilter,
     RedisFilterError,
 )
+from evenbins.cluster._redis_servers import AsyncServers, Servers
+from evenbins.cluster.redis_plan import Counts
 
 PLANS: dict[str, Callable[[], FilterPlan]] = {
     "standard": lambda: theory.plan_standard(400, bits_per_key=10.1),
@@ -257,36 +259,41 @@ def test_a_connection_cut_in_the_middle_and_the_call_repeated(server: Server, cl
     assert cuts >= 4
 
 
+def hasty(shared: RedisFilter, client: Any) -> RedisFilter:
+    """Use a filter by another client, without asking for anything: its timeout may be short."""
+    return RedisFilter(Servers(client), shared._layout, Counts())
+
+
 def test_timeouts_surface(server: Server, client: Any) -> None:
     shared = made(client, "multilevel")
-    with server.client(socket_timeout=0.05) as hasty:
-        mine = RedisFilter.open(hasty, "x")
-        client.client_pause(400)
-        with pytest.raises(redis.TimeoutError):
-            mine.add("a")
-        with pytest.raises(redis.TimeoutError):
-            mine.contains_many(MANY)
-        client.client_unpause()
-        mine.add("a")
+    with FaultProxy(server.port) as proxy:
+        proxy.freeze()
+        with server.client(proxy.port, socket_timeout=0.05) as weak:
+            for call in (lambda f: f.add("a"), lambda f: f.contains("a"), lambda f: f.contains_many(MANY)):
+                with pytest.raises(redis.TimeoutError):
+                    call(hasty(shared, weak))
+        proxy.thaw()
+        with server.client(proxy.port) as patient:
+            hasty(shared, patient).add("a")
     assert "a" in shared
 
 
 def test_timeouts_surface_in_asyncio(server: Server, client: Any) -> None:
-    made(client, "multilevel")
+    direct = made(client, "multilevel")
 
-    async def use() -> None:
+    async def use(proxy: FaultProxy) -> None:
         from redis.asyncio.retry import Retry
         from redis.backoff import NoBackoff
 
-        patient = redis.asyncio.Redis(
-            host=HOST, port=server.port, socket_timeout=0.1, retry=Retry(NoBackoff(), 0)
-        )
-        async with patient:
-            shared = await AsyncRedisFilter.open(patient, "x")
-            client.client_pause(600)
+        options: dict[str, Any] = {"host": HOST, "port": proxy.port, "retry": Retry(NoBackoff(), 0)}
+        proxy.freeze()
+        async with redis.asyncio.Redis(**options, socket_timeout=0.1) as weak:
+            shared = AsyncRedisFilter(AsyncServers(weak), direct._layout, Counts())
             with pytest.raises(redis.TimeoutError):
                 await shared.add("a")
-            client.client_unpause()
+        proxy.thaw()
+        async with redis.asyncio.Redis(**options, socket_timeout=20) as patient:
+            shared = await AsyncRedisFilter.open(patient, "x")
             await shared.add("a")
             client.flushall()
             with pytest.raises(FilterMissing):
@@ -294,7 +301,8 @@ def test_timeouts_surface_in_asyncio(server: Server, client: Any) -> None:
             with pytest.raises(FilterMissing):
                 await shared.add_many(MANY)
 
-    asyncio.run(use())
+    with FaultProxy(server.port) as proxy:
+        asyncio.run(use(proxy))
 
 
 def test_a_server_out_of_memory_refuses_and_keeps_what_it_has() -> None:
