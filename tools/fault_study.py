@@ -20,6 +20,12 @@ loads     no replica is above its limit over all clients; places come back.
 
 The exit status is 1 if anything was wrong. "longest" is the longest call, in seconds: a call has at most the
 timeouts of its attempts (here 0.25 s each, `failures` = 2 of them for values).
+
+Timeouts and a busy machine. An answer that comes after the timeout is a failure as a cut is: two in a row
+take a server down, as they should, and its keys are elsewhere then. So the pace of the machine is measured all
+the time: how late a thread wakes up, how long a server takes behind its proxy. If something was wrong in a run
+in which either came near the timeout, the run is repeated with four times the timeout, and then once more
+(`at_the_machines_pace`). Wrong answers of filters and lost keys are never excused.
 """
 
 from __future__ import annotations
@@ -27,16 +33,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import inspect
 import random
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import numpy as np
@@ -60,9 +68,10 @@ from evenbins.cluster.health import Backoff, ServerDownError
 from evenbins.cluster.http import Router
 from evenbins.cluster.memcached import RingMemcache
 from evenbins.cluster.sharded_redis import AsyncShardedRedis, ShardedRedis
-from evenbins.cluster.shared_loads import AsyncRedisLoads
+from evenbins.cluster.shared_loads import AsyncRedisLoads, RedisLoads
 
 HOST, TIMEOUT = "127.0.0.1", 0.25
+TIMEOUTS = (TIMEOUT, 4 * TIMEOUT, 16 * TIMEOUT)
 QUICK = Backoff(first=0.02, factor=1.5, most=0.1)
 POLICIES = ("standard", "blocked", "multilevel", "fill", "two-choice")
 
@@ -79,11 +88,17 @@ class Outcome:
     lost: int = 0  # what was acknowledged and is not there
     unrecovered: int = 0  # calls that failed again without a fault
     longest: float = 0.0
+    timeout: float = TIMEOUT
 
     @property
     def good(self) -> bool:
-        """Whether every promise was kept."""
-        return self.wrong == self.lost == self.unrecovered == 0
+        """Whether every promise was kept, and no call took longer than its attempts may."""
+        return self.wrong == self.lost == self.unrecovered == 0 and self.longest < 4 * self.timeout + 2.0
+
+    @property
+    def certain(self) -> bool:
+        """Whether what was wrong was so on a machine of any speed."""
+        return self.kind.startswith("filter") and bool(self.wrong or self.lost)
 
     def __str__(self) -> str:
         errors = ", ".join(f"{name} {number}" for name, number in sorted(self.failed.items())) or "none"
@@ -91,6 +106,10 @@ class Outcome:
             f"{self.kind:22} calls {self.calls:6}  cuts {self.cuts:6}  wrong {self.wrong}  lost {self.lost}  "
             f"not recovered {self.unrecovered}  longest {self.longest:.2f}  errors: {errors}"
         )
+
+
+Run = Callable[..., Coroutine[Any, Any, Outcome]]
+"""One of the run_ functions, with all its arguments but `timeout`."""
 
 
 class _Faults:
@@ -115,6 +134,45 @@ class _Faults:
 
     def count(self) -> None:
         self.outcome.cuts = sum(each.cuts for each in self.proxies)
+
+
+class _Pace:
+    """Measures how late this process wakes up, and how late servers answer, while the block runs."""
+
+    def __enter__(self) -> Self:
+        self.slowest, self._stop = 0.0, threading.Event()
+        FaultProxy.slowest = 0.0
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self.slowest = max(self.slowest, FaultProxy.slowest)
+
+    def _beat(self) -> None:
+        before = time.monotonic()
+        while not self._stop.wait(0.005):
+            now = time.monotonic()
+            self.slowest, before = max(self.slowest, now - before - 0.005), now
+
+
+def at_the_machines_pace(run: Run) -> Outcome:
+    """Return the outcome of `run`; with a longer timeout, if the usual one was too short for the machine."""
+    for timeout in TIMEOUTS:
+        outcome, failure = None, None
+        with _Pace() as pace:
+            try:
+                outcome = asyncio.run(run(timeout=timeout))
+            except Exception as error:
+                failure = error
+        excused = pace.slowest > timeout / 4 and timeout < TIMEOUTS[-1]
+        if outcome is not None and (outcome.good or outcome.certain or not excused):
+            return outcome
+        if failure is not None and not excused:
+            raise failure
+    raise AssertionError("the last timeout is never too short")
 
 
 async def _done(result: Any) -> Any:
@@ -150,9 +208,11 @@ def _plan(policy: str, keys: int) -> theory.FilterPlan:
 
 
 @contextlib.asynccontextmanager
-async def _filter_clients(kind: str, *, quick: bool) -> AsyncIterator[tuple[list[FaultProxy], Any, Any]]:
+async def _filter_clients(
+    kind: str, *, quick: bool, timeout: float
+) -> AsyncIterator[tuple[list[FaultProxy], Any, Any]]:
     """Give proxies, a client that goes through them, and a blocking one that does not."""
-    options: dict[str, Any] = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
+    options: dict[str, Any] = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
     options["retry"] = (Retry if quick else AsyncRetry)(NoBackoff(), 0)
     module: Any = redis if quick else redis.asyncio
     with contextlib.ExitStack() as stack:
@@ -180,12 +240,14 @@ async def _filter_clients(kind: str, *, quick: bool) -> AsyncIterator[tuple[list
                 await _done(each.close() if quick else each.aclose())
 
 
-async def run_filter(kind: str, policy: str, *, calls: int, seed: int, quick: bool) -> Outcome:
+async def run_filter(
+    kind: str, policy: str, *, calls: int, seed: int, quick: bool, timeout: float = TIMEOUT
+) -> Outcome:
     """Cut connections of a shared filter, and compare it with a local twin."""
     rng = random.Random(f"{kind} {policy} {seed} {quick}")
-    outcome = Outcome(f"filter-{kind} {'sync' if quick else 'async'} {policy}")
+    outcome = Outcome(f"filter-{kind} {'sync' if quick else 'async'} {policy}", timeout=timeout)
     keys = max(400, 8 * calls)
-    async with _filter_clients(kind, quick=quick) as (proxies, weak, strong):
+    async with _filter_clients(kind, quick=quick, timeout=timeout) as (proxies, weak, strong):
         faults = _Faults(proxies, rng, outcome)
         plan = _plan(policy, keys)
         segment_bytes = max(256, plan.nbytes // 24 // 64 * 64)
@@ -242,10 +304,10 @@ async def run_filter(kind: str, policy: str, *, calls: int, seed: int, quick: bo
 # --- values ------------------------------------------------------------------------------------------------
 
 
-async def run_values(kind: str, *, calls: int, seed: int) -> Outcome:
+async def run_values(kind: str, *, calls: int, seed: int, timeout: float = TIMEOUT) -> Outcome:
     """Cut connections of a client of many servers, and compare with a dictionary."""
     rng = random.Random(f"{kind} {seed}")
-    outcome = Outcome(f"values-{kind}")
+    outcome = Outcome(f"values-{kind}", timeout=timeout)
     command = router_servers.memcached if kind == "memcached" else router_servers.redis_server
     make: Any = {"redis": ShardedRedis, "async": AsyncShardedRedis, "memcached": RingMemcache}[kind]
     with contextlib.ExitStack() as stack:
@@ -255,7 +317,7 @@ async def run_values(kind: str, *, calls: int, seed: int) -> Outcome:
         faults = _Faults(proxies, rng, outcome)
         changes: list[str] = []
         client = make(
-            [each.name for each in proxies], timeout=TIMEOUT, connect_timeout=TIMEOUT, failures=2,
+            [each.name for each in proxies], timeout=timeout, connect_timeout=timeout, failures=2,
             backoff=QUICK, on_change=lambda server, state: changes.append(state),
         )  # fmt: skip
         keys = [f"key:{number}" for number in range(60)]
@@ -349,20 +411,20 @@ class _Pages:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def run_router(*, calls: int, seed: int) -> Outcome:
+async def run_router(*, calls: int, seed: int, timeout: float = TIMEOUT) -> Outcome:
     """Cut connections between the router and its replicas."""
     rng = random.Random(f"router {seed}")
-    outcome = Outcome("router")
+    outcome = Outcome("router", timeout=timeout)
     async with contextlib.AsyncExitStack() as stack:
         replicas = [_Pages() for _ in range(3)]
         urls = [await stack.enter_async_context(served(each)) for each in replicas]
         proxies = [stack.enter_context(FaultProxy(int(url.rpartition(":")[2]))) for url in urls]
         router = Router(
-            [f"http://{each.name}" for each in proxies], read_timeout=TIMEOUT, connect_timeout=TIMEOUT,
+            [f"http://{each.name}" for each in proxies], read_timeout=timeout, connect_timeout=timeout,
             failures=2, backoff=QUICK,
         )  # fmt: skip
         base = await stack.enter_async_context(served(router))
-        options: dict[str, Any] = {"base_url": base, "trust_env": False, "verify": False, "timeout": 20}
+        options: dict[str, Any] = {"base_url": base, "trust_env": False, "verify": False, "timeout": 60}
         client = await stack.enter_async_context(httpx.AsyncClient(**options))
         faults = _Faults(proxies, rng, outcome)
         for turn in range(calls):
@@ -386,7 +448,7 @@ async def run_router(*, calls: int, seed: int) -> Outcome:
         for each in replicas:
             executed.update(each.executed)
         outcome.wrong += sum(n > 1 for name, n in executed.items() if name.startswith("POST"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while any(each["state"] != "up" for each in router.status()["upstreams"].values()):
                 await asyncio.sleep(0.02)
         for turn in range(30):
@@ -398,18 +460,23 @@ async def run_router(*, calls: int, seed: int) -> Outcome:
 # --- shared loads ------------------------------------------------------------------------------------------
 
 
-async def run_loads(*, calls: int, seed: int) -> Outcome:
+def _leases(server: filter_servers.Server, ring: HashRing) -> int:
+    with server.client() as client:
+        return sum(RedisLoads(client, "study").loads(ring).values())
+
+
+async def run_loads(*, calls: int, seed: int, timeout: float = TIMEOUT) -> Outcome:
     """Cut connections to the Redis that counts requests of three clients."""
     rng = random.Random(f"loads {seed}")
-    outcome = Outcome("loads")
-    limit, ttl, nodes = 2, 1.0, [f"node{number}" for number in range(4)]
+    outcome = Outcome("loads", timeout=timeout)
+    limit, ttl, nodes = 2, 4 * timeout, [f"node{number}" for number in range(4)]
     held: Counter[str] = Counter()
     async with contextlib.AsyncExitStack() as stack:
         server = stack.enter_context(filter_servers.running())
         proxy = stack.enter_context(FaultProxy(server.port))
         faults = _Faults([proxy], rng, outcome)
         ring = HashRing(nodes, limit=limit)
-        options: dict[str, Any] = {"socket_timeout": TIMEOUT, "retry": AsyncRetry(NoBackoff(), 1)}
+        options: dict[str, Any] = {"socket_timeout": timeout, "retry": AsyncRetry(NoBackoff(), 1)}
         clients = [redis.asyncio.Redis(host=HOST, port=proxy.port, **options) for _ in range(3)]
         loads = [AsyncRedisLoads(each, "study", ttl=ttl) for each in clients]
 
@@ -437,30 +504,39 @@ async def run_loads(*, calls: int, seed: int) -> Outcome:
         await asyncio.gather(*(work(number) for number in range(12)))
         faults.heal()
         faults.count()
-        await asyncio.sleep(ttl + 0.2)  # what was admitted and not answered, or not taken back, ends
-        outcome.lost = sum((await loads[0].loads(ring)).values())
+        deadline = (
+            time.monotonic() + 3 * ttl + 5
+        )  # what was admitted and not answered, or not taken back, ends
+        while left := _leases(server, ring):
+            if time.monotonic() > deadline:
+                outcome.lost = left
+                break
+            await asyncio.sleep(0.05)
         for each, client in zip(loads, clients, strict=True):
             await each.close()
             await client.aclose()
     return outcome
 
 
-RUNS: dict[str, Callable[[int, int], list[Awaitable[Outcome]]]] = {
+def _all_filters(kind: str, calls: int, seed: int) -> list[Run]:
+    return [
+        functools.partial(run_filter, kind, policy, calls=calls // len(POLICIES), seed=seed, quick=quick)
+        for quick in (True, False)
+        for policy in POLICIES
+    ]
+
+
+RUNS: dict[str, Callable[[int, int], list[Run]]] = {
+    **{f"filter-{kind}": functools.partial(_all_filters, kind) for kind in ("one", "several", "cluster")},
     **{
-        f"filter-{kind}": lambda calls, seed, kind=kind: [
-            run_filter(kind, policy, calls=calls // len(POLICIES), seed=seed, quick=quick)
-            for quick in (True, False)
-            for policy in POLICIES
+        f"values-{kind}": lambda calls, seed, kind=kind: [  # type: ignore[misc]
+            functools.partial(run_values, kind, calls=calls, seed=seed)
         ]
-        for kind in ("one", "several", "cluster")
-    },
-    **{
-        f"values-{kind}": lambda calls, seed, kind=kind: [run_values(kind, calls=calls, seed=seed)]
         for kind in ("redis", "async", "memcached")
     },
-    "router": lambda calls, seed: [run_router(calls=calls, seed=seed)],
-    "loads": lambda calls, seed: [run_loads(calls=calls, seed=seed)],
-}  # type: ignore[misc]
+    "router": lambda calls, seed: [functools.partial(run_router, calls=calls, seed=seed)],
+    "loads": lambda calls, seed: [functools.partial(run_loads, calls=calls, seed=seed)],
+}
 
 
 def main() -> None:
@@ -473,7 +549,7 @@ def main() -> None:
     good, cuts, calls, said, begun = True, 0, 0, [], time.perf_counter()
     for kind in options.kinds or RUNS:
         for run in RUNS[kind](options.calls, options.seed):
-            outcome = asyncio.run(run)  # type: ignore[arg-type]
+            outcome = at_the_machines_pace(run)
             print(outcome, flush=True)
             said.append(str(outcome))
             good, cuts, calls = good and outcome.good, cuts + outcome.cuts, calls + outcome.calls

@@ -55,7 +55,8 @@ __all__ = ["AsyncRedisLoads", "RedisLoads"]
 # candidate its number in KEYS and its cap, or the numerator of its share of n. Denominator and numerators are
 # texts of 24-bit limbs, the lowest first. A node has room if count < ceil(n * share), which is the same as
 # count * denominator < n * numerator. Returns the number of the node that took the lease, 0 if none has room.
-# A lease that is there was admitted by a run whose reply was lost: a client that repeats takes no second one.
+# A lease that is there was admitted by a run whose reply was lost: a client that repeats takes no second one,
+# and has it for a whole ttl from now on.
 _EXACT = """
 local function limbs(text)
   local found = {}
@@ -86,9 +87,10 @@ end
 local denominator = limbs(ARGV[3])
 for a = 4, #ARGV, 2 do
   local i = tonumber(ARGV[a])
-  if redis.call('ZSCORE', KEYS[i], ARGV[1]) then return i end
   local room
-  if #denominator == 0 then
+  if redis.call('ZSCORE', KEYS[i], ARGV[1]) then
+    room = true
+  elseif #denominator == 0 then
     room = counts[i] < tonumber(ARGV[a + 1])
   else
     room = has_room(counts[i], denominator, total + 1, limbs(ARGV[a + 1]))
