@@ -22,10 +22,10 @@ The exit status is 1 if anything was wrong. "longest" is the longest call, in se
 timeouts of its attempts (here 0.25 s each, `failures` = 2 of them for values).
 
 Timeouts and a busy machine. An answer that comes after the timeout is a failure as a cut is: two in a row
-take a server down, as they should, and its keys are elsewhere then. So the pace of the machine is measured all
-the time: how late a thread wakes up, how long a server takes behind its proxy. If something was wrong in a run
-in which either came near the timeout, the run is repeated with four times the timeout, and then once more
-(`at_the_machines_pace`). Wrong answers of filters and lost keys are never excused.
+take a server down, as they should, and its keys are elsewhere then. So the pace of the machine is measured
+all the time: how late a thread wakes up, how long a server takes behind its proxy. If something was wrong in
+a run in which either came near the timeout, the run is repeated with four times the timeout, and then once
+more (`at_the_machines_pace`). Wrong answers of filters and lost keys are never excused.
 """
 
 from __future__ import annotations
