@@ -223,13 +223,21 @@ def test_a_fleet_probes_on_after_a_callback_ends_its_thread():
         if state == "up" and len(noisy.told) == 2:
             raise SystemExit
 
-    fleet = Fleet(["a", "b"], probe=noisy.operate, broken=(OSError,), on_change=leave, backoff=QUICK)
+    probes = []
+
+    def probe(name):
+        probes.append(name)
+        if probes.count("b") == 1:
+            raise SystemExit
+        noisy.operate(name)
+
+    fleet = Fleet(["a", "b"], probe=probe, broken=(OSError,), on_change=leave, backoff=QUICK)
     keys = {fleet.ring.node(key): key for key in range(99)}
     for name in ("a", "b"):
         noisy.alive[name] = False
         fleet.call(keys[name], noisy.operate)
         noisy.alive[name] = True
-        until(lambda name=name: fleet.ring.states[name] == "up", what="recovery")
+        until(lambda name=name: fleet.call(keys[name], noisy.operate) == name, what="recovery")
     fleet.close()
 
 

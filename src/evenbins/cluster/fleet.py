@@ -439,7 +439,7 @@ class Fleet(_Fleet):
     def _watch(self) -> None:
         try:
             while True:
-                for name in self.health.due():
+                for name in () if self._closed else self.health.due():
                     try:
                         self._probe(name)
                     except Exception as error:  # whatever a probe meets: the server is not back
@@ -453,6 +453,7 @@ class Fleet(_Fleet):
                         return
                     self._room.wait(delay)
         except BaseException:  # SystemExit of a callback, say
+            self.health.abandon_probes()
             with self._room:
                 self._thread, self._unwatched = None, True
             raise

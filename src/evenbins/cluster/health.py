@@ -185,8 +185,7 @@ class Health:
 
     def _reset_after_fork(self) -> None:
         self._lock = threading.RLock()
-        for server in self._servers.values():
-            server.probing = False  # who probed it is not here
+        self.abandon_probes()  # who sent them is not here
 
     # --- what requests met ------------------------------------------------------------------------------
 
@@ -251,6 +250,12 @@ class Health:
             for name in names:
                 self._servers[name].probing = True
         return names
+
+    def abandon_probes(self) -> None:
+        """Forget the probes under way, whose outcome nobody will report: they are due again."""
+        with self._lock:
+            for server in self._servers.values():
+                server.probing = False
 
     def next_probe(self) -> float | None:
         """Give the seconds until a probe is due; None if no server waits for one."""
