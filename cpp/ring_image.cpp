@@ -196,8 +196,10 @@ Ring::Image Ring::image(bool with_counters) const {
                                    out.words.size(),
                                    map_.size(),
                                    away_count};
-  Image image{{Kind::ring, Hashing::independent, config_.seed, std::max<uint64_t>(map_.size(), 1), core},
-              Bits::zeroed(8 * (out.words.size() + map_.size() + away_count))};
+  // One after the other: gcc 12 destroys the first member of an aggregate twice if the second throws.
+  Bits bits = Bits::zeroed(8 * (out.words.size() + map_.size() + away_count));
+  Spec spec{Kind::ring, Hashing::independent, config_.seed, std::max<uint64_t>(map_.size(), 1), core};
+  Image image{std::move(spec), std::move(bits)};
   uint64_t* at = std::copy(out.words.begin(), out.words.end(), image.bits_.words());
   for (const uint32_t id : order_) at = std::copy(members_[id].begin(), members_[id].end(), at);
   for (const std::vector<uint64_t>& each : away) at = std::copy(each.begin(), each.end(), at);

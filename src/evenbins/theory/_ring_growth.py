@@ -10,7 +10,8 @@
 The paper (chen) places n keys under the *final* limit, one such step from empty nodes. A service that
 starts with few keys never has that limit: its nodes are kept even all the way, so that fewer are full in
 the end (0.45 instead of 0.63 at epsilon = 0.1, ten keys a node). Later the limit runs away from the loads,
-if epsilon is not 0: when it is nine standard deviations off, what comes is Poisson, in one step.
+if epsilon is not 0: when it is nine standard deviations off, what comes is Poisson, in one step. (Each
+weight for itself: light nodes may be full when the limits of heavy ones are far away.)
 
 Exact for infinitely many nodes of each weight; s, summed up, over n/k is the mean number of searches. A
 node of weight w gets keys at rate w and has its own limit. Limits above 2000 rise by a fortieth of their
@@ -39,7 +40,6 @@ _CLOSE = 1e-13
 _ONE_BY_ONE = 2000  # limits up to this rise by one
 _MOST_BINS = 20_000  # of what comes in one step
 _FAR = 9.0  # standard deviations below the limit: no node will be full again
-_FEW = 1e-3  # of the weight: nodes that need not be far
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,58 +100,77 @@ def grown_loads(
     total = math.fsum(w * k for w, k in zip(weights, counts, strict=True))
     nodes = sum(counts)
     shares = [w * nodes / total for w in weights]  # 1 for the mean weight
-    limits = [1] * len(shares)
     last = [max(1, math.ceil(rate * keys * a / nodes - 1e-9)) for a in shares]
-    gaps = [np.array([0.0, 1.0]) for _ in shares]
-    time = 0.0
-    while True:
-        ends = [limit * nodes / (rate * a) for limit, a in zip(limits, shares, strict=True)]
-        placed = keys if limits == last else min(keys, *ends)
-        room = sum(k * limit for k, limit in zip(counts, limits, strict=True)) - placed
-        step, gaps = _step(gaps, shares, counts, room)
+    near = {
+        i: _Class(a, k, 1, np.array([0.0, 1.0])) for i, (a, k) in enumerate(zip(shares, counts, strict=True))
+    }
+    far: dict[int, tuple[Grown, float]] = {}  # no node is full, nor will be; since when
+    time, keys_far, rate_far = 0.0, 0.0, 0.0  # of the far: keys at time 0, keys in a unit of time
+    while near:
+        ends = {i: each.limit * nodes / (rate * each.share) for i, each in near.items()}
+        done = all(each.limit == last[i] for i, each in near.items())
+        placed = keys if done else min(keys, *ends.values())
+        step = _step(near, placed - keys_far - rate_far * time, rate_far)
         time += step
         if placed >= keys:
             break
-        now = [Grown(*each) for each in zip(limits, gaps, strict=True)]
-        near = sum(k * a for k, a, each in zip(counts, shares, now, strict=True) if not _far(each))
-        if rate > 1.0 and near <= _FEW * nodes:
-            step = (keys - placed) / nodes
-            found = [
-                _final(each, end, a * step)
-                if _runs_away(each, rate, a * step)
-                else _capped(each, end, a * step)
-                for each, end, a in zip(now, last, shares, strict=True)
-            ]
-            return found, float(time + step) * nodes / keys
-        for i, end in enumerate(ends):
-            if end <= placed:
-                rise = min(last[i] - limits[i], _rise(limits[i]))
-                limits[i] += rise
-                gaps[i] = _trimmed(np.concatenate((np.zeros(rise), gaps[i])))
-    found = [Grown(limit, gap) for limit, gap in zip(limits, gaps, strict=True)]
+        for i, each in list(near.items()):
+            if rate > 1.0 and _far(loads := Grown(each.limit, each.gaps)):
+                far[i] = loads, time
+                rate_far += each.count * each.share
+                keys_far += each.count * (loads.mean - each.share * time)
+                del near[i]
+            elif ends[i] <= placed:
+                rise = min(last[i] - each.limit, _rise(each.limit))
+                each.limit += rise
+                each.gaps = _trimmed(np.concatenate((np.zeros(rise), each.gaps)))
+    if not near:
+        time = (keys - keys_far) / rate_far
+    found = [
+        Grown(near[i].limit, near[i].gaps)
+        if i in near
+        else _final(far[i][0], last[i], a * (time - far[i][1]))
+        for i, a in enumerate(shares)
+    ]
     return found, float(time) * nodes / keys if keys else 1.0
 
 
-def _step(
-    gaps: list[Floats], shares: Sequence[float], counts: Sequence[int], room: float
-) -> tuple[float, list[Floats]]:
-    """Let keys come until `room` is left; Newton's method for the time, whose derivative is known."""
-    before = sum(k * float(g @ np.arange(g.size)) for k, g in zip(counts, gaps, strict=True))
-    open_ = sum(k * a * (1.0 - g[0]) for k, a, g in zip(counts, shares, gaps, strict=True))
+@dataclass
+class _Class:
+    """Nodes of one weight, some of which may be full: share of the mean weight, how many, limit, gaps."""
+
+    share: float
+    count: int
+    limit: int
+    gaps: Floats
+
+
+def _step(near: dict[int, _Class], keys: float, rate_far: float) -> float:
+    """Let keys come until the classes have `keys`, less what the far ones get meanwhile; return the time.
+
+    Newton's method, whose derivative is known.
+    """
+    classes = list(near.values())
+    room = sum(each.count * each.limit for each in classes) - keys
+    before = sum(each.count * float(each.gaps @ np.arange(each.gaps.size)) for each in classes)
+    open_ = rate_far + sum(each.count * each.share * (1.0 - each.gaps[0]) for each in classes)
     if before <= room or open_ <= 0:
-        return 0.0, gaps
+        return 0.0
     time = (before - room) / open_
-    after = gaps
+    after = [each.gaps for each in classes]
     for _ in range(60):
-        after = [_filled(g, a * time) for g, a in zip(gaps, shares, strict=True)]
-        left = sum(k * float(g @ np.arange(g.size)) for k, g in zip(counts, after, strict=True)) - room
-        open_ = sum(k * a * (1.0 - g[0]) for k, a, g in zip(counts, shares, after, strict=True))
+        after = [_filled(each.gaps, each.share * time) for each in classes]
+        pairs = list(zip(classes, after, strict=True))
+        left = sum(each.count * float(g @ np.arange(g.size)) for each, g in pairs) - room - rate_far * time
+        open_ = rate_far + sum(each.count * each.share * (1.0 - g[0]) for each, g in pairs)
         if open_ <= 0:
             break
         time += left / open_
         if abs(left) <= _CLOSE * max(1.0, before):
             break
-    return time, after
+    for each, g in zip(classes, after, strict=True):
+        each.gaps = g
+    return time
 
 
 def _rise(limit: int) -> int:
@@ -160,17 +179,6 @@ def _rise(limit: int) -> int:
 
 def _far(loads: Grown) -> bool:
     return loads.full < 1e-15 and loads.limit - loads.mean > _FAR * math.sqrt(loads.mean)
-
-
-def _runs_away(before: Grown, rate: float, arrivals: float) -> bool:
-    """Whether the limit is far from the load after so many arrivals, if it is not yet."""
-    mean = before.mean + arrivals
-    return _far(before) or (rate - 1.0) * mean > _FAR * math.sqrt(mean)
-
-
-def _capped(before: Grown, last: int, mean: float) -> Grown:
-    """Return the loads after Poisson arrivals up to the last limit: for nodes that matter little."""
-    return Grown(last, _filled(np.concatenate((np.zeros(last - before.limit), before.gaps)), mean))
 
 
 def _final(before: Grown, last: int, mean: float) -> Grown:
