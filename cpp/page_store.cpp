@@ -106,7 +106,8 @@ PageStore::Head PageStore::read_head(const Disk& table) {
 }
 
 void PageStore::create(Disk& table, const Spec& spec, uint64_t page_bytes, uint64_t pages, uint64_t uid) {
-  Head head{spec, uid, 0, random_word(), 0};
+  const uint64_t stamp = random_word();
+  const Head head{spec, uid, 0, stamp, 0};
   std::vector<uint8_t> start(2 * page_bytes, 0);
   const std::vector<uint8_t> header = header_of(head);
   std::copy(header.begin(), header.end(), start.begin());

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from allocations import Case, Injector
-from kinds import KINDS
+from kinds import KINDS, Kind
 
 from evenbins import (
     ChainedTable,
@@ -108,11 +108,10 @@ def filter_state(make: Callable[[], Any]) -> Callable[[Path], State]:
     return state
 
 
-def from_plan(make: Callable[[], Any]) -> Callable[[], Any]:
-    """Return what makes the same filter from its plan: planning one may take a second."""
-    plan = functools.cache(lambda: make().plan)
-    cls = type(make())
-    return lambda: cls.from_plan(plan())
+def from_plan(kind: Kind) -> Callable[[], Any]:
+    """Return what makes a filter from its plan: planning one may take a second."""
+    plan = functools.cache(lambda: kind().plan)
+    return lambda: kind.cls.from_plan(plan())
 
 
 def check_filter(state: State) -> None:
@@ -190,6 +189,7 @@ SKETCHES: Operations = {
     **FILES,
 }
 add_cases("count-min", sketch_state(), check_sketch, SKETCHES)
+del SKETCHES["union"]  # which conservative counters do not have
 add_cases("count-min conservative", sketch_state(conservative=True), check_sketch, SKETCHES)
 
 
@@ -223,13 +223,20 @@ KEPT = OLD[200:]  # what they do not
 
 
 def table_state(make: Callable[[], Any]) -> Callable[[Path], State]:
-    """Return what makes a table of the OLD keys, each its own value or the next number, and one of NEW keys."""
+    """Return what makes a table of the OLD keys, each with itself as value, and one of the NEW ones."""
 
-    def state(folder: Path) -> State:
+    @functools.cache
+    def original() -> tuple[Any, Any, bytes]:
         it, other = make(), make()
         it.insert_many(OLD, OLD)
         other.insert_many(NEW, NEW)
-        return stored(State(it, folder, other))
+        return it, other, it.to_bytes()
+
+    def state(folder: Path) -> State:
+        it, other, data = original()
+        made = State(it.copy(), folder, other, data)
+        made.file.write_bytes(data)
+        return made
 
     return state
 
@@ -261,10 +268,9 @@ MAPPINGS: Operations = {
     **FILES,
 }
 SAVED_AS_PAGES: Operations = {"save as pages": lambda s: s.it.save(s.folder / "pages", layout="pages")}
-REBUILT: Operations = {
+GUIDED: Operations = {
     "insert_many": MAPPINGS["insert_many"],
     "delete_many": MAPPINGS["delete_many"],
-    "rebuild": lambda s: s.it.rebuild(),
     "summary": lambda s: s.it.summary,
     "copy": lambda s: s.it.copy(),
     "stats": lambda s: s.it.stats(),
@@ -273,14 +279,14 @@ add_cases(
     "multilevel table",
     table_state(lambda: MultilevelTable(2000)),
     check_table,
-    {**MAPPINGS, **SAVED_AS_PAGES, "attach_summary": lambda s: s.it.attach_summary("single-filter")},
+    {**MAPPINGS, **SAVED_AS_PAGES, "attach_summary": lambda s: s.it.attach_summary("interpolation")},
 )
 for summary in SUMMARIES:
     lazy = summary in ("single-filter", "multiple-bloom")
     make = functools.partial(
         MultilevelTable, 2000, scheme="standard", summary=summary, deletions="lazy" if lazy else False
     )
-    operations = {name: call for name, call in REBUILT.items() if name != "delete_many" or lazy}
+    operations = {**GUIDED, "rebuild": lambda s: s.it.rebuild()} if lazy else GUIDED
     add_cases(f"table with {summary}", table_state(make), check_table, operations)
 add_cases("chained table", table_state(lambda: ChainedTable(2000)), check_table, MAPPINGS)
 
@@ -411,7 +417,6 @@ RINGS: Operations = {
     "remove_node": lambda s: s.it.remove_node(NODES[0]) if NODES[0] in s.it.names else None,
     "mark_down": lambda s: s.it.mark_down(NODES[1]),
     "set_weight": lambda s: s.it.set_weight(NODES[2], 3.0),
-    "rebalance": lambda s: s.it.rebalance(),
     "fingerprint": lambda s: s.it.fingerprint(assigned=True),
     **COPIES,
     **FILES,
