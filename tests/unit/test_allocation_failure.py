@@ -11,6 +11,7 @@ import copy
 import functools
 import pickle
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -293,21 +294,40 @@ add_cases("chained table", table_state(lambda: ChainedTable(2000)), check_table,
 # --- the one-read table ----------------------------------------------------------------------------------
 
 
-def paged(folder: Path) -> PagedTable:
-    """Make a table so full that its summary's list is about to grow, with changes in the journal."""
-    it = PagedTable.create(folder / "table", 2000, load=0.97, durable=False)
-    it.insert_many(np.arange(1500), np.arange(1500))
-    it.checkpoint()
-    it.delete_many(np.arange(100))
-    return it
+@functools.cache
+def paged_files(capacity: int, keys: int) -> dict[str, bytes]:
+    """Return the files of a table of the keys 0, 1, ...; `keys` 0: until its summary's list is about to grow.
+
+    The list holds what lies above level 1: it has 571 slots here, and grows when three quarters are taken.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        with PagedTable.create(Path(folder) / "table", capacity, durable=False) as it:
+            it.insert_many(np.arange(keys), np.arange(keys))
+            while not keys and sum(it.stats().level_keys[1:]) < 415:
+                more = np.arange(len(it), len(it) + 10)
+                it.insert_many(more, more)
+        return {each.name: each.read_bytes() for each in Path(folder).iterdir()}
+
+
+def paged_state(capacity: int, keys: int, *, changed: bool = False) -> Callable[[Path], PagedTable]:
+    """Return what makes such a table, open for writing; `changed`: with changes in the journal."""
+
+    def state(folder: Path) -> PagedTable:
+        for name, data in paged_files(capacity, keys).items():
+            (folder / name).write_bytes(data)
+        it = PagedTable.open(folder / "table", writable=True, durable=False)
+        if changed:
+            it.delete_many(np.arange(100))
+        return it
+
+    return state
 
 
 def check_paged(it: PagedTable) -> None:
     """Assert that what is on disk, after a crash now, is what is in memory."""
     it._check()
-    kept = np.arange(600, 1500)
-    values = it.get_many(kept)
-    assert ((values == kept) | (values == kept + 1)).all()
+    kept = np.arange(1000, 1500)
+    assert (it.get_many(kept) == kept).all()
     crashed = Path(it.path + "-crashed")
     for suffix in "", ".journal":
         shutil.copyfile(it.path + suffix, f"{crashed}{suffix}")
@@ -317,22 +337,39 @@ def check_paged(it: PagedTable) -> None:
     crashed.unlink()
 
 
+FEW = np.arange(20_000, 20_012)  # in pages that are no neighbours: several reads, in threads
+PAGED: Operations = {
+    "set": lambda t: t.__setitem__(5000, 1),
+    "set an old key": lambda t: t.__setitem__(700, 1),
+    "delete": lambda t: t.pop(300, None),
+    "insert_many": lambda t: t.insert_many(np.arange(20_000, 20_400), 1),
+    "insert_many of few": lambda t: t.insert_many(FEW, 1),
+    "insert_many over old keys": lambda t: t.insert_many(np.arange(600, 1000), 1),
+    "delete_many": lambda t: t.delete_many(np.arange(100, 600)),
+    "delete_many of few": lambda t: t.delete_many(np.arange(100, 112)),
+    "checkpoint": lambda t: t.checkpoint(),
+}
 add_cases(
     "paged",
-    paged,
+    paged_state(4000, 2000),
     check_paged,
     {
-        "set": lambda t: t.__setitem__(5000, 1),
-        "set an old key": lambda t: t.__setitem__(1000, 1001),
-        "delete": lambda t: t.pop(300, None),
-        "insert_many": lambda t: t.insert_many(np.arange(2000, 2450), 1),
-        "insert_many over old keys": lambda t: t.insert_many(np.arange(600, 1500), np.arange(601, 1501)),
-        "delete_many": lambda t: t.delete_many(np.arange(100, 600)),
-        "get_many": lambda t: t.get_many(np.arange(1500), default=0),
-        "contains_many": lambda t: t.contains_many(np.arange(1500)),
+        **{name: call for name, call in PAGED.items() if name != "checkpoint"},  # there is nothing to do
+        "get_many": lambda t: t.get_many(FEW - 19_000),
+        "contains_many": lambda t: t.contains_many(np.arange(0, 2000, 150)),
         "items": lambda t: list(t.items()),
-        "checkpoint": lambda t: t.checkpoint(),
         "stats": lambda t: t.stats(),
+    },
+)
+add_cases("paged with a journal", paged_state(4000, 2000, changed=True), check_paged, PAGED)
+add_cases(
+    "paged, nearly full",
+    paged_state(2000, 0),
+    check_paged,
+    {name: PAGED[name] for name in ("delete_many", "insert_many over old keys")}
+    | {
+        "insert_many": lambda t: t.insert_many(np.arange(20_000, 20_040), 1),
+        "set": lambda t: [t.__setitem__(20_000 + i, 1) for i in range(20)],
     },
 )
 
@@ -345,12 +382,12 @@ class Closed:
 
 
 def closed(folder: Path) -> Closed:
-    paged(folder).close()
+    paged_state(4000, 2000, changed=True)(folder).close()
     return Closed(folder / "table")
 
 
 def crashed(folder: Path) -> Closed:
-    paged(folder)._close()  # the changes are in the journal
+    paged_state(4000, 2000, changed=True)(folder)._close()  # the changes are in the journal
     return Closed(folder / "table")
 
 
