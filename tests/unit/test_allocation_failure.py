@@ -445,7 +445,7 @@ def check_ring(state: State) -> None:
 RINGS: Operations = {
     "assign_many": lambda s: s.it.assign_many(NEW),
     "assign_many of texts": lambda s: s.it.assign_many(TEXTS),
-    "assign": lambda s: [s.it.assign(i) for i in range(700, 760)],
+    "assign": lambda s: [s.it.assign(i) for i in range(700, 2100)],
     "node_many": lambda s: s.it.node_many(NEW),
     "locate_many": lambda s: s.it.locate_many(OLD),
     "release_many": lambda s: s.it.release_many(GONE),
