@@ -42,6 +42,11 @@ for _name in ("anyio", "anyio.abc"):
 import_module("anyio._backends._asyncio")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let tests overfill filters on purpose without a word."""
+    config.addinivalue_line("filterwarnings", "ignore::evenbins.OverfilledWarning")
+
+
 @pytest.fixture(params=KINDS, ids=lambda each: each.name)
 def kind(request: pytest.FixtureRequest) -> Kind:
     """Each filter of the library, in each shape."""

@@ -18,6 +18,7 @@ import pickle
 import pkgutil
 import random
 import sys
+import warnings
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +29,7 @@ import pytest
 from kinds import KINDS, Kind
 
 import evenbins
-from evenbins import FilterPlan, FilterStats, FormatError, digest, reference, theory
+from evenbins import FilterPlan, FilterStats, FormatError, OverfilledWarning, digest, reference, theory
 from evenbins.reference import format as file_format
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
@@ -1016,3 +1017,28 @@ def test_the_examples_in_the_docstrings_run(name: str) -> None:
     assert results.failed == 0
     if name in ("evenbins", "evenbins.filters", "evenbins.counting"):
         assert results.attempted >= 4
+
+
+def test_overfilling_is_reported_once_and_by_stats(kind: Kind) -> None:
+    """A warning when bulk calls have added over 1.1 times the keys; repeats alone cause none."""
+    f = kind(capacity=2000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", OverfilledWarning)
+        f.add_many(range(1500))
+        if not kind.repeats:
+            for _ in range(3):
+                f.add_many(range(1500))
+        else:
+            f.clear()
+            f.add_many(range(1500))
+    assert f.stats().overfilled == 0
+    with pytest.warns(OverfilledWarning, match=r"planned for 2000 keys holds about .*: its fpr is") as seen:
+        f.add_many(range(1500, 105_000))
+        f.add_many(range(105_000, 200_000))
+    assert len(seen) == 1
+    assert f.stats().overfilled > 1
+    assert f.stats().to_dict()["overfilled"] == f.stats().overfilled
+    f.clear()
+    assert f.stats().overfilled == 0
+    with pytest.warns(OverfilledWarning):
+        f.add_many(np.arange(5000))

@@ -10,8 +10,8 @@ the blocks of that level are as uneven as those of a blocked filter, and the lev
 - The policies that count: loads add up, and the bits are those of so many keys. The lists together hold less than one
   filter's would, so they are taken to fit.
 
-Invariants: `merge` never looks at bits or keys; merging 1 part changes nothing. Accuracy: rates within 2 % of merged
-filters of 1e6 keys (tests/statistical/test_overfill.py). Standard, blocked and counting filters need no prediction: merged,
+Invariants: `merge` never looks at bits or keys; merging 1 part changes nothing. Accuracy: rates within 4 % of merged
+filters of 200,000 keys (tests/statistical/test_overfill.py). Standard, blocked and counting filters need no prediction: merged,
 they are what one filter of all keys would be.
 """
 
@@ -53,7 +53,7 @@ def merge(core: tuple[int, ...], keys: int, parts: int) -> Merged:
     --------
     >>> core = (5, 512, 10, 2, 0, 0, 0, 0, 29_000, 0)  # two-choice
     >>> [round(merge(core, 10**6, parts).fpr, 5) for parts in (1, 2, 4)]
-    [0.001, 0.00139, 0.0016]
+    [0.00102, 0.00139, 0.00158]
     """
     design = Design.of_core(core)
     part = levels.predict(core, max(round(keys / parts), 1))
