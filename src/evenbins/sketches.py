@@ -417,16 +417,8 @@ class HeavyHitters:
         in, no other, and the error says how many these are.
         """
         words, each = _weights(weights, keys)
-        start, pieces = 0, _pieces(keys)
-        while True:
-            try:
-                piece = next(pieces, None)
-            except BaseException as error:
-                if start:
-                    _note_added(error, start)
-                raise
-            if piece is None:
-                break
+        start = 0
+        for piece in _pieces(keys):
             if words is not None and start + len(piece) > words.size:
                 raise ValueError(
                     f"weights must be as many as the keys; got {words.size} weights and more keys, of which "
@@ -628,18 +620,20 @@ def _pieces(keys: object) -> Iterator[Any]:
         for i in range(0, len(keys), _PIECE):
             yield keys[i : i + _PIECE].to_pylist()  # type: ignore[index]
     elif isinstance(keys, Iterable):
-        rest = iter(keys)
+        rest, done = iter(keys), 0
         while True:
             piece: list[Any] = []
             try:
                 piece.extend(itertools.islice(rest, _PIECE))
-            except BaseException:
+            except BaseException as error:
                 yield piece  # what came before the failure
+                _note_added(error, done + len(piece))
                 raise
             if piece:
                 yield piece
             if len(piece) < _PIECE:
                 return
+            done += len(piece)
     else:
         _bulk.key_source(keys)  # says what keys are
         raise TypeError("keys must be an array or an iterable of str, bytes or int")
