@@ -272,14 +272,8 @@ def test_errors_of_other_structures_say_which_keys_are_in(subject: Subject, data
 
 
 @pytest.mark.parametrize("how", sorted(SOURCES))
-@pytest.mark.parametrize(
-    "subject",
-    [FILTERS[0], FILTERS[6], FILTERS[12], FILTERS[19], *OTHERS, *TABLES],
-    ids=lambda each: each.name,
-)
-def test_each_source_fails_in_the_first_in_a_later_and_at_the_end_of_a_batch(
-    subject: Subject, how: str
-) -> None:
+@pytest.mark.parametrize("subject", [*ONE_OF_EACH, *TABLES], ids=lambda each: each.name)
+def test_each_source_may_fail_anywhere_in_a_batch(subject: Subject, how: str) -> None:
     keys = [f"key-{k}" for k in range(1500)]
     for i in (0, 1024, 1500):
         check(subject, keys, i, how)
