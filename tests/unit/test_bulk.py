@@ -21,6 +21,7 @@ import re
 import signal
 import threading
 import time
+import uuid
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -31,7 +32,16 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, KeyRangeError, digest, digest_many
+from evenbins import (
+    BalancedBloomFilter,
+    BlockedBloomFilter,
+    BloomFilter,
+    GrowingFilter,
+    KeyRangeError,
+    MultilevelTable,
+    digest,
+    digest_many,
+)
 from evenbins.theory import plan_levels
 
 TEXTS = [
@@ -896,6 +906,130 @@ def test_broken_columns_are_refused_and_do_not_crash() -> None:
     assert_refused(lambda: outside, ValueError, r"keys\[1\].*outside the dictionary", ["a"])
     below = pa.DictionaryArray.from_arrays(pa.array([-1], pa.int8()), pa.array(["a"]), safe=False)
     assert_refused(lambda: below, ValueError, r"keys\[0\].*outside the dictionary")
+
+
+def shifted(column: pa.Array, by: int) -> pa.Array:
+    """The same column with every buffer at an address that is no multiple of anything."""
+
+    def moved(buffer: pa.Buffer | None) -> pa.Buffer | None:
+        return buffer and pa.py_buffer(bytes(by) + buffer.to_pybytes()).slice(by)
+
+    if pa.types.is_dictionary(column.type):
+        return pa.DictionaryArray.from_arrays(shifted(column.indices, by), shifted(column.dictionary, by))
+    return pa.Array.from_buffers(column.type, len(column), [moved(each) for each in column.buffers()])
+
+
+UNALIGNED = [
+    pa.array([*range(-3000, 3000)], pa.int64()), pa.array([*range(3000)], pa.uint64()),
+    pa.array([5, None, 7], pa.int64()).fill_null(6), pa.array([1, -2, 3], pa.int16()),
+    pa.array([1, 2], pa.uint32()),
+    pa.array(TEXTS), pa.array(TEXTS, pa.large_string()), pa.array(TEXTS, pa.string_view()),
+    pa.array([b"12345678", b"abcdefgh"], pa.binary(8)), pa.array(TEXTS).dictionary_encode(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("column", UNALIGNED, ids=lambda column: str(column.type))
+@pytest.mark.parametrize("by", [1, 3, 4])
+def test_arrow_buffers_need_not_be_aligned(column: pa.Array, by: int) -> None:
+    """The C interface recommends it only. (Without a sanitizer an x86 does not mind either.)"""
+    moved = shifted(column, by)
+    keys = column.to_pylist()
+    assert digest_many(moved).tolist() == [digest(key) for key in keys]
+    table = MultilevelTable(len(keys), key_dtype="digest" if isinstance(keys[0], str | bytes) else "int64")
+    table.insert_many(moved, 1)
+    assert all(key in table for key in keys)
+
+
+# --- types whose storage is not the value ----------------------------------------------------------------
+
+IDS = [uuid.UUID(int=i) for i in range(50)]
+
+
+class Degrees(pa.ExtensionType):  # type: ignore[misc]
+    """An extension type that nobody knows."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.int64(), "test.degrees")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+
+DEGREES = pa.ExtensionArray.from_storage(Degrees(), pa.array([1, 2, 3]))
+PERIODS = pd.period_range("2020", periods=3, freq="D")
+OPAQUE: dict[str, tuple[Callable[[], Any], str]] = {
+    "Polars objects": (lambda: pl.Series(IDS), r"dtype Object.*map_elements\(str"),
+    "Polars objects, text": (lambda: pl.Series("k", ["a", "b"], dtype=pl.Object), "to_list"),
+    "Polars objects of a frame": (lambda: pl.DataFrame({"k": pl.Series(IDS)})["k"], "dtype Object"),
+    "no Polars objects": (lambda: pl.Series("k", [], dtype=pl.Object), "dtype Object"),
+    "extension": (lambda: DEGREES, r"'test.degrees'.*storage_type"),
+    "extension, chunked": (lambda: pa.chunked_array([DEGREES, DEGREES]), "test.degrees"),
+    "extension, no chunks": (lambda: pa.chunked_array([], Degrees()), "test.degrees"),
+    "extension in a dictionary": (
+        lambda: pa.DictionaryArray.from_arrays(pa.array([0, 1]), DEGREES), "test.degrees"),
+    "bool8": (lambda: pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 2], pa.int8())), "arrow.bool8"),
+    "pandas periods": (lambda: pd.Series(PERIODS), r"pandas.period.*astype\(str\)"),
+    "pandas periods, categories": (lambda: pd.Series(PERIODS.astype("category")), "pandas.period"),
+    "pandas index of periods": (lambda: PERIODS, "Period"),
+    "pandas intervals": (lambda: pd.Series(pd.interval_range(0, 3)), "pandas.interval"),
+    "pandas times": (lambda: pd.Series(pd.date_range("2020", periods=3)), "datetime64"),
+    "pandas times with a zone": (lambda: pd.Series(pd.date_range("2020", periods=3, tz="UTC")), "time type"),
+    "pandas durations": (lambda: pd.Series(pd.to_timedelta([1, 2])), "timedelta64"),
+    "pandas times, categories": (
+        lambda: pd.Series(pd.date_range("2020", periods=3).astype("category")), "time type"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPAQUE)
+def test_a_column_whose_storage_is_not_the_value_is_refused(name: str) -> None:
+    """Polars exports the addresses of objects, pandas the ordinals of periods: neither is the value."""
+    make, words = OPAQUE[name]
+    f, growing, table = single(()), GrowingFilter(), MultilevelTable(10, key_dtype="digest")
+    before = f.to_bytes()
+    for call in (f.add_many, f.contains_many, digest_many, growing.add_many, table.contains_many):
+        with pytest.raises(TypeError, match=words):
+            call(make())
+    with pytest.raises(TypeError, match=words):
+        table.insert_many(make(), 1)
+    assert f.to_bytes() == before
+    assert len(table) == 0
+
+
+def test_a_single_value_of_such_a_column_is_refused_too() -> None:
+    for value in (
+        IDS[0],
+        PERIODS[0],
+        pd.Interval(0, 1),
+        pd.Timestamp(0),
+        pd.Timedelta(1),
+        np.datetime64(0, "s"),
+    ):
+        with pytest.raises(TypeError, match="a key must be"):
+            digest(value)
+
+
+def test_extension_types_whose_storage_is_the_value_are_keys() -> None:
+    """A UUID is its 16 bytes, a JSON document its text: whole, chunked and in dictionaries."""
+    forms: list[tuple[Any, list[Any]]] = [
+        (pa.array([each.bytes for each in IDS], pa.uuid()), [each.bytes for each in IDS]),
+        (pa.array(["{}", "[1]"], pa.json_()), ["{}", "[1]"]),
+    ]
+    for column, keys in forms:
+        encoded = pa.DictionaryArray.from_arrays(pa.array([*range(len(keys))]), column)
+        for form in (column, pa.chunked_array([column.slice(0, 1), column.slice(1)]), encoded):
+            assert digest_many(form).tolist() == [digest(key) for key in keys]
+            table = MultilevelTable(100, key_dtype="digest")
+            table.insert_many(form, 1)
+            assert all(key in table for key in keys)
+
+
+@pytest.mark.parametrize("values", [[3, 0, 0, 7], ["a", "b", "a"], [True, False, True]])
+def test_sparse_pandas_columns_hold_the_keys_they_show(values: list[Any]) -> None:
+    column = pd.Series(pd.arrays.SparseArray(values))
+    assert digest_many(column).tolist() == [digest(each) for each in values]
+    table = MultilevelTable(10, key_dtype="digest" if isinstance(values[0], str) else "int64")
+    table.insert_many(column, 1)
+    assert all(each in table for each in values)
 
 
 # --- Polars and pandas ---------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ The exact list is held against the system's grep: `query` of a file of `build --
 byte, what `grep -F -x -f LIST` prints.
 """
 
+import contextlib
 import csv
 import gzip
 import io
@@ -12,6 +13,8 @@ import os
 import random
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +124,14 @@ def test_pieces_outside_their_buffer_are_refused():
         _core.select_spans(
             b"abc", np.array([0], np.uint64), np.array([4], np.uint64), np.ones(1, bool), False
         )
+
+
+def test_offsets_that_change_after_they_were_checked_change_nothing():
+    """They were used where they lay: an offset changed in between led out of the buffer."""
+    offsets = np.array([0, 1, 3], np.uint64)
+    keys = _core.span_keys(b"abc", offsets)
+    offsets[1:] = 2**40
+    assert _core.digest_from(keys, 0).tolist() == [evenbins.digest("a"), evenbins.digest("bc")]
 
 
 def test_carriage_returns_alone_are_one_line_and_told(tmp_path):
@@ -302,6 +313,127 @@ def test_parquet_columns(tmp_path):
 def test_parquet_of_one_column_needs_no_name(tmp_path, hundred):
     pq.write_table(pa.table({"n": ["5", "500"]}), tmp_path / "t")
     assert run("query", hundred, tmp_path / "t").out == b"5\n"
+
+
+# --- pipes with names, and names that say what is in a file -----------------------------------------------
+
+
+@contextlib.contextmanager
+def pipe_of(data: bytes, path: Path | None = None) -> Iterator[str]:
+    """Yield the name of a pipe with the data: a FIFO at `path`, or /dev/fd/N, as of <(command)."""
+    if path is None:
+        source, sink = os.pipe()
+    else:
+        os.mkfifo(path)
+
+    def feed() -> None:
+        with open(path if path is not None else sink, "wb") as file, contextlib.suppress(BrokenPipeError):
+            file.write(data)
+
+    writer = threading.Thread(target=feed)
+    writer.start()
+    try:
+        yield str(path) if path is not None else f"/dev/fd/{source}"
+    finally:
+        if path is None:
+            os.close(source)
+        else:
+            os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))  # if nobody has read it
+        writer.join()
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("options", [[], ["--exact"], ["--capacity", "5000"]], ids=str)
+def test_build_and_query_read_pipes_of_any_name(tmp_path, named, options):
+    lines = b"".join(b"%d\n" % i for i in range(5000))
+    (tmp_path / "lines").write_bytes(lines)
+    assert run("build", tmp_path / "lines", "-o", tmp_path / "f", *options).status == 0
+    with pipe_of(lines, tmp_path / "p" if named else None) as name:
+        done = run("build", name, "-o", tmp_path / "g", *options)
+    assert (done.status, (tmp_path / "f").read_bytes()) == (0, (tmp_path / "g").read_bytes()), done.err
+    with pipe_of(b"17\nx\n", tmp_path / "q" if named else None) as name:
+        assert run("query", tmp_path / "g", name).out == b"17\n"
+    with pipe_of(gzip.compress(lines), tmp_path / "p.gz" if named else None) as name:
+        assert run("build", name, "-o", tmp_path / "g", *options).status == 0
+    assert (tmp_path / "f").read_bytes() == (tmp_path / "g").read_bytes()
+
+
+def test_several_pipes_and_dev_stdin(tmp_path):
+    """By the shell itself: `build <(seq 500) <(seq 501 1000)`, and `… | build /dev/stdin`."""
+    command = f"{sys.executable} -m evenbins"
+    for line in (
+        f"{command} build <(seq 500) <(seq 501 1000) -o a",
+        f"seq 1000 | {command} build /dev/stdin -o b",
+    ):
+        done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, "1_000 lines added" in done.stderr) == (0, True), done.stderr
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_pipe_cannot_be_named_twice(tmp_path):
+    os.mkfifo(tmp_path / "p")
+    one_line(run("build", tmp_path / "p", tmp_path / "p", "-o", tmp_path / "f"), "read only once")
+
+
+def test_parquet_from_a_pipe(tmp_path, hundred):
+    pq.write_table(pa.table({"n": ["5", "500"]}), tmp_path / "t.parquet")
+    data = (tmp_path / "t.parquet").read_bytes()
+    for path in (None, tmp_path / "p", tmp_path / "q.parquet"):
+        with pipe_of(data, path) as name:
+            assert run("query", hundred, name).out == b"5\n"
+    assert run("query", hundred, stdin=data).out == b"5\n"
+    with pipe_of(data, tmp_path / "r.parquet") as name:
+        assert run("build", name, "-o", tmp_path / "f").status == 0
+    assert "500" in evenbins.load(tmp_path / "f")
+
+
+PARTS = b"PAR1\nPAR1234\nPAR1"
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("parts.txt", PARTS),
+        ("parts.txt", b"PAR1"),
+        ("parts.csv", PARTS),
+        ("parts", PARTS + b"\n"),
+        ("parts", b"PAR1"),
+    ],
+)
+def test_a_text_whose_first_key_is_par1_is_a_text(tmp_path, name, data):
+    """The name decides; without one, both ends of the file."""
+    (tmp_path / name).write_bytes(data)
+    assert run("build", tmp_path / name, "-o", tmp_path / "f", "--exact").status == 0
+    assert run("query", tmp_path / "f", tmp_path / name).out == data.rstrip(b"\n") + b"\n"
+    assert run("query", tmp_path / "f", stdin=b"PAR1\n").out == b"PAR1\n"
+    with pipe_of(data, tmp_path / ("pipe-" + name)) as pipe:
+        assert run("query", tmp_path / "f", pipe, "-c").out == b"%d\n" % len(data.split())
+
+
+def test_the_column_of_csv_may_be_called_par1(tmp_path):
+    (tmp_path / "t.csv").write_bytes(b"PAR1,b\nx,y\n")
+    assert run("build", tmp_path / "t.csv", "-o", tmp_path / "f", "--column", "PAR1", "--exact").status == 0
+    assert run("query", tmp_path / "f", stdin=b"x\ny\n").out == b"x\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("x", b"PAR1\x15\0cut short", ["not a whole Parquet file", "-U"]),
+        ("x", b"PAR1 and, at its end, PAR1", ["not a whole Parquet file", "-U"]),
+        ("x.txt", b"PAR1\x15\0....PAR1", ["by its name text", "-U"]),
+        ("x.parquet", b"a\nb\n", ["by its name parquet", "-U"]),
+        ("x.gz", b"a\nb\n", ["by its name gzip", "-U"]),
+        ("x", b"\x1f\x8b\x08 and more", ["gzip -t", "-U"]),
+        ("x", b"\x28\xb5\x2f\xfd and more", ["zstd -t", "-U"]),
+    ],
+)
+def test_content_that_only_begins_as_a_format_names_the_way_out(tmp_path, hundred, name, data, words):
+    (tmp_path / name).write_bytes(data)
+    one_line(run("query", hundred, tmp_path / name), *words)
+    one_line(run("build", tmp_path / name, "-o", tmp_path / "f"), *words)
+    assert run("build", tmp_path / name, "-o", tmp_path / "f", "-U").status == 0
+    assert run("query", tmp_path / "f", tmp_path / name, "-U", "-v").status == 1
 
 
 @pytest.mark.parametrize(

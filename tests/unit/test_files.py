@@ -19,11 +19,13 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -1024,3 +1026,113 @@ def test_the_mapping_is_read_only_in_the_eyes_of_the_system(path: Path, old: Any
     assert isinstance(mapped, mmap.mmap)
     with pytest.raises(TypeError):
         mapped[0] = 0
+
+
+# --- somebody writes while we read --------------------------------------------------------------------
+
+
+def many_keys() -> npt.NDArray[np.int64]:
+    return np.arange(400_000)
+
+
+def filled_with_many(made: Any) -> Any:
+    made.add_many(many_keys())
+    return made
+
+
+def table_with_many(cls: Any) -> Any:
+    made = cls(100_000)
+    made.insert_many(np.arange(100_000), 1)
+    return made
+
+
+CHANGING: dict[str, Callable[[], Any]] = {
+    "standard": lambda: filled_with_many(BloomFilter(400_000, bits_per_key=40)),
+    "blocked": lambda: filled_with_many(BlockedBloomFilter(400_000, bits_per_key=40)),
+    "counting": lambda: filled_with_many(evenbins.CountingBloomFilter(400_000)),
+    "growing": lambda: filled_with_many(evenbins.GrowingFilter(1e-6, policy="blocked")),
+    "sharded": lambda: filled_with_many(evenbins.ShardedFilter(400_000, shards=2, fpr=1e-6)),
+    "sketch": lambda: filled_with_many(evenbins.CountMinSketch(1e-5, 1e-3)),
+    "table": lambda: table_with_many(evenbins.MultilevelTable),
+    "chained": lambda: table_with_many(evenbins.ChainedTable),
+}
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_bytes_that_change_while_they_are_loaded_are_refused_or_loaded_as_they_were(name: str) -> None:
+    """A thread breaks and repairs the bytes again and again; what is accepted is what was saved.
+
+    Code that checks the bytes and then copies them accepts broken ones within a few loads.
+    """
+    made = CHANGING[name]()
+    data = bytearray(made.to_bytes())
+    places = [len(data) // 8 * i + 500 for i in range(1, 8)]
+    good = [data[at] for at in places]
+    done = threading.Event()
+
+    def change() -> None:
+        while not done.is_set():
+            for at, byte in zip(places, good, strict=True):
+                data[at] = byte ^ 0xFF
+            time.sleep(0.0005)
+            for at, byte in zip(places, good, strict=True):
+                data[at] = byte
+            time.sleep(0.001)
+
+    writer = threading.Thread(target=change)
+    writer.start()
+    accepted = refused = 0
+    try:
+        for _ in range(60):
+            try:
+                found = type(made).from_bytes(data)
+            except FormatError:
+                refused += 1
+            else:
+                accepted += 1
+                assert found == made
+    finally:
+        done.set()
+        writer.join()
+    assert type(made).from_bytes(data) == made
+    assert accepted + refused == 60
+
+
+def test_bytes_that_do_not_lie_in_a_row_are_read(path: Path) -> None:
+    for made in (BloomFilter(50), evenbins.GrowingFilter(), evenbins.ShardedFilter(50, shards=2)):
+        made.update(range(40))
+        data = made.to_bytes()
+        wide = bytearray(2 * len(data))
+        wide[::2] = data
+        views: list[Any] = [memoryview(wide)[::2], np.frombuffer(wide, np.uint8)[::2], bytearray(data)]
+        if len(data) % 8 == 0:
+            views += [np.frombuffer(data, "<u8"), np.frombuffer(data, ">u4").reshape(-1, 2)]
+        for view in views:
+            assert type(made).from_bytes(view) == made
+    with pytest.raises(FormatError, match="EVENBINS"):
+        BloomFilter.from_bytes(memoryview(bytes(400))[::2])
+
+
+def test_paths_may_be_bytes(tmp_path: Path) -> None:
+    """As Python's own `open` takes them; the error messages show them as text."""
+    folder = os.fsencode(tmp_path)
+    made: Any
+    for i, made in enumerate(
+        [
+            BloomFilter(5),
+            evenbins.GrowingFilter(),
+            evenbins.ShardedFilter(50, shards=2),
+            evenbins.MultilevelTable(5),
+        ]
+    ):
+        name = os.path.join(folder, b"%d.evb" % i)
+        made.save(name)
+        assert type(made).load(name) == made
+        assert type(made).open(name) == made
+    (tmp_path / "junk").write_bytes(b"no filter")
+    with pytest.raises(FormatError) as caught:
+        evenbins.load(os.path.join(folder, b"junk"))
+    assert str(caught.value).startswith(f"{tmp_path}/junk: ")
+    with pytest.raises(OSError, match=r"\.evb") as failed:
+        BloomFilter(5).save(os.path.join(folder, b"none", b"x.evb"))
+    assert isinstance(failed.value.filename, str)

@@ -151,7 +151,14 @@ def test_a_number_is_no_path() -> None:
     read_end, write_end = os.pipe()
     os.close(write_end)
     try:
-        for cls in (eb.BloomFilter, eb.GrowingFilter, eb.ShardedFilter, eb.MultilevelTable, eb.PagedTable, eb):
+        for cls in (
+            eb.BloomFilter,
+            eb.GrowingFilter,
+            eb.ShardedFilter,
+            eb.MultilevelTable,
+            eb.PagedTable,
+            eb,
+        ):
             for call in ("load", "open"):
                 with pytest.raises((TypeError, AttributeError)):
                     getattr(cls, call)(read_end)

@@ -1,0 +1,92 @@
+"""The system refuses threads: every bulk call goes on with those it got, and its result is the same.
+
+A child process gets stacks of 1 GiB and an address space with room for 0 or 2 of them, so that the first or
+the third thread cannot be started (root is not exempt from this, as it is from a limit on processes).
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+STACK = 1 << 30
+CHILD = """
+import hashlib, resource, sys, threading
+import numpy as np
+import evenbins as eb
+from evenbins import _core
+
+room, folder = int(sys.argv[1]), sys.argv[2]
+keys = np.arange(-30_000, 30_000)
+table = eb.MultilevelTable(len(keys))
+table.insert_many(keys, keys)
+chained = eb.ChainedTable(len(keys))
+chained.insert_many(keys, keys)
+pages = eb.PagedTable.create(folder + "/table", len(keys), durable=False)
+filters = {
+    "standard": eb.BloomFilter(len(keys)),
+    "blocked": eb.BlockedBloomFilter(len(keys)),
+    "counting": eb.CountingBloomFilter(len(keys)),
+    "two-choice": eb.BalancedBloomFilter(len(keys), policy="two-choice"),
+    "fill": eb.BalancedBloomFilter(len(keys), policy="fill"),
+}
+if room >= 0:
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    limit = used + (128 << 20) + room * resource.getrlimit(resource.RLIMIT_STACK)[0]
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    if room == 0:
+        try:
+            threading.Thread(target=print).start()
+        except RuntimeError:
+            pass
+        else:
+            sys.exit("a thread was started")
+
+def show(name, *results):
+    digest = hashlib.sha256()
+    for each in results:
+        digest.update(each if isinstance(each, bytes) else np.ascontiguousarray(each).tobytes())
+    print(name, digest.hexdigest())
+
+asked = np.arange(-60_000, 60_000)
+for name, filter_ in filters.items():
+    filter_.add_many(keys, threads=8)
+    show(name, filter_.to_bytes(), filter_.contains_many(asked, threads=8))
+show("multilevel", table.get_many(asked, -1, threads=8), table.contains_many(asked, threads=8))
+show("chained", chained.get_many(asked, -1, threads=8), chained.contains_many(asked, threads=8))
+pages.insert_many(keys, keys, in_flight=8)
+show("paged", pages.get_many(asked, -1, in_flight=8), pages.contains_many(asked, in_flight=8))
+pages.close()
+show("trials", *_core.simulate_hashing("double", 1000, 3, 100, 100, 20, 1, 8))
+"""
+
+
+def results(room: int, folder: Path) -> dict[str, str]:
+    """Run the child with room for so many stacks (−1: no limit); return the checksum of each result."""
+
+    def limit_stacks() -> None:
+        resource.setrlimit(resource.RLIMIT_STACK, (STACK, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+
+    folder = folder / str(room)
+    folder.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(room), str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=limit_stacks,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(line.split() for line in done.stdout.splitlines())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of the address space are Linux's")
+def test_results_do_not_depend_on_how_many_threads_could_be_started(tmp_path: Path) -> None:
+    expected = results(-1, tmp_path)
+    assert len(expected) == 9
+    for room in (0, 2):
+        assert results(room, tmp_path) == expected
