@@ -50,11 +50,8 @@ void bind_chained(nb::module_& m) {
   ChainMapping::bind(m, "Chains", Kind::chained,
                      "Base of the chained table: a plan's integer core, its bins and entries.")
       .def("__init__", &init_new, nb::arg("capacity"), nb::arg("seed"), nb::arg("core"))
-      .def(
-          "_probe", &probe, nb::arg("key").none(),
-          nb::sig("def probe(self, key: str | typing_extensions.Buffer | typing.SupportsIndex) -> tuple[int, int, int, "
-                  "bool]"),
-          "Level that has the key from 1 (0: absent), bins read, entries compared, whether an overflow chain was read.")
+      .def("_probe", &probe, nb::arg("key").none(),
+           nb::sig("def _probe(self, key: object) -> tuple[int, int, int, bool]"))
       .def(
           "_measure", &measure,
           nb::sig("def _measure(self) -> tuple[list[int], list[tuple[list[int], list[int]]], tuple[int, int, int]]"),

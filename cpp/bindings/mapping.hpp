@@ -305,7 +305,9 @@ class Mapping {
     {
       const Writing alone(self);
       const uint32_t words = key_words(self.maker.type);
-      std::vector<uint64_t> k, v;
+      std::vector<uint64_t> k, v;  // reserved here: no error of memory once keys are in
+      k.reserve(std::min(kStretch, n) * words);
+      v.reserve(std::min(kStretch, n));
       SignalPulse pulse;
       while (done < n && !is_full && pulse()) {
         const uint64_t step = std::min(kStretch, n - done);
@@ -334,6 +336,7 @@ class Mapping {
       const Writing alone(self);
       const uint32_t words = key_words(self.maker.type);
       std::vector<uint64_t> k;
+      k.reserve(std::min(kStretch, n) * words);
       SignalPulse pulse;
       if (strict) {
         std::vector<uint8_t> found(n);

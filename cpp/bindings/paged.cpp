@@ -495,10 +495,7 @@ void bind_paged(nb::module_& m) {
                           "Base of the table in pages: a file, its journal, and the summary in memory.")
       .def("__init__", &init, nb::arg("table"), nb::arg("journal").none(), nb::arg("path"), nb::arg("writable"),
            nb::arg("durable"), "Take two open files over; there may be no journal.")
-      .def("probe", &probe, nb::arg("key").none(),
-           nb::sig("def probe(self, key: str | typing_extensions.Buffer | typing.SupportsIndex) -> tuple[int, int]"),
-           "How a look-up of this key goes: the level that has it, from 1 (overflow pages follow the levels), or 0; "
-           "the pages read.")
+      .def("_probe", &probe, nb::arg("key").none(), nb::sig("def _probe(self, key: object) -> tuple[int, int]"))
       .def("_groups_due",
            [](PagedObject& self) {
              require_open(self);

@@ -443,11 +443,7 @@ void bind_tables(nb::module_& m) {
       .def("__init__", &init_new, nb::arg("capacity"), nb::arg("seed"), nb::arg("core"))
       .def("__init__", &init_from_file, nb::arg("data"), nb::arg("mapped"), nb::arg("verify"))
       .def("__init__", &init_copy, nb::arg("other"))
-      .def("probe", &probe, nb::arg("key").none(),
-           nb::sig("def probe(self, key: str | typing_extensions.Buffer | typing.SupportsIndex) -> "
-                   "tuple[int, int, bool]"),
-           "How a look-up of this key goes: the level that has it, from 1, or 0; the buckets read; whether the "
-           "overflow list is asked.")
+      .def("_probe", &probe, nb::arg("key").none(), nb::sig("def _probe(self, key: object) -> tuple[int, int, bool]"))
       .def("_insert_many", &insert_many, nb::arg("keys"), nb::arg("values"), nb::arg("are_new"), nb::arg("before") = 0,
            nb::sig("def _insert_many(self, keys: numpy.typing.NDArray[numpy.uint64], values: "
                    "numpy.typing.NDArray[numpy.uint64], are_new: bool, before: int = 0) -> None"))

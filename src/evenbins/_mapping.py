@@ -30,6 +30,7 @@ from evenbins._table_keys import (
     wanted_keys,
 )
 from evenbins.protocols import Key
+from evenbins.theory import _arguments as arguments
 
 __all__ = ["TableMapping"]
 
@@ -260,7 +261,9 @@ class TableMapping(_files.Kept, _TableCore):
         (2, 1)
         """
         if missing not in ("ignore", "error"):
-            raise ValueError(f"missing must be 'ignore' or 'error'; got {missing!r}. Leave it out to ignore")
+            raise ValueError(
+                arguments.problem("missing", "'ignore' or 'error'", missing, "Leave it out to ignore")
+            )
         words, _, unfit = wanted_keys(keys, self._key_type, self._seed)
         strict = missing == "error"
         if unfit is None:
@@ -306,7 +309,7 @@ class TableMapping(_files.Kept, _TableCore):
                 _, _ = pair
             except (TypeError, ValueError):
                 raise TypeError(
-                    f"update takes pairs of key and value; item {i} is none: {pair!r:.80}"
+                    f"update takes pairs of key and value; item {i} is not a pair: {arguments.shown(pair)}"
                 ) from None
         self.insert_many([key for key, _ in pairs], [value for _, value in pairs])
 

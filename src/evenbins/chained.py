@@ -26,6 +26,7 @@ from evenbins import _core
 from evenbins._core import FormatError
 from evenbins._files import attributes_of, refuse_damaged
 from evenbins._mapping import TableMapping
+from evenbins.protocols import Key
 from evenbins.theory import _show, chain_plan
 from evenbins.theory.chain_plan import ChainPlan, plan_chains, plan_of_chain_core
 
@@ -212,6 +213,13 @@ class ChainedTable(_core.Chains, TableMapping):
         table = type(self).from_plan(plan_of_chain_core(core, keys=keys, seed=self._seed))
         table._store_all(self, are_new=True)
         return table
+
+    def probe(self, key: Key) -> tuple[int, int, int, bool]:
+        """Return how a look-up of this key goes: level, bins read, entries compared, overflow chain read.
+
+        The level is counted from 1, the overflow chains' after the others; it is 0 if the key is absent.
+        """
+        return self._probe(key)
 
     @property
     def _key_type(self) -> int:

@@ -33,7 +33,7 @@ from evenbins import _core, _files
 from evenbins._core import Descriptor, FormatError
 from evenbins._mapping import _MISSING, TableMapping
 from evenbins._table_keys import Words, stored_keys, stored_values
-from evenbins.protocols import StrPath
+from evenbins.protocols import Key, StrPath
 from evenbins.theory import _arguments as arguments
 from evenbins.theory import _show
 from evenbins.theory.paged import PagedPlan, plan_of_paged_core, plan_paged
@@ -358,6 +358,13 @@ class PagedTable(_core.Pages, TableMapping):
         /,
     ) -> None:
         self.close()
+
+    def probe(self, key: Key) -> tuple[int, int]:
+        """Return how a look-up of this key goes: the level that has it, from 1, or 0; the pages read.
+
+        Overflow pages are levels after the others.
+        """
+        return self._probe(key)
 
     # --- what the mapping needs -----------------------------------------------------------------------------
 

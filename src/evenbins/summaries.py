@@ -380,7 +380,8 @@ class SingleFilterSummary(Summary):
     ) -> None:
         if (cells is None) != (hashes is None):
             raise ValueError(
-                f"cells and hashes belong together; got cells={cells} and hashes={hashes}. Pass both or none"
+                f"cells and hashes belong together; got cells={arguments.shown(cells)} and "
+                f"hashes={arguments.shown(hashes)}. Pass both or none"
             )
         filters = None if cells is None or hashes is None else [(cells, hashes)]
         self._build(
@@ -524,7 +525,7 @@ class CounterSummary(Summary):
     def loads(self, keys: object) -> list[int]:
         """Count the buckets that hold 0, 1, … of these keys after pruning."""
         found = self.bucket_many(keys)
-        counts = np.bincount(np.unique(found[found >= 0], return_counts=True)[1])
+        counts = np.bincount(np.unique(found[found >= 0], return_counts=True)[1], minlength=1)
         counts[0] = self._core[1] - int(counts.sum())
         return [int(each) for each in counts]
 

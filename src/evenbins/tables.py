@@ -22,8 +22,9 @@ from evenbins._files import attributes_of, refuse_damaged
 from evenbins._guided import GuideState, attachment, lazy_capacity, needs, with_summary
 from evenbins._mapping import TableMapping
 from evenbins.paged import PagedTable, is_paged, save_pages
-from evenbins.protocols import StrPath
+from evenbins.protocols import Key, StrPath
 from evenbins.summaries import CLASSES, Summary
+from evenbins.theory import _arguments as arguments
 from evenbins.theory import _show
 from evenbins.theory.summary_plan import KINDS, NUMBERS, SummaryPlan
 from evenbins.theory.table_plan import TablePlan, TableShape, plan_of_table_core, plan_table, scaled_plan
@@ -237,6 +238,13 @@ class MultilevelTable(_core.Table, TableMapping):
             plan = plan_of_table_core(self._core, keys=self._capacity, seed=self._seed)
             self._cached_plan = plan
         return plan
+
+    def probe(self, key: Key) -> tuple[int, int, bool]:
+        """Return how a look-up of this key goes: its level, the buckets read, whether the list was asked.
+
+        The level is counted from 1; it is 0 if the key is in none: on the list, or absent.
+        """
+        return self._probe(key)
 
     # --- the summary --------------------------------------------------------------------------------------
 
@@ -535,7 +543,8 @@ def _summarised(
         return with_summary(plan, summary, lazy=lazy, false_positives=false_positives, failure=failure)
     for name, value in (("false_positives", false_positives), ("failure", failure)):
         if value is not None:
-            raise ValueError(f"{name} is of a summary; got {value!r} and summary=None. Pass a summary too")
+            shown = arguments.shown(value)
+            raise ValueError(f"{name} is of a summary; got {shown} and summary=None. Pass a summary too")
     return plan
 
 

@@ -98,7 +98,7 @@ def _table(name: str, keys: npt.NDArray[Any] = KEYS, **arguments: Any) -> Struct
 
 
 def _filter(kind: Kind) -> Structure:
-    """Make the row of a filter: of 1000 keys, as planned for other tests too, so the keys are 500, repeated."""
+    """Make the row of a filter; it is for 1000 keys, as in other tests, so 500 keys come repeatedly."""
     calls = COUNTING_CALLS if kind.repeats else FILTER_CALLS
     return Structure(f"filter-{kind.name}", lambda _: kind(1000), calls, np.tile(KEYS[:500], N // 500))
 

@@ -132,7 +132,10 @@ def shown(value: object) -> str:
     """Write the value received with its type, short even when the value is not."""
     if isinstance(value, int) and value.bit_length() > 128:  # Python refuses to print huge ones
         return f"an int of {value.bit_length()} bits"
-    written = " ".join(repr(value).split())
+    try:
+        written = " ".join(repr(value).split())
+    except ValueError:  # an int with more digits than Python prints
+        return f"a {type(value).__name__} too long to print"
     if len(written) > 80:
         written = written[:77] + "..."
     return f"{written} ({type(value).__name__})"

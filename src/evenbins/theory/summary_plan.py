@@ -440,7 +440,7 @@ def known(kind: object, kinds: Sequence[str], name: str = "kind") -> None:
 
 def _only(name: str, value: object, fits: bool, kind: str) -> None:
     if value is not None and not fits:
-        raise ValueError(f'{name} is not for kind "{kind}"; got {value!r}. Leave it out')
+        raise ValueError(f'{name} is not for kind "{kind}"; got {arguments.shown(value)}. Leave it out')
 
 
 def _places(keys: int, levels: object, shares: Sequence[float] | None, sizes: Sequence[int] | None) -> Places:
