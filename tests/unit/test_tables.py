@@ -1198,3 +1198,51 @@ def test_a_summary_that_cannot_be_attached_leaves_the_old_one() -> None:
     assert t.stats().summary == "multiple-bloom"
     assert t.stats().reserved == 20
     t._check()
+
+
+@pytest.mark.parametrize("digests", [False, True])
+@pytest.mark.parametrize("name", ["multilevel", "chained"])
+def test_batches_hold_each_item_once_in_a_random_order(name: str, digests: bool, tmp_path: Path) -> None:
+    """Sizes around powers of two; neighbours among 3000 items correlate by less than five sigma."""
+    for n in (0, 1, 2, 3, 31, 64, 100, 3000):
+        t = (MultilevelTable if name == "multilevel" else ChainedTable)(
+            max(n, 1), key_dtype="digest" if digests else "int64"
+        )
+        t.insert_many([str(i) for i in range(n)] if digests else range(n), range(n))
+        t.delete_many(["0", "7"] if digests else [0, 7])
+        for most in (1, 50, 10**6) if n < 3000 else (1000,):
+            parts: list[tuple[Any, Any]] = []
+            t._each_batch(lambda keys, values, parts=parts: parts.append((keys, values)), most)
+            assert all(0 < values.size <= most for _, values in parts)
+            values = [value for _, part in parts for value in part.tolist()]
+            keys = [key for part, _ in parts for key in t._key_list(part)]
+            assert len(keys) == len(set(keys)) == len(t)
+            assert dict(zip(keys, values, strict=True)) == dict(t.items())
+    places = {value: place for place, value in enumerate(t.values())}
+    ranks = np.array([places[value] for value in values])
+    assert abs(np.corrcoef(ranks[1:], ranks[:-1])[0, 1]) < 5 / 3000**0.5
+    assert abs(np.corrcoef(ranks, np.arange(len(ranks)))[0, 1]) < 5 / 3000**0.5
+
+
+def test_a_full_table_says_how_many_items_of_another_are_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evenbins._mapping._BATCH", 64)
+    source, small = MultilevelTable(1000), ChainedTable(300)
+    source.insert_many(range(1000), 1)
+    with pytest.raises(TableFull, match=r"keys\[300\]") as caught:
+        small.update(source)
+    assert caught.value.inserted == len(small) == 300
+
+
+def test_update_from_a_table_of_other_types_converts_all_or_nothing() -> None:
+    source = MultilevelTable(100)
+    source.insert_many([1, 2, -3], [2**53, 5, 6])
+    with pytest.raises(KeyRangeError):
+        (unsigned := MultilevelTable(100, key_dtype="uint64")).update(source)
+    assert len(unsigned) == 0
+    floats = MultilevelTable(100, value_dtype="float64")
+    floats.update(source)
+    assert dict(floats.items()) == {1: 2.0**53, 2: 5.0, -3: 6.0}
+    source[4] = 2**53 + 1
+    with pytest.raises(ValueError, match="exact"):
+        floats.update(source)
+    assert len(floats) == 3
