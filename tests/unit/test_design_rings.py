@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
 
 from evenbins import HashRing, design
+from evenbins.theory import plan_ring
 
 
 def test_best_first() -> None:
@@ -81,3 +83,32 @@ def test_names_and_options() -> None:
 def test_refused(arguments: dict[str, Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         design.ring(**{"nodes": 10, "keys": 100, **arguments})
+
+
+def test_one_node_has_all_keys() -> None:
+    plan = design.ring(nodes=1, keys=1e6).best.plan
+    assert (plan.max_load, plan.variance, plan.searches) == (10**6, 0.0, 1.0)
+    fixed = plan_ring(1, 5, limit=5)
+    assert (fixed.full, fixed.searches, fixed.max_load) == (1.0, None, 5)
+
+
+@pytest.mark.parametrize("more", [{"epsilon": 0.5}, {"limit": 2 * 10**11}, {"policy": "plain"}])
+def test_memory_of_a_plan_does_not_grow_with_the_keys(more: dict[str, Any]) -> None:
+    """The laws of 10 nodes with 1e12 keys; a Poisson variable of mean 1e11 is normal."""
+    tracemalloc.start()
+    try:
+        plan = plan_ring(10, 10**12, **more)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 150e6
+    assert plan.max_load is not None
+    assert plan.variance == pytest.approx(0.9e11, rel=1e-4)
+    assert plan.max_load == pytest.approx(1e11 + 1.4825 * 10**5.5, abs=3000)  # P(Z > 1.4825) = ln 2 / 10
+
+
+def test_weights_that_no_ring_takes_are_refused() -> None:
+    with pytest.raises(ValueError, match="from 1e-100 to 1e\\+100"):
+        plan_ring([1e-300, 1e300], 1000)
+    with pytest.raises(ValueError, match="a factor of at most 1e\\+30"):
+        design.ring([1e-20, 1e20], 1000)

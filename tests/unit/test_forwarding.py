@@ -6,8 +6,10 @@ import doctest
 import importlib
 import random
 
+import numpy as np
 import pytest
 
+from evenbins import HashRing
 from evenbins._ring_errors import RingFullError
 from evenbins.forwarding import (
     ForwardingMarks,
@@ -315,3 +317,30 @@ def test_the_examples_of_forwarding_run(name: str) -> None:
     failed, tried = doctest.testmod(importlib.import_module(f"evenbins.forwarding.{name}"))
     assert failed == 0
     assert tried
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_keys_of_every_type_are_placed_and_found(exact: bool) -> None:
+    names = ["a", "b", "c"]
+    ring = HashRing(names)
+    group = MarkedNodes(names, ring.candidates, limit=3, exact=exact)
+    keys = ["a", b"x", "zz", -5, 2**64 - 1, 7, "q", np.uint64(9)]
+    for key in keys:
+        group.place(key)
+    group.check()
+    assert None not in [group.locate(key) for key in keys]
+    assert group.locate("absent") is None
+    assert group.forget("a")
+    assert group.locate("a") is None
+    group.evict("zz")
+    ring.remove_node("c")
+    assert group.leave("c") == []
+    group.fail("a")
+    group.recover("a")
+    group.check()
+    marks = ForwardingMarks(exact=exact)
+    marks.add("key")
+    assert "key" in marks
+    assert "other" not in marks
+    with pytest.raises(KeyError, match="no mark for 'other'"):
+        marks.remove("other")

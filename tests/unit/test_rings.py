@@ -760,3 +760,181 @@ def test_refused_calls() -> None:
     small._check()
     with pytest.raises(RuntimeError, match="__init__"):
         HashRing.__new__(HashRing).node("x")
+
+
+# --- memory ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nodes", [1, 10])
+def test_memory_follows_the_distinct_keys(nodes: int) -> None:
+    ring = ring_of(nodes)
+    keys = np.arange(20_000)
+    ring.assign_many(np.tile(keys, 20), indices=True)
+    assert 34 < ring.nbytes / len(ring) < 62
+    ring.assign_many(np.zeros(10**6, np.uint8), indices=True)
+    assert 34 < ring.nbytes / len(ring) < 62
+    ring.clear()
+    assert ring.nbytes < 2000 * (nodes + 4)
+
+
+def test_answers_that_fit_no_memory_change_nothing() -> None:
+    ring = HashRing(["a"])
+    with pytest.raises(MemoryError):
+        ring.assign_many(np.broadcast_to(np.int64(5), 2**46))
+    with pytest.raises(MemoryError, match="fewer keys in one call"):
+        ring.assign_many(np.broadcast_to(np.int64(5), 2**46), indices=True)
+    assert len(ring) == 0
+
+
+def test_names_of_nodes_that_left_are_released() -> None:
+    ring = ring_of(10)
+    before = ring.nbytes
+    for i in range(3000):
+        ring.add_node(f"pod-{i:08}.cluster.local")
+        ring.remove_node(f"pod-{i:08}.cluster.local")
+    assert ring._label_count <= 13
+    assert ring.nbytes < before + 2000
+    assert ring.names == tuple(f"node{i:03}" for i in range(10))
+
+
+def test_a_name_that_returns_takes_its_slot_while_it_is_free() -> None:
+    ring = HashRing(["a", "b", "c"])
+    routes = ring.node_many(range(1000))
+    for name in "abc":
+        ring.remove_node(name)
+    for name in "cab":
+        ring.add_node(name)
+    assert (ring.node_many(range(1000)) == routes).all()
+
+
+def test_bulk_answers_name_nodes_of_their_moment_while_nodes_come_and_go() -> None:
+    ring = HashRing([f"s{i}" for i in range(20)])
+    ring.assign_many(np.arange(500))
+    absent = np.arange(10**6, 10**6 + 3)
+    wrong: list[Any] = []
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            found = ring.locate_many(absent, indices=True).tolist()
+            names = ring.locate_many(absent).tolist()
+            nodes = ring.node_many(absent).tolist()
+            if found != [-1] * 3 or names != [None] * 3 or not all(isinstance(each, str) for each in nodes):
+                wrong.append((found, names, nodes))
+                return
+
+    threads = [threading.Thread(target=look) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for i in range(400):
+            ring.add_node(f"new{i}", move="lazy")
+            ring.remove_node(f"new{i}")
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+    names_kept = ring._label_count
+    for i in range(100):  # nobody has seen the others any more: their places are used again
+        ring.add_node(f"newer{i}")
+        ring.remove_node(f"newer{i}")
+    assert ring._label_count <= names_kept + 2
+
+
+def test_an_iterable_that_changes_the_ring_is_numbered_by_the_last_nodes() -> None:
+    ring = HashRing(["a", "b", "c"])
+
+    def keys() -> Any:
+        yield from range(1024)  # one piece
+        ring.remove_node("b")
+        ring.add_node("d")
+        yield from range(1024)
+
+    numbers = ring.node_many(keys(), indices=True)
+    assert ring.names == ("a", "c", "d")
+    assert set(numbers[:1024].tolist()) == {0, 1, -1}
+    assert set(numbers[1024:].tolist()) == {0, 1, 2}
+    ring.remove_node("d")
+    ring.add_node("b")
+    names = ring.node_many(keys())
+    assert set(names[:1024]) == {"a", "b", "c"}
+    assert set(names[1024:]) == {"a", "c", "d"}
+
+
+@pytest.mark.parametrize("policy", ["plain", "jump"])
+def test_a_node_holds_no_more_keys_than_positions(policy: str) -> None:
+    ring = HashRing(["a", "b"], policy=policy)
+    ring._limit_node_keys(50)  # instead of 2**32 - 1
+    assert ring.assign_many(range(100), indices=True).size == 100
+    assert ring.loads() == {"a": 50, "b": 50}
+    with pytest.raises(RingFullError, match="holds 50 keys, the most that a node can hold"):
+        ring.assign(100)
+    before = ring.to_bytes()
+    with pytest.raises(RingFullError, match="nothing was changed"):
+        ring.remove_node("a")
+    assert ring.to_bytes() == before
+    ring._check()
+
+
+# --- edges -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bound", [{}, {"limit": 3}, {"policy": "plain"}])
+def test_rings_without_a_serving_node_describe_themselves(bound: dict[str, Any]) -> None:
+    empty, down, drained = HashRing([], **bound), HashRing(["a", "b"], **bound), HashRing(["a"], **bound)
+    down.assign_many(range(4))
+    for name in down.names:
+        down.mark_down(name)
+    drained.drain("a")
+    for ring in (empty, down, drained):
+        assert ring.plan.nodes == 0
+        assert ring.plan.max_load is None
+        assert ring.stats().serving == 0
+        for text in (repr(ring), str(ring.plan), repr(ring.plan), str(ring.stats()), ring._repr_html_()):
+            assert text
+        assert ring.candidates(1) == ()
+        for indices in (False, True):
+            with pytest.raises(NoNodesError):
+                ring.node_many([1, 2], indices=indices)
+
+
+def test_a_ring_above_its_limits_has_a_plan() -> None:
+    ring = HashRing(["a", "b"], limit=3)
+    ring.assign_many(range(6))
+    ring.mark_down("a")
+    assert ring.plan.keys == 3
+    ring.set_weight("b", 0.3)
+    assert ring.plan.keys == ring.plan.limit == 1
+    assert ring._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (
+            lambda ring: ring.nodes(1, 2**70),
+            NoNodesError,
+            "more than 2\\*\\*32 nodes were asked for, 4 serve",
+        ),
+        (lambda ring: ring.nodes(1, 10**5000), NoNodesError, "more than 2\\*\\*32 nodes"),
+        (lambda ring: ring.remove_node("\ud800"), KeyError, "has no node"),
+        (lambda ring: ring.keys_of("\ud800"), KeyError, "has no node"),
+        (lambda ring: ring.keys_of(b"a:1"), TypeError, "must be str, not bytes"),
+        (lambda ring: ring.add_node("\ud800"), ValueError, "valid Unicode"),
+        (lambda ring: ring.lease(1, avoid=[1]), TypeError, "must be str, not int"),
+        (lambda ring: ring.lease(1, avoid=["\ud800"]), ValueError, "valid Unicode"),
+        (lambda ring: ring.rebalance(2**70), ValueError, "max_moves must be"),
+    ],
+)
+def test_errors_are_our_own(call: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        call(HashRing(NODES))
+
+
+def test_equal_fingerprints_route_alike_and_not_the_other_way_round() -> None:
+    a, b = HashRing(NODES), HashRing(NODES)
+    a.mark_down("d:1")
+    b.remove_node("d:1")
+    assert (a.node_many(range(1000)) == b.node_many(range(1000))).all()
+    assert a.fingerprint() != b.fingerprint()  # documented

@@ -62,7 +62,7 @@ _LONG_RING = (
 )
 _MOST_WAITING = 1400  # states of the clockwise queue: a linear system of that size takes some 50 ms
 _MOST_GROUPS = 8  # of unlike weights, while the limit moves
-_MOST_LOADS = 2**20  # entries of a law of loads
+_MOST_LOADS = 2**18  # entries of a law of loads
 _MOST_CLOCKWISE = 2**22  # keys of a node, for the queue of clockwise
 
 
@@ -178,7 +178,7 @@ class RingLoads:
     ----------
     loads
         ``loads[i]``: fraction of the nodes with i keys; the last entry of a bounded ring is its full nodes.
-        If nodes have more than a million keys: with ``first + i * step`` keys up to the next such number.
+        If nodes have more than 2**18 keys: with ``first + i * step`` keys up to the next such number.
     mean, variance
         Of a node's load; with weights, over all nodes.
     full
@@ -358,7 +358,7 @@ def _law(laws: Sequence[_Law], full: float, searches: float | None) -> RingLoads
     for each in laws:
         at = each.first - first + each.step * np.arange(each.chances.size)
         weight = each.share * each.chances
-        np.add.at(loads, at // step, weight)
+        loads += np.bincount(at // step, weights=weight, minlength=loads.size)
         parts.append((weight, np.asarray(at + 0.5 * (each.step - 1), np.float64)))
     mean = math.fsum(float(weight @ middle) for weight, middle in parts)
     variance = math.fsum(float(weight @ (middle - mean) ** 2) for weight, middle in parts)
