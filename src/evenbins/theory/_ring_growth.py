@@ -170,7 +170,7 @@ def _step(near: dict[int, _Class], keys: float, rate_far: float) -> float:
             break
     for each, g in zip(classes, after, strict=True):
         each.gaps = g
-    return time
+    return float(time)
 
 
 def _rise(limit: int) -> int:
