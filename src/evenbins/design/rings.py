@@ -5,7 +5,7 @@
                                                                            each with .build()
 
 A small epsilon keeps loads even, and makes keys look at more nodes; what a look costs only the user knows.
-Nothing is built to plan: 10,000 nodes and 10**10 keys take a second or so. What changes when nodes come and
+Nothing is built to plan: 10,000 nodes and 10**10 keys take some seconds. What changes when nodes come and
 go does not depend on epsilon: a node that joins k others takes 1/(k+1) of the keys, and nothing else moves.
 """
 
@@ -170,7 +170,7 @@ def ring(
     --------
     >>> designs = ring(nodes=10_000, keys=1e8, overload=1.1)
     >>> designs.best.policy, designs.best.plan.epsilon, designs.best.plan.limit
-    ('jump', 0.05, 10500)
+    ('jump', 0.02, 10200)
     >>> f"{designs.best.moved:.2e}"
     '1.00e-04'
     """
