@@ -47,7 +47,7 @@ def cache(tmp_path_factory: Any) -> Iterator[str]:
 
 
 Asked = Callable[[int], object]
-"""Gives f(key), for key below KEYS; what it must be is f(key) of the same name in `expected`."""
+"""Asks for a key, 0 to KEYS - 1, and returns whether the answer is right."""
 
 
 @contextlib.contextmanager

@@ -130,7 +130,7 @@ def test_pipelines_are_refused_as_servers():
 
 
 def one_key_each(client, names):
-    """Give a key of each server, in this order."""
+    """Return a key of each server, in this order."""
     return [next(key for key in KEYS if client.server_for(key) == name) for name in names]
 
 

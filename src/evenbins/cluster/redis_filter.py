@@ -338,7 +338,7 @@ class RedisFilter(_Shared):
         return self._run(_whole_filter.export(self._layout))
 
     def close(self) -> None:
-        """Give the connection that single calls of this thread keep back to the client's pool.
+        """Return the connection that this thread keeps to the client's pool.
 
         The filter stays usable; it takes one again when it needs it. The client is not closed. The end of a
         thread does the same for it.
