@@ -78,7 +78,7 @@ def add_cases(
         check(State(type(state.it).load(state.file), state.folder))
 
     for operation, operate in operations.items():
-        in_file = operation in FILES
+        in_file = FILES.get(operation) is operate
         case = Case(stored, operate, check_stored) if in_file else Case(make, operate, check)
         CASES[f"{name}: {operation}"] = case
 
