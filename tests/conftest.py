@@ -42,11 +42,6 @@ for _name in ("anyio", "anyio.abc"):
 import_module("anyio._backends._asyncio")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Let tests overfill filters on purpose without a word."""
-    config.addinivalue_line("filterwarnings", "ignore::evenbins.OverfilledWarning")
-
-
 @pytest.fixture(params=KINDS, ids=lambda each: each.name)
 def kind(request: pytest.FixtureRequest) -> Kind:
     """Each filter of the library, in each shape."""
@@ -100,6 +95,10 @@ def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let Ctrl-C through in the processes of pytest-xdist, which ignore it: tests send it to themselves."""
+    """Let Ctrl-C through in the processes of pytest-xdist, which ignore it: tests send it to themselves.
+
+    And let tests overfill filters on purpose.
+    """
     if hasattr(config, "workerinput"):
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.addinivalue_line("filterwarnings", "ignore::evenbins.OverfilledWarning")

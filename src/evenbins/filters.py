@@ -77,7 +77,9 @@ class _BaseFilter(_core.Filter, _files.Kept):
     _kind: ClassVar[int]
     _policies: ClassVar[tuple[str, ...]]
     _cached_plan: FilterPlan | None
-    _keys_to_check: float  # keys that bulk calls may still add before the filter is measured; unset: 1.1 * capacity
+    _keys_to_check: (
+        float  # keys that bulk calls may still add before the filter is measured; unset: 1.1 * capacity
+    )
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -148,9 +150,9 @@ class _BaseFilter(_core.Filter, _files.Kept):
         Warns
         -----
         OverfilledWarning
-            Once per filter: it holds over 1.1 times the keys that it was planned for. Measured when bulk calls
-            have added so many, repeats included, and seldom enough to cost nothing; `stats().overfilled` tells at any
-            time.
+            Once per filter: it holds over 1.1 times the keys that it was planned for. Measured when bulk
+            calls have added as many, repeats included, and seldom enough to cost little;
+            `stats().overfilled` is exact at any time.
         """
         source, shape = _bulk.key_source(keys, digests=digests)
         self._add_from(source, _bulk.checked_threads(threads))
@@ -164,8 +166,9 @@ class _BaseFilter(_core.Filter, _files.Kept):
         if found.overfilled <= OVERFILLED - 1.0:
             return max(self._capacity, _KEYS_PER_CHECK)
         warnings.warn(
-            f"{type(self).__name__} planned for {self._capacity} keys holds about {found.keys:.3g}: its fpr is "
-            f"{found.fpr:.2g}, planned {self.plan.fpr:.2g}. Plan for more keys, or use GrowingFilter",
+            f"{type(self).__name__} planned for {self._capacity} keys holds about {found.keys:.3g}: "
+            f"its fpr is {found.fpr:.2g}, planned {self.plan.fpr:.2g}. "
+            "Plan for more keys, or use GrowingFilter",
             OverfilledWarning,
             stacklevel=3,
         )

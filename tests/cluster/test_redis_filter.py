@@ -147,7 +147,8 @@ def test_keys_that_find_every_level_full_lie_where_the_local_filter_has_them(cli
     "make_plan",
     [
         lambda: theory.plan_levels(
-            100, policy="multilevel", blocks=(5, 2), thresholds=(4, 4), hashes=5, block_bits=256, overflow_limit=7
+            100, policy="multilevel", blocks=(5, 2), thresholds=(4, 4), hashes=5, block_bits=256,
+            overflow_limit=7,
         ),
         lambda: theory.plan_levels(
             100, policy="fill", blocks=(5, 2), thresholds=(40, 50), hashes=5, block_bits=256

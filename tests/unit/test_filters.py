@@ -1033,8 +1033,7 @@ def test_overfilling_is_reported_once_and_by_stats(kind: Kind) -> None:
             f.add_many(range(1500))
     assert f.stats().overfilled == 0
     with pytest.warns(OverfilledWarning, match=r"planned for 2000 keys holds about .*: its fpr is") as seen:
-        f.add_many(range(1500, 105_000))
-        f.add_many(range(105_000, 200_000))
+        f.update(range(1500, 105_000), range(105_000, 200_000))
     assert len(seen) == 1
     assert f.stats().overfilled > 1
     assert f.stats().to_dict()["overfilled"] == f.stats().overfilled

@@ -499,8 +499,8 @@ def _plan_policy(wish: _Wish, keys: int, seed: int) -> FilterPlan:
 _MOST_PASSED_ON = 1e-4
 """Fraction of keys that may find every level full at capacity."""
 _LEAST_SHARE = 0.016
-"""Of the blocks, for the third level and those below it: a smaller one saves less than 1 % of the memory, and every
-absent key would read it once there are more keys than planned, when all levels are full."""
+"""Of the blocks, for the third level and those below it: a smaller one saves less than 1 % of the memory, and
+every absent key would read it once there are more keys than planned, when all levels are full."""
 _LEAST_BLOCKS = 3.5
 """Of the third level and those below it. What reaches it varies by chance, which the prediction neglects:
 with a third level of one block the rate was 1.24 times the planned one on average, 43 times for an unlucky
@@ -618,8 +618,8 @@ class _Builder:
     def _last_threshold(self, core: tuple[int, ...]) -> int:
         """Find a threshold for the last level, so that it does not take all that comes.
 
-        Few keys find every level full at capacity, and when there are more the last level's blocks are no fuller than
-        those above it. The core's own last threshold turns away (next to) no key.
+        Few keys find every level full at capacity, and when there are more the last level's blocks are no
+        fuller than those above it. The core's own last threshold turns away (next to) no key.
         """
         if self.wish.last_threshold is not None:
             return self.wish.last_threshold

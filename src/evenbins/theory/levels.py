@@ -146,7 +146,7 @@ def predict(core: Sequence[int], keys: int, *, stop: str = "coin") -> Behaviour:
 
 _ENDLESS = 2**40
 FEW_SPILLED = 1e-4
-"""Fraction of keys that may spill and yet be left out of a prediction: they raise the rate by less than 1 %."""
+"""Fraction of keys that may spill and yet be left out of a prediction: they raise the rate by under 1 %."""
 
 
 @cached(1024)
@@ -179,7 +179,7 @@ def _unlimited(core: tuple[int, ...], keys: int, stop: str) -> Behaviour:
 
 
 def passed_on(core: Sequence[int], keys: int) -> float:
-    """Return the fraction of keys that every level of a "fill" or multilevel filter turns away, none of them spilled."""
+    """Return the fraction of keys that every level of a "fill" or multilevel filter turns away."""
     core = tuple(core)
     if POLICIES[core[0] - 1] == "fill":
         return _levels(Design.of_core(core), keys, "coin").overflow

@@ -1,18 +1,19 @@
 """What becomes of balanced filters when they are merged.
 
-A part that holds a few of the keys has hardly any full block, so nearly all of its keys lie in the first level: merged,
-the blocks of that level are as uneven as those of a blocked filter, and the levels below stay almost empty.
+A part that holds a few of the keys has hardly any full block, so nearly all of its keys lie in the first
+level: merged, the blocks of that level are as uneven as those of a blocked filter, and the levels below stay
+almost empty.
 
     blocks of a part ──▶ the union of `parts` independent blocks ──▶ F, C of each level ──▶ rate, reads
 
-- "fill", "two-choice": a block with a of B bits set has each set of a bits with the same chance. So the union with one
-  that has b gains j bits with the hypergeometric chance C(B-a, j) C(a, b-j) / C(B, b).
-- The policies that count: loads add up, and the bits are those of so many keys. The lists together hold less than one
-  filter's would, so they are taken to fit.
+- "fill", "two-choice": a block with a of B bits set has each set of a bits with the same chance. So the union
+  with one that has b gains j bits with the hypergeometric chance C(B-a, j) C(a, b-j) / C(B, b).
+- The policies that count: loads add up, and the bits are those of as many keys. The lists together hold less
+  than one filter's would, so they are taken to fit.
 
-Invariants: `merge` never looks at bits or keys; merging 1 part changes nothing. Accuracy: rates within 4 % of merged
-filters of 200,000 keys (tests/statistical/test_overfill.py). Standard, blocked and counting filters need no prediction: merged,
-they are what one filter of all keys would be.
+Invariants: `merge` never looks at bits or keys; merging 1 part changes nothing. Accuracy: rates within 4 % of
+merged filters of 200,000 keys (tests/statistical/test_overfill.py). Standard, blocked and counting filters
+need no prediction: merged, they are what one filter of all keys would be.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Merged:
 
 @lru_cache(maxsize=256)
 def merge(core: tuple[int, ...], keys: int, parts: int) -> Merged:
-    """Predict a balanced filter merged from `parts` filters of this core, each with an equal part of `keys` keys.
+    """Predict a balanced filter merged from `parts` filters of this core, which share `keys` keys equally.
 
     Examples
     --------
@@ -59,7 +60,9 @@ def merge(core: tuple[int, ...], keys: int, parts: int) -> Merged:
     part = levels.predict(core, max(round(keys / parts), 1))
     positive, passes, filled = [], [], 0.0
     for table, loads in enumerate(part.loads):
-        f, c, mean = _counted(design, table, loads, parts) if design.counted else _set(design, table, loads, parts)
+        f, c, mean = (
+            _counted(design, table, loads, parts) if design.counted else _set(design, table, loads, parts)
+        )
         positive.append(f)
         passes.append(c)
         filled += design.blocks[table] * mean

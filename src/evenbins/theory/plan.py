@@ -121,7 +121,7 @@ class FilterPlan:
 
     @property
     def overfilled_fpr(self) -> float:
-        """The false-positive rate with `OVERFILLED` times the keys planned for; predicted when first asked for.
+        """The false-positive rate with `OVERFILLED` times the keys planned for; predicted when asked for.
 
         A growing filter has a new stage by then, and its rate does not rise.
         """
@@ -131,10 +131,10 @@ class FilterPlan:
         return plan_of_core(self.policy, self.core, capacity=keys, seed=self.seed, hashing=self._scheme).fpr
 
     def merged(self, parts: int) -> FilterPlan:
-        """Predict a filter that is merged (`|`) from `parts` filters of this plan, each with an equal part of the keys.
+        """Predict a filter merged (`|`) from `parts` filters of this plan, which share the keys equally.
 
-        A merged standard, blocked or counting filter is what one filter of all keys would be. The keys of balanced
-        filters lie where a part of the keys found room, so the rate of the merged one is higher.
+        A merged standard, blocked or counting filter is what one filter of all keys would be. The keys of
+        balanced filters lie where a part of the keys found room, so the rate of the merged one is higher.
 
         Parameters
         ----------

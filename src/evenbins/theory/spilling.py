@@ -40,9 +40,10 @@ _STEP = 1.0
 
 
 def _least_of(at_least: list[Vector], above: list[Vector]) -> list[Vector]:
-    """Return, by set bits, P(the blocks of all other tables pass a key on and have more; or as many, if later).
+    """Return, by set bits, P(all other tables' blocks pass a key on and have more; or as many, if later).
 
-    `at_least` and `above` are, for each table, P(its block passes the key on and has at least, or above, x set bits).
+    `at_least` and `above` are, for each table, P(its block passes the key on and has at least, or above, x
+    set bits).
     """
     wins = []
     for table, own in enumerate(at_least):
@@ -62,7 +63,9 @@ class Spilling:
         self.shared = design.policy == "sequential"
         tables = range(len(design.blocks))
         self.x = np.arange(design.block_bits + 1)
-        keys = min(keys, block.KEYS_PER_BIT * design.block_bits * sum(design.blocks))  # by then every bit is set
+        keys = min(
+            keys, block.KEYS_PER_BIT * design.block_bits * sum(design.blocks)
+        )  # by then every bit is set
         self.pace = [min(keys / each, _MOST_PACE) for each in design.blocks]
         self.below: list[int] = []
         self.accepts: list[Vector] = []
@@ -203,12 +206,14 @@ class Spilling:
                 moved = self._step(state, step * part, listing) if part > 0.0 else state
                 time += step * part - step
                 listing = False
-            moved[:-4][np.abs(moved[:-4]) < 0.01 * _TRACE] = 0.0  # or it would grow where steps are too long for it
+            moved[:-4][np.abs(moved[:-4]) < 0.01 * _TRACE] = (
+                0.0  # or it would grow where steps are too long for it
+            )
             state, time = moved, time + step
         return state
 
     def _fastest(self, state: Vector, listing: bool) -> float:
-        """Return the most keys per unit of time that change a block, of those more than `_TRACE` of a table are like."""
+        """Return the most keys per unit of time that change a block, rarer ones than `_TRACE` left out."""
         _, passing, passes = self.meets(state)
         wins = None if listing else self._wins(passing, passes)
         fastest = 0.0
