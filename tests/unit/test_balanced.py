@@ -998,3 +998,40 @@ def test_a_list_out_of_order_is_refused(defect: str) -> None:
     header = _core.file_header(3, 2, 0, 100, list(plan.core), forged)
     with pytest.raises(FormatError, match=r"twice|cannot be found"):
         BalancedBloomFilter.from_bytes(header + forged)
+
+
+@pytest.mark.parametrize("fpr", [1e-3, 1e-6])
+def test_an_overfilled_fill_filter_does_not_depend_on_batches_or_threads(kernel: str, fpr: float) -> None:
+    """Keys that find every level full come in the middle of batches, of all sizes, and on several threads."""
+    keys = np.arange(30_000)
+    plan = BalancedBloomFilter(20_000, fpr=fpr, policy="fill").plan
+    one_by_one = BalancedBloomFilter.from_plan(plan)
+    for key in keys.tolist():
+        one_by_one.add(key)
+    for step, threads in ((30_000, 1), (30_000, 2), (9_000, 3), (1_000, 1), (37, 1)):
+        f = BalancedBloomFilter.from_plan(plan)
+        for start in range(0, len(keys), step):
+            f.add_many(keys[start : start + step], threads=threads)
+        assert f == one_by_one, (step, threads)
+    f._check()
+    assert f.contains_many(keys).all()
+    again = BalancedBloomFilter.from_bytes(f.to_bytes())
+    assert again == f
+    assert again.plan == plan
+    assert again.plan.thresholds[-1] <= 512
+
+
+def test_a_fill_filter_with_a_last_level_that_is_never_full_is_as_it_was() -> None:
+    """The core of older files: the last level takes all that comes."""
+    old = plan_levels(2000, policy="fill", hashes=10, blocks=(50, 5), thresholds=(266,))
+    new = plan_levels(2000, policy="fill", hashes=10, blocks=(50, 5), thresholds=(266, 266))
+    assert old.core[-1] == 513
+    assert old.overfilled_fpr > 10 * new.overfilled_fpr
+    filters = [BalancedBloomFilter.from_plan(plan) for plan in (old, new)]
+    for f in filters:
+        f.add_many(range(4000))
+        assert f.contains_many(range(4000)).all()
+    emptiest = [int(f._histograms()[1][:, 1].min()) for f in filters]  # of the last level's blocks
+    assert emptiest[0] > 500 > emptiest[1]
+    with pytest.raises(ValueError, match="their sizes differ"):
+        filters[0] |= filters[1]
