@@ -238,7 +238,7 @@ class SpanSource final : public StretchSource {
   }
 
  private:
-  std::unique_ptr<const Digests> next_stretch(const Hasher& hasher) override {
+  std::unique_ptr<const Digests> next_stretch(const Hasher& hasher, const Sink&) override {
     if (std::exchange(read_, true)) return nullptr;
     return std::make_unique<SpanDigests>(text_.data(), offsets_, hasher);
   }

@@ -5,8 +5,8 @@
 // `run` reads all keys, `run_some` a number of them; the next call goes on where it ended.
 //
 // Sources that can be read without Python hand the sink a `Digests` and release the GIL; an iterable is
-// hashed under the GIL, in batches. In both cases Ctrl-C is heard, the keys before a failure have been
-// taken, and the error says where it was.
+// hashed under the GIL, in batches. In both cases signals are polled for, the keys before a failure have been
+// taken, and the error says where it was and what has happened to them (Sink::verb).
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -125,7 +125,10 @@ class StretchSource : public KeySource {
  public:
   bool run_some(const Hasher& hasher, Sink& sink, uint64_t limit) override {
     while (limit > 0) {
-      if (keys_ == nullptr) keys_ = next_stretch(hasher), begin_ = 0;
+      if (keys_ == nullptr) {
+        keys_ = next_stretch(hasher, sink);
+        begin_ = 0;
+      }
       if (keys_ == nullptr) return false;
       const uint64_t left = keys_->size() - begin_;
       if (left > limit) {
@@ -145,7 +148,7 @@ class StretchSource : public KeySource {
 
  protected:
   // The next stretch of keys, or null. What it refers to must stay until the next call.
-  virtual std::unique_ptr<const Digests> next_stretch(const Hasher& hasher) = 0;
+  virtual std::unique_ptr<const Digests> next_stretch(const Hasher& hasher, const Sink& sink) = 0;
 
  private:
   class Part final : public Digests {
@@ -201,7 +204,7 @@ class ArraySource final : public StretchSource {
   }
 
  private:
-  std::unique_ptr<const Digests> next_stretch(const Hasher& hasher) override {
+  std::unique_ptr<const Digests> next_stretch(const Hasher& hasher, const Sink&) override {
     if (std::exchange(read_, true)) return nullptr;
     return std::make_unique<ArrayDigests>(buffer_.view, elements_, swapped_, hasher);
   }
@@ -218,7 +221,7 @@ class LineSource final : public StretchSource {
   }
 
  private:
-  std::unique_ptr<const Digests> next_stretch(const Hasher& hasher) override {
+  std::unique_ptr<const Digests> next_stretch(const Hasher& hasher, const Sink&) override {
     if (std::exchange(read_, true)) return nullptr;
     const Py_buffer& view = buffer_.view;
     const nb::gil_scoped_release free;  // the lines are searched for
@@ -247,13 +250,13 @@ class ArrowSource final : public StretchSource {
     if (p->release == nullptr) throw nb::value_error("this Arrow capsule has been used already");
     return p;
   }
-  std::unique_ptr<const Digests> next_stretch(const Hasher& hasher) override {
+  std::unique_ptr<const Digests> next_stretch(const Hasher& hasher, const Sink& sink) override {
     const bool begins = !std::exchange(begun_, true);
     try {
       if (stream_.value.release != nullptr) {
         arrow::Stream* stream = &stream_.value;
         if (begins) {
-          if (stream->get_schema(stream, &schema_.value) != 0) raise_stream_error("get_schema");
+          if (stream->get_schema(stream, &schema_.value) != 0) raise_stream_error("get_schema", sink);
           arrow::maker<Hasher>(schema_.value);  // refuses a wrong type even if no array follows
         }
         array_.emplace();
@@ -262,7 +265,7 @@ class ArrowSource final : public StretchSource {
           const nb::gil_scoped_release free;  // a producer may wait for a Python thread
           failed = stream->get_next(stream, &array_->value);
         }
-        if (failed != 0) raise_stream_error("get_next");
+        if (failed != 0) raise_stream_error("get_next", sink);
         if (array_->value.release == nullptr) return nullptr;
       } else if (!begins) {
         return nullptr;
@@ -279,11 +282,13 @@ class ArrowSource final : public StretchSource {
     PyErr_SetString(type, text);
     throw nb::python_error();
   }
-  [[noreturn]] void raise_stream_error(const char* call) {
-    if (PyErr_Occurred()) throw nb::python_error();
-    const char* text = stream_.value.get_last_error(&stream_.value);
-    PyErr_Format(PyExc_OSError, "the Arrow stream failed in %s: %s", call, text == nullptr ? "no reason given" : text);
-    throw nb::python_error();
+  [[noreturn]] void raise_stream_error(const char* call, const Sink& sink) {
+    if (!PyErr_Occurred()) {
+      const char* text = stream_.value.get_last_error(&stream_.value);
+      PyErr_Format(PyExc_OSError, "the Arrow stream failed in %s: %s", call,
+                   text == nullptr ? "no reason given" : text);
+    }
+    raise_at(sink.taken, sink.verb());
   }
 
   arrow::Owned<arrow::Stream> stream_;

@@ -64,8 +64,8 @@ _OWN = ("_fpr", "_first", "_growth", "_policy", "_block_bits", "_seed", "_writin
 class GrowingFilter(_files.Stored):
     """A membership filter for an unknown number of keys, with a promised false-positive rate.
 
-    It has the methods of the other filters. `plan` describes it as large as it is now. The key after `max_keys`
-    raises a ValueError, and is not in.
+    It has the methods of the other filters. `plan` describes it as large as it is now. The key after
+    `max_keys` raises a ValueError, and is not in.
 
     Parameters
     ----------
@@ -73,8 +73,8 @@ class GrowingFilter(_files.Stored):
         The false-positive rate, for any number of keys up to `max_keys`, which 64-bit digests limit: 8.8e12
         keys for a rate of 1e-3, 1.7e10 for 1e-6, 6.7e7 for 1e-9.
     first
-        Keys of the first stage; every stage has `growth` times the keys of the one before. A rate so low that the
-        filter could not grow to 8 times `first` is refused.
+        Keys of the first stage; every stage has `growth` times the keys of the one before. A rate so low
+        that the filter could not grow to 8 times `first` is refused.
     policy
         Of the stages: "fill" (the default), or any other policy of `BalancedBloomFilter`, "blocked",
         "standard".
