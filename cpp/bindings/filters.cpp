@@ -379,7 +379,7 @@ void bind_filters(nb::module_& m) {
       },
       nb::arg("kind"), nb::arg("hashing"), nb::arg("seed"), nb::arg("capacity"), nb::arg("core"), nb::arg("payload"),
       nb::sig("def file_header(kind: int, hashing: int, seed: int, capacity: int, core: Sequence[int], payload: "
-              "bytes) -> bytes"),
+              "object) -> bytes"),
       "The header of a file with this payload.");
 
   m.def(

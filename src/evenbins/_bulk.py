@@ -141,8 +141,7 @@ def arrow_stream(keys: Any) -> object:
     if polars is not None and isinstance(keys, polars.Series) and keys.dtype == polars.Object:
         raise TypeError(
             "keys must be strings, bytes or integers, not a Polars column of Python objects (dtype Object): "
-            "convert it before, for example with column.map_elements(str, return_dtype=pl.String), or pass "
-            "column.to_list()"
+            "pass [str(each) for each in column], or column.to_list() if the objects are str, bytes or int"
         )
     return keys.__arrow_c_stream__()
 

@@ -958,7 +958,7 @@ class Degrees(pa.ExtensionType):  # type: ignore[misc]
 DEGREES = pa.ExtensionArray.from_storage(Degrees(), pa.array([1, 2, 3]))
 PERIODS = pd.period_range("2020", periods=3, freq="D")
 OPAQUE: dict[str, tuple[Callable[[], Any], str]] = {
-    "Polars objects": (lambda: pl.Series(IDS), r"dtype Object.*map_elements\(str"),
+    "Polars objects": (lambda: pl.Series(IDS), r"dtype Object.*\[str\(each\) for each in column\]"),
     "Polars objects, text": (lambda: pl.Series("k", ["a", "b"], dtype=pl.Object), "to_list"),
     "Polars objects of a frame": (lambda: pl.DataFrame({"k": pl.Series(IDS)})["k"], "dtype Object"),
     "no Polars objects": (lambda: pl.Series("k", [], dtype=pl.Object), "dtype Object"),
