@@ -21,7 +21,7 @@ from pathlib import Path
 import nanobind
 
 ROOT = Path(__file__).parents[1]
-FLAGS = ["-std=c++20", "-O1", "-fPIC", "-flto", "-Wodr", "-Wlto-type-mismatch"]
+FLAGS = ["-std=c++20", "-O0", "-fPIC", "-flto", "-Wodr", "-Wlto-type-mismatch"]
 WIDE = ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mavx2", "-mbmi", "-mbmi2", "-mpopcnt"]
 KERNELS = {"avx2.cpp": WIDE[4:], "avx512.cpp": WIDE}
 
