@@ -44,7 +44,7 @@ struct PagedObject : ReadersAndWriter {
       new (&lock) std::mutex;
       busy = false;
     }
-    readers = Reading::depth(*this);
+    readers = Reading::under_way(*this);
     locks_of = process_id();
   }
 };

@@ -28,7 +28,7 @@ struct ReadersAndWriter : Turns {
 class Reading {
  public:
   explicit Reading(ReadersAndWriter& turns) : turns_(turns), outer_(innermost_) {
-    if (turns.busy && !is_under_way(turns)) {
+    if (turns.busy && under_way(turns) == 0) {
       const Access wait(turns);  // until the writer is done; it ends with the GIL
       ++turns.readers;
     } else {
@@ -44,13 +44,13 @@ class Reading {
   Reading(const Reading&) = delete;
   Reading& operator=(const Reading&) = delete;
 
-  // Whether this thread is in the middle of reading the structure, and a signal handler or a callback asks. Then a
-  // writer that is `busy` waits for this thread: another look-up goes ahead, and a change would wait for itself.
-  static bool is_under_way(const ReadersAndWriter& turns) { return depth(turns) != 0; }
-  static uint32_t depth(const ReadersAndWriter& turns) {  // how many times, one within the other
-    uint32_t found = 0;
-    for (const Reading* each = innermost_; each != nullptr; each = each->outer_) found += &each->turns_ == &turns;
-    return found;
+  // How many bulk look-ups of the structure this thread is in the middle of, when a signal handler or a callback asks.
+  // If there is one, a writer that is `busy` waits for this thread: another look-up goes ahead, and a change would wait
+  // for itself.
+  static uint32_t under_way(const ReadersAndWriter& turns) {
+    uint32_t count = 0;
+    for (const Reading* each = innermost_; each != nullptr; each = each->outer_) count += &each->turns_ == &turns;
+    return count;
   }
 
  private:
@@ -69,7 +69,7 @@ class Writing {
 
  private:
   static ReadersAndWriter& unless_reading(ReadersAndWriter& turns) {
-    if (Reading::is_under_way(turns))
+    if (Reading::under_way(turns) != 0)
       throw std::runtime_error("this table is in the middle of a bulk call of the same thread");
     return turns;
   }
@@ -86,7 +86,7 @@ auto in_turn(ReadersAndWriter& turns, bool at_once, F&& f) {
 }
 template <typename F>
 auto read_in_turn(ReadersAndWriter& turns, F&& f) {
-  return in_turn(turns, turns.may_read() || Reading::is_under_way(turns), std::forward<F>(f));
+  return in_turn(turns, turns.may_read() || Reading::under_way(turns) != 0, std::forward<F>(f));
 }
 
 }  // namespace evenbins::python
