@@ -369,7 +369,7 @@ def test_updates_in_both_directions_and_in_a_circle_end(
     for table in made:
         table._check()
         table.update(table)
-    assert len(made[0]) == 4000
+    assert made[0].contains_many([*range(2000), *range(3000, 4000)]).all()
 
 
 def test_a_table_that_is_being_read_refuses_its_own_change_and_answers() -> None:
