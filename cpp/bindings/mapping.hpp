@@ -79,9 +79,9 @@ class Mapping {
                      "tuple[int, int, int]"),
              "The number erased; strict: of keys that are not there, and the first of them, and then none is erased.")
         .def("_pop", &pop, nb::arg("key").none(), nb::arg("default").none(),
-             nb::sig("def _pop(self, key: object, default: object) -> typing.Any"))
+             nb::sig("def _pop(self, key: object, default: object) -> object"))
         .def("_setdefault", &set_default, nb::arg("key").none(), nb::arg("default").none(),
-             nb::sig("def _setdefault(self, key: object, default: object) -> typing.Any"))
+             nb::sig("def _setdefault(self, key: object, default: object) -> int | float"))
         .def("_get_many", &get_many, nb::arg("keys"), nb::arg("missing"), nb::arg("threads"),
              nb::sig("def _get_many(self, keys: numpy.typing.NDArray[numpy.uint64], missing: int, threads: int) -> "
                      "tuple[numpy.typing.NDArray[numpy.uint64], int, int]"),

@@ -549,9 +549,9 @@ void bind_paged(nb::module_& m) {
            nb::sig("def _erase_words(self, keys: numpy.typing.NDArray[numpy.uint64], in_flight: int, strict: bool) -> "
                    "tuple[int, int, int]"))
       .def("_pop", &pop, nb::arg("key").none(), nb::arg("default").none(),
-           nb::sig("def _pop(self, key: object, default: object) -> typing.Any"))
+           nb::sig("def _pop(self, key: object, default: object) -> object"))
       .def("_setdefault", &set_default, nb::arg("key").none(), nb::arg("default").none(),
-           nb::sig("def _setdefault(self, key: object, default: object) -> typing.Any"))
+           nb::sig("def _setdefault(self, key: object, default: object) -> int | float"))
       .def(
           "_page_batches", &each_batch, nb::arg("store"), nb::arg("most"),
           nb::sig("def _page_batches(self, store: collections.abc.Callable[[numpy.typing.NDArray[numpy.uint64], "

@@ -57,10 +57,10 @@ if TYPE_CHECKING:
         def _erase_many(self, keys: Words, strict: bool) -> tuple[int, int, int]:
             raise NotImplementedError
 
-        def _pop(self, key: Key, default: Any) -> Any:
+        def _pop(self, key: Key, default: Any) -> object:
             raise NotImplementedError
 
-        def _setdefault(self, key: Key, default: Any) -> Any:
+        def _setdefault(self, key: Key, default: Any) -> Value:
             raise NotImplementedError
 
         def _each_batch(self, store: Callable[[Words, Words], object], most: int) -> None:
@@ -136,8 +136,7 @@ class TableMapping(_files.Kept, _TableCore):
         >>> t.setdefault(5, 7), t.setdefault(5, 8)
         (7, 7)
         """
-        value: Value = self._setdefault(key, default)
-        return value
+        return self._setdefault(key, default)
 
     def pop(self, key: Key, default: Any = _MISSING) -> Any:
         """Remove a key and return its value, or the default; KeyError if there is neither.
