@@ -163,7 +163,7 @@ class _BaseFilter(_core.Filter, _files.Kept):
     def _warn_if_overfilled(self) -> float:
         """Measure the filter; return the keys that may be added before it is measured again."""
         found = self.stats()
-        if found.overfilled <= OVERFILLED - 1.0:
+        if found.overfilled <= OVERFILLED - 1.0 or found.fpr <= self.plan.fpr:  # the latter: many repeats
             return max(self._capacity, _KEYS_PER_CHECK)
         warnings.warn(
             f"{type(self).__name__} planned for {self._capacity} keys holds about {found.keys:.3g}: "

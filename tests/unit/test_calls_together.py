@@ -70,6 +70,7 @@ ELSEWHERE = {
     "rebuild": "MultilevelTable: with a summary, it is called",
     "summary": "MultilevelTable: with a summary, it is called",
     "stages": "GrowingFilter: a number of stats()",
+    "max_keys": "GrowingFilter: arithmetic alone",
 }
 
 

@@ -19,13 +19,13 @@ need no prediction: merged, they are what one filter of all keys would be.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins.theory import block, levels
 from evenbins.theory import fpr as theory
+from evenbins.theory._caching import cached
 from evenbins.theory.cores import Design
 
 __all__ = ["Merged", "merge"]
@@ -46,7 +46,7 @@ class Merged:
     fill: float
 
 
-@lru_cache(maxsize=256)
+@cached(256)
 def merge(core: tuple[int, ...], keys: int, parts: int) -> Merged:
     """Predict a balanced filter merged from `parts` filters of this core, which share `keys` keys equally.
 
@@ -136,9 +136,7 @@ def _union(one: Vector, other: Vector) -> Vector:
     return union[: bits + 1]
 
 
-@lru_cache(maxsize=4)
+@cached(4)
 def _log_factorials(most: int) -> Vector:
     """Return ln i! for i = 0 .. most, then infinity for i = -most .. -1 (as negative indices find it)."""
-    logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1.0, most + 1.0))), np.full(most, np.inf)])
-    logs.flags.writeable = False
-    return logs
+    return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1.0, most + 1.0))), np.full(most, np.inf)])
