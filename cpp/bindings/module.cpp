@@ -38,13 +38,13 @@ class CollectSink final : public Sink {
     try {
       for (uint64_t start = 0; start < keys.size(); start += kStep) {
         if (!pulse()) {
-          digests.truncate(before + start);
+          digests.shrink(before + start);
           return start;
         }
         keys.read(start, std::min(kStep, keys.size() - start), out + start);
       }
     } catch (const BadKey& bad) {
-      digests.truncate(before + bad.index);
+      digests.shrink(before + bad.index);
       throw;
     }
     return keys.size();
@@ -101,7 +101,7 @@ void bind_sources(nb::module_& m) {
   m.def(
       "digest_from",
       [](KeySource& keys, uint64_t seed) {
-        CollectSink sink;
+        CollectSink sink("hashed");
         keys.run(Hasher(seed), sink);
         return sink.digests.release<uint64_t>();
       },
