@@ -48,8 +48,8 @@ def compiled(root: Path, source: Path, folder: Path) -> Path:
 
 
 def link_warnings(objects: list[Path], folder: Path) -> str:
-    """Link the objects; return what the linker says."""
-    command = ["g++", *FLAGS, "-shared", *objects, "-o", folder / "extension.so"]
+    """Link the objects into one, so that nanobind's own need not be there; return what the linker says."""
+    command = ["g++", *FLAGS, "-r", "-flinker-output=nolto-rel", *objects, "-o", folder / "all.o"]
     done = subprocess.run(command, text=True, capture_output=True, check=False)
     if done.returncode:
         sys.exit(done.stderr)
