@@ -38,13 +38,13 @@ class CollectSink final : public Sink {
     try {
       for (uint64_t start = 0; start < keys.size(); start += kStep) {
         if (!pulse()) {
-          digests.shrink(before + start);
+          digests.truncate(before + start);
           return start;
         }
         keys.read(start, std::min(kStep, keys.size() - start), out + start);
       }
     } catch (const BadKey& bad) {
-      digests.shrink(before + bad.index);
+      digests.truncate(before + bad.index);
       throw;
     }
     return keys.size();
