@@ -15,9 +15,9 @@ For each build, in build/sanitize/<name> (tools/instrumented.py), never in the u
 A report of any process ends up in build/sanitize/<name>/reports and makes this program fail, whatever the
 tests say; so do nanobind's warnings of leaked objects. Undefined behaviour ends the process.
 
-Nothing is suppressed. ThreadSanitizer's build runs the generic kernel, whose look-ups beside a writer are atomic
-loads (cpp/include/evenbins/shared_words.hpp). Leaks in which the compiled module does
-not allocate (NumPy, Arrow and the interpreter keep things for ever) are counted, and shown as `others`.
+Nothing is suppressed. ThreadSanitizer's build runs the generic kernel, whose look-ups during writes are
+atomic loads (cpp/include/evenbins/shared_words.hpp). Leaks in which the compiled module does not allocate
+(NumPy, Arrow and the interpreter keep things for ever) are counted, and shown as `others`.
 """
 
 from __future__ import annotations

@@ -234,8 +234,7 @@ class SpanDigests final : public Digests {
 
 class SpanSource final : public StretchSource {
  public:
-  SpanSource(nb::handle data, const Offsets& offsets) : text_(data), offsets_(checked_offsets(offsets, text_.size())) {
-  }
+  SpanSource(nb::handle data, const Offsets& offsets) : text_(data), offsets_(checked_offsets(offsets, text_.size())) {}
 
  private:
   std::unique_ptr<const Digests> next_stretch(const Hasher& hasher, const Sink&) override {

@@ -28,6 +28,7 @@ from structures import BY_NAME, KEYS, STRUCTURES, WRITERS, Structure
 from together import together
 
 from evenbins import ChainedTable, CountMinSketch, MultilevelTable, PagedTable, ShardedFilter, _mapping
+from evenbins.summaries import MultipleBloomSummary
 
 
 @pytest.fixture(params=STRUCTURES, ids=lambda each: each.name)
