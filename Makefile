@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo lab test bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each crash damage fuzz sanitize coverage determinism faults
+.PHONY: help demo lab check test test-long odr bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each crash damage fuzz sanitize coverage determinism faults
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -48,6 +48,9 @@ system-packages: ## installs the system packages that the tests need (Debian, Ub
 	  $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq $(SYSTEM_PACKAGES) >/dev/null; \
 	fi
 
+CHECKS := tests/unit/test_keys.py tests/unit/test_balanced.py tests/unit/test_counting.py tests/unit/test_countmin.py tests/unit/test_growing.py \
+  tests/unit/test_tables.py tests/unit/test_chained.py tests/unit/test_rings.py tests/unit/test_golden.py tests/packaging/test_stub.py
+LONG := tests/unit/test_calls_together.py tests/unit/test_callers_memory.py tests/unit/test_allocation_failure.py tests/packaging/test_aarch64.py
 SUITES := filters counting sketches tables paged rings redis cli
 
 # --- what people do --------------------------------------------------------------------------------------
@@ -57,8 +60,20 @@ demo: $(VENV)/for-demo ## plans, builds, queries: prediction beside measurement,
 lab: $(VENV)/for-lab ## the pages to understand and to decide, in the browser
 	$(BIN)/evenbins lab $(ARGS)
 
+check: $(VENV)/for-tests ## an answer within a minute: lint, and the tests of every structure in their shortest form
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest --quiet --maxfail=5 $(CHECKS)
+
 test: $(VENV)/for-tests system-packages ## all tests
 	$(BIN)/python -m pytest $(ARGS)
+
+test-long: $(VENV)/for-tests system-packages ## the tests of calls beside each other, forks, signals and allocation failure, many times over; the ARM kernel as shipped
+	EVENBINS_ROUNDS=20 EVENBINS_EVERY_ALLOCATION=1 $(BIN)/python -m pytest $(LONG) $(ARGS)
+
+odr: $(VENV)/for-tests ## looks for names with two definitions: the whole extension linked with -flto -Wodr
+	$(BIN)/python tools/check_odr.py $(ARGS)
 
 bench: $(VENV)/for-bench ## the benchmarks with peers; writes benchmarks/results/<date>-<suite>.json
 	for suite in $(SUITES); do $(BIN)/evenbins bench $$suite || exit; done
