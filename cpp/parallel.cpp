@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "evenbins/kernel.hpp"
@@ -225,7 +226,7 @@ uint64_t add_by_range(ByRange& filter, const Digests& keys, uint32_t threads, co
 // What one thread did at the levels of a round, so that it can be taken back.
 struct Undo {
   std::vector<std::vector<uint64_t>> log;  // for each level
-  std::vector<uint64_t> placed;
+  std::vector<uint64_t> placed;  // keys that are in blocks of each level, and neither counted nor taken back
 
   Undo(uint32_t levels) : log(levels), placed(levels) {}
   void add_level(ByLevel& filter, uint32_t level, std::vector<Slice>& slices, uint32_t owner, bool logged) {
@@ -239,8 +240,13 @@ struct Undo {
     }
     placed[level] = done;
   }
-  void take_back(ByLevel& filter) const {
-    for (uint32_t level = 0; level < log.size(); ++level) filter.take_back(level, log[level].data(), placed[level]);
+  void take_back(ByLevel& filter) {
+    for (uint32_t level = 0; level < log.size(); ++level)
+      filter.take_back(level, log[level].data(), std::exchange(placed[level], 0));
+  }
+  void count(ByLevel& filter) {
+    for (uint32_t level = 0; level < placed.size(); ++level)
+      filter.count_placed(level, std::exchange(placed[level], 0));
   }
 };
 
@@ -328,8 +334,7 @@ uint64_t add_by_level(ByLevel& filter, const Digests& keys, uint32_t threads, co
         for (const Slice& slice : slices) passed += slice.digests.size();
         too_many = passed > room;
         if (too_many) return;
-        for (const Undo& undo : undos)
-          for (uint32_t level = 0; level < levels; ++level) filter.count_placed(level, undo.placed[level]);
+        for (Undo& undo : undos) undo.count(filter);
         for (const Slice& slice : slices) filter.add_passed(slice.digests.data(), slice.digests.size());
         bad = slices[useful() - 1].bad;
         start = std::min(size, start + threads * slice_keys);
@@ -339,6 +344,7 @@ uint64_t add_by_level(ByLevel& filter, const Digests& keys, uint32_t threads, co
       return;
     }
   });
+  for (Undo& undo : undos) undo.count(filter);  // of a round that failed after some of its levels
   for (const std::exception_ptr& failure : failures)
     if (failure) std::rethrow_exception(failure);
   return start;
