@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sizes import ROUNDS
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
@@ -96,7 +97,7 @@ def on_arm(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         "-DCMAKE_SYSTEM_NAME=Linux",
         "-DCMAKE_SYSTEM_PROCESSOR=aarch64",
         "-DCMAKE_CXX_FLAGS=-Werror",
-        *([] if int(os.environ.get("EVENBINS_ROUNDS", "1")) > 1 else ["-DEVENBINS_OPTIMISE=-O1"]),
+        *([] if ROUNDS > 1 else ["-DEVENBINS_OPTIMISE=-O1"]),
     )
     # Static, so that the emulator needs no libraries of the other system.
     return run("qemu-aarch64", build_program(folder, "aarch64-linux-gnu-g++", core, "-static")).splitlines()

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from sizes import size
 
 import evenbins
 from evenbins.reference import ReferenceBalanced
@@ -345,7 +346,7 @@ def test_every_number_of_hashes(kernel: str, name: str, block_bits: int) -> None
         assert bytes_of(f) == twin.payload()
 
 
-@settings(max_examples=60)
+@settings(max_examples=size(25, 60))
 @given(
     thresholds=st.lists(st.sampled_from([0, 1, 2, 3, 6, 7, 14, 15, 254, 255, 65534]), min_size=1, max_size=8),
     blocks=st.lists(st.integers(1, 6), min_size=8, max_size=8),
@@ -371,7 +372,7 @@ def test_a_multilevel_filter_of_any_shape(
     assert bytes_of(f) == twin.payload()
 
 
-@settings(max_examples=60)
+@settings(max_examples=size(25, 60))
 @given(
     choices=st.integers(1, 8), blocks=st.integers(1, 9), threshold=st.integers(0, 5),
     coin=st.integers(0, 2**32), overflow_limit=st.integers(1, 30), budget=st.integers(0, 60),

@@ -23,6 +23,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from sizes import size
 
 from evenbins import CountingBloomFilter, reference
 from evenbins.reference import format as file_format
@@ -148,10 +149,12 @@ class CountingMachine(RuleBasedStateMachine):
 
 
 def test_any_legitimate_history_keeps_the_promise() -> None:
-    run_state_machine_as_test(CountingMachine, settings=settings(max_examples=120, stateful_step_count=25))
+    run_state_machine_as_test(
+        CountingMachine, settings=settings(max_examples=size(40, 120), stateful_step_count=25)
+    )
 
 
-@settings(max_examples=200)
+@settings(max_examples=size(70, 200))
 @given(core=cores(), before=st.lists(KEYS, max_size=20), keys=st.lists(KEYS, max_size=10))
 def test_adding_and_removing_restores_the_bytes_unless_a_counter_was_filled(
     core: tuple[int, ...], before: list[Any], keys: list[Any]
@@ -166,7 +169,7 @@ def test_adding_and_removing_restores_the_bytes_unless_a_counter_was_filled(
     assert f.contains_many(before).all()
 
 
-@settings(max_examples=200)
+@settings(max_examples=size(70, 200))
 @given(core=cores(), keys=st.lists(INTEGERS, max_size=200))
 def test_the_order_of_the_adds_leaves_no_trace(core: tuple[int, ...], keys: list[int]) -> None:
     f, g = (

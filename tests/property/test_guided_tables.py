@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from sizes import size
 
 from evenbins import MultilevelTable, TableFull
 from evenbins._guided import FORGETFUL, RISING, GuideState, attachment
@@ -232,9 +233,13 @@ class LazyTables(GuidedTables):
 
 
 TestLazyTables = LazyTables.TestCase
-TestLazyTables.settings = settings(max_examples=50, stateful_step_count=15, deadline=None, derandomize=True)
+TestLazyTables.settings = settings(
+    max_examples=size(25, 50), stateful_step_count=15, deadline=None, derandomize=True
+)
 TestGuidedTables = GuidedTables.TestCase
-TestGuidedTables.settings = settings(max_examples=80, stateful_step_count=25, deadline=None, derandomize=True)
+TestGuidedTables.settings = settings(
+    max_examples=size(30, 80), stateful_step_count=25, deadline=None, derandomize=True
+)
 
 
 def test_an_operation_does_so_many_steps_and_no_more() -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from sizes import size
 
 from evenbins import HashRing, RingFullError
 from evenbins.reference.ring import Ring
@@ -168,7 +169,7 @@ def test_limits_of_the_ring_are_those_of_the_theory(weights: list[float], n: int
 @example(9007199254740993.0)
 @example(1e22)
 @example(5e-100)
-@settings(max_examples=300)
+@settings(max_examples=size(100, 300))
 def test_the_core_reads_a_weight_as_python_writes_it(weight: float) -> None:
     """One key more than a third of the weight allows: off by one in the 17th digit and the limit differs."""
     other = float(np.nextafter(weight, 0 if weight > 1 else 1))

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from sizes import size
 
 import evenbins
 from evenbins import digest_many, reference
@@ -230,27 +231,27 @@ def test_a_filter_and_its_twin_stay_the_same(kind: Kind) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run_state_machine_as_test(
             lambda: FilterMachine(kind, Path(folder)),
-            settings=settings(max_examples=40, stateful_step_count=25),
+            settings=settings(max_examples=size(15, 40), stateful_step_count=25),
         )
 
 
 # --- properties that need no history -------------------------------------------------------------------
 
 
-@settings(max_examples=150)
+@settings(max_examples=size(60, 150))
 @given(key=KEYS, seed=st.integers(0, 2**64 - 1))
 def test_digests_are_those_of_the_twin(key: Any, seed: int) -> None:
     assert evenbins.digest(key, seed) == reference.digest(key, seed)
 
 
-@settings(max_examples=100)
+@settings(max_examples=size(50, 100))
 @given(many=many_keys(), seed=st.integers(0, 2**64 - 1))
 def test_digests_of_many_are_those_of_each(many: tuple[list[Any], Any], seed: int) -> None:
     keys, form = many
     assert digest_many(form(keys), seed).tolist() == [reference.digest(key, seed) for key in keys]
 
 
-@settings(max_examples=100)
+@settings(max_examples=size(50, 100))
 @given(
     blocks=st.integers(1, 9), block_bits=st.sampled_from([256, 512]), hashes=st.integers(1, 32),
     seed=st.integers(0, 2**64 - 1), keys=st.lists(KEYS, max_size=30),
@@ -268,7 +269,7 @@ def test_a_blocked_filter_of_any_shape(
     assert bytes(f) == twin.payload()
 
 
-@settings(max_examples=100)
+@settings(max_examples=size(50, 100))
 @given(
     bits=st.integers(1, 4096), hashes=st.integers(1, 64),
     seed=st.integers(0, 2**64 - 1), keys=st.lists(KEYS, max_size=30),

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from sizes import size
 
 from evenbins import MultilevelTable, TableFull
 from evenbins.reference import ReferenceMultilevel
@@ -182,4 +183,4 @@ class Tables(RuleBasedStateMachine):
 
 
 TestTables = Tables.TestCase
-TestTables.settings = settings(max_examples=250, stateful_step_count=30)
+TestTables.settings = settings(max_examples=size(70, 250), stateful_step_count=30)

@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sizes import ROUNDS
 from structures import STABLE, STRUCTURES, Call, Scene, Structure, calls
 
 from evenbins import PagedTable
-
-ROUNDS = int(os.environ.get("EVENBINS_ROUNDS", "1"))
 
 
 @pytest.fixture(params=STRUCTURES, ids=lambda each: each.name)

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.optimize import linprog
+from sizes import size
 
 from evenbins.theory import balance
 from evenbins.theory.balance import (
@@ -220,7 +221,7 @@ def test_figure_2() -> None:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=size(50, 150), deadline=None)
 @given(
     reads=st.floats(1.0, 20.0),
     load=st.floats(1e-3, 1e4),
@@ -249,7 +250,7 @@ def test_every_bound_is_a_distribution_of_its_mean(reads: float, load: float, ov
             assert held.overflow[0] == pytest.approx(removed, rel=1e-9, abs=1e-15)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=size(25, 50), deadline=None)
 @given(st.floats(1.0, 3.0), st.floats(0.1, 100.0), st.floats(0.0, 0.9), st.floats(0.001, 0.09))
 def test_more_reads_or_overflow_never_cost_more(a: float, load: float, overflow: float, more: float) -> None:
     least = chain_variance(a, load, overflow)
@@ -468,7 +469,7 @@ def test_the_beginning_is_empty() -> None:
         assert start.overflow.tolist() == start.accesses.tolist() == [0.0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=size(25, 60), deadline=None)
 @given(st.floats(0.01, 300.0), st.integers(0, 400), st.floats(0.0, 1.0), st.integers(1, 64))
 def test_sequential_keeps_its_books(load: float, threshold: int, coin: float, choices: int) -> None:
     course = sequential(load, threshold, coin, choices, [0.5, 1.0])
@@ -588,7 +589,7 @@ def test_figure_4() -> None:
     assert optimality_region("sequential", 3, reads=1.2, load=8) == optimal_sequential(1.2, 8, 3).overflow
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=size(12, 25), deadline=None)
 @given(st.integers(2, 64), st.floats(0.001, 0.999), st.floats(0.01, 1000.0))
 def test_sequential_lies_between(choices: int, part: float, load: float) -> None:
     reads = 1.0 + part * (choices - 1)
