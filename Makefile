@@ -50,7 +50,7 @@ system-packages: ## installs the system packages that the tests need (Debian, Ub
 
 CHECKS := tests/unit/test_keys.py tests/unit/test_balanced.py tests/unit/test_counting.py tests/unit/test_countmin.py tests/unit/test_growing.py \
   tests/unit/test_tables.py tests/unit/test_chained.py tests/unit/test_rings.py tests/unit/test_golden.py tests/packaging/test_stub.py
-LONG := tests/unit/test_calls_together.py tests/unit/test_callers_memory.py tests/unit/test_allocation_failure.py tests/packaging/test_aarch64.py
+LONG := tests/property tests/unit/test_calls_together.py tests/unit/test_callers_memory.py tests/unit/test_allocation_failure.py tests/packaging/test_aarch64.py
 SUITES := filters counting sketches tables paged rings redis cli
 
 # --- what people do --------------------------------------------------------------------------------------
@@ -69,8 +69,8 @@ check: $(VENV)/for-tests ## an answer within a minute: lint, and the tests of ev
 test: $(VENV)/for-tests system-packages ## all tests
 	$(BIN)/python -m pytest $(ARGS)
 
-test-long: $(VENV)/for-tests system-packages ## the tests of calls beside each other, forks, signals and allocation failure, many times over; the ARM kernel as shipped
-	EVENBINS_ROUNDS=20 EVENBINS_EVERY_ALLOCATION=1 $(BIN)/python -m pytest $(LONG) $(ARGS)
+test-long: $(VENV)/for-tests system-packages ## property tests, calls beside each other, forks, signals and allocation failure at full length; the ARM kernel as shipped
+	EVENBINS_ROUNDS=20 EVENBINS_EVERY_ALLOCATION=1 $(BIN)/python -m pytest $(LONG)
 
 odr: $(VENV)/for-tests ## looks for names with two definitions: the whole extension linked with -flto -Wodr
 	$(BIN)/python tools/check_odr.py $(ARGS)
@@ -90,8 +90,9 @@ coverage: $(VENV)/for-coverage system-packages ## lines run by the tests: Python
 determinism: $(VENV)/for-tests ## the same bytes from every kernel, number of threads, batch size and Python found
 	$(BIN)/python tools/determinism.py $(ARGS)
 
-soak: $(VENV)/for-tests system-packages ## every structure against an exact oracle: 10^9 operations in memory, 10^7 on disk, 10^6 over the network; writes soak/<date>.json
+soak: $(VENV)/for-tests system-packages ## every structure against an exact oracle: 10^9 operations in memory, 10^7 on disk, 10^6 over the network; writes soak/<date>.json; then test-long
 	$(BIN)/python tools/soak_all.py $(ARGS)
+	$(MAKE) test-long
 
 soak-each: $(VENV)/for-tests ## a billion queries of balanced filters, 20 million replacements in a table, 10^8 operations on rings over threads, a million adds to Redis with a kill
 	$(BIN)/python tools/soak.py
