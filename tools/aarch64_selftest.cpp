@@ -494,14 +494,16 @@ void turn_pages() {
   const char* folder = std::getenv("TMPDIR");
   const std::string path =
       std::string(folder == nullptr ? "/tmp" : folder) + "/evenbins-selftest-" + std::to_string(::getpid());
-  const auto opened = [&](int flags) { return ::open(path.c_str(), flags | O_CLOEXEC, 0600); };
+  const auto opened = [&](int flags) { return Descriptor(::open(path.c_str(), flags | O_CLOEXEC, 0600)); };
   for (const uint64_t key_type : {1u, 3u}) {
     const size_t words = key_type == 3 ? 2 : 1, n = 3000;
     const Words keys = random_words(25, n * words), values = random_words(26, n);
     const Spec spec{Kind::paged, Hashing::independent, 27, n, {key_type, 1, 4096, 2, 2, 6, 14 * words, 3, 2}};
     const auto check = [&](bool truth, const char* promise) { require(truth, promise, "any", "pages", key_type, 0); };
-    PagedTable::create(opened(O_RDWR | O_CREAT | O_TRUNC), path, spec, 28);
-    PagedTable table(opened(O_RDWR), -1, path, true, false);
+    Descriptor fresh = opened(O_RDWR | O_CREAT | O_TRUNC);
+    PagedTable::create(fresh, path, spec, 28);
+    Descriptor file = opened(O_RDWR), no_journal(-1);
+    PagedTable table(file, no_journal, path, true, false);
     const auto go_on = [] { return true; };
     table.build_summary(go_on);
     const PagedTable::Progress in = table.insert_many(keys.data(), values.data(), n, 2, go_on);

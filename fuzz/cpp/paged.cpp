@@ -75,10 +75,11 @@ const Files& made(uint8_t shape, uint8_t size) {
   for (uint32_t i = 0; i < 1 + shape % 2u; ++i) core.push_back(2 - i);
   const Spec spec{Kind::paged, Hashing::independent, shape, 500, core};
   const int table = ::memfd_create("evenbins", MFD_CLOEXEC), journal = ::memfd_create("evenbins", MFD_CLOEXEC);
-  PagedTable::create(::dup(table), "t", spec, kUid);
+  Descriptor first(::dup(table)), second(::dup(table)), third(::dup(journal));
+  PagedTable::create(first, "t", spec, kUid);
   Files files;
   {
-    PagedTable fresh(::dup(table), ::dup(journal), "t", true, false);
+    PagedTable fresh(second, third, "t", true, false);
     fresh.build_summary(kGoOn);
     const uint32_t words = key_words(fresh.key_type());
     std::vector<uint64_t> all, values;
@@ -190,14 +191,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const uint8_t how = data[2];
   const bool writable = (how & kReadOnly) == 0;
   bool whole = false;  // read by its pages, not by a summary that may lie
-  const int table = memory(files.table);
-  int journal = memory(files.journal);
-  const int kept = ::dup(table), kept_journal = ::dup(journal);
+  Descriptor table(memory(files.table)), journal(memory(files.journal));
+  const int kept = ::dup(table.number()), kept_journal = ::dup(journal.number());
   try {
-    if (!writable) {
-      ::close(journal);
-      journal = -1;
-    }
+    if (!writable) journal.close();
     PagedTable opened(table, journal, "t", writable, false);
     if (writable && opened.recover()) {
       whole = true;
@@ -213,7 +210,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       change(opened, dice);
       const uint64_t keys = opened.keys();
       opened.close();
-      PagedTable again(::dup(kept), ::dup(kept_journal), "t", true, false);
+      Descriptor same(::dup(kept)), its_journal(::dup(kept_journal));
+      PagedTable again(same, its_journal, "t", true, false);
       if (!again.recover()) again.build_summary(kGoOn);
       require(again.keys() == keys && again.check().empty(), "opened again, another table");
     } else if (writable) {  // a table that lies must not take the process with it
