@@ -49,7 +49,9 @@ def test_tables_do_what_was_planned(scheme: str, slots: int) -> None:
     assert (np.abs(fills.mean(axis=0) - plan.fills) <= allowed).all()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("scheme", "slots"), [("second-chance", 1), ("standard", 2)])
+@pytest.mark.parametrize(
+    ("scheme", "slots"), [pytest.param("second-chance", 1, marks=pytest.mark.long), ("standard", 2)]
+)
 def test_the_list_varies_as_planned(scheme: str, slots: int) -> None:
     """The variance of the list over 400 tables of 5,000 keys is within its chi-square interval at 1e-6."""
     keys, tables = 5_000, 400

@@ -409,6 +409,7 @@ def test_the_report_names_the_versions_of_all_peers(tiny_report: Report) -> None
     assert {"abloom", "rbloom", "fastbloom-rs", "pybloomfiltermmap3", "pyarrow"} < tiny_report.versions.keys()
 
 
+@pytest.mark.long
 def test_peers_can_be_limited(capsys: pytest.CaptureFixture[str]) -> None:
     """Only the named peer takes part; targets that refer to others have no verdict."""
     assert filters.main_filters(True, 1, None, True, ["abloom"], sizes=TINY) == 0

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sizes import size
 
 from evenbins import FormatError, PagedTable
 from evenbins.reference.paged import read_journal, read_table
@@ -312,13 +313,13 @@ def test_failures_at_any_step_lose_nothing(folder: Path, steps: int) -> None:
         t._check()
 
 
-def test_a_hundred_kills(folder: Path) -> None:
+def test_many_kills(folder: Path) -> None:
     path = str(folder / "table")
     with PagedTable.create(path, 20_000) as t:
         t.insert_many(range(10_000), 0)
     expected = dict.fromkeys(range(10_000), 0)
     rng = random.Random(11)
-    for number in range(100):
+    for number in range(size(30, 100)):
         read_end, write_end = os.pipe()
         child = os.fork()
         if child == 0:

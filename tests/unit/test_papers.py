@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from scipy.stats import t as student
+from sizes import size
 
 from evenbins import cli, papers
 from evenbins.papers import Context, Row, plots, registry, row, table
@@ -545,7 +546,7 @@ def test_a_terminal_shows_progress_on_standard_error_alone() -> None:
 
 
 def test_every_experiment_has_a_figure(results: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    for id, result in results.items():
+    for id, result in list(results.items())[:: size(6, 1)]:
         rows = [Row(**each) for each in result["rows"]]
         path = tmp_path / f"{id}.svg"
         plots.save(papers.experiments()[id], rows, path)

@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 def test_every_operation_survives_every_failing_allocation(tmp_path: Path) -> None:
     compiler = shutil.which("g++") or shutil.which("clang++")
     if sys.platform != "linux" or compiler is None:
