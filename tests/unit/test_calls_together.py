@@ -16,6 +16,7 @@ import random
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -151,8 +152,12 @@ class Interrupted(Exception):
 
 
 def _until_interrupted(run: Callable[[], Any], seconds: float) -> None:
-    """Repeat a call until a signal's handler raises in it, `seconds` from now."""
+    """Repeat a call until a signal's handler raises in it, `seconds` from now.
+
+    Or a little longer: Python drops what is raised in a destructor or in a callback of the collector.
+    """
     armed = False
+    end = time.monotonic() + seconds + 0.01
 
     def handler(*_: object) -> None:
         if armed:
@@ -162,7 +167,7 @@ def _until_interrupted(run: Callable[[], Any], seconds: float) -> None:
     try:
         armed = True
         signal.setitimer(signal.ITIMER_REAL, seconds)
-        while True:
+        while time.monotonic() < end:
             run()
     except Interrupted:
         pass
