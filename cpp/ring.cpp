@@ -1,6 +1,7 @@
 #include "evenbins/ring.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "evenbins/xxh3.hpp"
@@ -354,6 +355,25 @@ bool Ring::release(uint64_t digest) {
   map_.erase(entry);
   if (!homes_.empty()) homes_.erase(digest);
   return true;
+}
+
+void Ring::make_room_for(uint64_t more) {
+  if (config_.policy != RingPolicy::plain && config_.rate == 0) {
+    uint64_t room = 0;
+    for (const uint32_t id : order_)
+      if (const uint64_t load = members_[id].size(); nodes_[id].serving() && nodes_[id].cap > load)
+        room += nodes_[id].cap - load;
+    more = std::min(more, room);
+  }
+  if (more == 0 || serving_ == 0) return;
+  map_.reserve(map_.size() + more);
+  double weights = 0;
+  for (const uint32_t id : order_) weights += nodes_[id].serving() ? nodes_[id].weight : 0;
+  for (const uint32_t id : order_) {
+    if (!nodes_[id].serving()) continue;
+    const double part = static_cast<double>(more) * (nodes_[id].weight / weights);
+    if (part > 64) members_[id].reserve(members_[id].size() + static_cast<uint64_t>(part + 2 * std::sqrt(part)));
+  }
 }
 
 void Ring::release_all() {

@@ -777,6 +777,28 @@ def test_memory_follows_the_distinct_keys(nodes: int) -> None:
     assert ring.nbytes < 2000 * (nodes + 4)
 
 
+@pytest.mark.parametrize("spread", [1, 2**20])
+def test_new_keys_of_an_array_find_memory_made_at_once(spread: int) -> None:
+    # digests with equal low bits too: the estimate of how many are new must not depend on them
+    digests = np.arange(100_000, dtype=np.uint64) * np.uint64(spread)
+    ring = ring_of(10)
+    ring.assign_many(np.tile(digests, 3), digests=True, indices=True)
+    assert len(ring) == 100_000
+    ring._check()
+    assert 34 < ring.nbytes / len(ring) < 60
+    before = ring.nbytes
+    ring.assign_many(np.tile(digests, 3), digests=True, indices=True)
+    assert ring.nbytes == before  # none is new
+
+
+def test_memory_made_at_once_is_no_more_than_the_limits_allow() -> None:
+    ring = HashRing([f"n{i}" for i in range(10)], limit=100)
+    with pytest.raises(RingFullError) as caught:
+        ring.assign_many(np.arange(10**6), indices=True)
+    assert caught.value.assigned == len(ring) == 1000
+    assert ring.nbytes < 100_000
+
+
 def test_answers_that_fit_no_memory_change_nothing() -> None:
     ring = HashRing(["a"])
     with pytest.raises(MemoryError):

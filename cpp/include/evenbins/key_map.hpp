@@ -29,6 +29,8 @@ class KeyMap {
   uint64_t size() const { return size_; }
   uint64_t nbytes() const { return places_.bytes(); }
 
+  bool has_room_for(uint64_t more) const { return (size_ + more) * 8 <= (mask_ + 1) * 5; }
+
   void prefetch(uint64_t digest) const { __builtin_prefetch(at(home(digest)), 1); }
 
   Entry* find(uint64_t digest) const {
@@ -45,7 +47,7 @@ class KeyMap {
   // The digest must not be there, and `node` must be set by the caller at once. `place`: what `probe` said. If memory
   // cannot be had, std::bad_alloc, and nothing has changed.
   Entry& insert(uint64_t digest, Entry* place = nullptr) {
-    if ((size_ + 1) * 8 > (mask_ + 1) * 5) [[unlikely]] {
+    if (!has_room_for(1)) [[unlikely]] {
       resize(2 * (mask_ + 1));
       place = nullptr;
     }

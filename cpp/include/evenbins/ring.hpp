@@ -152,6 +152,8 @@ class Ring {
   uint32_t assign(uint64_t digest);        // RingFull, NoNodes
   uint32_t locate(uint64_t digest) const;  // kNone if it is not assigned
   bool release(uint64_t digest);
+  bool has_room_for(uint64_t more) const { return map_.has_room_for(more); }
+  void make_room_for(uint64_t more);  // new keys are coming, about so many: memory at once rather than step by step
   void near(uint64_t digest) const { map_.prefetch(digest); }
   void release_all();
   RingMoves take_lazy_moves() { return std::exchange(lazy_moves_, {}); }  // made by `assign` since the last call
