@@ -13,10 +13,13 @@ from collections import Counter
 
 import httpx
 import pytest
+import uvicorn
 from http_replicas import fleet, go, raw, served, soon
+from uvicorn.server import ServerState
 
 from evenbins.cluster.http import Router
 from evenbins.cluster.http_headers import request_error
+from evenbins.cluster.http_protocol import protocol
 
 # --- what hostile clients and replicas must not bring about ---------------------------------------------
 
@@ -355,4 +358,56 @@ def test_a_connection_whose_answer_was_read_to_its_end_is_used_again():
         assert len(connections) < 3  # one, unless this machine paused for longer than connections are kept
 
     connections = []
+    go(test())
+
+
+class Unsent(asyncio.Transport):
+    """A transport whose peer reads nothing, or everything."""
+
+    def __init__(self, reads: bool) -> None:
+        super().__init__()
+        self.reads, self.unread, self.closing, self.aborted = reads, 0, False, False
+
+    def write(self, data):
+        self.unread += 0 if self.reads else len(data)
+
+    def get_write_buffer_size(self):
+        return self.unread
+
+    def close(self):
+        self.closing = True
+
+    def is_closing(self):
+        return self.closing
+
+    def abort(self):
+        self.aborted = True
+
+
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize(
+    "request_", [b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b"no\r\n\r\n"]
+)
+def test_a_short_answer_that_nobody_reads_holds_no_connection(reads, request_):
+    """Too little for pause_writing, which asyncio calls above 64 KiB."""
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async def test():
+        config = uvicorn.Config(app, log_level="critical", lifespan="off")
+        config.load()
+        transport = Unsent(reads)
+        made = protocol(0.05)(config, ServerState(), {})
+        made.connection_made(transport)
+        made.data_received(request_)
+        await soon(lambda: transport.closing)
+        if reads:
+            await asyncio.sleep(0.1)
+        else:
+            await soon(lambda: transport.aborted)
+        assert transport.aborted is not reads
+        made.connection_lost(None)
+
     go(test())

@@ -26,6 +26,7 @@ def protocol(timeout: float) -> type[H11Protocol]:
     class Protocol(H11Protocol):
         _head_timer: asyncio.TimerHandle | None = None
         _write_timer: asyncio.TimerHandle | None = None
+        _unread_timer: asyncio.TimerHandle | None = None
         _bytes_came = False
 
         def connection_made(self, transport: Any) -> None:
@@ -43,7 +44,13 @@ def protocol(timeout: float) -> type[H11Protocol]:
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_head_timer()
             self._stop_write_timer()
+            if self._unread_timer is not None:
+                self._unread_timer.cancel()
             super().connection_lost(exc)
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._watch_unread()
 
         def pause_writing(self) -> None:
             super().pause_writing()
@@ -57,11 +64,13 @@ def protocol(timeout: float) -> type[H11Protocol]:
         def send_400_response(self, msg: str) -> None:
             if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
                 super().send_400_response(msg)
+                self._watch_unread()
                 if self.cycle is not None:  # nothing more is sent for a request that proved malformed
                     self.cycle.disconnected = True
                     self.cycle.message_event.set()
             else:  # an answer has begun: there is no place for another one
                 self.transport.close()
+                self._watch_unread()
 
         def _stop_head_timer(self) -> None:
             if self._head_timer is not None:
@@ -86,5 +95,19 @@ def protocol(timeout: float) -> type[H11Protocol]:
                 for event in (head, h11.Data(data=_SLOW), h11.EndOfMessage()):
                     self.transport.write(self.conn.send(event) or b"")
             self.transport.close()
+            self._watch_unread()
+
+        def _watch_unread(self) -> None:
+            """Abort the connection unless the client reads: what is too little for pause_writing, too."""
+            if self._unread_timer is None and (unread := self.transport.get_write_buffer_size()):
+                self._unread_timer = self.loop.call_later(timeout, self._still_unread, unread)
+
+        def _still_unread(self, before: int) -> None:
+            self._unread_timer = None
+            idle = self.transport.is_closing() or self._expects_head()
+            if idle and self.transport.get_write_buffer_size() >= before:
+                self.transport.abort()
+            else:
+                self._watch_unread()
 
     return Protocol
