@@ -332,6 +332,7 @@ def test_forwarded_headers_are_kept_of_trusted_proxies_only(trusted, sent, expec
                 ("Host", "x.test"),
             ]
             lines += [("Forwarded", "for=6.6.6.6"), ("X-Real-IP", "6.6.6.6"), ("X-Forwarded-Port", "1")]
+            lines += [("X_Forwarded_For", "6.6.6.6"), ("X_Forwarded-Host", "b.test")]  # WSGI: the same names
             assert (await client.get("/", headers=lines)).status_code == 200
         got = [line.split(": ", 1) for line in replica.heads[0].decode().split("\r\n")[1:] if line]
         assert tuple(
@@ -340,8 +341,21 @@ def test_forwarded_headers_are_kept_of_trusted_proxies_only(trusted, sent, expec
         ) == expected  # fmt: skip
         others = {name for name, _ in got} & {"forwarded", "x-real-ip", "x-forwarded-port"}
         assert len(others) == (3 if expected[1] == "https" else 0)
+        assert not any("_" in name for name, _ in got)
 
     go(test())
+
+
+@pytest.mark.parametrize(
+    ("peer", "status"),
+    [("127.0.0.1", 200), ("::1", 200), ("::ffff:127.0.0.1", 200), ("::ffff:10.0.0.1", 403)],
+)
+def test_this_machine_may_drain_by_any_of_its_loopback_addresses(peer, status):
+    """A socket that listens on [::] shows clients of IPv4 by mapped addresses."""
+    router = Router(["http://127.0.0.1:1"])
+    scope = {"headers": [], "client": (peer, 1), "query_string": b"upstream=http://127.0.0.1:1"}
+    assert router._ordered("/-/drain", "POST", scope)[0] == status
+    assert router._ordered("/-/drain", "POST", scope | {"headers": [(b"x_forwarded_for", b"")]})[0] == 403
 
 
 def test_a_connection_whose_answer_was_read_to_its_end_is_used_again():

@@ -42,7 +42,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import ipaddress
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
@@ -86,6 +85,8 @@ _Send = Callable[[_Message], Awaitable[None]]
 _IDLE = 1.5  # seconds that a connection is kept for the next request
 _PAUSE = 1.0  # seconds without asking Redis after it failed
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
+_THIS_MACHINE = ("127.0.0.0/8", "::1")
+_LOOPBACK = TrustedProxies(_THIS_MACHINE)
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL))
 
 
@@ -187,7 +188,7 @@ class Router:
         total_timeout: float | None = None,
         max_body: int = 2**20,
         body_buffer: int = 2**20,
-        trusted_proxies: Iterable[str] = ("127.0.0.0/8", "::1"),
+        trusted_proxies: Iterable[str] = _THIS_MACHINE,
         keep_host: bool = False,
         loads: AsyncRedisLoads | None = None,
         on_admission: Callable[[Key, str], object] | None = None,
@@ -666,9 +667,4 @@ def _exhausted(error: BaseException) -> bool:
 
 def _local(scope: _Scope) -> bool:
     client = scope.get("client")
-    if not client:
-        return True  # a Unix socket
-    try:
-        return ipaddress.ip_address(client[0]).is_loopback
-    except ValueError:
-        return False
+    return not client or client[0] in _LOOPBACK  # none: a Unix socket

@@ -156,7 +156,9 @@ def upstream_headers(scope: _Scope, host: bytes | None, trusted: TrustedProxies)
     sent += [
         (name, value)
         for name, value in received
-        if name.lower() not in dropped and (believed or not is_forwarding(name))
+        if name.lower() not in dropped
+        and name.lower().replace(b"_", b"-") not in _SET_HERE
+        and (believed or not is_forwarding(name))
     ]
 
     def told(name: bytes) -> bytes:
@@ -174,8 +176,16 @@ _SET_HERE = frozenset((b"host", b"x-forwarded-for", b"x-forwarded-host", b"x-for
 
 
 def is_forwarding(name: bytes) -> bool:
-    """Return whether a header is one by which a proxy describes its client."""
-    name = name.lower()
+    """Return whether a header is one by which a proxy describes its client.
+
+    Servers of CGI and WSGI write X_Forwarded_For and X-Forwarded-For alike, so "_" counts as "-".
+
+    Examples
+    --------
+    >>> [is_forwarding(name) for name in (b"X-Forwarded-For", b"x_real_ip", b"Via")]
+    [True, True, False]
+    """
+    name = name.lower().replace(b"_", b"-")
     return name.startswith(b"x-forwarded-") or name in (b"forwarded", b"x-real-ip")
 
 
