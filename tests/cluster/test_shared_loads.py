@@ -295,3 +295,22 @@ def test_two_routers_share_one_bound_and_go_on_without_redis(tmp_path):
                     assert "evenbins_route_shared_errors_total 1" in (await clients[0].get("/-/metrics")).text
 
     go(test())
+
+
+def test_a_lease_ends_where_no_thread_can_be_started_to_renew_it(client, monkeypatch):
+    """Refused, it stayed among the leases that the next thread renews: a place lost for good."""
+    ring, loads = HashRing(NAMES, limit=1), RedisLoads(client, "refused", ttl=60)
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with loads.admitted(ring, "key") as node:
+            assert loads.loads(ring)[node] == 1
+    assert not loads._live
+    with loads.admitted(ring, "key") as node:
+        assert loads.loads(ring)[node] == 1
+        assert loads._thread is not None
+    assert sum(loads.loads(ring).values()) == 0
+    loads.close()

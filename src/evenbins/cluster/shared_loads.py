@@ -257,12 +257,9 @@ class RedisLoads(_Loads):
         From `admitted`, if Redis does not answer, or refuses: the note of the error says what to do.
     """
 
-    def __init__(self, client: Any, name: str, *, ttl: float = 10.0) -> None:
-        super().__init__(client, name, ttl=ttl)
-        self._end = threading.Event()
-
     def _begin(self) -> None:
         super()._begin()
+        self._end = threading.Event()  # its lock may be held by a thread that a child does not have
         self._thread: threading.Thread | None = None
         self._lock = threading.RLock()  # a signal's handler may come in
 
@@ -280,9 +277,9 @@ class RedisLoads(_Loads):
             answer = self._admit(keys=keys, args=values)
         except self._response_error as error:
             raise self._refused(error) from None
-        node = self._taken(answer, lease, names)
-        self._watch()
         try:
+            node = self._taken(answer, lease, names)
+            self._watch()
             yield node
         finally:
             home = self._live.pop(lease, None)
@@ -305,8 +302,9 @@ class RedisLoads(_Loads):
         with self._lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._renewing, name="evenbins-leases", daemon=True)
-                thread.start()
-                self._thread = thread
+                with contextlib.suppress(RuntimeError):  # no more threads now: the next request tries again
+                    thread.start()
+                    self._thread = thread
 
     def _renewing(self) -> None:
         while not self._end.wait(self.ttl / 3):
