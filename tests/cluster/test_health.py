@@ -10,7 +10,7 @@ import threading
 import pytest
 from router_servers import until
 
-from evenbins import HashRing
+from evenbins import HashRing, RingFullError
 from evenbins.cluster.fleet import AsyncFleet, Fleet
 from evenbins.cluster.health import Backoff, Health, ServerDownError
 
@@ -301,3 +301,15 @@ def test_other_errors_pass_through_and_mark_nobody_down():
         fleet.call("key", lambda server: 1 // 0)
     assert set(fleet.ring.states.values()) == {"up"}
     assert fleet.ring.lease_loads() == dict.fromkeys(NAMES, 0)
+
+
+def test_requests_that_wait_leave_nothing_behind():
+    async def test():
+        fleet = AsyncFleet(["a"], probe=print, broken=(OSError,), limit=1, wait=0.3)
+        async with fleet.admitted("key"):
+            with pytest.raises(RingFullError):
+                async with fleet.admitted("key"):
+                    pass
+            assert not fleet._waiters
+
+    asyncio.run(test())

@@ -472,7 +472,7 @@ class AsyncFleet(_Fleet):
         **options: Any,
     ) -> None:
         self._probe, self._on_change = probe, on_change
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters: dict[asyncio.Future[None], None] = {}  # in their order
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._closed = False
@@ -582,12 +582,15 @@ class AsyncFleet(_Fleet):
     async def _nap(self, left: float) -> None:
         """Sleep until a lease comes back, and no longer than a short time."""
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(waiter, min(left, _NAP))
+        self._waiters[waiter] = None
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(waiter, min(left, _NAP))
+        finally:
+            self._waiters.pop(waiter, None)
 
     def _notify(self) -> None:
-        waiters, self._waiters = self._waiters, []
+        waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
