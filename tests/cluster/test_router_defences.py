@@ -380,7 +380,7 @@ class Unsent(asyncio.Transport):
 
     def __init__(self, reads: bool) -> None:
         super().__init__()
-        self.reads, self.unread, self.closing, self.aborted = reads, 0, False, False
+        self.reads, self.unread, self.closing, self.aborted, self.paused = reads, 0, False, False, False
 
     def write(self, data):
         self.unread += 0 if self.reads else len(data)
@@ -396,6 +396,12 @@ class Unsent(asyncio.Transport):
 
     def abort(self):
         self.aborted = True
+
+    def pause_reading(self):
+        self.paused = True
+
+    def resume_reading(self):
+        self.paused = False
 
 
 @pytest.mark.parametrize("reads", [False, True])
@@ -422,6 +428,51 @@ def test_a_short_answer_that_nobody_reads_holds_no_connection(reads, request_):
         else:
             await soon(lambda: transport.aborted)
         assert transport.aborted is not reads
+        made.connection_lost(None)
+
+    go(test())
+
+
+def test_a_client_that_sends_more_during_its_answer_is_seen_to_leave():
+    """uvicorn stops reading at the first byte of a later request, and then no end of the connection comes."""
+
+    async def app(scope, receive, send):
+        await receive()
+        left.append((await receive())["type"])
+
+    async def test():
+        config = uvicorn.Config(app, log_level="critical", lifespan="off")
+        config.load()
+        transport = Unsent(reads=True)
+        made = protocol(5.0)(config, ServerState(), {})
+        made.connection_made(transport)
+        made.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await asyncio.sleep(0.01)
+        made.data_received(b"GET /")
+        assert not transport.paused
+        made.data_received(b"x" * 2**16)
+        assert transport.paused  # no more than that is kept
+        made.connection_lost(None)
+        await soon(lambda: left)
+        assert left == ["http.disconnect"]
+
+    left = []
+    go(test())
+
+
+def test_a_body_that_nobody_receives_is_not_read_on():
+    async def app(scope, receive, send):
+        await asyncio.sleep(5)
+
+    async def test():
+        config = uvicorn.Config(app, log_level="critical", lifespan="off")
+        config.load()
+        transport = Unsent(reads=True)
+        made = protocol(5.0)(config, ServerState(), {})
+        made.connection_made(transport)
+        made.data_received(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
+        made.data_received(b"x" * 70_000)
+        assert transport.paused
         made.connection_lost(None)
 
     go(test())

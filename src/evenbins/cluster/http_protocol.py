@@ -17,6 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 __all__ = ["protocol"]
 
+_AHEAD = 2**16  # bytes of later requests that are read during an answer
 _SLOW = b"the request did not arrive in time\n"
 
 
@@ -38,6 +39,8 @@ def protocol(timeout: float) -> type[H11Protocol]:
             super().data_received(data)
             if not self._expects_head():
                 self._stop_head_timer()
+                if self.conn.their_state is h11.DONE and len(self.conn.trailing_data[0]) < _AHEAD:
+                    self.flow.resume_reading()  # only who reads notices that a client has left
             elif self._head_timer is None and not self.transport.is_closing():
                 self._head_timer = self.loop.call_later(timeout, self._head_is_late)
 
