@@ -29,7 +29,7 @@ class Access {
  public:
   explicit Access(Turns& turns) : turns_(turns) {
     if (turns.busy && turns.writer == std::this_thread::get_id())  // a signal handler, in the middle of a bulk call
-      throw std::runtime_error("this filter or sketch is in the middle of a bulk call of the same thread");
+      throw std::runtime_error("this structure is in the middle of a bulk call of the same thread");
     {
       const nb::gil_scoped_release free;  // whoever holds the lock may need the GIL to let it go
       turns.lock.lock();

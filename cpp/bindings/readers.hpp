@@ -70,7 +70,7 @@ class Writing {
  private:
   static ReadersAndWriter& unless_reading(ReadersAndWriter& turns) {
     if (Reading::under_way(turns) != 0)
-      throw std::runtime_error("this table is in the middle of a bulk call of the same thread");
+      throw std::runtime_error("this structure is in the middle of a bulk call of the same thread");
     return turns;
   }
   Access access_;

@@ -152,7 +152,7 @@ class ShardedSink final : public Sink {
   // A signal handler of a thread that is changing a shard: other threads of this call would wait for it for ever.
   static void refuse_reentry(const FilterObject& shard) {
     if (shard.busy && shard.writer == std::this_thread::get_id())
-      throw std::runtime_error("this filter or sketch is in the middle of a bulk call of the same thread");
+      throw std::runtime_error("this structure is in the middle of a bulk call of the same thread");
   }
 
   uint32_t threads_;
