@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+import warnings
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from evenbins import HashRing, design
 from evenbins.theory import plan_ring
+from evenbins.theory.rings import first_full
 
 
 def test_best_first() -> None:
@@ -112,3 +114,13 @@ def test_weights_that_no_ring_takes_are_refused() -> None:
         plan_ring([1e-300, 1e300], 1000)
     with pytest.raises(ValueError, match="a factor of at most 1e\\+30"):
         design.ring([1e-20, 1e20], 1000)
+
+
+@pytest.mark.parametrize("policy", ["rehash", "clockwise", "jump"])
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+def test_one_node_is_full_after_its_limit(policy: str, layout: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert plan_ring([1.0], 2, policy=policy, layout=layout, limit=3).first_full == 3.0
+    assert first_full(1, 3, copies=1) == 3.0
+    assert first_full(1, 3, copies=1, keys=2) == 2.0
