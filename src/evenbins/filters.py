@@ -156,7 +156,7 @@ class _BaseFilter(_core.Filter, _files.Kept):
         """
         source, shape = _bulk.key_source(keys, digests=digests)
         self._add_from(source, _bulk.checked_threads(threads))
-        count = math.prod(shape) if shape is not None else len(keys) if isinstance(keys, Sized) else 0
+        count = math.prod(shape) if shape is not None else _length(keys)
         left = getattr(self, "_keys_to_check", OVERFILLED * self._capacity) - count
         self._keys_to_check = left if left >= 0 else self._warn_if_overfilled()
 
@@ -546,6 +546,14 @@ def _register(kind: int, cls: type[Filter]) -> None:
 def _class_for(plan: FilterPlan) -> type[_BaseFilter]:
     known = (cls for cls in _KINDS.values() if issubclass(cls, _BaseFilter))
     return next(cls for cls in known if plan.policy in cls._policies)
+
+
+def _length(keys: object) -> int:
+    """Return len(keys), or 0 for keys that have none: some have the method, and it raises (tqdm's)."""
+    try:
+        return len(keys) if isinstance(keys, Sized) else 0
+    except Exception:  # the keys are in: nothing that a length is asked for may fail the call
+        return 0
 
 
 def build(plan: FilterPlan) -> _BaseFilter:

@@ -20,7 +20,7 @@ import random
 import sys
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -1041,3 +1041,19 @@ def test_overfilling_is_reported_once_and_by_stats(kind: Kind) -> None:
     assert f.stats().overfilled == 0
     with pytest.warns(OverfilledWarning):
         f.add_many(np.arange(5000))
+
+
+class _NoLength:
+    """An iterable whose length is unknown although it has the method, such as tqdm around a generator."""
+
+    def __iter__(self) -> Iterator[str]:
+        return (str(i) for i in range(10))
+
+    def __len__(self) -> int:
+        return None  # type: ignore[return-value]
+
+
+def test_keys_that_do_not_know_their_length_are_added(kind: Kind) -> None:
+    f = kind(capacity=100)
+    f.add_many(_NoLength())
+    assert f.contains_many(list(_NoLength())).all()
