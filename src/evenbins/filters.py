@@ -158,13 +158,17 @@ class _BaseFilter(_core.Filter, _files.Kept):
         self._add_from(source, _bulk.checked_threads(threads))
         count = math.prod(shape) if shape is not None else _length(keys)
         left = getattr(self, "_keys_to_check", OVERFILLED * self._capacity) - count
-        self._keys_to_check = left if left >= 0 else self._warn_if_overfilled()
+        self._keys_to_check = left
+        if left < 0:
+            self._warn_if_overfilled()
 
-    def _warn_if_overfilled(self) -> float:
-        """Measure the filter; return the keys that may be added before it is measured again."""
+    def _warn_if_overfilled(self) -> None:
+        """Measure the filter, and set the keys that may be added before it is measured again."""
         found = self.stats()
         if found.overfilled <= OVERFILLED - 1.0 or found.fpr <= self.plan.fpr:  # the latter: many repeats
-            return max(self._capacity, _KEYS_PER_CHECK)
+            self._keys_to_check = max(self._capacity, _KEYS_PER_CHECK)
+            return
+        self._keys_to_check = math.inf  # before the warning, which may be an error
         warnings.warn(
             f"{type(self).__name__} planned for {self._capacity} keys holds about {found.keys:.3g}: "
             f"its fpr is {found.fpr:.2g}, planned {self.plan.fpr:.2g}. "
@@ -172,7 +176,6 @@ class _BaseFilter(_core.Filter, _files.Kept):
             OverfilledWarning,
             stacklevel=3,
         )
-        return math.inf
 
     def contains_many(
         self, keys: object, *, digests: bool = False, threads: int = 1

@@ -1057,3 +1057,13 @@ def test_keys_that_do_not_know_their_length_are_added(kind: Kind) -> None:
     f = kind(capacity=100)
     f.add_many(_NoLength())
     assert f.contains_many(list(_NoLength())).all()
+
+
+def test_a_warning_that_is_an_error_comes_after_the_keys_and_once(kind: Kind) -> None:
+    f = kind(capacity=2000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", OverfilledWarning)
+        with pytest.raises(OverfilledWarning):
+            f.add_many(range(200_000))
+        f.add_many(range(200_000, 202_500))
+    assert f.contains_many(range(202_500)).all()
