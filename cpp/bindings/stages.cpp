@@ -158,8 +158,18 @@ void add_one(nb::handle owner, uint64_t digest) {
 
 // Merges stage by stage; `theirs` belongs to nobody else, and stages that `owner` does not have yet are adopted from
 // it. Counts rise before bits are merged: if memory ends in between, no count is too low. The caller holds `_writing`.
-void merge(nb::handle owner, nb::tuple theirs, nb::handle next) {
-  const nb::tuple mine = nb::cast<nb::tuple>(owner.attr("_stages"));
+// Returns false, and does nothing, if a signal handler has changed the filter since the caller read its stages `mine`
+// and made, or did not make, the stage `next`, which follows the newest if that becomes full.
+bool merge(nb::handle owner, nb::tuple mine, nb::tuple theirs, nb::handle next) {
+  const size_t stages = std::max(mine.size(), theirs.size());
+  uint64_t keys = 0, capacity = 0;
+  for (const nb::tuple& parts : {mine, theirs}) {
+    if (parts.size() < stages) continue;
+    const FilterObject& newest = stage_of(parts[stages - 1]);
+    keys += newest.stage_keys;
+    capacity = newest.filter->spec().capacity;
+  }
+  if (!owner.attr("_stages").is(mine) || (keys >= capacity) == next.is_none()) return false;
   nb::list all;
   for (nb::handle part : mine) all.append(part);
   for (size_t i = mine.size(); i < theirs.size(); ++i) all.append(theirs[i]);
@@ -175,6 +185,7 @@ void merge(nb::handle owner, nb::tuple theirs, nb::handle next) {
     const Access access(stage);
     stage.filter->merge(*other.filter);
   }
+  return true;
 }
 
 }  // namespace
@@ -185,9 +196,11 @@ void bind_stages(nb::module_& m) {
         "Adds the keys of a source to a growing filter.");
   m.def("add_digest_to_stages", &add_one, nb::arg("owner"), nb::arg("digest"),
         nb::sig("def add_digest_to_stages(owner: object, digest: int) -> None"), "Adds one key to a growing filter.");
-  m.def("merge_stages", &merge, nb::arg("owner"), nb::arg("theirs"), nb::arg("next").none(),
-        nb::sig("def merge_stages(owner: object, theirs: tuple[Filter, ...], next: Filter | None) -> None"),
-        "Merges stages into those of a growing filter; `next` follows the newest if that becomes full.");
+  m.def("merge_stages", &merge, nb::arg("owner"), nb::arg("mine"), nb::arg("theirs"), nb::arg("next").none(),
+        nb::sig("def merge_stages(owner: object, mine: tuple[Filter, ...], theirs: tuple[Filter, ...], "
+                "next: Filter | None) -> bool"),
+        "Merges stages into those of a growing filter, unless these have changed; `next` follows the newest if that "
+        "becomes full.");
 }
 
 }  // namespace evenbins::python

@@ -352,16 +352,22 @@ class GrowingFilter(_files.Stored):
             return self
         parts = other.copy()._stages  # never two locks at once
         with self._writing:
-            for stage, (part, source) in enumerate(zip(self._stages, parts, strict=False)):
-                if part._core != source._core:  # files of versions that planned differently
-                    raise ValueError(f"cannot merge: the sizes of stage {stage} differ. Add the keys anew")
-            number = max(len(self._stages), len(parts))
-            keys = sum(each[number - 1]._stage_keys for each in (self._stages, parts) if len(each) == number)
-            full = keys >= self._planned_keys(number - 1)
-            if full and number >= self._most_stages():
-                raise ValueError(f"cannot merge: {self._limit()}")
-            _core.merge_stages(self, parts, self._next_stage(number) if full else None)
+            while not self._merge_stages(parts):
+                pass  # a signal handler added keys meanwhile
         return self
+
+    def _merge_stages(self, parts: tuple[_BaseFilter, ...]) -> bool:
+        """Merge the stages, unless the filter changes meanwhile; return whether it was done."""
+        mine = self._stages
+        for stage, (part, source) in enumerate(zip(mine, parts, strict=False)):
+            if part._core != source._core:  # files of versions that planned differently
+                raise ValueError(f"cannot merge: the sizes of stage {stage} differ. Add the keys anew")
+        number = max(len(mine), len(parts))
+        keys = sum(each[number - 1]._stage_keys for each in (mine, parts) if len(each) == number)
+        full = keys >= self._planned_keys(number - 1)
+        if full and number >= self._most_stages():
+            raise ValueError(f"cannot merge: {self._limit()}")
+        return _core.merge_stages(self, mine, parts, self._next_stage(number) if full else None)
 
     def __or__(self, other: Self) -> Self:
         if not isinstance(other, GrowingFilter):

@@ -1100,3 +1100,26 @@ def test_sizes_of_stages_that_wrap_around_are_refused(sizes: list[int]) -> None:
     for read in (GrowingFilter.from_bytes, lambda data: _core.file_parts(data, True)):
         with pytest.raises(FormatError, match=r"2\^62 bytes"):
             read(data)
+
+
+def test_a_handler_that_adds_during_a_merge_leaves_sound_counts() -> None:
+    """Keys that come between the planning of the next stage and the merge: the stages are counted again."""
+
+    class Interrupted(GrowingFilter):
+        handler: Callable[[], None] | None = None
+
+        def _next_stage(self, number: int) -> Any:
+            stage = super()._next_stage(number)
+            handler, self.handler = self.handler, None
+            if handler is not None:
+                handler()
+            return stage
+
+    f, other = Interrupted(1e-3, first=100), Interrupted(1e-3, first=100)
+    f.add_many(range(60))
+    other.add_many(range(1000, 1060))
+    f.handler = lambda: f.add_many(range(5000, 5100))
+    f |= other
+    f._check()
+    again = GrowingFilter.from_bytes(f.to_bytes())
+    assert again.contains_many([*range(60), *range(1000, 1060), *range(5000, 5100)]).all()
