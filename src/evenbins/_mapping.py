@@ -12,6 +12,7 @@ all in words (`_table_keys`), and says by `_key_type` and `_value_type` what the
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any, Self
@@ -40,8 +41,17 @@ _BATCH = 1 << 20  # items that go from one table to another at a time
 
 # Who copies one table into another holds off changes of the one while it waits to change the other. So that
 # two who copy in opposite directions do not wait for each other, both tables' locks are taken first, in the
-# order of this tuple; a table's is found by its address.
-_TRANSFERS = tuple(threading.RLock() for _ in range(61))
+# order of this list; a table's is found by its address. Tables share these locks, so a child process gets new
+# ones: its tables need not be those that a thread of the parent copied at the time of the fork.
+_TRANSFERS = [threading.RLock() for _ in range(61)]
+
+
+def _renew_transfers() -> None:
+    _TRANSFERS[:] = [threading.RLock() for _ in _TRANSFERS]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_transfers)
 
 Value = int | float
 

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import pickle
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -472,3 +474,31 @@ def test_every_structure_of_the_package_is_here() -> None:
     }
     stores = {each.__name__ for each in classes if any(hasattr(each, name) for name in writing)}
     assert stores - {"Filter"} <= {each.name.split("-")[0] for each in STRUCTURES}
+
+
+def test_tables_of_a_child_do_not_wait_for_copies_of_the_parents_threads() -> None:
+    """Between two tables items go under locks that many tables share; a child process has its own."""
+    if not hasattr(os, "fork"):
+        pytest.skip("no fork")
+    held, done = threading.Event(), threading.Event()
+
+    def copy_all() -> None:
+        with contextlib.ExitStack() as stack:
+            for lock in _mapping._TRANSFERS:
+                stack.enter_context(lock)
+            held.set()
+            done.wait()
+
+    copier = threading.Thread(target=copy_all)
+    copier.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # ends a child that waits for ever
+        source, target = MultilevelTable(10), MultilevelTable(10)
+        source[1] = 2
+        target.update(source)
+        os._exit(0 if target[1] == 2 else 1)
+    done.set()
+    copier.join()
+    assert os.waitpid(child, 0)[1] == 0
