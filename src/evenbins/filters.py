@@ -164,13 +164,13 @@ class _BaseFilter(_core.Filter, _files.Kept):
 
     def _warn_if_overfilled(self) -> None:
         """Measure the filter, and set the keys that may be added before it is measured again."""
-        found = self.stats()
-        if found.overfilled <= OVERFILLED - 1.0 or found.fpr <= self.plan.fpr:  # the latter: many repeats
+        keys, found = self.approx_items(), self.stats()  # distinct keys, of counting filters too
+        if keys <= OVERFILLED * self._capacity or found.fpr <= self.plan.fpr:
             self._keys_to_check = max(self._capacity, _KEYS_PER_CHECK)
             return
         self._keys_to_check = math.inf  # before the warning, which may be an error
         warnings.warn(
-            f"{type(self).__name__} planned for {self._capacity} keys holds about {found.keys:.3g}: "
+            f"{type(self).__name__} planned for {self._capacity} keys holds about {keys:.3g}: "
             f"its fpr is {found.fpr:.2g}, planned {self.plan.fpr:.2g}. "
             "Plan for more keys, or use GrowingFilter",
             OverfilledWarning,

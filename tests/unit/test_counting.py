@@ -20,7 +20,16 @@ import pyarrow as pa
 import pytest
 
 import evenbins
-from evenbins import BloomFilter, CountingBloomFilter, FormatError, digest, digest_many, reference, theory
+from evenbins import (
+    BloomFilter,
+    CountingBloomFilter,
+    FormatError,
+    OverfilledWarning,
+    digest,
+    digest_many,
+    reference,
+    theory,
+)
 from evenbins.theory import counting, plan_counting, plan_of_core
 from evenbins.theory import fpr as rates
 
@@ -498,3 +507,15 @@ def test_theory_names_are_public() -> None:
     assert theory.plan_counting is plan_counting
     for name in counting.__all__:
         assert hasattr(counting, name)
+
+
+def test_repeated_keys_alone_do_not_overfill() -> None:
+    """The warning is about distinct keys: repeats fill no further counters, and leave the rate as planned."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", OverfilledWarning)
+        for seed in range(10):  # rates a little above the plan's and below
+            f = CountingBloomFilter(1000, fpr=1e-3, seed=seed)
+            for _ in range(5):
+                f.add_many(range(1000))
+    with pytest.warns(OverfilledWarning, match="holds about"):
+        f.add_many(range(105_000))
