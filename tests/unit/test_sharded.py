@@ -520,3 +520,15 @@ def test_the_manifest_says_what_belongs_together(saved: Path) -> None:
         (offset,) = struct.unpack_from("<Q", data, 40)
         assert f"{struct.unpack_from('<Q', data, offset - 8)[0]:016x}" == entry["checksum"]
     assert os.path.basename(shard_folder(saved)) == content["folder"]
+
+
+@pytest.mark.parametrize("policy", ["standard", "blocked", "fill", "two-choice"])
+def test_the_plan_predicts_the_rate_of_an_overfilled_sharded_filter(policy: str) -> None:
+    f = ShardedFilter(40_000, fpr=1e-3, shards=4, policy=policy)
+    predicted = f.plan.overfilled_fpr
+    assert predicted > 1.2 * f.plan.fpr
+    f.add_many(range(44_000))
+    assert f.stats().fpr == pytest.approx(predicted, rel=0.15)
+    with pytest.raises(ValueError, match=r"Take a shard's plan, sharding\.shard"):
+        f.plan.merged(2)
+    assert f.sharding.shard.merged(2).fpr >= f.sharding.shard.fpr

@@ -125,6 +125,10 @@ class FilterPlan:
 
         A growing filter has a new stage by then, and its rate does not rise.
         """
+        if self.policy == "sharded":
+            from evenbins.theory.sharding import overfilled_rate
+
+            return overfilled_rate(self, OVERFILLED)
         if self.policy not in _CORE_NAMES:
             return self.fpr
         keys = min(round(OVERFILLED * self.keys), arguments.MAX_CAPACITY)
@@ -149,7 +153,7 @@ class FilterPlan:
         Raises
         ------
         TypeError, ValueError
-            `parts` is not an integer of this range, or the plan is that of a growing filter.
+            `parts` is not an integer of this range, or the plan is that of a growing or sharded filter.
 
         Examples
         --------
@@ -158,7 +162,8 @@ class FilterPlan:
         True
         """
         if self.policy not in _CORE_NAMES:
-            way_out = "Take a stage's plan"
+            sharded = self.policy == "sharded"
+            way_out = "Take a shard's plan, sharding.shard" if sharded else "Plan a stage, with plan_balanced"
             raise ValueError(arguments.problem("policy", _POLICIES, self.policy, way_out))
         way_out = "Pass how many filters are merged"
         parts = arguments.integer("parts", parts, 1, self.keys, way_out)

@@ -403,6 +403,15 @@ def _sharded(keys: int, shards: int, one: FilterPlan, added: int, speed: float |
     )
 
 
+def overfilled_rate(plan: FilterPlan, factor: float) -> float:
+    """Predict the rate of a sharded filter (the plan of the whole) with `factor` times its keys."""
+    shards, policy, *core = plan.core
+    keys = min(round(factor * plan.keys), arguments.MAX_CAPACITY)
+    hashing = {"hashing": plan.hashing} if _POLICIES[policy] == "standard" else {}
+    one = plan_of_core(_POLICIES[policy], core, capacity=max(1, keys // shards), seed=plan.seed, **hashing)
+    return _mean_rate(keys, shards, one)
+
+
 def _fewest(keys: int, most: int, at: Callable[[int], FilterPlan]) -> tuple[int, FilterPlan]:
     """Find the fewest shards of at most `most` bytes."""
 
