@@ -44,6 +44,7 @@ _BATCH = 1 << 20  # items that go from one table to another at a time
 # order of this list; a table's is found by its address. Tables share these locks, so a child process gets new
 # ones: its tables need not be those that a thread of the parent copied at the time of the fork.
 _TRANSFERS = [threading.RLock() for _ in range(61)]
+_this_thread = threading.local()  # `copies`: whether it is in the middle of a transfer
 
 
 def _renew_transfers() -> None:
@@ -326,6 +327,8 @@ class TableMapping(_files.Kept, _TableCore):
         if other is self:
             return
         if self._shares_words(other):
+            if getattr(_this_thread, "copies", False):
+                return self._store_snapshot(other)
             with _transfer(self, other):
                 return self._store_all(other, are_new=False)
         keys: list[int] = []
@@ -348,6 +351,18 @@ class TableMapping(_files.Kept, _TableCore):
             stored += values.size
 
         source._each_batch(store, _BATCH)
+
+    def _store_snapshot(self, source: TableMapping) -> None:
+        """Store all items of a table from a copy: in a signal handler, in the middle of another transfer.
+
+        That transfer's locks come first, so the locks of these two tables could not be taken in order.
+        """
+        batches: list[tuple[Words, Words]] = []
+        source._each_batch(lambda keys, values: batches.append((keys.copy(), values.copy())), _BATCH)
+        stored = 0
+        for keys, values in batches:
+            self._insert_many(keys, values, False, stored)
+            stored += values.size
 
     def clear(self) -> None:
         """Take out everything; the counters of insertions and moves start anew."""
@@ -444,6 +459,8 @@ class TableMapping(_files.Kept, _TableCore):
 def _transfer(one: TableMapping, other: TableMapping) -> Iterator[None]:
     """Hold the locks of two tables between which items go (_TRANSFERS)."""
     with contextlib.ExitStack() as stack:
+        stack.callback(setattr, _this_thread, "copies", False)
+        _this_thread.copies = True
         for number in sorted({id(each) // 16 % len(_TRANSFERS) for each in (one, other)}):
             stack.enter_context(_TRANSFERS[number])
         yield

@@ -502,3 +502,30 @@ def test_tables_of_a_child_do_not_wait_for_copies_of_the_parents_threads() -> No
     done.set()
     copier.join()
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_an_update_in_the_middle_of_another_does_not_wait_for_locks() -> None:
+    """A signal handler that copies while its thread copies: another thread may hold the locks it needs."""
+    source, target = MultilevelTable(10), MultilevelTable(10)
+    source[1] = 2
+    held, done = threading.Event(), threading.Event()
+
+    def copy_others() -> None:
+        with contextlib.ExitStack() as stack:
+            for lock in _mapping._TRANSFERS:
+                stack.enter_context(lock)
+            held.set()
+            done.wait(10)
+
+    copier = threading.Thread(target=copy_others)
+    copier.start()
+    held.wait()
+    _mapping._this_thread.copies = True  # as in a handler
+    try:
+        target.update(source)
+        assert copier.is_alive()  # and still has the locks
+        assert target[1] == 2
+    finally:
+        _mapping._this_thread.copies = False
+        done.set()
+        copier.join()
