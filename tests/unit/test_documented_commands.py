@@ -113,6 +113,7 @@ SHELL = (
 SMALL_TOOLS: dict[str, str | dict[str, int] | None] = {
     "tools/bench_dask.py": None,  # starts two clusters; tests/cluster/test_dask.py builds on Dask
     "tools/cache_assumptions.py": None,  # four minutes; tests/unit/test_papers_chen_cache.py has its replays
+    "tools/check_odr.py": None,  # compiles everything
     "tools/compare_sorted.py": {"KEYS": 10_000, "ASKED": 1_000, "ROUNDS": 1},
     "tools/fault_study.py": None,  # minutes; tests/cluster/test_fault_study.py runs each of its kinds
     "tools/kill_study.py": "--kills 1 --servers 3 --threads 4",

@@ -420,7 +420,7 @@ BALANCED: dict[str, tuple[dict[str, Any], str]] = {
     "too many bits": ({"core": [3, 512, 9, 2, 0, 6, 0, 0, 2**47, 7, 1, 7]}, "2.56 bits"),
     "threshold too high": (core_with({9: 65535}), "threshold"),
     "largest threshold": (core_with({9: 2**64 - 1}), "threshold"),
-    "last level of fill": (core_with({9: 256}, FILL), "last level"),
+    "last level of fill": (core_with({9: 258}, FILL), "last level"),
     "threshold of two-choice": (core_with({9: 1}, TWO_CHOICE), "threshold"),
     "no threshold of fill": ({"core": [4, 256, 9, 2, 0, 0, 0, 0, 1, 0, 1, 257]}, "threshold"),
     "huge": (core_with({1: 512, 8: 2**47}) | {"payload_bytes": 2**53 + 16 * 8 + 64}, "cut short"),

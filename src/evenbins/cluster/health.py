@@ -37,7 +37,7 @@ from evenbins.cluster._forks import reset_in_children
 from evenbins.rings import HashRing
 from evenbins.theory import _arguments as arguments
 
-__all__ = ["Backoff", "Health", "ServerDownError", "notify"]
+__all__ = ["Backoff", "Health", "ServerDownError"]
 
 _log = logging.getLogger(__name__)
 
