@@ -226,7 +226,7 @@ uint64_t add_by_range(ByRange& filter, const Digests& keys, uint32_t threads, co
 // What one thread did at the levels of a round, so that it can be taken back.
 struct Undo {
   std::vector<std::vector<uint64_t>> log;  // for each level
-  std::vector<uint64_t> placed;  // keys that are in blocks of each level, and neither counted nor taken back
+  std::vector<uint64_t> placed;            // keys that are in blocks of each level, and neither counted nor taken back
 
   Undo(uint32_t levels) : log(levels), placed(levels) {}
   void add_level(ByLevel& filter, uint32_t level, std::vector<Slice>& slices, uint32_t owner, bool logged) {
