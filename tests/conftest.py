@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from kinds import FIRST_OF_CLASS, KINDS, Kind
+from kinds import FIRST_OF_CLASS, KINDS, VARIANTS, Kind
 
 from evenbins import _core
 
@@ -42,9 +42,12 @@ for _name in ("anyio", "anyio.abc"):
 import_module("anyio._backends._asyncio")
 
 
-@pytest.fixture(params=KINDS, ids=lambda each: each.name)
+@pytest.fixture(
+    params=[pytest.param(each, marks=[pytest.mark.long] if each.name in VARIANTS else []) for each in KINDS],
+    ids=lambda each: each.name,
+)
 def kind(request: pytest.FixtureRequest) -> Kind:
-    """Each filter of the library, in each shape."""
+    """Each filter of the library, in each shape; those that differ little from others in long runs only."""
     found: Kind = request.param
     return found
 

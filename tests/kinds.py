@@ -175,4 +175,10 @@ KINDS = [
     _counting("counting-blocked-8-bits", bits_per_key=200, hashes=17, layout="blocked", counter_bits=8),
     _counting("counting-blocked-16-bits", fpr=1e-2, layout="blocked", counter_bits=16),
 ]
+# Shapes that differ from another one by a number of hashes, a seed or a width: in `make test-long`.
+VARIANTS = {
+    "standard-1-hash", "standard-seeded", "standard-triple", "blocked-512-1-hash", "blocked-512-seeded",
+    "blocked-256-17-hashes", "counting-2-bits", "counting-16-bits", "counting-blocked-2-bits",
+    "counting-blocked-8-bits",
+}  # fmt: skip
 FIRST_OF_CLASS = list({each.cls: each for each in reversed(KINDS)}.values())

@@ -88,27 +88,13 @@ class ShardedSink final : public Sink {
   }
   const char* verb() const override { return "added"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    constexpr uint64_t kPiece = 1 << 18;
-    const uint64_t size = keys.size();
-    std::vector<uint64_t> digests(std::min(kPiece, size));
-    for (uint64_t start = 0; start < size; start += kPiece) {
-      if (!pulse()) return start;
-      std::optional<BadKey> bad;
-      uint64_t n = std::min(kPiece, size - start);
+    return take_in_pieces(keys, pulse, 1 << 18, [&](uint64_t, const uint64_t* digests, size_t n) {
       {
         const nb::gil_scoped_release free;
-        try {
-          keys.read(start, n, digests.data());
-        } catch (const BadKey& error) {
-          bad = error;
-          n = error.index - start;
-        }
-        group(digests.data(), n);
+        group(digests, n);
       }
       add_grouped();
-      if (bad) throw *bad;
-    }
-    return size;
+    });
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
     group(digests, n);

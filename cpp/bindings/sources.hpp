@@ -18,6 +18,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "arrays.hpp"
 #include "arrow.hpp"
@@ -71,7 +72,32 @@ class Sink {
   uint64_t taken = 0;  // keys of earlier stretches: where the next one starts
 };
 
-// Holds the interpreter's ear: hears Ctrl-C every 50 ms of a GIL-free stretch.
+// Calls take(start, digests, n), with the GIL, for one piece of the keys after the other; they are read without it. The
+// keys before a bad one are taken. Returns how many keys were taken when the pulse ended it.
+template <typename Take>
+uint64_t take_in_pieces(const Digests& keys, const Pulse& pulse, uint64_t piece, Take&& take) {
+  const uint64_t size = keys.size();
+  std::vector<uint64_t> digests(std::min(piece, size));
+  for (uint64_t start = 0; start < size; start += piece) {
+    if (!pulse()) return start;
+    std::optional<BadKey> bad;
+    uint64_t n = std::min(piece, size - start);
+    {
+      const nb::gil_scoped_release free;
+      try {
+        keys.read(start, n, digests.data());
+      } catch (const BadKey& error) {
+        bad = error;
+        n = error.index - start;
+      }
+    }
+    take(start, digests.data(), n);
+    if (bad) throw *bad;
+  }
+  return size;
+}
+
+// Polls for pending signals every 50 ms while the GIL is released.
 class SignalPulse {
  public:
   bool operator()() {

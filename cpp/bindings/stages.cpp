@@ -104,27 +104,9 @@ class GrowingSink final : public Sink {
   explicit GrowingSink(nb::handle owner) : owner_(owner) {}
   const char* verb() const override { return "added"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    constexpr uint64_t kStep = 1 << 16;
     const Locked locked(owner_.attr("_writing"));
-    const uint64_t size = keys.size();
-    std::vector<uint64_t> digests(std::min(kStep, size));
-    for (uint64_t start = 0; start < size; start += kStep) {
-      if (!pulse()) return start;
-      std::optional<BadKey> bad;
-      uint64_t n = std::min(kStep, size - start);
-      {
-        const nb::gil_scoped_release free;
-        try {
-          keys.read(start, n, digests.data());
-        } catch (const BadKey& error) {
-          bad = error;
-          n = error.index - start;
-        }
-      }
-      add(start, digests.data(), n, true);
-      if (bad) throw *bad;
-    }
-    return size;
+    return take_in_pieces(keys, pulse, 1 << 16,
+                          [&](uint64_t start, const uint64_t* digests, size_t n) { add(start, digests, n, true); });
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
     const Locked locked(owner_.attr("_writing"));

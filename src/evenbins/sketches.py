@@ -601,7 +601,7 @@ def _plain(key: Any) -> Any:
 
 
 def _note_added(error: BaseException, number: int) -> None:
-    """Say in an error how many keys are in, in place of what the core says of a piece of them."""
+    """Replace the core's note, which counts the keys of a piece, by one that counts those of the call."""
     ours = "evenbins: this came from"
     notes = [note for note in getattr(error, "__notes__", ()) if not note.startswith(ours)]
     notes.append(f"{ours} item {number} of the keys; the keys before it have been added")
