@@ -32,8 +32,8 @@ from typing import Any
 import numpy as np
 import records
 
-TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(TESTS / "unit"), str(TESTS)]
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "unit"))
 
 from test_paged_crash import _apply, _write_until_killed
 
