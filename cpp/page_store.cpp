@@ -368,7 +368,9 @@ void PageStore::checkpoint(uint64_t keys) {
     table_.sync();  // before the header says that they are there
     table_.write(slot * kHeaderBytes, header.data(), header.size());
     table_.sync();
-    head_ = std::move(next);
+    head_.generation = next.generation;  // the spec stays as it is: others read it without waiting
+    head_.stamp = next.stamp;
+    head_.keys = next.keys;
     if (journal_.is_open()) {
       journal_.truncate(0);
       journal_.sync();
