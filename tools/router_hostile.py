@@ -570,7 +570,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=60, help="hostile exchanges at a time")
-    parser.add_argument("--read-timeout", type=float, default=1.0)
+    parser.add_argument("--read-timeout", type=float, default=3.0)
     options = parser.parse_args()
     outcome = asyncio.run(
         hostile_run(

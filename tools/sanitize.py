@@ -97,7 +97,7 @@ SANITIZERS = [
         ["libtsan.so", "libstdc++.so"],
         {
             "TSAN_OPTIONS": "halt_on_error=0:ignore_noninstrumented_modules=1:second_deadlock_stack=1:"
-            "report_signal_unsafe=0:die_after_fork=0:history_size=4:log_path={reports}",
+            "report_signal_unsafe=0:die_after_fork=0:history_size=4:allocator_may_return_null=1:log_path={reports}",
         },
         {"race": "ThreadSanitizer: data race"},
         [

@@ -252,7 +252,7 @@ class HostileSoak(Soak):
 
         rng = self.rng
         pairs = [(str(rng.choice([*CLIENTS])), str(rng.choice([*REPLICAS]))) for _ in range(200)]
-        outcome = asyncio.run(hostile_run(pairs, limit=1000, at_once=60, idle=60, read_timeout=1.0))
+        outcome = asyncio.run(hostile_run(pairs, limit=1000, at_once=60, idle=60, read_timeout=3.0))
         self.lose(len(outcome.refused), f"good requests refused: {outcome.refused[:1]}")
         self.lose(len(outcome.unsound), f"answers to hostile clients: {outcome.unsound[:1]}")
         self.same(outcome.left + outcome.logged, [], "left or logged by the router")
