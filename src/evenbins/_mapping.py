@@ -457,13 +457,17 @@ class TableMapping(_files.Kept, _TableCore):
 
 @contextlib.contextmanager
 def _transfer(one: TableMapping, other: TableMapping) -> Iterator[None]:
-    """Hold the locks of two tables between which items go (_TRANSFERS)."""
-    with contextlib.ExitStack() as stack:
-        stack.callback(setattr, _this_thread, "copies", False)
+    """Hold the locks of two tables between which items go (_TRANSFERS).
+
+    By `with` alone: in Python code between taking a lock and noting it a signal handler could raise.
+    """
+    first, second = sorted(id(each) // 16 % len(_TRANSFERS) for each in (one, other))
+    try:
         _this_thread.copies = True
-        for number in sorted({id(each) // 16 % len(_TRANSFERS) for each in (one, other)}):
-            stack.enter_context(_TRANSFERS[number])
-        yield
+        with _TRANSFERS[first], _TRANSFERS[second]:
+            yield
+    finally:
+        _this_thread.copies = False
 
 
 def _with_unfit(unfit: npt.NDArray[np.bool_], absent: int, first: int) -> tuple[int, int]:

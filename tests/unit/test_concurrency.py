@@ -489,9 +489,9 @@ def test_tables_of_a_child_do_not_wait_for_copies_of_the_parents_threads() -> No
             held.set()
             done.wait()
 
-    copier = threading.Thread(target=copy_all)
+    copier = threading.Thread(target=copy_all, daemon=True)
     copier.start()
-    held.wait()
+    assert held.wait(20), "an earlier copy has left a lock taken"
     child = os.fork()
     if child == 0:
         signal.alarm(20)  # ends a child that waits for ever
