@@ -263,7 +263,7 @@ _client_bytes("large_bad_chunk", b"POST" + _HEAD + _CHUNKED + _LATE, 400, 413, 5
 
 @_client()
 async def _pipelined(reader: _Reader, writer: _Writer, path: bytes) -> bytes:
-    """Two requests at once, then what is none."""
+    """Two requests at once, then bytes that are not a request."""
     writer.write((b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n\r\n") * 2 + b"\x00\x01garbage\r\n\r\n")
     return await reader.read()
 

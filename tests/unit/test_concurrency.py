@@ -478,8 +478,6 @@ def test_every_structure_of_the_package_is_here() -> None:
 
 def test_tables_of_a_child_do_not_wait_for_copies_of_the_parents_threads() -> None:
     """Between two tables items go under locks that many tables share; a child process has its own."""
-    if not hasattr(os, "fork"):
-        pytest.skip("no fork")
     held, done = threading.Event(), threading.Event()
 
     def copy_all() -> None:

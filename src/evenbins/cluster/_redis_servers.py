@@ -279,7 +279,7 @@ class Servers(_Clients):
         return kept
 
     def close(self) -> None:
-        """Give back the connections kept for this thread."""
+        """Release the connections kept for this thread."""
         own: _KeptByThread | None = getattr(self._thread, "own", None)
         if own is not None:
             own.release()
