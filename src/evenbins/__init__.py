@@ -25,12 +25,11 @@ if TYPE_CHECKING:
         BalancedBloomFilter,
         BlockedBloomFilter,
         BloomFilter,
-        digest,
-        digest_many,
         load,
     )
     from evenbins.filters import open as open  # not in __all__: a star import must not hide Python's open
     from evenbins.growing import GrowingFilter
+    from evenbins.hashing import digest, digest_many
     from evenbins.paged import PagedStats, PagedTable
     from evenbins.protocols import Filter, FilterStats, OverfilledWarning
     from evenbins.rings import HashRing, NoNodesError, RingFullError, RingStats
@@ -84,8 +83,9 @@ _HOMES = {
     "_core": "FormatError KeyRangeError kernel kernels",
     "chained": "ChainedTable ChainStats",
     "counting": "CountingBloomFilter",
-    "filters": "BalancedBloomFilter BlockedBloomFilter BloomFilter digest digest_many load open",
+    "filters": "BalancedBloomFilter BlockedBloomFilter BloomFilter load open",
     "growing": "GrowingFilter",
+    "hashing": "digest digest_many",
     "paged": "PagedStats PagedTable",
     "protocols": "Filter FilterStats OverfilledWarning",
     "rings": "HashRing NoNodesError RingFullError RingStats",
@@ -95,8 +95,8 @@ _HOMES = {
     "theory": "ChainPlan FilterPlan PagedPlan SketchPlan TablePlan",
 }
 _MODULES = """
-    chained cluster counting demo design filters forwarding growing paged papers protocols reference rings
-    sharded simulate sketches summaries tables theory traces
+    chained cluster counting demo design filters forwarding growing hashing paged papers protocols reference
+    rings sharded simulate sketches summaries tables theory traces
 """.split()  # noqa: SIM905 (a paragraph, not a page)
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

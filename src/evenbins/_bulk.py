@@ -15,7 +15,7 @@ import array
 import operator
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,11 @@ import numpy.typing as npt
 from evenbins import _core
 
 __all__ = [
-    "Lines", "Spans", "arrow_stream", "checked_threads", "digest_array", "digest_chunks", "is_array_like",
-    "key_source",
+    "Key", "Lines", "Spans", "arrow_stream", "checked_threads", "digest_array", "digest_chunks",
+    "is_array_like", "key_source",
 ]  # fmt: skip
 
+Key = str | bytes | bytearray | memoryview | SupportsIndex
 _MAX_THREADS = 1024
 
 

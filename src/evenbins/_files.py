@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Kept",
     "Stored",
+    "StrPath",
     "attributes_of",
     "map_file",
     "refuse_damaged",

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from evenbins.theory import _arguments as arguments
+from evenbins import _arguments as arguments
 from evenbins.theory.summary_plan import KINDS, NUMBERS, SummaryPlan, known, plan_summary
 from evenbins.theory.table_plan import TablePlan
 

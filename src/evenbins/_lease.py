@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from evenbins.protocols import Key
+    from evenbins._bulk import Key
     from evenbins.rings import HashRing
 
 __all__ = ["Lease"]

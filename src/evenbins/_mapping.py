@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from evenbins import _arguments as arguments
 from evenbins import _bulk, _files
+from evenbins._bulk import Key
 from evenbins._table_keys import (
     KEY_TYPES,
     VALUE_DTYPES,
@@ -30,8 +32,6 @@ from evenbins._table_keys import (
     values_of,
     wanted_keys,
 )
-from evenbins.protocols import Key
-from evenbins.theory import _arguments as arguments
 
 __all__ = ["TableMapping"]
 

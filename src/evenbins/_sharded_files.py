@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 
 from evenbins import _core, _files
 from evenbins._core import FormatError
+from evenbins._files import StrPath
 from evenbins.filters import _KINDS, _BaseFilter
-from evenbins.protocols import StrPath
 from evenbins.theory import FilterPlan, plan_of_core, sharding
 
 __all__ = [

@@ -18,10 +18,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from evenbins import _arguments as arguments
 from evenbins import _core
 from evenbins._bulk import Lines, Spans, arrow_stream, is_array_like
 from evenbins._core import KeyRangeError
-from evenbins.theory import _arguments as arguments
 
 __all__ = [
     "KEY_TYPES", "VALUE_DTYPES", "VALUE_TYPES", "Words", "stored_keys", "stored_values", "values_of",

@@ -22,12 +22,12 @@ from typing import Any, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
 
-from evenbins import _core
+from evenbins import _core, _show
+from evenbins._bulk import Key
 from evenbins._core import FormatError
 from evenbins._files import attributes_of, refuse_damaged
 from evenbins._mapping import TableMapping
-from evenbins.protocols import Key
-from evenbins.theory import _show, chain_plan
+from evenbins.theory import chain_plan
 from evenbins.theory.chain_plan import ChainPlan, plan_chains, plan_of_chain_core
 
 __all__ = ["ChainStats", "ChainedTable"]

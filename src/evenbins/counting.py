@@ -28,8 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _bulk
+from evenbins._bulk import Key
 from evenbins.filters import _BaseFilter, _register
-from evenbins.protocols import FilterStats, Key
+from evenbins.protocols import FilterStats
 from evenbins.theory import FilterPlan, fpr, plan_counting
 from evenbins.theory.counting import COUNTER_BITS, SATURATION_BOUND, keys_from_counters
 

@@ -45,11 +45,12 @@ from evenbins import (
     MultilevelTable,
     PagedTable,
     ShardedFilter,
+    _show,
     demo_figures,
     theory,
 )
 from evenbins.demo_report import Report
-from evenbins.theory import FilterPlan, _show
+from evenbins.theory import FilterPlan
 
 __all__ = ["LEAST_KEYS", "MOST_KEYS", "STEPS", "Demo", "run"]
 

@@ -26,25 +26,17 @@ from typing import Any, ClassVar, Self, SupportsFloat, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import _bulk, _core, _files
+from evenbins import _bulk, _core, _files, _show
 from evenbins._core import FormatError
-from evenbins.protocols import Filter, FilterStats, Key, OverfilledWarning, StrPath, side_by_side
-from evenbins.theory import (
-    FilterPlan,
-    _show,
-    fpr,
-    plan_balanced,
-    plan_blocked,
-    plan_of_core,
-    plan_standard,
-)
-from evenbins.theory import _arguments as arguments
+from evenbins._files import StrPath
+from evenbins.protocols import Filter, FilterStats, OverfilledWarning, side_by_side
+from evenbins.theory import FilterPlan, fpr, plan_balanced, plan_blocked, plan_of_core, plan_standard
 from evenbins.theory.measured import measure
 from evenbins.theory.plan import OVERFILLED, floor_of_scheme
 
 __all__ = [
     "BalancedBloomFilter", "BlockedBloomFilter", "BloomFilter",
-    "build", "digest", "digest_many", "load", "open",
+    "build", "load", "open",
 ]  # fmt: skip
 
 _HASHING = {
@@ -591,21 +583,3 @@ def _class_of(path: StrPath) -> type[Filter]:
         return _KINDS[kind]
     except FormatError as error:
         raise FormatError(f"{os.fsdecode(path)}: {error}") from None
-
-
-def digest(key: Key, seed: int = 0) -> int:
-    """Give the 64-bit digest of one key: the number from which every structure derives its bins.
-
-    Examples
-    --------
-    >>> digest("a") == digest(b"a"), digest(-1) == digest(2**64 - 1)
-    (True, False)
-    """
-    return _core.digest(key, arguments.seed(seed))
-
-
-def digest_many(keys: object, seed: int = 0) -> npt.NDArray[np.uint64]:
-    """Give the digests of many keys, for calls with `digests=True`; takes what `add_many` takes."""
-    source, shape = _bulk.key_source(keys)
-    digests = _core.digest_from(source, arguments.seed(seed))
-    return digests if shape is None else digests.reshape(shape)

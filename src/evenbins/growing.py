@@ -41,12 +41,15 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import _bulk, _core, _files
+from evenbins import _arguments as arguments
+from evenbins import _bulk, _core, _files, _show
+from evenbins._bulk import Key
 from evenbins._core import FormatError
-from evenbins.filters import _BaseFilter, _register, build, digest_many
-from evenbins.protocols import FilterStats, Key, StrPath, side_by_side
-from evenbins.theory import FilterPlan, _show, plan_balanced, plan_blocked, plan_standard
-from evenbins.theory import _arguments as arguments
+from evenbins._files import StrPath
+from evenbins.filters import _BaseFilter, _register, build
+from evenbins.hashing import digest_many
+from evenbins.protocols import FilterStats, side_by_side
+from evenbins.theory import FilterPlan, plan_balanced, plan_blocked, plan_standard
 from evenbins.theory.fpr import digest_floor
 
 __all__ = ["GrowingFilter"]

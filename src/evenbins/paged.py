@@ -29,13 +29,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsFloat, SupportsIn
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import _core, _files
+from evenbins import _arguments as arguments
+from evenbins import _core, _files, _show
+from evenbins._bulk import Key
 from evenbins._core import Descriptor, FormatError
+from evenbins._files import StrPath
 from evenbins._mapping import _MISSING, TableMapping
 from evenbins._table_keys import Words, stored_keys, stored_values
-from evenbins.protocols import Key, StrPath
-from evenbins.theory import _arguments as arguments
-from evenbins.theory import _show
 from evenbins.theory.paged import PagedPlan, plan_of_paged_core, plan_paged
 
 if TYPE_CHECKING:

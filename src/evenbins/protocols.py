@@ -5,19 +5,18 @@ A function that takes "any filter" takes a `Filter`; every filter of this librar
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, Self, SupportsIndex, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from evenbins.theory import FilterPlan, _show
+from evenbins import _show
+from evenbins._bulk import Key
+from evenbins._files import StrPath
+from evenbins.theory import FilterPlan
 
-__all__ = ["Filter", "FilterStats", "Key", "OverfilledWarning", "StrPath", "side_by_side"]
-
-StrPath = str | os.PathLike[str]
-Key = str | bytes | bytearray | memoryview | SupportsIndex
+__all__ = ["Filter", "FilterStats", "OverfilledWarning", "side_by_side"]
 
 
 class OverfilledWarning(UserWarning):

@@ -46,14 +46,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import _bulk, _core, _files, forwarding
+from evenbins import _arguments as arguments
+from evenbins import _bulk, _core, _files, _show, forwarding
+from evenbins._bulk import Key
 from evenbins._files import attributes_of
 from evenbins._lease import Lease
 from evenbins._ring_errors import NoNodesError, RingFullError
 from evenbins.forwarding.client import Dropped, Held, Offered
-from evenbins.protocols import Key
-from evenbins.theory import _arguments as arguments
-from evenbins.theory import _show
 from evenbins.theory._ring_laws import LEAST_WEIGHT, MOST_WEIGHT
 from evenbins.theory.ring_plan import RingPlan, plan_ring
 

@@ -35,8 +35,10 @@ from typing import Any, Self, SupportsFloat, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import _bulk, _core, _files
+from evenbins import _bulk, _core, _files, _show
+from evenbins._bulk import Key
 from evenbins._core import FormatError
+from evenbins._files import StrPath
 from evenbins._sharded_files import (
     Manifest,
     ShardFile,
@@ -49,9 +51,10 @@ from evenbins._sharded_files import (
     shard_name,
     write_shard,
 )
-from evenbins.filters import _BaseFilter, build, digest_many
-from evenbins.protocols import FilterStats, Key, StrPath, side_by_side
-from evenbins.theory import FilterPlan, _show, sharding
+from evenbins.filters import _BaseFilter, build
+from evenbins.hashing import digest_many
+from evenbins.protocols import FilterStats, side_by_side
+from evenbins.theory import FilterPlan, sharding
 from evenbins.theory.sharding import ShardedPlan, plan_sharded
 
 __all__ = ["ShardedFilter"]

@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from evenbins import _core
+from evenbins import _core, _show
+from evenbins._arguments import integer, problem, real
+from evenbins._arguments import seed as checked_seed
 from evenbins._bulk import checked_threads
-from evenbins.theory import _show
-from evenbins.theory._arguments import integer, problem, real
-from evenbins.theory._arguments import seed as checked_seed
 from evenbins.traces import Trace
 
 __all__ = ["CONFIGURATIONS", "POLICIES", "CacheConfiguration", "CacheReport", "CacheRun", "replay_cache"]

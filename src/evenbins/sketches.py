@@ -27,11 +27,11 @@ from typing import Any, NamedTuple, Self, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import _bulk, _core, _files
+from evenbins import _arguments as arguments
+from evenbins import _bulk, _core, _files, _show
+from evenbins._bulk import Key
 from evenbins._core import FormatError
-from evenbins.protocols import Key
-from evenbins.theory import SketchPlan, _show, plan_countmin, plan_of_sketch_core
-from evenbins.theory import _arguments as arguments
+from evenbins.theory import SketchPlan, plan_countmin, plan_of_sketch_core
 
 __all__ = ["CountMinSketch", "HeavyHitters", "SketchStats"]
 

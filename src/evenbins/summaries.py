@@ -27,10 +27,9 @@ from typing import Any, ClassVar, Self, SupportsFloat, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import _bulk, _core, _files
-from evenbins.protocols import Key
-from evenbins.theory import _arguments as arguments
-from evenbins.theory import _show
+from evenbins import _arguments as arguments
+from evenbins import _bulk, _core, _files, _show
+from evenbins._bulk import Key
 from evenbins.theory.summary_plan import SummaryPlan, plan_counters, plan_of_summary_core, plan_summary
 
 __all__ = [

@@ -16,16 +16,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self, SupportsFloat, SupportsIndex
 
-from evenbins import _core
+from evenbins import _arguments as arguments
+from evenbins import _core, _show
+from evenbins._bulk import Key
 from evenbins._core import TableFull
-from evenbins._files import attributes_of, refuse_damaged
+from evenbins._files import StrPath, attributes_of, refuse_damaged
 from evenbins._guided import GuideState, attachment, lazy_capacity, needs, with_summary
 from evenbins._mapping import TableMapping
 from evenbins.paged import PagedTable, is_paged, save_pages
-from evenbins.protocols import Key, StrPath
 from evenbins.summaries import CLASSES, Summary
-from evenbins.theory import _arguments as arguments
-from evenbins.theory import _show
 from evenbins.theory.summary_plan import KINDS, NUMBERS, SummaryPlan
 from evenbins.theory.table_plan import TablePlan, TableShape, plan_of_table_core, plan_table, scaled_plan
 

@@ -35,11 +35,10 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import _compressed
-from evenbins.filters import digest_many
-from evenbins.theory import _show
-from evenbins.theory._arguments import integer, problem, real
-from evenbins.theory._arguments import seed as checked_seed
+from evenbins import _compressed, _show
+from evenbins._arguments import integer, problem, real
+from evenbins._arguments import seed as checked_seed
+from evenbins.hashing import digest_many
 
 __all__ = ["SYNTHETIC", "Trace", "TraceError", "read_trace", "synthetic_trace", "write_trace"]
 

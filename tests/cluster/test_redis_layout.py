@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter, theory
 from evenbins.cluster import FilterDamaged, FilterMissing, RedisFilter, RedisFilterError
 from evenbins.cluster._blocks import place_keys
-from evenbins.cluster._positions import coins, lane_positions_many, mulhi_many, splitmix_many
 from evenbins.cluster._segments import HEAD, Layout, in_rebuilding_order, list_slots, place
 from evenbins.cluster.redis_plan import plan_of_layout
+from evenbins.hashing import coins, lane_positions_many, mulhi_many, splitmix_many
 from evenbins.reference import ReferenceBalanced
 from evenbins.reference.blocked import lane_positions
 from evenbins.reference.keys import mulhi, splitmix

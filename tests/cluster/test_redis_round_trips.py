@@ -13,7 +13,7 @@ from filter_servers import running
 from evenbins import FilterPlan, theory
 from evenbins.cluster import RedisFilter, _one_key
 from evenbins.cluster._scripts import SCRIPTS
-from evenbins.filters import digest_many
+from evenbins.hashing import digest_many
 
 KEYS = 40_000
 

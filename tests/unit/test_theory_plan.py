@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenbins.theory import FilterPlan, _show, fpr, plan_blocked, plan_of_core, plan_standard
+from evenbins import _show
+from evenbins.theory import FilterPlan, fpr, plan_blocked, plan_of_core, plan_standard
 
 PLANNERS = (plan_standard, plan_blocked)
 

@@ -28,9 +28,7 @@ from evenbins import theory
 from evenbins.bench.harness import Case, Contender, MissingPeerError, Target, import_peer
 from evenbins.bench.shared import FULL, Sizes, int_keys, main_of
 from evenbins.cluster import RedisFilter
-from evenbins.cluster._positions import mulhi_many, splitmix_many
-from evenbins.filters import digest, digest_many
-from evenbins.reference.keys import mulhi, splitmix
+from evenbins.hashing import digest, digest_many, mulhi, mulhi_many, splitmix, splitmix_many
 from evenbins.theory import FilterPlan
 
 __all__ = ["main_redis", "redis_cases", "running_server"]

@@ -11,11 +11,12 @@ from typing import Any
 import click
 import numpy as np
 
+from evenbins import _show
 from evenbins.cli._options import FILE
 from evenbins.cli._output import show, show_json
 from evenbins.cli._structures import CHAINED, KINDS, RING, SHARDED, open_structure
 from evenbins.protocols import FilterStats, side_by_side
-from evenbins.theory import FilterPlan, _show
+from evenbins.theory import FilterPlan
 from evenbins.theory.block_loads import load_unit, planned_loads
 
 __all__ = ["compared", "inspect", "measured"]

@@ -22,7 +22,6 @@ import numpy.typing as npt
 from evenbins.cluster import _scripts as scripts
 from evenbins.cluster._blocks import PASSED, PLACED, inspect, place_keys, records
 from evenbins.cluster._one_key import contains_one, harm_table, spill
-from evenbins.cluster._positions import coins, lane_positions_many, mulhi_many, splitmix_many, words_many
 from evenbins.cluster._requests import (
     Operation,
     Request,
@@ -35,6 +34,7 @@ from evenbins.cluster._requests import (
 from evenbins.cluster._segments import HEAD, LINE_BITS, Layout, Table
 from evenbins.cluster._whole_filter import ROUND, export
 from evenbins.cluster.redis_errors import FilterDamaged
+from evenbins.hashing import coins, lane_positions_many, mulhi_many, splitmix_many, words_many
 
 __all__ = ["BATCH", "add_many", "contains_many"]
 

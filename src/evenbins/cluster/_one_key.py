@@ -15,9 +15,7 @@ from evenbins.cluster import _scripts as scripts
 from evenbins.cluster._requests import Operation, Request, add_call, call_list, read_call, together
 from evenbins.cluster._segments import HEAD, LINE_BITS, Layout
 from evenbins.cluster.redis_errors import FilterDamaged
-from evenbins.reference.balanced import phi
-from evenbins.reference.blocked import lane_positions
-from evenbins.reference.keys import mulhi, splitmix
+from evenbins.hashing import lane_positions, mulhi, splitmix
 
 _OFFSET: Final = struct.Struct("<I")
 _KEY: Final = struct.Struct("<IB")
@@ -216,8 +214,16 @@ _harms: dict[tuple[int, int], list[int]] = {}
 def harm_table(layout: Layout) -> list[int]:
     block_bits, hashes = 8 * layout.tables[0].block_bytes, layout.plan.hashes
     if (block_bits, hashes) not in _harms:
-        _harms[block_bits, hashes] = [phi(x, block_bits, hashes) for x in range(block_bits + 1)]
+        _harms[block_bits, hashes] = [_fpr_of_block(x, block_bits, hashes) for x in range(block_bits + 1)]
     return _harms[block_bits, hashes]
+
+
+def _fpr_of_block(set_bits: int, block_bits: int, hashes: int) -> int:
+    """Return (set_bits / block_bits) ** hashes in units of 2**-62, rounded down at each step."""
+    rate = 2**62
+    for _ in range(hashes):
+        rate = rate * set_bits // block_bits
+    return rate
 
 
 def _standard_bits(layout: Layout, digest: int) -> dict[int, list[int]]:

@@ -43,13 +43,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from evenbins import _arguments as arguments
 from evenbins import filters
 from evenbins._core import digest as checksum
 from evenbins.cluster.redis_errors import FilterDamaged, FilterMissing, RedisFilterError
-from evenbins.reference.keys import mulhi, splitmix
+from evenbins.hashing import mulhi, splitmix
 from evenbins.rings import HashRing
 from evenbins.theory import FilterPlan, plan_of_core
-from evenbins.theory import _arguments as arguments
 from evenbins.theory.cores import COUNTED, SPILLS, counter_bits
 
 __all__ = ["HEAD", "SEGMENT_BYTES", "Base", "Layout", "Table", "place"]

@@ -47,15 +47,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from evenbins import _arguments as arguments
 from evenbins import _core, _files
+from evenbins._files import StrPath
 from evenbins._sharded_files import ShardFile, begin_directory, discard, finish_directory, write_shard
 from evenbins.cluster._pieces import Piece, count_of, file_pieces, grouped, key_batches, library
-from evenbins.filters import _HASHING, _BaseFilter, _class_for, digest_many
+from evenbins.filters import _HASHING, _BaseFilter, _class_for
 from evenbins.filters import build as build_filter
-from evenbins.protocols import StrPath
+from evenbins.hashing import digest_many
 from evenbins.sharded import ShardedFilter
 from evenbins.theory import FilterPlan, plan_sharded
-from evenbins.theory import _arguments as arguments
 from evenbins.theory.sharding import ShardedPlan
 
 __all__ = ["Built", "build", "build_files"]

@@ -34,12 +34,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from evenbins import _arguments as arguments
+from evenbins._bulk import Key
 from evenbins._lease import Lease
 from evenbins.cluster._forks import reset_in_children
 from evenbins.cluster.health import Backoff, Health, ServerDownError, notify
-from evenbins.protocols import Key
 from evenbins.rings import HashRing, NoNodesError, RingFullError
-from evenbins.theory import _arguments as arguments
 
 __all__ = ["AsyncFleet", "Fleet"]
 

@@ -33,9 +33,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from evenbins import _arguments as arguments
 from evenbins.cluster._forks import reset_in_children
 from evenbins.rings import HashRing
-from evenbins.theory import _arguments as arguments
 
 __all__ = ["Backoff", "Health", "ServerDownError"]
 

@@ -48,6 +48,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+from evenbins import _arguments as arguments
+from evenbins._bulk import Key
 from evenbins.cluster._libraries import library
 from evenbins.cluster.fleet import AsyncFleet
 from evenbins.cluster.health import Backoff
@@ -68,9 +70,7 @@ from evenbins.cluster.http_headers import (
 )
 from evenbins.cluster.http_keys import KeyMissingError, KeyRule
 from evenbins.cluster.http_metrics import Metrics
-from evenbins.protocols import Key
 from evenbins.rings import HashRing, NoNodesError, RingFullError
-from evenbins.theory import _arguments as arguments
 
 if TYPE_CHECKING:
     from evenbins.cluster.shared_loads import AsyncRedisLoads

@@ -17,7 +17,7 @@ import ipaddress
 from collections.abc import Iterable, MutableMapping
 from typing import Any
 
-from evenbins.theory import _arguments as arguments
+from evenbins import _arguments as arguments
 
 __all__ = [
     "TrustedProxies",

@@ -27,7 +27,8 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import _bulk, _core, filters
+from evenbins import _bulk, _core, _show, filters
+from evenbins._bulk import Key
 from evenbins.cluster import _many_keys, _one_key, _whole_filter
 from evenbins.cluster._redis_servers import (
     AsyncServers,
@@ -41,8 +42,7 @@ from evenbins.cluster._requests import Operation
 from evenbins.cluster._segments import SEGMENT_BYTES, Layout, check_name, check_plan
 from evenbins.cluster.redis_errors import PlanMismatch
 from evenbins.cluster.redis_plan import Counts, RedisPlan, RedisStats, plan_of_layout
-from evenbins.protocols import Key
-from evenbins.theory import FilterPlan, _show
+from evenbins.theory import FilterPlan
 
 __all__ = ["AsyncRedisFilter", "RedisFilter"]
 

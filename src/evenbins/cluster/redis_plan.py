@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from evenbins import _show
 from evenbins.cluster._segments import HEAD, Layout
-from evenbins.theory import FilterPlan, _show
+from evenbins.theory import FilterPlan
 
 __all__ = ["Counts", "RedisPlan", "RedisStats", "plan_of_layout"]
 

@@ -41,13 +41,13 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
+from evenbins import _arguments as arguments
+from evenbins._bulk import Key
 from evenbins.cluster._forks import reset_in_children
 from evenbins.cluster._libraries import library
 from evenbins.cluster._redis_servers import refuse_pipeline
 from evenbins.cluster.redis_errors import way_out
-from evenbins.protocols import Key
 from evenbins.rings import HashRing, NoNodesError, RingFullError
-from evenbins.theory import _arguments as arguments
 
 __all__ = ["AsyncRedisLoads", "RedisLoads"]
 

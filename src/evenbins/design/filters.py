@@ -18,11 +18,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, SupportsFloat, SupportsIndex, overload
 
+from evenbins import _show
+from evenbins._arguments import MAX_BITS_PER_KEY
 from evenbins.design._designs import Designs
 from evenbins.design.sharding import ShardedDesigns, sharded_designs
 from evenbins.filters import _BaseFilter, build
-from evenbins.theory import FilterPlan, _show, plan_balanced, plan_blocked
-from evenbins.theory._arguments import MAX_BITS_PER_KEY
+from evenbins.theory import FilterPlan, plan_balanced, plan_blocked
 from evenbins.theory.balanced_plan import check_bounds
 from evenbins.theory.levels import POLICIES
 from evenbins.theory.plan import plan_scheme

@@ -15,9 +15,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from evenbins import _arguments, _show
 from evenbins.design._designs import Designs
 from evenbins.rings import HashRing
-from evenbins.theory import RingPlan, _arguments, _show, plan_ring
+from evenbins.theory import RingPlan, plan_ring
 
 __all__ = ["RingDesign", "RingDesigns", "ring"]
 

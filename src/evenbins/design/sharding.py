@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex
 
+from evenbins import _arguments as arguments
+from evenbins import _show
 from evenbins.design._designs import Designs
 from evenbins.sharded import ShardedFilter
-from evenbins.theory import _arguments as arguments
-from evenbins.theory import _show
 from evenbins.theory.sharding import ShardedPlan, plan_sharded
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import SupportsFloat, SupportsIndex
 
+from evenbins import _arguments as arguments
+from evenbins import _show
 from evenbins.design._designs import Designs
 from evenbins.tables import MultilevelTable
-from evenbins.theory import _arguments as arguments
-from evenbins.theory import _show
 from evenbins.theory._summary_size import KINDS, SummarySize, size_summary
 
 __all__ = ["SummaryDesign", "SummaryDesigns", "summary"]

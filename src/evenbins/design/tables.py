@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import SupportsFloat, SupportsIndex, TypeVar
 
+from evenbins import _arguments, _show
 from evenbins.design._designs import Designs
 from evenbins.tables import MultilevelTable
-from evenbins.theory import TablePlan, _arguments, _show, plan_table
+from evenbins.theory import TablePlan, plan_table
 from evenbins.theory.table_plan import SCHEMES, SLOTS, predictable
 
 __all__ = ["TableDesign", "TableDesigns", "table"]

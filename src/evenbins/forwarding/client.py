@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal
 
+from evenbins import _arguments
 from evenbins._ring_errors import RingFullError
-from evenbins.theory import _arguments
 
 __all__ = ["Dropped", "Held", "Offered", "forget", "locate", "place"]
 

@@ -12,9 +12,8 @@ from bisect import bisect_left
 from collections import Counter
 from typing import Final
 
-from evenbins import _core
-from evenbins.protocols import Key
-from evenbins.theory import _arguments
+from evenbins import _arguments, _core
+from evenbins._bulk import Key
 
 __all__ = ["ForwardingMarks", "digest_of"]
 

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
+from evenbins._bulk import Key
 from evenbins._ring_errors import RingFullError
 from evenbins.forwarding.client import Dropped, Held, Offered, forget, locate, place
 from evenbins.forwarding.marks import ForwardingMarks, digest_of
-from evenbins.protocols import Key
 
 __all__ = ["MarkedNode", "MarkedNodes"]
 

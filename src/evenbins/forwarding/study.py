@@ -15,8 +15,8 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
+from evenbins import _arguments
 from evenbins.forwarding.nodes import MarkedNodes
-from evenbins.theory import _arguments
 
 __all__ = ["ForwardingRow", "ForwardingStudy", "forwarding_study"]
 

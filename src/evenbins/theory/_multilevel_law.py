@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from evenbins import _arguments as arguments
 from evenbins import _core
-from evenbins.theory import _arguments as arguments
 from evenbins.theory._caching import cached
 
 __all__ = [

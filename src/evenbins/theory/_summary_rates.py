@@ -34,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from evenbins.theory import _arguments as arguments
+from evenbins import _arguments as arguments
 from evenbins.theory import counting, fpr
 from evenbins.theory._multilevel_law import Law, _keys, _table, distribution
 

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from evenbins.theory import _arguments as arguments
-from evenbins.theory import _show
+from evenbins import _arguments as arguments
+from evenbins import _show
 from evenbins.theory import _summary_rates as rates
 from evenbins.theory._multilevel_law import MAX_LEVELS, Law, _keys, crisis_probability, distribution
 from evenbins.theory._summary_rates import FilterSize

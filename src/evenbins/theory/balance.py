@@ -64,7 +64,7 @@ from scipy.integrate import solve_ivp
 from scipy.optimize import brentq
 from scipy.special import gammainc
 
-from evenbins.theory import _arguments as arguments
+from evenbins import _arguments as arguments
 from evenbins.theory._caching import cached, frozen
 
 __all__ = [

@@ -30,7 +30,7 @@ from typing import SupportsFloat, SupportsIndex
 
 import numpy as np
 
-from evenbins.theory import _arguments as arguments
+from evenbins import _arguments as arguments
 from evenbins.theory import fpr as theory
 from evenbins.theory import levels, shapes
 from evenbins.theory.levels import COIN_UNIT, COUNTED, POLICIES, SPILLS

@@ -27,8 +27,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import SupportsFloat, SupportsIndex
 
-from evenbins.theory import _arguments as arguments
-from evenbins.theory import _show
+from evenbins import _arguments as arguments
+from evenbins import _show
 
 __all__ = [
     "KEY_DTYPES", "VALUE_DTYPES", "ChainPlan", "chain_bytes", "checked_capacity", "checked_core",

@@ -62,7 +62,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.polynomial import legendre
 
-from evenbins.theory import _arguments as arguments
+from evenbins import _arguments as arguments
 from evenbins.theory import balance
 from evenbins.theory._caching import cached
 

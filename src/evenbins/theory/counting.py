@@ -36,7 +36,7 @@ from typing import SupportsFloat, SupportsIndex
 
 import numpy as np
 
-from evenbins.theory import _arguments as arguments
+from evenbins import _arguments as arguments
 from evenbins.theory import fpr as theory
 from evenbins.theory.plan import FilterPlan, round_up
 

@@ -39,9 +39,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evenbins.theory import _arguments as arguments
+from evenbins import _arguments as arguments
+from evenbins import _show
 from evenbins.theory import _fluid_steady as steady
-from evenbins.theory import _show
 from evenbins.theory._caching import cached
 from evenbins.theory._fluid_schemes import AVAILABLE, SCHEMES, System, system
 

@@ -38,10 +38,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evenbins.theory import _arguments as arguments
+from evenbins import _arguments as arguments
+from evenbins import _show
 from evenbins.theory import _fluid_noise as noise
 from evenbins.theory import _fluid_steady as steady
-from evenbins.theory import _show, fluid
+from evenbins.theory import fluid
 from evenbins.theory._caching import cached
 from evenbins.theory._fluid_schemes import system
 

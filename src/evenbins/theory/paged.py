@@ -25,8 +25,9 @@ from typing import NamedTuple, SupportsFloat, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from evenbins.theory import _arguments as arguments
-from evenbins.theory import _show, fpr
+from evenbins import _arguments as arguments
+from evenbins import _show
+from evenbins.theory import fpr
 from evenbins.theory.table_plan import KEY_DTYPES, VALUE_DTYPES
 
 __all__ = ["PagedPlan", "PassedOn", "page_slots", "passed_on", "plan_of_paged_core", "plan_paged"]

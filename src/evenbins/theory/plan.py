@@ -30,9 +30,10 @@ from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import SupportsFloat, SupportsIndex
 
-from evenbins.theory import _arguments as arguments
-from evenbins.theory import _show, levels
+from evenbins import _arguments as arguments
+from evenbins import _show
 from evenbins.theory import fpr as theory
+from evenbins.theory import levels
 
 __all__ = ["FilterPlan", "plan_blocked", "plan_of_core", "plan_standard"]
 

@@ -30,9 +30,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from evenbins.theory import _arguments as arguments
+from evenbins import _arguments as arguments
+from evenbins import _show
 from evenbins.theory import _ring_laws as laws
-from evenbins.theory import _show
 from evenbins.theory._ring_first_full import first_full
 
 __all__ = ["POLICIES", "RingPlan", "plan_ring"]

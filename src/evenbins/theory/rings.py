@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from evenbins.theory import _arguments as arguments
+from evenbins import _arguments as arguments
 from evenbins.theory._ring_first_full import first_full, no_full
 from evenbins.theory._ring_laws import (
     RingLoads,

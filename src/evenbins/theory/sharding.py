@@ -32,8 +32,8 @@ from typing import Any, SupportsFloat, SupportsIndex
 
 import numpy as np
 
-from evenbins.theory import _arguments as arguments
-from evenbins.theory import _show
+from evenbins import _arguments as arguments
+from evenbins import _show
 from evenbins.theory.balanced_plan import plan_balanced
 from evenbins.theory.levels import POLICIES
 from evenbins.theory.plan import FilterPlan, plan_blocked, plan_of_core, plan_standard

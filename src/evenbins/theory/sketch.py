@@ -29,8 +29,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 
-from evenbins.theory import _arguments as arguments
-from evenbins.theory import _show
+from evenbins import _arguments as arguments
+from evenbins import _show
 
 __all__ = [
     "CONSTRUCTIONS", "SketchPlan", "classic_failure", "hit_everywhere", "is_prime", "next_prime",

@@ -29,9 +29,10 @@ from typing import SupportsFloat, SupportsIndex
 
 import numpy as np
 
-from evenbins.theory import _arguments as arguments
-from evenbins.theory import _show, counting
+from evenbins import _arguments as arguments
+from evenbins import _show
 from evenbins.theory import _summary_rates as rates
+from evenbins.theory import counting
 from evenbins.theory._multilevel_law import Law, distribution
 from evenbins.theory._summary_rates import FilterSize
 from evenbins.theory._summary_size import _chance, _covered, _smallest, _Trimmed, skewed_sizes

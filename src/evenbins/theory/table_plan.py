@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, NamedTuple, SupportsFloat, SupportsIndex
 
-from evenbins.theory import _arguments as arguments
-from evenbins.theory import _show, least_loaded
+from evenbins import _arguments as arguments
+from evenbins import _show
+from evenbins.theory import least_loaded
 
 if TYPE_CHECKING:
     from evenbins.theory.summary_plan import SummaryPlan

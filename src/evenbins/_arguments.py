@@ -12,7 +12,7 @@ from typing import SupportsIndex
 
 import numpy as np
 
-from evenbins.theory import _show
+from evenbins import _show
 
 __all__ = [
     "block_bits", "capacity", "check_total", "goal", "hashes", "integer", "problem", "rate", "real",
