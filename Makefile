@@ -24,12 +24,12 @@ $(VENV)/installed: $(VENV)/made $(CORE)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/for-tests: EXTRAS := test bench lint
-$(VENV)/for-bench: EXTRAS := bench
+$(VENV)/for-tests: EXTRAS := test benchmarks lint
+$(VENV)/for-bench: EXTRAS := benchmarks
 $(VENV)/for-docs: EXTRAS := docs
 $(VENV)/for-demo: EXTRAS := plot
 $(VENV)/for-lab: EXTRAS := lab plot
-$(VENV)/for-coverage: EXTRAS := test bench lint coverage
+$(VENV)/for-coverage: EXTRAS := test benchmarks lint coverage
 $(VENV)/for-tests $(VENV)/for-bench $(VENV)/for-docs $(VENV)/for-demo $(VENV)/for-lab $(VENV)/for-coverage: $(VENV)/installed
 	$(BIN)/python tools/extras.py $(EXTRAS) > $@.txt
 	$(BIN)/pip install --quiet --requirement $@.txt
@@ -77,7 +77,7 @@ odr: $(VENV)/for-tests ## looks for names with two definitions: the whole extens
 	$(BIN)/python tools/check_odr.py $(ARGS)
 
 bench: $(VENV)/for-bench ## the benchmarks with peers; writes benchmarks/results/<date>-<suite>.json
-	for suite in $(SUITES); do $(BIN)/evenbins bench $$suite || exit; done
+	for suite in $(SUITES); do $(BIN)/python -m benchmarks $$suite || exit; done
 
 targets: $(VENV)/installed ## plan against measurement for every balanced policy, ten million keys
 	$(BIN)/python tools/check_targets.py $(ARGS)
@@ -124,7 +124,7 @@ readme: $(VENV)/installed ## puts the newest benchmark's table into README.md
 	$(BIN)/python tools/write_readme.py
 
 bench-quick: $(VENV)/for-bench
-	for suite in $(SUITES); do $(BIN)/evenbins bench $$suite --quick || exit; done
+	for suite in $(SUITES); do $(BIN)/python -m benchmarks $$suite --quick || exit; done
 
 docs: $(VENV)/for-docs ## the documentation, in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html

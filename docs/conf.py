@@ -15,7 +15,7 @@ from evenbins import __version__
 from evenbins.cli import commands
 
 here = Path(__file__).parent
-sys.path.insert(0, str(here.parent / "tools"))
+sys.path[:0] = [str(here.parent / name) for name in ("tools", "tests", ".")]
 
 import benchmark_page  # noqa: E402
 import gallery_pages  # noqa: E402

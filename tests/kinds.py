@@ -6,22 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from evenbins import (
-    BalancedBloomFilter,
-    BlockedBloomFilter,
-    BloomFilter,
-    CountingBloomFilter,
-    reference,
-    theory,
-)
-from evenbins.reference.bloom import ReferenceFilter
+import reference
+from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter, theory
+from reference.bloom import ReferenceFilter
 
 SECRET = 0xC0FFEE_5EED_C0FFEE  # a seed that no other number in a test looks like
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A filter class with arguments, and its twin in `evenbins.reference`.
+    """A filter class with arguments, and its twin in `reference`.
 
     What filters do not promise alike is a property here, and tests ask for the property:
 

@@ -15,11 +15,12 @@ import statistics
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from pictures.canvas import FAINT, FULL, KEY, MUTED, Picture
 
-from evenbins.bench.harness import Report, Result
+from benchmarks.harness import Report, Result
 
 OURS = ("evenbins", "raw limit", "1 thread", "2 threads")
 """Labels that begin like this are no peers."""
@@ -35,7 +36,7 @@ TITLES = {
     "cli": "The command line",
 }
 
-COMMANDS = {"paged": 'python -c "from evenbins.bench.paged import main_paged; main_paged()"'}
+COMMANDS = {"paged": 'python -c "from benchmarks.paged import main_paged; main_paged()"'}
 
 
 def newest(folder: Path) -> dict[str, Report]:
@@ -138,7 +139,7 @@ def section(suite: str, report: Report, *, image: bool) -> str:
     commit = f"`{report.commit[:12]}`" if report.commit else "unknown"
     if report.commit and report.commit.endswith("+"):
         commit += " with changes"
-    command = COMMANDS.get(suite, f"evenbins bench {suite}")
+    command = COMMANDS.get(suite, f"python -m benchmarks {suite}")
     facts = [
         ("machine", f"{machine['cpu']}, {machine['cores']} cores{memory}, {machine.get('system', '')}"),
         ("kernel, huge pages", f"{machine['kernel']}, {machine.get('huge_pages') or 'unknown'}"),

@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from evenbins.simulate import CONFIGURATIONS, replay_cache
-from evenbins.traces import SYNTHETIC, synthetic_trace
+from evenbins.study.simulate import CONFIGURATIONS, replay_cache
+from evenbins.study.traces import SYNTHETIC, synthetic_trace
 
 AOL: list[dict[str, Any]] = [
     {}, {"copies": 7}, {"exponent": 0.6}, {"exponent": 1.0}, {"exponent": 1.2}, {"swing": 0.0},

@@ -3,6 +3,7 @@
 `pip install '.[extra]'` would build the extension again; this installs only what is missing. The name
 `build-system` stands for what the build itself needs: with it in the environment the build need not be
 isolated, and a second one compiles only what has changed.
+`benchmarks` stands for benchmarks/requirements.txt.
 """
 
 import sys
@@ -14,5 +15,7 @@ if __name__ == "__main__":
     for extra in sys.argv[1:]:
         if extra == "build-system":
             print(*content["build-system"]["requires"], "cmake>=3.22", "ninja", sep="\n")
+        elif extra == "benchmarks":
+            print((Path(__file__).parents[1] / "benchmarks" / "requirements.txt").read_text())
         else:
             print(*content["project"]["optional-dependencies"][extra], sep="\n")

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evenbins.papers import PAPERS, Experiment, Row, experiments
-from evenbins.papers import table as tables
+from evenbins.study.papers import PAPERS, Experiment, Row, experiments
+from evenbins.study.papers import table as tables
 
 NEAR = 0.05
 LONG = 60
@@ -50,7 +50,7 @@ def rows(entry: dict[str, Any]) -> list[Row]:
 def verdict(row: Row) -> str:
     """Compare: = as printed, ≈ near, ≠ not; nothing where the paper has no number.
 
-    >>> from evenbins.papers import row
+    >>> from evenbins.study.papers import row
     >>> [verdict(row("x", ours, paper=2.6)) for ours in (2.64, 2.7, 3.0)], verdict(row("x", 1.0))
     (['=', '≈', '≠'], '')
     """
@@ -207,7 +207,7 @@ def _update(path: Path, text: str) -> bool:
 
 def write(kept_folder: Path, generated: Path) -> None:
     """Write all pages, their figures and the overview."""
-    from evenbins.papers import plots
+    from evenbins.study.papers import plots
 
     folder = generated / "gallery"
     folder.mkdir(parents=True, exist_ok=True)

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 import evenbins
-from evenbins.papers import Context, Experiment, Result, Row, run, select
-from evenbins.papers.registry import PAPERS
+from evenbins.study.papers import Context, Experiment, Result, Row, run, select
+from evenbins.study.papers.registry import PAPERS
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "gallery"

@@ -1,4 +1,4 @@
-"""Write src/evenbins/lab/table_curves.json: the least space of every scheme for each overflow.
+"""Write src/evenbins/study/lab/table_curves.json: the least space of every scheme for each overflow.
 
     python tools/make_table_curves.py            all of them (some minutes); keeps what the file has
     python tools/make_table_curves.py --anew     from nothing

@@ -10,13 +10,16 @@ others. The exit status is 1 if server and plan differ by more than 2 %.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 import redis
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.redis import running_server
 from evenbins import theory
-from evenbins.bench.redis import running_server
 from evenbins.cluster import RedisFilter
 from evenbins.theory import FilterPlan
 

@@ -16,13 +16,16 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import click
 import numpy as np
 import redis
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.redis import running_server
 from evenbins import theory
-from evenbins.bench.redis import running_server
 from evenbins.cluster import RedisFilter
 from evenbins.theory import FilterPlan
 

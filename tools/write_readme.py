@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
-from evenbins.bench.harness import Report
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.harness import Report
 
 ROOT = Path(__file__).parents[1]
 PLACE = re.compile(r"(<!-- benchmark: .*? -->\n).*?(<!-- end of benchmark -->)", re.S)

@@ -13,7 +13,7 @@ import pyarrow.parquet
 from inputs import content
 from provider import Provider
 
-from evenbins.traces import TraceError, read_trace
+from evenbins.study.traces import TraceError, read_trace
 
 _FOLDER = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 _COLUMNS = [None, None, None, 0, 1, 2, "time", "url", "digest", "b"]

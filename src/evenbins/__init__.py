@@ -95,8 +95,8 @@ _HOMES = {
     "theory": "ChainPlan FilterPlan PagedPlan SketchPlan TablePlan",
 }
 _MODULES = """
-    chained cluster counting demo design filters forwarding growing hashing paged papers protocols reference
-    rings sharded simulate sketches summaries tables theory traces
+    chained cluster counting design filters forwarding growing hashing paged protocols rings sharded sketches
+    study summaries tables theory
 """.split()  # noqa: SIM905 (a paragraph, not a page)
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -20,8 +20,8 @@ from evenbins import _bulk, _core
 from evenbins._bulk import Key
 
 __all__ = [
-    "LANES", "PHI", "coins", "digest", "digest_many", "lane_positions", "lane_positions_many", "mix", "mulhi",
-    "mulhi_many", "splitmix", "splitmix_many", "words_many",
+    "LANES", "MASK", "PHI", "coins", "digest", "digest_many", "lane_positions", "lane_positions_many", "mix",
+    "mulhi", "mulhi_many", "splitmix", "splitmix_many", "words_many",
 ]  # fmt: skip
 
 Words = npt.NDArray[np.uint64]

@@ -30,7 +30,7 @@ new ring sorts its nodes, a returning name takes its old slots while they are fr
 for study.
 
 Threads: any number, readers and writers, of single and bulk calls: each change is alone with the ring.
-docs/rings.md tells more; `evenbins.reference.ring` is the readable twin.
+docs/rings.md tells more; `reference.ring` is the readable twin.
 """
 
 from __future__ import annotations

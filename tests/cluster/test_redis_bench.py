@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from filter_servers import running
 
-from evenbins.bench import harness
-from evenbins.bench import redis as bench
+from benchmarks import harness
+from benchmarks import redis as bench
 
 
 def test_every_case_runs_and_answers_rightly() -> None:

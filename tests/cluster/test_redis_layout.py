@@ -21,9 +21,9 @@ from evenbins.cluster._blocks import place_keys
 from evenbins.cluster._segments import HEAD, Layout, in_rebuilding_order, list_slots, place
 from evenbins.cluster.redis_plan import plan_of_layout
 from evenbins.hashing import coins, lane_positions_many, mulhi_many, splitmix_many
-from evenbins.reference import ReferenceBalanced
-from evenbins.reference.blocked import lane_positions
-from evenbins.reference.keys import mulhi, splitmix
+from reference import ReferenceBalanced
+from reference.blocked import lane_positions
+from reference.keys import mulhi, splitmix
 
 WORDS = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=20)
 

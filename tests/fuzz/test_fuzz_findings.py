@@ -38,7 +38,7 @@ def changed(data: bytes, offset: int, value: int) -> bytes:
 
 
 def splitmix(seed: int, number: int) -> int:
-    from evenbins.reference.keys import splitmix as twin
+    from reference.keys import splitmix as twin
 
     return twin(seed, number)
 

@@ -26,11 +26,11 @@ from evenbins import (
     HashRing,
     MultilevelTable,
 )
-from evenbins.reference.format import CHECKSUM, FIXED
-from evenbins.reference.xxh3 import xxh3_64
 from evenbins.summaries import CLASSES, Summary
 from evenbins.theory import plan_of_chain_core, plan_of_core, plan_of_sketch_core, plan_of_table_core
 from evenbins.theory.summary_plan import plan_of_summary_core
+from reference.format import CHECKSUM, FIXED
+from reference.xxh3 import xxh3_64
 
 AnyFilter = BloomFilter | BlockedBloomFilter | BalancedBloomFilter | GrowingFilter | CountingBloomFilter
 

@@ -16,11 +16,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from evenbins import design, theory
-from evenbins.lab import filters, papers
-from evenbins.lab.app import create_app, endpoints
-from evenbins.lab.jobs import Cancelled, Jobs
-from evenbins.lab.parameters import Choice, Endpoint, Flag, Number, Text
-from evenbins.lab.security import HEADERS
+from evenbins.study.lab import filters, papers
+from evenbins.study.lab.app import create_app, endpoints
+from evenbins.study.lab.jobs import Cancelled, Jobs
+from evenbins.study.lab.parameters import Choice, Endpoint, Flag, Number, Text
+from evenbins.study.lab.security import HEADERS
 
 BASE = "http://127.0.0.1:8765"
 OURS = {"X-Evenbins-Lab": "1"}

@@ -11,8 +11,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from evenbins import HashRing
-from evenbins.lab.app import create_app
-from evenbins.lab.rings import MAX_EVENTS, fixed_limit, parse, replay, theory
+from evenbins.study.lab.app import create_app
+from evenbins.study.lab.rings import MAX_EVENTS, fixed_limit, parse, replay, theory
 
 VIEW: dict[str, Any] = {
     "servers": 12, "keys": 120, "epsilon": 0.25, "bound": "fixed", "copies": 1, "seed": 5,

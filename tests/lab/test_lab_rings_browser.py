@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from evenbins import HashRing
-from evenbins.lab.rings import replay
+from evenbins.study.lab.rings import replay
 
 DEFAULTS: dict[str, Any] = {
     "servers": 20, "keys": 200, "epsilon": 0.25, "bound": "fixed", "copies": 1, "seed": 12,

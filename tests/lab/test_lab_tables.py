@@ -14,12 +14,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from evenbins import MultilevelTable, design
-from evenbins.lab.app import create_app
-from evenbins.lab.table_story import MAX_EVENTS, Watched, operations, small_plan, story
-from evenbins.lab.tables import curves, designs, point, tell
-from evenbins.reference import ReferenceMultilevel
+from evenbins.study.lab.app import create_app
+from evenbins.study.lab.table_story import MAX_EVENTS, Watched, operations, small_plan, story
+from evenbins.study.lab.tables import curves, designs, point, tell
 from evenbins.theory import optimise
 from evenbins.theory.table_plan import SCHEMES, plan_table
+from reference import ReferenceMultilevel
 
 POINT: dict[str, Any] = {
     "keys": 10**6, "scheme": "second-chance", "levels": 4, "slots": 1, "goal": "overflow", "overflow": 0.002,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evenbins.lab.tables import tell
+from evenbins.study.lab.tables import tell
 
 SMALL: dict[str, Any] = {
     "scheme": "second-chance", "levels": 4, "slots": 1, "keys": 40, "space": 1.1, "turns": 40,

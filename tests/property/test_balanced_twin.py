@@ -24,8 +24,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from sizes import size
 
 import evenbins
-from evenbins.reference import ReferenceBalanced
-from evenbins.reference import format as file_format
+from reference import ReferenceBalanced
+from reference import format as file_format
 
 Digests = npt.NDArray[np.uint64]
 

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from evenbins import _core
-from evenbins.reference import cache_replay as twin
+from reference import cache_replay as twin
 
 POLICIES = ("plain", "clockwise", "rehash", "jump")
 

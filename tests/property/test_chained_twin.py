@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenbins import ChainedTable, TableFull, _core
-from evenbins.reference import ReferenceChained
-from evenbins.reference.format import pack
+from reference import ReferenceChained
+from reference.format import pack
 
 MASK = 2**64 - 1
 

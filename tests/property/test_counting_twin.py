@@ -25,9 +25,10 @@ from hypothesis.stateful import (
 )
 from sizes import size
 
-from evenbins import CountingBloomFilter, reference
-from evenbins.reference import format as file_format
+import reference
+from evenbins import CountingBloomFilter
 from evenbins.theory import plan_of_core
+from reference import format as file_format
 
 INTEGERS = st.integers(-5, 40)
 KEYS = st.one_of(INTEGERS, st.text("ab", max_size=3), st.binary(max_size=2))

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenbins import CountMinSketch, HeavyHitters
-from evenbins.reference import ReferenceCountMin
-from evenbins.reference.keys import canonical
+from reference import ReferenceCountMin
+from reference.keys import canonical
 
 MOST = 2**64 - 1
 

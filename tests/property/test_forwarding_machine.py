@@ -23,8 +23,8 @@ from hypothesis.stateful import (
 
 from evenbins._ring_errors import RingFullError
 from evenbins.forwarding import ForwardingMarks, MarkedNodes
-from evenbins.reference.keys import splitmix
-from evenbins.reference.ring import BILLION, WHOLE, Ring
+from reference.keys import splitmix
+from reference.ring import BILLION, WHOLE, Ring
 
 DIGESTS = st.integers(0, 15).map(lambda i: splitmix(77, i))
 NAMES = [f"n{i}" for i in range(8)]

@@ -17,11 +17,11 @@ from sizes import size
 
 from evenbins import MultilevelTable, TableFull
 from evenbins._guided import FORGETFUL, RISING, GuideState, attachment
-from evenbins.reference.guided import ReferenceGuided
-from evenbins.reference.multilevel import Full
-from evenbins.reference.summaries import ReferenceInterpolation, ReferenceMultipleBloom, ReferenceSingleFilter
+from evenbins.study.stepwise import Full
 from evenbins.theory.summary_plan import KINDS, SummaryPlan, plan_summary
 from evenbins.theory.table_plan import SCHEMES
+from reference.guided import ReferenceGuided
+from reference.summaries import ReferenceInterpolation, ReferenceMultipleBloom, ReferenceSingleFilter
 
 NUMBERS = st.integers(0, 60)
 COUNT = 61

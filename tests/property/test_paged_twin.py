@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from evenbins import PagedTable, TableFull
-from evenbins.reference.paged import ReferencePaged, read_table
+from reference.paged import ReferencePaged, read_table
 
 KEYS = st.integers(-40, 600)
 MANY = st.lists(KEYS, max_size=200)

@@ -21,8 +21,8 @@ from hypothesis.stateful import (
 )
 
 from evenbins._ring_errors import NoNodesError, RingFullError
-from evenbins.reference.keys import splitmix
-from evenbins.reference.ring import BILLION, WHOLE, Node, Ring
+from reference.keys import splitmix
+from reference.ring import BILLION, WHOLE, Node, Ring
 
 DIGESTS = st.integers(0, 60).map(lambda i: splitmix(99, i))
 NAMES = st.sampled_from("abcdefgh")

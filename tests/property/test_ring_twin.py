@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenbins import HashRing, NoNodesError, RingFullError, _core
-from evenbins.reference.ring import Ring, dense_slot
+from reference.ring import Ring, dense_slot
 
 POLICIES = ("jump", "clockwise", "rehash", "rehash-bin", "plain")
 NAMES = [f"n{i}" for i in range(9)]

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from sizes import size
 
 from evenbins import HashRing, RingFullError
-from evenbins.reference.ring import Ring
 from evenbins.theory import _ring_laws as laws
+from reference.ring import Ring
 
 BOUNDED = ("jump", "clockwise", "rehash", "rehash-bin")
 NAMES = [f"n{i}" for i in range(6)]

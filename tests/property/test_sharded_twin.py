@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenbins import reference
-from evenbins.reference.bloom import ReferenceFilter
+import reference
 from evenbins.sharded import ShardedFilter
+from reference.bloom import ReferenceFilter
 
 KEYS = st.one_of(
     st.text(max_size=6), st.binary(max_size=6), st.integers(-(2**63), 2**64 - 1), st.integers(0, 40)

@@ -1,7 +1,7 @@
 """Each filter against its readable twin: after any operations, identical bits; and no false negative, ever.
 
 The machine drives one filter through everything that changes, copies or stores it. Beside it go the
-twin (evenbins.reference), which says what the bits must be, and a plain set of the keys that went in,
+twin (reference), which says what the bits must be, and a plain set of the keys that went in,
 which says what must be found. Filters are tiny, so that blocks are shared and fill up.
 """
 
@@ -23,8 +23,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from sizes import size
 
 import evenbins
-from evenbins import digest_many, reference
-from evenbins.reference import format as file_format
+import reference
+from evenbins import digest_many
+from reference import format as file_format
 
 if TYPE_CHECKING:
     from kinds import Kind

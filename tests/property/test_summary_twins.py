@@ -10,7 +10,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from evenbins.reference import summaries as reference
 from evenbins.summaries import (
     CounterSummary,
     InterpolationSummary,
@@ -19,6 +18,7 @@ from evenbins.summaries import (
     Summary,
 )
 from evenbins.theory.summary_plan import plan_of_summary_core
+from reference import summaries as reference
 
 CLASSES: dict[int, Any] = {
     9: (InterpolationSummary, reference.ReferenceInterpolation),

@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sizes import size
 
 from evenbins import MultilevelTable, TableFull
-from evenbins.reference import ReferenceMultilevel
-from evenbins.reference.multilevel import Full
+from evenbins.study.stepwise import Full
 from evenbins.theory.table_plan import SCHEMES
+from reference import ReferenceMultilevel
 
 NUMBERS = st.integers(0, 45)  # few keys and few slots, so that buckets fill up
 VALUES = st.integers(0, 2**63 - 1)

@@ -29,10 +29,10 @@ import pytest
 from scipy import stats
 
 from evenbins import BalancedBloomFilter, FilterPlan, FilterStats, digest_many
-from evenbins.reference import ReferenceBalanced
-from evenbins.reference.balanced import Choice
-from evenbins.reference.keys import mulhi
 from evenbins.theory import levels, plan_balanced, plan_levels
+from reference import ReferenceBalanced
+from reference.balanced import Choice
+from reference.keys import mulhi
 
 LEVEL = 1e-6
 KEYS, FILTERS = 300_000, 20

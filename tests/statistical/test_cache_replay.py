@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from evenbins.simulate import replay_cache
-from evenbins.traces import Trace, synthetic_trace
+from evenbins.study.simulate import replay_cache
+from evenbins.study.traces import Trace, synthetic_trace
 
 REACH = float(norm.ppf(1 - 0.5e-6))
 

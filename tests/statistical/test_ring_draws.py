@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chi2
 
-from evenbins.reference.keys import splitmix
-from evenbins.reference.ring import WHOLE, Ring, dense_slot
+from reference.keys import splitmix
+from reference.ring import WHOLE, Ring, dense_slot
 
 LEVEL = 1e-6
 WORDS = 20_000

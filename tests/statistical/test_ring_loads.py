@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import t as student
 
-from evenbins.papers.ring_simulation import ring_shares, simulate_ring
-from evenbins.reference.multilevel_simulation import Xoshiro
-from evenbins.reference.ring_simulation import literal_jump
+from evenbins.study.papers.ring_simulation import ring_shares, simulate_ring
 from evenbins.theory import plan_ring, rings
+from reference.multilevel_simulation import Xoshiro
+from reference.ring_simulation import literal_jump
 
 NODES = 1000
 

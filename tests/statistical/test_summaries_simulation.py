@@ -20,7 +20,7 @@ import pytest
 from scipy.stats import binom
 from scipy.stats import t as student
 
-from evenbins.papers.summary_simulation import (
+from evenbins.study.papers.summary_simulation import (
     simulate_counters,
     simulate_rebuild,
     simulate_song,

@@ -27,9 +27,9 @@ import pytest
 from scipy.stats import binom, hypergeom
 from scipy.stats import t as student
 
-from evenbins.papers.simulation import simulate_table
-from evenbins.reference.multilevel_simulation import Key, TableTwin
+from evenbins.study.papers.simulation import simulate_table
 from evenbins.theory import fluid
+from reference.multilevel_simulation import Key, TableTwin
 
 LEVEL = 1e-6
 SCHEMES = ["standard", "conservative", "second-chance", "extreme-second-chance"]

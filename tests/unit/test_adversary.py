@@ -32,9 +32,9 @@ from evenbins import (
     TableFull,
     digest_many,
 )
-from evenbins.reference.bloom import ReferenceBloom
-from evenbins.reference.countmin import ReferenceCountMin
-from evenbins.reference.multilevel import ReferenceMultilevel
+from evenbins.study.stepwise import ReferenceMultilevel
+from reference.bloom import ReferenceBloom
+from reference.countmin import ReferenceCountMin
 
 Keys = npt.NDArray[np.uint64]
 SECRET = 0x5EC2E7_0F_A_5E2FE2  # drawn after the keys were chosen, as far as the attacker goes

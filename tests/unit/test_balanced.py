@@ -30,9 +30,9 @@ import pytest
 import evenbins
 from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, FormatError, _core, digest_many
 from evenbins.filters import build
-from evenbins.reference.format import CHECKSUM, FIXED, unpack
-from evenbins.reference.xxh3 import xxh3_64
 from evenbins.theory import FilterPlan, plan_balanced, plan_blocked, plan_levels, plan_standard
+from reference.format import CHECKSUM, FIXED, unpack
+from reference.xxh3 import xxh3_64
 
 Words = npt.NDArray[np.uint64]
 COUNTED = ("single", "sequential", "multilevel")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from evenbins.bench import filters, harness
-from evenbins.bench.harness import (
+from benchmarks import filters, harness
+from benchmarks.harness import (
     Case,
     Contender,
     Limit,
@@ -23,7 +23,7 @@ from evenbins.bench.harness import (
     WrongAnswerError,
     run,
 )
-from evenbins.bench.sketches import sketch_cases
+from benchmarks.sketches import sketch_cases
 
 TINY = filters.Sizes(
     scalar_keys=2_000,
@@ -455,7 +455,7 @@ def test_only_a_complete_run_in_a_checkout_leaves_a_result(
 
 
 COPYING = """
-from evenbins.bench import filters
+from benchmarks import filters
 
 class Copying(filters.BlockedBloomFilter):
     def add_many(self, keys, **options):
@@ -479,7 +479,7 @@ def test_the_memory_probe_sees_a_copy_of_the_keys(copying: bool) -> None:
 def test_python_m_runs_the_benchmarks() -> None:
     """The options themselves are tested with the command line's."""
     done = subprocess.run(
-        [sys.executable, "-m", "evenbins.bench", "filters", "--help"],
+        [sys.executable, "-m", "benchmarks", "filters", "--help"],
         capture_output=True,
         text=True,
         check=True,

@@ -17,8 +17,8 @@ import pytest
 
 import evenbins
 from evenbins import ChainedTable, ChainPlan, FormatError, KeyRangeError, MultilevelTable, TableFull, _core
-from evenbins.reference.format import pack, unpack
 from evenbins.theory import plan_chains
+from reference.format import pack, unpack
 
 POLICIES = ("single", "sequential", "multilevel", "least-loaded", "d-left")
 GOLDEN = runpy.run_path(str(Path(__file__).parents[1] / "golden" / "make_golden.py"))

@@ -527,7 +527,7 @@ def test_inspect_shows_counters_and_hashing_schemes(tmp_path):
 
 
 def test_bench_passes_its_options_on(monkeypatch):
-    from evenbins.bench import filters
+    from benchmarks import filters
 
     calls = []
     monkeypatch.setattr(filters, "main_filters", lambda **options: calls.append(options) or 0)
@@ -541,7 +541,7 @@ def test_bench_passes_its_options_on(monkeypatch):
 
 
 def test_bench_without_a_peer_says_what_to_install(monkeypatch):
-    from evenbins.bench import filters
+    from benchmarks import filters
 
     def missing(**_: object) -> int:
         raise ModuleNotFoundError("No module named 'rbloom'", name="rbloom")

@@ -394,8 +394,8 @@ def test_closed_streams_of_the_other_commands(tmp_path):
 def test_the_benchmark_runs_and_checks_its_answers():
     from dataclasses import replace
 
-    from evenbins.bench.cli import cli_cases
-    from evenbins.bench.shared import QUICK
+    from benchmarks.cli import cli_cases
+    from benchmarks.shared import QUICK
 
     names = []
     for case in cli_cases(replace(QUICK, string_keys=20_000)):

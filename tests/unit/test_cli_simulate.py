@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from evenbins import cli
 from evenbins.cli.simulate import _CONFIGURATIONS, simulate
-from evenbins.simulate import CONFIGURATIONS, POLICIES, replay_cache
-from evenbins.traces import SYNTHETIC, read_trace, synthetic_trace, write_trace
+from evenbins.study.simulate import CONFIGURATIONS, POLICIES, replay_cache
+from evenbins.study.traces import SYNTHETIC, read_trace, synthetic_trace, write_trace
 
 SMALL = ["--servers", 10, "--cache-size", 30, "--limit", "none", "--stale", 60]
 

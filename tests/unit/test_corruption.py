@@ -32,7 +32,7 @@ from evenbins import (
     MultilevelTable,
     summaries,
 )
-from evenbins.reference.xxh3 import xxh3_64
+from reference.xxh3 import xxh3_64
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CLASSES: dict[str, Any] = {

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 import evenbins
+import reference
 from evenbins import (
     BloomFilter,
     CountingBloomFilter,
@@ -27,7 +28,6 @@ from evenbins import (
     OverfilledWarning,
     digest,
     digest_many,
-    reference,
     theory,
 )
 from evenbins.theory import counting, plan_counting, plan_of_core

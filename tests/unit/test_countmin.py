@@ -22,9 +22,9 @@ import pytest
 
 import evenbins
 from evenbins import BloomFilter, CountMinSketch, FormatError, HeavyHitters, SketchPlan, _core
-from evenbins.reference import ReferenceCountMin
-from evenbins.reference import format as reference_format
 from evenbins.theory import plan_countmin, plan_of_sketch_core, sketch
+from reference import ReferenceCountMin
+from reference import format as reference_format
 
 MOST = 2**64 - 1
 SHAPES: dict[str, dict[str, Any]] = {

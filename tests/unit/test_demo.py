@@ -10,9 +10,9 @@ from functools import partial
 import pytest
 from rich.console import Console
 
-from evenbins import demo
-from evenbins.demo import STEPS, Demo
-from evenbins.demo_report import Report
+from evenbins.study.demo import steps as demo
+from evenbins.study.demo.report import Report
+from evenbins.study.demo.steps import STEPS, Demo
 
 
 @pytest.fixture

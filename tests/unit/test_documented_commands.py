@@ -49,7 +49,7 @@ from click.testing import CliRunner
 
 import evenbins
 from evenbins import BlockedBloomFilter, cli
-from evenbins.papers import registry
+from evenbins.study.papers import registry
 
 ROOT = Path(__file__).parents[2]
 SOURCE = str(Path(evenbins.__file__).parents[1])  # src, or where an instrumented core is

@@ -32,11 +32,11 @@ from hypothesis import strategies as st
 
 import evenbins
 from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, FormatError, _files
-from evenbins.reference import ReferenceBalanced, ReferenceBlocked, ReferenceBloom
-from evenbins.reference.bloom import ReferenceFilter
-from evenbins.reference.format import CHECKSUM, FIXED, header_bytes, pack, unpack
-from evenbins.reference.xxh3 import xxh3_64
 from evenbins.theory import plan_levels
+from reference import ReferenceBalanced, ReferenceBlocked, ReferenceBloom
+from reference.bloom import ReferenceFilter
+from reference.format import CHECKSUM, FIXED, header_bytes, pack, unpack
+from reference.xxh3 import xxh3_64
 
 AnyFilter = BloomFilter | BlockedBloomFilter | BalancedBloomFilter
 KEYS: list[Any] = ["", "a", b"\0\xff", "ключ", "x" * 300, 0, -1, 2**64 - 1, -(2**63), *range(100, 110)]

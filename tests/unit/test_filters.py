@@ -29,8 +29,9 @@ import pytest
 from kinds import KINDS, Kind
 
 import evenbins
-from evenbins import FilterPlan, FilterStats, FormatError, OverfilledWarning, digest, reference, theory
-from evenbins.reference import format as file_format
+import reference
+from evenbins import FilterPlan, FilterStats, FormatError, OverfilledWarning, digest, theory
+from reference import format as file_format
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 KEYS = ["apple", b"pear", 3, -3, "ключ", 2**64 - 1, b"", *range(50, 250)]

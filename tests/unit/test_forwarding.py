@@ -11,17 +11,10 @@ import pytest
 
 from evenbins import HashRing
 from evenbins._ring_errors import RingFullError
-from evenbins.forwarding import (
-    ForwardingMarks,
-    MarkedNode,
-    MarkedNodes,
-    forget,
-    forwarding_study,
-    locate,
-    place,
-)
-from evenbins.reference.keys import splitmix
-from evenbins.reference.ring import BILLION, Ring
+from evenbins.forwarding import ForwardingMarks, MarkedNode, MarkedNodes, forget, locate, place
+from evenbins.study.forwarding import forwarding_study
+from reference.keys import splitmix
+from reference.ring import BILLION, Ring
 
 # ── the client ───────────────────────────────────────────────────────────────────────────────────────────
 

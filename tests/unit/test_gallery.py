@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from evenbins.papers import Row, experiments, row, run
+from evenbins.study.papers import Row, experiments, row, run
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))

@@ -11,7 +11,7 @@ import pytest
 
 import evenbins
 from evenbins import FormatError, GrowingFilter
-from evenbins.reference import format as reference
+from reference import format as reference
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 MAKER = runpy.run_path(str(GOLDEN / "make_golden.py"))

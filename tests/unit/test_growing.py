@@ -40,9 +40,9 @@ from evenbins import (
     digest_many,
 )
 from evenbins.filters import build
-from evenbins.reference.format import CHECKSUM, FIXED, header_bytes
-from evenbins.reference.xxh3 import xxh3_64
 from evenbins.theory import plan_standard
+from reference.format import CHECKSUM, FIXED, header_bytes
+from reference.xxh3 import xxh3_64
 
 POLICIES = {
     "fill": BalancedBloomFilter,

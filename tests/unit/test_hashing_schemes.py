@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 
 from evenbins import BloomFilter, _core
-from evenbins.reference.bloom import HASHING, ReferenceBloom
-from evenbins.reference.format import unpack
 from evenbins.theory import plan_of_core, plan_standard
+from reference.bloom import HASHING, ReferenceBloom
+from reference.format import unpack
 
 SCHEMES = [name for name in HASHING if name != "independent"]
 SIZES = [(1, 1), (7, 3), (64, 5), (1009, 7), (4096, 20), (65_536, 64), (99_991, 13)]

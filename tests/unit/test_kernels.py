@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 import evenbins
-from evenbins import BlockedBloomFilter, BloomFilter, _core, digest_many, reference
-from evenbins.reference.bloom import ReferenceFilter
-from evenbins.reference.keys import MASK, PHI, mix, mulhi, splitmix
+import reference
+from evenbins import BlockedBloomFilter, BloomFilter, _core, digest_many
+from reference.bloom import ReferenceFilter
+from reference.keys import MASK, PHI, mix, mulhi, splitmix
 
 if TYPE_CHECKING:
     from kinds import Kind

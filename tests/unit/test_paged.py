@@ -25,8 +25,8 @@ from together import together
 
 import evenbins
 from evenbins import FormatError, MultilevelTable, PagedStats, PagedTable, TableFull, paged
-from evenbins.reference.paged import ReferencePaged, read_table
 from evenbins.theory.paged import PagedPlan, page_slots, passed_on, plan_of_paged_core, plan_paged
+from reference.paged import ReferencePaged, read_table
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ import pytest
 from sizes import size
 
 from evenbins import FormatError, PagedTable
-from evenbins.reference.paged import read_journal, read_table
+from reference.paged import read_journal, read_table
 
 SECTOR = 512
 Step = tuple[int, str, int, bytes]

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from evenbins import FormatError, PagedTable
-from evenbins.reference.keys import splitmix
-from evenbins.reference.xxh3 import xxh3_64
+from reference.keys import splitmix
+from reference.xxh3 import xxh3_64
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 

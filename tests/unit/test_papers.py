@@ -21,9 +21,10 @@ from click.testing import CliRunner
 from scipy.stats import t as student
 from sizes import size
 
-from evenbins import cli, papers
-from evenbins.papers import Context, Row, plots, registry, row, table
-from evenbins.papers.simulation import simulate
+from evenbins import cli
+from evenbins.study import papers
+from evenbins.study.papers import Context, Row, plots, registry, row, table
+from evenbins.study.papers.simulation import simulate
 from evenbins.theory import balance
 
 COMMAND = [sys.executable, "-m", "evenbins"]
@@ -441,7 +442,7 @@ def test_the_intervals_would_notice_a_wrong_prediction(results: dict[str, dict[s
 
 
 def test_the_made_up_flows_are_distinct_and_far_from_uniform() -> None:
-    from evenbins.papers.kanizo import _flows
+    from evenbins.study.papers.kanizo import _flows
 
     flows = _flows(50_000, Context("kanizo-fig6").rng())
     assert len(set(flows.tolist())) == 50_000

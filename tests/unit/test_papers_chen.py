@@ -10,9 +10,9 @@ from functools import cache
 
 import pytest
 
-from evenbins import papers
-from evenbins.papers import Context, Result, Row, chen
-from evenbins.papers.chen_tables import Printed, printed
+from evenbins.study import papers
+from evenbins.study.papers import Context, Result, Row, chen
+from evenbins.study.papers.chen_tables import Printed, printed
 from evenbins.theory import rings
 
 

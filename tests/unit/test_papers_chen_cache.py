@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from evenbins import papers
-from evenbins.papers.chen_cache import TABLE_1, TABLE_2
-from evenbins.papers.registry import Row
-from evenbins.traces import TraceError, synthetic_trace, write_trace
+from evenbins.study import papers
+from evenbins.study.papers.chen_cache import TABLE_1, TABLE_2
+from evenbins.study.papers.registry import Row
+from evenbins.study.traces import TraceError, synthetic_trace, write_trace
 
 
 def at(rows: tuple[Row, ...], quantity: str, configuration: int, policy: str, copies: int = 1) -> Row:

@@ -13,9 +13,11 @@ import pytest
 from scipy.stats import binom
 from scipy.stats import t as student
 
-from evenbins import _core, papers, reference
-from evenbins.papers import Result, kirsch
-from evenbins.papers.simulation import simulate_hashing
+import reference
+from evenbins import _core
+from evenbins.study import papers
+from evenbins.study.papers import Result, kirsch
+from evenbins.study.papers.simulation import simulate_hashing
 from evenbins.theory import fpr, less_hashing
 
 WORD = 2**64

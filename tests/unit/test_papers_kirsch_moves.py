@@ -14,10 +14,10 @@ import pytest
 from scipy.stats import norm, poisson
 from scipy.stats import t as student
 
-from evenbins import papers
-from evenbins.papers import Result, Row, kirsch_moves
-from evenbins.papers.kirsch_tables import SCHEMES, TABLE_5_1
-from evenbins.papers.simulation import simulate_table
+from evenbins.study import papers
+from evenbins.study.papers import Result, Row, kirsch_moves
+from evenbins.study.papers.kirsch_tables import SCHEMES, TABLE_5_1
+from evenbins.study.papers.simulation import simulate_table
 from evenbins.theory import fluid
 
 

@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import pytest
 
-from evenbins import papers
-from evenbins.papers import Result, Row, kirsch_tables
+from evenbins.study import papers
+from evenbins.study.papers import Result, Row, kirsch_tables
 
 TABLE = {"space", "moves", "moves_optimal", "overflow", "overdispersion", *(f"share{i}" for i in range(1, 6))}
 LINES = {"overflow", "overflow_naive", "ratio"}

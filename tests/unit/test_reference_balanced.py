@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenbins.reference import ReferenceBalanced, ReferenceBlocked, digest, mulhi, splitmix, xxh3_64
-from evenbins.reference.balanced import Policy, State, phi
-from evenbins.reference.blocked import ODD
-from evenbins.reference.format import CORE, Parsed, pack, payload_bytes, unpack
+from reference import ReferenceBalanced, ReferenceBlocked, digest, mulhi, splitmix, xxh3_64
+from reference.balanced import Policy, State, phi
+from reference.blocked import ODD
+from reference.format import CORE, Parsed, pack, payload_bytes, unpack
 
 ALWAYS = 2**32
 HALF = 2**31

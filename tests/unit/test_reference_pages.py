@@ -12,7 +12,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 MODULES = [
     "evenbins",
-    "evenbins.bench",
+    "benchmarks",
     "evenbins.cluster",
     "evenbins.cluster.dask",
     "evenbins.cluster.fleet",
@@ -23,21 +23,21 @@ MODULES = [
     "evenbins.cluster.sharded_redis",
     "evenbins.design",
     "evenbins.forwarding",
-    "evenbins.papers",
-    "evenbins.papers.ring_simulation",
-    "evenbins.papers.simulation",
-    "evenbins.papers.summary_simulation",
+    "evenbins.study.papers",
+    "evenbins.study.papers.ring_simulation",
+    "evenbins.study.papers.simulation",
+    "evenbins.study.papers.summary_simulation",
     "evenbins.protocols",
-    "evenbins.reference",
+    "reference",
     "evenbins.rings",
     "evenbins.sharded",
-    "evenbins.simulate",
+    "evenbins.study.simulate",
     "evenbins.sketches",
     "evenbins.summaries",
     "evenbins.tables",
     "evenbins.theory",
     "evenbins.theory.rings",
-    "evenbins.traces",
+    "evenbins.study.traces",
 ]
 
 

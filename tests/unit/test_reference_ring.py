@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from evenbins._ring_errors import NoNodesError, RingFullError
-from evenbins.reference.keys import splitmix
-from evenbins.reference.ring import BILLION, POLICIES, WHOLE, Ring, dense_slot
+from reference.keys import splitmix
+from reference.ring import BILLION, POLICIES, WHOLE, Ring, dense_slot
 
 LAYOUTS = ("dense", "sparse")
 

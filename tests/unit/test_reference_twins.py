@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import xxhash
 
-from evenbins.reference import ReferenceBlocked, ReferenceBloom, digest, mix, mulhi, splitmix
-from evenbins.reference.bloom import ReferenceFilter
-from evenbins.reference.format import Parsed, pack, unpack
+from reference import ReferenceBlocked, ReferenceBloom, digest, mix, mulhi, splitmix
+from reference.bloom import ReferenceFilter
+from reference.format import Parsed, pack, unpack
 
 Make = Callable[[], ReferenceFilter]
 

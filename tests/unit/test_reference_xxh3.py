@@ -7,7 +7,7 @@ import random
 import pytest
 import xxhash
 
-from evenbins.reference.xxh3 import xxh3_64, xxh3_128
+from reference.xxh3 import xxh3_64, xxh3_128
 
 RNG = random.Random(20240607)
 DATA = RNG.randbytes(4096)

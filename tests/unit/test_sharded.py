@@ -23,11 +23,12 @@ import pyarrow as pa
 import pytest
 
 import evenbins
-from evenbins import BlockedBloomFilter, Filter, FormatError, _core, digest, digest_many, reference
+import reference
+from evenbins import BlockedBloomFilter, Filter, FormatError, _core, digest, digest_many
 from evenbins import _sharded_files as directory
-from evenbins.reference.sharded import shard_word
 from evenbins.sharded import ShardedFilter
 from evenbins.theory import plan_blocked, plan_sharded
+from reference.sharded import shard_word
 
 POLICIES = ["standard", "blocked", "single", "sequential", "multilevel", "fill", "two-choice"]
 each_policy = pytest.mark.parametrize("policy", POLICIES)

@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from evenbins import _core, reference
-from evenbins.papers.simulation import Simulated, simulate, split
+import reference
+from evenbins import _core
+from evenbins.study.papers.simulation import Simulated, simulate, split
 
 MISS = 1e-6
 WORD = 2**64

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenbins import simulate
-from evenbins.simulate import CONFIGURATIONS, POLICIES, CacheReport, CacheRun, replay_cache
-from evenbins.traces import Trace, synthetic_trace
+from evenbins.study import simulate
+from evenbins.study.simulate import CONFIGURATIONS, POLICIES, CacheReport, CacheRun, replay_cache
+from evenbins.study.traces import Trace, synthetic_trace
 
 MINUTE = 60_000
 FREE: dict[str, Any] = {

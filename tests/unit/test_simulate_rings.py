@@ -1,6 +1,6 @@
 """The simulator of hash rings: its twin, its promises, its refusals.
 
-The twin is `evenbins.reference.ring_simulation`; both make the same draws, so all counts must be equal, trial
+The twin is `reference.ring_simulation`; both make the same draws, so all counts must be equal, trial
 by trial. Distributions are checked in statistical/test_ring_loads.py.
 """
 
@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from evenbins import _core
-from evenbins.papers.ring_simulation import SimulatedRings, ring_shares, ring_times, simulate_ring
-from evenbins.reference.ring_simulation import RingTwin
-from evenbins.reference.ring_slots import dense_slot
+from evenbins.study.papers.ring_simulation import SimulatedRings, ring_shares, ring_times, simulate_ring
+from reference.ring_simulation import RingTwin
+from reference.ring_slots import dense_slot
 
 POLICIES = ["plain", "clockwise", "rehash", "rehash-bin", "jump"]
 

@@ -1,6 +1,6 @@
 """The simulators of summaries: their twins, their promises, their refusals.
 
-The twins are `evenbins.reference.summary_simulation`; both make the same draws, so all counts must be equal,
+The twins are `reference.summary_simulation`; both make the same draws, so all counts must be equal,
 trial by trial. Distributions are checked in statistical/test_summaries_simulation.py.
 """
 
@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenbins.papers.summary_simulation import (
+from evenbins.study.papers.summary_simulation import (
     simulate_counters,
     simulate_rebuild,
     simulate_song,
     simulate_summary,
 )
-from evenbins.reference import summary_simulation as twin
+from reference import summary_simulation as twin
 
 TABLES = [(60, (50, 20, 10, 5)), (40, (160, 40, 20, 10, 10)), (30, (9,)), (0, (4, 4)), (25, (3, 3, 3))]
 

@@ -1,6 +1,6 @@
 """The simulator of tables that move at most one key: its twin, its promises, its refusals.
 
-The twin is `evenbins.reference.multilevel_simulation`; both make the same draws, so all counts must be equal,
+The twin is `reference.multilevel_simulation`; both make the same draws, so all counts must be equal,
 trial by trial and sample by sample. Distributions are checked in statistical/test_table_schemes.py.
 """
 
@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from evenbins import _core
-from evenbins.papers.simulation import SimulatedTables, simulate_table
-from evenbins.reference.multilevel_simulation import TableTwin, simulate_trial
+from evenbins.study.papers.simulation import SimulatedTables, simulate_table
+from reference.multilevel_simulation import TableTwin, simulate_trial
 
 SCHEMES = ["standard", "conservative", "second-chance", "extreme-second-chance"]
 SHAPES = [([40, 25, 14, 6], 1), ([20, 13, 7, 3], 2), ([9, 6], 4), ([11, 7, 3], 3), ([30], 1), ([4, 4, 4], 8),

@@ -15,7 +15,6 @@ import pytest
 import evenbins
 from evenbins import FormatError, MultilevelTable
 from evenbins._guided import FORGETFUL, RISING
-from evenbins.reference import format as reference_format
 from evenbins.summaries import (
     CLASSES,
     CounterSummary,
@@ -26,6 +25,7 @@ from evenbins.summaries import (
 )
 from evenbins.theory.summary_plan import KINDS, SummaryPlan, plan_counters, plan_summary
 from evenbins.theory.table_plan import SCHEMES
+from reference import format as reference_format
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 MAKER = runpy.run_path(str(GOLDEN / "make_golden.py"))

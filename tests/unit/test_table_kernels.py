@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from evenbins import MultilevelTable, TableFull
-from evenbins.reference import ReferenceMultilevel
-from evenbins.reference.multilevel import Full
+from evenbins.study.stepwise import Full
 from evenbins.theory.table_plan import SCHEMES
+from reference import ReferenceMultilevel
 
 BATCHES = [0, 1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 129, 200]
 

@@ -34,12 +34,12 @@ from evenbins import (
     TablePlan,
     _core,
 )
-from evenbins.reference import ReferenceMultilevel
-from evenbins.reference import format as reference_format
-from evenbins.reference.format import CHECKSUM, FIXED
-from evenbins.reference.xxh3 import xxh3_64
 from evenbins.theory import plan_of_table_core, plan_table
 from evenbins.theory.table_plan import SCHEMES, table_bytes
+from reference import ReferenceMultilevel
+from reference import format as reference_format
+from reference.format import CHECKSUM, FIXED
+from reference.xxh3 import xxh3_64
 
 SHAPES: dict[str, dict[str, Any]] = {
     **{scheme: {"scheme": scheme} for scheme in SCHEMES},

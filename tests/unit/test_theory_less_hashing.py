@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from evenbins.papers.simulation import simulate_hashing
+from evenbins.study.papers.simulation import simulate_hashing
 from evenbins.theory import fpr
 from evenbins.theory import less_hashing as less
 

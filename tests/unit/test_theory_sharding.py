@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from evenbins import design
-from evenbins.reference.keys import mulhi, splitmix
 from evenbins.sharded import ShardedFilter
 from evenbins.theory import plan_blocked, sharding
 from evenbins.theory.sharding import (
@@ -21,6 +20,7 @@ from evenbins.theory.sharding import (
     shard_capacity,
     shards_touched,
 )  # fmt: skip
+from reference.keys import mulhi, splitmix
 
 
 def tail_by_terms(keys: int, shards: int, most: int) -> float:

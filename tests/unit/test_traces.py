@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import evenbins
-from evenbins import traces
-from evenbins.traces import SYNTHETIC, Trace, TraceError, read_trace, synthetic_trace, write_trace
+from evenbins.study import traces
+from evenbins.study.traces import SYNTHETIC, Trace, TraceError, read_trace, synthetic_trace, write_trace
 
 
 def read(folder: Path, data: bytes | str, name: str = "log.csv", **options: Any) -> Trace:
@@ -204,7 +204,7 @@ def test_parquet_without_times_or_keys_is_refused(tmp_path: Path) -> None:
 def test_a_package_that_is_missing_is_named(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules.update(dict.fromkeys(['pyarrow', 'zstandard', 'compression.zstd']));"
-        "from evenbins.traces import read_trace, TraceError\n"
+        "from evenbins.study.traces import read_trace, TraceError\n"
         "for name in ('a.csv.zst', 'a.parquet'):\n"
         "    try: read_trace(name)\n"
         "    except TraceError as error: print(error)"

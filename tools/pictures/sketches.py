@@ -8,9 +8,9 @@ import struct
 import numpy as np
 
 from evenbins import CountMinSketch
-from evenbins.reference.countmin import ReferenceCountMin
-from evenbins.reference.keys import digest
 from pictures.canvas import FAINT, FULL, KEY, LINE, LIST, MUTED, PANEL, SENT, Picture, points
+from reference.countmin import ReferenceCountMin
+from reference.keys import digest
 
 _TEXT = "to be or not to be that is the question whether tis nobler in the mind to suffer the slings"
 _STREAM = _TEXT.split()

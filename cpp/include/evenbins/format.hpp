@@ -1,4 +1,4 @@
-// Files, version 1 (docs/format.md has the table; src/evenbins/reference/format.py is the readable twin).
+// Files, version 1 (docs/format.md has the table; tests/reference/format.py is the readable twin).
 //
 //     magic version kind hash hashing seed capacity offset size checksum │ core │ 0…0 │ checksum ║ payload
 //     └──────────────────── 72 bytes ────────────────────────────────┘   8·c    to 64·x   8 bytes

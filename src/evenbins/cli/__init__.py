@@ -19,7 +19,7 @@ Invariants
   reader that has gone (`| head`) ends the command as it ends grep, by SIGPIPE.
 - An error is one line which says what to do. Commands raise; `_run` alone writes it. What nobody expected is
   one line too, and says that it is a bug; EVENBINS_DEBUG=1 shows where.
-- What a command does not need it does not import: rich, scipy and the benchmarks come in where they are used.
+- What a command does not need it does not import: rich and scipy come in where they are used.
 """
 
 from __future__ import annotations
@@ -46,13 +46,12 @@ from evenbins.cli._output import (
 __all__ = ["commands", "integer", "main"]
 
 _ROWS = (
-    Row("bench", "Measure against other libraries.", "evenbins.cli.bench"),
     Row("build", "Build a filter from lines.", "evenbins.cli.build"),
     Row("completion", "Print a shell's completion script.", "evenbins.cli.completion"),
     Row("demo", "Show it at work on generated keys.", "evenbins.cli.demo"),
     Row("design", "Find the designs that meet a request, best first.", "evenbins.cli.design"),
     Row("inspect", "Show a file: plan beside stats, and checks.", "evenbins.cli.inspect"),
-    Row("lab", "Open the lab: pages to understand and to decide.", "evenbins.lab.command"),
+    Row("lab", "Open the lab: pages to understand and to decide.", "evenbins.study.lab.command"),
     Row("merge", "Merge files into one with the keys of all.", "evenbins.cli.merge"),
     Row("query", "Print the lines that are in a filter.", "evenbins.cli.query"),
     Row("reproduce", "Repeat the papers' experiments.", "evenbins.cli.reproduce"),

@@ -23,7 +23,7 @@ def demo(keys: int, out: str | None, report: str | None) -> int:
     Prediction beside measurement, speed, files; a few seconds. Writes a report with figures, one HTML file,
     and prints where it is. Exit status 1 if a claim does not hold.
     """
-    from evenbins.demo import LEAST_KEYS, MOST_KEYS, run
+    from evenbins.study.demo.steps import LEAST_KEYS, MOST_KEYS, run
 
     if not LEAST_KEYS <= keys <= MOST_KEYS:
         raise click.ClickException(f"--keys must be {LEAST_KEYS:_} to {MOST_KEYS:_}, not {keys}")

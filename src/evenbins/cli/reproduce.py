@@ -14,7 +14,7 @@ from evenbins.cli._output import rendered, show, show_json
 from evenbins.cli._progress import Steps
 
 if TYPE_CHECKING:
-    from evenbins import papers
+    from evenbins.study import papers
 
 __all__ = ["reproduce"]
 
@@ -40,7 +40,7 @@ def reproduce(
     An ID is that of one experiment (kanizo-fig5), a paper (kanizo: all of its experiments) or a pattern
     ('kanizo-fig*'). For several experiments the file's name needs {id}: --plot 'figures/{id}.svg'.
     """
-    from evenbins import papers
+    from evenbins.study import papers
 
     if everything and ids:
         raise click.ClickException(f"--all and {ids[0]} exclude each other: leave out one of the two")
@@ -77,7 +77,7 @@ def reproduce(
             steps.end()
             results.append(done)
             if plot is not None:
-                from evenbins.papers import plots
+                from evenbins.study.papers import plots
 
                 plots.save(each, done.rows, places[each.id])
             if not as_json:
@@ -96,7 +96,7 @@ def _trace_options(trace: str | None, chosen: Sequence[papers.Experiment]) -> di
 
 
 def _list_experiments(chosen: Sequence[papers.Experiment], *, as_json: bool) -> None:
-    from evenbins.papers import table
+    from evenbins.study.papers import table
 
     if as_json:
         return show_json([{"id": each.id, "source": each.source, "title": each.title} for each in chosen])
@@ -104,7 +104,7 @@ def _list_experiments(chosen: Sequence[papers.Experiment], *, as_json: bool) -> 
 
 
 def _result_text(title: str, result: papers.Result) -> str:
-    from evenbins.papers import table
+    from evenbins.study.papers import table
 
     how = f"{result.source}; seed {result.seed}{', quick' if result.quick else ''}; {result.seconds:.1f} s"
     head = click.style(result.id, bold=True) + f"  {title} ({how})\n"
@@ -115,7 +115,7 @@ def _plot_places(plot: str | None, ids: Sequence[str]) -> dict[str, str]:
     """Say where each figure goes, and refuse what cannot work before the experiments run."""
     if plot is None:
         return {}
-    from evenbins.papers import plots
+    from evenbins.study.papers import plots
 
     if not plot.lower().endswith(plots.FORMATS):
         raise click.ClickException(f"--plot {plot}: the name must end in {' or '.join(plots.FORMATS)}")

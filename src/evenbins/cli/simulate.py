@@ -22,8 +22,8 @@ from evenbins.cli._output import show, show_json
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from evenbins.simulate import CacheReport
-    from evenbins.traces import Trace
+    from evenbins.study.simulate import CacheReport
+    from evenbins.study.traces import Trace
 
 __all__ = ["simulate"]
 
@@ -86,7 +86,7 @@ def cache(
     A full server passes a request on by the policy; one with more requests than it can bear fails and
     comes back empty. Of the log the columns of times and of keys (urls) are read; see docs/cache_replay.md.
     """
-    from evenbins.simulate import CONFIGURATIONS, replay_cache
+    from evenbins.study.simulate import CONFIGURATIONS, replay_cache
 
     if (path is None) == (synthetic is None):
         what = "exclude each other: give one" if path is not None else "are both missing: give one"
@@ -133,7 +133,7 @@ def _trace(
 ) -> Trace:  # fmt: skip
     from dataclasses import replace
 
-    from evenbins.traces import SYNTHETIC, read_trace, synthetic_trace
+    from evenbins.study.traces import SYNTHETIC, read_trace, synthetic_trace
 
     if synthetic is not None:
         bar.begin("drawing")

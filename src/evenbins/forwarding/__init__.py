@@ -31,16 +31,12 @@ Source: chen, section 2 (the classical rule is implicit in its look-ups); the lo
 from evenbins.forwarding.client import forget, locate, place
 from evenbins.forwarding.marks import ForwardingMarks
 from evenbins.forwarding.nodes import MarkedNode, MarkedNodes
-from evenbins.forwarding.study import ForwardingRow, ForwardingStudy, forwarding_study
 
 __all__ = [
     "ForwardingMarks",
-    "ForwardingRow",
-    "ForwardingStudy",
     "MarkedNode",
     "MarkedNodes",
     "forget",
-    "forwarding_study",
     "locate",
     "place",
 ]

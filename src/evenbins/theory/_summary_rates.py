@@ -205,7 +205,7 @@ def counters_false_positives(keys: int, buckets: int, hashes: int) -> float:
     """Compute the false-positive rate of Song et al.'s counters: none of the key's counters is zero.
 
     Where the keys are, and whether two of them share a bucket, has no formula once the table is pruned:
-    `evenbins.papers.summary_simulation.simulate_song` has it by simulation.
+    `evenbins.study.papers.summary_simulation.simulate_song` has it by simulation.
 
     Examples
     --------
