@@ -242,7 +242,7 @@ def read(parameters: Sequence[Parameter], query: Iterable[tuple[str, str]]) -> d
     --------
     >>> read([Number("keys", least=1, most=100, default=7, whole=True)], [])
     {'keys': 7}
-    >>> read([Number("keys", least=1, most=100, default=7)], [("key", "3")])
+    >>> read([Number("keys", least=1, most=100, default=7)], [("key", "3")])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
     evenbins.study.lab.parameters.RefusedError: there is no parameter 'key': did you mean keys? ...
