@@ -42,7 +42,7 @@ from benchmarks.harness import (
     run,
 )
 from benchmarks.shared import FULL, QUICK, SEED, Sizes, count_text
-from evenbins.paged import PagedTable
+from evenbins.tables.paged import PagedTable
 
 __all__ = ["drop_cache", "main_paged", "paged_cases", "resident"]
 

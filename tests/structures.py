@@ -35,7 +35,7 @@ from evenbins import (
     PagedTable,
     ShardedFilter,
 )
-from evenbins.summaries import (
+from evenbins.tables.summaries import (
     CounterSummary,
     InterpolationSummary,
     MultipleBloomSummary,

@@ -145,7 +145,7 @@ class Makers:
 
     def summaries(self) -> Iterator[tuple[str, Any]]:
         """Give summaries of every kind."""
-        from evenbins.summaries import CLASSES
+        from evenbins.tables.summaries import CLASSES
         from evenbins.theory.summary_plan import plan_of_summary_core
 
         cores = (

@@ -49,8 +49,8 @@ from evenbins import (
     MultilevelTable,
     PagedTable,
     ShardedFilter,
-    summaries,
 )
+from evenbins.tables import summaries
 
 KEYS = 20_000
 

@@ -1,4 +1,4 @@
-// The Python class `_core.Chains`: the base of evenbins.ChainedTable (src/evenbins/chained.py).
+// The Python class `_core.Chains`: the base of evenbins.ChainedTable (src/evenbins/tables/chained.py).
 #include "evenbins/chained.hpp"
 
 #include <nanobind/nanobind.h>

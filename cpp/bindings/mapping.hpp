@@ -1,4 +1,4 @@
-// A table as the core of a Python mapping (src/evenbins/_mapping.py), whatever is behind it.
+// A table as the core of a Python mapping (src/evenbins/tables/mapping.py), whatever is behind it.
 //
 //     one key     raw type slots and a raw method: table[key], table[key] = value, del, in, len, get
 //     many keys   words of keys and values (table_keys.hpp), the GIL released, Ctrl-C heard between stretches

@@ -1,4 +1,4 @@
-// The Python class `_core.Pages`: the base of evenbins.PagedTable (src/evenbins/paged.py).
+// The Python class `_core.Pages`: the base of evenbins.PagedTable (src/evenbins/tables/paged.py).
 //
 // A single look-up asks the summary under the GIL: an absent key, mostly, is answered there. Whoever reads or writes
 // the file gives the GIL up. Readers and the writer: readers.hpp.

@@ -119,7 +119,7 @@ struct NoSuchNode : std::out_of_range {
 };
 
 void set_ring_error(const char* name, const char* text, int64_t assigned = -1) {
-  const nb::object type = nb::module_::import_("evenbins._ring_errors").attr(name);
+  const nb::object type = nb::module_::import_("evenbins.rings.errors").attr(name);
   const nb::object error = type(text);
   if (assigned >= 0) error.attr("assigned") = assigned;
   PyErr_SetObject(type.ptr(), error.ptr());

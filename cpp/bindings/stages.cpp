@@ -1,4 +1,4 @@
-// Growing filters (src/evenbins/growing.py): a key goes into the newest stage, unless some stage has it already.
+// Growing filters (src/evenbins/filters/growing.py): a key goes into the newest stage, unless some stage has it already.
 //
 // The bits of a stage and its count of keys change in one step, with no Python code in between: an exception from a
 // signal handler finds both changed or neither. The newest stage is never full: the key that fills it goes in

@@ -1,4 +1,4 @@
-// The Python class `_core.Summary`: the base of the summaries (src/evenbins/summaries.py). Digests in, levels out: keys
+// The Python class `_core.Summary`: the base of the summaries (src/evenbins/tables/summaries.py). Digests in, levels out: keys
 // become digests before. Look-ups and writers take turns as those of tables do (readers.hpp).
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>

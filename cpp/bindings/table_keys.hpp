@@ -2,7 +2,7 @@
 //
 //     one key      stored_key_of: a Python object to a StoredKey, or an exception
 //     many keys    stored_items, stored_arrow: an iterable or an Arrow column to a NumPy array of words; arrays of
-//                  integers are converted by NumPy (src/evenbins/_table_keys.py). Every key is converted before the
+//                  integers are converted by NumPy (src/evenbins/tables/_keys.py). Every key is converted before the
 //                  first is used: a key that does not fit is refused, and nothing has been stored.
 //     a value      stored_value_of, value_object: one word, an int or a double
 //

@@ -16,7 +16,9 @@ from typing import Any
 from forge import forged
 
 import evenbins
-from evenbins import FormatError, _core, _sharded_files, summaries
+from evenbins import FormatError, _core
+from evenbins.filters import _sharded_files
+from evenbins.tables import summaries
 
 CLASSES: dict[int, Any] = {
     1: evenbins.BloomFilter, 2: evenbins.BlockedBloomFilter, 3: evenbins.BalancedBloomFilter,

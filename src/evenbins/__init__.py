@@ -16,26 +16,28 @@ Modules are imported when a name of theirs is first used: a command that looks u
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from evenbins._lazy import lazy_names
+
 if TYPE_CHECKING:
     from evenbins import design, theory
     from evenbins._core import FormatError, KeyRangeError, kernel, kernels
-    from evenbins.chained import ChainedTable, ChainStats
-    from evenbins.counting import CountingBloomFilter
-    from evenbins.filters import (
-        BalancedBloomFilter,
-        BlockedBloomFilter,
-        BloomFilter,
-        load,
-    )
-    from evenbins.filters import open as open  # not in __all__: a star import must not hide Python's open
-    from evenbins.growing import GrowingFilter
+    from evenbins.filters.balanced import BalancedBloomFilter
+    from evenbins.filters.blocked import BlockedBloomFilter
+    from evenbins.filters.counting import CountingBloomFilter
+    from evenbins.filters.growing import GrowingFilter
+    from evenbins.filters.protocols import Filter, FilterStats, OverfilledWarning
+    from evenbins.filters.sharded import ShardedFilter
+    from evenbins.filters.standard import BloomFilter
     from evenbins.hashing import digest, digest_many
-    from evenbins.paged import PagedStats, PagedTable
-    from evenbins.protocols import Filter, FilterStats, OverfilledWarning
-    from evenbins.rings import HashRing, NoNodesError, RingFullError, RingStats
-    from evenbins.sharded import ShardedFilter
-    from evenbins.sketches import CountMinSketch, HeavyHitters, SketchStats
-    from evenbins.tables import MultilevelTable, TableFull, TableStats
+    from evenbins.rings.errors import NoNodesError, RingFullError
+    from evenbins.rings.ring import HashRing, RingStats
+    from evenbins.sketches.countmin import CountMinSketch, SketchStats
+    from evenbins.sketches.heavy_hitters import HeavyHitters
+    from evenbins.structure import load
+    from evenbins.structure import open as open  # not in __all__: a star import must not hide Python's open
+    from evenbins.tables.chained import ChainedTable, ChainStats
+    from evenbins.tables.multilevel import MultilevelTable, TableFull, TableStats
+    from evenbins.tables.paged import PagedStats, PagedTable
     from evenbins.theory import ChainPlan, FilterPlan, PagedPlan, SketchPlan, TablePlan
 
 __all__ = [
@@ -81,38 +83,47 @@ __all__ = [
 # Where the names above come from; a test compares the two.
 _HOMES = {
     "_core": "FormatError KeyRangeError kernel kernels",
-    "chained": "ChainedTable ChainStats",
-    "counting": "CountingBloomFilter",
-    "filters": "BalancedBloomFilter BlockedBloomFilter BloomFilter load open",
-    "growing": "GrowingFilter",
+    "filters.balanced": "BalancedBloomFilter",
+    "filters.blocked": "BlockedBloomFilter",
+    "filters.counting": "CountingBloomFilter",
+    "filters.growing": "GrowingFilter",
+    "filters.protocols": "Filter FilterStats OverfilledWarning",
+    "filters.sharded": "ShardedFilter",
+    "filters.standard": "BloomFilter",
     "hashing": "digest digest_many",
-    "paged": "PagedStats PagedTable",
-    "protocols": "Filter FilterStats OverfilledWarning",
-    "rings": "HashRing NoNodesError RingFullError RingStats",
-    "sharded": "ShardedFilter",
-    "sketches": "CountMinSketch HeavyHitters SketchStats",
-    "tables": "MultilevelTable TableFull TableStats",
+    "rings.errors": "NoNodesError RingFullError",
+    "rings.ring": "HashRing RingStats",
+    "sketches.countmin": "CountMinSketch SketchStats",
+    "sketches.heavy_hitters": "HeavyHitters",
+    "structure": "load open",
+    "tables.chained": "ChainedTable ChainStats",
+    "tables.multilevel": "MultilevelTable TableFull TableStats",
+    "tables.paged": "PagedStats PagedTable",
     "theory": "ChainPlan FilterPlan PagedPlan SketchPlan TablePlan",
 }
-_MODULES = """
-    chained cluster counting design filters forwarding growing hashing paged protocols rings sharded sketches
-    study summaries tables theory
-""".split()  # noqa: SIM905 (a paragraph, not a page)
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+_MODULES = (
+    "cluster",
+    "design",
+    "filters",
+    "hashing",
+    "rings",
+    "sketches",
+    "structure",
+    "study",
+    "tables",
+    "theory",
+)
+_named = lazy_names(globals(), _HOMES)
 
 
 def __getattr__(name: str) -> object:
-    if name in _HOME_OF:
-        found = getattr(import_module(f"evenbins.{_HOME_OF[name]}"), name)
-        globals()[name] = found
-        return found
     if name in _MODULES:
         return import_module(f"evenbins.{name}")
     if name == "__version__":  # on demand: looking it up takes longer than the fastest command
         from importlib.metadata import version
 
         return version("evenbins")
-    raise AttributeError(f"module 'evenbins' has no attribute {name!r}")
+    return _named(name)
 
 
 def __dir__() -> list[str]:

@@ -27,7 +27,7 @@ from evenbins import FormatError, digest_many
 from evenbins.cluster import _pieces
 from evenbins.cluster import dask as cluster_dask
 from evenbins.cluster.dask import build, build_files
-from evenbins.sharded import ShardedFilter
+from evenbins.filters.sharded import ShardedFilter
 from reference.sharded import canonical
 
 POLICIES = ["standard", "blocked", "single", "sequential", "multilevel", "fill", "two-choice"]

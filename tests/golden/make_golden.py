@@ -26,7 +26,7 @@ from evenbins import (
     HashRing,
     MultilevelTable,
 )
-from evenbins.summaries import CLASSES, Summary
+from evenbins.tables.summaries import CLASSES, Summary
 from evenbins.theory import plan_of_chain_core, plan_of_core, plan_of_sketch_core, plan_of_table_core
 from evenbins.theory.summary_plan import plan_of_summary_core
 from reference.format import CHECKSUM, FIXED

@@ -21,8 +21,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from evenbins._ring_errors import RingFullError
-from evenbins.forwarding import ForwardingMarks, MarkedNodes
+from evenbins.rings.errors import RingFullError
+from evenbins.rings.forwarding import ForwardingMarks, MarkedNodes
 from reference.keys import splitmix
 from reference.ring import BILLION, WHOLE, Ring
 

@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sizes import size
 
 from evenbins import MultilevelTable, TableFull
-from evenbins._guided import FORGETFUL, RISING, GuideState, attachment
 from evenbins.study.stepwise import Full
+from evenbins.tables._guided import FORGETFUL, RISING, GuideState, attachment
 from evenbins.theory.summary_plan import KINDS, SummaryPlan, plan_summary
 from evenbins.theory.table_plan import SCHEMES
 from reference.guided import ReferenceGuided

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from evenbins._ring_errors import NoNodesError, RingFullError
+from evenbins.rings.errors import NoNodesError, RingFullError
 from reference.keys import splitmix
 from reference.ring import BILLION, WHOLE, Node, Ring
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference
-from evenbins.sharded import ShardedFilter
+from evenbins.filters.sharded import ShardedFilter
 from reference.bloom import ReferenceFilter
 
 KEYS = st.one_of(

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from evenbins.summaries import (
+from evenbins.tables.summaries import (
     CounterSummary,
     InterpolationSummary,
     MultipleBloomSummary,

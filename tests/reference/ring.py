@@ -46,7 +46,7 @@ from collections.abc import Collection, Iterable
 from fractions import Fraction
 from typing import Final, Self
 
-from evenbins._ring_errors import NoNodesError, RingFullError
+from evenbins.rings.errors import NoNodesError, RingFullError
 from reference.ring_slots import POLICIES, WHOLE, Node, Slots, dense_slot
 
 __all__ = ["BILLION", "POLICIES", "WHOLE", "Move", "Node", "Ring", "dense_slot"]

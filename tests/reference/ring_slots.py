@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
-from evenbins._ring_errors import NoNodesError
+from evenbins.rings.errors import NoNodesError
 from reference.keys import checked_seed, mulhi, splitmix
 from reference.xxh3 import xxh3_64
 

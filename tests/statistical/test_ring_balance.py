@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from evenbins import HashRing, _core, digest
-from evenbins.forwarding import ForwardingMarks, MarkedNode
+from evenbins.rings.forwarding import ForwardingMarks, MarkedNode
 from evenbins.theory import rings as theory
 
 MILLIONTH = stats.norm.isf(0.5e-6)  # 4.89 standard errors

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from evenbins import _core, digest_many
-from evenbins.sharded import ShardedFilter
+from evenbins.filters.sharded import ShardedFilter
 from evenbins.theory.sharding import largest_shard, overflow_probability, shard_capacity
 
 LEVEL = 1e-6

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from evenbins import MultilevelTable
-from evenbins.summaries import (
+from evenbins.tables.summaries import (
     CounterSummary,
     InterpolationSummary,
     MultipleBloomSummary,

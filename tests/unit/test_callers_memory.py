@@ -30,7 +30,7 @@ from evenbins import (
     MultilevelTable,
     ShardedFilter,
 )
-from evenbins.summaries import InterpolationSummary, MultipleBloomSummary, SingleFilterSummary
+from evenbins.tables.summaries import InterpolationSummary, MultipleBloomSummary, SingleFilterSummary
 from evenbins.theory.chain_plan import POLICIES
 from evenbins.theory.table_plan import SCHEMES
 

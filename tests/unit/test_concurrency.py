@@ -29,8 +29,9 @@ import pytest
 from structures import BY_NAME, KEYS, STRUCTURES, WRITERS, Structure
 from together import together
 
-from evenbins import ChainedTable, CountMinSketch, MultilevelTable, PagedTable, ShardedFilter, _mapping
-from evenbins.summaries import MultipleBloomSummary
+from evenbins import ChainedTable, CountMinSketch, MultilevelTable, PagedTable, ShardedFilter
+from evenbins.tables import mapping as _mapping
+from evenbins.tables.summaries import MultipleBloomSummary
 
 
 @pytest.fixture(params=STRUCTURES, ids=lambda each: each.name)

@@ -30,8 +30,8 @@ from evenbins import (
     GrowingFilter,
     HashRing,
     MultilevelTable,
-    summaries,
 )
+from evenbins.tables import summaries
 from reference.xxh3 import xxh3_64
 
 GOLDEN = Path(__file__).parents[1] / "golden"

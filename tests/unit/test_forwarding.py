@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from evenbins import HashRing
-from evenbins._ring_errors import RingFullError
-from evenbins.forwarding import ForwardingMarks, MarkedNode, MarkedNodes, forget, locate, place
+from evenbins.rings.errors import RingFullError
+from evenbins.rings.forwarding import ForwardingMarks, MarkedNode, MarkedNodes, forget, locate, place
 from evenbins.study.forwarding import forwarding_study
 from reference.keys import splitmix
 from reference.ring import BILLION, Ring
@@ -307,7 +307,7 @@ def test_wrong_options_of_the_study_are_refused(options: dict[str, float]) -> No
 
 @pytest.mark.parametrize("name", ["client", "marks", "nodes", "study"])
 def test_the_examples_of_forwarding_run(name: str) -> None:
-    failed, tried = doctest.testmod(importlib.import_module(f"evenbins.forwarding.{name}"))
+    failed, tried = doctest.testmod(importlib.import_module(f"evenbins.rings.forwarding.{name}"))
     assert failed == 0
     assert tried
 

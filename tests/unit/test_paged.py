@@ -24,7 +24,8 @@ from scipy import stats as distributions
 from together import together
 
 import evenbins
-from evenbins import FormatError, MultilevelTable, PagedStats, PagedTable, TableFull, paged
+from evenbins import FormatError, MultilevelTable, PagedStats, PagedTable, TableFull
+from evenbins.tables import paged
 from evenbins.theory.paged import PagedPlan, page_slots, passed_on, plan_of_paged_core, plan_paged
 from reference.paged import ReferencePaged, read_table
 

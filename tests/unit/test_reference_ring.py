@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from evenbins._ring_errors import NoNodesError, RingFullError
+from evenbins.rings.errors import NoNodesError, RingFullError
 from reference.keys import splitmix
 from reference.ring import BILLION, POLICIES, WHOLE, Ring, dense_slot
 

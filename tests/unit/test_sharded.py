@@ -25,8 +25,8 @@ import pytest
 import evenbins
 import reference
 from evenbins import BlockedBloomFilter, Filter, FormatError, _core, digest, digest_many
-from evenbins import _sharded_files as directory
-from evenbins.sharded import ShardedFilter
+from evenbins.filters import _sharded_files as directory
+from evenbins.filters.sharded import ShardedFilter
 from evenbins.theory import plan_blocked, plan_sharded
 from reference.sharded import shard_word
 
@@ -103,7 +103,7 @@ def test_splitting_keeps_the_order_within_a_shard() -> None:
 
 def test_batches_larger_than_a_piece_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = filled()
-    monkeypatch.setattr("evenbins.sharded._PIECE", 64)
+    monkeypatch.setattr("evenbins.filters.sharded._PIECE", 64)
     cut = filled()
     assert cut == whole
     assert cut.contains_many(KEYS).all()
@@ -356,7 +356,7 @@ def test_a_reader_that_meets_a_save_reads_again(saved: Path, monkeypatch: pytest
         calls.append(text)
         return text
 
-    monkeypatch.setattr("evenbins.sharded.manifest_of", interrupted)
+    monkeypatch.setattr("evenbins.filters.sharded.manifest_of", interrupted)
     assert ShardedFilter.load(saved) == filled(keys=OTHERS)
     assert len(calls) == 3
 

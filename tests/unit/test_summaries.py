@@ -14,8 +14,8 @@ import pytest
 
 import evenbins
 from evenbins import FormatError, MultilevelTable
-from evenbins._guided import FORGETFUL, RISING
-from evenbins.summaries import (
+from evenbins.tables._guided import FORGETFUL, RISING
+from evenbins.tables.summaries import (
     CLASSES,
     CounterSummary,
     InterpolationSummary,

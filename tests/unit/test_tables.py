@@ -1225,7 +1225,7 @@ def test_batches_hold_each_item_once_in_a_random_order(name: str, digests: bool,
 
 
 def test_a_full_table_says_how_many_items_of_another_are_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evenbins._mapping._BATCH", 64)
+    monkeypatch.setattr("evenbins.tables.mapping._BATCH", 64)
     source, small = MultilevelTable(1000), ChainedTable(300)
     source.insert_many(range(1000), 1)
     with pytest.raises(TableFull, match=r"keys\[300\]") as caught:

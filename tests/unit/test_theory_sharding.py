@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evenbins import design
-from evenbins.sharded import ShardedFilter
+from evenbins.filters.sharded import ShardedFilter
 from evenbins.theory import plan_blocked, sharding
 from evenbins.theory.sharding import (
     largest_shard,

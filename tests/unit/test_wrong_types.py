@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import evenbins as eb
-from evenbins import summaries
+from evenbins.tables import summaries
 
 JUNK: list[Any] = [
     None, object(), 1.5, float("nan"), 1j, "x", b"x", "\ud800", -1, 2**70, -(2**70), True, [], [None], {},

@@ -37,8 +37,8 @@ from evenbins import (
     RingFullError,
     ShardedFilter,
     TableFull,
-    summaries,
 )
+from evenbins.tables import summaries
 from soaks.harness import Case, Soak
 
 __all__ = ["CASES", "FilterSoak", "TableSoak"]

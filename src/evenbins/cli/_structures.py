@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import os
 import stat
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from evenbins import _bulk, _core, _files
+from evenbins import _bulk, _core, _files, structure
 from evenbins.cli._inputs import check_readable
+from evenbins.structure import Kind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,51 +25,31 @@ if TYPE_CHECKING:
 
     from evenbins.cli._inputs import Batch
 
-__all__ = ["KINDS", "Members", "kind_of", "open_members", "open_structure"]
+__all__ = ["Members", "kind_of", "open_members", "open_structure"]
 
-# What a file of each kind holds, and the class that opens it.
-KINDS = {
-    1: ("a standard filter", "evenbins.filters", "BloomFilter"),
-    2: ("a blocked filter", "evenbins.filters", "BlockedBloomFilter"),
-    3: ("a balanced filter", "evenbins.filters", "BalancedBloomFilter"),
-    4: ("a growing filter", "evenbins.growing", "GrowingFilter"),
-    5: ("a counting filter", "evenbins.counting", "CountingBloomFilter"),
-    6: ("a count-min sketch", "evenbins.sketches", "CountMinSketch"),
-    7: ("a multilevel table", "evenbins.tables", "MultilevelTable"),
-    8: ("a chained table", "evenbins.chained", "ChainedTable"),
-    9: ("a summary", "evenbins.summaries", "InterpolationSummary"),
-    10: ("a summary", "evenbins.summaries", "SingleFilterSummary"),
-    11: ("a summary", "evenbins.summaries", "MultipleBloomSummary"),
-    12: ("a summary", "evenbins.summaries", "CounterSummary"),
-    13: ("a table in pages", "evenbins.paged", "PagedTable"),
-    14: ("a hash ring", "evenbins.rings", "HashRing"),
-    0: ("a filter in shards", "evenbins.sharded", "ShardedFilter"),
-}
-SHARDED, TABLE, CHAINED, PAGED, RING = 0, 7, 8, 13, 14
-_PLAIN_FILTERS = (1, 2, 3, 5)
 _DIGEST = 3  # the number of key_dtype "digest"
 
 
 class Members:
     """A set of lines."""
 
-    def __init__(self, structure: Any, kind: int) -> None:
+    def __init__(self, structure: Any, kind: Kind) -> None:
         self._structure, self._kind = structure, kind
 
     @property
     def exact(self) -> bool:
         """Whether it is a table: keys are text, and nothing is found that is not there."""
-        return self._kind in (TABLE, CHAINED, PAGED)
+        return self._kind.family == "tables"
 
     def contains(self, batch: Batch, *, threads: int = 1) -> npt.NDArray[np.bool_]:
         """Tell of each key of a batch whether it is there."""
         keys = batch.keys(as_text=self.exact)
-        if self._kind in _PLAIN_FILTERS:
+        if isinstance(self._structure, _core.Filter):
             source, _ = _bulk.key_source(keys)
             found: npt.NDArray[np.bool_] = self._structure._contains_from(source, threads)
-        elif self._kind == TABLE:
+        elif isinstance(self._structure, _core.Table):
             found = self._structure._contains_many(_words(keys, self._structure._seed), threads)
-        elif self._kind == PAGED:
+        elif self._kind.name == "paged-table":
             found = self._structure.contains_many(keys)
         else:
             found = self._structure.contains_many(keys, threads=threads)
@@ -86,51 +66,39 @@ def _words(keys: object, seed: int) -> npt.NDArray[np.uint64]:
     return _core.stored_arrow(None, schema, array, _DIGEST, seed)
 
 
-def kind_of(path: str) -> int:
-    """Tell what a file holds, by its number in KINDS; FormatError if that is nothing of ours."""
-    if os.path.isfile(os.path.join(path, "manifest.json")):
-        return SHARDED
-    if not stat.S_ISREG(check_readable(path)):
+def kind_of(path: str) -> Kind:
+    """Return what a file holds; FormatError if that is nothing of ours."""
+    if not os.path.isdir(path) and not stat.S_ISREG(check_readable(path)):
         raise click.ClickException(f"{path}: not a regular file, and cannot be mapped: copy it to one first")
-    try:
-        data = _files.map_file(path)
-        head = next((data[at : at + 16] for at in (0, 4096) if data[at : at + 8] == b"EVENBINS"), b"")
-        if int.from_bytes(head[12:16], "little") == PAGED:  # it has two headers, of which one may be damaged
-            return PAGED
-        found = _core.file_kind(data)
-    except _core.FormatError as error:
-        raise _core.FormatError(f"{path}: {error}") from None
-    if found not in KINDS:
-        raise _core.FormatError(f"{path}: it holds kind {found}, which this version does not know")
-    return found
+    return structure.kind_of_file(path)
 
 
-def open_structure(path: str, *, verify: bool) -> tuple[int, Any]:
-    """Open a file of any kind, read-only; give its kind and the library's object."""
+def open_structure(path: str, *, verify: bool) -> tuple[Kind, Any]:
+    """Open a file of any kind, read-only; return its kind and the library's object."""
     kind = kind_of(path)
-    _, module, name = KINDS[kind]
-    return kind, getattr(import_module(module), name).open(path, verify=verify)
+    return kind, kind.cls.open(path, verify=verify)
 
 
 def open_members(path: str, *, verify: bool) -> Members:
     """Open a file as a set of lines."""
     kind = kind_of(path)
-    what, module, name = KINDS[kind]
-    if kind in (6, 9, 10, 11, 12, 14):
+    if "members" not in kind.can:
         raise click.ClickException(
-            f"{path}: it holds {what}, which cannot say what is in it: name a filter or a table, or use "
-            "'evenbins inspect'"
+            f"{path}: it holds {kind.title}, which cannot say what is in it: name a filter or a table, or "
+            "use 'evenbins inspect'"
         )
     try:
-        if kind in _PLAIN_FILTERS:
-            return Members(_core.Filter(_files.map_file(path), kind, True, verify), kind)
-        if kind == TABLE:
+        if kind.policies:  # one filter of the core
+            return Members(_core.Filter(_files.map_file(path), kind.number, True, verify), kind)
+        if kind.name == "multilevel-table":
             table = _core.Table(_files.map_file(path), True, verify)
-            return Members(_of_text(table, table._core[2], path, what), kind)
+            return Members(_of_text(table, table._core[2], path, kind.title), kind)
     except _core.FormatError as error:
         raise _core.FormatError(f"{path}: {error}") from None
-    opened = getattr(import_module(module), name).open(path, verify=verify)
-    return Members(opened if kind in (0, 4) else _of_text(opened, opened._key_type, path, what), kind)
+    opened = kind.cls.open(path, verify=verify)
+    if kind.family == "tables":
+        _of_text(opened, opened._key_type, path, kind.title)
+    return Members(opened, kind)
 
 
 def _of_text(table: Any, key_type: int, path: str, what: str) -> Any:

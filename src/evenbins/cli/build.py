@@ -18,7 +18,6 @@ from evenbins.cli._inputs import How, Input, open_inputs
 from evenbins.cli._options import FILE, LINES, binary_option, check_output, integer, null_option, planned
 from evenbins.cli._output import note, show_json, tell, warn
 from evenbins.cli._progress import Bar
-from evenbins.cli._structures import TABLE
 from evenbins.cli.inspect import compared, measured
 from evenbins.cli.seed import SecretSeed, keep_private, seed_of
 from evenbins.filters import BalancedBloomFilter
@@ -122,7 +121,7 @@ def build(
 
     if as_json:
         nulls = sum(each.nulls for each in inputs)
-        show_json({"file": output, "lines": added, "nulls": nulls} | measured(filter_._kind, filter_))
+        show_json({"file": output, "lines": added, "nulls": nulls} | measured(filter_))
     else:
         what = f"{click.format_filename(output)}: {filter_.plan.policy} filter, {added:_} lines added"
         note("\n".join([what, *compared(filter_.plan, filter_.stats())]))
@@ -206,7 +205,7 @@ def _build_exactly(
     table.save(output)
     if as_json:
         nulls = sum(each.nulls for each in inputs)
-        show_json({"file": output, "lines": added, "nulls": nulls} | measured(TABLE, table))
+        show_json({"file": output, "lines": added, "nulls": nulls} | measured(table))
     else:
         what = f"{click.format_filename(output)}: exact, {added:_} lines, {len(table):_} different ones"
         note("\n".join([what, *compared(table.plan, table.stats())]))
@@ -234,7 +233,7 @@ def _build_by_dask(paths: Sequence[str], output: str, as_json: bool, **request: 
         raise click.ClickException(f"{error.filename or paths[0]}: {error.strerror or error}") from None
     filter_: Any = built.filter
     if as_json:
-        more = measured(getattr(filter_, "_kind", 0), filter_)
+        more = measured(filter_)
         return show_json({"file": output, "rows": built.rows, "seconds": built.seconds} | more)
     what = f"{click.format_filename(output)}: {filter_.plan.policy} filter, {built.rows:_} rows added"
     note("\n".join([what, *compared(filter_.plan, filter_.stats())]))

@@ -14,8 +14,9 @@ import numpy as np
 from evenbins import _show
 from evenbins.cli._options import FILE
 from evenbins.cli._output import show, show_json
-from evenbins.cli._structures import CHAINED, KINDS, RING, SHARDED, open_structure
-from evenbins.protocols import FilterStats, side_by_side
+from evenbins.cli._structures import open_structure
+from evenbins.filters.protocols import FilterStats, side_by_side
+from evenbins.structure import Kind, kind_of_object
 from evenbins.theory import FilterPlan
 from evenbins.theory.block_loads import load_unit, planned_loads
 
@@ -43,11 +44,11 @@ def inspect(file: str, as_json: bool, verify: bool, show_seed: bool) -> None:
     if as_json:
         return show_json(
             {"file": file, "file_bytes": file_bytes, "verified": verify}
-            | measured(kind, structure, show_seed=show_seed)
+            | measured(structure, show_seed=show_seed)
         )
     plan, stats = structure.plan, structure.stats()
-    facts = [("kind", plan.policy if isinstance(plan, FilterPlan) else KINDS[kind][0].split(" ", 1)[1])]
-    if kind == SHARDED:
+    facts = [("kind", _name(structure))]
+    if kind.name == "sharded":
         facts.append(("shards", f"{structure.shards:_}"))
     if isinstance(plan, FilterPlan):
         if plan.block_bits is not None and stats.loads:
@@ -76,16 +77,16 @@ def inspect(file: str, as_json: bool, verify: bool, show_seed: bool) -> None:
     )
 
 
-def _loads(kind: int, structure: Any, plan: Any, stats: Any) -> list[str]:
+def _loads(kind: Kind, structure: Any, plan: Any, stats: Any) -> list[str]:
     """Draw how full blocks, bins or nodes are, where there are some."""
     if isinstance(plan, FilterPlan):
-        return _histogram(plan, stats) if kind != SHARDED else []
-    if kind == CHAINED:
+        return _histogram(plan, stats) if kind.name != "sharded" else []
+    if kind.name == "chained-table":
         share = np.zeros(max(len(plan.loads), len(stats.loads)))
         share[: len(plan.loads)] = plan.loads
         head = _show.row("keys", "planned", "measured") + "  bins with so many keys"
         return ["", head, *_rows_of_histogram(stats.loads, share)]
-    if kind == RING and 0 < stats.nodes <= _HISTOGRAM_ROWS:
+    if kind.name == "ring" and 0 < stats.nodes <= _HISTOGRAM_ROWS:
         loads, limits = structure.loads(), structure.limits()
         most, bar = max(1, *loads.values()), _bar_character()
         rows = [
@@ -104,14 +105,21 @@ def _size_of(path: str) -> int:
     return sum(each.stat().st_size for each in os.scandir(path) if each.is_file())
 
 
-def measured(kind: int, structure: Any, *, show_seed: bool = False) -> dict[str, Any]:
+def _name(structure: Any) -> str:
+    """Return a filter's policy, or what another structure is called."""
+    plan = structure.plan
+    if isinstance(plan, FilterPlan):
+        return plan.policy
+    return kind_of_object(structure).title.split(" ", 1)[1]
+
+
+def measured(structure: Any, *, show_seed: bool = False) -> dict[str, Any]:
     """Give plan and stats as JSON holds them; a seed is left out (null) unless it is asked for."""
     plan = structure.plan
     told = plan.to_dict()
     if told.get("seed") and not show_seed:
         told["seed"] = None
-    name = plan.policy if isinstance(plan, FilterPlan) else KINDS[kind][0].split(" ", 1)[1]
-    return {"kind": name, "plan": told, "stats": structure.stats().to_dict()}
+    return {"kind": _name(structure), "plan": told, "stats": structure.stats().to_dict()}
 
 
 def compared(plan: Any, stats: Any) -> list[str]:

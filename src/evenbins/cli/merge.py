@@ -18,7 +18,7 @@ import click
 
 from evenbins.cli._options import FILE, check_output
 from evenbins.cli._output import note, show_json
-from evenbins.cli._structures import CHAINED, KINDS, PAGED, SHARDED, TABLE, open_structure
+from evenbins.cli._structures import open_structure
 from evenbins.cli.inspect import compared, measured
 from evenbins.cli.seed import keep_private
 
@@ -42,31 +42,32 @@ def merge(files: tuple[str, ...], output: str, as_json: bool) -> None:
     check_output(output, files)
     first, *others = files
     kind, head = open_structure(first, verify=True)
-    if kind in (SHARDED, CHAINED, PAGED, 9, 10, 11, 12, 14):
-        raise click.ClickException(f"{first}: it holds {KINDS[kind][0]}, which cannot be merged here: merge "
+    if "merge" not in kind.can:
+        raise click.ClickException(f"{first}: it holds {kind.title}, which cannot be merged here: merge "
                                    "filters, sketches or exact lists")  # fmt: skip
-    tables = [head] if kind == TABLE else []
-    merged: Any = None if kind == TABLE else head.copy()
+    is_table = kind.family == "tables"
+    tables = [head] if is_table else []
+    merged: Any = None if is_table else head.copy()
     for path in others:
         its_kind, other = open_structure(path, verify=True)
         if its_kind != kind:
             raise click.ClickException(
-                f"cannot merge {first} and {path}: one holds {KINDS[kind][0]}, the other "
-                f"{KINDS[its_kind][0]}. Build both with the same arguments"
+                f"cannot merge {first} and {path}: one holds {kind.title}, the other "
+                f"{its_kind.title}. Build both with the same arguments"
             )
-        if kind == TABLE:
+        if is_table:
             tables.append(_like(head, other, first, path))
         else:
             _joined(partial(merged.__ior__, other), head, other, first, path)
-    if kind == TABLE:
+    if is_table:
         merged = _one_table(tables)
     shared = reduce(and_, (os.stat(path).st_mode for path in files))
     with keep_private(~shared & 0o077):
         merged.save(output)
     if as_json:
-        show_json({"file": output, "merged": list(files)} | measured(kind, merged))
+        show_json({"file": output, "merged": list(files)} | measured(merged))
     else:
-        what = f"{click.format_filename(output)}: {KINDS[kind][0]}, of {len(files)} files"
+        what = f"{click.format_filename(output)}: {kind.title}, of {len(files)} files"
         note("\n".join([what, *compared(merged.plan, merged.stats())]))
 
 

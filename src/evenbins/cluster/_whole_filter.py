@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from evenbins import filters
 from evenbins.cluster import _scripts as scripts
 from evenbins.cluster._requests import Operation, Request, call_list, get_segment
 from evenbins.cluster._segments import HEAD, Layout, meta_key
 from evenbins.cluster.redis_errors import FilterDamaged, FilterMissing, PlanMismatch, RedisFilterError
+from evenbins.filters.base import BaseFilter
 
 __all__ = ["ROUND", "create", "delete", "export", "open_", "verify"]
 
@@ -109,7 +109,7 @@ def verify(layout: Layout) -> Operation[None]:
         yield [call_list(layout, scripts.LISTED, b"")]
 
 
-def export(layout: Layout) -> Operation[filters._BaseFilter]:
+def export(layout: Layout) -> Operation[BaseFilter]:
     """Fetch all of a filter as a local one."""
     blocks, counts, listed = [], [], []
     for start in range(0, layout.segments, ROUND):

@@ -50,12 +50,12 @@ import numpy.typing as npt
 from evenbins import _arguments as arguments
 from evenbins import _core, _files
 from evenbins._files import StrPath
-from evenbins._sharded_files import ShardFile, begin_directory, discard, finish_directory, write_shard
 from evenbins.cluster._pieces import Piece, count_of, file_pieces, grouped, key_batches, library
-from evenbins.filters import _HASHING, _BaseFilter, _class_for
 from evenbins.filters import build as build_filter
+from evenbins.filters._sharded_files import ShardFile, begin_directory, discard, finish_directory, write_shard
+from evenbins.filters.base import HASHING, BaseFilter, class_for
+from evenbins.filters.sharded import ShardedFilter
 from evenbins.hashing import digest_many
-from evenbins.sharded import ShardedFilter
 from evenbins.theory import FilterPlan, plan_sharded
 from evenbins.theory.sharding import ShardedPlan
 
@@ -75,7 +75,7 @@ Words = npt.NDArray[np.uint64]
 class Built(NamedTuple):
     """What `build_files` made: the filter, the rows that were read, the seconds it took without set-up."""
 
-    filter: _BaseFilter | ShardedFilter
+    filter: BaseFilter | ShardedFilter
     rows: int
     seconds: float
 
@@ -97,7 +97,7 @@ def build(
     output: StrPath | None = None,
     timeout: float | None = None,
     **plan: Any,
-) -> _BaseFilter | ShardedFilter:
+) -> BaseFilter | ShardedFilter:
     """Build a filter of all keys of a collection, by many workers.
 
     Parameters
@@ -211,8 +211,8 @@ def _merge_into(plan: FilterPlan, found: Sequence[tuple[Words, int]], path: str)
 
 
 def _header(plan: FilterPlan, bits: Any) -> bytes:
-    empty = _class_for(plan)
-    hashing = _HASHING[plan.hashing]
+    empty = class_for(plan)
+    hashing = HASHING[plan.hashing]
     return _core.file_header(empty._kind, hashing, plan.seed, plan.keys, list(plan.core), bits)
 
 
@@ -329,21 +329,21 @@ class _Job:
     def run(self, engine: _Engine) -> Built:
         begun = time.perf_counter()
         plan = self.planned(engine)
-        made: _BaseFilter | ShardedFilter
+        made: BaseFilter | ShardedFilter
         if plan.policy in _BY_OR and not self.in_shards:
             made, rows = self._by_or(engine, plan.shard)
         else:
             made, rows = self._by_words(engine, plan, grouped(self.parts, GROUPS * engine.workers))
         return Built(made, rows, time.perf_counter() - begun)
 
-    def _by_or(self, engine: _Engine, plan: FilterPlan) -> tuple[_BaseFilter, int]:
+    def _by_or(self, engine: _Engine, plan: FilterPlan) -> tuple[BaseFilter, int]:
         # A group's filter is as large as the whole: to send and merge it costs more than to wait for the
         # last worker, if the work can be shared out evenly beforehand.
         groups = grouped(self.parts, engine.workers if self.from_files else GROUPS * engine.workers)
         level = [engine.task(_fold, plan, group, self.column) for group in groups]
         while len(level) > _FAN_IN:
             level = [engine.task(_merge, level[i : i + _FAN_IN]) for i in range(0, len(level), _FAN_IN)]
-        cls = _class_for(plan)
+        cls = class_for(plan)
         if self.output is not None and self.from_files:  # then the workers see the same files as we do
             path = os.path.abspath(self.output)
             rows: int = engine.run(_merge_into, plan, level, path)
@@ -352,7 +352,7 @@ class _Job:
         made = cls.from_bytes(b"".join([_header(plan, bits), bits.view(np.uint8).data]))
         return self._saved(made), rows
 
-    def _saved(self, made: _BaseFilter) -> _BaseFilter:
+    def _saved(self, made: BaseFilter) -> BaseFilter:
         if self.output is None:
             return made
         made.save(self.output)
@@ -360,7 +360,7 @@ class _Job:
 
     def _by_words(
         self, engine: _Engine, plan: ShardedPlan, groups: Sequence[Sequence[Any]]
-    ) -> tuple[_BaseFilter | ShardedFilter, int]:
+    ) -> tuple[BaseFilter | ShardedFilter, int]:
         shards = plan.shards
         ranges = min(shards, GROUPS * engine.workers)
         firsts = [i * shards // ranges for i in range(ranges + 1)]

@@ -36,10 +36,10 @@ from typing import Any, TypeVar
 
 from evenbins import _arguments as arguments
 from evenbins._bulk import Key
-from evenbins._lease import Lease
 from evenbins.cluster._forks import reset_in_children
 from evenbins.cluster.health import Backoff, Health, ServerDownError, notify
 from evenbins.rings import HashRing, NoNodesError, RingFullError
+from evenbins.rings.lease import Lease
 
 __all__ = ["AsyncFleet", "Fleet"]
 

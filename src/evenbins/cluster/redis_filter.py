@@ -27,7 +27,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import _bulk, _core, _show, filters
+from evenbins import _bulk, _core, _show
 from evenbins._bulk import Key
 from evenbins.cluster import _many_keys, _one_key, _whole_filter
 from evenbins.cluster._redis_servers import (
@@ -42,6 +42,7 @@ from evenbins.cluster._requests import Operation
 from evenbins.cluster._segments import SEGMENT_BYTES, Layout, check_name, check_plan
 from evenbins.cluster.redis_errors import PlanMismatch
 from evenbins.cluster.redis_plan import Counts, RedisPlan, RedisStats, plan_of_layout
+from evenbins.filters.base import BaseFilter
 from evenbins.theory import FilterPlan
 
 __all__ = ["AsyncRedisFilter", "RedisFilter"]
@@ -131,7 +132,7 @@ def _local_layout(
     name: str, filter_: object, segment_bytes: int, servers: int, walk: str
 ) -> tuple[Layout, list[memoryview], list[int]]:
     """Take a local filter apart."""
-    if not isinstance(filter_, filters._BaseFilter):
+    if not isinstance(filter_, BaseFilter):
         raise TypeError(
             "filter must be a BloomFilter, BlockedBloomFilter or BalancedBloomFilter, "
             f"not {type(filter_).__name__}"
@@ -212,7 +213,7 @@ class RedisFilter(_Shared):
         cls,
         client: Any,
         name: str,
-        filter: filters._BaseFilter,
+        filter: BaseFilter,
         *,
         segment_bytes: int = SEGMENT_BYTES,
         allow_eviction: bool = False,
@@ -330,7 +331,7 @@ class RedisFilter(_Shared):
 
     # --- the filter as a whole ---------------------------------------------------------------------------
 
-    def to_local(self) -> filters._BaseFilter:
+    def to_local(self) -> BaseFilter:
         """Fetch the filter as a local one: equal to what the same adds would have made here.
 
         While others add, it holds all keys acknowledged before the call, and some of the others.
@@ -391,7 +392,7 @@ class AsyncRedisFilter(_Shared):
         cls,
         client: Any,
         name: str,
-        filter: filters._BaseFilter,
+        filter: BaseFilter,
         *,
         segment_bytes: int = SEGMENT_BYTES,
         allow_eviction: bool = False,
@@ -474,7 +475,7 @@ class AsyncRedisFilter(_Shared):
         ]
         return _joined(answers, shape)
 
-    async def to_local(self) -> filters._BaseFilter:
+    async def to_local(self) -> BaseFilter:
         """Fetch the filter as a local one; see `RedisFilter.to_local`."""
         return await self._run(_whole_filter.export(self._layout))
 

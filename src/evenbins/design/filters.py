@@ -22,7 +22,7 @@ from evenbins import _show
 from evenbins._arguments import MAX_BITS_PER_KEY
 from evenbins.design._designs import Designs
 from evenbins.design.sharding import ShardedDesigns, sharded_designs
-from evenbins.filters import _BaseFilter, build
+from evenbins.filters.base import BaseFilter, build
 from evenbins.theory import FilterPlan, plan_balanced, plan_blocked
 from evenbins.theory.balanced_plan import check_bounds
 from evenbins.theory.levels import POLICIES
@@ -60,7 +60,7 @@ class FilterDesign:
         """The memory in MiB, everything counted."""
         return self.plan.nbytes / 2**20
 
-    def build(self) -> _BaseFilter:
+    def build(self) -> BaseFilter:
         """Build the filter.
 
         Examples
@@ -99,7 +99,7 @@ class FilterDesigns(Designs[FilterDesign]):
                 return each
         raise KeyError(policy)
 
-    def build(self) -> _BaseFilter:
+    def build(self) -> BaseFilter:
         """Build the best design."""
         return self.best.build()
 

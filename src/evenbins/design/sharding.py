@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex
 from evenbins import _arguments as arguments
 from evenbins import _show
 from evenbins.design._designs import Designs
-from evenbins.sharded import ShardedFilter
+from evenbins.filters.sharded import ShardedFilter
 from evenbins.theory.sharding import ShardedPlan, plan_sharded
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from evenbins import _arguments
-from evenbins.forwarding.nodes import MarkedNodes
 from evenbins.rings import HashRing
+from evenbins.rings.forwarding.nodes import MarkedNodes
 
 __all__ = ["ForwardingRow", "ForwardingStudy", "forwarding_study"]
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from evenbins import design, theory
 from evenbins.filters import build
-from evenbins.protocols import FilterStats
+from evenbins.filters.protocols import FilterStats
 from evenbins.study.lab.parameters import Choice, Endpoint, Number
 from evenbins.theory import FilterPlan
 from evenbins.theory.block_loads import load_unit, planned_loads

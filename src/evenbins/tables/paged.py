@@ -34,8 +34,8 @@ from evenbins import _core, _files, _show
 from evenbins._bulk import Key
 from evenbins._core import Descriptor, FormatError
 from evenbins._files import StrPath
-from evenbins._mapping import _MISSING, TableMapping
-from evenbins._table_keys import Words, stored_keys, stored_values
+from evenbins.tables._keys import Words, stored_keys, stored_values
+from evenbins.tables.mapping import _MISSING, TableMapping
 from evenbins.theory.paged import PagedPlan, plan_of_paged_core, plan_paged
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evenbins import _core, _files
+from evenbins import _core, _files, structure
 from evenbins._core import FormatError
 from evenbins._files import StrPath
-from evenbins.filters import _KINDS, _BaseFilter
+from evenbins.filters.base import BaseFilter
 from evenbins.theory import FilterPlan, plan_of_core, sharding
 
 __all__ = [
@@ -95,7 +95,7 @@ def _make_durably(folder: Path) -> None:
         _files._sync_folder(each.parent)
 
 
-def write_shard(target: Path, number: int, part: _BaseFilter) -> ShardFile:
+def write_shard(target: Path, number: int, part: BaseFilter) -> ShardFile:
     """Write the file of a shard into the folder of `begin_directory`; doing it again changes nothing."""
     path = target / shard_name(number)
     part.save(path)
@@ -107,7 +107,7 @@ def write_shard(target: Path, number: int, part: _BaseFilter) -> ShardFile:
     return ShardFile(path.name, path.stat().st_size, header_checksum(head))
 
 
-def finish_directory(target: Path, part: _BaseFilter, keys: int, entries: Sequence[ShardFile]) -> None:
+def finish_directory(target: Path, part: BaseFilter, keys: int, entries: Sequence[ShardFile]) -> None:
     """Write the manifest, which makes the shards in `target` the directory's; remove what it held before."""
     folder = target.parent
     for each in target.iterdir():
@@ -121,7 +121,7 @@ def finish_directory(target: Path, part: _BaseFilter, keys: int, entries: Sequen
             shutil.rmtree(each, ignore_errors=True)
 
 
-def manifest_text(part: _BaseFilter, keys: int, folder: str, entries: Sequence[ShardFile]) -> bytes:
+def manifest_text(part: BaseFilter, keys: int, folder: str, entries: Sequence[ShardFile]) -> bytes:
     """Write the manifest of shards like `part`."""
     content = {
         "format": "evenbins sharded filter",
@@ -193,7 +193,7 @@ class Manifest(NamedTuple):
         hashing = {"hashing": self.hashing} if self.policy == "standard" else {}
         return plan_of_core(self.policy, self.core, capacity=self.shard_keys, seed=self.seed, **hashing)
 
-    def shards_in(self, folder: Path, *, mapped: bool, verify: bool) -> list[_BaseFilter]:
+    def shards_in(self, folder: Path, *, mapped: bool, verify: bool) -> list[BaseFilter]:
         """Read all shards of a directory; refuse what is missing and what is too many."""
         strays = [each.name for each in folder.iterdir() if each.suffix == ".evb"]
         try:
@@ -221,13 +221,13 @@ class Manifest(NamedTuple):
             parts.append(self.shard(each, data, mapped=mapped, verify=verify))
         return parts
 
-    def shard(self, entry: ShardFile, data: Any, *, mapped: bool, verify: bool) -> _BaseFilter:
+    def shard(self, entry: ShardFile, data: Any, *, mapped: bool, verify: bool) -> BaseFilter:
         """Read one shard; it must be the very one that the manifest means."""
         try:
-            cls = _KINDS.get(_core.file_kind(data))
-            if cls is None or not issubclass(cls, _BaseFilter) or self.policy not in cls._policies:
+            kind = structure.kind_of_number(_core.file_kind(data))
+            if kind is None or self.policy not in kind.policies:
                 raise FormatError("it holds another kind of filter")
-            part = cls._from_data(data, mapped=mapped, verify=verify)
+            part: BaseFilter = kind.cls._from_data(data, mapped=mapped, verify=verify)
             if _header_checksum_of(part, data) != entry.checksum:
                 raise FormatError("it is not the shard that the manifest means, or it is damaged")
         except FormatError as error:
@@ -259,7 +259,7 @@ def _checksum(content: dict[str, Any]) -> str:
     return f"{_core.xxh3_64(canonical):016x}"
 
 
-def _header_checksum_of(part: _BaseFilter, data: Any) -> str:
+def _header_checksum_of(part: BaseFilter, data: Any) -> str:
     """Return the checksum of a shard's header; of a copy it is computed, since `data` may change."""
     if part._read_only:
         return header_checksum(data)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 from evenbins import _arguments
-from evenbins._ring_errors import RingFullError
+from evenbins.rings.errors import RingFullError
 
 __all__ = ["Dropped", "Held", "Offered", "forget", "locate", "place"]
 

@@ -29,15 +29,15 @@ import numpy.typing as npt
 
 from evenbins import _bulk
 from evenbins._bulk import Key
-from evenbins.filters import _BaseFilter, _register
-from evenbins.protocols import FilterStats
+from evenbins.filters.base import BaseFilter
+from evenbins.filters.protocols import FilterStats
 from evenbins.theory import FilterPlan, fpr, plan_counting
 from evenbins.theory.counting import COUNTER_BITS, SATURATION_BOUND, keys_from_counters
 
 __all__ = ["CountingBloomFilter"]
 
 
-class CountingBloomFilter(_BaseFilter):
+class CountingBloomFilter(BaseFilter):
     """The counting Bloom filter: like `BloomFilter`, but keys can be removed and counted.
 
     It takes `counter_bits` times the memory of the filter with bits. Merging (`|`) adds the
@@ -242,6 +242,3 @@ def _full_counters(plan: FilterPlan) -> str:
         f"are expected to be full, where they stick, so that removed keys may still be found; a filter "
         f"without this warning expects at most {SATURATION_BOUND:g}. {way_out}, or give more bits_per_key"
     )
-
-
-_register(CountingBloomFilter._kind, CountingBloomFilter)

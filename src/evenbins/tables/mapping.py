@@ -23,7 +23,7 @@ import numpy.typing as npt
 from evenbins import _arguments as arguments
 from evenbins import _bulk, _files
 from evenbins._bulk import Key
-from evenbins._table_keys import (
+from evenbins.tables._keys import (
     KEY_TYPES,
     VALUE_DTYPES,
     Words,

@@ -21,10 +21,10 @@ from evenbins import _core, _show
 from evenbins._bulk import Key
 from evenbins._core import TableFull
 from evenbins._files import StrPath, attributes_of, refuse_damaged
-from evenbins._guided import GuideState, attachment, lazy_capacity, needs, with_summary
-from evenbins._mapping import TableMapping
-from evenbins.paged import PagedTable, is_paged, save_pages
-from evenbins.summaries import CLASSES, Summary
+from evenbins.tables._guided import GuideState, attachment, lazy_capacity, needs, with_summary
+from evenbins.tables.mapping import TableMapping
+from evenbins.tables.paged import PagedTable, is_paged, save_pages
+from evenbins.tables.summaries import CLASSES, Summary
 from evenbins.theory.summary_plan import KINDS, NUMBERS, SummaryPlan
 from evenbins.theory.table_plan import TablePlan, TableShape, plan_of_table_core, plan_table, scaled_plan
 

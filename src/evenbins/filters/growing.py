@@ -42,13 +42,13 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins import _bulk, _core, _files, _show
+from evenbins import _bulk, _core, _files, _show, structure
 from evenbins._bulk import Key
 from evenbins._core import FormatError
 from evenbins._files import StrPath
-from evenbins.filters import _BaseFilter, _register, build
+from evenbins.filters.base import BaseFilter, build
+from evenbins.filters.protocols import FilterStats, side_by_side
 from evenbins.hashing import digest_many
-from evenbins.protocols import FilterStats, side_by_side
 from evenbins.theory import FilterPlan, plan_balanced, plan_blocked, plan_standard
 from evenbins.theory.fpr import digest_floor
 
@@ -113,7 +113,7 @@ class GrowingFilter(_files.Stored):
         self._block_bits = arguments.block_bits(block_bits)
         self._seed = arguments.seed(seed)
         self._writing = threading.RLock()
-        self._stages: tuple[_BaseFilter, ...] = ()
+        self._stages: tuple[BaseFilter, ...] = ()
         if self.max_keys < _LEAST_GROWTH * self._first:
             raise ValueError(
                 f"fpr must be at least {self._least_fpr():.4g} with first={self._first} and "
@@ -172,7 +172,7 @@ class GrowingFilter(_files.Stored):
         """
         return sum(map(self._planned_keys, range(self._most_stages()))) - 1
 
-    def _next_stage(self, number: int) -> _BaseFilter:
+    def _next_stage(self, number: int) -> BaseFilter:
         """Make an empty stage; raise ValueError if there can be no such stage."""
         if number >= self._most_stages():
             raise ValueError(f"this filter is full: {self._limit()}")
@@ -359,7 +359,7 @@ class GrowingFilter(_files.Stored):
                 pass  # a signal handler added keys meanwhile
         return self
 
-    def _merge_stages(self, parts: tuple[_BaseFilter, ...]) -> bool:
+    def _merge_stages(self, parts: tuple[BaseFilter, ...]) -> bool:
         """Merge the stages, unless the filter changes meanwhile; return whether it was done."""
         mine = self._stages
         for stage, (part, source) in enumerate(zip(mine, parts, strict=False)):
@@ -426,7 +426,7 @@ class GrowingFilter(_files.Stored):
         filter_._fpr, filter_._growth, filter_._first = rate, core[1], first
         filter_._policy, filter_._block_bits, filter_._seed = _POLICIES[policy - 1], core[4], seed
         filter_._writing, filter_._stages = threading.RLock(), ()
-        parts: list[_BaseFilter] = []
+        parts: list[BaseFilter] = []
         for stage, (keys, size) in enumerate(zip(core[5::2], core[6::2], strict=True)):
             inner = view[offset : offset + size]
             part = _stage_of(inner, filter_, stage, mapped=mapped, verify=verify)
@@ -475,7 +475,7 @@ class GrowingFilter(_files.Stored):
 
 
 def _in_any(
-    stages: Sequence[_BaseFilter], digests: npt.NDArray[np.uint64], threads: int = 1
+    stages: Sequence[BaseFilter], digests: npt.NDArray[np.uint64], threads: int = 1
 ) -> npt.NDArray[np.bool_]:
     """Tell which digests some stage has: the newest is asked first, the others for what is left."""
     found = np.zeros(len(digests), dtype=np.bool_)
@@ -493,13 +493,11 @@ def _in_any(
 
 def _stage_of(
     data: memoryview, filter_: GrowingFilter, stage: int, *, mapped: bool, verify: bool
-) -> _BaseFilter:
-    from evenbins.filters import _KINDS
-
-    cls = _KINDS.get(_core.file_kind(data))
-    if cls is None or not issubclass(cls, _BaseFilter):
+) -> BaseFilter:
+    kind = structure.kind_of_number(_core.file_kind(data))
+    if kind is None or "grow" not in kind.can:
         raise FormatError(f"stage {stage} holds no filter")
-    found = cls._from_data(data, mapped=mapped, verify=verify)
+    found: BaseFilter = kind.cls._from_data(data, mapped=mapped, verify=verify)
     wanted = (filter_._policy, filter_._seed, filter_._planned_keys(stage))
     if (found._policy, found.seed, found.capacity) != wanted:
         raise FormatError(f"stage {stage} does not belong to this filter")
@@ -533,6 +531,3 @@ def _reads_present(parts: Sequence[FilterPlan | FilterStats], keys: Sequence[int
         total += count * (newer + part.reads)
         newer += part.miss_reads
     return total / sum(keys) if sum(keys) else parts[-1].reads
-
-
-_register(_KIND, GrowingFilter)

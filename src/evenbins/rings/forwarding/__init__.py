@@ -28,9 +28,9 @@ few marks); marks that name the holder (found at once, but a move of a key must 
 Source: chen, section 2 (the classical rule is implicit in its look-ups); the loss after deletions is ours.
 """
 
-from evenbins.forwarding.client import forget, locate, place
-from evenbins.forwarding.marks import ForwardingMarks
-from evenbins.forwarding.nodes import MarkedNode, MarkedNodes
+from evenbins.rings.forwarding.client import forget, locate, place
+from evenbins.rings.forwarding.marks import ForwardingMarks
+from evenbins.rings.forwarding.nodes import MarkedNode, MarkedNodes
 
 __all__ = [
     "ForwardingMarks",

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 from evenbins._bulk import Key
-from evenbins._ring_errors import RingFullError
-from evenbins.forwarding.client import Dropped, Held, Offered, forget, locate, place
-from evenbins.forwarding.marks import ForwardingMarks, digest_of
+from evenbins.rings.errors import RingFullError
+from evenbins.rings.forwarding.client import Dropped, Held, Offered, forget, locate, place
+from evenbins.rings.forwarding.marks import ForwardingMarks, digest_of
 
 __all__ = ["MarkedNode", "MarkedNodes"]
 

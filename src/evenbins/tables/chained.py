@@ -26,7 +26,7 @@ from evenbins import _core, _show
 from evenbins._bulk import Key
 from evenbins._core import FormatError
 from evenbins._files import attributes_of, refuse_damaged
-from evenbins._mapping import TableMapping
+from evenbins.tables.mapping import TableMapping
 from evenbins.theory import chain_plan
 from evenbins.theory.chain_plan import ChainPlan, plan_chains, plan_of_chain_core
 

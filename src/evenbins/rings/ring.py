@@ -47,12 +47,13 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins import _bulk, _core, _files, _show, forwarding
+from evenbins import _bulk, _core, _files, _show
 from evenbins._bulk import Key
 from evenbins._files import attributes_of
-from evenbins._lease import Lease
-from evenbins._ring_errors import NoNodesError, RingFullError
-from evenbins.forwarding.client import Dropped, Held, Offered
+from evenbins.rings import forwarding
+from evenbins.rings.errors import NoNodesError, RingFullError
+from evenbins.rings.forwarding.client import Dropped, Held, Offered
+from evenbins.rings.lease import Lease
 from evenbins.theory._ring_laws import LEAST_WEIGHT, MOST_WEIGHT
 from evenbins.theory.ring_plan import RingPlan, plan_ring
 
@@ -314,7 +315,7 @@ class HashRing(_core.Ring, _files.Kept):
             The key.
         holds
             Without the ring's own map: asks a node, by name, whether it holds the key. It answers "hit",
-            "miss" or "further" (see `evenbins.forwarding`); nodes are asked in probe order.
+            "miss" or "further" (see `evenbins.rings.forwarding`); nodes are asked in probe order.
 
         Examples
         --------
@@ -361,7 +362,7 @@ class HashRing(_core.Ring, _files.Kept):
         """Offer a key to nodes in probe order until one stores it; the ring's own map is left alone.
 
         `offer` is called with a node's name and answers "stored" or "full"; a node that says "full" keeps a
-        forwarding mark for the key (`evenbins.forwarding`). If nobody stores it, `drop` takes the marks back.
+        forwarding mark for the key (`rings.forwarding`). If nobody stores it, `drop` takes the marks back.
 
         Raises
         ------

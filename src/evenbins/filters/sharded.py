@@ -39,7 +39,7 @@ from evenbins import _bulk, _core, _files, _show
 from evenbins._bulk import Key
 from evenbins._core import FormatError
 from evenbins._files import StrPath
-from evenbins._sharded_files import (
+from evenbins.filters._sharded_files import (
     Manifest,
     ShardFile,
     begin_directory,
@@ -51,9 +51,9 @@ from evenbins._sharded_files import (
     shard_name,
     write_shard,
 )
-from evenbins.filters import _BaseFilter, build
+from evenbins.filters.base import BaseFilter, build
+from evenbins.filters.protocols import FilterStats, side_by_side
 from evenbins.hashing import digest_many
-from evenbins.protocols import FilterStats, side_by_side
 from evenbins.theory import FilterPlan, sharding
 from evenbins.theory.sharding import ShardedPlan, plan_sharded
 
@@ -65,11 +65,11 @@ _OPEN_TRIES = 3
 _OWN = ("_parts", "_keys", "_cached", "_seed")
 
 
-def _core_of(part: _BaseFilter) -> tuple[Any, ...]:
+def _core_of(part: BaseFilter) -> tuple[Any, ...]:
     return part._policy, part._hashing, tuple(part._core)
 
 
-def _identity(part: _BaseFilter) -> tuple[Any, ...]:
+def _identity(part: BaseFilter) -> tuple[Any, ...]:
     return type(part), *_core_of(part), part.seed, part.capacity
 
 
@@ -141,14 +141,14 @@ class ShardedFilter(_files.Stored):
             )
         self._assemble([build(plan.shard) for _ in range(plan.shards)], plan.keys, plan)
 
-    def _assemble(self, parts: Iterable[_BaseFilter], keys: int, plan: ShardedPlan | None = None) -> None:
+    def _assemble(self, parts: Iterable[BaseFilter], keys: int, plan: ShardedPlan | None = None) -> None:
         self._parts = tuple(parts)
         self._keys = keys
         self._cached = plan
         self._seed = self._parts[0].seed
 
     @classmethod
-    def from_shards(cls, shards: Sequence[_BaseFilter], keys: int) -> Self:
+    def from_shards(cls, shards: Sequence[BaseFilter], keys: int) -> Self:
         """Put shards together that were filled elsewhere; shard i holds the keys of shard i, and no other.
 
         Raises
@@ -175,7 +175,7 @@ class ShardedFilter(_files.Stored):
         return len(self._parts)
 
     @property
-    def parts(self) -> tuple[_BaseFilter, ...]:
+    def parts(self) -> tuple[BaseFilter, ...]:
         """The shards, in order."""
         return self._parts
 
@@ -413,7 +413,7 @@ class ShardedFilter(_files.Stored):
         return cls._from_manifest(manifest, parts)
 
     @classmethod
-    def _from_manifest(cls, manifest: Manifest, parts: Sequence[_BaseFilter]) -> Self:
+    def _from_manifest(cls, manifest: Manifest, parts: Sequence[BaseFilter]) -> Self:
         made = cls.__new__(cls)
         made._assemble(parts, manifest.keys)
         return made

@@ -1,0 +1,276 @@
+"""What the filters share: one set of methods (`protocols.Filter`) over the core's class.
+
+Single keys go through the compiled core's type slots; bulk calls release the GIL. Bulk calls, threads and
+single calls leave the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import abstractmethod
+from collections.abc import Sized
+from types import MethodDescriptorType
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins import _bulk, _core, _files, _show, structure
+from evenbins.filters.protocols import FilterStats, OverfilledWarning, side_by_side
+from evenbins.theory import FilterPlan, plan_of_core
+from evenbins.theory.plan import OVERFILLED
+
+__all__ = ["HASHING", "HASHING_NAMES", "BaseFilter", "build", "class_for"]
+
+HASHING = {
+    "independent": 1, "lanes": 2, "partition": 3, "double": 4, "enhanced-double": 5,
+    "enhanced-double-cube": 6, "enhanced-double-tetrahedral": 7, "triple": 8,
+}  # fmt: skip
+_KEYS_PER_CHECK = 100_000  # at least so many between two checks whether a filter is overfilled
+HASHING_NAMES = {number: name for name, number in HASHING.items()}
+
+
+class BaseFilter(_core.Filter, _files.Kept):
+    """The methods that all filters share; a subclass says its kind, its policy and how it measures itself."""
+
+    # No instance dictionary: Python finds `add` faster on objects that have none.
+    __slots__ = ("_cached_plan", "_keys_to_check")
+
+    _kind: ClassVar[int]
+    _policies: ClassVar[tuple[str, ...]]
+    _cached_plan: FilterPlan | None
+    _keys_to_check: (
+        float  # keys that bulk calls may still add before the filter is measured; unset: 1.1 * capacity
+    )
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if isinstance(cls.add, MethodDescriptorType):
+            _core.bind_add(cls)  # unless somebody overrides it in Python
+
+    @property
+    @abstractmethod
+    def _policy(self) -> str:
+        """The plan's policy, as the integer core tells it."""
+
+    @classmethod
+    def from_plan(cls, plan: FilterPlan) -> Self:
+        """Build the filter of a plan, as the constructor does after planning.
+
+        Examples
+        --------
+        >>> from evenbins.theory import plan_standard
+        >>> BloomFilter.from_plan(plan_standard(1000, fpr=1e-3)).plan.hashes
+        10
+        """
+        if not isinstance(plan, FilterPlan):
+            raise TypeError(f"plan must be a FilterPlan, not {type(plan).__name__}")
+        if plan.policy not in cls._policies:
+            raise ValueError(
+                f"plan must have one of the policies {', '.join(cls._policies)}; got {plan.policy!r}. "
+                f"Use {class_for(plan).__name__}.from_plan"
+            )
+        filter_ = cls.__new__(cls)
+        filter_._build(plan)
+        return filter_
+
+    def _build(self, plan: FilterPlan) -> None:
+        _core.Filter.__init__(self, self._kind, HASHING[plan.hashing], plan.seed, plan.keys, list(plan.core))
+        self._cached_plan = plan
+
+    # --- keys in, answers out ----------------------------------------------------------------------
+
+    def update(self, *keys: object) -> None:
+        """Add the keys of each argument, as `set.update` does; see `add_many`.
+
+        Examples
+        --------
+        >>> f = BloomFilter(100)
+        >>> f.update(["a", b"b", 3], range(10))
+        >>> "a" in f and "b" in f and 9 in f
+        True
+        """
+        for each in keys:
+            self.add_many(each)
+
+    def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
+        """Add many keys: a NumPy array, an Arrow column or stream, or any iterable.
+
+        The GIL is released where the keys can be read without Python. If a key is refused, the keys
+        before it are in and the error says where it was. Ctrl-C stops the call; the filter stays usable.
+
+        Parameters
+        ----------
+        keys
+            Integers, strings or bytes. NumPy `S` and `U` arrays hold no trailing NULs: pass keys that
+            end in NUL as a list or an Arrow column.
+        digests
+            The keys are digests already, as `digest_many` makes them with this filter's seed (uint64).
+        threads
+            Threads that share the work; the result does not depend on it. An iterable is hashed by one.
+
+        Warns
+        -----
+        OverfilledWarning
+            Once per filter: it holds over 1.1 times the keys that it was planned for. Measured when bulk
+            calls have added as many, repeats included, and seldom enough to cost little;
+            `stats().overfilled` is exact at any time.
+        """
+        source, shape = _bulk.key_source(keys, digests=digests)
+        self._add_from(source, _bulk.checked_threads(threads))
+        count = math.prod(shape) if shape is not None else _length(keys)
+        left = getattr(self, "_keys_to_check", OVERFILLED * self._capacity) - count
+        self._keys_to_check = left
+        if left < 0:
+            self._warn_if_overfilled()
+
+    def _warn_if_overfilled(self) -> None:
+        """Measure the filter, and set the keys that may be added before it is measured again."""
+        keys, found = self.approx_items(), self.stats()  # distinct keys, of counting filters too
+        if keys <= OVERFILLED * self._capacity or found.fpr <= self.plan.fpr:
+            self._keys_to_check = max(self._capacity, _KEYS_PER_CHECK)
+            return
+        self._keys_to_check = math.inf  # before the warning, which may be an error
+        warnings.warn(
+            f"{type(self).__name__} planned for {self._capacity} keys holds about {keys:.3g}: "
+            f"its fpr is {found.fpr:.2g}, planned {self.plan.fpr:.2g}. "
+            "Plan for more keys, or use GrowingFilter",
+            OverfilledWarning,
+            stacklevel=3,
+        )
+
+    def contains_many(
+        self, keys: object, *, digests: bool = False, threads: int = 1
+    ) -> npt.NDArray[np.bool_]:
+        """Answer `key in self` for many keys: an array of bool, in the shape of a NumPy array of keys.
+
+        Takes what `add_many` takes.
+
+        Examples
+        --------
+        >>> f = BlockedBloomFilter(100, fpr=1e-6)
+        >>> f.add_many(["one", "two"])
+        >>> f.contains_many(["two", "three"])
+        array([ True, False])
+        """
+        source, shape = _bulk.key_source(keys, digests=digests)
+        answers = self._contains_from(source, _bulk.checked_threads(threads))
+        return answers if shape is None else answers.reshape(shape)
+
+    # --- the filter as a whole ---------------------------------------------------------------------
+
+    @property
+    def plan(self) -> FilterPlan:
+        """The design, and the behaviour it predicts with `plan.keys` keys in the filter."""
+        plan = getattr(self, "_cached_plan", None)
+        if plan is None:
+            plan = plan_of_core(
+                self._policy,
+                tuple(self._core),
+                capacity=self._capacity,
+                seed=self._seed,
+                hashing=HASHING_NAMES[self._hashing],
+            )
+            self._cached_plan = plan
+        return plan
+
+    @abstractmethod
+    def stats(self) -> FilterStats:
+        """Measure this very filter: computed from its bits, in one pass over them."""
+
+    def approx_items(self) -> float:
+        """Estimate the number of distinct keys added, from the set bits; infinite when all are set."""
+        return self.stats().keys
+
+    @property
+    def seed(self) -> int:
+        """The seed of the digests. Filters with different seeds cannot be merged."""
+        return self._seed
+
+    @property
+    def capacity(self) -> int:
+        """The number of keys the filter was planned for."""
+        return self._capacity
+
+    def clear(self) -> None:
+        """Remove all keys."""
+        self._clear()
+        self._keys_to_check = OVERFILLED * self._capacity
+
+    def copy(self) -> Self:
+        """Make an independent copy; it can be changed even if this filter is open read-only."""
+        twin = type(self).__new__(type(self))
+        _core.Filter.__init__(twin, self)
+        twin._cached_plan = getattr(self, "_cached_plan", None)
+        _files.attributes_of(twin).update(_files.attributes_of(self))
+        return twin
+
+    def __ior__(self, other: Self) -> Self:
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        self._merge(other)
+        return self
+
+    def __or__(self, other: Self) -> Self:
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        merged = self.copy()
+        merged |= other
+        return merged
+
+    __array_ufunc__ = None  # `filter | array` is an error, not NumPy's affair
+
+    # --- bytes and files ---------------------------------------------------------------------------
+
+    @classmethod
+    def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
+        filter_ = cls.__new__(cls)
+        _core.Filter.__init__(filter_, data, cls._kind, mapped, verify)
+        return filter_
+
+    # --- for people --------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        """Assert every invariant of the structure; for tests."""
+        broken = self._invariant()
+        assert not broken, broken
+        assert memoryview(self).nbytes == self.nbytes == self.plan.nbytes
+        assert self.plan.core == tuple(self._core)
+        assert 0 <= self._set_bits() <= 8 * self.nbytes
+
+    def __repr__(self) -> str:
+        plan = self.plan
+        rows: list[tuple[str, object]] = [
+            ("capacity", plan.keys), ("fpr", plan.fpr), ("bits_per_key", plan.bits_per_key),
+            ("hashes", plan.hashes), ("nbytes", plan.nbytes),
+        ]  # fmt: skip
+        if self._seed:
+            rows.append(("seed", "set"))  # a seed may be a secret
+        if self._read_only:
+            rows.append(("open", "read-only"))
+        return _show.line(type(self).__name__, rows)
+
+    def _repr_html_(self) -> str:
+        return _show.html_comparison(
+            type(self).__name__, ("plan", "stats()"), side_by_side(self.plan, self.stats())
+        )
+
+
+def _length(keys: object) -> int:
+    """Return len(keys), or 0 for keys that have none: some have the method, and it raises (tqdm's)."""
+    try:
+        return len(keys) if isinstance(keys, Sized) else 0
+    except Exception:  # the keys are in: nothing that a length is asked for may fail the call
+        return 0
+
+
+def build(plan: FilterPlan) -> BaseFilter:
+    """Build the filter of a plan, whatever its policy."""
+    return class_for(plan).from_plan(plan)
+
+
+def class_for(plan: FilterPlan) -> type[BaseFilter]:
+    """Return the class that builds a plan."""
+    cls: type[BaseFilter] = structure.kind_of_policy(plan.policy).cls
+    return cls
