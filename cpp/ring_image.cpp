@@ -292,7 +292,7 @@ Ring::Ring(const Spec& spec, const Bits& bits) : Ring(config_of(spec)) {
   version_ = core[kVersion];
 }
 
-uint64_t Ring::fingerprint() const {
+uint64_t Ring::fingerprint(bool assigned) const {
   Writer out;
   for (const uint64_t x : {static_cast<uint64_t>(config_.policy), static_cast<uint64_t>(config_.layout),
                            uint64_t{config_.copies}, uint64_t{config_.array_bits}, config_.seed, slots()})
@@ -306,7 +306,13 @@ uint64_t Ring::fingerprint() const {
     out.number(node.serving());
     for (const uint32_t slot : node.slots) out.number(slot);
   }
-  return xxh3_64(out.words.data(), 8 * out.words.size(), 0);
+  uint64_t print = xxh3_64(out.words.data(), 8 * out.words.size(), 0);
+  if (!assigned) return print;
+  for (const uint32_t id : order_) {  // a sum: the order of a node's keys does not count
+    const uint64_t salt = xxh3_64(nodes_[id].name->data(), nodes_[id].name->size(), 1);
+    for (const uint64_t digest : members_[id]) print += mix(digest ^ salt);
+  }
+  return print;
 }
 
 std::string Ring::check(bool thorough) const {

@@ -841,11 +841,13 @@ void bind_rings(nb::module_& m) {
             write_file(self, *image, descriptor);
           },
           nb::arg("descriptor"))
-      .def("_fingerprint",
-           [](Object& self) {
-             const Access access(self);
-             return self.ring->fingerprint();
-           })
+      .def(
+          "_fingerprint",
+          [](Object& self, bool assigned) {
+            const Access access(self);
+            return self.ring->fingerprint(assigned);
+          },
+          nb::arg("assigned"))
       .def("_invariant",
            [](Object& self) {
              const Access access(self);

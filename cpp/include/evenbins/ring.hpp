@@ -198,7 +198,8 @@ class Ring {
   const Audit& audit() const { return audit_; }
   // Nodes that one key more would look at: the mean over so many random keys. Changes nothing.
   double expected_searches(uint64_t samples) const;
-  uint64_t fingerprint() const;  // of everything that decides `first` and `candidates`
+  // Of everything that decides `first` and `candidates`; with `assigned` of the keys and their nodes too.
+  uint64_t fingerprint(bool assigned) const;
   uint64_t nbytes() const;
 
   // ---- files: a picture of the ring, in words

@@ -596,12 +596,7 @@ class HashRing(_core.Ring, _files.Kept):
         >>> a.fingerprint() == b.fingerprint()
         False
         """
-        print_ = self._fingerprint()
-        if assigned:
-            for name in self.names:
-                salted = self._members(name) ^ np.uint64(_core.digest(name, 1))
-                print_ += int(_mixed(salted).sum(dtype=np.uint64))
-        return f"{print_ % 2**64:016x}"
+        return f"{self._fingerprint(assigned):016x}"
 
     @property
     def plan(self) -> RingPlan:
@@ -904,10 +899,3 @@ def _limit(limit: int) -> int | None:
 def _some(names: Iterable[str]) -> str:
     names = list(names)
     return ", ".join(repr(each) for each in names[:5]) + (" …" if len(names) > 5 else "") or "none"
-
-
-def _mixed(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Mix each word as the core's `mix` does."""
-    z = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
