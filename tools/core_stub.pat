@@ -2,11 +2,14 @@
 # Raw slots and methods of the C API have no signature; an exception type made by hand names the module
 # that users import it from, which imports it from the core.
 
+evenbins\._core\.EvenbinsError$:
+    class EvenbinsError(Exception): ...
+
 evenbins\._core\.KeyRangeError$:
-    class KeyRangeError(ValueError, TypeError): ...
+    class KeyRangeError(EvenbinsError, ValueError, TypeError): ...
 
 evenbins\._core\.FormatError$:
-    class FormatError(ValueError): ...
+    class FormatError(EvenbinsError, ValueError): ...
 
 evenbins\._core\.Filter\.add$:
     \from typing import SupportsIndex
@@ -24,8 +27,8 @@ evenbins\._core\.Filter\.__buffer__$:
 evenbins\._core\.Filter\.__suffix__$:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
-evenbins\._core\.TableFull$:
-    class TableFull(RuntimeError):  # noqa: N818
+evenbins\._core\.TableFullError$:
+    class TableFullError(EvenbinsError, RuntimeError):
         inserted: int
 
 evenbins\._core\.(Table|Chains|Pages)\.get$:

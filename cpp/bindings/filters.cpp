@@ -263,7 +263,7 @@ void write_to(FilterObject& self, int descriptor) { write_file(self, *self.filte
 }  // namespace
 
 void bind_filters(nb::module_& m) {
-  nb::exception<FormatError>(m, "FormatError", PyExc_ValueError).doc() =
+  nb::exception<FormatError>(m, "FormatError", nb::make_tuple(nb::handle(types.error), nb::handle(PyExc_ValueError))).doc() =
       "A file, or bytes, that evenbins did not write, or that was damaged since.";
   m.attr("FormatError").attr("__module__") = "evenbins";
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {

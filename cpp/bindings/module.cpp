@@ -159,9 +159,13 @@ NB_MODULE(_core, m) {
   types.ndarray = numpy.attr("ndarray").inc_ref().ptr();
   types.generic = numpy.attr("generic").inc_ref().ptr();
   types.numpy_bool = numpy.attr("bool_").inc_ref().ptr();
+  types.error = PyErr_NewExceptionWithDoc("evenbins.EvenbinsError", "Base of all exceptions that evenbins defines.",
+                                          nullptr, nullptr);
+  if (types.error == nullptr) throw nb::python_error();
+  m.attr("EvenbinsError") = nb::handle(types.error);
   types.key_range_error = PyErr_NewExceptionWithDoc(
       "evenbins.KeyRangeError", "An int that is no key: it does not lie in -2**63 ... 2**64-1.",
-      nb::make_tuple(nb::handle(PyExc_ValueError), nb::handle(PyExc_TypeError)).ptr(), nullptr);
+      nb::make_tuple(nb::handle(types.error), nb::handle(PyExc_ValueError), nb::handle(PyExc_TypeError)).ptr(), nullptr);
   if (types.key_range_error == nullptr) throw nb::python_error();
   m.attr("KeyRangeError") = nb::handle(types.key_range_error);
 

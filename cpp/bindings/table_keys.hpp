@@ -422,7 +422,7 @@ inline void append_arrow(nb::handle stream, nb::handle schema, nb::handle array,
     ArrowKeys(stream).append(maker, keys);
 }
 
-// evenbins.TableFull; its attribute `inserted` is the number of keys of a bulk call that are in.
+// evenbins.TableFullError; its attribute `inserted` is the number of keys of a bulk call that are in.
 inline PyObject* table_full_error = nullptr;
 
 [[noreturn]] inline void raise_table_full(const std::string& text, uint64_t inserted) {
@@ -432,16 +432,16 @@ inline PyObject* table_full_error = nullptr;
   throw nb::python_error();
 }
 
-// What all tables need of `_core`: words of many keys and values, and TableFull. Called once.
+// What all tables need of `_core`: words of many keys and values, and TableFullError. Called once.
 inline void bind_table_keys(nb::module_& m) {
   table_full_error = PyErr_NewExceptionWithDoc(
-      "evenbins.TableFull",
+      "evenbins.TableFullError",
       "A table has no room for one more key.\n\n`inserted` is the number of keys of the call that are in: exactly the "
       "first ones.",
-      PyExc_RuntimeError, nullptr);
+      nb::make_tuple(nb::handle(types.error), nb::handle(PyExc_RuntimeError)).ptr(), nullptr);
   if (table_full_error == nullptr) throw nb::python_error();
   nb::handle(table_full_error).attr("inserted") = 0;
-  m.attr("TableFull") = nb::handle(table_full_error);
+  m.attr("TableFullError") = nb::handle(table_full_error);
   m.def(
       "stored_number_words",
       [](nb::list numbers, uint64_t value_type) {

@@ -118,7 +118,7 @@ def _scalar(key: Any) -> None:
     for table in _TABLES:
         try:
             table[key] = 5
-        except (*_REFUSED, RuntimeError, evenbins.TableFull):
+        except (*_REFUSED, RuntimeError, evenbins.TableFullError):
             continue
         assert table[key] == 5
         assert table.get_many([key])[0] == 5

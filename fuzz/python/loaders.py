@@ -89,7 +89,7 @@ def _use(found: Any, file: bytes) -> None:
         try:
             for key in keys:
                 found[key] = 7
-        except evenbins.TableFull:
+        except evenbins.TableFullError:
             return
         assert all(found[key] == 7 for key in keys)
     elif hasattr(found, "add_many"):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from evenbins.structure import load
     from evenbins.structure import open as open  # not in __all__: a star import must not hide Python's open
     from evenbins.tables.chained import ChainedTable, ChainStats
-    from evenbins.tables.multilevel import MultilevelTable, TableFull, TableStats
+    from evenbins.tables.multilevel import MultilevelTable, TableFullError, TableStats
     from evenbins.tables.paged import PagedStats, PagedTable
     from evenbins.theory import ChainPlan, FilterPlan, PagedPlan, SketchPlan, TablePlan
 
@@ -68,7 +68,7 @@ __all__ = [
     "ShardedFilter",
     "SketchPlan",
     "SketchStats",
-    "TableFull",
+    "TableFullError",
     "TablePlan",
     "TableStats",
     "design",
@@ -97,7 +97,7 @@ _HOMES = {
     "sketches.heavy_hitters": "HeavyHitters",
     "structure": "load open",
     "tables.chained": "ChainedTable ChainStats",
-    "tables.multilevel": "MultilevelTable TableFull TableStats",
+    "tables.multilevel": "MultilevelTable TableFullError TableStats",
     "tables.paged": "PagedStats PagedTable",
     "theory": "ChainPlan FilterPlan PagedPlan SketchPlan TablePlan",
 }

@@ -8,15 +8,29 @@ from __future__ import annotations
 
 import numbers
 import operator
+from collections.abc import Sequence
 from typing import SupportsIndex
 
 import numpy as np
 
 from evenbins import _show
+from evenbins.errors import ArgumentError, ArgumentTypeError, literal, shown
 
 __all__ = [
-    "block_bits", "capacity", "check_total", "goal", "hashes", "integer", "problem", "rate", "real",
-    "seed", "shown",
+    "block_bits",
+    "capacity",
+    "check_total",
+    "error",
+    "goal",
+    "hashes",
+    "integer",
+    "one_of",
+    "rate",
+    "real",
+    "seed",
+    "shown",
+    "type_error",
+    "unmet",
 ]  # fmt: skip
 
 MAX_CAPACITY = 2**48
@@ -32,7 +46,7 @@ def capacity(value: object) -> int:
     rule = "a whole number of keys from 1 to 2**48"
     if isinstance(value, float | np.floating):
         if not float(value).is_integer():  # nan and infinity are none either
-            raise ValueError(problem("capacity", rule, value, way_out))
+            raise error("capacity", rule, value, way_out)
         value = int(value)
     return integer("capacity", value, 1, MAX_CAPACITY, way_out, rule=rule)
 
@@ -40,16 +54,16 @@ def capacity(value: object) -> int:
 def goal(fpr: object, bits_per_key: object) -> tuple[float, float | None]:
     """Check the rate to reach and, if given instead, the bits for each key."""
     if fpr is not None and bits_per_key is not None:
-        raise ValueError(
-            f"fpr and bits_per_key exclude each other; got fpr={shown(fpr)} and "
-            f"bits_per_key={shown(bits_per_key)}. Pass one: the other follows from it"
+        got = f"got fpr={shown(fpr)} and bits_per_key={shown(bits_per_key)}"
+        raise unmet(
+            "fpr", f" and bits_per_key exclude each other; {got}. Pass one: the other follows from it"
         )
     if bits_per_key is not None:
         rule = f"a number above 0 and at most {MAX_BITS_PER_KEY}"
         way_out = "Pass bits such as 16, or an fpr instead"
         number = real("bits_per_key", bits_per_key, rule, way_out)
         if not 0.0 < number <= MAX_BITS_PER_KEY:
-            raise ValueError(problem("bits_per_key", rule, bits_per_key, way_out))
+            raise error("bits_per_key", rule, bits_per_key, way_out)
         return DEFAULT_FPR, number
     if fpr is None:
         return DEFAULT_FPR, None
@@ -62,7 +76,7 @@ def rate(value: object) -> float:
     way_out = "Pass a rate such as 0.001"
     number = real("fpr", value, rule, way_out)
     if not 0.0 < number < 1.0:
-        raise ValueError(problem("fpr", rule, value, way_out))
+        raise error("fpr", rule, value, way_out)
     return number
 
 
@@ -77,7 +91,7 @@ def block_bits(value: object, name: str = "block_bits") -> int:
     """Check the size of a block."""
     number = integer(name, value, 0, None, "Pass 512, a cache line")
     if number not in BLOCK_BITS:
-        raise ValueError(problem(name, "256 or 512", value, "Pass 512, a cache line"))
+        raise error(name, "256 or 512", value, "Pass 512, a cache line")
     return number
 
 
@@ -103,39 +117,46 @@ def integer(name: str, value: object, least: int, most: int | None, way_out: str
     if not rule:
         rule = f"an integer from {least} to {most}" if most is not None else "an integer"
     if isinstance(value, bool | np.bool_) or not isinstance(value, SupportsIndex):
-        raise TypeError(problem(name, rule, value, way_out))
+        raise type_error(name, rule, value, way_out)
     try:
         number = operator.index(value)
     except TypeError:  # an array of several numbers has __index__ too
-        raise TypeError(problem(name, rule, value, way_out)) from None
+        raise type_error(name, rule, value, way_out) from None
     if number < least or (most is not None and number > most):
-        raise ValueError(problem(name, rule, value, way_out))
+        raise error(name, rule, value, way_out)
     return number
 
 
 def real(name: str, value: object, rule: str, way_out: str) -> float:
     """Check a real number, of any size."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        raise TypeError(problem(name, rule, value, way_out))
+        raise type_error(name, rule, value, way_out)
     try:
         return float(value)
     except OverflowError:
-        raise ValueError(problem(name, rule, value, way_out)) from None
+        raise error(name, rule, value, way_out) from None
 
 
-def problem(name: str, rule: str, value: object, way_out: str) -> str:
-    """Write a message: argument, rule, value, way out."""
-    return f"{name} must be {rule}; got {shown(value)}. {way_out}"
+def one_of(name: str, value: object, choices: Sequence[str], remedy: str, *, rule: str = "") -> str:
+    """Check a word that must be one of some."""
+    if isinstance(value, str) and value in choices:
+        return value
+    if not rule:
+        quoted = [f'"{choice}"' for choice in choices]
+        rule = " or ".join(quoted) if len(quoted) <= 2 else f"one of {', '.join(quoted)}"
+    raise (error if isinstance(value, str) else type_error)(name, rule, value, remedy)
 
 
-def shown(value: object) -> str:
-    """Write the value received with its type, short even when the value is not."""
-    if isinstance(value, int) and value.bit_length() > 128:  # Python refuses to print huge ones
-        return f"an int of {value.bit_length()} bits"
-    try:
-        written = " ".join(repr(value).split())
-    except ValueError:  # an int with more digits than Python prints
-        return f"a {type(value).__name__} too long to print"
-    if len(written) > 80:
-        written = written[:77] + "..."
-    return f"{written} ({type(value).__name__})"
+def unmet(name: str, text: str) -> ArgumentError:
+    """Return the exception for an argument that cannot be met; `text` goes on after its name."""
+    return ArgumentError.of(name, text.strip(), None, "", "{name}" + literal(text))
+
+
+def error(name: str, rule: str, value: object, remedy: str) -> ArgumentError:
+    """Return the exception for a value that breaks a rule."""
+    return ArgumentError.of(name, rule, value, remedy)
+
+
+def type_error(name: str, rule: str, value: object, remedy: str) -> ArgumentTypeError:
+    """Return the exception for a value of the wrong type."""
+    return ArgumentTypeError.of(name, rule, value, remedy)

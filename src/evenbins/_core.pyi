@@ -6,7 +6,8 @@ import numpy
 import numpy.typing
 from typing_extensions import Buffer
 
-class KeyRangeError(ValueError, TypeError): ...
+class EvenbinsError(Exception): ...
+class KeyRangeError(EvenbinsError, ValueError, TypeError): ...
 
 class KeySource:
     pass
@@ -30,7 +31,7 @@ def line_reads(
     words: numpy.typing.NDArray[numpy.uint64], keys: numpy.typing.NDArray[numpy.uint64], seed: int = 0
 ) -> int: ...
 
-class FormatError(ValueError): ...
+class FormatError(EvenbinsError, ValueError): ...
 
 class Filter:
     @overload
@@ -116,7 +117,7 @@ class Sketch:
     @property
     def nbytes(self) -> int: ...
 
-class TableFull(RuntimeError):  # noqa: N818
+class TableFullError(EvenbinsError, RuntimeError):
     inserted: int
 
 def stored_number_words(numbers: list[object], value_type: int) -> numpy.typing.NDArray[numpy.uint64]: ...

@@ -28,7 +28,7 @@ from redis.retry import Retry
 from router_servers import until
 
 from evenbins import theory
-from evenbins.cluster import AsyncRedisFilter, FilterMissing, RedisFilter, RedisFilterError
+from evenbins.cluster import AsyncRedisFilter, FilterMissingError, RedisFilter, RedisFilterError
 
 MANY = np.arange(200)
 
@@ -316,9 +316,9 @@ def test_one_of_three_servers_returns_empty() -> None:
         assert all(answers)
         assert 0 < len(answers) < len(MANY)
         three.start()
-        with pytest.raises(FilterMissing, match="is gone"):
+        with pytest.raises(FilterMissingError, match="is gone"):
             shared.contains_many(MANY)
-        with pytest.raises(FilterMissing):
+        with pytest.raises(FilterMissingError):
             shared.verify()
 
 

@@ -18,9 +18,9 @@ from filter_servers import HOST, Server, running
 from evenbins import FilterPlan, filters, theory
 from evenbins.cluster import (
     AsyncRedisFilter,
-    FilterDamaged,
-    FilterMissing,
-    PlanMismatch,
+    FilterDamagedError,
+    FilterMissingError,
+    PlanMismatchError,
     RedisFilter,
     RedisFilterError,
 )
@@ -73,9 +73,9 @@ def made(client: Any, name: str, segment_bytes: int = 65_408) -> RedisFilter:
 def test_an_empty_server_is_an_error(client: Any, name: str, call: str) -> None:
     shared = made(client, name)
     client.flushall()
-    with pytest.raises(FilterMissing, match="is gone"):
+    with pytest.raises(FilterMissingError, match="is gone"):
         CALLS[call](shared)
-    with pytest.raises(FilterMissing, match="there is no filter"):
+    with pytest.raises(FilterMissingError, match="there is no filter"):
         RedisFilter.open(client, "x")
 
 
@@ -87,7 +87,7 @@ def test_a_filter_made_anew_under_the_name_is_an_error_for_those_who_had_the_old
     old = made(client, name)
     RedisFilter.delete(client, "x")
     made(client, name)
-    with pytest.raises(FilterDamaged, match="another was made"):
+    with pytest.raises(FilterDamagedError, match="another was made"):
         CALLS[call](old)
 
 
@@ -97,9 +97,9 @@ def test_another_type_under_a_key_is_an_error(client: Any, name: str, call: str)
     shared = made(client, name)
     client.delete(shared._layout.segment_key(0))
     client.rpush(shared._layout.segment_key(0), "a")
-    with pytest.raises(FilterDamaged, match="another type"):
+    with pytest.raises(FilterDamagedError, match="another type"):
         CALLS[call](shared)
-    with pytest.raises(FilterDamaged, match="another type"):
+    with pytest.raises(FilterDamagedError, match="another type"):
         RedisFilter.open(client, "x")
 
 
@@ -109,9 +109,9 @@ def test_a_segment_cut_short_is_an_error(client: Any, name: str, call: str) -> N
     shared = made(client, name)
     key = shared._layout.segment_key(0)
     client.set(key, client.get(key)[:100])
-    with pytest.raises(FilterDamaged):
+    with pytest.raises(FilterDamagedError):
         CALLS[call](shared)
-    with pytest.raises(FilterDamaged):
+    with pytest.raises(FilterDamagedError):
         RedisFilter.open(client, "x")
 
 
@@ -121,14 +121,14 @@ def test_one_missing_segment_is_an_error_for_its_keys_and_for_opening(client: An
     assert shared.plan.segments > 5
     client.delete(shared._layout.segment_key(4))
     for call in ("contains_many", "add_many", "to_local", "verify"):
-        with pytest.raises(FilterMissing, match=r"\{x:4\}"):
+        with pytest.raises(FilterMissingError, match=r"\{x:4\}"):
             CALLS[call](shared)
     answers = []
     for key in range(300):
-        with contextlib.suppress(FilterMissing):
+        with contextlib.suppress(FilterMissingError):
             answers.append(key in shared)
     assert all(answers)  # present, or an error
-    with pytest.raises(FilterMissing):
+    with pytest.raises(FilterMissingError):
         RedisFilter.open(client, "x")
 
 
@@ -142,14 +142,14 @@ def test_the_list_is_checked_as_segments_are(client: Any) -> None:
     saved = client.hgetall(key)
     client.delete(key)
     for call in ("contains", "add", "contains_many", "add_many", "to_local", "verify"):
-        with pytest.raises(FilterMissing, match="list"):
+        with pytest.raises(FilterMissingError, match="list"):
             CALLS[call](shared)
     client.hset(key, "epoch", b"another")
     for call in ("contains", "add", "contains_many", "add_many", "to_local", "verify"):
-        with pytest.raises(FilterDamaged, match="list"):
+        with pytest.raises(FilterDamagedError, match="list"):
             CALLS[call](shared)
     client.set(key, "text")
-    with pytest.raises(FilterDamaged, match="another type"):
+    with pytest.raises(FilterDamagedError, match="another type"):
         RedisFilter.open(client, "x")
     client.delete(key)
     client.hset(key, mapping=saved)
@@ -159,9 +159,9 @@ def test_the_list_is_checked_as_segments_are(client: Any) -> None:
 def test_another_plan_is_an_error(client: Any) -> None:
     made(client, "blocked")
     assert RedisFilter.open(client, "x", plan=PLANS["blocked"]()).plan.filter == PLANS["blocked"]()
-    with pytest.raises(PlanMismatch, match="policy 'fill'"):
+    with pytest.raises(PlanMismatchError, match="policy 'fill'"):
         RedisFilter.open(client, "x", plan=PLANS["fill"]())
-    with pytest.raises(PlanMismatch, match="another seed"):
+    with pytest.raises(PlanMismatchError, match="another seed"):
         RedisFilter.open(client, "x", plan=theory.plan_blocked(400, bits_per_key=12, seed=1))
 
 
@@ -170,11 +170,11 @@ def test_descriptions_that_are_none(client: Any) -> None:
     key = "{x}:meta"
     saved = client.get(key)
     client.set(key, saved.replace(b"400", b"500"))
-    with pytest.raises(FilterDamaged, match="checksum"):
+    with pytest.raises(FilterDamagedError, match="checksum"):
         RedisFilter.open(client, "x")
     client.delete(key)
     client.rpush(key, 1)
-    with pytest.raises(FilterDamaged, match="another type"):
+    with pytest.raises(FilterDamagedError, match="another type"):
         RedisFilter.open(client, "x")
 
 
@@ -183,7 +183,7 @@ def test_a_name_is_taken_once_and_a_creation_cut_short_is_no_filter(client: Any)
     with pytest.raises(RedisFilterError, match="already"):
         RedisFilter.create(client, "x", PLANS["fill"]())
     client.set("{x}:meta", shared._layout.meta(0, ready=False))
-    with pytest.raises(FilterMissing, match="cut short"):
+    with pytest.raises(FilterMissingError, match="cut short"):
         RedisFilter.open(client, "x")
     assert RedisFilter.delete(client, "x")
     assert client.dbsize() == 0
@@ -192,14 +192,14 @@ def test_a_name_is_taken_once_and_a_creation_cut_short_is_no_filter(client: Any)
 def test_servers_in_another_order_or_number(client: Any, server: Server) -> None:
     with running() as second, second.client() as other:
         RedisFilter.create([client, other], "x", PLANS["multilevel"](), segment_bytes=128)
-        with pytest.raises(PlanMismatch, match="order"):
+        with pytest.raises(PlanMismatchError, match="order"):
             RedisFilter.open([other, client], "x")
-        with pytest.raises(PlanMismatch, match="2 servers"):
+        with pytest.raises(PlanMismatchError, match="2 servers"):
             RedisFilter.open(client, "x")
-        with pytest.raises(PlanMismatch, match="2 servers"):
+        with pytest.raises(PlanMismatchError, match="2 servers"):
             RedisFilter.delete(other, "x")
         other.flushall()
-        with pytest.raises(FilterMissing, match=r"servers number \[1\]"):
+        with pytest.raises(FilterMissingError, match=r"servers number \[1\]"):
             RedisFilter.open([client, other], "x")
         # The claim on the first server does not outlive a name that is taken on the second.
         client.flushall()
@@ -230,7 +230,7 @@ def test_a_restarted_server_is_an_error() -> None:
                 CALLS[call](shared)
         server.start()
         for call in CALLS:
-            with pytest.raises(FilterMissing):
+            with pytest.raises(FilterMissingError):
                 CALLS[call](shared)
 
 
@@ -296,9 +296,9 @@ def test_timeouts_surface_in_asyncio(server: Server, client: Any) -> None:
             shared = await AsyncRedisFilter.open(patient, "x")
             await shared.add("a")
             client.flushall()
-            with pytest.raises(FilterMissing):
+            with pytest.raises(FilterMissingError):
                 await shared.contains("a")
-            with pytest.raises(FilterMissing):
+            with pytest.raises(FilterMissingError):
                 await shared.add_many(MANY)
 
     with FaultProxy(server.port) as proxy:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter, theory
-from evenbins.cluster import FilterDamaged, FilterMissing, RedisFilter, RedisFilterError
+from evenbins.cluster import FilterDamagedError, FilterMissingError, RedisFilter, RedisFilterError
 from evenbins.cluster._blocks import place_keys
 from evenbins.cluster._segments import HEAD, Layout, in_rebuilding_order, list_slots, place
 from evenbins.cluster.redis_plan import plan_of_layout
@@ -136,12 +136,12 @@ def test_a_changed_description_is_refused() -> None:
     for at in range(0, len(good), 7):
         bad = bytearray(good)
         bad[at] ^= 4
-        with pytest.raises(FilterDamaged):
+        with pytest.raises(FilterDamagedError):
             Layout.from_meta("x", bytes(bad))
     for bad_text in (b"", b"hello", good[:-1], good + b"x"):
-        with pytest.raises(FilterDamaged):
+        with pytest.raises(FilterDamagedError):
             Layout.from_meta("x", bad_text)
-    with pytest.raises(FilterMissing, match="there is no filter 'x'"):
+    with pytest.raises(FilterMissingError, match="there is no filter 'x'"):
         Layout.from_meta("x", None)
 
 

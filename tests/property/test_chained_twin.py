@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenbins import ChainedTable, TableFull, _core
+from evenbins import ChainedTable, TableFullError, _core
 from reference import ReferenceChained
 from reference.format import pack
 
@@ -79,7 +79,7 @@ def test_after_every_operation_table_twin_and_dict_agree(
             if put([key], value):
                 table[key] = stored(value)
             else:
-                with pytest.raises(TableFull):
+                with pytest.raises(TableFullError):
                     table[key] = stored(value)
         elif kind in ("many", "new"):
             if kind == "new":  # keep the promise
@@ -88,7 +88,7 @@ def test_after_every_operation_table_twin_and_dict_agree(
             if done == len(keys):
                 table.insert_many(keys, [stored(value)] * len(keys), new=kind == "new")
             else:
-                with pytest.raises(TableFull) as caught:
+                with pytest.raises(TableFullError) as caught:
                     table.insert_many(keys, stored(value), new=kind == "new")
                 assert caught.value.inserted == done
         elif kind == "delete":

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sizes import size
 
-from evenbins import MultilevelTable, TableFull
+from evenbins import MultilevelTable, TableFullError
 from evenbins.study.stepwise import Full
 from evenbins.tables._guided import FORGETFUL, RISING, GuideState, attachment
 from evenbins.theory.summary_plan import KINDS, SummaryPlan, plan_summary
@@ -90,7 +90,7 @@ class GuidedTables(RuleBasedStateMachine):
         key, before = self.key(number), self.table.to_bytes()
         try:
             self.table[key] = value
-        except TableFull:
+        except TableFullError:
             assert key not in self.dict
             assert self.table.to_bytes() == before
             with pytest.raises(Full):
@@ -104,7 +104,7 @@ class GuidedTables(RuleBasedStateMachine):
         keys = [self.key(number) for number in numbers]
         try:
             self.table.insert_many(keys, value)
-        except TableFull as full:
+        except TableFullError as full:
             keys = keys[: full.inserted]
         for key in keys:
             self.twin.insert(self.twin.stored(key), value)

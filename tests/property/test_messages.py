@@ -44,7 +44,7 @@ from evenbins import (
     PagedTable,
     RingFullError,
     ShardedFilter,
-    TableFull,
+    TableFullError,
     theory,
 )
 
@@ -377,7 +377,7 @@ def test_a_full_ring_says_how_many_keys_are_assigned(limit: int, keys: int, arra
 @pytest.mark.parametrize("cls", [MultilevelTable, ChainedTable])
 def test_a_full_table_says_how_many_keys_are_in(cls: Any) -> None:
     made = cls(50)
-    with pytest.raises(TableFull) as caught:
+    with pytest.raises(TableFullError) as caught:
         made.insert_many(np.arange(100_000), np.arange(100_000))
     done = caught.value.inserted
     assert f"keys[{done}]" in str(caught.value)

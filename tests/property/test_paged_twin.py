@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from evenbins import PagedTable, TableFull
+from evenbins import PagedTable, TableFullError
 from reference.paged import ReferencePaged, read_table
 
 KEYS = st.integers(-40, 600)
@@ -35,7 +35,7 @@ class PagedMachine(RuleBasedStateMachine):
     def set(self, key: int, value: int) -> None:
         try:
             self.table[key] = value
-        except TableFull:
+        except TableFullError:
             assert not self.twin.insert(key, value)
             assert key not in self.model
             return
@@ -48,7 +48,7 @@ class PagedMachine(RuleBasedStateMachine):
         try:
             self.table.insert_many(keys, values)
             assert self.twin.insert_many(keys, values)
-        except TableFull:
+        except TableFullError:
             assert not self.twin.insert_many(keys, values)
         self.model = {key: item for page in self.twin.data for key, item in page}
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sizes import size
 
-from evenbins import MultilevelTable, TableFull
+from evenbins import MultilevelTable, TableFullError
 from evenbins.study.stepwise import Full
 from evenbins.theory.table_plan import SCHEMES
 from reference import ReferenceMultilevel
@@ -75,7 +75,7 @@ class Tables(RuleBasedStateMachine):
                 self.table[key] = value
             else:
                 self.table.insert_many([key], [value], new=new)
-        except TableFull:
+        except TableFullError:
             assert full
             assert self.table.to_bytes() == bytes_before
             return
@@ -106,7 +106,7 @@ class Tables(RuleBasedStateMachine):
         inserted = len(batch)
         try:
             self.table.insert_many(keys, values)
-        except TableFull as error:
+        except TableFullError as error:
             inserted = error.inserted
         assert inserted == taken
 

@@ -4,7 +4,7 @@ Who knows the code and the seed can compute where every key goes, and send only 
 Each test is such an attack, carried out: the keys are found by search, as an attacker would. Then
 
 - with the known seed the structure behaves as badly as the attacker wants, but keeps its *bounds*: no false
-  negative, no limit exceeded, no key lost, `TableFull` before anything is dropped;
+  negative, no limit exceeded, no key lost, `TableFullError` before anything is dropped;
 - with a seed drawn after the keys were chosen the same keys behave like random ones: what is counted lies
   in the interval of the prediction, at 1e-6.
 
@@ -29,7 +29,7 @@ from evenbins import (
     CountMinSketch,
     HashRing,
     MultilevelTable,
-    TableFull,
+    TableFullError,
     digest_many,
 )
 from evenbins.study.stepwise import ReferenceMultilevel
@@ -114,7 +114,7 @@ def test_few_keys_pollute_a_standard_filter() -> None:
 
 
 def test_one_pair_of_buckets_of_a_table() -> None:
-    """Keys that share both buckets: the list takes the rest, then `TableFull`; none is lost."""
+    """Keys that share both buckets: the list takes the rest, then `TableFullError`; none is lost."""
     open_ = MultilevelTable(2_000, key_dtype="uint64")
     twin = ReferenceMultilevel(open_.plan.core)
     keys = candidates(2_000_000)
@@ -125,7 +125,7 @@ def test_one_pair_of_buckets_of_a_table() -> None:
     for key in attack.tolist():
         try:
             open_[key] = key
-        except TableFull:
+        except TableFullError:
             break
         held += 1
     assert 2 * open_.plan.slots <= held < attack.size

@@ -16,7 +16,15 @@ import pyarrow as pa
 import pytest
 
 import evenbins
-from evenbins import ChainedTable, ChainPlan, FormatError, KeyRangeError, MultilevelTable, TableFull, _core
+from evenbins import (
+    ChainedTable,
+    ChainPlan,
+    FormatError,
+    KeyRangeError,
+    MultilevelTable,
+    TableFullError,
+    _core,
+)
 from evenbins.theory import plan_chains
 from reference.format import pack, unpack
 
@@ -270,13 +278,13 @@ def test_tables_of_both_kinds_take_each_others_items() -> None:
 @each_policy
 def test_a_full_table_says_so_and_loses_nothing(policy: str) -> None:
     table = ChainedTable(100, policy=policy, load=8)
-    with pytest.raises(TableFull, match=r"keys\[100\].*grown") as caught:
+    with pytest.raises(TableFullError, match=r"keys\[100\].*grown") as caught:
         table.insert_many(range(150), range(150))
     assert caught.value.inserted == 100
     before = table.to_bytes()
-    with pytest.raises(TableFull, match="nothing was changed"):
+    with pytest.raises(TableFullError, match="nothing was changed"):
         table[1000] = 1
-    with pytest.raises(TableFull):
+    with pytest.raises(TableFullError):
         table.setdefault(1000, 1)
     assert table.to_bytes() == before
     table[5] = 55  # a key that is there needs no room

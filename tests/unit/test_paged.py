@@ -24,7 +24,7 @@ from scipy import stats as distributions
 from together import together
 
 import evenbins
-from evenbins import FormatError, MultilevelTable, PagedStats, PagedTable, TableFull
+from evenbins import FormatError, MultilevelTable, PagedStats, PagedTable, TableFullError
 from evenbins.tables import paged
 from evenbins.theory.paged import PagedPlan, page_slots, passed_on, plan_of_paged_core, plan_paged
 from reference.paged import ReferencePaged, read_table
@@ -187,11 +187,11 @@ def test_deletions_cost_no_false_positives(path: str) -> None:
 
 def test_upper_levels_and_overflow_pages_cost_one_read(path: str) -> None:
     with PagedTable.create(path, 1000, durable=False, load=0.98, overflow_pages=2) as t:
-        with pytest.raises(TableFull, match="planned for 1000 keys") as caught:
+        with pytest.raises(TableFullError, match="planned for 1000 keys") as caught:
             t.insert_many(range(5000), range(5000))
         assert caught.value.inserted == len(t)
         for key in range(5000):
-            with contextlib.suppress(TableFull):
+            with contextlib.suppress(TableFullError):
                 t[key] = key
         inside = len(t)
         assert t.stats().level_keys[-1] == 2 * 255
@@ -200,7 +200,7 @@ def test_upper_levels_and_overflow_pages_cost_one_read(path: str) -> None:
         assert present.sum() == inside
         assert t.stats().reads == 1.0
         absent = int(np.argmin(present))
-        with pytest.raises(TableFull):
+        with pytest.raises(TableFullError):
             t[absent] = 1
         assert len(t) == inside
         one = int(np.argmax(present))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenbins import MultilevelTable, TableFull
+from evenbins import MultilevelTable, TableFullError
 from evenbins.study.stepwise import Full
 from evenbins.theory.table_plan import SCHEMES
 from reference import ReferenceMultilevel
@@ -50,7 +50,7 @@ def test_every_kernel_leaves_the_bytes_of_the_twin(
                 twin.insert(twin.stored(key(number)), value)
                 taken += 1
         except Full:
-            with pytest.raises(TableFull) as raised:
+            with pytest.raises(TableFullError) as raised:
                 t.insert_many([key(number) for number in numbers], values)
             assert raised.value.inserted == taken
         else:

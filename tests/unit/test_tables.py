@@ -30,7 +30,7 @@ from evenbins import (
     KeyRangeError,
     MultilevelTable,
     PagedTable,
-    TableFull,
+    TableFullError,
     TablePlan,
     _core,
 )
@@ -758,7 +758,7 @@ def test_a_full_table_says_so_and_stays_as_it_was(name: str) -> None:
     t = make(name, 40, space=1.0, overflow_limit=3)
     known = keys_of(t, 200)
     with pytest.raises(
-        TableFull, match=r"keys\[\d+\].*limit of 3 keys.*grown\(capacity\).*overflow_limit"
+        TableFullError, match=r"keys\[\d+\].*limit of 3 keys.*grown\(capacity\).*overflow_limit"
     ) as raised:
         t.insert_many(known, range(200))
     n = raised.value.inserted
@@ -769,7 +769,7 @@ def test_a_full_table_says_so_and_stays_as_it_was(name: str) -> None:
     prefix.insert_many(known[:n], range(n))
     assert prefix == t
     before = t.to_bytes()
-    with pytest.raises(TableFull, match="the table is full") as raised:
+    with pytest.raises(TableFullError, match="the table is full") as raised:
         t[known[n]] = 1
     assert raised.value.inserted == 0
     assert isinstance(raised.value, RuntimeError)
@@ -788,7 +788,7 @@ def test_a_full_table_says_so_and_stays_as_it_was(name: str) -> None:
 
 def test_a_list_of_no_room_is_allowed() -> None:
     t = MultilevelTable(16, space=1.0, overflow_limit=0)
-    with pytest.raises(TableFull) as raised:
+    with pytest.raises(TableFullError) as raised:
         t.insert_many(range(100), 0)
     assert 8 <= raised.value.inserted <= 16
     assert len(t) == raised.value.inserted
@@ -1228,7 +1228,7 @@ def test_a_full_table_says_how_many_items_of_another_are_in(monkeypatch: pytest.
     monkeypatch.setattr("evenbins.tables.mapping._BATCH", 64)
     source, small = MultilevelTable(1000), ChainedTable(300)
     source.insert_many(range(1000), 1)
-    with pytest.raises(TableFull, match=r"keys\[300\]") as caught:
+    with pytest.raises(TableFullError, match=r"keys\[300\]") as caught:
         small.update(source)
     assert caught.value.inserted == len(small) == 300
 

@@ -36,7 +36,7 @@ from evenbins import (
     NoNodesError,
     RingFullError,
     ShardedFilter,
-    TableFull,
+    TableFullError,
 )
 from evenbins.tables import summaries
 from soaks.harness import Case, Soak
@@ -340,7 +340,7 @@ class TableSoak(Soak):
                 del self.table[key]
                 self.there[place] = False
             elif self.there.sum() < 0.98 * self.capacity:
-                with contextlib.suppress(TableFull):
+                with contextlib.suppress(TableFullError):
                     self.table[key] = place
                     self.value[place], self.there[place] = place, True
         return 2 * len(places)
@@ -353,7 +353,7 @@ class TableSoak(Soak):
         values = self.rng.integers(-(2**63), 2**63, len(places))
         try:
             self.table.insert_many(self.keys[places], values)
-        except TableFull:  # those that are in are told by looking
+        except TableFullError:  # those that are in are told by looking
             self.done["refused"] += 1
             found = self.table.get_many(self.keys[places], default=0)
             there = self.table.contains_many(self.keys[places])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import click
+
+from evenbins.errors import ArgumentError, ArgumentTypeError
 
 _T = TypeVar("_T")
 
@@ -41,18 +42,14 @@ binary_option = click.option(
 
 
 def planned(call: Callable[[], _T], *, capacity: str = "--capacity") -> _T:
-    """Plan or construct; what the library says of an argument, say of the option."""
+    """Plan or construct; an error about an argument becomes one about the option."""
     try:
         return call()
+    except (ArgumentError, ArgumentTypeError) as error:
+        option = capacity if error.name == "capacity" else "--" + error.name.replace("_", "-")
+        raise click.ClickException(error.message_for(option)) from None
     except (TypeError, ValueError) as error:
-        names = (
-            r"^(fpr|bits_per_key|hashes|capacity|seed|block_bits|reads|miss_reads|overflow|choices|keys|levels|"
-            r"value_bytes|failure|false_positives|shard_bytes|build_rate|nodes|overload|searches|full|move_rate|column|"
-            r"workers|scheduler)\b"
-        )
-        text = re.sub(names, lambda name: "--" + name[0].replace("_", "-"), str(error))
-        text = re.sub("^--capacity", capacity, text)
-        raise click.ClickException(text) from None
+        raise click.ClickException(str(error)) from None
 
 
 def check_output(output: str, keys: Sequence[str]) -> None:

@@ -179,7 +179,7 @@ def _refuse_with_exact(options: dict[str, Any]) -> None:
 def _build_exactly(
     keys: Sequence[str], output: str, how: How, *, capacity: int | None, seed: int, as_json: bool
 ) -> None:
-    from evenbins.tables import TableFull
+    from evenbins.tables import TableFullError
 
     if capacity is not None and capacity > _MOST_EXACT:
         raise click.ClickException(
@@ -197,7 +197,7 @@ def _build_exactly(
             for batch in each.batches(bar.advance):
                 try:
                     table.insert_many(batch.keys(as_text=True), 0)
-                except TableFull:
+                except TableFullError:
                     raise click.ClickException(
                         f"--capacity {room}: there are more different lines: raise it or leave it out"
                     ) from None

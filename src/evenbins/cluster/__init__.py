@@ -12,15 +12,20 @@ Nothing here needs an extra to be imported; the client library is asked for when
 that is missing is named with the extra that brings it.
 """
 
-from evenbins.cluster.redis_errors import FilterDamaged, FilterMissing, PlanMismatch, RedisFilterError
+from evenbins.cluster.redis_errors import (
+    FilterDamagedError,
+    FilterMissingError,
+    PlanMismatchError,
+    RedisFilterError,
+)
 from evenbins.cluster.redis_filter import AsyncRedisFilter, RedisFilter
 from evenbins.cluster.redis_plan import RedisPlan, RedisStats
 
 __all__ = [
     "AsyncRedisFilter",
-    "FilterDamaged",
-    "FilterMissing",
-    "PlanMismatch",
+    "FilterDamagedError",
+    "FilterMissingError",
+    "PlanMismatchError",
     "RedisFilter",
     "RedisFilterError",
     "RedisPlan",

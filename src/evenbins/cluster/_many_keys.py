@@ -33,7 +33,7 @@ from evenbins.cluster._requests import (
 )
 from evenbins.cluster._segments import HEAD, LINE_BITS, Layout, Table
 from evenbins.cluster._whole_filter import ROUND, export
-from evenbins.cluster.redis_errors import FilterDamaged
+from evenbins.cluster.redis_errors import FilterDamagedError
 from evenbins.hashing import coins, lane_positions_many, mulhi_many, splitmix_many, words_many
 
 __all__ = ["BATCH", "add_many", "contains_many"]
@@ -86,7 +86,7 @@ def _read_rows(layout: Layout, table: Table, places: Indices, unit: int) -> Oper
                 blocks = np.frombuffer(layout.read_segment(segment, reply)[2], np.uint8)
                 rows[own] = blocks.reshape(-1, unit)[places[own] % per_segment]
             elif len(reply) != len(own) * unit:
-                raise FilterDamaged(layout.strange(layout.segment_key(segment)))
+                raise FilterDamagedError(layout.strange(layout.segment_key(segment)))
             else:
                 rows[own] = np.frombuffer(reply, np.uint8).reshape(-1, unit)
     return rows

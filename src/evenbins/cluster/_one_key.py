@@ -14,7 +14,7 @@ from typing import Final
 from evenbins.cluster import _scripts as scripts
 from evenbins.cluster._requests import Operation, Request, add_call, call_list, read_call, together
 from evenbins.cluster._segments import HEAD, LINE_BITS, Layout
-from evenbins.cluster.redis_errors import FilterDamaged
+from evenbins.cluster.redis_errors import FilterDamagedError
 from evenbins.hashing import lane_positions, mulhi, splitmix
 
 _OFFSET: Final = struct.Struct("<I")
@@ -57,7 +57,7 @@ class Place:
     def bits(self, layout: Layout, reply: bytes) -> int:
         """Read the block from a reply."""
         if len(reply) != self.table.block_bytes:
-            raise FilterDamaged(layout.strange(layout.segment_key(self.segment)))
+            raise FilterDamagedError(layout.strange(layout.segment_key(self.segment)))
         return int.from_bytes(reply, "little")
 
     def present(self, bits: int) -> bool:
@@ -106,7 +106,7 @@ def contains_one(layout: Layout, digest: int) -> Operation[bool]:
         return False
     (reply,) = yield [call_list(layout, scripts.LISTED, digest.to_bytes(8, "little"))]
     if reply not in (b"0", b"1"):
-        raise FilterDamaged(layout.strange(layout.list_key))
+        raise FilterDamagedError(layout.strange(layout.list_key))
     return bool(reply == b"1")
 
 
@@ -250,7 +250,7 @@ def _read_standard(layout: Layout, digest: int) -> Operation[bool]:
     found = True
     for (segment, own), reply in zip(by_segment.items(), replies, strict=True):
         if len(reply) != len(own):
-            raise FilterDamaged(layout.strange(layout.segment_key(segment)))
+            raise FilterDamagedError(layout.strange(layout.segment_key(segment)))
         found &= all(octet >> (p & 7) & 1 for p, octet in zip(own, reply, strict=True))
     return found
 

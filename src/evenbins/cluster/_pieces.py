@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evenbins import _arguments as arguments
 from evenbins import _core
 from evenbins._bulk import Lines
 
@@ -184,7 +185,7 @@ def file_pieces(
             )
         else:
             if column is not None:
-                raise ValueError(f"column is for Parquet and CSV; {path} holds lines. Leave it out")
+                raise arguments.unmet("column", f" is for Parquet and CSV; {path} holds lines. Leave it out")
             size = os.path.getsize(path)
             starts = range(0, size, TEXT_PIECE)
             pieces += [TextPiece(path, at, min(at + TEXT_PIECE, size)) for at in starts]
@@ -231,8 +232,8 @@ def _one_column(path: str, column: str | None, names: Sequence[str]) -> str:
     if column is None and len(names) == 1:
         return names[0]
     if column not in names:
-        raise ValueError(
-            f"column must be one of {', '.join(names)} in {path}; got {column!r}. Name one of them"
+        raise arguments.unmet(
+            "column", f" must be one of {', '.join(names)} in {path}; got {column!r}. Name one of them"
         )
     return column  # type: ignore[return-value]
 

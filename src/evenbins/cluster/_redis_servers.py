@@ -26,7 +26,7 @@ from typing import Any
 
 from evenbins.cluster._requests import Request
 from evenbins.cluster._segments import Layout
-from evenbins.cluster.redis_errors import FilterDamaged, FilterMissing, RedisFilterError, way_out
+from evenbins.cluster.redis_errors import FilterDamagedError, FilterMissingError, RedisFilterError, way_out
 
 __all__ = [
     "AsyncServers", "Servers", "check_eviction", "check_roles", "raise_errors", "redis_module",
@@ -401,11 +401,11 @@ def raise_errors(name: str, layout: Layout | None, requests: Sequence[Request], 
             continue
         text = str(reply)
         if text.startswith("EVBMISSING") and layout is not None:
-            raise FilterMissing(layout.lost(request.key)) from None
+            raise FilterMissingError(layout.lost(request.key)) from None
         if text.startswith("EVBDAMAGED") and layout is not None:
-            raise FilterDamaged(layout.strange(request.key)) from None
+            raise FilterDamagedError(layout.strange(request.key)) from None
         if text.startswith("WRONGTYPE"):
-            raise FilterDamaged(
+            raise FilterDamagedError(
                 f"filter {name!r}: its key {request.key!r} holds a value of another type. Delete that, or "
                 "choose another name for the filter"
             ) from reply
@@ -441,7 +441,7 @@ def check_eviction(replies: Iterable[Any], *, allow_eviction: bool) -> str | Non
             raise RedisFilterError(
                 f"the server evicts any key when its memory is full (maxmemory-policy {policy}), and a "
                 "filter that loses a part is lost: set noeviction or a volatile policy (a filter's keys "
-                "never expire), or pass allow_eviction=True and be ready for FilterMissing"
+                "never expire), or pass allow_eviction=True and be ready for FilterMissingError"
             )
     return None
 

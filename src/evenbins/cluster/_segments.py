@@ -45,7 +45,7 @@ import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins._core import digest as checksum
-from evenbins.cluster.redis_errors import FilterDamaged, FilterMissing, RedisFilterError
+from evenbins.cluster.redis_errors import FilterDamagedError, FilterMissingError, RedisFilterError
 from evenbins.filters.base import BaseFilter, build, class_for
 from evenbins.hashing import mulhi, splitmix
 from evenbins.rings import HashRing
@@ -149,13 +149,11 @@ class Layout:
         check_name(self.name)
         check_plan(self.plan)
         if self.walk not in WALKS:
-            raise ValueError(
-                arguments.problem("walk", 'one of "client", "server"', self.walk, "Leave it out")
-            )
+            raise arguments.error("walk", 'one of "client", "server"', self.walk, "Leave it out")
         way_out = "Leave it out for 65_408"
         size = arguments.integer("segment_bytes", self.segment_bytes, 64, 2**26, way_out)
         if size % 64:
-            raise ValueError(arguments.problem("segment_bytes", "a multiple of 64", size, way_out))
+            raise arguments.error("segment_bytes", "a multiple of 64", size, way_out)
 
     @cached_property
     def _parts(self) -> dict[int, tuple[str, bytes]]:
@@ -294,9 +292,9 @@ class Layout:
     def read_segment(self, segment: int, value: bytes | None) -> tuple[int, int, memoryview]:
         """Check a segment's whole value: keys placed and spilled, and the blocks."""
         if value is None:
-            raise FilterMissing(self.lost(self.segment_key(segment)))
+            raise FilterMissingError(self.lost(self.segment_key(segment)))
         if value[:MARK] != self.mark(segment) or len(value) != self.value_bytes(segment):
-            raise FilterDamaged(self.strange(self.segment_key(segment)))
+            raise FilterDamagedError(self.strange(self.segment_key(segment)))
         placed, spilled = _HEAD.unpack_from(value)[4:6]
         return placed, spilled, memoryview(value)[HEAD:]
 
@@ -403,17 +401,19 @@ class Layout:
         """Read a meta key's value: the layout, the server's number, and whether creation was completed."""
         key = meta_key(check_name(name))
         if data is None:
-            raise FilterMissing(
+            raise FilterMissingError(
                 f"there is no filter {name!r} on the server ({key!r} does not exist): create it, or look at "
                 "the name and the database number; a server that lost its data has none either"
             )
         text, _, rest = data.partition(b"\n")
         if rest != f"{checksum(text, 0):016x}\n".encode():
-            raise FilterDamaged(f"{key!r} does not describe a filter, or was changed: its checksum is wrong")
+            raise FilterDamagedError(
+                f"{key!r} does not describe a filter, or was changed: its checksum is wrong"
+            )
         try:
             found: dict[str, Any] = json.loads(text)
         except ValueError:
-            raise FilterDamaged(f"{key!r} does not describe a filter") from None
+            raise FilterDamagedError(f"{key!r} does not describe a filter") from None
         if found.get("evenbins") != FORMAT:
             raise RedisFilterError(
                 f"filter {name!r} has format {found.get('evenbins')!r}; this evenbins reads {FORMAT}: "
@@ -441,9 +441,9 @@ def check_name(name: object) -> str:
     rule = "1 to 200 characters without braces, spaces and control characters"
     way_out = "Braces would be hash tags: pass a name such as 'seen-urls'"
     if not isinstance(name, str):
-        raise TypeError(arguments.problem("name", f"a str of {rule}", name, way_out))
+        raise arguments.type_error("name", f"a str of {rule}", name, way_out)
     if not _NAME.fullmatch(name):
-        raise ValueError(arguments.problem("name", rule, name, way_out))
+        raise arguments.error("name", rule, name, way_out)
     return name
 
 

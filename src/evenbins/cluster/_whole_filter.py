@@ -13,7 +13,12 @@ from typing import Final
 from evenbins.cluster import _scripts as scripts
 from evenbins.cluster._requests import Operation, Request, call_list, get_segment
 from evenbins.cluster._segments import HEAD, Layout, meta_key
-from evenbins.cluster.redis_errors import FilterDamaged, FilterMissing, PlanMismatch, RedisFilterError
+from evenbins.cluster.redis_errors import (
+    FilterDamagedError,
+    FilterMissingError,
+    PlanMismatchError,
+    RedisFilterError,
+)
 from evenbins.filters.base import BaseFilter
 
 __all__ = ["ROUND", "create", "delete", "export", "open_", "verify"]
@@ -66,23 +71,25 @@ def open_(name: str, servers: int) -> Operation[Layout]:
     replies = yield [Request(server, key, ("GET", key)) for server in range(servers)]
     if len(set(map(type, replies))) > 1:
         gone = [server for server, reply in enumerate(replies) if reply is None]
-        raise FilterMissing(f"filter {name!r} is not on servers number {gone}: they lost it, or are others")
+        raise FilterMissingError(
+            f"filter {name!r} is not on servers number {gone}: they lost it, or are others"
+        )
     found = [Layout.from_meta(name, reply) for reply in replies]
     layout = found[0][0]
     if layout.servers != servers:
-        raise PlanMismatch(
+        raise PlanMismatchError(
             f"filter {name!r} lies on {layout.servers} servers; got {servers}. Pass the clients of all, "
             "in the order of its creation"
         )
     for number, (other, server, ready) in enumerate(found):
         if not ready:
-            raise FilterMissing(
+            raise FilterMissingError(
                 f"filter {name!r} is being created, or its creation was cut short: wait, or delete it"
             )
         if (other.plan, other.epoch) != (layout.plan, layout.epoch):
-            raise PlanMismatch(f"servers 0 and {number} have different filters under the name {name!r}")
+            raise PlanMismatchError(f"servers 0 and {number} have different filters under the name {name!r}")
         if server != number:
-            raise PlanMismatch(
+            raise PlanMismatchError(
                 f"server {number} is the number {server} of filter {name!r}: pass the clients in the order "
                 "of its creation"
             )
@@ -102,9 +109,9 @@ def verify(layout: Layout) -> Operation[None]:
         replies = yield requests
         for segment, mark, size in zip(segments, replies[::2], replies[1::2], strict=True):
             if not size:
-                raise FilterMissing(layout.lost(layout.segment_key(segment)))
+                raise FilterMissingError(layout.lost(layout.segment_key(segment)))
             if mark != layout.mark(segment) or size != layout.value_bytes(segment):
-                raise FilterDamaged(layout.strange(layout.segment_key(segment)))
+                raise FilterDamagedError(layout.strange(layout.segment_key(segment)))
     if layout.limit:
         yield [call_list(layout, scripts.LISTED, b"")]
 
@@ -125,9 +132,9 @@ def export(layout: Layout) -> Operation[BaseFilter]:
         pairs = dict(reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True))
         epoch = pairs.pop(b"epoch", None)
         if epoch is None:
-            raise FilterMissing(layout.lost(key))
+            raise FilterMissingError(layout.lost(key))
         if epoch != layout.epoch:
-            raise FilterDamaged(layout.strange(key))
+            raise FilterDamagedError(layout.strange(key))
         turns = sorted((int(turn), int.from_bytes(digest, "little")) for digest, turn in pairs.items())
         listed = [digest for _, digest in turns]
     return layout.local_filter(layout.payload(blocks, counts, listed))
@@ -142,7 +149,7 @@ def delete(name: str, servers: int) -> Operation[bool]:
         return False
     layout, _, _ = Layout.from_meta(name, known[0])
     if layout.servers != servers:
-        raise PlanMismatch(
+        raise PlanMismatchError(
             f"filter {name!r} lies on {layout.servers} servers; got {servers}. Pass the clients of all"
         )
     for start in range(0, layout.segments, 16 * ROUND):

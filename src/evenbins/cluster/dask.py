@@ -294,7 +294,7 @@ class _Job:
     ) -> None:  # fmt: skip
         if isinstance(keys, str) and keys != "distinct":
             rule = 'a number of keys, None for the number of rows, or "distinct"'
-            raise ValueError(arguments.problem("keys", rule, keys, "Leave it out"))
+            raise arguments.error("keys", rule, keys, "Leave it out")
         if shards is not None and shard_bytes is not None:
             raise ValueError("shards and shard_bytes exclude each other: pass one, or none for one filter")
         self.column, self.keys, self.output, self.seed = column, keys, output, arguments.seed(seed)
@@ -412,7 +412,9 @@ def _parts(collection: Any, column: str | None, format: str | None) -> list[Any]
         if column is None and len(names) == 1:
             column = names[0]
         if column not in names:
-            raise ValueError(f"column must be one of {', '.join(names)}; got {column!r}. Name one of them")
+            raise arguments.unmet(
+                "column", f" must be one of {', '.join(names)}; got {column!r}. Name one of them"
+            )
         collection = collection[column]
     return list(collection.to_delayed())
 
@@ -464,8 +466,8 @@ def _running(scheduler: Any, workers: int | None, timeout: float | None) -> Iter
     distributed = library("distributed")
     if workers is not None:
         if scheduler is not None:
-            raise ValueError(
-                f"workers is for a cluster of our own; got workers={workers} and a scheduler. Pass one"
+            raise arguments.unmet(
+                "workers", f" is for a cluster of our own; got workers={workers} and a scheduler. Pass one"
             )
         workers = arguments.integer("workers", workers, 1, 1024, "Leave it out for all cores")
     if scheduler in _LOCAL and scheduler != "processes":
@@ -492,9 +494,7 @@ def _running(scheduler: Any, workers: int | None, timeout: float | None) -> Iter
             rule = (
                 'None, an address such as "tcp://host:8786", a distributed.Client, "threads" or "synchronous"'
             )
-            raise ValueError(
-                arguments.problem("scheduler", rule, scheduler, "Leave it out for processes of our own")
-            )
+            raise arguments.error("scheduler", rule, scheduler, "Leave it out for processes of our own")
         try:
             client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
         except (TimeoutError, distributed.TimeoutError):

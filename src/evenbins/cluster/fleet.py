@@ -67,11 +67,11 @@ class _Fleet:
         seed: int = 0,
     ) -> None:
         if when_full not in ("jump", "wait"):
-            raise ValueError(arguments.problem("when_full", "'jump' or 'wait'", when_full, "Leave it out"))
+            raise arguments.error("when_full", "'jump' or 'wait'", when_full, "Leave it out")
         rule = "a number of seconds, 0 or more"
         self._wait = arguments.real("wait", wait, rule, "Pass for example 1.0")
         if not 0 <= self._wait < 1e9:
-            raise ValueError(arguments.problem("wait", rule, wait, "Pass for example 1.0"))
+            raise arguments.error("wait", rule, wait, "Pass for example 1.0")
         if epsilon is None and limit is None:
             limit = DEFAULT_LIMIT
         self.ring = HashRing(servers, epsilon=epsilon, limit=limit, weights=weights, seed=seed)

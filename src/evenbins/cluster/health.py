@@ -96,7 +96,7 @@ class Backoff:
             rule = f"a number from {least:g} to {most:g}"
             value = arguments.real(name, getattr(self, name), rule, "Leave it out")
             if not least <= value <= most:
-                raise ValueError(arguments.problem(name, rule, value, "Leave it out"))
+                raise arguments.error(name, rule, value, "Leave it out")
 
     def delay(self, failures: int, rng: random.Random | None = None) -> float:
         """Give the seconds to wait after so many probes in vain, the failure itself counted."""

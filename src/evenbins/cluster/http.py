@@ -209,7 +209,7 @@ class Router:
         ):  # fmt: skip
             rule = "a number of seconds above 0"
             if not 0 < arguments.real(name, value, rule, "Leave it out") < 1e9:
-                raise ValueError(arguments.problem(name, rule, value, "Leave it out"))
+                raise arguments.error(name, rule, value, "Leave it out")
         self._retries = arguments.integer("retries", retries, 0, 100, "Leave it out for 2")
         self._max_body = arguments.integer("max_body", max_body, 0, 2**40, "Pass bytes, such as 2**20")
         self._body_buffer = arguments.integer(
@@ -623,7 +623,7 @@ class _Upstream:
 def _checked_url(url: object) -> str:
     rule = "a URL such as http://127.0.0.1:8001"
     if not isinstance(url, str):
-        raise TypeError(arguments.problem("an upstream", rule, url, "Pass a str"))
+        raise arguments.type_error("an upstream", rule, url, "Pass a str")
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
@@ -637,7 +637,7 @@ def _checked_url(url: object) -> str:
         or not url.isprintable()
         or " " in url
     ):
-        raise ValueError(arguments.problem("an upstream", rule, url, "Leave out user, query and fragment"))
+        raise arguments.error("an upstream", rule, url, "Leave out user, query and fragment")
     return url
 
 

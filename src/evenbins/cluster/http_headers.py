@@ -65,13 +65,11 @@ class TrustedProxies:
         self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
         for each in networks:
             if not isinstance(each, str):
-                raise TypeError(arguments.problem("trusted_proxies", rule, each, "Pass a str"))
+                raise arguments.type_error("trusted_proxies", rule, each, "Pass a str")
             try:
                 self._networks.append(ipaddress.ip_network(each, strict=False))
             except ValueError:
-                raise ValueError(
-                    arguments.problem("trusted_proxies", rule, each, "Names are not looked up")
-                ) from None
+                raise arguments.error("trusted_proxies", rule, each, "Names are not looked up") from None
 
     def __contains__(self, address: str) -> bool:
         try:

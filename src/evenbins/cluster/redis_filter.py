@@ -40,7 +40,7 @@ from evenbins.cluster._redis_servers import (
 )
 from evenbins.cluster._requests import Operation
 from evenbins.cluster._segments import SEGMENT_BYTES, Layout, check_name, check_plan
-from evenbins.cluster.redis_errors import PlanMismatch
+from evenbins.cluster.redis_errors import PlanMismatchError
 from evenbins.cluster.redis_plan import Counts, RedisPlan, RedisStats, plan_of_layout
 from evenbins.filters.base import BaseFilter
 from evenbins.theory import FilterPlan
@@ -121,7 +121,7 @@ class _Shared:
     def _check_plan(self, plan: FilterPlan | None) -> None:
         if plan is not None and check_plan(plan) != self._layout.plan:
             ours = self._layout.plan
-            raise PlanMismatch(
+            raise PlanMismatchError(
                 f"filter {self.name!r} has policy {ours.policy!r}, core {ours.core}; got a plan of policy "
                 f"{plan.policy!r}, core {plan.core}{'' if plan.seed == ours.seed else ', and another seed'}. "
                 "Leave the plan out to take the filter as it is"
@@ -254,11 +254,11 @@ class RedisFilter(_Shared):
 
         Raises
         ------
-        FilterMissing
+        FilterMissingError
             There is none, or a part of it is gone.
-        FilterDamaged
+        FilterDamagedError
             Something else lies under one of its keys.
-        PlanMismatch
+        PlanMismatchError
             It has another plan, or lies on other servers.
         RedisFilterError
             The server may evict it, or is a replica, which lags behind.

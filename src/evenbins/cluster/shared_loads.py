@@ -171,7 +171,7 @@ class _Loads:
         rule = "a number of seconds from 0.1 to 86400"
         self.ttl = arguments.real("ttl", ttl, rule, "Pass for example 10")
         if not 0.1 <= self.ttl <= 86400:
-            raise ValueError(arguments.problem("ttl", rule, ttl, "Pass for example 10"))
+            raise arguments.error("ttl", rule, ttl, "Pass for example 10")
         refuse_pipeline(client)
         self._client, self._name = client, name
         self._admit = client.register_script(_ADMIT)

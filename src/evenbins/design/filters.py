@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, SupportsFloat, SupportsIndex, overload
 
+from evenbins import _arguments as arguments
 from evenbins import _show
 from evenbins._arguments import MAX_BITS_PER_KEY
 from evenbins.design._designs import Designs
@@ -218,7 +219,9 @@ def filter(
             merge=merge, policies=policies, block_bits=block_bits, hashing=hashing,
         )  # fmt: skip
     if build_rate is not None:
-        raise ValueError("build_rate is for designs in shards: pass shard_bytes too, or leave it out")
+        raise arguments.unmet(
+            "build_rate", " is for designs in shards: pass shard_bytes too, or leave it out"
+        )
     if policies is None:
         policies = _ALL
     elif isinstance(policies, str) or not set(policies) <= set(_ALL):

@@ -95,7 +95,9 @@ class RingDesign:
         """
         names = [f"node{i}" for i in range(self.plan.nodes)] if nodes is None else list(nodes)
         if len(names) != self.plan.nodes:
-            raise ValueError(f"nodes must be {self.plan.nodes} names; got {len(names)}. Design for as many")
+            raise _arguments.unmet(
+                "nodes", f" must be {self.plan.nodes} names; got {len(names)}. Design for as many"
+            )
         return HashRing(names, policy=self.policy, epsilon=self.plan.epsilon, **options)  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, object]:
@@ -183,15 +185,13 @@ def ring(
         if value is not None:
             number = _arguments.real(name, value, f"a number from {least:g} on", "Leave it out for no bound")
             if not number >= least:
-                raise ValueError(
-                    _arguments.problem(
-                        name, f"a number from {least:g} on", value, "Leave it out for no bound"
-                    )
+                raise _arguments.error(
+                    name, f"a number from {least:g} on", value, "Leave it out for no bound"
                 )
     if move_rate is not None:
         rule = "a positive number of keys a second"
         if not _arguments.real("move_rate", move_rate, rule, "Leave it out") > 0:
-            raise ValueError(_arguments.problem("move_rate", rule, move_rate, "Leave it out"))
+            raise _arguments.error("move_rate", rule, move_rate, "Leave it out")
     plans = [plan_ring(nodes, keys, epsilon=epsilon) for epsilon in EPSILONS]  # type: ignore[arg-type]
     plans.append(plan_ring(nodes, keys, policy="plain"))  # type: ignore[arg-type]
     designs = [

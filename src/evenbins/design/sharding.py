@@ -117,9 +117,9 @@ def sharded_designs(
         within = [plan for plan in plans if plan.bits_per_key <= bits_per_key * (1 + 1e-12)]
         if not within:
             least = min(plan.bits_per_key for plan in plans)
-            raise ValueError(
-                f"bits_per_key={bits_per_key:g} is too little for fpr={fpr:g} in shards: "
-                f"the least is {least:.4g}"
+            raise arguments.unmet(
+                "bits_per_key",
+                f"={bits_per_key:g} is too little for fpr={fpr:g} in shards: the least is {least:.4g}",
             )
         plans = within
     found: list[Any] = [

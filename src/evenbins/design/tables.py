@@ -77,9 +77,10 @@ class TableDesign:
         7
         """
         if self.value_bytes != _WORD:
-            raise ValueError(
-                f"value_bytes must be {_WORD} to build; this design has {self.value_bytes}. Design with "
-                f"{_WORD}, and let the values be places in an array of your records"
+            raise _arguments.unmet(
+                "value_bytes",
+                f" must be {_WORD} to build; this design has {self.value_bytes}. Design with "
+                f"{_WORD}, and let the values be places in an array of your records",
             )
         return MultilevelTable.from_plan(self.plan)
 

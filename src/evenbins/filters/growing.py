@@ -115,10 +115,11 @@ class GrowingFilter(_files.Stored):
         self._writing = threading.RLock()
         self._stages: tuple[BaseFilter, ...] = ()
         if self.max_keys < _LEAST_GROWTH * self._first:
-            raise ValueError(
-                f"fpr must be at least {self._least_fpr():.4g} with first={self._first} and "
+            raise arguments.unmet(
+                "fpr",
+                f" must be at least {self._least_fpr():.4g} with first={self._first} and "
                 f"growth={self._growth}, so that the filter can grow to {_LEAST_GROWTH} times first (64-bit "
-                f"digests); got {fpr!r}. Pass a larger fpr, or use BloomFilter for a known number of keys"
+                f"digests); got {fpr!r}. Pass a larger fpr, or use BloomFilter for a known number of keys",
             )
         self._stages = (self._next_stage(0),)
 

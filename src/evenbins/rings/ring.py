@@ -220,9 +220,7 @@ class HashRing(_core.Ring, _files.Kept):
         given = _checked_weights(weights, names)
         number = _checked_policy(policy, rehash)
         if layout not in _LAYOUTS:
-            raise ValueError(
-                arguments.problem("layout", "'dense' or 'sparse'", layout, "Leave it out for 'dense'")
-            )
+            raise arguments.error("layout", "'dense' or 'sparse'", layout, "Leave it out for 'dense'")
         rate, epsilon, limit = _checked_bound(policy, epsilon, limit)
         copies = arguments.integer("copies", copies, 1, 65536, "Leave it out for 1")
         array_bits = arguments.integer("array_bits", array_bits, 8, 26, "Leave it out for 20")
@@ -434,9 +432,7 @@ class HashRing(_core.Ring, _files.Kept):
         name = _checked_name(name)
         weight = _checked_weight("weight", weight)
         if move not in ("now", "lazy"):
-            raise ValueError(
-                arguments.problem("move", "'now' or 'lazy'", move, "Leave it out to move keys at once")
-            )
+            raise arguments.error("move", "'now' or 'lazy'", move, "Leave it out to move keys at once")
         if self._has(name):
             raise ValueError(f"the ring has a node {name!r} already: choose another name, or use set_weight")
         return self._notify(
@@ -786,11 +782,9 @@ def _policy_name(number: int) -> str:
 def _checked_policy(policy: object, rehash: object) -> int:
     if policy not in _POLICIES:
         rule = "one of " + ", ".join(repr(each) for each in _POLICIES)
-        raise ValueError(arguments.problem("policy", rule, policy, "Leave it out for 'jump'"))
+        raise arguments.error("policy", rule, policy, "Leave it out for 'jump'")
     if rehash not in ("object", "bin"):
-        raise ValueError(
-            arguments.problem("rehash", "'object' or 'bin'", rehash, "Leave it out for 'object'")
-        )
+        raise arguments.error("rehash", "'object' or 'bin'", rehash, "Leave it out for 'object'")
     if rehash == "bin" and policy != "rehash":
         raise ValueError(f"rehash='bin' belongs to policy='rehash'; the policy is {policy!r}. Leave it out")
     return _REHASH_BIN if rehash == "bin" else _POLICIES[str(policy)]
@@ -812,7 +806,7 @@ def _checked_bound(policy: str, epsilon: object, limit: object) -> tuple[int, fl
     rule, way_out = "a number from 0 to 1000", "Pass for example 0.25"
     number = arguments.real("epsilon", 0.25 if epsilon is None else epsilon, rule, way_out)
     if not 0 <= number <= 1000:
-        raise ValueError(arguments.problem("epsilon", rule, epsilon, way_out))
+        raise arguments.error("epsilon", rule, epsilon, way_out)
     return round((1 + _exactly(number)) * 10**9), number, None
 
 
@@ -843,7 +837,9 @@ def _checked_names(nodes: object) -> list[str]:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ValueError(f"nodes must be distinct; got {name!r} twice. Give it a weight of 2 instead")
+            raise arguments.unmet(
+                "nodes", f" must be distinct; got {name!r} twice. Give it a weight of 2 instead"
+            )
         seen.add(name)
     return names
 
@@ -853,7 +849,7 @@ def _checked_weight(what: str, weight: object) -> float:
     way_out = "Pass for example 2.5; use drain for a node that takes nothing"
     number = arguments.real(what, weight, rule, way_out)
     if not (LEAST_WEIGHT <= number <= MOST_WEIGHT):
-        raise ValueError(arguments.problem(what, rule, weight, way_out))
+        raise arguments.error(what, rule, weight, way_out)
     return number
 
 

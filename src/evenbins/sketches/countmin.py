@@ -328,7 +328,7 @@ def checked_weights(weights: object, keys: object) -> tuple[_Words | None, int]:
     if isinstance(weights, SupportsIndex) and not (isinstance(weights, np.ndarray) and weights.ndim):
         return None, arguments.integer("weights", weights, 0, MOST, way_out, rule=rule)
     if isinstance(weights, str | bytes | bytearray | bool):
-        raise TypeError(arguments.problem("weights", rule, weights, way_out))
+        raise arguments.type_error("weights", rule, weights, way_out)
     if hasattr(weights, "__array__"):
         found = np.asanyarray(weights)
         if isinstance(found, np.ma.MaskedArray):
@@ -339,7 +339,7 @@ def checked_weights(weights: object, keys: object) -> tuple[_Words | None, int]:
     elif isinstance(weights, Iterable):
         found = np.fromiter(weights, object)
     else:
-        raise TypeError(arguments.problem("weights", rule, weights, way_out))
+        raise arguments.type_error("weights", rule, weights, way_out)
     if found.dtype.kind == "O":
         checked = (
             arguments.integer(f"weights[{i}]", each, 0, MOST, way_out, rule="an integer from 0 to 2**64 - 1")

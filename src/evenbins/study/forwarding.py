@@ -132,10 +132,10 @@ def forwarding_study(
     epsilon_rule = "a number from 0 on"
     epsilon = _arguments.real("epsilon", epsilon, epsilon_rule, "Pass for example 0.1")
     if not 0.0 <= epsilon < math.inf:
-        raise ValueError(_arguments.problem("epsilon", epsilon_rule, epsilon, "Pass for example 0.1"))
+        raise _arguments.error("epsilon", epsilon_rule, epsilon, "Pass for example 0.1")
     if sorted(replacements) != list(replacements) or any(r < 0 for r in replacements):
         rule = "ascending numbers from 0 on"
-        raise ValueError(_arguments.problem("replacements", rule, replacements, "Pass for example (0, 1, 5)"))
+        raise _arguments.error("replacements", rule, replacements, "Pass for example (0, 1, 5)")
 
     names = [f"node-{i}" for i in range(nodes)]
     limit = math.ceil(round((1 + epsilon) * 10**9) * keys / (10**9 * nodes))

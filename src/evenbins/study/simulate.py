@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from evenbins import _core, _show
-from evenbins._arguments import integer, problem, real
+from evenbins._arguments import error, integer, real, type_error
 from evenbins._arguments import seed as checked_seed
 from evenbins._bulk import checked_threads
 from evenbins.study.traces import Trace
@@ -139,10 +139,10 @@ class CacheReport:
         """
         if policy not in self.policies:
             way_out = "Name one of these, or replay it"
-            raise ValueError(problem("policy", f"one of {', '.join(self.policies)}", policy, way_out))
+            raise error("policy", f"one of {', '.join(self.policies)}", policy, way_out)
         if quantity not in _QUANTITIES:
             rule = f"one of {', '.join(_QUANTITIES)}"
-            raise ValueError(problem("quantity", rule, quantity, "See CacheRun"))
+            raise error("quantity", rule, quantity, "See CacheRun")
         return [float(getattr(run, quantity)) for run in self.runs if run.policy == policy]
 
     def mean(self, policy: str, quantity: str) -> float:
@@ -270,7 +270,7 @@ def replay_cache(
     """
     if not isinstance(trace, Trace):
         way_out = "Pass what evenbins.study.traces.read_trace gives"
-        raise TypeError(problem("trace", "a Trace", trace, way_out))
+        raise type_error("trace", "a Trace", trace, way_out)
     if not len(trace):
         raise ValueError(f"trace must have requests; got none in {trace.name}. Pass one that is not empty")
     chosen = _checked_policies(policies)
@@ -307,13 +307,13 @@ def replay_cache(
 def _checked_policies(policies: Iterable[str]) -> list[str]:
     way_out = "Pass a list such as ['clockwise', 'jump']"
     if isinstance(policies, str):
-        raise TypeError(problem("policies", "a list of names", policies, way_out))
+        raise type_error("policies", "a list of names", policies, way_out)
     chosen = list(dict.fromkeys(policies))
     for each in chosen:
         if each not in POLICIES:
-            raise ValueError(problem("policies", f"of {', '.join(POLICIES)}", each, way_out))
+            raise error("policies", f"of {', '.join(POLICIES)}", each, way_out)
     if not chosen:
-        raise ValueError(problem("policies", "at least one name", chosen, way_out))
+        raise error("policies", "at least one name", chosen, way_out)
     return chosen
 
 
@@ -321,5 +321,5 @@ def _milliseconds(name: str, minutes: float) -> int:
     rule = f"a number from 0 to {_MOST_MINUTES:g}"
     number = real(name, minutes, rule, "Pass minutes")
     if not 0 <= number <= _MOST_MINUTES:
-        raise ValueError(problem(name, rule, minutes, "Pass minutes"))
+        raise error(name, rule, minutes, "Pass minutes")
     return round(number * 60_000)

@@ -35,8 +35,9 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from evenbins import _arguments as arguments
 from evenbins import _compressed, _show
-from evenbins._arguments import integer, problem, real
+from evenbins._arguments import integer, real
 from evenbins._arguments import seed as checked_seed
 from evenbins.hashing import digest_many
 
@@ -114,8 +115,8 @@ class Trace:
                 f"times must ascend; got {times[at]} at {at} after {times[at - 1]}. Sort both arrays before"
             )
         if times.size and max(-int(times[0]), int(times[-1])) > _MOST_TIME:
-            raise ValueError(
-                problem("times", "-2**60 to 2**60", (int(times[0]), int(times[-1])), "Pass milliseconds")
+            raise arguments.error(
+                "times", "-2**60 to 2**60", (int(times[0]), int(times[-1])), "Pass milliseconds"
             )
         object.__setattr__(self, "times", times)
         object.__setattr__(self, "digests", np.ascontiguousarray(digests, dtype=np.uint64))
@@ -237,7 +238,7 @@ def _ranged(name: str, value: float, least: float, most: float, way_out: str) ->
     rule = f"a number from {least:g} to {most:g}"
     number = real(name, value, rule, way_out)
     if not least <= number <= most:
-        raise ValueError(problem(name, rule, value, way_out))
+        raise arguments.error(name, rule, value, way_out)
     return number
 
 
@@ -262,8 +263,8 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
     name = os.fspath(path)
     plain = name.lower().removesuffix(".gz").removesuffix(".zst")
     if not plain.endswith((".csv", ".tsv")):
-        raise ValueError(problem("path", "a name that ends in .csv or .tsv, and then .gz or .zst if you like",
-                                 name, "Choose for example trace.csv.gz"))  # fmt: skip
+        raise arguments.error("path", "a name that ends in .csv or .tsv, and then .gz or .zst if you like",
+                                 name, "Choose for example trace.csv.gz")  # fmt: skip
     separator = "\t" if plain.endswith(".tsv") else ","
     with _opened(name, "wb") as file:
         file.write(f"time_ms{separator}digest\n".encode())
@@ -321,8 +322,8 @@ def read_trace(
     """
     name = os.fspath(path)
     if time_format is not None and time_format not in (*_UNITS, "iso") and "%" not in time_format:
-        raise ValueError(problem("time_format", f"one of {', '.join(_UNITS)}, iso or a pattern with %",
-                                 time_format, "Pass for example '%Y-%m-%d %H:%M:%S'"))  # fmt: skip
+        raise arguments.error("time_format", f"one of {', '.join(_UNITS)}, iso or a pattern with %",
+                                 time_format, "Pass for example '%Y-%m-%d %H:%M:%S'")  # fmt: skip
     wanted = (time_column, key_column)
     if name.lower().endswith((".parquet", ".pq")):
         return _read_parquet(name, wanted, time_format)

@@ -13,7 +13,7 @@ from evenbins._lazy import lazy_names
 
 if TYPE_CHECKING:
     from evenbins.tables.chained import ChainedTable, ChainStats
-    from evenbins.tables.multilevel import MultilevelTable, TableFull, TableStats
+    from evenbins.tables.multilevel import MultilevelTable, TableFullError, TableStats
     from evenbins.tables.paged import PagedStats, PagedTable
 
 __all__ = [
@@ -22,13 +22,13 @@ __all__ = [
     "MultilevelTable",
     "PagedStats",
     "PagedTable",
-    "TableFull",
+    "TableFullError",
     "TableStats",
 ]
 
 _HOMES = {
     "chained": "ChainedTable ChainStats",
-    "multilevel": "MultilevelTable TableFull TableStats",
+    "multilevel": "MultilevelTable TableFullError TableStats",
     "paged": "PagedStats PagedTable",
 }
 

@@ -162,7 +162,7 @@ def stored_values(values: object, value_type: int, count: int, *, name: str = "v
     rule = f"{dtype} numbers (value_dtype={str(dtype)!r})"
     way_out = "Pass one number, or as many as keys"
     if isinstance(values, str | bytes | bytearray) or values is None:
-        raise TypeError(arguments.problem(name, rule, values, way_out))
+        raise arguments.type_error(name, rule, values, way_out)
     if isinstance(values, np.ma.MaskedArray):
         raise TypeError(f"{name} must not be a masked array: drop what is masked, or fill it, before")
     nulls = getattr(values, "null_count", 0)  # of Arrow and Polars

@@ -22,6 +22,7 @@ from typing import Any, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
 
+from evenbins import _arguments as arguments
 from evenbins import _core, _show
 from evenbins._bulk import Key
 from evenbins._core import FormatError
@@ -99,8 +100,8 @@ class ChainStats:
 class ChainedTable(_core.Chains, TableMapping):
     """A hash table of chains: keys to 64-bit values, in memory of a fixed size.
 
-    Entries lie in an arena for `capacity` keys. A key more raises TableFull and changes nothing; room that
-    deleted keys leave is used again. Iterating yields keys in the order of the arena: as inserted, until keys
+    Entries lie in an arena for `capacity` keys. One key more raises TableFullError and changes nothing; room
+    that deleted keys leave is used again. Iterating yields keys in the order of the arena: as inserted, until keys
     are deleted.
 
     Parameters
@@ -208,7 +209,9 @@ class ChainedTable(_core.Chains, TableMapping):
         """
         keys = chain_plan.checked_capacity(capacity)
         if keys < len(self):
-            raise ValueError(f"capacity must be at least the {len(self)} keys in the table; got {keys}")
+            raise arguments.unmet(
+                "capacity", f" must be at least the {len(self)} keys in the table; got {keys}"
+            )
         core = chain_plan.scaled_core(self._core, self._capacity, keys)
         table = type(self).from_plan(plan_of_chain_core(core, keys=keys, seed=self._seed))
         table._store_all(self, are_new=True)

@@ -189,7 +189,7 @@ class TableMapping(_files.Kept, _TableCore):
 
         Raises
         ------
-        TableFull
+        TableFullError
             There is no room for one more; its `inserted` is the number of keys that are in, the first ones.
         TypeError, ValueError
             A key or a value does not fit; there are more or fewer values than keys.
@@ -271,9 +271,7 @@ class TableMapping(_files.Kept, _TableCore):
         (2, 1)
         """
         if missing not in ("ignore", "error"):
-            raise ValueError(
-                arguments.problem("missing", "'ignore' or 'error'", missing, "Leave it out to ignore")
-            )
+            raise arguments.error("missing", "'ignore' or 'error'", missing, "Leave it out to ignore")
         words, _, unfit = wanted_keys(keys, self._key_type, self._seed)
         strict = missing == "error"
         if unfit is None:

@@ -19,7 +19,7 @@ from typing import Any, Self, SupportsFloat, SupportsIndex
 from evenbins import _arguments as arguments
 from evenbins import _core, _show
 from evenbins._bulk import Key
-from evenbins._core import TableFull
+from evenbins._core import TableFullError
 from evenbins._files import StrPath, attributes_of, refuse_damaged
 from evenbins.tables._guided import GuideState, attachment, lazy_capacity, needs, with_summary
 from evenbins.tables.mapping import TableMapping
@@ -28,7 +28,7 @@ from evenbins.tables.summaries import CLASSES, Summary
 from evenbins.theory.summary_plan import KINDS, NUMBERS, SummaryPlan
 from evenbins.theory.table_plan import TablePlan, TableShape, plan_of_table_core, plan_table, scaled_plan
 
-__all__ = ["MultilevelTable", "TableFull", "TableStats"]
+__all__ = ["MultilevelTable", "TableFullError", "TableStats"]
 
 # Words of a table's state (cpp/include/evenbins/table_view.hpp).
 _INSERTIONS, _MOVES, _INSERTION_READS, _LISTED, _PLACED = 0, 1, 2, 6, 16
@@ -107,7 +107,7 @@ class MultilevelTable(_core.Table, TableMapping):
     It behaves as a dict does, as far as its keys and values go; `==` means more: two tables are equal when
     they have the same integer core and seed, and the same bytes, so the same keys and values in the same
     places after the same counts of insertions and moves. Nothing is allocated after construction: a table
-    that has no room for a key says so (TableFull), and stays as it was.
+    that has no room for a key says so (TableFullError), and stays as it was.
 
     Parameters
     ----------
@@ -413,7 +413,9 @@ class MultilevelTable(_core.Table, TableMapping):
         if old.summary is not None:
             plan = with_summary(plan, old.summary.kind, lazy=bool(old.due), **needs(old.summary))
         if plan.keys < len(self):
-            raise ValueError(f"capacity must be at least the number of keys, {len(self)}; got {capacity}")
+            raise arguments.unmet(
+                "capacity", f" must be at least the number of keys, {len(self)}; got {capacity}"
+            )
         table = self.from_plan(plan)
         table._store_all(self, are_new=True)
         return table

@@ -232,9 +232,7 @@ class PagedTable(_core.Pages, TableMapping):
         """
         target = os.path.realpath(path)  # one file, one journal, by whatever name it is opened
         if summary not in _SUMMARIES:
-            raise ValueError(
-                arguments.problem("summary", "'multiple-bloom'", summary, "Leave it out: it is the only kind")
-            )
+            raise arguments.error("summary", "'multiple-bloom'", summary, "Leave it out: it is the only kind")
         try:
             return cls._open(target, bool(writable), bool(durable), bool(verify))
         except FormatError as error:
@@ -422,7 +420,7 @@ class PagedTable(_core.Pages, TableMapping):
 
         Raises
         ------
-        TableFull
+        TableFullError
             There is no room for one more; `inserted` is the number of keys that are in.
         """
         words, _ = stored_keys(keys, self._key_type, self._seed)

@@ -233,7 +233,7 @@ def collision_sequence(keys: int, *, first: float, factor: float, levels: int) -
     for name, value in (("first", first), ("factor", factor)):
         rule, way_out = "a number above 0", "Pass 4 and 0.5, as the thesis"
         if not 0 < arguments.real(name, value, rule, way_out) < math.inf:
-            raise ValueError(arguments.problem(name, rule, value, way_out))
+            raise arguments.error(name, rule, value, way_out)
     if first * factor <= 1:
         raise ValueError(
             f"first * factor must be above 1, or the sequence does not fall; got {first} * {factor}. "
@@ -309,7 +309,7 @@ def rebuild_moves(keys: int, deleted: int, sizes: Sequence[int], *, model: str =
     number, sizes = _table(keys, sizes)
     gone = arguments.integer("deleted", deleted, 0, number, "Pass at most the number of keys")
     if model not in DELETIONS:
-        raise ValueError(arguments.problem("model", "'random' or 'first'", model, "Pass 'random'"))
+        raise arguments.error("model", "'random' or 'first'", model, "Pass 'random'")
     kept = number - gone
     if gone == 0 or number == 0:
         return 0.0
@@ -381,8 +381,8 @@ def _table(keys: object, sizes: Sequence[int]) -> tuple[int, tuple[int, ...]]:
     rule = f"the buckets of 1 to {MAX_LEVELS} sub-tables"
     way_out = "Pass numbers such as [40_000, 10_000, 5_000]"
     if isinstance(sizes, str | bytes) or not hasattr(sizes, "__iter__"):
-        raise TypeError(arguments.problem("sizes", rule, sizes, way_out))
+        raise arguments.type_error("sizes", rule, sizes, way_out)
     checked = tuple(arguments.integer("sizes", each, 1, _MAX_SIZE, way_out) for each in sizes)
     if not 1 <= len(checked) <= MAX_LEVELS:
-        raise ValueError(arguments.problem("sizes", rule, sizes, way_out))
+        raise arguments.error("sizes", rule, sizes, way_out)
     return number, checked

@@ -69,12 +69,14 @@ def first_full(
         )
     groups = laws._groups(nodes, limit, weights, copies)
     if min(each.limit for each in groups) < 1:
-        raise ValueError(arguments.problem("limit", "1 or more", limit, "A node of limit 0 is always full"))
+        raise arguments.error("limit", "1 or more", limit, "A node of limit 0 is always full")
     if nodes == 1:  # whose one arc is the circle: no law of arcs applies
         return float(groups[0].limit if keys is None else min(groups[0].limit, keys))
     if keys is not None:
         if weights is not None:
-            raise ValueError("keys must be left out with weights: only the mean of N1 itself is known")
+            raise arguments.unmet(
+                "keys", " must be left out with weights: only the mean of N1 itself is known"
+            )
         if no_full(nodes, groups[0].limit, keys, copies=copies) > 1e-12:
             return _first_full_within(nodes, groups[0].limit, keys, copies)
 

@@ -94,7 +94,7 @@ def checked_epsilon(value: object) -> float:
     rule, way_out = "a number from 0 to 1000000", "Pass for example 0.25: a quarter above the mean"
     number = arguments.real("epsilon", value, rule, way_out)
     if not 0.0 <= number <= 1e6:
-        raise ValueError(arguments.problem("epsilon", rule, value, way_out))
+        raise arguments.error("epsilon", rule, value, way_out)
     return number
 
 
@@ -103,10 +103,10 @@ def checked_weights(values: object) -> tuple[float, ...]:
     rule = f"one or more positive numbers from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
     way_out = "Pass for example [1, 1, 2.5]"
     if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray) or not len(values):
-        raise TypeError(arguments.problem("weights", rule, values, way_out))
+        raise arguments.type_error("weights", rule, values, way_out)
     numbers = tuple(arguments.real("weights", each, rule, way_out) for each in values)
     if not all(LEAST_WEIGHT <= each <= MOST_WEIGHT for each in numbers):
-        raise ValueError(arguments.problem("weights", rule, values, way_out))
+        raise arguments.error("weights", rule, values, way_out)
     if max(numbers) / min(numbers) > MOST_RATIO:
         raise ValueError(
             f"weights of one ring must differ by a factor of at most {MOST_RATIO:g}; got "

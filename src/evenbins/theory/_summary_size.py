@@ -118,7 +118,7 @@ def skewed_sizes(keys: int, levels: int, *, first: float = 4.0, factor: float = 
     for name, value, most in (("first", first, 1000.0), ("factor", factor, 1.0)):
         rule = f"a number above 0 and at most {most:g}"
         if not 0 < arguments.real(name, value, rule, way_out) <= most:
-            raise ValueError(arguments.problem(name, rule, value, way_out))
+            raise arguments.error(name, rule, value, way_out)
     shares = [first] + [factor**i for i in range(levels - 1)]
     if levels >= 4:  # with fewer there is nothing behind it that its twin could relieve
         shares[-1] = shares[-2]
@@ -166,7 +166,7 @@ def size_summary(
     worst = _chance("failure", failure)
     positives = _chance("false_positives", false_positives)
     if kind not in KINDS:
-        raise ValueError(arguments.problem("kind", f"one of {', '.join(KINDS)}", kind, f"Pass {KINDS[-1]!r}"))
+        raise arguments.error("kind", f"one of {', '.join(KINDS)}", kind, f"Pass {KINDS[-1]!r}")
     sizes, crisis = _sub_tables(number, worst, first, factor)
     budget = worst - crisis
     filters: tuple[FilterSize, ...] = ()
@@ -201,9 +201,10 @@ def _sub_tables(keys: int, failure: float, first: float, factor: float) -> tuple
         best = min(best, crisis)
         if crisis <= _CRISIS_PART * failure:
             return sizes, crisis
-    raise ValueError(
-        f"failure must be one that sub-tables of first={first} and factor={factor} can reach, "
-        f"{best / _CRISIS_PART:.2g} at least; got {failure}. Enlarge first or factor"
+    raise arguments.unmet(
+        "failure",
+        f" must be one that sub-tables of first={first} and factor={factor} can reach, "
+        f"{best / _CRISIS_PART:.2g} at least; got {failure}. Enlarge first or factor",
     )
 
 
@@ -316,5 +317,5 @@ def _chance(name: str, value: object) -> float:
     way_out = "Pass a chance such as 1e-9"
     number = arguments.real(name, value, rule, way_out)
     if not 0.0 < number < 1.0:
-        raise ValueError(arguments.problem(name, rule, value, way_out))
+        raise arguments.error(name, rule, value, way_out)
     return number

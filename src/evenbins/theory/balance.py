@@ -265,7 +265,7 @@ def _cost(chance: Vector, phi: Cost) -> float:
     way_out = "Pass for example lambda keys: keys**2"
     costs = _floats("phi", phi, rule, way_out)
     if costs.ndim != 1 or len(costs) < len(chance):
-        raise ValueError(arguments.problem("phi", rule, phi, way_out))
+        raise arguments.error("phi", rule, phi, way_out)
     return _dot(chance, costs[: len(chance)])
 
 
@@ -466,13 +466,11 @@ def lower_bound(reads: float, load: float, overflow: float = 0.0) -> LowerBound:
         "Pass the mean bucket reads of a key, such as 1.2",
     )
     if reads - 1.0 + overflow < -(2.0**-52):
-        raise ValueError(
-            arguments.problem(
-                "reads",
-                f"at least 1 - overflow = {1.0 - overflow:.6g}, since a key is placed by a read",
-                reads,
-                f"Pass reads={1.0 - overflow:.6g} or more, or overflow={1.0 - reads:.6g}",
-            )
+        raise arguments.error(
+            "reads",
+            f"at least 1 - overflow = {1.0 - overflow:.6g}, since a key is placed by a read",
+            reads,
+            f"Pass reads={1.0 - overflow:.6g} or more, or overflow={1.0 - reads:.6g}",
         )
     threshold, _, distribution = _best(reads, load, overflow)
     return LowerBound(
@@ -520,9 +518,9 @@ def uniform_deviation(fractions: npt.ArrayLike, distributions: npt.ArrayLike) ->
     row_way_out = "Give every bucket a chance in every row, 0 where a hash function never goes"
     rows = _floats("distributions", distributions, row_rule, row_way_out)
     if rows.ndim != 2 or rows.size == 0 or not _chances(rows):
-        raise ValueError(arguments.problem("distributions", row_rule, distributions, row_way_out))
+        raise arguments.error("distributions", row_rule, distributions, row_way_out)
     if weights.shape != rows.shape[:1] or not _chances(weights):
-        raise ValueError(arguments.problem("fractions", rule, fractions, way_out))
+        raise arguments.error("fractions", rule, fractions, way_out)
     return float(np.abs((weights[:, None] * rows).sum(axis=0) * rows.shape[1] - 1.0).max())
 
 
@@ -712,7 +710,7 @@ def multilevel(
                 way_out = (
                     f"Table {table + 1} would receive {mean:.3g}: enlarge it, or the thresholds before it"
                 )
-                raise ValueError(arguments.problem("shares", rule, shares, way_out))
+                raise arguments.error("shares", rule, shares, way_out)
             held, lost = _hold(mean, height, coin)
             occupancy[row, table, : len(held)] = held
             arrive = lost * share / load
@@ -1117,20 +1115,19 @@ def optimality_region(policy: str, choices: int, *, reads: npt.ArrayLike, load: 
     """
     rule = 'one of "single", "sequential" and "multilevel"'
     if not isinstance(policy, str):
-        raise TypeError(arguments.problem("policy", rule, policy, "Pass it as a string"))
+        raise arguments.type_error("policy", rule, policy, "Pass it as a string")
     if policy not in ("single", "sequential", "multilevel"):
-        raise ValueError(
-            arguments.problem("policy", rule, policy, "The other policies have no lower bound to reach")
-        )
+        raise arguments.error("policy", rule, policy, "The other policies have no lower bound to reach")
     number_rule = "a number or an array of numbers"
     all_reads = _floats("reads", reads, number_rule, "Pass for example 1.2")
     all_loads = _floats("load", load, number_rule, "Pass for example 8")
     try:
         pairs = np.broadcast(all_reads, all_loads)
     except ValueError:
-        raise ValueError(
-            f"reads and load must have shapes that broadcast; got {all_reads.shape} and "
-            f"{all_loads.shape}. Pass one of them as a number"
+        raise arguments.unmet(
+            "reads",
+            f" and load must have shapes that broadcast; got {all_reads.shape} and "
+            f"{all_loads.shape}. Pass one of them as a number",
         ) from None
     values = [_least_overflow(policy, choices, float(a), float(r)) for a, r in pairs]
     return np.array(values, dtype=np.float64).reshape(pairs.shape)
@@ -1140,13 +1137,9 @@ def _least_overflow(policy: str, choices: int, reads: float, load: float) -> flo
     load = _load(load)
     if policy == "single":
         if _choices(choices, 1) != 1:
-            raise ValueError(
-                arguments.problem("choices", '1 for "single"', choices, 'Pass 1, or policy="multilevel"')
-            )
+            raise arguments.error("choices", '1 for "single"', choices, 'Pass 1, or policy="multilevel"')
         if reads != 1.0:
-            raise ValueError(
-                arguments.problem("reads", '1 for "single"', reads, 'Pass 1, or policy="multilevel"')
-            )
+            raise arguments.error("reads", '1 for "single"', reads, 'Pass 1, or policy="multilevel"')
         return 0.0
     choices = _choices(choices, 2)
     reads = _reads(reads, choices)
@@ -1272,12 +1265,12 @@ def _reads(value: object, choices: int) -> float:
     rule = f"above 1 and below choices={choices}, both excluded"
     if reads <= 1.0:
         way_out = "Pass for example 1.0001, the nearest useful, or call optimal_single: it reads 1 bucket"
-        raise ValueError(arguments.problem("reads", rule, value, way_out))
+        raise arguments.error("reads", rule, value, way_out)
     if reads >= choices:
         way_out = f"Pass reads={min(choices - 0.1, 1.2):g}, or choices={int(min(reads, 1e15)) + 1} or more"
         if reads >= MAX_CHOICES:
             way_out = f"Pass at most {choices - 0.1:g}"
-        raise ValueError(arguments.problem("reads", rule, value, way_out))
+        raise arguments.error("reads", rule, value, way_out)
     return reads
 
 
@@ -1310,7 +1303,7 @@ def _heights(value: object, tables: int) -> tuple[int, ...]:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         if len(value) != tables:
             rule = f"an integer, or one for each of the {tables} shares"
-            raise ValueError(arguments.problem("thresholds", rule, value, "Pass one integer for all tables"))
+            raise arguments.error("thresholds", rule, value, "Pass one integer for all tables")
         return tuple(_height(f"thresholds[{j}]", height) for j, height in enumerate(value))
     return (_height("thresholds", value),) * tables
 
@@ -1320,11 +1313,11 @@ def _shares(value: object) -> Vector:
     way_out = "Divide the buckets of each table by all buckets"
     shares = _floats("shares", value, rule, way_out)
     if shares.ndim != 1 or not 1 <= len(shares) <= MAX_CHOICES or not (shares > 0.0).all():
-        raise ValueError(arguments.problem("shares", rule, value, way_out))
+        raise arguments.error("shares", rule, value, way_out)
     total = float(shares.sum())
     if abs(total - 1.0) > 1e-9:
         nearest = [float(f"{share:.6g}") for share in shares / total] if math.isfinite(total) else None
-        raise ValueError(arguments.problem("shares", rule, value, f"{way_out}: the nearest is {nearest}"))
+        raise arguments.error("shares", rule, value, f"{way_out}: the nearest is {nearest}")
     return shares
 
 
@@ -1333,18 +1326,15 @@ def _times(name: str, value: object, scale: float) -> Vector:
     way_out = "Pass for example 1.0, when all planned keys have come"
     times = np.array(np.atleast_1d(_floats(name, value, rule, way_out)))
     if times.ndim != 1 or times.size == 0 or not (np.isfinite(times) & (times >= 0.0)).all():
-        raise ValueError(arguments.problem(name, rule, value, way_out))
+        raise arguments.error(name, rule, value, way_out)
     if float(times.max()) * scale > _MOST:
         rule = f"at most {_MOST / scale:.4g} here ({_MOST:g} attempts per bucket)"
-        raise ValueError(arguments.problem(name, rule, value, way_out))
+        raise arguments.error(name, rule, value, way_out)
     return times
 
 
 def _method(value: object) -> str:
-    if value not in ("exact", "ode"):
-        kind = ValueError if isinstance(value, str) else TypeError
-        raise kind(arguments.problem("method", '"exact" or "ode"', value, 'Leave it out for "exact"'))
-    return str(value)
+    return arguments.one_of("method", value, ("exact", "ode"), 'Leave it out for "exact"')
 
 
 def _chances(values: Vector) -> bool:
@@ -1355,14 +1345,14 @@ def _floats(name: str, value: object, rule: str, way_out: str) -> Vector:
     try:
         given = np.asarray(value)
     except ValueError:  # rows of different length
-        raise ValueError(arguments.problem(name, rule, value, way_out)) from None
+        raise arguments.error(name, rule, value, way_out) from None
     if given.dtype.kind not in "iuf":
-        raise TypeError(arguments.problem(name, rule, value, way_out))
+        raise arguments.type_error(name, rule, value, way_out)
     return given.astype(np.float64)
 
 
 def _number(name: str, value: object, allowed: Callable[[float], bool], rule: str, way_out: str) -> float:
     number = arguments.real(name, value, rule, way_out)
     if not allowed(number):  # nan is in no range
-        raise ValueError(arguments.problem(name, rule, value, way_out))
+        raise arguments.error(name, rule, value, way_out)
     return number

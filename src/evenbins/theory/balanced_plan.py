@@ -113,18 +113,14 @@ thresholds=(24, 24, 24), coin=0.25, overflow_limit=1000)
     most = MAX_CHOICES if name in ("multilevel", "fill") else 1
     if not 1 <= len(tables) <= most:
         rule = f"the numbers of blocks of {'1 to 8 tables' if most > 1 else 'one table'}"
-        raise ValueError(
-            arguments.problem("blocks", f"{rule} for policy={name!r}", blocks, "Pass a number a table")
-        )
+        raise arguments.error("blocks", f"{rule} for policy={name!r}", blocks, "Pass a number a table")
     if name == "fill" and len(limits) == len(tables) - 1:
         limits = (*limits, block_bits + 1)
     elif name == "two-choice" and not limits:
         limits = (0,)
     if len(limits) != len(tables):
-        raise ValueError(
-            arguments.problem(
-                "thresholds", f"{len(tables)} numbers, one for each table", thresholds, "Pass as many"
-            )
+        raise arguments.error(
+            "thresholds", f"{len(tables)} numbers, one for each table", thresholds, "Pass as many"
         )
     if choices is None:
         choices = {"sequential": 3, "two-choice": 2}.get(name, len(tables))
@@ -161,7 +157,7 @@ def _checked_core(policy: str, core: Sequence[int], *, named: bool) -> tuple[int
     tables = (len(core) - 8) // 2
     if tables < 1 or len(core) % 2 or tables > (MAX_CHOICES if stepped else 1):
         rule = f"8 integers and a pair for each of {'1 to 8 tables' if stepped else 'one table'}"
-        raise ValueError(arguments.problem("core", f"{rule} of a {policy} filter", tuple(core), way_out))
+        raise arguments.error("core", f"{rule} of a {policy} filter", tuple(core), way_out)
     one(0, "policy", number, number)
     block_bits = arguments.block_bits(core[1], "core[1] (block_bits)" if named else "block_bits")
     hashes = one(2, "hashes", 1, theory.MAX_HASHES_BLOCKED)
@@ -387,9 +383,7 @@ class _Wish:
             ):
                 if value < 2:
                     way_out = "Raise it, or take another policy"
-                    raise ValueError(
-                        arguments.problem(name, 'at least 2 for policy="two-choice"', value, way_out)
-                    )
+                    raise arguments.error(name, 'at least 2 for policy="two-choice"', value, way_out)
             for name in ("thresholds", "coin", "shares"):
                 if getattr(self, name) is not None:
                     raise ValueError(_no_such(name, policy, getattr(self, name)))
@@ -413,30 +407,22 @@ class _Wish:
                 )
             if (tables is not None and len(given) != tables) or not (policy == "fill" or given):
                 rule = "one number" if tables else "a number for each table"
-                raise ValueError(
-                    arguments.problem("thresholds", f"{rule} for policy={policy!r}", given, "Pass as many")
-                )
+                raise arguments.error("thresholds", f"{rule} for policy={policy!r}", given, "Pass as many")
             wish = replace(wish, thresholds=given, last_threshold=last)
         count = self._tables(wish)
         if tables is not None and self.shares is not None and len(self.shares) != 1:
-            raise ValueError(
-                arguments.problem(
-                    "shares", f"one number for policy={policy!r}", self.shares, "Leave them out"
-                )
+            raise arguments.error(
+                "shares", f"one number for policy={policy!r}", self.shares, "Leave them out"
             )
         if self.shares is not None and count is not None and count != len(self.shares):
-            raise ValueError(
-                arguments.problem(
-                    "shares", f"{count} numbers, as thresholds has", self.shares, "Pass as many"
-                )
+            raise arguments.error(
+                "shares", f"{count} numbers, as thresholds has", self.shares, "Pass as many"
             )
         if count is None and self.shares is not None:
             count = len(self.shares)
         if count is not None and count > self.choices and policy in ("multilevel", "fill"):
             rule = f"at least {count}, the number of tables given"
-            raise ValueError(
-                arguments.problem("choices", rule, self.choices, "Raise it or give fewer thresholds")
-            )
+            raise arguments.error("choices", rule, self.choices, "Raise it or give fewer thresholds")
         return wish
 
     @staticmethod
@@ -455,9 +441,10 @@ def _reachable(wish: _Wish, keys: int) -> None:
     floor = theory.digest_floor(keys)
     assert wish.fpr is not None
     if wish.fpr < 2.0 * floor:
-        raise ValueError(
-            f"fpr must be at least {2.001 * floor:.3e} for {keys} keys (64-bit digests); got {wish.fpr!r}. "
-            f"Ask for a larger fpr, or split the keys over several filters"
+        raise arguments.unmet(
+            "fpr",
+            f" must be at least {2.001 * floor:.3e} for {keys} keys (64-bit digests); got {wish.fpr!r}. "
+            f"Ask for a larger fpr, or split the keys over several filters",
         )
     if wish.hashes is not None:
         theory.blocked_blocks(keys, wish.fpr, wish.block_bits, wish.hashes)  # or say what can be reached
@@ -696,9 +683,10 @@ class _Builder:
         def trial(scale: float) -> tuple[tuple[int, ...], float]:
             wanted = [max(each * self.keys * scale, 1e-9) for each in shape.blocks]
             if sum(wanted) * self.wish.block_bits > theory.MAX_BITS:
-                raise ValueError(
-                    f"fpr={goal!r} needs more than 2**56 bits for {self.keys} keys, policy={self.policy!r}. "
-                    f"Ask for a larger fpr, or split the keys over several filters"
+                raise arguments.unmet(
+                    "fpr",
+                    f"={goal!r} needs more than 2**56 bits for {self.keys} keys, policy={self.policy!r}. "
+                    f"Ask for a larger fpr, or split the keys over several filters",
                 )
             core = self._with_limit(shape, self._whole(wanted))
             return core, levels.predict(core, self.keys).fpr
@@ -724,9 +712,10 @@ class _Builder:
                 scale = math.sqrt(low * high) if low and high < math.inf else (1.01 * low or 0.7 * high)
         if best is None:
             least = levels.predict(core, self.keys).fpr
-            raise ValueError(
-                f"fpr must be at least {1.001 * least:.3e} for policy={self.policy!r} with what is given; "
-                f"got {goal!r}. Ask for a larger fpr, or leave hashes, thresholds and shares out"
+            raise arguments.unmet(
+                "fpr",
+                f" must be at least {1.001 * least:.3e} for policy={self.policy!r} with what is given; "
+                f"got {goal!r}. Ask for a larger fpr, or leave hashes, thresholds and shares out",
             )
         return best
 
@@ -774,9 +763,10 @@ class _Builder:
             if found[name] > limit * (1.0 + 1e-6):
                 self._refuse(name, limit, found[name])
         if self.wish.fpr is not None and shape.fpr > self.wish.fpr * (1.0 + 1e-9):
-            raise ValueError(
-                f"fpr must be at least {1.01 * shape.fpr:.3e} for policy={self.policy!r} with the hashes, "
-                f"thresholds and bounds given; got {self.wish.fpr!r}. Raise it, or leave them out"
+            raise arguments.unmet(
+                "fpr",
+                f" must be at least {1.01 * shape.fpr:.3e} for policy={self.policy!r} with the hashes, "
+                f"thresholds and bounds given; got {self.wish.fpr!r}. Raise it, or leave them out",
             )
 
     def _refuse_memory(self, shape: shapes.Shape) -> None:
@@ -800,9 +790,10 @@ class _Builder:
             else:
                 high = math.sqrt(low * best)
         shown = f"at least {best * 1.005:.4g}" if best is not None else "much larger"
-        raise ValueError(
-            f"bits_per_key must be {shown} for policy={self.policy!r} with the thresholds, shares and "
-            f"bounds given; got {arguments.shown(wanted)}. Raise it, or leave them out"
+        raise arguments.unmet(
+            "bits_per_key",
+            f" must be {shown} for policy={self.policy!r} with the thresholds, shares and "
+            f"bounds given; got {arguments.shown(wanted)}. Raise it, or leave them out",
         )
 
     def _refuse(self, name: str, limit: float, found: float) -> None:
@@ -871,22 +862,18 @@ _NAMES = "one of " + ", ".join(f'"{name}"' for name in POLICIES)
 
 def _policy(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(
-            arguments.problem("policy", _NAMES, value, "Leave it out of plan_balanced for the best")
-        )
+        raise arguments.type_error("policy", _NAMES, value, "Leave it out of plan_balanced for the best")
     if value not in POLICIES:
-        raise ValueError(
-            arguments.problem("policy", _NAMES, value, "Leave it out of plan_balanced for the best")
-        )
+        raise arguments.error("policy", _NAMES, value, "Leave it out of plan_balanced for the best")
     return value
 
 
 def _spill(value: object) -> str:
     rule, way_out = '"least" or "random"', 'Leave it out for "least", the better one'
     if not isinstance(value, str):
-        raise TypeError(arguments.problem("spill", rule, value, way_out))
+        raise arguments.type_error("spill", rule, value, way_out)
     if value not in SPILLS:
-        raise ValueError(arguments.problem("spill", rule, value, way_out))
+        raise arguments.error("spill", rule, value, way_out)
     return value
 
 
@@ -894,14 +881,14 @@ def _coin(value: object) -> int:
     rule, way_out = "a probability from 0 to 1", "Pass 0 for no coin"
     number = arguments.real("coin", value, rule, way_out)
     if not 0.0 <= number <= 1.0:
-        raise ValueError(arguments.problem("coin", rule, value, way_out))
+        raise arguments.error("coin", rule, value, way_out)
     return round(number * COIN_UNIT)
 
 
 def _tuple(name: str, value: object) -> tuple[int, ...]:
     way_out = "Pass for example (1000, 100)"
     if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray):
-        raise TypeError(arguments.problem(name, "a sequence of integers", value, way_out))
+        raise arguments.type_error(name, "a sequence of integers", value, way_out)
     return tuple(arguments.integer(f"{name}[{i}]", each, 0, None, way_out) for i, each in enumerate(value))
 
 
@@ -911,7 +898,7 @@ def _bound(name: str, value: object, least: float, reason: str) -> float:
     rule, way_out = f"a number of at least {least:g}, since {reason}", "Leave it out for no bound"
     number = arguments.real(name, value, rule, way_out)
     if not number >= least:
-        raise ValueError(arguments.problem(name, rule, value, way_out))
+        raise arguments.error(name, rule, value, way_out)
     return number
 
 
@@ -921,18 +908,18 @@ def _overflow(value: object) -> float | None:
     rule, way_out = "a fraction from 0 to 1", "Pass 0 for no list, or leave it out for up to 0.005"
     number = arguments.real("overflow", value, rule, way_out)
     if not 0.0 <= number <= 1.0:
-        raise ValueError(arguments.problem("overflow", rule, value, way_out))
+        raise arguments.error("overflow", rule, value, way_out)
     return number
 
 
 def _shares(value: object) -> tuple[float, ...]:
     rule, way_out = "positive numbers, one for each table", "Pass for example (0.9, 0.1)"
     if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray):
-        raise TypeError(arguments.problem("shares", rule, value, way_out))
+        raise arguments.type_error("shares", rule, value, way_out)
     parts = [
         arguments.real(f"shares[{place}]", each, "a positive number", way_out)
         for place, each in enumerate(value)
     ]
     if not 1 <= len(parts) <= MAX_CHOICES or not all(0.0 < each < math.inf for each in parts):
-        raise ValueError(arguments.problem("shares", rule, value, way_out))
+        raise arguments.error("shares", rule, value, way_out)
     return tuple(each / math.fsum(parts) for each in parts)

@@ -187,20 +187,21 @@ def plan_chains(
     from evenbins.theory import balance  # on demand: scipy
 
     keys = checked_capacity(capacity)
-    name = _one_of("policy", policy, tuple(POLICIES), 'Leave it out for "multilevel"')
+    name = arguments.one_of("policy", policy, tuple(POLICIES), 'Leave it out for "multilevel"')
     load = arguments.real("load", load, _LOAD_RULE, "Pass for example 4")
     if not MIN_LOAD <= load <= MAX_LOAD:
-        raise ValueError(arguments.problem("load", _LOAD_RULE, load, "Pass for example 4"))
+        raise arguments.error("load", _LOAD_RULE, load, "Pass for example 4")
     d = _choices(name, choices)
     if reads is not None and name not in ("sequential", "multilevel"):
-        raise ValueError(
-            f"reads belongs to sequential and multilevel; policy={name!r} always looks at {d} of its bins. "
-            "Leave it out"
+        raise arguments.unmet(
+            "reads",
+            f" belongs to sequential and multilevel; policy={name!r} always looks at {d} of its bins. "
+            "Leave it out",
         )
     if overflow is not None and name != "single":
-        raise ValueError(
-            f"overflow belongs to single; with policy={name!r} it follows from the reads, or is none. "
-            "Leave it out"
+        raise arguments.unmet(
+            "overflow",
+            f" belongs to single; with policy={name!r} it follows from the reads, or is none. Leave it out",
         )
     shares: tuple[float, ...] = (1.0,)
     threshold, coin, overflowing = 0, 0.0, 0.0
@@ -219,8 +220,8 @@ def plan_chains(
     overflow_bins = max(1, math.ceil(2 * overflowing * keys)) if name in BALANCED else 0
     core = [
         POLICIES[name], d, round(coin * _COIN_UNIT),
-        KEY_DTYPES.index(_one_of("key_dtype", key_dtype, KEY_DTYPES, 'Pass "digest" for str and bytes')) + 1,
-        VALUE_DTYPES.index(_one_of("value_dtype", value_dtype, VALUE_DTYPES, 'Pass "float64" for floats')) +
+        KEY_DTYPES.index(arguments.one_of("key_dtype", key_dtype, KEY_DTYPES, 'Pass "digest" for str and bytes')) + 1,
+        VALUE_DTYPES.index(arguments.one_of("value_dtype", value_dtype, VALUE_DTYPES, 'Pass "float64" for floats')) +
         1, overflow_bins,
     ]  # fmt: skip
     for each in bins:
@@ -351,32 +352,19 @@ def checked_capacity(value: object) -> int:
     keys = arguments.capacity(value)
     if keys > MAX_KEYS:
         rule = "at most 2**31 - 2 keys, since entries are linked by 32 bits"
-        raise ValueError(
-            arguments.problem("capacity", rule, value, "Use a MultilevelTable, or several tables")
-        )
+        raise arguments.error("capacity", rule, value, "Use a MultilevelTable, or several tables")
     return keys
 
 
 def _choices(policy: str, value: object) -> int:
     if policy == "single":
         if value is not None and arguments.integer("choices", value, 1, MAX_CHOICES, "Leave it out") != 1:
-            raise ValueError(
-                arguments.problem("choices", '1 for policy="single"', value, 'Pass policy="multilevel"')
-            )
+            raise arguments.error("choices", '1 for policy="single"', value, 'Pass policy="multilevel"')
         return 1
     if value is None:
         return 3 if policy in BALANCED else 2
     way_out = 'Pass for example 3; with 1 choice it is policy="single"'
     return arguments.integer("choices", value, 2, MAX_CHOICES, way_out)
-
-
-def _one_of(name: str, value: object, known: tuple[str, ...], way_out: str) -> str:
-    rule = "one of " + ", ".join(f'"{each}"' for each in known)
-    if not isinstance(value, str):
-        raise TypeError(arguments.problem(name, rule, value, way_out))
-    if value not in known:
-        raise ValueError(arguments.problem(name, rule, value, way_out))
-    return value
 
 
 def checked_core(core: Sequence[int]) -> tuple[int, ...]:
@@ -390,21 +378,21 @@ def checked_core(core: Sequence[int]) -> tuple[int, ...]:
     rule = "six integers and a pair for each table of a chained table"
     way_out = "Pass a table's plan.core"
     if isinstance(core, str | bytes) or not isinstance(core, Sequence):
-        raise TypeError(arguments.problem("core", rule, core, way_out))
+        raise arguments.type_error("core", rule, core, way_out)
     if len(core) < 8 or len(core) % 2:
-        raise ValueError(arguments.problem("core", rule, core, way_out))
+        raise arguments.error("core", rule, core, way_out)
 
     def one(place: int, name: str, least: int, most: int) -> int:
         return arguments.integer(f"core[{place}] ({name})", core[place], least, most, way_out)
 
     number = one(0, "policy", 1, 7)
     if number not in POLICIES.values():
-        raise ValueError(arguments.problem("core[0] (policy)", "1, 2, 3, 6 or 7", number, way_out))
+        raise arguments.error("core[0] (policy)", "1, 2, 3, 6 or 7", number, way_out)
     balanced, single = number <= 3, number == 1
     d = one(1, "choices", 1 if single else 2, 1 if single else MAX_CHOICES)
     tables = (len(core) - 6) // 2
     if tables != (d if number in (3, 7) else 1):
-        raise ValueError(arguments.problem("core", "a pair for each table of the policy", core, way_out))
+        raise arguments.error("core", "a pair for each table of the policy", core, way_out)
     checked = [number, d, one(2, "coin", 0, _COIN_UNIT if balanced else 0)]
     checked += [one(3, "key type", 1, 3), one(4, "value type", 1, 3)]
     checked.append(one(5, "overflow_bins", 1 if balanced else 0, MAX_BINS if balanced else 0))
@@ -413,7 +401,5 @@ def checked_core(core: Sequence[int]) -> tuple[int, ...]:
         most = 0 if not balanced else NEVER_FULL if single else 10**6
         checked.append(one(place + 1, "threshold", 0, most))
     if single and 10**6 < checked[7] < NEVER_FULL:
-        raise ValueError(
-            arguments.problem("core[7] (threshold)", "at most 10**6, or 2**31", checked[7], way_out)
-        )
+        raise arguments.error("core[7] (threshold)", "at most 10**6, or 2**31", checked[7], way_out)
     return tuple(checked)

@@ -607,4 +607,4 @@ def asymptotic_max_load(policy: str, choices: int, keys: int) -> float:
     if policy == "d-left":
         return math.log(log) / (choices * math.log(growth_rate(choices)))
     rule = 'one of "single", "least-loaded" and "d-left"'
-    raise ValueError(arguments.problem("policy", rule, policy, "Other policies have a bound: threshold + 1"))
+    raise arguments.error("policy", rule, policy, "Other policies have a bound: threshold + 1")

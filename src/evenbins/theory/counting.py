@@ -228,12 +228,12 @@ def plan_of_counting_core(core: Sequence[int], keys: int, seed: int) -> FilterPl
     counters = arguments.integer("core[0] (counters)", core[0], 1, most, way_out)
     block_bits = arguments.integer("core[3] (block_bits)", core[3], 0, BLOCK_BITS, way_out)
     if block_bits not in (0, BLOCK_BITS):
-        raise ValueError(arguments.problem("core[3] (block_bits)", "0 or 512", core[3], way_out))
+        raise arguments.error("core[3] (block_bits)", "0 or 512", core[3], way_out)
     most = theory.MAX_HASHES_BLOCKED if block_bits else theory.MAX_HASHES_STANDARD
     k = arguments.integer("core[2] (hashes)", core[2], 1, most, way_out)
     if block_bits and counters * width % BLOCK_BITS:
         rule = f"a multiple of {BLOCK_BITS // width}, the counters of a block"
-        raise ValueError(arguments.problem("core[0] (counters)", rule, core[0], way_out))
+        raise arguments.error("core[0] (counters)", rule, core[0], way_out)
     return _counting(keys, counters, width, k, block_bits, seed)
 
 
@@ -276,14 +276,14 @@ def _counter_bits(value: object, name: str = "counter_bits") -> int:
     way_out = "Pass 4, enough for keys that are added once"
     number = arguments.integer(name, value, 0, None, way_out)
     if number not in COUNTER_BITS:
-        raise ValueError(arguments.problem(name, "2, 4, 8 or 16", value, way_out))
+        raise arguments.error(name, "2, 4, 8 or 16", value, way_out)
     return number
 
 
 def _layout(value: object) -> str:
     rule, way_out = '"flat" or "blocked"', 'Pass "flat" for the fewest bits, "blocked" for one memory read'
     if not isinstance(value, str):
-        raise TypeError(arguments.problem("layout", rule, value, way_out))
+        raise arguments.type_error("layout", rule, value, way_out)
     if value not in LAYOUTS:
-        raise ValueError(arguments.problem("layout", rule, value, way_out))
+        raise arguments.error("layout", rule, value, way_out)
     return value

@@ -239,17 +239,15 @@ def checked(
     way_out = "Pass buckets per key, level by level, such as [0.47, 0.46, 0.25, 0.11]"
     rule = f"1 to {MAX_LEVELS} numbers from {MIN_SHARE:g} to 1e6"
     if isinstance(shares, str | bytes) or not isinstance(shares, Iterable):
-        raise TypeError(arguments.problem("shares", rule, shares, way_out))
+        raise arguments.type_error("shares", rule, shares, way_out)
     given = tuple(arguments.real("shares", each, rule, way_out) for each in shares)
     if not 1 <= len(given) <= MAX_LEVELS or not all(MIN_SHARE <= each <= 1e6 for each in given):
-        raise ValueError(arguments.problem("shares", rule, given, way_out))
+        raise arguments.error("shares", rule, given, way_out)
     number = arguments.real(
         "keys", keys, "a number above 0, at most 1000", "Leave it out for the planned keys"
     )
     if not 0.0 < number <= 1000.0:
-        raise ValueError(
-            arguments.problem("keys", "a number above 0, at most 1000", keys, "Leave it out for 1")
-        )
+        raise arguments.error("keys", "a number above 0, at most 1000", keys, "Leave it out for 1")
     return scheme, given, slots, number
 
 
@@ -257,7 +255,7 @@ def check_scheme(scheme: str, slots: int, *, deletions: bool = False) -> int:
     """Check that a scheme has equations; give the slots."""
     if scheme not in SCHEMES:
         way_out = "Use one of these; least-loaded has no fluid limit here"
-        raise ValueError(arguments.problem("scheme", "one of " + ", ".join(SCHEMES), scheme, way_out))
+        raise arguments.error("scheme", "one of " + ", ".join(SCHEMES), scheme, way_out)
     slots = arguments.integer("slots", slots, 1, MAX_SLOTS, "Pass the slots of a bucket, such as 1 or 2")
     if deletions and (
         scheme not in ("standard", "second-chance") or (scheme == "second-chance" and slots > 1)

@@ -47,6 +47,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from evenbins import _arguments as arguments
 from evenbins.theory._caching import cached
 
 __all__ = [
@@ -504,7 +505,7 @@ def _least_size(
     """Find the least size, in units of `unit` bits, with rate(hashes, size) <= fpr."""
     keys = _whole("keys", keys, 1)
     if not 0.0 < fpr < 1.0:
-        raise ValueError(f"fpr must be a rate between 0 and 1, both excluded; got {fpr!r}")
+        raise arguments.unmet("fpr", f" must be a rate between 0 and 1, both excluded; got {fpr!r}")
     limit = MAX_BITS // unit
     ideal = fpr - digest_floor(keys)  # what is left for the bits themselves
     k = hashes

@@ -115,7 +115,7 @@ def limit(collisions: float, hashes: int) -> float:
     rule = "a number of keys, 0 or more"
     number = arguments.real("collisions", collisions, rule, "Pass hashes**2 * keys / bits")
     if not (math.isfinite(number) and number >= 0):
-        raise ValueError(arguments.problem("collisions", rule, collisions, "Pass hashes**2 * keys / bits"))
+        raise arguments.error("collisions", rule, collisions, "Pass hashes**2 * keys / bits")
     hashes = _hashes(hashes)
     return float((-math.expm1(-number / hashes)) ** hashes)
 
@@ -548,11 +548,9 @@ def concentration(
     rule = "a number above 0"
     distance = arguments.real("epsilon", epsilon, rule, "Pass a distance such as 0.001")
     if not distance > 0:
-        raise ValueError(arguments.problem("epsilon", rule, epsilon, "Pass a distance such as 0.001"))
+        raise arguments.error("epsilon", rule, epsilon, "Pass a distance such as 0.001")
     if around not in ("limit", "probability"):
-        raise ValueError(
-            arguments.problem("around", "'limit' or 'probability'", around, "Pass 'limit', as in the theorem")
-        )
+        raise arguments.error("around", "'limit' or 'probability'", around, "Pass 'limit', as in the theorem")
     hashing, bits, hashes, keys, offset = _scheme(hashing, bits, hashes, keys, offset)
     if keys == 0:
         return 0.0
@@ -687,20 +685,16 @@ def check_scheme(
     False
     """
     if not callable(scheme):
-        raise TypeError(arguments.problem("scheme", "a function of (rng, n)", scheme, "Pass a function"))
+        raise arguments.type_error("scheme", "a function of (rng, n)", scheme, "Pass a function")
     sizes_asked = [arguments.integer("keys", n, 2, 2**40, "Pass numbers such as 500, 4000") for n in keys]
     if len(sizes_asked) < 2 or sizes_asked != sorted(set(sizes_asked)):
-        raise ValueError(
-            arguments.problem("keys", "two or more numbers, ascending", keys, "Pass (500, 1000, 2000, 4000)")
-        )
+        raise arguments.error("keys", "two or more numbers, ascending", keys, "Pass (500, 1000, 2000, 4000)")
     samples = arguments.integer("samples", samples, 64, 2**24, "Pass a number such as 96000")
     rng = np.random.default_rng(rng)
     sizes = tuple(_measure_scheme(scheme, n, rng, samples) for n in sizes_asked)
     if len({each.hashes for each in sizes}) > 1:
         found = [each.hashes for each in sizes]
-        raise ValueError(
-            arguments.problem("scheme", "one of as many locations for every n", found, "Keep k constant")
-        )
+        raise arguments.error("scheme", "one of as many locations for every n", found, "Keep k constant")
     last = sizes[-1]
     ends = [max(last.collisions + sign * last.collisions_error, 0.0) for sign in (-1, 0, 1)]
     low, middle, high = (limit(each, last.hashes) for each in ends)
@@ -760,12 +754,10 @@ def _draw(
         rule = "a function that gives integers: k locations, or k in each row"
         if given.ndim != 2 or given.size == 0 or given.dtype.kind not in "iu":
             found = f"an array of {given.dtype}, shape {given.shape}"
-            raise ValueError(arguments.problem("scheme", rule, found, "Number the locations"))
+            raise arguments.error("scheme", rule, found, "Number the locations")
         if hashes and given.shape[1] != hashes:
             found = f"{hashes} and then {given.shape[1]}"
-            raise ValueError(
-                arguments.problem("scheme", "one of as many locations each time", found, "Keep k constant")
-            )
+            raise arguments.error("scheme", "one of as many locations each time", found, "Keep k constant")
         hashes = given.shape[1]
         rows.append(given.astype(np.int64))
         got += len(given)
@@ -824,18 +816,14 @@ def _scheme(
 ) -> tuple[str, int, int, int, str]:
     """Check the arguments that every function here takes."""
     if not isinstance(hashing, str) or hashing not in HASHINGS:
-        raise ValueError(
-            arguments.problem("hashing", f"one of {', '.join(HASHINGS)}", hashing, "Pass 'independent'")
-        )
+        raise arguments.error("hashing", f"one of {', '.join(HASHINGS)}", hashing, "Pass 'independent'")
     if not isinstance(offset, str) or offset not in OFFSETS:
-        raise ValueError(arguments.problem("offset", f"one of {', '.join(OFFSETS)}", offset, "Pass 'cube'"))
+        raise arguments.error("offset", f"one of {', '.join(OFFSETS)}", offset, "Pass 'cube'")
     m = arguments.integer("bits", bits, 1, fpr.MAX_BITS, "Pass the bits of the filter")
     k = _hashes(hashes)
     n = arguments.integer("keys", keys, 0, arguments.MAX_CAPACITY, "Pass the keys in the filter")
     if hashing == "partition" and m < k:
-        raise ValueError(
-            arguments.problem("bits", f"at least hashes={k}, one for each part", m, "Pass more bits")
-        )
+        raise arguments.error("bits", f"at least hashes={k}, one for each part", m, "Pass more bits")
     return hashing, m, k, n, offset
 
 

@@ -48,6 +48,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from evenbins import _arguments as arguments
 from evenbins.theory import block, spilling
 from evenbins.theory import fpr as theory
 from evenbins.theory._caching import cached
@@ -140,7 +141,7 @@ def predict(core: Sequence[int], keys: int, *, stop: str = "coin") -> Behaviour:
     if stop not in ("coin", "threshold"):
         raise ValueError(f'stop must be "coin" or "threshold"; got {stop!r}')
     if keys < 0:
-        raise ValueError(f"keys must be at least 0; got {keys!r}")
+        raise arguments.unmet("keys", f" must be at least 0; got {keys!r}")
     return _predict(tuple(core), int(keys), stop)
 
 

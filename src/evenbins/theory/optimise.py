@@ -198,7 +198,7 @@ def curve(
         _, given, _, _ = fluid.checked(scheme, start, slots, 1.0, deletions=bool(deletions))
         if len(given) != levels:
             way_out = "Leave it out, or pass one share a level"
-            raise ValueError(arguments.problem("start", f"{levels} shares", given, way_out))
+            raise arguments.error("start", f"{levels} shares", given, way_out)
         logs = np.log(given)
     for total in [_space(each) for each in spaces]:
         alphas = _search(scheme, logs, total, slots, bool(deletions))
@@ -365,7 +365,7 @@ def overflow_limit(
     rule, way_out = "a number from 1e-100 to 0.5", "Pass a probability such as 1e-9"
     bound = arguments.real("overrun", overrun, rule, way_out)
     if not 1e-100 <= bound <= 0.5:
-        raise ValueError(arguments.problem("overrun", rule, overrun, way_out))
+        raise arguments.error("overrun", rule, overrun, way_out)
     return overflow_distribution(scheme, shares, keys, slots, deletions=deletions).limit(bound)
 
 
@@ -557,7 +557,7 @@ def _space(value: float) -> float:
     rule, way_out = f"a number from 0.01 to {MAX_SPACE:g}", "Pass slots per key, such as 1.3"
     number = arguments.real("space", value, rule, way_out)
     if not 0.01 <= number <= MAX_SPACE:
-        raise ValueError(arguments.problem("space", rule, value, way_out))
+        raise arguments.error("space", rule, value, way_out)
     return number
 
 
@@ -565,5 +565,5 @@ def _overflow(value: float) -> float:
     rule, way_out = f"a number from {MIN_OVERFLOW:g} to 0.5", "Pass a fraction of the keys, such as 0.002"
     number = arguments.real("overflow", value, rule, way_out)
     if not MIN_OVERFLOW <= number <= 0.5:
-        raise ValueError(arguments.problem("overflow", rule, value, way_out))
+        raise arguments.error("overflow", rule, value, way_out)
     return number

@@ -257,21 +257,19 @@ def plan_paged(
     )
     size = arguments.integer("page_bytes", page_bytes, 1, None, "Pass 4096, the usual page of a disk")
     if size not in PAGE_SIZES:
-        raise ValueError(
-            arguments.problem("page_bytes", "4096, 8192, 16384, 32768 or 65536", page_bytes, "Pass 4096")
-        )
+        raise arguments.error("page_bytes", "4096, 8192, 16384, 32768 or 65536", page_bytes, "Pass 4096")
     spare = arguments.integer("overflow_pages", overflow_pages, 0, MAX_OVERFLOW_PAGES, "Leave it out for one")
     for name, value, known in (
         ("key_dtype", key_dtype, KEY_DTYPES), ("value_dtype", value_dtype, VALUE_DTYPES)
     ):  # fmt: skip
         if value not in known:
             rule = f"one of {', '.join(known)}"
-            raise ValueError(arguments.problem(name, rule, value, f"Pass {known[0]!r}"))
+            raise arguments.error(name, rule, value, f"Pass {known[0]!r}")
     number = arguments.seed(seed)
     slots = page_slots(size, key_dtype)
     pages = [max(1, math.ceil(keys / (share * slots)))]
     if pages[0] > MAX_PAGES:
-        raise ValueError(arguments.problem("capacity", "at most 2**36 pages", capacity, "Use larger pages"))
+        raise arguments.error("capacity", "at most 2**36 pages", capacity, "Use larger pages")
     if count > 1:
         going = passed_on(float(keys), pages[0], slots)
         most = going.mean + 6 * math.sqrt(going.variance)
@@ -292,16 +290,17 @@ def _fraction(name: str, value: object, least: float, most: float) -> float:
     rule = f"a number from {least} to {most}"
     number = arguments.real(name, value, rule, "Leave it out")
     if not least <= number <= most:
-        raise ValueError(arguments.problem(name, rule, value, "Leave it out"))
+        raise arguments.error(name, rule, value, "Leave it out")
     return number
 
 
 def _filter(keys: int, pages: int, miss_reads: object, bits_per_key: object) -> tuple[int, int]:
     """Blocks of B0 for each page of level 1, and its hashes."""
     if miss_reads is not None and bits_per_key is not None:
-        raise ValueError(
-            "miss_reads and bits_per_key exclude each other; got "
-            f"{arguments.shown(miss_reads)} and {arguments.shown(bits_per_key)}. Pass one"
+        raise arguments.unmet(
+            "miss_reads",
+            " and bits_per_key exclude each other; got "
+            f"{arguments.shown(miss_reads)} and {arguments.shown(bits_per_key)}. Pass one",
         )
     if bits_per_key is not None:
         bits = _fraction("bits_per_key", bits_per_key, 1.0, 64.0)

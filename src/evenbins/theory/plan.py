@@ -165,7 +165,7 @@ class FilterPlan:
         if self.policy not in _CORE_NAMES:
             sharded = self.policy == "sharded"
             way_out = "Take a shard's plan, sharding.shard" if sharded else "Plan a stage, with plan_balanced"
-            raise ValueError(arguments.problem("policy", _POLICIES, self.policy, way_out))
+            raise arguments.error("policy", _POLICIES, self.policy, way_out)
         way_out = "Pass how many filters are merged"
         parts = arguments.integer("parts", parts, 1, self.keys, way_out)
         if parts == 1 or self.policy not in levels.POLICIES:
@@ -287,9 +287,9 @@ def plan_scheme(
 def _scheme(value: object) -> str:
     rule = f"one of {', '.join(SCHEMES)}"
     if not isinstance(value, str):
-        raise TypeError(arguments.problem("hashing", rule, value, 'Leave it out for "independent"'))
+        raise arguments.type_error("hashing", rule, value, 'Leave it out for "independent"')
     if value not in SCHEMES:
-        raise ValueError(arguments.problem("hashing", rule, value, 'Leave it out for "independent"'))
+        raise arguments.error("hashing", rule, value, 'Leave it out for "independent"')
     return value
 
 
@@ -404,19 +404,19 @@ def plan_of_core(
         The policy is unknown, or the core is none that a plan of this policy could have.
     """
     if not isinstance(policy, str):
-        raise TypeError(arguments.problem("policy", _POLICIES, policy, "Pass a filter's plan.policy"))
+        raise arguments.type_error("policy", _POLICIES, policy, "Pass a filter's plan.policy")
     names = _CORE_NAMES.get(policy)
     if names is None:
-        raise ValueError(arguments.problem("policy", _POLICIES, policy, "Pass a filter's plan.policy"))
+        raise arguments.error("policy", _POLICIES, policy, "Pass a filter's plan.policy")
     is_balanced = policy in levels.POLICIES
     more = ", …" if is_balanced else ""
     rule = f"the integers ({', '.join(names)}{more}) of a {policy} filter"
     way_out = "Pass a filter's plan.core"
     if isinstance(core, str | bytes) or not isinstance(core, Sequence):
-        raise TypeError(arguments.problem("core", rule, core, way_out))
+        raise arguments.type_error("core", rule, core, way_out)
     extra = len(core) - len(names)
     if extra != 0 and not (is_balanced and extra > 0 and extra % 2 == 0):
-        raise ValueError(arguments.problem("core", rule, core, way_out))
+        raise arguments.error("core", rule, core, way_out)
     keys = arguments.capacity(capacity)
     seed = arguments.seed(seed)
     if is_balanced:
@@ -434,7 +434,7 @@ def plan_of_core(
     if policy == "standard":
         scheme = _scheme(hashing)
         if _whole_parts(scheme, size, k) != size:
-            raise ValueError(arguments.problem("core[0] (bits)", "a multiple of hashes", size, way_out))
+            raise arguments.error("core[0] (bits)", "a multiple of hashes", size, way_out)
         return _standard(keys, size, k, seed, scheme)
     block_bits = arguments.block_bits(core[1], "core[1] (block_bits)")
     arguments.check_total(size * block_bits, "core[0] (blocks)", size)

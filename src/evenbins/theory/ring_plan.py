@@ -156,15 +156,15 @@ def plan_ring(
     else:
         count = laws.checked_nodes(nodes)
     keys, copies = laws.checked_keys(keys), laws.checked_copies(copies)
-    policy = _one_of("policy", policy, POLICIES)
-    layout = _one_of("layout", layout, LAYOUTS)
+    policy = arguments.one_of("policy", policy, POLICIES, f"Leave it out for {POLICIES[-1]!r}")
+    layout = arguments.one_of("layout", layout, LAYOUTS, f"Leave it out for {LAYOUTS[-1]!r}")
     if epsilon is not None and limit is not None:
         raise ValueError(
             f"epsilon and limit exclude each other; got epsilon={arguments.shown(epsilon)} and "
             f"limit={arguments.shown(limit)}. Pass one"
         )
     if limits is not None:
-        limits = _one_of("limits", limits, LIMITS)
+        limits = arguments.one_of("limits", limits, LIMITS, f"Leave it out for {LIMITS[-1]!r}")
     bound, limits = _bound(count, keys, weights, policy, epsilon, limit, limits)
     if epsilon is None and limit is None:
         epsilon = DEFAULT_EPSILON if policy != "plain" else None
@@ -193,14 +193,6 @@ def plan_ring(
         if found is None
         else _largest(found, count, keys, bound if policy != "plain" else None),
     )
-
-
-def _one_of(name: str, value: object, known: tuple[str, ...]) -> str:
-    if not isinstance(value, str) or value not in known:
-        choices = ", ".join(map(repr, known))
-        error = ValueError if isinstance(value, str) else TypeError
-        raise error(arguments.problem(name, f"one of {choices}", value, f"Leave it out for {known[-1]!r}"))
-    return value
 
 
 def _bound(

@@ -226,7 +226,7 @@ def steady_loads(keys: int, nodes: int, limit: int) -> npt.NDArray[np.float64]:
 
     mean = keys / nodes
     if not 0 <= keys <= nodes * limit:
-        raise ValueError(f"keys must be at most nodes * limit = {nodes * limit}; got {keys}")
+        raise arguments.unmet("keys", f" must be at most nodes * limit = {nodes * limit}; got {keys}")
     index = np.arange(limit + 1)
     if keys == 0 or keys == nodes * limit:
         return np.asarray(np.eye(limit + 1)[0 if keys == 0 else limit])

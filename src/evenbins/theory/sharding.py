@@ -97,7 +97,7 @@ def shard_capacity(keys: SupportsIndex | SupportsFloat, shards: int, exceed: flo
     rule, way_out = "a probability between 0 and 1, both excluded", f"Leave it out for {EXCEED:g}"
     chance = arguments.real("exceed", exceed, rule, way_out)
     if not 0.0 < chance < 1.0:
-        raise ValueError(arguments.problem("exceed", rule, exceed, way_out))
+        raise arguments.error("exceed", rule, exceed, way_out)
     if s == 1:
         return n
     low, high = n // s - 1, n  # too few; enough
@@ -168,7 +168,7 @@ def moved(shards: int, new_shards: int, placement: str = "consistent") -> float:
     a, b = sorted((_shards(shards), _shards(new_shards, "new_shards")))
     if placement not in _PLACEMENTS:
         rule = f"one of {', '.join(_PLACEMENTS)}"
-        raise ValueError(arguments.problem("placement", rule, placement, 'Pass "consistent"'))
+        raise arguments.error("placement", rule, placement, 'Pass "consistent"')
     if a == b:
         return 0.0
     if placement == "consistent":
@@ -417,9 +417,10 @@ def _fewest(keys: int, most: int, at: Callable[[int], FilterPlan]) -> tuple[int,
 
     def within(count: int) -> int:
         if count > min(MAX_SHARDS, keys):
-            raise ValueError(
-                f"shard_bytes must be large enough for {min(MAX_SHARDS, keys)} shards to hold the keys; got "
-                f"{most} bytes for {keys} keys. Pass more bytes a shard"
+            raise arguments.unmet(
+                "shard_bytes",
+                f" must be large enough for {min(MAX_SHARDS, keys)} shards to hold the keys; got "
+                f"{most} bytes for {keys} keys. Pass more bytes a shard",
             )
         return count
 
@@ -438,7 +439,7 @@ def _fewest(keys: int, most: int, at: Callable[[int], FilterPlan]) -> tuple[int,
 def _planner(policy: str | None, rest: dict[str, Any]) -> Callable[..., FilterPlan]:
     if policy is not None and policy not in _POLICIES:
         rule = f"one of {', '.join(_POLICIES)}, or None for the best balanced one"
-        raise ValueError(arguments.problem("policy", rule, policy, 'Pass "blocked"'))
+        raise arguments.error("policy", rule, policy, 'Pass "blocked"')
     given = {name: value for name, value in rest.items() if value is not None}
 
     def plan(capacity: int, **goal: float) -> FilterPlan:
@@ -479,7 +480,7 @@ def _shard_bytes(value: object) -> int:
     rule, way_out = "a number of bytes from 64", "Pass for example 2**30"
     number = arguments.real("shard_bytes", value, rule, way_out)
     if not 64 <= number < math.inf:
-        raise ValueError(arguments.problem("shard_bytes", rule, value, way_out))
+        raise arguments.error("shard_bytes", rule, value, way_out)
     return math.floor(number)
 
 
@@ -489,5 +490,5 @@ def _build_rate(value: object) -> float | None:
     rule, way_out = "a number of keys a second above 0", "Pass what you measured, such as 20e6"
     number = arguments.real("build_rate", value, rule, way_out)
     if not 0 < number < math.inf:
-        raise ValueError(arguments.problem("build_rate", rule, value, way_out))
+        raise arguments.error("build_rate", rule, value, way_out)
     return number

@@ -252,7 +252,7 @@ def plan_countmin(
     construction = _construction(construction)
     if not isinstance(conservative, bool):
         way_out = "Pass conservative=True for smaller errors without merging"
-        raise TypeError(arguments.problem("conservative", "True or False", conservative, way_out))
+        raise arguments.type_error("conservative", "True or False", conservative, way_out)
     seed = arguments.seed(seed)
     per_epsilon = math.e if construction == "classic" else 2 * math.e
     if per_epsilon / epsilon > MAX_WIDTH:
@@ -290,9 +290,9 @@ def plan_of_sketch_core(core: Sequence[int], *, seed: int) -> SketchPlan:
     rule = "the integers (construction, width, depth, copies, conservative, epsilon, delta) of a sketch"
     way_out = "Pass a sketch's plan.core"
     if isinstance(core, str | bytes) or not isinstance(core, Sequence):
-        raise TypeError(arguments.problem("core", rule, core, way_out))
+        raise arguments.type_error("core", rule, core, way_out)
     if len(core) != 7:
-        raise ValueError(arguments.problem("core", rule, core, way_out))
+        raise arguments.error("core", rule, core, way_out)
     number = arguments.integer("core[0] (construction)", core[0], 1, 2, way_out)
     width = arguments.integer("core[1] (width)", core[1], 1, MAX_WIDTH, way_out)
     depth = arguments.integer("core[2] (depth)", core[2], 1, MAX_ROWS, way_out)
@@ -307,12 +307,12 @@ def plan_of_sketch_core(core: Sequence[int], *, seed: int) -> SketchPlan:
     epsilon, delta = _fraction("epsilon", epsilon), _fraction("delta", delta)
     construction = CONSTRUCTIONS[number - 1]
     if construction == "two-hash" and not is_prime(width):
-        raise ValueError(arguments.problem("core[1] (width)", 'prime for "two-hash"', width, way_out))
+        raise arguments.error("core[1] (width)", 'prime for "two-hash"', width, way_out)
     if construction == "classic" and copies != 1:
-        raise ValueError(arguments.problem("core[3] (copies)", '1 for "classic"', copies, way_out))
+        raise arguments.error("core[3] (copies)", '1 for "classic"', copies, way_out)
     plan = _plan(epsilon, delta, construction, width, depth, copies, bool(conservative), arguments.seed(seed))
     if plan.failure > delta * (1 + 1e-9):  # pow may round otherwise where the file was written
-        raise ValueError(arguments.problem("core", "enough rows and counters for its delta", core, way_out))
+        raise arguments.error("core", "enough rows and counters for its delta", core, way_out)
     return plan
 
 
@@ -344,14 +344,14 @@ def _fraction(name: str, value: object) -> float:
     rule = "a number between 0 and 1, both excluded"
     number = arguments.real(name, value, rule, "Pass for example 0.001")
     if not 0.0 < number < 1.0:
-        raise ValueError(arguments.problem(name, rule, value, "Pass for example 0.001"))
+        raise arguments.error(name, rule, value, "Pass for example 0.001")
     return number
 
 
 def _construction(value: object) -> str:
     rule = " or ".join(f'"{name}"' for name in CONSTRUCTIONS)
     if not isinstance(value, str):
-        raise TypeError(arguments.problem("construction", rule, value, "Leave it out for the smaller one"))
+        raise arguments.type_error("construction", rule, value, "Leave it out for the smaller one")
     if value not in CONSTRUCTIONS:
-        raise ValueError(arguments.problem("construction", rule, value, "Leave it out for the smaller one"))
+        raise arguments.error("construction", rule, value, "Leave it out for the smaller one")
     return value

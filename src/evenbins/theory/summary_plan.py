@@ -326,9 +326,9 @@ def _interpolation_core(
         ):
             bits += 1
         if rates.interpolation_false_positives(keys, bits) > positives:
-            raise ValueError(
-                f"false_positives={positives:g} cannot be had for {keys} keys with {most} bits of a digest. "
-                "Allow more"
+            raise arguments.unmet(
+                "false_positives",
+                f"={positives:g} cannot be had for {keys} keys with {most} bits of a digest. Allow more",
             )
     return levels, bits, math.ceil(keys / LOAD)
 
@@ -432,7 +432,7 @@ def _part_bytes(cells: int, hashes: int, width: int) -> int:
 def known(kind: object, kinds: Sequence[str], name: str = "kind") -> None:
     """Check the name of a kind."""
     if not isinstance(kind, str):
-        raise TypeError(arguments.problem(name, "a str", kind, f"Pass one of {', '.join(map(repr, kinds))}"))
+        raise arguments.type_error(name, "a str", kind, f"Pass one of {', '.join(map(repr, kinds))}")
     if kind not in kinds:
         raise ValueError(
             f"{name} must be one of {', '.join(map(repr, kinds))}; got {kind!r}. Pass 'multiple-bloom'"
@@ -454,16 +454,14 @@ def _places(keys: int, levels: object, shares: Sequence[float] | None, sizes: Se
             sizes = skewed_sizes(keys, count)
         count = len(sizes) if levels is None else arguments.integer("levels", levels, 1, MAX_LEVELS, "Pass 5")
         if count not in (len(sizes), len(sizes) + 1):
-            raise ValueError(f"levels must be {len(sizes)}, or one more for the list; got {levels}")
+            raise arguments.unmet("levels", f" must be {len(sizes)}, or one more for the list; got {levels}")
         laws = distribution(keys, sizes)
         held = [float(law.held.sum()) for law in laws[1:]]
         if count > len(sizes):
             held.append(laws[-1].mean)
         return Places(held, laws[1:count])
     if isinstance(shares, str) or not hasattr(shares, "__len__") or not len(shares):
-        raise TypeError(
-            arguments.problem("shares", "a sequence of numbers", shares, "Pass one for each level")
-        )
+        raise arguments.type_error("shares", "a sequence of numbers", shares, "Pass one for each level")
     if levels is not None and levels != len(shares):
         raise ValueError(f"shares must have one number for each of {levels} levels; got {len(shares)}")
     arguments.integer("levels", len(shares), 1, MAX_LEVELS, "Pass at most 9 shares")
@@ -476,9 +474,7 @@ def _places(keys: int, levels: object, shares: Sequence[float] | None, sizes: Se
 
 def _given(filters: Sequence[tuple[int, int]], count: int) -> list[FilterSize]:
     if isinstance(filters, str) or not hasattr(filters, "__len__"):
-        raise TypeError(
-            arguments.problem("filters", "a sequence of pairs", filters, "Pass [(cells, hashes), ...]")
-        )
+        raise arguments.type_error("filters", "a sequence of pairs", filters, "Pass [(cells, hashes), ...]")
     if len(filters) != count:
         raise ValueError(f"filters must have {count} pairs of cells and hashes; got {len(filters)}")
     found = []

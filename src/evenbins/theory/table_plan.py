@@ -225,9 +225,9 @@ def plan_table(
     (4700, 4600, 2500, 1100)
     """
     keys = arguments.capacity(capacity)
-    _one_of("scheme", scheme, SCHEMES)
-    _one_of("key_dtype", key_dtype, KEY_DTYPES)
-    _one_of("value_dtype", value_dtype, VALUE_DTYPES)
+    arguments.one_of("scheme", scheme, SCHEMES, f"Pass {SCHEMES[-1]!r}")
+    arguments.one_of("key_dtype", key_dtype, KEY_DTYPES, f"Pass {KEY_DTYPES[-1]!r}")
+    arguments.one_of("value_dtype", value_dtype, VALUE_DTYPES, f"Pass {VALUE_DTYPES[-1]!r}")
     seed = arguments.seed(seed)
     deletions = _flag("deletions", deletions)
     flags = OCCUPANCY_BITS * _flag("occupancy_bits", occupancy_bits) + NEXT_HASHES * _flag(
@@ -237,7 +237,7 @@ def plan_table(
     slots = 8 if slots is None and modern else 1 if slots is None else slots
     way_out = "Pass 8, a cache line of keys"
     if arguments.integer("slots", slots, 1, 8, way_out, rule="1, 2, 4 or 8") not in SLOTS:
-        raise ValueError(arguments.problem("slots", "1, 2, 4 or 8", slots, way_out))
+        raise arguments.error("slots", "1, 2, 4 or 8", slots, way_out)
     given = None if shares is None else _numbers(shares)
     if levels is None:
         levels = 2 if modern and given is None else 4 if given is None else len(given)
@@ -258,9 +258,10 @@ def plan_table(
         shape._replace(overflow_limit=limit).core, keys=keys, seed=seed, deletions=deletions
     )
     if most is not None and plan.overflow is not None and plan.overflow > most * (1 + 1e-6):
-        raise ValueError(
-            f"overflow={most:g} cannot be had with space={plan.space:.4g}: this table has "
-            f"{plan.overflow:.3g}. Leave out space (and shares) for the least that has it"
+        raise arguments.unmet(
+            "overflow",
+            f"={most:g} cannot be had with space={plan.space:.4g}: this table has "
+            f"{plan.overflow:.3g}. Leave out space (and shares) for the least that has it",
         )
     return plan
 
@@ -437,18 +438,9 @@ def _limit(shape: TableShape, keys: int, deletions: bool, given: object) -> int:
 # --- arguments -----------------------------------------------------------------------------------------
 
 
-def _one_of(name: str, value: object, known: Sequence[str]) -> None:
-    if not isinstance(value, str):
-        raise TypeError(arguments.problem(name, "a str", value, f"Pass one of {', '.join(map(repr, known))}"))
-    if value not in known:
-        raise ValueError(
-            f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}. Pass {known[-1]!r}"
-        )
-
-
 def _flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(arguments.problem(name, "True or False", value, "Pass a bool"))
+        raise arguments.type_error(name, "True or False", value, "Pass a bool")
     return value
 
 
@@ -456,15 +448,13 @@ def _positive(name: str, value: object, most: float, way_out: str) -> float:
     rule = f"a number above 0 and at most {most}"
     number = arguments.real(name, value, rule, way_out)
     if not 0 < number <= most:
-        raise ValueError(arguments.problem(name, rule, value, way_out))
+        raise arguments.error(name, rule, value, way_out)
     return number
 
 
 def _numbers(shares: Sequence[float]) -> list[float]:
     if isinstance(shares, str) or not hasattr(shares, "__len__"):
-        raise TypeError(
-            arguments.problem("shares", "a sequence of numbers", shares, "Pass one for each level")
-        )
+        raise arguments.type_error("shares", "a sequence of numbers", shares, "Pass one for each level")
     if not len(shares):
         raise ValueError("shares must have one number for each level; got none. Leave it out for the best")
     return [_positive(f"shares[{i}]", each, 1e6, "Pass buckets per key") for i, each in enumerate(shares)]
@@ -474,7 +464,7 @@ def _overflow(value: object) -> float:
     rule, way_out = "a number from 1e-12 to 0.5", "Pass a fraction of the keys, such as 0.002"
     number = arguments.real("overflow", value, rule, way_out)
     if not 1e-12 <= number <= 0.5:
-        raise ValueError(arguments.problem("overflow", rule, value, way_out))
+        raise arguments.error("overflow", rule, value, way_out)
     return number
 
 

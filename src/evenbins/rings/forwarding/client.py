@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 from evenbins import _arguments
+from evenbins.errors import ArgumentError
 from evenbins.rings.errors import RingFullError
 
 __all__ = ["Dropped", "Held", "Offered", "forget", "locate", "place"]
@@ -67,7 +68,7 @@ def place(
             if answer is True or answer == "stored":
                 return name
             if answer is not False and answer != "full":
-                raise ValueError(_wrong("offer", name, '"stored" or "full"', answer))
+                raise _wrong("offer", name, '"stored" or "full"', answer)
             refused.append(name)
         raise RingFullError(
             f"none of {len(refused)} candidates has room for the key; add a node, or raise the limits"
@@ -115,7 +116,7 @@ def locate(candidates: Iterable[str], holds: Callable[[str], Held]) -> str | Non
         if answer is False or answer == "miss":
             return None
         if answer != "further":
-            raise ValueError(_wrong("holds", name, '"hit", "further" or "miss"', answer))
+            raise _wrong("holds", name, '"hit", "further" or "miss"', answer)
     return None
 
 
@@ -167,7 +168,7 @@ def forget(
         if answer == "miss":
             return None
         if answer != "further":
-            raise ValueError(_wrong("drop", name, '"dropped", "further" or "miss"', answer))
+            raise _wrong("drop", name, '"dropped", "further" or "miss"', answer)
     return None
 
 
@@ -182,5 +183,5 @@ def _seen(candidates: Iterable[str], holds: Callable[[str], Held]) -> list[str]:
     return asked if locate(candidates, ask) is not None else []
 
 
-def _wrong(argument: str, name: str, rule: str, answer: object) -> str:
-    return _arguments.problem(f"{argument}({name!r})", rule, answer, "Return one of these words")
+def _wrong(argument: str, name: str, rule: str, answer: object) -> ArgumentError:
+    return _arguments.error(f"{argument}({name!r})", rule, answer, "Return one of these words")

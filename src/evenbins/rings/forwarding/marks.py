@@ -89,7 +89,7 @@ class ForwardingMarks:
         way_out = "Pass 8, 16 or 32, or exact=True for whole digests"
         bits = _arguments.integer("fingerprint_bits", fingerprint_bits, 8, 32, way_out, rule="8, 16 or 32")
         if bits not in TYPES:
-            raise ValueError(_arguments.problem("fingerprint_bits", "8, 16 or 32", fingerprint_bits, way_out))
+            raise _arguments.error("fingerprint_bits", "8, 16 or 32", fingerprint_bits, way_out)
         if memory_bytes is not None:
             rule = "None or an integer >= 0"
             memory_bytes = _arguments.integer("memory_bytes", memory_bytes, 0, None, "Pass None", rule=rule)
