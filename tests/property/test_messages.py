@@ -485,7 +485,7 @@ ADVICE: dict[str, tuple[Callable[[Path], Any], str, Callable[[Path, BaseExceptio
     "another kind of file": (
         lambda path: GrowingFilter.load(saved(path, BloomFilter(10))),
         r"use evenbins.load or evenbins.open",
-        lambda path, error: (evenbins.load(path / "saved"), evenbins.filters.open(path / "saved")),
+        lambda path, error: (evenbins.load(path / "saved"), evenbins.open(path / "saved")),
     ),
     "another class's plan": (
         lambda _: BloomFilter.from_plan(theory.plan_blocked(10)),

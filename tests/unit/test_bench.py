@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from benchmarks import filters, harness
+from benchmarks.__main__ import bench
 from benchmarks.harness import (
     Case,
     Contender,
@@ -495,3 +497,26 @@ def test_the_sketches_are_compared_with_datasketches() -> None:
     update, estimate = (harness.run([case], 1).results[0] for case in sketch_cases(sizes))
     ours = ["evenbins classic", "evenbins two-hash", "evenbins conservative"]
     assert list(update.rounds) == list(estimate.rounds) == [*ours, "datasketches"]
+
+
+def test_bench_passes_its_options_on(monkeypatch: pytest.MonkeyPatch):
+    calls: list[dict[str, object]] = []
+    monkeypatch.setattr(filters, "main_filters", lambda **options: calls.append(options) or 0)
+    assert CliRunner().invoke(bench, ["filters"]).exit_code == 0
+    options = ["--quick", "--rounds", "2", "--json", "x.json", "--markdown", "--peers", "set, rbloom"]
+    assert CliRunner().invoke(bench, ["filters", *options]).exit_code == 0
+    assert calls == [
+        {"quick": False, "rounds": None, "json_path": None, "markdown": False, "peers": None},
+        {"quick": True, "rounds": 2, "json_path": "x.json", "markdown": True, "peers": ["set", "rbloom"]},
+    ]
+
+
+def test_bench_without_a_peer_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    def missing(**_: object) -> int:
+        raise ModuleNotFoundError("No module named 'rbloom'", name="rbloom")
+
+    monkeypatch.setattr(filters, "main_filters", missing)
+    done = CliRunner().invoke(bench, ["filters"])
+    assert done.exit_code == 1
+    assert "rbloom" in done.output
+    assert "benchmarks/requirements.txt" in done.output

@@ -434,7 +434,6 @@ def test_inspect_draws_in_ascii_where_it_must(hundred):
         (["inspect", "FILTER", "FILTER"], ["unexpected extra argument"]),
         (["demo", "--keys", "3"], ["--keys must be", "not 3"]),
         (["demo", "--out", "KEYS"], ["--out", "is a file"]),
-        (["bench", "nothing"], ["No such command 'nothing'", "evenbins bench --help"]),
         (["frobnicate"], ["No such command 'frobnicate'", "evenbins --help"]),
         (["--frobnicate"], ["--frobnicate", "evenbins --help"]),
     ],
@@ -454,7 +453,7 @@ def test_wrong_use(tmp_path, monkeypatch, args, words):
     assert Path("KEYS").read_bytes() == b"a\nb\n"
 
 
-@pytest.mark.parametrize("args", [[], ["bench"]])
+@pytest.mark.parametrize("args", [[], ["design"]])
 def test_without_a_command_there_is_help(args):
     done = run(*args)
     assert done.status == 2
@@ -523,31 +522,7 @@ def test_inspect_shows_counters_and_hashing_schemes(tmp_path):
     assert b"10 by double hashing" in run("inspect", tmp_path / "double.evb").out
 
 
-# --- bench, and the command itself ------------------------------------------------------------------------
-
-
-def test_bench_passes_its_options_on(monkeypatch):
-    from benchmarks import filters
-
-    calls = []
-    monkeypatch.setattr(filters, "main_filters", lambda **options: calls.append(options) or 0)
-    assert run("bench", "filters").status == 0
-    options = ["--quick", "--rounds", "2", "--json", "x.json", "--markdown", "--peers", "set, rbloom"]
-    assert run("bench", "filters", *options).status == 0
-    assert calls == [
-        {"quick": False, "rounds": None, "json_path": None, "markdown": False, "peers": None},
-        {"quick": True, "rounds": 2, "json_path": "x.json", "markdown": True, "peers": ["set", "rbloom"]},
-    ]
-
-
-def test_bench_without_a_peer_says_what_to_install(monkeypatch):
-    from benchmarks import filters
-
-    def missing(**_: object) -> int:
-        raise ModuleNotFoundError("No module named 'rbloom'", name="rbloom")
-
-    monkeypatch.setattr(filters, "main_filters", missing)
-    one_line(run("bench", "filters"), "rbloom", "pip install 'evenbins[bench]'")
+# --- the command itself ------------------------------------------------------------------------
 
 
 def test_version_and_help():

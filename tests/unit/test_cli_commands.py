@@ -29,6 +29,7 @@ from evenbins import (
     ShardedFilter,
     cli,
 )
+from evenbins._lazy import homes_of
 from evenbins.cli import _structures
 from evenbins.cli import seed as seed_command
 from evenbins.tables import summaries  # fmt: skip
@@ -263,7 +264,7 @@ def test_help_imports_no_command():
 
 
 def test_names_of_the_package_are_where_it_says():
-    assert set(evenbins.__all__) == set(evenbins._HOME_OF) - {"open"} | {"design", "theory"}
+    assert set(evenbins.__all__) == set(homes_of(evenbins._HOMES)) - {"open"} | {"design", "theory"}
     for name in [*evenbins.__all__, "open"]:
         assert getattr(evenbins, name) is not None
         assert name in dir(evenbins)

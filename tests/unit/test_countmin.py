@@ -532,10 +532,7 @@ def test_other_kinds_of_files_are_told_apart(tmp_path: Path) -> None:
     make("classic").save(tmp_path / "sketch")
     BloomFilter(10).save(tmp_path / "filter")
     for read in (evenbins.load, evenbins.open):
-        with pytest.raises(
-            FormatError, match=r"sketch: the file holds a count-min sketch.*CountMinSketch.load"
-        ):
-            read(tmp_path / "sketch")
+        assert read(tmp_path / "sketch") == make("classic")
     with pytest.raises(FormatError, match="another kind"):
         BloomFilter.load(tmp_path / "sketch")
     with pytest.raises(FormatError, match="another kind"):

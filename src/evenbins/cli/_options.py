@@ -10,8 +10,6 @@ from typing import TypeVar
 
 import click
 
-from evenbins.errors import ArgumentError, ArgumentTypeError
-
 _T = TypeVar("_T")
 
 
@@ -43,6 +41,8 @@ binary_option = click.option(
 
 def planned(call: Callable[[], _T], *, capacity: str = "--capacity") -> _T:
     """Plan or construct; an error about an argument becomes one about the option."""
+    from evenbins.errors import ArgumentError, ArgumentTypeError  # here: the core comes with it
+
     try:
         return call()
     except (ArgumentError, ArgumentTypeError) as error:

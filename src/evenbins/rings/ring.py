@@ -75,7 +75,7 @@ _SAMPLES = 4096
 _MANY_NODES = 2**32  # more than a ring can have
 _AHEAD = 4  # candidates that a search by questions computes at once
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("evenbins.rings")
 
 _SIDE_BY_SIDE = ("nodes", "keys", "limit", "variance", "full", "searches", "max_load")
 

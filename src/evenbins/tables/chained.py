@@ -100,9 +100,9 @@ class ChainStats:
 class ChainedTable(_core.Chains, TableMapping):
     """A hash table of chains: keys to 64-bit values, in memory of a fixed size.
 
-    Entries lie in an arena for `capacity` keys. One key more raises TableFullError and changes nothing; room
-    that deleted keys leave is used again. Iterating yields keys in the order of the arena: as inserted, until keys
-    are deleted.
+    Entries lie in an arena for `capacity` keys. One key more raises TableFullError and changes nothing; the
+    room of deleted keys is used again. Iterating yields keys in the order of the arena: as inserted, until
+    keys are deleted.
 
     Parameters
     ----------

@@ -31,6 +31,7 @@ from typing import SupportsFloat, SupportsIndex
 import numpy as np
 
 from evenbins import _arguments as arguments
+from evenbins.errors import ArgumentError
 from evenbins.theory import fpr as theory
 from evenbins.theory import levels, shapes
 from evenbins.theory.levels import COIN_UNIT, COUNTED, POLICIES, SPILLS
@@ -386,9 +387,9 @@ class _Wish:
                     raise arguments.error(name, 'at least 2 for policy="two-choice"', value, way_out)
             for name in ("thresholds", "coin", "shares"):
                 if getattr(self, name) is not None:
-                    raise ValueError(_no_such(name, policy, getattr(self, name)))
+                    raise _no_such(name, policy, getattr(self, name))
         if policy == "fill" and self.coin:
-            raise ValueError(_no_such("coin", policy, self.coin))
+            raise _no_such("coin", policy, self.coin)
         if self.thresholds is not None:
             given = self.thresholds
             last = None
@@ -432,8 +433,9 @@ class _Wish:
         return len(wish.thresholds) + (1 if wish.policy == "fill" else 0)
 
 
-def _no_such(name: str, policy: str, value: object) -> str:
-    return f"{name} has no meaning for policy={policy!r}; got {arguments.shown(value)}. Leave it out"
+def _no_such(name: str, policy: str, value: object) -> ArgumentError:
+    got = arguments.shown(value)
+    return arguments.unmet(name, f" has no meaning for policy={policy!r}; got {got}. Leave it out")
 
 
 def _reachable(wish: _Wish, keys: int) -> None:

@@ -218,12 +218,16 @@ def plan_chains(
         shares = (1.0 / d,) * d
     bins = _whole_bins(math.ceil(keys / load), shares)
     overflow_bins = max(1, math.ceil(2 * overflowing * keys)) if name in BALANCED else 0
+    keys_are = arguments.one_of("key_dtype", key_dtype, KEY_DTYPES, 'Pass "digest" for str and bytes')
+    values_are = arguments.one_of("value_dtype", value_dtype, VALUE_DTYPES, 'Pass "float64" for floats')
     core = [
-        POLICIES[name], d, round(coin * _COIN_UNIT),
-        KEY_DTYPES.index(arguments.one_of("key_dtype", key_dtype, KEY_DTYPES, 'Pass "digest" for str and bytes')) + 1,
-        VALUE_DTYPES.index(arguments.one_of("value_dtype", value_dtype, VALUE_DTYPES, 'Pass "float64" for floats')) +
-        1, overflow_bins,
-    ]  # fmt: skip
+        POLICIES[name],
+        d,
+        round(coin * _COIN_UNIT),
+        KEY_DTYPES.index(keys_are) + 1,
+        VALUE_DTYPES.index(values_are) + 1,
+        overflow_bins,
+    ]
     for each in bins:
         core += [each, threshold]
     return plan_of_chain_core(core, keys=keys, seed=arguments.seed(seed))

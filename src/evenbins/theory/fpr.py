@@ -514,7 +514,7 @@ def _least_size(
         if rate(k, limit) > fpr:
             k = best_hashes(limit)
     if rate(k, limit) > fpr:
-        raise ValueError(_out_of_reach(fpr, rate(k, limit), keys, hashes))
+        raise arguments.unmet("fpr", _out_of_reach(fpr, rate(k, limit), keys, hashes))
 
     while True:
         guess = _mean_field_bits(keys, ideal, k) / unit
@@ -532,7 +532,7 @@ def _out_of_reach(fpr: float, least: float, keys: int, hashes: int | None) -> st
     leave = "" if hashes is None else "leave hashes out, "
     # A shade more than the least rate, so that the printed number can itself be asked for.
     return (
-        f"fpr must be at least {least * 1.001:.3e} for {keys} keys{given} (64-bit digests, at most "
+        f" must be at least {least * 1.001:.3e} for {keys} keys{given} (64-bit digests, at most "
         f"2**56 bits); got {fpr!r}. Ask for a larger fpr, {leave}or split the keys over several "
         f"filters"
     )
