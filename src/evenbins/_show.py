@@ -8,14 +8,61 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import Any, ClassVar
 
-__all__ = ["comparison", "html_comparison", "html_table", "line", "row", "size", "table", "text"]
+__all__ = ["ReprMixin", "comparison", "html_comparison", "html_table", "line", "row", "size", "table", "text"]
 
 _RATES = frozenset({"fpr", "saturation", "saturated", "overflow", "exceed"})
 _SHOWN_ITEMS = 6
 
 Row = tuple[str, object]
+
+
+class ReprMixin:
+    """How a dataclass of a plan or of statistics looks: one line, a table, HTML; and as JSON.
+
+    Attributes
+    ----------
+    _in_one_line : the names that `repr` shows; None for all
+    _not_shown : fields that only `to_dict` has
+    """
+
+    __slots__ = ()
+    _in_one_line: ClassVar[Sequence[str] | None] = None
+    _not_shown: ClassVar[Sequence[str]] = ()
+
+    def _rows(self) -> list[Row]:
+        """Return name and value of every field."""
+        return [(each.name, getattr(self, each.name)) for each in fields(self)]  # type: ignore[arg-type]
+
+    def _shown_rows(self) -> list[Row]:
+        return [row for row in self._rows() if row[0] not in self._not_shown]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON-serialisable values."""
+        return {name: plain(value) for name, value in self._rows()}
+
+    def __repr__(self) -> str:
+        names = self._in_one_line
+        rows = self._shown_rows() if names is None else [(name, getattr(self, name)) for name in names]
+        return line(type(self).__name__, rows)
+
+    def __str__(self) -> str:
+        return table(type(self).__name__, self._shown_rows())
+
+    def _repr_html_(self) -> str:
+        return html_table(type(self).__name__, self._shown_rows())
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: tuples as lists, plans as dictionaries, no NaN."""
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    return value.to_dict() if hasattr(value, "to_dict") else value
 
 
 def line(title: str, rows: Iterable[Row]) -> str:

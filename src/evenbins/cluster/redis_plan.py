@@ -16,50 +16,19 @@ go out together; a walk waits for each before the next.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from evenbins import _show
+from evenbins._show import ReprMixin
 from evenbins.cluster._segments import HEAD, Layout
 from evenbins.theory import FilterPlan
 
 __all__ = ["Counts", "RedisPlan", "RedisStats", "plan_of_layout"]
 
 
-class _Shown:
-    """Rows for people, a dictionary for JSON."""
-
-    __slots__ = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give every field by name, as plain values that JSON can hold."""
-        found = {}
-        for name, value in self._rows():
-            if isinstance(value, FilterPlan):
-                value = value.to_dict()
-            found[name] = None if isinstance(value, float) and math.isnan(value) else value
-        return found
-
-    def _rows(self) -> list[tuple[str, Any]]:
-        return [(each.name, getattr(self, each.name)) for each in fields(self)]  # type: ignore[arg-type]
-
-    def _shown_rows(self) -> list[tuple[str, Any]]:
-        return [(name, value) for name, value in self._rows() if not isinstance(value, FilterPlan)]
-
-    def __repr__(self) -> str:
-        return _show.line(type(self).__name__, self._shown_rows())
-
-    def __str__(self) -> str:
-        return _show.table(type(self).__name__, self._shown_rows())
-
-    def _repr_html_(self) -> str:
-        return _show.html_table(type(self).__name__, self._shown_rows())
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RedisPlan(_Shown):
+class RedisPlan(ReprMixin):
     """How a filter lies on servers, and the requests for one key when `filter.keys` keys are in it.
 
     Attributes
@@ -72,6 +41,8 @@ class RedisPlan(_Shown):
     nbytes : bytes of all segments with their heads; the list, stored the server's own way, is extra
     """
 
+    _not_shown = ("filter",)
+
     filter: FilterPlan
     round_trips: float
     miss_round_trips: float
@@ -83,7 +54,7 @@ class RedisPlan(_Shown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RedisStats(_Shown):
+class RedisStats(ReprMixin):
     """What one client counted since it was made; each name means the same as in `RedisPlan`.
 
     Attributes

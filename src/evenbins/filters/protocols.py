@@ -5,15 +5,15 @@ A function that takes "any filter" takes a `Filter`; every filter of this librar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any, Protocol, Self, runtime_checkable
+from dataclasses import dataclass
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import _show
 from evenbins._bulk import Key
 from evenbins._files import StrPath
+from evenbins._show import ReprMixin
 from evenbins.theory import FilterPlan
 
 __all__ = ["Filter", "FilterStats", "OverfilledWarning", "side_by_side"]
@@ -24,7 +24,7 @@ class OverfilledWarning(UserWarning):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class FilterStats:
+class FilterStats(ReprMixin):
     """What a filter measures on itself; each name means the same as in its plan.
 
     Attributes
@@ -42,6 +42,8 @@ class FilterStats:
     nbytes, bits_per_key : memory; per planned key
     overfilled : by what fraction the keys exceed the number planned for; 0 if they do not
     """
+
+    _not_shown = ("loads",)
 
     keys: float
     fpr: float
@@ -62,22 +64,8 @@ class FilterStats:
         planned = 8 * self.nbytes / self.bits_per_key
         return max(self.keys / planned - 1.0, 0.0)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-serialisable values."""
-        return dict(self._rows()) | {"loads": [list(level) for level in self.loads]}
-
-    def __repr__(self) -> str:
-        return _show.line("FilterStats", self._rows())
-
-    def __str__(self) -> str:
-        return _show.table("FilterStats", self._rows())
-
-    def _repr_html_(self) -> str:
-        return _show.html_table("FilterStats", self._rows())
-
     def _rows(self) -> list[tuple[str, object]]:
-        names = [each.name for each in fields(self) if each.name != "loads"]
-        return [(name, getattr(self, name)) for name in (*names, "overfilled")]
+        return [*super()._rows(), ("overfilled", self.overfilled)]
 
 
 def side_by_side(plan: FilterPlan, stats: FilterStats) -> list[tuple[str, object, object]]:

@@ -39,7 +39,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Self
 
@@ -50,6 +50,7 @@ from evenbins import _arguments as arguments
 from evenbins import _bulk, _core, _files, _show
 from evenbins._bulk import Key
 from evenbins._files import attributes_of
+from evenbins._show import ReprMixin
 from evenbins.rings import forwarding
 from evenbins.rings.errors import NoNodesError, RingFullError
 from evenbins.rings.forwarding.client import Dropped, Held, Offered
@@ -81,7 +82,7 @@ _SIDE_BY_SIDE = ("nodes", "keys", "limit", "variance", "full", "searches", "max_
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RingStats:
+class RingStats(ReprMixin):
     """What a ring measures on itself; each name means the same as in its plan.
 
     Attributes
@@ -106,6 +107,8 @@ class RingStats:
     nbytes : memory
     """
 
+    _not_shown = ("loads",)
+
     nodes: int
     serving: int
     keys: int
@@ -127,22 +130,6 @@ class RingStats:
     slots: int
     version: int
     nbytes: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-serialisable values."""
-        return dict(self._rows())
-
-    def __repr__(self) -> str:
-        return _show.line("RingStats", [row for row in self._rows() if row[0] != "loads"])
-
-    def __str__(self) -> str:
-        return _show.table("RingStats", [row for row in self._rows() if row[0] != "loads"])
-
-    def _repr_html_(self) -> str:
-        return _show.html_table("RingStats", [row for row in self._rows() if row[0] != "loads"])
-
-    def _rows(self) -> list[tuple[str, Any]]:
-        return [(each.name, getattr(self, each.name)) for each in fields(self)]
 
 
 class HashRing(_core.Ring, _files.Kept):

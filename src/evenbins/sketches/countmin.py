@@ -10,7 +10,7 @@ time; writers, and calls that read the whole sketch, take turns by themselves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sized
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Self, SupportsIndex
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from evenbins import _arguments as arguments
 from evenbins import _bulk, _core, _files, _show
 from evenbins._core import FormatError
+from evenbins._show import ReprMixin
 from evenbins.theory import SketchPlan, plan_countmin, plan_of_sketch_core
 
 __all__ = ["MOST", "CountMinSketch", "SketchStats", "checked_weights"]
@@ -29,7 +30,7 @@ _Words = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SketchStats:
+class SketchStats(ReprMixin):
     """What a sketch measures on itself; each name means the same as in its plan.
 
     Attributes
@@ -49,22 +50,6 @@ class SketchStats:
     failure: float
     fill: float
     nbytes: int
-
-    def to_dict(self) -> dict[str, object]:
-        """Give every field by name, as plain values that JSON can hold."""
-        return dict(self._rows())
-
-    def __repr__(self) -> str:
-        return _show.line("SketchStats", self._rows())
-
-    def __str__(self) -> str:
-        return _show.table("SketchStats", self._rows())
-
-    def _repr_html_(self) -> str:
-        return _show.html_table("SketchStats", self._rows())
-
-    def _rows(self) -> list[tuple[str, object]]:
-        return [(each.name, getattr(self, each.name)) for each in fields(self)]
 
 
 class CountMinSketch(_core.Sketch, _files.Kept):

@@ -17,7 +17,7 @@ Threads: any number of readers, or one writer; writers take turns by themselves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
@@ -27,6 +27,7 @@ from evenbins import _core, _show
 from evenbins._bulk import Key
 from evenbins._core import FormatError
 from evenbins._files import attributes_of, refuse_damaged
+from evenbins._show import ReprMixin
 from evenbins.tables.mapping import TableMapping
 from evenbins.theory import chain_plan
 from evenbins.theory.chain_plan import ChainPlan, plan_chains, plan_of_chain_core
@@ -40,7 +41,7 @@ _SIDE_BY_SIDE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ChainStats:
+class ChainStats(ReprMixin):
     """What a chained table measures on itself; each name means the same as in its plan.
 
     Attributes
@@ -80,21 +81,8 @@ class ChainStats:
     moves: float
     nbytes: int
 
-    def to_dict(self) -> dict[str, object]:
-        """Give every field by name, as plain values that JSON can hold."""
-        return {name: list(each) if isinstance(each, tuple) else each for name, each in self._rows()}
-
     def __repr__(self) -> str:
         return _show.line("ChainStats", [row for row in self._rows() if not isinstance(row[1], tuple)])
-
-    def __str__(self) -> str:
-        return _show.table("ChainStats", self._rows())
-
-    def _repr_html_(self) -> str:
-        return _show.html_table("ChainStats", self._rows())
-
-    def _rows(self) -> list[tuple[str, object]]:
-        return [(each.name, getattr(self, each.name)) for each in fields(self)]
 
 
 class ChainedTable(_core.Chains, TableMapping):

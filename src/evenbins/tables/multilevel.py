@@ -21,6 +21,7 @@ from evenbins import _core, _show
 from evenbins._bulk import Key
 from evenbins._core import TableFullError
 from evenbins._files import StrPath, attributes_of, refuse_damaged
+from evenbins._show import ReprMixin
 from evenbins.tables._guided import GuideState, attachment, lazy_capacity, needs, with_summary
 from evenbins.tables.mapping import TableMapping
 from evenbins.tables.paged import PagedTable, is_paged, save_pages
@@ -35,7 +36,7 @@ _INSERTIONS, _MOVES, _INSERTION_READS, _LISTED, _PLACED = 0, 1, 2, 6, 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class TableStats:
+class TableStats(ReprMixin):
     """What a table measures on itself; each name means the same as in its plan.
 
     Attributes
@@ -82,19 +83,6 @@ class TableStats:
     reserved: int | None = None
     rebuilds: int | None = None
     rebuild_moves: int | None = None
-
-    def to_dict(self) -> dict[str, object]:
-        """Give every field by name, as plain values that JSON can hold."""
-        return dict(self._rows()) | {"fills": list(self.fills)}
-
-    def __repr__(self) -> str:
-        return _show.line("TableStats", self._rows())
-
-    def __str__(self) -> str:
-        return _show.table("TableStats", self._rows())
-
-    def _repr_html_(self) -> str:
-        return _show.html_table("TableStats", self._rows())
 
     def _rows(self) -> list[tuple[str, object]]:
         rows = [(each.name, getattr(self, each.name)) for each in fields(self)]

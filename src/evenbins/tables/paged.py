@@ -21,7 +21,7 @@ import secrets
 import struct
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsFloat, SupportsIndex
@@ -34,6 +34,7 @@ from evenbins import _core, _files, _show
 from evenbins._bulk import Key
 from evenbins._core import Descriptor, FormatError
 from evenbins._files import StrPath
+from evenbins._show import ReprMixin
 from evenbins.tables._keys import Words, stored_keys, stored_values
 from evenbins.tables.mapping import _MISSING, TableMapping
 from evenbins.theory.paged import PagedPlan, plan_of_paged_core, plan_paged
@@ -50,7 +51,7 @@ _SUMMARIES = ("multiple-bloom",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class PagedStats:
+class PagedStats(ReprMixin):
     """What a one-read table measures on itself; each name means the same as in its plan.
 
     Attributes
@@ -86,22 +87,6 @@ class PagedStats:
     summary_bytes: int
     journal_bytes: int
     nbytes: int
-
-    def to_dict(self) -> dict[str, object]:
-        """Give every field by name, as plain values that JSON can hold."""
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in self._rows()}
-
-    def __repr__(self) -> str:
-        return _show.line("PagedStats", self._rows())
-
-    def __str__(self) -> str:
-        return _show.table("PagedStats", self._rows())
-
-    def _repr_html_(self) -> str:
-        return _show.html_table("PagedStats", self._rows())
-
-    def _rows(self) -> list[tuple[str, object]]:
-        return [(each.name, getattr(self, each.name)) for each in fields(self)]
 
 
 class PagedTable(_core.Pages, TableMapping):

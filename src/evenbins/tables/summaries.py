@@ -21,7 +21,7 @@ or one writer; who comes in between waits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
@@ -30,6 +30,7 @@ import numpy.typing as npt
 from evenbins import _arguments as arguments
 from evenbins import _bulk, _core, _files, _show
 from evenbins._bulk import Key
+from evenbins._show import ReprMixin
 from evenbins.theory.summary_plan import SummaryPlan, plan_counters, plan_of_summary_core, plan_summary
 
 __all__ = [
@@ -43,7 +44,7 @@ _PIECE = 1 << 16  # keys of a bulk call between two looks at signals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SummaryStats:
+class SummaryStats(ReprMixin):
     """What a summary measures on itself; each name means the same as in its plan.
 
     Attributes
@@ -63,22 +64,6 @@ class SummaryStats:
     fills: tuple[float, ...]
     saturated: int
     nbytes: int
-
-    def to_dict(self) -> dict[str, object]:
-        """Give every field by name, as plain values that JSON can hold."""
-        return dict(self._rows()) | {"fills": list(self.fills)}
-
-    def __repr__(self) -> str:
-        return _show.line("SummaryStats", self._rows())
-
-    def __str__(self) -> str:
-        return _show.table("SummaryStats", self._rows())
-
-    def _repr_html_(self) -> str:
-        return _show.html_table("SummaryStats", self._rows())
-
-    def _rows(self) -> list[tuple[str, object]]:
-        return [(each.name, getattr(self, each.name)) for each in fields(self)]
 
 
 class Summary(_core.Summary, _files.Kept):

@@ -24,11 +24,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
-from evenbins import _show
+from evenbins._show import ReprMixin
 
 __all__ = [
     "KEY_DTYPES", "VALUE_DTYPES", "ChainPlan", "chain_bytes", "checked_capacity", "checked_core",
@@ -56,7 +56,7 @@ _IN_ONE_LINE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ChainPlan:
+class ChainPlan(ReprMixin):
     """A chained table's design, and what it will be like when it is full.
 
     Equality and hash look at keys, seed and core alone. A query's time is the number of entries it compares.
@@ -90,6 +90,8 @@ class ChainPlan:
     core : the integers stored and compared by (see the module)
     """
 
+    _in_one_line = _IN_ONE_LINE
+
     keys: int
     policy: str = field(compare=False)
     choices: int = field(compare=False)
@@ -118,22 +120,6 @@ class ChainPlan:
     value_dtype: str = field(compare=False)
     seed: int
     core: tuple[int, ...]
-
-    def to_dict(self) -> dict[str, object]:
-        """Give every field by name, as plain values that JSON can hold."""
-        return {name: list(each) if isinstance(each, tuple) else each for name, each in self._rows()}
-
-    def __repr__(self) -> str:
-        return _show.line("ChainPlan", [(name, getattr(self, name)) for name in _IN_ONE_LINE])
-
-    def __str__(self) -> str:
-        return _show.table("ChainPlan", self._rows())
-
-    def _repr_html_(self) -> str:
-        return _show.html_table("ChainPlan", self._rows())
-
-    def _rows(self) -> list[tuple[str, object]]:
-        return [(each.name, getattr(self, each.name)) for each in fields(self)]
 
 
 def plan_chains(

@@ -40,7 +40,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins import _show
+from evenbins._show import ReprMixin
 from evenbins.theory import _fluid_steady as steady
 from evenbins.theory._caching import cached
 from evenbins.theory._fluid_schemes import AVAILABLE, SCHEMES, System, system
@@ -74,24 +74,13 @@ class Trajectory:
     moves: Vector
 
 
-class _Shown:
+class _Shown(ReprMixin):
     """What limits and steady states have in common."""
 
     _names = ("scheme", "slots", "space", "shares", "overflow", "moves", "fills")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Give the fields as JSON's types."""
-        values = {name: getattr(self, name) for name in self._names}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-    def __repr__(self) -> str:
-        return _show.line(type(self).__name__, [(name, getattr(self, name)) for name in self._names])
-
-    def __str__(self) -> str:
-        return _show.table(type(self).__name__, [(name, getattr(self, name)) for name in self._names])
-
-    def _repr_html_(self) -> str:
-        return _show.html_table(type(self).__name__, [(name, getattr(self, name)) for name in self._names])
+    def _rows(self) -> list[tuple[str, object]]:
+        return [(name, getattr(self, name)) for name in self._names]
 
 
 @dataclass(frozen=True, repr=False)

@@ -39,7 +39,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins import _show
+from evenbins._show import ReprMixin
 from evenbins.theory import _fluid_noise as noise
 from evenbins.theory import _fluid_steady as steady
 from evenbins.theory import fluid
@@ -64,7 +64,7 @@ _STARTS = {  # how shares fall to the last level: log(share) = -drop * x**power,
 
 
 @dataclass(frozen=True, repr=False)
-class Optimum:
+class Optimum(ReprMixin):
     """Levels for a table, with what the equations say of it.
 
     Attributes
@@ -85,21 +85,6 @@ class Optimum:
     overflow: float
     moves: float
     fills: tuple[float, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give the fields as JSON's types."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()
-        }
-
-    def __repr__(self) -> str:
-        return _show.line("Optimum", vars(self).items())
-
-    def __str__(self) -> str:
-        return _show.table("Optimum", vars(self).items())
-
-    def _repr_html_(self) -> str:
-        return _show.html_table("Optimum", vars(self).items())
 
 
 def shares(

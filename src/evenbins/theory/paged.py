@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins import _show
+from evenbins._show import ReprMixin
 from evenbins.theory import fpr
 from evenbins.theory.table_plan import KEY_DTYPES, VALUE_DTYPES
 
@@ -54,7 +54,7 @@ class PassedOn(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class PagedPlan:
+class PagedPlan(ReprMixin):
     """A one-read table's design, and what it predicts.
 
     Equality and hash look at keys, seed and core alone.
@@ -80,6 +80,8 @@ class PagedPlan:
         B0 for each page of level 1, its hashes, pages of each level
     """
 
+    _in_one_line = _IN_ONE_LINE
+
     keys: int
     levels: int = field(compare=False)
     slots: int = field(compare=False)
@@ -101,19 +103,6 @@ class PagedPlan:
     value_dtype: str = field(compare=False)
     seed: int
     core: tuple[int, ...]
-
-    def to_dict(self) -> dict[str, object]:
-        """Give every field by name, as plain values that JSON can hold."""
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in self._rows()}
-
-    def __repr__(self) -> str:
-        return _show.line("PagedPlan", [(name, getattr(self, name)) for name in _IN_ONE_LINE])
-
-    def __str__(self) -> str:
-        return _show.table("PagedPlan", self._rows())
-
-    def _repr_html_(self) -> str:
-        return _show.html_table("PagedPlan", self._rows())
 
     def _rows(self) -> list[tuple[str, object]]:
         return [(each.name, getattr(self, each.name)) for each in fields(self) if each.name != "seed"]

@@ -31,7 +31,7 @@ from fractions import Fraction
 from typing import SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
-from evenbins import _show
+from evenbins._show import ReprMixin
 from evenbins.theory import fpr as theory
 from evenbins.theory import levels
 
@@ -61,7 +61,7 @@ _IN_ONE_LINE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class FilterPlan:
+class FilterPlan(ReprMixin):
     """A filter's design and its predicted behaviour with `keys` keys in it.
 
     Equality and hash look at policy, hashing, seed and core alone.
@@ -93,6 +93,8 @@ class FilterPlan:
     core : the integers stored, compared and merged by
     overfilled_fpr : false-positive rate with a tenth more keys than planned
     """
+
+    _in_one_line = _IN_ONE_LINE
 
     keys: int = field(compare=False)
     policy: str
@@ -178,20 +180,6 @@ class FilterPlan:
     @property
     def _scheme(self) -> str:
         return self.hashing if self.policy == "standard" else "independent"
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON-serialisable values."""
-        values = self._rows()
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in values}
-
-    def __repr__(self) -> str:
-        return _show.line("FilterPlan", [(name, getattr(self, name)) for name in _IN_ONE_LINE])
-
-    def __str__(self) -> str:
-        return _show.table("FilterPlan", self._rows())
-
-    def _repr_html_(self) -> str:
-        return _show.html_table("FilterPlan", self._rows())
 
     def _rows(self) -> list[tuple[str, object]]:
         names = [each.name for each in fields(self)]

@@ -26,12 +26,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
 from evenbins import _arguments as arguments
-from evenbins import _show
+from evenbins._show import ReprMixin
 from evenbins.theory import _ring_laws as laws
 from evenbins.theory._ring_first_full import first_full
 
@@ -45,7 +45,7 @@ _IN_ONE_LINE = ("nodes", "keys", "policy", "layout", "epsilon", "limit", "varian
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RingPlan:
+class RingPlan(ReprMixin):
     """What a ring of so many nodes will be like with so many keys.
 
     Attributes
@@ -67,6 +67,8 @@ class RingPlan:
     max_load : the largest load: the median over rings
     """
 
+    _in_one_line = _IN_ONE_LINE
+
     nodes: int
     keys: int
     policy: str
@@ -82,22 +84,6 @@ class RingPlan:
     searches_bound: float | None
     first_full: float | None
     max_load: int | None
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON-serialisable values."""
-        return dict(self._rows())
-
-    def __repr__(self) -> str:
-        return _show.line("RingPlan", [(name, getattr(self, name)) for name in _IN_ONE_LINE])
-
-    def __str__(self) -> str:
-        return _show.table("RingPlan", self._rows())
-
-    def _repr_html_(self) -> str:
-        return _show.html_table("RingPlan", self._rows())
-
-    def _rows(self) -> list[tuple[str, object]]:
-        return [(each.name, getattr(self, each.name)) for each in fields(self)]
 
 
 def plan_ring(

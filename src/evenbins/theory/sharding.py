@@ -33,7 +33,7 @@ from typing import Any, SupportsFloat, SupportsIndex
 import numpy as np
 
 from evenbins import _arguments as arguments
-from evenbins import _show
+from evenbins._show import ReprMixin
 from evenbins.theory.balanced_plan import plan_balanced
 from evenbins.theory.levels import POLICIES
 from evenbins.theory.plan import FilterPlan, plan_blocked, plan_of_core, plan_standard
@@ -184,7 +184,7 @@ def moved(shards: int, new_shards: int, placement: str = "consistent") -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ShardedPlan:
+class ShardedPlan(ReprMixin):
     """A filter in shards: the plan of each of them, and what all of them do together.
 
     Attributes
@@ -202,6 +202,8 @@ class ShardedPlan:
     rebuild_seconds, grow_seconds : time to build everything anew, and to build `added` more shards from
         the keys that move there, at `build_rate` keys a second in all; None without a rate
     """
+
+    _in_one_line = ("policy", "keys", "shards", "shard_bytes", "fpr", "exceed", "nbytes")
 
     keys: int
     shards: int
@@ -275,16 +277,6 @@ class ShardedPlan:
         """Give every field by name, as plain values that JSON can hold."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {"policy": self.policy} | values | {"shard": self.shard.to_dict()}
-
-    def __repr__(self) -> str:
-        names = ("policy", "keys", "shards", "shard_bytes", "fpr", "exceed", "nbytes")
-        return _show.line("ShardedPlan", [(name, getattr(self, name)) for name in names])
-
-    def __str__(self) -> str:
-        return _show.table("ShardedPlan", self._rows())
-
-    def _repr_html_(self) -> str:
-        return _show.html_table("ShardedPlan", self._rows())
 
     def _rows(self) -> list[tuple[str, object]]:
         rows: list[tuple[str, object]] = [("policy", self.policy)]

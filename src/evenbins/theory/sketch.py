@@ -26,11 +26,11 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from evenbins import _arguments as arguments
-from evenbins import _show
+from evenbins._show import ReprMixin
 
 __all__ = [
     "CONSTRUCTIONS", "SketchPlan", "classic_failure", "hit_everywhere", "is_prime", "next_prime",
@@ -47,7 +47,7 @@ _IN_ONE_LINE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SketchPlan:
+class SketchPlan(ReprMixin):
     """A count-min sketch's design and what it promises.
 
     Equality and hash look at seed and core alone.
@@ -68,6 +68,8 @@ class SketchPlan:
     core : the integers stored, compared and merged by: construction, width, depth, copies, conservative,
         and the bits of epsilon and delta
     """
+
+    _in_one_line = _IN_ONE_LINE
 
     epsilon: float = field(compare=False)
     delta: float = field(compare=False)
@@ -91,22 +93,6 @@ class SketchPlan:
         1000.0
         """
         return self.epsilon * total
-
-    def to_dict(self) -> dict[str, object]:
-        """Give every field by name, as plain values that JSON can hold."""
-        return dict(self._rows()) | {"core": list(self.core)}
-
-    def __repr__(self) -> str:
-        return _show.line("SketchPlan", [(name, getattr(self, name)) for name in _IN_ONE_LINE])
-
-    def __str__(self) -> str:
-        return _show.table("SketchPlan", self._rows())
-
-    def _repr_html_(self) -> str:
-        return _show.html_table("SketchPlan", self._rows())
-
-    def _rows(self) -> list[tuple[str, object]]:
-        return [(each.name, getattr(self, each.name)) for each in fields(self)]
 
 
 # --- predictions ---------------------------------------------------------------------------------

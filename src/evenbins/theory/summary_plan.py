@@ -24,13 +24,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import SupportsFloat, SupportsIndex
 
 import numpy as np
 
 from evenbins import _arguments as arguments
-from evenbins import _show
+from evenbins._show import ReprMixin
 from evenbins.theory import _summary_rates as rates
 from evenbins.theory import counting
 from evenbins.theory._multilevel_law import Law, distribution
@@ -65,7 +65,7 @@ _IN_ONE_LINE = ("keys", "kind", "levels", "nbytes", "false_positives", "failure"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SummaryPlan:
+class SummaryPlan(ReprMixin):
     """A summary's design, and what it predicts; a prediction that is not known is None.
 
     Equality and hash look at keys, kind, seed and core alone.
@@ -88,6 +88,8 @@ class SummaryPlan:
     core : the integers stored and compared by
     """
 
+    _in_one_line = _IN_ONE_LINE
+
     keys: int
     kind: str
     levels: int = field(compare=False)
@@ -106,23 +108,6 @@ class SummaryPlan:
     def wrong(self) -> float | None:
         """Fraction of the keys that are answered a wrong level, at most: `failure` of `keys`."""
         return None if self.failure is None else self.failure / self.keys
-
-    def to_dict(self) -> dict[str, object]:
-        """Give every field by name, as plain values that JSON can hold."""
-        values = dict(self._rows()) | {"filters": [list(each) for each in self.filters]}
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
-
-    def __repr__(self) -> str:
-        return _show.line("SummaryPlan", [(name, getattr(self, name)) for name in _IN_ONE_LINE])
-
-    def __str__(self) -> str:
-        return _show.table("SummaryPlan", self._rows())
-
-    def _repr_html_(self) -> str:
-        return _show.html_table("SummaryPlan", self._rows())
-
-    def _rows(self) -> list[tuple[str, object]]:
-        return [(each.name, getattr(self, each.name)) for each in fields(self)]
 
 
 def plan_summary(

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, NamedTuple, SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
-from evenbins import _show
+from evenbins._show import ReprMixin
 from evenbins.theory import least_loaded
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class TableShape(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class TablePlan:
+class TablePlan(ReprMixin):
     """A multilevel table's design, and what it predicts; a prediction that is not known is None.
 
     Equality and hash look at keys, seed and core alone.
@@ -114,6 +114,8 @@ class TablePlan:
         and the buckets of each level
     """
 
+    _in_one_line = _IN_ONE_LINE
+
     keys: int
     scheme: str = field(compare=False)
     levels: int = field(compare=False)
@@ -141,22 +143,6 @@ class TablePlan:
     def buckets(self) -> tuple[int, ...]:
         """The number of buckets of each level."""
         return self.core[_HEAD:]
-
-    def to_dict(self) -> dict[str, object]:
-        """Give every field by name, as plain values that JSON can hold."""
-        values = dict(self._rows())
-        if self.summary is not None:
-            values["summary"] = self.summary.to_dict()
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
-
-    def __repr__(self) -> str:
-        return _show.line("TablePlan", [(name, getattr(self, name)) for name in _IN_ONE_LINE])
-
-    def __str__(self) -> str:
-        return _show.table("TablePlan", self._rows())
-
-    def _repr_html_(self) -> str:
-        return _show.html_table("TablePlan", self._rows())
 
     def _rows(self) -> list[tuple[str, object]]:
         hidden = ("summary", "due") if self.summary is None else ()
