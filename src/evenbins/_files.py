@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
-    "Kept",
-    "Stored",
+    "Loadable",
+    "Persistent",
     "StrPath",
     "attributes_of",
     "map_file",
-    "refuse_damaged",
     "replace_file",
     "synced_folder",
     "write_all",
@@ -37,7 +36,7 @@ __all__ = [
 StrPath = str | os.PathLike[str]
 
 
-class Stored:
+class Loadable:
     """What reads a structure from bytes or a file: the same for all. A class says how, by `_from_data`."""
 
     __slots__ = ()
@@ -89,7 +88,7 @@ class Stored:
             raise FormatError(f"{os.fsdecode(path)}: {error}") from None
 
 
-class Kept(Stored):
+class Persistent(Loadable):
     """What copies, pickles and saves: the same for all that have `copy`, `_to_bytes` and `_write_to`.
 
     Attributes that somebody's subclass has go with the copy and the pickle.
@@ -141,17 +140,6 @@ def _byte_view(data: object) -> memoryview:
         return view.cast("B")
     except TypeError:  # strided, or of items that Python has no name for
         return memoryview(view.tobytes())
-
-
-def refuse_damaged(table: Any) -> None:
-    """Check every invariant of a table that is mapped, before a copy of it is changed.
-
-    Changes follow links that nobody has looked at if it was opened without `verify`; look-ups check them.
-    """
-    if table._read_only and (broken := table._invariant()):
-        raise FormatError(
-            f"the mapped file is damaged: {broken}. Open it with verify=True to be told at once"
-        )
 
 
 def attributes_of(structure: object) -> dict[str, Any]:

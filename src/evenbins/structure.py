@@ -1,4 +1,4 @@
-"""The kinds of structures, one row each; and `load` and `open`, which read whatever a file holds.
+"""What every structure is, the registry of their kinds, and `load` and `open`, which read any of them.
 
     file ──number in its header──▶ Kind ──▶ class ──▶ the object
 
@@ -12,16 +12,171 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
-from evenbins import _core, _files
+from evenbins import _core, _files, _show
 from evenbins._core import FormatError
 from evenbins._files import StrPath
 
 __all__ = [
-    "KINDS", "Kind", "kind_of_file", "kind_of_number", "kind_of_object", "kind_of_policy", "load", "named",
-    "open", "that_can",
+    "KINDS",
+    "Kind",
+    "Mergeable",
+    "Structure",
+    "kind_of_file",
+    "kind_of_number",
+    "kind_of_object",
+    "kind_of_policy",
+    "load",
+    "named",
+    "open",
+    "that_can",
 ]  # fmt: skip
+
+
+_P = TypeVar("_P")
+
+
+class Structure(_files.Persistent, Generic[_P]):
+    """A plan's integer core, filled: what filters, tables, sketches and summaries in memory have in common.
+
+    A class derives from one of the core and from this one, and says how its plan becomes the core's
+    arguments, how a plan follows from a core, and what `repr` shows.
+    """
+
+    if TYPE_CHECKING:
+        __slots__ = ("_cached_plan",)
+    else:
+        __slots__ = ()  # a class of the core has its layout, and a class of ours adds this slot
+    _kind: ClassVar[int | None] = None  # for classes that share one of the core
+    _plan_class: ClassVar[type]
+    _side_by_side: ClassVar[tuple[str, ...]] = ()
+    _cached_plan: _P | None
+
+    if TYPE_CHECKING:
+
+        @property
+        def _seed(self) -> int: ...
+        @property
+        def _read_only(self) -> bool: ...
+
+    # --- what a class says ---------------------------------------------------------------------------
+
+    def _core_arguments(self, plan: _P) -> tuple[Any, ...]:
+        """Return the arguments of the core's constructor."""
+        raise NotImplementedError
+
+    def _plan_of_core(self) -> _P:
+        """Predict the behaviour of this structure from its core."""
+        raise NotImplementedError
+
+    def _shown(self) -> list[tuple[str, object]]:
+        """Return what `repr` shows: name and value."""
+        raise NotImplementedError
+
+    def _compared(self) -> list[tuple[str, object, object]]:
+        """Return what a notebook shows: name, planned value, measured value."""
+        plan, stats = self.plan, self.stats()
+        return [(name, getattr(plan, name), getattr(stats, name)) for name in self._side_by_side]
+
+    def stats(self) -> Any:
+        """Measure this very structure."""
+        raise NotImplementedError
+
+    # --- what follows --------------------------------------------------------------------------------
+
+    @classmethod
+    def _core_class(cls) -> Any:
+        return next(each for each in cls.__mro__ if each.__module__ == _core.__name__)
+
+    @classmethod
+    def from_plan(cls, plan: _P) -> Self:
+        """Build the structure of a plan, as the constructor does after planning."""
+        if not isinstance(plan, cls._plan_class):
+            raise TypeError(f"plan must be a {cls._plan_class.__name__}, not {type(plan).__name__}")
+        structure = cls.__new__(cls)
+        structure._build(plan)
+        return structure
+
+    def _build(self, plan: _P) -> None:
+        self._core_class().__init__(self, *self._core_arguments(plan))
+        self._cached_plan = plan
+
+    @property
+    def plan(self) -> _P:
+        """The design, and the behaviour it predicts with as many keys as it was planned for."""
+        plan = getattr(self, "_cached_plan", None)
+        if plan is None:
+            plan = self._plan_of_core()
+            self._cached_plan = plan
+        return plan
+
+    @property
+    def seed(self) -> int:
+        """The seed of the digests. Structures with different seeds cannot be merged."""
+        return self._seed
+
+    def copy(self) -> Self:
+        """Make an independent copy; it can be changed even if this one is open read-only.
+
+        Raises
+        ------
+        FormatError
+            A table is open read-only, was not verified, and its file is damaged: look-ups bear that, changes
+            would not.
+        """
+        self._refuse_damaged()
+        twin = type(self).__new__(type(self))
+        self._core_class().__init__(twin, self)
+        twin._cached_plan = getattr(self, "_cached_plan", None)
+        _files.attributes_of(twin).update(_files.attributes_of(self))
+        return twin
+
+    def _refuse_damaged(self) -> None:
+        """Check what a copy would rely on, if it is mapped and unverified; tables have links."""
+
+    @classmethod
+    def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
+        structure = cls.__new__(cls)
+        kind = () if cls._kind is None else (cls._kind,)
+        cls._core_class().__init__(structure, data, *kind, mapped, verify)
+        return structure
+
+    __array_ufunc__ = None  # `structure | array` is an error, not NumPy's affair
+
+    def __repr__(self) -> str:
+        rows = self._shown()
+        if self._seed:
+            rows.append(("seed", "set"))  # a seed may be a secret
+        if self._read_only:
+            rows.append(("open", "read-only"))
+        return _show.line(type(self).__name__, rows)
+
+    def _repr_html_(self) -> str:
+        return _show.html_comparison(type(self).__name__, ("plan", "stats()"), self._compared())
+
+
+class Mergeable(Structure[_P]):
+    """A structure that unites with another of the same plan."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def _merge(self, other: Self, /) -> None: ...
+
+    def __ior__(self, other: Self) -> Self:
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        self._merge(other)
+        return self
+
+    def __or__(self, other: Self) -> Self:
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        merged = self.copy()
+        merged |= other
+        return merged
 
 
 class Kind(NamedTuple):

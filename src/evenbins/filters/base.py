@@ -16,8 +16,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import _bulk, _core, _files, _show, structure
+from evenbins import _bulk, _core, structure
 from evenbins.filters.protocols import FilterStats, OverfilledWarning, side_by_side
+from evenbins.structure import Mergeable
 from evenbins.theory import FilterPlan, plan_of_core
 from evenbins.theory.plan import OVERFILLED
 
@@ -31,7 +32,7 @@ _KEYS_PER_CHECK = 100_000  # at least so many between two checks whether a filte
 HASHING_NAMES = {number: name for name, number in HASHING.items()}
 
 
-class BaseFilter(_core.Filter, _files.Kept):
+class BaseFilter(_core.Filter, Mergeable[FilterPlan]):
     """The methods that all filters share; a subclass says its kind, its policy and how it measures itself."""
 
     # No instance dictionary: Python finds `add` faster on objects that have none.
@@ -39,7 +40,7 @@ class BaseFilter(_core.Filter, _files.Kept):
 
     _kind: ClassVar[int]
     _policies: ClassVar[tuple[str, ...]]
-    _cached_plan: FilterPlan | None
+    _plan_class = FilterPlan
     _keys_to_check: (
         float  # keys that bulk calls may still add before the filter is measured; unset: 1.1 * capacity
     )
@@ -64,20 +65,34 @@ class BaseFilter(_core.Filter, _files.Kept):
         >>> BloomFilter.from_plan(plan_standard(1000, fpr=1e-3)).plan.hashes
         10
         """
-        if not isinstance(plan, FilterPlan):
-            raise TypeError(f"plan must be a FilterPlan, not {type(plan).__name__}")
-        if plan.policy not in cls._policies:
+        if isinstance(plan, FilterPlan) and plan.policy not in cls._policies:
             raise ValueError(
                 f"plan must have one of the policies {', '.join(cls._policies)}; got {plan.policy!r}. "
                 f"Use {class_for(plan).__name__}.from_plan"
             )
-        filter_ = cls.__new__(cls)
-        filter_._build(plan)
-        return filter_
+        return super().from_plan(plan)
 
-    def _build(self, plan: FilterPlan) -> None:
-        _core.Filter.__init__(self, self._kind, HASHING[plan.hashing], plan.seed, plan.keys, list(plan.core))
-        self._cached_plan = plan
+    def _core_arguments(self, plan: FilterPlan) -> tuple[Any, ...]:
+        return self._kind, HASHING[plan.hashing], plan.seed, plan.keys, list(plan.core)
+
+    def _plan_of_core(self) -> FilterPlan:
+        return plan_of_core(
+            self._policy,
+            tuple(self._core),
+            capacity=self._capacity,
+            seed=self._seed,
+            hashing=HASHING_NAMES[self._hashing],
+        )
+
+    def _shown(self) -> list[tuple[str, object]]:
+        plan = self.plan
+        return [
+            ("capacity", plan.keys), ("fpr", plan.fpr), ("bits_per_key", plan.bits_per_key),
+            ("hashes", plan.hashes), ("nbytes", plan.nbytes),
+        ]  # fmt: skip
+
+    def _compared(self) -> list[tuple[str, object, object]]:
+        return side_by_side(self.plan, self.stats())
 
     # --- keys in, answers out ----------------------------------------------------------------------
 
@@ -160,21 +175,6 @@ class BaseFilter(_core.Filter, _files.Kept):
 
     # --- the filter as a whole ---------------------------------------------------------------------
 
-    @property
-    def plan(self) -> FilterPlan:
-        """The design, and the behaviour it predicts with `plan.keys` keys in the filter."""
-        plan = getattr(self, "_cached_plan", None)
-        if plan is None:
-            plan = plan_of_core(
-                self._policy,
-                tuple(self._core),
-                capacity=self._capacity,
-                seed=self._seed,
-                hashing=HASHING_NAMES[self._hashing],
-            )
-            self._cached_plan = plan
-        return plan
-
     @abstractmethod
     def stats(self) -> FilterStats:
         """Measure this very filter: computed from its bits, in one pass over them."""
@@ -182,11 +182,6 @@ class BaseFilter(_core.Filter, _files.Kept):
     def approx_items(self) -> float:
         """Estimate the number of distinct keys added, from the set bits; infinite when all are set."""
         return self.stats().keys
-
-    @property
-    def seed(self) -> int:
-        """The seed of the digests. Filters with different seeds cannot be merged."""
-        return self._seed
 
     @property
     def capacity(self) -> int:
@@ -198,36 +193,7 @@ class BaseFilter(_core.Filter, _files.Kept):
         self._clear()
         self._keys_to_check = OVERFILLED * self._capacity
 
-    def copy(self) -> Self:
-        """Make an independent copy; it can be changed even if this filter is open read-only."""
-        twin = type(self).__new__(type(self))
-        _core.Filter.__init__(twin, self)
-        twin._cached_plan = getattr(self, "_cached_plan", None)
-        _files.attributes_of(twin).update(_files.attributes_of(self))
-        return twin
-
-    def __ior__(self, other: Self) -> Self:
-        if not isinstance(other, type(self)):
-            return NotImplemented
-        self._merge(other)
-        return self
-
-    def __or__(self, other: Self) -> Self:
-        if not isinstance(other, type(self)):
-            return NotImplemented
-        merged = self.copy()
-        merged |= other
-        return merged
-
-    __array_ufunc__ = None  # `filter | array` is an error, not NumPy's affair
-
     # --- bytes and files ---------------------------------------------------------------------------
-
-    @classmethod
-    def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
-        filter_ = cls.__new__(cls)
-        _core.Filter.__init__(filter_, data, cls._kind, mapped, verify)
-        return filter_
 
     # --- for people --------------------------------------------------------------------------------
 
@@ -238,23 +204,6 @@ class BaseFilter(_core.Filter, _files.Kept):
         assert memoryview(self).nbytes == self.nbytes == self.plan.nbytes
         assert self.plan.core == tuple(self._core)
         assert 0 <= self._set_bits() <= 8 * self.nbytes
-
-    def __repr__(self) -> str:
-        plan = self.plan
-        rows: list[tuple[str, object]] = [
-            ("capacity", plan.keys), ("fpr", plan.fpr), ("bits_per_key", plan.bits_per_key),
-            ("hashes", plan.hashes), ("nbytes", plan.nbytes),
-        ]  # fmt: skip
-        if self._seed:
-            rows.append(("seed", "set"))  # a seed may be a secret
-        if self._read_only:
-            rows.append(("open", "read-only"))
-        return _show.line(type(self).__name__, rows)
-
-    def _repr_html_(self) -> str:
-        return _show.html_comparison(
-            type(self).__name__, ("plan", "stats()"), side_by_side(self.plan, self.stats())
-        )
 
 
 def _length(keys: object) -> int:

@@ -64,7 +64,7 @@ _LINE = 64
 _OWN = ("_fpr", "_first", "_growth", "_policy", "_block_bits", "_seed", "_writing", "_stages")
 
 
-class GrowingFilter(_files.Stored):
+class GrowingFilter(_files.Loadable):
     """A membership filter for an unknown number of keys, with a promised false-positive rate.
 
     It has the methods of the other filters. `plan` describes it as large as it is now. The key after

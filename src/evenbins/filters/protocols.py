@@ -65,7 +65,7 @@ class FilterStats(ReprMixin):
         return max(self.keys / planned - 1.0, 0.0)
 
     def _rows(self) -> list[tuple[str, object]]:
-        return [*super()._rows(), ("overfilled", self.overfilled)]
+        return [*ReprMixin._rows(self), ("overfilled", self.overfilled)]
 
 
 def side_by_side(plan: FilterPlan, stats: FilterStats) -> list[tuple[str, object, object]]:

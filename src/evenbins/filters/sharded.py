@@ -73,7 +73,7 @@ def _identity(part: BaseFilter) -> tuple[Any, ...]:
     return type(part), *_core_of(part), part.seed, part.capacity
 
 
-class ShardedFilter(_files.Stored):
+class ShardedFilter(_files.Loadable):
     """A membership filter in shards, each an ordinary filter; saved as a directory.
 
     Parameters

@@ -132,7 +132,7 @@ class RingStats(ReprMixin):
     nbytes: int
 
 
-class HashRing(_core.Ring, _files.Kept):
+class HashRing(_core.Ring, _files.Persistent):
     """A ring of nodes, each of which owns keys, none too many.
 
     Parameters

@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins import _bulk, _core, _files, _show
+from evenbins import _bulk, _core
 from evenbins._core import FormatError
 from evenbins._show import ReprMixin
+from evenbins.structure import Mergeable
 from evenbins.theory import SketchPlan, plan_countmin, plan_of_sketch_core
 
 __all__ = ["MOST", "CountMinSketch", "SketchStats", "checked_weights"]
@@ -52,7 +53,7 @@ class SketchStats(ReprMixin):
     nbytes: int
 
 
-class CountMinSketch(_core.Sketch, _files.Kept):
+class CountMinSketch(_core.Sketch, Mergeable[SketchPlan]):
     """Counts of the keys of a stream, in fixed memory: never too small, seldom much too large.
 
     For each key, the estimate is at least the true count, and exceeds it by more than `epsilon` times the
@@ -88,7 +89,38 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
     """
 
     __slots__ = ("_cached_plan",)
-    _cached_plan: SketchPlan | None
+    _plan_class = SketchPlan
+
+    def _core_arguments(self, plan: SketchPlan) -> tuple[Any, ...]:
+        return plan.seed, list(plan.core)
+
+    def _plan_of_core(self) -> SketchPlan:
+        return plan_of_sketch_core(self._core, seed=self._seed)
+
+    def _shown(self) -> list[tuple[str, object]]:
+        plan = self.plan
+        conservative: list[tuple[str, object]] = [("conservative", True)] if plan.conservative else []
+        return [
+            ("epsilon", plan.epsilon), ("delta", plan.delta), ("construction", plan.construction),
+            *conservative, ("total", self.total), ("nbytes", plan.nbytes),
+        ]  # fmt: skip
+
+    def _compared(self) -> list[tuple[str, object, object]]:
+        plan, stats = self.plan, self.stats()
+        return [
+            ("total", None, stats.total), ("error_bound", plan.error_bound(stats.total), stats.error_bound),
+            ("failure", plan.failure, stats.failure), ("fill", None, stats.fill),
+            ("nbytes", plan.nbytes, stats.nbytes),
+        ]  # fmt: skip
+
+    @classmethod
+    def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
+        sketch = super()._from_data(data, mapped=mapped, verify=verify)
+        try:
+            sketch._cached_plan = sketch._plan_of_core()
+        except ValueError as error:
+            raise FormatError(f"the header describes no possible sketch: {error}") from None
+        return sketch
 
     def __init__(
         self,
@@ -102,19 +134,6 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
         self._build(
             plan_countmin(epsilon, delta, construction=construction, conservative=conservative, seed=seed)
         )
-
-    def _build(self, plan: SketchPlan) -> None:
-        _core.Sketch.__init__(self, plan.seed, list(plan.core))
-        self._cached_plan = plan
-
-    @classmethod
-    def from_plan(cls, plan: SketchPlan) -> Self:
-        """Build the sketch of a plan, as the constructor does after planning."""
-        if not isinstance(plan, SketchPlan):
-            raise TypeError(f"plan must be a SketchPlan, not {type(plan).__name__}")
-        sketch = cls.__new__(cls)
-        sketch._build(plan)
-        return sketch
 
     # --- keys in, counts out -----------------------------------------------------------------------
 
@@ -192,15 +211,6 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
 
     # --- the sketch as a whole -----------------------------------------------------------------------
 
-    @property
-    def plan(self) -> SketchPlan:
-        """The design, and what it promises."""
-        plan = getattr(self, "_cached_plan", None)
-        if plan is None:
-            plan = plan_of_sketch_core(self._core, seed=self._seed)
-            self._cached_plan = plan
-        return plan
-
     def stats(self) -> SketchStats:
         """Measure this very sketch: computed from its counters, in one pass over them.
 
@@ -222,49 +232,11 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
             nbytes=self.nbytes,
         )
 
-    @property
-    def seed(self) -> int:
-        """The seed of the digests. Sketches with different seeds cannot be merged."""
-        return self._seed
-
     def clear(self) -> None:
         """Forget the stream: all counters 0."""
         self._clear()
 
-    def copy(self) -> Self:
-        """Make an independent copy; it can be changed even if this sketch is open read-only."""
-        twin = type(self).__new__(type(self))
-        _core.Sketch.__init__(twin, self)
-        twin._cached_plan = getattr(self, "_cached_plan", None)
-        _files.attributes_of(twin).update(_files.attributes_of(self))
-        return twin
-
-    def __ior__(self, other: Self) -> Self:
-        if not isinstance(other, type(self)):
-            return NotImplemented
-        self._merge(other)
-        return self
-
-    def __or__(self, other: Self) -> Self:
-        if not isinstance(other, type(self)):
-            return NotImplemented
-        merged = self.copy()
-        merged |= other
-        return merged
-
-    __array_ufunc__ = None  # `sketch | array` is an error, not NumPy's affair
-
     # --- bytes and files -----------------------------------------------------------------------------
-
-    @classmethod
-    def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
-        sketch = cls.__new__(cls)
-        _core.Sketch.__init__(sketch, data, mapped, verify)
-        try:
-            sketch._cached_plan = plan_of_sketch_core(sketch._core, seed=sketch._seed)
-        except ValueError as error:
-            raise FormatError(f"the header describes no possible sketch: {error}") from None
-        return sketch
 
     # --- for people ----------------------------------------------------------------------------------
 
@@ -276,29 +248,6 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
         assert self.plan.core == tuple(self._core)
         assert self.plan.failure <= self.plan.delta * (1 + 1e-9)
         assert self.stats().updates <= self.total
-
-    def __repr__(self) -> str:
-        plan = self.plan
-        rows: list[tuple[str, object]] = [
-            ("epsilon", plan.epsilon), ("delta", plan.delta), ("construction", plan.construction),
-            ("total", self.total), ("nbytes", plan.nbytes),
-        ]  # fmt: skip
-        if plan.conservative:
-            rows.insert(3, ("conservative", True))
-        if self._seed:
-            rows.append(("seed", "set"))  # a seed may be a secret
-        if self._read_only:
-            rows.append(("open", "read-only"))
-        return _show.line(type(self).__name__, rows)
-
-    def _repr_html_(self) -> str:
-        plan, stats = self.plan, self.stats()
-        rows: list[tuple[str, object, object]] = [
-            ("total", None, stats.total), ("error_bound", plan.error_bound(stats.total), stats.error_bound),
-            ("failure", plan.failure, stats.failure), ("fill", None, stats.fill),
-            ("nbytes", plan.nbytes, stats.nbytes),
-        ]  # fmt: skip
-        return _show.html_comparison(type(self).__name__, ("plan", "stats()"), rows)
 
 
 # --- weights -------------------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ from evenbins import _arguments as arguments
 from evenbins import _core, _show
 from evenbins._bulk import Key
 from evenbins._core import FormatError
-from evenbins._files import attributes_of, refuse_damaged
 from evenbins._show import ReprMixin
+from evenbins.structure import Structure
 from evenbins.tables.mapping import TableMapping
 from evenbins.theory import chain_plan
 from evenbins.theory.chain_plan import ChainPlan, plan_chains, plan_of_chain_core
@@ -85,7 +85,7 @@ class ChainStats(ReprMixin):
         return _show.line("ChainStats", [row for row in self._rows() if not isinstance(row[1], tuple)])
 
 
-class ChainedTable(_core.Chains, TableMapping):
+class ChainedTable(_core.Chains, TableMapping, Structure[ChainPlan]):
     """A hash table of chains: keys to 64-bit values, in memory of a fixed size.
 
     Entries lie in an arena for `capacity` keys. One key more raises TableFullError and changes nothing; the
@@ -137,7 +137,30 @@ class ChainedTable(_core.Chains, TableMapping):
     """
 
     __slots__ = ("_cached_plan",)
-    _cached_plan: ChainPlan | None
+    _plan_class = ChainPlan
+    _side_by_side = _SIDE_BY_SIDE
+
+    def _core_arguments(self, plan: ChainPlan) -> tuple[Any, ...]:
+        return plan.keys, plan.seed, list(plan.core)
+
+    def _plan_of_core(self) -> ChainPlan:
+        return plan_of_chain_core(self._core, keys=self._capacity, seed=self._seed)
+
+    def _shown(self) -> list[tuple[str, object]]:
+        core = self._core
+        return [
+            ("policy", chain_plan.policy_of(core)), ("keys", len(self)), ("capacity", self._capacity),
+            ("choices", core[1]), ("load", self._capacity / sum(core[6::2])), ("nbytes", self.nbytes),
+        ]  # fmt: skip
+
+    @classmethod
+    def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
+        table = super()._from_data(data, mapped=mapped, verify=verify)
+        try:
+            chain_plan.checked_core(table._core)
+        except ValueError as error:
+            raise FormatError(f"the header describes no possible table: {error}") from None
+        return table
 
     def __init__(
         self,
@@ -165,19 +188,6 @@ class ChainedTable(_core.Chains, TableMapping):
                 seed=seed,
             )
         )
-
-    def _build(self, plan: ChainPlan) -> None:
-        _core.Chains.__init__(self, plan.keys, plan.seed, list(plan.core))
-        self._cached_plan = plan
-
-    @classmethod
-    def from_plan(cls, plan: ChainPlan) -> Self:
-        """Build the table of a plan, as the constructor does after planning."""
-        if not isinstance(plan, ChainPlan):
-            raise TypeError(f"plan must be a ChainPlan, not {type(plan).__name__}")
-        table = cls.__new__(cls)
-        table._build(plan)
-        return table
 
     def grown(self, capacity: SupportsIndex | SupportsFloat) -> Self:
         """Make a table for more keys, with all items of this one: same policy, thresholds and load.
@@ -224,15 +234,6 @@ class ChainedTable(_core.Chains, TableMapping):
     def capacity(self) -> int:
         """The number of keys the table can hold."""
         return self._capacity
-
-    @property
-    def plan(self) -> ChainPlan:
-        """The design, and what it will be like when the table is full."""
-        plan = getattr(self, "_cached_plan", None)
-        if plan is None:
-            plan = plan_of_chain_core(self._core, keys=self._capacity, seed=self._seed)
-            self._cached_plan = plan
-        return plan
 
     def stats(self) -> ChainStats:
         """Measure this very table: one pass over its bins, and one over its keys.
@@ -286,35 +287,6 @@ class ChainedTable(_core.Chains, TableMapping):
             nbytes=self.nbytes,
         )
 
-    def copy(self) -> Self:
-        """Make an independent copy; it can be changed even if this table is open read-only.
-
-        Raises
-        ------
-        FormatError
-            The table is open read-only, was not verified, and its file is damaged: look-ups bear that,
-            changes would not.
-        """
-        refuse_damaged(self)
-        twin = type(self).__new__(type(self))
-        _core.Chains.__init__(twin, self)
-        twin._cached_plan = getattr(self, "_cached_plan", None)
-        attributes_of(twin).update(attributes_of(self))
-        return twin
-
-    __array_ufunc__ = None
-
-    @classmethod
-    def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
-        table = cls.__new__(cls)
-        _core.Chains.__init__(table, data, mapped, verify)
-        try:
-            chain_plan.checked_core(table._core)
-        except ValueError as error:
-            raise FormatError(f"the header describes no possible table: {error}") from None
-        table._cached_plan = None
-        return table
-
     # --- for people ----------------------------------------------------------------------------------
 
     def _check(self) -> None:
@@ -324,20 +296,3 @@ class ChainedTable(_core.Chains, TableMapping):
         assert self.nbytes == chain_plan.chain_bytes(self._core, self._capacity)
         assert chain_plan.checked_core(self._core) == tuple(self._core)
         assert len(self) <= self._capacity
-
-    def __repr__(self) -> str:
-        core = self._core
-        rows: list[tuple[str, object]] = [
-            ("policy", chain_plan.policy_of(core)), ("keys", len(self)), ("capacity", self._capacity),
-            ("choices", core[1]), ("load", self._capacity / sum(core[6::2])), ("nbytes", self.nbytes),
-        ]  # fmt: skip
-        if self._seed:
-            rows.append(("seed", "set"))  # a seed may be a secret
-        if self._read_only:
-            rows.append(("open", "read-only"))
-        return _show.line(type(self).__name__, rows)
-
-    def _repr_html_(self) -> str:
-        plan, stats = self.plan, self.stats()
-        rows = [(name, getattr(plan, name), getattr(stats, name)) for name in _SIDE_BY_SIDE]
-        return _show.html_comparison(type(self).__name__, ("plan", "stats()"), rows)

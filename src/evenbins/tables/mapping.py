@@ -15,14 +15,15 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins import _bulk, _files
+from evenbins import _bulk
 from evenbins._bulk import Key
+from evenbins._core import FormatError
 from evenbins.tables._keys import (
     KEY_TYPES,
     VALUE_DTYPES,
@@ -89,18 +90,19 @@ if TYPE_CHECKING:
         def _clear(self) -> None:
             raise NotImplementedError
 
-        def _to_bytes(self) -> bytes:
-            raise NotImplementedError
-
-        def _write_to(self, descriptor: int) -> None:
-            raise NotImplementedError
-
         @property
         def _version(self) -> int:
             raise NotImplementedError
 
         @property
         def _seed(self) -> int:
+            raise NotImplementedError
+
+        @property
+        def _read_only(self) -> bool:
+            raise NotImplementedError
+
+        def _invariant(self) -> str:
             raise NotImplementedError
 
         def __contains__(self, key: Key, /) -> bool:
@@ -122,7 +124,7 @@ else:
     _TableCore = object  # the compiled class comes first among a table's bases
 
 
-class TableMapping(_files.Kept, _TableCore):
+class TableMapping(_TableCore):
     """The mapping that every table is."""
 
     __slots__ = ()
@@ -431,6 +433,16 @@ class TableMapping(_files.Kept, _TableCore):
             and (not digest or self._seed == other._seed)
         )
 
+    def _refuse_damaged(self) -> None:
+        """Check every invariant of a table that is mapped, before a copy of it is changed.
+
+        Changes follow links that nobody has looked at if it was opened without `verify`; look-ups check them.
+        """
+        if self._read_only and (broken := self._invariant()):
+            raise FormatError(
+                f"the mapped file is damaged: {broken}. Open it with verify=True to be told at once"
+            )
+
     # --- the table as a whole -------------------------------------------------------------------------------
 
     @property
@@ -442,15 +454,6 @@ class TableMapping(_files.Kept, _TableCore):
     def value_dtype(self) -> np.dtype[Any]:
         """What values are: int64, uint64 or float64."""
         return VALUE_DTYPES[self._value_type]
-
-    @property
-    def seed(self) -> int:
-        """The seed of the digests."""
-        return self._seed
-
-    def copy(self) -> Self:
-        """Make an independent copy; it can be changed even if this table is open read-only."""
-        raise NotImplementedError
 
 
 @contextlib.contextmanager

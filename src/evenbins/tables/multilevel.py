@@ -17,11 +17,12 @@ from dataclasses import dataclass, fields
 from typing import Any, Self, SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
-from evenbins import _core, _show
+from evenbins import _core
 from evenbins._bulk import Key
 from evenbins._core import TableFullError
-from evenbins._files import StrPath, attributes_of, refuse_damaged
+from evenbins._files import StrPath, attributes_of
 from evenbins._show import ReprMixin
+from evenbins.structure import Structure
 from evenbins.tables._guided import GuideState, attachment, lazy_capacity, needs, with_summary
 from evenbins.tables.mapping import TableMapping
 from evenbins.tables.paged import PagedTable, is_paged, save_pages
@@ -89,7 +90,7 @@ class TableStats(ReprMixin):
         return rows if self.summary is not None else [row for row in rows if row[1] is not None]
 
 
-class MultilevelTable(_core.Table, TableMapping):
+class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
     """A mapping from keys to 64-bit numbers in a few flat arrays: a look-up reads `levels` buckets at most.
 
     It behaves as a dict does, as far as its keys and values go; `==` means more: two tables are equal when
@@ -161,7 +162,29 @@ class MultilevelTable(_core.Table, TableMapping):
     """
 
     __slots__ = ("_cached_plan",)
-    _cached_plan: TablePlan | None
+    _plan_class = TablePlan
+    _side_by_side = (
+        "keys", "fills", "overflow", "overflow_limit", "moves", "reads", "miss_reads", "nbytes",
+    )  # fmt: skip
+
+    def _build(self, plan: TablePlan) -> None:
+        super()._build(plan)
+        if plan.summary is not None:
+            self._attach(*attachment(plan))
+
+    def _core_arguments(self, plan: TablePlan) -> tuple[Any, ...]:
+        return plan.keys, plan.seed, list(plan.core)
+
+    def _plan_of_core(self) -> TablePlan:
+        return plan_of_table_core(self._core, keys=self._capacity, seed=self._seed)
+
+    def _shown(self) -> list[tuple[str, object]]:
+        shape = TableShape.of_core(self._core)
+        return [
+            ("keys", len(self)), ("capacity", self._capacity), ("scheme", shape.scheme),
+            ("levels", len(shape.buckets)), ("slots", shape.slots), ("key_dtype", shape.key_dtype),
+            ("value_dtype", shape.value_dtype), ("nbytes", self.nbytes),
+        ]  # fmt: skip
 
     def __init__(
         self,
@@ -194,21 +217,6 @@ class MultilevelTable(_core.Table, TableMapping):
         )  # fmt: skip
         self._build(_summarised(plan, summary, lazy, false_positives, failure))
 
-    def _build(self, plan: TablePlan) -> None:
-        _core.Table.__init__(self, plan.keys, plan.seed, list(plan.core))
-        self._cached_plan = plan
-        if plan.summary is not None:
-            self._attach(*attachment(plan))
-
-    @classmethod
-    def from_plan(cls, plan: TablePlan) -> Self:
-        """Build the table of a plan, as the constructor does after planning."""
-        if not isinstance(plan, TablePlan):
-            raise TypeError(f"plan must be a TablePlan, not {type(plan).__name__}")
-        table = cls.__new__(cls)
-        table._build(plan)
-        return table
-
     @property
     def _key_type(self) -> int:
         return self._core[2]
@@ -216,15 +224,6 @@ class MultilevelTable(_core.Table, TableMapping):
     @property
     def _value_type(self) -> int:
         return self._core[3]
-
-    @property
-    def plan(self) -> TablePlan:
-        """The design, and what it predicts for `capacity` keys; of a table from a file, without deletions."""
-        plan = getattr(self, "_cached_plan", None)
-        if plan is None:
-            plan = plan_of_table_core(self._core, keys=self._capacity, seed=self._seed)
-            self._cached_plan = plan
-        return plan
 
     def probe(self, key: Key) -> tuple[int, int, bool]:
         """Return how a look-up of this key goes: its level, the buckets read, whether the list was asked.
@@ -459,31 +458,6 @@ class MultilevelTable(_core.Table, TableMapping):
                 ) from None
         return table
 
-    def copy(self) -> Self:
-        """Make an independent copy; it can be changed even if this table is open read-only.
-
-        Raises
-        ------
-        FormatError
-            The table is open read-only, was not verified, and its file is damaged: look-ups bear that,
-            changes would not.
-        """
-        refuse_damaged(self)
-        twin = type(self).__new__(type(self))
-        _core.Table.__init__(twin, self)
-        twin._cached_plan = getattr(self, "_cached_plan", None)
-        attributes_of(twin).update(attributes_of(self))
-        return twin
-
-    __array_ufunc__ = None
-
-    @classmethod
-    def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
-        table = cls.__new__(cls)
-        _core.Table.__init__(table, data, mapped, verify)
-        table._cached_plan = None
-        return table
-
     def _check(self) -> None:
         """Assert every invariant of the structure; for tests."""
         broken = self._invariant()
@@ -491,25 +465,6 @@ class MultilevelTable(_core.Table, TableMapping):
         assert self.nbytes == self.plan.nbytes
         assert self.plan.core == tuple(self._core)
         assert len(self) == sum(1 for _ in self)
-
-    def __repr__(self) -> str:
-        shape = TableShape.of_core(self._core)
-        rows: list[tuple[str, object]] = [
-            ("keys", len(self)), ("capacity", self._capacity), ("scheme", shape.scheme),
-            ("levels", len(shape.buckets)), ("slots", shape.slots), ("key_dtype", shape.key_dtype),
-            ("value_dtype", shape.value_dtype), ("nbytes", self.nbytes),
-        ]  # fmt: skip
-        if self._seed:
-            rows.append(("seed", "set"))  # a seed may be a secret
-        if self._read_only:
-            rows.append(("open", "read-only"))
-        return _show.line(type(self).__name__, rows)
-
-    def _repr_html_(self) -> str:
-        plan, stats = self.plan, self.stats()
-        names = ("keys", "fills", "overflow", "overflow_limit", "moves", "reads", "miss_reads", "nbytes")
-        rows = [(name, getattr(plan, name), getattr(stats, name)) for name in names]
-        return _show.html_comparison(type(self).__name__, ("plan", "stats()"), rows)
 
 
 def _is_lazy(deletions: object, summary: object) -> bool:

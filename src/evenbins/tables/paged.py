@@ -89,7 +89,7 @@ class PagedStats(ReprMixin):
     nbytes: int
 
 
-class PagedTable(_core.Pages, TableMapping):
+class PagedTable(_core.Pages, TableMapping, _files.Persistent):
     """A mapping from keys to 64-bit numbers in a file: one page read for a present key, none for others.
 
     Made by `PagedTable.create`, or from a table in memory by `MultilevelTable.save(path, layout="pages")`;
@@ -472,6 +472,11 @@ class PagedTable(_core.Pages, TableMapping):
             nbytes=self.nbytes,
         )
 
+    @property
+    def seed(self) -> int:
+        """The seed of the digests."""
+        return self._seed
+
     def _refuse(self, what: str) -> NoReturn:
         raise TypeError(f"a PagedTable lives in its file and cannot be {what}: close it and copy the file")
 
@@ -503,7 +508,6 @@ class PagedTable(_core.Pages, TableMapping):
     def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
         self._refuse("copied in memory")
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
     __array_ufunc__ = None
 
     def __eq__(self, other: object) -> bool:

@@ -22,15 +22,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, SupportsFloat, SupportsIndex
+from typing import Any, ClassVar, SupportsFloat, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins import _bulk, _core, _files, _show
+from evenbins import _bulk, _core
 from evenbins._bulk import Key
 from evenbins._show import ReprMixin
+from evenbins.structure import Structure
 from evenbins.theory.summary_plan import SummaryPlan, plan_counters, plan_of_summary_core, plan_summary
 
 __all__ = [
@@ -66,25 +67,24 @@ class SummaryStats(ReprMixin):
     nbytes: int
 
 
-class Summary(_core.Summary, _files.Kept):
+class Summary(_core.Summary, Structure[SummaryPlan]):
     """What all summaries can do; made by one of the classes below."""
 
     __slots__ = ("_cached_plan",)
-    _cached_plan: SummaryPlan | None
     _kind: ClassVar[int]
+    _plan_class = SummaryPlan
 
-    def _build(self, plan: SummaryPlan) -> None:
-        _core.Summary.__init__(self, self._kind, plan.seed, plan.keys, list(plan.core))
-        self._cached_plan = plan
+    def _core_arguments(self, plan: SummaryPlan) -> tuple[Any, ...]:
+        return self._kind, plan.seed, plan.keys, list(plan.core)
 
-    @classmethod
-    def from_plan(cls, plan: SummaryPlan) -> Self:
-        """Build the summary of a plan, as the constructor does after planning."""
-        if not isinstance(plan, SummaryPlan):
-            raise TypeError(f"plan must be a SummaryPlan, not {type(plan).__name__}")
-        summary = cls.__new__(cls)
-        summary._build(plan)
-        return summary
+    def _plan_of_core(self) -> SummaryPlan:
+        return plan_of_summary_core(self._core, number=self._kind, keys=self._capacity, seed=self._seed)
+
+    def _shown(self) -> list[tuple[str, object]]:
+        return [
+            ("keys", self._keys), ("capacity", self._capacity), ("kind", self.plan.kind),
+            ("levels", self._core[0]), ("nbytes", self.nbytes),
+        ]  # fmt: skip
 
     # --- keys ------------------------------------------------------------------------------------------
 
@@ -208,15 +208,6 @@ class Summary(_core.Summary, _files.Kept):
 
     # --- the summary as a whole ----------------------------------------------------------------------------
 
-    @property
-    def plan(self) -> SummaryPlan:
-        """The design, and what it predicts; of a summary from a file, without `failure` for filters."""
-        plan = getattr(self, "_cached_plan", None)
-        if plan is None:
-            plan = plan_of_summary_core(self._core, number=self._kind, keys=self._capacity, seed=self._seed)
-            self._cached_plan = plan
-        return plan
-
     def stats(self) -> SummaryStats:
         """Measure this very summary, in one pass over it."""
         keys, fills, positives, saturated = self._measure()
@@ -225,45 +216,12 @@ class Summary(_core.Summary, _files.Kept):
             fills=tuple(fills), saturated=saturated, nbytes=self.nbytes,
         )  # fmt: skip
 
-    @property
-    def seed(self) -> int:
-        """The seed of the digests."""
-        return self._seed
-
-    def copy(self) -> Self:
-        """Make an independent copy; it can be changed even if this summary is open read-only."""
-        twin = type(self).__new__(type(self))
-        _core.Summary.__init__(twin, self)
-        twin._cached_plan = getattr(self, "_cached_plan", None)
-        _files.attributes_of(twin).update(_files.attributes_of(self))
-        return twin
-
-    __array_ufunc__ = None
-
-    @classmethod
-    def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
-        summary = cls.__new__(cls)
-        _core.Summary.__init__(summary, data, cls._kind, mapped, verify)
-        summary._cached_plan = None
-        return summary
-
     def _check(self) -> None:
         """Assert every invariant of the structure; for tests."""
         broken = self._invariant()
         assert not broken, broken
         assert self.nbytes == self.plan.nbytes
         assert self.plan.core == tuple(self._core)
-
-    def __repr__(self) -> str:
-        rows: list[tuple[str, object]] = [
-            ("keys", self._keys), ("capacity", self._capacity), ("kind", self.plan.kind),
-            ("levels", self._core[0]), ("nbytes", self.nbytes),
-        ]  # fmt: skip
-        if self._seed:
-            rows.append(("seed", "set"))  # a seed may be a secret
-        if self._read_only:
-            rows.append(("open", "read-only"))
-        return _show.line(type(self).__name__, rows)
 
 
 class InterpolationSummary(Summary):
