@@ -56,7 +56,13 @@ class Blocklist:
         self.loads = 0
         self.error: str | None = None
         self._seen = self._identity()
-        self._take(evenbins.open(self.path, verify=True))
+        self._take(self._open())
+
+    def _open(self) -> evenbins.Filter:
+        found = evenbins.open(self.path, verify=True)
+        if not isinstance(found, evenbins.Filter):
+            raise evenbins.FormatError(f"{self.path}: it holds a {type(found).__name__}, not a filter")
+        return found
 
     def blocks(self, key: str | bytes) -> bool:
         """Tell whether a key is blocked; of the others a few are too, at the filter's rate."""
@@ -73,7 +79,7 @@ class Blocklist:
             if identity == self._seen:
                 return False
             self._seen = identity  # a damaged file is read once, not every second
-            self._take(evenbins.open(self.path, verify=True))
+            self._take(self._open())
         except (OSError, evenbins.FormatError) as error:
             self.error = str(error)
             return False

@@ -303,8 +303,12 @@ def _number_in(data: Any) -> int:
 
 
 def load(path: StrPath) -> Any:
-    """Read a structure of any kind from a file into memory, every byte checked; see `BloomFilter.load`."""
-    return kind_of_file(path).cls.load(path)
+    """Read a structure of any kind from a file into memory, every byte checked; see `BloomFilter.load`.
+
+    A table in pages stays in its file: it is opened.
+    """
+    kind = kind_of_file(path)
+    return kind.cls.open(path) if kind.number == _PAGED else kind.cls.load(path)
 
 
 def open(path: StrPath, *, verify: bool = False) -> Any:

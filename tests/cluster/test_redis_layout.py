@@ -242,6 +242,6 @@ def test_the_package_imports_without_the_client_library() -> None:
     assert "pip install 'evenbins[redis]'" in done.stdout
 
 
-@pytest.mark.parametrize("module", ["_redis_servers", "_segments", "_blocks", "_positions", "redis_filter"])
+@pytest.mark.parametrize("module", ["_redis_servers", "_segments", "_blocks", "redis_filter"])
 def test_the_examples_in_the_modules(module: str) -> None:
     assert doctest.testmod(importlib.import_module(f"evenbins.cluster.{module}")).failed == 0

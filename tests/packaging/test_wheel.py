@@ -70,7 +70,7 @@ def test_the_wheel_has_the_package_its_types_and_its_licence(names: list[str]) -
         "py.typed",
         "_core.pyi",
         "theory/__init__.py",
-        "reference/__init__.py",
+        "study/papers/registry.py",
         "lab/static/main.js",
     ):
         assert f"evenbins/{path}" in names

@@ -177,7 +177,7 @@ def test_another_version_and_another_kind_are_refused(path: Path) -> None:
 FORGED_SIZES = """
 import resource, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parent)]
 import test_corruption as here
 
 limit = 1 << 30

@@ -305,9 +305,12 @@ def test_wrong_options_of_the_study_are_refused(options: dict[str, float]) -> No
         forwarding_study(**options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["client", "marks", "nodes", "study"])
+@pytest.mark.parametrize(
+    "name",
+    ["rings.forwarding.client", "rings.forwarding.marks", "rings.forwarding.nodes", "study.forwarding"],
+)
 def test_the_examples_of_forwarding_run(name: str) -> None:
-    failed, tried = doctest.testmod(importlib.import_module(f"evenbins.rings.forwarding.{name}"))
+    failed, tried = doctest.testmod(importlib.import_module(f"evenbins.{name}"))
     assert failed == 0
     assert tried
 

@@ -523,7 +523,10 @@ def test_errors_name_the_file(path: str) -> None:
 
 def test_others_say_how_to_open_it(path: str) -> None:
     filled(path).close()
-    for use in (evenbins.load, evenbins.open, MultilevelTable.load, evenbins.ChainedTable.open):
+    for use in (evenbins.load, evenbins.open):
+        with use(path) as table:
+            assert isinstance(table, PagedTable)
+    for use in (MultilevelTable.load, evenbins.ChainedTable.open):
         with pytest.raises(FormatError, match=r"use evenbins.PagedTable.open"):
             use(path)
 

@@ -294,7 +294,7 @@ def test_streams_differ_by_experiment_label_and_seed() -> None:
 
 def test_looking_at_the_list_imports_neither_scipy_nor_matplotlib() -> None:
     code = (
-        "import sys; from evenbins import papers; papers.experiments();"
+        "import sys; from evenbins.study import papers; papers.experiments();"
         "print(sorted({'scipy', 'matplotlib', 'rich'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

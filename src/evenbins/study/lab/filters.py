@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from evenbins import design, theory
+from evenbins._arguments import DEFAULT_FPR
 from evenbins.filters import build
 from evenbins.filters.protocols import FilterStats
 from evenbins.study.lab.parameters import Choice, Endpoint, Number
@@ -118,7 +119,7 @@ def _request(
     block_bits: str,
 ) -> dict[str, Any]:  # fmt: skip
     if fpr is None and bits_per_key is None:
-        fpr = theory._arguments.DEFAULT_FPR
+        fpr = DEFAULT_FPR
     return {
         "fpr": fpr, "bits_per_key": bits_per_key, "reads": reads, "miss_reads": miss_reads,
         "block_bits": int(block_bits),

@@ -92,7 +92,7 @@ def run(*, id: str, seed: int, quick: bool, progress: Progress) -> dict[str, Any
         "median": median(apart) if apart else None,
         "command": f"evenbins reproduce {id} --seed {seed}" + (" --quick" if quick else ""),
         "python": (
-            "from evenbins import papers\n\n"
+            "from evenbins.study import papers\n\n"
             f'result = papers.run("{id}", seed={seed}, quick={quick})\n'
             "for row in result.rows:\n"
             "    print(row.where, row.quantity, row.paper, row.ours)\n"

@@ -1,0 +1,254 @@
+"""The architecture in numbers, from syntax trees: size, duplication, direction of imports.
+
+    python tools/architecture.py          the table
+    python tools/architecture.py --json   the same for programs
+
+tests/unit/test_architecture.py holds the tree to the bounds in `BOUNDS`. A bound is what must hold now; where
+that is not yet what is wanted (`WANTED`), it is today's figure, and may only fall.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "evenbins"
+SHARED_LINES = 6
+TOO_COMMON = 8  # a run in more places than this is a habit of the language, not a copy
+
+# Who may import whom: a package imports what stands to its left, or nothing of ours.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("_core", "_study"),
+    ("_lazy", "_files", "_bulk", "_show", "_compressed", "errors", "_arguments", "hashing"),
+    ("theory",),
+    ("structure",),
+    ("filters", "tables", "sketches", "rings"),
+    ("design",),
+    ("cluster",),
+    ("study",),
+    ("cli",),
+    ("__main__",),
+)
+
+
+class Measure(NamedTuple):
+    """One row of the table."""
+
+    name: str
+    value: int
+    places: list[str]
+
+
+def modules(root: Path = SOURCE) -> dict[str, Path]:
+    """Return every module of the package by its dotted name."""
+    found = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(tree: ast.AST, known: dict[str, Path], *, at_run_time: bool) -> Iterator[tuple[str, str, int]]:
+    """Yield what a module imports of ours: module, name (empty for the module itself), line.
+
+    With `at_run_time` imports for type checkers alone are left out.
+    """
+    skipped: set[ast.AST] = set()
+    if at_run_time:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+                skipped |= {inner for statement in node.body for inner in ast.walk(statement)}
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "evenbins":
+                    yield alias.name, "", node.lineno
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "evenbins":
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                is_module = whole in known or alias.name in LAYERS[0]
+                yield (whole, "", node.lineno) if is_module else (node.module, alias.name, node.lineno)
+
+
+def layer_of(module: str) -> int | None:
+    """Return the number of a module's layer; None for the package itself."""
+    top = module.split(".")[1] if "." in module else ""
+    return next((number for number, names in enumerate(LAYERS) if top in names), None)
+
+
+def upward_imports(known: dict[str, Path]) -> list[str]:
+    """Return the imports that point from a lower layer to a higher one."""
+    found = []
+    for module, path in known.items():
+        own = layer_of(module)
+        for target, _, line in imports(ast.parse(path.read_text()), known, at_run_time=False):
+            other = layer_of(target)
+            if own is not None and other is not None and other > own:
+                found.append(f"{path.relative_to(ROOT)}:{line} imports {target}")
+    return found
+
+
+def cycles(known: dict[str, Path]) -> list[str]:
+    """Return the groups of modules that import one another when they run, at any depth of their code."""
+    edges = {
+        module: {
+            target if target in known else target.rpartition(".")[0]
+            for target, _, _ in imports(ast.parse(path.read_text()), known, at_run_time=True)
+        }
+        - {"evenbins", module}
+        for module, path in known.items()
+    }
+    return [" <-> ".join(sorted(group)) for group in _components(edges) if len(group) > 1]
+
+
+def _components(edges: dict[str, set[str]]) -> list[set[str]]:
+    """Return the strongly connected components (Tarjan 1972)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[set[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in edges.get(node, ()):
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            group = set(stack[stack.index(node) :])
+            del stack[stack.index(node) :]
+            found.append(group)
+
+    sys.setrecursionlimit(10_000)
+    for node in edges:
+        if node not in index:
+            visit(node)
+    return found
+
+
+def private_imports(known: dict[str, Path]) -> list[str]:
+    """Return the imports of names, or of modules in other packages, that begin with an underscore.
+
+    The services at the bottom are private to users, not to the package.
+    """
+    services = {f"evenbins.{name}" for name in (*LAYERS[0], *LAYERS[1])}
+    found = []
+    for module, path in known.items():
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        for target, name, line in imports(ast.parse(path.read_text()), known, at_run_time=False):
+            private_name = name.startswith("_") and not name.startswith("__")
+            hidden = [
+                part for part in target.split(".") if part.startswith("_") and not part.startswith("__")
+            ]
+            foreign = bool(hidden) and target not in services and not target.startswith(package + ".")
+            if private_name or foreign:
+                found.append(f"{path.relative_to(ROOT)}:{line} {target}{'.' + name if name else ''}")
+    return found
+
+
+def bare_cores(known: dict[str, Path]) -> list[str]:
+    """Return where a structure's core is indexed by a bare number."""
+    found = []
+    for path in known.values():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Subscript):
+                continue
+            base = node.value
+            name = base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
+            if name not in ("core", "_core"):
+                continue
+            parts = [node.slice]
+            if isinstance(node.slice, ast.Slice):
+                parts = [part for part in (node.slice.lower, node.slice.upper) if part is not None]
+            if any(isinstance(part, ast.Constant) and isinstance(part.value, int) for part in parts):
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    return found
+
+
+def shared_runs(paths: list[Path]) -> list[str]:
+    """Return the pairs of places that share runs of six or more lines, blank lines and imports aside."""
+    windows: dict[tuple[str, ...], list[tuple[Path, int]]] = defaultdict(list)
+    for path in paths:
+        lines = [
+            (number, " ".join(line.split()))
+            for number, line in enumerate(path.read_text().splitlines(), 1)
+            if line.strip(" \t()[]{},:\"'") and not line.lstrip().startswith(("#", "import ", "from "))
+        ]
+        for start in range(len(lines) - SHARED_LINES + 1):
+            run = tuple(text for _, text in lines[start : start + SHARED_LINES])
+            windows[run].append((path, start))
+    pairs: set[tuple[Path, int, Path, int]] = set()
+    for places in windows.values():
+        if 1 < len(places) <= TOO_COMMON:
+            pairs |= {(a, i, b, j) for (a, i), (b, j) in combinations(places, 2)}
+    firsts = [pair for pair in pairs if (pair[0], pair[1] - 1, pair[2], pair[3] - 1) not in pairs]
+    return sorted({f"{a.relative_to(ROOT)} ~ {b.relative_to(ROOT)}" for a, _, b, _ in firsts})
+
+
+def lines_of(path: Path) -> int:
+    """Count the lines of a file."""
+    return len(path.read_text().splitlines())
+
+
+def packages(known: dict[str, Path]) -> dict[str, int]:
+    """Count the lines of each package, the modules at the top as one."""
+    found: dict[str, int] = defaultdict(int)
+    for path in known.values():
+        parts = path.relative_to(SOURCE).parts
+        found[parts[0] if len(parts) > 1 else "(top)"] += lines_of(path)
+    return dict(sorted(found.items()))
+
+
+def measures() -> list[Measure]:
+    """Measure the tree."""
+    known = modules()
+    product = {name: path for name, path in known.items() if not name.startswith("evenbins.study")}
+    longest = max(product.values(), key=lines_of)
+    return [
+        Measure("Python lines in the wheel outside study", sum(map(lines_of, product.values())), []),
+        Measure("pairs of files that share six or more lines", *_counted(shared_runs(list(known.values())))),
+        Measure("a core indexed by a bare number", *_counted(bare_cores(product))),
+        Measure("import cycles", *_counted(cycles(known))),
+        Measure("imports against the direction", *_counted(upward_imports(known))),
+        Measure("imports of another module's private names", *_counted(private_imports(known))),
+        Measure("lines of the longest module", lines_of(longest), [str(longest.relative_to(ROOT))]),
+    ]
+
+
+def _counted(places: list[str]) -> tuple[int, list[str]]:
+    return len(places), places
+
+
+def main() -> None:
+    """Print the table, and the places with --places."""
+    found = measures()
+    if "--json" in sys.argv:
+        print(
+            json.dumps(
+                {each.name: each.value for each in found} | {"packages": packages(modules())}, indent=2
+            )
+        )
+        return
+    for each in found:
+        print(f"{each.name:<48} {each.value:>7,}")
+        if "--places" in sys.argv:
+            print(*(f"    {place}" for place in each.places), sep="\n")
+    print("\nlines per package")
+    for name, lines in packages(modules()).items():
+        print(f"  {name:<46} {lines:>7,}")
+
+
+if __name__ == "__main__":
+    main()
