@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
+import experiments
 import pytest
 from hypothesis import settings
 from kinds import FIRST_OF_CLASS, KINDS, VARIANTS, Kind
@@ -58,6 +59,14 @@ def class_kind(request: pytest.FixtureRequest) -> Kind:
     """Each class of filters once, for what does not depend on the shape."""
     found: Kind = request.param
     return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_results(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> None:
+    """Let the processes of a test run share the results of the papers' experiments."""
+    base = tmp_path_factory.getbasetemp()
+    workers = hasattr(request.config, "workerinput")  # each has a folder of its own in that of the run
+    experiments.share_results_in((base.parent if workers else base) / "experiments")
 
 
 @pytest.fixture
