@@ -51,7 +51,8 @@ system-packages: ## installs the system packages that the tests need (Debian, Ub
 	fi
 
 CHECKS := tests/unit/test_keys.py tests/unit/test_balanced.py tests/unit/test_counting.py tests/unit/test_countmin.py \
-  tests/unit/test_tables.py tests/unit/test_chained.py tests/unit/test_rings.py tests/unit/test_golden.py tests/packaging/test_stub.py
+  tests/unit/test_tables.py tests/unit/test_chained.py tests/unit/test_rings.py tests/unit/test_golden.py tests/packaging/test_stub.py \
+  tests/unit/test_summaries.py tests/unit/test_sharded.py tests/unit/test_paged.py
 LONG := tests/property tests/unit/test_calls_together.py tests/unit/test_callers_memory.py tests/unit/test_allocation_failure.py tests/packaging/test_aarch64.py
 SUITES := filters counting sketches tables paged rings redis cli
 

@@ -117,6 +117,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore::evenbins.OverfilledWarning")
 
 
+# Those that take longest: a process of pytest-xdist that begins one of them last keeps the others waiting.
+LONGEST = ("test_threads.py", "test_papers.py", "test_aarch64.py", "test_filters.py", "test_growing.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Exempt the collected tests, hundreds of thousands of objects, from every later garbage collection.
 
