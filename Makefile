@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# Hundreds of the tests' processes import the package: let the first one keep the compiled modules for the others.
+export PYTHONDONTWRITEBYTECODE :=
 CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp') CMakeLists.txt pyproject.toml
 
 .PHONY: help demo lab check test test-long odr bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each crash damage fuzz sanitize coverage determinism faults
@@ -49,8 +51,11 @@ system-packages: ## installs the system packages that the tests need (Debian, Ub
 	fi
 
 CHECKS := tests/unit/test_keys.py tests/unit/test_balanced.py tests/unit/test_counting.py tests/unit/test_countmin.py \
-  tests/unit/test_tables.py tests/unit/test_chained.py tests/unit/test_rings.py tests/unit/test_golden.py tests/packaging/test_stub.py
-LONG := tests/property tests/unit/test_calls_together.py tests/unit/test_callers_memory.py tests/unit/test_allocation_failure.py tests/packaging/test_aarch64.py
+  tests/unit/test_tables.py tests/unit/test_chained.py tests/unit/test_rings.py tests/unit/test_golden.py tests/packaging/test_stub.py \
+  tests/unit/test_summaries.py tests/unit/test_sharded.py tests/unit/test_paged.py
+# Files with tests that are longer in a long run: those of tests/property, and those that read EVENBINS_ROUNDS by sizes.py.
+LONG := tests/property tests/unit/test_callers_memory.py tests/unit/test_allocation_failure.py \
+  $(shell grep -rl --include='test_*.py' 'from sizes import' tests/cluster tests/packaging tests/statistical tests/unit)
 SUITES := filters counting sketches tables paged rings redis cli
 
 # --- what people do --------------------------------------------------------------------------------------
@@ -60,6 +65,8 @@ demo: $(VENV)/for-demo ## plans, builds, queries: prediction beside measurement,
 lab: $(VENV)/for-lab ## the pages to understand and to decide, in the browser
 	$(BIN)/evenbins lab $(ARGS)
 
+# One process of pytest-xdist for each core: more threads of BLAS would only wait for one another.
+check test test-long: export OPENBLAS_NUM_THREADS := 1
 check: $(VENV)/for-tests ## an answer within a minute: lint, and the tests of every structure in their shortest form
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -75,7 +75,7 @@ def import_peer(module: str, distribution: str) -> Any:
     except ImportError as error:
         raise MissingPeerError(
             f"the benchmark compares with {distribution}, which cannot be imported ({error}): "
-            "pip install 'evenbins[bench]', or name the peers you have with --peers"
+            "pip install -r benchmarks/requirements.txt, or name the peers you have with --peers"
         ) from error
 
 

@@ -10,6 +10,7 @@ No test of this project is skipped: a missing package must show.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
+import experiments
 import pytest
 from hypothesis import settings
 from kinds import FIRST_OF_CLASS, KINDS, VARIANTS, Kind
@@ -57,6 +59,14 @@ def class_kind(request: pytest.FixtureRequest) -> Kind:
     """Each class of filters once, for what does not depend on the shape."""
     found: Kind = request.param
     return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_results(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> None:
+    """Let the processes of a test run share the results of the papers' experiments."""
+    base = tmp_path_factory.getbasetemp()
+    workers = hasattr(request.config, "workerinput")  # each has a folder of its own in that of the run
+    experiments.share_results_in((base.parent if workers else base) / "experiments")
 
 
 @pytest.fixture
@@ -105,3 +115,21 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("filterwarnings", "ignore::evenbins.OverfilledWarning")
+
+
+# Those that take longest: a process of pytest-xdist that begins one of them last keeps the others waiting.
+LONGEST = ("test_threads.py", "test_papers.py", "test_aarch64.py", "test_filters.py", "test_growing.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Exempt the collected tests, hundreds of thousands of objects, from every later garbage collection.
+
+    Tests that call `gc.collect` would spend most of their time on them.
+    """
+    gc.collect()
+    gc.freeze()

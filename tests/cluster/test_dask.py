@@ -116,8 +116,17 @@ def test_a_cluster_of_processes_builds_what_threads_build(
     assert build(paths, "url", scheduler=client.scheduler.address, **arguments) == expected
 
 
-@pytest.mark.parametrize(("policy", "shards"), [("blocked", None), ("multilevel", None), ("multilevel", 9)])
-@pytest.mark.parametrize("dies", [0, 11])
+@pytest.mark.parametrize(
+    ("policy", "shards", "dies"),
+    [
+        ("blocked", None, 0),
+        pytest.param("blocked", None, 11, marks=pytest.mark.long),
+        pytest.param("multilevel", None, 0, marks=pytest.mark.long),
+        ("multilevel", None, 11),
+        ("multilevel", 9, 0),
+        pytest.param("multilevel", 9, 11, marks=pytest.mark.long),
+    ],
+)
 def test_a_worker_that_is_killed_changes_nothing(
     policy: str, shards: int | None, dies: int, client: distributed.Client, tmp_path: Path
 ) -> None:

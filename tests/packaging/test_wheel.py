@@ -58,9 +58,10 @@ def names(wheel: Path) -> list[str]:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of an environment that has the wheel and its dependencies, and nothing else."""
     folder = tmp_path_factory.mktemp("empty")
-    run(sys.executable, "-m", "venv", folder / "venv", cwd=folder)
+    run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
     programs = folder / "venv/bin"
-    run(programs / "python", "-m", "pip", "install", "--quiet", wheel, cwd=folder)
+    pip = (sys.executable, "-m", "pip", "--python", programs / "python")
+    run(*pip, "install", "--quiet", "--no-compile", wheel, cwd=folder)
     return programs
 
 
@@ -71,7 +72,7 @@ def test_the_wheel_has_the_package_its_types_and_its_licence(names: list[str]) -
         "_core.pyi",
         "theory/__init__.py",
         "study/papers/registry.py",
-        "lab/static/main.js",
+        "study/lab/static/main.js",
     ):
         assert f"evenbins/{path}" in names
     assert len([name for name in names if re.fullmatch(r"evenbins/_core\..*so", name)]) == 1

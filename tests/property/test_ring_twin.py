@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sizes import size
 
 from evenbins import HashRing, NoNodesError, RingFullError, _core
 from reference.ring import Ring, dense_slot
@@ -48,7 +49,7 @@ class Pair:
         self, policy: str, layout: str, copies: int, bound: dict[str, Any], weights: list[float]
     ) -> None:
         given_weights = dict(zip(NAMES, weights, strict=False))
-        more: dict[str, Any] = {"array_bits": 12} if layout == "sparse" else {}
+        more: dict[str, Any] = {"array_bits": 11} if layout == "sparse" else {}
         self.ring = HashRing(
             given_weights,
             policy="rehash" if policy == "rehash-bin" else policy,
@@ -188,7 +189,7 @@ def same(ours: Any, theirs: Any) -> Any:
 
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=25)
+@settings(max_examples=size(15, 25))
 @given(
     st.integers(1, 3),
     st.sampled_from([{"epsilon": 0}, {"epsilon": 0.1}, {"epsilon": 0.25}, {"epsilon": 1.0}, {"limit": 3}]),

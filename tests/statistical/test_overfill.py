@@ -122,7 +122,7 @@ def test_the_plan_predicts_the_rate_of_a_tenth_more_keys(kind: str, fpr: float) 
 
 
 @each_rate
-@pytest.mark.parametrize("parts", [2, 4, 16])
+@pytest.mark.parametrize("parts", [2, pytest.param(4, marks=pytest.mark.long), 16])
 @pytest.mark.parametrize("kind", BALANCED)
 def test_the_plan_predicts_the_rate_of_merged_filters(kind: str, parts: int, fpr: float) -> None:
     rates = []

@@ -39,8 +39,12 @@ Vector = npt.NDArray[np.float64]
 
 def surprises(outcomes: npt.NDArray[Any], chances: dict[Any, float]) -> list[Any]:
     """Give the outcomes whose number among all is out of the interval that it misses once in a million."""
-    kinds, numbers = np.unique(outcomes, axis=0, return_counts=True)
-    names = kinds.tolist() if outcomes.ndim == 1 else map(tuple, kinds.tolist())
+    codes = outcomes  # one number for each row, which sorts faster
+    if outcomes.ndim == 2:
+        codes = outcomes.astype(np.int64) @ (int(outcomes.max()) + 1) ** np.arange(outcomes.shape[1])
+    _, firsts, numbers = np.unique(codes, return_index=True, return_counts=True)
+    kinds = outcomes[firsts].tolist()
+    names = kinds if outcomes.ndim == 1 else map(tuple, kinds)
     counts = Counter(dict(zip(names, numbers.tolist(), strict=True)))
     strange = [each for each in counts if each not in chances]
     for outcome, chance in chances.items():

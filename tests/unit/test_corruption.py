@@ -90,6 +90,15 @@ def flips(data: bytes) -> Iterator[bytearray]:
             work[place] ^= 1 << bit
 
 
+def one_bit_of_each_byte(data: bytes) -> Iterator[bytearray]:
+    """The file with one bit of each byte flipped, the next bit in the next byte."""
+    work = bytearray(data)
+    for place in range(len(work)):
+        work[place] ^= 1 << place % 8
+        yield work
+        work[place] ^= 1 << place % 8
+
+
 def prefixes(data: bytes) -> Iterator[bytes]:
     return (data[:length] for length in range(len(data)))
 
@@ -100,9 +109,14 @@ def test_there_is_a_file_of_every_class() -> None:
 
 @each_file
 def test_every_flipped_bit_of_every_kind_is_refused(path: Path) -> None:
+    """In a short run every bit of the smallest file of each class, and a bit of each byte of the others."""
+    from sizes import ROUNDS  # here: processes that have only this folder on their path import this module
+
     data = path.read_bytes()
     class_of(path).from_bytes(data)
-    assert accepted(flips(data), class_of(path).from_bytes) == []
+    whole = ROUNDS > 1 or path in smallest_of_each_class()
+    damaged = flips(data) if whole else one_bit_of_each_byte(data)
+    assert accepted(damaged, class_of(path).from_bytes) == []
 
 
 @each_file
@@ -123,19 +137,19 @@ def test_files_are_refused_as_bytes_are(path: Path, tmp_path: Path) -> None:
     place = tmp_path / "damaged"
     data = path.read_bytes()
 
-    def one_bit_of_each_byte() -> Iterator[bytes]:
-        for number, flipped in enumerate(flips(data)):
-            if number % 8 == number // 8 % 8:
-                yield bytes(flipped)
+    with place.open("wb") as file:
 
-    def read(damaged: bytes) -> None:
-        place.write_bytes(damaged)
-        with pytest.raises(FormatError):
-            class_of(path).load(place)
-        class_of(path).open(place, verify=True)
+        def read(damaged: bytes) -> None:
+            file.seek(0)
+            file.write(damaged)
+            file.truncate()
+            file.flush()
+            with pytest.raises(FormatError):
+                class_of(path).load(place)
+            class_of(path).open(place, verify=True)
 
-    assert accepted(one_bit_of_each_byte(), read) == []
-    assert accepted((data[:length] for length in range(0, len(data), 7)), read) == []
+        assert accepted(one_bit_of_each_byte(data), read) == []
+        assert accepted((data[:length] for length in range(0, len(data), 7)), read) == []
 
 
 # --- right checksums over wrong fields --------------------------------------------------------------------

@@ -118,11 +118,11 @@ SMALL_TOOLS: dict[str, str | dict[str, int] | None] = {
     "tools/compare_sorted.py": {"KEYS": 10_000, "ASKED": 1_000, "ROUNDS": 1},
     "tools/fault_study.py": None,  # minutes; tests/cluster/test_fault_study.py runs each of its kinds
     "tools/kill_study.py": "--kills 1 --servers 3 --threads 4",
-    "tools/redis_round_trips.py": "--sample 4000",
+    "tools/redis_round_trips.py": "--sample 1000",
     "tools/router_hostile.py": "--seconds 1 --at-once 10",
     "tools/route_study.py": "--requests 60 --concurrency 10 --replicas 2 --policies jump",
     "tools/screenshots.py": None,  # starts a browser; tests/lab does
-    "tools/soak_redis.py": "--keys 700",
+    "tools/soak_redis.py": "--keys 300",
     "tools/soak_rings.py": "--operations 1e4",
 }
 
@@ -186,7 +186,7 @@ def prepare(folder: Path) -> None:
         log.write(table.encode())
     tabs = table.replace(",", "\t").replace("time\tkey", "when\turl")
     (folder / "access.tsv.gz").write_bytes(gzip.compress(tabs.encode()))
-    for name in ("examples", "tests", "tools"):
+    for name in ("benchmarks", "examples", "tests", "tools"):
         (folder / name).symlink_to(ROOT / name)
     programs = folder / ".venv" / "bin"
     programs.mkdir(parents=True)

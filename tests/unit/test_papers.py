@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from experiments import run_or_reuse
 from scipy.stats import t as student
 from sizes import size
 
@@ -182,7 +183,9 @@ def one_line(done: tuple[int, str, str], *words: str) -> None:
 @pytest.fixture(scope="module")
 def results() -> dict[str, dict[str, Any]]:
     """All experiments, quick, as the command prints them."""
-    status, out, err = run("reproduce", "--all", "--quick", "--json", "--threads", 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(papers, "run", run_or_reuse)
+        status, out, err = run("reproduce", "--all", "--quick", "--json", "--threads", 2)
     assert (status, err) == (0, "")
     return {each["id"]: each for each in json.loads(out)}
 

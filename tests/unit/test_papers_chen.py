@@ -6,19 +6,16 @@ printed unit and by both standard errors, at most 5 (2e-5 in all for 144 numbers
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
+from experiments import run_once
 
-from evenbins.study import papers
 from evenbins.study.papers import Context, Result, Row, chen
 from evenbins.study.papers.chen_tables import Printed, printed
 from evenbins.theory import rings
 
 
-@cache
 def result(id: str) -> Result:
-    return papers.run(id, quick=True, threads=2)
+    return run_once(id)
 
 
 def at(found: Result, quantity: str, **where: object) -> Row:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from experiments import run_once
 
 from evenbins.study import papers
 from evenbins.study.papers.chen_cache import TABLE_1, TABLE_2
@@ -23,7 +24,7 @@ def at(rows: tuple[Row, ...], quantity: str, configuration: int, policy: str, co
 
 @pytest.fixture(scope="module")
 def table1() -> tuple[Row, ...]:
-    return papers.run("chen-table1", quick=True, threads=2).rows
+    return run_once("chen-table1").rows
 
 
 @pytest.mark.parametrize("configuration", TABLE_1)
@@ -42,7 +43,7 @@ def test_clockwise_misses_more_and_seven_copies_narrow_the_gap(
 
 
 def test_rows_are_the_same_on_any_number_of_threads() -> None:
-    first = papers.run("chen-table2", quick=True, threads=2).rows
+    first = run_once("chen-table2").rows  # with two threads
     assert first == papers.run("chen-table2", quick=True, threads=1).rows
     assert [at(first, "misses", c, "jump").paper for c in TABLE_2] == [jump for _, jump in TABLE_2.values()]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from experiments import run_once
 from scipy.stats import binom
 from scipy.stats import t as student
 
@@ -160,7 +161,7 @@ def test_the_core_checks_by_itself(changes: dict[str, Any], message: str) -> Non
 
 
 def result(id: str) -> Result:
-    return papers.run(id, quick=True, threads=2)
+    return run_once(id)
 
 
 def at(found: Result, quantity: str, **where: object) -> papers.Row:

@@ -7,23 +7,21 @@ for tables that are not infinitely large; the number of trials stands in the doc
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import numpy as np
 import pytest
+from experiments import run_once
 from scipy.stats import norm, poisson
 from scipy.stats import t as student
 
-from evenbins.study import papers
 from evenbins.study.papers import Result, Row, kirsch_moves
 from evenbins.study.papers.kirsch_tables import SCHEMES, TABLE_5_1
 from evenbins.study.papers.simulation import simulate_table
 from evenbins.theory import fluid
 
 
-@cache
 def result(id: str) -> Result:
-    return papers.run(id, quick=True, threads=2)
+    return run_once(id)
 
 
 def at(found: Result, quantity: str, **where: object) -> Row:

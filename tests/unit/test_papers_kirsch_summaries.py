@@ -7,10 +7,10 @@ prediction by its standard error, at 1e-6 two-sided; the number of trials stands
 from __future__ import annotations
 
 import math
-from functools import cache
 from pathlib import Path
 
 import pytest
+from experiments import run_once
 from scipy.stats import t as student
 
 from evenbins.study import papers
@@ -21,9 +21,8 @@ from evenbins.theory import multilevel
 IDS = ["table4.1", "table4.2", "table4.3", "sec4.3", "sec4.9", "sec4.10.1", "sec4.10.2"]
 
 
-@cache
 def result(id: str) -> Result:
-    return papers.run(f"kirsch-{id}", quick=True, threads=2)
+    return run_once(f"kirsch-{id}")
 
 
 def at(found: Result, quantity: str, **where: object) -> Row:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import pytest
+from experiments import run_once
 
-from evenbins.study import papers
 from evenbins.study.papers import Result, Row, kirsch_tables
 
 TABLE = {"space", "moves", "moves_optimal", "overflow", "overdispersion", *(f"share{i}" for i in range(1, 6))}
@@ -28,10 +26,8 @@ CONTRACT = {  # id: source, keys of `where`, quantities
 }  # fmt: skip
 
 
-@lru_cache(maxsize=16)
 def result(id: str) -> Result:
-    """Run an experiment, quick, once for all tests."""
-    return papers.run(id, quick=True)
+    return run_once(id)
 
 
 def rows(id: str, quantity: str) -> list[Row]:

@@ -6,6 +6,9 @@ The fixture `kernel` puts each kernel of this machine in force; a table keeps th
 from __future__ import annotations
 
 import random
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,13 +22,46 @@ from reference import ReferenceMultilevel
 BATCHES = [0, 1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 129, 200]
 
 
+@dataclass(frozen=True)
+class Batch:
+    """A bulk insertion and a bulk deletion, and what the twin did with them."""
+
+    numbers: list[int]
+    values: list[int]
+    inserted: int  # fewer than there are numbers: the table was full
+    gone: list[int]
+    deleted: int
+
+
+def key_of(number: int, key_dtype: str) -> Any:
+    return {"digest": str(number), "int64": number - 60}.get(key_dtype, number)
+
+
+@cache
+def twin_and_batches(core: tuple[int, ...], key_dtype: str) -> tuple[ReferenceMultilevel, list[Batch]]:
+    """Return the twin of a table after its batches, made once for all kernels; not to be changed."""
+    rng = random.Random(f"{core} {key_dtype}")
+    twin, batches = ReferenceMultilevel(core), []
+    for n in BATCHES:
+        numbers = [rng.randrange(380) for _ in range(n)]
+        values = [rng.getrandbits(63) for _ in range(n)]
+        inserted = 0
+        with suppress(Full):
+            for number, value in zip(numbers, values, strict=True):
+                twin.insert(twin.stored(key_of(number, key_dtype)), value)
+                inserted += 1
+        gone = [rng.randrange(380) for _ in range(n // 3)]
+        deleted = sum(twin.delete(twin.stored(key_of(number, key_dtype))) for number in gone)
+        batches.append(Batch(numbers, values, inserted, gone, deleted))
+    return twin, batches
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("slots", [1, 2, 4, 8])
 @pytest.mark.parametrize("key_dtype", ["int64", "uint64", "digest"])
 def test_every_kernel_leaves_the_bytes_of_the_twin(
     kernel: str, scheme: str, slots: int, key_dtype: str
 ) -> None:
-    rng = random.Random(f"{scheme} {slots} {key_dtype}")
     t = MultilevelTable(
         300,
         scheme=scheme,
@@ -35,32 +71,19 @@ def test_every_kernel_leaves_the_bytes_of_the_twin(
         key_dtype=key_dtype,
         next_hashes=slots == 2,
     )
-    twin = ReferenceMultilevel(t.plan.core)
-    least = -60 if key_dtype == "int64" else 0
-
-    def key(number: int) -> Any:
-        return str(number) if key_dtype == "digest" else number + least
-
-    for n in BATCHES:
-        numbers = [rng.randrange(380) for _ in range(n)]
-        values = [rng.getrandbits(63) for _ in range(n)]
-        taken = 0
-        try:
-            for number, value in zip(numbers, values, strict=True):
-                twin.insert(twin.stored(key(number)), value)
-                taken += 1
-        except Full:
+    twin, batches = twin_and_batches(t.plan.core, key_dtype)
+    for batch in batches:
+        keys = [key_of(number, key_dtype) for number in batch.numbers]
+        if batch.inserted < len(keys):
             with pytest.raises(TableFullError) as raised:
-                t.insert_many([key(number) for number in numbers], values)
-            assert raised.value.inserted == taken
+                t.insert_many(keys, batch.values)
+            assert raised.value.inserted == batch.inserted
         else:
-            t.insert_many([key(number) for number in numbers], values)
-        gone = [rng.randrange(380) for _ in range(n // 3)]
-        assert t.delete_many([key(number) for number in gone]) == sum(
-            twin.delete(twin.stored(key(number))) for number in gone
-        )
+            t.insert_many(keys, batch.values)
+        assert t.delete_many([key_of(number, key_dtype) for number in batch.gone]) == batch.deleted
     assert t.to_bytes().endswith(twin.payload())
     t._check()
+    rng = random.Random(f"{scheme} {slots} {key_dtype}")
     probes = [rng.randrange(-100, 500) if key_dtype == "int64" else rng.randrange(500) for _ in range(333)]
     asked = [str(p) if key_dtype == "digest" else p for p in probes]
     expected = [twin.get(twin.stored(each)) for each in asked]

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from scipy.stats import t as student
+from sizes import size
 
 from evenbins.study.papers.simulation import simulate_hashing
 from evenbins.theory import fpr
@@ -159,10 +160,10 @@ def assert_lies_at(samples: np.ndarray, predicted: float, slack: float = 0.005) 
 @pytest.mark.parametrize(("bits", "hashes", "keys"), [(4000, 3, 1000), (8192, 6, 1000), (16_000, 11, 1000)])
 @pytest.mark.parametrize(("hashing", "offset"), SCHEMES)
 def test_the_law_agrees_with_simulation(hashing: str, offset: str, bits: int, hashes: int, keys: int) -> None:
-    """1000 filters, each asked for 200/p keys."""
+    """500 filters, 1000 in a long run, each asked for 200/p keys."""
     queries = math.ceil(200 / less.limit(hashes**2 * keys / bits, hashes))
     seen = simulate_hashing(hashing, bits=bits, hashes=hashes, keys=keys, queries=min(queries, 60_000),
-                            offset=offset, trials=1000, seed=3, threads=2)  # fmt: skip
+                            offset=offset, trials=size(500, 1000), seed=3, threads=2)  # fmt: skip
     assert_lies_at(seen.fpr, less.rate(hashing, bits, hashes, keys, offset=offset))
 
 

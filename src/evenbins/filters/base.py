@@ -61,6 +61,7 @@ class BaseFilter(_core.Filter, Mergeable[FilterPlan]):
 
         Examples
         --------
+        >>> from evenbins import BloomFilter
         >>> from evenbins.theory import plan_standard
         >>> BloomFilter.from_plan(plan_standard(1000, fpr=1e-3)).plan.hashes
         10
@@ -101,6 +102,7 @@ class BaseFilter(_core.Filter, Mergeable[FilterPlan]):
 
         Examples
         --------
+        >>> from evenbins import BloomFilter
         >>> f = BloomFilter(100)
         >>> f.update(["a", b"b", 3], range(10))
         >>> "a" in f and "b" in f and 9 in f
@@ -164,6 +166,7 @@ class BaseFilter(_core.Filter, Mergeable[FilterPlan]):
 
         Examples
         --------
+        >>> from evenbins import BlockedBloomFilter
         >>> f = BlockedBloomFilter(100, fpr=1e-6)
         >>> f.add_many(["one", "two"])
         >>> f.contains_many(["two", "three"])

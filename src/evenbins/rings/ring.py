@@ -579,7 +579,7 @@ class HashRing(_core.Ring, _files.Persistent):
         >>> a.fingerprint() == b.fingerprint()
         False
         """
-        return f"{self._fingerprint(assigned):016x}"
+        return f"{self._fingerprint(bool(assigned)):016x}"
 
     @property
     def plan(self) -> RingPlan:

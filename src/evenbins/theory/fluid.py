@@ -182,10 +182,7 @@ def solve(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: float =
     '5.8e-05'
     """
     scheme, given, slots, keys = checked(scheme, shares, slots, keys)
-    model = system(scheme, len(given), slots)
-    y = integrate(model, np.array(given), keys=keys)[1][:, -1]
-    fills = tuple(float(each) for each in model.fills(y))
-    return FluidLimit(scheme, given, slots, keys, float(y[-2]), float(y[-1]), fills)
+    return FluidLimit(scheme, given, slots, keys, *_final_state(scheme, given, slots, keys))
 
 
 def steady_state(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: float = 1.0) -> SteadyState:
@@ -212,9 +209,30 @@ def steady_state(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: 
     '1.765e-03'
     """
     scheme, given, slots, keys = checked(scheme, shares, slots, keys, deletions=True)
-    y = steady.solve(scheme, np.array(given) / keys, slots)
-    fills = tuple(float(each) for each in y.fills)
-    return SteadyState(scheme, given, slots, keys, keys * float(y.overflow), float(y.moves), fills)
+    overflow, moves, fills = _stationary_state(scheme, tuple(each / keys for each in given), slots)
+    return SteadyState(scheme, given, slots, keys, keys * overflow, moves, fills)
+
+
+# Tables of one plan that differ in their seeds, and every load of a file, ask for the same solution.
+
+
+@cached(1024)
+def _final_state(
+    scheme: str, shares: tuple[float, ...], slots: int, keys: float
+) -> tuple[float, float, tuple[float, ...]]:
+    """Return overflow, moves and fills of `solve`."""
+    model = system(scheme, len(shares), slots)
+    y = integrate(model, np.array(shares), keys=keys)[1][:, -1]
+    return float(y[-2]), float(y[-1]), tuple(float(each) for each in model.fills(y))
+
+
+@cached(1024)
+def _stationary_state(
+    scheme: str, shares: tuple[float, ...], slots: int
+) -> tuple[float, float, tuple[float, ...]]:
+    """Return overflow, moves and fills of `steady_state` for one key."""
+    y = steady.solve(scheme, np.array(shares), slots)
+    return float(y.overflow), float(y.moves), tuple(float(each) for each in y.fills)
 
 
 # --- for the other modules of this package ---------------------------------------------------------------
