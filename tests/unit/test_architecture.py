@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 import architecture
 
@@ -19,7 +18,7 @@ BOUNDS = {
     "a core indexed by a bare number": 109,
     "import cycles": 3,
     "imports against the direction": 0,
-    "imports of another module's private names": 32,
+    "imports of another module's private names": 28,
     "lines of the longest module": 1_360,
 }
 
