@@ -18,7 +18,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "evenbins"
 SHARED_LINES = 6
 TOO_COMMON = 8  # a run in more places than this is a habit of the language, not a copy
