@@ -37,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenbins import MultilevelTable
+from evenbins.tables.multilevel import plan_multilevel
 
 Ints = NDArray[np.int64]
 NONE = -1  # no route
@@ -57,7 +58,7 @@ def new_table(capacity: int, *, summary: bool = True, changes: bool = False) -> 
     shape: dict[str, Any] = {"scheme": "standard", "levels": 3, "slots": 8, "space": 1.25}
     if summary:
         shape |= {"summary": "multiple-bloom", "false_positives": 1e-3, "deletions": changes and "lazy"}
-    return MultilevelTable(capacity, **shape)
+    return MultilevelTable.from_plan(plan_multilevel(capacity, **shape))
 
 
 class Routes:

@@ -49,7 +49,7 @@ class Makers:
     def filters(self) -> Iterator[tuple[str, Any]]:
         """Give filters of every kind and policy."""
         from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter
-        from evenbins.theory import plan_of_core
+        from evenbins.theory import plan_of_core, plan_standard
 
         half = 2**31
         cores: dict[str, tuple[int, ...]] = {
@@ -61,8 +61,12 @@ class Makers:
         }
         made: dict[str, Any] = {
             "standard": BloomFilter(KEYS, bits_per_key=10, hashes=7, seed=5),
-            "standard-double": BloomFilter(KEYS, bits_per_key=10, hashes=7, hashing="double"),
-            "standard-partition": BloomFilter(KEYS, bits_per_key=10, hashes=7, hashing="partition"),
+            "standard-double": BloomFilter.from_plan(
+                plan_standard(KEYS, bits_per_key=10, hashes=7, hashing="double")
+            ),
+            "standard-partition": BloomFilter.from_plan(
+                plan_standard(KEYS, bits_per_key=10, hashes=7, hashing="partition")
+            ),
             "blocked-512": BlockedBloomFilter(KEYS, bits_per_key=12, hashes=8),
             "blocked-256": BlockedBloomFilter(
                 KEYS, bits_per_key=12, hashes=9, block_bits=256, seed=2**64 - 1
@@ -161,15 +165,15 @@ class Makers:
             yield f"summary-{number}-{len(core)}", s
 
     def rings(self) -> Iterator[tuple[str, Any]]:
-        """Give rings of every policy and layout, after churn."""
-        from evenbins import HashRing
+        """Return rings of every policy and layout, after churn."""
+        from evenbins.study.ring import ring as study_ring
 
         for policy in ("plain", "clockwise", "rehash", "jump"):
             for layout in ("dense", "sparse"):
                 more: dict[str, Any] = {} if policy == "plain" else {"epsilon": 0.25}
                 if layout == "sparse":
                     more |= {"array_bits": 12, "copies": 2}
-                ring = HashRing(
+                ring = study_ring(
                     [f"server{i}" for i in range(12)], policy=policy, layout=layout, seed=17, **more
                 )
                 for (keys,) in self.batches(self.keys[:5000]):

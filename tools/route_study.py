@@ -32,8 +32,8 @@ import httpx
 import numpy as np
 import uvicorn
 
-from evenbins import HashRing
 from evenbins.cluster.http import Router
+from evenbins.study.ring import ring as study_ring
 
 POLICIES = ("jump", "clockwise", "hash", "round-robin", "least-loaded")
 PREFIX = 64
@@ -198,7 +198,7 @@ def make(policy: str, urls: list[str], epsilon: float) -> Counting:
     else:
         router = Counting(urls, epsilon=epsilon, **options)
         if policy == "clockwise":
-            ring = HashRing(urls, policy="clockwise", layout="sparse", copies=7, epsilon=epsilon)
+            ring = study_ring(urls, policy="clockwise", layout="sparse", copies=7, epsilon=epsilon)
             router._fleet.ring = router._fleet.health._ring = ring
     router.bound = epsilon
     return router

@@ -22,6 +22,7 @@ import numpy as np
 from rich.console import Console
 
 from evenbins import HashRing, NoNodesError, RingFullError
+from evenbins.study.ring import ring as study_ring
 
 _RINGS: tuple[dict[str, Any], ...] = (
     {"epsilon": 0.05},
@@ -136,7 +137,7 @@ def main(operations: float, seed: int) -> None:
         arguments = dict(options)
         if arguments.pop("weights", False):
             arguments["weights"] = {name: 1 + i % 3 / 2 for i, name in enumerate(names)}
-        ring = HashRing(names, seed=seed, **arguments)
+        ring = study_ring(names, seed=seed, **arguments)
         ring._start_audit()
         begun = time.perf_counter()
         done, changes = soak(ring, int(operations / len(_RINGS)), seed)

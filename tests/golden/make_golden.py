@@ -26,6 +26,7 @@ from evenbins import (
     HashRing,
     MultilevelTable,
 )
+from evenbins.study.ring import ring as study_ring
 from evenbins.tables.summaries import CLASSES, Summary
 from evenbins.theory import plan_of_chain_core, plan_of_core, plan_of_sketch_core, plan_of_table_core
 from evenbins.theory.summary_plan import plan_of_summary_core
@@ -249,7 +250,7 @@ RINGS: dict[str, dict[str, Any]] = {
 
 def golden_ring(name: str) -> HashRing:
     """Build the ring of that name: keys, a node that failed, one that left, one that came lazily."""
-    ring = HashRing(["a:1", "b:1", "c:1", "d:1", "é:1"], **RINGS[name])
+    ring = study_ring(["a:1", "b:1", "c:1", "d:1", "é:1"], **RINGS[name])
     ring.assign_many(KEYS)
     ring.mark_down("b:1")
     ring.remove_node("c:1")

@@ -18,6 +18,7 @@ from sizes import size
 from evenbins import MultilevelTable, TableFullError
 from evenbins.study.stepwise import Full
 from evenbins.tables._guided import FORGETFUL, RISING, GuideState, attachment
+from evenbins.tables.multilevel import plan_multilevel
 from evenbins.theory.summary_plan import KINDS, SummaryPlan, plan_summary
 from evenbins.theory.table_plan import SCHEMES
 from reference.guided import ReferenceGuided
@@ -66,7 +67,7 @@ class GuidedTables(RuleBasedStateMachine):
         if is_narrow:
             levels = len(design["shares"]) + (design["overflow_limit"] > 0)
             design["summary"] = narrow(design["summary"], levels, keys)
-        self.start(MultilevelTable(keys, seed=seed, **design), seed)
+        self.start(MultilevelTable.from_plan(plan_multilevel(keys, seed=seed, **design)), seed)
 
     def start(self, table: MultilevelTable, seed: int) -> None:
         self.table, plan = table, table.plan
@@ -209,10 +210,10 @@ class LazyTables(GuidedTables):
     ) -> None:
         keys = sum(sizes) * slots
         summary = narrow(kind, 3 + (limit > 0), keys) if is_narrow else kind
-        table = MultilevelTable(
+        table = MultilevelTable.from_plan(plan_multilevel(
             keys, scheme="standard", slots=slots, shares=sizes, space=1.0, overflow_limit=limit,
             summary=summary, deletions="lazy", seed=seed,
-        )  # fmt: skip
+        ))  # fmt: skip
         self.start(MultilevelTable.from_plan(replace(table.plan, due=due)), seed)
         assert self.guide.steps == self.twin.steps < sum(sizes)
 

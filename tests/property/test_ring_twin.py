@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sizes import size
 
 from evenbins import HashRing, NoNodesError, RingFullError, _core
+from evenbins.study.ring import ring as study_ring
 from reference.ring import Ring, dense_slot
 
 POLICIES = ("jump", "clockwise", "rehash", "rehash-bin", "plain")
@@ -50,7 +51,7 @@ class Pair:
     ) -> None:
         given_weights = dict(zip(NAMES, weights, strict=False))
         more: dict[str, Any] = {"array_bits": 11} if layout == "sparse" else {}
-        self.ring = HashRing(
+        self.ring = study_ring(
             given_weights,
             policy="rehash" if policy == "rehash-bin" else policy,
             rehash="bin" if policy == "rehash-bin" else "object",

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from sizes import size
 
 from evenbins import HashRing, RingFullError
+from evenbins.study.ring import ring as study_ring
 from evenbins.theory import _ring_laws as laws
 from reference.ring import Ring
 
@@ -56,7 +57,7 @@ class Pair:
     def __init__(
         self, policy: str, layout: str, bound: dict[str, Any], weights: dict[str, float], **more: Any
     ) -> None:
-        self.ring = HashRing(
+        self.ring = study_ring(
             weights,
             weights=weights,
             policy=policy.removesuffix("-bin"),
@@ -182,7 +183,7 @@ def test_the_core_reads_a_weight_as_python_writes_it(weight: float) -> None:
 @pytest.mark.parametrize("policy", BOUNDED)
 def test_loads_of_weights_far_below_the_unit_follow_them(policy: str) -> None:
     more = {"rehash": "bin"} if policy == "rehash-bin" else {}
-    ring = HashRing(["a", "b"], epsilon=0, policy=policy.removesuffix("-bin"), **more)  # type: ignore[arg-type]
+    ring = study_ring(["a", "b"], epsilon=0, policy=policy.removesuffix("-bin"), **more)  # type: ignore[arg-type]
     ring.set_weight("a", 1e-7)
     ring.set_weight("b", 3e-7)
     ring.assign_many(range(10_000))

@@ -12,6 +12,7 @@ from sizes import size
 
 from evenbins import MultilevelTable, TableFullError
 from evenbins.study.stepwise import Full
+from evenbins.tables.multilevel import plan_multilevel
 from evenbins.theory.table_plan import SCHEMES
 from reference import ReferenceMultilevel
 
@@ -37,17 +38,19 @@ class Tables(RuleBasedStateMachine):
         if scheme == "least-loaded" and len(sizes) == 1:
             sizes = sizes * 2
         self.key_dtype = key_dtype
-        self.table = MultilevelTable(
-            sum(sizes) * slots,
-            scheme=scheme,
-            slots=slots,
-            space=1.0,
-            shares=sizes,
-            overflow_limit=limit,
-            key_dtype=key_dtype,
-            occupancy_bits=helpers[0],
-            next_hashes=helpers[1],
-            seed=seed,
+        self.table = MultilevelTable.from_plan(
+            plan_multilevel(
+                sum(sizes) * slots,
+                scheme=scheme,
+                slots=slots,
+                space=1.0,
+                shares=sizes,
+                overflow_limit=limit,
+                key_dtype=key_dtype,
+                occupancy_bits=helpers[0],
+                next_hashes=helpers[1],
+                seed=seed,
+            )
         )
         self.twin = ReferenceMultilevel(self.table.plan.core, seed)
         self.dict: dict[Any, int] = {}

@@ -11,6 +11,7 @@ from scipy import stats
 
 from evenbins import HashRing, _core, digest
 from evenbins.rings.forwarding import ForwardingMarks, MarkedNode
+from evenbins.study.ring import ring as study_ring
 from evenbins.theory import rings as theory
 
 MILLIONTH = stats.norm.isf(0.5e-6)  # 4.89 standard errors
@@ -67,7 +68,7 @@ def test_dense_is_as_even_as_sparse(epsilon: float) -> None:
     for layout in ("dense", "sparse"):
         rows = []
         for seed in range(40 if layout == "dense" else 12):
-            ring = HashRing(names(1000), layout=layout, limit=limit, seed=seed)
+            ring = study_ring(names(1000), layout=layout, limit=limit, seed=seed)
             ring.assign_many(np.arange(10_000), indices=True)
             stats_ = ring.stats()
             rows.append((stats_.variance, stats_.full))

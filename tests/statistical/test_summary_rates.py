@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from evenbins import MultilevelTable
+from evenbins.tables.multilevel import plan_multilevel
 from evenbins.tables.summaries import (
     CounterSummary,
     InterpolationSummary,
@@ -77,10 +78,10 @@ def failures(kind: str, filters: list[tuple[int, int]]) -> list[int]:
     plan = plan_summary(KEYS, kind=kind, levels=6, sizes=SIZES, filters=filters)
     wrong = []
     for seed in range(150):
-        t = MultilevelTable(
+        t = MultilevelTable.from_plan(plan_multilevel(
             KEYS, scheme="standard", slots=1, shares=[size / KEYS for size in SIZES], overflow_limit=8,
             summary=plan, seed=seed,
-        )  # fmt: skip
+        ))  # fmt: skip
         assert t.plan.buckets == tuple(SIZES)
         keys = np.arange(KEYS)
         t.insert_many(keys, keys, new=True)
@@ -131,10 +132,10 @@ def test_moves_of_a_lazy_rebuild(model: str) -> None:
     sizes = [40_000, 10_000, 5_000, 2_500, 2_500]
     moves = []
     for seed in range(40):
-        t = MultilevelTable(
+        t = MultilevelTable.from_plan(plan_multilevel(
             9090, scheme="standard", slots=1, shares=[size / 9999 for size in sizes], overflow_limit=8,
             summary="multiple-bloom", deletions="lazy", seed=seed,
-        )  # fmt: skip
+        ))  # fmt: skip
         assert (t.plan.keys, t.plan.due, t.plan.buckets) == (9999, 909, tuple(sizes))
         keys = np.arange(9999)
         t.insert_many(keys, 0, new=True)

@@ -914,7 +914,7 @@ def test_a_bad_argument_is_an_error_that_names_it(
     error: type[Exception], name: str, arguments: dict[str, Any]
 ) -> None:
     with pytest.raises(error, match=rf"^{name} (must|has)") as caught:
-        BalancedBloomFilter(1000, **arguments)
+        BalancedBloomFilter.from_plan(plan_balanced(1000, **arguments))
     assert "got " in str(caught.value)
 
 
@@ -935,8 +935,10 @@ def test_the_constructor_builds_what_was_asked_for(policy: str, block_bits: int)
 
 
 def test_bounds_are_kept_by_the_plan() -> None:
-    f = BalancedBloomFilter(
-        50_000, bits_per_key=16, policy="multilevel", reads=1.2, choices=2, overflow=0.01, miss_reads=1.6
+    f = BalancedBloomFilter.from_plan(
+        plan_balanced(
+            50_000, bits_per_key=16, policy="multilevel", reads=1.2, choices=2, overflow=0.01, miss_reads=1.6
+        )
     )
     assert f.plan.reads <= 1.2
     assert f.plan.choices <= 2
@@ -947,7 +949,9 @@ def test_bounds_are_kept_by_the_plan() -> None:
     assert stats.reads <= 1.21
     assert stats.overflow <= 0.011
     assert stats.miss_reads <= 1.62
-    no_list = BalancedBloomFilter(5000, bits_per_key=16, policy="multilevel", overflow=0, spill="random")
+    no_list = BalancedBloomFilter.from_plan(
+        plan_balanced(5000, bits_per_key=16, policy="multilevel", overflow=0, spill="random")
+    )
     assert no_list.plan.overflow_limit == 0
     assert no_list.plan.spill == "random"
 

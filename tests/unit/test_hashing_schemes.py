@@ -48,7 +48,7 @@ def test_bits_are_those_of_the_twin(hashing: str, bits: int, hashes: int, kernel
 
 @pytest.mark.parametrize("hashing", SCHEMES)
 def test_files_keep_the_scheme(hashing: str) -> None:
-    f = BloomFilter(1000, bits_per_key=12, hashing=hashing, seed=9)
+    f = BloomFilter.from_plan(plan_standard(1000, bits_per_key=12, hashing=hashing, seed=9))
     f.add_many(range(1000))
     again = BloomFilter.from_bytes(f.to_bytes())
     assert again == f
@@ -67,7 +67,7 @@ def test_rates_are_those_of_the_plan(hashing: str, bits_per_key: int) -> None:
     """200 filters of 1000 keys, 50,000 absent keys each: the mean inside its t-interval at 1e-6, and 2 %."""
     found = []
     for seed in range(200):
-        f = BloomFilter(1000, bits_per_key=bits_per_key, hashing=hashing, seed=seed)
+        f = BloomFilter.from_plan(plan_standard(1000, bits_per_key=bits_per_key, hashing=hashing, seed=seed))
         f.add_many(np.arange(1000))
         found.append(f.contains_many(np.arange(10**6, 10**6 + 50_000)).mean())
     error = stats.sem(found) * stats.t.isf(5e-7, len(found) - 1)
@@ -86,11 +86,11 @@ def test_the_rate_of_this_filter_includes_the_floor() -> None:
 
 def test_a_rate_below_the_floor_warns_with_the_number() -> None:
     with pytest.warns(UserWarning, match=r'hashing="double" has a floor of 2\.\d+e-05 .* not 1e-08'):
-        BloomFilter(1000, fpr=1e-8, hashing="double")
+        BloomFilter.from_plan(plan_standard(1000, fpr=1e-8, hashing="double"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         BloomFilter(1000, fpr=1e-8)
-        BloomFilter(100_000_000, fpr=1e-6, hashing="double")
+        BloomFilter.from_plan(plan_standard(100_000_000, fpr=1e-6, hashing="double"))
 
 
 @pytest.mark.parametrize("hashing", SCHEMES)
@@ -105,7 +105,7 @@ def test_a_rate_above_the_floor_is_met(hashing: str) -> None:
 )
 def test_a_scheme_that_is_none_is_refused(hashing: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="hashing must be one of independent, partition"):
-        BloomFilter(100, hashing=hashing)
+        BloomFilter.from_plan(plan_standard(100, hashing=hashing))
 
 
 def test_parts_must_be_equal() -> None:

@@ -18,6 +18,7 @@ import pytest
 
 import evenbins
 from evenbins import FormatError, HashRing, NoNodesError, RingFullError
+from evenbins.study.ring import ring as study_ring
 
 NODES = ["a:1", "b:1", "c:1", "d:1"]
 GOLDEN_FOLDER = Path(__file__).parents[1] / "golden"
@@ -25,7 +26,7 @@ GOLDEN = runpy.run_path(str(GOLDEN_FOLDER / "make_golden.py"))
 
 
 def ring_of(n: int, **more: Any) -> HashRing:
-    return HashRing([f"node{i:03}" for i in range(n)], **more)
+    return study_ring([f"node{i:03}" for i in range(n)], **more)
 
 
 # --- without state -----------------------------------------------------------------------------------------
@@ -131,7 +132,7 @@ def test_assign_locate_release() -> None:
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0])
 def test_limit_at_every_moment(policy: str, layout: str, epsilon: float) -> None:
     small = {"array_bits": 8} if layout == "sparse" else {}
-    ring = HashRing(NODES, policy=policy, layout=layout, epsilon=epsilon, **small)
+    ring = study_ring(NODES, policy=policy, layout=layout, epsilon=epsilon, **small)
     for n in range(1, 200):
         ring.assign(n)
         assert max(ring.loads().values()) <= math.ceil(round((1 + epsilon) * n * 1000) / 4000)
@@ -175,7 +176,7 @@ def test_absolute_limit_is_full_in_the_end() -> None:
 @pytest.mark.parametrize(("nodes", "bits"), [(1, 22), (4, 20), (40, 8)])
 def test_a_full_sparse_ring_says_so_at_once(nodes: int, bits: int) -> None:
     """Not after all the draws that would come to its few nodes, nor stats() after 4096 times as many."""
-    ring = HashRing([f"n{i}" for i in range(nodes)], layout="sparse", array_bits=bits, limit=2)
+    ring = study_ring([f"n{i}" for i in range(nodes)], layout="sparse", array_bits=bits, limit=2)
     ring.assign_many(range(2 * nodes))
     before = ring.to_bytes()
     start = time.process_time()
@@ -195,7 +196,7 @@ def test_a_full_sparse_ring_says_so_at_once(nodes: int, bits: int) -> None:
 
 
 def test_stats_of_a_nearly_full_sparse_ring_end() -> None:
-    ring = HashRing(["a", "b", "c"], layout="sparse", array_bits=22, limit=3)
+    ring = study_ring(["a", "b", "c"], layout="sparse", array_bits=22, limit=3)
     ring.assign_many(range(8))
     start = time.process_time()
     assert 1 <= ring.stats().searches < 30  # 3 on average
@@ -537,7 +538,7 @@ def test_audit_can_fail() -> None:
     "more", [{}, {"policy": "clockwise", "layout": "sparse", "copies": 3}, {"limit": 700}]
 )
 def test_copies_and_files(more: dict[str, Any], tmp_path: Any) -> None:
-    ring = HashRing(NODES, seed=3, weights={"a:1": 1.5}, **more)
+    ring = study_ring(NODES, seed=3, weights={"a:1": 1.5}, **more)
     ring.assign_many(range(1000))
     ring.mark_down("b:1")
     ring.drain("c:1")
@@ -679,7 +680,7 @@ def test_stats_and_plan() -> None:
 
 def test_repr() -> None:
     assert repr(HashRing(NODES)) == "HashRing(policy='jump', nodes=4, keys=0, epsilon=0.25)"
-    sparse = HashRing(NODES, policy="clockwise", layout="sparse", copies=7, limit=5)
+    sparse = study_ring(NODES, policy="clockwise", layout="sparse", copies=7, limit=5)
     assert repr(sparse) == "HashRing(policy='clockwise', nodes=4, keys=0, layout='sparse', limit=5, copies=7)"
 
 
@@ -730,7 +731,7 @@ def test_subclasses_keep_their_attributes() -> None:
 )
 def test_refused(arguments: dict[str, Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
-        HashRing(**{"nodes": ["a", "b"], **arguments})
+        study_ring(**{"nodes": ["a", "b"], **arguments})
 
 
 def test_refused_calls() -> None:
@@ -752,7 +753,7 @@ def test_refused_calls() -> None:
         ring.nodes("key", 0)
     with pytest.raises(TypeError, match="keys must be many keys"):
         ring.assign_many("abc")
-    small = HashRing([f"n{i}" for i in range(100)], layout="sparse", array_bits=8)
+    small = study_ring([f"n{i}" for i in range(100)], layout="sparse", array_bits=8)
     with pytest.raises(ValueError, match="slots"):
         small.add_node("big", 100)
     assert len(small.names) == 100
@@ -903,7 +904,11 @@ def test_a_node_holds_no_more_keys_than_positions(policy: str) -> None:
 
 @pytest.mark.parametrize("bound", [{}, {"limit": 3}, {"policy": "plain"}])
 def test_rings_without_a_serving_node_describe_themselves(bound: dict[str, Any]) -> None:
-    empty, down, drained = HashRing([], **bound), HashRing(["a", "b"], **bound), HashRing(["a"], **bound)
+    empty, down, drained = (
+        study_ring([], **bound),
+        study_ring(["a", "b"], **bound),
+        study_ring(["a"], **bound),
+    )
     down.assign_many(range(4))
     for name in down.names:
         down.mark_down(name)

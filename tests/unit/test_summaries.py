@@ -15,6 +15,7 @@ import pytest
 import evenbins
 from evenbins import FormatError, MultilevelTable
 from evenbins.tables._guided import FORGETFUL, RISING
+from evenbins.tables.multilevel import plan_multilevel
 from evenbins.tables.summaries import (
     CLASSES,
     CounterSummary,
@@ -331,7 +332,7 @@ def test_each_kind_serves_its_schemes(name: str, scheme: str) -> None:
         with pytest.raises(ValueError, match="counting-"):
             MultilevelTable(1000, scheme=scheme, summary=name)
         return
-    t = MultilevelTable(1000, scheme=scheme, summary=name, failure=1e-6)
+    t = MultilevelTable.from_plan(plan_multilevel(1000, scheme=scheme, summary=name, failure=1e-6))
     plain = MultilevelTable(1000, scheme=scheme)
     keys = np.arange(1000)
     t.insert_many(keys, keys)
@@ -351,7 +352,9 @@ def test_each_kind_serves_its_schemes(name: str, scheme: str) -> None:
 
 
 def test_plans_of_tables_with_a_summary() -> None:
-    t = MultilevelTable(5000, scheme="standard", summary="multiple-bloom", false_positives=1e-3)
+    t = MultilevelTable.from_plan(
+        plan_multilevel(5000, scheme="standard", summary="multiple-bloom", false_positives=1e-3)
+    )
     assert t.plan.summary is not None
     assert t.plan.summary.false_positives <= 1e-3 * 1.0001
     assert t.plan.miss_reads == pytest.approx(4 * t.plan.summary.false_positives)
@@ -382,7 +385,7 @@ def test_plans_of_tables_with_a_summary() -> None:
 )
 def test_tables_refuse_summaries_that_cannot_work(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        MultilevelTable(1000, **arguments)
+        MultilevelTable.from_plan(plan_multilevel(1000, **arguments))
 
 
 def test_a_summary_with_too_few_levels_is_refused() -> None:
@@ -421,8 +424,10 @@ def test_a_key_that_returns_takes_its_slot_again() -> None:
 
 
 def test_a_slot_of_a_deleted_key_is_not_given_to_another() -> None:
-    t = MultilevelTable(
-        1000, scheme="standard", slots=1, shares=[1, 1], summary="single-filter", deletions="lazy"
+    t = MultilevelTable.from_plan(
+        plan_multilevel(
+            1000, scheme="standard", slots=1, shares=[1, 1], summary="single-filter", deletions="lazy"
+        )
     )
     t.insert_many(range(500), 0)
     slots = {key: t.probe(key)[0] for key in range(500)}
@@ -474,7 +479,7 @@ def test_growing_keeps_the_summary() -> None:
         {"summary": "interpolation"},
         {"summary": "multiple-bloom", "scheme": "standard", "deletions": "lazy"},
     ):
-        t = MultilevelTable(500, **arguments)  # type: ignore[arg-type]
+        t = MultilevelTable.from_plan(plan_multilevel(500, **arguments))  # type: ignore[arg-type]
         t.insert_many(range(500), 1)
         larger = t.grown(3000)
         larger.insert_many(range(3000), 2)

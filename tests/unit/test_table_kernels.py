@@ -16,6 +16,7 @@ import pytest
 
 from evenbins import MultilevelTable, TableFullError
 from evenbins.study.stepwise import Full
+from evenbins.tables.multilevel import plan_multilevel
 from evenbins.theory.table_plan import SCHEMES
 from reference import ReferenceMultilevel
 
@@ -62,14 +63,16 @@ def twin_and_batches(core: tuple[int, ...], key_dtype: str) -> tuple[ReferenceMu
 def test_every_kernel_leaves_the_bytes_of_the_twin(
     kernel: str, scheme: str, slots: int, key_dtype: str
 ) -> None:
-    t = MultilevelTable(
-        300,
-        scheme=scheme,
-        slots=slots,
-        space=1.05,
-        overflow_limit=60,
-        key_dtype=key_dtype,
-        next_hashes=slots == 2,
+    t = MultilevelTable.from_plan(
+        plan_multilevel(
+            300,
+            scheme=scheme,
+            slots=slots,
+            space=1.05,
+            overflow_limit=60,
+            key_dtype=key_dtype,
+            next_hashes=slots == 2,
+        )
     )
     twin, batches = twin_and_batches(t.plan.core, key_dtype)
     for batch in batches:

@@ -34,6 +34,7 @@ from evenbins import (
     TablePlan,
     _core,
 )
+from evenbins.tables.multilevel import plan_multilevel
 from evenbins.theory import plan_of_table_core, plan_table
 from evenbins.theory.table_plan import SCHEMES, table_bytes
 from reference import ReferenceMultilevel
@@ -50,7 +51,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def make(name: str, capacity: int = 200, **changes: Any) -> MultilevelTable:
-    return MultilevelTable(capacity, **{**SHAPES[name], **changes})
+    return MultilevelTable.from_plan(plan_multilevel(capacity, **{**SHAPES[name], **changes}))
 
 
 @pytest.fixture(params=SHAPES)
@@ -137,7 +138,7 @@ def test_bytes_are_those_of_the_core(name: str) -> None:
 )
 def test_wrong_arguments_are_named(arguments: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        MultilevelTable(**{"capacity": 100, **arguments})
+        MultilevelTable.from_plan(plan_multilevel(**{"capacity": 100, **arguments}))
 
 
 def test_from_plan_takes_a_plan_of_a_table_alone() -> None:
@@ -415,8 +416,10 @@ def test_a_key_that_does_not_fit_stores_nothing(
 
 
 TABLES: dict[str, Callable[..., Any]] = {
-    "multilevel": lambda folder, **dtypes: MultilevelTable(100, **dtypes),
-    "guided": lambda folder, **dtypes: MultilevelTable(100, summary="interpolation", **dtypes),
+    "multilevel": lambda folder, **dtypes: MultilevelTable.from_plan(plan_multilevel(100, **dtypes)),
+    "guided": lambda folder, **dtypes: MultilevelTable.from_plan(
+        plan_multilevel(100, summary="interpolation", **dtypes)
+    ),
     "chained": lambda folder, **dtypes: ChainedTable(100, **dtypes),
     "paged": lambda folder, **dtypes: PagedTable.create(folder / "pages", 100, durable=False, **dtypes),
 }
@@ -723,8 +726,15 @@ def test_the_helpers_change_reads_and_nothing_else() -> None:
         found = {}
         for bits in (True, False):
             for hashes in (True, False):
-                t = MultilevelTable(
-                    500, scheme=scheme, space=1.1, overflow_limit=500, occupancy_bits=bits, next_hashes=hashes
+                t = MultilevelTable.from_plan(
+                    plan_multilevel(
+                        500,
+                        scheme=scheme,
+                        space=1.1,
+                        overflow_limit=500,
+                        occupancy_bits=bits,
+                        next_hashes=hashes,
+                    )
                 )
                 t.insert_many(range(500), 0, new=True)
                 found[bits, hashes] = t
@@ -787,7 +797,7 @@ def test_a_full_table_says_so_and_stays_as_it_was(name: str) -> None:
 
 
 def test_a_list_of_no_room_is_allowed() -> None:
-    t = MultilevelTable(16, space=1.0, overflow_limit=0)
+    t = MultilevelTable.from_plan(plan_multilevel(16, space=1.0, overflow_limit=0))
     with pytest.raises(TableFullError) as raised:
         t.insert_many(range(100), 0)
     assert 8 <= raised.value.inserted <= 16
@@ -804,7 +814,7 @@ def test_grown_refuses_less_room_than_keys() -> None:
 
 
 def test_the_oldest_key_of_the_list_comes_back_after_deletions() -> None:
-    t = MultilevelTable(64, space=1.0, overflow_limit=200)
+    t = MultilevelTable.from_plan(plan_multilevel(64, space=1.0, overflow_limit=200))
     t.insert_many(range(100), range(100))
     listed = t.stats().overflow_used
     assert listed >= 36
@@ -992,7 +1002,7 @@ def test_a_table_is_no_filter_and_a_filter_no_table(tmp_path: Path) -> None:
 
 
 def test_every_flipped_bit_and_every_cut_is_refused() -> None:
-    t = MultilevelTable(8, overflow_limit=2)
+    t = MultilevelTable.from_plan(plan_multilevel(8, overflow_limit=2))
     t.insert_many(range(8), range(8))
     data = t.to_bytes()
     for at in range(len(data)):
@@ -1026,7 +1036,9 @@ def set_word(at: int, value: int) -> Callable[[bytearray], None]:
 
 def listed_table() -> MultilevelTable:
     """Eight slots in two levels, with five keys on a list that has been used."""
-    t = MultilevelTable(8, slots=1, space=1.0, overflow_limit=8, scheme="least-loaded")
+    t = MultilevelTable.from_plan(
+        plan_multilevel(8, slots=1, space=1.0, overflow_limit=8, scheme="least-loaded")
+    )
     t.insert_many(range(13), range(13))
     listed = [key for key in range(13) if t.probe(key)[0] == 0]
     assert len(listed) >= 5

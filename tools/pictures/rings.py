@@ -6,6 +6,7 @@ import math
 from functools import cache
 
 from evenbins import HashRing
+from evenbins.study.ring import ring as study_ring
 from pictures.canvas import FAINT, FULL, KEY, LINE, MUTED, PANEL, SENT, Picture
 
 _NODES, _KEYS, _PERCENT, _SEED = 40, 400, 110, 3
@@ -17,7 +18,7 @@ def _placed(policy: str) -> tuple[list[str], list[int], list[tuple[int, int]], i
     names = [f"s{i:02}" for i in range(_NODES)]
     layout = "dense" if policy == "jump" else "sparse"
     limit = -(-_KEYS * _PERCENT // (100 * _NODES))  # in whole numbers: 1.1 * 10 is above 11 in floating point
-    ring = HashRing(
+    ring = study_ring(
         names, policy=policy, layout=layout, copies=1, limit=None if policy == "plain" else limit, seed=_SEED
     )
     keys = [f"key {i}" for i in range(_KEYS)]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from evenbins import ChainedTable, MultilevelTable
+from evenbins.tables.multilevel import plan_multilevel
 from pictures.canvas import BACK, FULL, INK, KEY, LINE, MUTED, PANEL, SENT, SOFT, Picture
 
 _SHARES: dict[str, tuple[float, ...] | None] = {
@@ -88,7 +89,7 @@ def levels() -> Picture:
     p.text(24, 34, "Width: slots of a level. Height: how full it is", size=19, bold=True)
     scale = 590 / 1.8
     for i, (scheme, shares) in enumerate(_SHARES.items()):
-        table = MultilevelTable(keys, scheme=scheme, shares=shares, seed=1)
+        table = MultilevelTable.from_plan(plan_multilevel(keys, scheme=scheme, shares=shares, seed=1))
         table.insert_many(np.arange(keys), 0)
         plan, stats = table.plan, table.stats()
         top = 62 + i * 110

@@ -30,7 +30,6 @@ from evenbins import (
     CountingBloomFilter,
     CountMinSketch,
     GrowingFilter,
-    HashRing,
     HeavyHitters,
     MultilevelTable,
     NoNodesError,
@@ -38,7 +37,9 @@ from evenbins import (
     ShardedFilter,
     TableFullError,
 )
+from evenbins.study.ring import ring as study_ring
 from evenbins.tables import summaries
+from evenbins.theory import plan_standard
 from soaks.harness import Case, Soak
 
 __all__ = ["CASES", "FilterSoak", "TableSoak"]
@@ -441,7 +442,7 @@ class RingSoak(Soak):
 
     def __init__(self, rng: np.random.Generator, **options: Any) -> None:
         super().__init__(rng)
-        self.ring = HashRing([f"node{i:02}" for i in range(40)], **options)
+        self.ring = study_ring([f"node{i:02}" for i in range(40)], **options)
         self.ring._start_audit()
         self.keys = universe(rng, _KEYS)
         self.there = np.zeros(_KEYS, bool)
@@ -527,8 +528,12 @@ def _filter(name: str, make: Callable[[], Any], share: float = 1.0, *, ordered: 
 def _cases() -> list[Case]:
     cases = [
         _filter("standard", lambda: BloomFilter(_KEYS), 4),
-        _filter("standard, partition", lambda: BloomFilter(_KEYS, hashing="partition")),
-        _filter("standard, double hashing", lambda: BloomFilter(_KEYS, hashing="double")),
+        _filter(
+            "standard, partition", lambda: BloomFilter.from_plan(plan_standard(_KEYS, hashing="partition"))
+        ),
+        _filter(
+            "standard, double hashing", lambda: BloomFilter.from_plan(plan_standard(_KEYS, hashing="double"))
+        ),
         _filter("blocked 256", lambda: BlockedBloomFilter(_KEYS, block_bits=256), 4),
         _filter("blocked 512", lambda: BlockedBloomFilter(_KEYS), 4),
         _filter("sharded", lambda: ShardedFilter(_KEYS, shards=4), 3),

@@ -15,7 +15,7 @@ from typing import SupportsFloat, SupportsIndex
 from evenbins import _arguments as arguments
 from evenbins import _show
 from evenbins.design._designs import Designs
-from evenbins.tables import MultilevelTable
+from evenbins.tables.multilevel import MultilevelTable, plan_multilevel
 from evenbins.theory._summary_size import KINDS, SummarySize, size_summary
 
 __all__ = ["SummaryDesign", "SummaryDesigns", "summary"]
@@ -56,11 +56,12 @@ class SummaryDesign:
         (7, 1)
         """
         failure, false_positives = self.asked
-        return MultilevelTable(
+        plan = plan_multilevel(
             self.size.keys, scheme="standard", slots=1,
             shares=[each / self.size.keys for each in self.size.sizes], summary=self.kind,
             failure=failure, false_positives=false_positives,
         )  # fmt: skip
+        return MultilevelTable.from_plan(plan)
 
     def to_dict(self) -> dict[str, object]:
         """Give the sizes by name, with the mark, as plain values that JSON can hold."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields
 from typing import SupportsFloat, SupportsIndex
 
@@ -26,23 +25,19 @@ class BalancedBloomFilter(BaseFilter):
 
     Parameters
     ----------
-    capacity, fpr, bits_per_key, hashes, block_bits, seed
+    capacity, fpr, bits_per_key, block_bits, seed
         As for `BlockedBloomFilter`. Memory counts everything, the overflow list too.
     policy
         "fill": a block is full when its set bits reach a threshold; the next level takes the key.
         "two-choice": two blocks, the key goes where it harms the rate least; both are read.
         "multilevel", "sequential", "single": the paper's, by counted loads, with an overflow list.
         None: the best of them for this request, with at most two reads of an absent key.
-    reads, choices, overflow, miss_reads
+    reads, choices, overflow
         Upper bounds: mean block reads of an insertion or a present key (a), blocks a key may use
-        (d), fraction of keys on the overflow list (0: no list; keys then spill), mean block reads
-        of an absent key.
-    thresholds, coin, shares
-        Instead of the best ones: a block of level j is full at `thresholds[j]` keys (set bits
-        for "fill"), but at the threshold it accepts with probability `coin`; sizes of the levels.
-    spill
-        Where a key goes when its blocks are full and the list is, or there is none: "least", its
-        block of fewest set bits; "random", any of them, as in the paper.
+        (d), fraction of keys on the overflow list (0: no list; keys then spill).
+
+    `theory.plan_balanced` takes more: hashes, thresholds, coin, shares of the levels, reads of an absent
+    key, where keys spill; `from_plan` builds what it plans.
 
     Examples
     --------
@@ -61,27 +56,20 @@ class BalancedBloomFilter(BaseFilter):
     def __init__(
         self,
         capacity: SupportsIndex | SupportsFloat,
-        *,
         fpr: float | None = None,
+        *,
         bits_per_key: float | None = None,
         policy: str | None = None,
         reads: float | None = None,
         choices: int | None = None,
         overflow: float | None = None,
-        miss_reads: float | None = None,
         block_bits: int = 512,
-        hashes: int | None = None,
-        thresholds: Sequence[int] | None = None,
-        coin: float | None = None,
-        shares: Sequence[float] | None = None,
-        spill: str = "least",
         seed: int = 0,
     ) -> None:
         self._build(
             plan_balanced(
                 capacity, policy=policy, fpr=fpr, bits_per_key=bits_per_key, reads=reads, choices=choices,
-                overflow=overflow, miss_reads=miss_reads, block_bits=block_bits, hashes=hashes,
-                thresholds=thresholds, coin=coin, shares=shares, spill=spill, seed=seed,
+                overflow=overflow, block_bits=block_bits, seed=seed,
             )
         )  # fmt: skip
 

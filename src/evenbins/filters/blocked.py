@@ -46,8 +46,8 @@ class BlockedBloomFilter(BaseFilter):
     def __init__(
         self,
         capacity: SupportsIndex | SupportsFloat,
-        *,
         fpr: float | None = None,
+        *,
         bits_per_key: float | None = None,
         hashes: int | None = None,
         block_bits: int = 512,

@@ -81,8 +81,8 @@ class CountingBloomFilter(BaseFilter):
     def __init__(
         self,
         capacity: SupportsIndex | SupportsFloat,
-        *,
         fpr: float | None = None,
+        *,
         bits_per_key: float | None = None,
         hashes: int | None = None,
         counter_bits: int = 4,

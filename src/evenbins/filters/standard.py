@@ -29,13 +29,11 @@ class BloomFilter(BaseFilter):
         Memory instead of `fpr`.
     hashes
         Bits set for each key (k); the best number if not given.
-    hashing
-        "independent" (default); or, computing two or three hashes instead of k (kirsch, chapter 3),
-        "partition", "double", "enhanced-double" (with f(i) = i²; "-cube" and "-tetrahedral" appended
-        for i³ and (i³-i)/6), "triple". These have a floor below which the rate does not fall; the
-        plan knows it, and warns.
     seed
         0 … 2**64-1. With a secret random seed nobody can choose keys that collide.
+
+    Schemes that compute two or three hashes instead of k (kirsch, chapter 3) have a floor below which the
+    rate does not fall: `BloomFilter.from_plan(theory.plan_standard(…, hashing="double"))`.
 
     Examples
     --------
@@ -58,18 +56,13 @@ class BloomFilter(BaseFilter):
     def __init__(
         self,
         capacity: SupportsIndex | SupportsFloat,
-        *,
         fpr: float | None = None,
+        *,
         bits_per_key: float | None = None,
         hashes: int | None = None,
-        hashing: str = "independent",
         seed: int = 0,
     ) -> None:
-        self._build(
-            plan_standard(
-                capacity, fpr=fpr, bits_per_key=bits_per_key, hashes=hashes, hashing=hashing, seed=seed
-            )
-        )
+        self._build(plan_standard(capacity, fpr=fpr, bits_per_key=bits_per_key, hashes=hashes, seed=seed))
 
     def stats(self) -> FilterStats:
         """Measure this very filter: computed from its bits, in one pass over them.

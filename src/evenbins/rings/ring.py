@@ -141,8 +141,6 @@ class HashRing(_core.Ring, _files.Persistent):
         Names of nodes, each once; any order, a ring sorts them.
     policy
         "jump", "clockwise", "rehash" or "plain": see the module.
-    layout
-        "dense", or "sparse": the paper's array.
     epsilon
         A node of weight w holds at most ceil((1 + epsilon) * keys * w / W) keys; 0 to 1000. 0.25 when neither
         it nor `limit` is given.
@@ -157,11 +155,6 @@ class HashRing(_core.Ring, _files.Persistent):
         Slots for each unit of weight: virtual copies, which "plain" and "clockwise" need when sparse. (The
         unit is the greatest common measure of the weights.) With weights that will change take 16: see
         `_unit`.
-    rehash
-        For the policy "rehash": "object", or "bin" for section 2.5's h(i), which cascades as "clockwise"
-        does.
-    array_bits
-        The sparse array has 2**array_bits places; 8 to 26.
     seed
         0 … 2**64-1. With a secret random seed nobody can choose keys that all meet one node.
 
@@ -194,15 +187,29 @@ class HashRing(_core.Ring, _files.Persistent):
         nodes: Iterable[str] = (),
         *,
         policy: str = "jump",
-        layout: str = "dense",
         epsilon: float | None = None,
         limit: int | None = None,
         weights: Mapping[str, float] | None = None,
         copies: int = 1,
-        rehash: str = "object",
-        array_bits: int = 20,
         seed: int = 0,
     ) -> None:
+        self._start(nodes, policy, epsilon, limit, weights, copies, seed)
+
+    def _start(
+        self,
+        nodes: Iterable[str],
+        policy: str,
+        epsilon: float | None,
+        limit: int | None,
+        weights: Mapping[str, float] | None,
+        copies: int,
+        seed: int,
+        *,
+        layout: str = "dense",
+        rehash: str = "object",
+        array_bits: int = 20,
+    ) -> None:
+        """Build the ring. `evenbins.study.ring` passes the papers' variants: sparse arrays, rehashed bins."""
         names = _checked_names(nodes)
         given = _checked_weights(weights, names)
         number = _checked_policy(policy, rehash)

@@ -30,7 +30,7 @@ from evenbins.tables.summaries import CLASSES, Summary
 from evenbins.theory.summary_plan import KINDS, NUMBERS, SummaryPlan
 from evenbins.theory.table_plan import TablePlan, TableShape, plan_of_table_core, plan_table, scaled_plan
 
-__all__ = ["MultilevelTable", "TableFullError", "TableStats"]
+__all__ = ["MultilevelTable", "TableFullError", "TableStats", "plan_multilevel"]
 
 # Words of a table's state (cpp/include/evenbins/table_view.hpp).
 _INSERTIONS, _MOVES, _INSERTION_READS, _LISTED, _PLACED = 0, 1, 2, 6, 16
@@ -114,14 +114,6 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
     overflow
         Fraction of keys on the overflow list, at most: the least space that has it is planned. By default
         0.002; for "least-loaded" what a load of 0.95 gives, a few in 100_000.
-    space
-        Slots per key (c) instead.
-    shares
-        Buckets of each level per key (α_i), instead of the best ones; with `space` only their proportions
-        count.
-    overflow_limit
-        Most keys that the list holds; planned so that `capacity` keys overrun it with a probability below
-        1e-9.
     deletions
         Plan for endless deletions and insertions, under which the thesis' schemes overflow more.
         "least-loaded" has a list for both, whatever is said here. "lazy": for a summary that cannot forget
@@ -133,9 +125,6 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         SummaryPlan. Those without counters serve the schemes whose keys move to higher levels alone,
         "standard", "conservative" and "second-chance", and no deletions but lazy ones. It lies in memory of
         its own, and is no part of the table's bytes.
-    false_positives, failure
-        Of the summary, at most: the chance that an absent key is read at all, by default 0.01; the chance
-        that any of `capacity` keys is looked for in a wrong level first, by default 1e-3.
     key_dtype
         "int64", "uint64": stored exactly. "digest": str and bytes, of which the table stores the 128-bit
         XXH3 with the seed; two of n keys are taken for one with a probability of n**2/2**129. Iterating
@@ -144,11 +133,6 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         "int64", "uint64" or "float64".
     seed
         0 … 2**64-1. With a secret random seed nobody can choose keys that collide.
-    occupancy_bits, next_hashes
-        Helpers in fast memory, as in the thesis: they change what `stats().insertion_reads` counts. Without
-        occupancy bits a look at a bucket's occupancy is a read of it. With next hashes, which take four
-        bytes a slot and level, an insertion need not read residents to find out where they may move.
-
     Examples
     --------
     >>> t = MultilevelTable(1_000_000)
@@ -194,28 +178,18 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         levels: int | None = None,
         slots: int | None = None,
         overflow: float | None = None,
-        space: float | None = None,
-        shares: Sequence[float] | None = None,
-        overflow_limit: int | None = None,
-        deletions: bool | str = False,
         summary: str | SummaryPlan | None = None,
-        false_positives: float | None = None,
-        failure: float | None = None,
+        deletions: bool | str = False,
         key_dtype: str = "int64",
         value_dtype: str = "int64",
         seed: int = 0,
-        occupancy_bits: bool = True,
-        next_hashes: bool = False,
     ) -> None:
-        lazy = _is_lazy(deletions, summary)
-        plan = plan_table(
-            lazy_capacity(capacity) if lazy else capacity, scheme=scheme, levels=levels, slots=slots,
-            overflow=overflow, space=space, shares=shares, overflow_limit=overflow_limit,
-            deletions=False if lazy else deletions,  # type: ignore[arg-type]  # plan_table refuses what is no bool
-            key_dtype=key_dtype, value_dtype=value_dtype, seed=seed, occupancy_bits=occupancy_bits,
-            next_hashes=next_hashes,
+        self._build(
+            plan_multilevel(
+                capacity, scheme=scheme, levels=levels, slots=slots, overflow=overflow, summary=summary,
+                deletions=deletions, key_dtype=key_dtype, value_dtype=value_dtype, seed=seed,
+            )
         )  # fmt: skip
-        self._build(_summarised(plan, summary, lazy, false_positives, failure))
 
     @property
     def _key_type(self) -> int:
@@ -465,6 +439,65 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         assert self.nbytes == self.plan.nbytes
         assert self.plan.core == tuple(self._core)
         assert len(self) == sum(1 for _ in self)
+
+
+def plan_multilevel(
+    capacity: SupportsIndex | SupportsFloat,
+    *,
+    scheme: str = "least-loaded",
+    levels: int | None = None,
+    slots: int | None = None,
+    overflow: float | None = None,
+    space: float | None = None,
+    shares: Sequence[float] | None = None,
+    overflow_limit: int | None = None,
+    deletions: bool | str = False,
+    summary: str | SummaryPlan | None = None,
+    false_positives: float | None = None,
+    failure: float | None = None,
+    key_dtype: str = "int64",
+    value_dtype: str = "int64",
+    seed: int = 0,
+    occupancy_bits: bool = True,
+    next_hashes: bool = False,
+) -> TablePlan:
+    """Plan a table with its summary, for `MultilevelTable.from_plan`.
+
+    Parameters
+    ----------
+    capacity, scheme, levels, slots, overflow, deletions, summary, key_dtype, value_dtype, seed
+        As for `MultilevelTable`.
+    space
+        Slots per key (c) instead.
+    shares
+        Buckets of each level per key (α_i), instead of the best ones; with `space` only their proportions
+        count.
+    overflow_limit
+        Most keys that the list holds; planned so that `capacity` keys overrun it with a probability below
+        1e-9.
+    false_positives, failure
+        Of the summary, at most: the chance that an absent key is read at all, by default 0.01; the chance
+        that any of `capacity` keys is looked for in a wrong level first, by default 1e-3.
+    occupancy_bits, next_hashes
+        Helpers in fast memory, as in the thesis: they change what `stats().insertion_reads` counts. Without
+        occupancy bits a look at a bucket's occupancy is a read of it. With next hashes, which take four
+        bytes a slot and level, an insertion need not read residents to find out where they may move.
+
+    Examples
+    --------
+    >>> plan = plan_multilevel(1_000, scheme="standard", space=1.25)
+    >>> MultilevelTable.from_plan(plan).plan.space >= 1.25
+    True
+    """
+    lazy = _is_lazy(deletions, summary)
+    plan = plan_table(
+        lazy_capacity(capacity) if lazy else capacity, scheme=scheme, levels=levels, slots=slots,
+        overflow=overflow, space=space, shares=shares, overflow_limit=overflow_limit,
+        deletions=False if lazy else deletions,  # type: ignore[arg-type]  # plan_table refuses what is no bool
+        key_dtype=key_dtype, value_dtype=value_dtype, seed=seed, occupancy_bits=occupancy_bits,
+        next_hashes=next_hashes,
+    )  # fmt: skip
+    return _summarised(plan, summary, lazy, false_positives, failure)
 
 
 def _is_lazy(deletions: object, summary: object) -> bool:

@@ -50,6 +50,7 @@ from evenbins import (
 )
 from evenbins.study.demo import figures
 from evenbins.study.demo.report import Report
+from evenbins.study.ring import ring as study_ring
 from evenbins.theory import FilterPlan
 
 __all__ = ["LEAST_KEYS", "MOST_KEYS", "STEPS", "Demo", "run"]
@@ -312,7 +313,7 @@ def ring(demo: Demo) -> None:
     for title, source in (("planned", made.plan), ("measured", made.stats())):
         sheet.add_row(title, *(_show.text(name, getattr(source, name)) for name in names))
     demo.show(sheet)
-    cascade = HashRing(servers, policy="clockwise", layout="sparse", epsilon=0.1)
+    cascade = study_ring(servers, policy="clockwise", layout="sparse", epsilon=0.1)
     cascade.assign_many(keys[: keys.size // 5], indices=True)
     looks = cascade.stats()
     demo.say(
@@ -321,7 +322,7 @@ def ring(demo: Demo) -> None:
         f"a fifth of the keys: {looks.placed_searches:.0f} searches, {looks.full:.0%} of the servers full"
     )
     limit = made.stats().limit
-    plain = HashRing(servers, policy="plain", layout="sparse")
+    plain = study_ring(servers, policy="plain", layout="sparse")
     plain.assign_many(keys[: keys.size // 5], indices=True)
     demo.report.figure(
         "Keys of each of 500 servers over their mean, fullest first: plain consistent hashing, bounded loads "

@@ -24,6 +24,7 @@ from evenbins import design, theory
 from evenbins._arguments import DEFAULT_FPR
 from evenbins.filters import build
 from evenbins.filters.protocols import FilterStats
+from evenbins.structure import kind_of_policy
 from evenbins.study.lab.parameters import Choice, Endpoint, Number
 from evenbins.theory import FilterPlan
 from evenbins.theory.block_loads import load_unit, planned_loads
@@ -155,13 +156,18 @@ def _options(plan: FilterPlan, request: dict[str, Any]) -> dict[str, Any]:
 
 def as_python(plan: FilterPlan, request: dict[str, Any]) -> str:
     """Write the program that builds the filter of a plan."""
-    cls = {"standard": "BloomFilter", "blocked": "BlockedBloomFilter"}.get(plan.policy, "BalancedBloomFilter")
+    cls = kind_of_policy(plan.policy).cls.__name__
     options = {} if plan.policy in QUICK else {"policy": plan.policy}
     options |= _options(plan, request)
     written = ", ".join(f"{name}={json.dumps(value)}" for name, value in options.items())
+    made = f"{cls}({plan.keys:_}, {written})"
+    more = ""
+    if "miss_reads" in options:  # a bound that the planner alone takes
+        made = f"{cls}.from_plan(plan_balanced({plan.keys:_}, {written}))"
+        more = "from evenbins.theory import plan_balanced\n"
     return (
-        f"from evenbins import {cls}\n\n"
-        f"f = {cls}({plan.keys:_}, {written})\n"
+        f"from evenbins import {cls}\n{more}\n"
+        f"f = {made}\n"
         'f.add_many(["alpha", "beta"])  # any iterable, a NumPy array, an Arrow column\n'
         'print(f.contains_many(["alpha", "gamma"]))\n'
         "print(f.plan)\n"

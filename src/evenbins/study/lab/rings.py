@@ -29,6 +29,7 @@ import numpy as np
 
 from evenbins import HashRing, NoNodesError, RingFullError, digest_many
 from evenbins.study.lab.parameters import Choice, Endpoint, Number, Parameter, Text
+from evenbins.study.ring import ring as study_ring
 
 __all__ = ["ENDPOINTS", "parse", "replay", "script", "theory"]
 
@@ -219,7 +220,7 @@ def replay(
         "servers": servers, "keys": keys, "epsilon": epsilon, "bound": bound, "copies": copies, "seed": seed,
     }  # fmt: skip
     sides = {
-        policy: _Side(HashRing(map(_name, range(servers)), **_options(policy, **given)), digests)
+        policy: _Side(study_ring(map(_name, range(servers)), **_options(policy, **given)), digests)
         for policy in POLICIES
     }
     order = _order(sides["clockwise"].ring)

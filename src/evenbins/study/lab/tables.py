@@ -119,11 +119,15 @@ def point(
     said = {"space": float(f"{space:.4g}"), "overflow": float(f"{overflow:.3g}")}
     asked = f"overflow={said['overflow']!r}" if goal == "overflow" else f"space={said['space']!r}"
     more = ", deletions=True" if deletions else ""
-    python = (
-        "from evenbins import MultilevelTable\n\n"
-        f'table = MultilevelTable({keys}, scheme="{scheme}", levels={levels}, slots={slots}, {asked}{more})\n'
-        "print(table.plan)\n"
-    )
+    options = f'{keys}, scheme="{scheme}", levels={levels}, slots={slots}, {asked}{more}'
+    if goal == "overflow":
+        python = f"from evenbins import MultilevelTable\n\ntable = MultilevelTable({options})\n"
+    else:
+        python = (
+            "from evenbins.tables.multilevel import MultilevelTable, plan_multilevel\n\n"
+            f"table = MultilevelTable.from_plan(plan_multilevel({options}))\n"
+        )
+    python += "print(table.plan)\n"
     command = f"evenbins design table --keys {keys} --overflow {said['overflow']!r} --levels {levels}"
     return {
         **said,
