@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from evenbins import design, theory
+from evenbins import theory
+from evenbins.design.filters import Request, designs_for
 from evenbins.study.lab import filters, papers
 from evenbins.study.lab.app import create_app, endpoints
 from evenbins.study.lab.jobs import Cancelled, Jobs
@@ -326,7 +327,7 @@ def test_the_texts_build_the_very_plan(client: TestClient, policy: str, query: s
         name: float(text) for name, _, text in (each.partition("=") for each in query.split("&"))
     }
     request |= {"block_bits": int(request.get("block_bits", 512))}
-    planned = design.filter(keys=2000, **request).by_policy(policy).plan
+    planned = designs_for(Request(2000, **request)).by_policy(policy).plan
     names: dict[str, Any] = {}
     exec(answer["python"].replace("print(", "(lambda *_: None)("), names)
     assert names["f"].plan == planned

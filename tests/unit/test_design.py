@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import evenbins
-from evenbins import design
+from evenbins import CountingBloomFilter, design
 from evenbins.cli import commands
 from evenbins.design import FilterDesign, FilterDesigns
+from evenbins.design.filters import Request, designs_for
 
 ALL = {"standard", "blocked", "single", "sequential", "multilevel", "fill", "two-choice"}
 
@@ -55,7 +56,7 @@ def test_with_the_memory_given_the_least_rate_comes_first(for_memory: FilterDesi
     ("sort", "name"), [("memory", "nbytes"), ("fpr", "fpr"), ("reads", "reads"), ("miss_reads", "miss_reads")]
 )
 def test_sort(sort: str, name: str) -> None:
-    values = [getattr(each.plan, name) for each in design.filter(10_000_000, fpr=1e-6, sort=sort)]
+    values = [getattr(each.plan, name) for each in design.filter(10_000_000, fpr=1e-6, cost=sort)]
     assert values == sorted(values)
 
 
@@ -114,7 +115,7 @@ def test_bounds_hold() -> None:
         assert each.plan.overflow <= 0.001
     for each in design.filter(10_000_000, fpr=1e-5, overflow=0):
         assert each.plan.overflow_limit == 0
-    for each in design.filter(10_000_000, fpr=1e-5, choices=2):
+    for each in designs_for(Request(10_000_000, fpr=1e-5, choices=2)):
         assert each.plan.choices <= 2
     both = design.filter(10_000_000, fpr=1e-5, bits_per_key=27)
     assert both
@@ -129,8 +130,17 @@ def test_a_bound_on_reads_takes_hashes_from_the_standard_filter() -> None:
     assert plan.fpr <= 0.01
 
 
+def test_deletions_are_a_need() -> None:
+    designs = design.filter(10_000, fpr=1e-3, needs=["remove"])
+    assert [each.policy for each in designs] == ["counting"]
+    assert isinstance(designs.build(), CountingBloomFilter)
+    assert "counting" not in {each.policy for each in design.filter(10_000, fpr=1e-3)}
+    with pytest.raises(ValueError, match="needs must be met by one of the policies"):
+        design.filter(10_000, fpr=1e-3, needs=["remove", "redis"])
+
+
 def test_merge_leaves_what_merges_by_or() -> None:
-    assert {each.policy for each in design.filter(1000, merge=True)} == {
+    assert {each.policy for each in design.filter(1000, needs=["merge"])} == {
         "standard", "blocked", "fill", "two-choice",
     }  # fmt: skip
 
@@ -174,11 +184,10 @@ def test_it_is_a_sequence(for_rate: FilterDesigns) -> None:
         ({"miss_reads": 0.5}, ["miss_reads must be", "0.5"]),
         ({"overflow": 2}, ["overflow must be"]),
         ({"overflow": -0.1}, ["overflow must be"]),
-        ({"choices": 0}, ["choices must be"]),
-        ({"block_bits": 100}, ["block_bits must be 256 or 512"]),
+        ({"needs": ["speed"]}, ["needs must be", "remove"]),
         ({"policies": ["best"]}, ["policies must be", "two-choice"]),
         ({"policies": "fill"}, ["policies must be a list"]),
-        ({"sort": "size"}, ["sort must be", "miss_reads"]),
+        ({"cost": "size"}, ["cost must be", "miss_reads"]),
         ({"fpr": 1e-6, "miss_reads": 1.5, "policies": ["two-choice"]}, ["two-choice", "miss_reads", "2"]),
         ({"fpr": 1e-6, "reads": 1, "policies": ["standard"]}, ["standard", "bits"]),
     ],
@@ -191,7 +200,7 @@ def test_what_cannot_be_is_told(request_: dict[str, Any], words: list[str]) -> N
 
 
 def test_wrong_types_are_told() -> None:
-    for request_ in ({"fpr": "low"}, {"reads": "few"}, {"overflow": None, "choices": 2.5}):
+    for request_ in ({"fpr": "low"}, {"reads": "few"}, {"overflow": "none"}):
         with pytest.raises(TypeError):
             design.filter(1000, **request_)
     with pytest.raises(TypeError):
@@ -230,14 +239,17 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("hashing", ["partition", "double", "enhanced-double", "triple"])
 @pytest.mark.parametrize("fpr", [1e-2, 1e-4, 1e-6, 1e-8])
 def test_no_scheme_whose_floor_spoils_the_rate_is_chosen(hashing: str, fpr: float) -> None:
-    designs = design.filter(10_000, fpr=fpr, hashing=hashing)
+    designs = designs_for(Request(10_000, fpr=fpr, hashing=hashing))
     assert all(each.plan.fpr <= fpr * (1 + 1e-9) for each in designs)
     assert all(each.plan.hashing == hashing for each in designs if each.policy == "standard")
 
 
 def test_a_scheme_with_room_above_its_floor_is_chosen_and_one_without_is_told() -> None:
-    assert design.filter(10_000, fpr=1e-3, hashing="double").by_policy("standard").plan.hashing == "double"
+    assert (
+        designs_for(Request(10_000, fpr=1e-3, hashing="double")).by_policy("standard").plan.hashing
+        == "double"
+    )
     with pytest.raises(ValueError, match=r'standard: hashing="double" has a floor of 2\.\d+e-06'):
-        design.filter(10_000, fpr=1e-8, hashing="double", policies=["standard"])
+        designs_for(Request(10_000, fpr=1e-8, hashing="double"), policies=["standard"])
     with pytest.raises(ValueError, match="hashing must be one of"):
-        design.filter(10_000, fpr=1e-3, hashing="twice")
+        designs_for(Request(10_000, fpr=1e-3, hashing="twice"))

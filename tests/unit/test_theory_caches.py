@@ -21,6 +21,7 @@ from kinds import KINDS
 
 import evenbins
 from evenbins import design, theory
+from evenbins.design.filters import Request, designs_for
 from evenbins.theory import block, less_hashing, levels
 from evenbins.theory._caching import cached, frozen
 
@@ -259,6 +260,6 @@ def test_theory_and_design_keep_results_by_the_one_cache_only() -> None:
 
 def test_design_leaves_the_filters_of_warnings_alone() -> None:
     before = list(warnings.filters)
-    found = design.filter(20_000, fpr=1e-6, hashing="double", policies=("standard", "blocked"))
+    found = designs_for(Request(20_000, fpr=1e-6, hashing="double"), policies=("standard", "blocked"))
     assert [each.plan.policy for each in found] == ["blocked"]  # double hashing cannot reach that rate
     assert list(warnings.filters) == before

@@ -197,7 +197,7 @@ def test_a_deployment_of_1e12_keys_is_planned_without_memory() -> None:
 
 @pytest.mark.parametrize("policy", ["standard", "blocked", "fill", "two-choice"])
 def test_a_design_that_fits_is_built(policy: str) -> None:
-    found = design.filter(keys=20_000, fpr=1e-2, shard_bytes=8_000, policies=[policy]).build()
+    found = design.sharded_filter(keys=20_000, fpr=1e-2, shard_bytes=8_000, policies=[policy]).build()
     assert isinstance(found, ShardedFilter)
     found.add_many(range(20_000))
     assert found.contains_many(range(20_000)).all()
@@ -207,15 +207,13 @@ def test_a_design_that_fits_is_built(policy: str) -> None:
 
 def test_bounds_hold_in_shards_too() -> None:
     request: dict[str, Any] = {"keys": 10**6, "shard_bytes": 10**5}
-    for each in design.filter(fpr=1e-3, miss_reads=1.2, policies=["fill", "blocked"], **request):
+    for each in design.sharded_filter(fpr=1e-3, miss_reads=1.2, policies=["fill", "blocked"], **request):
         assert each.plan.miss_reads <= 1.2
-    alone = design.filter(bits_per_key=12, policies=["blocked", "standard"], sort="fpr", **request)
+    alone = design.sharded_filter(bits_per_key=12, policies=["blocked", "standard"], cost="fpr", **request)
     assert [each.policy for each in alone] == ["standard", "blocked"]
     assert all(each.plan.bits_per_key <= 12.2 for each in alone)
     with pytest.raises(ValueError, match="bits_per_key"):
-        design.filter(fpr=1e-3, bits_per_key=14.4, policies=["standard"], **request)
-    with pytest.raises(ValueError, match="build_rate"):
-        design.filter(keys=1000, build_rate=5.0)  # type: ignore[call-overload]
+        design.sharded_filter(fpr=1e-3, bits_per_key=14.4, policies=["standard"], **request)
 
 
 @pytest.mark.parametrize(

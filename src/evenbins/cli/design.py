@@ -29,17 +29,16 @@ def design() -> None:
 @click.option("--reads", type=float, help="Mean memory reads of a present key, at most.")
 @click.option("--miss-reads", type=float, help="Mean memory reads of an absent key, at most.")
 @click.option("--overflow", type=float, help="Fraction of keys on an overflow list, at most; 0: no list.")
-@click.option("--choices", type=integer, help="Blocks a key may use, at most.")
-@click.option("--merge", is_flag=True, help="Only designs that merge by a plain OR of their bits.")
-@click.option("--block-bits", type=click.Choice(["512", "256"]), default="512", help="Bits of a block.")
-@click.option("--hashing", default="independent", show_default=True,
-              help="Hashing scheme of a standard filter; left out if its floor spoils the rate.")  # fmt: skip
-@click.option("--sort", type=click.Choice(["memory", "fpr", "reads", "miss_reads"]),
+@click.option("--needs", multiple=True, metavar="NEED",
+              help="merge, remove, grow, shard, redis or dask; may be given several times.")  # fmt: skip
+@click.option("--cost", type=click.Choice(["memory", "fpr", "reads", "miss_reads"]),
               help="What comes first.  [default: memory, among those with at most 2 miss reads]")  # fmt: skip
 @click.option("--shard-bytes", type=float, help="In shards of at most so many bytes.")
-@click.option("--build-rate", type=float, help="Keys a second that can be added: how long a rebuild takes.")
+@click.option("--build-rate", type=float, help="With shards: keys per second that can be added.")
 @click.option("--json", "as_json", is_flag=True, help="Print request and designs as JSON.")
-def design_filter(keys: float, block_bits: str, as_json: bool, **request: Any) -> None:
+def design_filter(
+    keys: float, shard_bytes: float | None, build_rate: float | None, as_json: bool, **request: Any
+) -> None:
     """Find all filter designs that meet the request: standard, blocked, and each balanced policy.
 
     Each is planned with its best hashes, thresholds and shares; * marks the Pareto front. A design is built
@@ -47,8 +46,13 @@ def design_filter(keys: float, block_bits: str, as_json: bool, **request: Any) -
     """
     import evenbins.design
 
-    found = _designed(partial(evenbins.design.filter, keys, block_bits=int(block_bits), **request))
-    _print_designs(found, as_json)
+    find: Callable[[], Designs[Any]] = partial(evenbins.design.filter, keys, **request)
+    if shard_bytes is not None:
+        shards: dict[str, Any] = {"shard_bytes": shard_bytes, "build_rate": build_rate}
+        find = partial(evenbins.design.sharded_filter, keys, **shards, **request)
+    elif build_rate is not None:
+        raise click.ClickException("--build-rate is for designs in shards: pass --shard-bytes too")
+    _print_designs(_designed(find), as_json)
 
 
 @design.command("table", short_help="Hash tables for so many keys with so small an overflow list.")

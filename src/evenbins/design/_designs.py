@@ -24,7 +24,17 @@ class Design(Protocol):
         ...
 
 
+class DesignOfPolicy(Design, Protocol):
+    """A design that has a policy."""
+
+    @property
+    def policy(self) -> str:
+        """The policy of its plan."""
+        ...
+
+
 D = TypeVar("D", bound=Design)
+P = TypeVar("P", bound=DesignOfPolicy)
 
 
 class Designs(Sequence[D], Generic[D]):
@@ -100,6 +110,23 @@ class Designs(Sequence[D], Generic[D]):
             f"<table><caption>{html.escape(self.caption())}; * on the Pareto front</caption>"
             f"<thead><tr>{cells(head, 'th')}</tr></thead><tbody>{body}</tbody></table>"
         )
+
+
+class PolicyDesigns(Designs[P], Generic[P]):
+    """Designs of which each has a policy."""
+
+    def by_policy(self, policy: str) -> P:
+        """Return the design of a policy; KeyError if the request rules it out."""
+        for design in self:
+            if design.policy == policy:
+                return design
+        raise KeyError(policy)
+
+
+def beats(other: object, plan: object, names: Sequence[str]) -> bool:
+    """Return whether `other` is at most `plan` in all these respects, and less in one: less is better."""
+    pairs = [(getattr(other, name) or 0.0, getattr(plan, name) or 0.0) for name in names]
+    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
 def _asked(value: object) -> str:

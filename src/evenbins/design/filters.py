@@ -16,26 +16,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, SupportsFloat, SupportsIndex, overload
+from typing import Any, SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
 from evenbins import _show
 from evenbins._arguments import MAX_BITS_PER_KEY
-from evenbins.design._designs import Designs
-from evenbins.design.sharding import ShardedDesigns, sharded_designs
+from evenbins.design._designs import PolicyDesigns, beats
 from evenbins.filters.base import BaseFilter, build
-from evenbins.theory import FilterPlan, plan_balanced, plan_blocked
+from evenbins.structure import kind_of_policy, that_can
+from evenbins.theory import FilterPlan, plan_balanced, plan_blocked, plan_counting
 from evenbins.theory.balanced_plan import check_bounds
-from evenbins.theory.levels import POLICIES
 from evenbins.theory.plan import plan_scheme
-from evenbins.theory.sharding import ShardedPlan
 
-__all__ = ["FilterDesign", "FilterDesigns", "filter"]
+__all__ = [
+    "FilterDesign", "FilterDesigns", "Request", "designs_for", "filter", "order_of", "policies_for",
+    "respects_of",
+]  # fmt: skip
 
 FEW_READS = 2.0
 """Reads of an absent key up to which memory decides, by default."""
 
-_ALL = ("standard", "blocked", *POLICIES)
+_NEEDS = ("merge", "remove", "grow", "shard", "redis", "dask")
 _BY_OR = ("standard", "blocked", "fill", "two-choice")
 _COLUMNS = (
     ("policy", "policy"), ("hashes", "hashes"), ("choices", "choices"), ("thresholds", "thresholds"),
@@ -87,25 +88,17 @@ class FilterDesign:
         return _show.text(name, value)
 
 
-class FilterDesigns(Designs[FilterDesign]):
+class FilterDesigns(PolicyDesigns[FilterDesign]):
     """All designs that meet a request, best first; prints as a table, in notebooks as HTML."""
 
     _title = "filter designs"
     _columns = _COLUMNS
-
-    def by_policy(self, policy: str) -> FilterDesign:
-        """Give the design of a policy; KeyError if the request rules it out."""
-        for each in self:
-            if each.policy == policy:
-                return each
-        raise KeyError(policy)
 
     def build(self) -> BaseFilter:
         """Build the best design."""
         return self.best.build()
 
 
-@overload
 def filter(
     keys: SupportsIndex | SupportsFloat,
     *,
@@ -114,53 +107,11 @@ def filter(
     reads: float | None = None,
     miss_reads: float | None = None,
     overflow: float | None = None,
-    choices: int | None = None,
-    merge: bool = False,
+    needs: Sequence[str] = (),
     policies: Sequence[str] | None = None,
-    block_bits: int = 512,
-    hashing: str = "independent",
-    sort: str | None = None,
+    cost: str | None = None,
     seed: int = 0,
-    shard_bytes: None = None,
-    build_rate: None = None,
-) -> FilterDesigns: ...
-@overload
-def filter(
-    keys: SupportsIndex | SupportsFloat,
-    *,
-    fpr: float | None = None,
-    bits_per_key: float | None = None,
-    reads: float | None = None,
-    miss_reads: float | None = None,
-    overflow: float | None = None,
-    choices: int | None = None,
-    merge: bool = False,
-    policies: Sequence[str] | None = None,
-    block_bits: int = 512,
-    hashing: str = "independent",
-    sort: str | None = None,
-    seed: int = 0,
-    shard_bytes: SupportsIndex | SupportsFloat,
-    build_rate: float | None = None,
-) -> ShardedDesigns: ...
-def filter(
-    keys: SupportsIndex | SupportsFloat,
-    *,
-    fpr: float | None = None,
-    bits_per_key: float | None = None,
-    reads: float | None = None,
-    miss_reads: float | None = None,
-    overflow: float | None = None,
-    choices: int | None = None,
-    merge: bool = False,
-    policies: Sequence[str] | None = None,
-    block_bits: int = 512,
-    hashing: str = "independent",
-    sort: str | None = None,
-    seed: int = 0,
-    shard_bytes: SupportsIndex | SupportsFloat | None = None,
-    build_rate: float | None = None,
-) -> FilterDesigns | ShardedDesigns:
+) -> FilterDesigns:
     """Find all filter designs that meet a request, best first.
 
     Parameters
@@ -173,29 +124,19 @@ def filter(
         Memory not to be exceeded, everything counted. Alone: the least rate within it. With `fpr`:
         both must hold.
     reads, miss_reads
-        At most so many mean memory reads of a present and of an absent key.
+        Mean memory reads of a present and of an absent key, at most.
     overflow
-        At most this fraction of the keys on an overflow list; 0 for no list.
-    choices
-        At most so many blocks a key may use.
-    merge
-        Only designs that merge by a plain OR of their bits.
+        Fraction of the keys on an overflow list, at most; 0 for no list.
+    needs
+        What the filter must be able to do: "merge" (by a plain OR of bits), "remove", "grow", "shard",
+        "redis", "dask". With "remove" counting filters are proposed; without they are not, since they need
+        several times the memory.
     policies
-        Only these; all seven by default.
-    block_bits
-        512 or 256.
-    hashing
-        How a standard filter draws its positions; all schemes but "independent" have a floor, and a
-        design whose floor spoils the rate is left out.
-    sort
-        "memory", "fpr", "reads" or "miss_reads", the least first. By default the least memory (or
-        the least rate, if only the memory is given) among those with at most two reads of an absent
-        key, then the others.
-    shard_bytes
-        In shards, each of at most so many bytes, planned for its part of the keys and the tail of the
-        imbalance: designs past one machine (`ShardedDesigns`). Needs no memory, whatever the keys.
-    build_rate
-        With shards: keys a second, in all, from which the times to build follow.
+        Only these; by default all that can do what is needed.
+    cost
+        What comes first, the least: "memory", "fpr", "reads" or "miss_reads". By default the memory (or
+        the rate, if only the memory is given) among designs with at most two reads of an absent key, then
+        the others.
 
     Raises
     ------
@@ -209,132 +150,157 @@ def filter(
     True
     >>> designs.by_policy("blocked").plan.hashes
     16
-    >>> filter(keys=1e12, fpr=1e-3, shard_bytes=2**30, policies=["blocked"]).best.plan.shards
-    1811
+    >>> filter(keys=1e6, fpr=1e-3, needs=["remove"]).best.policy
+    'counting'
     """
-    if shard_bytes is not None:
-        return sharded_designs(
-            keys, shard_bytes=shard_bytes, build_rate=build_rate, sort=sort, seed=seed, fpr=fpr,
-            bits_per_key=bits_per_key, reads=reads, miss_reads=miss_reads, overflow=overflow, choices=choices,
-            merge=merge, policies=policies, block_bits=block_bits, hashing=hashing,
-        )  # fmt: skip
-    if build_rate is not None:
-        raise arguments.unmet(
-            "build_rate", " is for designs in shards: pass shard_bytes too, or leave it out"
-        )
-    if policies is None:
-        policies = _ALL
-    elif isinstance(policies, str) or not set(policies) <= set(_ALL):
-        raise ValueError(
-            f"policies must be a list of some of {', '.join(_ALL)}; got {policies!r}. Leave it out for all"
-        )
-    if sort is not None and sort not in _ORDERS:
-        raise ValueError(
-            f"sort must be one of {', '.join(_ORDERS)}; got {sort!r}. Leave it out for the default"
-        )
-    request: dict[str, object] = {
-        "keys": keys, "fpr": fpr, "bits_per_key": bits_per_key, "reads": reads, "miss_reads": miss_reads,
-        "overflow": overflow, "choices": choices, "merge": merge or None, "block_bits": block_bits,
-        "hashing": None if hashing == "independent" else hashing,
-    }  # fmt: skip
-    check_bounds(reads=reads, miss_reads=miss_reads, overflow=overflow, choices=choices)
-    by_rate = fpr is not None or bits_per_key is None
-    asked = _Asked(
-        keys,
-        fpr,
-        None if by_rate else bits_per_key,
-        reads,
-        miss_reads,
-        overflow,
-        choices,
-        block_bits,
-        hashing,
-        seed,
+    asked = Request(keys, fpr, bits_per_key, reads, miss_reads, overflow, seed=seed)
+    return designs_for(asked, needs=needs, policies=policies, cost=cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of a filter: the arguments of `filter`, and what only studies ask for.
+
+    Attributes
+    ----------
+    choices : blocks a key may use, at most
+    block_bits : 512 or 256
+    hashing : how a standard filter draws its positions
+    """
+
+    keys: Any
+    fpr: float | None = None
+    bits_per_key: float | None = None
+    reads: float | None = None
+    miss_reads: float | None = None
+    overflow: float | None = None
+    choices: int | None = None
+    block_bits: int = 512
+    hashing: str = "independent"
+    seed: int = 0
+
+    @property
+    def by_rate(self) -> bool:
+        """Whether the rate is given, and the memory is what remains to be found."""
+        return self.fpr is not None or self.bits_per_key is None
+
+    def shown(self, needs: Sequence[str]) -> dict[str, object]:
+        """Return what a table of designs says above itself; None for what was not asked."""
+        return {
+            "keys": self.keys, "fpr": self.fpr, "bits_per_key": self.bits_per_key, "reads": self.reads,
+            "miss_reads": self.miss_reads, "overflow": self.overflow, "choices": self.choices,
+            "needs": ", ".join(needs) or None, "block_bits": self.block_bits,
+            "hashing": None if self.hashing == "independent" else self.hashing,
+        }  # fmt: skip
+
+
+def designs_for(
+    asked: Request,
+    *,
+    needs: Sequence[str] = (),
+    policies: Sequence[str] | None = None,
+    cost: str | None = None,
+) -> FilterDesigns:
+    """Find all designs that meet a request; see `filter`."""
+    wanted = policies_for(needs, policies)
+    order = order_of(cost, asked.by_rate)
+    check_bounds(
+        reads=asked.reads, miss_reads=asked.miss_reads, overflow=asked.overflow, choices=asked.choices
     )
-    wanted = [each for each in policies if not merge or each in _BY_OR]
+    goal = asked if not asked.by_rate else replace(asked, bits_per_key=None)
     found, refused = [], []
     for policy in wanted:
         try:
-            found.append(asked.plan(policy))
+            found.append(_planned(goal, policy))
         except _UnfitError as error:
             refused.append(f"{policy}: {error}")
-    if by_rate and bits_per_key is not None:
-        most = float(bits_per_key)
+    if asked.by_rate and asked.bits_per_key is not None:
+        most = float(asked.bits_per_key)
         within = [plan for plan in found if plan.bits_per_key <= most * (1 + 1e-12)]
         if found and not within:
-            raise ValueError(_too_little_memory(asked, wanted, most, found))
+            raise ValueError(_too_little_memory(goal, wanted, most, found))
         found = within
     if not found:
-        raise ValueError(
-            "no design meets the request. " + ("; ".join(refused) or "merge=True leaves none of the policies")
-        )
+        raise ValueError("no design meets the request. " + "; ".join(refused))
+    respects = respects_of(asked.by_rate)
     designs = [
-        FilterDesign(plan, pareto=not any(_beats(other, plan, by_rate) for other in found)) for plan in found
+        FilterDesign(plan, pareto=not any(beats(other, plan, respects) for other in found)) for plan in found
     ]
-    return FilterDesigns(sorted(designs, key=_ORDERS.get(sort or "", _default_order(by_rate))), request)
+    return FilterDesigns(sorted(designs, key=order), asked.shown(needs))
+
+
+def policies_for(needs: Sequence[str], policies: Sequence[str] | None) -> list[str]:
+    """Return the policies that can do what is needed, of those that are wanted."""
+    if isinstance(needs, str) or not set(needs) <= set(_NEEDS):
+        rule = f"a list of some of {', '.join(_NEEDS)}"
+        raise arguments.error("needs", rule, needs, "Leave it out if the filter is only filled and asked")
+    able = [kind for kind in that_can("design") if kind.policies and set(needs) <= kind.can]
+    known = [policy for kind in that_can("design") for policy in kind.policies]
+    if policies is None:
+        wanted = [policy for kind in able for policy in kind.policies]
+        if "remove" not in needs:
+            wanted = [policy for policy in wanted if "remove" not in kind_of_policy(policy).can]
+    elif isinstance(policies, str) or not set(policies) <= set(known):
+        rule = f"a list of some of {', '.join(known)}"
+        raise arguments.error("policies", rule, policies, "Leave it out for all")
+    else:
+        wanted = [policy for policy in policies if kind_of_policy(policy) in able]
+    if "merge" in needs:
+        wanted = [policy for policy in wanted if policy in _BY_OR or "remove" in needs]
+    if not wanted:
+        remedy = "Ask for less, or leave policies out"
+        raise arguments.error("needs", "met by one of the policies", list(needs), remedy)
+    return wanted
 
 
 class _UnfitError(ValueError):
     """A policy cannot meet the request; the text says why and what is nearest."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A request, from which each policy makes its plan."""
+def _planned(asked: Request, policy: str) -> FilterPlan:
+    """Plan for the request: _UnfitError if this policy breaks a bound, ValueError if all would."""
+    goal: dict[str, Any] = {"fpr": asked.fpr, "bits_per_key": asked.bits_per_key, "seed": asked.seed}
+    if policy == "standard":
+        return _within(asked, _standard(asked, goal))
+    if policy == "counting":
+        return _within(asked, plan_counting(asked.keys, **goal))
+    plan = plan_blocked(asked.keys, block_bits=asked.block_bits, **goal)  # checks the goal, for all policies
+    if policy == "blocked":
+        return _within(asked, plan)
+    try:
+        return plan_balanced(
+            asked.keys, policy=policy, reads=asked.reads, miss_reads=asked.miss_reads,
+            choices=asked.choices, overflow=asked.overflow, block_bits=asked.block_bits, **goal,
+        )  # fmt: skip
+    except ValueError as error:
+        raise _UnfitError(str(error)) from None
 
-    keys: Any
-    fpr: float | None
-    bits_per_key: float | None
-    reads: float | None
-    miss_reads: float | None
-    overflow: float | None
-    choices: int | None
-    block_bits: int
-    hashing: str
-    seed: int
 
-    def plan(self, policy: str) -> FilterPlan:
-        """Plan for the request: _UnfitError if this policy breaks a bound, ValueError if all would."""
-        goal: dict[str, Any] = {"fpr": self.fpr, "bits_per_key": self.bits_per_key, "seed": self.seed}
-        if policy == "standard":
-            return self._within(self._standard(goal))
-        plan = plan_blocked(
-            self.keys, block_bits=self.block_bits, **goal
-        )  # checks the goal, for all policies
-        if policy == "blocked":
-            return self._within(plan)
-        try:
-            return plan_balanced(
-                self.keys, policy=policy, reads=self.reads, miss_reads=self.miss_reads, choices=self.choices,
-                overflow=self.overflow, block_bits=self.block_bits, **goal,
-            )  # fmt: skip
-        except ValueError as error:
-            raise _UnfitError(str(error)) from None
+def _standard(asked: Request, goal: dict[str, Any]) -> FilterPlan:
+    goal |= {"hashing": asked.hashing}
+    # Not by catching the planner's warning: the filters of `warnings` belong to all threads.
+    plan, problem = plan_scheme(asked.keys, **goal)
+    if problem is None and asked.reads is not None and plan.reads > asked.reads >= 1:
+        plan, problem = plan_scheme(asked.keys, hashes=math.floor(asked.reads), **goal)
+    if problem is not None:  # the scheme cannot reach the rate
+        raise _UnfitError(problem)
+    if asked.fpr is not None and plan.fpr > asked.fpr * (1 + 1e-9):
+        raise _UnfitError(f"it gives fpr={plan.fpr:.4g}, and {asked.fpr:g} is allowed")
+    return plan
 
-    def _standard(self, goal: dict[str, Any]) -> FilterPlan:
-        goal |= {"hashing": self.hashing}
-        # Not by catching the planner's warning: the filters of `warnings` belong to all threads.
-        plan, problem = plan_scheme(self.keys, **goal)
-        if problem is None and self.reads is not None and plan.reads > self.reads >= 1:
-            plan, problem = plan_scheme(self.keys, hashes=math.floor(self.reads), **goal)
-        if problem is not None:  # the scheme cannot reach the rate
-            raise _UnfitError(problem)
-        if self.fpr is not None and plan.fpr > self.fpr * (1 + 1e-9):
-            raise _UnfitError(f"it gives fpr={plan.fpr:.4g}, and {self.fpr:g} is allowed")
-        return plan
 
-    def _within(self, plan: FilterPlan) -> FilterPlan:
-        for name in ("reads", "miss_reads"):
-            bound = getattr(self, name)
-            if bound is not None and getattr(plan, name) > bound * (1 + 1e-9):
-                raise _UnfitError(f"it takes {name}={getattr(plan, name):.4g}, and {bound:g} are allowed")
-        if plan.keys >= 64 and plan.bits_per_key > MAX_BITS_PER_KEY:  # one hash, say, at a low rate
-            raise _UnfitError(f"it takes {plan.bits_per_key:.4g} bits per key within these bounds")
-        return plan
+def _within(asked: Request, plan: FilterPlan) -> FilterPlan:
+    for name in ("reads", "miss_reads"):
+        bound = getattr(asked, name)
+        if bound is not None and getattr(plan, name) > bound * (1 + 1e-9):
+            raise _UnfitError(f"it takes {name}={getattr(plan, name):.4g}, and {bound:g} are allowed")
+    if plan.keys >= 64 and plan.bits_per_key > MAX_BITS_PER_KEY:  # one hash, say, at a low rate
+        raise _UnfitError(f"it takes {plan.bits_per_key:.4g} bits per key within these bounds")
+    return plan
 
 
 def _too_little_memory(
-    asked: _Asked, policies: Sequence[str], most: float, found: Sequence[FilterPlan]
+    asked: Request, policies: Sequence[str], most: float, found: Sequence[FilterPlan]
 ) -> str:
     """Say which rate fits into the memory, and which memory gives the rate."""
     least = min(found, key=lambda plan: plan.bits_per_key)
@@ -346,7 +312,7 @@ def _too_little_memory(
     rates = []
     for policy in policies:
         try:
-            rates.append(roomy.plan(policy))
+            rates.append(_planned(roomy, policy))
         except ValueError:
             continue
     if rates:
@@ -355,25 +321,27 @@ def _too_little_memory(
     return text
 
 
-def _beats(other: FilterPlan | ShardedPlan, plan: FilterPlan | ShardedPlan, by_rate: bool) -> bool:
-    """Tell whether `other` is as good as `plan` in everything that was asked for, and better in something."""
-    names = ("nbytes" if by_rate else "fpr", "reads", "miss_reads", "overflow")
-    pairs = [(getattr(other, name), getattr(plan, name)) for name in names]
-    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+def respects_of(by_rate: bool) -> tuple[str, ...]:
+    """Return in what designs are compared."""
+    return ("nbytes" if by_rate else "fpr", "reads", "miss_reads", "overflow")
 
 
-_Order = Callable[[FilterDesign], tuple[float, ...]]
-_ORDERS: dict[str, _Order] = {
-    "memory": lambda each: (each.plan.nbytes, each.plan.miss_reads),
-    "fpr": lambda each: (each.plan.fpr, each.plan.nbytes),
-    "reads": lambda each: (each.plan.reads, each.plan.nbytes),
-    "miss_reads": lambda each: (each.plan.miss_reads, each.plan.nbytes),
+_COSTS = {
+    "memory": ("nbytes", "miss_reads"),
+    "fpr": ("fpr", "nbytes"),
+    "reads": ("reads", "nbytes"),
+    "miss_reads": ("miss_reads", "nbytes"),
 }
 
 
-def _default_order(by_rate: bool) -> _Order:
-    def order(each: FilterDesign) -> tuple[float, ...]:
-        plan = each.plan
+def order_of(cost: str | None, by_rate: bool) -> Callable[[Any], tuple[float, ...]]:
+    """Return the key by which designs are sorted."""
+    if cost is not None:
+        names = _COSTS[arguments.one_of("cost", cost, tuple(_COSTS), "Leave it out for the default")]
+        return lambda design: tuple(getattr(design.plan, name) for name in names)
+
+    def order(design: Any) -> tuple[float, ...]:
+        plan = design.plan
         return (
             plan.miss_reads > FEW_READS * (1 + 1e-9),
             plan.nbytes if by_rate else plan.fpr,

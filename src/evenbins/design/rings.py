@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evenbins import _arguments, _show
-from evenbins.design._designs import Designs
+from evenbins.design._designs import Designs, beats
 from evenbins.rings import HashRing
 from evenbins.theory import RingPlan, plan_ring
 
@@ -24,6 +24,7 @@ __all__ = ["RingDesign", "RingDesigns", "ring"]
 
 EPSILONS = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 _CHEAP = 1.2  # searches: designs that need no more come first, the most even of them at the head
+_RESPECTS = ("max_load", "searches")  # in what designs are compared
 _COLUMNS = (
     ("policy", "policy"), ("epsilon", "epsilon"), ("limit", "limit"), ("max_load", "fullest"),
     ("overload", "fullest/mean"), ("full", "full"), ("searches", "searches"), ("searches_p99", "99 %"),
@@ -195,7 +196,8 @@ def ring(
     plans = [plan_ring(nodes, keys, epsilon=epsilon) for epsilon in EPSILONS]  # type: ignore[arg-type]
     plans.append(plan_ring(nodes, keys, policy="plain"))  # type: ignore[arg-type]
     designs = [
-        RingDesign(plan, move_rate, pareto=not any(_beats(other, plan) for other in plans)) for plan in plans
+        RingDesign(plan, move_rate, pareto=not any(beats(other, plan, _RESPECTS) for other in plans))
+        for plan in plans
     ]
     fitting = [
         each
@@ -220,8 +222,3 @@ def ring(
 def _order(design: RingDesign) -> tuple[bool, float, float]:
     searches = design.plan.searches or 1.0
     return searches > _CHEAP, design.overload, searches
-
-
-def _beats(other: RingPlan, plan: RingPlan) -> bool:
-    pairs = [(other.max_load or 0, plan.max_load or 0), (other.searches or 1.0, plan.searches or 1.0)]
-    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)

@@ -11,19 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex
+from dataclasses import dataclass, replace
+from typing import Any, SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
 from evenbins import _show
-from evenbins.design._designs import Designs
+from evenbins.design._designs import PolicyDesigns, beats
+from evenbins.design.filters import FilterDesign, Request, designs_for, order_of, respects_of
 from evenbins.filters.sharded import ShardedFilter
 from evenbins.theory.sharding import ShardedPlan, plan_sharded
 
-if TYPE_CHECKING:
-    from evenbins.design.filters import FilterDesign
-
-__all__ = ["ShardedDesign", "ShardedDesigns", "sharded_designs"]
+__all__ = ["ShardedDesign", "ShardedDesigns", "sharded_filter"]
 
 _COLUMNS = (
     ("policy", "policy"), ("shards", "shards"), ("shard_bytes", "shard"), ("nbytes", "in all"),
@@ -51,7 +49,7 @@ class ShardedDesign:
         Examples
         --------
         >>> from evenbins import design
-        >>> f = design.filter(keys=100_000, fpr=1e-3, shard_bytes=50_000).build()
+        >>> f = design.sharded_filter(keys=100_000, fpr=1e-3, shard_bytes=50_000).build()
         >>> f.add("key")
         >>> "key" in f, f.shards
         (True, 4)
@@ -74,46 +72,60 @@ class ShardedDesign:
         return _show.text(name, round(value) if name in ("shard_keys", "largest_shard") else value)
 
 
-class ShardedDesigns(Designs[ShardedDesign]):
+class ShardedDesigns(PolicyDesigns[ShardedDesign]):
     """All designs in shards that meet a request, best first; prints as a table, in notebooks as HTML."""
 
     _title = "designs in shards"
     _columns = _COLUMNS
-
-    def by_policy(self, policy: str) -> ShardedDesign:
-        """Give the design of a policy; KeyError if the request rules it out."""
-        for each in self:
-            if each.policy == policy:
-                return each
-        raise KeyError(policy)
 
     def build(self) -> ShardedFilter:
         """Build the best design."""
         return self.best.build()
 
 
-def sharded_designs(
+def sharded_filter(
     keys: SupportsIndex | SupportsFloat,
     *,
     shard_bytes: SupportsIndex | SupportsFloat,
-    build_rate: float | None,
-    seed: int,
-    **asked: Any,
+    fpr: float | None = None,
+    bits_per_key: float | None = None,
+    reads: float | None = None,
+    miss_reads: float | None = None,
+    overflow: float | None = None,
+    needs: Sequence[str] = (),
+    policies: Sequence[str] | None = None,
+    cost: str | None = None,
+    build_rate: float | None = None,
+    seed: int = 0,
 ) -> ShardedDesigns:
-    """Find all designs in shards of at most `shard_bytes` that meet a request of `design.filter`."""
-    from evenbins.design.filters import _ORDERS, _beats, _default_order, filter
+    """Find all designs in shards that meet a request, past one machine; needs no memory, whatever the keys.
 
+    Parameters
+    ----------
+    shard_bytes
+        A shard has at most so many bytes, and is planned for its part of the keys and the tail of the
+        imbalance.
+    keys, fpr, bits_per_key, reads, miss_reads, overflow, needs, policies, cost, seed
+        As for `filter`.
+    build_rate
+        Keys per second, in all, from which the times to build follow.
+
+    Examples
+    --------
+    >>> sharded_filter(keys=1e12, fpr=1e-3, shard_bytes=2**30, policies=["blocked"]).best.plan.shards
+    1811
+    """
+    asked = Request(keys, fpr, bits_per_key, reads, miss_reads, overflow, seed=seed)
     total = arguments.capacity(keys)
-    fpr, bits_per_key, sort = asked["fpr"], asked["bits_per_key"], asked["sort"]
-    by_rate = fpr is not None or bits_per_key is None
+    small = replace(asked, keys=min(total, _guess(shard_bytes)))
     plans = [
         plan_sharded(
             total, shard_bytes=shard_bytes, policy=each.policy, build_rate=build_rate, seed=seed,
             **_goal(fpr, bits_per_key), **_options(each, asked),
         )
-        for each in filter(min(total, _guess(shard_bytes)), seed=seed, **asked)
+        for each in designs_for(small, needs=["shard", *needs], policies=policies, cost=cost)
     ]  # fmt: skip
-    if by_rate and bits_per_key is not None:
+    if asked.by_rate and bits_per_key is not None:
         within = [plan for plan in plans if plan.bits_per_key <= bits_per_key * (1 + 1e-12)]
         if not within:
             least = min(plan.bits_per_key for plan in plans)
@@ -122,14 +134,12 @@ def sharded_designs(
                 f"={bits_per_key:g} is too little for fpr={fpr:g} in shards: the least is {least:.4g}",
             )
         plans = within
-    found: list[Any] = [
-        ShardedDesign(plan, pareto=not any(_beats(other, plan, by_rate) for other in plans)) for plan in plans
+    respects = respects_of(asked.by_rate)
+    designs = [
+        ShardedDesign(plan, pareto=not any(beats(other, plan, respects) for other in plans)) for plan in plans
     ]
-    found.sort(key=_ORDERS.get(sort or "", _default_order(by_rate)))
-    request = {name: value for name, value in asked.items() if name not in ("sort", "policies", "hashing")}
-    request = {"keys": keys, **request, "shard_bytes": shard_bytes, "build_rate": build_rate}
-    request["merge"] = request["merge"] or None
-    return ShardedDesigns(found, request)
+    shown = asked.shown(needs) | {"shard_bytes": shard_bytes, "build_rate": build_rate}
+    return ShardedDesigns(sorted(designs, key=order_of(cost, asked.by_rate)), shown)
 
 
 def _guess(shard_bytes: object) -> int:
@@ -143,17 +153,15 @@ def _goal(fpr: float | None, bits_per_key: float | None) -> dict[str, Any]:
     return {"fpr": fpr, "bits_per_key": None if fpr is not None else bits_per_key}
 
 
-def _options(each: FilterDesign, asked: dict[str, Any]) -> dict[str, Any]:
-    """Give what the policy's planner takes of the request."""
-    names: Sequence[str] = ()
+def _options(each: FilterDesign, asked: Request) -> dict[str, Any]:
+    """Return what the policy's planner takes of the request."""
     if each.policy == "standard":
-        plan: dict[str, Any] = {"hashing": asked["hashing"]}
-        if asked["reads"] is not None and each.plan.reads <= asked["reads"]:
-            plan["hashes"] = each.plan.hashes
-        return plan
-    if each.policy != "blocked":
-        names = ("reads", "miss_reads", "overflow", "choices")
-    return {name: asked[name] for name in names} | {"block_bits": asked["block_bits"]}
+        limited = asked.reads is not None and each.plan.reads <= asked.reads
+        return {"hashes": each.plan.hashes} if limited else {}
+    if each.policy == "blocked":
+        return {"block_bits": asked.block_bits}
+    names = ("reads", "miss_reads", "overflow", "choices", "block_bits")
+    return {name: getattr(asked, name) for name in names}
 
 
 def _duration(seconds: float) -> str:

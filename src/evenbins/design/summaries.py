@@ -14,12 +14,13 @@ from typing import SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
 from evenbins import _show
-from evenbins.design._designs import Designs
+from evenbins.design._designs import Designs, beats
 from evenbins.tables.multilevel import MultilevelTable, plan_multilevel
 from evenbins.theory._summary_size import KINDS, SummarySize, size_summary
 
 __all__ = ["SummaryDesign", "SummaryDesigns", "summary"]
 
+_RESPECTS = ("nbytes", "false_positives", "failure")  # in what designs are compared
 _COLUMNS = (
     ("kind", "kind"), ("levels", "levels"), ("space", "space"), ("bytes_per_key", "bytes/key"),
     ("kibibytes", "KiB"), ("false_positives", "false positives"), ("failure", "failure"),
@@ -141,13 +142,10 @@ def summary(
     count = arguments.capacity(keys)
     sizes = [size_summary(count, failure, false_positives, kind) for kind in kinds]
     designs = [
-        SummaryDesign(each, (failure, false_positives), not any(_beats(other, each) for other in sizes))
+        SummaryDesign(
+            each, (failure, false_positives), not any(beats(other, each, _RESPECTS) for other in sizes)
+        )
         for each in sizes
     ]
     request: dict[str, object] = {"keys": keys, "failure": failure, "false_positives": false_positives}
     return SummaryDesigns(sorted(designs, key=lambda each: each.size.nbytes), request)
-
-
-def _beats(other: SummarySize, size: SummarySize) -> bool:
-    pairs = [(getattr(other, name), getattr(size, name)) for name in ("nbytes", "false_positives", "failure")]
-    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import SupportsFloat, SupportsIndex, TypeVar
 
 from evenbins import _arguments, _show
-from evenbins.design._designs import Designs
+from evenbins.design._designs import Designs, beats
 from evenbins.tables import MultilevelTable
 from evenbins.theory import TablePlan, plan_table
 from evenbins.theory.table_plan import SCHEMES, SLOTS, predictable
@@ -191,26 +191,20 @@ def table(
             + '. Ask for "standard" or "least-loaded" too'
         )
     designs = [
-        TableDesign(plan, value_bytes, pareto=not any(_beats(other, plan) for other in plans))
+        TableDesign(plan, value_bytes, pareto=not any(beats(other, plan, RESPECTS) for other in plans))
         for plan in plans
     ]
     return TableDesigns(sorted(designs, key=lambda each: (each.nbytes, each.plan.reads or 0.0)), request)
 
 
 _MANY_LEVELS = 4
+RESPECTS = ("nbytes", "reads", "miss_reads", "moves")
+"""In what designs are compared."""
 
 
 def _left_out(scheme: str, slots: int) -> bool:
     """Tell whether a design of many levels is not known or takes too long."""
     return scheme == "least-loaded" or (scheme == "second-chance" and slots == max(SLOTS))
-
-
-def _beats(other: TablePlan, plan: TablePlan) -> bool:
-    """Tell whether `other` is as good as `plan` in everything, and better in something."""
-    pairs = [
-        (getattr(other, name), getattr(plan, name)) for name in ("nbytes", "reads", "miss_reads", "moves")
-    ]
-    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
 def _some(name: str, given: Sequence[_T] | None, known: Sequence[_T]) -> list[_T]:

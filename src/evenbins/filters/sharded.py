@@ -119,7 +119,7 @@ class ShardedFilter(_files.Loadable):
 
     @classmethod
     def from_plan(cls, plan: ShardedPlan) -> Self:
-        """Build the filter of a plan, as `design.filter(…, shard_bytes=…)` and `theory.plan_sharded` give it.
+        """Build the filter of a plan, as `design.sharded_filter` and `theory.plan_sharded` give it.
 
         Raises
         ------

@@ -352,7 +352,7 @@ def shards(demo: Demo) -> None:
     """Plan a filter that no machine here holds; build a small one of the same kind."""
     from evenbins import design as designs
 
-    plan = designs.filter(keys=1e12, fpr=_FPR, shard_bytes=2**30).by_policy("blocked").plan
+    plan = designs.sharded_filter(keys=1e12, fpr=_FPR, shard_bytes=2**30).by_policy("blocked").plan
     demo.say(
         f"a trillion keys at {_FPR:g}: {plan.shards:_} shards of {_show.size(plan.shard_bytes)}, "
         f"{_show.size(plan.nbytes)} in all;\n"

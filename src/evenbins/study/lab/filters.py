@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy as np
 
 from evenbins import design, theory
 from evenbins._arguments import DEFAULT_FPR
+from evenbins.design.filters import Request, designs_for
 from evenbins.filters import build
 from evenbins.filters.protocols import FilterStats
 from evenbins.structure import kind_of_policy
@@ -75,9 +76,9 @@ def _rate(
 ) -> float | None:
     """Give the least rate within this memory, None where the policy cannot meet the bounds."""
     try:
-        found = design.filter(
-            keys, bits_per_key=bits, reads=reads, miss_reads=miss_reads, policies=[policy],
-            block_bits=block_bits,
+        found = _found(
+            keys, bits_per_key=bits, reads=reads, miss_reads=miss_reads, block_bits=block_bits,
+            policies=(policy,),
         )  # fmt: skip
     except ValueError:
         return None
@@ -110,9 +111,8 @@ def designs(
 
 
 @lru_cache(maxsize=256)
-def _found(keys: int, **request: Any) -> design.filters.FilterDesigns:
-    found: design.filters.FilterDesigns = design.filter(keys, **request)
-    return found
+def _found(keys: int, policies: Sequence[str] | None = None, **request: Any) -> design.FilterDesigns:
+    return designs_for(Request(keys, **request), policies=policies)
 
 
 def _request(

@@ -155,7 +155,8 @@ def designs(
 ) -> dict[str, Any]:  # fmt: skip
     """Plan every scheme exactly, as `design.table` does; the smallest first, the Pareto front marked."""
     from evenbins import design
-    from evenbins.design.tables import TableDesign, _beats
+    from evenbins.design._designs import beats
+    from evenbins.design.tables import RESPECTS, TableDesign
 
     sizes = list(SLOTS) if slots == "all" else [int(slots)]
     wanted = [(s, n) for s in SCHEMES for n in sizes if _curve(s, levels, n, deletions) is not None]
@@ -166,7 +167,10 @@ def designs(
         progress(done, len(wanted))
         request: dict[str, Any] = {"overflow": overflow, "levels": levels, "deletions": deletions}
         plans.append(design.table(keys, **request, schemes=[scheme], slots=[size])[0].plan)
-    found = [TableDesign(plan, 8, pareto=not any(_beats(other, plan) for other in plans)) for plan in plans]
+    found = [
+        TableDesign(plan, 8, pareto=not any(beats(other, plan, RESPECTS) for other in plans))
+        for plan in plans
+    ]
     found.sort(key=lambda each: (each.nbytes, each.plan.reads or 0.0))
     names = (
         "scheme", "levels", "slots", "space", "overflow", "overflow_limit", "moves", "reads", "miss_reads",
