@@ -139,11 +139,11 @@ class ContainsSink final : public Sink {
   ContainsSink(const FilterObject& object, uint32_t threads) : filter_(*object.filter), threads_(threads) {}
   const char* verb() const override { return "looked up"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    const nb::gil_scoped_release free;
+    const GilRelease free;
     return contains_all(filter_, keys, answers.extend(keys.size()), threads_, pulse);
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
-    std::optional<nb::gil_scoped_release> free;
+    std::optional<GilRelease> free;
     if (let_others_run) free.emplace();
     filter_.contains_many(digests, n, answers.extend(n));
   }
@@ -179,11 +179,11 @@ class CountSink final : public Sink {
   CountSink(FilterObject& object, uint32_t threads) : counts_(counts_of(object)), threads_(threads) {}
   const char* verb() const override { return "looked up"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    const nb::gil_scoped_release free;
+    const GilRelease free;
     return count_all(counts_, keys, answers.extend(keys.size()), threads_, pulse);
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
-    std::optional<nb::gil_scoped_release> free;
+    std::optional<GilRelease> free;
     if (let_others_run) free.emplace();
     counts_.count_many(digests, n, answers.extend(n));
   }
@@ -372,7 +372,7 @@ void bind_filters(nb::module_& m) {
         if (payload_bytes(spec) != bytes) throw SpecError("the payload does not fit the plan");
         std::vector<uint8_t> header;
         {
-          const nb::gil_scoped_release free;
+          const GilRelease free;
           header = write_header(spec, buffer.view.buf, bytes);
         }
         return nb::bytes(reinterpret_cast<const char*>(header.data()), header.size());
@@ -390,7 +390,7 @@ void bind_filters(nb::module_& m) {
         const auto* bytes = static_cast<const uint8_t*>(buffer.view.buf);
         Header header;
         {
-          const nb::gil_scoped_release free;
+          const GilRelease free;
           header = read_header(bytes, static_cast<uint64_t>(buffer.view.len));
           if (verify) verify_payload(header, bytes + header.payload_offset);
         }

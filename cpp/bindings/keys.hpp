@@ -17,6 +17,7 @@
 
 #include "evenbins/hash.hpp"
 #include "evenbins/xxh3.hpp"
+#include "gil.hpp"
 
 namespace evenbins::python {
 
@@ -95,6 +96,11 @@ bool with_utf8(PyObject* text, F&& f) {
   return true;
 }
 
+// An object as an int; null with an exception set.
+inline PyObject* index_of(PyObject* object) {
+  return call_python([&] { return PyNumber_Index(object); });
+}
+
 inline bool int_digest(PyObject* number, const Hasher& hasher, uint64_t& out) {
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
@@ -140,7 +146,7 @@ inline bool rare_digest(PyObject* key, const Hasher& hasher, uint64_t& out) {
     return true;
   }
   if (PyIndex_Check(key)) {
-    PyObject* number = PyNumber_Index(key);
+    PyObject* number = index_of(key);
     if (number == nullptr) return false;
     const bool ok = int_digest(number, hasher, out);
     Py_DECREF(number);

@@ -42,7 +42,7 @@ class Text {  // any object with a plain buffer
 
 uint64_t count_byte(nb::handle block, char byte) {
   const Text text(block);
-  const nb::gil_scoped_release free;
+  const GilRelease free;
   const char *p = text.data(), *end = p + text.size();
   uint64_t total = 0;
   while (p < end) {  // in strides that a vector of bytes can count, so that the compiler uses one
@@ -65,7 +65,7 @@ nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>> stored_lines(nb::handle block, cha
   const Text text(block);
   Answers<uint64_t> words;
   {
-    const nb::gil_scoped_release free;
+    const GilRelease free;
     const char *p = text.data(), *end = p + text.size();
     while (p < end) {
       const auto* stop = static_cast<const char*>(std::memchr(p, separator, static_cast<size_t>(end - p)));
@@ -109,7 +109,7 @@ nb::bytes select_lines(nb::handle block, char separator, const Mask& chosen, boo
   Output out(text.size());
   uint64_t lines = 0;
   {
-    const nb::gil_scoped_release free;
+    const GilRelease free;
     const char *p = text.data(), *end = p + text.size(), *run = nullptr;
     while (p < end) {
       if (lines == chosen.size()) break;
@@ -198,7 +198,7 @@ nb::tuple csv_column(nb::handle block, char delimiter, uint64_t column) {
   const Text text(block);
   Records found;
   {
-    const nb::gil_scoped_release free;
+    const GilRelease free;
     found.read(text, delimiter, column);
   }
   return nb::make_tuple(nb::bytes(found.keys.data(), found.keys.size()), array_of(found.offsets),
@@ -251,7 +251,7 @@ nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>> stored_spans(nb::handle data, cons
   const Text text(data);
   Answers<uint64_t> words;
   {
-    const nb::gil_scoped_release free;
+    const GilRelease free;
     const std::vector<uint64_t> at = checked_offsets(offsets, text.size());
     uint64_t* out = words.extend(2 * (at.size() - 1));
     for (size_t i = 0; i + 1 < at.size(); ++i) store_digest(text.data() + at[i], at[i + 1] - at[i], seed, out + 2 * i);
@@ -265,7 +265,7 @@ nb::bytes select_spans(nb::handle block, const Offsets& starts, const Offsets& e
   bool sound = starts.size() == n && ends.size() == n;
   Output out(text.size());
   {
-    const nb::gil_scoped_release free;
+    const GilRelease free;
     uint64_t last =
         0;  // where the piece before ended; every number is read once, since somebody may write to the arrays
     for (size_t i = 0; sound && i < n; ++i) {

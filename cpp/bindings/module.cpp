@@ -31,7 +31,7 @@ class CollectSink final : public Sink {
   explicit CollectSink(std::string verb = "hashed") : verb_(std::move(verb)) {}
   const char* verb() const override { return verb_.c_str(); }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    const nb::gil_scoped_release free;
+    const GilRelease free;
     const uint64_t before = digests.size();
     uint64_t* out = digests.extend(keys.size());
     constexpr uint64_t kStep = 1 << 16;
@@ -140,7 +140,7 @@ void bind_sources(nb::module_& m) {
       "line_reads",
       [](Words words, Words keys, uint64_t seed) {
         const IntHash hash(seed);
-        const nb::gil_scoped_release free;
+        const GilRelease free;
         return kernel().line_reads(hash, words.data(), words.size() / 8, keys.data(), keys.size());
       },
       nb::arg("words"), nb::arg("keys"), nb::arg("seed") = 0,
@@ -155,6 +155,8 @@ void bind_sources(nb::module_& m) {
 NB_MODULE(_core, m) {
   using namespace evenbins::python;
   m.doc() = "The compiled core of evenbins. Private: use the package `evenbins`.";
+  // For tools/sanitize.py: otherwise a daemon thread that ends with the process would look like a leak.
+  nb::set_leak_warnings(std::getenv("EVENBINS_LEAK_WARNINGS") != nullptr);
   const nb::module_ numpy = nb::module_::import_("numpy");
   types.ndarray = numpy.attr("ndarray").inc_ref().ptr();
   types.generic = numpy.attr("generic").inc_ref().ptr();

@@ -441,7 +441,7 @@ void init_descriptor(Descriptor* self, const nb::bytes& path, int flags, int mod
   if (std::strlen(path.c_str()) != path.size()) throw nb::value_error("embedded null byte");
   int number, error;
   do {
-    const nb::gil_scoped_release free;
+    const GilRelease free;
     number = ::open(path.c_str(), flags | O_CLOEXEC, mode);
     error = errno;
   } while (number < 0 && error == EINTR);
@@ -480,7 +480,7 @@ void bind_paged(nb::module_& m) {
       [](Descriptor& file, const char* path, uint64_t capacity, uint64_t seed, std::vector<uint64_t> core,
          uint64_t uid) {
         const Spec spec{Kind::paged, Hashing::independent, seed, capacity, std::move(core)};
-        const nb::gil_scoped_release free;
+        const GilRelease free;
         PagedTable::create(file, path, spec, uid);
       },
       nb::arg("file"), nb::arg("path"), nb::arg("capacity"), nb::arg("seed"), nb::arg("core"), nb::arg("uid"),

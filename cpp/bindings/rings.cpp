@@ -197,7 +197,7 @@ PyObject* method_assign(PyObject* self, PyObject* key) {
   });
   if (!done) return nullptr;
   if (has_moved) [[unlikely]] {
-    PyObject* result = PyObject_CallMethod(self, "_report_lazy_moves", nullptr);
+    PyObject* result = call_python([&] { return PyObject_CallMethod(self, "_report_lazy_moves", nullptr); });
     if (result == nullptr) return nullptr;
     Py_DECREF(result);
   }

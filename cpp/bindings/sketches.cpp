@@ -52,7 +52,7 @@ uint64_t weight_of(nb::handle weight) {
     PyErr_Format(PyExc_TypeError, "weight must be an int, not %.100s", Py_TYPE(weight.ptr())->tp_name);
     throw nb::python_error();
   }
-  const nb::object number = nb::steal(PyNumber_Index(weight.ptr()));
+  const nb::object number = nb::steal(index_of(weight.ptr()));
   if (!number.is_valid()) throw nb::python_error();
   const unsigned long long value = PyLong_AsUnsignedLongLong(number.ptr());
   if (value != static_cast<unsigned long long>(-1) || !PyErr_Occurred()) return value;
@@ -178,7 +178,7 @@ class CountSink final : public Sink {
   explicit CountSink(const CountMinSketch& sketch) : sketch_(sketch) {}
   const char* verb() const override { return "looked up"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    const nb::gil_scoped_release free;
+    const GilRelease free;
     constexpr uint64_t kBatch = 1024;
     uint64_t digests[kBatch];
     const uint64_t size = keys.size();
@@ -192,7 +192,7 @@ class CountSink final : public Sink {
     return size;
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
-    std::optional<nb::gil_scoped_release> free;
+    std::optional<GilRelease> free;
     if (let_others_run) free.emplace();
     sketch_.count_many(digests, n, answers.extend(n));
   }

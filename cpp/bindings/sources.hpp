@@ -83,7 +83,7 @@ uint64_t take_in_pieces(const Digests& keys, const Pulse& pulse, uint64_t piece,
     std::optional<BadKey> bad;
     uint64_t n = std::min(piece, size - start);
     {
-      const nb::gil_scoped_release free;
+      const GilRelease free;
       try {
         keys.read(start, n, digests.data());
       } catch (const BadKey& error) {
@@ -104,8 +104,8 @@ class SignalPulse {
     const auto now = std::chrono::steady_clock::now();
     if (now - last_ < std::chrono::milliseconds(50)) return true;
     last_ = now;
-    const nb::gil_scoped_acquire hold;
-    return PyErr_CheckSignals() == 0;  // else the exception stays set for the caller
+    const GilAcquire hold;
+    return poll_signals();  // else the exception stays set for the caller
   }
 
  private:
@@ -250,7 +250,7 @@ class LineSource final : public StretchSource {
   std::unique_ptr<const Digests> next_stretch(const Hasher& hasher, const Sink&) override {
     if (std::exchange(read_, true)) return nullptr;
     const Py_buffer& view = buffer_.view;
-    const nb::gil_scoped_release free;  // the lines are searched for
+    const GilRelease free;  // the lines are searched for
     return std::make_unique<LineDigests>(static_cast<const char*>(view.buf), static_cast<size_t>(view.len), separator_,
                                          crlf_, hasher);
   }
@@ -282,21 +282,22 @@ class ArrowSource final : public StretchSource {
       if (stream_.value.release != nullptr) {
         arrow::Stream* stream = &stream_.value;
         if (begins) {
-          if (stream->get_schema(stream, &schema_.value) != 0) raise_stream_error("get_schema", sink);
+          if (call_python([&] { return stream->get_schema(stream, &schema_.value); }) != 0)
+            raise_stream_error("get_schema", sink);
           arrow::maker<Hasher>(schema_.value);  // refuses a wrong type even if no array follows
         }
         array_.emplace();
         int failed;
         {
-          const nb::gil_scoped_release free;  // a producer may wait for a Python thread
-          failed = stream->get_next(stream, &array_->value);
+          const GilRelease free;  // a producer may wait for a Python thread
+          failed = call_python([&] { return stream->get_next(stream, &array_->value); });
         }
         if (failed != 0) raise_stream_error("get_next", sink);
         if (array_->value.release == nullptr) return nullptr;
       } else if (!begins) {
         return nullptr;
       }
-      const nb::gil_scoped_release free;  // a dictionary's values are digested
+      const GilRelease free;  // a dictionary's values are digested
       return arrow::maker<Hasher>(schema_.value)(schema_.value, array_->value, hasher);
     } catch (const arrow::UnsupportedColumn& error) {
       raise(PyExc_TypeError, error.what());
@@ -328,7 +329,7 @@ class ItemSource final : public KeySource {
   explicit ItemSource(nb::handle items) : items_(nb::borrow(items)) {}
 
   bool run_some(const Hasher& hasher, Sink& sink, uint64_t limit) override {
-    if (!iterator_.is_valid()) iterator_ = nb::steal(PyObject_GetIter(items_.ptr()));
+    if (!iterator_.is_valid()) iterator_ = nb::steal(call_python([&] { return PyObject_GetIter(items_.ptr()); }));
     if (!iterator_.is_valid()) throw nb::python_error();
     uint64_t digests[kBatch];
     auto last_release = std::chrono::steady_clock::now();
@@ -336,14 +337,16 @@ class ItemSource final : public KeySource {
       const size_t wanted = static_cast<size_t>(std::min<uint64_t>(kBatch, limit));
       size_t n = 0;
       bool good = true;
-      while (n < wanted) {
-        PyObject* item = PyIter_Next(iterator_.ptr());
-        if (item == nullptr) break;
-        good = digest_of(item, hasher, digests[n]);
-        Py_DECREF(item);
-        if (!good) break;
-        ++n;
-      }
+      call_python([&] {
+        while (n < wanted) {
+          PyObject* item = PyIter_Next(iterator_.ptr());
+          if (item == nullptr) break;
+          good = digest_of(item, hasher, digests[n]);
+          Py_DECREF(item);
+          if (!good) break;
+          ++n;
+        }
+      });
       const bool ended = n < wanted;
       std::optional<nb::python_error> failure;
       if (PyErr_Occurred()) failure.emplace();
@@ -354,7 +357,7 @@ class ItemSource final : public KeySource {
       if (n > 0) sink.take(digests, n, due);
       sink.taken += n;
       if (failure) rethrow(*failure, good, sink);
-      if (PyErr_CheckSignals() != 0) raise_interrupted(sink.taken, sink.verb());
+      if (!poll_signals()) raise_interrupted(sink.taken, sink.verb());
       if (ended) return false;
       limit -= n;
     }

@@ -136,7 +136,7 @@ inline bool rare_stored_key(PyObject* key, const KeyMaker& maker, StoredKey& out
     return truth >= 0 && stored_int(truth ? Py_True : Py_False, maker, out);
   }
   if (PyIndex_Check(key)) {
-    PyObject* number = PyNumber_Index(key);
+    PyObject* number = index_of(key);
     if (number == nullptr) return false;
     const bool ok = stored_int(number, maker, out);
     Py_DECREF(number);
@@ -242,7 +242,7 @@ inline bool stored_value_of(PyObject* value, ValueType type, uint64_t& out) {
   const bool is_array = PyObject_TypeCheck(value, reinterpret_cast<PyTypeObject*>(types.ndarray));
   if (type == ValueType::float64) {
     if (PyIndex_Check(value) && !is_array && !PyFloat_Check(value)) {
-      PyObject* number = PyNumber_Index(value);
+      PyObject* number = index_of(value);
       if (number == nullptr) return false;
       const bool ok = stored_float_of_int(number, out);
       Py_DECREF(number);
@@ -266,7 +266,7 @@ inline bool stored_value_of(PyObject* value, ValueType type, uint64_t& out) {
                  is_signed ? "int64" : "uint64", Py_TYPE(value)->tp_name);
     return false;
   }
-  PyObject* number = PyNumber_Index(value);
+  PyObject* number = index_of(value);
   if (number == nullptr) return false;
   bool ok;
   if (is_signed) {
@@ -327,7 +327,7 @@ inline void append_items(nb::handle items, const KeyMaker& maker, KeyWords& word
   const nb::object iterator = nb::steal(PyObject_GetIter(items.ptr()));
   if (!iterator.is_valid()) throw nb::python_error();
   for (uint64_t index = 0;; ++index) {
-    const nb::object item = nb::steal(PyIter_Next(iterator.ptr()));
+    const nb::object item = nb::steal(call_python([&] { return PyIter_Next(iterator.ptr()); }));
     if (!item.is_valid()) break;
     StoredKey key;
     if (!stored_key_of(item.ptr(), maker, key)) {
@@ -337,7 +337,7 @@ inline void append_items(nb::handle items, const KeyMaker& maker, KeyWords& word
       raise_unfit(type.ptr(), index, nb::cast<std::string>(nb::str(error.value())));
     }
     words.append(maker, key);
-    if (index % 4096 == 4095 && PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (index % 4096 == 4095 && !poll_signals()) throw nb::python_error();
   }
   if (PyErr_Occurred()) throw nb::python_error();
 }
@@ -355,14 +355,15 @@ class ArrowKeys {
     try {
       if (array_.value.release != nullptr) return append_array(array_.value, maker, words);
       arrow::Stream* stream = &stream_.value;
-      if (stream->get_schema(stream, &schema_.value) != 0) raise_stream_error("get_schema");
+      if (call_python([&] { return stream->get_schema(stream, &schema_.value); }) != 0)
+        raise_stream_error("get_schema");
       arrow::maker<KeyMaker>(schema_.value);  // refuses a wrong type even if no array follows
       while (true) {
         arrow::Owned<arrow::Array> array;
         int failed;
         {
-          const nb::gil_scoped_release free;  // a producer may wait for a Python thread
-          failed = stream->get_next(stream, &array.value);
+          const GilRelease free;  // a producer may wait for a Python thread
+          failed = call_python([&] { return stream->get_next(stream, &array.value); });
         }
         if (failed != 0) raise_stream_error("get_next");
         if (array.value.release == nullptr) break;
@@ -388,7 +389,7 @@ class ArrowKeys {
     constexpr size_t kBatch = 1024;
     StoredKey keys[kBatch];
     try {
-      const nb::gil_scoped_release free;
+      const GilRelease free;
       SignalPulse pulse;
       for (uint64_t start = 0; start < column->size() && pulse(); start += kBatch) {
         const size_t n = std::min<uint64_t>(kBatch, column->size() - start);
