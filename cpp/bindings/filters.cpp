@@ -12,12 +12,12 @@
 #include "access.hpp"
 #include "evenbins/filter.hpp"
 #include "evenbins/format.hpp"
-#include "files.hpp"
 #include "filter_object.hpp"
 #include "keys.hpp"
 #include "module.hpp"
 #include "recent.hpp"
 #include "sources.hpp"
+#include "structure.hpp"
 
 namespace evenbins::python {
 
@@ -219,29 +219,6 @@ nb::object count_from(FilterObject& object, KeySource& keys, uint32_t threads) {
   return nb::cast(sink.answers.release<int64_t>());
 }
 
-void init_new(FilterObject* self, uint32_t kind, uint32_t hashing, uint64_t seed, uint64_t capacity,
-              std::vector<uint64_t> core) {
-  Spec spec{static_cast<Kind>(kind), static_cast<Hashing>(hashing), seed, capacity, std::move(core)};
-  const uint64_t bytes = payload_bytes(spec);
-  new (self) FilterObject(make_filter(std::move(spec), Bits::zeroed(bytes)));
-}
-
-void init_from_file(FilterObject* self, nb::handle data, uint32_t kind, bool mapped, bool verify) {
-  new (self) FilterObject(from_file(data, kind, mapped, verify, make_filter));
-}
-
-void init_copy(FilterObject* self, FilterObject& other) {
-  std::unique_ptr<Filter> filter;
-  uint64_t stage_keys;
-  {
-    const Access access(other);
-    filter = other.filter->copy();
-    stage_keys = other.stage_keys;
-  }
-  new (self) FilterObject(std::move(filter));
-  self->stage_keys = stage_keys;
-}
-
 void merge(FilterObject& self, FilterObject& other) {
   require_writable(self);
   if (&self != &other) {
@@ -251,14 +228,6 @@ void merge(FilterObject& self, FilterObject& other) {
     self.filter->merge(*self.filter);
   }
 }
-
-bool equal(FilterObject& self, FilterObject& other) {
-  return &self == &other || with_both(self, other, [&] { return *self.filter == *other.filter; });
-}
-
-nb::object to_bytes(FilterObject& self) { return file_bytes(self, *self.filter); }
-
-void write_to(FilterObject& self, int descriptor) { write_file(self, *self.filter, descriptor); }
 
 }  // namespace
 
@@ -277,10 +246,13 @@ void bind_filters(nb::module_& m) {
   nb::class_<FilterObject> cls(m, "Filter", nb::type_slots(slots), nb::is_weak_referenceable(),
                                "Base of all filters: a plan's integer core and its bits.");
   types.filter = cls.inc_ref().ptr();
-  cls.def("__init__", &init_new, nb::arg("kind"), nb::arg("hashing"), nb::arg("seed"), nb::arg("capacity"),
-          nb::arg("core"))
-      .def("__init__", &init_from_file, nb::arg("data"), nb::arg("kind"), nb::arg("mapped"), nb::arg("verify"))
-      .def("__init__", &init_copy, nb::arg("other"))
+  cls.def(
+         "__init__",
+         [](FilterObject* self, uint32_t kind, uint32_t hashing, uint64_t seed, uint64_t capacity,
+            std::vector<uint64_t> core) {
+           init_new(self, {static_cast<Kind>(kind), static_cast<Hashing>(hashing), seed, capacity, std::move(core)});
+         },
+         nb::arg("kind"), nb::arg("hashing"), nb::arg("seed"), nb::arg("capacity"), nb::arg("core"))
       .def("_add_from", &add_from, nb::arg("keys"), nb::arg("threads"))
       .def("_contains_from", &contains_from, nb::arg("keys"), nb::arg("threads"),
            nb::sig("def _contains_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.bool_]"))
@@ -297,20 +269,6 @@ void bind_filters(nb::module_& m) {
              return counts.counter_histogram();
            })
       .def("_merge", &merge, nb::arg("other"))
-      .def("_equal", &equal, nb::arg("other"))
-      .def("_clear",
-           [](FilterObject& self) {
-             require_writable(self);
-             const Access access(self);
-             self.filter->clear();
-           })
-      .def("_to_bytes", &to_bytes, nb::sig("def _to_bytes(self) -> bytes"))
-      .def("_write_to", &write_to, nb::arg("descriptor"))
-      .def("_invariant",
-           [](FilterObject& self) {
-             const Access access(self);
-             return self.filter->check(true);
-           })
       .def("_set_bits",
            [](FilterObject& self) {
              const Access access(self);
@@ -340,15 +298,9 @@ void bind_filters(nb::module_& m) {
           "_stage_keys", [](const FilterObject& self) { return self.stage_keys.load(); },
           [](FilterObject& self, uint64_t keys) { self.stage_keys = keys; },
           "Keys of a stage of a growing filter; 0 in any other filter.")
-      .def_prop_ro("_seed", [](const FilterObject& self) { return self.filter->spec().seed; })
       .def_prop_ro("_hashing",
-                   [](const FilterObject& self) { return static_cast<uint32_t>(self.filter->spec().hashing); })
-      .def_prop_ro("_capacity", [](const FilterObject& self) { return self.filter->spec().capacity; })
-      .def_prop_ro("_core", [](const FilterObject& self) { return self.filter->spec().core; })
-      .def_prop_ro("_read_only", [](const FilterObject& self) { return self.filter->bits().read_only(); })
-      .def_prop_ro(
-          "nbytes", [](const FilterObject& self) { return self.filter->bits().bytes(); },
-          "Bytes of the filter's bits, everything counted.");
+                   [](const FilterObject& self) { return static_cast<uint32_t>(self.filter->spec().hashing); });
+  bind_structure(cls, "Bytes of the filter's bits, everything counted.");
 
   m.def(
       "bind_add",

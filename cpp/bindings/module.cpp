@@ -61,8 +61,6 @@ nb::object int_of(const Hash128& h) {
   return nb::steal(_PyLong_FromByteArray(reinterpret_cast<const unsigned char*>(words), 16, 1, 0));
 }
 
-using Words = nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
 }  // namespace
 
 void bind_sources(nb::module_& m) {
@@ -138,7 +136,7 @@ void bind_sources(nb::module_& m) {
   m.def("use_kernel", &require_kernel, nb::arg("name"));
   m.def(
       "line_reads",
-      [](Words words, Words keys, uint64_t seed) {
+      [](WordArray words, WordArray keys, uint64_t seed) {
         const IntHash hash(seed);
         const GilRelease free;
         return kernel().line_reads(hash, words.data(), words.size() / 8, keys.data(), keys.size());

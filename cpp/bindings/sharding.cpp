@@ -18,10 +18,8 @@
 namespace evenbins::python {
 namespace {
 
-using Words = nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
 template <uint64_t (*F)(uint64_t)>
-auto each(Words words) {
+auto each(WordArray words) {
   Answers<uint64_t> found;
   {
     const GilRelease free;
@@ -50,7 +48,7 @@ void group_by_shard(const uint64_t* digests, size_t n, std::vector<uint64_t>& st
   }
 }
 
-nb::tuple split_by_shard(Words digests, uint32_t shards, bool positions) {
+nb::tuple split_by_shard(WordArray digests, uint32_t shards, bool positions) {
   if (shards == 0) throw nb::value_error("shards must be 1 at least");
   Answers<uint64_t> grouped, starts;
   Answers<int64_t> origin;

@@ -26,8 +26,6 @@
 
 namespace evenbins::python {
 
-using WordArray = nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
 inline constexpr const char* kWantsInt64 =
     "an int key of this table must lie in -2**63 ... 2**63-1 (key_dtype='int64'): for larger ones make the table with "
     "key_dtype='uint64'";
