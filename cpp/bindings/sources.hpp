@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "arrays.hpp"
-#include "arrow.hpp"
+#include "arrow_reader.hpp"
 #include "evenbins/parallel.hpp"
 #include "keys.hpp"
 #include "lines.hpp"
@@ -274,66 +274,15 @@ class LineSource final : public StretchSource {
 
 class ArrowSource final : public StretchSource {
  public:
-  explicit ArrowSource(nb::handle stream) { stream_.take(pointer<arrow::Stream>(stream, "arrow_array_stream")); }
-  ArrowSource(nb::handle schema, nb::handle array) {
-    schema_.take(pointer<arrow::Schema>(schema, "arrow_schema"));
-    array_.emplace().take(pointer<arrow::Array>(array, "arrow_array"));
-  }
+  explicit ArrowSource(nb::handle stream) : reader_(stream) {}
+  ArrowSource(nb::handle schema, nb::handle array) : reader_(schema, array) {}
 
  private:
-  template <typename T>
-  static T* pointer(nb::handle capsule, const char* name) {
-    auto* p = static_cast<T*>(PyCapsule_GetPointer(capsule.ptr(), name));
-    if (p == nullptr) throw nb::python_error();
-    if (p->release == nullptr) throw nb::value_error("this Arrow capsule has been used already");
-    return p;
-  }
   std::unique_ptr<const Digests> next_stretch(const Hasher& hasher, const Sink& sink) override {
-    const bool begins = !std::exchange(begun_, true);
-    try {
-      if (stream_.value.release != nullptr) {
-        arrow::Stream* stream = &stream_.value;
-        if (begins) {
-          if (call_python([&] { return stream->get_schema(stream, &schema_.value); }) != 0)
-            raise_stream_error("get_schema", sink);
-          arrow::maker<Hasher>(schema_.value);  // refuses a wrong type even if no array follows
-        }
-        array_.emplace();
-        int failed;
-        {
-          const GilRelease free;  // a producer may wait for a Python thread
-          failed = call_python([&] { return stream->get_next(stream, &array_->value); });
-        }
-        if (failed != 0) raise_stream_error("get_next", sink);
-        if (array_->value.release == nullptr) return nullptr;
-      } else if (!begins) {
-        return nullptr;
-      }
-      const GilRelease free;  // a dictionary's values are digested
-      return arrow::maker<Hasher>(schema_.value)(schema_.value, array_->value, hasher);
-    } catch (const arrow::UnsupportedColumn& error) {
-      raise(PyExc_TypeError, error.what());
-    } catch (const arrow::BrokenColumn& error) {
-      raise(PyExc_ValueError, error.what());
-    }
-  }
-  [[noreturn]] static void raise(PyObject* type, const char* text) {
-    PyErr_SetString(type, text);
-    throw nb::python_error();
-  }
-  [[noreturn]] void raise_stream_error(const char* call, const Sink& sink) {
-    if (!PyErr_Occurred()) {
-      const char* text = stream_.value.get_last_error(&stream_.value);
-      PyErr_Format(PyExc_OSError, "the Arrow stream failed in %s: %s", call,
-                   text == nullptr ? "no reason given" : text);
-    }
-    raise_at(sink.taken, sink.verb());
+    return reader_.next(hasher, [&] { raise_at(sink.taken, sink.verb()); });
   }
 
-  arrow::Owned<arrow::Stream> stream_;
-  arrow::Owned<arrow::Schema> schema_;
-  std::optional<arrow::Owned<arrow::Array>> array_;  // the one, or the stream's latest
-  bool begun_ = false;
+  ArrowReader reader_;
 };
 
 class ItemSource final : public KeySource {
