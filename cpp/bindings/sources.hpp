@@ -296,18 +296,8 @@ class ItemSource final : public KeySource {
     auto last_release = std::chrono::steady_clock::now();
     while (limit > 0) {
       const size_t wanted = static_cast<size_t>(std::min<uint64_t>(kBatch, limit));
-      size_t n = 0;
       bool good = true;
-      call_python([&] {
-        while (n < wanted) {
-          PyObject* item = PyIter_Next(iterator_.ptr());
-          if (item == nullptr) break;
-          good = digest_of(item, hasher, digests[n]);
-          Py_DECREF(item);
-          if (!good) break;
-          ++n;
-        }
-      });
+      const size_t n = call_python([&] { return read(hasher, digests, wanted, good); });
       const bool ended = n < wanted;
       std::optional<nb::python_error> failure;
       if (PyErr_Occurred()) failure.emplace();
@@ -327,6 +317,19 @@ class ItemSource final : public KeySource {
 
  private:
   static constexpr size_t kBatch = 1024;
+
+  // Digests of the next keys, `wanted` or fewer; returns how many. `good`: the key after them is not to blame.
+  size_t read(const Hasher& hasher, uint64_t* digests, size_t wanted, bool& good) const {
+    size_t n = 0;
+    for (; n < wanted; ++n) {
+      PyObject* item = PyIter_Next(iterator_.ptr());
+      if (item == nullptr) break;
+      good = digest_of(item, hasher, digests[n]);
+      Py_DECREF(item);
+      if (!good) break;
+    }
+    return n;
+  }
 
   [[noreturn]] static void rethrow(nb::python_error& error, bool from_iterator, const Sink& sink) {
     const nb::object type = nb::borrow(error.type());
