@@ -134,26 +134,6 @@ class AddSink final : public Sink {
   uint32_t threads_;
 };
 
-class ContainsSink final : public Sink {
- public:
-  ContainsSink(const FilterObject& object, uint32_t threads) : filter_(*object.filter), threads_(threads) {}
-  const char* verb() const override { return "looked up"; }
-  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    const GilRelease free;
-    return contains_all(filter_, keys, answers.extend(keys.size()), threads_, pulse);
-  }
-  void take(const uint64_t* digests, size_t n, bool let_others_run) override {
-    std::optional<GilRelease> free;
-    if (let_others_run) free.emplace();
-    filter_.contains_many(digests, n, answers.extend(n));
-  }
-  Answers<uint8_t> answers;
-
- private:
-  const Filter& filter_;
-  uint32_t threads_;
-};
-
 class RemoveSink final : public Sink {
  public:
   explicit RemoveSink(FilterObject& object) : object_(object), counts_(counts_of(object)) {}
@@ -174,26 +154,6 @@ class RemoveSink final : public Sink {
   Counts& counts_;
 };
 
-class CountSink final : public Sink {
- public:
-  CountSink(FilterObject& object, uint32_t threads) : counts_(counts_of(object)), threads_(threads) {}
-  const char* verb() const override { return "looked up"; }
-  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    const GilRelease free;
-    return count_all(counts_, keys, answers.extend(keys.size()), threads_, pulse);
-  }
-  void take(const uint64_t* digests, size_t n, bool let_others_run) override {
-    std::optional<GilRelease> free;
-    if (let_others_run) free.emplace();
-    counts_.count_many(digests, n, answers.extend(n));
-  }
-  Answers<int64_t> answers;
-
- private:
-  const Counts& counts_;
-  uint32_t threads_;
-};
-
 void add_from(FilterObject& object, KeySource& keys, uint32_t threads) {
   require_writable(object);
   AddSink sink(object, threads);
@@ -201,9 +161,13 @@ void add_from(FilterObject& object, KeySource& keys, uint32_t threads) {
 }
 
 nb::object contains_from(const FilterObject& object, KeySource& keys, uint32_t threads) {
-  ContainsSink sink(object, threads);
-  keys.run(object.hasher, sink);
-  return nb::cast(sink.answers.release<bool>());
+  const Filter& filter = *object.filter;
+  return look_up_from<bool, uint8_t>(
+      keys, object.hasher,
+      [&](const Digests& all, uint8_t* out, const Pulse& pulse) {
+        return contains_all(filter, all, out, threads, pulse);
+      },
+      [&](const uint64_t* digests, size_t n, uint8_t* out) { filter.contains_many(digests, n, out); });
 }
 
 nb::object remove_from(FilterObject& object, KeySource& keys) {
@@ -214,9 +178,11 @@ nb::object remove_from(FilterObject& object, KeySource& keys) {
 }
 
 nb::object count_from(FilterObject& object, KeySource& keys, uint32_t threads) {
-  CountSink sink(object, threads);
-  keys.run(object.hasher, sink);
-  return nb::cast(sink.answers.release<int64_t>());
+  const Counts& counts = counts_of(object);
+  return look_up_from<int64_t>(
+      keys, object.hasher,
+      [&](const Digests& all, int64_t* out, const Pulse& pulse) { return count_all(counts, all, out, threads, pulse); },
+      [&](const uint64_t* digests, size_t n, int64_t* out) { counts.count_many(digests, n, out); });
 }
 
 void merge(FilterObject& self, FilterObject& other) {
@@ -269,11 +235,7 @@ void bind_filters(nb::module_& m) {
              return counts.counter_histogram();
            })
       .def("_merge", &merge, nb::arg("other"))
-      .def("_set_bits",
-           [](FilterObject& self) {
-             const Access access(self);
-             return self.filter->set_bits();
-           })
+      .def("_set_bits", &call_alone<&Filter::set_bits, FilterObject>)
       .def(
           "_set_bits_histogram",
           [](FilterObject& self, uint32_t block_bits) {
@@ -282,18 +244,8 @@ void bind_filters(nb::module_& m) {
             return self.filter->set_bits_histogram(block_bits);
           },
           nb::arg("block_bits"))
-      .def(
-          "_level_histogram",
-          [](FilterObject& self, uint32_t level) {
-            const Access access(self);
-            return self.filter->level_histogram(level);
-          },
-          nb::arg("level"))
-      .def("_state",
-           [](FilterObject& self) {
-             const Access access(self);
-             return self.filter->state();
-           })
+      .def("_level_histogram", &call_alone<&Filter::level_histogram, FilterObject, uint32_t>, nb::arg("level"))
+      .def("_state", &call_alone<&Filter::state, FilterObject>)
       .def_prop_rw(
           "_stage_keys", [](const FilterObject& self) { return self.stage_keys.load(); },
           [](FilterObject& self, uint64_t keys) { self.stage_keys = keys; },
@@ -303,13 +255,8 @@ void bind_filters(nb::module_& m) {
   bind_structure(cls, "Bytes of the filter's bits, everything counted.");
 
   m.def(
-      "bind_add",
-      [](nb::handle type) {
-        nb::object add = nb::steal(PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(type.ptr()), methods));
-        if (!add.is_valid()) throw nb::python_error();
-        type.attr("add") = add;
-      },
-      nb::arg("type"), nb::sig("def bind_add(type: type[Filter]) -> None"),
+      "bind_add", [](nb::handle type) { add_methods(type, methods); }, nb::arg("type"),
+      nb::sig("def bind_add(type: type[Filter]) -> None"),
       "Gives a subclass of Filter an `add` of its own: CPython calls a method faster when it belongs to the "
       "very type of the object.");
 

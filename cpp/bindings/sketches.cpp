@@ -129,14 +129,14 @@ class AddSink final : public Sink {
 
   void add(const uint64_t* digests, size_t n) {
     const size_t weighted = weights_ == nullptr ? n : std::min<uint64_t>(n, count_ - seen);
-    const bool unit = weights_ == nullptr && each_ == 1;
     uint64_t batch[kBatch];
+    const uint64_t* weights = nullptr;  // all 1
     if (weights_ != nullptr)
-      std::copy_n(weights_ + seen, weighted, batch);
-    else if (!unit)
-      std::fill_n(batch, weighted, each_);
+      weights = std::copy_n(weights_ + seen, weighted, batch) - weighted;
+    else if (each_ != 1)
+      weights = std::fill_n(batch, weighted, each_) - weighted;
     uint64_t* out = with_estimates_ ? estimates.extend(weighted) : nullptr;
-    const size_t taken = object_.sketch->add_many(digests, unit ? nullptr : batch, weighted, out);
+    const size_t taken = object_.sketch->add_many(digests, weights, weighted, out);
     seen += taken;
     if (taken < n) throw Stopped(seen, taken < weighted);
   }
@@ -172,39 +172,22 @@ nb::object add_from(SketchObject& self, KeySource& keys, std::optional<WordArray
   return estimates ? nb::cast(sink.estimates.release<uint64_t>()) : nb::none();
 }
 
-class CountSink final : public Sink {
- public:
-  explicit CountSink(const CountMinSketch& sketch) : sketch_(sketch) {}
-  const char* verb() const override { return "looked up"; }
-  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    const GilRelease free;
+nb::object count_from(const SketchObject& self, KeySource& keys) {
+  const CountMinSketch& sketch = *self.sketch;
+  const auto count_some = [&](const uint64_t* digests, size_t n, uint64_t* out) { sketch.count_many(digests, n, out); };
+  const auto count_all = [&](const Digests& all, uint64_t* out, const Pulse& pulse) {
     constexpr uint64_t kBatch = 1024;
     uint64_t digests[kBatch];
-    const uint64_t size = keys.size();
-    uint64_t* out = answers.extend(size);
+    const uint64_t size = all.size();
     for (uint64_t start = 0; start < size; start += kBatch) {
       if (start % (16 * kBatch) == 0 && !pulse()) return start;
       const size_t n = std::min(kBatch, size - start);
-      keys.read(start, n, digests);
-      sketch_.count_many(digests, n, out + start);
+      all.read(start, n, digests);
+      count_some(digests, n, out + start);
     }
     return size;
-  }
-  void take(const uint64_t* digests, size_t n, bool let_others_run) override {
-    std::optional<GilRelease> free;
-    if (let_others_run) free.emplace();
-    sketch_.count_many(digests, n, answers.extend(n));
-  }
-  Answers<uint64_t> answers;
-
- private:
-  const CountMinSketch& sketch_;
-};
-
-nb::object count_from(const SketchObject& self, KeySource& keys) {
-  CountSink sink(*self.sketch);
-  keys.run(self.hasher, sink);
-  return nb::cast(sink.answers.release<uint64_t>());
+  };
+  return look_up_from<uint64_t>(keys, self.hasher, count_all, count_some);
 }
 
 // f(one, other), alone with both; they may be the same.

@@ -344,4 +344,35 @@ class ItemSource final : public KeySource {
   nb::object items_, iterator_;
 };
 
+// A look-up that waits for nobody: all(digests, out, pulse) answers many keys and returns how many of them,
+// some(digests, n, out) answers a batch.
+template <typename Answer, typename All, typename Some>
+class LookUpSink final : public Sink {
+ public:
+  LookUpSink(const All& all, const Some& some) : all_(all), some_(some) {}
+  const char* verb() const override { return "looked up"; }
+  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
+    const GilRelease free;
+    return all_(keys, answers.extend(keys.size()), pulse);
+  }
+  void take(const uint64_t* digests, size_t n, bool let_others_run) override {
+    std::optional<GilRelease> free;
+    if (let_others_run) free.emplace();
+    some_(digests, n, answers.extend(n));
+  }
+  Answers<Answer> answers;
+
+ private:
+  const All& all_;
+  const Some& some_;
+};
+
+// The answers, as an array of `Element`.
+template <typename Element, typename Answer = Element, typename All, typename Some>
+nb::object look_up_from(KeySource& keys, const Hasher& hasher, const All& all, const Some& some) {
+  LookUpSink<Answer, All, Some> sink(all, some);
+  keys.run(hasher, sink);
+  return nb::cast(sink.answers.template release<Element>());
+}
+
 }  // namespace evenbins::python

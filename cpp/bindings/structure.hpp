@@ -77,6 +77,13 @@ std::string broken_invariant(Object& self) {
     return self.structure().check(true);
 }
 
+// What a method of the structure returns, between two changes.
+template <auto Method, typename Object, typename... Arguments>
+auto call_alone(Object& self, Arguments... arguments) {
+  const Access access(self);
+  return (self.structure().*Method)(arguments...);
+}
+
 template <typename Object>
 void bind_spec(nb::class_<Object>& cls) {
   cls.def_prop_ro("_seed", [](const Object& self) { return self.structure().spec().seed; })
