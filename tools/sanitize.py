@@ -121,6 +121,7 @@ def _environment(sanitizer: Sanitizer, reports: Path) -> dict[str, str]:
         **settings,
         "LD_PRELOAD": " ".join(libraries),
         "PYTHONMALLOC": "malloc",
+        "EVENBINS_LEAK_WARNINGS": "1",
         "PYTHONPATH": str(HERE),
         "PATH": instrumented.PROGRAMS,
     }

@@ -14,9 +14,9 @@
 #include <stdexcept>
 #include <thread>
 
-namespace evenbins::python {
+#include "gil.hpp"
 
-namespace nb = nanobind;
+namespace evenbins::python {
 
 struct Turns {
   std::mutex lock;
@@ -30,8 +30,10 @@ class Access {
   explicit Access(Turns& turns) : turns_(turns) {
     if (turns.busy && turns.writer == std::this_thread::get_id())  // a signal handler, in the middle of a bulk call
       throw std::runtime_error("this structure is in the middle of a bulk call of the same thread");
-    {
-      const nb::gil_scoped_release free;  // whoever holds the lock may need the GIL to let it go
+    if (!turns.lock.try_lock()) {
+      if (is_finalizing())  // the other thread gets no GIL any more, and may keep the lock for ever
+        throw std::runtime_error("the interpreter exits while another thread is in a bulk call of this structure");
+      const GilRelease free;  // whoever holds the lock may need the GIL to let it go
       turns.lock.lock();
     }
     turns.writer = std::this_thread::get_id();
@@ -47,7 +49,7 @@ class Access {
 
  private:
   Turns& turns_;
-  std::optional<nb::gil_scoped_release> free_;  // destroyed, and the GIL taken again, after the lock is free
+  std::optional<GilRelease> free_;  // destroyed, and the GIL taken again, after the lock is free
 };
 
 // Two structures at once: the one with the lower address first, so that two such calls cannot wait for each
@@ -56,7 +58,7 @@ class Access {
 template <typename F>
 auto with_both(Turns& a, Turns& b, F&& f) {
   const Access first(&a < &b ? a : b);
-  std::optional<nb::gil_scoped_acquire> hold(std::in_place);
+  std::optional<GilAcquire> hold(std::in_place);
   const Access second(&a < &b ? b : a);
   return f();
 }

@@ -26,8 +26,8 @@ void store_batches(ReadersAndWriter& turns, nb::callable store, uint64_t most, u
     if (copied == 0) break;
     keys.truncate(copied * key_words);
     values.truncate(copied);
-    const nb::gil_scoped_acquire hold;
-    store(keys.release<uint64_t>(), values.release<uint64_t>());
+    const GilAcquire hold;
+    call_object(store, nb::cast(keys.release<uint64_t>()), nb::cast(values.release<uint64_t>()));
   }
 }
 

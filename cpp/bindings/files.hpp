@@ -23,12 +23,12 @@ namespace evenbins::python {
 template <typename Make>
 auto from_file(nb::handle data, uint32_t kind, bool mapped, bool verify, Make&& make) {
   auto buffer = std::shared_ptr<Buffer>(new Buffer(), [](Buffer* b) {
-    const nb::gil_scoped_acquire hold;
+    const GilAcquire hold;
     delete b;
   });
   if (!buffer->acquire(data.ptr(), PyBUF_SIMPLE)) throw nb::python_error();
   const auto* bytes = static_cast<const uint8_t*>(buffer->view.buf);
-  const nb::gil_scoped_release free;
+  const GilRelease free;
   Header header = read_header(bytes, static_cast<uint64_t>(buffer->view.len));
   if (static_cast<uint32_t>(header.spec.kind) != kind)
     throw FormatError("the file holds another kind of filter (" +
@@ -62,7 +62,7 @@ nb::object file_bytes_of(Turns& turns, Find&& find) {
   const std::vector<uint8_t> header = write_header(structure.spec(), bits.words(), bits.bytes());
   char* out;
   {
-    const nb::gil_scoped_acquire hold;
+    const GilAcquire hold;
     bytes = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(header.size() + bits.bytes())));
     if (!bytes.is_valid()) throw nb::python_error();
     out = PyBytes_AS_STRING(bytes.ptr());

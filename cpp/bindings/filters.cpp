@@ -12,12 +12,12 @@
 #include "access.hpp"
 #include "evenbins/filter.hpp"
 #include "evenbins/format.hpp"
-#include "files.hpp"
 #include "filter_object.hpp"
 #include "keys.hpp"
 #include "module.hpp"
 #include "recent.hpp"
 #include "sources.hpp"
+#include "structure.hpp"
 
 namespace evenbins::python {
 
@@ -134,26 +134,6 @@ class AddSink final : public Sink {
   uint32_t threads_;
 };
 
-class ContainsSink final : public Sink {
- public:
-  ContainsSink(const FilterObject& object, uint32_t threads) : filter_(*object.filter), threads_(threads) {}
-  const char* verb() const override { return "looked up"; }
-  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    const nb::gil_scoped_release free;
-    return contains_all(filter_, keys, answers.extend(keys.size()), threads_, pulse);
-  }
-  void take(const uint64_t* digests, size_t n, bool let_others_run) override {
-    std::optional<nb::gil_scoped_release> free;
-    if (let_others_run) free.emplace();
-    filter_.contains_many(digests, n, answers.extend(n));
-  }
-  Answers<uint8_t> answers;
-
- private:
-  const Filter& filter_;
-  uint32_t threads_;
-};
-
 class RemoveSink final : public Sink {
  public:
   explicit RemoveSink(FilterObject& object) : object_(object), counts_(counts_of(object)) {}
@@ -174,26 +154,6 @@ class RemoveSink final : public Sink {
   Counts& counts_;
 };
 
-class CountSink final : public Sink {
- public:
-  CountSink(FilterObject& object, uint32_t threads) : counts_(counts_of(object)), threads_(threads) {}
-  const char* verb() const override { return "looked up"; }
-  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    const nb::gil_scoped_release free;
-    return count_all(counts_, keys, answers.extend(keys.size()), threads_, pulse);
-  }
-  void take(const uint64_t* digests, size_t n, bool let_others_run) override {
-    std::optional<nb::gil_scoped_release> free;
-    if (let_others_run) free.emplace();
-    counts_.count_many(digests, n, answers.extend(n));
-  }
-  Answers<int64_t> answers;
-
- private:
-  const Counts& counts_;
-  uint32_t threads_;
-};
-
 void add_from(FilterObject& object, KeySource& keys, uint32_t threads) {
   require_writable(object);
   AddSink sink(object, threads);
@@ -201,9 +161,13 @@ void add_from(FilterObject& object, KeySource& keys, uint32_t threads) {
 }
 
 nb::object contains_from(const FilterObject& object, KeySource& keys, uint32_t threads) {
-  ContainsSink sink(object, threads);
-  keys.run(object.hasher, sink);
-  return nb::cast(sink.answers.release<bool>());
+  const Filter& filter = *object.filter;
+  return look_up_from<bool, uint8_t>(
+      keys, object.hasher,
+      [&](const Digests& all, uint8_t* out, const Pulse& pulse) {
+        return contains_all(filter, all, out, threads, pulse);
+      },
+      [&](const uint64_t* digests, size_t n, uint8_t* out) { filter.contains_many(digests, n, out); });
 }
 
 nb::object remove_from(FilterObject& object, KeySource& keys) {
@@ -214,32 +178,11 @@ nb::object remove_from(FilterObject& object, KeySource& keys) {
 }
 
 nb::object count_from(FilterObject& object, KeySource& keys, uint32_t threads) {
-  CountSink sink(object, threads);
-  keys.run(object.hasher, sink);
-  return nb::cast(sink.answers.release<int64_t>());
-}
-
-void init_new(FilterObject* self, uint32_t kind, uint32_t hashing, uint64_t seed, uint64_t capacity,
-              std::vector<uint64_t> core) {
-  Spec spec{static_cast<Kind>(kind), static_cast<Hashing>(hashing), seed, capacity, std::move(core)};
-  const uint64_t bytes = payload_bytes(spec);
-  new (self) FilterObject(make_filter(std::move(spec), Bits::zeroed(bytes)));
-}
-
-void init_from_file(FilterObject* self, nb::handle data, uint32_t kind, bool mapped, bool verify) {
-  new (self) FilterObject(from_file(data, kind, mapped, verify, make_filter));
-}
-
-void init_copy(FilterObject* self, FilterObject& other) {
-  std::unique_ptr<Filter> filter;
-  uint64_t stage_keys;
-  {
-    const Access access(other);
-    filter = other.filter->copy();
-    stage_keys = other.stage_keys;
-  }
-  new (self) FilterObject(std::move(filter));
-  self->stage_keys = stage_keys;
+  const Counts& counts = counts_of(object);
+  return look_up_from<int64_t>(
+      keys, object.hasher,
+      [&](const Digests& all, int64_t* out, const Pulse& pulse) { return count_all(counts, all, out, threads, pulse); },
+      [&](const uint64_t* digests, size_t n, int64_t* out) { counts.count_many(digests, n, out); });
 }
 
 void merge(FilterObject& self, FilterObject& other) {
@@ -251,14 +194,6 @@ void merge(FilterObject& self, FilterObject& other) {
     self.filter->merge(*self.filter);
   }
 }
-
-bool equal(FilterObject& self, FilterObject& other) {
-  return &self == &other || with_both(self, other, [&] { return *self.filter == *other.filter; });
-}
-
-nb::object to_bytes(FilterObject& self) { return file_bytes(self, *self.filter); }
-
-void write_to(FilterObject& self, int descriptor) { write_file(self, *self.filter, descriptor); }
 
 }  // namespace
 
@@ -277,10 +212,13 @@ void bind_filters(nb::module_& m) {
   nb::class_<FilterObject> cls(m, "Filter", nb::type_slots(slots), nb::is_weak_referenceable(),
                                "Base of all filters: a plan's integer core and its bits.");
   types.filter = cls.inc_ref().ptr();
-  cls.def("__init__", &init_new, nb::arg("kind"), nb::arg("hashing"), nb::arg("seed"), nb::arg("capacity"),
-          nb::arg("core"))
-      .def("__init__", &init_from_file, nb::arg("data"), nb::arg("kind"), nb::arg("mapped"), nb::arg("verify"))
-      .def("__init__", &init_copy, nb::arg("other"))
+  cls.def(
+         "__init__",
+         [](FilterObject* self, uint32_t kind, uint32_t hashing, uint64_t seed, uint64_t capacity,
+            std::vector<uint64_t> core) {
+           init_new(self, {static_cast<Kind>(kind), static_cast<Hashing>(hashing), seed, capacity, std::move(core)});
+         },
+         nb::arg("kind"), nb::arg("hashing"), nb::arg("seed"), nb::arg("capacity"), nb::arg("core"))
       .def("_add_from", &add_from, nb::arg("keys"), nb::arg("threads"))
       .def("_contains_from", &contains_from, nb::arg("keys"), nb::arg("threads"),
            nb::sig("def _contains_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.bool_]"))
@@ -297,25 +235,7 @@ void bind_filters(nb::module_& m) {
              return counts.counter_histogram();
            })
       .def("_merge", &merge, nb::arg("other"))
-      .def("_equal", &equal, nb::arg("other"))
-      .def("_clear",
-           [](FilterObject& self) {
-             require_writable(self);
-             const Access access(self);
-             self.filter->clear();
-           })
-      .def("_to_bytes", &to_bytes, nb::sig("def _to_bytes(self) -> bytes"))
-      .def("_write_to", &write_to, nb::arg("descriptor"))
-      .def("_invariant",
-           [](FilterObject& self) {
-             const Access access(self);
-             return self.filter->check(true);
-           })
-      .def("_set_bits",
-           [](FilterObject& self) {
-             const Access access(self);
-             return self.filter->set_bits();
-           })
+      .def("_set_bits", &call_alone<&Filter::set_bits, FilterObject>)
       .def(
           "_set_bits_histogram",
           [](FilterObject& self, uint32_t block_bits) {
@@ -324,40 +244,19 @@ void bind_filters(nb::module_& m) {
             return self.filter->set_bits_histogram(block_bits);
           },
           nb::arg("block_bits"))
-      .def(
-          "_level_histogram",
-          [](FilterObject& self, uint32_t level) {
-            const Access access(self);
-            return self.filter->level_histogram(level);
-          },
-          nb::arg("level"))
-      .def("_state",
-           [](FilterObject& self) {
-             const Access access(self);
-             return self.filter->state();
-           })
+      .def("_level_histogram", &call_alone<&Filter::level_histogram, FilterObject, uint32_t>, nb::arg("level"))
+      .def("_state", &call_alone<&Filter::state, FilterObject>)
       .def_prop_rw(
           "_stage_keys", [](const FilterObject& self) { return self.stage_keys.load(); },
           [](FilterObject& self, uint64_t keys) { self.stage_keys = keys; },
           "Keys of a stage of a growing filter; 0 in any other filter.")
-      .def_prop_ro("_seed", [](const FilterObject& self) { return self.filter->spec().seed; })
       .def_prop_ro("_hashing",
-                   [](const FilterObject& self) { return static_cast<uint32_t>(self.filter->spec().hashing); })
-      .def_prop_ro("_capacity", [](const FilterObject& self) { return self.filter->spec().capacity; })
-      .def_prop_ro("_core", [](const FilterObject& self) { return self.filter->spec().core; })
-      .def_prop_ro("_read_only", [](const FilterObject& self) { return self.filter->bits().read_only(); })
-      .def_prop_ro(
-          "nbytes", [](const FilterObject& self) { return self.filter->bits().bytes(); },
-          "Bytes of the filter's bits, everything counted.");
+                   [](const FilterObject& self) { return static_cast<uint32_t>(self.filter->spec().hashing); });
+  bind_structure(cls, "Bytes of the filter's bits, everything counted.");
 
   m.def(
-      "bind_add",
-      [](nb::handle type) {
-        nb::object add = nb::steal(PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(type.ptr()), methods));
-        if (!add.is_valid()) throw nb::python_error();
-        type.attr("add") = add;
-      },
-      nb::arg("type"), nb::sig("def bind_add(type: type[Filter]) -> None"),
+      "bind_add", [](nb::handle type) { add_methods(type, methods); }, nb::arg("type"),
+      nb::sig("def bind_add(type: type[Filter]) -> None"),
       "Gives a subclass of Filter an `add` of its own: CPython calls a method faster when it belongs to the "
       "very type of the object.");
 
@@ -372,7 +271,7 @@ void bind_filters(nb::module_& m) {
         if (payload_bytes(spec) != bytes) throw SpecError("the payload does not fit the plan");
         std::vector<uint8_t> header;
         {
-          const nb::gil_scoped_release free;
+          const GilRelease free;
           header = write_header(spec, buffer.view.buf, bytes);
         }
         return nb::bytes(reinterpret_cast<const char*>(header.data()), header.size());
@@ -390,7 +289,7 @@ void bind_filters(nb::module_& m) {
         const auto* bytes = static_cast<const uint8_t*>(buffer.view.buf);
         Header header;
         {
-          const nb::gil_scoped_release free;
+          const GilRelease free;
           header = read_header(bytes, static_cast<uint64_t>(buffer.view.len));
           if (verify) verify_payload(header, bytes + header.payload_offset);
         }

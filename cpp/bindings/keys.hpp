@@ -17,6 +17,7 @@
 
 #include "evenbins/hash.hpp"
 #include "evenbins/xxh3.hpp"
+#include "gil.hpp"
 
 namespace evenbins::python {
 
@@ -96,6 +97,11 @@ bool with_utf8(PyObject* text, F&& f) {
   return true;
 }
 
+// An object as an int; null with an exception set.
+inline PyObject* index_of(PyObject* object) {
+  return call_python([&] { return PyNumber_Index(object); });
+}
+
 inline bool int_digest(PyObject* number, const Hasher& hasher, uint64_t& out) {
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
@@ -118,45 +124,47 @@ inline bool int_digest(PyObject* number, const Hasher& hasher, uint64_t& out) {
   return false;
 }
 
-inline bool refuse_key(PyObject* key) {
+// A TypeError, with a hint for arrays, for filters, and for collections.
+inline bool refuse_key(PyObject* key, const char* array, const char* filter, const char* collection) {
   const char* hint = "pass its str, bytes or int form";
   if (PyFloat_Check(key)) hint = "pass int(key) if it is whole, or repr(key)";
   if (key == Py_None) hint = "drop missing keys before";
-  if (PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.ndarray)))
-    hint = "an array holds many keys: pass it to add_many or contains_many";
-  if (PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.filter))) hint = "to unite two filters use |=";
-  if (PyList_Check(key) || PyTuple_Check(key) || PySet_Check(key))
-    hint = "for many keys call add_many, update or contains_many; for one compound key pass bytes, such as repr(key)";
+  if (PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.ndarray))) hint = array;
+  if (PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.filter))) hint = filter;
+  if (PyList_Check(key) || PyTuple_Check(key) || PySet_Check(key)) hint = collection;
   PyErr_Format(PyExc_TypeError, "a key must be str, bytes or int, not %.100s: %s", Py_TYPE(key)->tp_name, hint);
   return false;
 }
 
-inline bool rare_digest(PyObject* key, const Hasher& hasher, uint64_t& out) {
+// A key that is not a str, int or bytes: integer(int) or bytes(data, n), if takes_bytes(), makes something of it, or
+// refuse(key) sets an exception.
+template <typename Integer, typename TakesBytes, typename Bytes, typename Refuse>
+bool rare_key(PyObject* key, const Integer& integer, const TakesBytes& takes_bytes, const Bytes& bytes,
+              const Refuse& refuse) {
   for (PyObject* none : {types.ndarray, types.filter})
-    if (PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(none))) return refuse_key(key);
+    if (PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(none))) return refuse(key);
   if (PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.numpy_bool))) {
     const int truth = PyObject_IsTrue(key);
-    if (truth < 0) return false;
-    out = hasher.ints.digest(static_cast<uint64_t>(truth), false);
-    return true;
+    return truth >= 0 && integer(truth ? Py_True : Py_False);
   }
   if (PyIndex_Check(key)) {
-    PyObject* number = PyNumber_Index(key);
+    PyObject* number = index_of(key);
     if (number == nullptr) return false;
-    const bool ok = int_digest(number, hasher, out);
+    const bool ok = integer(number);
     Py_DECREF(number);
     return ok;
   }
   if (PyObject_CheckBuffer(key) && !PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.generic))) {
+    if (!takes_bytes()) return false;
     Py_buffer view;
     if (PyObject_GetBuffer(key, &view, PyBUF_FULL_RO) < 0) return false;
     bool ok = view.itemsize == 1;
     if (ok && PyBuffer_IsContiguous(&view, 'C')) {
-      out = hasher.bytes(view.buf, static_cast<size_t>(view.len));
+      bytes(view.buf, static_cast<size_t>(view.len));
     } else if (ok) {
       std::vector<char> packed(static_cast<size_t>(view.len));
       ok = PyBuffer_ToContiguous(packed.data(), &view, view.len, 'C') == 0;
-      if (ok) out = hasher.bytes(packed.data(), packed.size());
+      if (ok) bytes(packed.data(), packed.size());
     } else {
       PyErr_Format(PyExc_TypeError, "a bytes-like key must have items of one byte, not %zd: pass bytes(key)",
                    view.itemsize);
@@ -164,7 +172,19 @@ inline bool rare_digest(PyObject* key, const Hasher& hasher, uint64_t& out) {
     PyBuffer_Release(&view);
     return ok;
   }
-  return refuse_key(key);
+  return refuse(key);
+}
+
+[[gnu::noinline]] inline bool rare_digest(PyObject* key, const Hasher& hasher, uint64_t& out) {
+  return rare_key(
+      key, [&](PyObject* number) { return int_digest(number, hasher, out); }, [] { return true; },
+      [&](const void* data, size_t n) { out = hasher.bytes(data, n); },
+      [](PyObject* none) {
+        return refuse_key(none, "an array holds many keys: pass it to add_many or contains_many",
+                          "to unite two filters use |=",
+                          "for many keys call add_many, update or contains_many; for one compound key pass bytes, such "
+                          "as repr(key)");
+      });
 }
 
 inline bool digest_of(PyObject* key, const Hasher& hasher, uint64_t& out) {

@@ -31,7 +31,7 @@ Times timed(size_t n, Insert&& insert) {
   auto times = std::make_unique<std::vector<uint32_t>>(n);
   std::fill(times->begin(), times->end(), 1);  // touched before the clock runs
   {
-    const nb::gil_scoped_release release;
+    const GilRelease release;
     for (size_t i = 0; i < n; ++i) {
       const auto begun = std::chrono::steady_clock::now();
       insert(i);

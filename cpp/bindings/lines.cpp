@@ -25,7 +25,6 @@
 namespace evenbins::python {
 namespace {
 
-using Offsets = nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Mask = nb::ndarray<const bool, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 class Text {  // any object with a plain buffer
@@ -42,7 +41,7 @@ class Text {  // any object with a plain buffer
 
 uint64_t count_byte(nb::handle block, char byte) {
   const Text text(block);
-  const nb::gil_scoped_release free;
+  const GilRelease free;
   const char *p = text.data(), *end = p + text.size();
   uint64_t total = 0;
   while (p < end) {  // in strides that a vector of bytes can count, so that the compiler uses one
@@ -65,7 +64,7 @@ nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>> stored_lines(nb::handle block, cha
   const Text text(block);
   Answers<uint64_t> words;
   {
-    const nb::gil_scoped_release free;
+    const GilRelease free;
     const char *p = text.data(), *end = p + text.size();
     while (p < end) {
       const auto* stop = static_cast<const char*>(std::memchr(p, separator, static_cast<size_t>(end - p)));
@@ -109,7 +108,7 @@ nb::bytes select_lines(nb::handle block, char separator, const Mask& chosen, boo
   Output out(text.size());
   uint64_t lines = 0;
   {
-    const nb::gil_scoped_release free;
+    const GilRelease free;
     const char *p = text.data(), *end = p + text.size(), *run = nullptr;
     while (p < end) {
       if (lines == chosen.size()) break;
@@ -198,7 +197,7 @@ nb::tuple csv_column(nb::handle block, char delimiter, uint64_t column) {
   const Text text(block);
   Records found;
   {
-    const nb::gil_scoped_release free;
+    const GilRelease free;
     found.read(text, delimiter, column);
   }
   return nb::make_tuple(nb::bytes(found.keys.data(), found.keys.size()), array_of(found.offsets),
@@ -209,7 +208,7 @@ nb::tuple csv_column(nb::handle block, char delimiter, uint64_t column) {
 
 // A copy of offsets, one more than pieces; refuses those that do not rise or lead out of the buffer. Somebody may write
 // to the caller's array while the copy is used.
-std::vector<uint64_t> checked_offsets(const Offsets& offsets, size_t size) {
+std::vector<uint64_t> checked_offsets(const WordArray& offsets, size_t size) {
   std::vector<uint64_t> copy(offsets.data(), offsets.data() + offsets.size());
   if (copy.empty() || !std::is_sorted(copy.begin(), copy.end()) || copy.back() > size)
     throw nb::value_error("offsets must rise, and end within the buffer");
@@ -234,7 +233,8 @@ class SpanDigests final : public Digests {
 
 class SpanSource final : public StretchSource {
  public:
-  SpanSource(nb::handle data, const Offsets& offsets) : text_(data), offsets_(checked_offsets(offsets, text_.size())) {}
+  SpanSource(nb::handle data, const WordArray& offsets)
+      : text_(data), offsets_(checked_offsets(offsets, text_.size())) {}
 
  private:
   std::unique_ptr<const Digests> next_stretch(const Hasher& hasher, const Sink&) override {
@@ -247,11 +247,11 @@ class SpanSource final : public StretchSource {
   bool read_ = false;
 };
 
-nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>> stored_spans(nb::handle data, const Offsets& offsets, uint64_t seed) {
+nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>> stored_spans(nb::handle data, const WordArray& offsets, uint64_t seed) {
   const Text text(data);
   Answers<uint64_t> words;
   {
-    const nb::gil_scoped_release free;
+    const GilRelease free;
     const std::vector<uint64_t> at = checked_offsets(offsets, text.size());
     uint64_t* out = words.extend(2 * (at.size() - 1));
     for (size_t i = 0; i + 1 < at.size(); ++i) store_digest(text.data() + at[i], at[i + 1] - at[i], seed, out + 2 * i);
@@ -259,13 +259,14 @@ nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>> stored_spans(nb::handle data, cons
   return words.release<uint64_t>();
 }
 
-nb::bytes select_spans(nb::handle block, const Offsets& starts, const Offsets& ends, const Mask& chosen, bool invert) {
+nb::bytes select_spans(nb::handle block, const WordArray& starts, const WordArray& ends, const Mask& chosen,
+                       bool invert) {
   const Text text(block);
   const size_t n = chosen.size();
   bool sound = starts.size() == n && ends.size() == n;
   Output out(text.size());
   {
-    const nb::gil_scoped_release free;
+    const GilRelease free;
     uint64_t last =
         0;  // where the piece before ended; every number is read once, since somebody may write to the arrays
     for (size_t i = 0; sound && i < n; ++i) {
@@ -298,7 +299,7 @@ void bind_lines(nb::module_& m) {
         "The whole records of a block of CSV: one field of each and its offsets, starts and ends of the records, the "
         "bytes consumed; -1, or how many columns the record has that lacks this one, at which the search ended.");
   m.def(
-      "span_keys", [](nb::handle data, Offsets offsets) -> KeySource* { return new SpanSource(data, offsets); },
+      "span_keys", [](nb::handle data, WordArray offsets) -> KeySource* { return new SpanSource(data, offsets); },
       nb::arg("data"), nb::arg("offsets"), nb::rv_policy::take_ownership,
       nb::sig("def span_keys(data: object, offsets: numpy.typing.NDArray[numpy.uint64]) -> KeySource"),
       "Keys that are pieces of one buffer, read in place; piece i goes from offsets[i] to offsets[i+1].");

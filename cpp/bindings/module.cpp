@@ -31,7 +31,7 @@ class CollectSink final : public Sink {
   explicit CollectSink(std::string verb = "hashed") : verb_(std::move(verb)) {}
   const char* verb() const override { return verb_.c_str(); }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    const nb::gil_scoped_release free;
+    const GilRelease free;
     const uint64_t before = digests.size();
     uint64_t* out = digests.extend(keys.size());
     constexpr uint64_t kStep = 1 << 16;
@@ -60,8 +60,6 @@ nb::object int_of(const Hash128& h) {
   const uint64_t words[2] = {h.low, h.high};
   return nb::steal(_PyLong_FromByteArray(reinterpret_cast<const unsigned char*>(words), 16, 1, 0));
 }
-
-using Words = nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 }  // namespace
 
@@ -138,9 +136,9 @@ void bind_sources(nb::module_& m) {
   m.def("use_kernel", &require_kernel, nb::arg("name"));
   m.def(
       "line_reads",
-      [](Words words, Words keys, uint64_t seed) {
+      [](WordArray words, WordArray keys, uint64_t seed) {
         const IntHash hash(seed);
-        const nb::gil_scoped_release free;
+        const GilRelease free;
         return kernel().line_reads(hash, words.data(), words.size() / 8, keys.data(), keys.size());
       },
       nb::arg("words"), nb::arg("keys"), nb::arg("seed") = 0,
@@ -155,6 +153,8 @@ void bind_sources(nb::module_& m) {
 NB_MODULE(_core, m) {
   using namespace evenbins::python;
   m.doc() = "The compiled core of evenbins. Private: use the package `evenbins`.";
+  // For tools/sanitize.py: otherwise a daemon thread that ends with the process would look like a leak.
+  nb::set_leak_warnings(std::getenv("EVENBINS_LEAK_WARNINGS") != nullptr);
   const nb::module_ numpy = nb::module_::import_("numpy");
   types.ndarray = numpy.attr("ndarray").inc_ref().ptr();
   types.generic = numpy.attr("generic").inc_ref().ptr();

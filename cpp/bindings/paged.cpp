@@ -16,31 +16,143 @@
 #include <cstring>
 #include <optional>
 
-#include "batches.hpp"
-#include "files.hpp"
+#include "mapping.hpp"
 #include "module.hpp"
-#include "readers.hpp"
-#include "table_keys.hpp"
 
 namespace evenbins::python {
 namespace {
 
-struct PagedObject : ReadersAndWriter {
-  explicit PagedObject(std::unique_ptr<PagedTable> t)
-      : maker{t->key_type(), t->spec().seed},
-        finder(maker.finder()),
-        values(t->shape().value_type),
-        table(std::move(t)) {}
-  KeyMaker maker, finder;  // of keys that are stored, and that are looked up or deleted
-  ValueType values;
-  std::unique_ptr<PagedTable> table;
-  uint64_t version = 0;  // grows whenever the set of keys changes
+void set_os_error(const IoError& error) {
+  const nb::object made =
+      nb::steal(PyObject_CallFunction(PyExc_OSError, "iss", error.code, error.what(), error.file.c_str()));
+  if (made.is_valid()) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
+}
+
+nb::object format_error;
+
+struct PagedObject : MappingObject<PagedTable> {
+  using Position = PagedTable::Position;
+
+  using MappingObject::MappingObject;
+  ~PagedObject() { Recent<PagedObject>::forget(this); }
   pid_t locks_of = process_id();
+
+  // Must be called with the GIL held, before any lock is taken.
+  void require_own() {
+    if (locks_of == process_id()) [[likely]]
+      return;
+    if (table->writable())
+      throw std::runtime_error(
+          "this table is open for writing in process " + std::to_string(table->owner()) + ", and this is process " +
+          std::to_string(process_id()) +
+          ", made from it by fork: only the process that opened it can use it. Close it here, which writes nothing, "
+          "and open it again when the other has closed it");
+    renew_locks();
+  }
+  void require_open() {
+    require_own();
+    if (!table->is_open()) throw nb::value_error(kClosed);
+  }
+  void require_writable() {
+    require_open();
+    if (!table->writable())
+      throw nb::value_error("this table is open for reading: open it with writable=True to change it");
+  }
+  void require_still_open() const {  // with the lock: somebody may have closed it meanwhile
+    if (!table->is_open()) throw std::runtime_error(kClosed);
+  }
+  void require_deletable() const {}
+
+  // f() without the GIL, beside other look-ups, or alone.
+  template <typename F>
+  auto read(F&& f) {
+    const Reading reading(*this);
+    require_still_open();
+    return f();
+  }
+  template <typename F>
+  auto alone(F&& f) {
+    const Writing alone(*this);
+    require_still_open();
+    return f();
+  }
+  // f(table), with the GIL if nobody changes the table.
+  template <typename F>
+  auto ask(F&& f) {
+    require_own();
+    return read_in_turn(*this, [&] { return f(*table); });
+  }
+
+  uint64_t size() const { return table->keys(); }
+  std::string full_text(std::optional<uint64_t> = {}) const {
+    return "the table is full: the next key finds no room in its pages, and the overflow pages are full. It was "
+           "planned for " +
+           std::to_string(table->spec().capacity) + " keys and holds " + std::to_string(table->keys()) +
+           ". Create a larger one and update() it from this";
+  }
+  bool find(const StoredKey& key, uint64_t& word) const { return table->find(key, word); }
+  bool look_up(const StoredKey& key, uint64_t& word) {
+    if (may_read() && !table->may_contain(key)) {
+      table->count_absent();
+      return false;
+    }
+    return read([&] { return find(key, word); });
+  }
+  Put put(const StoredKey& key, uint64_t value, bool) {
+    switch (table->insert(key, value)) {
+      case PagedTable::Outcome::full: return Put::full;
+      case PagedTable::Outcome::changed: return Put::replaced;
+      default: return Put::inserted;
+    }
+  }
+  bool erase(const StoredKey& key) { return table->erase(key); }
+
+  uint64_t get_all(const uint64_t* keys, uint64_t n, uint64_t missing, uint64_t* out, uint32_t in_flight,
+                   const Pulse& pulse, uint64_t& first, uint64_t& absent) const {
+    std::vector<uint8_t> found(n);
+    const uint64_t done = table->get_many(keys, n, missing, out, found.data(), in_flight, pulse);
+    count_missing(found, done, first, absent);
+    return done;
+  }
+  uint64_t find_all(const uint64_t* keys, uint64_t n, uint8_t* found, uint32_t in_flight, const Pulse& pulse) const {
+    return table->get_many(keys, n, 0, nullptr, found, in_flight, pulse);
+  }
+  BulkProgress insert_all(const uint64_t* keys, const uint64_t* inserted, uint64_t n, uint32_t in_flight,
+                          const Pulse& pulse) {
+    const auto [done, changed, full] = table->insert_many(keys, inserted, n, in_flight, pulse);
+    return {done, changed, full};
+  }
+  BulkProgress erase_all(const uint64_t* keys, uint64_t n, uint32_t in_flight, const Pulse& pulse) {
+    const auto [done, changed, full] = table->erase_many(keys, n, in_flight, pulse);
+    return {done, changed, full};
+  }
+
+  size_t page(Position& position, uint64_t n, uint64_t* keys, uint64_t* found) const {
+    return table->scan(position, n, keys, found);
+  }
+  struct Cursor {  // in the order of pages, since a random one would read each page many times: the caller shuffles
+    explicit Cursor(const PagedTable& t) : table(t) {}
+    uint64_t next(uint64_t n, uint64_t* keys, uint64_t* found) { return table.scan(position, n, keys, found); }
+    const PagedTable& table;
+    Position position{0, 0};
+  };
+
+  static bool set_exception(const std::exception& error) {
+    if (const auto* io = dynamic_cast<const IoError*>(&error))
+      set_os_error(*io);
+    else if (dynamic_cast<const FormatError*>(&error) != nullptr)
+      PyErr_SetString(format_error.ptr(), error.what());
+    else
+      return false;
+    return true;
+  }
+
+ private:
+  static constexpr const char* kClosed = "this table is closed: open it anew";
 
   // The locks as they are in a child process: of its threads only the one that called fork is left.
   void renew_locks() {
-    const auto self = std::this_thread::get_id();
-    if (busy && writer != self) {
+    if (busy && writer != std::this_thread::get_id()) {
       new (&lock) std::mutex;
       busy = false;
     }
@@ -49,387 +161,23 @@ struct PagedObject : ReadersAndWriter {
   }
 };
 
-PyObject* os_error(const IoError& error) {
-  return PyObject_CallFunction(PyExc_OSError, "iss", error.code, error.what(), error.file.c_str());
-}
+using PagedMapping = Mapping<PagedObject>;
 
-void set_os_error(const IoError& error) {
-  PyObject* made = os_error(error);
-  if (made == nullptr) return;
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made)), made);
-  Py_DECREF(made);
-}
-
-nb::object format_error;
-
-// f() in a raw slot: false with a Python exception set.
-template <typename F>
-bool guarded(F&& f) {
-  try {
-    f();
-    return !PyErr_Occurred();
-  } catch (const IoError& error) {
-    set_os_error(error);
-  } catch (const FormatError& error) {
-    PyErr_SetString(format_error.ptr(), error.what());
-  } catch (nb::python_error& error) {
-    error.restore();
-  } catch (const nb::builtin_exception& error) {
-    PyErr_SetString(PyExc_ValueError, error.what());
-  } catch (const std::bad_alloc&) {
-    PyErr_NoMemory();
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
-  }
-  return false;
-}
-
-PagedObject* object_of(PyObject* self) {
-  if (!nb::inst_ready(self)) {
-    PyErr_Format(PyExc_RuntimeError, "%.100s.__init__() has not been called", Py_TYPE(self)->tp_name);
-    return nullptr;
-  }
-  return nb::inst_ptr<PagedObject>(self);
-}
-
-constexpr const char* kClosed = "this table is closed: open it anew";
-constexpr const char* kReadOnly = "this table is open for reading: open it with writable=True to change it";
-
-// Must be called with the GIL held, before any lock is taken.
-void require_own(PagedObject& object) {
-  if (object.locks_of == process_id()) [[likely]]
-    return;
-  if (object.table->writable())
-    throw std::runtime_error(
-        "this table is open for writing in process " + std::to_string(object.table->owner()) +
-        ", and this is process " + std::to_string(process_id()) +
-        ", made from it by fork: only the process that opened it can use it. Close it here, which writes nothing, and "
-        "open it again when the other has closed it");
-  object.renew_locks();
-}
-void require_open(PagedObject& object) {
-  require_own(object);
-  if (!object.table->is_open()) throw nb::value_error(kClosed);
-}
-void require_writable(PagedObject& object) {
-  require_open(object);
-  if (!object.table->writable()) throw nb::value_error(kReadOnly);
-}
-
-// f() on the table: at once, or after the change under way.
-template <typename F>
-auto ask(PagedObject& object, F&& f) {
-  require_own(object);
-  return read_in_turn(object, [&] { return f(*object.table); });
-}
-// f() on the table, alone, without the GIL.
+// f() on the table, alone, without the GIL, open or not.
 template <typename F>
 auto alone_with(PagedObject& object, F&& f) {
-  require_own(object);
+  object.require_own();
   const Writing alone(object);
   return f(*object.table);
 }
 
-std::string full_text(const PagedTable& table) {
-  return "the table is full: the next key finds no room in its pages, and the overflow pages are full. It was planned "
-         "for " +
-         std::to_string(table.spec().capacity) + " keys and holds " + std::to_string(table.keys()) +
-         ". Create a larger one and update() it from this";
-}
-
-// ---- single keys ------------------------------------------------------------------------------------------
-
-// 1 and the value's word, 0 if there is none, −1 with an exception.
-int look_up(PyObject* self, PyObject* key, PagedObject*& object, uint64_t& word) {
-  object = object_of(self);
-  StoredKey stored;
-  if (object == nullptr || !stored_key_of(key, object->finder, stored)) return -1;
-  bool found = false;
-  const bool fine = guarded([&] {
-    require_open(*object);
-    if (object->finder.is_out_of_range(stored)) return;
-    if (object->may_read() && !object->table->may_contain(stored)) {
-      object->table->count_absent();
-      return;
-    }
-    const Reading reading(*object);
-    if (!object->table->is_open()) throw std::runtime_error(kClosed);
-    found = object->table->find(stored, word);
-  });
-  return fine ? (found ? 1 : 0) : -1;
-}
-
-int slot_contains(PyObject* self, PyObject* key) {
-  PagedObject* object;
-  uint64_t word;
-  return look_up(self, key, object, word);
-}
-
-PyObject* slot_subscript(PyObject* self, PyObject* key) {
-  PagedObject* object;
-  uint64_t word;
-  const int found = look_up(self, key, object, word);
-  if (found > 0) return value_object(object->values, word);
-  if (found == 0) PyErr_SetObject(PyExc_KeyError, key);
-  return nullptr;
-}
-
-PyObject* method_get(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
-  if (n < 1 || n > 2) {
-    PyErr_Format(PyExc_TypeError, "get expected 1 or 2 arguments, got %zd", n);
-    return nullptr;
-  }
-  PagedObject* object;
-  uint64_t word;
-  const int found = look_up(self, arguments[0], object, word);
-  if (found > 0) return value_object(object->values, word);
-  return found < 0 ? nullptr : Py_NewRef(n == 2 ? arguments[1] : Py_None);
-}
-
-int slot_assign(PyObject* self, PyObject* key, PyObject* value) {  // value null: del
-  PagedObject* object = object_of(self);
-  StoredKey stored;
-  if (object == nullptr) return -1;
-  if (!stored_key_of(key, value == nullptr ? object->finder : object->maker, stored)) return -1;
-  uint64_t word = 0;
-  if (value != nullptr && !stored_value_of(value, object->values, word)) return -1;
-  bool done = false;
-  const bool fine = guarded([&] {
-    require_writable(*object);
-    const Writing alone(*object);
-    if (!object->table->is_open()) throw std::runtime_error(kClosed);
-    PagedTable& table = *object->table;
-    if (value == nullptr) {
-      done = !object->finder.is_out_of_range(stored) && table.erase(stored);
-      object->version += done;
-    } else {
-      const PagedTable::Outcome outcome = table.insert(stored, word);
-      done = outcome != PagedTable::Outcome::full;
-      object->version += outcome == PagedTable::Outcome::stored;
-    }
-  });
-  if (!fine) return -1;
-  if (done) return 0;
-  if (value == nullptr) {
-    PyErr_SetObject(PyExc_KeyError, key);
-    return -1;
-  }
-  guarded([&] { raise_table_full(full_text(*object->table), 0); });
-  return -1;
-}
-
-Py_ssize_t slot_length(PyObject* self) {
-  PagedObject* object = object_of(self);
-  Py_ssize_t size = -1;
-  if (object != nullptr) guarded([&] { size = ask(*object, [](PagedTable& table) { return table.keys(); }); });
-  return size;
-}
-
-PyMethodDef methods[] = {
-    {"get", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(method_get)), METH_FASTCALL,
-     "get($self, key, default=None, /)\n--\n\nThe value of a key, or the default."},
-    {nullptr, nullptr, 0, nullptr},
-};
-PyType_Slot slots[] = {
-    {Py_sq_contains, reinterpret_cast<void*>(slot_contains)},
-    {Py_mp_subscript, reinterpret_cast<void*>(slot_subscript)},
-    {Py_mp_ass_subscript, reinterpret_cast<void*>(slot_assign)},
-    {Py_mp_length, reinterpret_cast<void*>(slot_length)},
-    {Py_tp_methods, methods},
-    {0, nullptr},
-};
-
-// Takes a key out, in one step; its value, or `fallback` if it is not there.
-nb::object pop(PagedObject& self, nb::handle key, nb::handle fallback) {
-  StoredKey stored;
-  if (!stored_key_of(key.ptr(), self.finder, stored)) throw nb::python_error();
-  require_open(self);
-  if (self.finder.is_out_of_range(stored)) return nb::borrow(fallback);
-  uint64_t word = 0;
-  bool found = false;
-  {
-    const Writing alone(self);
-    if (!self.table->is_open()) throw std::runtime_error(kClosed);
-    found = self.table->find(stored, word);
-    if (found) {
-      require_writable(self);
-      self.table->erase(stored);
-      ++self.version;
-    }
-  }
-  return found ? nb::steal(value_object(self.values, word)) : nb::borrow(fallback);
-}
-
-// The value of a key, which is stored first if it is not there: one step.
-nb::object set_default(PagedObject& self, nb::handle key, nb::handle value) {
-  StoredKey stored;
-  uint64_t word;
-  if (!stored_key_of(key.ptr(), self.maker, stored)) throw nb::python_error();
-  if (!stored_value_of(value.ptr(), self.values, word)) throw nb::python_error();
-  require_open(self);
-  bool is_full = false;
-  {
-    const Writing alone(self);
-    if (!self.table->is_open()) throw std::runtime_error(kClosed);
-    if (uint64_t present; self.table->find(stored, present)) {
-      word = present;
-    } else {
-      require_writable(self);
-      is_full = self.table->insert(stored, word) == PagedTable::Outcome::full;
-      self.version += !is_full;
-    }
-  }
-  if (is_full) raise_table_full(full_text(*self.table), 0);
-  return nb::steal(value_object(self.values, word));
-}
-
 nb::object probe(PagedObject& self, nb::handle key) {
-  StoredKey stored;
-  if (!stored_key_of(key.ptr(), self.finder, stored)) throw nb::python_error();
-  require_open(self);
+  const StoredKey wanted = PagedMapping::key_from(self.finder, key);
+  self.require_open();
   PagedTable::Probe p{0, 0};
-  if (!self.finder.is_out_of_range(stored)) {
-    const Reading reading(self);
-    if (!self.table->is_open()) throw std::runtime_error(kClosed);
-    p = self.table->probe(stored);
-  }
+  if (!self.finder.is_out_of_range(wanted)) p = self.read([&] { return self.table->probe(wanted); });
   return nb::make_tuple(p.level, p.reads);
 }
-
-// ---- many keys --------------------------------------------------------------------------------------------
-
-uint64_t count_of(const PagedObject& self, const WordArray& keys) {
-  const uint32_t words = self.table->shape().words;
-  if (keys.size() % words != 0) throw nb::value_error("the words of the keys are not whole keys");
-  return keys.size() / words;
-}
-
-const uint64_t* data_of(const WordArray& words) {
-  static const uint64_t none[2] = {0, 0};
-  return words.size() == 0 ? none : words.data();
-}
-
-[[noreturn]] void raise_stopped(uint64_t done) {
-  if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) raise_interrupted(done);
-  throw nb::python_error();
-}
-
-// `before`: keys of the same call that are in already, for what is reported.
-void insert_many(PagedObject& self, WordArray keys, WordArray values, uint32_t in_flight, uint64_t before) {
-  const uint64_t n = count_of(self, keys);
-  if (values.size() != n) throw nb::value_error("there must be as many values as keys");
-  require_writable(self);
-  PagedTable::Progress progress;
-  {
-    const Writing alone(self);
-    if (!self.table->is_open()) throw std::runtime_error(kClosed);
-    SignalPulse pulse;
-    ++self.version;
-    progress = self.table->insert_many(data_of(keys), data_of(values), n, in_flight, std::ref(pulse));
-    if (progress.changed == 0) --self.version;
-  }
-  progress.done += before;
-  if (PyErr_Occurred()) raise_stopped(progress.done);
-  if (progress.full) raise_table_full(full_text(*self.table), progress.done);
-}
-
-// Keys erased; keys that are not there, and the first of them: with `strict` none is erased if there is one.
-nb::tuple erase_many(PagedObject& self, WordArray keys, uint32_t in_flight, bool strict) {
-  const uint64_t n = count_of(self, keys);
-  require_writable(self);
-  PagedTable::Progress progress{0, 0, false};
-  uint64_t absent = 0, first = n;
-  {
-    const Writing alone(self);
-    if (!self.table->is_open()) throw std::runtime_error(kClosed);
-    SignalPulse pulse;
-    if (strict) {
-      std::vector<uint8_t> found(n);
-      self.table->get_many(data_of(keys), n, 0, nullptr, found.data(), in_flight, std::ref(pulse));
-      absent = static_cast<uint64_t>(std::count(found.begin(), found.end(), 0));
-      first = static_cast<uint64_t>(std::find(found.begin(), found.end(), 0) - found.begin());
-    }
-    if (absent == 0) {
-      ++self.version;
-      progress = self.table->erase_many(data_of(keys), n, in_flight, std::ref(pulse));
-      if (progress.changed == 0) --self.version;
-    }
-  }
-  if (PyErr_Occurred()) raise_stopped(progress.done);
-  return nb::make_tuple(progress.changed, absent, first);
-}
-
-nb::object get_many(PagedObject& self, WordArray keys, uint64_t missing, uint32_t in_flight) {
-  const uint64_t n = count_of(self, keys);
-  require_open(self);
-  Answers<uint64_t> answers;
-  uint64_t *out = answers.extend(n), done = 0, first = n, absent = 0;
-  {
-    const Reading reading(self);
-    if (!self.table->is_open()) throw std::runtime_error(kClosed);
-    SignalPulse pulse;
-    std::vector<uint8_t> found(n);
-    done = self.table->get_many(data_of(keys), n, missing, out, found.data(), in_flight, std::ref(pulse));
-    for (uint64_t i = done; i-- > 0;)
-      if (!found[i]) {
-        first = i;
-        ++absent;
-      }
-  }
-  if (PyErr_Occurred()) raise_stopped(done);
-  return nb::make_tuple(answers.release<uint64_t>(), absent, first);
-}
-
-nb::object contains_many(PagedObject& self, WordArray keys, uint32_t in_flight) {
-  const uint64_t n = count_of(self, keys);
-  require_open(self);
-  Answers<uint8_t> answers;
-  uint8_t* out = answers.extend(n);
-  uint64_t done = 0;
-  {
-    const Reading reading(self);
-    if (!self.table->is_open()) throw std::runtime_error(kClosed);
-    SignalPulse pulse;
-    done = self.table->get_many(data_of(keys), n, 0, nullptr, out, in_flight, std::ref(pulse));
-  }
-  if (PyErr_Occurred()) raise_stopped(done);
-  return nb::cast(answers.release<bool>());
-}
-
-nb::object page(PagedObject& self, uint64_t page, uint64_t index, uint64_t most) {
-  require_open(self);
-  Answers<uint64_t> keys, values;
-  PagedTable::Position position{page, index};
-  const uint32_t words = self.table->shape().words;
-  std::vector<uint64_t> k, v;
-  size_t found;
-  {
-    const Reading reading(self);
-    if (!self.table->is_open()) throw std::runtime_error(kClosed);
-    const uint64_t n = std::min<uint64_t>(most, self.table->keys());
-    k.resize(n * words);
-    v.resize(n);
-    found = self.table->scan(position, n, k.data(), v.data());
-  }
-  std::copy_n(k.data(), found * words, keys.extend(found * words));
-  std::copy_n(v.data(), found, values.extend(found));
-  return nb::make_tuple(keys.release<uint64_t>(), values.release<uint64_t>(), position.page, position.index);
-}
-
-// In the order of pages, since a random one would read each page many times: the caller shuffles.
-void each_batch(PagedObject& self, nb::callable store, uint64_t most) {
-  require_open(self);
-  PagedTable::Position position{0, 0};
-  store_batches(
-      self, std::move(store), most, self.table->shape().words,
-      [&] {
-        if (!self.table->is_open()) throw std::runtime_error(kClosed);
-        return self.table->keys();
-      },
-      [&](uint64_t n, uint64_t* keys, uint64_t* values) { return self.table->scan(position, n, keys, values); });
-}
-
-// ---- the table as a whole -----------------------------------------------------------------------------------
 
 void init(PagedObject* self, Descriptor& table, Descriptor* journal, const char* path, bool writable, bool durable) {
   Descriptor none(-1);
@@ -441,7 +189,7 @@ void init_descriptor(Descriptor* self, const nb::bytes& path, int flags, int mod
   if (std::strlen(path.c_str()) != path.size()) throw nb::value_error("embedded null byte");
   int number, error;
   do {
-    const nb::gil_scoped_release free;
+    const GilRelease free;
     number = ::open(path.c_str(), flags | O_CLOEXEC, mode);
     error = errno;
   } while (number < 0 && error == EINTR);
@@ -480,7 +228,7 @@ void bind_paged(nb::module_& m) {
       [](Descriptor& file, const char* path, uint64_t capacity, uint64_t seed, std::vector<uint64_t> core,
          uint64_t uid) {
         const Spec spec{Kind::paged, Hashing::independent, seed, capacity, std::move(core)};
-        const nb::gil_scoped_release free;
+        const GilRelease free;
         PagedTable::create(file, path, spec, uid);
       },
       nb::arg("file"), nb::arg("path"), nb::arg("capacity"), nb::arg("seed"), nb::arg("core"), nb::arg("uid"),
@@ -491,14 +239,14 @@ void bind_paged(nb::module_& m) {
            nb::sig("def __init__(self, path: bytes, flags: int, mode: int = 438) -> None"))
       .def("fileno", &Descriptor::number, "Return the number of the descriptor; -1 after it was handed over.")
       .def("close", &Descriptor::close, "Close the file; nothing happens if it was handed over.");
-  nb::class_<PagedObject>(m, "Pages", nb::type_slots(slots), nb::is_weak_referenceable(),
-                          "Base of the table in pages: a file, its journal, and the summary in memory.")
-      .def("__init__", &init, nb::arg("table"), nb::arg("journal").none(), nb::arg("path"), nb::arg("writable"),
-           nb::arg("durable"), "Take two open files over; there may be no journal.")
+  auto cls = PagedMapping::bind(m, "Pages", "in_flight",
+                                "Base of the table in pages: a file, its journal, and the summary in memory.");
+  cls.def("__init__", &init, nb::arg("table"), nb::arg("journal").none(), nb::arg("path"), nb::arg("writable"),
+          nb::arg("durable"), "Take two open files over; there may be no journal.")
       .def("_probe", &probe, nb::arg("key").none(), nb::sig("def _probe(self, key: object) -> tuple[int, int]"))
       .def("_groups_due",
            [](PagedObject& self) {
-             require_open(self);
+             self.require_open();
              const Reading reading(self);
              return self.table->groups_due();
            })
@@ -529,10 +277,8 @@ void bind_paged(nb::module_& m) {
           nb::sig("def _summary_file(self) -> bytes"))
       .def("_checkpoint",
            [](PagedObject& self) {
-             require_writable(self);
-             const Writing alone(self);
-             if (!self.table->is_open()) throw std::runtime_error(kClosed);
-             self.table->checkpoint();
+             self.require_writable();
+             self.alone([&] { self.table->checkpoint(); });
            })
       .def("_close",
            [](PagedObject& self) {
@@ -541,46 +287,37 @@ void bind_paged(nb::module_& m) {
              else
                alone_with(self, [](PagedTable& table) { table.close(); });
            })
-      .def("_insert_words", &insert_many, nb::arg("keys"), nb::arg("values"), nb::arg("in_flight"),
-           nb::arg("before") = 0,
+      .def("_insert_words", &PagedMapping::insert_many<uint32_t>, nb::arg("keys"), nb::arg("values"),
+           nb::arg("in_flight"), nb::arg("before") = 0,
            nb::sig("def _insert_words(self, keys: numpy.typing.NDArray[numpy.uint64], values: "
                    "numpy.typing.NDArray[numpy.uint64], in_flight: int, before: int = 0) -> None"))
-      .def("_erase_words", &erase_many, nb::arg("keys"), nb::arg("in_flight"), nb::arg("strict"),
-           nb::sig("def _erase_words(self, keys: numpy.typing.NDArray[numpy.uint64], in_flight: int, strict: bool) -> "
-                   "tuple[int, int, int]"))
-      .def("_pop", &pop, nb::arg("key").none(), nb::arg("default").none(),
-           nb::sig("def _pop(self, key: object, default: object) -> object"))
-      .def("_setdefault", &set_default, nb::arg("key").none(), nb::arg("default").none(),
-           nb::sig("def _setdefault(self, key: object, default: object) -> int | float"))
       .def(
-          "_page_batches", &each_batch, nb::arg("store"), nb::arg("most"),
-          nb::sig("def _page_batches(self, store: collections.abc.Callable[[numpy.typing.NDArray[numpy.uint64], "
-                  "numpy.typing.NDArray[numpy.uint64]], object], most: int) -> None"),
-          "Calls store(keys, values) with all items, `most` at a time, in the order of pages; nobody changes the table "
-          "meanwhile.")
-      .def("_get_many", &get_many, nb::arg("keys"), nb::arg("missing"), nb::arg("in_flight"),
-           nb::sig("def _get_many(self, keys: numpy.typing.NDArray[numpy.uint64], missing: int, in_flight: int) -> "
-                   "tuple[numpy.typing.NDArray[numpy.uint64], int, int]"))
-      .def("_contains_many", &contains_many, nb::arg("keys"), nb::arg("in_flight"),
-           nb::sig("def _contains_many(self, keys: numpy.typing.NDArray[numpy.uint64], in_flight: int) -> "
-                   "numpy.typing.NDArray[numpy.bool_]"))
-      .def("_page", &page, nb::arg("slot"), nb::arg("entry"), nb::arg("most"),
-           nb::sig("def _page(self, slot: int, entry: int, most: int) -> tuple[numpy.typing.NDArray[numpy.uint64], "
-                   "numpy.typing.NDArray[numpy.uint64], int, int]"))
+          "_erase_words",
+          [](PagedObject& self, WordArray keys, uint32_t in_flight, bool strict) {
+            return PagedMapping::erase_many(self, std::move(keys), strict, in_flight);
+          },
+          nb::arg("keys"), nb::arg("in_flight"), nb::arg("strict"),
+          nb::sig("def _erase_words(self, keys: numpy.typing.NDArray[numpy.uint64], in_flight: int, strict: bool) -> "
+                  "tuple[int, int, int]"))
+      .def("_page_batches", &PagedMapping::each_batch, nb::arg("store"), nb::arg("most"),
+           nb::sig("def _page_batches(self, store: collections.abc.Callable[[numpy.typing.NDArray[numpy.uint64], "
+                   "numpy.typing.NDArray[numpy.uint64]], object], most: int) -> None"),
+           "Calls store(keys, values) with all items, `most` at a time, in the order of pages; nobody changes the "
+           "table meanwhile.")
       .def(
           "_counters",
           [](PagedObject& self) {
-            const PagedTable::Counters c = ask(self, [](PagedTable& table) { return table.counters(); });
+            const PagedTable::Counters c = self.ask([](PagedTable& table) { return table.counters(); });
             return std::vector<uint64_t>{c.found, c.found_reads, c.missed, c.missed_reads, c.wrong, c.fetched};
           },
           "Look-ups that found a key, pages they read, look-ups that did not, theirs, wrong pages, pages fetched.")
       .def(
           "_level_keys",
-          [](PagedObject& self) { return ask(self, [](PagedTable& table) { return table.level_keys(); }); },
+          [](PagedObject& self) { return self.ask([](PagedTable& table) { return table.level_keys(); }); },
           "Keys of each level, then of the overflow pages together.")
       .def("_invariant",
            [](PagedObject& self) {
-             require_open(self);
+             self.require_open();
              const Writing alone(self);
              return self.table->check();
            })
@@ -600,23 +337,17 @@ void bind_paged(nb::module_& m) {
             self.table->tape().fail_code = code;
           },
           nb::arg("steps"), nb::arg("code"), "For tests: so many changes succeed, the next fails with this errno.")
-      .def_prop_ro("_seed", [](const PagedObject& self) { return self.table->spec().seed; })
-      .def_prop_ro("_capacity", [](const PagedObject& self) { return self.table->spec().capacity; })
-      .def_prop_ro("_core", [](const PagedObject& self) { return self.table->spec().core; })
       .def_prop_ro("_uid", [](const PagedObject& self) { return self.table->store().head().uid; })
       .def_prop_ro("_owner", [](const PagedObject& self) { return static_cast<int>(self.table->owner()); })
       .def_prop_ro("_is_own", [](const PagedObject& self) { return self.table->is_own(); })
-      .def_prop_ro("_generation",
-                   [](PagedObject& self) {
-                     return ask(self, [](PagedTable& table) { return table.store().head().generation; });
-                   })
-      .def_prop_ro("_version", [](PagedObject& self) { return ask(self, [&](PagedTable&) { return self.version; }); })
+      .def_prop_ro(
+          "_generation",
+          [](PagedObject& self) { return self.ask([](PagedTable& table) { return table.store().head().generation; }); })
       .def_prop_ro(
           "_journal_bytes",
-          [](PagedObject& self) { return ask(self, [](PagedTable& table) { return table.store().journal_bytes(); }); })
-      .def_prop_ro(
-          "_failed",
-          [](PagedObject& self) { return ask(self, [](PagedTable& table) { return table.store().failed(); }); })
+          [](PagedObject& self) { return self.ask([](PagedTable& table) { return table.store().journal_bytes(); }); })
+      .def_prop_ro("_failed",
+                   [](PagedObject& self) { return self.ask([](PagedTable& table) { return table.store().failed(); }); })
       .def_prop_ro(
           "writable", [](const PagedObject& self) { return self.table->writable(); }, "Whether it can be changed.")
       .def_prop_ro(
@@ -625,8 +356,9 @@ void bind_paged(nb::module_& m) {
           "nbytes", [](const PagedObject& self) { return self.table->store().file_bytes(); }, "Bytes of the file.")
       .def_prop_ro(
           "summary_bytes",
-          [](PagedObject& self) { return ask(self, [](PagedTable& table) { return table.summary_bytes(); }); },
+          [](PagedObject& self) { return self.ask([](PagedTable& table) { return table.summary_bytes(); }); },
           "Bytes of the summary, in memory.");
+  bind_spec(cls);
 }
 
 }  // namespace evenbins::python

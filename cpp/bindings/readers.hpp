@@ -57,14 +57,18 @@ class Reading {
   static inline thread_local const Reading* innermost_ = nullptr;
   ReadersAndWriter& turns_;
   const Reading* outer_;
-  std::optional<nb::gil_scoped_release> free_;
+  std::optional<GilRelease> free_;
 };
 
 // Exclusive use, and no GIL, until the end of the scope. Must be made with the GIL held.
 class Writing {
  public:
   explicit Writing(ReadersAndWriter& turns) : access_(unless_reading(turns)) {
-    while (turns.readers != 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    while (turns.readers != 0) {
+      if (is_finalizing())
+        throw std::runtime_error("the interpreter exits while another thread is in a bulk call of this structure");
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
   }
 
  private:

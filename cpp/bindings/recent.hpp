@@ -40,4 +40,15 @@ class Recent {
   static inline Object* object_ = nullptr;
 };
 
+// Gives a subclass raw methods of its own: CPython calls a method faster when it belongs to the very type of the
+// object.
+inline void add_methods(nanobind::handle type, PyMethodDef* methods) {
+  for (; methods->ml_name != nullptr; ++methods) {
+    const nanobind::object method =
+        nanobind::steal(PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(type.ptr()), methods));
+    if (!method.is_valid()) throw nanobind::python_error();
+    type.attr(methods->ml_name) = method;
+  }
+}
+
 }  // namespace evenbins::python

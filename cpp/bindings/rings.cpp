@@ -19,6 +19,7 @@
 #include "readers.hpp"
 #include "recent.hpp"
 #include "sources.hpp"
+#include "structure.hpp"
 
 namespace evenbins::python {
 namespace {
@@ -33,6 +34,7 @@ struct RingObject : ReadersAndWriter {
     for (const uint32_t id : ring->order()) ring->set_label(id, new_label(*ring->node(id).name));
   }
   ~RingObject() { Recent<RingObject>::forget(this); }
+  Ring& structure() const { return *ring; }
   uint32_t new_label(const std::string& name) {  // under the GIL
     nb::object text = nb::str(name.data(), name.size());
     for (std::vector<uint32_t>* list : {&retired[0], &retired[1], &free_labels})  // so that `retire` cannot fail
@@ -197,7 +199,7 @@ PyObject* method_assign(PyObject* self, PyObject* key) {
   });
   if (!done) return nullptr;
   if (has_moved) [[unlikely]] {
-    PyObject* result = PyObject_CallMethod(self, "_report_lazy_moves", nullptr);
+    PyObject* result = call_python([&] { return PyObject_CallMethod(self, "_report_lazy_moves", nullptr); });
     if (result == nullptr) return nullptr;
     Py_DECREF(result);
   }
@@ -626,6 +628,12 @@ std::unique_ptr<Ring> ring_from(Spec spec, Bits bits) {
   }
 }
 
+// The ring as it is in a file.
+std::unique_ptr<Ring::Image> image_of(RingObject& self) {
+  const Access access(self);
+  return std::make_unique<Ring::Image>(self.ring->image());
+}
+
 }  // namespace
 
 void bind_rings(nb::module_& m) {
@@ -791,13 +799,8 @@ void bind_rings(nb::module_& m) {
             return all;
           },
           "moved, placements, searches, draws, the longest search; then placements by their searches.")
-      .def(
-          "_start_audit",
-          [](Object& self, uint64_t rate) {
-            const Access access(self);
-            self.ring->start_audit(rate);
-          },
-          nb::arg("rate") = 0, "From now on every placement is checked by a second reading of the bound; for tests.")
+      .def("_start_audit", &call_alone<&Ring::start_audit, Object, uint64_t>, nb::arg("rate") = 0,
+           "From now on every placement is checked by a second reading of the bound; for tests.")
       .def(
           "_audit",
           [](Object& self) {
@@ -805,13 +808,7 @@ void bind_rings(nb::module_& m) {
             return std::tuple<uint64_t, uint64_t>(self.ring->audit().placements, self.ring->audit().broken);
           },
           "Placements checked, and how many broke the bound.")
-      .def(
-          "_expected_searches",
-          [](Object& self, uint64_t samples) {
-            const Access access(self);
-            return self.ring->expected_searches(samples);
-          },
-          nb::arg("samples"))
+      .def("_expected_searches", &call_alone<&Ring::expected_searches, Object, uint64_t>, nb::arg("samples"))
       .def("_equal",
            [](Object& self, Object& other) {
              return &self == &other || with_both(self, other, [&] {
@@ -820,39 +817,13 @@ void bind_rings(nb::module_& m) {
              });
            })
       .def(
-          "_to_bytes",
-          [](Object& self) {
-            std::unique_ptr<Ring::Image> image;
-            {
-              const Access access(self);
-              image = std::make_unique<Ring::Image>(self.ring->image());
-            }
-            return file_bytes(self, *image);
-          },
+          "_to_bytes", [](Object& self) { return file_bytes(self, *image_of(self)); },
           nb::sig("def _to_bytes(self) -> bytes"))
       .def(
-          "_write_to",
-          [](Object& self, int descriptor) {
-            std::unique_ptr<Ring::Image> image;
-            {
-              const Access access(self);
-              image = std::make_unique<Ring::Image>(self.ring->image());
-            }
-            write_file(self, *image, descriptor);
-          },
+          "_write_to", [](Object& self, int descriptor) { write_file(self, *image_of(self), descriptor); },
           nb::arg("descriptor"))
-      .def(
-          "_fingerprint",
-          [](Object& self, bool assigned) {
-            const Access access(self);
-            return self.ring->fingerprint(assigned);
-          },
-          nb::arg("assigned"))
-      .def("_invariant",
-           [](Object& self) {
-             const Access access(self);
-             return self.ring->check(true);
-           })
+      .def("_fingerprint", &call_alone<&Ring::fingerprint, Object, bool>, nb::arg("assigned"))
+      .def("_invariant", &broken_invariant<Object>)
       .def(
           "_config",
           [](Object& self) {
@@ -880,15 +851,8 @@ void bind_rings(nb::module_& m) {
           nb::arg("most"), "Let a node hold so many keys at most, instead of 2**32 - 1; for tests.");
 
   m.def(
-      "bind_ring",
-      [](nb::handle type) {
-        for (PyMethodDef* each = methods; each->ml_name != nullptr; ++each) {
-          nb::object method = nb::steal(PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(type.ptr()), each));
-          if (!method.is_valid()) throw nb::python_error();
-          type.attr(each->ml_name) = method;
-        }
-      },
-      nb::arg("type"), nb::sig("def bind_ring(type: type[Ring]) -> None"),
+      "bind_ring", [](nb::handle type) { add_methods(type, methods); }, nb::arg("type"),
+      nb::sig("def bind_ring(type: type[Ring]) -> None"),
       "Gives a subclass of Ring its own node, assign and release (see bind_add).");
   m.def(
       "dense_slot", [](uint64_t word, uint32_t slots) { return dense_slot(word, slots); }, nb::arg("word"),

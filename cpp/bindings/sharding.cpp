@@ -18,13 +18,11 @@
 namespace evenbins::python {
 namespace {
 
-using Words = nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
 template <uint64_t (*F)(uint64_t)>
-auto each(Words words) {
+auto each(WordArray words) {
   Answers<uint64_t> found;
   {
-    const nb::gil_scoped_release free;
+    const GilRelease free;
     uint64_t* out = found.extend(words.size());
     for (size_t i = 0; i < words.size(); ++i) out[i] = F(words.data()[i]);
   }
@@ -50,12 +48,12 @@ void group_by_shard(const uint64_t* digests, size_t n, std::vector<uint64_t>& st
   }
 }
 
-nb::tuple split_by_shard(Words digests, uint32_t shards, bool positions) {
+nb::tuple split_by_shard(WordArray digests, uint32_t shards, bool positions) {
   if (shards == 0) throw nb::value_error("shards must be 1 at least");
   Answers<uint64_t> grouped, starts;
   Answers<int64_t> origin;
   {
-    const nb::gil_scoped_release free;
+    const GilRelease free;
     const size_t n = digests.size();
     const std::vector<uint64_t> own(digests.data(), digests.data() + n);
     std::vector<uint64_t> begins(uint64_t{shards} + 1);
@@ -90,7 +88,7 @@ class ShardedSink final : public Sink {
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
     return take_in_pieces(keys, pulse, 1 << 18, [&](uint64_t, const uint64_t* digests, size_t n) {
       {
-        const nb::gil_scoped_release free;
+        const GilRelease free;
         group(digests, n);
       }
       add_grouped();
@@ -116,7 +114,7 @@ class ShardedSink final : public Sink {
     for (const FilterObject* shard : shards_) refuse_reentry(*shard);
     const uint64_t shards = shards_.size();
     const uint32_t inner = shards < threads_ ? threads_ : 1, outer = shards < threads_ ? 1 : threads_;
-    const nb::gil_scoped_release free;
+    const GilRelease free;
     std::exception_ptr failure;
     std::mutex failing;
     for_stretches(
@@ -124,7 +122,7 @@ class ShardedSink final : public Sink {
         [&](uint64_t s, uint64_t) {
           if (starts_[s] == starts_[s + 1]) return;
           try {
-            const nb::gil_scoped_acquire hold;  // an Access begins under the GIL, and gives it up
+            const GilAcquire hold;  // an Access begins under the GIL, and gives it up
             const Access access(*shards_[s]);
             const GroupedDigests mine(grouped_.data() + starts_[s], starts_[s + 1] - starts_[s]);
             add_all(*shards_[s]->filter, mine, inner, [] { return true; });

@@ -13,32 +13,30 @@
 
 #include "access.hpp"
 #include "evenbins/countmin.hpp"
-#include "files.hpp"
 #include "keys.hpp"
 #include "module.hpp"
 #include "sources.hpp"
+#include "structure.hpp"
 
 namespace evenbins::python {
 namespace {
 
 constexpr const char* kFull = "the total of the weights would exceed 2**64 - 1, where counters end";
 
-using Words = nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
 struct SketchObject : Turns {
+  static constexpr const char* kReadOnly =
+      "this sketch is open read-only: use load() or copy() for one that can be changed";
+  static constexpr Kind kKind = Kind::count_min;
+
   explicit SketchObject(std::unique_ptr<CountMinSketch> s) : hasher(s->spec().seed), sketch(std::move(s)) {}
+  static uint64_t payload_bytes(const Spec& spec) { return CountMinSketch::payload_bytes(spec); }
+  static std::unique_ptr<CountMinSketch> make(Spec spec, Bits bits) {
+    return std::make_unique<CountMinSketch>(std::move(spec), std::move(bits));
+  }
+  CountMinSketch& structure() const { return *sketch; }
   Hasher hasher;
   std::unique_ptr<CountMinSketch> sketch;
 };
-
-std::unique_ptr<CountMinSketch> make_sketch(Spec spec, Bits bits) {
-  return std::make_unique<CountMinSketch>(std::move(spec), std::move(bits));
-}
-
-void require_writable(const SketchObject& object) {
-  if (object.sketch->bits().read_only())
-    throw nb::value_error("this sketch is open read-only: use load() or copy() for one that can be changed");
-}
 
 uint64_t digest_of_key(const SketchObject& object, nb::handle key) {
   uint64_t digest;
@@ -52,7 +50,7 @@ uint64_t weight_of(nb::handle weight) {
     PyErr_Format(PyExc_TypeError, "weight must be an int, not %.100s", Py_TYPE(weight.ptr())->tp_name);
     throw nb::python_error();
   }
-  const nb::object number = nb::steal(PyNumber_Index(weight.ptr()));
+  const nb::object number = nb::steal(index_of(weight.ptr()));
   if (!number.is_valid()) throw nb::python_error();
   const unsigned long long value = PyLong_AsUnsignedLongLong(number.ptr());
   if (value != static_cast<unsigned long long>(-1) || !PyErr_Occurred()) return value;
@@ -131,14 +129,14 @@ class AddSink final : public Sink {
 
   void add(const uint64_t* digests, size_t n) {
     const size_t weighted = weights_ == nullptr ? n : std::min<uint64_t>(n, count_ - seen);
-    const bool unit = weights_ == nullptr && each_ == 1;
     uint64_t batch[kBatch];
+    const uint64_t* weights = nullptr;  // all 1
     if (weights_ != nullptr)
-      std::copy_n(weights_ + seen, weighted, batch);
-    else if (!unit)
-      std::fill_n(batch, weighted, each_);
+      weights = std::copy_n(weights_ + seen, weighted, batch) - weighted;
+    else if (each_ != 1)
+      weights = std::fill_n(batch, weighted, each_) - weighted;
     uint64_t* out = with_estimates_ ? estimates.extend(weighted) : nullptr;
-    const size_t taken = object_.sketch->add_many(digests, unit ? nullptr : batch, weighted, out);
+    const size_t taken = object_.sketch->add_many(digests, weights, weighted, out);
     seen += taken;
     if (taken < n) throw Stopped(seen, taken < weighted);
   }
@@ -150,7 +148,8 @@ class AddSink final : public Sink {
 };
 
 // Adds the keys; gives their estimates just after each was added, or nothing.
-nb::object add_from(SketchObject& self, KeySource& keys, std::optional<Words> weights, uint64_t each, bool estimates) {
+nb::object add_from(SketchObject& self, KeySource& keys, std::optional<WordArray> weights, uint64_t each,
+                    bool estimates) {
   require_writable(self);
   static const uint64_t none = 0;  // an empty array may have no address
   const uint64_t* data = !weights ? nullptr : weights->size() == 0 ? &none : weights->data();
@@ -173,59 +172,22 @@ nb::object add_from(SketchObject& self, KeySource& keys, std::optional<Words> we
   return estimates ? nb::cast(sink.estimates.release<uint64_t>()) : nb::none();
 }
 
-class CountSink final : public Sink {
- public:
-  explicit CountSink(const CountMinSketch& sketch) : sketch_(sketch) {}
-  const char* verb() const override { return "looked up"; }
-  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    const nb::gil_scoped_release free;
+nb::object count_from(const SketchObject& self, KeySource& keys) {
+  const CountMinSketch& sketch = *self.sketch;
+  const auto count_some = [&](const uint64_t* digests, size_t n, uint64_t* out) { sketch.count_many(digests, n, out); };
+  const auto count_all = [&](const Digests& all, uint64_t* out, const Pulse& pulse) {
     constexpr uint64_t kBatch = 1024;
     uint64_t digests[kBatch];
-    const uint64_t size = keys.size();
-    uint64_t* out = answers.extend(size);
+    const uint64_t size = all.size();
     for (uint64_t start = 0; start < size; start += kBatch) {
       if (start % (16 * kBatch) == 0 && !pulse()) return start;
       const size_t n = std::min(kBatch, size - start);
-      keys.read(start, n, digests);
-      sketch_.count_many(digests, n, out + start);
+      all.read(start, n, digests);
+      count_some(digests, n, out + start);
     }
     return size;
-  }
-  void take(const uint64_t* digests, size_t n, bool let_others_run) override {
-    std::optional<nb::gil_scoped_release> free;
-    if (let_others_run) free.emplace();
-    sketch_.count_many(digests, n, answers.extend(n));
-  }
-  Answers<uint64_t> answers;
-
- private:
-  const CountMinSketch& sketch_;
-};
-
-nb::object count_from(const SketchObject& self, KeySource& keys) {
-  CountSink sink(*self.sketch);
-  keys.run(self.hasher, sink);
-  return nb::cast(sink.answers.release<uint64_t>());
-}
-
-void init_new(SketchObject* self, uint64_t seed, std::vector<uint64_t> core) {
-  Spec spec{Kind::count_min, Hashing::independent, seed, 1, std::move(core)};
-  const uint64_t bytes = CountMinSketch::payload_bytes(spec);
-  new (self) SketchObject(make_sketch(std::move(spec), Bits::zeroed(bytes)));
-}
-
-void init_from_file(SketchObject* self, nb::handle data, bool mapped, bool verify) {
-  const auto kind = static_cast<uint32_t>(Kind::count_min);
-  new (self) SketchObject(from_file(data, kind, mapped, verify, make_sketch));
-}
-
-void init_copy(SketchObject* self, SketchObject& other) {
-  std::unique_ptr<CountMinSketch> sketch;
-  {
-    const Access access(other);
-    sketch = other.sketch->copy();
-  }
-  new (self) SketchObject(std::move(sketch));
+  };
+  return look_up_from<uint64_t>(keys, self.hasher, count_all, count_some);
 }
 
 // f(one, other), alone with both; they may be the same.
@@ -239,11 +201,14 @@ auto together(SketchObject& a, SketchObject& b, F&& f) {
 }  // namespace
 
 void bind_sketches(nb::module_& m) {
-  nb::class_<SketchObject>(m, "Sketch", nb::is_weak_referenceable(),
-                           "Base of the count-min sketch: a plan's integer core and its counters.")
-      .def("__init__", &init_new, nb::arg("seed"), nb::arg("core"))
-      .def("__init__", &init_from_file, nb::arg("data"), nb::arg("mapped"), nb::arg("verify"))
-      .def("__init__", &init_copy, nb::arg("other"))
+  nb::class_<SketchObject> cls(m, "Sketch", nb::is_weak_referenceable(),
+                               "Base of the count-min sketch: a plan's integer core and its counters.");
+  cls.def(
+         "__init__",
+         [](SketchObject* self, uint64_t seed, std::vector<uint64_t> core) {
+           init_new(self, {SketchObject::kKind, Hashing::independent, seed, 1, std::move(core)});
+         },
+         nb::arg("seed"), nb::arg("core"))
       .def("add", &add, nb::arg("key").none(), nb::arg("weight").none() = nb::int_(1),
            nb::sig("def add(self, key: str | typing_extensions.Buffer | typing.SupportsIndex, weight: "
                    "typing.SupportsIndex = 1) -> None"),
@@ -270,12 +235,6 @@ void bind_sketches(nb::module_& m) {
           },
           nb::arg("other"))
       .def(
-          "_equal",
-          [](SketchObject& self, SketchObject& other) {
-            return together(self, other, [](CountMinSketch& a, CountMinSketch& b) { return a == b; });
-          },
-          nb::arg("other"))
-      .def(
           "_inner_product",
           [](SketchObject& self, SketchObject& other) {
             const auto product =
@@ -284,23 +243,6 @@ void bind_sketches(nb::module_& m) {
           },
           nb::arg("other"), nb::sig("def _inner_product(self, other: Sketch) -> tuple[int, int]"),
           "The high and the low word.")
-      .def("_clear",
-           [](SketchObject& self) {
-             require_writable(self);
-             const Access access(self);
-             self.sketch->clear();
-           })
-      .def(
-          "_to_bytes", [](SketchObject& self) { return file_bytes(self, *self.sketch); },
-          nb::sig("def _to_bytes(self) -> bytes"))
-      .def(
-          "_write_to", [](SketchObject& self, int descriptor) { write_file(self, *self.sketch, descriptor); },
-          nb::arg("descriptor"))
-      .def("_invariant",
-           [](SketchObject& self) {
-             const Access access(self);
-             return self.sketch->check(true);
-           })
       .def(
           "_state",
           [](SketchObject& self, double epsilon) {
@@ -310,15 +252,10 @@ void bind_sketches(nb::module_& m) {
             return std::tuple(s.total(), s.updates(), s.above(0), s.above(bound));
           },
           nb::arg("epsilon"), "Total, additions, and for each row the counters above 0 and above epsilon * total.")
-      .def_prop_ro("_seed", [](const SketchObject& self) { return self.sketch->spec().seed; })
-      .def_prop_ro("_core", [](const SketchObject& self) { return self.sketch->spec().core; })
-      .def_prop_ro("_read_only", [](const SketchObject& self) { return self.sketch->bits().read_only(); })
       .def_prop_ro(
           "total", [](SketchObject& self) { return in_turn(self, [&] { return self.sketch->total(); }); },
-          "The sum of all weights added.")
-      .def_prop_ro(
-          "nbytes", [](const SketchObject& self) { return self.sketch->bits().bytes(); },
-          "Bytes of the sketch's counters, everything counted.");
+          "The sum of all weights added.");
+  bind_structure(cls, "Bytes of the sketch's counters, everything counted.");
 }
 
 }  // namespace evenbins::python

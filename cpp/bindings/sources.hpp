@@ -11,6 +11,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <sys/mman.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -21,7 +22,7 @@
 #include <vector>
 
 #include "arrays.hpp"
-#include "arrow.hpp"
+#include "arrow_reader.hpp"
 #include "evenbins/parallel.hpp"
 #include "keys.hpp"
 #include "lines.hpp"
@@ -29,6 +30,8 @@
 namespace evenbins::python {
 
 namespace nb = nanobind;
+
+using WordArray = nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // Answers of a bulk call; grows, and becomes a NumPy array without a copy.
 template <typename T>
@@ -47,6 +50,15 @@ class Answers {
     return data_ + size_ - n;
   }
   uint64_t size() const { return size_; }
+  // Answers of many megabytes in huge pages: faults of small ones would take a tenth of the call.
+  void use_huge_pages() {
+#ifdef MADV_HUGEPAGE
+    constexpr uint64_t kHugePage = uint64_t{2} << 20;
+    const auto start = (reinterpret_cast<uintptr_t>(data_) + kHugePage - 1) / kHugePage * kHugePage;
+    const auto end = (reinterpret_cast<uintptr_t>(data_) + room_ * sizeof(T)) / kHugePage * kHugePage;
+    if (start < end) ::madvise(reinterpret_cast<void*>(start), end - start, MADV_HUGEPAGE);
+#endif
+  }
   void truncate(uint64_t n) { size_ = n; }  // to the first n
   template <typename Element>
   nb::ndarray<nb::numpy, Element, nb::ndim<1>> release() {
@@ -83,7 +95,7 @@ uint64_t take_in_pieces(const Digests& keys, const Pulse& pulse, uint64_t piece,
     std::optional<BadKey> bad;
     uint64_t n = std::min(piece, size - start);
     {
-      const nb::gil_scoped_release free;
+      const GilRelease free;
       try {
         keys.read(start, n, digests.data());
       } catch (const BadKey& error) {
@@ -104,8 +116,8 @@ class SignalPulse {
     const auto now = std::chrono::steady_clock::now();
     if (now - last_ < std::chrono::milliseconds(50)) return true;
     last_ = now;
-    const nb::gil_scoped_acquire hold;
-    return PyErr_CheckSignals() == 0;  // else the exception stays set for the caller
+    const GilAcquire hold;
+    return poll_signals();  // else the exception stays set for the caller
   }
 
  private:
@@ -250,7 +262,7 @@ class LineSource final : public StretchSource {
   std::unique_ptr<const Digests> next_stretch(const Hasher& hasher, const Sink&) override {
     if (std::exchange(read_, true)) return nullptr;
     const Py_buffer& view = buffer_.view;
-    const nb::gil_scoped_release free;  // the lines are searched for
+    const GilRelease free;  // the lines are searched for
     return std::make_unique<LineDigests>(static_cast<const char*>(view.buf), static_cast<size_t>(view.len), separator_,
                                          crlf_, hasher);
   }
@@ -262,65 +274,15 @@ class LineSource final : public StretchSource {
 
 class ArrowSource final : public StretchSource {
  public:
-  explicit ArrowSource(nb::handle stream) { stream_.take(pointer<arrow::Stream>(stream, "arrow_array_stream")); }
-  ArrowSource(nb::handle schema, nb::handle array) {
-    schema_.take(pointer<arrow::Schema>(schema, "arrow_schema"));
-    array_.emplace().take(pointer<arrow::Array>(array, "arrow_array"));
-  }
+  explicit ArrowSource(nb::handle stream) : reader_(stream) {}
+  ArrowSource(nb::handle schema, nb::handle array) : reader_(schema, array) {}
 
  private:
-  template <typename T>
-  static T* pointer(nb::handle capsule, const char* name) {
-    auto* p = static_cast<T*>(PyCapsule_GetPointer(capsule.ptr(), name));
-    if (p == nullptr) throw nb::python_error();
-    if (p->release == nullptr) throw nb::value_error("this Arrow capsule has been used already");
-    return p;
-  }
   std::unique_ptr<const Digests> next_stretch(const Hasher& hasher, const Sink& sink) override {
-    const bool begins = !std::exchange(begun_, true);
-    try {
-      if (stream_.value.release != nullptr) {
-        arrow::Stream* stream = &stream_.value;
-        if (begins) {
-          if (stream->get_schema(stream, &schema_.value) != 0) raise_stream_error("get_schema", sink);
-          arrow::maker<Hasher>(schema_.value);  // refuses a wrong type even if no array follows
-        }
-        array_.emplace();
-        int failed;
-        {
-          const nb::gil_scoped_release free;  // a producer may wait for a Python thread
-          failed = stream->get_next(stream, &array_->value);
-        }
-        if (failed != 0) raise_stream_error("get_next", sink);
-        if (array_->value.release == nullptr) return nullptr;
-      } else if (!begins) {
-        return nullptr;
-      }
-      const nb::gil_scoped_release free;  // a dictionary's values are digested
-      return arrow::maker<Hasher>(schema_.value)(schema_.value, array_->value, hasher);
-    } catch (const arrow::UnsupportedColumn& error) {
-      raise(PyExc_TypeError, error.what());
-    } catch (const arrow::BrokenColumn& error) {
-      raise(PyExc_ValueError, error.what());
-    }
-  }
-  [[noreturn]] static void raise(PyObject* type, const char* text) {
-    PyErr_SetString(type, text);
-    throw nb::python_error();
-  }
-  [[noreturn]] void raise_stream_error(const char* call, const Sink& sink) {
-    if (!PyErr_Occurred()) {
-      const char* text = stream_.value.get_last_error(&stream_.value);
-      PyErr_Format(PyExc_OSError, "the Arrow stream failed in %s: %s", call,
-                   text == nullptr ? "no reason given" : text);
-    }
-    raise_at(sink.taken, sink.verb());
+    return reader_.next(hasher, [&] { raise_at(sink.taken, sink.verb()); });
   }
 
-  arrow::Owned<arrow::Stream> stream_;
-  arrow::Owned<arrow::Schema> schema_;
-  std::optional<arrow::Owned<arrow::Array>> array_;  // the one, or the stream's latest
-  bool begun_ = false;
+  ArrowReader reader_;
 };
 
 class ItemSource final : public KeySource {
@@ -328,22 +290,14 @@ class ItemSource final : public KeySource {
   explicit ItemSource(nb::handle items) : items_(nb::borrow(items)) {}
 
   bool run_some(const Hasher& hasher, Sink& sink, uint64_t limit) override {
-    if (!iterator_.is_valid()) iterator_ = nb::steal(PyObject_GetIter(items_.ptr()));
+    if (!iterator_.is_valid()) iterator_ = nb::steal(call_python([&] { return PyObject_GetIter(items_.ptr()); }));
     if (!iterator_.is_valid()) throw nb::python_error();
     uint64_t digests[kBatch];
     auto last_release = std::chrono::steady_clock::now();
     while (limit > 0) {
       const size_t wanted = static_cast<size_t>(std::min<uint64_t>(kBatch, limit));
-      size_t n = 0;
       bool good = true;
-      while (n < wanted) {
-        PyObject* item = PyIter_Next(iterator_.ptr());
-        if (item == nullptr) break;
-        good = digest_of(item, hasher, digests[n]);
-        Py_DECREF(item);
-        if (!good) break;
-        ++n;
-      }
+      const size_t n = call_python([&] { return read(hasher, digests, wanted, good); });
       const bool ended = n < wanted;
       std::optional<nb::python_error> failure;
       if (PyErr_Occurred()) failure.emplace();
@@ -354,7 +308,7 @@ class ItemSource final : public KeySource {
       if (n > 0) sink.take(digests, n, due);
       sink.taken += n;
       if (failure) rethrow(*failure, good, sink);
-      if (PyErr_CheckSignals() != 0) raise_interrupted(sink.taken, sink.verb());
+      if (!poll_signals()) raise_interrupted(sink.taken, sink.verb());
       if (ended) return false;
       limit -= n;
     }
@@ -363,6 +317,19 @@ class ItemSource final : public KeySource {
 
  private:
   static constexpr size_t kBatch = 1024;
+
+  // Digests of the next keys, `wanted` or fewer; returns how many. `good`: the key after them is not to blame.
+  size_t read(const Hasher& hasher, uint64_t* digests, size_t wanted, bool& good) const {
+    size_t n = 0;
+    for (; n < wanted; ++n) {
+      PyObject* item = PyIter_Next(iterator_.ptr());
+      if (item == nullptr) break;
+      good = digest_of(item, hasher, digests[n]);
+      Py_DECREF(item);
+      if (!good) break;
+    }
+    return n;
+  }
 
   [[noreturn]] static void rethrow(nb::python_error& error, bool from_iterator, const Sink& sink) {
     const nb::object type = nb::borrow(error.type());
@@ -376,5 +343,36 @@ class ItemSource final : public KeySource {
 
   nb::object items_, iterator_;
 };
+
+// A look-up that waits for nobody: all(digests, out, pulse) answers many keys and returns how many of them,
+// some(digests, n, out) answers a batch.
+template <typename Answer, typename All, typename Some>
+class LookUpSink final : public Sink {
+ public:
+  LookUpSink(const All& all, const Some& some) : all_(all), some_(some) {}
+  const char* verb() const override { return "looked up"; }
+  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
+    const GilRelease free;
+    return all_(keys, answers.extend(keys.size()), pulse);
+  }
+  void take(const uint64_t* digests, size_t n, bool let_others_run) override {
+    std::optional<GilRelease> free;
+    if (let_others_run) free.emplace();
+    some_(digests, n, answers.extend(n));
+  }
+  Answers<Answer> answers;
+
+ private:
+  const All& all_;
+  const Some& some_;
+};
+
+// The answers, as an array of `Element`.
+template <typename Element, typename Answer = Element, typename All, typename Some>
+nb::object look_up_from(KeySource& keys, const Hasher& hasher, const All& all, const Some& some) {
+  LookUpSink<Answer, All, Some> sink(all, some);
+  keys.run(hasher, sink);
+  return nb::cast(sink.answers.template release<Element>());
+}
 
 }  // namespace evenbins::python

@@ -1,4 +1,5 @@
-// Growing filters (src/evenbins/filters/growing.py): a key goes into the newest stage, unless some stage has it already.
+// Growing filters (src/evenbins/filters/growing.py): a key goes into the newest stage, unless some stage has it
+// already.
 //
 // The bits of a stage and its count of keys change in one step, with no Python code in between: an exception from a
 // signal handler finds both changed or neither. The newest stage is never full: the key that fills it goes in
@@ -26,10 +27,10 @@ constexpr uint64_t kMostKeys = uint64_t{1} << 48;  // of a stage; counts of filt
 // Holds a Python lock until the end of the scope.
 class Locked {
  public:
-  explicit Locked(nb::handle lock) : lock_(nb::borrow(lock)) { lock_.attr("acquire")(); }
+  explicit Locked(nb::handle lock) : lock_(nb::borrow(lock)) { call_object(lock_.attr("acquire")); }
   ~Locked() {
     const nb::error_scope pending;  // an exception may be on its way
-    lock_.attr("release")();
+    call_object(lock_.attr("release"));
   }
   Locked(const Locked&) = delete;
   Locked& operator=(const Locked&) = delete;
@@ -89,7 +90,7 @@ void add_digests(nb::handle owner, const uint64_t* digests, size_t n, bool let_o
       done += add_below_capacity(older, newest, digests + done, n - done);
     }
     if (done == n) return;
-    const nb::object next = owner.attr("_next_stage")(parts.size());
+    const nb::object next = call_object(owner.attr("_next_stage"), nb::int_(parts.size()));
     if (!owner.attr("_stages").is(parts)) continue;  // a signal handler added keys meanwhile
     owner.attr("_stages") = extended(parts, next);
     std::optional<Access> access;

@@ -1,5 +1,5 @@
-// The Python class `_core.Summary`: the base of the summaries (src/evenbins/tables/summaries.py). Digests in, levels out: keys
-// become digests before. Look-ups and writers take turns as those of tables do (readers.hpp).
+// The Python class `_core.Summary`: the base of the summaries (src/evenbins/tables/summaries.py). Digests in, levels
+// out: keys become digests before. Look-ups and writers take turns as those of tables do (readers.hpp).
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/tuple.h>
@@ -7,26 +7,26 @@
 #include <optional>
 
 #include "evenbins/summary_filters.hpp"
-#include "files.hpp"
 #include "module.hpp"
 #include "readers.hpp"
 #include "sources.hpp"
+#include "structure.hpp"
 
 namespace evenbins::python {
 namespace {
 
-using Digests64 = nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Levels = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 struct SummaryObject : ReadersAndWriter {
+  static constexpr const char* kReadOnly =
+      "this summary is open read-only: use load() or copy() for one that can be changed";
+
   explicit SummaryObject(std::unique_ptr<Summary> s) : summary(std::move(s)) {}
+  static uint64_t payload_bytes(const Spec& spec) { return evenbins::payload_bytes(spec); }
+  static std::unique_ptr<Summary> make(Spec spec, Bits bits) { return make_summary(std::move(spec), std::move(bits)); }
+  Summary& structure() const { return *summary; }
   std::unique_ptr<Summary> summary;
 };
-
-void require_writable(const SummaryObject& object) {
-  if (object.summary->bits().read_only())
-    throw nb::value_error("this summary is open read-only: use load() or copy() for one that can be changed");
-}
 
 void check_level(const SummaryObject& self, uint64_t level, uint64_t index) {
   if (level >= 1 && level <= self.summary->levels()) return;
@@ -35,7 +35,7 @@ void check_level(const SummaryObject& self, uint64_t level, uint64_t index) {
                             .c_str());
 }
 
-nb::object level_many(SummaryObject& self, Digests64 digests) {
+nb::object level_many(SummaryObject& self, WordArray digests) {
   Answers<uint8_t> answers;
   const uint64_t n = digests.size();
   uint8_t* out = answers.extend(n);
@@ -46,7 +46,7 @@ nb::object level_many(SummaryObject& self, Digests64 digests) {
   return nb::cast(answers.release<uint8_t>());
 }
 
-void add_many(SummaryObject& self, Digests64 digests, Levels levels) {
+void add_many(SummaryObject& self, WordArray digests, Levels levels) {
   const uint64_t n = digests.size();
   if (levels.size() != n) throw nb::value_error("there must be as many levels as keys");
   require_writable(self);
@@ -56,7 +56,7 @@ void add_many(SummaryObject& self, Digests64 digests, Levels levels) {
   for (uint64_t i = 0; i < n; ++i) self.summary->add(digests.data()[i], copied[i]);
 }
 
-nb::object remove_many(SummaryObject& self, Digests64 digests, Levels levels) {
+nb::object remove_many(SummaryObject& self, WordArray digests, Levels levels) {
   const uint64_t n = digests.size();
   if (levels.size() != n) throw nb::value_error("there must be as many levels as keys");
   require_writable(self);
@@ -88,7 +88,7 @@ bool remove_one(SummaryObject& self, uint64_t digest, uint32_t level) {
   return where != 0 && self.summary->remove(digest, where);
 }
 
-nb::object buckets(SummaryObject& self, Digests64 digests) {
+nb::object buckets(SummaryObject& self, WordArray digests) {
   const auto* counters = dynamic_cast<const CounterSummary*>(self.summary.get());
   if (counters == nullptr) throw nb::type_error("this summary has no buckets");
   Answers<uint64_t> answers;
@@ -108,34 +108,16 @@ nb::object buckets(SummaryObject& self, Digests64 digests) {
 }  // namespace
 
 void bind_summaries(nb::module_& m) {
-  nb::class_<SummaryObject>(m, "Summary", nb::is_weak_referenceable(),
-                            "Base of the summaries: a plan's integer core and its memory.")
-      .def(
-          "__init__",
-          [](SummaryObject* self, uint32_t kind, uint64_t seed, uint64_t capacity, std::vector<uint64_t> core) {
-            Spec spec{static_cast<Kind>(kind), Hashing::independent, seed, capacity, std::move(core)};
-            if (!is_summary(spec.kind)) throw SpecError("this kind is no summary");
-            const uint64_t bytes = payload_bytes(spec);
-            new (self) SummaryObject(make_summary(std::move(spec), Bits::zeroed(bytes)));
-          },
-          nb::arg("kind"), nb::arg("seed"), nb::arg("capacity"), nb::arg("core"))
-      .def(
-          "__init__",
-          [](SummaryObject* self, nb::handle data, uint32_t kind, bool mapped, bool verify) {
-            new (self) SummaryObject(from_file(data, kind, mapped, verify, make_summary));
-          },
-          nb::arg("data"), nb::arg("kind"), nb::arg("mapped"), nb::arg("verify"))
-      .def(
-          "__init__",
-          [](SummaryObject* self, SummaryObject& other) {
-            std::unique_ptr<Summary> summary;
-            {
-              const Access access(other);
-              summary = other.summary->copy();
-            }
-            new (self) SummaryObject(std::move(summary));
-          },
-          nb::arg("other"))
+  nb::class_<SummaryObject> cls(m, "Summary", nb::is_weak_referenceable(),
+                                "Base of the summaries: a plan's integer core and its memory.");
+  cls.def(
+         "__init__",
+         [](SummaryObject* self, uint32_t kind, uint64_t seed, uint64_t capacity, std::vector<uint64_t> core) {
+           Spec spec{static_cast<Kind>(kind), Hashing::independent, seed, capacity, std::move(core)};
+           if (!is_summary(spec.kind)) throw SpecError("this kind is no summary");
+           init_new(self, std::move(spec));
+         },
+         nb::arg("kind"), nb::arg("seed"), nb::arg("capacity"), nb::arg("core"))
       .def("_level_many", &level_many, nb::arg("digests"),
            nb::sig("def _level_many(self, digests: numpy.typing.NDArray[numpy.uint64]) -> "
                    "numpy.typing.NDArray[numpy.uint8]"))
@@ -150,29 +132,6 @@ void bind_summaries(nb::module_& m) {
       .def("_buckets", &buckets, nb::arg("digests"),
            nb::sig("def _buckets(self, digests: numpy.typing.NDArray[numpy.uint64]) -> "
                    "numpy.typing.NDArray[numpy.uint64]"))
-      .def("_clear",
-           [](SummaryObject& self) {
-             require_writable(self);
-             const Writing alone(self);
-             self.summary->clear();
-           })
-      .def(
-          "_equal",
-          [](SummaryObject& self, SummaryObject& other) {
-            return &self == &other || with_both(self, other, [&] { return *self.summary == *other.summary; });
-          },
-          nb::arg("other"))
-      .def(
-          "_to_bytes", [](SummaryObject& self) { return file_bytes(self, *self.summary); },
-          nb::sig("def _to_bytes(self) -> bytes"))
-      .def(
-          "_write_to", [](SummaryObject& self, int descriptor) { write_file(self, *self.summary, descriptor); },
-          nb::arg("descriptor"))
-      .def("_invariant",
-           [](SummaryObject& self) {
-             const Access access(self);
-             return self.summary->check(true);
-           })
       .def(
           "_measure",
           [](SummaryObject& self) {
@@ -184,14 +143,8 @@ void bind_summaries(nb::module_& m) {
           "At one moment: the keys, the fill of each part, the rate of false positives, the number of full counters.")
       .def_prop_ro("_keys",
                    [](SummaryObject& self) { return read_in_turn(self, [&] { return self.summary->keys(); }); })
-      .def_prop_ro("_seed", [](const SummaryObject& self) { return self.summary->spec().seed; })
-      .def_prop_ro("_capacity", [](const SummaryObject& self) { return self.summary->spec().capacity; })
-      .def_prop_ro("_core", [](const SummaryObject& self) { return self.summary->spec().core; })
-      .def_prop_ro("_can_remove", [](const SummaryObject& self) { return self.summary->can_remove(); })
-      .def_prop_ro("_read_only", [](const SummaryObject& self) { return self.summary->bits().read_only(); })
-      .def_prop_ro(
-          "nbytes", [](const SummaryObject& self) { return self.summary->bits().bytes(); },
-          "Bytes of the summary, everything counted.");
+      .def_prop_ro("_can_remove", [](const SummaryObject& self) { return self.summary->can_remove(); });
+  bind_structure(cls, "Bytes of the summary, everything counted.");
 }
 
 }  // namespace evenbins::python

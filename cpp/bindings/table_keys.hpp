@@ -26,8 +26,6 @@
 
 namespace evenbins::python {
 
-using WordArray = nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
 inline constexpr const char* kWantsInt64 =
     "an int key of this table must lie in -2**63 ... 2**63-1 (key_dtype='int64'): for larger ones make the table with "
     "key_dtype='uint64'";
@@ -110,17 +108,10 @@ inline bool stored_int(PyObject* number, const KeyMaker& maker, StoredKey& out) 
 }
 
 inline bool refuse_table_key(PyObject* key) {
-  const char* hint = "pass its str, bytes or int form";
-  if (PyFloat_Check(key)) hint = "pass int(key) if it is whole, or repr(key)";
-  if (key == Py_None) hint = "drop missing keys before";
-  if (PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.ndarray)))
-    hint = "an array holds many keys: pass it to insert_many, get_many or contains_many";
-  if (PyList_Check(key) || PyTuple_Check(key) || PySet_Check(key))
-    hint =
-        "for many keys call insert_many, get_many or contains_many; for one compound key pass bytes, such as "
-        "repr(key), to a table with key_dtype='digest'";
-  PyErr_Format(PyExc_TypeError, "a key must be str, bytes or int, not %.100s: %s", Py_TYPE(key)->tp_name, hint);
-  return false;
+  return refuse_key(key, "an array holds many keys: pass it to insert_many, get_many or contains_many",
+                    "pass its str, bytes or int form",
+                    "for many keys call insert_many, get_many or contains_many; for one compound key pass bytes, such "
+                    "as repr(key), to a table with key_dtype='digest'");
 }
 
 inline bool refuse_bytes(const KeyMaker& maker) {
@@ -128,39 +119,11 @@ inline bool refuse_bytes(const KeyMaker& maker) {
   return false;
 }
 
-inline bool rare_stored_key(PyObject* key, const KeyMaker& maker, StoredKey& out) {
-  for (PyObject* none : {types.ndarray, types.filter})
-    if (PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(none))) return refuse_table_key(key);
-  if (PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.numpy_bool))) {
-    const int truth = PyObject_IsTrue(key);
-    return truth >= 0 && stored_int(truth ? Py_True : Py_False, maker, out);
-  }
-  if (PyIndex_Check(key)) {
-    PyObject* number = PyNumber_Index(key);
-    if (number == nullptr) return false;
-    const bool ok = stored_int(number, maker, out);
-    Py_DECREF(number);
-    return ok;
-  }
-  if (PyObject_CheckBuffer(key) && !PyObject_TypeCheck(key, reinterpret_cast<PyTypeObject*>(types.generic))) {
-    if (maker.type != KeyType::digest) return refuse_bytes(maker);
-    Py_buffer view;
-    if (PyObject_GetBuffer(key, &view, PyBUF_FULL_RO) < 0) return false;
-    bool ok = view.itemsize == 1;
-    if (ok && PyBuffer_IsContiguous(&view, 'C')) {
-      out = maker.digest(view.buf, static_cast<size_t>(view.len));
-    } else if (ok) {
-      std::vector<char> packed(static_cast<size_t>(view.len));
-      ok = PyBuffer_ToContiguous(packed.data(), &view, view.len, 'C') == 0;
-      if (ok) out = maker.digest(packed.data(), packed.size());
-    } else {
-      PyErr_Format(PyExc_TypeError, "a bytes-like key must have items of one byte, not %zd: pass bytes(key)",
-                   view.itemsize);
-    }
-    PyBuffer_Release(&view);
-    return ok;
-  }
-  return refuse_table_key(key);
+[[gnu::noinline]] inline bool rare_stored_key(PyObject* key, const KeyMaker& maker, StoredKey& out) {
+  return rare_key(
+      key, [&](PyObject* number) { return stored_int(number, maker, out); },
+      [&] { return maker.type == KeyType::digest || refuse_bytes(maker); },
+      [&](const void* data, size_t n) { out = maker.digest(data, n); }, refuse_table_key);
 }
 
 // False with a Python exception set when the object is no key of such a table.
@@ -242,7 +205,7 @@ inline bool stored_value_of(PyObject* value, ValueType type, uint64_t& out) {
   const bool is_array = PyObject_TypeCheck(value, reinterpret_cast<PyTypeObject*>(types.ndarray));
   if (type == ValueType::float64) {
     if (PyIndex_Check(value) && !is_array && !PyFloat_Check(value)) {
-      PyObject* number = PyNumber_Index(value);
+      PyObject* number = index_of(value);
       if (number == nullptr) return false;
       const bool ok = stored_float_of_int(number, out);
       Py_DECREF(number);
@@ -266,7 +229,7 @@ inline bool stored_value_of(PyObject* value, ValueType type, uint64_t& out) {
                  is_signed ? "int64" : "uint64", Py_TYPE(value)->tp_name);
     return false;
   }
-  PyObject* number = PyNumber_Index(value);
+  PyObject* number = index_of(value);
   if (number == nullptr) return false;
   bool ok;
   if (is_signed) {
@@ -327,7 +290,7 @@ inline void append_items(nb::handle items, const KeyMaker& maker, KeyWords& word
   const nb::object iterator = nb::steal(PyObject_GetIter(items.ptr()));
   if (!iterator.is_valid()) throw nb::python_error();
   for (uint64_t index = 0;; ++index) {
-    const nb::object item = nb::steal(PyIter_Next(iterator.ptr()));
+    const nb::object item = nb::steal(call_python([&] { return PyIter_Next(iterator.ptr()); }));
     if (!item.is_valid()) break;
     StoredKey key;
     if (!stored_key_of(item.ptr(), maker, key)) {
@@ -337,58 +300,25 @@ inline void append_items(nb::handle items, const KeyMaker& maker, KeyWords& word
       raise_unfit(type.ptr(), index, nb::cast<std::string>(nb::str(error.value())));
     }
     words.append(maker, key);
-    if (index % 4096 == 4095 && PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (index % 4096 == 4095 && !poll_signals()) throw nb::python_error();
   }
   if (PyErr_Occurred()) throw nb::python_error();
 }
 
-// The keys of an Arrow stream (one capsule) or array (schema and array).
-class ArrowKeys {
- public:
-  explicit ArrowKeys(nb::handle stream) { stream_.take(pointer<arrow::Stream>(stream, "arrow_array_stream")); }
-  ArrowKeys(nb::handle schema, nb::handle array) {
-    schema_.take(pointer<arrow::Schema>(schema, "arrow_schema"));
-    array_.take(pointer<arrow::Array>(array, "arrow_array"));
-  }
-
-  void append(const KeyMaker& maker, KeyWords& words) {
-    try {
-      if (array_.value.release != nullptr) return append_array(array_.value, maker, words);
-      arrow::Stream* stream = &stream_.value;
-      if (stream->get_schema(stream, &schema_.value) != 0) raise_stream_error("get_schema");
-      arrow::maker<KeyMaker>(schema_.value);  // refuses a wrong type even if no array follows
-      while (true) {
-        arrow::Owned<arrow::Array> array;
-        int failed;
-        {
-          const nb::gil_scoped_release free;  // a producer may wait for a Python thread
-          failed = stream->get_next(stream, &array.value);
-        }
-        if (failed != 0) raise_stream_error("get_next");
-        if (array.value.release == nullptr) break;
-        append_array(array.value, maker, words);
-      }
-    } catch (const arrow::UnsupportedColumn& error) {
-      throw nb::type_error(error.what());
-    } catch (const arrow::BrokenColumn& error) {
-      throw nb::value_error(error.what());
-    }
-  }
-
- private:
-  template <typename T>
-  static T* pointer(nb::handle capsule, const char* name) {
-    auto* p = static_cast<T*>(PyCapsule_GetPointer(capsule.ptr(), name));
-    if (p == nullptr) throw nb::python_error();
-    if (p->release == nullptr) throw nb::value_error("this Arrow capsule has been used already");
-    return p;
-  }
-  void append_array(const arrow::Array& array, const KeyMaker& maker, KeyWords& words) {
-    const auto column = arrow::maker<KeyMaker>(schema_.value)(schema_.value, array, maker);
+// The keys of an Arrow stream, or of a schema and an array.
+inline void append_arrow(nb::handle stream, nb::handle schema, nb::handle array, const KeyMaker& maker,
+                         KeyWords& words) {
+  std::optional<ArrowReader> reader;
+  if (stream.is_none())
+    reader.emplace(schema, array);
+  else
+    reader.emplace(stream);
+  while (const auto column = reader->next(maker, [] { throw nb::python_error(); })) {
     constexpr size_t kBatch = 1024;
     StoredKey keys[kBatch];
+    const uint64_t before = words.size;
     try {
-      const nb::gil_scoped_release free;
+      const GilRelease free;
       SignalPulse pulse;
       for (uint64_t start = 0; start < column->size() && pulse(); start += kBatch) {
         const size_t n = std::min<uint64_t>(kBatch, column->size() - start);
@@ -396,30 +326,10 @@ class ArrowKeys {
         for (size_t i = 0; i < n; ++i) words.append(maker, keys[i]);
       }
     } catch (const BadKey& bad) {
-      raise_unfit(bad.type == BadKey::Type::type ? PyExc_TypeError : PyExc_ValueError, before_ + bad.index, bad.what());
+      raise_unfit(bad.type == BadKey::Type::type ? PyExc_TypeError : PyExc_ValueError, before + bad.index, bad.what());
     }
     if (PyErr_Occurred()) throw nb::python_error();
-    before_ += column->size();
   }
-  [[noreturn]] void raise_stream_error(const char* call) {
-    if (PyErr_Occurred()) throw nb::python_error();
-    const char* text = stream_.value.get_last_error(&stream_.value);
-    PyErr_Format(PyExc_OSError, "the Arrow stream failed in %s: %s", call, text == nullptr ? "no reason given" : text);
-    throw nb::python_error();
-  }
-
-  arrow::Owned<arrow::Stream> stream_;
-  arrow::Owned<arrow::Schema> schema_;
-  arrow::Owned<arrow::Array> array_;
-  uint64_t before_ = 0;  // keys of earlier arrays
-};
-
-inline void append_arrow(nb::handle stream, nb::handle schema, nb::handle array, const KeyMaker& maker,
-                         KeyWords& keys) {
-  if (stream.is_none())
-    ArrowKeys(schema, array).append(maker, keys);
-  else
-    ArrowKeys(stream).append(maker, keys);
 }
 
 // evenbins.TableFullError; its attribute `inserted` is the number of keys of a bulk call that are in.

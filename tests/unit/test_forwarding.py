@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -340,3 +341,33 @@ def test_keys_of_every_type_are_placed_and_found(exact: bool) -> None:
     assert "other" not in marks
     with pytest.raises(KeyError, match="no mark for 'other'"):
         marks.remove("other")
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_str_and_bytes_are_one_key(exact: bool) -> None:
+    """As in every other structure; `candidates` gets the key itself, not its digest."""
+    seen: list[object] = []
+
+    def candidates(key: object) -> str:
+        seen.append(key)
+        return "abc"
+
+    group = MarkedNodes("abc", candidates, limit=1, exact=exact)
+    forms: list[Any] = ["x", b"x", bytearray(b"x"), memoryview(b"x")]
+    assert {group.place(form) for form in forms} == {"a"}
+    assert len(group.nodes["a"]) == len(group.where) == 1
+    assert group.place(bytearray(b"\xff")) == "b"
+    assert group.place(-1) == group.place(np.int64(-1)) == "c"
+    assert [group.locate(form) for form in forms] == ["a"] * 4
+    group.check()
+    seen.clear()
+    assert group.leave("a") == ["x"]  # no room is left
+    assert set(seen) == {"x", b"\xff", -1}
+    assert group.forget(b"\xff")
+    assert group.place("y") == "b"
+    group.evict(b"y")
+    assert group.locate("y") is None
+    group.check()
+    node = MarkedNode("a", 1, marks=ForwardingMarks(exact=exact))
+    assert (node.offer("x"), node.offer(b"x"), node.offer("y")) == ("stored", "stored", "full")
+    assert (node.holds(bytearray(b"x")), node.holds(b"y"), node.drop(b"x")) == ("hit", "further", "dropped")

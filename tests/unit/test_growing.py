@@ -10,6 +10,7 @@ import copy
 import json
 import math
 import operator
+import os
 import pickle
 import random
 import re
@@ -39,7 +40,7 @@ from evenbins import (
     digest,
     digest_many,
 )
-from evenbins.filters import build
+from evenbins.filters import build, growing
 from evenbins.theory import plan_standard
 from reference.format import CHECKSUM, FIXED, header_bytes
 from reference.xxh3 import xxh3_64
@@ -1123,3 +1124,97 @@ def test_a_handler_that_adds_during_a_merge_leaves_sound_counts() -> None:
     f._check()
     again = GrowingFilter.from_bytes(f.to_bytes())
     assert again.contains_many([*range(60), *range(1000, 1060), *range(5000, 5100)]).all()
+
+
+# --- one state --------------------------------------------------------------------------------------------
+
+
+def test_bytes_and_copies_are_of_one_moment_though_a_signal_handler_adds_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A handler runs between two stages, and fills the newest: the file must not hold half of that."""
+    f = GrowingFilter(0.01, first=100, policy="blocked")
+    f.add_many(range(290))
+
+    def interrupt(method: str) -> None:
+        original = getattr(BlockedBloomFilter, method)
+        pending = [20, 0, 0]  # keys that the handler adds, call by call
+
+        def interrupted(self: BlockedBloomFilter) -> Any:
+            result = original(self)
+            if pending and (keys := pending.pop(0)):
+                f.add_many(range(f_size(), f_size() + keys))
+            return result
+
+        monkeypatch.setattr(BlockedBloomFilter, method, interrupted)
+
+    def f_size() -> int:
+        return 1000 + sum(f._counts)
+
+    interrupt("to_bytes")
+    assert GrowingFilter.from_bytes(f.to_bytes()) == f
+    monkeypatch.undo()
+    f.add_many(range(5000, 5000 + f.capacity - sum(f._counts) - 5))  # the newest stage is nearly full again
+    interrupt("copy")
+    twin = f.copy()
+    monkeypatch.undo()
+    twin._check()
+    assert twin == f
+
+
+def test_saves_and_comparisons_during_changes_are_whole(tmp_path: Path) -> None:
+    f = GrowingFilter(0.01, first=100, policy="blocked")
+    twin = f.copy()
+    twin.add_many(range(300))
+    ended = threading.Event()
+
+    def add(start: int) -> None:
+        for i in range(start, start + 4000, 2):
+            f.add(i)
+        f.add_many(np.arange(start, start + 20_000))
+        ended.set()
+
+    def compare() -> None:
+        while not ended.is_set():
+            operator.eq(f, twin)
+            operator.eq(twin, f)
+
+    def save() -> None:
+        while not ended.is_set():
+            f.save(tmp_path / "filter")
+            GrowingFilter.load(tmp_path / "filter")._check()
+            pickle.loads(pickle.dumps(f))._check()
+            assert f.stats().keys <= f.approx_items()
+
+    together(lambda: add(0), lambda: add(1), save, compare, compare)
+
+
+def test_a_file_overwritten_during_a_load_gives_one_of_the_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same size and counts, so that every stage alone would be accepted."""
+    path = tmp_path / "filter"
+    old, new = (GrowingFilter(0.01, first=100, policy="blocked") for _ in range(2))
+    old.add_many(range(1000))
+    for key in range(10_000, 20_000):
+        if new._counts == old._counts:
+            break
+        new.add(key)
+    assert old._counts == new._counts
+    assert old != new
+    old.save(path)
+    data = new.to_bytes()
+    original = growing._stage_of
+
+    def overwrite(*args: Any, **options: Any) -> Any:
+        stage = original(*args, **options)
+        os.pwrite(descriptor, data, 0)
+        return stage
+
+    monkeypatch.setattr(growing, "_stage_of", overwrite)
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        loaded = GrowingFilter.load(path)
+    finally:
+        os.close(descriptor)
+    assert loaded in (old, new)

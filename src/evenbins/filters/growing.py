@@ -35,8 +35,8 @@ import copy
 import math
 import struct
 import threading
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,8 @@ from evenbins.theory import FilterPlan, plan_balanced, plan_blocked, plan_standa
 from evenbins.theory.fpr import digest_floor
 
 __all__ = ["GrowingFilter"]
+
+_T = TypeVar("_T")
 
 _KIND, _LANES = 4, 2
 _POLICIES = ("single", "sequential", "multilevel", "fill", "two-choice", "blocked", "standard")
@@ -200,6 +202,15 @@ class GrowingFilter(_files.Loadable):
     def _counts(self) -> tuple[int, ...]:
         return tuple(part._stage_keys for part in self._stages)
 
+    def _at_one_moment(self, read: Callable[[tuple[BaseFilter, ...]], _T]) -> _T:
+        """Return read(stages) between two changes: it is repeated if a signal handler adds keys meanwhile."""
+        with self._writing:
+            while True:
+                stages, counts = self._stages, self._counts
+                result = read(stages)
+                if self._stages is stages and self._counts == counts:
+                    return result
+
     def _require_writable(self) -> None:
         if self._stages[-1]._read_only:
             raise ValueError(
@@ -278,13 +289,14 @@ class GrowingFilter(_files.Loadable):
 
     def stats(self) -> FilterStats:
         """Measure this very filter: its stages together."""
-        parts = self._stages
-        found = [part.stats() for part in parts]
+        parts, keys, found = self._at_one_moment(
+            lambda stages: (stages, self._counts, [stage.stats() for stage in stages])
+        )
         nbytes = sum(each.nbytes for each in found)
         return FilterStats(
-            keys=float(sum(part._stage_keys for part in parts)),
+            keys=float(sum(keys)),
             fpr=_at_least_one([each.fpr for each in found]),
-            reads=_reads_present(found, [part._stage_keys for part in parts]),
+            reads=_reads_present(found, keys),
             miss_reads=math.fsum(each.miss_reads for each in found),
             list_reads=math.fsum(each.list_reads for each in found),
             overflow=_mean("overflow", found),
@@ -325,8 +337,7 @@ class GrowingFilter(_files.Loadable):
         twin = type(self).__new__(type(self))
         vars(twin).update(vars(self))
         twin._writing = threading.RLock()
-        with self._writing:
-            twin._stages = tuple(part.copy() for part in self._stages)
+        twin._stages = self._at_one_moment(lambda stages: tuple(stage.copy() for stage in stages))
         return twin
 
     __copy__ = copy
@@ -383,12 +394,14 @@ class GrowingFilter(_files.Loadable):
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self) or not isinstance(other, GrowingFilter):
             return False
-        mine, theirs = self._stages, other._stages
-        return (
-            (self._parameters(), self._seed) == (other._parameters(), other._seed)
-            and [part._stage_keys for part in mine] == [part._stage_keys for part in theirs]
-            and all(a == b for a, b in zip(mine, theirs, strict=True))
-        )
+        if (self._parameters(), self._seed) != (other._parameters(), other._seed):
+            return False
+        first, second = sorted(
+            (self, other), key=id
+        )  # in one order: two comparisons never wait for each other
+        with first._writing, second._writing:
+            mine, theirs = self._stages, other._stages
+            return self._counts == other._counts and all(a == b for a, b in zip(mine, theirs, strict=True))
 
     __hash__ = None  # type: ignore[assignment]  # it changes
     __array_ufunc__ = None
@@ -402,8 +415,9 @@ class GrowingFilter(_files.Loadable):
     def to_bytes(self) -> bytes:
         """Give the filter as bytes: those that `save` writes."""
         core = [*self._parameters()]
-        with self._writing:
-            files = [(part.to_bytes(), part._stage_keys) for part in self._stages]
+        files = self._at_one_moment(
+            lambda stages: [(stage.to_bytes(), stage._stage_keys) for stage in stages]
+        )
         for file, keys in files:
             core += [keys, len(file)]
         payload = b"".join(file.ljust(-(-len(file) // _LINE) * _LINE, b"\0") for file, _ in files)
@@ -412,6 +426,10 @@ class GrowingFilter(_files.Loadable):
     @classmethod
     def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
         view = memoryview(data)
+        if not mapped and not isinstance(view.obj, bytes):
+            view = memoryview(
+                bytes(view)
+            )  # what is verified is what is read, though somebody writes to the file
         kind, seed, first, core, offset = _core.file_parts(view, verify)
         if kind != _KIND:
             raise FormatError(

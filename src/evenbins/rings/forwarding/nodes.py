@@ -16,7 +16,7 @@ from typing import Any, Literal
 from evenbins._bulk import Key
 from evenbins.rings.errors import RingFullError
 from evenbins.rings.forwarding.client import Dropped, Held, Offered, forget, locate, place
-from evenbins.rings.forwarding.marks import ForwardingMarks, digest_of
+from evenbins.rings.forwarding.marks import ForwardingMarks, identify, key_of
 
 __all__ = ["MarkedNode", "MarkedNodes"]
 
@@ -49,7 +49,7 @@ class MarkedNode:
         self.name = name
         self.limit = limit
         self.marks = marks
-        self.held: dict[Key, tuple[str, ...]] = {}  # the trail of each key, as far as the node was told
+        self.held: dict[int, tuple[str, ...]] = {}  # the trail of each digest, as far as the node was told
 
     @property
     def full(self) -> bool:
@@ -60,8 +60,9 @@ class MarkedNode:
         """Keys it holds."""
         return len(self.held)
 
-    def offer(self, digest: Key) -> Literal["stored", "full"]:
+    def offer(self, key: Key) -> Literal["stored", "full"]:
         """Store the key, or set a mark for it."""
+        digest = identify(key)
         if digest not in self.held:
             if self.full:
                 if self.marks is not None:
@@ -70,15 +71,17 @@ class MarkedNode:
             self.held[digest] = ()
         return "stored"
 
-    def holds(self, digest: Key, *, classical: bool = False) -> Literal["hit", "further", "miss"]:
+    def holds(self, key: Key, *, classical: bool = False) -> Literal["hit", "further", "miss"]:
         """Return whether the key is here ("hit"), may be further on ("further"), or is nowhere ("miss")."""
+        digest = identify(key)
         if digest in self.held:
             return "hit"
         further = self.full if classical or self.marks is None else digest in self.marks
         return "further" if further else "miss"
 
-    def drop(self, digest: Key) -> Dropped:
+    def drop(self, key: Key) -> Dropped:
         """Forget the key, or its mark."""
+        digest = identify(key)
         if digest in self.held:
             del self.held[digest]
             return "dropped"
@@ -98,7 +101,8 @@ class MarkedNodes:
     candidates
         ``candidates(key)`` returns the names in probe order, for example ``ring.candidates``. It is called
         with the keys that the methods are called with: digests (integers from 0 to 2**64 - 1), str, bytes or
-        other int. Change the ring first, then the group.
+        other int; "x" and b"x" are one key, and it gets the one that was placed. Change the ring first, then
+        the group.
     limit
         Keys a node may hold: a number or ``limit(name)``.
     marks
@@ -138,17 +142,18 @@ class MarkedNodes:
         self.options = (exact, fingerprint_bits, memory_bytes)
         self.nodes: dict[str, MarkedNode] = {}
         self.down: set[str] = set()
-        self.where: dict[Key, str] = {}
+        self.where: dict[int, str] = {}
         self.probes = 0
         for name in names:
             self._new(name)
 
-    def place(self, digest: Key) -> str:
+    def place(self, key: Key) -> str:
         """Place a key that is not found; RingFullError if nobody has room, and nothing has changed then."""
-        return self.locate(digest) or self._place(digest)
+        return self.locate(key) or self._place(identify(key))
 
-    def locate(self, digest: Key, *, classical: bool = False) -> str | None:
+    def locate(self, key: Key, *, classical: bool = False) -> str | None:
         """Find a key by asking its candidates; `classical`: by that rule, though there are marks."""
+        digest = identify(key)
 
         def holds(name: str) -> Held:
             self.probes += 1
@@ -156,8 +161,9 @@ class MarkedNodes:
 
         return locate(self._reachable(digest), holds)
 
-    def forget(self, digest: Key) -> bool:
+    def forget(self, key: Key) -> bool:
         """Take a key away, as a client does: False if it is not found."""
+        digest = identify(key)
 
         def holds(name: str) -> Held:
             self.probes += 1
@@ -172,8 +178,9 @@ class MarkedNodes:
             del self.where[digest]
         return found is not None
 
-    def evict(self, digest: Key) -> None:
+    def evict(self, key: Key) -> None:
         """Take a key away, as its node does of its own accord: it tells the nodes of the trail."""
+        digest = identify(key)
         node = self.nodes[self.where.pop(digest)]
         self._unmark(digest, node.held.pop(digest))
 
@@ -193,7 +200,7 @@ class MarkedNodes:
             del self.where[digest]
             self._unmark(digest, trail)
         lost = self.remark()
-        return lost + [digest for digest in node.held if not self._try_place(digest)]
+        return lost + [key_of(digest) for digest in node.held if not self._try_place(digest)]
 
     def fail(self, name: str) -> list[Key]:
         """Lose touch with a node: its keys are not found, and nobody knows which marks were theirs.
@@ -223,10 +230,10 @@ class MarkedNodes:
     def remark(self) -> list[Key]:
         """Let every server set right the marks of its own keys, after any change of the ring.
 
-        A key whose node is no candidate any more (drained) is placed anew. Returns the digests that found no
+        A key whose node is no candidate any more (drained) is placed anew. Returns the keys that found no
         room, and are lost; none, if the limits are those of a ring with epsilon.
         """
-        homeless: list[Key] = []
+        homeless: list[int] = []
         for node in self.nodes.values():
             if node.name in self.down:
                 continue
@@ -242,7 +249,7 @@ class MarkedNodes:
                     if name not in old and (marks := self.nodes[name].marks) is not None:
                         marks.add(digest)
                 node.held[digest] = new
-        return [digest for digest in homeless if not self._try_place(digest)]
+        return [key_of(digest) for digest in homeless if not self._try_place(digest)]
 
     def refresh(self) -> list[Key]:
         """Drop all marks and let every server set those of its own keys: may end a saturation."""
@@ -254,7 +261,7 @@ class MarkedNodes:
 
     def check(self) -> None:
         """Assert that the marks are those of the live keys, one for each node of a trail."""
-        trails: dict[str, Counter[Key]] = {name: Counter() for name in self.nodes}
+        trails: dict[str, Counter[int]] = {name: Counter() for name in self.nodes}
         for digest, name in self.where.items():
             trail = self.nodes[name].held[digest]
             assert (*trail, name) == tuple(_up_to(self._reachable(digest), name))
@@ -266,9 +273,7 @@ class MarkedNodes:
                 assert node.marks.memory_bytes is None or node.marks.nbytes <= node.marks.memory_bytes
                 assert all(digest in node.marks for digest in trails[name])
                 if node.marks.exact and not node.marks.saturated:
-                    assert node.marks.counts() == Counter(
-                        {digest_of(digest): count for digest, count in trails[name].items()}
-                    )
+                    assert node.marks.counts() == trails[name]
 
     def _new(self, name: str) -> None:
         if name in self.nodes:
@@ -286,10 +291,12 @@ class MarkedNodes:
             name, limit if isinstance(limit, int) else lambda: limit(name), marks=marks
         )
 
-    def _reachable(self, digest: Key) -> Iterator[str]:
-        return (name for name in self.candidates(digest) if name in self.nodes and name not in self.down)
+    def _reachable(self, digest: int) -> Iterator[str]:
+        return (
+            name for name in self.candidates(key_of(digest)) if name in self.nodes and name not in self.down
+        )
 
-    def _place(self, digest: Key) -> str:
+    def _place(self, digest: int) -> str:
         trail: list[str] = []
 
         def offer(name: str) -> Offered:
@@ -304,14 +311,14 @@ class MarkedNodes:
         self.where[digest] = name
         return name
 
-    def _try_place(self, digest: Key) -> bool:
+    def _try_place(self, digest: int) -> bool:
         try:
             self._place(digest)
         except RingFullError:
             return False
         return True
 
-    def _unmark(self, digest: Key, names: Iterable[str]) -> None:
+    def _unmark(self, digest: int, names: Iterable[str]) -> None:
         for name in names:
             if name in self.nodes and name not in self.down and (marks := self.nodes[name].marks) is not None:
                 marks.remove(digest)
