@@ -717,6 +717,5 @@ uint64_t contains_all(const MultilevelTable& table, const uint64_t* keys, uint64
 // - A retry of the list on every deletion, on every fourth, on every 32nd: the same list under endless insertions and
 //   deletions as with every eighth. None at all: 4.6e-3 of the keys are on it, a hundred times as many.
 // - Keys and values in arrays of their own: insertions and look-ups take 5 … 10 % longer than with the values behind
-// the
-//   keys, absent keys 5 % less; below eight slots a bucket then takes two lines instead of one.
+//   the keys, absent keys 5 % less; below eight slots a bucket then takes two lines instead of one.
 // - Groups of 16 and 32 keys in the look-up's pipeline instead of 64: absent keys take up to a fifth longer.

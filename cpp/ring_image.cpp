@@ -1,10 +1,9 @@
 // A ring as words, for files and comparisons; and back, believing nothing.
 //
 //     core     policy layout copies array_bits rate unit epsilon limit version nodes slots free words keys away
-//     payload  nodes:  [weight quanta cap flags slots… name] as they were created │ free slots: [slot name], the
-//     longest
-//              free first │ moved placements searches draws longest histogram │ members of each node │ away of each
-//              node
+//     payload  nodes: [weight quanta cap flags slots… name] as they were created │ free slots: [slot name], the
+//              longest free first │ moved placements searches draws longest histogram │ members of each node │
+//              away of each node
 //
 // Numbers are 64 bits; unit, epsilon and weight are IEEE doubles; a list is its length and its items, a name its length
 // and its bytes, padded with zeros to whole words; flags: 1 down, 2 draining, 4 lazy. `words` counts everything but the

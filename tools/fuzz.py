@@ -38,7 +38,7 @@ from typing import Any
 import records
 from instrumented import link_package
 
-from evenbins import _core
+from evenbins import _core, _study
 
 ROOT = Path(__file__).parents[1]
 FUZZ, BUILD = ROOT / "fuzz", ROOT / "build" / "fuzz"
@@ -163,7 +163,7 @@ def fuzz(target: str, seconds: int | None, runs: int | None) -> dict[str, Any]:
     command = [*command_of(target), *LIMITS, *limit, f"-max_len={longest}", f"-artifact_prefix={where}",
                *map(str, folders(target, seeds))]  # fmt: skip
     if target in PYTHON:
-        link_package(BUILD / "package", Path(_core.__file__))
+        link_package(BUILD / "package", [Path(_core.__file__), Path(_study.__file__)])
     log = BUILD / f"{target}.log"
     began = time.monotonic()
     with log.open("wb") as file:

@@ -184,9 +184,5 @@ NB_MODULE(_core, m) {
   bind_stages(m);
   bind_lines(m);
   bind_latency(m);
-  bind_simulate(m);
-  bind_simulate_tables(m);
-  bind_simulate_summaries(m);
-  bind_simulate_rings(m);
-  bind_simulate_cache(m);
+  bind_leftover(m);
 }

@@ -3,7 +3,7 @@
 //     key ──first probe──▶ a place with a bin ──full──▶ the policy's next ──full──▶ … ──▶ a bin with room
 //
 //     layouts   sparse   bins · copies places, drawn at random in an array of 2^array_bits, a taken one drawn again
-//     (Appendix M)
+//                        (Appendix M)
 //               dense    bins · copies slots and `empty` slots without a bin, in a random order; a draw is f(w, slots)
 //                        (below), which is uniform: on it the arcs are equal
 //     policies  plain        the bin of the first probe, full or not
@@ -26,22 +26,21 @@
 //
 // What happens in a trial
 // - churn (Appendix P): `keys` and `bins` are first changed. Events until `keys` of them were about keys; an event is
-// about a
-//   bin with probability bins / (keys + bins); it is an arrival or a departure with probability 1/2 each. The limit
-//   stays. If no room is left for one key more, the walk is drawn again. Then keys are placed from scratch.
+//   about a bin with probability bins / (keys + bins); it is an arrival or a departure with probability 1/2 each. The
+//   limit stays. If no room is left for one key more, the walk is drawn again. Then keys are placed from scratch.
 // - bias (Appendix N): a draw gives one fixed index with this probability, a place with a bin (`bias_on_bin`) or one
 //   without, else any. Once a biased bin is full, jump ignores it: it would only be searched again.
 // - All keys are placed; counts are taken; one more key is looked after, not placed: `searches`, `steps`.
 // - remove (Figures 20–22): a random bin is removed, its keys are placed anew, by their old draws and by the same
-// limit.
+//   limit.
 //
 // Invariants
 // - Trial t depends on `seed` and t alone: neither on the number of threads nor on the number of trials.
 // - No load is above the limit, except by `plain`.
 //
 // Random numbers: one Xoshiro a trial (simulate.hpp): churn; places; for rehash_bin their order; a word d for each key,
-// whose draw c is splitmix(d, c); then what is measured. Draw c is biased iff (splitmix(its word, 62) >> 11) < chance ·
-// 2^53.
+// whose draw c is splitmix(d, c); then what is measured. Draw c is biased if and only if
+// (splitmix(its word, 62) >> 11) < chance · 2^53.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +50,7 @@
 #include "evenbins/dense_slot.hpp"
 #include "evenbins/hash.hpp"
 
-namespace evenbins::simulators {
+namespace evenbins::study {
 
 struct RingSimulation {
   enum class Policy { plain, clockwise, rehash, rehash_bin, jump };
@@ -107,4 +106,4 @@ struct RingTimes {
 RingTimes time_rings(const RingSimulation& simulation, uint64_t probes, uint64_t trials, uint64_t seed,
                      const RingPulse& pulse);
 
-}  // namespace evenbins::simulators
+}  // namespace evenbins::study

@@ -1,4 +1,4 @@
-#include "evenbins/simulate_tables.hpp"
+#include "study/simulate_tables.hpp"
 
 #include <array>
 #include <atomic>
@@ -6,10 +6,10 @@
 #include <stdexcept>
 #include <string>
 
-#include "evenbins/simulate.hpp"
-#include "evenbins/trials.hpp"
+#include "study/simulate.hpp"
+#include "study/trials.hpp"
 
-namespace evenbins::simulators {
+namespace evenbins::study {
 namespace {
 
 using Scheme = TableSimulation::Scheme;
@@ -323,4 +323,4 @@ TableCounts simulate_tables(const TableSimulation& simulation, uint64_t trials, 
   return done ? out : TableCounts{};
 }
 
-}  // namespace evenbins::simulators
+}  // namespace evenbins::study

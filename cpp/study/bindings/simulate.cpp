@@ -1,5 +1,5 @@
 // Simulations of balancing and of hashing schemes, as NumPy arrays.
-#include "evenbins/simulate.hpp"
+#include "study/simulate.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -11,14 +11,9 @@
 #include <optional>
 #include <string>
 
-#include "module.hpp"
+#include "study/bindings/module.hpp"
 
-namespace nb = nanobind;
-
-namespace evenbins::python {
-
-using namespace simulators;
-
+namespace evenbins::study::python {
 namespace {
 
 // A new array of zeros of this shape, and where its elements lie.
@@ -108,8 +103,10 @@ void bind_simulate(nb::module_& m) {
   m.def("simulate_balance", &simulate_balance, nb::arg("bins"), nb::arg("thresholds"), nb::arg("coin"),
         nb::arg("choices"), nb::arg("budget").none(), nb::arg("overflow_limit").none(), nb::arg("spill_least"),
         nb::arg("checkpoints"), nb::arg("trials"), nb::arg("seed"), nb::arg("threads"),
-        nb::sig("def simulate_balance(bins: Sequence[int], thresholds: Sequence[int], coin: int, choices: int, budget: "
-                "int | None, overflow_limit: int | None, spill_least: bool, checkpoints: Sequence[int], trials: int, "
+        nb::sig("def simulate_balance(bins: collections.abc.Sequence[int], thresholds: collections.abc.Sequence[int], "
+                "coin: int, choices: int, budget: "
+                "int | None, overflow_limit: int | None, spill_least: bool, checkpoints: "
+                "collections.abc.Sequence[int], trials: int, "
                 "seed: int, threads: int) -> tuple[numpy.typing.NDArray[numpy.uint64], "
                 "numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], "
                 "numpy.typing.NDArray[numpy.uint64]]"),
@@ -122,4 +119,4 @@ void bind_simulate(nb::module_& m) {
         "False positives and set bits of each trial: simulate.hpp.");
 }
 
-}  // namespace evenbins::python
+}  // namespace evenbins::study::python

@@ -21,7 +21,7 @@
 #include <functional>
 #include <vector>
 
-namespace evenbins::simulators {
+namespace evenbins::study {
 
 using Counts = std::vector<uint64_t>;
 using TrialPulse = std::function<bool(uint64_t)>;  // told the trials done; false stops the work, the result is empty
@@ -86,4 +86,4 @@ struct SongCounts {
 SongCounts simulate_song(uint64_t keys, uint64_t buckets, uint32_t hashes, uint64_t full, uint64_t trials,
                          uint64_t seed, uint32_t threads, const TrialPulse& pulse);
 
-}  // namespace evenbins::simulators
+}  // namespace evenbins::study

@@ -1,13 +1,13 @@
-#include "evenbins/simulate.hpp"
+#include "study/simulate.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <stdexcept>
 #include <string>
 
-#include "evenbins/trials.hpp"
+#include "study/trials.hpp"
 
-namespace evenbins::simulators {
+namespace evenbins::study {
 namespace {
 
 constexpr size_t kBatch = 64;            // bins of level 0 that are drawn and prefetched ahead
@@ -285,4 +285,4 @@ std::vector<HashingTrial> simulate_hashing(Hashing hashing, uint64_t bits, uint3
   return out;
 }
 
-}  // namespace evenbins::simulators
+}  // namespace evenbins::study

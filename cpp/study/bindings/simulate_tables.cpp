@@ -1,5 +1,5 @@
 // Simulations of multilevel tables, as NumPy arrays.
-#include "evenbins/simulate_tables.hpp"
+#include "study/simulate_tables.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -10,25 +10,13 @@
 #include <optional>
 #include <string>
 
-#include "module.hpp"
-#include "trials.hpp"
+#include "study/bindings/module.hpp"
+#include "study/bindings/trials.hpp"
 
-namespace nb = nanobind;
-
-namespace evenbins::python {
-
-using namespace simulators;
-
+namespace evenbins::study::python {
 namespace {
 
 using Counts = nb::ndarray<nb::numpy, uint64_t>;
-
-template <typename Value>
-Value named(const std::map<std::string, Value>& names, const char* what, const std::string& name) {
-  const auto found = names.find(name);
-  if (found == names.end()) throw nb::value_error((std::string("unknown ") + what + ": " + name).c_str());
-  return found->second;
-}
 
 nb::tuple simulate_table(const std::string& scheme, std::vector<uint64_t> buckets, uint32_t slots,
                          const std::string& process, uint64_t keys, double burn_in, uint64_t samples, uint64_t interval,
@@ -65,7 +53,8 @@ void bind_simulate_tables(nb::module_& m) {
   m.def("simulate_table", &simulate_table, nb::arg("scheme"), nb::arg("buckets"), nb::arg("slots"), nb::arg("process"),
         nb::arg("keys"), nb::arg("burn_in"), nb::arg("samples"), nb::arg("interval"), nb::arg("trials"),
         nb::arg("seed"), nb::arg("threads"), nb::arg("progress").none(),
-        nb::sig("def simulate_table(scheme: str, buckets: Sequence[int], slots: int, process: str, keys: int, burn_in: "
+        nb::sig("def simulate_table(scheme: str, buckets: collections.abc.Sequence[int], slots: int, process: str, "
+                "keys: int, burn_in: "
                 "float, samples: int, interval: int, trials: int, seed: int, threads: int, progress: "
                 "collections.abc.Callable[[int, int], object] | None) -> tuple[numpy.typing.NDArray[numpy.uint64], "
                 "numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], "
@@ -73,4 +62,4 @@ void bind_simulate_tables(nb::module_& m) {
         "Arrivals, moves, overflow (trial, sample) and keys held (trial, sample, level): simulate_tables.hpp.");
 }
 
-}  // namespace evenbins::python
+}  // namespace evenbins::study::python

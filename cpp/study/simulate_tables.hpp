@@ -42,7 +42,7 @@
 #include <functional>
 #include <vector>
 
-namespace evenbins::simulators {
+namespace evenbins::study {
 
 inline constexpr uint32_t kMostLevels = 16;
 inline constexpr uint32_t kMostSlots = 8;
@@ -74,4 +74,4 @@ struct TableCounts {
 TableCounts simulate_tables(const TableSimulation& simulation, uint64_t trials, uint64_t seed, uint32_t threads,
                             const std::function<bool(uint64_t)>& pulse);
 
-}  // namespace evenbins::simulators
+}  // namespace evenbins::study

@@ -1,5 +1,5 @@
 // Replays of a trace through cache servers, as tuples of counts.
-#include "evenbins/simulate_cache.hpp"
+#include "study/simulate_cache.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -10,15 +10,10 @@
 #include <optional>
 #include <string>
 
-#include "module.hpp"
-#include "trials.hpp"
+#include "study/bindings/module.hpp"
+#include "study/bindings/trials.hpp"
 
-namespace nb = nanobind;
-
-namespace evenbins::python {
-
-using namespace simulators;
-
+namespace evenbins::study::python {
 namespace {
 
 using Policy = CacheSimulation::Policy;
@@ -61,11 +56,12 @@ void bind_simulate_cache(nb::module_& m) {
         nb::arg("recovery"), nb::arg("runs"), nb::arg("threads"), nb::arg("progress").none(),
         nb::sig("def simulate_cache(times: numpy.typing.NDArray[numpy.int64], digests: "
                 "numpy.typing.NDArray[numpy.uint64], servers: int, copies: int, cache_size: int | None, limit: int | "
-                "None, stale: int, served: int, recovery: int, runs: Sequence[tuple[str, int]], threads: int, "
+                "None, stale: int, served: int, recovery: int, runs: collections.abc.Sequence[tuple[str, int]], "
+                "threads: int, "
                 "progress: collections.abc.Callable[[int, int], object] | None) -> tuple[int, int, "
                 "list[tuple[int, int, int, int, int, int, int, int]]]"),
         "Baseline misses, distinct urls, and of each run misses, dropped, failures, routed, searches, longest walk, "
         "max_load, max_requests: simulate_cache.hpp.");
 }
 
-}  // namespace evenbins::python
+}  // namespace evenbins::study::python

@@ -1,8 +1,7 @@
 // A log of requests, replayed through cache servers that fill up and fail: Chen, Coleman and Shrivastava,
 // "Revisiting consistent hashing with bounded loads", sections 5.2 and 5.3, Appendix K.
 //
-//     request (time, url) ──policy──▶ server ──full, without the url──▶ the policy's next server ──▶ … ──▶ nobody:
-//     dropped
+//     request (time, url) ──policy──▶ server ──full, without the url──▶ the policy's next server ──▶ … ──▶ dropped
 //                                        ├── holds the url: a hit
 //                                        └── has room: it stores the url, a miss
 //
@@ -43,7 +42,7 @@
 #include <span>
 #include <vector>
 
-namespace evenbins::simulators {
+namespace evenbins::study {
 
 struct CacheSimulation {
   enum class Policy { plain, clockwise, rehash, jump };
@@ -85,4 +84,4 @@ CacheResult simulate_cache(std::span<const int64_t> times, std::span<const uint6
                            const CacheSimulation& simulation, std::span<const CacheRun> runs, uint32_t threads,
                            const std::function<bool(uint64_t)>& pulse);
 
-}  // namespace evenbins::simulators
+}  // namespace evenbins::study

@@ -1,14 +1,14 @@
-#include "evenbins/simulate_summaries.hpp"
+#include "study/simulate_summaries.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <stdexcept>
 #include <string>
 
-#include "evenbins/simulate.hpp"
-#include "evenbins/trials.hpp"
+#include "study/simulate.hpp"
+#include "study/trials.hpp"
 
-namespace evenbins::simulators {
+namespace evenbins::study {
 namespace {
 
 constexpr uint64_t kMostKeys = 1 << 26;
@@ -343,4 +343,4 @@ SongCounts simulate_song(uint64_t keys, uint64_t buckets, uint32_t hashes, uint6
   return done ? out : SongCounts{};
 }
 
-}  // namespace evenbins::simulators
+}  // namespace evenbins::study

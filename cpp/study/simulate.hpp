@@ -29,7 +29,7 @@
 
 #include "evenbins/hash.hpp"
 
-namespace evenbins::simulators {
+namespace evenbins::study {
 
 class Xoshiro {
  public:
@@ -106,4 +106,4 @@ std::vector<HashingTrial> simulate_hashing(Hashing hashing, uint64_t bits, uint3
                                            uint64_t queries, uint64_t trials, uint64_t seed, uint32_t threads,
                                            const std::function<bool()>& pulse);
 
-}  // namespace evenbins::simulators
+}  // namespace evenbins::study

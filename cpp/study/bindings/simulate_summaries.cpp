@@ -1,5 +1,5 @@
-// Simulations of summaries, and the exact law behind their mathematics, as NumPy arrays.
-#include "evenbins/simulate_summaries.hpp"
+// Simulations of summaries, as NumPy arrays.
+#include "study/simulate_summaries.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -9,20 +9,13 @@
 #include <memory>
 #include <optional>
 
-#include "evenbins/leftover.hpp"
-#include "module.hpp"
-#include "trials.hpp"
+#include "study/bindings/module.hpp"
+#include "study/bindings/trials.hpp"
 
-namespace nb = nanobind;
-
-namespace evenbins::python {
-
-using namespace simulators;
-
+namespace evenbins::study::python {
 namespace {
 
 using Filters = std::vector<std::pair<uint64_t, uint32_t>>;  // cells, hashes
-using Chances = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 SummarySimulation simulation_of(uint64_t keys, std::vector<uint64_t> sizes, const Filters& filters, bool shared,
                                 bool partitioned, uint64_t queries) {
@@ -72,39 +65,31 @@ nb::tuple song(uint64_t keys, uint64_t buckets, uint32_t hashes, uint64_t full, 
                         array(std::move(counts.stuck), {trials}));
 }
 
-nb::tuple leftover_law(uint64_t first, const Chances& prior, uint64_t buckets, double tiny) {
-  const std::vector<double> chances(prior.data(), prior.data() + prior.size());
-  auto law = run(0, Progress(),
-                 [&](const auto& pulse) { return leftover(first, chances, buckets, tiny, [&] { return pulse(0); }); });
-  const size_t size = law.chance.size();
-  return nb::make_tuple(law.first, array(std::move(law.chance), {size}), array(std::move(law.held), {size}), law.lost);
-}
-
 #define EVENBINS_COUNTS "numpy.typing.NDArray[numpy.uint64]"
-#define EVENBINS_CHANCES "numpy.typing.NDArray[numpy.float64]"
 #define EVENBINS_RUN \
   "trials: int, seed: int, threads: int, progress: collections.abc.Callable[[int, int], object] | None) -> "
 
 }  // namespace
 
 void bind_simulate_summaries(nb::module_& m) {
-  m.def(
-      "simulate_summary", &summary, nb::arg("keys"), nb::arg("sizes"), nb::arg("filters"), nb::arg("shared"),
-      nb::arg("partitioned"), nb::arg("queries"), nb::arg("trials"), nb::arg("seed"), nb::arg("threads"),
-      nb::arg("progress").none(),
-      nb::sig("def simulate_summary(keys: int, sizes: Sequence[int], filters: Sequence[tuple[int, int]], shared: bool, "
-              "partitioned: bool, queries: int, " EVENBINS_RUN "tuple[" EVENBINS_COUNTS ", " EVENBINS_COUNTS
-              ", " EVENBINS_COUNTS "]"),
-      "Keys passed and failures (trial, level), positives (trial): simulate_summaries.hpp.");
+  m.def("simulate_summary", &summary, nb::arg("keys"), nb::arg("sizes"), nb::arg("filters"), nb::arg("shared"),
+        nb::arg("partitioned"), nb::arg("queries"), nb::arg("trials"), nb::arg("seed"), nb::arg("threads"),
+        nb::arg("progress").none(),
+        nb::sig("def simulate_summary(keys: int, sizes: collections.abc.Sequence[int], filters: "
+                "collections.abc.Sequence[tuple[int, int]], shared: bool, "
+                "partitioned: bool, queries: int, " EVENBINS_RUN "tuple[" EVENBINS_COUNTS ", " EVENBINS_COUNTS
+                ", " EVENBINS_COUNTS "]"),
+        "Keys passed and failures (trial, level), positives (trial): simulate_summaries.hpp.");
   m.def("simulate_counters", &counters, nb::arg("keys"), nb::arg("sizes"), nb::arg("filters"), nb::arg("once"),
         nb::arg("trials"), nb::arg("seed"), nb::arg("threads"), nb::arg("progress").none(),
-        nb::sig("def simulate_counters(keys: int, sizes: Sequence[int], filters: Sequence[tuple[int, int]], once: "
-                "Sequence[bool], " EVENBINS_RUN EVENBINS_COUNTS),
+        nb::sig("def simulate_counters(keys: int, sizes: collections.abc.Sequence[int], filters: "
+                "collections.abc.Sequence[tuple[int, int]], once: "
+                "collections.abc.Sequence[bool], " EVENBINS_RUN EVENBINS_COUNTS),
         "The largest counters (trial, filter): simulate_summaries.hpp.");
   m.def("simulate_rebuild", &rebuild, nb::arg("keys"), nb::arg("sizes"), nb::arg("deleted"), nb::arg("first_only"),
         nb::arg("trials"), nb::arg("seed"), nb::arg("threads"), nb::arg("progress").none(),
-        nb::sig("def simulate_rebuild(keys: int, sizes: Sequence[int], deleted: int, first_only: bool, " EVENBINS_RUN
-                "tuple[" EVENBINS_COUNTS ", " EVENBINS_COUNTS ", " EVENBINS_COUNTS "]"),
+        nb::sig("def simulate_rebuild(keys: int, sizes: collections.abc.Sequence[int], deleted: int, first_only: "
+                "bool, " EVENBINS_RUN "tuple[" EVENBINS_COUNTS ", " EVENBINS_COUNTS ", " EVENBINS_COUNTS "]"),
         "Moves, those into the first sub-table, keys without a place (trial): simulate_summaries.hpp.");
   m.def(
       "simulate_song", &song, nb::arg("keys"), nb::arg("buckets"), nb::arg("hashes"), nb::arg("full"),
@@ -113,10 +98,6 @@ void bind_simulate_summaries(nb::module_& m) {
               "tuple[" EVENBINS_COUNTS ", " EVENBINS_COUNTS ", " EVENBINS_COUNTS ", " EVENBINS_COUNTS
               ", " EVENBINS_COUNTS "]"),
       "Largest load, crowded keys, counters above zero, largest counter, stuck keys (trial): simulate_summaries.hpp.");
-  m.def("leftover", &leftover_law, nb::arg("first"), nb::arg("prior"), nb::arg("buckets"), nb::arg("tiny"),
-        nb::sig("def leftover(first: int, prior: " EVENBINS_CHANCES
-                ", buckets: int, tiny: float) -> tuple[int, " EVENBINS_CHANCES ", " EVENBINS_CHANCES ", float]"),
-        "The law of the keys that a sub-table turns away: leftover.hpp.");
 }
 
-}  // namespace evenbins::python
+}  // namespace evenbins::study::python

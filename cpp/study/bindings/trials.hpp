@@ -7,14 +7,24 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
-namespace evenbins::python {
+namespace evenbins::study::python {
 
 namespace nb = nanobind;
+
+// The value of this name; ValueError for one that is not among the names.
+template <typename Value>
+Value named(const std::map<std::string, Value>& names, const char* what, const std::string& name) {
+  const auto found = names.find(name);
+  if (found == names.end()) throw nb::value_error((std::string("unknown ") + what + ": " + name).c_str());
+  return found->second;
+}
 
 using Progress = std::optional<nb::callable>;  // called with (trials done, trials)
 
@@ -51,4 +61,4 @@ auto run(uint64_t trials, const Progress& progress, const Work& work) {
   return counts;
 }
 
-}  // namespace evenbins::python
+}  // namespace evenbins::study::python

@@ -1,4 +1,4 @@
-#include "evenbins/simulate_cache.hpp"
+#include "study/simulate_cache.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "evenbins/hash.hpp"
-#include "evenbins/trials.hpp"
+#include "study/trials.hpp"
 
-namespace evenbins::simulators {
+namespace evenbins::study {
 namespace {
 
 using Policy = CacheSimulation::Policy;
@@ -364,4 +364,4 @@ CacheResult simulate_cache(std::span<const int64_t> times, std::span<const uint6
   return result;
 }
 
-}  // namespace evenbins::simulators
+}  // namespace evenbins::study

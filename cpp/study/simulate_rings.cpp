@@ -1,4 +1,4 @@
-#include "evenbins/simulate_rings.hpp"
+#include "study/simulate_rings.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -10,10 +10,10 @@
 #include <tuple>
 #include <utility>
 
-#include "evenbins/simulate.hpp"
-#include "evenbins/trials.hpp"
+#include "study/simulate.hpp"
+#include "study/trials.hpp"
 
-namespace evenbins::simulators {
+namespace evenbins::study {
 namespace {
 
 using Policy = RingSimulation::Policy;
@@ -562,4 +562,4 @@ RingTimes time_rings(const RingSimulation& simulation, uint64_t probes, uint64_t
   return done ? out : RingTimes{};
 }
 
-}  // namespace evenbins::simulators
+}  // namespace evenbins::study

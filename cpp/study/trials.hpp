@@ -10,7 +10,7 @@
 
 #include "evenbins/threads.hpp"
 
-namespace evenbins {
+namespace evenbins::study {
 
 inline constexpr uint64_t kStretch = 1 << 16;  // keys between two looks at the stop flag
 
@@ -22,4 +22,4 @@ bool share_trials(uint64_t trials, uint32_t threads, const std::function<bool(ui
                      [&](uint64_t i, const std::atomic<bool>& stop, uint32_t) { trial(i, stop); });
 }
 
-}  // namespace evenbins
+}  // namespace evenbins::study

@@ -1,5 +1,5 @@
 // Simulations of hash rings, as NumPy arrays.
-#include "evenbins/simulate_rings.hpp"
+#include "study/simulate_rings.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -11,23 +11,11 @@
 #include <string>
 #include <utility>
 
-#include "module.hpp"
-#include "trials.hpp"
+#include "study/bindings/module.hpp"
+#include "study/bindings/trials.hpp"
 
-namespace nb = nanobind;
-
-namespace evenbins::python {
-
-using namespace simulators;
-
+namespace evenbins::study::python {
 namespace {
-
-template <typename Value>
-Value named(const std::map<std::string, Value>& names, const char* what, const std::string& name) {
-  const auto found = names.find(name);
-  if (found == names.end()) throw nb::value_error((std::string("unknown ") + what + ": " + name).c_str());
-  return found->second;
-}
 
 RingSimulation simulation_of(const std::string& policy, const std::string& layout, uint64_t bins, uint64_t copies,
                              uint64_t keys, uint64_t limit, uint64_t empty, uint32_t array_bits) {
@@ -128,4 +116,4 @@ void bind_simulate_rings(nb::module_& m) {
         "Nanoseconds of one more key, and of a removed bin's key (trial): simulate_rings.hpp.");
 }
 
-}  // namespace evenbins::python
+}  // namespace evenbins::study::python
