@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "evenbins/kernel.hpp"
+#include "evenbins/spec.hpp"
 #include "evenbins/xxh3.hpp"
 #include "sources.hpp"
 
@@ -133,6 +134,14 @@ void bind_sources(nb::module_& m) {
       "xxh3_128", [](nb::bytes data, uint64_t seed) { return int_of(xxh3_128(data.c_str(), data.size(), seed)); },
       nb::arg("data"), nb::arg("seed") = 0, nb::sig("def xxh3_128(data: bytes, seed: int = 0) -> int"));
 
+  m.def(
+      "kinds",
+      [] {
+        nb::dict names;
+        for (const KindRow* row : kind_rows()) names[nb::int_(static_cast<uint32_t>(row->kind))] = row->name;
+        return names;
+      },
+      nb::sig("def kinds() -> dict[int, str]"), "Return the kinds of structures by their numbers in files.");
   m.def("kernels", &kernel_names, "The kernels this machine can run, slowest first.");
   m.def("kernel", [] { return std::string(kernel().name); }, "The kernel in force.");
   m.def("use_kernel", &require_kernel, nb::arg("name"));

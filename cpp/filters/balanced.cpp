@@ -438,4 +438,11 @@ std::string BalancedBloomFilter::check(bool thorough) const {
   return {};
 }
 
+extern constinit const KindRow kBalancedKind = {
+    .kind = Kind::balanced,
+    .name = "balanced",
+    .payload_bytes = BalancedBloomFilter::payload_bytes,
+    .make_filter = make_family<BalancedBloomFilter>,
+};
+
 }  // namespace evenbins

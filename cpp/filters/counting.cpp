@@ -99,4 +99,11 @@ std::string CountingBloomFilter::check(bool) const {
   return {};
 }
 
+extern constinit const KindRow kCountingKind = {
+    .kind = Kind::counting,
+    .name = "counting",
+    .payload_bytes = CountingBloomFilter::payload_bytes,
+    .make_filter = make_family<CountingBloomFilter>,
+};
+
 }  // namespace evenbins

@@ -345,4 +345,10 @@ std::string Ring::check(bool thorough) const {
   return {};
 }
 
+extern constinit const KindRow kRingKind = {
+    .kind = Kind::ring,
+    .name = "ring",
+    .payload_bytes = Ring::payload_bytes,
+};
+
 }  // namespace evenbins

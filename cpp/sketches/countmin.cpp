@@ -200,4 +200,10 @@ std::string CountMinSketch::check(bool thorough) const {
   return {};
 }
 
+extern constinit const KindRow kCountMinKind = {
+    .kind = Kind::count_min,
+    .name = "count-min",
+    .payload_bytes = CountMinSketch::payload_bytes,
+};
+
 }  // namespace evenbins

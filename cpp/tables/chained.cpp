@@ -443,4 +443,10 @@ std::string ChainedTable::check_chains(bool unique) const {
   return {};
 }
 
+extern constinit const KindRow kChainedKind = {
+    .kind = Kind::chained,
+    .name = "chained-table",
+    .payload_bytes = ChainedTable::payload_bytes,
+};
+
 }  // namespace evenbins

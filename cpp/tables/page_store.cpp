@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "evenbins/hash.hpp"
 #include "evenbins/xxh3.hpp"
 
 namespace evenbins {

@@ -694,4 +694,14 @@ std::string PagedTable::check() const {
   return broken;
 }
 
+// A table in pages is a file of its own format (page_store.hpp): it has no payload that could be loaded.
+extern constinit const KindRow kPagedKind = {
+    .kind = Kind::paged,
+    .name = "paged-table",
+    .payload_bytes = [](const Spec&) -> uint64_t {
+      throw SpecError("a table in pages is opened by PagedTable.open, or MultilevelTable.open");
+    },
+    .other_format = "a table in pages: use evenbins.PagedTable.open",
+};
+
 }  // namespace evenbins

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "evenbins/summary_interpolation.hpp"
-
 namespace evenbins {
 namespace {
 
@@ -472,31 +470,27 @@ std::string CounterSummary::check(bool thorough) const {
   return {};
 }
 
-// ---- all kinds -----------------------------------------------------------------------------------------------------
+// ---- the kinds ------------------------------------------------------------------------------------------------------
 
-bool is_summary(Kind kind) {
-  return kind == Kind::interpolation || kind == Kind::single_filter || kind == Kind::multiple_bloom ||
-         kind == Kind::counters;
-}
+extern constinit const KindRow kSingleFilterKind = {
+    .kind = Kind::single_filter,
+    .name = "single-filter-summary",
+    .payload_bytes = SingleFilterSummary::payload_bytes,
+    .make_summary = make_summary_as<SingleFilterSummary>,
+};
 
-uint64_t summary_bytes(const Spec& spec) {
-  switch (spec.kind) {
-    case Kind::interpolation: return InterpolationSummary::payload_bytes(spec);
-    case Kind::single_filter: return SingleFilterSummary::payload_bytes(spec);
-    case Kind::multiple_bloom: return MultipleBloomSummary::payload_bytes(spec);
-    case Kind::counters: return CounterSummary::payload_bytes(spec);
-    default: throw SpecError("this kind is no summary");
-  }
-}
+extern constinit const KindRow kMultipleBloomKind = {
+    .kind = Kind::multiple_bloom,
+    .name = "multiple-bloom-summary",
+    .payload_bytes = MultipleBloomSummary::payload_bytes,
+    .make_summary = make_summary_as<MultipleBloomSummary>,
+};
 
-std::unique_ptr<Summary> make_summary(Spec spec, Bits bits) {
-  if (bits.bytes() != summary_bytes(spec)) throw SpecError("the bits do not fit the plan");
-  switch (spec.kind) {
-    case Kind::interpolation: return std::make_unique<InterpolationSummary>(std::move(spec), std::move(bits));
-    case Kind::single_filter: return std::make_unique<SingleFilterSummary>(std::move(spec), std::move(bits));
-    case Kind::multiple_bloom: return std::make_unique<MultipleBloomSummary>(std::move(spec), std::move(bits));
-    default: return std::make_unique<CounterSummary>(std::move(spec), std::move(bits));
-  }
-}
+extern constinit const KindRow kCountersKind = {
+    .kind = Kind::counters,
+    .name = "counter-summary",
+    .payload_bytes = CounterSummary::payload_bytes,
+    .make_summary = make_summary_as<CounterSummary>,
+};
 
 }  // namespace evenbins

@@ -116,4 +116,11 @@ std::string InterpolationSummary::check(bool thorough) const {
   return count == state[0] - state[1] ? "" : "the summary's count is not that of its entries";
 }
 
+extern constinit const KindRow kInterpolationKind = {
+    .kind = Kind::interpolation,
+    .name = "interpolation-summary",
+    .payload_bytes = InterpolationSummary::payload_bytes,
+    .make_summary = make_summary_as<InterpolationSummary>,
+};
+
 }  // namespace evenbins

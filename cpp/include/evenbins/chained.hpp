@@ -48,7 +48,8 @@
 #include <string>
 #include <vector>
 
-#include "evenbins/filter.hpp"
+#include "evenbins/bits.hpp"
+#include "evenbins/spec.hpp"
 #include "evenbins/table_keys.hpp"
 
 namespace evenbins {

@@ -13,62 +13,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "evenbins/bits.hpp"
 #include "evenbins/hash.hpp"
 #include "evenbins/kernel.hpp"
+#include "evenbins/spec.hpp"
 
 namespace evenbins {
-
-enum class Kind : uint32_t {
-  standard = 1,
-  blocked = 2,
-  balanced = 3,
-  growing = 4,
-  counting = 5,
-  count_min = 6,
-  multilevel = 7,
-  chained = 8,
-  interpolation = 9,
-  single_filter = 10,
-  multiple_bloom = 11,
-  counters = 12,
-  paged = 13,
-  ring = 14
-};
-// How positions follow from a digest.
-enum class Hashing : uint32_t {
-  independent = 1,
-  lanes = 2,
-  partition = 3,
-  double_hashing = 4,
-  enhanced_square = 5,
-  enhanced_cube = 6,
-  enhanced_tetrahedral = 7,
-  triple = 8
-};
-
-// Everything about a filter but its bits. The integer core decides equality and merging, with the seed;
-// `capacity` is what the plan was made for, and nothing else depends on it.
-struct Spec {
-  Kind kind;
-  Hashing hashing;
-  uint64_t seed;
-  uint64_t capacity;
-  std::vector<uint64_t> core;
-
-  bool same_structure(const Spec& other) const {
-    return kind == other.kind && hashing == other.hashing && seed == other.seed && core == other.core;
-  }
-};
-
-// Raised for a Spec that no filter can have; the text says which rule it breaks.
-class SpecError : public std::invalid_argument {
-  using std::invalid_argument::invalid_argument;
-};
 
 // A filter whose work can be cut into *items* (a digest or a bit position), numbers that grow with the
 // address of what they touch. So a range of items is a range of memory.
@@ -113,12 +66,6 @@ class Counts {
   virtual void count_many(const uint64_t* digests, size_t n, int64_t* out) const = 0;
   virtual std::vector<uint64_t> counter_histogram() const = 0;  // how many counters are 0, 1, … full
 };
-
-// The least word w with mulhi(w, blocks) = block.
-inline uint64_t least_word_of(uint64_t block, uint64_t blocks) {
-  const unsigned __int128 scaled = static_cast<unsigned __int128>(block) << 64;
-  return static_cast<uint64_t>((scaled + blocks - 1) / blocks);
-}
 
 class Filter {
  public:
@@ -231,8 +178,13 @@ class Filter {
   OneKey one_{};
 };
 
-// Validates the spec (SpecError) and says how many bytes its bits take; then makes the filter.
-uint64_t payload_bytes(const Spec& spec);
+// Makes a filter of any kind from its payload; SpecError if that has another size, or if the kind is no filter.
 std::unique_ptr<Filter> make_filter(Spec spec, Bits bits);
+
+// `make_filter` of a family's registry row.
+template <typename Family>
+std::unique_ptr<Filter> make_family(Spec spec, Bits bits) {
+  return std::make_unique<Family>(std::move(spec), std::move(bits));
+}
 
 }  // namespace evenbins

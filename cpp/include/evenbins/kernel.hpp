@@ -88,10 +88,6 @@ struct BalancedView {
   const uint64_t* version;  // of the list: odd while a merge rebuilds it
 };
 
-// Word j of a key: what level j hashes by. The same everywhere but in the blocked filter, which has one.
-EVENBINS_INLINE constexpr uint64_t word_of(uint64_t digest, uint32_t level) {
-  return level == 0 ? digest : splitmix(digest, level);
-}
 // A look-up that found nothing is right only if no merge rebuilt the list meanwhile: the version was even before it
 // read anything, and is the same after it has read everything (a seqlock; balanced.cpp has the writer's half).
 EVENBINS_INLINE uint64_t list_version(const BalancedView& f) { return __atomic_load_n(f.version, __ATOMIC_ACQUIRE); }

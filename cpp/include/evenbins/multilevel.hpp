@@ -51,9 +51,10 @@
 #include <string>
 #include <vector>
 
-#include "evenbins/filter.hpp"
+#include "evenbins/bits.hpp"
 #include "evenbins/guided.hpp"
 #include "evenbins/scattered.hpp"
+#include "evenbins/spec.hpp"
 #include "evenbins/table_keys.hpp"
 #include "evenbins/table_view.hpp"
 

@@ -39,8 +39,8 @@
 #include <vector>
 
 #include "evenbins/disk.hpp"
-#include "evenbins/filter.hpp"
 #include "evenbins/format.hpp"
+#include "evenbins/spec.hpp"
 
 namespace evenbins {
 

@@ -25,9 +25,9 @@
 #include <vector>
 
 #include "evenbins/bits.hpp"
-#include "evenbins/filter.hpp"
 #include "evenbins/kernel.hpp"
 #include "evenbins/lanes.hpp"
+#include "evenbins/spec.hpp"
 
 namespace evenbins {
 
