@@ -5,21 +5,41 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 
-#include "access.hpp"
 #include "evenbins/filter.hpp"
 #include "keys.hpp"
+#include "readers.hpp"
 
 namespace evenbins::python {
 
-struct FilterObject : Turns {
+// Writers take turns. Look-ups wait for them only where the family says so (Concurrency): then bulk look-ups hold
+// `Reading`, and are counted; of any other filter `readers` is always 0.
+struct FilterObject : ReadersAndWriter {
   explicit FilterObject(std::unique_ptr<Filter> f) : one(f->one()), hasher(f->spec().seed), filter(std::move(f)) {}
   ~FilterObject();
   OneKey one;  // the filter's, at hand
   Hasher hasher;
   std::unique_ptr<Filter> filter;
   const bool read_only = filter->bits().read_only();
+  const bool lookups_wait = filter->concurrency() == Concurrency::readers_or_writer;
+  const bool adds_in_turn = read_only || lookups_wait;  // a single add: even if nobody is busy
   std::atomic<uint64_t> stage_keys = 0;  // keys that a stage of a growing filter holds, at least; changes with its bits
+};
+
+// A bulk look-up, without the GIL, until the end of the scope.
+class LookingUp {
+ public:
+  explicit LookingUp(FilterObject& object) {
+    if (object.lookups_wait)
+      reading_.emplace(object);
+    else
+      free_.emplace();
+  }
+
+ private:
+  std::optional<Reading> reading_;
+  std::optional<nb::gil_scoped_release> free_;
 };
 
 inline void require_writable(const FilterObject& object) {

@@ -3,13 +3,12 @@
 // Single keys go through raw type slots (`in`: sq_contains, `add`: METH_O), because the call is most of
 // the cost. Everything else is thin nanobind.
 //
-// Writers take turns: access.hpp.
+// Writers take turns: access.hpp. Whether look-ups wait for them: filter_object.hpp.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
 #include <optional>
 
-#include "access.hpp"
 #include "evenbins/filter.hpp"
 #include "evenbins/format.hpp"
 #include "files.hpp"
@@ -27,20 +26,11 @@ namespace {
 
 FilterObject* object_of(PyObject* self) { return Recent<FilterObject>::of(self); }
 
-int slot_contains(PyObject* self, PyObject* key) {
-  const FilterObject* object = object_of(self);
-  uint64_t digest;
-  if (object == nullptr || !digest_of(key, object->hasher, digest)) return -1;
-  return object->one.contains(digest) ? 1 : 0;
-}
-
-// Changes the filter with exclusive access; false with an exception if that cannot be.
+// Runs a call in its turn, and reports whether it could: if not, a Python exception is set.
 template <typename F>
-bool change_slowly(FilterObject& object, F&& change) {
+bool with_errors_set(F&& call) {
   try {
-    require_writable(object);
-    const Access access(object);
-    change();
+    call();
     return true;
   } catch (const nb::builtin_exception& error) {
     PyErr_SetString(PyExc_ValueError, error.what());
@@ -50,42 +40,85 @@ bool change_slowly(FilterObject& object, F&& change) {
   return false;
 }
 
+[[gnu::noinline, gnu::cold]] PyObject* refuse_add() {
+  set_filter_full(0, "this key");
+  return nullptr;
+}
+
+// Changes the filter in a single call, when no other call works without the GIL; false with an exception if that cannot
+// be.
+template <typename F>
+bool change_in_turn(FilterObject& object, F&& change) {
+  return with_errors_set([&] {
+    require_writable(object);
+    in_turn(object, object.may_write(), change);
+  });
+}
+
+// The rare paths of single calls, out of line: the common ones are a few instructions around an indirect call.
+[[gnu::noinline, gnu::cold]] int contains_in_turn(FilterObject& object, uint64_t digest) {
+  bool found = false;
+  const auto look = [&] { read_in_turn(object, [&] { found = object.one.contains(digest); }); };
+  return with_errors_set(look) ? found : -1;
+}
+[[gnu::noinline, gnu::cold]] PyObject* add_in_turn(FilterObject& object, uint64_t digest) {
+  AddOutcome outcome = AddOutcome::added;
+  if (!change_in_turn(object, [&] { outcome = object.one.add(digest); })) return nullptr;
+  if (outcome == AddOutcome::full) return refuse_add();
+  Py_RETURN_NONE;
+}
+
+int slot_contains(PyObject* self, PyObject* key) {
+  FilterObject* object = object_of(self);
+  uint64_t digest;
+  if (object == nullptr || !digest_of(key, object->hasher, digest)) return -1;
+  if (object->lookups_wait) [[unlikely]]
+    return contains_in_turn(*object, digest);
+  return object->one.contains(digest) ? 1 : 0;
+}
+
 PyObject* method_add(PyObject* self, PyObject* key) {
   FilterObject* object = object_of(self);
   uint64_t digest;
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return nullptr;
-  if (object->busy || object->read_only) [[unlikely]] {
-    if (!change_slowly(*object, [&] { object->filter->add(digest); })) return nullptr;
-  } else {
-    object->one.add(digest);
-  }
+  if (object->busy || object->adds_in_turn) [[unlikely]]
+    return add_in_turn(*object, digest);
+  if (object->one.add(digest) == AddOutcome::full) [[unlikely]]
+    return refuse_add();
   Py_RETURN_NONE;
 }
 
-// The counting part of a filter; a public class without one has no method that leads here.
-Counts& counts_of(FilterObject& object) {
-  Counts* counts = object.filter->counts();
-  if (counts == nullptr) throw nb::type_error("this filter does not count its keys: use CountingBloomFilter");
-  return *counts;
+// The parts of a filter that can remove or count; a public class without one has no method that leads here.
+SupportsRemoval& removal_of(FilterObject& object) {
+  SupportsRemoval* removal = object.filter->removal();
+  if (removal == nullptr) throw nb::type_error("this filter cannot remove keys: use CountingBloomFilter");
+  return *removal;
+}
+const SupportsCounting& counting_of(const FilterObject& object) {
+  const SupportsCounting* counting = object.filter->counting();
+  if (counting == nullptr) throw nb::type_error("this filter does not count its keys: use CountingBloomFilter");
+  return *counting;
 }
 
 bool remove_one(FilterObject& object, nb::handle key) {
-  Counts& counts = counts_of(object);
+  SupportsRemoval& removal = removal_of(object);
   uint64_t digest;
   if (!digest_of(key.ptr(), object.hasher, digest)) throw nb::python_error();
-  if (!object.busy && !object.read_only) [[likely]]
-    return counts.remove(digest);
   bool removed = false;
-  if (!change_slowly(object, [&] { removed = counts.remove(digest); })) throw nb::python_error();
+  if (!change_in_turn(object, [&] { removed = removal.remove(digest); })) throw nb::python_error();
   return removed;
 }
 
 int64_t count_one(FilterObject& object, nb::handle key) {
-  const Counts& counts = counts_of(object);
+  const SupportsCounting& counting = counting_of(object);
   uint64_t digest;
   int64_t count;
   if (!digest_of(key.ptr(), object.hasher, digest)) throw nb::python_error();
-  counts.count_many(&digest, 1, &count);
+  const auto look = [&] { counting.count_many(&digest, 1, &count); };
+  if (object.lookups_wait)
+    read_in_turn(object, look);
+  else
+    look();
   return count;
 }
 
@@ -117,16 +150,13 @@ class AddSink final : public Sink {
   AddSink(FilterObject& object, uint32_t threads) : object_(object), threads_(threads) {}
   const char* verb() const override { return "added"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    const Access access(object_);
+    const Writing alone(object_);
     return add_all(*object_.filter, keys, threads_, pulse);
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
-    if (object_.busy || let_others_run) {
-      const Access access(object_);
-      object_.filter->add_many(digests, n);
-    } else {
-      object_.filter->add_many(digests, n);
-    }
+    in_turn(object_, object_.may_write() && !let_others_run, [&] {
+      if (const size_t added = object_.filter->add_many(digests, n); added < n) throw FilterFull(added);
+    });
   }
 
  private:
@@ -136,61 +166,62 @@ class AddSink final : public Sink {
 
 class ContainsSink final : public Sink {
  public:
-  ContainsSink(const FilterObject& object, uint32_t threads) : filter_(*object.filter), threads_(threads) {}
+  ContainsSink(FilterObject& object, uint32_t threads) : object_(object), threads_(threads) {}
   const char* verb() const override { return "looked up"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    const nb::gil_scoped_release free;
-    return contains_all(filter_, keys, answers.extend(keys.size()), threads_, pulse);
+    const LookingUp look(object_);
+    return contains_all(*object_.filter, keys, answers.extend(keys.size()), threads_, pulse);
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
-    std::optional<nb::gil_scoped_release> free;
-    if (let_others_run) free.emplace();
-    filter_.contains_many(digests, n, answers.extend(n));
-  }
-  Answers<uint8_t> answers;
-
- private:
-  const Filter& filter_;
-  uint32_t threads_;
-};
-
-class RemoveSink final : public Sink {
- public:
-  explicit RemoveSink(FilterObject& object) : object_(object), counts_(counts_of(object)) {}
-  const char* verb() const override { return "removed"; }
-  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    const Access access(object_);
-    return remove_all(counts_, keys, answers.extend(keys.size()), pulse);
-  }
-  void take(const uint64_t* digests, size_t n, bool let_others_run) override {
-    std::optional<Access> access;
-    if (object_.busy || let_others_run) access.emplace(object_);
-    counts_.remove_many(digests, n, answers.extend(n));
+    std::optional<LookingUp> look;
+    if (object_.lookups_wait || let_others_run) look.emplace(object_);
+    object_.filter->contains_many(digests, n, answers.extend(n));
   }
   Answers<uint8_t> answers;
 
  private:
   FilterObject& object_;
-  Counts& counts_;
+  uint32_t threads_;
+};
+
+class RemoveSink final : public Sink {
+ public:
+  explicit RemoveSink(FilterObject& object) : object_(object), removal_(removal_of(object)) {}
+  const char* verb() const override { return "removed"; }
+  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
+    const Writing alone(object_);
+    return remove_all(removal_, keys, answers.extend(keys.size()), pulse);
+  }
+  void take(const uint64_t* digests, size_t n, bool let_others_run) override {
+    in_turn(object_, object_.may_write() && !let_others_run,
+            [&] { removal_.remove_many(digests, n, answers.extend(n)); });
+  }
+  Answers<uint8_t> answers;
+
+ private:
+  FilterObject& object_;
+  SupportsRemoval& removal_;
 };
 
 class CountSink final : public Sink {
  public:
-  CountSink(FilterObject& object, uint32_t threads) : counts_(counts_of(object)), threads_(threads) {}
+  CountSink(FilterObject& object, uint32_t threads)
+      : object_(object), counting_(counting_of(object)), threads_(threads) {}
   const char* verb() const override { return "looked up"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    const nb::gil_scoped_release free;
-    return count_all(counts_, keys, answers.extend(keys.size()), threads_, pulse);
+    const LookingUp look(object_);
+    return count_all(counting_, keys, answers.extend(keys.size()), threads_, pulse);
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
-    std::optional<nb::gil_scoped_release> free;
-    if (let_others_run) free.emplace();
-    counts_.count_many(digests, n, answers.extend(n));
+    std::optional<LookingUp> look;
+    if (object_.lookups_wait || let_others_run) look.emplace(object_);
+    counting_.count_many(digests, n, answers.extend(n));
   }
   Answers<int64_t> answers;
 
  private:
-  const Counts& counts_;
+  FilterObject& object_;
+  const SupportsCounting& counting_;
   uint32_t threads_;
 };
 
@@ -200,7 +231,7 @@ void add_from(FilterObject& object, KeySource& keys, uint32_t threads) {
   keys.run(object.hasher, sink);
 }
 
-nb::object contains_from(const FilterObject& object, KeySource& keys, uint32_t threads) {
+nb::object contains_from(FilterObject& object, KeySource& keys, uint32_t threads) {
   ContainsSink sink(object, threads);
   keys.run(object.hasher, sink);
   return nb::cast(sink.answers.release<bool>());
@@ -245,9 +276,12 @@ void init_copy(FilterObject* self, FilterObject& other) {
 void merge(FilterObject& self, FilterObject& other) {
   require_writable(self);
   if (&self != &other) {
-    with_both(self, other, [&] { self.filter->merge(*other.filter); });
-  } else if (self.filter->counts() != nullptr) {  // to any other filter its own keys are nothing new
-    const Access access(self);
+    with_both(unless_reading(self), other, [&] {
+      wait_for_readers(self);
+      self.filter->merge(*other.filter);
+    });
+  } else if (self.filter->is_multiset()) {  // to any other filter its own keys are nothing new
+    const Writing alone(self);
     self.filter->merge(*self.filter);
   }
 }
@@ -266,6 +300,7 @@ void bind_filters(nb::module_& m) {
   nb::exception<FormatError>(m, "FormatError", PyExc_ValueError).doc() =
       "A file, or bytes, that evenbins did not write, or that was damaged since.";
   m.attr("FormatError").attr("__module__") = "evenbins";
+  bind_filter_full(m);
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
     try {
       std::rethrow_exception(p);
@@ -292,16 +327,16 @@ void bind_filters(nb::module_& m) {
            nb::sig("def _count_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.int64]"))
       .def("_counter_histogram",
            [](FilterObject& self) {
-             const Counts& counts = counts_of(self);
+             counting_of(self);
              const Access access(self);
-             return counts.counter_histogram();
+             return self.filter->counter_histogram();
            })
       .def("_merge", &merge, nb::arg("other"))
       .def("_equal", &equal, nb::arg("other"))
       .def("_clear",
            [](FilterObject& self) {
              require_writable(self);
-             const Access access(self);
+             const Writing alone(self);
              self.filter->clear();
            })
       .def("_to_bytes", &to_bytes, nb::sig("def _to_bytes(self) -> bytes"))

@@ -138,6 +138,29 @@ class SignalPulse {
   throw nb::python_error();
 }
 
+// evenbins.FilterFullError; its attribute `added` is the number of keys of the call that are in.
+inline PyObject* filter_full_error = nullptr;
+
+inline void bind_filter_full(nb::module_& m) {  // called once
+  filter_full_error = PyErr_NewExceptionWithDoc("evenbins.FilterFullError",
+                                                "A filter has no room for a key; `added` keys of the call are in.",
+                                                PyExc_RuntimeError, nullptr);
+  if (filter_full_error == nullptr) throw nb::python_error();
+  m.attr("FilterFullError") = nb::handle(filter_full_error);
+}
+
+inline void set_filter_full(uint64_t added, const std::string& which_key) {
+  const std::string text =
+      "the filter is full: it has no room for " + which_key + ". Plan for more keys, or remove some of them";
+  const nb::object error = nb::handle(filter_full_error)(nb::str(text.c_str(), text.size()));
+  error.attr("added") = added;
+  PyErr_SetObject(filter_full_error, error.ptr());
+}
+[[noreturn]] inline void raise_filter_full(uint64_t added) {
+  set_filter_full(added, "keys[" + std::to_string(added) + "]; the keys before it have been added");
+  throw nb::python_error();
+}
+
 class KeySource {
  public:
   virtual ~KeySource() = default;
@@ -202,6 +225,8 @@ class StretchSource : public KeySource {
     } catch (const BadKey& bad) {
       raise_key_error(bad.type == BadKey::Type::type ? PyExc_TypeError : PyExc_ValueError, sink.taken + bad.index,
                       bad.what(), sink.verb());
+    } catch (const FilterFull& full) {
+      raise_filter_full(sink.taken + full.index);
     }
     sink.taken += done;
     if (PyErr_Occurred()) raise_interrupted(sink.taken, sink.verb());
@@ -351,7 +376,11 @@ class ItemSource final : public KeySource {
       const auto now = std::chrono::steady_clock::now();
       const bool due = now - last_release > std::chrono::milliseconds(5);
       if (due) last_release = now;
-      if (n > 0) sink.take(digests, n, due);
+      try {
+        if (n > 0) sink.take(digests, n, due);
+      } catch (const FilterFull& full) {
+        raise_filter_full(sink.taken + full.index);
+      }
       sink.taken += n;
       if (failure) rethrow(*failure, good, sink);
       if (PyErr_CheckSignals() != 0) raise_interrupted(sink.taken, sink.verb());

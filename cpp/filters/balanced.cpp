@@ -166,18 +166,23 @@ void add_off_list(const BalancedView& f, uint64_t digest, uint32_t block_words) 
 }
 
 template <uint32_t BlockWords>
-void overflow(const BalancedView& f, uint64_t digest) {
-  if (list_has(f, digest)) return;
+AddOutcome overflow(const BalancedView& f, uint64_t digest) {
+  if (list_has(f, digest)) return AddOutcome::present;
   f.state[kKeys] += 1;
   f.state[kReads] += f.choices;
-  if (f.state[kListed] < f.limit) return put_on_list(f, digest);
-  spill(f, digest, BlockWords);
-  f.state[kSpilled] += 1;
+  if (f.state[kListed] < f.limit) {
+    put_on_list(f, digest);
+  } else {
+    spill(f, digest, BlockWords);
+    f.state[kSpilled] += 1;
+  }
+  return AddOutcome::added;
 }
 
 template <uint32_t BlockWords>
-void spill_uncounted(const BalancedView& f, uint64_t digest) {
+AddOutcome spill_uncounted(const BalancedView& f, uint64_t digest) {
   spill(f, digest, BlockWords);
+  return AddOutcome::added;
 }
 
 void add_unread(const BalancedView& f, uint64_t digest) {  // the list has room
@@ -275,7 +280,8 @@ void BalancedBloomFilter::add_passed(const uint64_t* digests, size_t n) {
   for (size_t i = 0; i < n; ++i) view_.overflow(view_, digests[i]);
 }
 
-void BalancedBloomFilter::add_many(const uint64_t* digests, size_t n) {
+size_t BalancedBloomFilter::add_many(const uint64_t* digests, size_t n) {
+  const size_t all = n;
   const bool logged = !counted_ && in_turn_ && room() == 0;  // a key that passes every level spills: order matters
   std::unique_ptr<uint64_t[]> log;
   if (logged) log = std::make_unique_for_overwrite<uint64_t[]>(std::min(n, kGroup) * undo_words());
@@ -289,6 +295,7 @@ void BalancedBloomFilter::add_many(const uint64_t* digests, size_t n) {
       groups_in_order_ = kGroupsInOrder;
     }
   }
+  return all;
 }
 
 // Takes the keys through the levels together. With a log, false if one passed every level: then nothing has changed.

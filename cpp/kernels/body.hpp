@@ -248,9 +248,10 @@ bool blocked_contains_key(const void* view, uint64_t digest) {
 }
 
 template <uint32_t BlockLog, uint32_t Hashes>
-void blocked_add_key(const void* view, uint64_t digest) {
+AddOutcome blocked_add_key(const void* view, uint64_t digest) {
   const auto& f = *static_cast<const BlockedView*>(view);
   Writer<BlockLog, Hashes>().add(block_of<BlockLog>(f, digest), digest);
+  return AddOutcome::added;
 }
 
 template <uint32_t BlockLog, uint32_t Hashes>
@@ -347,34 +348,35 @@ bool balanced_contains_key(const void* view, uint64_t digest) {
 }
 
 template <uint32_t BlockLog, Rule R>
-void balanced_add_key(const void* view, uint64_t digest) {
+AddOutcome balanced_add_key(const void* view, uint64_t digest) {
   using Block = BalancedBlock<BlockLog, R>;
   const auto& f = *static_cast<const BalancedView*>(view);
   if constexpr (R == Rule::counted)
     if (f.budget != 0 && f.state[2] >= f.budget && f.state[1] < f.limit) {
-      if (!balanced_contains_key<BlockLog, R>(view, digest)) f.add_unread(f, digest);
-      return;
+      if (balanced_contains_key<BlockLog, R>(view, digest)) return AddOutcome::present;
+      f.add_unread(f, digest);
+      return AddOutcome::added;
     }
   for (uint32_t j = 0; j < f.choices; ++j) {
     const uint64_t word = word_of(digest, j);
     uint64_t* block = block_of<BlockLog>(f.levels[j], word);
-    if (Block::has(f, f.levels[j], block, word)) return;
+    if (Block::has(f, f.levels[j], block, word)) return AddOutcome::present;
     if (Block::full(f, f.levels[j], block, word)) continue;
     if constexpr (R == Rule::counted)  // it may be on the list all the same: it went there unread
-      if ((f.state[3] & kBudgetSpent) != 0 && list_has(f, digest)) return;
+      if ((f.state[3] & kBudgetSpent) != 0 && list_has(f, digest)) return AddOutcome::present;
     Block::put(f, f.levels[j], block, word);
     if constexpr (R == Rule::counted) {
       f.state[0] += 1;
       f.state[2] += j + 1;
     }
-    return;
+    return AddOutcome::added;
   }
-  f.overflow(f, digest);
+  return f.overflow(f, digest);
 }
 
 // Two-choice: the block whose rate of false positives grows less takes the key.
 template <uint32_t BlockLog>
-void two_choice_add_key(const void* view, uint64_t digest) {
+AddOutcome two_choice_add_key(const void* view, uint64_t digest) {
   constexpr uint32_t kWords = 1u << (BlockLog - 6);
   const auto& f = *static_cast<const BalancedView*>(view);
   uint64_t masks[2][kWords];
@@ -390,15 +392,16 @@ void two_choice_add_key(const void* view, uint64_t digest) {
       before += static_cast<uint32_t>(__builtin_popcountll(blocks[j][i]));
       after += static_cast<uint32_t>(__builtin_popcountll(blocks[j][i] | masks[j][i]));
     }
-    if (after == before) return;
+    if (after == before) return AddOutcome::present;
     harm[j] = f.harm[after] - f.harm[before];
   }
   const uint32_t chosen = harm[0] <= harm[1] ? 0 : 1;
   for (uint32_t i = 0; i < kWords; ++i) store_word(blocks[chosen] + i, blocks[chosen][i] | masks[chosen][i]);
+  return AddOutcome::added;
 }
 
 // Keys whose order matters across levels: one by one, their blocks on the way before their turn.
-template <uint32_t BlockLog, void Add(const void*, uint64_t)>
+template <uint32_t BlockLog, AddOutcome Add(const void*, uint64_t)>
 void balanced_add_in_order(const BalancedView& f, const uint64_t* digests, size_t n) {
   // Always inlined, here and below: gcc takes a function that only prefetches for one that does nothing.
   const auto ask = [&](uint64_t digest) __attribute__((always_inline)) {
@@ -574,12 +577,13 @@ struct FlatCounters {
     return true;
   }
 
-  static void add_key(const void* view, uint64_t digest) {
+  static AddOutcome add_key(const void* view, uint64_t digest) {
     const auto& f = *static_cast<const CountingView*>(view);
     uint64_t p[kMaxFlatHashes];
     positions(f, &digest, 1, p);
     for (uint32_t i = 0; i < f.hashes; ++i)
       if (p[i] != kNoCounter) C::raise(f.words, p[i]);
+    return AddOutcome::added;
   }
   static bool contains_key(const void* view, uint64_t digest) {
     const auto& f = *static_cast<const CountingView*>(view);
@@ -687,9 +691,10 @@ struct BlockCounters {
     }
   }
 
-  static void add_key(const void* view, uint64_t digest) {
+  static AddOutcome add_key(const void* view, uint64_t digest) {
     const auto& f = *static_cast<const CountingView*>(view);
     put(f, block_of(f, digest), digest);
+    return AddOutcome::added;
   }
   static bool contains_key(const void* view, uint64_t digest) {
     const auto& f = *static_cast<const CountingView*>(view);

@@ -33,6 +33,9 @@ def line_reads(
 
 class FormatError(ValueError): ...
 
+class FilterFullError(RuntimeError):
+    added: int
+
 class Filter:
     @overload
     def __init__(self, kind: int, hashing: int, seed: int, capacity: int, core: Sequence[int]) -> None: ...

@@ -48,7 +48,7 @@ class BalancedBloomFilter final : public Filter, public ByLevel {
   static uint64_t payload_bytes(const Spec& spec);
   BalancedBloomFilter(Spec spec, Bits bits);
 
-  void add_many(const uint64_t* digests, size_t n) override;
+  size_t add_many(const uint64_t* digests, size_t n) override;
   void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const override {
     loops_->contains_many(view_, digests, n, out);
   }

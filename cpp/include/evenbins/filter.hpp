@@ -4,6 +4,12 @@
 // one digest or many. A new family implements this interface and has bulk calls, threads, files, pickling
 // and the Python methods from then on.
 //
+// What a family can do beyond that, it declares:
+//     AddOutcome::full, keys_left    adding may fail for want of room; then nothing has changed
+//     SupportsRemoval                keys can be removed
+//     SupportsCounting, is_multiset  a key is in as often as it was added, and can be counted
+//     Concurrency                    whether look-ups may run while somebody writes
+//
 // Threads that add divide the memory, so that each part is written by one thread, in the order of the keys,
 // no atomic operation is needed, and the bytes do not depend on the threads. A family says how it can be
 // divided: by ranges (`ByRange`), level by level (`ByLevel`), or not at all.
@@ -12,6 +18,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,9 +37,9 @@ class ByRange {
   virtual ~ByRange() = default;
   virtual uint32_t items_per_key() const = 0;  // 0: the digests themselves are the items
   virtual void items(const uint64_t* digests, size_t n, uint64_t* out) const = 0;
-  virtual uint64_t lines() const = 0;                       // cache lines of the payload
-  virtual uint64_t first_item_of(uint64_t line) const = 0;  // the least item in that line or behind it
-  virtual void add_items(const uint64_t* items, size_t n) = 0;
+  virtual uint64_t lines() const = 0;                           // cache lines of the payload
+  virtual uint64_t first_item_of(uint64_t line) const = 0;      // the least item in that line or behind it
+  virtual void add_items(const uint64_t* items, size_t n) = 0;  // of no more keys than keys_left()
 };
 
 // A filter whose levels can take a batch of keys one after the other: what level j does with a key depends on
@@ -56,15 +63,29 @@ class ByLevel {
   virtual void add_passed(const uint64_t* digests, size_t n) = 0;  // those that passed every level, in key order
 };
 
-// A filter that holds a key as often as it was added, and can let it go again.
-class Counts {
+// A filter from which keys can be removed.
+class SupportsRemoval {
  public:
-  virtual ~Counts() = default;
+  virtual ~SupportsRemoval() = default;
   // False, and nothing is changed, for a key that is not there. Many: in the order of the keys, one answer for each.
   virtual bool remove(uint64_t digest) = 0;
   virtual void remove_many(const uint64_t* digests, size_t n, uint8_t* out) = 0;
+};
+
+// A filter that knows how often a key was added.
+class SupportsCounting {
+ public:
+  virtual ~SupportsCounting() = default;
   virtual void count_many(const uint64_t* digests, size_t n, int64_t* out) const = 0;
-  virtual std::vector<uint64_t> counter_histogram() const = 0;  // how many counters are 0, 1, … full
+};
+
+// What look-ups may do while the filter changes. Writers take turns in both cases.
+enum class Concurrency : uint8_t {
+  // A look-up needs no lock: whatever it reads of a change, it finds every key that was in before it began and was not
+  // removed meanwhile. So it is where bits are only ever set, and counters only moved by the keys that they belong to.
+  lock_free_lookups,
+  // A change may hide a key until it is complete: look-ups wait for writers, and writers for look-ups.
+  readers_or_writer
 };
 
 class Filter {
@@ -77,14 +98,18 @@ class Filter {
   const Spec& spec() const { return spec_; }
   const Bits& bits() const { return bits_; }
 
-  void add(uint64_t digest) { one_.add(digest); }
+  AddOutcome add(uint64_t digest) { return one_.add(digest); }
   bool contains(uint64_t digest) const { return one_.contains(digest); }
   const OneKey& one() const { return one_; }
-  virtual void add_many(const uint64_t* digests, size_t n) = 0;
+  // Adds in key order; returns how many keys are in: all, or those before the first for which there was no room.
+  virtual size_t add_many(const uint64_t* digests, size_t n) = 0;
   virtual void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const = 0;
 
-  // Adds in key order the keys that are not present yet, until `most` of them went in: the numbers of keys
-  // looked at and added.
+  // So many more keys can certainly be added, whatever they are. Several threads never add more than that at once.
+  virtual uint64_t keys_left() const { return std::numeric_limits<uint64_t>::max(); }
+
+  // Adds in key order the keys that are not present yet, until `most` of them are in or there is no room for one: the
+  // numbers of keys looked at and added.
   struct Progress {
     size_t seen, added;
   };
@@ -96,10 +121,12 @@ class Filter {
       const size_t step = n - done.seen < kStep ? n - done.seen : kStep;
       contains_many(digests + done.seen, step, present);  // brings the memory near; one before may still be equal
       for (size_t i = 0; i < step && done.added < most; ++i) {
-        const uint64_t digest = digests[done.seen++];
-        if (present[i] || contains(digest)) continue;
-        add(digest);
-        ++done.added;
+        const uint64_t digest = digests[done.seen];
+        if (!present[i] && !contains(digest)) {
+          if (add(digest) == AddOutcome::full) return done;
+          ++done.added;
+        }
+        ++done.seen;
       }
     }
     return done;
@@ -109,16 +136,22 @@ class Filter {
   virtual ByRange* by_range() { return nullptr; }
   virtual ByLevel* by_level() { return nullptr; }
 
-  virtual Counts* counts() { return nullptr; }  // null: keys cannot be counted or removed
+  // Null: keys cannot be removed; cannot be counted.
+  virtual SupportsRemoval* removal() { return nullptr; }
+  virtual const SupportsCounting* counting() const { return nullptr; }
+  // A key is in as often as it was added, so that a union with itself is another filter.
+  virtual bool is_multiset() const { return false; }
+
+  virtual Concurrency concurrency() const { return Concurrency::lock_free_lookups; }
 
   // Throws SpecError with the difference when the structures differ.
   virtual void merge(const Filter& other) {
     require_same_structure(other);
     bits_.merge(other.bits_);
   }
-  void clear() { bits_.clear(); }
+  virtual void clear() { bits_.clear(); }
   virtual std::unique_ptr<Filter> copy() const = 0;
-  bool operator==(const Filter& other) const { return spec_.same_structure(other.spec_) && bits_ == other.bits_; }
+  bool operator==(const Filter& other) const { return spec_.same_structure(other.spec_) && holds_the_same(other); }
 
   virtual uint64_t set_bits() const {
     uint64_t total = 0;
@@ -137,6 +170,8 @@ class Filter {
     return histogram;
   }
 
+  // How many counters are 0, 1, … full.
+  virtual std::vector<uint64_t> counter_histogram() const { throw SpecError("this filter has no counters"); }
   // Of a filter with levels, of one of them: (load, set bits, how many blocks have both) again and again, in no order;
   // loads that are not counted are 0.
   virtual std::vector<uint64_t> level_histogram(uint32_t /*level*/) const {
@@ -149,6 +184,9 @@ class Filter {
   virtual std::string check(bool /*thorough*/) const { return {}; }
 
  protected:
+  // Whether a filter of the same structure holds the same keys; of different bytes only if a family says so.
+  virtual bool holds_the_same(const Filter& other) const { return bits_ == other.bits_; }
+
   void require_same_structure(const Filter& other) const {
     const Spec &a = spec_, &b = other.spec_;
     if (a.same_structure(b)) return;

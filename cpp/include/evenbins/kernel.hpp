@@ -10,6 +10,7 @@
 #include <span>
 
 #include "evenbins/hash.hpp"
+#include "evenbins/one_key.hpp"
 #include "evenbins/shared_words.hpp"
 
 namespace evenbins {
@@ -80,7 +81,7 @@ struct BalancedView {
   uint64_t* state;       // counted: eight words (balanced.hpp)
   // The rare paths, which need no kernel (balanced.cpp): a key whose blocks are all full; a key to be added
   // without reading a block, once the budget is spent.
-  void (*overflow)(const BalancedView&, uint64_t digest);
+  AddOutcome (*overflow)(const BalancedView&, uint64_t digest);
   void (*add_unread)(const BalancedView&, uint64_t digest);
   uint64_t* slots;  // of the overflow list
   uint64_t slot_count, limit;
@@ -121,18 +122,6 @@ EVENBINS_INLINE bool list_has(const BalancedView& f, uint64_t digest) {
 EVENBINS_INLINE constexpr uint64_t coin_rejects(uint64_t word, uint64_t coin) {
   return (splitmix(word, 0) >> 32) >= coin ? 1 : 0;
 }
-
-// How a filter treats one key. `view` is what the functions were made for; its type is erased, so that a
-// single look-up costs one indirect call and no detour.
-struct OneKey {
-  void (*add_to)(const void* view, uint64_t digest);
-  bool (*contained_in)(const void* view, uint64_t digest);
-  const void* view;
-
-  EVENBINS_INLINE void add(uint64_t digest) const { add_to(view, digest); }
-  EVENBINS_INLINE bool contains(uint64_t digest) const { return contained_in(view, digest); }
-  OneKey of(const void* v) const { return {add_to, contained_in, v}; }
-};
 
 struct BlockedLoops {  // for one block size and number of hashes
   OneKey one;          // of a BlockedView still to be named
