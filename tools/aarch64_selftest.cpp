@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "evenbins/blocked_view.hpp"
 #include "evenbins/chained.hpp"
 #include "evenbins/countmin.hpp"
 #include "evenbins/filter.hpp"
@@ -31,6 +32,7 @@
 #include "evenbins/paged.hpp"
 #include "evenbins/parallel.hpp"
 #include "evenbins/ring.hpp"
+#include "evenbins/standard_view.hpp"
 #include "evenbins/summary.hpp"
 #include "evenbins/xxh3.hpp"
 

@@ -36,6 +36,7 @@
 // state: keys, entries on the list, block reads spent by insertions, flags, spilled keys, 0, 0, 0.
 #pragma once
 
+#include "evenbins/balanced_view.hpp"
 #include "evenbins/filter.hpp"
 #include "evenbins/kernel.hpp"
 

@@ -5,6 +5,7 @@
 // the memory in ascending order. Integer core: [blocks, block_bits, hashes].
 #pragma once
 
+#include "evenbins/blocked_view.hpp"
 #include "evenbins/filter.hpp"
 #include "evenbins/kernel.hpp"
 #include "evenbins/lanes.hpp"

@@ -15,6 +15,7 @@
 
 #include "evenbins/filter.hpp"
 #include "evenbins/kernel.hpp"
+#include "evenbins/standard_view.hpp"
 
 namespace evenbins {
 

@@ -26,6 +26,7 @@
 // counters.hpp says; those beyond the last are zero.
 #pragma once
 
+#include "evenbins/counting_view.hpp"
 #include "evenbins/filter.hpp"
 #include "evenbins/kernel.hpp"
 

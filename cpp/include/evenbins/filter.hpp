@@ -25,7 +25,7 @@
 
 #include "evenbins/bits.hpp"
 #include "evenbins/hash.hpp"
-#include "evenbins/kernel.hpp"
+#include "evenbins/one_key.hpp"
 #include "evenbins/spec.hpp"
 
 namespace evenbins {

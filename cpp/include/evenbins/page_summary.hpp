@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "evenbins/bits.hpp"
+#include "evenbins/blocked_view.hpp"
 #include "evenbins/kernel.hpp"
 #include "evenbins/lanes.hpp"
 #include "evenbins/spec.hpp"

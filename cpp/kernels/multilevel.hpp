@@ -8,6 +8,8 @@
 // a free slot holds 0.
 //
 // Tried and dropped: see multilevel.hpp.
+#pragma once
+
 #include "evenbins/table_view.hpp"
 
 namespace evenbins::EVENBINS_KERNEL_NAMESPACE {
