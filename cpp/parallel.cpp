@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "evenbins/kernel.hpp"
+#include "evenbins/stretches.hpp"
 #include "evenbins/threads.hpp"
 
 namespace evenbins {
@@ -357,41 +358,14 @@ uint64_t ask_all(const Digests& keys, uint32_t threads, const Pulse& pulse, cons
   const uint64_t size = keys.size();
   const uint64_t stretch = std::clamp<uint64_t>(size / (uint64_t{4} * threads), kBatch, kStretch) / kBatch * kBatch;
   threads = static_cast<uint32_t>(std::clamp<uint64_t>(size / stretch, 1, threads));
-  std::atomic<uint64_t> next = 0, done = 0;
-  std::atomic<bool> stop = false;
-  std::mutex lock;
-  std::optional<BadKey> first_bad;
-  std::exception_ptr failure;
-
-  run_on_threads(threads, [&](uint32_t t) {
+  return for_stretches(size, threads, stretch, pulse, [&](uint64_t start, uint64_t count) {
     uint64_t digests[kBatch];
-    try {
-      while (!stop) {
-        if (t == 0 && !pulse()) stop = true;
-        if (stop) return;
-        uint64_t start = next.fetch_add(stretch);
-        if (start >= size) return;
-        const uint64_t end = std::min(size, start + stretch);
-        done += end - start;
-        for (; start < end; start += kBatch) {
-          const size_t n = std::min<uint64_t>(kBatch, end - start);
-          keys.read(start, n, digests);
-          ask(start, n, digests);
-        }
-      }
-    } catch (const BadKey& error) {
-      const std::lock_guard hold(lock);
-      if (!first_bad || error.index < first_bad->index) first_bad = error;
-      stop = true;
-    } catch (...) {
-      const std::lock_guard hold(lock);
-      failure = std::current_exception();
-      stop = true;
+    for (const uint64_t end = start + count; start < end; start += kBatch) {
+      const size_t n = std::min<uint64_t>(kBatch, end - start);
+      keys.read(start, n, digests);
+      ask(start, n, digests);
     }
   });
-  if (failure) std::rethrow_exception(failure);
-  if (first_bad) throw *first_bad;
-  return std::min<uint64_t>(done, size);
 }
 
 }  // namespace

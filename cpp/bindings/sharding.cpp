@@ -118,8 +118,6 @@ class ShardedSink final : public Sink {
     const uint64_t shards = shards_.size();
     const uint32_t inner = shards < threads_ ? threads_ : 1, outer = shards < threads_ ? 1 : threads_;
     const nb::gil_scoped_release free;
-    std::exception_ptr failure;
-    std::mutex failing;
     for_stretches(
         shards, outer, 1, [] { return true; },
         [&](uint64_t s, uint64_t) {
@@ -130,14 +128,9 @@ class ShardedSink final : public Sink {
             const GroupedDigests mine(grouped_.data() + starts_[s], starts_[s + 1] - starts_[s]);
             add_all(*shards_[s]->filter, mine, inner, [] { return true; });
           } catch (const FilterFull&) {
-            const std::lock_guard hold(failing);
-            failure = std::make_exception_ptr(shard_full());
-          } catch (...) {
-            const std::lock_guard hold(failing);
-            failure = std::current_exception();
+            throw shard_full();
           }
         });
-    if (failure) std::rethrow_exception(failure);
   }
   // Keys of other shards may be in, so no position in the caller's keys says which.
   static std::runtime_error shard_full() {

@@ -668,17 +668,6 @@ namespace {
 
 constexpr uint64_t kStretch = uint64_t{1} << 14;
 
-// f(start, n) for stretches of 0 … total−1, by several threads; returns how many numbers f was called for.
-template <typename F>
-uint64_t in_stretches(uint64_t total, uint32_t threads, const std::function<bool()>& pulse, F&& f) {
-  std::atomic<uint64_t> done = 0;
-  for_stretches(total, threads, kStretch, pulse, [&](uint64_t start, uint64_t n) {
-    f(start, n);
-    done.fetch_add(n, std::memory_order_relaxed);
-  });
-  return done;
-}
-
 }  // namespace
 
 uint64_t get_all(const MultilevelTable& table, const uint64_t* keys, uint64_t n, uint64_t missing, uint64_t* out,
@@ -686,7 +675,7 @@ uint64_t get_all(const MultilevelTable& table, const uint64_t* keys, uint64_t n,
                  uint64_t* missing_count) {
   const uint32_t words = table.view().words;
   std::atomic<uint64_t> first = n, count = 0;
-  const uint64_t done = in_stretches(n, threads, pulse, [&](uint64_t start, uint64_t size) {
+  const uint64_t done = for_stretches(n, threads, kStretch, pulse, [&](uint64_t start, uint64_t size) {
     uint8_t found[kStretch];
     const size_t there = table.get_many(keys + start * words, size, missing, out + start, found);
     if (there == size) return;
@@ -704,7 +693,7 @@ uint64_t get_all(const MultilevelTable& table, const uint64_t* keys, uint64_t n,
 uint64_t contains_all(const MultilevelTable& table, const uint64_t* keys, uint64_t n, uint8_t* found, uint32_t threads,
                       const std::function<bool()>& pulse) {
   const uint32_t words = table.view().words;
-  return in_stretches(n, threads, pulse, [&](uint64_t start, uint64_t size) {
+  return for_stretches(n, threads, kStretch, pulse, [&](uint64_t start, uint64_t size) {
     table.contains_many(keys + start * words, size, found + start);
   });
 }

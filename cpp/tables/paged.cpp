@@ -39,12 +39,10 @@ void sort_by_page(std::vector<uint64_t>& words, uint64_t pages, uint32_t shift) 
   }
 }
 
-}  // namespace
-
-pid_t process_id() { return this_process.load(std::memory_order_relaxed); }
-
-bool run_threads(uint64_t n, uint32_t threads, const PagedTable::Pulse& pulse,
-                 const std::function<void(uint64_t, std::vector<uint8_t>&)>& f) {
+// f(i, buffer) for i < n by `threads` threads, each with a buffer of its own; the pulse by the calling thread. False if
+// that stopped the work. Throws what f threw first.
+bool run_with_buffers(uint64_t n, uint32_t threads, const PagedTable::Pulse& pulse,
+                      const std::function<void(uint64_t, std::vector<uint8_t>&)>& f) {
   if (n == 0) return true;
   threads = static_cast<uint32_t>(std::min<uint64_t>(std::max(1u, threads), n));
   if (threads == 1) {
@@ -60,6 +58,10 @@ bool run_threads(uint64_t n, uint32_t threads, const PagedTable::Pulse& pulse,
       n, threads, [&](uint64_t) { return pulse(); },
       [&](uint64_t i, const std::atomic<bool>&, uint32_t thread) { f(i, buffers[thread]); });
 }
+
+}  // namespace
+
+pid_t process_id() { return this_process.load(std::memory_order_relaxed); }
 
 PagedShape PagedShape::of(const Spec& spec) {
   const auto& core = spec.core;
@@ -372,7 +374,7 @@ uint64_t PagedTable::get_many(const uint64_t* keys, uint64_t n, uint64_t missing
       found_.fetch_add(hits, std::memory_order_relaxed);
       found_reads_.fetch_add(hits, std::memory_order_relaxed);
     };
-    if (!run_threads(runs.size(), in_flight, pulse, one_run)) return start;
+    if (!run_with_buffers(runs.size(), in_flight, pulse, one_run)) return start;
   }
   return n;
 }
@@ -423,7 +425,7 @@ void PagedTable::prefetch(const std::vector<uint64_t>& pages, uint32_t in_flight
     if (starts.empty() || wanted[i].first != wanted[i - 1].first + 1 || i - starts.back() >= kRunPages)
       starts.push_back(i);
   starts.push_back(wanted.size());
-  run_threads(
+  run_with_buffers(
       starts.size() - 1, in_flight, [] { return true; },
       [&](uint64_t number, std::vector<uint8_t>& buffer) {
         const size_t from = starts[number], to = starts[number + 1];
