@@ -80,7 +80,7 @@ test-long: $(VENV)/for-tests system-packages ## property tests, calls beside eac
 	EVENBINS_ROUNDS=20 EVENBINS_EVERY_ALLOCATION=1 $(BIN)/python -m pytest -m 'long or not long' $(LONG)
 	$(BIN)/python -m pytest -m long
 
-odr: $(VENV)/for-tests ## looks for names with two definitions: the whole extension linked with -flto -Wodr
+odr: $(VENV)/for-tests ## looks for names with two definitions: both extensions linked with -flto -Wodr
 	$(BIN)/python tools/check_odr.py $(ARGS)
 
 bench: $(VENV)/for-bench ## the benchmarks with peers; writes benchmarks/results/<date>-<suite>.json
@@ -153,7 +153,7 @@ format: $(VENV)/for-tests ## formats Python and C++
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $(filter cpp/%,$(CORE))
 
-stub: $(VENV)/for-tests ## writes src/evenbins/_core.pyi anew
+stub: $(VENV)/for-tests ## writes src/evenbins/_core.pyi and _study.pyi anew
 	$(BIN)/python tools/make_stub.py
 
 wheel: $(VENV)/made ## builds a wheel into dist/

@@ -4,15 +4,6 @@
 #include <cstring>
 #include <vector>
 
-#include "evenbins/balanced.hpp"
-#include "evenbins/blocked.hpp"
-#include "evenbins/bloom.hpp"
-#include "evenbins/chained.hpp"
-#include "evenbins/counting.hpp"
-#include "evenbins/countmin.hpp"
-#include "evenbins/multilevel.hpp"
-#include "evenbins/ring.hpp"
-#include "evenbins/summary.hpp"
 #include "evenbins/xxh3.hpp"
 
 namespace evenbins {
@@ -29,66 +20,11 @@ struct Fixed {  // the first 72 bytes, as they lie in the file
 };
 static_assert(sizeof(Fixed) == 72);
 
-uint64_t growing_bytes(const Spec& spec) {
-  if (spec.hashing != Hashing::lanes) throw SpecError("a growing filter needs lane hashing");
-  if (spec.core.size() < 7 || spec.core.size() % 2 == 0)
-    throw SpecError("a growing filter has five numbers in its core and two for each stage");
-  uint64_t bytes = 0;
-  for (size_t i = 6; i < spec.core.size(); i += 2) {
-    if (spec.core[i] > uint64_t{1} << 56) throw SpecError("a stage must have at most 2^56 bytes");
-    bytes += (spec.core[i] + 63) / 64 * 64;
-    if (bytes > uint64_t{1} << 62) throw SpecError("all stages together must have at most 2^62 bytes");
-  }
-  return bytes;
-}
-
 uint64_t header_bytes(uint64_t core_words) { return (sizeof(Fixed) + 8 * core_words + 8 + 63) / 64 * 64; }
 
 }  // namespace
 
 uint64_t header_bytes(const Spec& spec) { return header_bytes(spec.core.size()); }
-
-uint64_t payload_bytes(const Spec& spec) {
-  if (spec.capacity < 1 || spec.capacity > uint64_t{1} << 48) throw SpecError("capacity must be 1 … 2^48");
-  switch (spec.kind) {
-    case Kind::standard: return BloomFilter::payload_bytes(spec);
-    case Kind::blocked: return BlockedBloomFilter::payload_bytes(spec);
-    case Kind::balanced: return BalancedBloomFilter::payload_bytes(spec);
-    case Kind::growing: return growing_bytes(spec);
-    case Kind::counting: return CountingBloomFilter::payload_bytes(spec);
-    case Kind::count_min: return CountMinSketch::payload_bytes(spec);
-    case Kind::chained: return ChainedTable::payload_bytes(spec);
-    case Kind::multilevel: return MultilevelTable::payload_bytes(spec);
-    case Kind::ring: return Ring::payload_bytes(spec);
-    case Kind::interpolation:
-    case Kind::single_filter:
-    case Kind::multiple_bloom:
-    case Kind::counters: return summary_bytes(spec);
-    case Kind::paged: throw SpecError("a table in pages is opened by PagedTable.open, or MultilevelTable.open");
-  }
-  throw SpecError("unknown kind " + std::to_string(static_cast<uint32_t>(spec.kind)));
-}
-
-std::unique_ptr<Filter> make_filter(Spec spec, Bits bits) {
-  if (bits.bytes() != payload_bytes(spec)) throw SpecError("the bits do not fit the plan");
-  switch (spec.kind) {
-    case Kind::standard: return std::make_unique<BloomFilter>(std::move(spec), std::move(bits));
-    case Kind::blocked: return std::make_unique<BlockedBloomFilter>(std::move(spec), std::move(bits));
-    case Kind::balanced: return std::make_unique<BalancedBloomFilter>(std::move(spec), std::move(bits));
-    case Kind::counting: return std::make_unique<CountingBloomFilter>(std::move(spec), std::move(bits));
-    case Kind::growing:
-    case Kind::count_min:
-    case Kind::multilevel:
-    case Kind::paged:
-    case Kind::ring:
-    case Kind::chained:
-    case Kind::interpolation:
-    case Kind::single_filter:
-    case Kind::multiple_bloom:
-    case Kind::counters: break;
-  }
-  throw SpecError("a growing filter is made of several filters, and a sketch or a table is none");
-}
 
 std::vector<uint8_t> write_header(const Spec& spec, const void* payload, uint64_t bytes) {
   Fixed fixed{};
@@ -124,8 +60,8 @@ Header read_header(const uint8_t* file, uint64_t size) {
   if (fixed.version != kVersion)
     throw FormatError("the file has format version " + std::to_string(fixed.version) +
                       "; this evenbins reads version 1. Install a newer evenbins, or the file is damaged");
-  if (fixed.kind == static_cast<uint32_t>(Kind::paged))  // its header is another (page_store.hpp)
-    throw FormatError("the file holds a table in pages: use evenbins.PagedTable.open");
+  if (const KindRow* row = find_kind(static_cast<Kind>(fixed.kind)); row != nullptr && row->other_format != nullptr)
+    throw FormatError(std::string("the file holds ") + row->other_format);
   if (fixed.core_words > kMaxCore || fixed.payload_offset != header_bytes(fixed.core_words))
     throw FormatError("the header's sizes contradict each other: the file is damaged");
   if (size < fixed.payload_offset) throw FormatError("the file ends within its header");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "evenbins/kernel.hpp"
+#include "evenbins/stretches.hpp"
 #include "evenbins/threads.hpp"
 
 namespace evenbins {
@@ -48,8 +49,9 @@ uint64_t in_order(const Digests& keys, const Pulse& pulse, uint64_t start, const
 }
 
 uint64_t add_alone(Filter& filter, const Digests& keys, const Pulse& pulse, uint64_t start = 0) {
-  return in_order(keys, pulse, start,
-                  [&](uint64_t, size_t n, const uint64_t* digests) { filter.add_many(digests, n); });
+  return in_order(keys, pulse, start, [&](uint64_t first, size_t n, const uint64_t* digests) {
+    if (const size_t added = filter.add_many(digests, n); added < n) throw FilterFull(first + added);
+  });
 }
 
 // Lets all threads pass when the last has arrived. Waits by spinning for some tens of microseconds, about
@@ -170,10 +172,10 @@ struct Round {
   bool stop = false;
 };
 
-uint64_t add_by_range(ByRange& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
+// Adds the first `size` keys.
+uint64_t add_by_range(ByRange& filter, const Digests& keys, uint64_t size, uint32_t threads, const Pulse& pulse) {
   const uint32_t per_key = std::max(filter.items_per_key(), 1u);
   const uint64_t slice_keys = std::max<uint64_t>(kRoundItems / per_key, 64);
-  const uint64_t size = keys.size();
   uint64_t round_keys = 0, done = size;
   std::vector<uint64_t> bounds;
   Round rounds[2];
@@ -356,41 +358,14 @@ uint64_t ask_all(const Digests& keys, uint32_t threads, const Pulse& pulse, cons
   const uint64_t size = keys.size();
   const uint64_t stretch = std::clamp<uint64_t>(size / (uint64_t{4} * threads), kBatch, kStretch) / kBatch * kBatch;
   threads = static_cast<uint32_t>(std::clamp<uint64_t>(size / stretch, 1, threads));
-  std::atomic<uint64_t> next = 0, done = 0;
-  std::atomic<bool> stop = false;
-  std::mutex lock;
-  std::optional<BadKey> first_bad;
-  std::exception_ptr failure;
-
-  run_on_threads(threads, [&](uint32_t t) {
+  return for_stretches(size, threads, stretch, pulse, [&](uint64_t start, uint64_t count) {
     uint64_t digests[kBatch];
-    try {
-      while (!stop) {
-        if (t == 0 && !pulse()) stop = true;
-        if (stop) return;
-        uint64_t start = next.fetch_add(stretch);
-        if (start >= size) return;
-        const uint64_t end = std::min(size, start + stretch);
-        done += end - start;
-        for (; start < end; start += kBatch) {
-          const size_t n = std::min<uint64_t>(kBatch, end - start);
-          keys.read(start, n, digests);
-          ask(start, n, digests);
-        }
-      }
-    } catch (const BadKey& error) {
-      const std::lock_guard hold(lock);
-      if (!first_bad || error.index < first_bad->index) first_bad = error;
-      stop = true;
-    } catch (...) {
-      const std::lock_guard hold(lock);
-      failure = std::current_exception();
-      stop = true;
+    for (const uint64_t end = start + count; start < end; start += kBatch) {
+      const size_t n = std::min<uint64_t>(kBatch, end - start);
+      keys.read(start, n, digests);
+      ask(start, n, digests);
     }
   });
-  if (failure) std::rethrow_exception(failure);
-  if (first_bad) throw *first_bad;
-  return std::min<uint64_t>(done, size);
 }
 
 }  // namespace
@@ -398,9 +373,13 @@ uint64_t ask_all(const Digests& keys, uint32_t threads, const Pulse& pulse, cons
 uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
   threads = static_cast<uint32_t>(std::min<uint64_t>({threads, filter.bits().bytes() / 64, keys.size() / kBatch}));
   if (threads < 2) return add_alone(filter, keys, pulse);
-  if (ByRange* by_range = filter.by_range()) return add_by_range(*by_range, keys, threads, pulse);
   uint64_t start = 0;
-  if (ByLevel* by_level = filter.by_level()) {
+  if (ByRange* by_range = filter.by_range()) {
+    // Keys that may find no room are added by one thread, which stops at the first of them.
+    const uint64_t certain = std::min(keys.size(), filter.keys_left());
+    start = add_by_range(*by_range, keys, certain, threads, pulse);
+    if (start < certain || start == keys.size()) return start;
+  } else if (ByLevel* by_level = filter.by_level()) {
     bool stopped = false;
     start = add_by_level(*by_level, keys, threads, pulse, stopped);
     if (stopped) return start;
@@ -414,13 +393,14 @@ uint64_t contains_all(const Filter& filter, const Digests& keys, uint8_t* out, u
   });
 }
 
-uint64_t count_all(const Counts& filter, const Digests& keys, int64_t* out, uint32_t threads, const Pulse& pulse) {
+uint64_t count_all(const SupportsCounting& filter, const Digests& keys, int64_t* out, uint32_t threads,
+                   const Pulse& pulse) {
   return ask_all(keys, threads, pulse, [&](uint64_t start, size_t n, const uint64_t* digests) {
     filter.count_many(digests, n, out + start);
   });
 }
 
-uint64_t remove_all(Counts& filter, const Digests& keys, uint8_t* out, const Pulse& pulse) {
+uint64_t remove_all(SupportsRemoval& filter, const Digests& keys, uint8_t* out, const Pulse& pulse) {
   return in_order(keys, pulse, 0, [&](uint64_t start, size_t n, const uint64_t* digests) {
     filter.remove_many(digests, n, out + start);
   });

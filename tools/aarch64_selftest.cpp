@@ -6,6 +6,7 @@
 //     the pages of the one-read table:
 //         the same bytes as the generic kernel, the same answers, no false negative,
 //         and a present key is gone when any one of its bits is cleared
+//     a family that may be full, and removes: what filter.hpp says of it
 //     every line of output but the first is a checksum of fixed work, equal on every platform
 //
 // tests/packaging/test_aarch64.py builds it twice, for this machine and for aarch64 (run by qemu-user),
@@ -13,6 +14,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "evenbins/blocked_view.hpp"
 #include "evenbins/chained.hpp"
 #include "evenbins/countmin.hpp"
 #include "evenbins/filter.hpp"
@@ -29,6 +32,7 @@
 #include "evenbins/paged.hpp"
 #include "evenbins/parallel.hpp"
 #include "evenbins/ring.hpp"
+#include "evenbins/standard_view.hpp"
 #include "evenbins/summary.hpp"
 #include "evenbins/xxh3.hpp"
 
@@ -296,6 +300,116 @@ void build_files() {
   checksum.print("files");
 }
 
+// A family that does what none of the others does: it may be full, removes without counters, and has look-ups that must
+// wait for writers. Buckets of kRoom sorted digests, those of the same top bits; 0 is a free slot.
+class Exact final : public Filter, public ByRange, public SupportsRemoval {
+ public:
+  static constexpr uint64_t kBuckets = 16, kRoom = 512;
+  static constexpr Kind kKind = static_cast<Kind>(99);
+
+  Exact() : Exact({kKind, Hashing::independent, 0, kBuckets * kRoom, {}}, Bits::zeroed(8 * kBuckets * kRoom)) {}
+  Exact(Spec spec, Bits bits) : Filter(std::move(spec), std::move(bits)) { set_one({add_key, contains_key, this}); }
+
+  size_t add_many(const uint64_t* digests, size_t n) override {
+    for (size_t i = 0; i < n; ++i)
+      if (add(digests[i]) == AddOutcome::full) return i;
+    return n;
+  }
+  void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const override {
+    for (size_t i = 0; i < n; ++i) out[i] = contains(digests[i]);
+  }
+  uint64_t keys_left() const override {
+    uint64_t least = kRoom;
+    for (uint64_t b = 0; b < kBuckets; ++b) least = std::min(least, kRoom - load(b));
+    return least;
+  }
+  ByRange* by_range() override { return this; }
+  uint32_t items_per_key() const override { return 0; }
+  void items(const uint64_t*, size_t, uint64_t*) const override {}
+  uint64_t lines() const override { return kBuckets; }
+  uint64_t first_item_of(uint64_t line) const override { return least_word_of(line, kBuckets); }
+  void add_items(const uint64_t* digests, size_t n) override {
+    require(add_many(digests, n) == n, "threads get no more keys than there is room for", "any", "keys", n, 0);
+  }
+  SupportsRemoval* removal() override { return this; }
+  bool remove(uint64_t digest) override {
+    uint64_t *first = bucket(digest), *last = first + kRoom, *at = std::find(first, last, digest);
+    if (at == last) return false;
+    std::copy(at + 1, last, at);
+    last[-1] = 0;
+    return true;
+  }
+  void remove_many(const uint64_t* digests, size_t n, uint8_t* out) override {
+    for (size_t i = 0; i < n; ++i) out[i] = remove(digests[i]);
+  }
+  Concurrency concurrency() const override { return Concurrency::readers_or_writer; }
+  void clear() override {
+    ++cleared;
+    Filter::clear();
+  }
+  std::unique_ptr<Filter> copy() const override { return std::make_unique<Exact>(spec_, bits_.copy()); }
+  int cleared = 0;
+
+ private:
+  uint64_t* bucket(uint64_t digest) const {
+    return const_cast<uint64_t*>(bits_.words()) + mulhi(digest, kBuckets) * kRoom;
+  }
+  uint64_t load(uint64_t b) const {
+    const uint64_t* first = bits_.words() + b * kRoom;
+    return static_cast<uint64_t>(std::find(first, first + kRoom, 0) - first);
+  }
+  static AddOutcome add_key(const void* view, uint64_t digest) {
+    uint64_t *first = static_cast<const Exact*>(view)->bucket(digest), *last = std::find(first, first + kRoom, 0);
+    uint64_t* at = std::lower_bound(first, last, digest);
+    if (at != last && *at == digest) return AddOutcome::present;
+    if (last == first + kRoom) return AddOutcome::full;
+    std::copy_backward(at, last, last + 1);
+    *at = digest;
+    return AddOutcome::added;
+  }
+  static bool contains_key(const void* view, uint64_t digest) {
+    const uint64_t* first = static_cast<const Exact*>(view)->bucket(digest);
+    return std::find(first, first + kRoom, digest) != first + kRoom;
+  }
+};
+
+// What filter.hpp promises of a family that may be full: exactly the keys before the first without room are in.
+void fill_up() {
+  const auto check = [](bool truth, const char* promise) { require(truth, promise, "any", "filter", 99, 0); };
+  const auto go_on = [] { return true; };
+  const Words digests = random_words(31, 20'000);
+  const Array keys(digests);
+  Exact one;
+  size_t room = 0;
+  while (one.add(digests[room]) == AddOutcome::added) ++room;
+  check(room > Exact::kRoom && room < Exact::kBuckets * Exact::kRoom, "full at the first bucket without room");
+  check(one.add(digests[room]) == AddOutcome::full && !one.contains(digests[room]), "a full filter stays as it was");
+  check(one.add(digests[0]) == AddOutcome::present, "a key that is in needs no room");
+  for (const uint32_t threads : {1u, 2u, 3u}) {
+    Exact many;
+    uint64_t full_at = 0;
+    try {
+      add_all(many, keys, threads, go_on);
+    } catch (const FilterFull& full) {
+      full_at = full.index;
+    }
+    check(full_at == room && many == one, "the same place, the same bytes, by any number of threads");
+  }
+  Exact fresh;
+  const Filter::Progress done = fresh.add_new(digests.data(), digests.size(), digests.size());
+  check(done.seen == room && done.added == room && fresh == one, "new keys until it is full");
+
+  std::vector<uint8_t> removed(digests.size());
+  const Array first(Words(digests.begin(), digests.begin() + 1000));
+  check(remove_all(*one.removal(), first, removed.data(), go_on) == 1000, "removes all");
+  check(std::count(removed.begin(), removed.begin() + 1000, 1) == 1000, "every key was there");
+  check(!one.removal()->remove(digests[0]) && !(one == fresh), "and is there no longer");
+  check(one.counting() == nullptr && !one.is_multiset(), "removal without counters");
+  Filter& base = one;
+  base.clear();
+  check(one.cleared == 1 && one == Exact(), "clear is the family's own");
+}
+
 // Keys added with weights and estimated, by both constructions, with every kernel.
 void count_streams() {
   Checksum checksum;
@@ -547,6 +661,7 @@ int main() {
   blocked.print("blocked");
   compare_balanced();
   build_files();
+  fill_up();
   count_streams();
   keep_tables();
   turn_rings();

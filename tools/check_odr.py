@@ -1,4 +1,4 @@
-"""Every name has one definition: the whole extension compiled for link-time optimisation, with -Wodr.
+"""Every name has one definition: both extensions together, compiled for link-time optimisation, with -Wodr.
 
     python tools/check_odr.py                    compile and link; fails if a name has two definitions
     python tools/check_odr.py --root ELSEWHERE   another tree
@@ -27,8 +27,8 @@ KERNELS = {"avx2.cpp": WIDE[4:], "avx512.cpp": WIDE}
 
 
 def sources(root: Path) -> list[Path]:
-    """Return the files of the extension; of the kernels those for the processor of this machine."""
-    found = [*root.glob("cpp/*.cpp"), *root.glob("cpp/bindings/*.cpp"), *root.glob("cpp/kernels/*.cpp")]
+    """Return the files of both modules; of the kernels those for the processor of this machine."""
+    found = root.glob("cpp/**/*.cpp")
     foreign = {"neon.cpp"} if sysconfig.get_platform().endswith("x86_64") else set(KERNELS)
     return sorted(each for each in found if each.name not in foreign)
 
@@ -41,7 +41,7 @@ def includes(root: Path) -> list[str]:
 
 def compiled(root: Path, source: Path, folder: Path) -> Path:
     """Compile a file; return the object."""
-    target = folder / f"{source.parent.name}-{source.stem}.o"
+    target = folder / f"{'-'.join(source.relative_to(root).with_suffix('').parts)}.o"
     options = [*FLAGS, *KERNELS.get(source.name, []), "-w", *includes(root)]
     subprocess.run(["g++", *options, "-c", source, "-o", target], check=True)
     return target

@@ -82,3 +82,7 @@ time_insertions$:
 
 time_growing_insertions$:
     def time_growing_insertions(keys: numpy.typing.NDArray[numpy.uint64], values: numpy.typing.NDArray[numpy.uint64]) -> numpy.typing.NDArray[numpy.uint32]: ...
+
+evenbins\._core\.FilterFullError$:
+    class FilterFullError(EvenbinsError, RuntimeError):
+        added: int

@@ -38,28 +38,18 @@ from typing import Any
 import records
 from instrumented import link_package
 
-from evenbins import _core
+from evenbins import _core, _study
 
 ROOT = Path(__file__).parents[1]
 FUZZ, BUILD = ROOT / "fuzz", ROOT / "build" / "fuzz"
 GOLDEN = ROOT / "tests" / "golden"
+FOLDERS = ("", "filters", "tables", "sketches", "rings")  # of the core's sources
 CORE = [
-    "xxh3",
-    "balanced",
-    "chained",
-    "ring",
-    "ring_image",
-    "counting",
-    "countmin",
-    "multilevel",
-    "guided",
-    "summary_interpolation",
-    "summary_filters",
-    "leftover",
-    "page_store",
-    "paged",
-    "format",
-    "parallel",
+    *(
+        str(path.relative_to(ROOT / "cpp").with_suffix(""))
+        for folder in FOLDERS
+        for path in sorted((ROOT / "cpp" / folder).glob("*.cpp"))
+    ),
     "kernels/dispatch",
     "kernels/generic",
 ]
@@ -107,7 +97,7 @@ def build(names: list[str]) -> None:
     objects = []
     x86 = os.uname().machine == "x86_64"
     for name, flags in {**dict.fromkeys(CORE, ""), **(KERNELS if x86 else {"kernels/neon": ""})}.items():
-        source, target = ROOT / "cpp" / f"{name}.cpp", BUILD / f"{Path(name).name}.o"
+        source, target = ROOT / "cpp" / f"{name}.cpp", BUILD / f"{name.replace('/', '-')}.o"
         objects.append(target)
         if target.exists() and target.stat().st_mtime > max(newest, source.stat().st_mtime):
             continue
@@ -163,7 +153,7 @@ def fuzz(target: str, seconds: int | None, runs: int | None) -> dict[str, Any]:
     command = [*command_of(target), *LIMITS, *limit, f"-max_len={longest}", f"-artifact_prefix={where}",
                *map(str, folders(target, seeds))]  # fmt: skip
     if target in PYTHON:
-        link_package(BUILD / "package", Path(_core.__file__))
+        link_package(BUILD / "package", [Path(_core.__file__), Path(_study.__file__)])
     log = BUILD / f"{target}.log"
     began = time.monotonic()
     with log.open("wb") as file:

@@ -1,7 +1,7 @@
 """The package with a core that watches itself: built apart, run apart, never in the user's environment.
 
-    build(name, options)       cmake, into build/<name>: the core, the simulators and the bindings
-    build/<name>/package/      evenbins as a folder of links: the Python files of src/, the core of this build
+    build(name, options)       cmake, into build/<name>: the core, the bindings, the simulators
+    build/<name>/package/      evenbins as a folder of links: the Python files of src/, this build's modules
     build/<name>/environment/  a virtual environment that sees that folder first, and the packages of the
                                Python that runs this, so that nothing is installed twice
 
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+MODULES = ("_core", "_study")
 PROGRAMS = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
@@ -40,10 +41,9 @@ class Build:
         return self.folder / "libevenbins_core.a"
 
     @property
-    def module(self) -> Path:
-        """The compiled module."""
-        (found,) = self.folder.glob("_core*.so")
-        return found
+    def modules(self) -> list[Path]:
+        """The compiled modules, _core and _study."""
+        return [found for name in MODULES for found in self.folder.glob(f"{name}.*.so")]
 
 
 def run(*command: str | Path) -> str:
@@ -70,20 +70,21 @@ def build(name: str, options: list[str], *, optimise: str = "-O1", jobs: int = 2
         f"-DEVENBINS_INSTRUMENT={';'.join(options)}",
     )  # fmt: skip
     run("cmake", "--build", made.folder, "--parallel", str(jobs))
-    link_package(made.folder / "package", made.module)
+    link_package(made.folder / "package", made.modules)
     _environment(made)
     return made
 
 
-def link_package(folder: Path, module: Path) -> Path:
-    """Make evenbins as a plain folder in this one: links to the Python files, and to a compiled module."""
+def link_package(folder: Path, modules: list[Path]) -> Path:
+    """Make evenbins as a plain folder in this one: links to the Python files, and to the compiled modules."""
     package = folder / "evenbins"
     shutil.rmtree(package, ignore_errors=True)
     package.mkdir(parents=True)
     for each in (ROOT / "src/evenbins").iterdir():
         if each.suffix != ".so" and each.name != "__pycache__":
             (package / each.name).symlink_to(each)
-    (package / module.name).symlink_to(module)
+    for module in modules:
+        (package / module.name).symlink_to(module)
     return folder
 
 
@@ -97,8 +98,9 @@ def _environment(made: Build) -> None:
 
 
 def check_that_it_is_used(made: Build, environment: dict[str, str]) -> None:
-    """End this program unless the environment imports the build's own core."""
-    script = "import os, evenbins._core as c; print(os.path.realpath(c.__file__))"
+    """End this program unless the environment imports the build's own modules."""
+    names = ", ".join(f"evenbins.{name}" for name in MODULES)
+    script = f"import os, {names}; print(*(os.path.realpath(each.__file__) for each in ({names})))"
     done = subprocess.run(
         [made.python, "-c", script],
         env=environment,
@@ -107,5 +109,5 @@ def check_that_it_is_used(made: Build, environment: dict[str, str]) -> None:
         check=False,
         cwd=made.folder,
     )
-    if done.returncode or done.stdout.strip() != str(made.module.resolve()):
-        sys.exit(f"{made.python} does not import {made.module}:\n{done.stdout}{done.stderr}")
+    if done.returncode or done.stdout.split() != [str(each.resolve()) for each in made.modules]:
+        sys.exit(f"{made.python} does not import {made.modules}:\n{done.stdout}{done.stderr}")

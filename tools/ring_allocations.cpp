@@ -9,8 +9,8 @@
 #include <functional>
 #include <new>
 
-#include "../cpp/ring.cpp"  // one translation unit: half the time to build
-#include "../cpp/ring_image.cpp"
+#include "../cpp/rings/ring.cpp"  // one translation unit: half the time to build
+#include "../cpp/rings/ring_image.cpp"
 #include "../cpp/xxh3.cpp"
 
 static long left = -1;

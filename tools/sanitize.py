@@ -16,7 +16,7 @@ A report of any process ends up in build/sanitize/<name>/reports and makes this 
 tests say; so do nanobind's warnings of leaked objects. Undefined behaviour ends the process.
 
 Nothing is suppressed. ThreadSanitizer's build runs the generic kernel, whose look-ups during writes are
-atomic loads (cpp/include/evenbins/shared_words.hpp). Leaks in which the compiled module does not allocate
+atomic loads (cpp/include/evenbins/shared_words.hpp). Leaks in which no compiled module allocates
 (NumPy, Arrow and the interpreter keep things for ever) are counted, and shown as `others`.
 """
 
@@ -38,6 +38,7 @@ import records
 from instrumented import ROOT, Build
 
 HERE = ROOT / "tools/sanitizers"
+OURS = ("_core", "_study", "evenbins::", "selftest")  # in a frame of a leak: ours
 
 # Tests that measure what a sanitizer changes (memory, a limit of the address space), each with its reason.
 NOT_UNDER_ADDRESS: dict[str, str] = {
@@ -142,7 +143,7 @@ class Reports:
 
     @classmethod
     def of(cls, folder: Path) -> Reports:
-        """Read all reports of a folder; leaks without an allocation by the compiled module are others'."""
+        """Read all reports of a folder; leaks without an allocation by the compiled modules are others'."""
         ours: list[str] = []
         others = 0
         for path in sorted(folder.glob("report*")):
@@ -153,9 +154,7 @@ class Reports:
             leaks = re.split(r"\n(?=(?:Direct|Indirect) leak of )", text)[1:]
             for leak in leaks:
                 frames = re.findall(r"^ +#\d+ .*$", leak, re.MULTILINE)
-                if any(
-                    "_core" in frame or "evenbins::" in frame or "selftest" in frame for frame in frames[:12]
-                ):
+                if any(name in frame for frame in frames[:12] for name in OURS):
                     ours.append(leak)
                 else:
                     others += 1

@@ -5,15 +5,18 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <utility>
 
-#include "access.hpp"
 #include "evenbins/filter.hpp"
 #include "keys.hpp"
+#include "readers.hpp"
 
 namespace evenbins::python {
 
-struct FilterObject : Turns {
+// Writers take turns. Look-ups wait for them only where the family says so (Concurrency): then bulk look-ups hold
+// `Reading`, and are counted; of any other filter `readers` is always 0.
+struct FilterObject : ReadersAndWriter {
   static constexpr const char* kReadOnly =
       "this filter is open read-only: use load() or copy() for one that can be changed";
   using Copy = std::pair<std::unique_ptr<Filter>, uint64_t>;  // and its stage_keys
@@ -29,7 +32,24 @@ struct FilterObject : Turns {
   Hasher hasher;
   std::unique_ptr<Filter> filter;
   const bool read_only = filter->bits().read_only();
+  const bool lookups_wait = filter->concurrency() == Concurrency::readers_or_writer;
+  const bool adds_in_turn = read_only || lookups_wait;  // a single add: even if nobody is busy
   std::atomic<uint64_t> stage_keys = 0;  // keys that a stage of a growing filter holds, at least; changes with its bits
+};
+
+// A bulk look-up, without the GIL, until the end of the scope.
+class LookingUp {
+ public:
+  explicit LookingUp(FilterObject& object) {
+    if (object.lookups_wait)
+      reading_.emplace(object);
+    else
+      free_.emplace();
+  }
+
+ private:
+  std::optional<Reading> reading_;
+  std::optional<GilRelease> free_;
 };
 
 }  // namespace evenbins::python

@@ -3,13 +3,12 @@
 // Single keys go through raw type slots (`in`: sq_contains, `add`: METH_O), because the call is most of
 // the cost. Everything else is thin nanobind.
 //
-// Writers take turns: access.hpp.
+// Writers take turns: access.hpp. Whether look-ups wait for them: filter_object.hpp.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
 #include <optional>
 
-#include "access.hpp"
 #include "evenbins/filter.hpp"
 #include "evenbins/format.hpp"
 #include "filter_object.hpp"
@@ -27,20 +26,11 @@ namespace {
 
 FilterObject* object_of(PyObject* self) { return Recent<FilterObject>::of(self); }
 
-int slot_contains(PyObject* self, PyObject* key) {
-  const FilterObject* object = object_of(self);
-  uint64_t digest;
-  if (object == nullptr || !digest_of(key, object->hasher, digest)) return -1;
-  return object->one.contains(digest) ? 1 : 0;
-}
-
-// Changes the filter with exclusive access; false with an exception if that cannot be.
+// Runs a call in its turn, and reports whether it could: if not, a Python exception is set.
 template <typename F>
-bool change_slowly(FilterObject& object, F&& change) {
+bool with_errors_set(F&& call) {
   try {
-    require_writable(object);
-    const Access access(object);
-    change();
+    call();
     return true;
   } catch (const nb::builtin_exception& error) {
     PyErr_SetString(PyExc_ValueError, error.what());
@@ -50,42 +40,85 @@ bool change_slowly(FilterObject& object, F&& change) {
   return false;
 }
 
+[[gnu::noinline, gnu::cold]] PyObject* refuse_add() {
+  set_filter_full(0, "this key");
+  return nullptr;
+}
+
+// Changes the filter in a single call, when no other call works without the GIL; false with an exception if that cannot
+// be.
+template <typename F>
+bool change_in_turn(FilterObject& object, F&& change) {
+  return with_errors_set([&] {
+    require_writable(object);
+    in_turn(object, object.may_write(), change);
+  });
+}
+
+// The rare paths of single calls, out of line: the common ones are a few instructions around an indirect call.
+[[gnu::noinline, gnu::cold]] int contains_in_turn(FilterObject& object, uint64_t digest) {
+  bool found = false;
+  const auto look = [&] { read_in_turn(object, [&] { found = object.one.contains(digest); }); };
+  return with_errors_set(look) ? found : -1;
+}
+[[gnu::noinline, gnu::cold]] PyObject* add_in_turn(FilterObject& object, uint64_t digest) {
+  AddOutcome outcome = AddOutcome::added;
+  if (!change_in_turn(object, [&] { outcome = object.one.add(digest); })) return nullptr;
+  if (outcome == AddOutcome::full) return refuse_add();
+  Py_RETURN_NONE;
+}
+
+int slot_contains(PyObject* self, PyObject* key) {
+  FilterObject* object = object_of(self);
+  uint64_t digest;
+  if (object == nullptr || !digest_of(key, object->hasher, digest)) return -1;
+  if (object->lookups_wait) [[unlikely]]
+    return contains_in_turn(*object, digest);
+  return object->one.contains(digest) ? 1 : 0;
+}
+
 PyObject* method_add(PyObject* self, PyObject* key) {
   FilterObject* object = object_of(self);
   uint64_t digest;
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return nullptr;
-  if (object->busy || object->read_only) [[unlikely]] {
-    if (!change_slowly(*object, [&] { object->filter->add(digest); })) return nullptr;
-  } else {
-    object->one.add(digest);
-  }
+  if (object->busy || object->adds_in_turn) [[unlikely]]
+    return add_in_turn(*object, digest);
+  if (object->one.add(digest) == AddOutcome::full) [[unlikely]]
+    return refuse_add();
   Py_RETURN_NONE;
 }
 
-// The counting part of a filter; a public class without one has no method that leads here.
-Counts& counts_of(FilterObject& object) {
-  Counts* counts = object.filter->counts();
-  if (counts == nullptr) throw nb::type_error("this filter does not count its keys: use CountingBloomFilter");
-  return *counts;
+// The parts of a filter that can remove or count; a public class without one has no method that leads here.
+SupportsRemoval& removal_of(FilterObject& object) {
+  SupportsRemoval* removal = object.filter->removal();
+  if (removal == nullptr) throw nb::type_error("this filter cannot remove keys: use CountingBloomFilter");
+  return *removal;
+}
+const SupportsCounting& counting_of(const FilterObject& object) {
+  const SupportsCounting* counting = object.filter->counting();
+  if (counting == nullptr) throw nb::type_error("this filter does not count its keys: use CountingBloomFilter");
+  return *counting;
 }
 
 bool remove_one(FilterObject& object, nb::handle key) {
-  Counts& counts = counts_of(object);
+  SupportsRemoval& removal = removal_of(object);
   uint64_t digest;
   if (!digest_of(key.ptr(), object.hasher, digest)) throw nb::python_error();
-  if (!object.busy && !object.read_only) [[likely]]
-    return counts.remove(digest);
   bool removed = false;
-  if (!change_slowly(object, [&] { removed = counts.remove(digest); })) throw nb::python_error();
+  if (!change_in_turn(object, [&] { removed = removal.remove(digest); })) throw nb::python_error();
   return removed;
 }
 
 int64_t count_one(FilterObject& object, nb::handle key) {
-  const Counts& counts = counts_of(object);
+  const SupportsCounting& counting = counting_of(object);
   uint64_t digest;
   int64_t count;
   if (!digest_of(key.ptr(), object.hasher, digest)) throw nb::python_error();
-  counts.count_many(&digest, 1, &count);
+  const auto look = [&] { counting.count_many(&digest, 1, &count); };
+  if (object.lookups_wait)
+    read_in_turn(object, look);
+  else
+    look();
   return count;
 }
 
@@ -117,16 +150,13 @@ class AddSink final : public Sink {
   AddSink(FilterObject& object, uint32_t threads) : object_(object), threads_(threads) {}
   const char* verb() const override { return "added"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    const Access access(object_);
+    const Writing alone(object_);
     return add_all(*object_.filter, keys, threads_, pulse);
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
-    if (object_.busy || let_others_run) {
-      const Access access(object_);
-      object_.filter->add_many(digests, n);
-    } else {
-      object_.filter->add_many(digests, n);
-    }
+    in_turn(object_, object_.may_write() && !let_others_run, [&] {
+      if (const size_t added = object_.filter->add_many(digests, n); added < n) throw FilterFull(added);
+    });
   }
 
  private:
@@ -136,22 +166,21 @@ class AddSink final : public Sink {
 
 class RemoveSink final : public Sink {
  public:
-  explicit RemoveSink(FilterObject& object) : object_(object), counts_(counts_of(object)) {}
+  explicit RemoveSink(FilterObject& object) : object_(object), removal_(removal_of(object)) {}
   const char* verb() const override { return "removed"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    const Access access(object_);
-    return remove_all(counts_, keys, answers.extend(keys.size()), pulse);
+    const Writing alone(object_);
+    return remove_all(removal_, keys, answers.extend(keys.size()), pulse);
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
-    std::optional<Access> access;
-    if (object_.busy || let_others_run) access.emplace(object_);
-    counts_.remove_many(digests, n, answers.extend(n));
+    in_turn(object_, object_.may_write() && !let_others_run,
+            [&] { removal_.remove_many(digests, n, answers.extend(n)); });
   }
   Answers<uint8_t> answers;
 
  private:
   FilterObject& object_;
-  Counts& counts_;
+  SupportsRemoval& removal_;
 };
 
 void add_from(FilterObject& object, KeySource& keys, uint32_t threads) {
@@ -160,14 +189,15 @@ void add_from(FilterObject& object, KeySource& keys, uint32_t threads) {
   keys.run(object.hasher, sink);
 }
 
-nb::object contains_from(const FilterObject& object, KeySource& keys, uint32_t threads) {
+nb::object contains_from(FilterObject& object, KeySource& keys, uint32_t threads) {
   const Filter& filter = *object.filter;
   return look_up_from<bool, uint8_t>(
       keys, object.hasher,
       [&](const Digests& all, uint8_t* out, const Pulse& pulse) {
         return contains_all(filter, all, out, threads, pulse);
       },
-      [&](const uint64_t* digests, size_t n, uint8_t* out) { filter.contains_many(digests, n, out); });
+      [&](const uint64_t* digests, size_t n, uint8_t* out) { filter.contains_many(digests, n, out); },
+      [&] { return LookingUp(object); }, object.lookups_wait);
 }
 
 nb::object remove_from(FilterObject& object, KeySource& keys) {
@@ -178,19 +208,25 @@ nb::object remove_from(FilterObject& object, KeySource& keys) {
 }
 
 nb::object count_from(FilterObject& object, KeySource& keys, uint32_t threads) {
-  const Counts& counts = counts_of(object);
+  const SupportsCounting& counting = counting_of(object);
   return look_up_from<int64_t>(
       keys, object.hasher,
-      [&](const Digests& all, int64_t* out, const Pulse& pulse) { return count_all(counts, all, out, threads, pulse); },
-      [&](const uint64_t* digests, size_t n, int64_t* out) { counts.count_many(digests, n, out); });
+      [&](const Digests& all, int64_t* out, const Pulse& pulse) {
+        return count_all(counting, all, out, threads, pulse);
+      },
+      [&](const uint64_t* digests, size_t n, int64_t* out) { counting.count_many(digests, n, out); },
+      [&] { return LookingUp(object); }, object.lookups_wait);
 }
 
 void merge(FilterObject& self, FilterObject& other) {
   require_writable(self);
   if (&self != &other) {
-    with_both(self, other, [&] { self.filter->merge(*other.filter); });
-  } else if (self.filter->counts() != nullptr) {  // to any other filter its own keys are nothing new
-    const Access access(self);
+    with_both(unless_reading(self), other, [&] {
+      wait_for_readers(self);
+      self.filter->merge(*other.filter);
+    });
+  } else if (self.filter->is_multiset()) {  // to any other filter its own keys are nothing new
+    const Writing alone(self);
     self.filter->merge(*self.filter);
   }
 }
@@ -198,9 +234,10 @@ void merge(FilterObject& self, FilterObject& other) {
 }  // namespace
 
 void bind_filters(nb::module_& m) {
-  nb::exception<FormatError>(m, "FormatError", nb::make_tuple(nb::handle(types.error), nb::handle(PyExc_ValueError))).doc() =
-      "A file, or bytes, that evenbins did not write, or that was damaged since.";
+  nb::exception<FormatError>(m, "FormatError", nb::make_tuple(nb::handle(types.error), nb::handle(PyExc_ValueError)))
+      .doc() = "A file, or bytes, that evenbins did not write, or that was damaged since.";
   m.attr("FormatError").attr("__module__") = "evenbins";
+  bind_filter_full(m);
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
     try {
       std::rethrow_exception(p);
@@ -230,9 +267,9 @@ void bind_filters(nb::module_& m) {
            nb::sig("def _count_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.int64]"))
       .def("_counter_histogram",
            [](FilterObject& self) {
-             const Counts& counts = counts_of(self);
+             counting_of(self);
              const Access access(self);
-             return counts.counter_histogram();
+             return self.filter->counter_histogram();
            })
       .def("_merge", &merge, nb::arg("other"))
       .def("_set_bits", &call_alone<&Filter::set_bits, FilterObject>)

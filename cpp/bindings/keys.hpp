@@ -34,7 +34,7 @@ struct Hasher {  // a seed, ready to use
 struct Types {
   PyObject *ndarray = nullptr, *generic = nullptr, *numpy_bool = nullptr;  // of numpy
   PyObject* filter = nullptr;  // our own: it exports its bits as a buffer, and is no key
-  PyObject* error = nullptr;  // evenbins.EvenbinsError, the base of all our exceptions
+  PyObject* error = nullptr;   // evenbins.EvenbinsError, the base of all our exceptions
   PyObject* key_range_error = nullptr;
 };
 inline Types types;

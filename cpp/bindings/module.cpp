@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "evenbins/kernel.hpp"
+#include "evenbins/spec.hpp"
 #include "evenbins/xxh3.hpp"
 #include "sources.hpp"
 
@@ -131,6 +132,14 @@ void bind_sources(nb::module_& m) {
       "xxh3_128", [](nb::bytes data, uint64_t seed) { return int_of(xxh3_128(data.c_str(), data.size(), seed)); },
       nb::arg("data"), nb::arg("seed") = 0, nb::sig("def xxh3_128(data: bytes, seed: int = 0) -> int"));
 
+  m.def(
+      "kinds",
+      [] {
+        nb::dict names;
+        for (const KindRow* row : kind_rows()) names[nb::int_(static_cast<uint32_t>(row->kind))] = row->name;
+        return names;
+      },
+      nb::sig("def kinds() -> dict[int, str]"), "Return the kinds of structures by their numbers in files.");
   m.def("kernels", &kernel_names, "The kernels this machine can run, slowest first.");
   m.def("kernel", [] { return std::string(kernel().name); }, "The kernel in force.");
   m.def("use_kernel", &require_kernel, nb::arg("name"));
@@ -165,7 +174,8 @@ NB_MODULE(_core, m) {
   m.attr("EvenbinsError") = nb::handle(types.error);
   types.key_range_error = PyErr_NewExceptionWithDoc(
       "evenbins.KeyRangeError", "An int that is no key: it does not lie in -2**63 ... 2**64-1.",
-      nb::make_tuple(nb::handle(types.error), nb::handle(PyExc_ValueError), nb::handle(PyExc_TypeError)).ptr(), nullptr);
+      nb::make_tuple(nb::handle(types.error), nb::handle(PyExc_ValueError), nb::handle(PyExc_TypeError)).ptr(),
+      nullptr);
   if (types.key_range_error == nullptr) throw nb::python_error();
   m.attr("KeyRangeError") = nb::handle(types.key_range_error);
 
@@ -188,9 +198,5 @@ NB_MODULE(_core, m) {
   bind_stages(m);
   bind_lines(m);
   bind_latency(m);
-  bind_simulate(m);
-  bind_simulate_tables(m);
-  bind_simulate_summaries(m);
-  bind_simulate_rings(m);
-  bind_simulate_cache(m);
+  bind_leftover(m);
 }

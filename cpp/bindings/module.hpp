@@ -16,10 +16,6 @@ void bind_sharding(nanobind::module_& m);
 void bind_stages(nanobind::module_& m);
 void bind_lines(nanobind::module_& m);
 void bind_latency(nanobind::module_& m);
-void bind_simulate(nanobind::module_& m);
-void bind_simulate_tables(nanobind::module_& m);
-void bind_simulate_summaries(nanobind::module_& m);
-void bind_simulate_rings(nanobind::module_& m);
-void bind_simulate_cache(nanobind::module_& m);
+void bind_leftover(nanobind::module_& m);
 
 }  // namespace evenbins::python

@@ -60,23 +60,26 @@ class Reading {
   std::optional<GilRelease> free_;
 };
 
+// For whoever is about to take Access and then wait for the look-ups under way: one of this very thread never ends.
+inline ReadersAndWriter& unless_reading(ReadersAndWriter& turns) {
+  if (Reading::under_way(turns) != 0)
+    throw std::runtime_error("this structure is in the middle of a bulk call of the same thread");
+  return turns;
+}
+inline void wait_for_readers(const ReadersAndWriter& turns) {  // with Access, which lets no new one begin
+  while (turns.readers != 0) {
+    if (is_finalizing())
+      throw std::runtime_error("the interpreter exits while another thread is in a bulk call of this structure");
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
 // Exclusive use, and no GIL, until the end of the scope. Must be made with the GIL held.
 class Writing {
  public:
-  explicit Writing(ReadersAndWriter& turns) : access_(unless_reading(turns)) {
-    while (turns.readers != 0) {
-      if (is_finalizing())
-        throw std::runtime_error("the interpreter exits while another thread is in a bulk call of this structure");
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-  }
+  explicit Writing(ReadersAndWriter& turns) : access_(unless_reading(turns)) { wait_for_readers(turns); }
 
  private:
-  static ReadersAndWriter& unless_reading(ReadersAndWriter& turns) {
-    if (Reading::under_way(turns) != 0)
-      throw std::runtime_error("this structure is in the middle of a bulk call of the same thread");
-    return turns;
-  }
   Access access_;
 };
 

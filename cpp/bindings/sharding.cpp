@@ -98,9 +98,10 @@ class ShardedSink final : public Sink {
     group(digests, n);
     for (size_t s = 0; s < shards_.size(); ++s) {
       if (starts_[s] == starts_[s + 1]) continue;
-      std::optional<Access> access;
-      if (shards_[s]->busy || let_others_run) access.emplace(*shards_[s]);
-      shards_[s]->filter->add_many(grouped_.data() + starts_[s], starts_[s + 1] - starts_[s]);
+      const size_t size = starts_[s + 1] - starts_[s];
+      in_turn(*shards_[s], shards_[s]->may_write() && !let_others_run, [&] {
+        if (shards_[s]->filter->add_many(grouped_.data() + starts_[s], size) < size) throw shard_full();
+      });
     }
   }
 
@@ -115,23 +116,24 @@ class ShardedSink final : public Sink {
     const uint64_t shards = shards_.size();
     const uint32_t inner = shards < threads_ ? threads_ : 1, outer = shards < threads_ ? 1 : threads_;
     const GilRelease free;
-    std::exception_ptr failure;
-    std::mutex failing;
     for_stretches(
         shards, outer, 1, [] { return true; },
         [&](uint64_t s, uint64_t) {
           if (starts_[s] == starts_[s + 1]) return;
           try {
             const GilAcquire hold;  // an Access begins under the GIL, and gives it up
-            const Access access(*shards_[s]);
+            const Writing alone(*shards_[s]);
             const GroupedDigests mine(grouped_.data() + starts_[s], starts_[s + 1] - starts_[s]);
             add_all(*shards_[s]->filter, mine, inner, [] { return true; });
-          } catch (...) {
-            const std::lock_guard hold(failing);
-            failure = std::current_exception();
+          } catch (const FilterFull&) {
+            throw shard_full();
           }
         });
-    if (failure) std::rethrow_exception(failure);
+  }
+  // Keys of other shards may be in, so no position in the caller's keys says which.
+  static std::runtime_error shard_full() {
+    return std::runtime_error(
+        "a shard of this filter is full; some keys of this call have been added. Plan for more keys");
   }
   // A signal handler of a thread that is changing a shard: other threads of this call would wait for it for ever.
   static void refuse_reentry(const FilterObject& shard) {

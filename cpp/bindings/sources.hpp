@@ -150,6 +150,29 @@ class SignalPulse {
   throw nb::python_error();
 }
 
+// evenbins.FilterFullError; its attribute `added` is the number of keys of the call that are in.
+inline PyObject* filter_full_error = nullptr;
+
+inline void bind_filter_full(nb::module_& m) {  // called once
+  filter_full_error = PyErr_NewExceptionWithDoc(
+      "evenbins.FilterFullError", "A filter has no room for a key; `added` keys of the call are in.",
+      nb::make_tuple(nb::handle(types.error), nb::handle(PyExc_RuntimeError)).ptr(), nullptr);
+  if (filter_full_error == nullptr) throw nb::python_error();
+  m.attr("FilterFullError") = nb::handle(filter_full_error);
+}
+
+inline void set_filter_full(uint64_t added, const std::string& which_key) {
+  const std::string text =
+      "the filter is full: it has no room for " + which_key + ". Plan for more keys, or remove some of them";
+  const nb::object error = nb::handle(filter_full_error)(nb::str(text.c_str(), text.size()));
+  error.attr("added") = added;
+  PyErr_SetObject(filter_full_error, error.ptr());
+}
+[[noreturn]] inline void raise_filter_full(uint64_t added) {
+  set_filter_full(added, "keys[" + std::to_string(added) + "]; the keys before it have been added");
+  throw nb::python_error();
+}
+
 class KeySource {
  public:
   virtual ~KeySource() = default;
@@ -214,6 +237,8 @@ class StretchSource : public KeySource {
     } catch (const BadKey& bad) {
       raise_key_error(bad.type == BadKey::Type::type ? PyExc_TypeError : PyExc_ValueError, sink.taken + bad.index,
                       bad.what(), sink.verb());
+    } catch (const FilterFull& full) {
+      raise_filter_full(sink.taken + full.index);
     }
     sink.taken += done;
     if (PyErr_Occurred()) raise_interrupted(sink.taken, sink.verb());
@@ -305,7 +330,11 @@ class ItemSource final : public KeySource {
       const auto now = std::chrono::steady_clock::now();
       const bool due = now - last_release > std::chrono::milliseconds(5);
       if (due) last_release = now;
-      if (n > 0) sink.take(digests, n, due);
+      try {
+        if (n > 0) sink.take(digests, n, due);
+      } catch (const FilterFull& full) {
+        raise_filter_full(sink.taken + full.index);
+      }
       sink.taken += n;
       if (failure) rethrow(*failure, good, sink);
       if (!poll_signals()) raise_interrupted(sink.taken, sink.verb());
@@ -344,35 +373,45 @@ class ItemSource final : public KeySource {
   nb::object items_, iterator_;
 };
 
-// A look-up that waits for nobody: all(digests, out, pulse) answers many keys and returns how many of them,
-// some(digests, n, out) answers a batch.
-template <typename Answer, typename All, typename Some>
+// A look-up: all(digests, out, pulse) answers many keys and returns how many of them, some(digests, n, out) answers a
+// batch. free() gives up the GIL, until what it returns ends; with `always` for every batch: it waits for writers too.
+template <typename Answer, typename All, typename Some, typename Free>
 class LookUpSink final : public Sink {
  public:
-  LookUpSink(const All& all, const Some& some) : all_(all), some_(some) {}
+  LookUpSink(const All& all, const Some& some, const Free& free, bool always)
+      : all_(all), some_(some), free_(free), always_(always) {}
   const char* verb() const override { return "looked up"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    const GilRelease free;
+    const auto free = free_();
     return all_(keys, answers.extend(keys.size()), pulse);
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
-    std::optional<GilRelease> free;
-    if (let_others_run) free.emplace();
-    some_(digests, n, answers.extend(n));
+    Answer* out = answers.extend(n);
+    if (!always_ && !let_others_run) return some_(digests, n, out);
+    const auto free = free_();
+    some_(digests, n, out);
   }
   Answers<Answer> answers;
 
  private:
   const All& all_;
   const Some& some_;
+  const Free& free_;
+  bool always_;
 };
 
 // The answers, as an array of `Element`.
-template <typename Element, typename Answer = Element, typename All, typename Some>
-nb::object look_up_from(KeySource& keys, const Hasher& hasher, const All& all, const Some& some) {
-  LookUpSink<Answer, All, Some> sink(all, some);
+template <typename Element, typename Answer = Element, typename All, typename Some, typename Free>
+nb::object look_up_from(KeySource& keys, const Hasher& hasher, const All& all, const Some& some, const Free& free,
+                        bool always) {
+  LookUpSink<Answer, All, Some, Free> sink(all, some, free, always);
   keys.run(hasher, sink);
   return nb::cast(sink.answers.template release<Element>());
+}
+// The same for a structure whose look-ups wait for nobody.
+template <typename Element, typename Answer = Element, typename All, typename Some>
+nb::object look_up_from(KeySource& keys, const Hasher& hasher, const All& all, const Some& some) {
+  return look_up_from<Element, Answer>(keys, hasher, all, some, [] { return GilRelease(); }, false);
 }
 
 }  // namespace evenbins::python

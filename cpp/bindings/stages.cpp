@@ -85,18 +85,18 @@ void add_digests(nb::handle owner, const uint64_t* digests, size_t n, bool let_o
     std::vector<const Filter*> older;
     for (size_t i = parts.size() - 1; i-- > 0;) older.push_back(stage_of(parts[i]).filter.get());
     {
-      std::optional<Access> access;
-      if (newest.busy || let_others_run) access.emplace(newest);
-      done += add_below_capacity(older, newest, digests + done, n - done);
+      done += in_turn(newest, newest.may_write() && !let_others_run,
+                      [&] { return add_below_capacity(older, newest, digests + done, n - done); });
     }
     if (done == n) return;
     const nb::object next = call_object(owner.attr("_next_stage"), nb::int_(parts.size()));
     if (!owner.attr("_stages").is(parts)) continue;  // a signal handler added keys meanwhile
     owner.attr("_stages") = extended(parts, next);
-    std::optional<Access> access;
-    if (newest.busy) access.emplace(newest);
-    newest.filter->add(digests[done++]);
-    ++newest.stage_keys;
+    in_turn(newest, newest.may_write(), [&] {
+      if (newest.filter->add(digests[done]) == AddOutcome::full) return;  // the next stage takes it
+      ++newest.stage_keys;
+      ++done;
+    });
   }
 }
 
@@ -165,7 +165,7 @@ bool merge(nb::handle owner, nb::tuple mine, nb::tuple theirs, nb::handle next) 
   }
   for (size_t i = 0; i < common; ++i) {
     FilterObject &stage = stage_of(mine[i]), &other = stage_of(theirs[i]);
-    const Access access(stage);
+    const Writing alone(stage);
     stage.filter->merge(*other.filter);
   }
   return true;

@@ -11,7 +11,7 @@ namespace {
 
 template <uint32_t BlockLog, bool Scaled>
 EVENBINS_INLINE __m256i positions(uint64_t r, uint32_t first, uint32_t range) {
-  const __m256i odd = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kOdd.data() + first % kLanes));
+  const __m256i odd = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kOdd.lane + first % kLanes));
   const __m256i x = _mm256_mullo_epi32(_mm256_set1_epi64x(static_cast<int64_t>(r)), odd);
   if constexpr (!Scaled) return _mm256_srli_epi32(x, 32 - BlockLog);
   const __m256i scale = _mm256_set1_epi32(static_cast<int>(range));
@@ -61,7 +61,6 @@ EVENBINS_INLINE void set_bits(uint64_t* block, uint64_t word, uint32_t hashes, u
   for (uint32_t i = 0; i < hashes; ++i) block[p[i] >> 6] |= uint64_t{1} << (p[i] & 63);
 }
 
-#include "fixed.hpp"
 #include "mask.hpp"
 #include "split.hpp"
 

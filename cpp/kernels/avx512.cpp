@@ -11,7 +11,7 @@ namespace {
 
 template <uint32_t BlockLog, bool Scaled>
 EVENBINS_INLINE __m512i positions(uint64_t r, uint32_t range) {
-  const __m512i odd = _mm512_loadu_si512(kOdd.data());
+  const __m512i odd = _mm512_loadu_si512(kOdd.lane);
   const __m512i x = _mm512_mullo_epi32(_mm512_set1_epi64(static_cast<int64_t>(r)), odd);
   if constexpr (!Scaled) return _mm512_srli_epi32(x, 32 - BlockLog);
   const __m512i scale = _mm512_set1_epi32(static_cast<int>(range));
@@ -86,8 +86,6 @@ EVENBINS_INLINE void mask_bits(uint64_t* mask, uint64_t word, uint32_t hashes) {
   else
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(mask), _mm512_castsi512_si256(bits));
 }
-
-#include "fixed.hpp"
 
 size_t split(const uint64_t* items, size_t n, uint64_t bound, uint64_t* low, uint64_t* high) {
   const __m512i limit = _mm512_set1_epi64(static_cast<int64_t>(bound));

@@ -21,7 +21,6 @@ EVENBINS_INLINE void set_bits(uint64_t* block, uint64_t word, uint32_t hashes, u
   });
 }
 
-#include "fixed.hpp"
 #include "mask.hpp"
 #include "split.hpp"
 

@@ -12,7 +12,7 @@ namespace {
 template <uint32_t BlockLog, bool Scaled>
 EVENBINS_INLINE uint32x4_t positions(uint64_t r, uint32_t first, uint32_t range) {
   const uint32x4_t halves = vreinterpretq_u32_u64(vdupq_n_u64(r));
-  const uint32x4_t x = vmulq_u32(halves, vld1q_u32(kOdd.data() + first % kLanes));
+  const uint32x4_t x = vmulq_u32(halves, vld1q_u32(kOdd.lane + first % kLanes));
   if constexpr (!Scaled) return vshrq_n_u32(x, 32 - BlockLog);
   return vshrq_n_u32(vmulq_u32(vshrq_n_u32(x, 9), vdupq_n_u32(range)), 23);
 }
@@ -55,7 +55,6 @@ EVENBINS_INLINE void set_bits(uint64_t* block, uint64_t word, uint32_t hashes, u
   for (uint32_t i = 0; i < hashes; ++i) block[p[i] >> 6] |= uint64_t{1} << (p[i] & 63);
 }
 
-#include "fixed.hpp"
 #include "mask.hpp"
 #include "split.hpp"
 

@@ -23,10 +23,10 @@ void look(Filter& filter, Dice& dice) {
   filter.state();
   if (ByLevel* levels = filter.by_level())
     for (uint32_t i = 0; i < levels->levels(); ++i) filter.level_histogram(i);
-  if (Counts* counts = filter.counts()) {
+  if (const SupportsCounting* counting = filter.counting()) {
     int64_t found[kKeys];
-    counts->count_many(digests, kKeys, found);
-    counts->counter_histogram();
+    counting->count_many(digests, kKeys, found);
+    filter.counter_histogram();
   }
 }
 
@@ -48,8 +48,8 @@ void change(Filter& filter, Dice& dice) {
   for (const uint64_t each : keys.all) require(filter.contains(each), "a key that was added is absent");
   for (const uint64_t each : keys.all) twin->add(each);
   require(*twin == filter, "keys one by one leave other bits than many at once");
-  if (Counts* counts = filter.counts()) {
-    for (size_t i = 0; i < kKeys / 2; ++i) counts->remove(keys.all[i]);
+  if (SupportsRemoval* removal = filter.removal()) {
+    for (size_t i = 0; i < kKeys / 2; ++i) removal->remove(keys.all[i]);
     for (size_t i = kKeys / 2; i < kKeys; ++i) require(filter.contains(keys.all[i]), "a removal took another key");
   }
   try {

@@ -24,6 +24,7 @@ def digest_next(
 ) -> tuple[numpy.typing.NDArray[numpy.uint64], bool, BaseException | None]: ...
 def xxh3_64(data: bytes, seed: int = 0) -> int: ...
 def xxh3_128(data: bytes, seed: int = 0) -> int: ...
+def kinds() -> dict[int, str]: ...
 def kernels() -> list[str]: ...
 def kernel() -> str: ...
 def use_kernel(name: str) -> None: ...
@@ -32,6 +33,9 @@ def line_reads(
 ) -> int: ...
 
 class FormatError(EvenbinsError, ValueError): ...
+
+class FilterFullError(EvenbinsError, RuntimeError):
+    added: int
 
 class Filter:
     @overload
@@ -536,153 +540,6 @@ def time_insertions(
 def time_growing_insertions(
     keys: numpy.typing.NDArray[numpy.uint64], values: numpy.typing.NDArray[numpy.uint64]
 ) -> numpy.typing.NDArray[numpy.uint32]: ...
-def simulate_balance(
-    bins: Sequence[int],
-    thresholds: Sequence[int],
-    coin: int,
-    choices: int,
-    budget: int | None,
-    overflow_limit: int | None,
-    spill_least: bool,
-    checkpoints: Sequence[int],
-    trials: int,
-    seed: int,
-    threads: int,
-) -> tuple[
-    numpy.typing.NDArray[numpy.uint64],
-    numpy.typing.NDArray[numpy.uint64],
-    numpy.typing.NDArray[numpy.uint64],
-    numpy.typing.NDArray[numpy.uint64],
-]: ...
-def simulate_hashing(
-    hashing: str, bits: int, hashes: int, keys: int, queries: int, trials: int, seed: int, threads: int
-) -> tuple[numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64]]: ...
-def simulate_table(
-    scheme: str,
-    buckets: Sequence[int],
-    slots: int,
-    process: str,
-    keys: int,
-    burn_in: float,
-    samples: int,
-    interval: int,
-    trials: int,
-    seed: int,
-    threads: int,
-    progress: Callable[[int, int], object] | None,
-) -> tuple[
-    numpy.typing.NDArray[numpy.uint64],
-    numpy.typing.NDArray[numpy.uint64],
-    numpy.typing.NDArray[numpy.uint64],
-    numpy.typing.NDArray[numpy.uint64],
-]: ...
-def simulate_summary(
-    keys: int,
-    sizes: Sequence[int],
-    filters: Sequence[tuple[int, int]],
-    shared: bool,
-    partitioned: bool,
-    queries: int,
-    trials: int,
-    seed: int,
-    threads: int,
-    progress: Callable[[int, int], object] | None,
-) -> tuple[
-    numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64]
-]: ...
-def simulate_counters(
-    keys: int,
-    sizes: Sequence[int],
-    filters: Sequence[tuple[int, int]],
-    once: Sequence[bool],
-    trials: int,
-    seed: int,
-    threads: int,
-    progress: Callable[[int, int], object] | None,
-) -> numpy.typing.NDArray[numpy.uint64]: ...
-def simulate_rebuild(
-    keys: int,
-    sizes: Sequence[int],
-    deleted: int,
-    first_only: bool,
-    trials: int,
-    seed: int,
-    threads: int,
-    progress: Callable[[int, int], object] | None,
-) -> tuple[
-    numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64]
-]: ...
-def simulate_song(
-    keys: int,
-    buckets: int,
-    hashes: int,
-    full: int,
-    trials: int,
-    seed: int,
-    threads: int,
-    progress: Callable[[int, int], object] | None,
-) -> tuple[
-    numpy.typing.NDArray[numpy.uint64],
-    numpy.typing.NDArray[numpy.uint64],
-    numpy.typing.NDArray[numpy.uint64],
-    numpy.typing.NDArray[numpy.uint64],
-    numpy.typing.NDArray[numpy.uint64],
-]: ...
 def leftover(
     first: int, prior: numpy.typing.NDArray[numpy.float64], buckets: int, tiny: float
 ) -> tuple[int, numpy.typing.NDArray[numpy.float64], numpy.typing.NDArray[numpy.float64], float]: ...
-def simulate_ring(
-    policy: str,
-    layout: str,
-    bins: int,
-    copies: int,
-    keys: int,
-    limit: int,
-    empty: int,
-    array_bits: int,
-    step_bits: int,
-    bias: float,
-    bias_on_bin: bool,
-    churn: bool,
-    remove: bool,
-    trials: int,
-    seed: int,
-    threads: int,
-    progress: Callable[[int, int], object] | None,
-) -> tuple[dict[str, numpy.typing.NDArray[numpy.uint64]], numpy.typing.NDArray[numpy.float64]]: ...
-def ring_shares(
-    bins: int,
-    limit: int,
-    random_arcs: bool,
-    trials: int,
-    seed: int,
-    threads: int,
-    progress: Callable[[int, int], object] | None,
-) -> numpy.typing.NDArray[numpy.float64]: ...
-def ring_times(
-    policy: str,
-    layout: str,
-    bins: int,
-    copies: int,
-    keys: int,
-    limit: int,
-    array_bits: int,
-    probes: int,
-    trials: int,
-    seed: int,
-    progress: Callable[[int, int], object] | None,
-) -> tuple[numpy.typing.NDArray[numpy.float64], numpy.typing.NDArray[numpy.float64]]: ...
-def simulate_cache(
-    times: numpy.typing.NDArray[numpy.int64],
-    digests: numpy.typing.NDArray[numpy.uint64],
-    servers: int,
-    copies: int,
-    cache_size: int | None,
-    limit: int | None,
-    stale: int,
-    served: int,
-    recovery: int,
-    runs: Sequence[tuple[str, int]],
-    threads: int,
-    progress: Callable[[int, int], object] | None,
-) -> tuple[int, int, list[tuple[int, int, int, int, int, int, int, int]]]: ...

@@ -70,12 +70,14 @@ def test_the_wheel_has_the_package_its_types_and_its_licence(names: list[str]) -
         "__init__.py",
         "py.typed",
         "_core.pyi",
+        "_study.pyi",
         "theory/__init__.py",
         "study/papers/registry.py",
         "study/lab/static/main.js",
     ):
         assert f"evenbins/{path}" in names
-    assert len([name for name in names if re.fullmatch(r"evenbins/_core\..*so", name)]) == 1
+    for module in ("_core", "_study"):
+        assert len([name for name in names if re.fullmatch(rf"evenbins/{module}\..*so", name)]) == 1
     assert len([name for name in names if re.search(r"\.dist-info/.*LICENSE$", name)]) == 1
 
 

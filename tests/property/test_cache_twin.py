@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from evenbins import _core
+from evenbins import _study
 from reference import cache_replay as twin
 
 POLICIES = ("plain", "clockwise", "rehash", "jump")
@@ -40,7 +40,7 @@ CONFIGURATIONS = st.fixed_dictionaries(
 
 
 def assert_alike(times: list[int], urls: list[int], configuration: dict[str, Any], seed: int) -> None:
-    baseline, distinct, counts = _core.simulate_cache(
+    baseline, distinct, counts = _study.simulate_cache(
         np.array(times, np.int64), np.array(urls, np.uint64), **configuration,
         runs=[(policy, seed) for policy in POLICIES], threads=1, progress=None,
     )  # fmt: skip
@@ -70,7 +70,7 @@ def test_long_walks_are_those_of_the_twin() -> None:
     times, urls = list(range(2 * m)), [url for url in range(m) for _ in range(2)]
     configuration = {"servers": m, "copies": 1, "cache_size": 1, "limit": None, "stale": 10**6, "served": 1,
                      "recovery": 1}  # fmt: skip
-    _, _, counts = _core.simulate_cache(
+    _, _, counts = _study.simulate_cache(
         np.array(times, np.int64), np.array(urls, np.uint64), **configuration,
         runs=[("jump", seed) for seed in range(40)], threads=1, progress=None,
     )  # fmt: skip

@@ -1,7 +1,7 @@
-"""A log of requests replayed through cache servers: the twin of cpp/simulate_cache.cpp.
+"""A log of requests replayed through cache servers: the twin of cpp/study/simulate_cache.cpp.
 
 The same draws, with a dictionary for each server, looked through from end to end at every request, so that
-all counts must be equal. What is simulated stands in cpp/include/evenbins/simulate_cache.hpp.
+all counts must be equal. What is simulated stands in cpp/study/simulate_cache.hpp.
 """
 
 from __future__ import annotations

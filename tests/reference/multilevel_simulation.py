@@ -1,4 +1,4 @@
-"""Multilevel tables that move at most one key, simulated: the twin of cpp/simulate_tables.cpp.
+"""Multilevel tables that move at most one key, simulated: the twin of cpp/study/simulate_tables.cpp.
 
 The schemes are those of Kirsch's thesis, sections 5.2 to 5.7, the processes those of section 5.9. A key is
 the list of its buckets, one for each level, drawn when it arrives; a bucket is a list of `slots` cells; a

@@ -1,7 +1,7 @@
 """The one-read table's files, written out: what every byte of the table and its journal means.
 
-The twin keeps pages as lists of pairs and makes the same choices as cpp/paged.cpp; `pages()` gives the bytes
-that must lie in the file. `read_table` and `read_journal` read what the core wrote, with nothing of the core.
+The twin keeps pages as lists of pairs and makes the same choices as cpp/tables/paged.cpp; `pages()` gives the
+bytes that must lie in the file. `read_table` and `read_journal` read what the core wrote, with nothing of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hash rings with bounded loads, simulated: the twin of cpp/simulate_rings.cpp.
+"""Hash rings with bounded loads, simulated: the twin of cpp/study/simulate_rings.cpp.
 
 A ring is a dict from an index of the array (a slot of the dense layout) to a bin; a trial makes the same
 draws as the fast simulator and must give the same counts. Here one walks: no pointer skips a full bin.

@@ -1,7 +1,7 @@
-"""Summaries of multilevel tables, simulated: the twin of cpp/simulate_summaries.cpp.
+"""Summaries of multilevel tables, simulated: the twin of cpp/study/simulate_summaries.cpp.
 
 The same draws in plain Python, with plain sets and dictionaries, so that all counts must be equal, trial by
-trial. What is simulated stands in cpp/include/evenbins/simulate_summaries.hpp; Kirsch's thesis, chapter 4.
+trial. What is simulated stands in cpp/study/simulate_summaries.hpp; Kirsch's thesis, chapter 4.
 """
 
 from __future__ import annotations

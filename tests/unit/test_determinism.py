@@ -58,13 +58,13 @@ def test_a_fresh_process_prints_the_same(alone: dict[str, str], run_python: Any)
     assert json.loads(done.stdout)["files"] == alone
 
 
-def test_the_module_claims_the_gil() -> None:
-    """No FREE_THREADED in its build: a free-threaded Python turns the GIL on when it imports the module.
+def test_the_modules_claim_the_gil() -> None:
+    """No FREE_THREADED in their build: a free-threaded Python turns the GIL on when it imports one of them.
 
     The locks of cpp/bindings/access.hpp rest on it: `busy` is set and read under the GIL.
     """
     built = (ROOT / "CMakeLists.txt").read_text()
-    assert re.search(r"nanobind_add_module\(_core NB_STATIC NOMINSIZE\n", built)
+    assert re.findall(r"nanobind_add_module\((\w+) NB_STATIC NOMINSIZE\n", built) == ["_core", "_study"]
     assert "FREE_THREADED" not in built
     enabled = getattr(sys, "_is_gil_enabled", lambda: True)
     assert enabled()  # with the module imported

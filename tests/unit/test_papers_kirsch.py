@@ -15,7 +15,7 @@ from scipy.stats import binom
 from scipy.stats import t as student
 
 import reference
-from evenbins import _core
+from evenbins import _study
 from evenbins.study import papers
 from evenbins.study.papers import Result, kirsch
 from evenbins.study.papers.simulation import simulate_hashing
@@ -154,7 +154,7 @@ def test_the_core_checks_by_itself(changes: dict[str, Any], message: str) -> Non
     given: dict[str, Any] = {"hashing": "double", "bits": 100, "hashes": 5, "keys": 9, "queries": 9,
                              "trials": 1, "seed": 0, "threads": 1}  # fmt: skip
     with pytest.raises(ValueError, match=message):
-        _core.simulate_hashing(**given | changes)
+        _study.simulate_hashing(**given | changes)
 
 
 # --- what the rows say -----------------------------------------------------------------------------------

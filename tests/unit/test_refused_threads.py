@@ -18,7 +18,7 @@ CHILD = """
 import hashlib, resource, sys, threading
 import numpy as np
 import evenbins as eb
-from evenbins import _core
+from evenbins import _study
 
 room, folder = int(sys.argv[1]), sys.argv[2]
 keys = np.arange(-30_000, 30_000)
@@ -61,7 +61,7 @@ show("chained", chained.get_many(asked, -1, threads=8), chained.contains_many(as
 pages.insert_many(keys, keys, in_flight=8)
 show("paged", pages.get_many(asked, -1, in_flight=8), pages.contains_many(asked, in_flight=8))
 pages.close()
-show("trials", *_core.simulate_hashing("double", 1000, 3, 100, 100, 20, 1, 8))
+show("trials", *_study.simulate_hashing("double", 1000, 3, 100, 100, 20, 1, 8))
 """
 
 

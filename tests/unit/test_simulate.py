@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -19,7 +21,7 @@ import pytest
 from scipy.stats import binom
 
 import reference
-from evenbins import _core
+from evenbins import _study
 from evenbins.study.papers.simulation import Simulated, simulate, split
 
 MISS = 1e-6
@@ -390,4 +392,10 @@ def test_the_core_checks_by_itself(changes: dict[str, Any], message: str) -> Non
         "spill_least": False, "checkpoints": [5], "trials": 1, "seed": 0, "threads": 1,
     }  # fmt: skip
     with pytest.raises(ValueError, match=message):
-        _core.simulate_balance(**(given | changes))
+        _study.simulate_balance(**(given | changes))
+
+
+def test_no_structure_loads_the_simulators() -> None:
+    script = "import sys, evenbins; evenbins.BloomFilter(10).add(1); print('evenbins._study' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

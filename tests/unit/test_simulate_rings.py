@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenbins import _core
+from evenbins import _study
 from evenbins.study.papers.ring_simulation import SimulatedRings, ring_shares, ring_times, simulate_ring
 from reference.ring_simulation import RingTwin
 from reference.ring_slots import dense_slot
@@ -146,5 +146,5 @@ def test_the_progress_is_told_and_its_error_stops_the_work() -> None:
     with pytest.raises(RuntimeError, match="enough"):
         simulate_ring("rehash", keys=100_000, nodes=1000, limit=101, trials=10_000, progress=stop)
     with pytest.raises(ValueError, match="unknown policy: walk"):
-        _core.ring_times(policy="walk", layout="dense", bins=2, copies=1, keys=1, limit=2, array_bits=8,
+        _study.ring_times(policy="walk", layout="dense", bins=2, copies=1, keys=1, limit=2, array_bits=8,
                          probes=1, trials=1, seed=0, progress=None)  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenbins import _core
+from evenbins import _study
 from evenbins.study.papers.simulation import SimulatedTables, simulate_table
 from reference.multilevel_simulation import TableTwin, simulate_trial
 
@@ -229,4 +229,4 @@ def test_the_core_checks_by_itself(changes: dict[str, Any], message: str) -> Non
         "samples": 1, "interval": 1, "trials": 1, "seed": 0, "threads": 1, "progress": None,
     }  # fmt: skip
     with pytest.raises(ValueError, match=message):
-        _core.simulate_table(**given | changes)
+        _study.simulate_table(**given | changes)

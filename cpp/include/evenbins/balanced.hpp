@@ -36,6 +36,7 @@
 // state: keys, entries on the list, block reads spent by insertions, flags, spilled keys, 0, 0, 0.
 #pragma once
 
+#include "evenbins/balanced_view.hpp"
 #include "evenbins/filter.hpp"
 #include "evenbins/kernel.hpp"
 
@@ -48,7 +49,7 @@ class BalancedBloomFilter final : public Filter, public ByLevel {
   static uint64_t payload_bytes(const Spec& spec);
   BalancedBloomFilter(Spec spec, Bits bits);
 
-  void add_many(const uint64_t* digests, size_t n) override;
+  size_t add_many(const uint64_t* digests, size_t n) override;
   void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const override {
     loops_->contains_many(view_, digests, n, out);
   }

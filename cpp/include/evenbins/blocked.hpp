@@ -5,6 +5,7 @@
 // the memory in ascending order. Integer core: [blocks, block_bits, hashes].
 #pragma once
 
+#include "evenbins/blocked_view.hpp"
 #include "evenbins/filter.hpp"
 #include "evenbins/kernel.hpp"
 #include "evenbins/lanes.hpp"
@@ -31,7 +32,10 @@ class BlockedBloomFilter final : public Filter, public ByRange {
     set_one(loops_.one.of(&view_));
   }
 
-  void add_many(const uint64_t* digests, size_t n) override { loops_.add_many(view_, digests, n); }
+  size_t add_many(const uint64_t* digests, size_t n) override {
+    loops_.add_many(view_, digests, n);
+    return n;
+  }
   void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const override {
     loops_.contains_many(view_, digests, n, out);
   }

@@ -15,6 +15,7 @@
 
 #include "evenbins/filter.hpp"
 #include "evenbins/kernel.hpp"
+#include "evenbins/standard_view.hpp"
 
 namespace evenbins {
 
@@ -46,7 +47,10 @@ class BloomFilter final : public Filter, public ByRange {
     set_one({add_progression, contains_progression, &view_});
   }
 
-  void add_many(const uint64_t* digests, size_t n) override { kernel_.standard_add(view_, digests, n); }
+  size_t add_many(const uint64_t* digests, size_t n) override {
+    kernel_.standard_add(view_, digests, n);
+    return n;
+  }
   void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const override {
     kernel_.standard_contains(view_, digests, n, out);
   }
@@ -75,11 +79,12 @@ class BloomFilter final : public Filter, public ByRange {
   }
 
  private:
-  static void add_key(const void* view, uint64_t digest) {
+  static AddOutcome add_key(const void* view, uint64_t digest) {
     const auto& f = *static_cast<const StandardView*>(view);
     for (uint32_t i = 0; i < f.hashes; ++i) {
       set_bit(f.words, mulhi(splitmix(digest, i), f.bits));
     }
+    return AddOutcome::added;
   }
   static bool contains_key(const void* view, uint64_t digest) {
     const auto& f = *static_cast<const StandardView*>(view);
@@ -97,13 +102,14 @@ class BloomFilter final : public Filter, public ByRange {
       default: return 0;
     }
   }
-  static void add_progression(const void* view, uint64_t digest) {
+  static AddOutcome add_progression(const void* view, uint64_t digest) {
     const auto& f = *static_cast<const StandardView*>(view);
     Progression key(f, digest);
     for (uint32_t i = 0; i < f.hashes; ++i) {
       set_bit(f.words, key.position + i * f.stride);
       key.advance(f, i);
     }
+    return AddOutcome::added;
   }
   static bool contains_progression(const void* view, uint64_t digest) {
     const auto& f = *static_cast<const StandardView*>(view);

@@ -30,8 +30,7 @@
 //
 // Invariants
 // - Entries are numbered from 1; link 0 ends a chain. New entries come first in a chain. A freed entry is zero but for
-// its
-//   link to the next free one, which has bit 31 set; the last freed is the first used again.
+//   its link to the next free one, which has bit 31 set; the last freed is the first used again.
 // - A key that could stand in one bin by several levels counts as one of the first of these.
 // - Nothing is allocated after construction. When all entries are in use an insertion is refused and changes nothing.
 // - Chains are walked for at most `load` steps, and at most `capacity`; links are compared with the capacity: a damaged
@@ -49,7 +48,8 @@
 #include <string>
 #include <vector>
 
-#include "evenbins/filter.hpp"
+#include "evenbins/bits.hpp"
+#include "evenbins/spec.hpp"
 #include "evenbins/table_keys.hpp"
 
 namespace evenbins {

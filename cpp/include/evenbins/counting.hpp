@@ -26,22 +26,28 @@
 // counters.hpp says; those beyond the last are zero.
 #pragma once
 
+#include "evenbins/counting_view.hpp"
 #include "evenbins/filter.hpp"
 #include "evenbins/kernel.hpp"
 
 namespace evenbins {
 
-class CountingBloomFilter final : public Filter, public ByRange, public Counts {
+class CountingBloomFilter final : public Filter, public ByRange, public SupportsRemoval, public SupportsCounting {
  public:
   static uint64_t payload_bytes(const Spec& spec);
   CountingBloomFilter(Spec spec, Bits bits);
 
-  void add_many(const uint64_t* digests, size_t n) override { loops_.add_many(view_, digests, n); }
+  size_t add_many(const uint64_t* digests, size_t n) override {
+    loops_.add_many(view_, digests, n);
+    return n;
+  }
   void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const override {
     loops_.contains_many(view_, digests, n, out);
   }
 
-  Counts* counts() override { return this; }
+  bool is_multiset() const override { return true; }
+  SupportsRemoval* removal() override { return this; }
+  const SupportsCounting* counting() const override { return this; }
   bool remove(uint64_t digest) override { return loops_.remove(view_, digest); }
   void remove_many(const uint64_t* digests, size_t n, uint8_t* out) override {
     loops_.remove_many(view_, digests, n, out);

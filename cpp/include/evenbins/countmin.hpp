@@ -30,7 +30,9 @@
 #include <string>
 #include <vector>
 
-#include "evenbins/filter.hpp"
+#include "evenbins/bits.hpp"
+#include "evenbins/kernel.hpp"
+#include "evenbins/spec.hpp"
 
 namespace evenbins {
 

@@ -4,6 +4,12 @@
 // one digest or many. A new family implements this interface and has bulk calls, threads, files, pickling
 // and the Python methods from then on.
 //
+// What a family can do beyond that, it declares:
+//     AddOutcome::full, keys_left    adding may fail for want of room; then nothing has changed
+//     SupportsRemoval                keys can be removed
+//     SupportsCounting, is_multiset  a key is in as often as it was added, and can be counted
+//     Concurrency                    whether look-ups may run while somebody writes
+//
 // Threads that add divide the memory, so that each part is written by one thread, in the order of the keys,
 // no atomic operation is needed, and the bytes do not depend on the threads. A family says how it can be
 // divided: by ranges (`ByRange`), level by level (`ByLevel`), or not at all.
@@ -12,63 +18,17 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "evenbins/bits.hpp"
 #include "evenbins/hash.hpp"
-#include "evenbins/kernel.hpp"
+#include "evenbins/one_key.hpp"
+#include "evenbins/spec.hpp"
 
 namespace evenbins {
-
-enum class Kind : uint32_t {
-  standard = 1,
-  blocked = 2,
-  balanced = 3,
-  growing = 4,
-  counting = 5,
-  count_min = 6,
-  multilevel = 7,
-  chained = 8,
-  interpolation = 9,
-  single_filter = 10,
-  multiple_bloom = 11,
-  counters = 12,
-  paged = 13,
-  ring = 14
-};
-// How positions follow from a digest.
-enum class Hashing : uint32_t {
-  independent = 1,
-  lanes = 2,
-  partition = 3,
-  double_hashing = 4,
-  enhanced_square = 5,
-  enhanced_cube = 6,
-  enhanced_tetrahedral = 7,
-  triple = 8
-};
-
-// Everything about a filter but its bits. The integer core decides equality and merging, with the seed;
-// `capacity` is what the plan was made for, and nothing else depends on it.
-struct Spec {
-  Kind kind;
-  Hashing hashing;
-  uint64_t seed;
-  uint64_t capacity;
-  std::vector<uint64_t> core;
-
-  bool same_structure(const Spec& other) const {
-    return kind == other.kind && hashing == other.hashing && seed == other.seed && core == other.core;
-  }
-};
-
-// Raised for a Spec that no filter can have; the text says which rule it breaks.
-class SpecError : public std::invalid_argument {
-  using std::invalid_argument::invalid_argument;
-};
 
 // A filter whose work can be cut into *items* (a digest or a bit position), numbers that grow with the
 // address of what they touch. So a range of items is a range of memory.
@@ -77,9 +37,9 @@ class ByRange {
   virtual ~ByRange() = default;
   virtual uint32_t items_per_key() const = 0;  // 0: the digests themselves are the items
   virtual void items(const uint64_t* digests, size_t n, uint64_t* out) const = 0;
-  virtual uint64_t lines() const = 0;                       // cache lines of the payload
-  virtual uint64_t first_item_of(uint64_t line) const = 0;  // the least item in that line or behind it
-  virtual void add_items(const uint64_t* items, size_t n) = 0;
+  virtual uint64_t lines() const = 0;                           // cache lines of the payload
+  virtual uint64_t first_item_of(uint64_t line) const = 0;      // the least item in that line or behind it
+  virtual void add_items(const uint64_t* items, size_t n) = 0;  // of no more keys than keys_left()
 };
 
 // A filter whose levels can take a batch of keys one after the other: what level j does with a key depends on
@@ -103,22 +63,30 @@ class ByLevel {
   virtual void add_passed(const uint64_t* digests, size_t n) = 0;  // those that passed every level, in key order
 };
 
-// A filter that holds a key as often as it was added, and can let it go again.
-class Counts {
+// A filter from which keys can be removed.
+class SupportsRemoval {
  public:
-  virtual ~Counts() = default;
+  virtual ~SupportsRemoval() = default;
   // False, and nothing is changed, for a key that is not there. Many: in the order of the keys, one answer for each.
   virtual bool remove(uint64_t digest) = 0;
   virtual void remove_many(const uint64_t* digests, size_t n, uint8_t* out) = 0;
-  virtual void count_many(const uint64_t* digests, size_t n, int64_t* out) const = 0;
-  virtual std::vector<uint64_t> counter_histogram() const = 0;  // how many counters are 0, 1, … full
 };
 
-// The least word w with mulhi(w, blocks) = block.
-inline uint64_t least_word_of(uint64_t block, uint64_t blocks) {
-  const unsigned __int128 scaled = static_cast<unsigned __int128>(block) << 64;
-  return static_cast<uint64_t>((scaled + blocks - 1) / blocks);
-}
+// A filter that knows how often a key was added.
+class SupportsCounting {
+ public:
+  virtual ~SupportsCounting() = default;
+  virtual void count_many(const uint64_t* digests, size_t n, int64_t* out) const = 0;
+};
+
+// What look-ups may do while the filter changes. Writers take turns in both cases.
+enum class Concurrency : uint8_t {
+  // A look-up needs no lock: whatever it reads of a change, it finds every key that was in before it began and was not
+  // removed meanwhile. So it is where bits are only ever set, and counters only moved by the keys that they belong to.
+  lock_free_lookups,
+  // A change may hide a key until it is complete: look-ups wait for writers, and writers for look-ups.
+  readers_or_writer
+};
 
 class Filter {
  public:
@@ -130,14 +98,18 @@ class Filter {
   const Spec& spec() const { return spec_; }
   const Bits& bits() const { return bits_; }
 
-  void add(uint64_t digest) { one_.add(digest); }
+  AddOutcome add(uint64_t digest) { return one_.add(digest); }
   bool contains(uint64_t digest) const { return one_.contains(digest); }
   const OneKey& one() const { return one_; }
-  virtual void add_many(const uint64_t* digests, size_t n) = 0;
+  // Adds in key order; returns how many keys are in: all, or those before the first for which there was no room.
+  virtual size_t add_many(const uint64_t* digests, size_t n) = 0;
   virtual void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const = 0;
 
-  // Adds in key order the keys that are not present yet, until `most` of them went in: the numbers of keys
-  // looked at and added.
+  // So many more keys can certainly be added, whatever they are. Several threads never add more than that at once.
+  virtual uint64_t keys_left() const { return std::numeric_limits<uint64_t>::max(); }
+
+  // Adds in key order the keys that are not present yet, until `most` of them are in or there is no room for one: the
+  // numbers of keys looked at and added.
   struct Progress {
     size_t seen, added;
   };
@@ -149,10 +121,12 @@ class Filter {
       const size_t step = n - done.seen < kStep ? n - done.seen : kStep;
       contains_many(digests + done.seen, step, present);  // brings the memory near; one before may still be equal
       for (size_t i = 0; i < step && done.added < most; ++i) {
-        const uint64_t digest = digests[done.seen++];
-        if (present[i] || contains(digest)) continue;
-        add(digest);
-        ++done.added;
+        const uint64_t digest = digests[done.seen];
+        if (!present[i] && !contains(digest)) {
+          if (add(digest) == AddOutcome::full) return done;
+          ++done.added;
+        }
+        ++done.seen;
       }
     }
     return done;
@@ -162,16 +136,22 @@ class Filter {
   virtual ByRange* by_range() { return nullptr; }
   virtual ByLevel* by_level() { return nullptr; }
 
-  virtual Counts* counts() { return nullptr; }  // null: keys cannot be counted or removed
+  // Null: keys cannot be removed; cannot be counted.
+  virtual SupportsRemoval* removal() { return nullptr; }
+  virtual const SupportsCounting* counting() const { return nullptr; }
+  // A key is in as often as it was added, so that a union with itself is another filter.
+  virtual bool is_multiset() const { return false; }
+
+  virtual Concurrency concurrency() const { return Concurrency::lock_free_lookups; }
 
   // Throws SpecError with the difference when the structures differ.
   virtual void merge(const Filter& other) {
     require_same_structure(other);
     bits_.merge(other.bits_);
   }
-  void clear() { bits_.clear(); }
+  virtual void clear() { bits_.clear(); }
   virtual std::unique_ptr<Filter> copy() const = 0;
-  bool operator==(const Filter& other) const { return spec_.same_structure(other.spec_) && bits_ == other.bits_; }
+  bool operator==(const Filter& other) const { return spec_.same_structure(other.spec_) && holds_the_same(other); }
 
   virtual uint64_t set_bits() const {
     uint64_t total = 0;
@@ -190,6 +170,8 @@ class Filter {
     return histogram;
   }
 
+  // How many counters are 0, 1, … full.
+  virtual std::vector<uint64_t> counter_histogram() const { throw SpecError("this filter has no counters"); }
   // Of a filter with levels, of one of them: (load, set bits, how many blocks have both) again and again, in no order;
   // loads that are not counted are 0.
   virtual std::vector<uint64_t> level_histogram(uint32_t /*level*/) const {
@@ -202,6 +184,9 @@ class Filter {
   virtual std::string check(bool /*thorough*/) const { return {}; }
 
  protected:
+  // Whether a filter of the same structure holds the same keys; of different bytes only if a family says so.
+  virtual bool holds_the_same(const Filter& other) const { return bits_ == other.bits_; }
+
   void require_same_structure(const Filter& other) const {
     const Spec &a = spec_, &b = other.spec_;
     if (a.same_structure(b)) return;
@@ -231,8 +216,13 @@ class Filter {
   OneKey one_{};
 };
 
-// Validates the spec (SpecError) and says how many bytes its bits take; then makes the filter.
-uint64_t payload_bytes(const Spec& spec);
+// Makes a filter of any kind from its payload; SpecError if that has another size, or if the kind is no filter.
 std::unique_ptr<Filter> make_filter(Spec spec, Bits bits);
+
+// `make_filter` of a family's registry row.
+template <typename Family>
+std::unique_ptr<Filter> make_family(Spec spec, Bits bits) {
+  return std::make_unique<Family>(std::move(spec), std::move(bits));
+}
 
 }  // namespace evenbins

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "evenbins/filter.hpp"
+#include "evenbins/spec.hpp"
 
 namespace evenbins {
 

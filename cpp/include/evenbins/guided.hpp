@@ -2,8 +2,7 @@
 //
 //     summary says 0         absent: no bucket is read
 //     summary says j         bucket of level j; if the key is not there, the other levels and the list: so a wrong
-//     level,
-//                            or a false positive, costs reads and is counted
+//                            level, or a false positive, costs reads and is counted
 //     summary says d + 1     the overflow list, which costs no bucket
 //
 // The guide hears of every placement, move, list entry and deletion, and tells the summary. It is no part of the

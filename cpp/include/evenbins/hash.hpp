@@ -50,4 +50,15 @@ struct IntHash {
   }
 };
 
+// Word j of a key: what level j hashes by. The same everywhere but in the blocked filter, which has one.
+EVENBINS_INLINE constexpr uint64_t word_of(uint64_t digest, uint32_t level) {
+  return level == 0 ? digest : splitmix(digest, level);
+}
+
+// The least word w with mulhi(w, blocks) = block.
+inline uint64_t least_word_of(uint64_t block, uint64_t blocks) {
+  const unsigned __int128 scaled = static_cast<unsigned __int128>(block) << 64;
+  return static_cast<uint64_t>((scaled + blocks - 1) / blocks);
+}
+
 }  // namespace evenbins

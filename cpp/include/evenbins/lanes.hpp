@@ -13,7 +13,6 @@
 // words for sixteen lanes: no measurable gain over two, down to a false-positive rate of 5e-6.
 #pragma once
 
-#include <array>
 #include <cstdint>
 
 #include "evenbins/hash.hpp"
@@ -23,9 +22,13 @@ namespace evenbins {
 inline constexpr uint32_t kLanes = 16;
 inline constexpr uint32_t kMaxBlockedHashes = 2 * kLanes;
 
-inline constexpr std::array<uint32_t, kLanes> kOdd = [] {
-  std::array<uint32_t, kLanes> odd{};
-  for (uint32_t i = 0; i < kLanes; ++i) odd[i] = static_cast<uint32_t>(splitmix(0, i) >> 32) | 1;
+// A plain array: an inline function of std::array might be left to others by a kernel, in its instructions.
+struct OddConstants {
+  uint32_t lane[kLanes];
+};
+inline constexpr OddConstants kOdd = [] {
+  OddConstants odd{};
+  for (uint32_t i = 0; i < kLanes; ++i) odd.lane[i] = static_cast<uint32_t>(splitmix(0, i) >> 32) | 1;
   return odd;
 }();
 
@@ -41,7 +44,7 @@ EVENBINS_INLINE constexpr uint64_t remix_again(uint64_t r) {
 // Position of lane `i` (0 … 15) among `range` bits, at most 512.
 EVENBINS_INLINE constexpr uint32_t lane_position(uint64_t r, uint32_t i, uint32_t range) {
   const auto half = static_cast<uint32_t>(i % 2 == 0 ? r : r >> 32);
-  return (half * kOdd[i] >> 9) * range >> 23;
+  return (half * kOdd.lane[i] >> 9) * range >> 23;
 }
 
 // Calls f(position) for each of the k positions until it answers false; true if it never did.

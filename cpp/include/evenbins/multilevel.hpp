@@ -13,8 +13,7 @@
 //                             one (not of the last level) is marked, and moves to its leftmost bucket with room further
 //                             right; x takes its place, which stays marked. Else the list. (5.4)
 //     second-chance           Figure 5.1: at a full bucket of level i, if x's bucket of level i + 1 is full too, the
-//     first
-//                             resident whose bucket of level i + 1 has room moves there (5.5, 5.7)
+//                             first resident whose bucket of level i + 1 has room moves there (5.5, 5.7)
 //     extreme-second-chance   x, or a resident of one of its full buckets, whichever has room furthest to the left, x
 //                             first, then by level and slot (5.6; "leftmost" is on any side)
 //     least-loaded            its least loaded bucket, the left one of equals; if all are full, the resident that has a
@@ -26,8 +25,8 @@
 //
 // Integer core: [scheme, slots, key type, value type, flags (1 occupancy bits, 2 next hashes), overflow limit, buckets
 // of each level]. Payload, each part from a cache line on:
-//     state (StateWord) │ occupancy, one bit a slot │ marks │ keys │ values │ next hashes │ the list: keys, values,
-//     links, index
+//     state (StateWord) │ occupancy, one bit a slot │ marks │ keys │ values │ next hashes │
+//     the list: keys, values, links, index
 // Marks exist in the conservative scheme alone. Next hashes (T' of section 5.5): for each slot the numbers, within
 // their level, of its resident's bucket in the next level (second-chance) or in all others (the rest), so that an
 // insertion need not read residents to learn where they may go. The list: entries linked by age, and by chains of a
@@ -52,9 +51,10 @@
 #include <string>
 #include <vector>
 
-#include "evenbins/filter.hpp"
+#include "evenbins/bits.hpp"
 #include "evenbins/guided.hpp"
 #include "evenbins/scattered.hpp"
+#include "evenbins/spec.hpp"
 #include "evenbins/table_keys.hpp"
 #include "evenbins/table_view.hpp"
 

@@ -18,8 +18,7 @@
 //
 // A change:      1 journal: append the group, sync ─▶ acknowledged     2 the pages stay in memory (`overlay`)
 // A checkpoint:  1 journal: sync   2 table: write the overlay in place, sync   3 table: write the older header anew
-// with
-//                the new generation, sync   4 journal: truncate, sync
+//                with the new generation, sync   4 journal: truncate, sync
 // Opening:       read the groups whose number follows on the header's generation, until one is not whole: that one was
 //                never acknowledged. Put their pages in the overlay; checkpoint.
 //
@@ -40,8 +39,8 @@
 #include <vector>
 
 #include "evenbins/disk.hpp"
-#include "evenbins/filter.hpp"
 #include "evenbins/format.hpp"
+#include "evenbins/spec.hpp"
 
 namespace evenbins {
 

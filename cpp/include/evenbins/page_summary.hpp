@@ -25,9 +25,10 @@
 #include <vector>
 
 #include "evenbins/bits.hpp"
-#include "evenbins/filter.hpp"
+#include "evenbins/blocked_view.hpp"
 #include "evenbins/kernel.hpp"
 #include "evenbins/lanes.hpp"
+#include "evenbins/spec.hpp"
 
 namespace evenbins {
 

@@ -198,8 +198,4 @@ class PagedTable {
   mutable std::atomic<uint64_t> found_ = 0, found_reads_ = 0, missed_ = 0, missed_reads_ = 0, wrong_ = 0, fetched_ = 0;
 };
 
-// f(i) for i < n by `threads` threads, the pulse by this one; false if it stopped the work. Throws what f threw first.
-bool run_threads(uint64_t n, uint32_t threads, const PagedTable::Pulse& pulse,
-                 const std::function<void(uint64_t, std::vector<uint8_t>&)>& f);
-
 }  // namespace evenbins

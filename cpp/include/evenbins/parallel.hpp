@@ -10,7 +10,8 @@
 //
 //     remove  in the order of the keys, by one thread
 //
-// A key that has no digest (a null, say) throws BadKey; then exactly the keys before it are in.
+// A key that has no digest (a null, say) throws BadKey, and one for which there is no room throws FilterFull; then
+// exactly the keys before it are in.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +32,12 @@ class BadKey : public std::runtime_error {
   Type type;
 };
 
+class FilterFull : public std::runtime_error {
+ public:
+  explicit FilterFull(uint64_t index) : std::runtime_error("the filter is full"), index(index) {}
+  uint64_t index;  // of the key for which there was no room
+};
+
 class Digests {
  public:
   virtual ~Digests() = default;
@@ -44,7 +51,8 @@ using Pulse = std::function<bool()>;
 // All return the number of keys done: all of them, unless the pulse stopped the work.
 uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse);
 uint64_t contains_all(const Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse);
-uint64_t count_all(const Counts& filter, const Digests& keys, int64_t* out, uint32_t threads, const Pulse& pulse);
-uint64_t remove_all(Counts& filter, const Digests& keys, uint8_t* out, const Pulse& pulse);
+uint64_t count_all(const SupportsCounting& filter, const Digests& keys, int64_t* out, uint32_t threads,
+                   const Pulse& pulse);
+uint64_t remove_all(SupportsRemoval& filter, const Digests& keys, uint8_t* out, const Pulse& pulse);
 
 }  // namespace evenbins

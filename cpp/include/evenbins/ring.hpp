@@ -61,9 +61,9 @@
 
 #include "evenbins/bits.hpp"
 #include "evenbins/dense_slot.hpp"
-#include "evenbins/filter.hpp"
 #include "evenbins/hash.hpp"
 #include "evenbins/key_map.hpp"
+#include "evenbins/spec.hpp"
 #include "evenbins/wide.hpp"
 
 namespace evenbins {

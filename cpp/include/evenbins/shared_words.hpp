@@ -9,8 +9,7 @@
 //   - Stores: plain ones let loops over whole blocks vectorise, and `words[i] |= bit` be one instruction. With atomic
 //     stores a standard filter in the cache adds 8 % slower, and a two-choice filter 20 %.
 //   - The vector kernels load and store whole lines, for which there is no atomic instruction: that build runs the
-//   generic
-//     kernel only (dispatch.cpp).
+//     generic kernel only (dispatch.cpp).
 //
 // Builtins instead of std::atomic_ref: a kernel must not leave inline functions of its instruction set to others.
 #pragma once

@@ -21,7 +21,9 @@
 #include <string>
 #include <vector>
 
-#include "evenbins/filter.hpp"
+#include "evenbins/bits.hpp"
+#include "evenbins/hash.hpp"
+#include "evenbins/spec.hpp"
 
 namespace evenbins {
 
@@ -80,7 +82,13 @@ class Summary {
 };
 
 bool is_summary(Kind kind);
-uint64_t summary_bytes(const Spec& spec);  // validates the spec (SpecError)
+// Makes a summary of any kind from its payload; SpecError if that has another size, or if the kind is no summary.
 std::unique_ptr<Summary> make_summary(Spec spec, Bits bits);
+
+// `make_summary` of a kind's registry row.
+template <typename Family>
+std::unique_ptr<Summary> make_summary_as(Spec spec, Bits bits) {
+  return std::make_unique<Family>(std::move(spec), std::move(bits));
+}
 
 }  // namespace evenbins

@@ -3,7 +3,7 @@
     trace ──▶ policy ──▶ server: holds it (hit) │ has room (miss, stored) │ full (the policy's next server)
 
 The model is that of the chen paper (sections 5.2, 5.3, Appendix K), written out in
-cpp/include/evenbins/simulate_cache.hpp; docs/cache_replay.md explains it and says what it found. The number
+cpp/study/simulate_cache.hpp; docs/cache_replay.md explains it and says what it found. The number
 to compare is `additional`: misses beyond those of one cache without limits that never fails and evicts urls
 after the same time, `baseline_misses`. Nobody can have fewer.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from evenbins import _core, _show
+from evenbins import _show, _study
 from evenbins._arguments import error, integer, real, type_error
 from evenbins._arguments import seed as checked_seed
 from evenbins._bulk import checked_threads
@@ -287,7 +287,7 @@ def replay_cache(
     first = checked_seed(seed)
     repeat = integer("repeat", repeat, 1, 10_000, "Pass how many replays to make of each policy")
     wanted = [(policy, (first + r) % 2**64) for policy in chosen for r in range(repeat)]
-    baseline, distinct, counts = _core.simulate_cache(
+    baseline, distinct, counts = _study.simulate_cache(
         trace.times, trace.digests, servers, copies, size, most, stale, served, recovery, wanted,
         checked_threads(threads), progress,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Simulated hash rings for the papers (cpp/include/evenbins/simulate_rings.hpp says what is simulated).
+"""Simulated hash rings for the papers (cpp/study/simulate_rings.hpp says what is simulated).
 
     simulate_ring    keys placed on rings by a policy: loads, full nodes, searches, steps
     ring_shares      the nodes' chances of the next key as nodes fill (Figure 7)
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import _core
+from evenbins import _study
 from evenbins.study.papers.simulation import _whole
 
 __all__ = ["SimulatedRings", "ring_shares", "ring_times", "simulate_ring"]
@@ -158,7 +158,7 @@ def simulate_ring(
         raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, not {layout!r}")
     limit = _whole("limit", limit, 1, 2**20)
     array_bits = _whole("array_bits", array_bits, 4, 26)
-    counts, variance = _core.simulate_ring(
+    counts, variance = _study.simulate_ring(
         policy=policy,
         layout=layout,
         bins=_whole("nodes", nodes, 1, 2**22),
@@ -217,7 +217,7 @@ def ring_shares(
     >>> seen.shape, float(seen[0, 0])
     ((2, 1000), 0.0)
     """
-    seen = _core.ring_shares(
+    seen = _study.ring_shares(
         bins=_whole("nodes", nodes, 2, 2**20),
         limit=0 if limit is None else _whole("limit", limit, 1, 2**20),
         random_arcs=bool(random_arcs),
@@ -249,7 +249,7 @@ def ring_times(
     The second has only the trials whose removed node had a key. Arguments as of `simulate_ring`; not for
     ``"rehash-bin"``.
     """
-    insert, removed = _core.ring_times(
+    insert, removed = _study.ring_times(
         policy=policy,
         layout=layout,
         bins=_whole("nodes", nodes, 2, 2**22),

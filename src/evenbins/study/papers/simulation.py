@@ -1,4 +1,4 @@
-"""Simulations for the papers (cpp/include/evenbins/simulate.hpp, simulate_tables.hpp).
+"""Simulations for the papers (cpp/study/simulate.hpp, simulate_tables.hpp).
 
     simulate           keys into bins with a limit: the balancing schemes
     simulate_hashing   Bloom filters whose positions come from few hash functions
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import _core
+from evenbins import _study
 from evenbins.theory.less_hashing import HASHINGS, OFFSETS
 
 __all__ = [
@@ -184,7 +184,7 @@ def simulate(
     looks = [keys] if checkpoints is None else [_whole("checkpoints", each, 0, keys) for each in checkpoints]
     if not looks or looks != sorted(looks):
         raise ValueError(f"checkpoints must be one or more numbers in ascending order, not {checkpoints}")
-    counts = _core.simulate_balance(
+    counts = _study.simulate_balance(
         bins=tables,
         thresholds=limits,
         coin=round(coin * 2**32),
@@ -285,7 +285,7 @@ def simulate_hashing(
     if hashing == "partition" and bits < hashes:
         raise ValueError(f"bits must be one for each of {hashes} parts at least, not {bits}")
     queries = _whole("queries", queries, 0, 2**48)
-    counts = _core.simulate_hashing(
+    counts = _study.simulate_hashing(
         hashing=f"{hashing} {offset}" if hashing == "enhanced-double" else hashing,
         bits=bits,
         hashes=hashes,
@@ -380,7 +380,7 @@ def simulate_table(
     ----------
     scheme
         ``"standard"``, ``"conservative"``, ``"second-chance"`` or ``"extreme-second-chance"``: Kirsch's
-        thesis, sections 5.2 to 5.7; cpp/include/evenbins/simulate_tables.hpp says what each does.
+        thesis, sections 5.2 to 5.7; cpp/study/simulate_tables.hpp says what each does.
     keys
         n, at most 2**28.
     shares
@@ -441,7 +441,7 @@ def simulate_table(
         raise ValueError(f"samples must be 1 or left out for process 'insert', not {samples}: it has one end")
     looks = (1 if process == "insert" else 10) if samples is None else _whole("samples", samples, 1, 2**24)
     trials = _whole("trials", trials, 1, 2**32)
-    counts = _core.simulate_table(
+    counts = _study.simulate_table(
         scheme=f"{scheme} {side}" if scheme == "extreme-second-chance" else scheme,
         buckets=levels,
         slots=slots,

@@ -1,4 +1,4 @@
-"""Simulations of multilevel tables with summaries (cpp/include/evenbins/simulate_summaries.hpp).
+"""Simulations of multilevel tables with summaries (cpp/study/simulate_summaries.hpp).
 
     simulate_summary    do the filters tell every key's sub-table? single filter, or B_0 ... B_{d-1}
     simulate_counters   the largest counter of each counting filter
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import _core
+from evenbins import _study
 from evenbins.study.papers.simulation import _whole
 from evenbins.theory._multilevel_law import DELETIONS
 
@@ -108,7 +108,7 @@ def simulate_summary(
             f"filters must be one, or one for each of {len(tables)} sub-tables, not {len(filters)}"
         )
     number, asked = _whole("keys", keys, 0, 2**26), _whole("queries", queries, 0, 2**48)
-    counts = _core.simulate_summary(
+    counts = _study.simulate_summary(
         keys=number,
         sizes=tables,
         filters=_filters(filters, partitioned),
@@ -163,7 +163,7 @@ def simulate_counters(
             f"filters and once must be one for each of {len(tables)} sub-tables, not {len(filters)} and "
             f"{len(flags)}"
         )
-    return _core.simulate_counters(
+    return _study.simulate_counters(
         keys=_whole("keys", keys, 0, 2**26),
         sizes=tables,
         filters=_filters(filters, partitioned=False),
@@ -228,7 +228,7 @@ def simulate_rebuild(
     if model not in DELETIONS:
         raise ValueError(f"model must be 'random' or 'first', not {model!r}")
     number = _whole("keys", keys, 0, 2**26)
-    counts = _core.simulate_rebuild(
+    counts = _study.simulate_rebuild(
         keys=number,
         sizes=_sizes(sizes),
         deleted=_whole("deleted", deleted, 0, number),
@@ -315,7 +315,7 @@ def simulate_song(
     [3]
     """
     size, number = _whole("buckets", buckets, 1, 2**30), _whole("hashes", hashes, 1, _MOST_HASHES)
-    counts = _core.simulate_song(
+    counts = _study.simulate_song(
         keys=_whole("keys", keys, 0, 2**26),
         buckets=size,
         hashes=number,

@@ -1,0 +1,82 @@
+// The loops of a blocked filter, as text for every kernel (body.hpp): for each number of hashes its own.
+#pragma once
+
+#include "evenbins/blocked_view.hpp"
+#include "evenbins/lanes.hpp"
+
+namespace evenbins::EVENBINS_KERNEL_NAMESPACE {
+namespace {
+
+// has_bits and set_bits with a number of hashes that is known to the compiler.
+template <uint32_t BlockLog, uint32_t Hashes>
+struct Reader {
+  EVENBINS_INLINE bool contains(const uint64_t* block, uint64_t digest) const {
+    return has_bits<BlockLog, false>(block, digest, Hashes, 0);
+  }
+};
+
+template <uint32_t BlockLog, uint32_t Hashes>
+struct Writer {
+  EVENBINS_INLINE void add(uint64_t* block, uint64_t digest) const {
+    set_bits<BlockLog, false>(block, digest, Hashes, 0);
+  }
+};
+
+template <uint32_t BlockLog>
+EVENBINS_INLINE uint64_t* block_of(const BlockedView& f, uint64_t digest) {
+  return f.words + (mulhi(digest, f.blocks) << (BlockLog - 6));
+}
+
+template <uint32_t BlockLog, uint32_t Hashes>
+void blocked_add_loop(const BlockedView& f, const uint64_t* digests, size_t n) {
+  constexpr Writer<BlockLog, Hashes> writer;
+  for (size_t j = 0; j < kAhead && j < n; ++j) __builtin_prefetch(block_of<BlockLog>(f, digests[j]), 1);
+  for (size_t j = 0; j < n; ++j) {
+    if (j + kAhead < n) __builtin_prefetch(block_of<BlockLog>(f, digests[j + kAhead]), 1);
+    writer.add(block_of<BlockLog>(f, digests[j]), digests[j]);
+  }
+}
+
+template <uint32_t BlockLog, uint32_t Hashes>
+void blocked_contains_loop(const BlockedView& f, const uint64_t* digests, size_t n, uint8_t* out) {
+  constexpr Reader<BlockLog, Hashes> reader;
+  for (size_t j = 0; j < kAhead && j < n; ++j) __builtin_prefetch(block_of<BlockLog>(f, digests[j]));
+  for (size_t j = 0; j < n; ++j) {
+    if (j + kAhead < n) __builtin_prefetch(block_of<BlockLog>(f, digests[j + kAhead]));
+    out[j] = reader.contains(block_of<BlockLog>(f, digests[j]), digests[j]);
+  }
+}
+
+template <uint32_t BlockLog, uint32_t Hashes>
+bool blocked_contains_key(const void* view, uint64_t digest) {
+  const auto& f = *static_cast<const BlockedView*>(view);
+  return Reader<BlockLog, Hashes>().contains(block_of<BlockLog>(f, digest), digest);
+}
+
+template <uint32_t BlockLog, uint32_t Hashes>
+AddOutcome blocked_add_key(const void* view, uint64_t digest) {
+  const auto& f = *static_cast<const BlockedView*>(view);
+  Writer<BlockLog, Hashes>().add(block_of<BlockLog>(f, digest), digest);
+  return AddOutcome::added;
+}
+
+template <uint32_t BlockLog, uint32_t Hashes>
+constexpr BlockedLoops blocked_loops() {
+  return {{blocked_add_key<BlockLog, Hashes>, blocked_contains_key<BlockLog, Hashes>, nullptr},
+          blocked_add_loop<BlockLog, Hashes>,
+          blocked_contains_loop<BlockLog, Hashes>};
+}
+
+template <uint32_t BlockLog, uint32_t... I>
+const BlockedLoops& loops_of(uint32_t hashes, std::integer_sequence<uint32_t, I...>) {
+  static constexpr BlockedLoops loops[] = {blocked_loops<BlockLog, I + 1>()...};
+  return loops[hashes - 1];
+}
+
+const BlockedLoops& blocked(uint32_t block_log, uint32_t hashes) {
+  constexpr auto all = std::make_integer_sequence<uint32_t, kMaxBlockedHashes>();
+  return block_log == 9 ? loops_of<9>(hashes, all) : loops_of<8>(hashes, all);
+}
+
+}  // namespace
+}  // namespace evenbins::EVENBINS_KERNEL_NAMESPACE

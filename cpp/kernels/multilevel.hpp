@@ -1,0 +1,320 @@
+// The loops of a multilevel table, as text for every kernel (body.hpp includes it). A kernel gives
+//
+//     match8(line, word)    a bit for each of eight words in a row that equals the word
+//
+// A look-up of many keys is a pipeline over groups: while one group's first lines are on their way from memory, the
+// group before it is compared and asks for its values or for its second lines, and the one before that is finished.
+// Nothing in it depends on a branch that random keys make unpredictable. Occupancy is looked at for the key 0 alone:
+// a free slot holds 0.
+//
+// Tried and dropped: see multilevel.hpp.
+#pragma once
+
+#include "evenbins/table_view.hpp"
+
+namespace evenbins::EVENBINS_KERNEL_NAMESPACE {
+namespace {
+
+constexpr size_t kTableGroup = 64;  // keys of a look-up in each stage
+constexpr size_t kInsertGroup = 8;  // the same of an insertion: 16 and 32 take a tenth longer
+
+template <uint32_t Slots>
+EVENBINS_INLINE uint32_t match(const uint64_t* line, uint64_t word) {
+  if constexpr (Slots == 8) return match8(line, word);
+  uint32_t mask = 0;
+  for (uint32_t s = 0; s < Slots; ++s) mask |= static_cast<uint32_t>(line[s] == word) << s;
+  return mask;
+}
+
+// Where the keys of a bucket begin; its values lie behind them.
+template <uint32_t Slots, uint32_t Words>
+EVENBINS_INLINE uint64_t* keys_of(const TableView& t, uint64_t bucket) {
+  return t.records + bucket * (Slots * (Words + 1));
+}
+template <uint32_t Slots, uint32_t Words>
+EVENBINS_INLINE uint64_t* values_of(const TableView& t, uint64_t bucket) {
+  return keys_of<Slots, Words>(t, bucket) + Slots * Words;
+}
+template <uint32_t Slots, uint32_t Words>
+EVENBINS_INLINE uint64_t* value_at(const TableView& t, uint64_t slot) {
+  return values_of<Slots, Words>(t, slot / Slots) + slot % Slots;
+}
+
+// The slots of a bucket that hold the key: one bit at most, unless a caller broke the promise of new=True.
+template <uint32_t Slots, uint32_t Words>
+EVENBINS_INLINE uint32_t match_key(const TableView& t, uint64_t bucket, uint64_t low, uint64_t high) {
+  const uint64_t* line = keys_of<Slots, Words>(t, bucket);
+  uint32_t mask = match<Slots>(line, low);
+  if constexpr (Words == 2)
+    if (mask != 0) mask &= match<Slots>(line + Slots, high);
+  if ((low | high) == 0) [[unlikely]]
+    mask &= occupied_in<Slots>(t.occupied, bucket);
+  return mask;
+}
+
+template <uint32_t Slots, uint32_t Words>
+uint64_t table_find(const TableView& t, uint64_t low, uint64_t high, uint64_t digest) {
+  for (uint32_t j = 0; j < t.levels; ++j) {
+    const uint64_t bucket = bucket_of(t, digest, j);
+    const uint32_t mask = match_key<Slots, Words>(t, bucket, low, high);
+    if (mask != 0) return bucket * Slots + static_cast<uint32_t>(__builtin_ctz(mask));
+  }
+  return kAbsent;
+}
+
+template <uint32_t Slots, uint32_t Words, int Write = 0>
+EVENBINS_INLINE void prefetch_keys(const TableView& t, uint64_t bucket) {
+  const uint64_t* line = keys_of<Slots, Words>(t, bucket);
+  __builtin_prefetch(line, Write);
+  if constexpr (Words == 2 && Slots == 8) __builtin_prefetch(line + 8, Write);
+}
+
+struct TableGroup {
+  uint64_t keys[2 * kTableGroup], digests[kTableGroup];
+  uint64_t at[kTableGroup];      // the bucket to be looked at, then the slot found
+  uint8_t pending[kTableGroup];  // keys not found yet
+  size_t n, left;
+};
+
+// Levels: their number where the compiler should know it, the default's; 0 for any.
+template <uint32_t Slots, uint32_t Words, uint32_t Levels, bool Values>
+EVENBINS_INLINE size_t table_look(const TableView& t, const uint64_t* keys, size_t n, uint64_t missing, uint64_t* out,
+                                  uint8_t* found) {
+  const uint32_t levels = Levels == 0 ? t.levels : Levels;
+  TableGroup groups[3];
+  size_t total = 0;
+  const size_t count = (n + kTableGroup - 1) / kTableGroup;
+  const auto begin = [&](size_t number) {  // hash; ask for the first lines
+    TableGroup& g = groups[number % 3];
+    const size_t start = number * kTableGroup;
+    g.n = n - start < kTableGroup ? n - start : kTableGroup;
+    for (size_t i = 0; i < g.n * Words; ++i) g.keys[i] = keys[start * Words + i];
+    if (t.hash.type == KeyType::int64)
+      digest_i64(t.hash.ints, reinterpret_cast<const int64_t*>(g.keys), g.n, g.digests);
+    else if (t.hash.type == KeyType::uint64)
+      digest_u64(t.hash.ints, g.keys, g.n, g.digests);
+    else
+      for (size_t i = 0; i < g.n; ++i) g.digests[i] = g.keys[Words * i];
+    for (size_t i = 0; i < g.n; ++i) {
+      g.at[i] = mulhi(g.digests[i], t.buckets[0]);
+      prefetch_keys<Slots, Words>(t, g.at[i]);
+    }
+  };
+  const auto middle = [&](TableGroup& g) {  // compare; ask for the values or for the second lines
+    g.left = 0;
+    for (size_t i = 0; i < g.n; ++i) {
+      const uint64_t low = g.keys[Words * i], high = Words == 2 ? g.keys[Words * i + 1] : 0;
+      const uint32_t mask = match_key<Slots, Words>(t, g.at[i], low, high);
+      const bool hit = mask != 0;
+      const uint64_t slot = g.at[i] * Slots + static_cast<uint32_t>(__builtin_ctz(mask | 1u << Slots));
+      const uint64_t second = levels > 1 ? bucket_of(t, g.digests[i], 1) : 0;
+      const uint64_t* line = keys_of<Slots, Words>(t, second);
+      const uint64_t* value = value_at<Slots, Words>(t, hit ? slot : 0);
+      __builtin_prefetch(hit && Values ? value : line);
+      if constexpr (Words == 2 && Slots == 8) __builtin_prefetch(line + 8);
+      g.at[i] = hit ? slot : second;
+      g.pending[g.left] = static_cast<uint8_t>(i);
+      g.left += !hit;
+    }
+  };
+  const auto finish = [&](TableGroup& g, size_t start) {
+    for (uint32_t j = 1; j < levels && g.left > 0; ++j) {
+      size_t kept = 0;
+      for (size_t p = 0; p < g.left; ++p) {
+        const size_t i = g.pending[p];
+        const uint64_t low = g.keys[Words * i], high = Words == 2 ? g.keys[Words * i + 1] : 0;
+        const uint32_t mask = match_key<Slots, Words>(t, g.at[i], low, high);
+        const bool hit = mask != 0;
+        const uint64_t slot = g.at[i] * Slots + static_cast<uint32_t>(__builtin_ctz(mask | 1u << Slots));
+        g.at[i] = slot;
+        if constexpr (Values) __builtin_prefetch(value_at<Slots, Words>(t, hit ? slot : 0));
+        if (!hit && j + 1 < levels) {
+          g.at[i] = bucket_of(t, g.digests[i], j + 1);
+          prefetch_keys<Slots, Words>(t, g.at[i]);
+        }
+        g.pending[kept] = static_cast<uint8_t>(i);
+        kept += !hit;
+      }
+      g.left = kept;
+    }
+    total += g.n - g.left;
+    for (size_t p = 0; p < g.left; ++p) g.at[g.pending[p]] = kAbsent;
+    for (size_t i = 0; i < g.n; ++i) {
+      const bool hit = g.at[i] != kAbsent;
+      found[start + i] = hit;
+      if constexpr (Values) out[start + i] = hit ? *value_at<Slots, Words>(t, g.at[i]) : missing;
+    }
+    if (t.state[kListed] > 0) {
+      for (size_t p = 0; p < g.left; ++p) {
+        const size_t i = g.pending[p];
+        const uint64_t entry = list_find(t, g.keys[Words * i], g.keys[Words * (i + 1) - 1], g.digests[i]);
+        if (entry == 0) continue;
+        ++total;
+        found[start + i] = 1;
+        if constexpr (Values) out[start + i] = t.list_values[entry - 1];
+      }
+    }
+  };
+  if (count > 0) begin(0);
+  for (size_t number = 0; number < count; ++number) {
+    if (number + 1 < count) begin(number + 1);
+    middle(groups[number % 3]);
+    if (number > 0) finish(groups[(number - 1) % 3], (number - 1) * kTableGroup);
+  }
+  if (count > 0) finish(groups[(count - 1) % 3], (count - 1) * kTableGroup);
+  return total;
+}
+
+template <uint32_t Slots, uint32_t Words>
+size_t table_get_many(const TableView& t, const uint64_t* keys, size_t n, uint64_t missing, uint64_t* out,
+                      uint8_t* found) {
+  if constexpr (Slots == 8)
+    if (t.levels == 2) return table_look<Slots, Words, 2, true>(t, keys, n, missing, out, found);
+  return table_look<Slots, Words, 0, true>(t, keys, n, missing, out, found);
+}
+template <uint32_t Slots, uint32_t Words>
+void table_contains_many(const TableView& t, const uint64_t* keys, size_t n, uint8_t* found) {
+  if constexpr (Slots == 8)
+    if (t.levels == 2) return static_cast<void>(table_look<Slots, Words, 2, false>(t, keys, n, 0, nullptr, found));
+  table_look<Slots, Words, 0, false>(t, keys, n, 0, nullptr, found);
+}
+
+// The level that takes a key without a second thought, or `levels`: what the rare path would choose too.
+template <uint32_t Slots>
+EVENBINS_INLINE uint32_t fast_level(const TableView& t, uint32_t levels, const uint64_t* buckets) {
+  constexpr uint32_t kFull = (1u << Slots) - 1;
+  if (!t.occupancy_bits) return levels;  // there every look is counted, one by one
+  if (t.scheme == Scheme::least_loaded) {
+    uint32_t best = 0, load = static_cast<uint32_t>(__builtin_popcount(occupied_in<Slots>(t.occupied, buckets[0])));
+    for (uint32_t j = 1; j < levels; ++j) {
+      const auto other = static_cast<uint32_t>(__builtin_popcount(occupied_in<Slots>(t.occupied, buckets[j])));
+      best = other < load ? j : best;
+      load = other < load ? other : load;
+    }
+    return load < Slots ? best : levels;
+  }
+  const uint32_t simple = t.scheme == Scheme::extreme_second_chance ? 1
+                          : t.scheme == Scheme::second_chance       ? 2
+                                                                    : levels;
+  for (uint32_t j = 0; j < simple && j < levels; ++j)
+    if (occupied_in<Slots>(t.occupied, buckets[j]) != kFull) return j;
+  return levels;
+}
+
+template <uint32_t Slots, uint32_t Words, uint32_t Levels>
+EVENBINS_INLINE size_t table_insert(const TableView& t, const uint64_t* keys, const uint64_t* values, size_t n,
+                                    bool are_new) {
+  const uint32_t levels = Levels == 0 ? t.levels : Levels;
+  constexpr size_t kGroup = kInsertGroup;
+  struct Group {
+    uint64_t keys[2 * kGroup], values[kGroup], digests[kGroup], buckets[kGroup][Levels == 0 ? kMaxLevels : Levels];
+    size_t n;
+  } groups[3];
+  const uint64_t reads = are_new ? 0 : levels;
+  const size_t count = (n + kGroup - 1) / kGroup;
+  const auto begin = [&](size_t number) {
+    Group& g = groups[number % 3];
+    const size_t start = number * kGroup;
+    g.n = n - start < kGroup ? n - start : kGroup;
+    for (size_t i = 0; i < g.n * Words; ++i) g.keys[i] = keys[start * Words + i];
+    for (size_t i = 0; i < g.n; ++i) g.values[i] = values[start + i];
+    if (t.hash.type == KeyType::int64)
+      digest_i64(t.hash.ints, reinterpret_cast<const int64_t*>(g.keys), g.n, g.digests);
+    else if (t.hash.type == KeyType::uint64)
+      digest_u64(t.hash.ints, g.keys, g.n, g.digests);
+    else
+      for (size_t i = 0; i < g.n; ++i) g.digests[i] = g.keys[Words * i];
+    for (size_t i = 0; i < g.n; ++i) {
+      for (uint32_t j = 0; j < levels; ++j) {
+        const uint64_t bucket = bucket_of(t, g.digests[i], j);
+        g.buckets[i][j] = bucket;
+        if (!are_new) prefetch_keys<Slots, Words, 1>(t, bucket);
+        __builtin_prefetch(t.occupied + bucket * Slots / 8, 1);
+      }
+    }
+  };
+  const auto middle = [&](const Group& g) {  // where most of them will go: ask for the line of the value
+    for (size_t i = 0; i < g.n; ++i) {
+      const uint32_t level = fast_level<Slots>(t, levels, g.buckets[i]);
+      const uint64_t bucket = g.buckets[i][level < levels ? level : 0];
+      if (are_new) __builtin_prefetch(keys_of<Slots, Words>(t, bucket), 1);
+      __builtin_prefetch(values_of<Slots, Words>(t, bucket), 1);
+    }
+  };
+  const auto store = [&](const Group& g) -> size_t {  // in order
+    for (size_t i = 0; i < g.n; ++i) {
+      const uint64_t low = g.keys[Words * i], high = Words == 2 ? g.keys[Words * i + 1] : 0;
+      const uint64_t digest = g.digests[i];
+      if (!are_new) {
+        uint64_t* present = nullptr;
+        for (uint32_t j = 0; j < levels; ++j) {
+          const uint32_t mask = match_key<Slots, Words>(t, g.buckets[i][j], low, high);
+          if (mask == 0) continue;
+          present = values_of<Slots, Words>(t, g.buckets[i][j]) + __builtin_ctz(mask);
+          break;
+        }
+        if (present == nullptr && t.state[kListed] > 0)
+          if (const uint64_t entry = list_find(t, low, high, digest); entry != 0) present = t.list_values + entry - 1;
+        if (present != nullptr) {
+          *present = g.values[i];
+          continue;
+        }
+      }
+      const uint32_t level = fast_level<Slots>(t, levels, g.buckets[i]);
+      if (level == levels) [[unlikely]] {
+        if (!t.place(t, StoredKey{low, high}, g.values[i], digest, are_new)) return i;
+        continue;
+      }
+      const uint64_t bucket = g.buckets[i][level];
+      const auto s = static_cast<uint32_t>(__builtin_ctz(~occupied_in<Slots>(t.occupied, bucket)));
+      uint64_t* line = keys_of<Slots, Words>(t, bucket);
+      line[s] = low;
+      if constexpr (Words == 2) line[Slots + s] = high;
+      values_of<Slots, Words>(t, bucket)[s] = g.values[i];
+      set_bit(t.occupied, bucket * Slots + s);
+      write_next(t, bucket * Slots + s, level, digest);
+      ++t.state[kInsertions];
+      t.state[kInsertionReads] += reads;
+      ++t.state[kPlaced + level];
+    }
+    return g.n;
+  };
+  if (count > 0) begin(0);
+  if (count > 1) begin(1);
+  if (count > 0) middle(groups[0]);
+  for (size_t number = 0; number < count; ++number) {
+    if (number + 2 < count) begin(number + 2);
+    if (number + 1 < count) middle(groups[(number + 1) % 3]);
+    const size_t done = store(groups[number % 3]);
+    if (done < groups[number % 3].n) return number * kGroup + done;
+  }
+  return n;
+}
+
+template <uint32_t Slots, uint32_t Words>
+size_t table_insert_many(const TableView& t, const uint64_t* keys, const uint64_t* values, size_t n, bool are_new) {
+  if constexpr (Slots == 8)
+    if (t.levels == 2) return table_insert<Slots, Words, 2>(t, keys, values, n, are_new);
+  return table_insert<Slots, Words, 0>(t, keys, values, n, are_new);
+}
+
+template <uint32_t Slots, uint32_t Words>
+constexpr TableLoops table_loops = {table_find<Slots, Words>, table_get_many<Slots, Words>,
+                                    table_contains_many<Slots, Words>, table_insert_many<Slots, Words>};
+
+template <uint32_t Words>
+const TableLoops& table_of(uint32_t slots) {
+  switch (slots) {
+    case 1: return table_loops<1, Words>;
+    case 2: return table_loops<2, Words>;
+    case 4: return table_loops<4, Words>;
+    default: return table_loops<8, Words>;
+  }
+}
+
+const TableLoops& multilevel(uint32_t slots, uint32_t words) {
+  return words == 2 ? table_of<2>(slots) : table_of<1>(slots);
+}
+
+}  // namespace
+}  // namespace evenbins::EVENBINS_KERNEL_NAMESPACE
