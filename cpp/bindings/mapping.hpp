@@ -231,6 +231,15 @@ class Mapping {
     try {
       f();
       return true;
+    } catch (const std::exception&) {
+      set_exception();
+      return false;
+    }
+  }
+  // Turns the C++ exception that is being handled into a Python one.
+  [[gnu::cold, gnu::noinline]] static void set_exception() {
+    try {
+      throw;
     } catch (nb::python_error& error) {
       error.restore();
     } catch (const nb::builtin_exception& error) {
@@ -241,7 +250,6 @@ class Mapping {
     } catch (const std::exception& error) {
       if (!Object::set_exception(error)) PyErr_SetString(PyExc_RuntimeError, error.what());
     }
-    return false;
   }
 
   // 1 and the value's word, 0 if there is none, −1 with an exception.

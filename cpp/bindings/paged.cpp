@@ -208,7 +208,7 @@ nb::object steps_of(PagedObject& self) {
   for (const Tape::Step& step : self.table->tape().steps)
     out.append(nb::make_tuple(step.file, std::string(1, step.what), step.offset,
                               nb::bytes(step.data.data(), step.data.size())));
-  return std::move(out);
+  return out;
 }
 
 }  // namespace
