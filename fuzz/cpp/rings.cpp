@@ -38,7 +38,8 @@ void look(const Ring& ring, Dice& dice) {
     ring.locate(digest);
   }
   ring.expected_searches(8);
-  ring.fingerprint();
+  ring.fingerprint(false);
+  ring.fingerprint(true);
   ring.nbytes();
   ring.counters();
   for (const uint32_t id : ring.order()) ring.limit_of(id, ring.size());
