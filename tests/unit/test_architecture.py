@@ -15,8 +15,8 @@ import architecture
 BOUNDS = {
     "Python lines in the wheel outside study": 35_700,
     "pairs of files that share six or more lines": 50,
-    "a core indexed by a bare number": 109,
-    "import cycles": 3,
+    "a core indexed by a bare number": 99,
+    "import cycles": 1,
     "imports against the direction": 0,
     "imports of another module's private names": 28,
     "lines of the longest module": 1_360,

@@ -34,10 +34,11 @@ from evenbins import _arguments as arguments
 from evenbins.errors import ArgumentError
 from evenbins.theory import fpr as theory
 from evenbins.theory import levels, shapes
+from evenbins.theory.filter_plan import Family, FilterPlan, rate_of_core, register
 from evenbins.theory.levels import COIN_UNIT, COUNTED, POLICIES, SPILLS
-from evenbins.theory.plan import FilterPlan, round_up
+from evenbins.theory.plan import round_up
 
-__all__ = ["check_bounds", "plan_balanced", "plan_levels", "plan_of_balanced_core"]
+__all__ = ["check_bounds", "plan_balanced", "plan_levels"]
 
 MAX_BLOCKS = 2**47
 MAX_THRESHOLD = 65534
@@ -139,7 +140,7 @@ thresholds=(24, 24, 24), coin=0.25, overflow_limit=1000)
     return _plan(_checked_core(name, core, named=False), keys, arguments.seed(seed))
 
 
-def plan_of_balanced_core(policy: str, core: Sequence[int], keys: int, seed: int) -> FilterPlan:
+def _of_balanced_core(policy: str, core: Sequence[int], keys: int, seed: int, _: str) -> FilterPlan:
     """Check the core of a balanced filter and predict anew."""
     return _plan(_checked_core(policy, core, named=True), keys, seed)
 
@@ -925,3 +926,17 @@ def _shares(value: object) -> tuple[float, ...]:
     if not 1 <= len(parts) <= MAX_CHOICES or not all(0.0 < each < math.inf for each in parts):
         raise arguments.error("shares", rule, value, way_out)
     return tuple(each / math.fsum(parts) for each in parts)
+
+
+register(
+    *POLICIES,
+    family=Family(
+        rate_of_core,
+        _of_balanced_core,
+        (
+            "policy", "block_bits", "hashes", "choices", "coin", "overflow_limit", "spill", "budget",
+            "blocks_0", "threshold_0",
+        ),
+        more_tables=True,
+    ),
+)  # fmt: skip

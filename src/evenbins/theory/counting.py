@@ -38,7 +38,8 @@ import numpy as np
 
 from evenbins import _arguments as arguments
 from evenbins.theory import fpr as theory
-from evenbins.theory.plan import FilterPlan, round_up
+from evenbins.theory.filter_plan import Family, FilterPlan, rate_of_core, register
+from evenbins.theory.plan import round_up
 
 __all__ = [
     "COUNTER_BITS", "LAYOUTS", "SATURATION_BOUND", "binomial_tail", "hit_chance", "keys_from_counters",
@@ -220,20 +221,21 @@ def plan_counting(
     return _counting(keys, counters, width, k, 0 if flat else BLOCK_BITS, seed)
 
 
-def plan_of_counting_core(core: Sequence[int], keys: int, seed: int) -> FilterPlan:
+def _of_counting_core(_: str, core: Sequence[int], keys: int, seed: int, __: str) -> FilterPlan:
     """Check the four integers of a counting filter's core and predict anew; see `plan_of_core`."""
     way_out = "Pass a filter's plan.core"
-    width = _counter_bits(core[1], "core[1] (counter_bits)")
+    counters, width, hashes, block_bits = core
+    width = _counter_bits(width, "core[1] (counter_bits)")
     most = theory.MAX_BITS // width
-    counters = arguments.integer("core[0] (counters)", core[0], 1, most, way_out)
-    block_bits = arguments.integer("core[3] (block_bits)", core[3], 0, BLOCK_BITS, way_out)
+    counters = arguments.integer("core[0] (counters)", counters, 1, most, way_out)
+    block_bits = arguments.integer("core[3] (block_bits)", block_bits, 0, BLOCK_BITS, way_out)
     if block_bits not in (0, BLOCK_BITS):
-        raise arguments.error("core[3] (block_bits)", "0 or 512", core[3], way_out)
+        raise arguments.error("core[3] (block_bits)", "0 or 512", block_bits, way_out)
     most = theory.MAX_HASHES_BLOCKED if block_bits else theory.MAX_HASHES_STANDARD
-    k = arguments.integer("core[2] (hashes)", core[2], 1, most, way_out)
+    k = arguments.integer("core[2] (hashes)", hashes, 1, most, way_out)
     if block_bits and counters * width % BLOCK_BITS:
         rule = f"a multiple of {BLOCK_BITS // width}, the counters of a block"
-        raise arguments.error("core[0] (counters)", rule, core[0], way_out)
+        raise arguments.error("core[0] (counters)", rule, counters, way_out)
     return _counting(keys, counters, width, k, block_bits, seed)
 
 
@@ -287,3 +289,9 @@ def _layout(value: object) -> str:
     if value not in LAYOUTS:
         raise arguments.error("layout", rule, value, way_out)
     return value
+
+
+register(
+    "counting",
+    family=Family(rate_of_core, _of_counting_core, ("counters", "counter_bits", "hashes", "block_bits")),
+)

@@ -26,8 +26,7 @@ Tried and dropped: the distribution of X itself for every rate (`occupancy`, kep
 and the tests' oracle: too slow beyond 1e5 bits); inclusion-exclusion (loses rates below 1e-10);
 mean and variance of X for large filters (correct to second order only, and no longer needed).
 
-A balanced filter is predicted level by level in `levels`; `balanced` is the door to it, and
-`rate_by_load` the vector it stands on.
+`levels` predicts a balanced filter level by level, from `rate_by_load`.
 
 Sources: F. Putze, P. Sanders, J. Singler, "Cache-, hash- and space-efficient Bloom filters" (2007),
 for blocks and their Poisson load; K. Christensen, A. Roginsky, M. Jimeno, "A new analysis of the
@@ -54,7 +53,6 @@ __all__ = [
     "MAX_BITS",
     "MAX_HASHES_BLOCKED",
     "MAX_HASHES_STANDARD",
-    "balanced",
     "balanced_asymptotic",
     "best_hashes_blocked",
     "best_hashes_standard",
@@ -308,13 +306,6 @@ def _rate_by_load(bits: int, hashes: int, most: int) -> Vector:
         unset = unset @ step
     np.minimum(rates, 1.0, out=rates)
     return rates
-
-
-def balanced(core: Sequence[int], keys: int, stop: str = "coin") -> float:
-    """Predict the false-positive rate of a balanced filter from its integer core; see `levels.predict`."""
-    from evenbins.theory import levels  # it stands on this module
-
-    return levels.predict(core, keys, stop=stop).fpr
 
 
 def balanced_asymptotic(
