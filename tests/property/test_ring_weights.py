@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from sizes import size
 
 from evenbins import HashRing, RingFullError
-from evenbins.theory import _ring_laws as laws
+from evenbins.theory import ring_laws as laws
 from reference.ring import Ring
 
 BOUNDED = ("jump", "clockwise", "rehash", "rehash-bin")

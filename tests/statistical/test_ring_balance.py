@@ -11,7 +11,7 @@ from scipy import stats
 
 from evenbins import HashRing, _core, digest
 from evenbins.rings.forwarding import ForwardingMarks, MarkedNode
-from evenbins.theory import rings as theory
+from evenbins.study.theory import rings as theory
 
 MILLIONTH = stats.norm.isf(0.5e-6)  # 4.89 standard errors
 

@@ -95,11 +95,6 @@ def plan_levels(
     seed
         Seed of the digests, 0 to 2**64 - 1.
 
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong type or outside its range.
-
     Examples
     --------
     >>> plan = plan_levels(100_000, policy="multilevel", hashes=10, blocks=(4000, 600, 100), \

@@ -64,7 +64,7 @@ from numpy.polynomial import legendre
 
 from evenbins import _arguments as arguments
 from evenbins.theory import balance
-from evenbins.theory._caching import cached
+from evenbins.theory.caching import cached
 
 __all__ = [
     "BALANCED", "COIN_UNIT", "MAX_CHOICES", "NEVER_FULL", "POLICIES", "Chains", "Layout", "absent_query",

@@ -51,7 +51,7 @@ import numpy.typing as npt
 from evenbins import _arguments as arguments
 from evenbins.theory import block, spilling
 from evenbins.theory import fpr as theory
-from evenbins.theory._caching import cached
+from evenbins.theory.caching import cached
 from evenbins.theory.cores import COIN_UNIT, COUNTED, POLICIES, SPILLS, Design, counter_bits
 
 __all__ = [

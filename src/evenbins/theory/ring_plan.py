@@ -3,7 +3,7 @@
     nodes or weights, keys, policy, layout, copies, epsilon or limit ──▶ RingPlan
 
 With `epsilon` the limit follows the number of keys, as in a live ring: ceil((1 + epsilon) n w/W), the new key
-counted. With `limit` it is fixed. The two are different laws (`_ring_laws`); ``limits="fixed"`` predicts the
+counted. With `limit` it is fixed. The two are different laws (`ring_laws`); ``limits="fixed"`` predicts the
 paper's experiment, where the limit of the n-th key holds from the first on.
 
 What is predicted (else None)
@@ -32,8 +32,8 @@ import numpy as np
 
 from evenbins import _arguments as arguments
 from evenbins._show import ReprMixin
-from evenbins.theory import _ring_laws as laws
-from evenbins.theory._ring_first_full import first_full
+from evenbins.theory import ring_laws as laws
+from evenbins.theory.ring_first_full import first_full
 
 __all__ = ["POLICIES", "RingPlan", "plan_ring"]
 

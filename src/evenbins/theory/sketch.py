@@ -27,13 +27,12 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 from evenbins import _arguments as arguments
 from evenbins._show import ReprMixin
 
 __all__ = [
-    "CONSTRUCTIONS", "SketchPlan", "classic_failure", "hit_everywhere", "is_prime", "next_prime",
+    "CONSTRUCTIONS", "SketchPlan", "classic_failure", "is_prime", "next_prime",
     "plan_countmin", "plan_of_sketch_core", "two_hash_failure",
 ]  # fmt: skip
 
@@ -119,32 +118,6 @@ def two_hash_failure(epsilon: float, width: int, depth: int, copies: int = 1) ->
     """
     meets_everywhere = 2 / (epsilon * width**2)
     return min(1.0, meets_everywhere + (2 / (epsilon * width)) ** depth) ** copies
-
-
-def hit_everywhere(plan: SketchPlan, keys: int) -> float:
-    """Compute the probability that `keys` others share every counter of a key, each row's with some of them.
-
-    Exact, for ideal hashing. If their weights are equal and they are fewer than 1/epsilon, each weighs more
-    than epsilon * total, and this is the probability of failure: the worst stream we know.
-
-    Two-hash: another key, whose h1 and h2 differ from ours by a and b, meets us in table j where a + j·b = 0,
-    a line in a plane of w² points; two such lines have one point in common, since w is prime. So one key
-    misses s tables with probability 1 - (s(w - 1) + 1)/w²; inclusion and exclusion over the tables that all
-    keys miss does the rest.
-
-    Examples
-    --------
-    >>> round(hit_everywhere(plan_countmin(0.01, 0.01), 99), 5)
-    0.00266
-    >>> round(hit_everywhere(plan_countmin(0.01, 0.01, construction="two-hash"), 99), 6)
-    0.000444
-    """
-    w = plan.width
-    if plan.construction == "classic":
-        return float(-math.expm1(keys * math.log1p(-1 / w))) ** plan.depth
-    missed = [1 - Fraction(s * (w - 1) + 1, w * w) if s else Fraction(1) for s in range(plan.depth + 1)]
-    terms = ((-1) ** s * math.comb(plan.depth, s) * p**keys for s, p in enumerate(missed))
-    return float(sum(terms)) ** plan.copies
 
 
 def is_prime(n: int) -> bool:

@@ -43,7 +43,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins.theory._ring_growth import grown_loads
+from evenbins.theory.ring_growth import grown_loads
 
 __all__ = [
     "RingLoads", "checked_epsilon", "checked_weights", "clockwise_loads", "growing_loads", "jump_loads",
@@ -130,11 +130,6 @@ def ring_limit(keys: int, nodes: int, epsilon: float) -> int:
         n and k.
     epsilon
         What a node may hold above the mean, as a fraction of it.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong type or outside its range.
 
     Examples
     --------

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins.theory import _ring_laws as laws
+from evenbins.theory import ring_laws as laws
 
 __all__ = ["first_full", "no_full"]
 
