@@ -77,37 +77,15 @@ def plan_balanced(
 
     Parameters
     ----------
-    capacity
-        Number of keys (n), 1 to 2**48.
-    policy
-        "single", "sequential", "multilevel", "fill" or "two-choice"; None takes the best of them
-        whose absent keys read at most `miss_reads` blocks, 2 when that is None too.
-    fpr
-        False-positive rate not to be exceeded at `capacity` keys; 0.01 when `bits_per_key` is not
-        given either.
-    bits_per_key
-        Bits for each key (beta), everything counted, instead of `fpr`; rounded up to a whole block. (A
-        filter is at least a block and, where keys are counted, 64 bytes of state.)
+    capacity, fpr, bits_per_key, policy, choices, miss_reads, block_bits, hashes, thresholds, coin, shares,
+    spill, seed
+        As for `BalancedBloomFilter`: 1 to 8 choices, 3 when None. Bits are rounded up to a whole block; a
+        filter is at least a block and, where keys are counted, 64 bytes of state.
     reads
-        Upper bound on the mean block reads of an insertion and of a look-up of a present key (a). For
-        "sequential" with a list also its budget, reads * capacity in all, of which the plan leaves
-        three standard deviations free.
-    choices
-        Upper bound on the blocks a key may use (d), 1 to 8; 3 when None.
+        As for `BalancedBloomFilter`. For "sequential" with a list also its budget, reads * capacity in all,
+        of which the plan leaves three standard deviations free.
     overflow
-        Upper bound on the fraction of keys on the overflow list (gamma); 0 is no list; 0.005 when
-        None. "fill" and "two-choice" have none.
-    miss_reads
-        Upper bound on the mean block reads of a look-up of an absent key (E(P)).
-    block_bits
-        Bits of a block (B), 256 or 512.
-    hashes, thresholds, coin, shares
-        Bits set for each key (k); what makes the blocks of each table full (h, p); the sizes of the
-        tables relative to each other (alpha). Used as given, chosen for the lowest rate when None.
-    spill
-        "least" or "random": which of its full blocks takes a key when the list cannot.
-    seed
-        Seed of the digests, 0 to 2**64 - 1.
+        As for `BalancedBloomFilter`; 0.005 when None.
 
     Raises
     ------

@@ -83,8 +83,8 @@ class Chains:
     miss_variance: float
 
 
-# A time of a walk is an array whose last axis is [chance, mean, mean square]; the chance may be below 1: mean and
-# square are of that part only.
+# A time of a walk is an array whose last axis is [chance, mean, mean square]; the chance may be below 1: mean
+# and square are of that part only.
 NOTHING = np.array([1.0, 0.0, 0.0])
 
 

@@ -142,16 +142,8 @@ def plan_counting(
 
     Parameters
     ----------
-    capacity, fpr, seed
-        As for `plan_standard`.
-    bits_per_key
-        Bits of memory for each key instead of `fpr`; the counters are so many divided by `counter_bits`.
-    hashes
-        Counters of a key (k), 1 to 64, in a block 1 to 32; the best number when None.
-    counter_bits
-        Bits of a counter: 2, 4, 8 or 16.
-    layout
-        "flat": a key's counters lie anywhere; "blocked": in one block of 512 bits.
+    capacity, fpr, bits_per_key, hashes, counter_bits, layout, seed
+        As for `CountingBloomFilter`: 1 to 64 hashes, in a block 1 to 32.
 
     Raises
     ------

@@ -56,22 +56,9 @@ def plan_standard(
 
     Parameters
     ----------
-    capacity
-        Number of keys (n), 1 to 2**48.
-    fpr
-        False-positive rate not to be exceeded at `capacity` keys; 0.01 when `bits_per_key` is not
-        given either.
-    bits_per_key
-        Bits for each key (beta), up to 4096, instead of `fpr`.
-    hashes
-        Bits set for each key (k), 1 to 64; the best number when None.
-    hashing
-        How positions follow from a digest: "independent", or by fewer hashes "partition", "double",
-        "enhanced-double" (f(i) = i²; "-cube" and "-tetrahedral" appended for i³ and (i³-i)/6) and
-        "triple". These have a floor below which no memory brings the rate (`less_hashing`): a plan
-        that meets it warns, and its `fpr` says what to expect.
-    seed
-        Seed of the digests, 0 to 2**64 - 1.
+    capacity, fpr, bits_per_key, hashes, hashing, seed
+        As for `BloomFilter`: 1 to 2**48 keys, up to 4096 bits per key, 1 to 64 hashes. A plan whose `hashing`
+        cannot reach `fpr` warns, and its own `fpr` is what to expect.
 
     Raises
     ------
@@ -198,12 +185,8 @@ def plan_blocked(
 
     Parameters
     ----------
-    capacity, fpr, bits_per_key, seed
-        As for `plan_standard`; bits are rounded up to whole blocks.
-    hashes
-        Bits set for each key (k), 1 to 32; the best number when None.
-    block_bits
-        Bits of a block (B), 256 or 512.
+    capacity, fpr, bits_per_key, hashes, block_bits, seed
+        As for `BlockedBloomFilter`; bits are rounded up to whole blocks.
 
     Raises
     ------

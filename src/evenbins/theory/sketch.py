@@ -174,18 +174,8 @@ def plan_countmin(
 
     Parameters
     ----------
-    epsilon
-        An estimate may be too large by this fraction of the stream's total (ε), between 0 and 1.
-    delta
-        Probability, for each key, that it is too large by more (δ), between 0 and 1.
-    construction
-        "classic" or "two-hash": see the module's head. Classic needs half the counters, and hashing costs so
-        little here that saving it gains nothing where there are vector instructions: the default.
-    conservative
-        Raise a counter only as far as the key's new estimate: the same promise, smaller errors; such
-        sketches cannot be merged, and take two to three times as long to update.
-    seed
-        Seed of the digests, 0 to 2**64 - 1.
+    epsilon, delta, construction, conservative, seed
+        As for `CountMinSketch`; epsilon and delta between 0 and 1.
 
     Raises
     ------
