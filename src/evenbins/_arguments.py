@@ -6,12 +6,14 @@ TypeError, a wrong value a ValueError; a bool is no number.
 
 from __future__ import annotations
 
+import math
 import numbers
 import operator
 from collections.abc import Sequence
 from typing import SupportsIndex
 
 import numpy as np
+import numpy.typing as npt
 
 from evenbins import _show
 from evenbins.errors import ArgumentError, ArgumentTypeError, literal, shown
@@ -27,6 +29,7 @@ __all__ = [
     "one_of",
     "rate",
     "real",
+    "reals",
     "seed",
     "shown",
     "type_error",
@@ -59,12 +62,8 @@ def goal(fpr: object, bits_per_key: object) -> tuple[float, float | None]:
             "fpr", f" and bits_per_key exclude each other; {got}. Pass one: the other follows from it"
         )
     if bits_per_key is not None:
-        rule = f"a number above 0 and at most {MAX_BITS_PER_KEY}"
         way_out = "Pass bits such as 16, or an fpr instead"
-        number = real("bits_per_key", bits_per_key, rule, way_out)
-        if not 0.0 < number <= MAX_BITS_PER_KEY:
-            raise error("bits_per_key", rule, bits_per_key, way_out)
-        return DEFAULT_FPR, number
+        return DEFAULT_FPR, real("bits_per_key", bits_per_key, "", way_out, above=0.0, most=MAX_BITS_PER_KEY)
     if fpr is None:
         return DEFAULT_FPR, None
     return rate(fpr), None
@@ -74,10 +73,7 @@ def rate(value: object) -> float:
     """Check a false-positive rate."""
     rule = "a number between 0 and 1, both excluded"
     way_out = "Pass a rate such as 0.001"
-    number = real("fpr", value, rule, way_out)
-    if not 0.0 < number < 1.0:
-        raise error("fpr", rule, value, way_out)
-    return number
+    return real("fpr", value, rule, way_out, above=0.0, below=1.0)
 
 
 def hashes(value: object, most: int) -> int | None:
@@ -127,14 +123,60 @@ def integer(name: str, value: object, least: int, most: int | None, way_out: str
     return number
 
 
-def real(name: str, value: object, rule: str, way_out: str) -> float:
-    """Check a real number, of any size."""
+def real(
+    name: str,
+    value: object,
+    rule: str,
+    remedy: str,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    below: float | None = None,
+    most: float | None = None,
+) -> float:
+    """Check a real number: of any size, or within the bounds given (`below=math.inf`: a finite one).
+
+    An empty `rule` is derived from the bounds: "a number above 0 and at most 64".
+    """
+    bounds = (above, least, below, most)
+    rule = rule or _rule_of(*bounds)
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        raise type_error(name, rule, value, way_out)
+        raise type_error(name, rule, value, remedy)
     try:
-        return float(value)
+        number = float(value)
     except OverflowError:
-        raise error(name, rule, value, way_out) from None
+        raise error(name, rule, value, remedy) from None
+    if not _within(number, *bounds):
+        raise error(name, rule, value, remedy)
+    return number
+
+
+def _within(
+    number: float, above: float | None, least: float | None, below: float | None, most: float | None
+) -> bool:
+    return (
+        (above is None or number > above)
+        and (least is None or number >= least)
+        and (below is None or number < below)
+        and (most is None or number <= most)
+    )
+
+
+def _rule_of(above: float | None, least: float | None, below: float | None, most: float | None) -> str:
+    words = (("above", above), ("at least", least), ("below", below), ("at most", most))
+    parts = [f"{word} {bound:g}" for word, bound in words if bound is not None and math.isfinite(bound)]
+    return " ".join(["a number", " and ".join(parts)]).rstrip()
+
+
+def reals(name: str, value: object, rule: str, remedy: str) -> npt.NDArray[np.float64]:
+    """Check a number, or an array or nested sequence of numbers of any size and shape."""
+    try:
+        given = np.asarray(value)
+    except ValueError:  # rows of different length
+        raise error(name, rule, value, remedy) from None
+    if given.dtype.kind not in "iuf":
+        raise type_error(name, rule, value, remedy)
+    return given.astype(np.float64)
 
 
 def one_of(name: str, value: object, choices: Sequence[str], remedy: str, *, rule: str = "") -> str:

@@ -1,7 +1,7 @@
 """The count-min sketch's promise, measured with secret seeds: estimates beyond the bound on unkind streams.
 
 Each trial is a sketch with a seed of its own and one key asked of it, so the number of failures is binomial.
-Where the stream has an exact prediction (equal keys, `theory.sketch.hit_everywhere`) the interval is
+Where the stream has an exact prediction (equal keys, `study.theory.counters.hit_everywhere`) the interval is
 two-sided at 1e-6; elsewhere the failures must lie below the 1 - 1e-6 quantile of Binomial(trials, delta).
 """
 
@@ -16,7 +16,7 @@ import pytest
 from scipy.stats import binom
 
 from evenbins import CountMinSketch
-from evenbins.theory.sketch import hit_everywhere
+from evenbins.study.theory.counters import hit_everywhere
 
 EPSILON = DELTA = 0.05
 SHAPES: dict[str, dict[str, Any]] = {

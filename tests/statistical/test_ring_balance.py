@@ -12,7 +12,7 @@ from scipy import stats
 from evenbins import HashRing, _core, digest
 from evenbins.rings.forwarding import ForwardingMarks, MarkedNode
 from evenbins.study.ring import ring as study_ring
-from evenbins.theory import rings as theory
+from evenbins.study.theory import rings as theory
 
 MILLIONTH = stats.norm.isf(0.5e-6)  # 4.89 standard errors
 

@@ -1,4 +1,4 @@
-"""Simulated rings against the predictions of theory.rings: loads, searches, the first full node.
+"""Simulated rings against the predictions of study.theory.rings: loads, searches, the first full node.
 
 Means are compared at 1e-6 two-sided (Student), with 1.5/k of the value for what the model leaves out (the
 loads' sum is known); the number of trials stands in the docstring. 1000 nodes.

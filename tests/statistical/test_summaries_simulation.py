@@ -3,7 +3,7 @@
 Every count is compared with its binomial interval, every mean with Student's, two-sided at 1e-6; seeds are
 fixed.
 
-    the table     |S_i|, the exact law of `theory.multilevel.distribution`
+    the table     |S_i|, the exact law of `study.theory.multilevel.distribution`
     failures      their mean number for each type, exact for partitioned and for other filters: a mean has
                   no union bound
     moves         into the first sub-table: exact
@@ -26,7 +26,7 @@ from evenbins.study.papers.summary_simulation import (
     simulate_song,
     simulate_summary,
 )
-from evenbins.theory import multilevel
+from evenbins.study.theory import multilevel
 
 LEVEL = 1e-6
 KEYS, SIZES = 300, (600, 150, 60, 30)

@@ -1,4 +1,4 @@
-"""Summaries with real hashing against the laws of `theory.multilevel`: two-sided intervals at 1e-6."""
+"""Summaries with real hashing against the laws of `study.theory.multilevel`: two-sided intervals at 1e-6."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from evenbins import MultilevelTable
+from evenbins.study.theory import multilevel
 from evenbins.tables.multilevel import plan_multilevel
 from evenbins.tables.summaries import (
     CounterSummary,
@@ -18,7 +19,6 @@ from evenbins.tables.summaries import (
     SingleFilterSummary,
     Summary,
 )
-from evenbins.theory import multilevel
 from evenbins.theory.summary_plan import plan_summary
 
 SIZES = [4000, 1000, 500, 250, 250]

@@ -13,13 +13,13 @@ import architecture
 
 # What may not be exceeded. Zero is what is wanted; the others are today's figures, and may only fall.
 BOUNDS = {
-    "Python lines in the wheel outside study": 35_700,
-    "pairs of files that share six or more lines": 50,
-    "a core indexed by a bare number": 109,
-    "import cycles": 3,
+    "Python lines in the wheel outside study": 34_500,
+    "pairs of files that share six or more lines": 44,
+    "a core indexed by a bare number": 93,
+    "import cycles": 1,
     "imports against the direction": 0,
-    "imports of another module's private names": 28,
-    "lines of the longest module": 1_360,
+    "imports of another module's private names": 19,
+    "lines of the longest module": 884,
 }
 
 

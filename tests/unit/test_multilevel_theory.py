@@ -19,7 +19,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from evenbins.theory import _multilevel_law, _summary_rates, counting, fpr, multilevel
+from evenbins.study.theory import multilevel
+from evenbins.theory import counting, fpr, multilevel_law, summary_rates
 
 SMALL = (40_000, 10_000, 5_000, 2_500, 2_500)
 LARGE = (400_000, 100_000, 50_000, 25_000, 12_500, 12_500)
@@ -170,10 +171,10 @@ def test_the_thesis_crises() -> None:
 def test_laws_that_are_taken_as_normal(monkeypatch: pytest.MonkeyPatch) -> None:
     """100,000 keys, as if that were too many: means, variances, and the crisis to a few percent."""
     exact = multilevel.distribution(100_000, LARGE)
-    _multilevel_law._laws.cache_clear()
-    monkeypatch.setattr(_multilevel_law, "EXACT_KEYS", 5000)
+    multilevel_law._laws.cache_clear()
+    monkeypatch.setattr(multilevel_law, "EXACT_KEYS", 5000)
     normal = multilevel.distribution(100_000, LARGE)
-    _multilevel_law._laws.cache_clear()
+    multilevel_law._laws.cache_clear()
     assert [law.exact for law in normal] == [True, False, False, False, False, False, False]
     for law, other in zip(normal[1:], exact[1:], strict=True):
         assert law.mean == pytest.approx(other.mean, rel=1e-3)
@@ -295,9 +296,9 @@ def test_rates_of_filters() -> None:
 
 def test_rates_of_unpartitioned_filters_are_interpolated_for_many_keys() -> None:
     size = multilevel.FilterSize(2_000_000, 9)
-    band = _summary_rates._rates(size, 199_000, 2001, False)
+    band = summary_rates._rates(size, 199_000, 2001, False)
     for at in (0, 17, 1000, 1999, 2000):
-        exact = _summary_rates._unpartitioned(*size, 199_000 + at)
+        exact = summary_rates._unpartitioned(*size, 199_000 + at)
         assert band[at] == pytest.approx(exact, rel=1e-11)
 
 
@@ -408,7 +409,7 @@ def test_wrong_arguments_are_refused() -> None:
         multilevel.crisis_probability(1, [0])
     with pytest.raises(ValueError, match="deleted must be an integer from 0 to 5"):
         multilevel.rebuild_moves(5, 6, [3])
-    with pytest.raises(ValueError, match="model must be 'random' or 'first'"):
+    with pytest.raises(ValueError, match='model must be "random" or "first"'):
         multilevel.rebuild_moves(5, 2, [3], model="last")
     with pytest.raises(ValueError, match=r"cells must be .*one for each hash"):
         multilevel.filter_rate(3, 4, 1)
@@ -419,14 +420,20 @@ def test_wrong_arguments_are_refused() -> None:
 
 
 def test_the_door_needs_no_scipy() -> None:
-    code = "import sys; from evenbins.theory import multilevel; print('scipy' in sys.modules)"
+    code = "import sys; from evenbins.study.theory import multilevel; print('scipy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
 
 @pytest.mark.parametrize(
     "name",
-    ["theory._multilevel_law", "theory._summary_rates", "theory._summary_size", "papers.summary_simulation"],
+    [
+        "theory.multilevel_law",
+        "theory.summary_rates",
+        "theory.summary_size",
+        "study.theory.multilevel",
+        "study.papers.summary_simulation",
+    ],
 )
 def test_the_examples_of_the_docstrings(name: str) -> None:
     failed, tried = doctest.testmod(importlib.import_module(f"evenbins.{name}"))

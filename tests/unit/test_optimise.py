@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import nbinom, poisson
 
+from evenbins.study.theory import tables
 from evenbins.theory import fluid, optimise
 
 CASES = [
@@ -54,7 +55,7 @@ def test_space_and_shares_are_each_others_inverse(scheme: str, slots: int, overf
     again = optimise.shares(scheme, 3, found.space, slots)
     assert fluid.solve(scheme, again, slots).overflow == pytest.approx(overflow, rel=2e-3)
     assert found.space == pytest.approx(slots * sum(found.shares))
-    assert found.space < optimise.naive_space(scheme, 3, overflow, slots).space
+    assert found.space < tables.naive_space(scheme, 3, overflow, slots).space
 
 
 @pytest.mark.parametrize(("scheme", "slots"), STEADY)
@@ -76,20 +77,20 @@ def test_more_levels_more_slots_and_more_overflow_need_less_space() -> None:
 def test_another_start_finds_the_same_optimum() -> None:
     """The true curve of SCExt, where the thesis' minimiser failed."""
     for start in ([1, 2, 4, 8], [8, 1, 4, 1]):
-        found = optimise.curve("extreme-second-chance", 4, [1.2], start=start)[0]
+        found = tables.curve("extreme-second-chance", 4, [1.2], start=start)[0]
         assert found.overflow == pytest.approx(4.71481e-4, rel=1e-5)
 
 
 def test_a_curve_is_its_points() -> None:
     spaces = [1.2, 1.4]
-    for found, space in zip(optimise.curve("second-chance", 4, spaces), spaces, strict=True):
+    for found, space in zip(tables.curve("second-chance", 4, spaces), spaces, strict=True):
         alone = fluid.solve("second-chance", optimise.shares("second-chance", 4, space))
         assert found.overflow == pytest.approx(alone.overflow, rel=1e-6)
 
 
 def test_equal_levels() -> None:
-    assert optimise.naive_shares(4, 2.0, 2) == (0.25,) * 4
-    assert optimise.naive_space("conservative", 4, 0.002).space == pytest.approx(1.46, abs=0.005)
+    assert tables.naive_shares(4, 2.0, 2) == (0.25,) * 4
+    assert tables.naive_space("conservative", 4, 0.002).space == pytest.approx(1.46, abs=0.005)
 
 
 def test_an_optimum_can_be_read_and_written() -> None:
@@ -157,9 +158,9 @@ def test_a_list_of_a_tiny_overflow_is_poisson() -> None:
         (lambda: optimise.shares("conservative", 4, 1.3, deletions=True), "under deletions"),
         (lambda: optimise.space("standard", 4, 0.0), "overflow must be"),
         (lambda: optimise.space("standard", 4, 0.9), "overflow must be"),
-        (lambda: optimise.naive_shares(4, -1.0), "space must be"),
-        (lambda: optimise.naive_space("standard", 4, 2.0), "overflow must be"),
-        (lambda: optimise.curve("standard", 4, [1.2], start=[1.0]), "start must be 4 shares"),
+        (lambda: tables.naive_shares(4, -1.0), "space must be"),
+        (lambda: tables.naive_space("standard", 4, 2.0), "overflow must be"),
+        (lambda: tables.curve("standard", 4, [1.2], start=[1.0]), "start must be 4 shares"),
         (lambda: optimise.overflow_limit("standard", [1.0], 0), "capacity must be"),
         (lambda: optimise.overflow_limit("standard", [1.0], 10, overrun=0.0), "overrun must be"),
     ],

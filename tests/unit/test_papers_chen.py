@@ -11,7 +11,7 @@ from experiments import run_once
 
 from evenbins.study.papers import Context, Result, Row, chen
 from evenbins.study.papers.chen_tables import Printed, printed
-from evenbins.theory import rings
+from evenbins.study.theory import rings
 
 
 def result(id: str) -> Result:

@@ -19,7 +19,8 @@ from evenbins import _study
 from evenbins.study import papers
 from evenbins.study.papers import Result, kirsch
 from evenbins.study.papers.simulation import simulate_hashing
-from evenbins.theory import fpr, less_hashing
+from evenbins.study.theory import less_hashing
+from evenbins.theory import fpr
 
 WORD = 2**64
 SCHEMES = [

@@ -16,7 +16,7 @@ from scipy.stats import t as student
 from evenbins.study import papers
 from evenbins.study.papers import Result, Row, plots
 from evenbins.study.papers.kirsch_summaries import FILTERS, SIZES
-from evenbins.theory import multilevel
+from evenbins.study.theory import multilevel
 
 IDS = ["table4.1", "table4.2", "table4.3", "sec4.3", "sec4.9", "sec4.10.1", "sec4.10.2"]
 

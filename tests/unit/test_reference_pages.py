@@ -36,7 +36,8 @@ MODULES = [
     "evenbins.tables.summaries",
     "evenbins.tables",
     "evenbins.theory",
-    "evenbins.theory.rings",
+    "evenbins.study.theory.balance",
+    "evenbins.study.theory.rings",
     "evenbins.study.traces",
 ]
 

@@ -21,7 +21,15 @@ from scipy import stats
 from scipy.optimize import linprog
 from sizes import size
 
-from evenbins.theory import balance
+from evenbins.study.theory import balance as study_balance
+from evenbins.study.theory.balance import (
+    multilevel_equations,
+    optimality_region,
+    sequential_equations,
+    uniform_deviation,
+    uniform_overall,
+)
+from evenbins.theory import balance, over_time
 from evenbins.theory.balance import (
     Balance,
     Fluid,
@@ -31,12 +39,10 @@ from evenbins.theory.balance import (
     optimal_multilevel,
     optimal_sequential,
     optimal_single,
-    optimality_region,
     sequential,
     single,
-    uniform_deviation,
-    uniform_overall,
 )
+from evenbins.theory.bucket import best as best_distribution
 
 LEVEL = 1e-6
 
@@ -178,7 +184,7 @@ def test_the_bound_and_its_coin_to_the_last_digits(reads: float, load: float, ov
     assert len(bound.distribution) == threshold + 2
     for value, exact in zip(bound.distribution, expected, strict=True):
         assert float(value) == pytest.approx(float(exact), rel=1e-12)
-    _, ours, _ = balance._best(reads, load, overflow)
+    _, ours, _ = best_distribution(reads, load, overflow)
     assert ours == pytest.approx(float(coin), rel=1e-12)
     assert 1 - ours == pytest.approx(float(1 - coin), rel=1e-12)
 
@@ -241,7 +247,7 @@ def test_every_bound_is_a_distribution_of_its_mean(reads: float, load: float, ov
         before = stats.poisson.cdf(np.arange(len(chance)), reads * load)
         assert (np.cumsum(chance) >= before - 1e-11).all()
         # and the coin leads there
-        _, coin, _ = balance._best(reads, load, overflow)
+        _, coin, _ = best_distribution(reads, load, overflow)
         assert 0.0 <= coin <= 1.0
         held = single(reads * load, bound.threshold, coin) if reads * load <= 1e6 else None
         if held is not None:
@@ -412,7 +418,7 @@ def test_sequential_two_ways(
     load: float, threshold: int, coin: float, choices: int, reads: float | None
 ) -> None:
     exact = sequential(load, threshold, coin, choices, TIMES, reads=reads)
-    ode = sequential(load, threshold, coin, choices, TIMES, reads=reads, method="ode")
+    ode = sequential_equations(load, threshold, coin, choices, TIMES, reads=reads)
     assert_same_course(exact, ode)
     kept = exact.occupancy @ np.arange(threshold + 2) / load
     assert np.abs(kept + exact.overflow - exact.times).max() < 1e-12
@@ -431,7 +437,7 @@ def test_sequential_two_ways(
 )
 def test_multilevel_two_ways(load: float, thresholds: object, coin: float, shares: object) -> None:
     exact = multilevel(load, thresholds, coin, shares, TIMES)  # type: ignore[arg-type]
-    ode = multilevel(load, thresholds, coin, shares, TIMES, method="ode")  # type: ignore[arg-type]
+    ode = multilevel_equations(load, thresholds, coin, shares, TIMES)  # type: ignore[arg-type]
     assert_same_course(exact, ode)
     held = exact.occupancy @ np.arange(exact.occupancy.shape[2])
     kept = held @ np.array(shares) / load
@@ -449,7 +455,7 @@ def test_one_choice_is_single() -> None:
 
 
 def test_no_threshold_is_poisson() -> None:
-    for end in (single(5, None, 1.0), sequential(5, None, 0.2, 3), sequential(5, None, 0.2, 3, method="ode")):
+    for end in (single(5, None, 1.0), sequential(5, None, 0.2, 3)):
         assert end.overflow[0] == 0.0
         assert end.accesses[0] == 1.0
         counts = np.arange(end.occupancy.shape[1])
@@ -462,7 +468,7 @@ def test_no_threshold_is_poisson() -> None:
 def test_the_beginning_is_empty() -> None:
     for start in (
         single(5, 3, 0.5, 0),
-        sequential(5, 3, 0.5, 3, 0, method="ode"),
+        sequential_equations(5, 3, 0.5, 3, 0),
         sequential(5, 3, 0.5, 3, 0),
     ):
         assert start.occupancy.tolist() == [[1.0, 0.0, 0.0, 0.0, 0.0]]
@@ -559,12 +565,12 @@ def test_sequential_in_the_paper() -> None:
     assert optimal_sequential(1.1, 8, 3).overflow == pytest.approx(0.00587, abs=5e-6)
     best = optimal_sequential(1.2, 8, 3)
     assert best.threshold is not None
-    ode = sequential(8, best.threshold, best.coin, 3, method="ode")
+    ode = sequential_equations(8, best.threshold, best.coin, 3)
     assert ode.accesses[0] == pytest.approx(1.2, abs=1e-10)
     assert ode.overflow[0] == pytest.approx(best.overflow, rel=1e-8)
     # With more overflow allowed the budget ends early, and the bound is reached as well.
     bound = lower_bound(1.2, 8, 0.1)
-    _, coin, _ = balance._best(1.2, 8.0, 0.1)
+    _, coin, _ = best_distribution(1.2, 8.0, 0.1)
     early = sequential(8, bound.threshold, coin, 3, reads=1.2)
     assert early.overflow[0] == pytest.approx(0.1, rel=1e-10)
     assert np.abs(early.occupancy[0] - bound.distribution).max() < 1e-12
@@ -660,9 +666,9 @@ def test_the_times_asked_for_stay_writable() -> None:
 
 
 def test_the_examples() -> None:
-    failed, tried = doctest.testmod(balance)
-    assert failed == 0
-    assert tried > 15
+    found = [doctest.testmod(module) for module in (balance, over_time, study_balance)]
+    assert sum(each.failed for each in found) == 0
+    assert sum(each.attempted for each in found) > 25
 
 
 # --- wrong arguments -----------------------------------------------------------------------------
@@ -711,12 +717,9 @@ ROWS = [[0.5, 0.5], [0.5, 0.5]]
         (lambda: sequential(8, 9, 0.5, 3, [[1.0]]), ValueError, ["times must be", "[[1.0]]"]),
         (lambda: sequential(8, 9, 0.5, 3, [math.nan]), ValueError, ["times must be", "nan"]),
         (lambda: sequential(8, 9, 0.5, 3, reads=0), ValueError, ["reads", "above 0, or None"]),
-        (
-            lambda: sequential(8, 9, 0.5, 3, method="euler"),
-            ValueError,
-            ["method", '"exact" or "ode"', "euler"],
-        ),
-        (lambda: sequential(8, 9, 0.5, 3, method=1), TypeError, ["method", "1 (int)"]),
+        (lambda: sequential_equations(8, None, 0.5, 3), TypeError, ["thresholds", "an integer", "None"]),
+        (lambda: sequential_equations(8, 9, 0.5, 3, reads=0), ValueError, ["reads", "above 0, or None"]),
+        (lambda: multilevel_equations(8, [9], 0.5, [0.5, 0.5]), ValueError, ["thresholds", "2 shares"]),
         (lambda: multilevel(8, 9, 0.5, [0.6, 0.3]), ValueError, ["shares", "sum 1", "[0.666667, 0.333333]"]),
         (lambda: multilevel(8, 9, 0.5, [1.0, 0.0]), ValueError, ["shares", "above 0"]),
         (lambda: multilevel(8, 9, 0.5, []), ValueError, ["shares", "1 to 64 fractions"]),

@@ -358,7 +358,7 @@ def test_a_wrong_core_is_refused(policy: str, core: tuple[int, ...], message: st
         ({"fpr": 0.1, "bits_per_key": 3}, "exclude each other"),
         ({"policy": "single", "thresholds": (3, 3)}, "thresholds must be one number for policy='single'"),
         ({"policy": "multilevel", "thresholds": ()}, "thresholds must be a number for each table"),
-        ({"shares": (1, 0)}, "shares must be positive numbers"),
+        ({"shares": (1, 0)}, r"shares\[1\] must be a positive number"),
         ({"policy": "multilevel", "thresholds": (9, 9), "shares": (1,)}, "shares must be 2 numbers"),
         ({"policy": "single", "fpr": 1e-9, "thresholds": (30,), "hashes": 1}, "fpr must be at least"),
     ],

@@ -23,7 +23,7 @@ import evenbins
 from evenbins import design, theory
 from evenbins.design.filters import Request, designs_for
 from evenbins.theory import block, less_hashing, levels
-from evenbins.theory._caching import cached, frozen
+from evenbins.theory.caching import cached, frozen
 
 THREADS = 16
 
@@ -248,7 +248,7 @@ def test_theory_and_design_keep_results_by_the_one_cache_only() -> None:
     """No other cache, and no change of `warnings`, whose filters all threads share."""
     for package in (theory, design):
         for path in Path(package.__path__[0]).glob("*.py"):
-            if path.name == "_caching.py":
+            if path.name == "caching.py":
                 continue
             names = {
                 node.attr if isinstance(node, ast.Attribute) else node.id

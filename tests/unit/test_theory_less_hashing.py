@@ -18,8 +18,10 @@ from scipy.stats import t as student
 from sizes import size
 
 from evenbins.study.papers.simulation import simulate_hashing
+from evenbins.study.theory import hashing_schemes
+from evenbins.study.theory import less_hashing as less
 from evenbins.theory import fpr
-from evenbins.theory import less_hashing as less
+from evenbins.theory import less_hashing as laws
 
 SCHEMES = [
     ("independent", "square"),
@@ -47,7 +49,7 @@ def test_distinct_positions_are_those_of_all_h2(name: str, bits: int) -> None:
     for hashes in (1, 2, 5, 9):
         offsets = [OFFSETS[name](i) for i in range(hashes)]
         counted = Counter(len({(i * h2 + f) % bits for i, f in enumerate(offsets)}) for h2 in range(bits))
-        assert less._distinct(bits, offsets) == pytest.approx(
+        assert laws._distinct(bits, offsets) == pytest.approx(
             [counted[d] / bits for d in range(hashes + 1)], abs=1e-14
         )
 
@@ -63,9 +65,9 @@ def triple_distinct(bits: int, hashes: int) -> list[float]:
 
 def test_distinct_positions_of_triple_hashing() -> None:
     for bits, hashes in ((101, 5), (89, 8)):
-        assert less._triple_distinct(bits, hashes) == pytest.approx(triple_distinct(bits, hashes), abs=1e-12)
+        assert laws._triple_distinct(bits, hashes) == pytest.approx(triple_distinct(bits, hashes), abs=1e-12)
     for bits, hashes in ((64, 5), (90, 6)):
-        assert less._triple_distinct(bits, hashes) == pytest.approx(triple_distinct(bits, hashes), abs=0.01)
+        assert laws._triple_distinct(bits, hashes) == pytest.approx(triple_distinct(bits, hashes), abs=0.01)
 
 
 @pytest.mark.parametrize("bits", [7, 12, 30, 36])
@@ -82,7 +84,7 @@ def test_pairs_are_those_of_all_h2_of_both_keys(name: str, bits: int) -> None:
         left = (j2 - j1) * h2x + f[j2] - f[j1] - (i2 - i1) * h2z - f[i2] + f[i1]
         total += int((left % bits == 0).sum())
     hashing, offset = ("double", "square") if name == "none" else ("enhanced-double", name)
-    assert less._pairs(hashing, bits, hashes, offset) == pytest.approx(total / bits)
+    assert laws._pairs(hashing, bits, hashes, offset) == pytest.approx(total / bits)
 
 
 @pytest.mark.parametrize("bits", [6, 7])
@@ -95,7 +97,7 @@ def test_pairs_of_triple_hashing(bits: int) -> None:
         of_x = (j2 - j1) * h2x + (math.comb(j2, 2) - math.comb(j1, 2)) * h3x
         of_z = (i2 - i1) * h2z + (math.comb(i2, 2) - math.comb(i1, 2)) * h3z
         total += int(((of_x - of_z) % bits == 0).sum())
-    assert less._pairs("triple", bits, hashes, "square") == pytest.approx(total / bits**3)
+    assert laws._pairs("triple", bits, hashes, "square") == pytest.approx(total / bits**3)
 
 
 def shared(bits: int, offsets: Sequence[int], h2: int) -> Counter[int]:
@@ -114,7 +116,7 @@ def test_shared_progressions_of_double_hashing_are_those_of_all_keys() -> None:
     bits, hashes = 10_007, 6
     seen = shared(bits, [0] * hashes, 1234)
     seen[hashes] -= 1  # h2(x) = 0: its one position, counted k times
-    predicted = less._progressions(bits, hashes)
+    predicted = laws._progressions(bits, hashes)
     assert [seen[s] for s in range(2, hashes)] == [predicted[s] for s in range(2, hashes)]
     assert predicted[hashes] == 2  # the same, and reversed
 
@@ -134,7 +136,7 @@ def test_a_partition_is_exact(size: int) -> None:
     counted = Counter(
         sum((a + i * b) % size == 0 for i in range(hashes)) for a in range(size) for b in range(size)
     )
-    shape = less._partition_shape(size, hashes)
+    shape = laws._partition_shape(size, hashes)
     assert [shape.shared[s] for s in range(2, hashes + 1)] == pytest.approx(
         [counted[s] / size**2 for s in range(2, hashes + 1)]
     )
@@ -144,8 +146,8 @@ def test_a_partition_is_exact(size: int) -> None:
 def test_covering_by_single_hits_is_inclusion_and_exclusion() -> None:
     chance = np.array([0.7, 0.3, 0.0, 0.0])
     expected = sum((-1) ** u * math.comb(3, u) * (1 - 0.1 * u) ** 20 for u in range(4))
-    assert less._covered(3, chance, 20) == pytest.approx(expected, rel=1e-12)
-    assert less._covered(2, np.array([0.5, 0.0, 0.5]), 3) == pytest.approx(1 - 0.5**3)
+    assert laws._covered(3, chance, 20) == pytest.approx(expected, rel=1e-12)
+    assert laws._covered(2, np.array([0.5, 0.0, 0.5]), 3) == pytest.approx(1 - 0.5**3)
 
 
 # --- the law against simulation --------------------------------------------------------------------------
@@ -286,7 +288,7 @@ def test_a_partition_scheme_passes_and_predicts_its_limit() -> None:
         part = np.arange(4)
         return part * 2 * n + (h1 + part * h2) % (2 * n)
 
-    found = less.check_scheme(partition)
+    found = hashing_schemes.check_scheme(partition)
     assert found.holds is True
     assert found.limit_low < less.limit(16 / 8, 4) < found.limit_high
     assert [each.keys for each in found.sizes] == [500, 1000, 2000, 4000]
@@ -298,7 +300,7 @@ def test_one_key_at_a_time_works_too() -> None:
     def simple(rng: np.random.Generator, n: int) -> list[int]:
         return rng.integers(0, 4 * n, 3).tolist()
 
-    found = less.check_scheme(simple, (100, 200), rng=np.random.default_rng(1), samples=6400)
+    found = hashing_schemes.check_scheme(simple, (100, 200), rng=np.random.default_rng(1), samples=6400)
     assert found.sizes[0].hashes == 3
     assert found.conditions["even"] is True
     assert found.limit_low < less.limit(9 / 4, 3) < found.limit_high
@@ -317,29 +319,29 @@ def test_each_condition_can_fail(broken: str) -> None:
             at[:, 0] //= 2
         return at
 
-    assert less.check_scheme(scheme).conditions[broken] is False
+    assert hashing_schemes.check_scheme(scheme).conditions[broken] is False
 
 
 def test_misuse_of_check_scheme() -> None:
     with pytest.raises(TypeError, match=r"scheme must be a function of \(rng, n\); got 3"):
-        less.check_scheme(3)  # type: ignore[arg-type]
+        hashing_schemes.check_scheme(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="keys must be two or more numbers, ascending"):
-        less.check_scheme(lambda rng, n: [1], (5, 5))
+        hashing_schemes.check_scheme(lambda rng, n: [1], (5, 5))
     with pytest.raises(ValueError, match=r"integers: k locations, .* Number the locations"):
-        less.check_scheme(lambda rng, n: [0.5])
+        hashing_schemes.check_scheme(lambda rng, n: [0.5])
     with pytest.raises(ValueError, match="as many locations each time"):
-        less.check_scheme(lambda rng, n: np.arange(rng.integers(1, 9)))
+        hashing_schemes.check_scheme(lambda rng, n: np.arange(rng.integers(1, 9)))
     with pytest.raises(ValueError, match="as many locations for every n"):
-        less.check_scheme(lambda rng, n: np.arange(n), (2, 3), samples=64)
+        hashing_schemes.check_scheme(lambda rng, n: np.arange(n), (2, 3), samples=64)
 
 
 # --- arguments -------------------------------------------------------------------------------------------
 
 
 def test_values_outside_their_range_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"hashing must be one of independent, .*; got 'triplet'"):
+    with pytest.raises(ValueError, match=r'hashing must be one of "independent", .*; got .triplet.'):
         less.rate("triplet", 100, 3, 10)
-    with pytest.raises(ValueError, match=r"offset must be one of square, cube, tetrahedral; got 'root'"):
+    with pytest.raises(ValueError, match=r'offset must be one of "square", "cube", "tetrahedral"; got'):
         less.floor("double", 100, 3, 10, offset="root")
     with pytest.raises(ValueError, match="bits must be an integer from 1"):
         less.law("double", 0, 3, 10)
@@ -351,7 +353,7 @@ def test_values_outside_their_range_are_refused_by_name() -> None:
         less.rate("double", 100, 6, 1.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="epsilon must be a number above 0; got 0"):
         less.concentration(0, "double", 100, 6, 10)
-    with pytest.raises(ValueError, match="around must be 'limit' or 'probability'"):
+    with pytest.raises(ValueError, match='around must be "limit" or "probability"'):
         less.concentration(0.1, "double", 100, 6, 10, around="mean")
     with pytest.raises(ValueError, match="collisions must be a number of keys, 0 or more; got -1"):
         less.limit(-1, 3)

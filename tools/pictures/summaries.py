@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evenbins.theory import multilevel
+from evenbins.study.theory import multilevel
 from pictures.canvas import BACK, FAINT, FULL, KEY, LINE, LIST, MUTED, PANEL, SENT, SOFT, Picture
 
 

@@ -3,7 +3,7 @@
     keys, failure, false_positives ──▶ interpolation, single-filter, multiple-bloom ──▶ the smallest first
 
 Each design is a multilevel table of one slot a bucket, skewed as section 4.8 of the thesis says, and the
-summary that tells its levels apart (`theory.multilevel.size_summary`).
+summary that tells its levels apart (`study.theory.multilevel.size_summary`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from evenbins import _arguments as arguments
 from evenbins import _show
 from evenbins.design._designs import Designs, beats
 from evenbins.tables.multilevel import MultilevelTable, plan_multilevel
-from evenbins.theory._summary_size import KINDS, SummarySize, size_summary
+from evenbins.theory.summary_size import KINDS, SummarySize, size_summary
 
 __all__ = ["SummaryDesign", "SummaryDesigns", "summary"]
 

@@ -55,7 +55,7 @@ from evenbins.rings import forwarding
 from evenbins.rings.errors import NoNodesError, RingFullError
 from evenbins.rings.forwarding.client import Dropped, Held, Offered
 from evenbins.rings.lease import Lease
-from evenbins.theory._ring_laws import LEAST_WEIGHT, MOST_WEIGHT
+from evenbins.theory.ring_limits import LEAST_WEIGHT, MOST_WEIGHT
 from evenbins.theory.ring_plan import RingPlan, plan_ring
 
 __all__ = ["HashRing", "Lease", "Move", "NoNodesError", "RingFullError", "RingStats"]

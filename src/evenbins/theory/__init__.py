@@ -4,6 +4,9 @@
 counters; `plan` and `balanced_plan` turn what a user asks for into the integers a filter is built
 from, with the predictions beside them. Nothing here imports a structure, so that a plan costs
 milliseconds and no memory.
+
+An argument of the wrong type raises `ArgumentTypeError`, one outside its range `ArgumentError`; a function
+documents what else it raises.
 """
 
 import importlib
@@ -32,9 +35,7 @@ def __getattr__(name: str) -> ModuleType:
         "balance",
         "chains",
         "fluid",
-        "multilevel",
         "optimise",
-        "rings",
     ):  # on demand: some need scipy
         return importlib.import_module(f"evenbins.theory.{name}")
     raise AttributeError(f"module 'evenbins.theory' has no attribute {name!r}")

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins.theory import fpr as theory
-from evenbins.theory._caching import cached, frozen
+from evenbins.theory.caching import cached, frozen
 
 __all__ = [
     "KEYS_PER_BIT",

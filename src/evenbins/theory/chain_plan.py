@@ -138,24 +138,9 @@ def plan_chains(
 
     Parameters
     ----------
-    capacity
-        Keys the table can hold (n), 1 to 2**31 - 2.
-    policy
-        "single", "sequential", "multilevel", "least-loaded" or "d-left"; see `chains`.
-    choices
-        Bins a key may use (d), 2 to 8, and 1 for "single". When None, 3; 2 for "least-loaded" and "d-left".
-    reads
-        Mean bins that an insertion looks at (a), above 1 and below `choices`; 1.2 when None. Only for
-        "sequential" and "multilevel": the others always read 1 or all `choices`.
-    load
-        Keys per bin (r), 0.01 to 64.
-    overflow
-        Fraction of keys in the overflow chains (gamma), only for "single": 0.005 when None; with 0 it is
-        plain chaining. For "sequential" and "multilevel" it follows from the reads.
-    key_dtype, value_dtype
-        "int64", "uint64" or "digest"; "int64", "uint64" or "float64".
-    seed
-        Seed of the digests, 0 to 2**64 - 1.
+    capacity, policy, choices, reads, load, overflow, key_dtype, value_dtype, seed
+        As for `ChainedTable`. `reads` belongs to "sequential" and "multilevel", the others always read 1 or
+        all `choices`; `overflow` to "single", for the others it follows from the reads.
 
     Raises
     ------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["COIN_UNIT", "COUNTED", "POLICIES", "SPILLS", "Design", "counter_bits"]
+__all__ = ["COIN_UNIT", "COUNTED", "POLICIES", "SPILLS", "Design", "counter_bits", "with_list"]
 
 POLICIES = ("single", "sequential", "multilevel", "fill", "two-choice")
 """The policies in the order of their numbers in a core, from 1."""
@@ -39,9 +39,11 @@ class Design:
     @classmethod
     def of_core(cls, core: Sequence[int]) -> Design:
         """Read a core that is known to be right; `plan_of_core` checks."""
-        if len(core) < 10 or len(core) % 2 or not 1 <= core[0] <= len(POLICIES):
+        if len(core) < 10 or len(core) % 2:
             raise ValueError(f"core must be the integers of a balanced filter; got {tuple(core)!r}")
         number, block_bits, hashes, choices, coin, limit, spill, budget, *tables = core
+        if not 1 <= number <= len(POLICIES):
+            raise ValueError(f"core must be the integers of a balanced filter; got {tuple(core)!r}")
         return cls(
             policy=POLICIES[number - 1],
             block_bits=block_bits,
@@ -66,3 +68,12 @@ class Design:
         if not self.counted:
             return (self.block_bits,) * len(self.blocks)
         return tuple(self.block_bits - counter_bits(each) for each in self.thresholds)
+
+
+def with_list(
+    core: Sequence[int], limit: int, *, spill: int = 0, budget: int | None = None
+) -> tuple[int, ...]:
+    """Return the core with a list of another length; keys that it cannot hold go to the "least" block."""
+    number, block_bits, hashes, choices, coin, _, _, spent, *tables = core
+    budget = spent if budget is None else budget
+    return (number, block_bits, hashes, choices, coin, limit, spill, budget, *tables)

@@ -15,11 +15,8 @@ It is full with P(Binomial(keys, q) >= 2**b - 1), and m times that are expected 
 probability that there is one. (The thesis asks for 2**b, when the value no longer fits. But a filter
 that sees 2**b - 1 cannot know whether one more came, so its counter has to stick there already.)
 
-Invariant: tails above the mean are sums of positive terms, never 1 - CDF. That is what the thesis' 1.78e-11
-comes of, which is 2**-52 * 80000; right is 5.658e-12:
-
->>> f"{overflow_bound(10_000, 80_000, 8 * math.log(2), 4):.3e}"
-'5.658e-12'
+Invariant: tails above the mean are sums of positive terms, never 1 - CDF: that is where the thesis' 1.78e-11
+comes from, which is 2**-52 * 80000 (`evenbins.study.theory.counters.overflow_bound` has 5.658e-12).
 
 All of this is for keys that are added once each. A key that is added 2**b - 1 times fills its counters
 alone, and where keys come and go for ever, counters that were once full stay so.
@@ -38,11 +35,12 @@ import numpy as np
 
 from evenbins import _arguments as arguments
 from evenbins.theory import fpr as theory
-from evenbins.theory.plan import FilterPlan, round_up
+from evenbins.theory.filter_plan import Family, FilterPlan, rate_of_core, register
+from evenbins.theory.plan import round_up
 
 __all__ = [
     "COUNTER_BITS", "LAYOUTS", "SATURATION_BOUND", "binomial_tail", "hit_chance", "keys_from_counters",
-    "overflow_bound", "plan_counting", "poisson_tail", "saturation",
+    "plan_counting", "saturation", "sum_from",
 ]  # fmt: skip
 
 COUNTER_BITS = (2, 4, 8, 16)
@@ -76,27 +74,9 @@ def binomial_tail(trials: int, chance: float, least: int) -> float:
     odds = chance / (1.0 - chance)
     if least > trials * chance:
         steps = ((trials - i) / (i + 1) * odds for i in range(least, trials))
-        return _sum_from(_log_binomial(trials, chance, least), steps)
+        return sum_from(_log_binomial(trials, chance, least), steps)
     steps = (i / (trials - i + 1) / odds for i in range(least - 1, 0, -1))
-    return 1.0 - _sum_from(_log_binomial(trials, chance, least - 1), steps)
-
-
-def poisson_tail(mean: float, least: int) -> float:
-    """Compute P(Poisson(mean) >= least), in the same way.
-
-    Examples
-    --------
-    >>> f"{poisson_tail(math.log(2), 16):.4e}"
-    '7.0728e-17'
-    """
-    if least <= 0:
-        return 1.0
-    if mean <= 0.0:
-        return 0.0
-    if least > mean:
-        far = least + 60 + int(20 * math.sqrt(least))
-        return _sum_from(_log_poisson(mean, least), (mean / (i + 1) for i in range(least, far)))
-    return 1.0 - _sum_from(_log_poisson(mean, least - 1), (i / mean for i in range(least - 1, 0, -1)))
+    return 1.0 - sum_from(_log_binomial(trials, chance, least - 1), steps)
 
 
 def _log_binomial(trials: int, chance: float, i: int) -> float:
@@ -106,11 +86,7 @@ def _log_binomial(trials: int, chance: float, i: int) -> float:
     return falling + i * odds - math.lgamma(i + 1) + (trials - i) * math.log1p(-chance)
 
 
-def _log_poisson(mean: float, i: int) -> float:
-    return i * math.log(mean) - math.lgamma(i + 1) - mean
-
-
-def _sum_from(log_first: float, steps: Iterable[float]) -> float:
+def sum_from(log_first: float, steps: Iterable[float]) -> float:
     """Sum a term and its successors, each given by its ratio to the one before."""
     total = term = 1.0
     for ratio in steps:
@@ -141,14 +117,6 @@ def saturation(keys: int, hit: float, counter_bits: int) -> float:
     return binomial_tail(keys, hit, 2**counter_bits - 1)
 
 
-def overflow_bound(keys: int, counters: int, hashes: float, counter_bits: int) -> float:
-    """Compute the thesis' bound on the probability that a counter overflows (section 2.1.2).
-
-    m P(Poisson(nk/m) >= 2**b): the union over the counters of the chance that the value does not fit.
-    """
-    return counters * poisson_tail(keys * hashes / counters, 2**counter_bits)
-
-
 def keys_from_counters(counters: int, hashes: int, total: int, block_counters: int | None = None) -> float:
     """Estimate the keys in a filter, repeats counted, from the sum of its counters.
 
@@ -174,16 +142,8 @@ def plan_counting(
 
     Parameters
     ----------
-    capacity, fpr, seed
-        As for `plan_standard`.
-    bits_per_key
-        Bits of memory for each key instead of `fpr`; the counters are so many divided by `counter_bits`.
-    hashes
-        Counters of a key (k), 1 to 64, in a block 1 to 32; the best number when None.
-    counter_bits
-        Bits of a counter: 2, 4, 8 or 16.
-    layout
-        "flat": a key's counters lie anywhere; "blocked": in one block of 512 bits.
+    capacity, fpr, bits_per_key, hashes, counter_bits, layout, seed
+        As for `CountingBloomFilter`: 1 to 64 hashes, in a block 1 to 32.
 
     Raises
     ------
@@ -220,20 +180,21 @@ def plan_counting(
     return _counting(keys, counters, width, k, 0 if flat else BLOCK_BITS, seed)
 
 
-def plan_of_counting_core(core: Sequence[int], keys: int, seed: int) -> FilterPlan:
+def _of_counting_core(_: str, core: Sequence[int], keys: int, seed: int, __: str) -> FilterPlan:
     """Check the four integers of a counting filter's core and predict anew; see `plan_of_core`."""
     way_out = "Pass a filter's plan.core"
-    width = _counter_bits(core[1], "core[1] (counter_bits)")
+    counters, width, hashes, block_bits = core
+    width = _counter_bits(width, "core[1] (counter_bits)")
     most = theory.MAX_BITS // width
-    counters = arguments.integer("core[0] (counters)", core[0], 1, most, way_out)
-    block_bits = arguments.integer("core[3] (block_bits)", core[3], 0, BLOCK_BITS, way_out)
+    counters = arguments.integer("core[0] (counters)", counters, 1, most, way_out)
+    block_bits = arguments.integer("core[3] (block_bits)", block_bits, 0, BLOCK_BITS, way_out)
     if block_bits not in (0, BLOCK_BITS):
-        raise arguments.error("core[3] (block_bits)", "0 or 512", core[3], way_out)
+        raise arguments.error("core[3] (block_bits)", "0 or 512", block_bits, way_out)
     most = theory.MAX_HASHES_BLOCKED if block_bits else theory.MAX_HASHES_STANDARD
-    k = arguments.integer("core[2] (hashes)", core[2], 1, most, way_out)
+    k = arguments.integer("core[2] (hashes)", hashes, 1, most, way_out)
     if block_bits and counters * width % BLOCK_BITS:
         rule = f"a multiple of {BLOCK_BITS // width}, the counters of a block"
-        raise arguments.error("core[0] (counters)", rule, core[0], way_out)
+        raise arguments.error("core[0] (counters)", rule, counters, way_out)
     return _counting(keys, counters, width, k, block_bits, seed)
 
 
@@ -287,3 +248,9 @@ def _layout(value: object) -> str:
     if value not in LAYOUTS:
         raise arguments.error("layout", rule, value, way_out)
     return value
+
+
+register(
+    "counting",
+    family=Family(rate_of_core, _of_counting_core, ("counters", "counter_bits", "hashes", "block_bits")),
+)

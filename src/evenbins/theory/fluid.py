@@ -42,8 +42,8 @@ import numpy.typing as npt
 from evenbins import _arguments as arguments
 from evenbins._show import ReprMixin
 from evenbins.theory import _fluid_steady as steady
-from evenbins.theory._caching import cached
 from evenbins.theory._fluid_schemes import AVAILABLE, SCHEMES, System, system
+from evenbins.theory.caching import cached
 
 __all__ = ["SCHEMES", "FluidLimit", "SteadyState", "Trajectory", "solve", "steady_state"]
 
@@ -196,11 +196,6 @@ def steady_state(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: 
     ----------
     scheme, shares, slots, keys
         As of `solve`; only "standard" (any slots) and "second-chance" (1 slot) have equations.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is of the wrong type, out of range, or the scheme has no equations.
 
     Examples
     --------

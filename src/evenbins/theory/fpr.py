@@ -26,51 +26,46 @@ Tried and dropped: the distribution of X itself for every rate (`occupancy`, kep
 and the tests' oracle: too slow beyond 1e5 bits); inclusion-exclusion (loses rates below 1e-10);
 mean and variance of X for large filters (correct to second order only, and no longer needed).
 
-A balanced filter is predicted level by level in `levels`; `balanced` is the door to it, and
-`rate_by_load` the vector it stands on.
+`levels` predicts a balanced filter level by level, from `rate_by_load`.
 
 Sources: F. Putze, P. Sanders, J. Singler, "Cache-, hash- and space-efficient Bloom filters" (2007),
 for blocks and their Poisson load; K. Christensen, A. Roginsky, M. Jimeno, "A new analysis of the
 false positive rate of a Bloom filter" (2010), for why the textbook formula is too low;
 S. Swamidass, P. Baldi, "Mathematical correction for fingerprint similarity measures" (2007), for
-the number of keys from the number of set bits; Y. Kanizo, D. Hay, I. Keslassy, "Access-efficient
-Balanced Bloom Filters" (2013), section 9, for `balanced_asymptotic`.
+the number of keys from the number of set bits.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins.theory._caching import cached
+from evenbins.theory.caching import cached
 
 __all__ = [
     "MAX_BITS",
     "MAX_HASHES_BLOCKED",
     "MAX_HASHES_STANDARD",
-    "balanced",
-    "balanced_asymptotic",
     "best_hashes_blocked",
     "best_hashes_standard",
     "blocked",
-    "blocked_asymptotic",
     "blocked_blocks",
     "blocked_fill",
     "blocked_set_bits",
+    "checked_sizes",
     "digest_floor",
     "keys_from_blocked_fill",
     "keys_from_standard_fill",
     "occupancy",
-    "partitioned",
+    "poisson_loads",
     "rate_by_load",
     "standard",
-    "standard_asymptotic",
     "standard_bits",
     "standard_fill",
     "standard_miss_reads",
@@ -116,7 +111,7 @@ def blocked_set_bits(block_bits: int, hashes: int, load: float) -> Vector:
     """
     block_bits = _whole("block_bits", block_bits, 1)
     hashes = _whole("hashes", hashes, 1)
-    first_load, weights = _poisson(load)
+    first_load, weights = poisson_loads(load)
     hit_set = np.arange(block_bits + 1) / block_bits
     hit_new = 1.0 - hit_set
     chance = np.zeros(block_bits + 1)
@@ -149,8 +144,8 @@ def _throw(chance: Vector, hit_set: Vector, hit_new: Vector, first: int, last: i
     return first, grown
 
 
-def _poisson(load: float) -> tuple[int, Vector]:
-    """Give first index and weights of Poisson(`load`): all but a tail of about 1e-40 on each side.
+def poisson_loads(load: float) -> tuple[int, Vector]:
+    """Return first index and weights of Poisson(`load`): all but a tail of about 1e-40 on each side.
 
     Ratios outward from the mode, then normalised: no logarithm of a large factorial to lose digits.
     """
@@ -239,7 +234,7 @@ def standard(bits: int, hashes: int, keys: int) -> float:
     E[(X/bits)**hashes], X the number of set bits, and the digest floor.
     Exact for every size. Cost: log2(keys * hashes) products of (hashes + 1)-square matrices.
     """
-    bits, hashes, keys = _sizes(bits=bits, hashes=hashes, keys=keys)
+    bits, hashes, keys = checked_sizes(bits=bits, hashes=hashes, keys=keys)
     if keys == 0:
         return 0.0
     distinct = _distinct(bits, hashes)
@@ -254,7 +249,9 @@ def blocked(blocks: int, block_bits: int, hashes: int, keys: int) -> float:
     E[(X/block_bits)**hashes], X the set bits of a block of Binomial(keys, 1/blocks) keys, and the
     digest floor. Exact for every size. Cost: log2(keys) products of (hashes + 1)-square matrices.
     """
-    blocks, block_bits, hashes, keys = _sizes(blocks=blocks, block_bits=block_bits, hashes=hashes, keys=keys)
+    blocks, block_bits, hashes, keys = checked_sizes(
+        blocks=blocks, block_bits=block_bits, hashes=hashes, keys=keys
+    )
     if keys == 0:
         return 0.0
     strict, change = _one_key(block_bits, hashes)
@@ -264,26 +261,6 @@ def blocked(blocks: int, block_bits: int, hashes: int, keys: int) -> float:
     return _with_floor(_all_set(_distinct(block_bits, hashes), power), keys)
 
 
-@cached(4096)
-def partitioned(bits: int, hashes: int, keys: int) -> float:
-    """Predict the rate of a standard filter cut into `hashes` parts, one bit a key in each.
-
-    The product over the parts of P(a bit is set) = 1 - (1 - 1/size)**keys, and the digest floor;
-    exact, since the parts are independent. Their sizes are equal, or differ by one bit where
-    `hashes` does not divide `bits` (which must be at least `hashes`).
-    """
-    bits, hashes, keys = _sizes(bits=bits, hashes=hashes, keys=keys)
-    if bits < hashes:
-        raise ValueError(f"bits must be at least hashes={hashes}, one for each part; got {bits}")
-    if keys == 0:
-        return 0.0
-    size, larger = divmod(bits, hashes)
-    rate = (-math.expm1(keys * _log_not(1 / size))) ** (hashes - larger)
-    if larger:
-        rate *= (-math.expm1(keys * _log_not(1 / (size + 1)))) ** larger
-    return _with_floor(rate, keys)
-
-
 def rate_by_load(bits: int, hashes: int, most: int) -> Vector:
     """Give g_i = E[(X_i/bits)**hashes], i = 0 .. `most`: the rate of a block that i keys were thrown into.
 
@@ -291,7 +268,7 @@ def rate_by_load(bits: int, hashes: int, most: int) -> Vector:
     chain of the module's head; read-only. Without the digest floor. Cost: `most` products of a
     vector of hashes + 1 by a matrix, remembered.
     """
-    bits, hashes = _sizes(bits=bits, hashes=hashes)
+    bits, hashes = checked_sizes(bits=bits, hashes=hashes)
     most = _whole("most", most, 0)
     return _rate_by_load(bits, hashes, 1 << max(most, 63).bit_length())[: most + 1]
 
@@ -310,61 +287,20 @@ def _rate_by_load(bits: int, hashes: int, most: int) -> Vector:
     return rates
 
 
-def balanced(core: Sequence[int], keys: int, stop: str = "coin") -> float:
-    """Predict the false-positive rate of a balanced filter from its integer core; see `levels.predict`."""
-    from evenbins.theory import levels  # it stands on this module
-
-    return levels.predict(core, keys, stop=stop).fpr
-
-
-def balanced_asymptotic(
-    occupancy: Sequence[float] | Vector, block_bits: int, counter_bits: int, hashes: int, miss_reads: float
-) -> float:
-    """Compute the paper's miss_reads * sum of P(i)*(1 - exp(-hashes*i/(block_bits - counter_bits)))**hashes.
-
-    For comparison only (kanizo, section 9.1; `miss_reads` is its E(P), `occupancy` its P): every
-    level is taken to have one distribution of loads, and the block to be large. Too low, like
-    `blocked_asymptotic`.
-    """
-    block_bits, hashes = _sizes(block_bits=block_bits, hashes=hashes)
-    counter_bits = _whole("counter_bits", counter_bits, 0)
-    if counter_bits >= block_bits:
-        raise ValueError(f"counter_bits must be below block_bits={block_bits}; got {counter_bits}")
-    chance = np.asarray(occupancy, dtype=np.float64)
-    fill = -np.expm1(-hashes * np.arange(len(chance)) / (block_bits - counter_bits))
-    return float(miss_reads * (chance @ fill**hashes))
-
-
-def standard_asymptotic(bits: int, hashes: int, keys: int) -> float:
-    """Compute the textbook's (1 - exp(-hashes*keys/bits))**hashes: for comparison, too low."""
-    bits, hashes, keys = _sizes(bits=bits, hashes=hashes, keys=keys)
-    return float((-math.expm1(-hashes * keys / bits)) ** hashes)
-
-
-def blocked_asymptotic(blocks: int, block_bits: int, hashes: int, keys: int) -> float:
-    """Sum the literature's (1 - exp(-hashes*i/block_bits))**hashes over Poisson loads i.
-
-    For comparison only, since a block is too small for the limit: too low by 3 % at 16 bits per
-    key and by 9 % at 39 (512-bit blocks), by almost twice as much with 256-bit blocks.
-    """
-    blocks, block_bits, hashes, keys = _sizes(blocks=blocks, block_bits=block_bits, hashes=hashes, keys=keys)
-    first, weights = _poisson(keys / blocks)
-    loads = first + np.arange(len(weights))
-    return float(weights @ (-np.expm1(-hashes * loads / block_bits)) ** hashes)
-
-
 # --- fill, reads, and keys from fill -------------------------------------------------------------
 
 
 def standard_fill(bits: int, hashes: int, keys: int) -> float:
     """Predict the fraction of set bits of a standard filter."""
-    bits, hashes, keys = _sizes(bits=bits, hashes=hashes, keys=keys)
+    bits, hashes, keys = checked_sizes(bits=bits, hashes=hashes, keys=keys)
     return -math.expm1(keys * hashes * _log_not(1 / bits)) if keys else 0.0
 
 
 def blocked_fill(blocks: int, block_bits: int, hashes: int, keys: int) -> float:
     """Predict the fraction of set bits of a blocked filter."""
-    blocks, block_bits, hashes, keys = _sizes(blocks=blocks, block_bits=block_bits, hashes=hashes, keys=keys)
+    blocks, block_bits, hashes, keys = checked_sizes(
+        blocks=blocks, block_bits=block_bits, hashes=hashes, keys=keys
+    )
     return -math.expm1(keys * _log_key_misses(blocks, block_bits, hashes)) if keys else 0.0
 
 
@@ -378,7 +314,7 @@ def standard_miss_reads(fill: float, hashes: int) -> float:
 
 def keys_from_standard_fill(bits: int, hashes: int, set_bits: int) -> float:
     """Estimate the keys in a standard filter from its number of set bits; inf when full."""
-    bits, hashes, set_bits = _sizes(bits=bits, hashes=hashes, set_bits=set_bits)
+    bits, hashes, set_bits = checked_sizes(bits=bits, hashes=hashes, set_bits=set_bits)
     return _keys_from_fill(bits, set_bits, lambda: hashes * _log_not(1 / bits))
 
 
@@ -388,7 +324,7 @@ def keys_from_blocked_fill(blocks: int, block_bits: int, hashes: int, set_bits: 
     A key leaves a given bit unset with chance 1 - (1 - (1 - 1/block_bits)**hashes)/blocks, whence
     for many blocks keys = -blocks*ln(1 - fill)/(1 - (1 - 1/block_bits)**hashes).
     """
-    blocks, block_bits, hashes, set_bits = _sizes(
+    blocks, block_bits, hashes, set_bits = checked_sizes(
         blocks=blocks, block_bits=block_bits, hashes=hashes, set_bits=set_bits
     )
     return _keys_from_fill(blocks * block_bits, set_bits, lambda: _log_key_misses(blocks, block_bits, hashes))
@@ -418,14 +354,14 @@ def _log_not(chance: float) -> float:
 @cached(4096)
 def best_hashes_standard(bits: int, keys: int) -> int:
     """Find the number of hashes, 1 to 64, of least false-positive rate; of equals the smallest."""
-    bits, keys = _sizes(bits=bits, keys=keys)
+    bits, keys = checked_sizes(bits=bits, keys=keys)
     return _best_hashes(lambda hashes: standard(bits, hashes, keys), bits, keys, MAX_HASHES_STANDARD)
 
 
 @cached(4096)
 def best_hashes_blocked(blocks: int, block_bits: int, keys: int) -> int:
     """Find the number of hashes, 1 to 32, of least false-positive rate; of equals the smallest."""
-    blocks, block_bits, keys = _sizes(blocks=blocks, block_bits=block_bits, keys=keys)
+    blocks, block_bits, keys = checked_sizes(blocks=blocks, block_bits=block_bits, keys=keys)
     return _best_hashes(
         lambda hashes: blocked(blocks, block_bits, hashes, keys),
         blocks * block_bits,
@@ -591,7 +527,7 @@ def _whole(name: str, value: int, least: int) -> int:
     return number
 
 
-def _sizes(**values: int) -> tuple[int, ...]:
+def checked_sizes(**values: int) -> tuple[int, ...]:
     """Check integers: counts (keys, set_bits) from 0, everything else from 1."""
     return tuple(
         _whole(name, value, 0 if name in ("keys", "set_bits") else 1) for name, value in values.items()

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evenbins.theory._caching import cached
+from evenbins.theory.caching import cached
 
 __all__ = ["DESIGNS", "Behaviour", "behaviour", "dispersion", "load_for"]
 

@@ -50,9 +50,11 @@ import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins.theory import block, spilling
-from evenbins.theory import fpr as theory
-from evenbins.theory._caching import cached
-from evenbins.theory.cores import COIN_UNIT, COUNTED, POLICIES, SPILLS, Design, counter_bits
+from evenbins.theory.behaviour import Behaviour, counted_loads, empty, floored
+from evenbins.theory.caching import cached
+from evenbins.theory.cores import COIN_UNIT, COUNTED, POLICIES, SPILLS, Design, counter_bits, with_list
+from evenbins.theory.overflow_list import overflow_limit
+from evenbins.theory.sequential_filter import predict_sequential
 
 __all__ = [
     "COIN_UNIT",
@@ -71,40 +73,6 @@ __all__ = [
 
 Vector = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Behaviour:
-    """What a balanced filter is expected to do after some number of keys were added.
-
-    Attributes
-    ----------
-    fpr : false-positive rate, digest floor included
-    reads : block reads of the insertion of a key (a), and of a look-up of it
-    miss_reads : block reads of a look-up of an absent key (E(P))
-    list_reads : fraction of absent keys that consult the overflow list
-    overflow : keys on the list, as a fraction of those that changed the filter
-    overflow_sd : standard deviation of the number of keys on the list
-    spilled : keys put into a full block by the spill rule, as a fraction of the same
-    changed : fraction of the keys added that changed the filter; the others answered "present"
-        by accident
-    fill : fraction of set bits among the bits that keys can set
-    loads : a table's distribution of loads, 0 to threshold + 1, as its counter shows them; for
-        "fill" and "two-choice" the distribution of set bits, 0 to block_bits
-    exhausted : whether the budget of a sequential filter runs out
-    """
-
-    fpr: float
-    reads: float
-    miss_reads: float
-    list_reads: float
-    overflow: float
-    overflow_sd: float
-    spilled: float
-    changed: float
-    fill: float
-    loads: tuple[Vector, ...]
-    exhausted: bool = False
 
 
 def predict(core: Sequence[int], keys: int, *, stop: str = "coin") -> Behaviour:
@@ -138,8 +106,7 @@ def predict(core: Sequence[int], keys: int, *, stop: str = "coin") -> Behaviour:
     >>> round(predict(core, 1_000_000).miss_reads, 2)
     1.13
     """
-    if stop not in ("coin", "threshold"):
-        raise ValueError(f'stop must be "coin" or "threshold"; got {stop!r}')
+    arguments.one_of("stop", stop, ("coin", "threshold"), 'Leave it out for "coin"')
     if keys < 0:
         raise arguments.unmet("keys", f" must be at least 0; got {keys!r}")
     return _predict(tuple(core), int(keys), stop)
@@ -154,12 +121,12 @@ FEW_SPILLED = 1e-4
 def _predict(core: tuple[int, ...], keys: int, stop: str) -> Behaviour:
     design = Design.of_core(core)
     if keys == 0:
-        return _empty(design)
+        return empty(design)
     if design.policy == "two-choice":
         return _two_choice(design, keys)
     if design.policy == "fill":
         return _fill(design, keys, stop)
-    found = _unlimited((*core[:5], _ENDLESS, 0, *core[7:]), keys, stop)
+    found = _unlimited(with_list(core, _ENDLESS), keys, stop)
     if design.overflow_limit == 0:
         found = replace(found, list_reads=0.0)
     waiting = found.overflow * found.changed * keys
@@ -175,37 +142,21 @@ def _unlimited(core: tuple[int, ...], keys: int, stop: str) -> Behaviour:
     """Predict a counted filter whose list has no end."""
     design = Design.of_core(core)
     if design.policy == "sequential" and design.thresholds[0] < keys:  # else no block is ever full
-        return _sequential(design, keys, stop)
+        return predict_sequential(design, keys, stop)
     return _levels(design, keys, stop)
 
 
 def passed_on(core: Sequence[int], keys: int) -> float:
     """Return the fraction of keys that every level of a "fill" or multilevel filter turns away."""
-    core = tuple(core)
-    if POLICIES[core[0] - 1] == "fill":
-        return _levels(Design.of_core(core), keys, "coin").overflow
-    return _unlimited((*core[:5], _ENDLESS, 0, *core[7:]), keys, "coin").overflow
+    design = Design.of_core(core)
+    if design.policy == "fill":
+        return _levels(design, keys, "coin").overflow
+    return _unlimited(with_list(core, _ENDLESS), keys, "coin").overflow
 
 
 def steady(core: Sequence[int], keys: int) -> Behaviour:
     """Predict a single or sequential filter of endless list; no variance, no digest floor."""
-    return _sequential(Design.of_core(core), keys, "coin", noise=False)
-
-
-def _empty(design: Design) -> Behaviour:
-    width = [design.block_bits + 1] * len(design.blocks)
-    if design.counted:
-        width = [each + 2 for each in design.thresholds]
-    loads = tuple(np.eye(1, each)[0] for each in width)
-    reads = 2.0 if design.policy == "two-choice" else 1.0
-    return Behaviour(
-        fpr=0.0, reads=reads, miss_reads=reads, list_reads=0.0, overflow=0.0, overflow_sd=0.0,
-        spilled=0.0, changed=1.0, fill=0.0, loads=loads,
-    )  # fmt: skip
-
-
-def _floored(rate: float, keys: int) -> float:
-    return min(rate + (1.0 - rate) * theory.digest_floor(keys), 1.0)
+    return predict_sequential(Design.of_core(core), keys, "coin", noise=False)
 
 
 # --- single, multilevel, fill: level after level -------------------------------------------------
@@ -243,7 +194,7 @@ def _level(design: Design, table: int, arrivals: float, keys: int, stop: str) ->
     else:
         found = block.counted_level(bits, hashes, np.array([threshold]), design.coin, most)
         positive, passes, at, over = (each[:, 0] for each in found)
-        loads = _counted_loads(design, table, chance, at, over, most)
+        loads = counted_loads(design, table, chance, at, over, most)
         rates, thrown = block.effective_rates(bits, hashes, block.loads_to_follow(most, threshold) + 2)
         mean_set = -bits * np.expm1(hashes * thrown * math.log1p(-1.0 / bits))
         top = min(len(loads), len(mean_set))
@@ -262,18 +213,6 @@ def _level(design: Design, table: int, arrivals: float, keys: int, stop: str) ->
         loads=loads,
         noise=noise,
     )
-
-
-def _counted_loads(design: Design, table: int, chance: Vector, at: Vector, over: Vector, most: int) -> Vector:
-    threshold = design.thresholds[table]
-    width = block.loads_to_follow(most, threshold)
-    chain, _ = block.chain(design.key_bits[table], design.hashes, most, width)
-    loads = np.zeros(threshold + 2)
-    top = min(threshold, width + 1)
-    loads[:top] = chance @ chain[:, :top]
-    if threshold <= most:
-        loads[threshold], loads[threshold + 1] = chance @ at, chance @ over
-    return loads
 
 
 def _pass_noise(
@@ -327,7 +266,7 @@ def _levels(design: Design, keys: int, stop: str) -> Behaviour:
     reads += len(design.blocks) * arrivals
     all_bits = sum(b * each for b, each in zip(design.blocks, design.key_bits, strict=True))
     return Behaviour(
-        fpr=_floored(rate, keys),
+        fpr=floored(rate, keys),
         reads=reads / stored if stored else 1.0,
         miss_reads=misses,
         list_reads=walk if design.overflow_limit else 0.0,
@@ -338,180 +277,6 @@ def _levels(design: Design, keys: int, stop: str) -> Behaviour:
         fill=min(set_bits_all / all_bits, 1.0),
         loads=tuple(loads),
     )
-
-
-# --- sequential: attempts at one table -----------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Path:
-    """A sequential filter on its way: attempts per block, and what they have come to."""
-
-    attempts: Vector
-    positive: Vector  # F
-    passes: Vector  # C
-    keys: Vector  # per block, as all that follow
-    spent: Vector
-    changed: Vector
-    listed: Vector
-
-
-_POINTS = 257
-
-
-def _path(design: Design, end: float, most: int) -> _Path:
-    attempts = np.linspace(0.0, end, _POINTS)
-    found = block.counted_level(
-        design.key_bits[0], design.hashes, np.array([design.thresholds[0]]), design.coin, most
-    )
-    chance = block.poisson(attempts, most)
-    positive, passes = chance @ found[0][:, 0], chance @ found[1][:, 0]
-    choices = design.choices
-    pace = 1.0 / block.geometric(passes, choices)  # keys to an attempt
-    accepted = np.maximum(1.0 - positive - passes, 0.0)
-    listed = passes**choices
-    spent = choices * listed
-    changed = listed.copy()
-    for j in range(choices):
-        changed += passes**j * accepted
-        spent += (j + 1) * passes**j * accepted
-    step = attempts[1] - attempts[0]
-    sums = block.running_integral(np.stack([pace, spent * pace, changed * pace, listed * pace], axis=1), step)
-    return _Path(attempts, positive, passes, sums[:, 0], sums[:, 1], sums[:, 2], sums[:, 3])
-
-
-def _sequential(design: Design, keys: int, stop: str, *, noise: bool = True) -> Behaviour:
-    blocks, choices = design.blocks[0], design.choices
-    load = keys / blocks
-    end = min(_attempts(design, load), float(block.KEYS_PER_BIT * design.block_bits))
-    path = _path(design, end, block.reach(end))
-    exhausted = False
-    later = 0.0  # keys per block that come when the budget is spent
-    if design.budget and design.overflow_limit and path.spent[-1] * blocks > design.budget:
-        exhausted = True
-        end = float(np.interp(design.budget / blocks, path.spent, path.attempts))
-        path = _path(design, end, block.reach(end))
-        later = max(load - float(path.keys[-1]), 0.0)
-    positive, passes = float(path.positive[-1]), float(path.passes[-1])
-    most = block.reach(end)
-    threshold = design.thresholds[0]
-    found = block.counted_level(design.key_bits[0], design.hashes, np.array([threshold]), design.coin, most)
-    chance = block.poisson(np.array([end]), most)[0]
-    at, over = found[2][:, 0], found[3][:, 0]
-    width = block.loads_to_follow(most, threshold)
-    rates, thrown = block.effective_rates(design.key_bits[0], design.hashes, width + 2)
-    loads = _counted_loads(design, 0, chance, at, over, most)
-    if stop == "threshold" and threshold <= most:
-        passes += design.coin * float(chance @ at) * (1.0 - float(rates[threshold]))
-    walks = float(block.geometric(np.array([passes]), choices)[0])
-    rate = min(positive * walks, 1.0)
-    unread = later * (1.0 - rate)
-    beyond = 0.0 if exhausted else max(load - float(path.keys[-1]), 0.0)  # they find the table as it ends
-    beyond *= float(path.passes[-1]) ** choices if beyond > 1e-3 * load else 0.0
-    changed = float(path.changed[-1]) + unread + beyond
-    listed = float(path.listed[-1]) + unread + beyond
-    spent = float(path.spent[-1]) + choices * beyond
-    bits = design.key_bits[0]
-    mean_set = -bits * np.expm1(block.hashes_log(bits, design.hashes) * thrown)
-    top = min(len(loads), len(mean_set))
-    sd = math.sqrt(blocks * _list_noise(design, path, rates, most)) if noise else 0.0
-    if exhausted:
-        sd += 2.0 * math.sqrt(unread * blocks)
-    list_reads = 0.0
-    if design.overflow_limit:
-        list_reads = 1.0 - rate if exhausted else passes**choices
-    return Behaviour(
-        fpr=_floored(rate, keys) if noise else rate,
-        reads=spent / changed if changed else 1.0,
-        miss_reads=walks,
-        list_reads=list_reads,
-        overflow=listed / changed if changed else 0.0,
-        overflow_sd=sd,
-        spilled=0.0,
-        changed=min(changed / load, 1.0),
-        fill=min(float(loads[:top] @ mean_set[:top]) / bits, 1.0),
-        loads=(loads,),
-        exhausted=exhausted,
-    )
-
-
-def _attempts(design: Design, load: float) -> float:
-    """Find the attempts per block that `load` keys per block make."""
-    most = float(block.KEYS_PER_BIT * design.block_bits)
-    if design.choices == 1 or load >= most:
-        return load
-    end = min(1.25 * load + 1.0, most)
-    while True:
-        path = _path(design, end, block.reach(end))
-        if path.keys[-1] >= load:
-            break
-        if end >= min(design.choices * load, most):
-            return end
-        end = min(1.7 * end, design.choices * load + 1.0, most)
-    place = min(int(np.searchsorted(path.keys, load)), _POINTS - 1)
-    low = max(min(place - 2, _POINTS - 4), 0)
-    x, y = path.keys[low : low + 4], path.attempts[low : low + 4]
-    total = 0.0
-    for i in range(4):  # Lagrange, through four points of the inverse function
-        others = [j for j in range(4) if j != i]
-        total += float(y[i]) * math.prod((load - float(x[j])) / (float(x[i]) - float(x[j])) for j in others)
-    return total
-
-
-def _list_noise(design: Design, path: _Path, rates: Vector, most: int) -> float:
-    """Compute the variance of the list's length, per block.
-
-    Backwards through the filter's life, by the adjoint of the mean-field equation: worth[i] is by how
-    much the final list grows for a block of load i more; each key's outcome varies around its mean.
-    """
-    threshold, coin, choices = design.thresholds[0], design.coin, design.choices
-    if threshold > most:
-        return 0.0
-    if path.attempts[-1] > 200.0:  # steps would be too long for the equation
-        return 2.0 * float(path.listed[-1])
-    q = rates[: threshold + 2]
-    accepts = 1.0 - q
-    accepts[threshold] *= coin
-    accepts[threshold + 1] = 0.0
-    turns = np.zeros(threshold + 2)
-    turns[threshold], turns[threshold + 1] = (1.0 - coin) * (1.0 - q[threshold]), 1.0 - q[threshold + 1]
-    found = block.counted_level(design.key_bits[0], design.hashes, np.array([threshold]), coin, most)
-    chance = block.poisson(path.attempts, most)
-    width = block.loads_to_follow(most, threshold)
-    chain, _ = block.chain(design.key_bits[0], design.hashes, most, width)
-    state = np.concatenate(
-        [chance @ chain[:, :threshold], chance @ found[2][:, :1], chance @ found[3][:, :1]], axis=1
-    )
-    flow = state * accepts
-    c = path.passes
-    walks = block.geometric(c, choices)
-    slope = np.sum([j * c ** (j - 1) for j in range(1, choices)], axis=0) if choices > 1 else np.zeros_like(c)
-    gain = np.zeros(threshold + 2)
-
-    def change(point: int, worth: Vector) -> Vector:
-        np.subtract(worth[1:], worth[:-1], out=gain[:-1])
-        direct = accepts * gain
-        through = slope[point] * float(flow[point] @ gain) + choices * c[point] ** (choices - 1)
-        backwards: Vector = direct + turns * (through / walks[point])
-        return backwards
-
-    worth = np.zeros(threshold + 2)
-    noise = np.zeros(_POINTS // 2 + 1)
-    step = 2.0 * float(path.attempts[1] - path.attempts[0])
-    for point in range(_POINTS - 1, -1, -2):
-        np.subtract(worth[1:], worth[:-1], out=gain[:-1])
-        share = walks[point] * flow[point]
-        listed = float(c[point]) ** choices
-        first = float(share @ gain) + listed
-        second = float(share @ (gain * gain)) + listed
-        noise[point // 2] = (second - first * first) / walks[point]
-        if point:
-            k1 = change(point, worth)
-            k2 = change(point - 1, worth + 0.5 * step * k1)
-            k3 = change(point - 1, worth + 0.5 * step * k2)
-            k4 = change(point - 2, worth + step * k3)
-            worth = worth + step / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
-    return max(float(block.running_integral(noise, step)[-1]), 0.0)
 
 
 # --- two choices ---------------------------------------------------------------------------------
@@ -526,7 +291,7 @@ def _two_choice(design: Design, keys: int) -> Behaviour:
     thinned = np.array([1.0 - (1.0 - equation.positive(each)) ** 2 for each in grid.tolist()])
     lost = float(block.running_integral(thinned, grid[1] - grid[0])[-1]) / load
     return Behaviour(
-        fpr=_floored(positive * (2.0 - positive), keys),
+        fpr=floored(positive * (2.0 - positive), keys),
         reads=2.0,
         miss_reads=2.0,
         list_reads=0.0,
@@ -581,7 +346,7 @@ def _spilling(design: Design, keys: int, stop: str, found: Behaviour) -> Behavio
         walk *= c
     listed, spilled, stored, reads = (float(each) for each in state[-4:])
     return Behaviour(
-        fpr=_floored(min(rate, 1.0), keys),
+        fpr=floored(min(rate, 1.0), keys),
         reads=reads / stored,
         miss_reads=misses,
         list_reads=walk if design.overflow_limit else 0.0,
@@ -609,7 +374,7 @@ def _fill(design: Design, keys: int, stop: str) -> Behaviour:
         walk *= c
     mean = state @ np.arange(design.block_bits + 1)
     return Behaviour(
-        fpr=_floored(min(rate, 1.0), keys),
+        fpr=floored(min(rate, 1.0), keys),
         reads=float(reads / stored),
         miss_reads=misses,
         list_reads=0.0,
@@ -622,69 +387,7 @@ def _fill(design: Design, keys: int, stop: str) -> Behaviour:
     )
 
 
-# --- the list's length, keys from set bits -------------------------------------------------------
-
-
-def overflow_limit(mean: float, sd: float, overrun: float = 1e-6) -> int:
-    """Find the length of a list that is overrun with probability `overrun` at most.
-
-    The number of keys on the list is taken as negative binomial of this mean and standard
-    deviation (Poisson where it varies less): over-dispersed as the list is, with the longer tail.
-
-    Parameters
-    ----------
-    mean, sd
-        Of the number of keys on the list.
-    overrun
-        P(more keys come than the list holds), above 0 and below 1.
-
-    Raises
-    ------
-    ValueError
-        An argument is outside its range.
-
-    Examples
-    --------
-    >>> overflow_limit(50_000, 300)
-    51436
-    >>> overflow_limit(0, 0)
-    0
-    """
-    if not (math.isfinite(mean) and math.isfinite(sd) and mean >= 0 and sd >= 0):
-        raise ValueError(f"mean and sd must be finite numbers of at least 0; got {mean!r} and {sd!r}")
-    if not 0.0 < overrun < 1.0:
-        raise ValueError(f"overrun must be a probability between 0 and 1, both excluded; got {overrun!r}")
-    if mean <= overrun:
-        return 0
-    variance = max(sd * sd, mean)
-    if mean > 20_000.0:  # normal, with the skewness of the negative binomial
-        z = _normal_quantile(overrun)
-        skew = (2.0 * variance / mean - 1.0) / math.sqrt(variance)
-        return math.ceil(mean + math.sqrt(variance) * (z + skew * (z * z - 1.0) / 6.0))
-    most = int(mean + 40.0 * math.sqrt(variance) + 60.0 * variance / mean + 60.0)
-    n = np.arange(1.0, most + 1.0)
-    if variance > mean * (1.0 + 1e-9):
-        size = mean * mean / (variance - mean)
-        share = 1.0 - mean / variance
-        log_first = size * math.log1p(-share)
-        logs = np.log((n - 1.0 + size) / n * share)
-    else:
-        log_first, logs = -mean, np.log(mean / n)
-    chance = np.exp(np.concatenate([[log_first], log_first + np.cumsum(logs)]))
-    return int(np.argmax(block.more_than(chance) <= overrun))
-
-
-def _normal_quantile(tail: float) -> float:
-    """Find z with P(Z > z) = tail, by Newton's steps on the logarithm."""
-    z = math.sqrt(max(-2.0 * math.log(tail), 0.0)) if tail < 0.5 else 0.0
-    for _ in range(60):
-        above = 0.5 * math.erfc(z / math.sqrt(2.0))
-        slope = math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi) / above
-        change = math.log(above / tail) / slope
-        z += change
-        if abs(change) < 1e-13:
-            break
-    return z
+# --- keys from set bits -------------------------------------------------------
 
 
 def keys_from_fill_bits(core: Sequence[int], histograms: Sequence[Sequence[int] | Integers]) -> float:

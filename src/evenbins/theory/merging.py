@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from evenbins.theory import block, levels
 from evenbins.theory import fpr as theory
-from evenbins.theory._caching import cached
+from evenbins.theory.caching import cached
 from evenbins.theory.cores import Design
 
 __all__ = ["Merged", "merge"]

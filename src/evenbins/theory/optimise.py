@@ -3,9 +3,6 @@ size.
 
     shares(scheme, levels, space, slots=1, *, deletions=False) -> tuple             least overflow
     space(scheme, levels, overflow, slots=1, *, deletions=False) -> Optimum         least space
-    curve(scheme, levels, spaces, slots=1, *, deletions=False) -> tuple             of Optimum, for each space
-    naive_shares(levels, space, slots=1) -> tuple                                   equal levels
-    naive_space(scheme, levels, overflow, slots=1, *, deletions=False) -> Optimum
     overflow_distribution(scheme, shares, keys, slots=1, *, deletions=False) -> OverflowDistribution
     overflow_limit(scheme, shares, keys, slots=1, *, overrun=1e-9, deletions=False) -> int
 
@@ -43,12 +40,12 @@ from evenbins._show import ReprMixin
 from evenbins.theory import _fluid_noise as noise
 from evenbins.theory import _fluid_steady as steady
 from evenbins.theory import fluid
-from evenbins.theory._caching import cached
 from evenbins.theory._fluid_schemes import system
+from evenbins.theory.caching import cached
 
 __all__ = [
     "Optimum", "OverflowDistribution",
-    "curve", "naive_shares", "naive_space", "overflow_distribution", "overflow_limit", "shares", "space",
+    "overflow_distribution", "overflow_limit", "shares", "space",
 ]  # fmt: skip
 
 Vector = npt.NDArray[np.float64]
@@ -105,20 +102,15 @@ def shares(
     deletions
         Whether the overflow of the steady state counts, under endless deletions and insertions.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is of the wrong type, out of range, or the scheme has no equations.
-
     Examples
     --------
     >>> best = shares("second-chance", 4, 1.3)
-    >>> equal = naive_shares(4, 1.3)
+    >>> equal = (1.3 / 4,) * 4
     >>> fluid.solve("second-chance", best).overflow < 0.3 * fluid.solve("second-chance", equal).overflow
     True
     """
-    slots, levels = fluid.check_scheme(scheme, slots, deletions=deletions), _levels(levels)
-    return _shares(scheme, levels, _space(space), slots, bool(deletions))
+    slots, levels = fluid.check_scheme(scheme, slots, deletions=deletions), checked_levels(levels)
+    return _shares(scheme, levels, checked_space(space), slots, bool(deletions))
 
 
 def space(scheme: str, levels: int, overflow: float, slots: int = 1, *, deletions: bool = False) -> Optimum:
@@ -131,93 +123,14 @@ def space(scheme: str, levels: int, overflow: float, slots: int = 1, *, deletion
     scheme, levels, slots, deletions
         As of `shares`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is of the wrong type, out of range, or the scheme has no equations.
-
     Examples
     --------
     >>> table = space("second-chance", 4, 0.002)
     >>> f"{table.space:.4f}"
     '1.2852'
     """
-    slots, levels = fluid.check_scheme(scheme, slots, deletions=deletions), _levels(levels)
-    return _least(scheme, levels, _overflow(overflow), slots, bool(deletions))
-
-
-def curve(
-    scheme: str,
-    levels: int,
-    spaces: Iterable[float],
-    slots: int = 1,
-    *,
-    deletions: bool = False,
-    start: Iterable[float] | None = None,
-) -> tuple[Optimum, ...]:
-    """Give the table of least overflow for each of several spaces; faster than one by one if they ascend.
-
-    Parameters
-    ----------
-    spaces
-        Slots per key, each as of `shares`.
-    start
-        Shares of a similar table to begin with; only their proportions count.
-    scheme, levels, slots, deletions
-        As of `shares`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is of the wrong type, out of range, or the scheme has no equations.
-
-    Examples
-    --------
-    >>> [f"{table.overflow:.4f}" for table in curve("standard", 4, [1.0, 1.5, 2.0])]
-    ['0.1113', '0.0096', '0.0007']
-    """
-    slots, levels = fluid.check_scheme(scheme, slots, deletions=deletions), _levels(levels)
-    found: list[Optimum] = []
-    logs = _start(scheme, levels)
-    if start is not None:
-        _, given, _, _ = fluid.checked(scheme, start, slots, 1.0, deletions=bool(deletions))
-        if len(given) != levels:
-            way_out = "Leave it out, or pass one share a level"
-            raise arguments.error("start", f"{levels} shares", given, way_out)
-        logs = np.log(given)
-    for total in [_space(each) for each in spaces]:
-        alphas = _search(scheme, logs, total, slots, bool(deletions))
-        logs = np.log(alphas)
-        found.append(_optimum(scheme, alphas, slots, bool(deletions)))
-    return tuple(found)
-
-
-def naive_shares(levels: int, space: float, slots: int = 1) -> tuple[float, ...]:
-    """Give equal shares, for comparison.
-
-    >>> naive_shares(4, 1.2)
-    (0.3, 0.3, 0.3, 0.3)
-    """
-    levels, given = _levels(levels), _space(space)
-    slots = arguments.integer(
-        "slots", slots, 1, fluid.MAX_SLOTS, "Pass the slots of a bucket, such as 1 or 2"
-    )
-    return (given / slots / levels,) * levels
-
-
-def naive_space(
-    scheme: str, levels: int, overflow: float, slots: int = 1, *, deletions: bool = False
-) -> Optimum:
-    """Give the least space of equal levels for an overflow; parameters as of `space`.
-
-    >>> f"{naive_space('standard', 4, 0.002).space:.3f}"
-    '1.996'
-    """
-    slots, levels = fluid.check_scheme(scheme, slots, deletions=deletions), _levels(levels)
-    target = _overflow(overflow)
-    near = _near(scheme, np.full(levels, 1.0 / levels), slots, bool(deletions), target)
-    found = _scaled(_Target(scheme, slots, bool(deletions)), near, target)
-    return _optimum(scheme, found, slots, bool(deletions))
+    slots, levels = fluid.check_scheme(scheme, slots, deletions=deletions), checked_levels(levels)
+    return _least(scheme, levels, checked_overflow(overflow), slots, bool(deletions))
 
 
 # --- the overflow list -----------------------------------------------------------------------------------
@@ -298,11 +211,6 @@ def overflow_distribution(
     scheme, shares, slots, deletions
         As of `fluid.solve`, `fluid.steady_state`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is of the wrong type, out of range, or the scheme has no equations.
-
     Examples
     --------
     >>> list_ = overflow_distribution("second-chance", [0.4694, 0.4562, 0.2512, 0.1082], 10_000)
@@ -337,11 +245,6 @@ def overflow_limit(
     scheme, shares, keys, slots, deletions
         As of `overflow_distribution`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is of the wrong type, out of range, or the scheme has no equations.
-
     Examples
     --------
     >>> overflow_limit("second-chance", [0.4694, 0.4562, 0.2512, 0.1082], 10_000)
@@ -357,7 +260,7 @@ def overflow_limit(
 # --- the search ------------------------------------------------------------------------------------------
 
 
-class _Target:
+class Target:
     """log w of the shares with its gradient in log(shares), along fixed steps."""
 
     def __init__(self, scheme: str, slots: int, deletions: bool) -> None:
@@ -391,16 +294,16 @@ class _Target:
 
 @cached(1024)
 def _shares(scheme: str, levels: int, given: float, slots: int, deletions: bool) -> tuple[float, ...]:
-    alphas = _search(scheme, _start(scheme, levels), given, slots, deletions)
+    alphas = search(scheme, starting_logs(scheme, levels), given, slots, deletions)
     return tuple(float(each) for each in alphas)
 
 
-def _search(scheme: str, logs: Vector, given: float, slots: int, deletions: bool) -> Vector:
+def search(scheme: str, logs: Vector, given: float, slots: int, deletions: bool) -> Vector:
     """Give the shares of least overflow, from proportions to begin with."""
     from scipy.optimize import minimize  # here: its import takes longer than all other imports
 
     total = given / slots
-    target = _Target(scheme, slots, deletions)
+    target = Target(scheme, slots, deletions)
 
     def softmax(free: Vector) -> tuple[float, Vector]:
         parts = _softmax(free)
@@ -422,9 +325,9 @@ def _search(scheme: str, logs: Vector, given: float, slots: int, deletions: bool
 def _least(scheme: str, levels: int, overflow: float, slots: int, deletions: bool) -> Optimum:
     from scipy.optimize import minimize  # here: its import takes longer than all other imports
 
-    target = _Target(scheme, slots, deletions)
+    target = Target(scheme, slots, deletions)
     goal = math.log(overflow)
-    alphas = _near(scheme, _softmax(_start(scheme, levels)), slots, deletions, overflow)
+    alphas = near(scheme, _softmax(starting_logs(scheme, levels)), slots, deletions, overflow)
 
     weight = (
         5.0 * slots**2 + 5.0
@@ -446,10 +349,10 @@ def _least(scheme: str, levels: int, overflow: float, slots: int, deletions: boo
         target.renew(alphas)
         if abs(target(found.x)[0] - goal) < 1e-3:  # the new steps agree; what is missing is a matter of scale
             break
-    return _optimum(scheme, _scaled(target, alphas, overflow), slots, deletions)
+    return optimum_of(scheme, scaled(target, alphas, overflow), slots, deletions)
 
 
-def _near(scheme: str, parts: Vector, slots: int, deletions: bool, overflow: float) -> Vector:
+def near(scheme: str, parts: Vector, slots: int, deletions: bool, overflow: float) -> Vector:
     """Scale the shares so that they have the overflow, about."""
     from scipy.optimize import brentq  # here: its import takes longer than all other imports
 
@@ -468,7 +371,7 @@ def _near(scheme: str, parts: Vector, slots: int, deletions: bool, overflow: flo
     return np.asarray(math.exp(brentq(excess, low, high, xtol=5e-3, rtol=1e-12)) * parts)
 
 
-def _scaled(target: _Target, alphas: Vector, overflow: float) -> Vector:
+def scaled(target: Target, alphas: Vector, overflow: float) -> Vector:
     """Scale shares that have about the overflow so that they have it exactly: Newton, then secants."""
     goal = math.log(overflow)
     target.renew(alphas)
@@ -505,7 +408,7 @@ def _solution(
     return found
 
 
-def _optimum(scheme: str, alphas: Vector, slots: int, deletions: bool) -> Optimum:
+def optimum_of(scheme: str, alphas: Vector, slots: int, deletions: bool) -> Optimum:
     found = _solution(scheme, tuple(float(each) for each in alphas), slots, deletions)
     return Optimum(
         scheme,
@@ -520,7 +423,7 @@ def _optimum(scheme: str, alphas: Vector, slots: int, deletions: bool) -> Optimu
     )
 
 
-def _start(scheme: str, levels: int) -> Vector:
+def starting_logs(scheme: str, levels: int) -> Vector:
     """Give logarithms of proportions to begin with, close to the optimum for 0.2 % of overflow."""
     drop, power = _STARTS[scheme]
     return -drop * np.linspace(0.0, 1.0, levels) ** power
@@ -534,11 +437,11 @@ def _softmax(logs: Vector) -> Vector:
 # --- arguments -------------------------------------------------------------------------------------------
 
 
-def _levels(value: int) -> int:
+def checked_levels(value: int) -> int:
     return arguments.integer("levels", value, 1, fluid.MAX_LEVELS, "Pass the number of levels, such as 4")
 
 
-def _space(value: float) -> float:
+def checked_space(value: float) -> float:
     rule, way_out = f"a number from 0.01 to {MAX_SPACE:g}", "Pass slots per key, such as 1.3"
     number = arguments.real("space", value, rule, way_out)
     if not 0.01 <= number <= MAX_SPACE:
@@ -546,7 +449,7 @@ def _space(value: float) -> float:
     return number
 
 
-def _overflow(value: float) -> float:
+def checked_overflow(value: float) -> float:
     rule, way_out = f"a number from {MIN_OVERFLOW:g} to 0.5", "Pass a fraction of the keys, such as 0.002"
     number = arguments.real("overflow", value, rule, way_out)
     if not MIN_OVERFLOW <= number <= 0.5:

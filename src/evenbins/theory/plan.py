@@ -26,168 +26,21 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
-from evenbins._show import ReprMixin
 from evenbins.theory import fpr as theory
-from evenbins.theory import levels
+from evenbins.theory.filter_plan import OVERFILLED, Family, FilterPlan, plan_of_core, rate_of_core, register
 
-__all__ = ["FilterPlan", "plan_blocked", "plan_of_core", "plan_standard"]
+__all__ = ["OVERFILLED", "FilterPlan", "plan_blocked", "plan_of_core", "plan_standard"]
 
 SCHEMES = (
     "independent", "partition", "double", "enhanced-double", "enhanced-double-cube",
     "enhanced-double-tetrahedral", "triple",
 )  # fmt: skip
-OVERFILLED = 1.1
-"""Keys of an overfilled filter, times those planned for: `overfilled_fpr` is predicted for as many."""
 _ROUNDING = Fraction(1, 2**50)
-_BALANCED_CORE = (
-    "policy", "block_bits", "hashes", "choices", "coin", "overflow_limit", "spill", "budget",
-    "blocks_0", "threshold_0",
-)  # fmt: skip
-_CORE_NAMES = {
-    "standard": ("bits", "hashes"),
-    "blocked": ("blocks", "block_bits", "hashes"),
-    "counting": ("counters", "counter_bits", "hashes", "block_bits"),
-    **dict.fromkeys(levels.POLICIES, _BALANCED_CORE),  # and further pairs of blocks and threshold
-}
-_POLICIES = "one of " + ", ".join(f'"{name}"' for name in _CORE_NAMES)
-_IN_ONE_LINE = (
-    "policy", "keys", "bits_per_key", "hashes", "fpr", "reads", "miss_reads", "nbytes",
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class FilterPlan(ReprMixin):
-    """A filter's design and its predicted behaviour with `keys` keys in it.
-
-    Equality and hash look at policy, hashing, seed and core alone.
-
-    Attributes
-    ----------
-    keys : number of keys planned for (the papers' n)
-    policy : "standard", "blocked", "counting", or a balanced filter's "single", "sequential", "multilevel",
-        "fill", "two-choice"
-    bits_per_key : memory in bits for each key, everything counted (beta)
-    block_bits : bits of a block (B), None without blocks
-    hashes : bits set for each key (k)
-    counter_bits : bits of a counter, None without counters
-    choices : blocks a key may use, at most (d)
-    thresholds, coin, shares : levels of a balanced filter (h, p, alpha): a block of level j with
-        thresholds[j] keys accepts one more with probability coin; "fill" counts set bits instead
-    fpr : false-positive rate
-    reads, miss_reads : memory reads of a look-up of a present and of an absent key
-    list_reads : fraction of absent keys that consult the overflow list
-    fill : fraction of set bits, or of counters above zero
-    saturation, saturated : probability that a counter is full, and the number expected to be
-    overflow : fraction of keys on the overflow list, of which `overflow_limit` fit
-    spill : where a key goes that finds its blocks and the list full: into the block of "least" set
-        bits, or a "random" one of its blocks; None without thresholds on keys
-    nbytes : bytes of the filter
-    hashing : how positions follow from the digest: "independent", every position from its own
-        64-bit hash; "lanes", positions in one block from multiples of the remixed digest's halves
-    seed : seed of the digests
-    core : the integers stored, compared and merged by
-    overfilled_fpr : false-positive rate with a tenth more keys than planned
-    """
-
-    _in_one_line = _IN_ONE_LINE
-
-    keys: int = field(compare=False)
-    policy: str
-    bits_per_key: float = field(compare=False)
-    block_bits: int | None = field(compare=False)
-    hashes: int = field(compare=False)
-    counter_bits: int | None = field(compare=False, default=None)
-    choices: int = field(compare=False, default=1)
-    thresholds: tuple[int, ...] = field(compare=False, default=())
-    coin: float | None = field(compare=False, default=None)
-    shares: tuple[float, ...] = field(compare=False, default=(1.0,))
-    fpr: float = field(compare=False)
-    reads: float = field(compare=False)
-    miss_reads: float = field(compare=False)
-    list_reads: float = field(compare=False, default=0.0)
-    spilled: float = field(compare=False, default=0.0)
-    fill: float = field(compare=False)
-    saturation: float = field(compare=False, default=0.0)
-    saturated: float = field(compare=False, default=0.0)
-    overflow: float = field(compare=False, default=0.0)
-    overflow_limit: int = field(compare=False, default=0)
-    spill: str | None = field(compare=False, default=None)
-    nbytes: int = field(compare=False)
-    hashing: str
-    seed: int
-    core: tuple[int, ...]
-
-    @property
-    def overfilled_fpr(self) -> float:
-        """The false-positive rate with `OVERFILLED` times the keys planned for; predicted when asked for.
-
-        A growing filter has a new stage by then, and its rate does not rise.
-        """
-        if self.policy == "sharded":
-            from evenbins.theory.sharding import overfilled_rate
-
-            return overfilled_rate(self, OVERFILLED)
-        if self.policy not in _CORE_NAMES:
-            return self.fpr
-        keys = min(round(OVERFILLED * self.keys), arguments.MAX_CAPACITY)
-        return plan_of_core(self.policy, self.core, capacity=keys, seed=self.seed, hashing=self._scheme).fpr
-
-    def merged(self, parts: int) -> FilterPlan:
-        """Predict a filter merged (`|`) from `parts` filters of this plan, which share the keys equally.
-
-        A merged standard, blocked or counting filter is what one filter of all keys would be. The keys of
-        balanced filters lie where a part of the keys found room, so the rate of the merged one is higher.
-
-        Parameters
-        ----------
-        parts
-            How many filters, 1 to `keys`.
-
-        Returns
-        -------
-        FilterPlan
-            This plan with `fpr`, `reads`, `miss_reads`, `list_reads` and `fill` of the merged filter.
-
-        Raises
-        ------
-        TypeError, ValueError
-            `parts` is not an integer of this range, or the plan is that of a growing or sharded filter.
-
-        Examples
-        --------
-        >>> plan = plan_blocked(10_000, fpr=1e-3)
-        >>> plan.merged(4).fpr == plan.fpr
-        True
-        """
-        if self.policy not in _CORE_NAMES:
-            sharded = self.policy == "sharded"
-            way_out = "Take a shard's plan, sharding.shard" if sharded else "Plan a stage, with plan_balanced"
-            raise arguments.error("policy", _POLICIES, self.policy, way_out)
-        way_out = "Pass how many filters are merged"
-        parts = arguments.integer("parts", parts, 1, self.keys, way_out)
-        if parts == 1 or self.policy not in levels.POLICIES:
-            return self
-        from evenbins.theory.merging import merge
-
-        found = merge(self.core, self.keys, parts)
-        return replace(self, **{each.name: getattr(found, each.name) for each in fields(found)})
-
-    @property
-    def _scheme(self) -> str:
-        return self.hashing if self.policy == "standard" else "independent"
-
-    def _rows(self) -> list[tuple[str, object]]:
-        names = [each.name for each in fields(self)]
-        names.insert(names.index("fpr") + 1, "overfilled_fpr")
-        return [(name, getattr(self, name)) for name in names]
-
-
-# --- planning ------------------------------------------------------------------------------------
+_OF_CORE = "Pass a filter's plan.core"
 
 
 def plan_standard(
@@ -203,22 +56,9 @@ def plan_standard(
 
     Parameters
     ----------
-    capacity
-        Number of keys (n), 1 to 2**48.
-    fpr
-        False-positive rate not to be exceeded at `capacity` keys; 0.01 when `bits_per_key` is not
-        given either.
-    bits_per_key
-        Bits for each key (beta), up to 4096, instead of `fpr`.
-    hashes
-        Bits set for each key (k), 1 to 64; the best number when None.
-    hashing
-        How positions follow from a digest: "independent", or by fewer hashes "partition", "double",
-        "enhanced-double" (f(i) = i²; "-cube" and "-tetrahedral" appended for i³ and (i³-i)/6) and
-        "triple". These have a floor below which no memory brings the rate (`less_hashing`): a plan
-        that meets it warns, and its `fpr` says what to expect.
-    seed
-        Seed of the digests, 0 to 2**64 - 1.
+    capacity, fpr, bits_per_key, hashes, hashing, seed
+        As for `BloomFilter`: 1 to 2**48 keys, up to 4096 bits per key, 1 to 64 hashes. A plan whose `hashing`
+        cannot reach `fpr` warns, and its own `fpr` is what to expect.
 
     Raises
     ------
@@ -323,9 +163,10 @@ def floor_of_scheme(scheme: str, bits: int, hashes: int, keys: int) -> float:
 
 
 def _floor_problem(plan: FilterPlan, rate: float) -> str:
-    _, floor = _law_of(plan.hashing, plan.core[0], plan.hashes, plan.keys)
+    bits, _ = plan.core
+    _, floor = _law_of(plan.hashing, bits, plan.hashes, plan.keys)
     return (
-        f'hashing="{plan.hashing}" has a floor of {floor:.3g} with {plan.core[0]} bits, {plan.hashes} hashes '
+        f'hashing="{plan.hashing}" has a floor of {floor:.3g} with {bits} bits, {plan.hashes} hashes '
         f"and {plan.keys} keys: expect fpr={plan.fpr:.3g}, not {rate:g}. "
         "Leave hashing out for independent hashes"
     )
@@ -344,12 +185,8 @@ def plan_blocked(
 
     Parameters
     ----------
-    capacity, fpr, bits_per_key, seed
-        As for `plan_standard`; bits are rounded up to whole blocks.
-    hashes
-        Bits set for each key (k), 1 to 32; the best number when None.
-    block_bits
-        Bits of a block (B), 256 or 512.
+    capacity, fpr, bits_per_key, hashes, block_bits, seed
+        As for `BlockedBloomFilter`; bits are rounded up to whole blocks.
 
     Raises
     ------
@@ -376,57 +213,23 @@ def plan_blocked(
     return _blocked(keys, blocks, block_bits, k, seed)
 
 
-def plan_of_core(
-    policy: str,
-    core: Sequence[int],
-    *,
-    capacity: SupportsIndex | SupportsFloat,
-    seed: int,
-    hashing: str = "independent",
-) -> FilterPlan:
-    """Check an integer core and predict anew: the plan of a file that was loaded.
+def _of_standard_core(_: str, core: Sequence[int], keys: int, seed: int, hashing: str) -> FilterPlan:
+    bits, hashes = core
+    bits = arguments.integer("core[0] (bits)", bits, 1, theory.MAX_BITS, _OF_CORE)
+    k = arguments.integer("core[1] (hashes)", hashes, 1, theory.MAX_HASHES_STANDARD, _OF_CORE)
+    scheme = _scheme(hashing)
+    if _whole_parts(scheme, bits, k) != bits:
+        raise arguments.error("core[0] (bits)", "a multiple of hashes", bits, _OF_CORE)
+    return _standard(keys, bits, k, seed, scheme)
 
-    Raises
-    ------
-    TypeError, ValueError
-        The policy is unknown, or the core is none that a plan of this policy could have.
-    """
-    if not isinstance(policy, str):
-        raise arguments.type_error("policy", _POLICIES, policy, "Pass a filter's plan.policy")
-    names = _CORE_NAMES.get(policy)
-    if names is None:
-        raise arguments.error("policy", _POLICIES, policy, "Pass a filter's plan.policy")
-    is_balanced = policy in levels.POLICIES
-    more = ", …" if is_balanced else ""
-    rule = f"the integers ({', '.join(names)}{more}) of a {policy} filter"
-    way_out = "Pass a filter's plan.core"
-    if isinstance(core, str | bytes) or not isinstance(core, Sequence):
-        raise arguments.type_error("core", rule, core, way_out)
-    extra = len(core) - len(names)
-    if extra != 0 and not (is_balanced and extra > 0 and extra % 2 == 0):
-        raise arguments.error("core", rule, core, way_out)
-    keys = arguments.capacity(capacity)
-    seed = arguments.seed(seed)
-    if is_balanced:
-        from evenbins.theory.balanced_plan import plan_of_balanced_core  # it stands on this module
 
-        return plan_of_balanced_core(policy, core, keys, seed)
-    if policy == "counting":
-        from evenbins.theory.counting import plan_of_counting_core
-
-        return plan_of_counting_core(core, keys, seed)
-    size = arguments.integer(f"core[0] ({names[0]})", core[0], 1, theory.MAX_BITS, way_out)
-    last = len(names) - 1
-    most = theory.MAX_HASHES_STANDARD if policy == "standard" else theory.MAX_HASHES_BLOCKED
-    k = arguments.integer(f"core[{last}] (hashes)", core[last], 1, most, way_out)
-    if policy == "standard":
-        scheme = _scheme(hashing)
-        if _whole_parts(scheme, size, k) != size:
-            raise arguments.error("core[0] (bits)", "a multiple of hashes", size, way_out)
-        return _standard(keys, size, k, seed, scheme)
-    block_bits = arguments.block_bits(core[1], "core[1] (block_bits)")
-    arguments.check_total(size * block_bits, "core[0] (blocks)", size)
-    return _blocked(keys, size, block_bits, k, seed)
+def _of_blocked_core(_: str, core: Sequence[int], keys: int, seed: int, __: str) -> FilterPlan:
+    blocks, block_bits, hashes = core
+    blocks = arguments.integer("core[0] (blocks)", blocks, 1, theory.MAX_BITS, _OF_CORE)
+    k = arguments.integer("core[2] (hashes)", hashes, 1, theory.MAX_HASHES_BLOCKED, _OF_CORE)
+    block_bits = arguments.block_bits(block_bits, "core[1] (block_bits)")
+    arguments.check_total(blocks * block_bits, "core[0] (blocks)", blocks)
+    return _blocked(keys, blocks, block_bits, k, seed)
 
 
 def _standard(keys: int, bits: int, hashes: int, seed: int, hashing: str = "independent") -> FilterPlan:
@@ -478,3 +281,7 @@ def round_up(keys: int, bits_per_key: float, unit: int) -> int:
     exact = Fraction(bits_per_key) * keys / unit
     nearest = round(exact)
     return nearest if abs(exact - nearest) <= exact * _ROUNDING else math.ceil(exact)
+
+
+register("standard", family=Family(rate_of_core, _of_standard_core, ("bits", "hashes")))
+register("blocked", family=Family(rate_of_core, _of_blocked_core, ("blocks", "block_bits", "hashes")))

@@ -3,7 +3,7 @@
     nodes or weights, keys, policy, layout, copies, epsilon or limit ──▶ RingPlan
 
 With `epsilon` the limit follows the number of keys, as in a live ring: ceil((1 + epsilon) n w/W), the new key
-counted. With `limit` it is fixed. The two are different laws (`_ring_laws`); ``limits="fixed"`` predicts the
+counted. With `limit` it is fixed. The two are different laws (`ring_laws`); ``limits="fixed"`` predicts the
 paper's experiment, where the limit of the n-th key holds from the first on.
 
 What is predicted (else None)
@@ -32,8 +32,19 @@ import numpy as np
 
 from evenbins import _arguments as arguments
 from evenbins._show import ReprMixin
-from evenbins.theory import _ring_laws as laws
-from evenbins.theory._ring_first_full import first_full
+from evenbins.theory import ring_laws as laws
+from evenbins.theory.ring_clockwise import clockwise_loads
+from evenbins.theory.ring_first_full import first_full
+from evenbins.theory.ring_limits import (
+    checked_copies,
+    checked_epsilon,
+    checked_keys,
+    checked_limit,
+    checked_nodes,
+    checked_weights,
+    ring_limit,
+    ring_limits,
+)
 
 __all__ = ["POLICIES", "RingPlan", "plan_ring"]
 
@@ -135,13 +146,13 @@ def plan_ring(
     """
     weights: tuple[float, ...] | None = None
     if isinstance(nodes, Sequence | np.ndarray) and not isinstance(nodes, str | bytes):
-        weights = laws.checked_weights(nodes)
+        weights = checked_weights(nodes)
         count = len(weights)
         if min(weights) == max(weights):
             weights = None
     else:
-        count = laws.checked_nodes(nodes)
-    keys, copies = laws.checked_keys(keys), laws.checked_copies(copies)
+        count = checked_nodes(nodes)
+    keys, copies = checked_keys(keys), checked_copies(copies)
     policy = arguments.one_of("policy", policy, POLICIES, f"Leave it out for {POLICIES[-1]!r}")
     layout = arguments.one_of("layout", layout, LAYOUTS, f"Leave it out for {LAYOUTS[-1]!r}")
     if epsilon is not None and limit is not None:
@@ -154,7 +165,7 @@ def plan_ring(
     bound, limits = _bound(count, keys, weights, policy, epsilon, limit, limits)
     if epsilon is None and limit is None:
         epsilon = DEFAULT_EPSILON if policy != "plain" else None
-    number = None if epsilon is None else laws.checked_epsilon(epsilon)
+    number = None if epsilon is None else checked_epsilon(epsilon)
     arcs = copies if layout == "sparse" and policy != "jump" else None  # of random lengths
     found = _loads(count, keys, weights, policy, arcs, bound, limits, number)
     theorem = policy == "jump" and weights is None and number is not None
@@ -189,7 +200,7 @@ def _bound(
     if limit is not None:
         if limits == "moving":
             raise ValueError("limits must be 'fixed' with an absolute limit; got 'moving'. Leave it out")
-        most = laws.checked_limit(limit)
+        most = checked_limit(limit)
         if policy != "plain" and most * nodes < keys:
             raise ValueError(
                 f"limit must leave room for {keys} keys; {nodes} nodes of limit {most} hold {most * nodes}. "
@@ -201,8 +212,8 @@ def _bound(
     epsilon = DEFAULT_EPSILON if epsilon is None else epsilon
     sort = "moving" if limits is None else limits
     if weights is None:
-        return (laws.ring_limit(keys, nodes, epsilon),), sort
-    return laws.ring_limits(keys, weights, epsilon), sort
+        return (ring_limit(keys, nodes, epsilon),), sort
+    return ring_limits(keys, weights, epsilon), sort
 
 
 def _loads(
@@ -238,7 +249,7 @@ def _loads(
         return laws.rehash_loads(keys, nodes, bound[0], copies=arcs)
     if arcs is not None and arcs > 1:
         return None
-    return laws.clockwise_loads(keys, nodes, bound[0], random_arcs=arcs is not None)
+    return clockwise_loads(keys, nodes, bound[0], random_arcs=arcs is not None)
 
 
 def _first_full(

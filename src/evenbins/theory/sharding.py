@@ -35,8 +35,9 @@ import numpy as np
 from evenbins import _arguments as arguments
 from evenbins._show import ReprMixin
 from evenbins.theory.balanced_plan import plan_balanced
+from evenbins.theory.filter_plan import Family, FilterPlan, plan_of_core, register
 from evenbins.theory.levels import POLICIES
-from evenbins.theory.plan import FilterPlan, plan_blocked, plan_of_core, plan_standard
+from evenbins.theory.plan import plan_blocked, plan_standard
 
 __all__ = [
     "MAX_SHARDS", "ShardedPlan", "largest_shard", "moved", "overflow_probability", "plan_sharded",
@@ -395,10 +396,9 @@ def _sharded(keys: int, shards: int, one: FilterPlan, added: int, speed: float |
     )
 
 
-def overfilled_rate(plan: FilterPlan, factor: float) -> float:
-    """Predict the rate of a sharded filter (the plan of the whole) with `factor` times its keys."""
+def _rate_with(plan: FilterPlan, keys: int) -> float:
+    """Predict the rate of a sharded filter (the plan of the whole) with another number of keys."""
     shards, policy, *core = plan.core
-    keys = min(round(factor * plan.keys), arguments.MAX_CAPACITY)
     hashing = {"hashing": plan.hashing} if _POLICIES[policy] == "standard" else {}
     one = plan_of_core(_POLICIES[policy], core, capacity=max(1, keys // shards), seed=plan.seed, **hashing)
     return _mean_rate(keys, shards, one)
@@ -484,3 +484,6 @@ def _build_rate(value: object) -> float | None:
     if not 0 < number < math.inf:
         raise arguments.error("build_rate", rule, value, way_out)
     return number
+
+
+register("sharded", family=Family(_rate_with))

@@ -27,13 +27,12 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 from evenbins import _arguments as arguments
 from evenbins._show import ReprMixin
 
 __all__ = [
-    "CONSTRUCTIONS", "SketchPlan", "classic_failure", "hit_everywhere", "is_prime", "next_prime",
+    "CONSTRUCTIONS", "SketchPlan", "classic_failure", "is_prime", "next_prime",
     "plan_countmin", "plan_of_sketch_core", "two_hash_failure",
 ]  # fmt: skip
 
@@ -121,32 +120,6 @@ def two_hash_failure(epsilon: float, width: int, depth: int, copies: int = 1) ->
     return min(1.0, meets_everywhere + (2 / (epsilon * width)) ** depth) ** copies
 
 
-def hit_everywhere(plan: SketchPlan, keys: int) -> float:
-    """Compute the probability that `keys` others share every counter of a key, each row's with some of them.
-
-    Exact, for ideal hashing. If their weights are equal and they are fewer than 1/epsilon, each weighs more
-    than epsilon * total, and this is the probability of failure: the worst stream we know.
-
-    Two-hash: another key, whose h1 and h2 differ from ours by a and b, meets us in table j where a + j·b = 0,
-    a line in a plane of w² points; two such lines have one point in common, since w is prime. So one key
-    misses s tables with probability 1 - (s(w - 1) + 1)/w²; inclusion and exclusion over the tables that all
-    keys miss does the rest.
-
-    Examples
-    --------
-    >>> round(hit_everywhere(plan_countmin(0.01, 0.01), 99), 5)
-    0.00266
-    >>> round(hit_everywhere(plan_countmin(0.01, 0.01, construction="two-hash"), 99), 6)
-    0.000444
-    """
-    w = plan.width
-    if plan.construction == "classic":
-        return float(-math.expm1(keys * math.log1p(-1 / w))) ** plan.depth
-    missed = [1 - Fraction(s * (w - 1) + 1, w * w) if s else Fraction(1) for s in range(plan.depth + 1)]
-    terms = ((-1) ** s * math.comb(plan.depth, s) * p**keys for s, p in enumerate(missed))
-    return float(sum(terms)) ** plan.copies
-
-
 def is_prime(n: int) -> bool:
     """Tell whether n < 2**64 is prime (Miller-Rabin, with the bases that decide it up to there).
 
@@ -201,18 +174,8 @@ def plan_countmin(
 
     Parameters
     ----------
-    epsilon
-        An estimate may be too large by this fraction of the stream's total (ε), between 0 and 1.
-    delta
-        Probability, for each key, that it is too large by more (δ), between 0 and 1.
-    construction
-        "classic" or "two-hash": see the module's head. Classic needs half the counters, and hashing costs so
-        little here that saving it gains nothing where there are vector instructions: the default.
-    conservative
-        Raise a counter only as far as the key's new estimate: the same promise, smaller errors; such
-        sketches cannot be merged, and take two to three times as long to update.
-    seed
-        Seed of the digests, 0 to 2**64 - 1.
+    epsilon, delta, construction, conservative, seed
+        As for `CountMinSketch`; epsilon and delta between 0 and 1.
 
     Raises
     ------

@@ -31,11 +31,11 @@ import numpy as np
 
 from evenbins import _arguments as arguments
 from evenbins._show import ReprMixin
-from evenbins.theory import _summary_rates as rates
 from evenbins.theory import counting
-from evenbins.theory._multilevel_law import Law, distribution
-from evenbins.theory._summary_rates import FilterSize
-from evenbins.theory._summary_size import _chance, _covered, _smallest, _Trimmed, skewed_sizes
+from evenbins.theory import summary_rates as rates
+from evenbins.theory.multilevel_law import Law, distribution
+from evenbins.theory.summary_rates import FilterSize
+from evenbins.theory.summary_size import _chance, _covered, _smallest, _Trimmed, skewed_sizes
 
 __all__ = [
     "FAILURE", "FALSE_POSITIVES", "KINDS", "NUMBERS", "SATURATED", "SummaryPlan", "plan_counters",

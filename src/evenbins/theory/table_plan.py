@@ -170,30 +170,11 @@ def plan_table(
 
     Parameters
     ----------
-    capacity
-        Number of keys (n), 1 to 2**48.
-    scheme
-        "least-loaded", or one of the thesis': "standard", "conservative", "second-chance",
-        "extreme-second-chance".
-    levels, slots
-        Sub-tables, and keys that a bucket holds: 1, 2, 4 or 8. By default 2 and 8 for "least-loaded", 4
-        and 1 for the others.
-    overflow
-        Fraction of keys on the overflow list, at most. By default 0.002, or what a load of 0.95 gives
-        for "least-loaded".
-    space
-        Slots per key instead; with `overflow` too, both must hold.
-    shares
-        Buckets of each level per key (the thesis' α_i) instead of the best ones; with `space` only their
-        proportions count. Equal for "least-loaded".
-    overflow_limit
-        Most keys that the list holds; by default so many that a table of `capacity` keys overruns it
-        with a probability below 1e-9.
-    deletions
-        Plan for endless deletions and insertions: overflow, best shares and limit are those of the steady
-        state.
+    capacity, scheme, levels, slots, overflow, space, shares, overflow_limit, deletions
+        As for `MultilevelTable`: by default 2 levels and 8 slots for "least-loaded", 4 and 1 for the others.
+        With `overflow` and `space` both must hold. Shares of "least-loaded" are equal.
     key_dtype, value_dtype, seed, occupancy_bits, next_hashes
-        As of `MultilevelTable`.
+        As for `MultilevelTable`.
 
     Raises
     ------

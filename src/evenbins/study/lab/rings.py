@@ -102,7 +102,7 @@ def _number(name: str) -> int:
 
 def fixed_limit(keys: int, servers: int, epsilon: float) -> int:
     """Give the limit that a ring planned for so many keys has from the first on, as in the paper."""
-    from evenbins.theory.rings import ring_limit
+    from evenbins.study.theory.rings import ring_limit
 
     return ring_limit(keys, servers, epsilon)
 
@@ -285,7 +285,7 @@ def theory(
     `limit` is the fixed one, which does not change when servers come and go; None: that of these keys. Laws
     are those of rings that were filled without churn.
     """
-    from evenbins.theory import rings as laws
+    from evenbins.study.theory import rings as laws
 
     if bound == "growing":
         found = {"jump": laws.growing_loads(keys, servers, epsilon) if keys else None, "clockwise": None}

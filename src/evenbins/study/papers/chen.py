@@ -45,7 +45,7 @@ from evenbins.study.papers import plots
 from evenbins.study.papers.chen_tables import Printed, printed
 from evenbins.study.papers.registry import Context, Plot, Row, experiment, measured, row
 from evenbins.study.papers.ring_simulation import SimulatedRings, simulate_ring
-from evenbins.theory import rings
+from evenbins.study.theory import rings
 
 __all__ = ["EPSILONS", "NODES", "configuration", "z_score"]
 

@@ -24,7 +24,7 @@ from evenbins.study.papers import plots
 from evenbins.study.papers.chen import EPSILONS, NODES, configuration
 from evenbins.study.papers.registry import Context, Row, experiment, measured, row
 from evenbins.study.papers.ring_simulation import ring_shares, ring_times, simulate_ring
-from evenbins.theory import rings
+from evenbins.study.theory import rings
 
 __all__: list[str] = []
 

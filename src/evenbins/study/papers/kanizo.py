@@ -21,6 +21,7 @@ from evenbins import BalancedBloomFilter, BlockedBloomFilter, Filter, FilterPlan
 from evenbins.study.papers import plots
 from evenbins.study.papers.registry import Context, Row, experiment, measured, row
 from evenbins.study.papers.simulation import simulate, split
+from evenbins.study.theory import asymptotic
 from evenbins.theory import fpr, levels
 from evenbins.theory.measured import measure
 
@@ -102,7 +103,7 @@ def fig3(context: Context) -> Iterator[Row]:
 )
 def fig4a(context: Context) -> Iterator[Row]:
     """Theorems 4 and 5."""
-    from evenbins.theory import balance
+    from evenbins.study.theory import balance
 
     for policy in context.track(["sequential", "multilevel"]):
         for step in range(1, 26):
@@ -123,7 +124,7 @@ def fig4a(context: Context) -> Iterator[Row]:
 )
 def fig4b(context: Context) -> Iterator[Row]:
     """Theorems 4 and 5; MHT's overflow does not depend on the load, SEQUENTIAL's grows."""
-    from evenbins.theory import balance
+    from evenbins.study.theory import balance
 
     for policy in context.track(["sequential", "multilevel"]):
         for load in (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64):
@@ -195,7 +196,7 @@ def fig5(context: Context) -> Iterator[Row]:
         hashes = round(bits_per_key * math.log(2))
         keys = _BLOCKS * 1000
         exact = fpr.standard(keys * bits_per_key, hashes, keys)
-        formula = fpr.standard_asymptotic(keys * bits_per_key, hashes, keys)
+        formula = asymptotic.standard_asymptotic(keys * bits_per_key, hashes, keys)
         yield row("fpr", exact, filter="standard", bits_per_key=bits_per_key)
         yield row("fpr_formula", formula, filter="standard", bits_per_key=bits_per_key)
         load = block_bits / bits_per_key
@@ -222,7 +223,9 @@ def _limit_rates(name: str, block_bits: int, hashes: int, load: float) -> tuple[
     match = float(loads @ rates)
     full = float(loads[first_full:].sum())
     passed = float(loads[first_full:] @ (1 - rates[first_full:]))  # full, and no match
-    formula = fpr.balanced_asymptotic(loads, block_bits, block_bits - bits, hashes, _geometric(full, choices))
+    formula = asymptotic.balanced_asymptotic(
+        loads, block_bits, block_bits - bits, hashes, _geometric(full, choices)
+    )
     return match * _geometric(passed, choices), formula
 
 

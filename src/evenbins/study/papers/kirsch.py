@@ -5,9 +5,9 @@ two hash functions. As in the thesis, hash functions are fully random: h1, h2, h
 (`simulation.simulate_hashing`), so that what is measured is the scheme and nothing else.
 
 Its figures are lost in our copy; `paper` has what its text prints. `fpr_theory` and its like come from
-`evenbins.theory.less_hashing`. Misprints: the overflow probability of section 2.1.2 (1.78e-11) is rounding
-noise; the curve of Figure 3.2 should be the binomial's, which the normal density misses; Theorem 3.8.1
-means d, not delta.
+`evenbins.study.theory.less_hashing`. Misprints: the overflow probability of section 2.1.2 (1.78e-11) is
+rounding noise; the curve of Figure 3.2 should be the binomial's, which the normal density misses; Theorem
+3.8.1 means d, not delta.
 
 A partition scheme needs k to divide m; where it does not, parts have m/k bits, rounded down.
 """
@@ -25,7 +25,7 @@ import numpy.typing as npt
 from evenbins.study.papers import plots
 from evenbins.study.papers.registry import Context, Row, experiment, measured, row
 from evenbins.study.papers.simulation import simulate, simulate_hashing
-from evenbins.theory import less_hashing
+from evenbins.study.theory import less_hashing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -29,6 +29,7 @@ from evenbins.study.papers import plots
 from evenbins.study.papers.kirsch_tables import OVERFLOW, SCHEMES, TABLE_5_1, TABLE_5_2
 from evenbins.study.papers.registry import Context, Row, experiment, measured, row
 from evenbins.study.papers.simulation import SimulatedTables, simulate_table
+from evenbins.study.theory import tables
 from evenbins.theory import fluid, optimise
 
 if TYPE_CHECKING:
@@ -319,7 +320,7 @@ def _configurations(context: Context) -> list[_Configuration]:
             out.append(("printed", levels, scheme, slots, space, alphas, 10 * _KEYS))
     for scheme, slots in SCHEMES:
         space = TABLE_5_2[scheme, slots][0]
-        alphas = optimise.naive_shares(4, space, slots)
+        alphas = tables.naive_shares(4, space, slots)
         out.append(("equal", 4, scheme, slots, space, alphas, _KEYS))
         for space in context.pick((1.2, 1.6, 2.0), (1.2,)):
             alphas = tuple(optimise.shares(scheme, 4, space, slots))
@@ -468,7 +469,7 @@ def _section_510(context: Context) -> Iterator[Row]:
     ):
         for space in context.pick((1.2, 1.6, 2.0), (1.6,)):
             seen = simulated_steady_state(
-                scheme, optimise.naive_shares(4, space, slots), slots, trials=context.pick(100, 4),
+                scheme, tables.naive_shares(4, space, slots), slots, trials=context.pick(100, 4),
                 side=side if scheme == "extreme-second-chance" else "any",
                 seed=context.stream("equal", scheme, slots, side, space), threads=context.threads,
             )  # fmt: skip

@@ -6,8 +6,9 @@
                     kirsch-sec4.9     the single filter, simulated
     deletions       kirsch-sec4.10.1  keys that a rebuild moves    kirsch-sec4.10.2  how large counters become
 
-The mathematics is `evenbins.theory.multilevel`, the simulations `evenbins.study.papers.summary_simulation`.
-`keys` of Tables 4.1 and 4.2 belong to a level; everywhere else they are those of the whole table.
+The mathematics is `evenbins.study.theory.multilevel`, the simulations
+`evenbins.study.papers.summary_simulation`. `keys` of Tables 4.1 and 4.2 belong to a level; everywhere else
+they are those of the whole table.
 
 Misprints: six sub-tables need filters B_0 ... B_5, the thesis prints five, whose sizes make 385,875 bytes and
 not 379,000; the crisis probability for 100,000 keys, 7.78e-16, is the rounding error of 1 - P(0), right is
@@ -28,7 +29,7 @@ from evenbins.study.papers.summary_simulation import (
     simulate_song,
     simulate_summary,
 )
-from evenbins.theory import multilevel
+from evenbins.study.theory import multilevel
 
 SIZES = {
     10_000: (40_000, 10_000, 5_000, 2_500, 2_500),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from evenbins.study.papers import plots
 from evenbins.study.papers.registry import Context, Row, Value, experiment, row
+from evenbins.study.theory import tables
 from evenbins.theory import fluid, optimise
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def table52(context: Context) -> Iterator[Row]:
     ):
         where: dict[str, Value] = {"scheme": scheme, "levels": 4, "slots": slots}
         best = optimise.space(scheme, 4, OVERFLOW, slots)
-        equal = optimise.naive_space(scheme, 4, OVERFLOW, slots)
+        equal = tables.naive_space(scheme, 4, OVERFLOW, slots)
         yield Row(where, "space", optimised, best.space)
         yield Row(where, "space_naive", naive, equal.space)
         yield Row(where, "ratio", ratio, equal.space / best.space)
@@ -187,11 +188,11 @@ def _curve(
     found: list[tuple[float, float, float]] = []
     start = None
     for space in spaces:
-        best = optimise.curve(scheme, 4, [space], slots, deletions=deletions, start=start)[0]
+        best = tables.curve(scheme, 4, [space], slots, deletions=deletions, start=start)[0]
         if best.overflow < _TINY:
             break
         start = best.shares
-        naive = solve(scheme, optimise.naive_shares(4, space, slots), slots).overflow
+        naive = solve(scheme, tables.naive_shares(4, space, slots), slots).overflow
         found.append((space, best.overflow, naive))
     return found
 
@@ -289,7 +290,7 @@ def sec510(context: Context) -> Iterator[Row]:
     for scheme, levels, slots in context.track(cases):
         where: dict[str, Value] = {"scheme": scheme, "levels": levels, "slots": slots}
         best = optimise.space(scheme, levels, OVERFLOW, slots, deletions=True)
-        naive = optimise.naive_space(scheme, levels, OVERFLOW, slots, deletions=True)
+        naive = tables.naive_space(scheme, levels, OVERFLOW, slots, deletions=True)
         yield Row(where, "space", None, best.space)
         yield Row(where, "space_naive", None, naive.space)
         yield Row(where, "space_filled", None, optimise.space(scheme, levels, OVERFLOW, slots).space)

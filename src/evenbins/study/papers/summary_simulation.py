@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from evenbins import _study
 from evenbins.study.papers.simulation import _whole
-from evenbins.theory._multilevel_law import DELETIONS
+from evenbins.study.theory.multilevel import DELETIONS
 
 __all__ = [
     "SimulatedRebuilds",
@@ -210,7 +210,7 @@ def simulate_rebuild(
     Parameters
     ----------
     keys, deleted, sizes, model
-        As of `evenbins.theory.multilevel.rebuild_moves`.
+        As of `evenbins.study.theory.multilevel.rebuild_moves`.
     trials, seed, threads, progress
         As of `simulate_summary`.
 

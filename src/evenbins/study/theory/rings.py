@@ -11,8 +11,8 @@ Three laws of loads under jump, all of nodes that are cut off at the limit: plac
 the paper does (`jump_loads`); placed while the limit grows with the keys, as a service does
 (`growing_loads`); and after keys have come and gone for long (`steady_loads`).
 
-Loads and limits are in `_ring_laws`, the first full node in `_ring_first_full`, plans in `ring_plan`; all
-names are here too.
+Loads and limits are in `evenbins.theory` (`ring_laws`, `ring_clockwise`, `ring_limits`), the first full node
+in `ring_first_full`, plans in `ring_plan`; all names are here too.
 
 What the paper says and is not so
 - (11) for epsilon >= 1: 1 + log(1 + epsilon)/(1 + epsilon) is 1.35 at epsilon 1, while the paper's own Table
@@ -31,18 +31,20 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins.theory._ring_first_full import first_full, no_full
-from evenbins.theory._ring_laws import (
+from evenbins.theory.ring_clockwise import clockwise_loads
+from evenbins.theory.ring_first_full import first_full, no_full
+from evenbins.theory.ring_laws import (
     RingLoads,
-    checked_copies,
-    checked_epsilon,
-    checked_nodes,
-    clockwise_loads,
     growing_loads,
     jump_loads,
     plain_loads,
     plain_variance,
     rehash_loads,
+)
+from evenbins.theory.ring_limits import (
+    checked_copies,
+    checked_epsilon,
+    checked_nodes,
     ring_limit,
     ring_limits,
 )

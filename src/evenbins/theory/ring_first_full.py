@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins.theory import _ring_laws as laws
+from evenbins.theory import ring_laws as laws
+from evenbins.theory.ring_limits import checked_copies, checked_keys, checked_limit, checked_nodes
 
 __all__ = ["first_full", "no_full"]
 
@@ -61,13 +62,13 @@ def first_full(
     >>> round(first_full(1000, 20), 1), round(first_full(1000, 20, keys=10_000), 1)
     (8606.7, 8600.3)
     """
-    nodes = laws.checked_nodes(nodes)
-    copies = None if copies is None else laws.checked_copies(copies)
+    nodes = checked_nodes(nodes)
+    copies = None if copies is None else checked_copies(copies)
     if copies is not None and weights is not None:
         raise ValueError(
             "copies and weights exclude each other: weights are predicted for equal arcs. Pass one"
         )
-    groups = laws._groups(nodes, limit, weights, copies)
+    groups = laws.groups_of(nodes, limit, weights, copies)
     if min(each.limit for each in groups) < 1:
         raise arguments.error("limit", "1 or more", limit, "A node of limit 0 is always full")
     if nodes == 1:  # whose one arc is the circle: no law of arcs applies
@@ -83,7 +84,7 @@ def first_full(
     def open_for(clock: Any) -> Any:
         chance = np.ones_like(np.asarray(clock, dtype=float))
         for each in groups:
-            chance = chance * laws._below(clock * each.weight, each.copies, each.limit) ** each.count
+            chance = chance * laws.chance_below(clock * each.weight, each.copies, each.limit) ** each.count
         return chance
 
     # Simpson's rule on the clock's logarithm, where the chance falls from 1 to 0; before that it is 1
@@ -119,8 +120,8 @@ def no_full(nodes: int, limit: int, keys: int, *, copies: int | None = None) -> 
     from scipy.optimize import brentq
     from scipy.special import gammaln
 
-    nodes, limit, keys = laws.checked_nodes(nodes), laws.checked_limit(limit), laws.checked_keys(keys)
-    copies = None if copies is None else laws.checked_copies(copies)
+    nodes, limit, keys = checked_nodes(nodes), checked_limit(limit), checked_keys(keys)
+    copies = None if copies is None else checked_copies(copies)
     if keys < limit:
         return 1.0
     if keys > nodes * (limit - 1):

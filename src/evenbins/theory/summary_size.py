@@ -26,9 +26,9 @@ import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins import _show
-from evenbins.theory import _summary_rates as rates
-from evenbins.theory._multilevel_law import MAX_LEVELS, Law, _keys, crisis_probability, distribution
-from evenbins.theory._summary_rates import FilterSize
+from evenbins.theory import summary_rates as rates
+from evenbins.theory.multilevel_law import MAX_LEVELS, Law, checked_keys, crisis_probability, distribution
+from evenbins.theory.summary_rates import FilterSize
 
 __all__ = ["KINDS", "SummarySize", "size_summary", "skewed_sizes"]
 
@@ -112,7 +112,7 @@ def skewed_sizes(keys: int, levels: int, *, first: float = 4.0, factor: float = 
     >>> skewed_sizes(10_000, 5)
     (40000, 10000, 5000, 2500, 2500)
     """
-    number = _keys(keys)
+    number = checked_keys(keys)
     levels = arguments.integer("levels", levels, 1, MAX_LEVELS, "Pass 5")
     way_out = "Pass 4 and 0.5, as the thesis"
     for name, value, most in (("first", first, 1000.0), ("factor", factor, 1.0)):

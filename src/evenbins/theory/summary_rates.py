@@ -35,11 +35,11 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins.theory import counting, fpr
-from evenbins.theory._multilevel_law import Law, _keys, _table, distribution
+from evenbins.theory import fpr
+from evenbins.theory.multilevel_law import Law, checked_keys, checked_table, distribution
 
 __all__ = [
-    "FilterSize", "counter_tail", "counters_bytes", "counters_false_positives", "filter_rate",
+    "FilterSize", "checked_filter", "counters_false_positives", "filter_rate",
     "interpolation_bytes", "interpolation_failure", "interpolation_false_positives", "level_bits",
     "multiple_bloom_bytes", "multiple_bloom_failures", "occupancy_bytes", "single_filter_bytes",
     "single_filter_failures",
@@ -80,8 +80,8 @@ def filter_rate(cells: int, hashes: int, keys: int, *, partitioned: bool = True)
     >>> f"{filter_rate(120_000, 15, 10_000):.4f} {filter_rate(120_000, 15, 10_000, partitioned=False):.4f}"
     '0.0063 0.0063'
     """
-    size = _filter(FilterSize(cells, hashes), partitioned)
-    return float(_rates(size, _keys(keys), 1, partitioned)[0])
+    size = checked_filter(FilterSize(cells, hashes), partitioned)
+    return float(_rates(size, checked_keys(keys), 1, partitioned)[0])
 
 
 def _rates(size: FilterSize, first: int, count: int, partitioned: bool) -> Vector:
@@ -142,7 +142,7 @@ def single_filter_failures(
     >>> f"{sum(single_filter_failures(10_000, sizes, 120_000, 15)):.3e}"
     '7.630e-10'
     """
-    size = _filter(FilterSize(cells, hashes), partitioned)
+    size = checked_filter(FilterSize(cells, hashes), partitioned)
     return tuple(_failures(law, size, partitioned) for law in distribution(keys, sizes)[1:-1])
 
 
@@ -167,7 +167,7 @@ def multiple_bloom_failures(
     >>> f"{sum(multiple_bloom_failures(10_000, sizes, filters)):.2e}"
     '3.96e-12'
     """
-    number, checked = _table(keys, sizes)
+    number, checked = checked_table(keys, sizes)
     each = _filters(filters, len(checked), partitioned)
     laws = distribution(number, checked)
     return tuple(_failures(law, size, partitioned) for law, size in zip(laws[1:-1], each[1:], strict=True))
@@ -184,7 +184,7 @@ def interpolation_failure(keys: int, digest_bits: int) -> float:
     >>> f"{interpolation_failure(10_000, 55):.4e} {interpolation_failure(100_000, 61):.4e}"
     '1.3876e-09 2.1684e-09'
     """
-    number, bits = _keys(keys), _digest_bits(digest_bits)
+    number, bits = checked_keys(keys), _digest_bits(digest_bits)
     values = 2.0**bits
     if number > values:
         return 1.0
@@ -198,7 +198,7 @@ def interpolation_failure(keys: int, digest_bits: int) -> float:
 
 def interpolation_false_positives(keys: int, digest_bits: int) -> float:
     """Compute the chance that an absent key has the digest of one of `keys`, all different: n / 2**b."""
-    return min(_keys(keys) / 2.0 ** _digest_bits(digest_bits), 1.0)
+    return min(checked_keys(keys) / 2.0 ** _digest_bits(digest_bits), 1.0)
 
 
 def counters_false_positives(keys: int, buckets: int, hashes: int) -> float:
@@ -215,64 +215,17 @@ def counters_false_positives(keys: int, buckets: int, hashes: int) -> float:
     return filter_rate(buckets, hashes, keys, partitioned=False)
 
 
-def counter_tail(
-    keys: int, sizes: Sequence[int], level: int, counters: int, hashes: int, least: int, *, once: bool = False
-) -> float:
-    """Bound the chance that a counter of a counting filter B_level reaches `least` (section 4.10.2).
-
-    The mean over ``|S_level| = l`` of m P(Binomial(l k, 1/m) >= least), at most 1 each; the thesis has
-    Poisson's law instead, which ends where l k / m is small.
-
-    Parameters
-    ----------
-    keys, sizes
-        As of `distribution`.
-    level
-        Which filter: 0 has all keys, i those of S_i.
-    counters, hashes
-        m and k.
-    least
-        The value; for counters of b bits that stick, 2**b - 1.
-    once
-        A key moves a counter once at most, however many of its hashes fall there:
-        Binomial(l, 1 - (1 - 1/m)**k).
-
-    Examples
-    --------
-    >>> sizes = [40_000, 10_000, 5_000, 2_500, 2_500]
-    >>> f"{counter_tail(10_000, sizes, 0, 106_000, 7, 15):.1e}"
-    '8.6e-11'
-    """
-    number, checked = _table(keys, sizes)
-    level = arguments.integer("level", level, 0, len(checked), "Pass 0 for the filter of all keys")
-    m, k = _filter(FilterSize(counters, hashes), False)
-    least = arguments.integer("least", least, 0, 2**32, "Pass the value of a counter, such as 15")
-    law = distribution(number, checked)[level]
-    hit = counting.hit_chance(m, k)
-    total = 0.0
-    for here, chance in zip(law.keys, law.chance, strict=True):
-        if chance < 1e-60:
-            continue
-        tail = (
-            counting.binomial_tail(int(here), hit, least)
-            if once
-            else counting.binomial_tail(int(here) * k, 1 / m, least)
-        )
-        total += chance * min(m * tail, 1.0)
-    return total
-
-
 # --- bytes -----------------------------------------------------------------------------------------------
 
 
 def occupancy_bytes(sizes: Sequence[int]) -> int:
     """Count the bytes of the bit table, one bit a bucket (section 4.4); Song et al.'s counters need none."""
-    return -(-sum(_table(0, sizes)[1]) // 8)
+    return -(-sum(checked_table(0, sizes)[1]) // 8)
 
 
 def level_bits(sizes: Sequence[int]) -> int:
     """Count the bits that say one of the levels 1 ... d."""
-    return max((len(_table(0, sizes)[1]) - 1).bit_length(), 1)
+    return max((len(checked_table(0, sizes)[1]) - 1).bit_length(), 1)
 
 
 def interpolation_bytes(keys: int, sizes: Sequence[int], digest_bits: int) -> int:
@@ -281,7 +234,8 @@ def interpolation_bytes(keys: int, sizes: Sequence[int], digest_bits: int) -> in
     >>> interpolation_bytes(10_000, [40_000, 10_000, 5_000, 2_500, 2_500], 55)
     80000
     """
-    return -(-_keys(keys) * (_digest_bits(digest_bits) + level_bits(sizes)) // 8) + occupancy_bytes(sizes)
+    entry_bits = _digest_bits(digest_bits) + level_bits(sizes)
+    return -(-checked_keys(keys) * entry_bits // 8) + occupancy_bytes(sizes)
 
 
 def single_filter_bytes(sizes: Sequence[int], cells: int) -> int:
@@ -292,8 +246,8 @@ def single_filter_bytes(sizes: Sequence[int], cells: int) -> int:
     >>> single_filter_bytes([40_000, 10_000, 5_000, 2_500, 2_500], 120_000)
     47500
     """
-    levels = len(_table(0, sizes)[1])
-    m = _filter(FilterSize(cells, 1), True).cells
+    levels = len(checked_table(0, sizes)[1])
+    m = checked_filter(FilterSize(cells, 1), True).cells
     packed = -(-m * levels.bit_length() // 8)
     return (min(packed, -(-m // 3)) if levels <= 5 else packed) + occupancy_bytes(sizes)
 
@@ -305,18 +259,8 @@ def multiple_bloom_bytes(sizes: Sequence[int], filters: Sequence[tuple[int, int]
     >>> multiple_bloom_bytes([40_000, 10_000, 5_000, 2_500, 2_500], filters)
     32450
     """
-    each = _filters(filters, len(_table(0, sizes)[1]), False)
+    each = _filters(filters, len(checked_table(0, sizes)[1]), False)
     return -(-sum(size.cells for size in each) // 8) + occupancy_bytes(sizes)
-
-
-def counters_bytes(buckets: int, counter_bits: int = 3) -> int:
-    """Count the bytes of Song et al.'s counters; they say themselves which buckets are empty.
-
-    >>> counters_bytes(131_072)
-    49152
-    """
-    width = arguments.integer("counter_bits", counter_bits, 1, 64, "Pass 3, as Song et al.")
-    return -(-_filter(FilterSize(buckets, 1), True).cells * width // 8)
 
 
 # --- arguments -------------------------------------------------------------------------------------------
@@ -328,7 +272,8 @@ def _digest_bits(value: object) -> int:
     )
 
 
-def _filter(size: FilterSize, partitioned: bool) -> FilterSize:
+def checked_filter(size: FilterSize, partitioned: bool) -> FilterSize:
+    """Check cells and hashes of a filter."""
     hashes = arguments.integer("hashes", size.hashes, 1, MAX_HASHES, "Pass the number of hash functions")
     least = hashes if partitioned else 1
     rule = f"an integer from {least} to 2**48" + (", one for each hash" if partitioned else "")
@@ -339,7 +284,7 @@ def _filter(size: FilterSize, partitioned: bool) -> FilterSize:
 
 
 def _filters(filters: Sequence[tuple[int, int]], levels: int, partitioned: bool) -> tuple[FilterSize, ...]:
-    checked = tuple(_filter(FilterSize(*each), partitioned) for each in filters)
+    checked = tuple(checked_filter(FilterSize(*each), partitioned) for each in filters)
     if len(checked) != levels:
         raise ValueError(
             f"filters must be one for each of {levels} sub-tables, B_0 ... B_{levels - 1}; got "

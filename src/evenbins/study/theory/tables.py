@@ -1,0 +1,100 @@
+"""Multilevel tables of many sizes, and with equal levels, to compare with the optimum.
+
+    curve(scheme, levels, spaces, slots=1, *, deletions=False) -> tuple             of Optimum, for each space
+    naive_shares(levels, space, slots=1) -> tuple                                   equal levels
+    naive_space(scheme, levels, overflow, slots=1, *, deletions=False) -> Optimum
+
+Source: A. Kirsch, "Hash-Based Data Structures for Extreme Conditions", chapter 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from evenbins import _arguments as arguments
+from evenbins.theory import fluid
+from evenbins.theory.optimise import (
+    Optimum,
+    Target,
+    checked_levels,
+    checked_overflow,
+    checked_space,
+    near,
+    optimum_of,
+    scaled,
+    search,
+    starting_logs,
+)
+
+__all__ = ["curve", "naive_shares", "naive_space"]
+
+
+def curve(
+    scheme: str,
+    levels: int,
+    spaces: Iterable[float],
+    slots: int = 1,
+    *,
+    deletions: bool = False,
+    start: Iterable[float] | None = None,
+) -> tuple[Optimum, ...]:
+    """Return the table of least overflow for each of several spaces; faster than one by one if they ascend.
+
+    Parameters
+    ----------
+    spaces
+        Slots per key, each as of `shares`.
+    start
+        Shares of a similar table to begin with; only their proportions count.
+    scheme, levels, slots, deletions
+        As of `shares`.
+
+    Examples
+    --------
+    >>> [f"{table.overflow:.4f}" for table in curve("standard", 4, [1.0, 1.5, 2.0])]
+    ['0.1113', '0.0096', '0.0007']
+    """
+    slots, levels = fluid.check_scheme(scheme, slots, deletions=deletions), checked_levels(levels)
+    found: list[Optimum] = []
+    logs = starting_logs(scheme, levels)
+    if start is not None:
+        _, given, _, _ = fluid.checked(scheme, start, slots, 1.0, deletions=bool(deletions))
+        if len(given) != levels:
+            way_out = "Leave it out, or pass one share a level"
+            raise arguments.error("start", f"{levels} shares", given, way_out)
+        logs = np.log(given)
+    for total in [checked_space(each) for each in spaces]:
+        alphas = search(scheme, logs, total, slots, bool(deletions))
+        logs = np.log(alphas)
+        found.append(optimum_of(scheme, alphas, slots, bool(deletions)))
+    return tuple(found)
+
+
+def naive_shares(levels: int, space: float, slots: int = 1) -> tuple[float, ...]:
+    """Return equal shares, for comparison.
+
+    >>> naive_shares(4, 1.2)
+    (0.3, 0.3, 0.3, 0.3)
+    """
+    levels, given = checked_levels(levels), checked_space(space)
+    slots = arguments.integer(
+        "slots", slots, 1, fluid.MAX_SLOTS, "Pass the slots of a bucket, such as 1 or 2"
+    )
+    return (given / slots / levels,) * levels
+
+
+def naive_space(
+    scheme: str, levels: int, overflow: float, slots: int = 1, *, deletions: bool = False
+) -> Optimum:
+    """Return the least space of equal levels for an overflow; parameters as of `space`.
+
+    >>> f"{naive_space('standard', 4, 0.002).space:.3f}"
+    '1.996'
+    """
+    slots, levels = fluid.check_scheme(scheme, slots, deletions=deletions), checked_levels(levels)
+    target = checked_overflow(overflow)
+    similar = near(scheme, np.full(levels, 1.0 / levels), slots, bool(deletions), target)
+    found = scaled(Target(scheme, slots, bool(deletions)), similar, target)
+    return optimum_of(scheme, found, slots, bool(deletions))

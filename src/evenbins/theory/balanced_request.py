@@ -1,0 +1,175 @@
+"""What `plan_balanced` is asked for, checked: each argument by itself, then what its policy makes of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from evenbins import _arguments as arguments
+from evenbins.errors import ArgumentError
+from evenbins.theory import fpr as theory
+from evenbins.theory.balanced_core import (
+    MAX_CHOICES,
+    MAX_THRESHOLD,
+    checked_coin,
+    checked_integers,
+    checked_policy,
+    checked_spill,
+)
+from evenbins.theory.cores import COIN_UNIT
+
+__all__ = ["DEFAULT_CHOICES", "DEFAULT_OVERFLOW", "Request", "check_bounds"]
+
+DEFAULT_OVERFLOW = 0.005
+DEFAULT_CHOICES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Checked arguments of `plan_balanced`."""
+
+    policy: str | None
+    fpr: float | None
+    bits_per_key: float | None
+    reads: float
+    choices: int
+    overflow: float | None
+    miss_reads: float
+    block_bits: int
+    hashes: int | None
+    thresholds: tuple[int, ...] | None
+    coin: float | None
+    shares: tuple[float, ...] | None
+    spill: str
+    last_threshold: int | None = None  # "fill": of the last table, if given
+
+    @classmethod
+    def of(
+        cls, policy: object, fpr: object, bits_per_key: object, reads: object, choices: object,
+        overflow: object, miss_reads: object, block_bits: int, hashes: object, thresholds: object,
+        coin: object, shares: object, spill: object,
+    ) -> Request:  # fmt: skip
+        """Check each argument by itself."""
+        rate, per_key = arguments.goal(fpr, bits_per_key)
+        name = None if policy is None else checked_policy(policy)
+        most = DEFAULT_CHOICES
+        if choices is not None:
+            most = arguments.integer("choices", choices, 1, MAX_CHOICES, "Leave it out for up to 3")
+        return cls(
+            policy=name,
+            fpr=rate if per_key is None else None,
+            bits_per_key=per_key,
+            reads=_bound("reads", reads, "every insertion reads a block"),
+            choices=most,
+            overflow=_overflow(overflow),
+            miss_reads=_bound("miss_reads", miss_reads, "every look-up reads a block"),
+            block_bits=arguments.block_bits(block_bits),
+            hashes=arguments.hashes(hashes, theory.MAX_HASHES_BLOCKED),
+            thresholds=None if thresholds is None else checked_integers("thresholds", thresholds),
+            coin=None if coin is None else checked_coin(coin) / COIN_UNIT,
+            shares=None if shares is None else _shares(shares),
+            spill=checked_spill(spill),
+        )
+
+    def for_policy(self, policy: str) -> Request:
+        """Check what the policy makes of the arguments."""
+        request = replace(self, policy=policy)
+        tables = 1 if policy in ("single", "sequential") else None
+        if policy == "two-choice":
+            for name, value in (
+                ("reads", self.reads),
+                ("miss_reads", self.miss_reads),
+                ("choices", self.choices),
+            ):
+                if value < 2:
+                    way_out = "Raise it, or take another policy"
+                    raise arguments.error(name, 'at least 2 for policy="two-choice"', value, way_out)
+            for name in ("thresholds", "coin", "shares"):
+                if getattr(self, name) is not None:
+                    raise _no_such(name, policy, getattr(self, name))
+        if policy == "fill" and self.coin:
+            raise _no_such("coin", policy, self.coin)
+        if self.thresholds is not None:
+            given = self.thresholds
+            last = None
+            if policy == "fill" and given:
+                of_all = self.shares is not None and len(self.shares) == len(given)
+                if of_all or given[-1] == self.block_bits + 1:
+                    *above, last = given
+                    given = tuple(above)
+                    way_out = "Leave it out for the best"
+                    arguments.integer(f"thresholds[{len(given)}]", last, 1, self.block_bits + 1, way_out)
+            most = self.block_bits if policy == "fill" else MAX_THRESHOLD
+            least = 1 if policy == "fill" else 0
+            for place, each in enumerate(given):
+                arguments.integer(
+                    f"thresholds[{place}]", each, least, most, "Leave thresholds out for the best"
+                )
+            if (tables is not None and len(given) != tables) or not (policy == "fill" or given):
+                rule = "one number" if tables else "a number for each table"
+                raise arguments.error("thresholds", f"{rule} for policy={policy!r}", given, "Pass as many")
+            request = replace(request, thresholds=given, last_threshold=last)
+        count = self._tables(request)
+        if tables is not None and self.shares is not None and len(self.shares) != 1:
+            raise arguments.error(
+                "shares", f"one number for policy={policy!r}", self.shares, "Leave them out"
+            )
+        if self.shares is not None and count is not None and count != len(self.shares):
+            raise arguments.error(
+                "shares", f"{count} numbers, as thresholds has", self.shares, "Pass as many"
+            )
+        if count is None and self.shares is not None:
+            count = len(self.shares)
+        if count is not None and count > self.choices and policy in ("multilevel", "fill"):
+            rule = f"at least {count}, the number of tables given"
+            raise arguments.error("choices", rule, self.choices, "Raise it or give fewer thresholds")
+        return request
+
+    @staticmethod
+    def _tables(request: Request) -> int | None:
+        if request.thresholds is None:
+            return None
+        return len(request.thresholds) + (1 if request.policy == "fill" else 0)
+
+
+def _no_such(name: str, policy: str, value: object) -> ArgumentError:
+    got = arguments.shown(value)
+    return arguments.unmet(name, f" has no meaning for policy={policy!r}; got {got}. Leave it out")
+
+
+def check_bounds(
+    *, reads: object = None, miss_reads: object = None, overflow: object = None, choices: object = None
+) -> None:
+    """Check each bound by itself, as `plan_balanced` does, whether or not a policy can keep it."""
+    Request.of(None, None, None, reads, choices, overflow, miss_reads, 512, None, None, None, None, "least")
+
+
+def _bound(name: str, value: object, reason: str) -> float:
+    """Check an upper bound on reads; without one it is infinite."""
+    if value is None:
+        return math.inf
+    rule = f"a number of at least 1, since {reason}"
+    return arguments.real(name, value, rule, "Leave it out for no bound", least=1.0)
+
+
+def _overflow(value: object) -> float | None:
+    if value is None:
+        return None
+    remedy = "Pass 0 for no list, or leave it out for up to 0.005"
+    return arguments.real("overflow", value, "a fraction from 0 to 1", remedy, least=0.0, most=1.0)
+
+
+def _shares(value: object) -> tuple[float, ...]:
+    rule, remedy = "positive numbers, one for each table", "Pass for example (0.9, 0.1)"
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray):
+        raise arguments.type_error("shares", rule, value, remedy)
+    parts = [
+        arguments.real(f"shares[{i}]", each, "a positive number", remedy, above=0.0, below=math.inf)
+        for i, each in enumerate(value)
+    ]
+    if not 1 <= len(parts) <= MAX_CHOICES:
+        raise arguments.error("shares", rule, value, remedy)
+    return tuple(each / math.fsum(parts) for each in parts)

@@ -1,0 +1,158 @@
+"""Chains of least-loaded and d-left tables, predicted: the shortest of a key's chains takes it.
+
+With u_i the fraction of bins of at least i keys and t in keys per bin,
+
+    least-loaded   du_i/dt = u_(i-1)**d - u_i**d
+    d-left         du_(j,i)/dt = (u_(j,i-1) - u_(j,i)) · bins/bins_j
+                                 · prod_(q<j) u_(q,i) · prod_(q>j) u_(q,i-1)
+
+and the final load of a bin that has l keys at t follows from the same rates, backwards in time.
+
+Sources: M. Mitzenmacher's equations for both; see `chains`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins.theory.chain_walk import (
+    Chains,
+    Layout,
+    absent_query,
+    moments_of,
+    moments_of_time,
+    quadrature,
+    then,
+)
+
+__all__ = ["predict_least"]
+
+Vector = npt.NDArray[np.float64]
+
+
+class _Choice:
+    """The equations of the shortest of d chains; u[j, i]: fraction of table j's bins with i keys or more."""
+
+    def __init__(self, layout: Layout, keys: int) -> None:
+        bins = sum(layout.bins)
+        self.load = keys / bins
+        self.choices = layout.choices
+        self.shared = layout.policy == "least-loaded"
+        self.weight = np.array([[bins / each] for each in layout.bins])
+        self.tables = len(layout.bins)
+        self.top = math.ceil(self.load) + 26  # above this no bin has grown: the tail is doubly exponential
+
+    def rates(self, u: Vector) -> Vector:
+        """Return the rate at which a bin of table j with l keys gets one more; u has columns 0 to top + 1."""
+        low, high = u[:, :-1], u[:, 1:]  # at least l, more than l
+        if self.shared:
+            return np.asarray(
+                sum(low**s * high ** (self.choices - 1 - s) for s in range(self.choices)), dtype=np.float64
+            )
+        left, right = np.ones_like(low), np.ones_like(low)  # products over the tables before and after
+        np.cumprod(high[:-1], axis=0, out=left[1:])
+        right[:-1] = np.cumprod(low[:0:-1], axis=0)[::-1]
+        rates: Vector = left * right * self.weight
+        return rates
+
+    def grow(self, _: float, state: Vector) -> Vector:
+        u = self.full(state)
+        change: Vector = (self.rates(u) * (u[:, :-1] - u[:, 1:]))[:, :-1]  # into 1 ... top
+        return change.ravel()
+
+    def full(self, state: Vector) -> Vector:
+        """Add the columns u_0 = 1 and u_(top+1) = 0."""
+        u = np.zeros((self.tables, self.top + 2))
+        u[:, 0] = 1.0
+        u[:, 1:-1] = np.clip(state.reshape(self.tables, self.top), 0.0, 1.0)
+        return u
+
+
+def predict_least(layout: Layout, keys: int) -> Chains:
+    """Predict a table whose keys go to the shortest of their chains."""
+    from scipy.integrate import solve_ivp
+
+    rule = _Choice(layout, keys)
+    moments, weights = quadrature()
+    times = moments * rule.load
+    start = np.zeros(rule.tables * rule.top)
+    forward = solve_ivp(
+        rule.grow, (0.0, rule.load), start, "DOP853", dense_output=True, rtol=1e-9, atol=1e-13
+    )
+    path = forward.sol
+    assert path is not None
+    end = rule.full(forward.y[:, -1])
+    # Backwards: mean and mean square of the final load of a bin that has l keys now, l = 0 ... top.
+    final = np.broadcast_to(np.arange(rule.top + 1.0), (rule.tables, rule.top + 1))
+    last = np.stack([final, final**2])
+
+    def back(s: float, state: Vector) -> Vector:
+        rates = rule.rates(rule.full(path(rule.load - s)))[:, :-1]
+        value = state.reshape(2, rule.tables, rule.top + 1)
+        change = np.zeros_like(value)
+        change[:, :, :-1] = rates * np.diff(value, axis=2)
+        return change.ravel()
+
+    backward = solve_ivp(
+        back, (0.0, rule.load), last.ravel(), "DOP853", (rule.load - times)[::-1], rtol=1e-9, atol=1e-8
+    )
+    values = backward.y.T[::-1].reshape(len(times), 2, rule.tables, rule.top + 1)
+    found = np.zeros(3)
+    reads = 0.0
+    for t, weight, value in zip(times.tolist(), weights.tolist(), values, strict=True):
+        time, read = _choose(rule, rule.full(path(t)), value)
+        found = found + weight * time
+        reads += weight * read
+    reads /= float(found[0])
+    query_mean, query_variance = moments_of_time(found)
+    tables = -np.diff(end, axis=1)
+    _, miss_mean, miss_variance = absent_query(rule.choices, tables, tables, np.array([1.0]))
+    loads = np.array(layout.bins) / sum(layout.bins) @ tables
+    mean, variance = moments_of(loads)
+    return Chains(
+        tables=tables,
+        loads=loads,
+        mean=mean,
+        variance=variance,
+        overflow=0.0,
+        overflow_loads=np.array([1.0]),
+        insertion_reads=float(rule.choices),
+        reads=reads,
+        miss_reads=float(rule.choices),
+        query_mean=query_mean,
+        query_variance=query_variance,
+        miss_mean=miss_mean,
+        miss_variance=miss_variance,
+    )
+
+
+def _choose(rule: _Choice, u: Vector, value: Vector) -> tuple[Vector, float]:
+    """Return the time of the key that comes now, and the mean place of its bin among its choices.
+
+    u as in `_Choice`; value[0], value[1]: mean and mean square of a bin's final load.
+    """
+    exact = (u[:, :-1] - u[:, 1:])[:, : rule.top + 1]  # l = 0 ... top
+    weighted = np.stack([exact, exact * value[0], exact * value[1]], axis=-1)
+    at_least = np.flip(np.cumsum(np.flip(weighted, 1), axis=1), 1)
+    more = np.concatenate([at_least[:, 1:], np.zeros((rule.tables, 1, 3))], axis=1)
+    i = np.arange(rule.top)
+    mean, square = value[0][:, 1:], value[1][:, 1:]  # of a bin that has l + 1 now
+    placed = exact[:, :-1, None] * np.stack(
+        [np.ones_like(mean), mean - i, square - 2.0 * i * mean + i * i], axis=-1
+    )
+    time, reads = np.zeros(3), 0.0
+    for k in range(rule.choices):
+        mine = k if not rule.shared else 0
+        part = placed[mine]
+        for j in range(rule.choices):
+            other = j if not rule.shared else 0
+            if j < k:
+                part = then(more[other, :-1], part)
+            elif j > k:
+                part = part * at_least[other, :-1, :1]
+        time = time + part.sum(axis=0)
+        reads += (k + 1) * float(part[:, 0].sum())
+    return time, reads
