@@ -14,6 +14,7 @@ from evenbins.cluster import AsyncRedisFilter, RedisFilter
 from evenbins.cluster._steps import Steps, awaitable, blocking, run, run_async
 from evenbins.cluster.fleet import AsyncFleet, Fleet
 from evenbins.cluster.sharded_redis import AsyncPipeline, AsyncShardedRedis, Pipeline, ShardedRedis
+from evenbins.cluster.shared_loads import AsyncRedisLoads, RedisLoads
 
 
 class Counter:
@@ -134,6 +135,7 @@ def test_methods_show_the_name_signature_and_text_of_their_source() -> None:
         (ShardedRedis, AsyncShardedRedis),
         (Pipeline, AsyncPipeline),
         (RedisFilter, AsyncRedisFilter),
+        (RedisLoads, AsyncRedisLoads),
     ],
 )
 def test_twins_have_the_same_methods_with_the_same_parameters(plain: type, asynchronous: type) -> None:
