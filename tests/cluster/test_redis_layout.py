@@ -122,6 +122,32 @@ def test_segments_put_together_are_the_filter(name: str, segment_bytes: int) -> 
     assert layout.local_filter(payload).to_bytes() == filter_.to_bytes()
 
 
+def test_the_header_of_a_local_filter_takes_no_memory() -> None:
+    """Of 64 MB: no other filter is built to learn the header, and the filter has one copy beside its own."""
+    code = """
+import resource
+from evenbins import theory
+from evenbins.cluster._segments import Layout
+from evenbins.filters.base import file_header
+
+def peak():
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+layout = Layout("x", theory.plan_blocked(53_687_091, bits_per_key=10))
+payload = b"x" * layout.plan.nbytes
+before = peak()
+header = file_header(layout.plan, payload)
+between = peak()
+made = layout.local_filter(payload)
+assert made.to_bytes()[: len(header)] == header
+print((between - before) / made.nbytes, (peak() - before) / made.nbytes)
+"""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    header, whole = map(float, printed.split())
+    assert header < 0.1
+    assert whole < 2.4
+
+
 @pytest.mark.parametrize("name", FILTERS)
 def test_a_description_is_read_as_it_was_written(name: str) -> None:
     layout = Layout("x", FILTERS[name]().plan, 128, servers=3)

@@ -46,7 +46,7 @@ import numpy.typing as npt
 from evenbins import _arguments as arguments
 from evenbins._core import digest as checksum
 from evenbins.cluster.redis_errors import FilterDamagedError, FilterMissingError, RedisFilterError
-from evenbins.filters.base import BaseFilter, build, class_for
+from evenbins.filters.base import BaseFilter, class_for, file_header
 from evenbins.hashing import mulhi, splitmix
 from evenbins.rings import HashRing
 from evenbins.theory import FilterPlan, plan_of_core
@@ -315,17 +315,9 @@ class Layout:
 
     # --- the local filter -------------------------------------------------------------------------------
 
-    def local_header(self) -> bytes:
-        """Give the header of the local filter's file, for an empty payload."""
-        data = build(self.plan).to_bytes()
-        return data[: int.from_bytes(data[40:48], "little")]
-
     def local_filter(self, payload: bytes) -> BaseFilter:
         """Make the local filter that has this payload, checked as any file is."""
-        header = bytearray(self.local_header())
-        header[56:64] = checksum(payload, 0).to_bytes(8, "little")
-        header[-8:] = checksum(bytes(header[:-8]), 0).to_bytes(8, "little")
-        return class_for(self.plan).from_bytes(bytes(header) + payload)
+        return class_for(self.plan).from_bytes(file_header(self.plan, payload) + payload)
 
     def payload(
         self,
