@@ -32,9 +32,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, TypeVar
 
 from evenbins.cluster._forks import reset_in_children
-from evenbins.cluster._libraries import library
 from evenbins.cluster.fleet import Fleet, FleetClient, several
 from evenbins.cluster.health import Backoff, ServerDownError, notify
+from evenbins.cluster.libraries import library
 from evenbins.rings import HashRing, NoNodesError
 
 __all__ = ["RingHasher", "RingMemcache"]

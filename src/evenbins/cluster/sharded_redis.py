@@ -29,10 +29,10 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit, urlunsplit
 
-from evenbins.cluster._libraries import library
 from evenbins.cluster._steps import Steps, awaitable, blocking, run, run_async
 from evenbins.cluster.fleet import AsyncFleet, Fleet, FleetClient, several
 from evenbins.cluster.health import Backoff, ServerDownError
+from evenbins.cluster.libraries import library
 from evenbins.cluster.redis_errors import way_out
 
 __all__ = ["AsyncPipeline", "AsyncShardedRedis", "Pipeline", "ShardedRedis"]

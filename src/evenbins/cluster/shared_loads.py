@@ -44,9 +44,9 @@ from typing import Any
 from evenbins import _arguments as arguments
 from evenbins._bulk import Key
 from evenbins.cluster._forks import reset_in_children
-from evenbins.cluster._libraries import library
 from evenbins.cluster._redis_servers import refuse_pipeline
 from evenbins.cluster._steps import Steps, awaitable, blocking, run, run_async
+from evenbins.cluster.libraries import library
 from evenbins.cluster.redis_errors import way_out
 from evenbins.rings import HashRing, NoNodesError, RingFullError
 
