@@ -195,6 +195,7 @@ NB_MODULE(_core, m) {
   bind_summaries(m);
   bind_paged(m);
   bind_sharding(m);
+  bind_placement(m);
   bind_stages(m);
   bind_lines(m);
   bind_latency(m);

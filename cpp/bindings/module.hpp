@@ -13,6 +13,7 @@ void bind_rings(nanobind::module_& m);
 void bind_summaries(nanobind::module_& m);
 void bind_paged(nanobind::module_& m);
 void bind_sharding(nanobind::module_& m);
+void bind_placement(nanobind::module_& m);
 void bind_stages(nanobind::module_& m);
 void bind_lines(nanobind::module_& m);
 void bind_latency(nanobind::module_& m);

@@ -200,6 +200,17 @@ uint64_t BalancedBloomFilter::payload_bytes(const Spec& spec) {
   return bytes;
 }
 
+std::vector<uint64_t> harm_table(uint32_t block_bits, uint32_t hashes) {
+  std::vector<uint64_t> harm(block_bits + 1);
+  for (uint64_t x = 0; x <= block_bits; ++x) {
+    uint64_t rate = uint64_t{1} << 62;
+    for (uint32_t i = 0; i < hashes; ++i)
+      rate = static_cast<uint64_t>(static_cast<unsigned __int128>(rate) * x / block_bits);
+    harm[x] = rate;
+  }
+  return harm;
+}
+
 BalancedBloomFilter::BalancedBloomFilter(Spec spec, Bits bits) : Filter(std::move(spec), std::move(bits)) {
   const Core core(spec_.core);
   policy_ = core.policy;
@@ -228,13 +239,7 @@ BalancedBloomFilter::BalancedBloomFilter(Spec spec, Bits bits) : Filter(std::mov
     view_.state = next + core.slots();
   }
   if (policy_ == Policy::two_choice) {
-    harm_.resize(block_bits_ + 1);
-    for (uint64_t x = 0; x <= block_bits_; ++x) {
-      uint64_t rate = uint64_t{1} << 62;
-      for (uint32_t i = 0; i < view_.hashes; ++i)
-        rate = static_cast<uint64_t>(static_cast<unsigned __int128>(rate) * x / block_bits_);
-      harm_[x] = rate;
-    }
+    harm_ = harm_table(block_bits_, view_.hashes);
     view_.harm = harm_.data();
   }
   if (counted_)

@@ -17,7 +17,7 @@ from forge import forged
 
 import evenbins
 from evenbins import FormatError, _core
-from evenbins.filters import _sharded_files
+from evenbins.filters import sharded_files
 from evenbins.tables import summaries
 
 CLASSES: dict[int, Any] = {
@@ -142,7 +142,7 @@ def _files(cls: Any, file: bytes, good: bool) -> None:
 def _manifest(data: bytes) -> None:
     for text in (data, _sealed(data)):
         try:
-            found = _sharded_files.Manifest.read(text)
+            found = sharded_files.Manifest.read(text)
         except FormatError:
             continue
         found.plan()
@@ -152,6 +152,6 @@ def _sealed(data: bytes) -> bytes:
     try:
         content = json.loads(data)
         content.pop("checksum", None)
-        return json.dumps(content | {"checksum": _sharded_files._checksum(content)}).encode()
+        return json.dumps(content | {"checksum": sharded_files._checksum(content)}).encode()
     except (ValueError, RecursionError, AttributeError, TypeError):
         return b"{}"

@@ -497,6 +497,25 @@ def split_by_shard(
     numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.int64]
 ]: ...
 def add_to_shards(parts: tuple[Filter, ...], keys: KeySource, seed: int, threads: int) -> None: ...
+def place_in_blocks(
+    blocks: numpy.typing.NDArray[numpy.uint8],
+    rows: numpy.typing.NDArray[numpy.int64],
+    words: numpy.typing.NDArray[numpy.uint64],
+    hashes: int,
+    threshold: int,
+    counter_bits: int,
+    coin: int,
+) -> numpy.typing.NDArray[numpy.uint8]: ...
+def choose_blocks(
+    blocks: numpy.typing.NDArray[numpy.uint8],
+    first: numpy.typing.NDArray[numpy.int64],
+    second: numpy.typing.NDArray[numpy.int64],
+    digests: numpy.typing.NDArray[numpy.uint64],
+    hashes: int,
+) -> numpy.typing.NDArray[numpy.uint8]: ...
+def look_at_block(
+    block: bytes, word: int, hashes: int, threshold: int, counter_bits: int, coin: int
+) -> int: ...
 def add_to_stages(owner: object, keys: KeySource, seed: int) -> None: ...
 def add_digest_to_stages(owner: object, digest: int) -> None: ...
 def merge_stages(

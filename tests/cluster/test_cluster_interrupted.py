@@ -163,6 +163,38 @@ def test_a_handler_that_raises_leaves_no_answer_behind(
         assert raised > 20
 
 
+def test_a_handler_that_raises_leaves_no_shared_lease_to_be_renewed() -> None:
+    """A place that was taken and not given back ends after `ttl`, unless this process goes on renewing it."""
+
+    class Client:  # of few lines: each of them is tried
+        def register_script(self, text: str) -> Callable[..., int]:
+            return lambda **arguments: 1
+
+        def zrem(self, key: str, lease: str) -> int:
+            return 1
+
+    def interrupt() -> None:
+        raise InterruptError
+
+    ring, loads = HashRing(["a", "b"], limit=1000), RedisLoads(Client(), "x", ttl=600)
+    inside = []
+
+    def admitted() -> None:
+        with loads.admitted(ring, 1):
+            inside.append(True)
+
+    admitted()
+    lines = lines_in(admitted)
+    assert lines > 20
+    for line in range(1, lines + 1):
+        inside.clear()
+        with contextlib.suppress(InterruptError):
+            before_line(line, admitted, interrupt)
+        assert inside or not loads._live, line
+        loads._live.clear()
+    loads.close()
+
+
 @pytest.mark.parametrize("client", CLIENTS)
 def test_parent_and_child_have_connections_of_their_own(server: Server, cache: str, client: str) -> None:
     with CLIENTS[client](cache if client == "memcached" else server) as calls:

@@ -337,8 +337,13 @@ def test_eviction_is_refused_or_declared() -> None:
 
 def test_a_server_that_hides_its_settings_gets_a_warning() -> None:
     with running("--rename-command", "CONFIG", "") as server, server.client() as client:
-        with pytest.warns(UserWarning, match="eviction policy"):
+        with warnings.catch_warnings(record=True) as met:
+            warnings.simplefilter("always")
             shared = RedisFilter.create(client, "x", PLANS["blocked"]())
+            RedisFilter.open(client, "x")
+            RedisFilter.from_local(client, "y", filters.BlockedBloomFilter(100, fpr=0.01))
+        assert all("eviction policy" in str(each.message) for each in met)
+        assert [each.filename for each in met] == 3 * [__file__]  # whoever called us
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             shared.add("a")

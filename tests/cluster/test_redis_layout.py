@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter, theory
+from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter, _core, theory
 from evenbins.cluster import FilterDamagedError, FilterMissingError, RedisFilter, RedisFilterError
-from evenbins.cluster._blocks import place_keys
+from evenbins.cluster._blocks import PRESENT, choose_block, place_keys
 from evenbins.cluster._segments import HEAD, Layout, in_rebuilding_order, list_slots, place
 from evenbins.cluster.redis_plan import plan_of_layout
 from evenbins.hashing import coins, lane_positions_many, mulhi_many, splitmix_many
@@ -69,15 +69,10 @@ def test_blocks_take_keys_as_the_twin_does(
         plan = theory.plan_levels(
             10, policy="fill", blocks=(3, 1), thresholds=limits, hashes=hashes, block_bits=256
         )
-    twin, table = ReferenceBalanced(plan.core), Layout("x", plan).tables[0]
+    twin, layout = ReferenceBalanced(plan.core), Layout("x", plan)
     words = np.array(list(dict.fromkeys(digests)), np.uint64)
-    blocks, outcomes = place_keys(
-        table,
-        np.zeros((3, 32), np.uint8),
-        mulhi_many(words, 3),
-        lane_positions_many(words, hashes, table.span),
-        coins(words, coin),
-    )
+    blocks = np.zeros((3, 32), np.uint8)
+    outcomes = place_keys(layout, layout.tables[0], blocks, mulhi_many(words, 3), words)
     wanted = []
     for word in words.tolist():
         choice = next(iter(twin.path(word)))
@@ -120,6 +115,32 @@ def test_segments_put_together_are_the_filter(name: str, segment_bytes: int) -> 
     layout = Layout("x", filter_.plan, segment_bytes, base=base)
     payload = layout.payload(blocks, [(0, 0)] * layout.segments, listed)
     assert layout.local_filter(payload).to_bytes() == filter_.to_bytes()
+
+
+def test_the_header_of_a_local_filter_takes_no_memory() -> None:
+    """Of 64 MB: no other filter is built to learn the header, and the filter has one copy beside its own."""
+    code = """
+import resource
+from evenbins import theory
+from evenbins.cluster._segments import Layout
+from evenbins.filters.base import file_header
+
+def peak():
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+layout = Layout("x", theory.plan_blocked(53_687_091, bits_per_key=10))
+payload = b"x" * layout.plan.nbytes
+before = peak()
+header = file_header(layout.plan, payload)
+between = peak()
+made = layout.local_filter(payload)
+assert made.to_bytes()[: len(header)] == header
+print((between - before) / made.nbytes, (peak() - before) / made.nbytes)
+"""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    header, whole = map(float, printed.split())
+    assert header < 0.1
+    assert whole < 2.4
 
 
 @pytest.mark.parametrize("name", FILTERS)
@@ -245,3 +266,68 @@ def test_the_package_imports_without_the_client_library() -> None:
 @pytest.mark.parametrize("module", ["_redis_servers", "_segments", "_blocks", "redis_filter"])
 def test_the_examples_in_the_modules(module: str) -> None:
     assert doctest.testmod(importlib.import_module(f"evenbins.cluster.{module}")).failed == 0
+
+
+@settings(max_examples=40)
+@given(
+    digests=st.lists(st.integers(0, 2**64 - 1), max_size=80),
+    blocks=st.integers(1, 4),
+    hashes=st.integers(1, 32),
+    block_bits=st.sampled_from([256, 512]),
+)
+def test_two_choices_are_those_of_the_twin(
+    digests: list[int], blocks: int, hashes: int, block_bits: int
+) -> None:
+    """Blocks of a few keys each, also one for both choices; all at once and key by key."""
+    plan = theory.plan_levels(10, policy="two-choice", blocks=(blocks,), hashes=hashes, block_bits=block_bits)
+    twin = ReferenceBalanced(plan.core)
+    for digest in digests:
+        twin.add_digest(digest)
+    words = np.array(digests, np.uint64)
+    rows = np.zeros((blocks, block_bits // 8), np.uint8)
+    first, second = mulhi_many(words, blocks), mulhi_many(splitmix_many(words, 1), blocks)
+    chosen = _core.choose_blocks(rows, first, second, words, hashes)
+    assert rows.tobytes() == twin.tables[0].payload()[: rows.nbytes]
+    one_by_one = np.zeros_like(rows)
+    for i, digest in enumerate(digests):
+        own = one_by_one[[first[i], second[i]]]
+        choice = choose_block([each.tobytes() for each in own], digest, hashes)
+        assert choice == chosen[i]
+        if choice != PRESENT:
+            at = (first, second)[choice][i]
+            _core.choose_blocks(one_by_one, first[i : i + 1], second[i : i + 1], words[i : i + 1], hashes)
+            assert one_by_one[at].any()
+    assert np.array_equal(one_by_one, rows)
+
+
+def test_a_look_at_a_block_answers_as_placement_does() -> None:
+    rows, words = np.zeros((1, 64), np.uint8), np.arange(60, dtype=np.uint64) * np.uint64(2**57 + 12345)
+    for word in [*words.tolist(), *words.tolist()]:
+        before = rows.tobytes()
+        looked = _core.look_at_block(before, word, 8, 20, 5, 2**31)
+        assert rows.tobytes() == before
+        placed = _core.place_in_blocks(
+            rows, np.zeros(1, np.int64), np.array([word], np.uint64), 8, 20, 5, 2**31
+        )
+        assert placed.tolist() == [looked]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rows": [3]}, "no such block"),
+        ({"rows": [-1]}, "no such block"),
+        ({"rows": [0, 1]}, "as many rows"),
+        ({"hashes": 0}, "hashes"),
+        ({"hashes": 33}, "hashes"),
+        ({"counter_bits": 25}, "counter_bits"),
+        ({"block_bytes": 48}, "32 or 64 bytes"),
+    ],
+)
+def test_placement_refuses_what_it_cannot_do(options: dict[str, Any], message: str) -> None:
+    given_ = {"rows": [0], "hashes": 8, "counter_bits": 5, "block_bytes": 64} | options
+    blocks, rows = np.zeros((3, given_["block_bytes"]), np.uint8), np.array(given_["rows"], np.int64)
+    with pytest.raises((ValueError, IndexError), match=message):
+        _core.place_in_blocks(
+            blocks, rows, np.zeros(1, np.uint64), given_["hashes"], 20, given_["counter_bits"], 0
+        )

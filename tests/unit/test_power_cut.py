@@ -362,7 +362,7 @@ MUTANTS = {
     "no sync of the file": (_SYNC + "lambda d: is_folder(d) and sync(d)", PLAIN, BlockedBloomFilter),
     "no sync of the folder": (_SYNC + "lambda d: is_folder(d) or sync(d)", PLAIN, BlockedBloomFilter),
     "no sync of a new folder": (
-        "import evenbins.filters._sharded_files as s; s._make_durably = lambda f: f.mkdir(exist_ok=True)",
+        "import evenbins.filters.sharded_files as s; s._make_durably = lambda f: f.mkdir(exist_ok=True)",
         SHARDS, ShardedFilter,
     ),
 }  # fmt: skip

@@ -25,7 +25,7 @@ import pytest
 import evenbins
 import reference
 from evenbins import BlockedBloomFilter, Filter, FormatError, _core, digest, digest_many
-from evenbins.filters import _sharded_files as directory
+from evenbins.filters import sharded_files as directory
 from evenbins.filters.sharded import ShardedFilter
 from evenbins.theory import plan_blocked, plan_sharded
 from reference.sharded import shard_word

@@ -44,6 +44,10 @@ namespace evenbins {
 
 enum class Policy : uint64_t { single = 1, sequential = 2, multilevel = 3, fill = 4, two_choice = 5 };
 
+// Two choices: the rate of false positives of a block with 0, 1, … set bits, in units of 2^-62, rounded down at each
+// step.
+std::vector<uint64_t> harm_table(uint32_t block_bits, uint32_t hashes);
+
 class BalancedBloomFilter final : public Filter, public ByLevel {
  public:
   static uint64_t payload_bytes(const Spec& spec);

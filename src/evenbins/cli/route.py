@@ -106,7 +106,7 @@ def _weighted(text: str) -> tuple[str, float]:
 def _loads(url: str | None, name: str) -> AsyncRedisLoads | None:
     if url is None:
         return None
-    from evenbins.cluster._libraries import library
+    from evenbins.cluster.libraries import library
     from evenbins.cluster.shared_loads import AsyncRedisLoads
 
     never = library("redis.asyncio.retry", "redis").Retry(library("redis.backoff", "redis").NoBackoff(), 0)
@@ -144,7 +144,7 @@ def serve(
     """
     import socket
 
-    from evenbins.cluster._libraries import library
+    from evenbins.cluster.libraries import library
 
     uvicorn = library("uvicorn", "route")
     from evenbins.cluster.http_protocol import protocol

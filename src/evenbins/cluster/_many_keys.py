@@ -13,15 +13,15 @@ keys may make a choice stale, which costs a little balance and loses nothing, si
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from evenbins import _core
 from evenbins.cluster import _scripts as scripts
-from evenbins.cluster._blocks import PASSED, PLACED, inspect, place_keys, records
-from evenbins.cluster._one_key import contains_one, harm_table, spill
+from evenbins.cluster._blocks import PASSED, PLACED, PRESENT, place_keys, records
+from evenbins.cluster._one_key import contains_one, spill
 from evenbins.cluster._requests import (
     Operation,
     Request,
@@ -105,11 +105,9 @@ def _contains_blocks(layout: Layout, digests: Words) -> Operation[npt.NDArray[np
         table = layout.level(level)
         words = words_many(digests[left], level)
         blocks = yield from _read_rows(layout, table, mulhi_many(words, table.blocks), table.block_bytes)
-        positions = lane_positions_many(words, layout.plan.hashes, table.span)
-        coin = coins(words, layout.coin) if layout.coin else None
-        present, accepts = inspect(table, blocks, positions, coin)
-        answers[left[present]] = True
-        left = left[~present & ~accepts] if layout.walks else left[~present]
+        outcomes = place_keys(layout, table, blocks, np.arange(len(words)), words)
+        answers[left[outcomes == PRESENT]] = True
+        left = left[outcomes == PASSED] if layout.walks else left[outcomes != PRESENT]
         if not left.size:
             return answers
     if layout.limit:
@@ -191,37 +189,16 @@ def _add_two_choice(layout: Layout, digests: Words) -> Operation[None]:
         return
     table, hashes = layout.tables[0], layout.plan.hashes
     words = [words_many(digests, level) for level in range(2)]
-    blocks_of = np.stack([mulhi_many(each, table.blocks) for each in words], axis=1)
-    positions = np.stack([lane_positions_many(each, hashes, table.span) for each in words], axis=1)
-    wanted = np.unique(blocks_of)
+    blocks_of = [mulhi_many(each, table.blocks) for each in words]
+    wanted = np.unique(np.concatenate(blocks_of))
     rows = yield from _read_rows(layout, table, wanted, table.block_bytes)
-    now = {int(n): int.from_bytes(row.tobytes(), "little") for n, row in zip(wanted, rows, strict=True)}
-    harms = harm_table(layout)
-    chosen = np.full(len(digests), -1)
-    for i, (own, masks) in enumerate(zip(blocks_of.tolist(), _masks(positions), strict=True)):
-        old = [now[block] for block in own]
-        new = [bits | mask for bits, mask in zip(old, masks, strict=True)]
-        if old[0] == new[0] or old[1] == new[1]:
-            continue  # present
-        harm = [harms[b.bit_count()] - harms[a.bit_count()] for a, b in zip(old, new, strict=True)]
-        choice = int(harm[1] < harm[0])
-        now[own[choice]] = new[choice]
-        chosen[i] = choice
-    placed = np.flatnonzero(chosen >= 0)
+    first, second = (np.searchsorted(wanted, each) for each in blocks_of)
+    chosen = _core.choose_blocks(rows, first, second, digests, hashes)
+    placed = np.flatnonzero(chosen != PRESENT)
     if placed.size:
-        at = blocks_of[placed, chosen[placed]]
-        yield from _or_keys(layout, table, at, positions[placed, chosen[placed]])
-
-
-def _masks(positions: npt.NDArray[np.uint16]) -> Iterable[list[int]]:
-    for key in positions.tolist():
-        masks = []
-        for own in key:
-            mask = 0
-            for p in own:
-                mask |= 1 << p
-            masks.append(mask)
-        yield masks
+        at = np.where(chosen == 0, *blocks_of)[placed]
+        positions = lane_positions_many(np.where(chosen == 0, *words)[placed], hashes, table.span)
+        yield from _or_keys(layout, table, at, positions)
 
 
 def _add_by_level(layout: Layout, digests: Words) -> Operation[None]:
@@ -256,13 +233,12 @@ def _add_level(layout: Layout, table: Table, words: Words) -> Operation[npt.NDAr
     """Add keys to one table, in their order: which of them passed."""
     blocks = mulhi_many(words, table.blocks)
     within = blocks % table.blocks_per_segment
-    positions = lane_positions_many(words, layout.plan.hashes, table.span)
-    coin = coins(words, layout.coin)
     outcomes = np.empty(len(words), np.uint8)
 
     def few(segment: int, own: Indices) -> Request:
-        keys = records(HEAD + within[own] * table.block_bytes, positions[own], coin[own])
-        return add_call(layout, table, segment, keys, positions.shape[1])
+        positions = lane_positions_many(words[own], layout.hashes, table.span)
+        keys = records(HEAD + within[own] * table.block_bytes, positions, coins(words[own], layout.coin))
+        return add_call(layout, table, segment, keys, layout.hashes)
 
     groups = _by_segment(table, blocks)
     for start in range(0, len(groups), ROUND):
@@ -277,13 +253,12 @@ def _add_level(layout: Layout, table: Table, words: Words) -> Operation[npt.NDAr
                 outcomes[own] = np.frombuffer(reply, np.uint8) - ord("0")
                 continue
             placed, spilled, data = layout.read_segment(segment, reply)
-            before = np.frombuffer(data, np.uint8).reshape(-1, table.block_bytes)
-            after, found = place_keys(table, before, within[own], positions[own], coin[own])
-            outcomes[own] = found
-            news = int(np.count_nonzero(found == PLACED))
+            blocks_now = np.frombuffer(data, np.uint8).reshape(-1, table.block_bytes).copy()
+            outcomes[own] = place_keys(layout, table, blocks_now, within[own], words[own])
+            news = int(np.count_nonzero(outcomes[own] == PLACED))
             if news:
                 head = layout.head(segment, placed + news, spilled, os.urandom(16))
-                value = head + after.tobytes()
+                value = head + blocks_now.tobytes()
                 requests.append(call(layout, segment, scripts.SWAP, reply[HEAD - 16 : HEAD], value))
                 swapped.append((segment, own))
         if not requests:

@@ -1,7 +1,8 @@
 """One key: a block is one request, and the next is asked only if this one sends the key on.
 
 Blocks that are known beforehand (two choices, the bits of a standard filter) are asked together, one
-request for each segment. Everything here is Python's integers: NumPy takes longer for one key.
+request for each segment. What a block does with a key, the core decides; words and positions are computed
+with Python's integers, since NumPy takes longer for one key.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Final
 
+from evenbins import _core
 from evenbins.cluster import _scripts as scripts
+from evenbins.cluster._blocks import PASSED, PRESENT, choose_block
 from evenbins.cluster._requests import Operation, Request, add_call, call_list, read_call, together
 from evenbins.cluster._segments import HEAD, LINE_BITS, Layout
 from evenbins.cluster.redis_errors import FilterDamagedError
@@ -21,7 +24,7 @@ _OFFSET: Final = struct.Struct("<I")
 _KEY: Final = struct.Struct("<IB")
 _PAIRS: Final = [bytes((p >> 3, 1 << (p & 7))) for p in range(512)]
 
-__all__ = ["Place", "add_one", "contains_one", "harm_table", "spill"]
+__all__ = ["Place", "add_one", "contains_one", "spill"]
 
 
 class Place:
@@ -54,30 +57,22 @@ class Place:
         keys = _KEY.pack(self.offset, self.coin) + b"".join(_PAIRS[p] for p in self.positions)
         return add_call(layout, self.table, self.segment, keys, self.hashes, forced)
 
-    def bits(self, layout: Layout, reply: bytes) -> int:
-        """Read the block from a reply."""
+    def block(self, layout: Layout, reply: bytes) -> bytes:
+        """Return a reply that is the block."""
         if len(reply) != self.table.block_bytes:
             raise FilterDamagedError(layout.strange(layout.segment_key(self.segment)))
-        return int.from_bytes(reply, "little")
+        return reply
 
-    def present(self, bits: int) -> bool:
-        """Say whether all bits of the key are there."""
-        for p in self.positions:  # noqa: SIM110  # a third of the time of all()
-            if not bits >> p & 1:
-                return False
-        return True
-
-    def accepts(self, bits: int) -> bool:
-        """Say whether the block would take the key."""
+    def outcome(self, block: bytes) -> int:
+        """Return what the block does with the key: PASSED, PLACED or PRESENT."""
         table = self.table
-        if not table.counter_bits:
-            return bits.bit_count() < table.threshold
-        load = bits >> table.span
-        return load < table.threshold or (load == table.threshold and self.coin)
+        return _core.look_at_block(
+            block, self.word, self.hashes, table.threshold, table.counter_bits, self.chance
+        )
 
-    def fill(self, bits: int) -> int:
+    def set_bits(self, block: bytes) -> int:
         """Count the bits that keys have set."""
-        return (bits & (1 << self.table.span) - 1).bit_count()
+        return (int.from_bytes(block, "little") & (1 << self.table.span) - 1).bit_count()
 
 
 def contains_one(layout: Layout, digest: int) -> Operation[bool]:
@@ -88,7 +83,7 @@ def contains_one(layout: Layout, digest: int) -> Operation[bool]:
     if layout.policy == "two-choice":
         places = [Place(layout, digest, level) for level in range(2)]
         blocks = yield from _read_places(layout, places)
-        return any(each.present(bits) for each, bits in zip(places, blocks, strict=True))
+        return any(each.outcome(block) == PRESENT for each, block in zip(places, blocks, strict=True))
     if layout.walk == "server" and layout.choices > 1:
         answer = yield from _read_together(layout, digest)
         if answer is not None:
@@ -97,11 +92,9 @@ def contains_one(layout: Layout, digest: int) -> Operation[bool]:
         for level in range(layout.choices):
             place = Place(layout, digest, level)
             (reply,) = yield [place.read(layout)]
-            bits = place.bits(layout, reply)
-            if place.present(bits):
-                return True
-            if place.accepts(bits):
-                return False
+            outcome = place.outcome(place.block(layout, reply))
+            if outcome != PASSED:
+                return outcome == PRESENT
     if not layout.limit:
         return False
     (reply,) = yield [call_list(layout, scripts.LISTED, digest.to_bytes(8, "little"))]
@@ -117,8 +110,9 @@ def add_one(layout: Layout, digest: int) -> Operation[None]:
     elif layout.policy == "two-choice":
         places = [Place(layout, digest, level) for level in range(2)]
         blocks = yield from _read_places(layout, places)
-        if not any(each.present(bits) for each, bits in zip(places, blocks, strict=True)):
-            yield [least_harm(layout, places, blocks).add(layout)]
+        chosen = choose_block(blocks, digest, layout.hashes)
+        if chosen != PRESENT:
+            yield [places[chosen].add(layout)]
     elif layout.policy == "blocked":
         yield [Place(layout, digest, 0).add(layout)]
     else:
@@ -142,7 +136,7 @@ def spill(layout: Layout, digest: int) -> Operation[None]:
         chosen = places[mulhi(splitmix(digest, len(places) + 1), len(places))]
     else:
         blocks = yield from _read_places(layout, places)
-        fills = [each.fill(bits) for each, bits in zip(places, blocks, strict=True)]
+        fills = [each.set_bits(block) for each, block in zip(places, blocks, strict=True)]
         chosen = places[fills.index(min(fills))]
     yield [chosen.add(layout, forced=1)]
 
@@ -153,15 +147,13 @@ def _read_together(layout: Layout, digest: int) -> Operation[bool | None]:
     sizes = [each.table.block_bytes for each in places]
     replies = yield from _replies(layout, [each.read(layout) for each in places], sizes)
     for each, reply in zip(places, replies, strict=True):
-        bits = each.bits(layout, reply)
-        if each.present(bits):
-            return True
-        if each.accepts(bits):
-            return False
+        outcome = each.outcome(each.block(layout, reply))
+        if outcome != PASSED:
+            return outcome == PRESENT
     return None
 
 
-def _read_places(layout: Layout, places: Sequence[Place]) -> Operation[list[int]]:
+def _read_places(layout: Layout, places: Sequence[Place]) -> Operation[list[bytes]]:
     """Read several blocks at once: one request for each segment."""
     by_segment: dict[int, list[Place]] = {}
     for each in places:
@@ -181,7 +173,7 @@ def _read_places(layout: Layout, places: Sequence[Place]) -> Operation[list[int]
     for own, reply in zip(by_segment.values(), replies, strict=True):
         size = own[0].table.block_bytes
         for i, each in enumerate(own):
-            found[id(each)] = each.bits(layout, reply[i * size : (i + 1) * size])
+            found[id(each)] = each.block(layout, reply[i * size : (i + 1) * size])
     return [found[id(each)] for each in places]
 
 
@@ -192,38 +184,6 @@ def _replies(layout: Layout, requests: list[Request], sizes: Sequence[int]) -> O
     (whole,) = yield [together(requests)]
     ends = list(accumulate(sizes))
     return [whole[end - size : end] for end, size in zip(ends, sizes, strict=True)]
-
-
-def least_harm(layout: Layout, places: Sequence[Place], blocks: Sequence[int]) -> Place:
-    """Choose the block whose false-positive rate the key raises least; the earlier if equal."""
-    table = harm_table(layout)
-
-    def harm(place: Place, bits: int) -> int:
-        after = bits
-        for p in place.positions:
-            after |= 1 << p
-        return table[after.bit_count()] - table[bits.bit_count()]
-
-    harms = [harm(*each) for each in zip(places, blocks, strict=True)]
-    return places[harms.index(min(harms))]
-
-
-_harms: dict[tuple[int, int], list[int]] = {}
-
-
-def harm_table(layout: Layout) -> list[int]:
-    block_bits, hashes = 8 * layout.tables[0].block_bytes, layout.plan.hashes
-    if (block_bits, hashes) not in _harms:
-        _harms[block_bits, hashes] = [_fpr_of_block(x, block_bits, hashes) for x in range(block_bits + 1)]
-    return _harms[block_bits, hashes]
-
-
-def _fpr_of_block(set_bits: int, block_bits: int, hashes: int) -> int:
-    """Return (set_bits / block_bits) ** hashes in units of 2**-62, rounded down at each step."""
-    rate = 2**62
-    for _ in range(hashes):
-        rate = rate * set_bits // block_bits
-    return rate
 
 
 def _standard_bits(layout: Layout, digest: int) -> dict[int, list[int]]:

@@ -1,8 +1,9 @@
 """Connections: one server, several independent ones, or a cluster; blocking and asyncio.
 
-`run` takes requests and gives replies in their order, an error reply as the exception it is; a lost
-connection or a timeout is raised. Requests to one server go out in one pipeline. `everywhere` asks each
-server the same.
+`run` takes requests and returns replies in their order, an error reply as the exception it is; a lost
+connection or a timeout is raised. Requests to one server go out in one pipeline. `everywhere` sends the same
+command to each server. `Servers` and `AsyncServers` are the transport, and nothing else is written for one of
+them: the blocking one keeps a connection per thread, the asyncio one leaves that to the client's pool.
 
 Invariants
 - Requests to one server are executed in their order (a cluster of the asyncio client excepted: there

@@ -46,11 +46,11 @@ import numpy.typing as npt
 from evenbins import _arguments as arguments
 from evenbins._core import digest as checksum
 from evenbins.cluster.redis_errors import FilterDamagedError, FilterMissingError, RedisFilterError
-from evenbins.filters.base import BaseFilter, build, class_for
+from evenbins.filters.base import BaseFilter, class_for, file_header
 from evenbins.hashing import mulhi, splitmix
 from evenbins.rings import HashRing
 from evenbins.theory import FilterPlan, plan_of_core
-from evenbins.theory.cores import COUNTED, SPILLS, counter_bits
+from evenbins.theory.cores import COIN_UNIT, COUNTED, Design, counter_bits
 
 __all__ = ["HEAD", "SEGMENT_BYTES", "Base", "Layout", "Table", "place"]
 
@@ -189,30 +189,38 @@ class Layout:
     @cached_property
     def limit(self) -> int:
         """Entries that the overflow list may have; 0: no list."""
-        return self.plan.core[5] if self.counted else 0
+        return self._design.overflow_limit if self.counted else 0
 
     @cached_property
     def coin(self) -> int:
         """Chance of a key at the threshold, of 2**32."""
-        return self.plan.core[4] if self.counted else 0
+        return int(self._design.coin * COIN_UNIT) if self.counted else 0
 
     @cached_property
     def spill(self) -> str:
         """Which of its full blocks takes a key that the list cannot."""
-        return SPILLS[self.plan.core[6]]
+        return self._design.spill
+
+    @cached_property
+    def _design(self) -> Design:
+        """A balanced filter's core."""
+        return Design.of_core(self.plan.core)
 
     @cached_property
     def tables(self) -> tuple[Table, ...]:
         """The tables, in the order of the payload."""
-        core = self.plan.core
         if self.policy == "standard":
-            sizes, block_bits = [(-(-core[0] // LINE_BITS), LINE_BITS + 1)], LINE_BITS
+            bits, _ = self.plan.core
+            sizes, block_bits = [(-(-bits // LINE_BITS), LINE_BITS + 1)], LINE_BITS
         elif self.policy == "blocked":
-            sizes, block_bits = [(core[0], core[1] + 1)], core[1]
+            blocks, block_bits, _ = self.plan.core
+            sizes = [(blocks, block_bits + 1)]
         else:
-            sizes, block_bits = list(zip(core[8::2], core[9::2], strict=True)), core[1]
+            design = self._design
+            block_bits = design.block_bits
+            sizes = list(zip(design.blocks, design.thresholds, strict=True))
             if self.policy == "two-choice":
-                sizes = [(sizes[0][0], block_bits + 1)]
+                sizes = [(design.blocks[0], block_bits + 1)]
         tables, first = [], 0
         for blocks, threshold in sizes:
             table = Table(
@@ -315,17 +323,9 @@ class Layout:
 
     # --- the local filter -------------------------------------------------------------------------------
 
-    def local_header(self) -> bytes:
-        """Give the header of the local filter's file, for an empty payload."""
-        data = build(self.plan).to_bytes()
-        return data[: int.from_bytes(data[40:48], "little")]
-
     def local_filter(self, payload: bytes) -> BaseFilter:
         """Make the local filter that has this payload, checked as any file is."""
-        header = bytearray(self.local_header())
-        header[56:64] = checksum(payload, 0).to_bytes(8, "little")
-        header[-8:] = checksum(bytes(header[:-8]), 0).to_bytes(8, "little")
-        return class_for(self.plan).from_bytes(bytes(header) + payload)
+        return class_for(self.plan).from_bytes(file_header(self.plan, payload) + payload)
 
     def payload(
         self,

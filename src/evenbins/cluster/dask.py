@@ -52,9 +52,9 @@ from evenbins import _core, _files
 from evenbins._files import StrPath
 from evenbins.cluster._pieces import Piece, count_of, file_pieces, grouped, key_batches, library
 from evenbins.filters import build as build_filter
-from evenbins.filters._sharded_files import ShardFile, begin_directory, discard, finish_directory, write_shard
-from evenbins.filters.base import HASHING, BaseFilter, class_for
+from evenbins.filters.base import BaseFilter, class_for, file_header
 from evenbins.filters.sharded import ShardedFilter
+from evenbins.filters.sharded_files import ShardFile, begin_directory, discard, finish_directory, write_shard
 from evenbins.hashing import digest_many
 from evenbins.theory import FilterPlan, plan_sharded
 from evenbins.theory.sharding import ShardedPlan
@@ -203,17 +203,11 @@ def _merge_into(plan: FilterPlan, found: Sequence[tuple[Words, int]], path: str)
     bits, rows = _merge(found)
 
     def write(descriptor: int) -> None:
-        _files.write_all(descriptor, _header(plan, bits))
+        _files.write_all(descriptor, file_header(plan, bits))
         _files.write_all(descriptor, bits.view(np.uint8).data)
 
     _files.replace_file(path, write)
     return rows
-
-
-def _header(plan: FilterPlan, bits: Any) -> bytes:
-    empty = class_for(plan)
-    hashing = HASHING[plan.hashing]
-    return _core.file_header(empty._kind, hashing, plan.seed, plan.keys, list(plan.core), bits)
 
 
 def _words(parts: Sequence[Any], column: str | None, seed: int, cuts: Sequence[int]) -> list[Any]:
@@ -349,7 +343,7 @@ class _Job:
             rows: int = engine.run(_merge_into, plan, level, path)
             return cls.open(path), rows
         bits, rows = engine.run(_merge, level)
-        made = cls.from_bytes(b"".join([_header(plan, bits), bits.view(np.uint8).data]))
+        made = cls.from_bytes(b"".join([file_header(plan, bits), bits.view(np.uint8).data]))
         return self._saved(made), rows
 
     def _saved(self, made: BaseFilter) -> BaseFilter:

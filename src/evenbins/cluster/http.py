@@ -2,7 +2,7 @@
 
     client ──▶ Router ── key of the request ──▶ lease on the ring ──▶ replica ──▶ answer, streamed back
                http_headers.py  http_keys.py    fleet.py               failed? the key's next one
-               http_bodies.py
+               http_bodies.py                   http_upstreams.py      http_pages.py: the router's own pages
 
 Equal keys go to the same replica while its requests in flight allow it, then to the key's next replica,
 always in the same order: a hot key warms two or three caches, not all of them. `Router` is an ASGI
@@ -41,16 +41,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
 
 from evenbins import _arguments as arguments
 from evenbins._bulk import Key
-from evenbins.cluster._libraries import library
 from evenbins.cluster.fleet import AsyncFleet
 from evenbins.cluster.health import Backoff
 from evenbins.cluster.http_bodies import (
@@ -63,13 +59,15 @@ from evenbins.cluster.http_bodies import (
 from evenbins.cluster.http_headers import (
     TrustedProxies,
     answer_error,
-    is_forwarding,
     raw_path,
     request_error,
     upstream_headers,
 )
 from evenbins.cluster.http_keys import KeyMissingError, KeyRule
 from evenbins.cluster.http_metrics import Metrics
+from evenbins.cluster.http_pages import THIS_MACHINE, answer_page
+from evenbins.cluster.http_upstreams import Upstream, check_url, close_if_more_comes, is_exhausted
+from evenbins.cluster.libraries import library
 from evenbins.rings import HashRing, NoNodesError, RingFullError
 
 if TYPE_CHECKING:
@@ -85,9 +83,6 @@ _Send = Callable[[_Message], Awaitable[None]]
 _IDLE = 1.5  # seconds that a connection is kept for the next request
 _PAUSE = 1.0  # seconds without asking Redis after it failed
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
-_THIS_MACHINE = ("127.0.0.0/8", "::1")
-_LOOPBACK = TrustedProxies(_THIS_MACHINE)
-_EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL))
 
 
 class _AnswerError(Exception):
@@ -188,7 +183,7 @@ class Router:
         total_timeout: float | None = None,
         max_body: int = 2**20,
         body_buffer: int = 2**20,
-        trusted_proxies: Iterable[str] = _THIS_MACHINE,
+        trusted_proxies: Iterable[str] = THIS_MACHINE,
         keep_host: bool = False,
         loads: AsyncRedisLoads | None = None,
         on_admission: Callable[[Key, str], object] | None = None,
@@ -196,7 +191,7 @@ class Router:
         self._httpx = library("httpx", "route")
         if isinstance(upstreams, str):
             raise TypeError(f"upstreams must be several URLs, not one str; pass [{upstreams!r}]")
-        names = [_checked_url(each) for each in upstreams]
+        names = [check_url(each) for each in upstreams]
         self._rule = KeyRule.parse(key)
         if epsilon is None and limit is None:
             epsilon = 0.25
@@ -228,7 +223,7 @@ class Router:
             names, probe=self._probe, broken=(self._httpx.TransportError, OSError), epsilon=epsilon,
             limit=limit, weights=weights, seed=seed, wait=wait, failures=failures, backoff=backoff,
         )  # fmt: skip
-        self._urls = {name: _Upstream(name) for name in names}
+        self._urls = {name: Upstream(name) for name in names}
         self._bad = dict.fromkeys(names, 0)  # checks in a row that failed
         self._shared: dict[str, int] = dict.fromkeys(names, 0)  # in flight here by shared leases
         self._ask_again = 0.0
@@ -323,7 +318,7 @@ class Router:
     async def _answer(self, scope: _Scope, body: RequestBody, answer: Answer) -> None:
         try:
             if scope["path"].startswith("/-/"):
-                await self._own(scope, body, answer)
+                await answer_page(self, scope, body, answer)
             else:
                 await self._in_time(scope, body, answer)
         except _AnswerError as error:
@@ -420,12 +415,12 @@ class Router:
                 close = not body.complete
                 body.release()
                 await answer.relay(response, close=close)
-                await _end_if_more_comes(response, scope["method"])
+                await close_if_more_comes(response, scope["method"])
             finally:
                 await response.aclose()
         except self._httpx.TransportError as error:
             if self._no_connection(error):
-                if not _exhausted(error):
+                if not is_exhausted(error):
                     self._fleet.health.failed(name, error, epoch=epoch)
             elif not isinstance(error, self._httpx.TimeoutException):
                 self.metrics.broken[name] += 1
@@ -513,7 +508,7 @@ class Router:
             try:
                 async for _ in response.stream:
                     pass
-                await _end_if_more_comes(response, "GET")
+                await close_if_more_comes(response, "GET")
             finally:
                 await response.aclose()
         if not 200 <= response.status_code < 400:
@@ -574,97 +569,3 @@ class Router:
             "rejected": dict(self.metrics.rejected),
             "aborted": dict(self.metrics.aborted),
         }
-
-    async def _own(self, scope: _Scope, body: RequestBody, answer: Answer) -> None:
-        """Answer a page of the router's own."""
-        page, method = scope["path"], scope["method"]
-        reading = method in ("GET", "HEAD")
-        headers = None
-        if page == "/-/metrics" and reading:
-            status, text = 200, self.metrics.text(self.status())
-            headers = [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")]
-        elif page == "/-/status" and reading:
-            status, text = 200, json.dumps(self.status())
-            headers = [(b"content-type", b"application/json")]
-        elif page == "/-/healthy" and reading:
-            up = any(each["state"] == "up" for each in self.status()["upstreams"].values())
-            status, text = (200, "ok\n") if up else (503, "no upstream is up\n")
-        elif page in ("/-/drain", "/-/undrain"):
-            status, text = self._ordered(page, method, scope)
-        else:
-            status, text = 404, "pages are /-/metrics, /-/status, /-/healthy, /-/drain\n"
-        await answer.write(status, text, close=not body.complete, headers=headers)
-
-    def _ordered(self, page: str, method: str, scope: _Scope) -> tuple[int, str]:
-        """Drain or undrain, if whoever asks may: a program on this machine, no web page, no other proxy."""
-        if method != "POST":
-            return 405, "use POST\n"
-        names = [name.lower() for name, _ in scope["headers"]]
-        if not _local(scope) or b"origin" in names or any(map(is_forwarding, names)):
-            return 403, "only programs on this machine may do that\n"
-        given = parse_qs(scope["query_string"].decode("ascii", "replace")).get("upstream", [])
-        if len(given) != 1 or given[0] not in self._urls:
-            return 400, "name one upstream, as /-/status writes it: /-/drain?upstream=URL\n"
-        (self.drain if page == "/-/drain" else self.undrain)(given[0])
-        return 200, json.dumps({given[0]: self._fleet.health.state(given[0])}) + "\n"
-
-
-class _Upstream:
-    """The parts of a replica's URL."""
-
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self.hostname = parts.hostname or ""
-        self.port = parts.port or (443 if parts.scheme == "https" else 80)
-        self.host = parts.netloc.rpartition("@")[2].encode("idna" if not parts.netloc.isascii() else "ascii")
-        self.path = parts.path.rstrip("/").encode()
-
-
-def _checked_url(url: object) -> str:
-    rule = "a URL such as http://127.0.0.1:8001"
-    if not isinstance(url, str):
-        raise arguments.type_error("an upstream", rule, url, "Pass a str")
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
-    except ValueError:
-        good = False
-    if (
-        not good
-        or parts.query
-        or parts.fragment
-        or "@" in parts.netloc
-        or not url.isprintable()
-        or " " in url
-    ):
-        raise arguments.error("an upstream", rule, url, "Leave out user, query and fragment")
-    return url
-
-
-async def _end_if_more_comes(response: Any, method: str) -> None:
-    """Close a connection on which more than the answer came or may come: it would begin the next answer."""
-    bodiless = method == "HEAD" or response.status_code in (204, 304)
-    announced = response.headers.get("content-length", "0") != "0" or "transfer-encoding" in response.headers
-    try:
-        state = response.stream._httpcore_stream._stream._connection._h11_state
-        if state.trailing_data[0] or (bodiless and announced):
-            state.send_failed()  # the pool closes it
-    except AttributeError:  # another httpcore: no connection is reused
-        await response.extensions["network_stream"].aclose()
-
-
-def _exhausted(error: BaseException) -> bool:
-    """Return whether a connect failed for lack of descriptors, ports or memory here, not at the replica."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.errno in _EXHAUSTED:
-            return True
-        if isinstance(cause, BaseExceptionGroup):  # one error for each address of the replica
-            return any(map(_exhausted, cause.exceptions))
-        cause = cause.__cause__ or cause.__context__
-    return False
-
-
-def _local(scope: _Scope) -> bool:
-    client = scope.get("client")
-    return not client or client[0] in _LOOPBACK  # none: a Unix socket

@@ -32,9 +32,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, TypeVar
 
 from evenbins.cluster._forks import reset_in_children
-from evenbins.cluster._libraries import library
-from evenbins.cluster.fleet import Fleet
+from evenbins.cluster.fleet import Fleet, FleetClient, several
 from evenbins.cluster.health import Backoff, ServerDownError, notify
+from evenbins.cluster.libraries import library
 from evenbins.rings import HashRing, NoNodesError
 
 __all__ = ["RingHasher", "RingMemcache"]
@@ -210,7 +210,7 @@ def _silent(sock: Any) -> bool:
         return False
 
 
-class RingMemcache:
+class RingMemcache(FleetClient):
     """A memcached client over many servers, each with a limit of requests in flight; safe for threads.
 
     Methods are pymemcache's, with the same arguments; `noreply` is off unless asked for, because a request
@@ -274,10 +274,10 @@ class RingMemcache:
             "timeout": timeout, "connect_timeout": connect_timeout, "no_delay": True,
             "default_noreply": False, **client_options,
         }  # fmt: skip
-        addresses = [(_name(each), each) for each in _several(servers)]
+        addresses = [(_name(each), each) for each in several(servers)]
         self._pools = {name: self._pool(address) for name, address in addresses}
         self._flush_returning, self._on_change = flush_returning, on_change
-        self._fleet = Fleet(
+        self._fleet: Fleet = Fleet(
             [name for name, _ in addresses], probe=self._probe, broken=(OSError, closed),
             on_change=self._changed, epsilon=epsilon, limit=limit, weights=weights, seed=seed,
             when_full=when_full, wait=wait, failures=failures, backoff=backoff,
@@ -457,20 +457,6 @@ class RingMemcache:
 
     # --- servers ----------------------------------------------------------------------------------------
 
-    @property
-    def ring(self) -> HashRing:
-        """The ring, for looking: servers come and go by this client's methods."""
-        return self._fleet.ring
-
-    def status(self) -> dict[str, Any]:
-        """Give for each server state, requests in flight, failures, error; and jumps and repeats so far."""
-        return self._fleet.status()
-
-    def server_for(self, key: _Key) -> str:
-        """Give the server that a key belongs to now."""
-        name: str = self._fleet.ring.node(key)
-        return name
-
     def add_server(self, server: _Address, weight: float = 1.0) -> None:
         """Add a server: it takes its share of keys from all others."""
         name = _name(server)
@@ -520,12 +506,6 @@ class RingMemcache:
         if state == "down":
             self._pools[name].clear()
         notify(self._on_change, name, state)
-
-
-def _several(servers: object) -> list[Any]:
-    if isinstance(servers, str | bytes) or not isinstance(servers, Iterable):
-        raise TypeError(f"servers must be several addresses, not one {type(servers).__name__}; use a list")
-    return list(servers)
 
 
 def _name(server: object) -> str:

@@ -9,8 +9,8 @@ The kanizo paper's second reading (section 1): a block is a network access. A st
 key has 17 bits to ask for, a balanced one about 1.2 blocks for a present key.
 
 How it lies on the servers: `_segments`. What a server does in one step: `_scripts`. What is asked in which
-order: `_one_key`, `_many_keys`, `_whole_filter`. Connections: `_redis_servers`. Here: the two
-classes around them, and their counts of requests.
+order: `_one_key`, `_many_keys`, `_whole_filter`. Connections: `_redis_servers`. Here: the two classes around
+them, made of the same steps (see `_steps`), and their counts of requests.
 
 `client` is a redis.Redis, a redis.RedisCluster, or a list of redis.Redis for several independent servers;
 AsyncRedisFilter takes those of redis.asyncio. Timeouts and retries are the client's: set socket_timeout.
@@ -22,7 +22,7 @@ import contextlib
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,7 @@ from evenbins.cluster._redis_servers import (
 )
 from evenbins.cluster._requests import Operation
 from evenbins.cluster._segments import SEGMENT_BYTES, Layout, check_name, check_plan
+from evenbins.cluster._steps import Steps, awaitable, blocking, run, run_async
 from evenbins.cluster.redis_errors import PlanMismatchError
 from evenbins.cluster.redis_plan import Counts, RedisPlan, RedisStats, plan_of_layout
 from evenbins.filters.base import BaseFilter
@@ -52,9 +53,12 @@ _EVICTION = ("CONFIG", "GET", "maxmemory*")
 
 
 class _Shared:
-    """What the blocking and the asyncio filter have in common: all but the waiting."""
+    """The rules, for both filters: steps that yield what the connections return."""
 
-    def __init__(self, layout: Layout, counts: Counts) -> None:
+    _connections: ClassVar[type[Servers | AsyncServers]]
+
+    def __init__(self, servers: Any, layout: Layout, counts: Counts) -> None:
+        self._servers = servers
         self._layout = layout
         self._counts = counts
         self._plan: RedisPlan | None = None
@@ -82,7 +86,7 @@ class _Shared:
         return self.plan.nbytes
 
     def stats(self) -> RedisStats:
-        """Give the round trips that this client counted. What the filter holds: `to_local().stats()`."""
+        """Return the round trips that this client counted. What the filter holds: `to_local().stats()`."""
         return self._counts.stats()
 
     def __repr__(self) -> str:
@@ -93,6 +97,107 @@ class _Shared:
         ]  # fmt: skip
         return _show.line(type(self).__name__, rows)
 
+    # --- making and finding one ------------------------------------------------------------------------
+
+    @classmethod
+    def _create(
+        cls, client: Any, name: str, plan: FilterPlan, segment_bytes: int, allow_eviction: bool, walk: str
+    ) -> Steps[Self]:
+        servers = cls._connections(client)
+        layout = Layout(name, plan, segment_bytes, servers.count, walk=servers.check_walk(walk))
+        yield from _check_servers(servers, allow_eviction)
+        return (yield from cls._write(servers, layout, _whole_filter.create(layout)))
+
+    @classmethod
+    def _from_local(
+        cls, client: Any, name: str, filter_: object, segment_bytes: int, allow_eviction: bool, walk: str
+    ) -> Steps[Self]:
+        servers = cls._connections(client)
+        servers.check_walk(walk)
+        layout, blocks, listed = _local_layout(name, filter_, segment_bytes, servers.count, walk)
+        yield from _check_servers(servers, allow_eviction)
+        return (yield from cls._write(servers, layout, _whole_filter.create(layout, blocks, listed)))
+
+    @classmethod
+    def _write(cls, servers: Servers | AsyncServers, layout: Layout, making: Operation[None]) -> Steps[Self]:
+        made = cls(servers, layout, Counts())
+        yield from made._ask(making)
+        return made
+
+    @classmethod
+    def _open(
+        cls, client: Any, name: str, plan: FilterPlan | None, allow_eviction: bool, walk: str
+    ) -> Steps[Self]:
+        servers, counts = cls._connections(client), Counts()
+        yield from _check_servers(servers, allow_eviction)
+        opening = _whole_filter.open_(check_name(name), servers.count)
+        servers.check_walk(walk)
+        layout, _ = yield from _exchange(servers, name, None, opening, counts)
+        opened = cls(servers, replace(layout, walk=walk), counts)
+        opened._check_plan(plan)
+        return opened
+
+    @classmethod
+    def _delete(cls, client: Any, name: str) -> Steps[bool]:
+        servers = cls._connections(client)
+        deleting = _whole_filter.delete(check_name(name), servers.count)
+        deleted, _ = yield from _exchange(servers, name, None, deleting, Counts())
+        return deleted
+
+    # --- keys in, answers out ----------------------------------------------------------------------------
+
+    def _add(self, key: Key) -> Steps[None]:
+        """Add one key. When this returns, the server has acknowledged it."""
+        _, used = yield from self._ask(_one_key.add_one(self._layout, _core.digest(key, self.seed)))
+        self._counts.added += 1
+        self._counts.added_requests += used
+
+    def _contains(self, key: Key) -> Steps[bool]:
+        """Return whether a key may be in the filter: never False for one that was added."""
+        asking = _one_key.contains_one(self._layout, _core.digest(key, self.seed))
+        found, used = yield from self._ask(asking)
+        if found:
+            self._counts.found += 1
+            self._counts.found_requests += used
+        else:
+            self._counts.absent += 1
+            self._counts.absent_requests += used
+        return found
+
+    def _update(self, *keys: object) -> Steps[None]:
+        """Add the keys of each argument, as `set.update` does; see `add_many`."""
+        for each in keys:
+            yield from self._add_many(each)
+
+    def _add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> Steps[None]:
+        """Add many keys: what a local filter's `add_many` takes; one request per segment, not per key.
+
+        Keys are read and added in batches of 131,072, so `keys` may be an endless iterator. After an error of
+        a key or of the iterator, the keys before it have been added. After an error of a server a note of the
+        error says how many have; of the batch that failed some may have been, too: it may be repeated.
+        `threads` is not used.
+        """
+        chunks, _ = self._chunks(keys, digests, threads, "added")
+        added = 0
+        for chunk in chunks:
+            with _progress(added, len(chunk)):
+                _, used = yield from self._ask(_many_keys.add_many(self._layout, chunk))
+            self._count_many(len(chunk), used)
+            added += len(chunk)
+
+    def _contains_many(
+        self, keys: object, *, digests: bool = False, threads: int = 1
+    ) -> Steps[npt.NDArray[np.bool_]]:
+        """Answer `key in self` for many keys: an array of bool, in the shape of a NumPy array of keys."""
+        chunks, shape = self._chunks(keys, digests, threads, "looked up")
+        answers = [np.empty(0, np.bool_)]
+        for chunk in chunks:
+            found, used = yield from self._ask(_many_keys.contains_many(self._layout, chunk))
+            answers.append(found)
+            self._count_many(len(chunk), used)
+        joined = np.concatenate(answers)
+        return joined if shape is None else joined.reshape(shape)
+
     def _chunks(
         self, keys: object, digests: bool, threads: int, verb: str
     ) -> tuple[Iterator[npt.NDArray[np.uint64]], tuple[int, ...] | None]:
@@ -101,22 +206,27 @@ class _Shared:
         source, shape = _bulk.key_source(keys, digests=digests)
         return _bulk.digest_chunks(source, self.seed, verb=verb, chunk=_many_keys.BATCH), shape
 
-    def _count_one(self, before: int, found: bool | None) -> None:
-        counts = self._counts
-        used = counts.requests - before
-        if found is None:
-            counts.added += 1
-            counts.added_requests += used
-        elif found:
-            counts.found += 1
-            counts.found_requests += used
-        else:
-            counts.absent += 1
-            counts.absent_requests += used
-
-    def _count_many(self, before: int, keys: int) -> None:
+    def _count_many(self, keys: int, used: int) -> None:
         self._counts.bulk_keys += keys
-        self._counts.bulk_requests += self._counts.requests - before
+        self._counts.bulk_requests += used
+
+    # --- the filter as a whole ---------------------------------------------------------------------------
+
+    def _to_local(self) -> Steps[BaseFilter]:
+        """Fetch the filter as a local one: equal to what the same adds would have made here.
+
+        While others add, it holds all keys acknowledged before the call, and some of the others.
+        """
+        local, _ = yield from self._ask(_whole_filter.export(self._layout))
+        return local
+
+    def _verify(self) -> Steps[None]:
+        """Look at every part, as `open` does; raises what it raises."""
+        check_roles((yield self._servers.everywhere("ROLE")))
+        yield from self._ask(_whole_filter.verify(self._layout))
+
+    def _ask(self, operation: Operation[T]) -> Steps[tuple[T, int]]:
+        return _exchange(self._servers, self.name, self._layout, operation, self._counts)
 
     def _check_plan(self, plan: FilterPlan | None) -> None:
         if plan is not None and check_plan(plan) != self._layout.plan:
@@ -143,6 +253,56 @@ def _local_layout(
     return layout, blocks, listed
 
 
+def _exchange(
+    servers: Servers | AsyncServers,
+    name: str,
+    layout: Layout | None,
+    operation: Operation[T],
+    counts: Counts,
+) -> Steps[tuple[T, int]]:
+    """Run an operation: send what it asks for until it returns; its result, and the requests it took."""
+    used = 0
+    try:
+        requests = next(operation)
+        while True:
+            replies = yield servers.run(requests)
+            used += len(requests)
+            if len(replies) == 1 and type(replies[0]) is bytes:  # most of all
+                requests = operation.send(replies)
+                continue
+            again, complete = with_scripts(requests, replies)
+            if again:
+                for i, reply in zip(again, (yield servers.run(complete)), strict=True):
+                    replies[i] = reply
+                used += len(again)
+            raise_errors(name, layout, requests, replies)
+            requests = operation.send(replies)
+    except StopIteration as end:
+        return end.value, used
+    finally:
+        counts.requests += used  # calls may overlap: each counts for itself
+
+
+def _check_servers(servers: Servers | AsyncServers, allow_eviction: bool) -> Steps[None]:
+    """Refuse servers that may lose keys; warn, at the caller of `create` and its like, if they do not say."""
+    check_roles((yield servers.everywhere("ROLE")))
+    warning = check_eviction((yield servers.everywhere(*_EVICTION)), allow_eviction=allow_eviction)
+    if warning:
+        warnings.warn(warning, UserWarning, stacklevel=5)
+
+
+@contextlib.contextmanager
+def _progress(added: int, batch: int) -> Iterator[None]:
+    """Note on whatever the block raises how many keys have been added before its batch."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(
+            f"evenbins: the first {added} keys have been added; some of the next {batch} may have been too"
+        )
+        raise
+
+
 class RedisFilter(_Shared):
     """A filter on Redis or Valkey: made by `create`, `open` or `from_local`, never by its constructor.
 
@@ -161,9 +321,7 @@ class RedisFilter(_Shared):
         assert "key" in f
     """
 
-    def __init__(self, servers: Servers, layout: Layout, counts: Counts) -> None:
-        super().__init__(layout, counts)
-        self._servers = servers
+    _connections = Servers
 
     # --- making and finding one ------------------------------------------------------------------------
 
@@ -204,9 +362,7 @@ class RedisFilter(_Shared):
             There is a filter of this name already, or the server may evict it, is a replica, or refused a
             command.
         """
-        servers = Servers(client)
-        layout = Layout(name, plan, segment_bytes, servers.count, walk=servers.check_walk(walk))
-        return cls._made(servers, layout, _whole_filter.create(layout), allow_eviction)
+        return run(cls._create(client, name, plan, segment_bytes, allow_eviction, walk))
 
     @classmethod
     def from_local(
@@ -220,18 +376,7 @@ class RedisFilter(_Shared):
         walk: str = "client",
     ) -> Self:
         """Make a filter with the contents of a local one; parameters and errors as for `create`."""
-        servers = Servers(client)
-        walk = servers.check_walk(walk)
-        layout, blocks, listed = _local_layout(name, filter, segment_bytes, servers.count, walk)
-        return cls._made(servers, layout, _whole_filter.create(layout, blocks, listed), allow_eviction)
-
-    @classmethod
-    def _made(cls, servers: Servers, layout: Layout, making: Operation[None], allow_eviction: bool) -> Self:
-        check_roles(servers.everywhere("ROLE"))
-        _warn(check_eviction(servers.everywhere(*_EVICTION), allow_eviction=allow_eviction))
-        found = cls(servers, layout, Counts())
-        _drive(servers, layout.name, layout, making, found._counts)
-        return found
+        return run(cls._from_local(client, name, filter, segment_bytes, allow_eviction, walk))
 
     @classmethod
     def open(
@@ -263,80 +408,25 @@ class RedisFilter(_Shared):
         RedisFilterError
             The server may evict it, or is a replica, which lags behind.
         """
-        servers, counts = Servers(client), Counts()
-        check_roles(servers.everywhere("ROLE"))
-        _warn(check_eviction(servers.everywhere(*_EVICTION), allow_eviction=allow_eviction))
-        opening = _whole_filter.open_(check_name(name), servers.count)
-        servers.check_walk(walk)
-        found = cls(servers, replace(_drive(servers, name, None, opening, counts), walk=walk), counts)
-        found._check_plan(plan)
-        return found
+        return run(cls._open(client, name, plan, allow_eviction, walk))
 
     @classmethod
     def delete(cls, client: Any, name: str) -> bool:
         """Remove a filter from the servers, even half of one; False if there is none."""
-        servers = Servers(client)
-        return _drive(servers, name, None, _whole_filter.delete(check_name(name), servers.count), Counts())
+        return run(cls._delete(client, name))
 
     # --- keys in, answers out ----------------------------------------------------------------------------
 
-    def add(self, key: Key) -> None:
-        """Add one key. When this returns, the server has acknowledged it."""
-        before = self._counts.requests
-        self._run(_one_key.add_one(self._layout, _core.digest(key, self.seed)))
-        self._count_one(before, None)
-
-    def contains(self, key: Key) -> bool:
-        """Say whether a key may be in: never False for one that was added."""
-        before = self._counts.requests
-        found = self._run(_one_key.contains_one(self._layout, _core.digest(key, self.seed)))
-        self._count_one(before, found)
-        return found
-
-    __contains__ = contains
-
-    def update(self, *keys: object) -> None:
-        """Add the keys of each argument, as `set.update` does; see `add_many`."""
-        for each in keys:
-            self.add_many(each)
-
-    def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
-        """Add many keys: what a local filter's `add_many` takes; a request for a segment, not for a key.
-
-        Keys are read and added in batches of 131,072, so `keys` may be an endless iterator. After an error of
-        a key or of the iterator, the keys before it have been added. After an error of a server a note of the
-        error says how many have; of the batch that failed some may have been, too: it may be repeated.
-        `threads` is not used.
-        """
-        chunks, _ = self._chunks(keys, digests, threads, "added")
-        added = 0
-        for chunk in chunks:
-            before = self._counts.requests
-            with _progress(added, len(chunk)):
-                self._run(_many_keys.add_many(self._layout, chunk))
-            self._count_many(before, len(chunk))
-            added += len(chunk)
-
-    def contains_many(
-        self, keys: object, *, digests: bool = False, threads: int = 1
-    ) -> npt.NDArray[np.bool_]:
-        """Answer `key in self` for many keys: an array of bool, in the shape of a NumPy array of keys."""
-        chunks, shape = self._chunks(keys, digests, threads, "looked up")
-        answers = []
-        for chunk in chunks:
-            before = self._counts.requests
-            answers.append(self._run(_many_keys.contains_many(self._layout, chunk)))
-            self._count_many(before, len(chunk))
-        return _joined(answers, shape)
+    add = blocking(_Shared._add)
+    contains = __contains__ = blocking(_Shared._contains)
+    update = blocking(_Shared._update)
+    add_many = blocking(_Shared._add_many)
+    contains_many = blocking(_Shared._contains_many)
 
     # --- the filter as a whole ---------------------------------------------------------------------------
 
-    def to_local(self) -> BaseFilter:
-        """Fetch the filter as a local one: equal to what the same adds would have made here.
-
-        While others add, it holds all keys acknowledged before the call, and some of the others.
-        """
-        return self._run(_whole_filter.export(self._layout))
+    to_local = blocking(_Shared._to_local)
+    verify = blocking(_Shared._verify)
 
     def close(self) -> None:
         """Return the connection that this thread keeps to the client's pool.
@@ -352,14 +442,6 @@ class RedisFilter(_Shared):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def verify(self) -> None:
-        """Look at every part, as `open` does; raises what it raises."""
-        check_roles(self._servers.everywhere("ROLE"))
-        self._run(_whole_filter.verify(self._layout))
-
-    def _run(self, operation: Operation[T]) -> T:
-        return _drive(self._servers, self.name, self._layout, operation, self._counts)
-
 
 class AsyncRedisFilter(_Shared):
     """The asyncio twin of `RedisFilter`: the same filters, with `await`; `await f.contains(key)` asks.
@@ -367,9 +449,7 @@ class AsyncRedisFilter(_Shared):
     Clients are those of redis.asyncio. Requests to several servers run at the same time.
     """
 
-    def __init__(self, servers: AsyncServers, layout: Layout, counts: Counts) -> None:
-        super().__init__(layout, counts)
-        self._servers = servers
+    _connections = AsyncServers
 
     @classmethod
     async def create(
@@ -383,9 +463,7 @@ class AsyncRedisFilter(_Shared):
         walk: str = "client",
     ) -> Self:
         """Make an empty filter; see `RedisFilter.create`."""
-        servers = AsyncServers(client)
-        layout = Layout(name, plan, segment_bytes, servers.count, walk=servers.check_walk(walk))
-        return await cls._made(servers, layout, _whole_filter.create(layout), allow_eviction)
+        return await run_async(cls._create(client, name, plan, segment_bytes, allow_eviction, walk))
 
     @classmethod
     async def from_local(
@@ -399,20 +477,7 @@ class AsyncRedisFilter(_Shared):
         walk: str = "client",
     ) -> Self:
         """Make a filter with the contents of a local one; see `RedisFilter.from_local`."""
-        servers = AsyncServers(client)
-        walk = servers.check_walk(walk)
-        layout, blocks, listed = _local_layout(name, filter, segment_bytes, servers.count, walk)
-        return await cls._made(servers, layout, _whole_filter.create(layout, blocks, listed), allow_eviction)
-
-    @classmethod
-    async def _made(
-        cls, servers: AsyncServers, layout: Layout, making: Operation[None], allow_eviction: bool
-    ) -> Self:
-        check_roles(await servers.everywhere("ROLE"))
-        _warn(check_eviction(await servers.everywhere(*_EVICTION), allow_eviction=allow_eviction))
-        found = cls(servers, layout, Counts())
-        await _drive_async(servers, layout.name, layout, making, found._counts)
-        return found
+        return await run_async(cls._from_local(client, name, filter, segment_bytes, allow_eviction, walk))
 
     @classmethod
     async def open(
@@ -425,145 +490,17 @@ class AsyncRedisFilter(_Shared):
         walk: str = "client",
     ) -> Self:
         """Find a filter that is there, and look at all its parts; see `RedisFilter.open`."""
-        servers, counts = AsyncServers(client), Counts()
-        check_roles(await servers.everywhere("ROLE"))
-        _warn(check_eviction(await servers.everywhere(*_EVICTION), allow_eviction=allow_eviction))
-        opening = _whole_filter.open_(check_name(name), servers.count)
-        servers.check_walk(walk)
-        layout = await _drive_async(servers, name, None, opening, counts)
-        found = cls(servers, replace(layout, walk=walk), counts)
-        found._check_plan(plan)
-        return found
+        return await run_async(cls._open(client, name, plan, allow_eviction, walk))
 
     @classmethod
     async def delete(cls, client: Any, name: str) -> bool:
         """Remove a filter from the servers, even half of one; False if there is none."""
-        servers = AsyncServers(client)
-        deleting = _whole_filter.delete(check_name(name), servers.count)
-        return await _drive_async(servers, name, None, deleting, Counts())
+        return await run_async(cls._delete(client, name))
 
-    async def add(self, key: Key) -> None:
-        """Add one key. When this returns, the server has acknowledged it."""
-        await self._run(_one_key.add_one(self._layout, _core.digest(key, self.seed)), one=True)
-
-    async def contains(self, key: Key) -> bool:
-        """Say whether a key may be in: never False for one that was added."""
-        return await self._run(_one_key.contains_one(self._layout, _core.digest(key, self.seed)), one=True)
-
-    async def update(self, *keys: object) -> None:
-        """Add the keys of each argument; see `add_many`."""
-        for each in keys:
-            await self.add_many(each)
-
-    async def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
-        """Add many keys; see `RedisFilter.add_many`."""
-        chunks, _ = self._chunks(keys, digests, threads, "added")
-        added = 0
-        for chunk in chunks:
-            with _progress(added, len(chunk)):
-                await self._run(_many_keys.add_many(self._layout, chunk), many=len(chunk))
-            added += len(chunk)
-
-    async def contains_many(
-        self, keys: object, *, digests: bool = False, threads: int = 1
-    ) -> npt.NDArray[np.bool_]:
-        """Answer for many keys; see `RedisFilter.contains_many`."""
-        chunks, shape = self._chunks(keys, digests, threads, "looked up")
-        answers = [
-            await self._run(_many_keys.contains_many(self._layout, chunk), many=len(chunk))
-            for chunk in chunks
-        ]
-        return _joined(answers, shape)
-
-    async def to_local(self) -> BaseFilter:
-        """Fetch the filter as a local one; see `RedisFilter.to_local`."""
-        return await self._run(_whole_filter.export(self._layout))
-
-    async def verify(self) -> None:
-        """Look at every part, as `open` does; raises what it raises."""
-        check_roles(await self._servers.everywhere("ROLE"))
-        await self._run(_whole_filter.verify(self._layout))
-
-    async def _run(self, operation: Operation[T], *, one: bool = False, many: int = 0) -> T:
-        own = Counts()  # calls may overlap: each counts for itself
-        try:
-            found = await _drive_async(self._servers, self.name, self._layout, operation, own)
-        finally:
-            self._counts.requests += own.requests
-        before = self._counts.requests - own.requests
-        if one:
-            self._count_one(before, found if isinstance(found, bool) else None)
-        elif many:
-            self._count_many(before, many)
-        return found
-
-
-# --- the two loops -----------------------------------------------------------------------------------------
-
-
-def _drive(servers: Servers, name: str, layout: Layout | None, operation: Operation[T], counts: Counts) -> T:
-    """Run an operation: send what it asks for until it returns."""
-    try:
-        requests = next(operation)
-        while True:
-            replies = servers.run(requests)
-            counts.requests += len(requests)
-            if len(replies) == 1 and type(replies[0]) is bytes:  # most of all
-                requests = operation.send(replies)
-                continue
-            again, complete = with_scripts(requests, replies)
-            if again:
-                for i, reply in zip(again, servers.run(complete), strict=True):
-                    replies[i] = reply
-                counts.requests += len(again)
-            raise_errors(name, layout, requests, replies)
-            requests = operation.send(replies)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-
-
-async def _drive_async(
-    servers: AsyncServers, name: str, layout: Layout | None, operation: Operation[T], counts: Counts
-) -> T:
-    """Do the same as `_drive`, without blocking."""
-    try:
-        requests = next(operation)
-        while True:
-            replies = await servers.run(requests)
-            counts.requests += len(requests)
-            if len(replies) == 1 and type(replies[0]) is bytes:  # most of all
-                requests = operation.send(replies)
-                continue
-            again, complete = with_scripts(requests, replies)
-            if again:
-                for i, reply in zip(again, await servers.run(complete), strict=True):
-                    replies[i] = reply
-                counts.requests += len(again)
-            raise_errors(name, layout, requests, replies)
-            requests = operation.send(replies)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-
-
-@contextlib.contextmanager
-def _progress(added: int, batch: int) -> Iterator[None]:
-    """Note on whatever the block raises how many keys have been added before its batch."""
-    try:
-        yield
-    except BaseException as error:
-        error.add_note(
-            f"evenbins: the first {added} keys have been added; some of the next {batch} may have been too"
-        )
-        raise
-
-
-def _joined(answers: list[npt.NDArray[np.bool_]], shape: tuple[int, ...] | None) -> npt.NDArray[np.bool_]:
-    found = np.concatenate(answers) if answers else np.empty(0, np.bool_)
-    return found if shape is None else found.reshape(shape)
-
-
-def _warn(text: str | None) -> None:
-    if text:
-        warnings.warn(text, UserWarning, stacklevel=4)
+    add = awaitable(_Shared._add)
+    contains = awaitable(_Shared._contains)
+    update = awaitable(_Shared._update)
+    add_many = awaitable(_Shared._add_many)
+    contains_many = awaitable(_Shared._contains_many)
+    to_local = awaitable(_Shared._to_local)
+    verify = awaitable(_Shared._verify)

@@ -1,7 +1,7 @@
 """Keys on independent Redis or Valkey servers, chosen by a ring: no cluster mode, no agreement among them.
 
     ShardedRedis(["10.0.0.1:6379", "10.0.0.2:6379"])      for threads
-    AsyncShardedRedis([...])                               the same for asyncio
+    AsyncShardedRedis([...])                               the same for asyncio, with `await`
 
 Each key is on one server; requests that find it full wait (a jump for room, as the memcached client has it,
 would make copies of things that should exist once). On failure it behaves as that client does: the server is
@@ -10,9 +10,9 @@ return.
 
 What that means for data. Nothing is copied between servers. While a server is down its keys look absent, and
 what is written to them meanwhile stays behind on other servers when it returns, with its old values (a read
-never looks there; `scan_iter` does). That suits caches, sessions, rate limits. Who must not lose writes needs
-replication, and takes Redis Sentinel or Cluster. `flush_returning=True` empties a server before it serves
-again: no old value then.
+never looks there; `scan_iter` does). That suits caches, sessions, rate limits. Where no write may be lost,
+use replication: Redis Sentinel or Cluster. `flush_returning=True` empties a server before it serves again: no
+old value then.
 
 Repeats. `get`, `mget`, `exists`, plain `set`, `mset`, `delete`, `expire` are repeated: on their server until
 it is marked down, then on the next one. `incr`, `set` with nx, xx or get, and pipelines only if nothing was
@@ -26,14 +26,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit, urlunsplit
 
-from evenbins.cluster._libraries import library
-from evenbins.cluster.fleet import AsyncFleet, Fleet
+from evenbins.cluster._steps import Steps, awaitable, blocking, run, run_async
+from evenbins.cluster.fleet import AsyncFleet, Fleet, FleetClient, several
 from evenbins.cluster.health import Backoff, ServerDownError
+from evenbins.cluster.libraries import library
 from evenbins.cluster.redis_errors import way_out
-from evenbins.rings import HashRing
 
 __all__ = ["AsyncPipeline", "AsyncShardedRedis", "Pipeline", "ShardedRedis"]
 
@@ -75,73 +75,72 @@ def _thread_client(url: str, **options: Any) -> Any:
     return redis.Redis.from_pool(Pool.from_url(url, **options))
 
 
-class _Sharded:
-    """What both clients share: addresses, clients, options."""
+class _Sharded(FleetClient):
+    """The rules, for both clients: steps that yield what the clients of redis-py return (see `_steps`)."""
 
-    _fleet: Fleet | AsyncFleet
+    _fleet: Any  # Fleet or AsyncFleet
+    _library: ClassVar[str]
+    _make_fleet: ClassVar[Callable[..., Any]]
+    _run: Any  # run or run_async
 
-    def __init__(self, servers: Iterable[str], module: str, options: dict[str, Any]) -> None:
-        if isinstance(servers, str | bytes) or not isinstance(servers, Iterable):
-            raise TypeError(
-                f"servers must be several addresses, not one {type(servers).__name__}; use a list"
-            )
-        if options.pop("single_connection_client", False):
+    def __init__(
+        self,
+        servers: Iterable[str],
+        *,
+        limit: int | None = None,
+        epsilon: float | None = None,
+        weights: Mapping[str, float] | None = None,
+        seed: int = 0,
+        wait: float = 1.0,
+        timeout: float = 1.0,
+        connect_timeout: float = 1.0,
+        failures: int = 2,
+        backoff: Backoff | None = None,
+        flush_returning: bool = False,
+        on_change: Callable[[str, str], object] | None = None,
+        **client_options: Any,
+    ) -> None:
+        addresses = several(servers)
+        if client_options.pop("single_connection_client", False):
             raise ValueError("single_connection_client must be left out: a call may need its own connection")
-        self._make: Callable[..., Any] = library(module, "redis").Redis.from_url
-        if not module.endswith("asyncio"):
-            self._make = _thread_client
-        retry = library(module + ".retry" if module.endswith("asyncio") else "redis.retry", "redis").Retry
         exceptions = library("redis.exceptions", "redis")
-        never = retry(library("redis.backoff", "redis").NoBackoff(), 0)  # this client repeats, not that one
-        self._options = {"max_connections": _MANY_CONNECTIONS, "retry": never, **options}
         self._broken = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
         self._refusal: type[Exception] = exceptions.ResponseError
+        retry = library(self._library + ".retry", "redis").Retry
+        never = retry(library("redis.backoff", "redis").NoBackoff(), 0)  # this client repeats, not that one
+        self._options = {
+            "max_connections": _MANY_CONNECTIONS, "retry": never, "socket_timeout": timeout,
+            "socket_connect_timeout": connect_timeout, **client_options,
+        }  # fmt: skip
         self._clients: dict[str, Any] = {}
-        self._names = [self._met(each) for each in servers]
+        self._flush_returning = flush_returning
+        self._fleet = self._make_fleet(
+            [self._connect_to(each) for each in addresses], probe=lambda name: self._run(self._probe(name)),
+            broken=self._broken, on_change=on_change, epsilon=epsilon, limit=limit, weights=weights,
+            seed=seed, when_full="wait", wait=wait, failures=failures, backoff=backoff,
+        )  # fmt: skip
 
-    def _met(self, server: object) -> str:
+    def _make_client(self, url: str) -> Any:
+        return library(self._library, "redis").Redis.from_url(url, **self._options)
+
+    def _connect_to(self, server: object) -> str:
+        """Make the client of a server, and return the server's name."""
         if not isinstance(server, str):
             raise TypeError(f"a server must be 'host:port' or a URL, not {server!r}")
         url = server if "://" in server else "redis://" + server
         name = _without_password(url) if "://" in server else server
-        self._clients[name] = self._make(url, **self._options)
+        self._clients[name] = self._make_client(url)
         return name
 
-    @contextlib.contextmanager
-    def _at(self, node: str) -> Iterator[Any]:
-        """Give a server's client; what the server refuses gets its name."""
-        try:
-            yield self._clients[node]
-        except self._refusal as error:
-            self._noted(node, error)
-            raise
-
-    def _noted(self, node: str, answer: Any) -> Any:
-        if isinstance(answer, self._refusal):
-            answer.add_note(f"server {node}: {way_out(answer)}")
-        return answer
-
-    @property
-    def ring(self) -> HashRing:
-        """The ring, for looking: servers come and go by this client's methods."""
-        return self._fleet.ring
+    # --- servers --------------------------------------------------------------------------------------
 
     def client(self, server: str) -> Any:
-        """Give the redis-py client of one server, for commands that this class lacks."""
+        """Return the redis-py client of one server, for commands that this class lacks."""
         return self._clients[server]
-
-    def server_for(self, key: _Key) -> str:
-        """Give the server that a key belongs to now."""
-        name: str = self._fleet.ring.node(key)
-        return name
-
-    def status(self) -> dict[str, Any]:
-        """Give for each server state, requests in flight, failures, error; and jumps and repeats so far."""
-        return self._fleet.status()
 
     def add_server(self, server: str, weight: float = 1.0) -> None:
         """Add a server: it takes its share of keys from all others, whose values stay behind."""
-        self._fleet.health.add(self._met(server), weight)
+        self._fleet.health.add(self._connect_to(server), weight)
 
     def remove_server(self, server: str) -> None:
         """Remove a server for good."""
@@ -151,7 +150,12 @@ class _Sharded:
         """Use a drained server again."""
         self._fleet.health.undrain(server)
 
-    def _scanned(self, partial: bool) -> list[str]:
+    def _drain(self, server: str, timeout: float | None = 10.0) -> Steps[bool]:
+        """Send nothing more to a server; wait for what is under way, False if longer than `timeout`."""
+        drained: bool = yield self._fleet.drained(server, timeout)
+        return drained
+
+    def _servers_to_scan(self, partial: bool) -> list[str]:
         status = self._fleet.health.status()
         down = [name for name, each in status.items() if not each["alive"]]
         if down and not partial:
@@ -159,6 +163,135 @@ class _Sharded:
                 down[0], f"server {down[0]} is down: a scan would miss its keys; pass partial=True"
             )
         return [name for name in status if name not in down]
+
+    def _probe(self, name: str) -> Steps[None]:
+        client = self._clients[name]
+        yield client.connection_pool.disconnect(inuse_connections=False)
+        yield client.ping()
+        if self._flush_returning:
+            yield client.flushdb()
+
+    # --- commands -------------------------------------------------------------------------------------
+
+    def _get(self, key: _Key) -> Steps[Any]:
+        """Return a value; None if there is none."""
+        return (yield from self._ask(key, lambda client: client.get(key)))
+
+    def _set(
+        self,
+        key: _Key,
+        value: Any,
+        ex: int | None = None,
+        px: int | None = None,
+        nx: bool = False,
+        xx: bool = False,
+        keepttl: bool = False,
+        get: bool = False,
+    ) -> Steps[Any]:
+        """Store a value; arguments and answers are those of redis-py."""
+        ask = self._ask_once if nx or xx or get else self._ask
+        options = {"ex": ex, "px": px, "nx": nx, "xx": xx, "keepttl": keepttl, "get": get}
+        return (yield from ask(key, lambda client: client.set(key, value, **options)))
+
+    def _delete(self, *keys: _Key) -> Steps[int]:
+        """Delete keys; return how many existed."""
+        return (yield from self._sum(keys, lambda client, group: client.delete(*group)))
+
+    def _exists(self, *keys: _Key) -> Steps[int]:
+        """Count the keys that exist, repeated ones too."""
+        return (yield from self._sum(keys, lambda client, group: client.exists(*group)))
+
+    def _expire(self, key: _Key, time: int) -> Steps[bool]:
+        """Let a key expire after so many seconds; return whether it exists."""
+        return bool((yield from self._ask(key, lambda client: client.expire(key, time))))
+
+    def _ttl(self, key: _Key) -> Steps[int]:
+        """Return the seconds that a key has left; -1: no expiry; -2: no key."""
+        return int((yield from self._ask(key, lambda client: client.ttl(key))))
+
+    def _incr(self, key: _Key, amount: int = 1) -> Steps[int]:
+        """Add to a counter; return the sum."""
+        return int((yield from self._ask_once(key, lambda client: client.incrby(key, amount))))
+
+    def _mget(self, keys: Iterable[_Key]) -> Steps[list[Any]]:
+        """Return the values of keys, in their order: one request to each server concerned."""
+        wanted = list(keys)
+        values: dict[_Key, Any] = {}
+
+        def fetch(node: str, group: list[_Key]) -> Steps[None]:
+            with self._at(node) as client:
+                values.update(zip(group, (yield client.mget(group)), strict=True))
+
+        yield from self._for_each_server(dict.fromkeys(wanted), fetch)
+        return [values[key] for key in wanted]
+
+    def _mset(self, mapping: Mapping[_Key, Any]) -> Steps[bool]:
+        """Store many values: atomic on each server, not over all of them."""
+
+        def store(node: str, group: list[_Key]) -> Steps[None]:
+            with self._at(node) as client:
+                yield client.mset({key: mapping[key] for key in group})
+
+        yield from self._for_each_server(list(mapping), store)
+        return True
+
+    def _sum(self, keys: Iterable[_Key], operate: Callable[[Any, list[_Key]], Any]) -> Steps[int]:
+        counts: list[int] = []
+
+        def count(node: str, group: list[_Key]) -> Steps[None]:
+            with self._at(node) as client:
+                counts.append((yield operate(client, group)))
+
+        yield from self._for_each_server(keys, count)
+        return sum(counts)
+
+    # --- requests -------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _at(self, node: str) -> Iterator[Any]:
+        """Yield a server's client; an error reply of the server gets a note with its name."""
+        try:
+            yield self._clients[node]
+        except self._refusal as error:
+            self._note_server(node, error)
+            raise
+
+    def _note_server(self, node: str, answer: Any) -> Any:
+        if isinstance(answer, self._refusal):
+            answer.add_note(f"server {node}: {way_out(answer)}")
+        return answer
+
+    def _ask(self, key: _Key, operate: Callable[[Any], Any]) -> Steps[Any]:
+        """Send a request that may be repeated."""
+
+        def ask(node: str) -> Steps[Any]:
+            with self._at(node) as client:
+                return (yield operate(client))
+
+        return (yield self._fleet.call(key, lambda node: self._run(ask(node))))
+
+    def _ask_once(self, key: _Key, operate: Callable[[Any], Any]) -> Steps[Any]:
+        """Send a request that may be repeated only if the server has not seen it."""
+
+        def ask(node: str) -> Steps[Any]:
+            yield from self._connect(node)
+            with self._at(node) as client:
+                return (yield operate(client))
+
+        return (yield self._fleet.call(key, lambda node: self._run(ask(node)), again=_never_sent))
+
+    def _for_each_server(
+        self, keys: Iterable[_Key], operate: Callable[[str, list[_Key]], Steps[None]], **options: Any
+    ) -> Steps[None]:
+        yield self._fleet.call_many(keys, lambda node, group: self._run(operate(node, group)), **options)
+
+    def _connect(self, node: str) -> Steps[None]:
+        """Have a living connection ready: what fails here was not sent."""
+        pool = self._clients[node].connection_pool
+        try:
+            yield pool.release((yield pool.get_connection()))
+        except self._broken as error:
+            raise _NotSentError(str(error)) from error
 
 
 class ShardedRedis(_Sharded):
@@ -196,96 +329,23 @@ class ShardedRedis(_Sharded):
         redis is not installed.
     """
 
-    _fleet: Fleet
+    _library = "redis"
+    _make_fleet = Fleet
+    _run = staticmethod(run)
 
-    def __init__(
-        self,
-        servers: Iterable[str],
-        *,
-        limit: int | None = None,
-        epsilon: float | None = None,
-        weights: Mapping[str, float] | None = None,
-        seed: int = 0,
-        wait: float = 1.0,
-        timeout: float = 1.0,
-        connect_timeout: float = 1.0,
-        failures: int = 2,
-        backoff: Backoff | None = None,
-        flush_returning: bool = False,
-        on_change: Callable[[str, str], object] | None = None,
-        **client_options: Any,
-    ) -> None:
-        options = {"socket_timeout": timeout, "socket_connect_timeout": connect_timeout, **client_options}
-        super().__init__(servers, "redis", options)
-        self._flush_returning = flush_returning
-        self._fleet = Fleet(
-            self._names, probe=self._probe, broken=self._broken, on_change=on_change, epsilon=epsilon,
-            limit=limit, weights=weights, seed=seed, when_full="wait", wait=wait, failures=failures,
-            backoff=backoff,
-        )  # fmt: skip
+    def _make_client(self, url: str) -> Any:
+        return _thread_client(url, **self._options)
 
-    def get(self, key: _Key) -> Any:
-        """Give a value; None if there is none."""
-        return self._safe(key, lambda client: client.get(key))
-
-    def set(
-        self,
-        key: _Key,
-        value: Any,
-        ex: int | None = None,
-        px: int | None = None,
-        nx: bool = False,
-        xx: bool = False,
-        keepttl: bool = False,
-        get: bool = False,
-    ) -> Any:
-        """Store a value; arguments and answers are those of redis-py."""
-        run = self._once if nx or xx or get else self._safe
-        return run(
-            key, lambda client: client.set(key, value, ex=ex, px=px, nx=nx, xx=xx, keepttl=keepttl, get=get)
-        )
-
-    def delete(self, *keys: _Key) -> int:
-        """Delete keys; give how many were there."""
-        return self._sum(keys, lambda client, group: client.delete(*group))
-
-    def exists(self, *keys: _Key) -> int:
-        """Count the keys that are there, repeats too."""
-        return self._sum(keys, lambda client, group: client.exists(*group))
-
-    def expire(self, key: _Key, time: int) -> bool:
-        """Let a key end after so many seconds; tells whether it is there."""
-        return bool(self._safe(key, lambda client: client.expire(key, time)))
-
-    def ttl(self, key: _Key) -> int:
-        """Give the seconds that a key has left; -1: no end; -2: no key."""
-        return int(self._safe(key, lambda client: client.ttl(key)))
-
-    def incr(self, key: _Key, amount: int = 1) -> int:
-        """Add to a counter; give the sum."""
-        return int(self._once(key, lambda client: client.incrby(key, amount)))
-
-    def mget(self, keys: Iterable[_Key]) -> list[Any]:
-        """Give the values of keys, in their order: one request to each server concerned."""
-        wanted = list(keys)
-        found: dict[_Key, Any] = {}
-
-        def fetch(node: str, group: list[_Key]) -> None:
-            with self._at(node) as client:
-                found.update(zip(group, client.mget(group), strict=True))
-
-        self._fleet.call_many(dict.fromkeys(wanted), fetch)
-        return [found[key] for key in wanted]
-
-    def mset(self, mapping: Mapping[_Key, Any]) -> bool:
-        """Store many values: atomic on each server, not over all of them."""
-
-        def store(node: str, group: list[_Key]) -> None:
-            with self._at(node) as client:
-                client.mset({key: mapping[key] for key in group})
-
-        self._fleet.call_many(list(mapping), store)
-        return True
+    get = blocking(_Sharded._get)
+    set = blocking(_Sharded._set)
+    delete = blocking(_Sharded._delete)
+    exists = blocking(_Sharded._exists)
+    expire = blocking(_Sharded._expire)
+    ttl = blocking(_Sharded._ttl)
+    incr = blocking(_Sharded._incr)
+    mget = blocking(_Sharded._mget)
+    mset = blocking(_Sharded._mset)
+    drain = blocking(_Sharded._drain)
 
     def pipeline(self) -> Pipeline:
         """Collect commands and send them at once, one pipeline to each server."""
@@ -303,12 +363,8 @@ class ShardedRedis(_Sharded):
         partial
             Leave out servers that are down, instead of raising ServerDownError.
         """
-        for name in self._scanned(partial):
+        for name in self._servers_to_scan(partial):
             yield from self._clients[name].scan_iter(match=match, count=count)
-
-    def drain(self, server: str, timeout: float | None = 10.0) -> bool:
-        """Send nothing more to a server; wait for what is under way, False if longer than `timeout`."""
-        return self._fleet.drained(server, timeout)
 
     def close(self) -> None:
         """Close all connections and end the probes."""
@@ -322,50 +378,58 @@ class ShardedRedis(_Sharded):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _safe(self, key: _Key, operate: Callable[[Any], Any]) -> Any:
-        return self._fleet.call(key, lambda node: self._asked(node, operate))
 
-    def _asked(self, node: str, operate: Callable[[Any], Any]) -> Any:
-        with self._at(node) as client:
-            return operate(client)
+class AsyncShardedRedis(_Sharded):
+    """A client of many independent Redis servers for asyncio: `ShardedRedis` in one event loop.
 
-    def _once(self, key: _Key, operate: Callable[[Any], Any]) -> Any:
-        def connected(node: str) -> Any:
-            self._connect(node)
-            return self._asked(node, operate)
+    Parameters are those of `ShardedRedis`. Batches go to all servers at once.
+    """
 
-        return self._fleet.call(key, connected, again=_never_sent)
+    _library = "redis.asyncio"
+    _make_fleet = AsyncFleet
+    _run = staticmethod(run_async)
 
-    def _connect(self, node: str) -> None:
-        """Have a living connection ready: what fails here was not sent."""
-        pool = self._clients[node].connection_pool
-        try:
-            pool.release(pool.get_connection())
-        except self._broken as error:
-            raise _NotSentError(str(error)) from error
+    get = awaitable(_Sharded._get)
+    set = awaitable(_Sharded._set)
+    delete = awaitable(_Sharded._delete)
+    exists = awaitable(_Sharded._exists)
+    expire = awaitable(_Sharded._expire)
+    ttl = awaitable(_Sharded._ttl)
+    incr = awaitable(_Sharded._incr)
+    mget = awaitable(_Sharded._mget)
+    mset = awaitable(_Sharded._mset)
+    drain = awaitable(_Sharded._drain)
 
-    def _sum(self, keys: Iterable[_Key], operate: Callable[[Any, list[_Key]], int]) -> int:
-        total: list[int] = []
+    def pipeline(self) -> AsyncPipeline:
+        """Collect commands and send them at once, one pipeline to each server."""
+        return AsyncPipeline(self)
 
-        def add(node: str, group: list[_Key]) -> None:
-            with self._at(node) as client:
-                total.append(operate(client, group))
+    async def scan_iter(
+        self, match: str | None = None, count: int | None = None, *, partial: bool = False
+    ) -> AsyncIterator[Any]:
+        """Yield the keys of all servers, as `ShardedRedis.scan_iter` does."""
+        for name in self._servers_to_scan(partial):
+            async for key in self._clients[name].scan_iter(match=match, count=count):
+                yield key
 
-        self._fleet.call_many(keys, add)
-        return sum(total)
+    async def close(self) -> None:
+        """Close all connections and end the probes."""
+        await self._fleet.close()
+        for client in self._clients.values():
+            await client.aclose()
 
-    def _probe(self, name: str) -> None:
-        client = self._clients[name]
-        client.connection_pool.disconnect(inuse_connections=False)
-        client.ping()
-        if self._flush_returning:
-            client.flushdb()
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
 
 
 class _Commands:
     """Commands with their keys, in order; the methods are those of redis-py that have one key."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: _Sharded) -> None:
+        self._client = client
         self._queued: list[tuple[str, _Key, tuple[Any, ...], dict[str, Any]]] = []
 
     def command(self, name: str, key: _Key, *arguments: Any, **options: Any) -> Self:
@@ -406,29 +470,7 @@ class _Commands:
             numbers.setdefault(key, []).append(number)
         return numbers
 
-    def _filled(self, pipe: Any, numbers: list[int]) -> Any:
-        for number in numbers:
-            name, key, arguments, options = self._queued[number]
-            getattr(pipe, name)(key, *arguments, **options)
-        return pipe
-
-    @staticmethod
-    def _checked(answers: list[Any], raise_on_error: bool) -> list[Any]:
-        if raise_on_error:
-            for answer in answers:
-                if isinstance(answer, Exception):
-                    raise answer
-        return answers
-
-
-class Pipeline(_Commands):
-    """Commands of `ShardedRedis.pipeline`: one redis-py pipeline a server, no transaction over servers."""
-
-    def __init__(self, client: ShardedRedis) -> None:
-        super().__init__()
-        self._client = client
-
-    def execute(self, raise_on_error: bool = True) -> list[Any]:
+    def _execute(self, raise_on_error: bool = True) -> Steps[list[Any]]:
         """Send all commands and return the answers in their order; the pipeline is empty then.
 
         Parts of several servers are independent: one that fails does not keep the others from being done.
@@ -443,15 +485,18 @@ class Pipeline(_Commands):
         ServerDownError
             A server died under its part, which may have been done or not; parts of other servers are done.
         """
-        numbers = self._by_key()
-        answers: list[Any] = [None] * len(self._queued)
+        client, queued, numbers = self._client, self._queued, self._by_key()
+        answers: list[Any] = [None] * len(queued)
 
-        def send(node: str, keys: list[_Key]) -> None:
-            self._client._connect(node)
+        def send(node: str, keys: list[_Key]) -> Steps[None]:
+            yield from client._connect(node)
             mine = sorted(number for key in keys for number in numbers[key])
-            pipe = self._filled(self._client._clients[node].pipeline(transaction=False), mine)
-            for number, answer in zip(mine, pipe.execute(raise_on_error=False), strict=True):
-                answers[number] = self._client._noted(node, answer)
+            pipe = client._clients[node].pipeline(transaction=False)
+            for number in mine:
+                name, key, arguments, options = queued[number]
+                getattr(pipe, name)(key, *arguments, **options)
+            for number, answer in zip(mine, (yield pipe.execute(raise_on_error=False)), strict=True):
+                answers[number] = client._note_server(node, answer)
 
         def failed(keys: list[_Key], error: Exception) -> None:
             for key in keys:
@@ -459,206 +504,25 @@ class Pipeline(_Commands):
                     answers[number] = error
 
         try:
-            self._client._fleet.call_many(list(numbers), send, again=_never_sent, failed=failed)
+            yield from client._for_each_server(list(numbers), send, again=_never_sent, failed=failed)
         finally:
             self._queued = []
-        return self._checked(answers, raise_on_error)
+        for answer in answers:
+            if raise_on_error and isinstance(answer, Exception):
+                raise answer
+        return answers
 
 
-class AsyncShardedRedis(_Sharded):
-    """A client of many independent Redis servers for asyncio: `ShardedRedis` in one event loop.
+class Pipeline(_Commands):
+    """Commands of `ShardedRedis.pipeline`: one redis-py pipeline a server, no transaction over servers."""
 
-    Parameters are those of `ShardedRedis`. Batches go to all servers at once.
-    """
-
-    _fleet: AsyncFleet
-
-    def __init__(
-        self,
-        servers: Iterable[str],
-        *,
-        limit: int | None = None,
-        epsilon: float | None = None,
-        weights: Mapping[str, float] | None = None,
-        seed: int = 0,
-        wait: float = 1.0,
-        timeout: float = 1.0,
-        connect_timeout: float = 1.0,
-        failures: int = 2,
-        backoff: Backoff | None = None,
-        flush_returning: bool = False,
-        on_change: Callable[[str, str], object] | None = None,
-        **client_options: Any,
-    ) -> None:
-        options = {"socket_timeout": timeout, "socket_connect_timeout": connect_timeout, **client_options}
-        super().__init__(servers, "redis.asyncio", options)
-        self._flush_returning = flush_returning
-        self._fleet = AsyncFleet(
-            self._names, probe=self._probe, broken=self._broken, on_change=on_change, epsilon=epsilon,
-            limit=limit, weights=weights, seed=seed, when_full="wait", wait=wait, failures=failures,
-            backoff=backoff,
-        )  # fmt: skip
-
-    async def get(self, key: _Key) -> Any:
-        """Give a value; None if there is none."""
-        return await self._safe(key, lambda client: client.get(key))
-
-    async def set(
-        self,
-        key: _Key,
-        value: Any,
-        ex: int | None = None,
-        px: int | None = None,
-        nx: bool = False,
-        xx: bool = False,
-        keepttl: bool = False,
-        get: bool = False,
-    ) -> Any:
-        """Store a value; arguments and answers are those of redis-py."""
-        run = self._once if nx or xx or get else self._safe
-        return await run(
-            key, lambda client: client.set(key, value, ex=ex, px=px, nx=nx, xx=xx, keepttl=keepttl, get=get)
-        )
-
-    async def delete(self, *keys: _Key) -> int:
-        """Delete keys; give how many were there."""
-        return await self._sum(keys, lambda client, group: client.delete(*group))
-
-    async def exists(self, *keys: _Key) -> int:
-        """Count the keys that are there, repeats too."""
-        return await self._sum(keys, lambda client, group: client.exists(*group))
-
-    async def expire(self, key: _Key, time: int) -> bool:
-        """Let a key end after so many seconds; tells whether it is there."""
-        return bool(await self._safe(key, lambda client: client.expire(key, time)))
-
-    async def ttl(self, key: _Key) -> int:
-        """Give the seconds that a key has left; -1: no end; -2: no key."""
-        return int(await self._safe(key, lambda client: client.ttl(key)))
-
-    async def incr(self, key: _Key, amount: int = 1) -> int:
-        """Add to a counter; give the sum."""
-        return int(await self._once(key, lambda client: client.incrby(key, amount)))
-
-    async def mget(self, keys: Iterable[_Key]) -> list[Any]:
-        """Give the values of keys, in their order: one request to each server concerned."""
-        wanted = list(keys)
-        found: dict[_Key, Any] = {}
-
-        async def fetch(node: str, group: list[_Key]) -> None:
-            with self._at(node) as client:
-                found.update(zip(group, await client.mget(group), strict=True))
-
-        await self._fleet.call_many(dict.fromkeys(wanted), fetch)
-        return [found[key] for key in wanted]
-
-    async def mset(self, mapping: Mapping[_Key, Any]) -> bool:
-        """Store many values: atomic on each server, not over all of them."""
-
-        async def store(node: str, group: list[_Key]) -> None:
-            with self._at(node) as client:
-                await client.mset({key: mapping[key] for key in group})
-
-        await self._fleet.call_many(list(mapping), store)
-        return True
-
-    def pipeline(self) -> AsyncPipeline:
-        """Collect commands and send them at once, one pipeline to each server."""
-        return AsyncPipeline(self)
-
-    async def scan_iter(
-        self, match: str | None = None, count: int | None = None, *, partial: bool = False
-    ) -> AsyncIterator[Any]:
-        """Yield the keys of all servers, as `ShardedRedis.scan_iter` does."""
-        for name in self._scanned(partial):
-            async for key in self._clients[name].scan_iter(match=match, count=count):
-                yield key
-
-    async def drain(self, server: str, timeout: float | None = 10.0) -> bool:
-        """Send nothing more to a server; wait for what is under way, False if longer than `timeout`."""
-        return await self._fleet.drained(server, timeout)
-
-    async def close(self) -> None:
-        """Close all connections and end the probes."""
-        await self._fleet.close()
-        for client in self._clients.values():
-            await client.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self.close()
-
-    async def _safe(self, key: _Key, operate: Callable[[Any], Any]) -> Any:
-        return await self._fleet.call(key, lambda node: self._asked(node, operate))
-
-    async def _asked(self, node: str, operate: Callable[[Any], Any]) -> Any:
-        with self._at(node) as client:
-            return await operate(client)
-
-    async def _once(self, key: _Key, operate: Callable[[Any], Any]) -> Any:
-        async def connected(node: str) -> Any:
-            await self._connect(node)
-            return await self._asked(node, operate)
-
-        return await self._fleet.call(key, connected, again=_never_sent)
-
-    async def _connect(self, node: str) -> None:
-        """Have a living connection ready: what fails here was not sent."""
-        pool = self._clients[node].connection_pool
-        try:
-            await pool.release(await pool.get_connection())
-        except self._broken as error:
-            raise _NotSentError(str(error)) from error
-
-    async def _sum(self, keys: Iterable[_Key], operate: Callable[[Any, list[_Key]], Any]) -> int:
-        total: list[int] = []
-
-        async def add(node: str, group: list[_Key]) -> None:
-            with self._at(node) as client:
-                total.append(await operate(client, group))
-
-        await self._fleet.call_many(keys, add)
-        return sum(total)
-
-    async def _probe(self, name: str) -> None:
-        client = self._clients[name]
-        await client.connection_pool.disconnect(inuse_connections=False)
-        await client.ping()
-        if self._flush_returning:
-            await client.flushdb()
+    execute = blocking(_Commands._execute)
 
 
 class AsyncPipeline(_Commands):
     """Commands of `AsyncShardedRedis.pipeline`."""
 
-    def __init__(self, client: AsyncShardedRedis) -> None:
-        super().__init__()
-        self._client = client
-
-    async def execute(self, raise_on_error: bool = True) -> list[Any]:
-        """Send all commands and give the answers in their order, as `Pipeline.execute` does."""
-        numbers = self._by_key()
-        answers: list[Any] = [None] * len(self._queued)
-
-        async def send(node: str, keys: list[_Key]) -> None:
-            await self._client._connect(node)
-            mine = sorted(number for key in keys for number in numbers[key])
-            pipe = self._filled(self._client._clients[node].pipeline(transaction=False), mine)
-            for number, answer in zip(mine, await pipe.execute(raise_on_error=False), strict=True):
-                answers[number] = self._client._noted(node, answer)
-
-        def failed(keys: list[_Key], error: Exception) -> None:
-            for key in keys:
-                for number in numbers[key]:
-                    answers[number] = error
-
-        try:
-            await self._client._fleet.call_many(list(numbers), send, again=_never_sent, failed=failed)
-        finally:
-            self._queued = []
-        return self._checked(answers, raise_on_error)
+    execute = awaitable(_Commands._execute)
 
 
 def _without_password(url: str) -> str:

@@ -44,8 +44,9 @@ from typing import Any
 from evenbins import _arguments as arguments
 from evenbins._bulk import Key
 from evenbins.cluster._forks import reset_in_children
-from evenbins.cluster._libraries import library
 from evenbins.cluster._redis_servers import refuse_pipeline
+from evenbins.cluster._steps import Steps, awaitable, blocking, run, run_async
+from evenbins.cluster.libraries import library
 from evenbins.cluster.redis_errors import way_out
 from evenbins.rings import HashRing, NoNodesError, RingFullError
 
@@ -162,7 +163,7 @@ def exact_bounds(ring: HashRing, serving: Iterable[str]) -> tuple[str, dict[str,
 
 
 class _Loads:
-    """What both twins share: names, arguments of the scripts, the leases under way here."""
+    """The rules, for both classes: names, the scripts and their arguments, the leases under way here."""
 
     def __init__(self, client: Any, name: str, *, ttl: float = 10.0) -> None:
         self._response_error = library("redis.exceptions", "redis").ResponseError
@@ -196,35 +197,30 @@ class _Loads:
     def _key(self, node: str) -> str:
         return f"{{{self._name}}}:{node}"  # the braces keep all of them on one server of a Redis Cluster
 
-    def _asked(
-        self, ring: HashRing, key: Key, avoid: Iterable[str]
-    ) -> tuple[str, tuple[str, ...], list[str], list[Any]]:
-        """Give the lease, the nodes, and the script's keys and arguments."""
+    def _new_lease(self) -> str:
+        return f"{self._me}:{next(self._numbers)}"
+
+    def _take(self, lease: str, ring: HashRing, key: Key, avoid: Iterable[str]) -> Steps[str]:
+        """Take a place, and return its node."""
         version = ring.version
         candidates = ring.candidates(key)
         if not candidates:
             raise NoNodesError("no node of the ring serves: use mark_up or add_node")
         names, passed = ring.names, set(avoid)
         numbers = {name: number for number, name in enumerate(names, 1)}
-        lease = f"{self._me}:{next(self._numbers)}"
         denominator, bounds = self._bounds(ring, version, candidates)
         ways = [(numbers[each], bounds[each]) for each in candidates if each not in passed]
         values = [lease, self._milliseconds, denominator, *itertools.chain.from_iterable(ways)]
-        return lease, names, [self._key(each) for each in names], values
-
-    def _bounds(self, ring: HashRing, version: int, serving: Sequence[str]) -> tuple[str, dict[str, str]]:
-        """Return `exact_bounds`, of which the last is kept: fractions take longer than all else here."""
-        known = self._known
-        if known is None or known[0] is not ring or known[1] != version or known[3].keys() != set(serving):
-            self._known = known = (ring, version, *exact_bounds(ring, serving))
-        return known[2], known[3]
-
-    def _refused(self, error: Exception) -> Exception:
-        """Say what to do about an error reply."""
-        error.add_note(f"shared loads {self._name!r}, keys {self._key('*')}: {way_out(error)}")
-        return error
-
-    def _taken(self, answer: Any, lease: str, names: tuple[str, ...]) -> str:
+        keys = [self._key(each) for each in names]
+        try:
+            answer = yield self._admit(keys=keys, args=values)
+        except asyncio.CancelledError:
+            for each in keys:  # it may have been admitted: it is dropped everywhere, or ends by itself
+                self._drop(each, lease)
+            raise
+        except self._response_error as error:
+            error.add_note(f"shared loads {self._name!r}, keys {self._key('*')}: {way_out(error)}")
+            raise
         if not answer:
             raise RingFullError(
                 "every node is at its limit of requests in flight over all routers: try later"
@@ -233,9 +229,38 @@ class _Loads:
         self._live[lease] = self._key(node)
         return node
 
-    def _renewal(self) -> tuple[list[str], list[Any]]:
+    def _give_back(self, lease: str) -> None:
+        key = self._live.pop(lease, None)
+        if key is not None:  # else it was never taken, or this is a child of the process that has it
+            self._drop(key, lease)
+
+    def _drop(self, key: str, lease: str) -> None:
+        """Give a lease back; one that cannot be given back ends by itself, since nobody renews it."""
+        raise NotImplementedError
+
+    def _bounds(self, ring: HashRing, version: int, serving: Sequence[str]) -> tuple[str, dict[str, str]]:
+        """Return `exact_bounds`, of which the last is kept: fractions take longer than all else here."""
+        known = self._known
+        if known is None or known[0] is not ring or known[1] != version or known[3].keys() != set(serving):
+            self._known = known = (ring, version, *exact_bounds(ring, serving))
+        return known[2], known[3]
+
+    def _renew_leases(self) -> Steps[None]:
         live = list(self._live.items())
-        return [key for _, key in live], [self._milliseconds, *(lease for lease, _ in live)]
+        if not live:
+            return
+        keys, leases = [key for _, key in live], [lease for lease, _ in live]
+        with contextlib.suppress(Exception):  # the next turn tries again
+            yield self._renew(keys=keys, args=[self._milliseconds, *leases])
+        for lease, key in live:
+            if lease not in self._live:  # it ended meanwhile, and we may have put it back
+                self._drop(key, lease)
+
+    def _loads(self, ring: HashRing) -> Steps[dict[str, int]]:
+        """Return the leases under way of each node, over all routers."""
+        names = ring.names
+        counts = yield self._count(keys=[self._key(each) for each in names])
+        return dict(zip(names, map(int, counts), strict=True))
 
 
 class RedisLoads(_Loads):
@@ -272,25 +297,15 @@ class RedisLoads(_Loads):
         RingFullError, NoNodesError
             No node has room; none serves.
         """
-        lease, names, keys, values = self._asked(ring, key, avoid)
+        lease = self._new_lease()
         try:
-            answer = self._admit(keys=keys, args=values)
-        except self._response_error as error:
-            raise self._refused(error) from None
-        try:
-            node = self._taken(answer, lease, names)
+            node = run(self._take(lease, ring, key, avoid))
             self._watch()
             yield node
         finally:
-            home = self._live.pop(lease, None)
-            if home is not None:  # else this is a child of the process that has it
-                with contextlib.suppress(Exception):  # it ends by itself, nobody renews it
-                    self._client.zrem(home, lease)
+            self._give_back(lease)
 
-    def loads(self, ring: HashRing) -> dict[str, int]:
-        """Give the leases under way of each node, over all routers."""
-        names = ring.names
-        return dict(zip(names, map(int, self._count(keys=[self._key(each) for each in names])), strict=True))
+    loads = blocking(_Loads._loads)
 
     def close(self) -> None:
         """End the renewals."""
@@ -308,14 +323,11 @@ class RedisLoads(_Loads):
 
     def _renewing(self) -> None:
         while not self._end.wait(self.ttl / 3):
-            keys, values = self._renewal()
-            if keys:
-                with contextlib.suppress(Exception):  # the next turn tries again
-                    self._renew(keys=keys, args=values)
-                for lease, key in zip(values[1:], keys, strict=True):
-                    if lease not in self._live:  # it ended meanwhile, and we may have put it back
-                        with contextlib.suppress(Exception):
-                            self._client.zrem(key, lease)
+            run(self._renew_leases())
+
+    def _drop(self, key: str, lease: str) -> None:
+        with contextlib.suppress(Exception):
+            self._client.zrem(key, lease)
 
 
 class AsyncRedisLoads(_Loads):
@@ -329,38 +341,26 @@ class AsyncRedisLoads(_Loads):
     @contextlib.asynccontextmanager
     async def admitted(self, ring: HashRing, key: Key, *, avoid: Iterable[str] = ()) -> AsyncIterator[str]:
         """Hold a place, as `RedisLoads.admitted` does."""
-        lease, names, keys, values = self._asked(ring, key, avoid)
+        lease = self._new_lease()
         try:
-            answer = await self._admit(keys=keys, args=values)
-        except asyncio.CancelledError:
-            for each in keys:  # it may have been admitted: it is dropped everywhere, or ends by itself
-                self._drop(each, lease)
-            raise
-        except self._response_error as error:
-            raise self._refused(error) from None
-        node = self._taken(answer, lease, names)
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._renewing())
-        try:
+            node = await run_async(self._take(lease, ring, key, avoid))
+            if self._task is None:
+                self._task = asyncio.get_running_loop().create_task(self._renewing())
             yield node
         finally:
-            self._drop(self._live.pop(lease), lease)
+            self._give_back(lease)
 
     def _drop(self, key: str, lease: str) -> None:
-        """Take a lease back without waiting: whoever is being cancelled cannot wait."""
-        task = asyncio.get_running_loop().create_task(self._dropped(key, lease))
+        """Give a lease back without waiting: whoever is being cancelled cannot wait."""
+        task = asyncio.get_running_loop().create_task(self._remove(key, lease))
         self._dropping.add(task)
         task.add_done_callback(self._dropping.discard)
 
-    async def _dropped(self, key: str, lease: str) -> None:
-        with contextlib.suppress(Exception):  # it ends by itself, nobody renews it
+    async def _remove(self, key: str, lease: str) -> None:
+        with contextlib.suppress(Exception):
             await self._client.zrem(key, lease)
 
-    async def loads(self, ring: HashRing) -> dict[str, int]:
-        """Give the leases under way of each node, over all routers."""
-        names = ring.names
-        counts = await self._count(keys=[self._key(each) for each in names])
-        return dict(zip(names, map(int, counts), strict=True))
+    loads = awaitable(_Loads._loads)
 
     async def close(self) -> None:
         """Take back what is being taken back, and end the renewals."""
@@ -375,10 +375,4 @@ class AsyncRedisLoads(_Loads):
     async def _renewing(self) -> None:
         while True:
             await asyncio.sleep(self.ttl / 3)
-            keys, values = self._renewal()
-            if keys:
-                with contextlib.suppress(Exception):  # the next turn tries again
-                    await self._renew(keys=keys, args=values)
-                for lease, key in zip(values[1:], keys, strict=True):
-                    if lease not in self._live:  # it ended meanwhile, and we may have put it back
-                        self._drop(key, lease)
+            await run_async(self._renew_leases())

@@ -22,7 +22,7 @@ from evenbins.structure import Mergeable
 from evenbins.theory import FilterPlan, plan_of_core
 from evenbins.theory.plan import OVERFILLED
 
-__all__ = ["HASHING", "HASHING_NAMES", "BaseFilter", "build", "class_for"]
+__all__ = ["HASHING", "HASHING_NAMES", "BaseFilter", "build", "class_for", "file_header"]
 
 HASHING = {
     "independent": 1, "lanes": 2, "partition": 3, "double": 4, "enhanced-double": 5,
@@ -226,3 +226,9 @@ def class_for(plan: FilterPlan) -> type[BaseFilter]:
     """Return the class that builds a plan."""
     cls: type[BaseFilter] = structure.kind_of_policy(plan.policy).cls
     return cls
+
+
+def file_header(plan: FilterPlan, payload: object) -> bytes:
+    """Return the header of the file of a filter that has this plan and these bytes."""
+    kind, hashing = structure.kind_of_policy(plan.policy).number, HASHING[plan.hashing]
+    return _core.file_header(kind, hashing, plan.seed, plan.keys, list(plan.core), payload)

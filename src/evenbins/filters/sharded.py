@@ -10,7 +10,7 @@ the digest's own leading bits: those choose the block inside the shard, and keys
 into a small part of its blocks.
 
 Invariants: all shards have the same integer core, seed and capacity; the same keys in the same order give
-the same bytes, one by one or in bulk, whatever the threads. _sharded_files.py tells
+the same bytes, one by one or in bulk, whatever the threads. sharded_files.py tells
 what a directory holds.
 
 Threads: look-ups may run at any time; writers take turns in each shard, so of two bulk calls at once the
@@ -39,7 +39,9 @@ from evenbins import _bulk, _core, _files, _show
 from evenbins._bulk import Key
 from evenbins._core import FormatError
 from evenbins._files import StrPath
-from evenbins.filters._sharded_files import (
+from evenbins.filters.base import BaseFilter, build
+from evenbins.filters.protocols import FilterStats, side_by_side
+from evenbins.filters.sharded_files import (
     Manifest,
     ShardFile,
     begin_directory,
@@ -51,8 +53,6 @@ from evenbins.filters._sharded_files import (
     shard_name,
     write_shard,
 )
-from evenbins.filters.base import BaseFilter, build
-from evenbins.filters.protocols import FilterStats, side_by_side
 from evenbins.hashing import digest_many
 from evenbins.theory import FilterPlan, sharding
 from evenbins.theory.sharding import ShardedPlan, plan_sharded

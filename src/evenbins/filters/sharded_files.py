@@ -239,6 +239,7 @@ class Manifest(NamedTuple):
 
 
 def manifest_of(folder: Path) -> bytes:
+    """Return the text of a directory's manifest."""
     try:
         return (folder / MANIFEST).read_bytes()
     except NotADirectoryError:

@@ -1,0 +1,76 @@
+"""Replicas of a router: their URLs, and what httpx and httpcore leave to be found out about a connection."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+from urllib.parse import urlsplit
+
+from evenbins import _arguments as arguments
+
+__all__ = ["Upstream", "check_url", "close_if_more_comes", "is_exhausted"]
+
+_EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL))
+
+
+class Upstream:
+    """The parts of a replica's URL."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self.hostname = parts.hostname or ""
+        self.port = parts.port or (443 if parts.scheme == "https" else 80)
+        self.host = parts.netloc.rpartition("@")[2].encode("idna" if not parts.netloc.isascii() else "ascii")
+        self.path = parts.path.rstrip("/").encode()
+
+
+def check_url(url: object) -> str:
+    """Return a replica's URL.
+
+    Raises
+    ------
+    ValueError, TypeError
+        It is none, or has a user, a query or a fragment.
+    """
+    rule = "a URL such as http://127.0.0.1:8001"
+    if not isinstance(url, str):
+        raise arguments.type_error("an upstream", rule, url, "Pass a str")
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+    except ValueError:
+        good = False
+    if (
+        not good
+        or parts.query
+        or parts.fragment
+        or "@" in parts.netloc
+        or not url.isprintable()
+        or " " in url
+    ):
+        raise arguments.error("an upstream", rule, url, "Leave out user, query and fragment")
+    return url
+
+
+async def close_if_more_comes(response: Any, method: str) -> None:
+    """Close a connection on which more than the answer came or may come: it would begin the next answer."""
+    bodiless = method == "HEAD" or response.status_code in (204, 304)
+    announced = response.headers.get("content-length", "0") != "0" or "transfer-encoding" in response.headers
+    try:
+        state = response.stream._httpcore_stream._stream._connection._h11_state
+        if state.trailing_data[0] or (bodiless and announced):
+            state.send_failed()  # the pool closes it
+    except AttributeError:  # another httpcore: no connection is reused
+        await response.extensions["network_stream"].aclose()
+
+
+def is_exhausted(error: BaseException) -> bool:
+    """Return whether a connect failed for lack of descriptors, ports or memory here, not at the replica."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in _EXHAUSTED:
+            return True
+        if isinstance(cause, BaseExceptionGroup):  # one error for each address of the replica
+            return any(map(is_exhausted, cause.exceptions))
+        cause = cause.__cause__ or cause.__context__
+    return False
