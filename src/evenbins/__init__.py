@@ -20,7 +20,8 @@ from evenbins._lazy import lazy_names
 
 if TYPE_CHECKING:
     from evenbins import design, theory
-    from evenbins._core import FormatError, KeyRangeError, kernel, kernels
+    from evenbins._core import kernel, kernels
+    from evenbins.errors import ArgumentError, ArgumentTypeError, EvenbinsError, FormatError, KeyRangeError
     from evenbins.filters.balanced import BalancedBloomFilter
     from evenbins.filters.blocked import BlockedBloomFilter
     from evenbins.filters.counting import CountingBloomFilter
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from evenbins.theory import ChainPlan, FilterPlan, PagedPlan, SketchPlan, TablePlan
 
 __all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
     "BalancedBloomFilter",
     "BlockedBloomFilter",
     "BloomFilter",
@@ -49,6 +52,7 @@ __all__ = [
     "ChainedTable",
     "CountMinSketch",
     "CountingBloomFilter",
+    "EvenbinsError",
     "Filter",
     "FilterPlan",
     "FilterStats",
@@ -82,7 +86,8 @@ __all__ = [
 
 # Where the names above come from; a test compares the two.
 _HOMES = {
-    "_core": "FormatError KeyRangeError kernel kernels",
+    "_core": "kernel kernels",
+    "errors": "ArgumentError ArgumentTypeError EvenbinsError FormatError KeyRangeError",
     "filters.balanced": "BalancedBloomFilter",
     "filters.blocked": "BlockedBloomFilter",
     "filters.counting": "CountingBloomFilter",

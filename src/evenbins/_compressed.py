@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import IO, Any
 
+from evenbins.errors import EvenbinsError
+
 __all__ = ["CompressedError", "format_of", "may_become", "open_named", "unpacked"]
 
 _MAGIC = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd", "parquet": b"PAR1"}
@@ -29,7 +31,7 @@ _BLOCK_BYTES = 1 << 22  # unpacked at a time, where that can be bounded
 _ZSTD_BYTES = 1 << 11  # of zstd given at a time: four bytes may unpack to 128 KiB, so these to 64 MiB at most
 
 
-class CompressedError(ValueError):
+class CompressedError(EvenbinsError, ValueError):
     """A compressed file cannot be unpacked; says which, why, and what to do."""
 
 

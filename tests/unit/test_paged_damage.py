@@ -61,7 +61,7 @@ def with_header(data: bytes, offset: int, value: int, width: int = 8) -> bytes:
 FORGED = """
 import resource, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parent)]
 import test_paged_damage as here
 
 path = Path(sys.argv[2])

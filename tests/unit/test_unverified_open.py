@@ -21,7 +21,7 @@ from test_corruption import smallest_of_each_class
 USES = """
 import faulthandler, random, signal, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parent)]
 from test_corruption import class_of
 from evenbins import FormatError
 

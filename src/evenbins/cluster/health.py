@@ -35,6 +35,7 @@ from typing import Any
 
 from evenbins import _arguments as arguments
 from evenbins.cluster._forks import reset_in_children
+from evenbins.errors import EvenbinsError
 from evenbins.rings import HashRing
 
 __all__ = ["Backoff", "Health", "ServerDownError"]
@@ -42,7 +43,7 @@ __all__ = ["Backoff", "Health", "ServerDownError"]
 _log = logging.getLogger(__name__)
 
 
-class ServerDownError(ConnectionError):
+class ServerDownError(EvenbinsError, ConnectionError):
     """A request failed because its server did, and repeating it elsewhere was not safe.
 
     Attributes

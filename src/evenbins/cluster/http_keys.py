@@ -16,12 +16,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from evenbins.errors import EvenbinsError
+
 __all__ = ["KeyMissingError", "KeyRule"]
 
 _KINDS = "path, url, header:NAME or json:FIELD[:CHARS]"
 
 
-class KeyMissingError(ValueError):
+class KeyMissingError(EvenbinsError, ValueError):
     """The request has no key: its sender must be told (status 400)."""
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from evenbins.errors import EvenbinsError
+
 __all__ = ["FilterDamagedError", "FilterMissingError", "PlanMismatchError", "RedisFilterError"]
 
 WAYS_OUT: Final = {
@@ -37,7 +39,7 @@ def way_out(error: BaseException) -> str:
     return WAYS_OUT.get(type(error).__name__) or WAYS_OUT.get(first) or "Its log may say more"
 
 
-class RedisFilterError(Exception):
+class RedisFilterError(EvenbinsError):
     """A filter on a server cannot answer; the message says why, and what to do."""
 
 

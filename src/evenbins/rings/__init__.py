@@ -10,10 +10,12 @@ from evenbins._lazy import lazy_names
 
 if TYPE_CHECKING:
     from evenbins.rings.errors import NoNodesError, RingFullError
+    from evenbins.rings.lease import Lease
     from evenbins.rings.ring import HashRing, Move, RingStats
 
 __all__ = [
     "HashRing",
+    "Lease",
     "Move",
     "NoNodesError",
     "RingFullError",
@@ -22,6 +24,7 @@ __all__ = [
 
 _HOMES = {
     "errors": "NoNodesError RingFullError",
+    "lease": "Lease",
     "ring": "HashRing Move RingStats",
 }
 

@@ -6,12 +6,14 @@ same errors and none of them imports another.
 
 from __future__ import annotations
 
+from evenbins.errors import EvenbinsError
+
 __all__ = ["NoNodesError", "RingFullError"]
 
 
-class RingFullError(OverflowError):
+class RingFullError(EvenbinsError, OverflowError):
     """No node that serves has room for one key more. Nothing has changed."""
 
 
-class NoNodesError(LookupError):
+class NoNodesError(EvenbinsError, LookupError):
     """No node serves: the ring is empty, or all its nodes are down or drained. Nothing has changed."""

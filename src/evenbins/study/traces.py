@@ -39,6 +39,7 @@ from evenbins import _arguments as arguments
 from evenbins import _compressed, _show
 from evenbins._arguments import integer, real
 from evenbins._arguments import seed as checked_seed
+from evenbins.errors import EvenbinsError
 from evenbins.hashing import digest_many
 
 __all__ = ["SYNTHETIC", "Trace", "TraceError", "read_trace", "synthetic_trace", "write_trace"]
@@ -63,7 +64,7 @@ Shenker found for six proxies ("Web caching and Zipf-like distributions", INFOCO
 """
 
 
-class TraceError(ValueError):
+class TraceError(EvenbinsError, ValueError):
     """A file that is no trace; the message names file and line, and says what to do."""
 
 

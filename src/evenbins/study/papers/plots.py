@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evenbins.errors import EvenbinsError
 from evenbins.study.papers.registry import Experiment, Plot, Row
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ __all__ = ["FORMATS", "MissingMatplotlibError", "check_available", "lines", "sav
 FORMATS = (".svg", ".png")
 
 
-class MissingMatplotlibError(ImportError):
+class MissingMatplotlibError(EvenbinsError, ImportError):
     """matplotlib is not installed."""
 
 

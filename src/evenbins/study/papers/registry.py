@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 import evenbins
+from evenbins.errors import EvenbinsError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -234,7 +235,7 @@ class Result:
         }
 
 
-class UnknownExperimentError(LookupError):
+class UnknownExperimentError(EvenbinsError, LookupError):
     """No experiment has this name."""
 
 
