@@ -185,14 +185,14 @@ class _Direct:
 
 
 class _Ours:
-    def __init__(self, client: Any, plan: FilterPlan, label: str, walk: str = "client") -> None:
-        self.client, self.plan, self.label, self.walk = client, plan, label, walk
-        self.name = f"bench-{plan.policy}-{walk}"
-        self.filter = RedisFilter.create(client, self.name, plan, walk=walk)
+    def __init__(self, client: Any, plan: FilterPlan, label: str, traverse_on: str = "client") -> None:
+        self.client, self.plan, self.label, self.traverse_on = client, plan, label, traverse_on
+        self.name = f"bench-{plan.policy}-{traverse_on}"
+        self.filter = RedisFilter.create(client, self.name, plan, traverse_on=traverse_on)
 
     def clear(self) -> None:
         RedisFilter.delete(self.client, self.name)
-        self.filter = RedisFilter.create(self.client, self.name, self.plan, walk=self.walk)
+        self.filter = RedisFilter.create(self.client, self.name, self.plan, traverse_on=self.traverse_on)
 
     def add_many(self, keys: object) -> None:
         self.filter.add_many(keys)
@@ -221,7 +221,7 @@ def _cases(client: Any, many: int, few: int) -> Iterator[Case]:
     two_choice = theory.plan_balanced(many, fpr=multilevel.fpr, policy="two-choice")
     ours = [
         _Ours(client, multilevel, "evenbins, multilevel"),
-        _Ours(client, multilevel, 'evenbins, multilevel, walk="server"', "server"),
+        _Ours(client, multilevel, 'evenbins, multilevel, traverse_on="server"', "server"),
         _Ours(client, two_choice, "evenbins, two-choice"),
         _Ours(client, theory.plan_blocked(many, fpr=multilevel.fpr), "evenbins, blocked"),
     ]

@@ -44,15 +44,15 @@ def _paper(keys: int) -> FilterPlan:
 @click.option("--bits", type=float, default=24.0, show_default=True)
 @click.option("--policy", type=click.Choice(["multilevel", "fill", "two-choice"]), default="multilevel")
 @click.option("--listed", is_flag=True, help="the paper's multilevel scheme, with an overflow list")
-@click.option("--walk", type=click.Choice(["client", "server"]), default="client", show_default=True)
-def main(keys: int, sample: int, bits: float, policy: str, listed: bool, walk: str) -> None:
+@click.option("--traverse-on", type=click.Choice(["client", "server"]), default="client", show_default=True)
+def main(keys: int, sample: int, bits: float, policy: str, listed: bool, traverse_on: str) -> None:
     """Compare the three."""
     with running_server() as port, redis.Redis("127.0.0.1", port) as client:
         plan = _paper(keys) if listed else _best(keys, bits, policy)
         RedisFilter.create(client, "x", plan).add_many(range(keys))
-        shared = RedisFilter.open(client, "x", walk=walk)
+        shared = RedisFilter.open(client, "x", traverse_on=traverse_on)
         _ = "a" in shared  # the server learns the script
-        shared = RedisFilter.open(client, "x", walk=walk)
+        shared = RedisFilter.open(client, "x", traverse_on=traverse_on)
         counted = []
         for asked in (range(0, keys, max(1, keys // sample)), range(-sample, 0)):
             client.config_resetstat()
@@ -61,7 +61,7 @@ def main(keys: int, sample: int, bits: float, policy: str, listed: bool, walk: s
             counted.append(client.info("commandstats")["cmdstat_evalsha"]["calls"] / len(asked))
         stats, predicted = shared.stats(), shared.plan
         naive = theory.plan_standard(keys, fpr=plan.fpr)
-        print(f"{policy}, {keys:_} keys, {plan.bits_per_key:.3g} bits per key, walk={walk!r};")
+        print(f"{policy}, {keys:_} keys, {plan.bits_per_key:.3g} bits per key, traverse_on={traverse_on!r};")
         print(f"a naive filter of its rate asks for {naive.hashes} bits")
         print(f"  {'round trips':<14}{'plan':>8}{'client':>8}{'server':>8}")
         rows = (

@@ -216,7 +216,7 @@ def test_an_exception_between_sending_and_reading_leaves_no_answer_behind(client
     """
     shared = made(client)
     absent = next(key for key in range(1000, 2000) if not shared.contains(key))
-    connection = shared._servers._kept(client.connection_pool).connection
+    connection = shared._servers._connection(client.connection_pool).connection
     send = connection.send_packed_command
 
     def interrupted(*arguments: Any, **options: Any) -> None:

@@ -67,7 +67,7 @@ def same_bytes(shared: Any, local: Any) -> None:
     batches=st.lists(st.lists(st.integers(0, 500), max_size=90), max_size=5),
     singly=st.lists(st.integers(0, 500), max_size=12),
     segment_bytes=st.sampled_from([64, 256, 65_408]),
-    walk=st.sampled_from(["client", "server"]),
+    traverse_on=st.sampled_from(["client", "server"]),
 )
 def test_the_same_keys_in_the_same_order_give_the_same_bytes(
     server: Server,
@@ -76,7 +76,7 @@ def test_the_same_keys_in_the_same_order_give_the_same_bytes(
     batches: list[list[int]],
     singly: list[int],
     segment_bytes: int,
-    walk: str,
+    traverse_on: str,
 ) -> None:
     plan = PLANS[name]()
     local = filters.build(plan)
@@ -84,7 +84,9 @@ def test_the_same_keys_in_the_same_order_give_the_same_bytes(
     try:
         with server.client() as client:
             client.flushall()
-            shared = RedisFilter.create(client, "x", plan, segment_bytes=segment_bytes, walk=walk)
+            shared = RedisFilter.create(
+                client, "x", plan, segment_bytes=segment_bytes, traverse_on=traverse_on
+            )
             for batch in batches:
                 shared.add_many(batch)
                 local.add_many(batch)
@@ -103,16 +105,16 @@ def test_the_same_keys_in_the_same_order_give_the_same_bytes(
 
 @pytest.mark.parametrize("spill", ["least", "random"])
 @pytest.mark.parametrize("limit", [0, 7])
-@pytest.mark.parametrize("walk", ["client", "server"])
+@pytest.mark.parametrize("traverse_on", ["client", "server"])
 def test_spilled_keys_lie_where_the_local_filter_has_them(
-    client: Any, spill: str, limit: int, walk: str
+    client: Any, spill: str, limit: int, traverse_on: str
 ) -> None:
     plan = theory.plan_levels(
         100, policy="multilevel", blocks=(5, 2), thresholds=(4, 4), hashes=5, block_bits=256,
         overflow_limit=limit, spill=spill,
     )  # fmt: skip
     local = filters.build(plan)
-    shared = RedisFilter.create(client, "x", plan, segment_bytes=64, walk=walk)
+    shared = RedisFilter.create(client, "x", plan, segment_bytes=64, traverse_on=traverse_on)
     for key in range(80):
         shared.add(key)
         local.add(key)
@@ -121,14 +123,16 @@ def test_spilled_keys_lie_where_the_local_filter_has_them(
     assert shared.contains_many(np.arange(80)).all()
 
 
-@pytest.mark.parametrize("walk", ["client", "server"])
-def test_keys_that_find_every_level_full_lie_where_the_local_filter_has_them(client: Any, walk: str) -> None:
+@pytest.mark.parametrize("traverse_on", ["client", "server"])
+def test_keys_that_find_every_level_full_lie_where_the_local_filter_has_them(
+    client: Any, traverse_on: str
+) -> None:
     """Of a "fill" filter whose last level has a threshold: one by one, then a batch in which none spills."""
     plan = theory.plan_levels(
         100, policy="fill", blocks=(5, 2), thresholds=(40, 50), hashes=5, block_bits=256
     )
     local = filters.build(plan)
-    shared = RedisFilter.create(client, "x", plan, segment_bytes=64, walk=walk)
+    shared = RedisFilter.create(client, "x", plan, segment_bytes=64, traverse_on=traverse_on)
     shared.add_many(np.arange(20))
     local.add_many(np.arange(20))
     same_bytes(shared, local)
@@ -242,10 +246,10 @@ def test_several_independent_servers() -> None:
             same_bytes(RedisFilter.open([a, b], name), local)
             assert all(key in shared for key in range(290, 340))
         assert 0.7 < a.dbsize() / b.dbsize() < 1.5
-        with pytest.raises(ValueError, match="walk"):
-            RedisFilter.open([a, b], "fill", walk="server")
-        with pytest.raises(ValueError, match="walk"):
-            RedisFilter.create(a, "y", PLANS["fill"](), walk="someone")
+        with pytest.raises(ValueError, match="traverse_on"):
+            RedisFilter.open([a, b], "fill", traverse_on="server")
+        with pytest.raises(ValueError, match="traverse_on"):
+            RedisFilter.create(a, "y", PLANS["fill"](), traverse_on="someone")
         assert RedisFilter.delete([a, b], "fill")
         assert not RedisFilter.delete([a, b], "fill")
 
@@ -271,8 +275,8 @@ def test_a_cluster() -> None:
         replicas = redis.RedisCluster(host=HOST, port=nodes[0].port, load_balancing_strategy=strategy)
         with replicas, pytest.raises(ValueError, match="replicas"):
             RedisFilter.open(replicas, "multilevel")
-        with pytest.raises(ValueError, match="walk"):
-            RedisFilter.open(cluster, "multilevel", walk="server")
+        with pytest.raises(ValueError, match="traverse_on"):
+            RedisFilter.open(cluster, "multilevel", traverse_on="server")
         # A slot moves to another node while clients are connected: they follow.
         moved = RedisFilter.open(cluster, "two-choice")
         _move_slot(nodes, cluster, moved._layout.segment_key(0))

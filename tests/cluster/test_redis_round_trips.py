@@ -69,13 +69,15 @@ def _plan(kind: str) -> FilterPlan:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "walk"), [("best", "client"), ("paper's", "client"), ("paper's", "server")])
-def test_round_trips_of_the_multilevel_filter_at_24_bits(client: Any, kind: str, walk: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "traverse_on"), [("best", "client"), ("paper's", "client"), ("paper's", "server")]
+)
+def test_round_trips_of_the_multilevel_filter_at_24_bits(client: Any, kind: str, traverse_on: str) -> None:
     """40,000 keys; every fourth of them, and 10,000 absent keys: within 2 % of the plan, three deviations."""
     client.flushall()
     plan = _plan(kind)
     assert bool(plan.list_reads > 0.4) == (kind == "paper's")
-    shared = RedisFilter.create(client, "x", plan, walk=walk)
+    shared = RedisFilter.create(client, "x", plan, traverse_on=traverse_on)
     shared.add_many(np.arange(KEYS))
     client.config_resetstat()
     assert all(in_lockstep(shared, range(0, KEYS, 4)))
@@ -85,7 +87,7 @@ def test_round_trips_of_the_multilevel_filter_at_24_bits(client: Any, kind: str,
     absent = scripts_run(client) / 10_000
     assert present == pytest.approx(shared.plan.round_trips, rel=0.02)
     assert absent == pytest.approx(shared.plan.miss_round_trips, rel=0.02)
-    if walk == "client":
+    if traverse_on == "client":
         assert present == pytest.approx(1.2, abs=0.1)
         assert 2.0 < absent < 2.9
         assert theory.plan_standard(KEYS, fpr=plan.fpr).hashes >= 14  # the naive filter's
@@ -95,18 +97,18 @@ def test_round_trips_of_the_multilevel_filter_at_24_bits(client: Any, kind: str,
 
 
 @pytest.mark.parametrize(
-    ("policy", "walk"),
+    ("policy", "traverse_on"),
     [("fill", "client"), ("two-choice", "client"), ("two-choice", "server"), ("blocked", "client"),
      ("standard", "client"), ("standard", "server")],
 )  # fmt: skip
-def test_round_trips_of_the_others(client: Any, policy: str, walk: str) -> None:
+def test_round_trips_of_the_others(client: Any, policy: str, traverse_on: str) -> None:
     client.flushall()
     planner: Any = {"blocked": theory.plan_blocked, "standard": theory.plan_standard}.get(policy)
     if planner is None:
         plan = theory.plan_balanced(20_000, bits_per_key=24, policy=policy, seed=1)
     else:
         plan = planner(20_000, bits_per_key=24, seed=1)
-    shared = RedisFilter.create(client, "x", plan, segment_bytes=8192, walk=walk)
+    shared = RedisFilter.create(client, "x", plan, segment_bytes=8192, traverse_on=traverse_on)
     shared.add_many(np.arange(20_000))
     client.config_resetstat()
     assert all(in_lockstep(shared, range(0, 20_000, 40)))
@@ -116,16 +118,16 @@ def test_round_trips_of_the_others(client: Any, policy: str, walk: str) -> None:
     assert scripts_run(client) / 500 == pytest.approx(shared.plan.miss_round_trips, rel=0.07)
 
 
-@pytest.mark.parametrize("walk", ["client", "server"])
+@pytest.mark.parametrize("traverse_on", ["client", "server"])
 @pytest.mark.parametrize("policy", ["multilevel", "fill", "two-choice"])
-def test_a_client_counts_what_the_server_counts(client: Any, policy: str, walk: str) -> None:
+def test_a_client_counts_what_the_server_counts(client: Any, policy: str, traverse_on: str) -> None:
     """1,000 single adds into an empty filter, then look-ups of 200 present and of 200 absent keys."""
     client.flushall()
     plan = theory.plan_balanced(1000, bits_per_key=24, policy=policy, seed=1)
-    shared = RedisFilter.create(client, "x", plan, walk=walk, segment_bytes=512)
+    shared = RedisFilter.create(client, "x", plan, traverse_on=traverse_on, segment_bytes=512)
     shared.add(0)
     _ = 0 in shared
-    shared = RedisFilter.open(client, "x", walk=walk)
+    shared = RedisFilter.open(client, "x", traverse_on=traverse_on)
     client.config_resetstat()
     counted = []
     for key in range(1000):

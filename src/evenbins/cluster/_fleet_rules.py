@@ -182,7 +182,7 @@ class FleetRules:
         raise NotImplementedError
 
     def _release(self, lease: Lease) -> None:
-        """Give a lease back, and wake those who wait for one."""
+        """Release a lease, and wake those who wait for one."""
         raise NotImplementedError
 
     # --- the rules --------------------------------------------------------------------------------------

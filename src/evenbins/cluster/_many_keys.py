@@ -86,7 +86,7 @@ def _read_rows(layout: Layout, table: Table, places: Indices, unit: int) -> Oper
                 blocks = np.frombuffer(layout.read_segment(segment, reply)[2], np.uint8)
                 rows[own] = blocks.reshape(-1, unit)[places[own] % per_segment]
             elif len(reply) != len(own) * unit:
-                raise FilterDamagedError(layout.strange(layout.segment_key(segment)))
+                raise FilterDamagedError(layout.damaged_message(layout.segment_key(segment)))
             else:
                 rows[own] = np.frombuffer(reply, np.uint8).reshape(-1, unit)
     return rows
@@ -107,7 +107,7 @@ def _contains_blocks(layout: Layout, digests: Words) -> Operation[npt.NDArray[np
         blocks = yield from _read_rows(layout, table, mulhi_many(words, table.blocks), table.block_bytes)
         outcomes = place_keys(layout, table, blocks, np.arange(len(words)), words)
         answers[left[outcomes == PRESENT]] = True
-        left = left[outcomes == PASSED] if layout.walks else left[outcomes != PRESENT]
+        left = left[outcomes == PASSED] if layout.traverses else left[outcomes != PRESENT]
         if not left.size:
             return answers
     if layout.limit:

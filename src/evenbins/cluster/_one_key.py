@@ -60,7 +60,7 @@ class Place:
     def block(self, layout: Layout, reply: bytes) -> bytes:
         """Return a reply that is the block."""
         if len(reply) != self.table.block_bytes:
-            raise FilterDamagedError(layout.strange(layout.segment_key(self.segment)))
+            raise FilterDamagedError(layout.damaged_message(layout.segment_key(self.segment)))
         return reply
 
     def outcome(self, block: bytes) -> int:
@@ -84,7 +84,7 @@ def contains_one(layout: Layout, digest: int) -> Operation[bool]:
         places = [Place(layout, digest, level) for level in range(2)]
         blocks = yield from _read_places(layout, places)
         return any(each.outcome(block) == PRESENT for each, block in zip(places, blocks, strict=True))
-    if layout.walk == "server" and layout.choices > 1:
+    if layout.traverse_on == "server" and layout.choices > 1:
         answer = yield from _read_together(layout, digest)
         if answer is not None:
             return answer
@@ -99,7 +99,7 @@ def contains_one(layout: Layout, digest: int) -> Operation[bool]:
         return False
     (reply,) = yield [call_list(layout, scripts.LISTED, digest.to_bytes(8, "little"))]
     if reply not in (b"0", b"1"):
-        raise FilterDamagedError(layout.strange(layout.list_key))
+        raise FilterDamagedError(layout.damaged_message(layout.list_key))
     return bool(reply == b"1")
 
 
@@ -117,7 +117,7 @@ def add_one(layout: Layout, digest: int) -> Operation[None]:
         yield [Place(layout, digest, 0).add(layout)]
     else:
         path = (Place(layout, digest, level).add(layout) for level in range(layout.choices))
-        for request in (together(list(path)),) if layout.walk == "server" else path:
+        for request in (together(list(path)),) if layout.traverse_on == "server" else path:
             (reply,) = yield [request]
             if reply != b"0":
                 return
@@ -178,8 +178,8 @@ def _read_places(layout: Layout, places: Sequence[Place]) -> Operation[list[byte
 
 
 def _replies(layout: Layout, requests: list[Request], sizes: Sequence[int]) -> Operation[list[bytes]]:
-    """Send reads of several segments, in one request if the server walks; give the reply of each."""
-    if layout.walk == "client" or len(requests) == 1:
+    """Send reads of several segments, in one request if the server traverses; return the reply of each."""
+    if layout.traverse_on == "client" or len(requests) == 1:
         return (yield requests)
     (whole,) = yield [together(requests)]
     ends = list(accumulate(sizes))
@@ -187,7 +187,7 @@ def _replies(layout: Layout, requests: list[Request], sizes: Sequence[int]) -> O
 
 
 def _standard_bits(layout: Layout, digest: int) -> dict[int, list[int]]:
-    """Give the positions of a key of a standard filter, by segment, within its value."""
+    """Return the positions of a key of a standard filter, by segment, within its value."""
     bits, hashes = layout.plan.core
     per_segment = 8 * layout.segment_bytes
     found: dict[int, list[int]] = {}
@@ -210,7 +210,7 @@ def _read_standard(layout: Layout, digest: int) -> Operation[bool]:
     found = True
     for (segment, own), reply in zip(by_segment.items(), replies, strict=True):
         if len(reply) != len(own):
-            raise FilterDamagedError(layout.strange(layout.segment_key(segment)))
+            raise FilterDamagedError(layout.damaged_message(layout.segment_key(segment)))
         found &= all(octet >> (p & 7) & 1 for p, octet in zip(own, reply, strict=True))
     return found
 

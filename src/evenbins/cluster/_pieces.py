@@ -57,7 +57,7 @@ class ParquetPiece:
     weight: int
 
     def batches(self) -> Iterator[Any]:
-        """Give the keys, batch by batch."""
+        """Yield the keys, batch by batch."""
         pq = library("pyarrow.parquet")
 
         with pq.ParquetFile(self.path) as file:
@@ -77,7 +77,7 @@ class CsvPiece:
     rows: int | None = None
 
     def batches(self) -> Iterator[Any]:
-        """Give the keys, batch by batch."""
+        """Yield the keys, batch by batch."""
         pa, csv = library("pyarrow"), library("pyarrow.csv")
 
         text = csv.ConvertOptions(include_columns=[self.column], column_types={self.column: pa.string()})
@@ -101,7 +101,7 @@ class TextPiece:
         return self.stop - self.start
 
     def batches(self) -> Iterator[Any]:
-        """Give the keys: one block of lines."""
+        """Yield the keys: one block of lines."""
         with open(self.path, "rb") as file:
             if self.start:  # the line that crosses into this piece belongs to the one before
                 file.seek(self.start - 1)
@@ -122,7 +122,7 @@ Piece = ParquetPiece | CsvPiece | TextPiece
 
 
 def key_batches(part: object, column: str | None) -> Iterator[Any]:
-    """Give the keys of a piece or of a partition that was computed, as bulk calls take them."""
+    """Yield the keys of a piece or of a partition that was computed, as bulk calls take them."""
     if isinstance(part, Piece):
         yield from part.batches()
     elif type(part).__module__.partition(".")[0] == "pandas":

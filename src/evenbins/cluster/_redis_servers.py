@@ -50,12 +50,12 @@ def redis_module() -> Any:
     return redis
 
 
-def packed(command: tuple[Any, ...]) -> bytes:
+def pack(command: tuple[Any, ...]) -> bytes:
     """Write a command of str, bytes and int as the protocol has it.
 
     Examples
     --------
-    >>> packed(("GET", b"a", 12))
+    >>> pack(("GET", b"a", 12))
     b'*3\\r\\n$3\\r\\nGET\\r\\n$1\\r\\na\\r\\n$2\\r\\n12\\r\\n'
     """
     parts = [b"*%d\r\n" % len(command)]
@@ -120,14 +120,13 @@ class _Clients:
         """Number of independent servers."""
         return len(self.clients)
 
-    def check_walk(self, walk: str) -> str:
-        """Check the argument `walk`."""
-        if walk == "server" and (self.cluster or self.count > 1):
+    def check_traverse_on(self, traverse_on: str) -> None:
+        """Check the argument `traverse_on`."""
+        if traverse_on == "server" and (self.cluster or self.count > 1):
             raise ValueError(
-                'walk must be "client" where blocks lie on several servers or a cluster; got "server". '
-                "Leave it out"
+                'traverse_on must be "client" where blocks lie on several servers or a cluster; '
+                'got "server". Leave it out'
             )
-        return walk
 
     def _by_server(self, requests: Sequence[Request]) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
@@ -136,7 +135,7 @@ class _Clients:
         return found
 
 
-class _Kept:
+class _Connection:
     """One connection that a thread keeps.
 
     `busy`: a call is under way on it. `dirty`: a reply may still come that no call waits for any more.
@@ -154,12 +153,12 @@ class _Kept:
         self.pool.release(self.connection)
 
 
-class _KeptByThread:
+class _ThreadConnections:
     """The connections that a thread keeps: back to their pools when it ends, or nobody has the filter."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
-        self.by_pool: dict[Any, _Kept] = {}
+        self.by_pool: dict[Any, _Connection] = {}
 
     def release(self) -> None:
         if self.process != os.getpid():  # they are the parent's
@@ -192,7 +191,7 @@ class Servers(_Clients):
         self._broken = (self._connection_error, self._timeout)
 
     def run(self, requests: Sequence[Request]) -> Replies:
-        """Send requests, and give their replies."""
+        """Send requests, and return their replies."""
         if self.cluster:
             return self._run_cluster(requests)
         if len(requests) == 1:
@@ -215,7 +214,7 @@ class Servers(_Clients):
         Half the time of the client's `execute_command`. And that, where a signal's handler raises between
         sending and reading, gives a connection back to the pool on which a reply is still to come.
         """
-        kept = self._kept(pool)
+        kept = self._connection(pool)
         if kept.busy:  # a signal's handler runs while this thread waits for a reply
             return self._exchange_apart(pool, commands)
         kept.busy = True
@@ -258,7 +257,7 @@ class Servers(_Clients):
         return replies
 
     def _attempt(self, connection: Any, commands: list[tuple[Any, ...]]) -> Replies:
-        connection.send_packed_command((b"".join([packed(each) for each in commands]),))
+        connection.send_packed_command((b"".join([pack(each) for each in commands]),))
         replies: Replies = []
         for _ in commands:
             try:
@@ -267,13 +266,13 @@ class Servers(_Clients):
                 replies.append(error)
         return replies
 
-    def _kept(self, pool: Any) -> _Kept:
-        own: _KeptByThread | None = getattr(self._thread, "own", None)
+    def _connection(self, pool: Any) -> _Connection:
+        own: _ThreadConnections | None = getattr(self._thread, "own", None)
         if own is None or own.process != os.getpid():  # a child must not use its parent's
-            own = self._thread.own = _KeptByThread()
+            own = self._thread.own = _ThreadConnections()
         kept = own.by_pool.get(pool)
         if kept is None:
-            made = _Kept(pool)
+            made = _Connection(pool)
             kept = own.by_pool.setdefault(pool, made)
             if kept is not made:  # a signal's handler was here meanwhile
                 made.release()
@@ -281,7 +280,7 @@ class Servers(_Clients):
 
     def close(self) -> None:
         """Release the connections kept for this thread."""
-        own: _KeptByThread | None = getattr(self._thread, "own", None)
+        own: _ThreadConnections | None = getattr(self._thread, "own", None)
         if own is not None:
             own.release()
 
@@ -327,7 +326,7 @@ class AsyncServers(_Clients):
         return redis.asyncio.Redis, redis.asyncio.RedisCluster, names
 
     async def run(self, requests: Sequence[Request]) -> Replies:
-        """Send requests, and give their replies."""
+        """Send requests, and return their replies."""
         if len(requests) == 1:
             return [await self._one(self.clients[requests[0].server], requests[0].command)]
         if self.cluster:
@@ -402,9 +401,9 @@ def raise_errors(name: str, layout: Layout | None, requests: Sequence[Request], 
             continue
         text = str(reply)
         if text.startswith("EVBMISSING") and layout is not None:
-            raise FilterMissingError(layout.lost(request.key)) from None
+            raise FilterMissingError(layout.missing_message(request.key)) from None
         if text.startswith("EVBDAMAGED") and layout is not None:
-            raise FilterDamagedError(layout.strange(request.key)) from None
+            raise FilterDamagedError(layout.damaged_message(request.key)) from None
         if text.startswith("WRONGTYPE"):
             raise FilterDamagedError(
                 f"filter {name!r}: its key {request.key!r} holds a value of another type. Delete that, or "
@@ -428,7 +427,7 @@ def check_roles(replies: Iterable[Any]) -> None:
 
 
 def check_eviction(replies: Iterable[Any], *, allow_eviction: bool) -> str | None:
-    """Refuse a server that may drop the filter's keys; give a warning if it does not say."""
+    """Refuse a server that may drop the filter's keys; return a warning if it does not say."""
     for reply in replies:
         if isinstance(reply, Exception):
             return (

@@ -1,6 +1,6 @@
 """The steps that a server makes in one piece: scripts in Lua, run by EVALSHA.
 
-    read     blocks of a segment, one after the other (of several segments: see `walk` of RedisFilter.create)
+    read     blocks of a segment, one after the other (several segments: see `traverse_on` of RedisFilter)
     add      keys to blocks of a segment: each is present, is placed, or passes because its block is full
     swap     a whole segment, if nobody changed it since it was read
     merge    OR a mask of the size of a segment into it

@@ -60,14 +60,14 @@ SEGMENT_BYTES: Final = 1022 * 64
 FORMAT: Final = 1
 POLICIES: Final = ("standard", "blocked", "single", "multilevel", "fill", "two-choice")
 LINE_BITS: Final = 512
-WALKS: Final = ("client", "server")
+TRAVERSERS: Final = ("client", "server")
 _HEAD: Final = struct.Struct("<8sII16sQQ16s")
 _NAME: Final = re.compile(r"[^{}\s\x00-\x1f]{1,200}")
 _MAGIC: Final = b"EVENBSEG"
 
 
 def place(segment: int, servers: int) -> int:
-    """Say which of several independent servers has a segment; the list is the segment after the last.
+    """Return which of several independent servers has a segment; the list is the segment after the last.
 
     By a hash ring: with one server more, one segment of servers + 1 would move, and all of these to the new
     one. This is the one place that knows where a segment lies.
@@ -112,12 +112,12 @@ class Table:
         return min(self.blocks_per_segment, self.blocks - before)
 
     def find(self, block: int) -> tuple[int, int]:
-        """Give a block's segment, and where in its value the block begins."""
+        """Return a block's segment, and where in its value the block begins."""
         segment, within = divmod(block, self.blocks_per_segment)
         return self.first_segment + segment, HEAD + within * self.block_bytes
 
     def shares(self) -> npt.NDArray[np.float64]:
-        """Give the fraction of the blocks that each segment has."""
+        """Return the fraction of the blocks that each segment has."""
         sizes = np.full(self.segments, float(self.blocks_per_segment))
         sizes[-1] = self.blocks_of(self.first_segment + self.segments - 1)
         return sizes / self.blocks
@@ -143,13 +143,15 @@ class Layout:
     servers: int = 1
     epoch: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     base: Base = Base()
-    walk: str = field(default="client", compare=False)  # the client's own choice: nobody else sees it
+    traverse_on: str = field(default="client", compare=False)  # the client's own choice: nobody else sees it
 
     def __post_init__(self) -> None:
         check_name(self.name)
         check_plan(self.plan)
-        if self.walk not in WALKS:
-            raise arguments.error("walk", 'one of "client", "server"', self.walk, "Leave it out")
+        if self.traverse_on not in TRAVERSERS:
+            raise arguments.error(
+                "traverse_on", 'one of "client", "server"', self.traverse_on, "Leave it out"
+            )
         way_out = "Leave it out for 65_408"
         size = arguments.integer("segment_bytes", self.segment_bytes, 64, 2**26, way_out)
         if size % 64:
@@ -160,7 +162,7 @@ class Layout:
         return {}
 
     def part(self, segment: int) -> tuple[str, bytes]:
-        """Give a segment's key and mark, kept from the first time on."""
+        """Return a segment's key and mark, kept from the first time on."""
         found = self._parts.get(segment)
         if found is None:
             found = self._parts[segment] = self.segment_key(segment), self.mark(segment)
@@ -177,7 +179,7 @@ class Layout:
         return self.plan.policy in COUNTED
 
     @cached_property
-    def walks(self) -> bool:
+    def traverses(self) -> bool:
         """Whether a key goes from block to block until one accepts it."""
         return self.plan.policy in ("single", "multilevel", "fill")
 
@@ -246,11 +248,11 @@ class Layout:
         return self.plan.choices
 
     def level(self, level: int) -> Table:
-        """Give the table of a level: two choices share one."""
+        """Return the table of a level: two choices share one."""
         return self.tables[level if len(self.tables) > 1 else 0]
 
     def table_of(self, segment: int) -> Table:
-        """Give the table that a segment belongs to."""
+        """Return the table that a segment belongs to."""
         return next(table for table in reversed(self.tables) if segment >= table.first_segment)
 
     # --- names -----------------------------------------------------------------------------------------
@@ -266,20 +268,20 @@ class Layout:
         return f"{{{self.name}:list}}:list"
 
     def segment_key(self, segment: int) -> str:
-        """Where a segment lies."""
+        """Return the key of a segment."""
         return f"{{{self.name}:{segment}}}:segment"
 
     def mask_key(self, segment: int) -> str:
-        """Where the mask of a merge lies while a script runs: beside its segment."""
+        """Return the key of the mask of a merge, which exists while a script runs, beside its segment."""
         return f"{{{self.name}:{segment}}}:mask"
 
     def server_of(self, segment: int) -> int:
-        """Say which server has a segment."""
+        """Return the number of the server that has a segment."""
         return place(segment, self.servers)
 
     @property
     def list_server(self) -> int:
-        """Say which server has the list."""
+        """The number of the server that has the list."""
         return place(self.segments, self.servers)
 
     # --- heads ------------------------------------------------------------------------------------------
@@ -289,7 +291,7 @@ class Layout:
         return _HEAD.pack(_MAGIC, FORMAT, segment, self.epoch, placed, spilled, turn)
 
     def mark(self, segment: int) -> bytes:
-        """Give the part of a head that never changes."""
+        """Return the part of a head that never changes."""
         return self.head(segment)[:MARK]
 
     def value_bytes(self, segment: int) -> int:
@@ -300,21 +302,21 @@ class Layout:
     def read_segment(self, segment: int, value: bytes | None) -> tuple[int, int, memoryview]:
         """Check a segment's whole value: keys placed and spilled, and the blocks."""
         if value is None:
-            raise FilterMissingError(self.lost(self.segment_key(segment)))
+            raise FilterMissingError(self.missing_message(self.segment_key(segment)))
         if value[:MARK] != self.mark(segment) or len(value) != self.value_bytes(segment):
-            raise FilterDamagedError(self.strange(self.segment_key(segment)))
+            raise FilterDamagedError(self.damaged_message(self.segment_key(segment)))
         placed, spilled = _HEAD.unpack_from(value)[4:6]
         return placed, spilled, memoryview(value)[HEAD:]
 
-    def lost(self, key: str) -> str:
-        """Say that a key is gone."""
+    def missing_message(self, key: str) -> str:
+        """Return the message for a key that is missing."""
         return (
             f"filter {self.name!r}: its key {key!r} is gone (deleted, evicted, or an empty server). "
             "Keys that were added are lost with it: delete the filter and build it again"
         )
 
-    def strange(self, key: str) -> str:
-        """Say that a key holds something else."""
+    def damaged_message(self, key: str) -> str:
+        """Return the message for a key that holds something else."""
         return (
             f"filter {self.name!r}: its key {key!r} does not hold a part of this filter (another was made "
             "under the same name, or something else was written there). Open the filter again, or delete it "
@@ -432,7 +434,7 @@ class Layout:
 
 
 def meta_key(name: str) -> str:
-    """Say where the description of a filter lies."""
+    """Return the key under which the description of a filter lies."""
     return f"{{{name}}}:meta"
 
 

@@ -109,9 +109,9 @@ def verify(layout: Layout) -> Operation[None]:
         replies = yield requests
         for segment, mark, size in zip(segments, replies[::2], replies[1::2], strict=True):
             if not size:
-                raise FilterMissingError(layout.lost(layout.segment_key(segment)))
+                raise FilterMissingError(layout.missing_message(layout.segment_key(segment)))
             if mark != layout.mark(segment) or size != layout.value_bytes(segment):
-                raise FilterDamagedError(layout.strange(layout.segment_key(segment)))
+                raise FilterDamagedError(layout.damaged_message(layout.segment_key(segment)))
     if layout.limit:
         yield [call_list(layout, scripts.LISTED, b"")]
 
@@ -132,9 +132,9 @@ def export(layout: Layout) -> Operation[BaseFilter]:
         pairs = dict(reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True))
         epoch = pairs.pop(b"epoch", None)
         if epoch is None:
-            raise FilterMissingError(layout.lost(key))
+            raise FilterMissingError(layout.missing_message(key))
         if epoch != layout.epoch:
-            raise FilterDamagedError(layout.strange(key))
+            raise FilterDamagedError(layout.damaged_message(key))
         turns = sorted((int(turn), int.from_bytes(digest, "little")) for digest, turn in pairs.items())
         listed = [digest for _, digest in turns]
     return layout.local_filter(layout.payload(blocks, counts, listed))

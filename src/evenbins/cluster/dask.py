@@ -177,7 +177,7 @@ def build_files(
 
 
 def _fold(plan: FilterPlan, parts: Sequence[Any], column: str | None) -> tuple[Words, int]:
-    """Give the bits of a filter of the keys of some parts, and the number of rows.
+    """Return the bits of a filter of the keys of some parts, and the number of rows.
 
     Bits and not the filter: Dask sends arrays as they lie, without a copy.
     """
@@ -211,7 +211,7 @@ def _merge_into(plan: FilterPlan, found: Sequence[tuple[Words, int]], path: str)
 
 
 def _words(parts: Sequence[Any], column: str | None, seed: int, cuts: Sequence[int]) -> list[Any]:
-    """Give the distinct words of some parts, sorted, cut into ranges; and the number of rows."""
+    """Return the distinct words of some parts, sorted, cut into ranges; and the number of rows."""
     found, rows = [np.empty(0, dtype=np.uint64)], 0
     for part in parts:
         for batch in key_batches(part, column):
@@ -247,7 +247,7 @@ def _fill(
 
 
 def _begin(shard: int, shards: int) -> int:
-    """Give the least word of a shard: mulhi(word, shards) = shard from there on."""
+    """Return the least word of a shard: mulhi(word, shards) = shard from there on."""
     return -(-(shard << 64) // shards)
 
 
@@ -256,7 +256,7 @@ def _count(parts: Sequence[Any], column: str | None) -> int:
 
 
 def _smallest(parts: Sequence[Any], column: str | None, seed: int) -> Words:
-    """Give the smallest distinct words of some parts: a sample of the distinct keys."""
+    """Return the smallest distinct words of some parts: a sample of the distinct keys."""
     least = np.empty(0, dtype=np.uint64)
     for part in parts:
         for batch in key_batches(part, column):
@@ -306,7 +306,7 @@ class _Job:
         if self.from_files:
             self.column = None  # the pieces know it
 
-    def planned(self, engine: _Engine) -> ShardedPlan:
+    def plan(self, engine: _Engine) -> ShardedPlan:
         keys: Any = self.keys
         if keys is None:
             known = [each.rows if isinstance(each, Piece) else None for each in self.parts]
@@ -322,7 +322,7 @@ class _Job:
 
     def run(self, engine: _Engine) -> Built:
         begun = time.perf_counter()
-        plan = self.planned(engine)
+        plan = self.plan(engine)
         made: BaseFilter | ShardedFilter
         if plan.policy in _BY_OR and not self.in_shards:
             made, rows = self._by_or(engine, plan.shard)
@@ -344,9 +344,9 @@ class _Job:
             return cls.open(path), rows
         bits, rows = engine.run(_merge, level)
         made = cls.from_bytes(b"".join([file_header(plan, bits), bits.view(np.uint8).data]))
-        return self._saved(made), rows
+        return self._save(made), rows
 
-    def _saved(self, made: BaseFilter) -> BaseFilter:
+    def _save(self, made: BaseFilter) -> BaseFilter:
         if self.output is None:
             return made
         made.save(self.output)
@@ -372,7 +372,7 @@ class _Job:
             found, rows = engine.run(_collect, filled, [each[ranges] for each in words])
             if target is None:
                 if not self.in_shards:
-                    return self._saved(found[0]), rows
+                    return self._save(found[0]), rows
                 return ShardedFilter.from_shards(found, plan.keys), rows
             entries = [ShardFile(*each) for each in found]
             finish_directory(target, build_filter(plan.shard), plan.keys, entries)
@@ -389,7 +389,7 @@ def _collect(filled: Sequence[Sequence[Any]], rows: Sequence[int]) -> tuple[list
 
 
 def _parts(collection: Any, column: str | None, format: str | None) -> list[Any]:
-    """Give pieces of files, or the delayed partitions of a collection."""
+    """Return pieces of files, or the delayed partitions of a collection."""
     if isinstance(collection, str | os.PathLike | list | tuple):
         return list(file_pieces(collection, column=column, format=format))
     if format is not None:
@@ -443,7 +443,7 @@ class _Engine:
 
 
 @contextlib.contextmanager
-def _quiet(name: str) -> Iterator[None]:
+def _silence(name: str) -> Iterator[None]:
     """Keep a library's remarks on its own starting and stopping from the terminal; warnings pass."""
     logger = logging.getLogger(name)
     before = logger.level
@@ -456,7 +456,7 @@ def _quiet(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _running(scheduler: Any, workers: int | None, timeout: float | None) -> Iterator[_Engine]:
-    """Give an engine; start and stop one of our own if none is named."""
+    """Yield an engine; start and stop one of our own if none is named."""
     distributed = library("distributed")
     if workers is not None:
         if scheduler is not None:
@@ -471,7 +471,7 @@ def _running(scheduler: Any, workers: int | None, timeout: float | None) -> Iter
         if isinstance(scheduler, distributed.Client):
             client = scheduler
         elif scheduler is None or scheduler == "processes":
-            stack.enter_context(_quiet("distributed"))
+            stack.enter_context(_silence("distributed"))
             cluster = stack.enter_context(
                 distributed.LocalCluster(
                     n_workers=workers or os.cpu_count() or 1, threads_per_worker=1, processes=True,

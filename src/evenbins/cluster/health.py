@@ -100,7 +100,7 @@ class Backoff:
                 raise arguments.error(name, rule, value, "Leave it out")
 
     def delay(self, failures: int, rng: random.Random | None = None) -> float:
-        """Give the seconds to wait after so many probes in vain, the failure itself counted."""
+        """Return the seconds to wait after so many failed probes, the failure itself counted."""
         steps = min(failures - 1, 1000)
         try:
             whole = min(self.most, self.first * self.factor**steps)
@@ -191,14 +191,14 @@ class Health:
     # --- what requests met ------------------------------------------------------------------------------
 
     def epoch(self, name: str) -> int:
-        """Give the number of a server's present life; a request takes it along for `failed`."""
+        """Return the number of a server's present life; a request takes it along for `failed`."""
         server = self._servers.get(name)
         return server.epoch if server is not None else 0
 
     def failed(
         self, name: str, error: BaseException, *, epoch: int | None = None, at_once: bool = False
     ) -> bool:
-        """Tell that a request met no living server; True if that took it down now.
+        """Report that a request met no living server; return whether that took it down now.
 
         Parameters
         ----------
@@ -230,7 +230,7 @@ class Health:
         return True
 
     def succeeded(self, name: str) -> None:
-        """Tell that a request was served: failures in a row begin anew."""
+        """Report that a request was served: failures in a row begin anew."""
         server = self._servers.get(name)
         if server is not None and server.failures and not server.down:  # looked at without the lock: cheap
             with self._lock:
@@ -240,7 +240,7 @@ class Health:
     # --- probes -----------------------------------------------------------------------------------------
 
     def due(self) -> list[str]:
-        """Give the servers to probe now; the caller tells `recovered` or `probe_failed` of each."""
+        """Return the servers to probe now; the caller reports `recovered` or `probe_failed` for each."""
         now = self._clock()
         with self._lock:
             names = [
@@ -259,13 +259,13 @@ class Health:
                 server.probing = False
 
     def next_probe(self) -> float | None:
-        """Give the seconds until a probe is due; None if no server waits for one."""
+        """Return the seconds until a probe is due; None if no server waits for one."""
         with self._lock:
             times = [each.probe_at for each in self._servers.values() if each.down and not each.probing]
         return max(0.0, min(times) - self._clock()) if times else None
 
     def recovered(self, name: str) -> None:
-        """Tell that a probe was answered: the server serves again, and its keys return to it."""
+        """Report that a probe was answered: the server serves again, and its keys return to it."""
         with self._lock:
             server = self._servers.get(name)
             if server is None or not server.down:
@@ -279,7 +279,7 @@ class Health:
         notify(self._on_change, name, state)
 
     def probe_failed(self, name: str, error: BaseException) -> None:
-        """Tell that a probe was in vain: the next one comes later."""
+        """Report that a probe failed: the next one comes later."""
         with self._lock:
             server = self._servers.get(name)
             if server is None or not server.down:
@@ -327,18 +327,18 @@ class Health:
         notify(self._on_change, name, state)
 
     def state(self, name: str) -> str:
-        """Give "up", "down" or "draining"."""
+        """Return "up", "down" or "draining"."""
         with self._lock:
             server = self._known(name)
             return "draining" if server.drained else "down" if server.down else "up"
 
     def alive(self, name: str) -> bool:
-        """Tell whether a server is not down; drained or not."""
+        """Return whether a server is not down; drained or not."""
         server = self._servers.get(name)
         return server is not None and not server.down
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Give for each server its state, failures, last error, and seconds down and to the next probe."""
+        """Return for each server its state, failures, last error, and seconds down and to the next probe."""
         now = self._clock()
         with self._lock:
             return {

@@ -159,13 +159,13 @@ def upstream_headers(scope: _Scope, host: bytes | None, trusted: TrustedProxies)
         and (believed or not is_forwarding(name))
     ]
 
-    def told(name: bytes) -> bytes:
+    def forwarded_value(name: bytes) -> bytes:
         return _joined(received, name) if believed else b""
 
-    chain = b", ".join(each for each in (told(b"x-forwarded-for"), peer.encode()) if each)
+    chain = b", ".join(each for each in (forwarded_value(b"x-forwarded-for"), peer.encode()) if each)
     sent += [(b"x-forwarded-for", chain)] if chain else []
-    sent += [(b"x-forwarded-proto", told(b"x-forwarded-proto") or scope["scheme"].encode())]
-    forwarded_host = told(b"x-forwarded-host") or client_host
+    sent += [(b"x-forwarded-proto", forwarded_value(b"x-forwarded-proto") or scope["scheme"].encode())]
+    forwarded_host = forwarded_value(b"x-forwarded-host") or client_host
     sent += [(b"x-forwarded-host", forwarded_host)] if forwarded_host else []
     return sent
 

@@ -72,7 +72,7 @@ class Metrics:
         name = "evenbins_route_first_byte_seconds"
         lines = [f"# HELP {name} Time until an upstream's head came.", f"# TYPE {name} histogram"]
         for upstream, counts in sorted(self._first_byte.items()):
-            label = _written((("upstream", upstream),))[1:-1]
+            label = _format_labels((("upstream", upstream),))[1:-1]
             total = 0
             for bound, count in zip((*map(str, _BOUNDS), "+Inf"), counts, strict=True):
                 total += count
@@ -85,11 +85,11 @@ class Metrics:
 def _family(name: str, kind: str, about: str, values: Iterable[tuple[_Labels, float]]) -> str:
     name = "evenbins_route_" + name
     lines = [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
-    lines += [f"{name}{_written(labels)} {value}" for labels, value in values]
+    lines += [f"{name}{_format_labels(labels)} {value}" for labels, value in values]
     return "\n".join(lines) + "\n"
 
 
-def _written(labels: _Labels) -> str:
+def _format_labels(labels: _Labels) -> str:
     if not labels:
         return ""
     escapes = {ord("\\"): r"\\", ord('"'): r"\"", ord("\n"): r"\n"}

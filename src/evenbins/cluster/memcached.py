@@ -118,7 +118,7 @@ class RingHasher:
             raise ValueError(f"no such server: {node!r}")
 
     def get_node(self, key: _Key) -> str | None:
-        """Give the server of a key; None if none is alive."""
+        """Return the server of a key; None if none is alive."""
         try:
             name: str = (self._ring or self.ring).node(key)
             return name
@@ -176,12 +176,12 @@ class _Pool:
             try:
                 client = self._idle.pop()
             except IndexError:
-                return self._connected()
-            if _silent(client.sock):
+                return self._connect()
+            if _is_alive(client.sock):
                 return client
             client.close()
 
-    def _connected(self) -> Any:
+    def _connect(self) -> Any:
         client = self._make()
         try:
             client.version()
@@ -198,8 +198,8 @@ class _Pool:
             client.close()
 
 
-def _silent(sock: Any) -> bool:
-    """Tell whether an idle connection is alive: on a dead one there is an end to be read."""
+def _is_alive(sock: Any) -> bool:
+    """Return whether an idle connection is alive: on a dead one there is an end to be read."""
     if sock is None:
         return False
     poll = select.poll()
@@ -286,11 +286,11 @@ class RingMemcache(FleetClient):
     # --- reads: repeated anywhere -----------------------------------------------------------------------
 
     def get(self, key: _Key, default: Any = None) -> Any:
-        """Give a key's value, or `default`."""
+        """Return a key's value, or `default`."""
         return self._read(key, lambda client: client.get(key, default))
 
     def get_many(self, keys: Iterable[_Key]) -> dict[_Key, Any]:
-        """Give the values of those keys that are there: one request to each server concerned."""
+        """Return the values of those keys that exist: one request to each server concerned."""
         found: dict[_Key, Any] = {}
         self._fleet.call_many(
             dict.fromkeys(keys),
@@ -301,7 +301,7 @@ class RingMemcache(FleetClient):
     get_multi = get_many
 
     def gets(self, key: _Key, default: Any = None, cas_default: Any = None) -> tuple[Any, Any]:
-        """Give a key's value and the token for `cas`."""
+        """Return a key's value and the token for `cas`."""
         return self._read(key, lambda client: client.gets(key, default, cas_default), stay=True)  # type: ignore[no-any-return]
 
     # --- writes that may be done twice ------------------------------------------------------------------
@@ -352,7 +352,7 @@ class RingMemcache(FleetClient):
     delete_multi = delete_many
 
     def touch(self, key: _Key, expire: int = 0, noreply: bool | None = None) -> bool:
-        """Give a key a new time to live."""
+        """Set the time to live of a key."""
         return self._read(key, lambda client: client.touch(key, expire, noreply), stay=True)  # type: ignore[no-any-return]
 
     def _read(self, key: _Key, operate: Callable[[Any], _T], *, stay: bool = False) -> _T:
@@ -364,12 +364,12 @@ class RingMemcache(FleetClient):
             others = [key for key in keys if self._fleet.ring.node(key) != node]
             if others and self._fleet.health.alive(node):
                 try:
-                    self._fleet.on(node, lambda name, others=others: self._forgotten(name, others))  # type: ignore[misc]
+                    self._fleet.on(node, lambda name, others=others: self._delete_from(name, others))  # type: ignore[misc]
                 except ServerDownError:
                     if self._fleet.health.alive(node):  # nobody will flush it: the copy may be there yet
                         raise
 
-    def _forgotten(self, node: str, keys: list[_Key]) -> None:
+    def _delete_from(self, node: str, keys: list[_Key]) -> None:
         def forget(client: Any) -> None:
             for key in keys:
                 client.delete(key, noreply=True)
@@ -434,11 +434,11 @@ class RingMemcache(FleetClient):
     # --- all servers ------------------------------------------------------------------------------------
 
     def stats(self, *arguments: str) -> dict[str, dict[str, Any]]:
-        """Give memcached's own statistics of each server that is alive."""
+        """Return memcached's own statistics of each server that is alive."""
         return self._everywhere(lambda client: _texts(client.stats(*arguments)))
 
     def version(self) -> dict[str, str]:
-        """Give the version of each server that is alive."""
+        """Return the version of each server that is alive."""
         return {
             name: each.decode() for name, each in self._everywhere(lambda client: client.version()).items()
         }

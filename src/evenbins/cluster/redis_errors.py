@@ -28,7 +28,7 @@ WAYS_OUT: Final = {
 
 
 def way_out(error: BaseException) -> str:
-    """Say what to do about an error reply of a server.
+    """Return what to do about an error reply of a server.
 
     Examples
     --------

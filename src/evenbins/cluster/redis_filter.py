@@ -101,20 +101,33 @@ class _Shared:
 
     @classmethod
     def _create(
-        cls, client: Any, name: str, plan: FilterPlan, segment_bytes: int, allow_eviction: bool, walk: str
+        cls,
+        client: Any,
+        name: str,
+        plan: FilterPlan,
+        segment_bytes: int,
+        allow_eviction: bool,
+        traverse_on: str,
     ) -> Steps[Self]:
         servers = cls._connections(client)
-        layout = Layout(name, plan, segment_bytes, servers.count, walk=servers.check_walk(walk))
+        servers.check_traverse_on(traverse_on)
+        layout = Layout(name, plan, segment_bytes, servers.count, traverse_on=traverse_on)
         yield from _check_servers(servers, allow_eviction)
         return (yield from cls._write(servers, layout, _whole_filter.create(layout)))
 
     @classmethod
     def _from_local(
-        cls, client: Any, name: str, filter_: object, segment_bytes: int, allow_eviction: bool, walk: str
+        cls,
+        client: Any,
+        name: str,
+        filter_: object,
+        segment_bytes: int,
+        allow_eviction: bool,
+        traverse_on: str,
     ) -> Steps[Self]:
         servers = cls._connections(client)
-        servers.check_walk(walk)
-        layout, blocks, listed = _local_layout(name, filter_, segment_bytes, servers.count, walk)
+        servers.check_traverse_on(traverse_on)
+        layout, blocks, listed = _local_layout(name, filter_, segment_bytes, servers.count, traverse_on)
         yield from _check_servers(servers, allow_eviction)
         return (yield from cls._write(servers, layout, _whole_filter.create(layout, blocks, listed)))
 
@@ -126,14 +139,14 @@ class _Shared:
 
     @classmethod
     def _open(
-        cls, client: Any, name: str, plan: FilterPlan | None, allow_eviction: bool, walk: str
+        cls, client: Any, name: str, plan: FilterPlan | None, allow_eviction: bool, traverse_on: str
     ) -> Steps[Self]:
         servers, counts = cls._connections(client), Counts()
         yield from _check_servers(servers, allow_eviction)
         opening = _whole_filter.open_(check_name(name), servers.count)
-        servers.check_walk(walk)
+        servers.check_traverse_on(traverse_on)
         layout, _ = yield from _exchange(servers, name, None, opening, counts)
-        opened = cls(servers, replace(layout, walk=walk), counts)
+        opened = cls(servers, replace(layout, traverse_on=traverse_on), counts)
         opened._check_plan(plan)
         return opened
 
@@ -239,7 +252,7 @@ class _Shared:
 
 
 def _local_layout(
-    name: str, filter_: object, segment_bytes: int, servers: int, walk: str
+    name: str, filter_: object, segment_bytes: int, servers: int, traverse_on: str
 ) -> tuple[Layout, list[memoryview], list[int]]:
     """Take a local filter apart."""
     if not isinstance(filter_, BaseFilter):
@@ -249,7 +262,7 @@ def _local_layout(
         )
     layout = Layout(name, check_plan(filter_.plan), segment_bytes, servers)
     blocks, listed, base = layout.take_apart(memoryview(filter_))
-    layout = Layout(name, filter_.plan, segment_bytes, servers, layout.epoch, base, walk)
+    layout = Layout(name, filter_.plan, segment_bytes, servers, layout.epoch, base, traverse_on)
     return layout, blocks, listed
 
 
@@ -334,7 +347,7 @@ class RedisFilter(_Shared):
         *,
         segment_bytes: int = SEGMENT_BYTES,
         allow_eviction: bool = False,
-        walk: str = "client",
+        traverse_on: str = "client",
     ) -> Self:
         """Make an empty filter.
 
@@ -352,7 +365,7 @@ class RedisFilter(_Shared):
             Bytes of blocks in one string value; a multiple of 64.
         allow_eviction
             Accept a server that evicts keys without an expiry when its memory is full.
-        walk
+        traverse_on
             Who goes from block to block: "client", one request for each block, wherever it lies; "server",
             one request for all of a key's blocks, which takes one server. A client's own choice.
 
@@ -362,7 +375,7 @@ class RedisFilter(_Shared):
             There is a filter of this name already, or the server may evict it, is a replica, or refused a
             command.
         """
-        return run(cls._create(client, name, plan, segment_bytes, allow_eviction, walk))
+        return run(cls._create(client, name, plan, segment_bytes, allow_eviction, traverse_on))
 
     @classmethod
     def from_local(
@@ -373,10 +386,10 @@ class RedisFilter(_Shared):
         *,
         segment_bytes: int = SEGMENT_BYTES,
         allow_eviction: bool = False,
-        walk: str = "client",
+        traverse_on: str = "client",
     ) -> Self:
         """Make a filter with the contents of a local one; parameters and errors as for `create`."""
-        return run(cls._from_local(client, name, filter, segment_bytes, allow_eviction, walk))
+        return run(cls._from_local(client, name, filter, segment_bytes, allow_eviction, traverse_on))
 
     @classmethod
     def open(
@@ -386,13 +399,13 @@ class RedisFilter(_Shared):
         *,
         plan: FilterPlan | None = None,
         allow_eviction: bool = False,
-        walk: str = "client",
+        traverse_on: str = "client",
     ) -> Self:
         """Find a filter that is there, and look at all its parts.
 
         Parameters
         ----------
-        client, name, allow_eviction, walk
+        client, name, allow_eviction, traverse_on
             As for `create`.
         plan
             What it must be; leave it out to take it as it is.
@@ -408,7 +421,7 @@ class RedisFilter(_Shared):
         RedisFilterError
             The server may evict it, or is a replica, which lags behind.
         """
-        return run(cls._open(client, name, plan, allow_eviction, walk))
+        return run(cls._open(client, name, plan, allow_eviction, traverse_on))
 
     @classmethod
     def delete(cls, client: Any, name: str) -> bool:
@@ -460,10 +473,10 @@ class AsyncRedisFilter(_Shared):
         *,
         segment_bytes: int = SEGMENT_BYTES,
         allow_eviction: bool = False,
-        walk: str = "client",
+        traverse_on: str = "client",
     ) -> Self:
         """Make an empty filter; see `RedisFilter.create`."""
-        return await run_async(cls._create(client, name, plan, segment_bytes, allow_eviction, walk))
+        return await run_async(cls._create(client, name, plan, segment_bytes, allow_eviction, traverse_on))
 
     @classmethod
     async def from_local(
@@ -474,10 +487,12 @@ class AsyncRedisFilter(_Shared):
         *,
         segment_bytes: int = SEGMENT_BYTES,
         allow_eviction: bool = False,
-        walk: str = "client",
+        traverse_on: str = "client",
     ) -> Self:
         """Make a filter with the contents of a local one; see `RedisFilter.from_local`."""
-        return await run_async(cls._from_local(client, name, filter, segment_bytes, allow_eviction, walk))
+        return await run_async(
+            cls._from_local(client, name, filter, segment_bytes, allow_eviction, traverse_on)
+        )
 
     @classmethod
     async def open(
@@ -487,10 +502,10 @@ class AsyncRedisFilter(_Shared):
         *,
         plan: FilterPlan | None = None,
         allow_eviction: bool = False,
-        walk: str = "client",
+        traverse_on: str = "client",
     ) -> Self:
         """Find a filter that is there, and look at all its parts; see `RedisFilter.open`."""
-        return await run_async(cls._open(client, name, plan, allow_eviction, walk))
+        return await run_async(cls._open(client, name, plan, allow_eviction, traverse_on))
 
     @classmethod
     async def delete(cls, client: Any, name: str) -> bool:

@@ -10,7 +10,7 @@ go out together; a walk waits for each before the next.
     two-choice      2, or 1 if both blocks share a segment   the same
     multilevel      reads + overflow                         miss_reads + list_reads
     fill            reads                                    miss_reads
-    … walk="server" 1 for all blocks, and the list's         the same
+    … traverse_on="server": 1 for all blocks, and the list's; the same for an absent key
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Counts:
     requests: int = 0
 
     def stats(self) -> RedisStats:
-        """Give means."""
+        """Return the means of what was counted."""
 
         def mean(requests: int, operations: int) -> float:
             return requests / operations if operations else math.nan
@@ -113,7 +113,7 @@ class Counts:
 def plan_of_layout(layout: Layout) -> RedisPlan:
     """Predict the requests of a layout."""
     plan = layout.plan
-    alone = layout.walk == "client"
+    alone = layout.traverse_on == "client"
     if layout.policy == "standard":
         added = float((1.0 - (1.0 - layout.tables[0].shares()) ** plan.hashes).sum())
         present = absent = added if alone else 1.0

@@ -229,13 +229,13 @@ class _Loads:
         self._live[lease] = self._key(node)
         return node
 
-    def _give_back(self, lease: str) -> None:
+    def _release(self, lease: str) -> None:
         key = self._live.pop(lease, None)
         if key is not None:  # else it was never taken, or this is a child of the process that has it
             self._drop(key, lease)
 
     def _drop(self, key: str, lease: str) -> None:
-        """Give a lease back; one that cannot be given back ends by itself, since nobody renews it."""
+        """Release a lease; one that cannot be released ends by itself, since nobody renews it."""
         raise NotImplementedError
 
     def _bounds(self, ring: HashRing, version: int, serving: Sequence[str]) -> tuple[str, dict[str, str]]:
@@ -303,7 +303,7 @@ class RedisLoads(_Loads):
             self._watch()
             yield node
         finally:
-            self._give_back(lease)
+            self._release(lease)
 
     loads = blocking(_Loads._loads)
 
@@ -348,10 +348,10 @@ class AsyncRedisLoads(_Loads):
                 self._task = asyncio.get_running_loop().create_task(self._renewing())
             yield node
         finally:
-            self._give_back(lease)
+            self._release(lease)
 
     def _drop(self, key: str, lease: str) -> None:
-        """Give a lease back without waiting: whoever is being cancelled cannot wait."""
+        """Release a lease without waiting: whoever is being cancelled cannot wait."""
         task = asyncio.get_running_loop().create_task(self._remove(key, lease))
         self._dropping.add(task)
         task.add_done_callback(self._dropping.discard)
