@@ -71,9 +71,7 @@ def goal(fpr: object, bits_per_key: object) -> tuple[float, float | None]:
 
 def rate(value: object) -> float:
     """Check a false-positive rate."""
-    rule = "a number between 0 and 1, both excluded"
-    way_out = "Pass a rate such as 0.001"
-    return real("fpr", value, rule, way_out, above=0.0, below=1.0)
+    return real("fpr", value, "", "Pass a rate such as 0.001", above=0.0, below=1.0)
 
 
 def hashes(value: object, most: int) -> int | None:
@@ -163,6 +161,10 @@ def _within(
 
 
 def _rule_of(above: float | None, least: float | None, below: float | None, most: float | None) -> str:
+    if least is not None and most is not None:
+        return f"a number from {least:g} to {most:g}"
+    if above is not None and below is not None and below < math.inf:
+        return f"a number between {above:g} and {below:g}, both excluded"
     words = (("above", above), ("at least", least), ("below", below), ("at most", most))
     parts = [f"{word} {bound:g}" for word, bound in words if bound is not None and math.isfinite(bound)]
     return " ".join(["a number", " and ".join(parts)]).rstrip()

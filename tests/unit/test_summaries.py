@@ -285,7 +285,7 @@ def test_plans_of_the_thesis() -> None:
     ("arguments", "error", "words"),
     [
         ({"kind": "bloom"}, ValueError, "one of"),
-        ({"kind": 3}, TypeError, "str"),
+        ({"kind": 3}, TypeError, "kind must be one of"),
         ({"levels": 10}, ValueError, "levels"),
         ({"levels": 3, "shares": [0.5, 0.5]}, ValueError, "each of 3 levels"),
         ({"shares": [0.5, 0.2]}, ValueError, "1 in all"),

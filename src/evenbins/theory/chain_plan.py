@@ -159,9 +159,8 @@ def plan_chains(
 
     keys = checked_capacity(capacity)
     name = arguments.one_of("policy", policy, tuple(POLICIES), 'Leave it out for "multilevel"')
-    load = arguments.real("load", load, _LOAD_RULE, "Pass for example 4")
-    if not MIN_LOAD <= load <= MAX_LOAD:
-        raise arguments.error("load", _LOAD_RULE, load, "Pass for example 4")
+    rule = f"a number of keys per bin from {MIN_LOAD:g} to {MAX_LOAD:g}"
+    load = arguments.real("load", load, rule, "Pass for example 4", least=MIN_LOAD, most=MAX_LOAD)
     d = _choices(name, choices)
     if reads is not None and name not in ("sequential", "multilevel"):
         raise arguments.unmet(
@@ -318,8 +317,6 @@ def _whole_bins(total: int, shares: Sequence[float]) -> tuple[int, ...]:
 
 
 # --- arguments -----------------------------------------------------------------------------------
-
-_LOAD_RULE = f"a number of keys per bin from {MIN_LOAD:g} to {MAX_LOAD:g}"
 
 
 def checked_capacity(value: object) -> int:

@@ -242,12 +242,8 @@ def _counter_bits(value: object, name: str = "counter_bits") -> int:
 
 
 def _layout(value: object) -> str:
-    rule, way_out = '"flat" or "blocked"', 'Pass "flat" for the fewest bits, "blocked" for one memory read'
-    if not isinstance(value, str):
-        raise arguments.type_error("layout", rule, value, way_out)
-    if value not in LAYOUTS:
-        raise arguments.error("layout", rule, value, way_out)
-    return value
+    remedy = 'Pass "flat" for the fewest bits, "blocked" for one memory read'
+    return arguments.one_of("layout", value, LAYOUTS, remedy)
 
 
 register(

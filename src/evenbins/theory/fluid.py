@@ -25,7 +25,7 @@ Invariants
 Tried and dropped: equal steps (up to ten times as many with 4 or 8 slots, where levels fill suddenly);
 adaptive steps for gradients too (they jump as the shares move).
 
-Source: A. Kirsch, "Hash structures for extreme conditions" (thesis, 2008), chapter 5.
+Source: A. Kirsch, "Hash-Based Data Structures for Extreme Conditions" (thesis, 2008), chapter 5.
 """
 
 from __future__ import annotations
@@ -242,22 +242,18 @@ def checked(
     rule = f"1 to {MAX_LEVELS} numbers from {MIN_SHARE:g} to 1e6"
     if isinstance(shares, str | bytes) or not isinstance(shares, Iterable):
         raise arguments.type_error("shares", rule, shares, way_out)
-    given = tuple(arguments.real("shares", each, rule, way_out) for each in shares)
-    if not 1 <= len(given) <= MAX_LEVELS or not all(MIN_SHARE <= each <= 1e6 for each in given):
+    given = tuple(arguments.real("shares", each, rule, way_out, least=MIN_SHARE, most=1e6) for each in shares)
+    if not 1 <= len(given) <= MAX_LEVELS:
         raise arguments.error("shares", rule, given, way_out)
-    number = arguments.real(
-        "keys", keys, "a number above 0, at most 1000", "Leave it out for the planned keys"
-    )
-    if not 0.0 < number <= 1000.0:
-        raise arguments.error("keys", "a number above 0, at most 1000", keys, "Leave it out for 1")
+    number = arguments.real("keys", keys, "", "Leave it out for the planned keys", above=0.0, most=1000.0)
     return scheme, given, slots, number
 
 
 def check_scheme(scheme: str, slots: int, *, deletions: bool = False) -> int:
-    """Check that a scheme has equations; give the slots."""
-    if scheme not in SCHEMES:
-        way_out = "Use one of these; least-loaded has no fluid limit here"
-        raise arguments.error("scheme", "one of " + ", ".join(SCHEMES), scheme, way_out)
+    """Check that a scheme has equations; return the slots."""
+    arguments.one_of(
+        "scheme", scheme, tuple(SCHEMES), "Use one of these; least-loaded has no fluid limit here"
+    )
     slots = arguments.integer("slots", slots, 1, MAX_SLOTS, "Pass the slots of a bucket, such as 1 or 2")
     if deletions and (
         scheme not in ("standard", "second-chance") or (scheme == "second-chance" and slots > 1)

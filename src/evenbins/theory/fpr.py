@@ -38,7 +38,6 @@ the number of keys from the number of set bits.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from functools import partial
 
@@ -521,10 +520,8 @@ def _least(value: Callable[[int], float], target: float, guess: float, limit: in
 
 
 def _whole(name: str, value: int, least: int) -> int:
-    number = operator.index(value)
-    if number < least:
-        raise ValueError(f"{name} must be an integer of at least {least}; got {value!r}")
-    return number
+    rule = f"an integer of at least {least}"
+    return arguments.integer(name, value, least, None, f"Pass {least} or more", rule=rule)
 
 
 def checked_sizes(**values: int) -> tuple[int, ...]:

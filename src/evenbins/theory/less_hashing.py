@@ -45,9 +45,9 @@ Tried and dropped: first-order sums over collisions alone (`Law.terms` keeps the
 off where collisions are many); enumerating all pairs of positions for q_s (k^4/2 of them; a test does, for
 small k, and finds the closed forms).
 
-Source: A. Kirsch, "Hash structures for extreme conditions", chapter 3; P. Dillinger, P. Manolios, "Bloom
-filters in probabilistic verification" (2004), for enhanced double and triple hashing. Their letters:
-n `keys`, m `bits`, k `hashes`. `evenbins.study.theory.less_hashing` has the theorems.
+Source: A. Kirsch, "Hash-Based Data Structures for Extreme Conditions", chapter 3; P. Dillinger, P. Manolios,
+"Bloom filters in probabilistic verification" (2004), for enhanced double and triple hashing. Their letters: n
+`keys`, m `bits`, k `hashes`. `evenbins.study.theory.less_hashing` has the theorems.
 """
 
 from __future__ import annotations

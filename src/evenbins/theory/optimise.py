@@ -250,10 +250,7 @@ def overflow_limit(
     >>> overflow_limit("second-chance", [0.4694, 0.4562, 0.2512, 0.1082], 10_000)
     56
     """
-    rule, way_out = "a number from 1e-100 to 0.5", "Pass a probability such as 1e-9"
-    bound = arguments.real("overrun", overrun, rule, way_out)
-    if not 1e-100 <= bound <= 0.5:
-        raise arguments.error("overrun", rule, overrun, way_out)
+    bound = arguments.real("overrun", overrun, "", "Pass a probability such as 1e-9", least=1e-100, most=0.5)
     return overflow_distribution(scheme, shares, keys, slots, deletions=deletions).limit(bound)
 
 
@@ -438,20 +435,16 @@ def _softmax(logs: Vector) -> Vector:
 
 
 def checked_levels(value: int) -> int:
+    """Check the number of levels."""
     return arguments.integer("levels", value, 1, fluid.MAX_LEVELS, "Pass the number of levels, such as 4")
 
 
 def checked_space(value: float) -> float:
-    rule, way_out = f"a number from 0.01 to {MAX_SPACE:g}", "Pass slots per key, such as 1.3"
-    number = arguments.real("space", value, rule, way_out)
-    if not 0.01 <= number <= MAX_SPACE:
-        raise arguments.error("space", rule, value, way_out)
-    return number
+    """Check the slots per key."""
+    return arguments.real("space", value, "", "Pass slots per key, such as 1.3", least=0.01, most=MAX_SPACE)
 
 
 def checked_overflow(value: float) -> float:
-    rule, way_out = f"a number from {MIN_OVERFLOW:g} to 0.5", "Pass a fraction of the keys, such as 0.002"
-    number = arguments.real("overflow", value, rule, way_out)
-    if not MIN_OVERFLOW <= number <= 0.5:
-        raise arguments.error("overflow", rule, value, way_out)
-    return number
+    """Check the fraction of keys on the overflow list."""
+    remedy = "Pass a fraction of the keys, such as 0.002"
+    return arguments.real("overflow", value, "", remedy, least=MIN_OVERFLOW, most=0.5)

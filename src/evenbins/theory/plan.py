@@ -113,12 +113,7 @@ def plan_scheme(
 
 
 def _scheme(value: object) -> str:
-    rule = f"one of {', '.join(SCHEMES)}"
-    if not isinstance(value, str):
-        raise arguments.type_error("hashing", rule, value, 'Leave it out for "independent"')
-    if value not in SCHEMES:
-        raise arguments.error("hashing", rule, value, 'Leave it out for "independent"')
-    return value
+    return arguments.one_of("hashing", value, SCHEMES, 'Leave it out for "independent"')
 
 
 def _whole_parts(scheme: str, bits: int, hashes: int) -> int:

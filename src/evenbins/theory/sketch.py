@@ -290,17 +290,8 @@ def _plan(
 
 
 def _fraction(name: str, value: object) -> float:
-    rule = "a number between 0 and 1, both excluded"
-    number = arguments.real(name, value, rule, "Pass for example 0.001")
-    if not 0.0 < number < 1.0:
-        raise arguments.error(name, rule, value, "Pass for example 0.001")
-    return number
+    return arguments.real(name, value, "", "Pass for example 0.001", above=0.0, below=1.0)
 
 
 def _construction(value: object) -> str:
-    rule = " or ".join(f'"{name}"' for name in CONSTRUCTIONS)
-    if not isinstance(value, str):
-        raise arguments.type_error("construction", rule, value, "Leave it out for the smaller one")
-    if value not in CONSTRUCTIONS:
-        raise arguments.error("construction", rule, value, "Leave it out for the smaller one")
-    return value
+    return arguments.one_of("construction", value, CONSTRUCTIONS, "Leave it out for the smaller one")

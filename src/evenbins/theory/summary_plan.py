@@ -416,12 +416,7 @@ def _part_bytes(cells: int, hashes: int, width: int) -> int:
 
 def known(kind: object, kinds: Sequence[str], name: str = "kind") -> None:
     """Check the name of a kind."""
-    if not isinstance(kind, str):
-        raise arguments.type_error(name, "a str", kind, f"Pass one of {', '.join(map(repr, kinds))}")
-    if kind not in kinds:
-        raise ValueError(
-            f"{name} must be one of {', '.join(map(repr, kinds))}; got {kind!r}. Pass 'multiple-bloom'"
-        )
+    arguments.one_of(name, kind, kinds, 'Pass "multiple-bloom"')
 
 
 def _only(name: str, value: object, fits: bool, kind: str) -> None:
@@ -450,10 +445,10 @@ def _places(keys: int, levels: object, shares: Sequence[float] | None, sizes: Se
     if levels is not None and levels != len(shares):
         raise ValueError(f"shares must have one number for each of {levels} levels; got {len(shares)}")
     arguments.integer("levels", len(shares), 1, MAX_LEVELS, "Pass at most 9 shares")
-    rule, way_out = "a number from 0 to 1", "Pass the fraction of the keys in each level"
-    each = [arguments.real(f"shares[{i}]", x, rule, way_out) for i, x in enumerate(shares)]
-    if min(each) < 0 or not 0.99 < math.fsum(each) < 1.01:
-        raise ValueError(f"shares must be fractions of the keys, 1 in all; got {list(shares)}. {way_out}")
+    remedy = "Pass the fraction of the keys in each level"
+    each = [arguments.real(f"shares[{i}]", x, "", remedy, least=0.0, most=1.01) for i, x in enumerate(shares)]
+    if not 0.99 < math.fsum(each) < 1.01:
+        raise arguments.error("shares", "fractions of the keys, 1 in all", list(shares), remedy)
     return Places([keys * x / math.fsum(each) for x in each])
 
 

@@ -114,11 +114,8 @@ def skewed_sizes(keys: int, levels: int, *, first: float = 4.0, factor: float = 
     """
     number = checked_keys(keys)
     levels = arguments.integer("levels", levels, 1, MAX_LEVELS, "Pass 5")
-    way_out = "Pass 4 and 0.5, as the thesis"
     for name, value, most in (("first", first, 1000.0), ("factor", factor, 1.0)):
-        rule = f"a number above 0 and at most {most:g}"
-        if not 0 < arguments.real(name, value, rule, way_out) <= most:
-            raise arguments.error(name, rule, value, way_out)
+        arguments.real(name, value, "", "Pass 4 and 0.5, as the thesis", above=0.0, most=most)
     shares = [first] + [factor**i for i in range(levels - 1)]
     if levels >= 4:  # with fewer there is nothing behind it that its twin could relieve
         shares[-1] = shares[-2]
@@ -165,8 +162,7 @@ def size_summary(
     number = arguments.integer("keys", keys, 1, 2**40, "Pass the number of keys")
     worst = _chance("failure", failure)
     positives = _chance("false_positives", false_positives)
-    if kind not in KINDS:
-        raise arguments.error("kind", f"one of {', '.join(KINDS)}", kind, f"Pass {KINDS[-1]!r}")
+    arguments.one_of("kind", kind, KINDS, f'Pass "{KINDS[-1]}"')
     sizes, crisis = _sub_tables(number, worst, first, factor)
     budget = worst - crisis
     filters: tuple[FilterSize, ...] = ()
@@ -313,9 +309,4 @@ def _smallest(cells: float, hashes: int, enough: Callable[[FilterSize], bool]) -
 
 
 def _chance(name: str, value: object) -> float:
-    rule = "a number between 0 and 1, both excluded"
-    way_out = "Pass a chance such as 1e-9"
-    number = arguments.real(name, value, rule, way_out)
-    if not 0.0 < number < 1.0:
-        raise arguments.error(name, rule, value, way_out)
-    return number
+    return arguments.real(name, value, "", "Pass a chance such as 1e-9", above=0.0, below=1.0)

@@ -411,12 +411,8 @@ def _flag(name: str, value: object) -> bool:
     return value
 
 
-def _positive(name: str, value: object, most: float, way_out: str) -> float:
-    rule = f"a number above 0 and at most {most}"
-    number = arguments.real(name, value, rule, way_out)
-    if not 0 < number <= most:
-        raise arguments.error(name, rule, value, way_out)
-    return number
+def _positive(name: str, value: object, most: float, remedy: str) -> float:
+    return arguments.real(name, value, "", remedy, above=0.0, most=most)
 
 
 def _numbers(shares: Sequence[float]) -> list[float]:
@@ -428,11 +424,8 @@ def _numbers(shares: Sequence[float]) -> list[float]:
 
 
 def _overflow(value: object) -> float:
-    rule, way_out = "a number from 1e-12 to 0.5", "Pass a fraction of the keys, such as 0.002"
-    number = arguments.real("overflow", value, rule, way_out)
-    if not 1e-12 <= number <= 0.5:
-        raise arguments.error("overflow", rule, value, way_out)
-    return number
+    remedy = "Pass a fraction of the keys, such as 0.002"
+    return arguments.real("overflow", value, "", remedy, least=1e-12, most=0.5)
 
 
 def _measured_design(levels: int, slots: int, name: str, value: object) -> None:
