@@ -464,7 +464,7 @@ def test_summaries_and_files_of_tables(tmp_path: Path) -> None:
     again = pickle.loads(pickle.dumps(t))
     assert again == t
     assert again.stats().summary == "multiple-bloom"
-    assert again.plan.due == t.plan.due
+    assert again.plan.rebuild_threshold == t.plan.rebuild_threshold
     del again[500]
     again._check()
 
@@ -481,7 +481,7 @@ def test_growing_keeps_the_summary() -> None:
         larger._check()
         assert larger.stats().summary == arguments["summary"]
         assert larger.plan.keys >= 3000
-        assert bool(larger.plan.due) == bool(t.plan.due)
+        assert bool(larger.plan.rebuild_threshold) == bool(t.plan.rebuild_threshold)
 
 
 def test_digests_of_strings() -> None:

@@ -218,7 +218,7 @@ class _Builder:
         return math.sqrt(5.0 * max(reads - 1.0, 1e-6) / self.keys)
 
     def _price(self) -> float:
-        """Say what a key that no block takes costs, in bits."""
+        """Return what a key that no block takes costs, in bits."""
         if self.has_list:  # the list's room for chance included
             mean = max(0.5 * self.overflow * self.keys, 1.0)
             return LIST_BITS * min(1.0 + 6.0 / math.sqrt(mean), 4.0)
@@ -311,7 +311,7 @@ class _Builder:
         return core
 
     def better(self, one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-        """Tell whether the first core serves the goal better."""
+        """Return whether the first core serves the goal better."""
         rates = [levels.predict(core, self.keys).fpr for core in (one, other)]
         sizes = [bytes_of_core(core) for core in (one, other)]
         if self.request.fpr is not None:
@@ -452,7 +452,7 @@ class _Builder:
             )
 
     def _refuse_memory(self, shape: shapes.Shape) -> None:
-        """Say how many bits per key what is given would need."""
+        """Return how many bits per key what is given would need."""
         wanted = self.request.bits_per_key
         assert wanted is not None
         low, high = wanted, wanted

@@ -165,7 +165,7 @@ class _Shape:
     named: dict[str, _Floats]  # parts of `shared`, by cause
 
     def shared_of(self, distinct: int) -> _Floats:
-        """Give the chances of 0 to d positions covered, of a z that has only d."""
+        """Compute the chances of 0 to d positions covered, of a z that has only d."""
         most = len(self.shared) - 1
         chance = np.zeros(distinct + 1)
         if distinct == most:
@@ -200,7 +200,7 @@ class _Shape:
 
 
 def _covered(distinct: int, chance: _Floats, keys: int) -> float:
-    """Give P(all positions are covered) after `keys` keys, each of which covers s with chance[s]."""
+    """Compute P(all positions are covered) after `keys` keys, each of which covers s with chance[s]."""
     strict = np.zeros((distinct + 1, distinct + 1))
     stays = np.zeros(distinct + 1)  # log of the chance that none of the unset is covered
     sizes = [s for s in range(1, distinct + 1) if chance[s] > 0]

@@ -87,7 +87,7 @@ class Optimum(ReprMixin):
 def shares(
     scheme: str, levels: int, space: float, slots: int = 1, *, deletions: bool = False
 ) -> tuple[float, ...]:
-    """Give the shares of least overflow for a space.
+    """Compute the shares of least overflow for a space.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def shares(
 
 
 def space(scheme: str, levels: int, overflow: float, slots: int = 1, *, deletions: bool = False) -> Optimum:
-    """Give the least space for an overflow, with its shares.
+    """Compute the least space for an overflow, with its shares.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class OverflowDistribution:
         return self.variance / self.mean
 
     def overrun(self, limit: int) -> float:
-        """Give the probability of more than `limit` keys.
+        """Compute the probability of more than `limit` keys.
 
         >>> f"{OverflowDistribution(20.0, 20.0).overrun(64):.3e}"
         '1.319e-15'
@@ -184,7 +184,7 @@ class OverflowDistribution:
         return min(1.0, total)
 
     def limit(self, overrun: float = 1e-9) -> int:
-        """Give the least limit that is exceeded with at most this probability."""
+        """Return the least limit that is exceeded with at most this probability."""
         low, high = -1, 1
         while self.overrun(high) > overrun:
             low, high = high, 2 * high
@@ -197,7 +197,7 @@ class OverflowDistribution:
 def overflow_distribution(
     scheme: str, shares: Iterable[float], keys: float, slots: int = 1, *, deletions: bool = False
 ) -> OverflowDistribution:
-    """Give the distribution of the overflow list's size for a table of so many keys.
+    """Return the distribution of the overflow list's size for a table of so many keys.
 
     Without deletions mean and variance are those of the diffusion limit (`_fluid_noise`): the list is
     over-dispersed against Poisson. Under deletions the variance is taken as 1.25 times the mean, above what
@@ -236,7 +236,7 @@ def overflow_limit(
     overrun: float = 1e-9,
     deletions: bool = False,
 ) -> int:
-    """Give the size of an overflow list that a table exceeds with at most the probability `overrun`.
+    """Compute the size of an overflow list that a table exceeds with at most the probability `overrun`.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ class Target:
         self._last = None
 
     def __call__(self, logs: Vector) -> tuple[float, Vector]:
-        """Give log w and its gradient."""
+        """Compute log w and its gradient."""
         name = logs.tobytes()
         if self._last is None or self._last[0] != name:  # SLSQP asks for value and gradient apart
             alphas = np.exp(np.clip(logs, math.log(fluid.MIN_SHARE), math.log(1e6)))
@@ -296,7 +296,7 @@ def _shares(scheme: str, levels: int, given: float, slots: int, deletions: bool)
 
 
 def search(scheme: str, logs: Vector, given: float, slots: int, deletions: bool) -> Vector:
-    """Give the shares of least overflow, from proportions to begin with."""
+    """Compute the shares of least overflow, from proportions to begin with."""
     from scipy.optimize import minimize  # here: its import takes longer than all other imports
 
     total = given / slots
@@ -421,7 +421,7 @@ def optimum_of(scheme: str, alphas: Vector, slots: int, deletions: bool) -> Opti
 
 
 def starting_logs(scheme: str, levels: int) -> Vector:
-    """Give logarithms of proportions to begin with, close to the optimum for 0.2 % of overflow."""
+    """Return logarithms of proportions to begin with, close to the optimum for 0.2 % of overflow."""
     drop, power = _STARTS[scheme]
     return -drop * np.linspace(0.0, 1.0, levels) ** power
 

@@ -109,7 +109,7 @@ class PagedPlan(ReprMixin):
 
 
 def page_slots(page_bytes: int, key_dtype: str = "int64") -> int:
-    """Give the number of keys that a page holds.
+    """Return the number of keys that a page holds.
 
     Examples
     --------

@@ -87,7 +87,7 @@ def overflow_probability(
 
 
 def shard_capacity(keys: SupportsIndex | SupportsFloat, shards: int, exceed: float = EXCEED) -> int:
-    """Give the least keys to plan each shard for, so that P(some shard gets more) is at most `exceed`.
+    """Return the least keys to plan each shard for, so that P(some shard gets more) is at most `exceed`.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def shard_capacity(keys: SupportsIndex | SupportsFloat, shards: int, exceed: flo
 
 
 def largest_shard(keys: SupportsIndex | SupportsFloat, shards: int) -> float:
-    """Give the expected keys of the fullest shard: that of as many independent Poisson numbers.
+    """Compute the expected keys of the fullest shard: that of as many independent Poisson numbers.
 
     Multinomial counts are independent Poisson ones given their sum; in the limit of many keys that takes
     away the same random amount from each, zero in the mean, so the expected maximum stays. (Independent
@@ -141,7 +141,7 @@ def largest_shard(keys: SupportsIndex | SupportsFloat, shards: int) -> float:
 
 
 def shards_touched(shards: int, batch: int) -> float:
-    """Give the expected shards that a batch of `batch` keys asks: S (1 - (1 - 1/S)**batch)."""
+    """Compute the expected shards that a batch of `batch` keys asks: S (1 - (1 - 1/S)**batch)."""
     s = checked_shards(shards)
     n = arguments.integer("batch", batch, 0, None, "Pass the keys of one call")
     if s == 1:
@@ -150,7 +150,7 @@ def shards_touched(shards: int, batch: int) -> float:
 
 
 def moved(shards: int, new_shards: int, placement: str = "consistent") -> float:
-    """Give the share of keys that have another shard after `shards` became `new_shards`.
+    """Return the share of keys that have another shard after `shards` became `new_shards`.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ class ShardedPlan(ReprMixin):
     moved, moved_by_range : share of keys whose shard changes when `added` shards are added: by a consistent
         function, and by ranges (as in `ShardedFilter`)
     rebuild_seconds, grow_seconds : time to build everything anew, and to build `added` more shards from
-        the keys that move there, at `build_rate` keys a second in all; None without a rate
+        the keys that move there, at `build_rate` keys per second in all; None without a rate
     """
 
     _in_one_line = ("policy", "keys", "shards", "shard_bytes", "fpr", "exceed", "nbytes")
@@ -238,11 +238,11 @@ class ShardedPlan(ReprMixin):
         return self.shard.seed
 
     def shards_touched(self, batch: int) -> float:
-        """Give the expected shards, so round trips, that a call with `batch` keys takes."""
+        """Compute the expected shards, so round trips, that a call with `batch` keys takes."""
         return shards_touched(self.shards, batch)
 
     def filter_plan(self) -> FilterPlan:
-        """Give the plan of the whole as one filter: what `ShardedFilter.plan` is."""
+        """Return the plan of the whole as one filter: what `ShardedFilter.plan` is."""
         one = self.shard
         return FilterPlan(
             keys=self.keys,
@@ -270,7 +270,7 @@ class ShardedPlan(ReprMixin):
         )
 
     def to_dict(self) -> dict[str, object]:
-        """Give every field by name, as plain values that JSON can hold."""
+        """Return the fields as JSON-serialisable values."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {"policy": self.policy} | values | {"shard": self.shard.to_dict()}
 
@@ -315,7 +315,7 @@ def plan_sharded(
     exceed
         Probability that some shard gets more keys than it was planned for, at most.
     added, build_rate
-        What `moved`, `rebuild_seconds` and `grow_seconds` ask: shards added; keys a second, in all.
+        What `moved`, `rebuild_seconds` and `grow_seconds` ask: shards added; keys per second, in all.
     rest
         What the policy's own plan takes: hashes, block_bits, reads, …
 

@@ -119,7 +119,7 @@ class Spilling:
                 self.start[at : at + width] = self.enters[table]
 
     def meets(self, state: Vector) -> tuple[list[float], list[Vector], list[float]]:
-        """Give F, the passing blocks by set bits, and C, of each table."""
+        """Return F, the passing blocks by set bits, and C, of each table."""
         positive, passing, passes = [], [], []
         for table, (begin, at, over, end) in enumerate(self.places):
             here, above = state[at:over], state[over:end]
@@ -130,7 +130,7 @@ class Spilling:
         return positive, passing, passes
 
     def _wins(self, passing: list[Vector], passes: list[float]) -> list[Vector]:
-        """Give, by set bits, P(a key that all blocks turn away is put into this table's block)."""
+        """Return, by set bits, P(a key that all blocks turn away is put into this table's block)."""
         choices = self.design.choices
         if self.design.spill == "random":
             if self.shared:
@@ -147,7 +147,7 @@ class Spilling:
         return _least_of(at_least, above)
 
     def change(self, state: Vector, listing: bool) -> Vector:
-        """Give the state's change per unit of time, all keys coming in one unit."""
+        """Return the state's change per unit of time, all keys coming in one unit."""
         coin, choices = self.design.coin, self.design.choices
         positive, passing, passes = self.meets(state)
         if self.shared:

@@ -231,7 +231,7 @@ def plan_counters(
 def plan_of_summary_core(
     core: Sequence[int], *, number: int, keys: int, seed: int = 0, places: Places | None = None
 ) -> SummaryPlan:
-    """Give the plan of an integer core that is known to be right; `number` is its kind in a file."""
+    """Return the plan of an integer core that is known to be right; `number` is its kind in a file."""
     levels, digest_bits = core[0], 0
     filters: tuple[FilterSize, ...] = ()
     widths: tuple[int, ...] = ()
@@ -387,8 +387,8 @@ def _widths(given: object, levels: int, parts: list[tuple[int, int, float]]) -> 
         each = list(given) if isinstance(given, Sequence) else [given] * levels
         if len(each) != levels:
             raise ValueError(f"counter_bits must be one number, or one for each of {levels}; got {len(each)}")
-        way_out = "Leave it out for the least that is enough"
-        return tuple(arguments.integer("counter_bits", bits, 1, MAX_WIDTH, way_out) for bits in each)
+        remedy = "Leave it out for the least that is enough"
+        return tuple(arguments.integer("counter_bits", bits, 1, MAX_WIDTH, remedy) for bits in each)
     return tuple(2 if not hashes else _width(cells, hashes, keys) for cells, hashes, keys in parts)
 
 

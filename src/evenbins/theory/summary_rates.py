@@ -85,7 +85,7 @@ def filter_rate(cells: int, hashes: int, keys: int, *, partitioned: bool = True)
 
 
 def _rates(size: FilterSize, first: int, count: int, partitioned: bool) -> Vector:
-    """Give q_l for l = first ... first + count - 1."""
+    """Compute q_l for l = first ... first + count - 1."""
     m, k = size
     last = first + count - 1
     if partitioned:

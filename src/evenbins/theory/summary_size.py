@@ -54,8 +54,8 @@ class SummarySize:
     filters : cells and hashes of each filter; none for "interpolation"
     digest_bits : bits of a digest; 0 for filters
     crisis : chance that a key finds no place in the table
-    failure : chance that the summary tells a wrong sub-table for any of the keys, at most
-    false_positives : chance that an absent key is not told so
+    failure : probability that the summary names a wrong sub-table for any of the keys, at most
+    false_positives : probability that an absent key is not recognised as absent
     occupancy_bytes : of the bit table, one bit a bucket
     nbytes : of the summary, the bit table included
     """
@@ -82,7 +82,7 @@ class SummarySize:
         return 8 * self.nbytes / max(self.keys, 1)
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as JSON's types."""
+        """Return the fields as JSON-serialisable values."""
         return {name: getattr(self, name) for name in self.__slots__} | {
             "sizes": list(self.sizes),
             "filters": [list(each) for each in self.filters],
@@ -138,9 +138,9 @@ def size_summary(
     keys
         n, 1 or more.
     failure
-        The chance, at most, that a key finds no place in the table or is told to be where it is not.
+        The chance, at most, that a key finds no place in the table or is looked for in a wrong one.
     false_positives
-        The chance, at most, that an absent key is not told so.
+        The chance, at most, that an absent key is not recognised as absent.
     kind
         One of `KINDS`.
     first, factor
@@ -169,22 +169,22 @@ def size_summary(
     digest_bits = 0
     if kind == "interpolation":
         digest_bits = _digest_bits(number, budget, positives)
-        told = rates.interpolation_failure(number, digest_bits)
+        wrong = rates.interpolation_failure(number, digest_bits)
         positive = rates.interpolation_false_positives(number, digest_bits)
         nbytes = rates.interpolation_bytes(number, sizes, digest_bits)
     elif kind == "single-filter":
         filters = (_single(number, sizes, budget, positives),)
-        told = sum(rates.single_filter_failures(number, sizes, *filters[0]))
+        wrong = sum(rates.single_filter_failures(number, sizes, *filters[0]))
         positive = rates.filter_rate(*filters[0], number)
         nbytes = rates.single_filter_bytes(sizes, filters[0].cells)
     else:
         filters = _multiple(number, sizes, budget, positives)
-        told = sum(rates.multiple_bloom_failures(number, sizes, filters))
+        wrong = sum(rates.multiple_bloom_failures(number, sizes, filters))
         positive = rates.filter_rate(*filters[0], number)
         nbytes = rates.multiple_bloom_bytes(sizes, filters)
     return SummarySize(
         kind=kind, keys=number, sizes=sizes, filters=filters, digest_bits=digest_bits, crisis=crisis,
-        failure=told, false_positives=positive, occupancy_bytes=rates.occupancy_bytes(sizes), nbytes=nbytes,
+        failure=wrong, false_positives=positive, occupancy_bytes=rates.occupancy_bytes(sizes), nbytes=nbytes,
     )  # fmt: skip
 
 

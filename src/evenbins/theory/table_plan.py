@@ -108,7 +108,7 @@ class TablePlan(ReprMixin):
     occupancy_bits, next_hashes : the helpers in fast memory
     deletions : whether the predictions are for a table that sees many deletions
     summary : the plan of the summary that the table keeps, if any; `reads` and `miss_reads` are then with it
-    due : deleted keys that begin a rebuild, if deletions are lazy; else 0
+    rebuild_threshold : deleted keys that begin a rebuild, if deletions are lazy; else 0
     seed : seed of the digests
     core : the integers stored and compared by: scheme, slots, key type, value type, flags, overflow limit,
         and the buckets of each level
@@ -135,7 +135,7 @@ class TablePlan(ReprMixin):
     next_hashes: bool = field(compare=False)
     deletions: bool = field(compare=False, default=False)
     summary: SummaryPlan | None = field(compare=False, default=None)
-    due: int = field(compare=False, default=0)
+    rebuild_threshold: int = field(compare=False, default=0)
     seed: int
     core: tuple[int, ...]
 
@@ -145,7 +145,7 @@ class TablePlan(ReprMixin):
         return self.core[_HEAD:]
 
     def _rows(self) -> list[tuple[str, object]]:
-        hidden = ("summary", "due") if self.summary is None else ()
+        hidden = ("summary", "rebuild_threshold") if self.summary is None else ()
         return [(each.name, getattr(self, each.name)) for each in fields(self) if each.name not in hidden]
 
 
@@ -202,9 +202,9 @@ def plan_table(
     )
     modern = scheme == "least-loaded"
     slots = 8 if slots is None and modern else 1 if slots is None else slots
-    way_out = "Pass 8, a cache line of keys"
-    if arguments.integer("slots", slots, 1, 8, way_out, rule="1, 2, 4 or 8") not in SLOTS:
-        raise arguments.error("slots", "1, 2, 4 or 8", slots, way_out)
+    remedy = "Pass 8, a cache line of keys"
+    if arguments.integer("slots", slots, 1, 8, remedy, rule="1, 2, 4 or 8") not in SLOTS:
+        raise arguments.error("slots", "1, 2, 4 or 8", slots, remedy)
     given = None if shares is None else _numbers(shares)
     if levels is None:
         levels = 2 if modern and given is None else 4 if given is None else len(given)
@@ -236,7 +236,7 @@ def plan_table(
 def plan_of_table_core(
     core: Sequence[int], *, keys: int, seed: int = 0, deletions: bool = False
 ) -> TablePlan:
-    """Give the plan of an integer core that is known to be right: a table's own, or a file's."""
+    """Return the plan of an integer core that is known to be right: a table's own, or a file's."""
     shape = TableShape.of_core(core)
     will = _predict(shape, keys, deletions)
     return TablePlan(
@@ -303,7 +303,7 @@ def table_bytes(core: Sequence[int]) -> int:
 
 
 def _equations(scheme: str, slots: int, deletions: bool) -> tuple[str, bool]:
-    """Give the scheme whose equations serve, and whether they are its own.
+    """Return the scheme whose equations serve, and whether they are its own.
 
     Those of another are of one that moves less and so overflows more: good for a list's limit and for shares,
     not for a prediction.
@@ -317,7 +317,7 @@ def _equations(scheme: str, slots: int, deletions: bool) -> tuple[str, bool]:
 
 
 def predictable(scheme: str, slots: int, deletions: bool = False) -> bool:
-    """Tell whether the behaviour of a scheme is known: measured, or by equations of its own."""
+    """Return whether the behaviour of a scheme is known: measured, or by equations of its own."""
     return scheme == "least-loaded" or _equations(scheme, slots, deletions)[1]
 
 
@@ -381,8 +381,8 @@ def _reads(shape: TableShape, keys: int, will: least_loaded.Behaviour) -> float:
 def _limit(shape: TableShape, keys: int, deletions: bool, given: object) -> int:
     """Plan the list's limit, or check the one that is given."""
     if given is not None:
-        way_out = "Leave it out for one that fits the overflow"
-        return arguments.integer("overflow_limit", given, 0, MAX_LIMIT, way_out)
+        remedy = "Leave it out for one that fits the overflow"
+        return arguments.integer("overflow_limit", given, 0, MAX_LIMIT, remedy)
     from evenbins.theory import optimise
 
     levels, slots = len(shape.buckets), shape.slots

@@ -62,8 +62,8 @@ def curve(
     if start is not None:
         _, given, _, _ = fluid.checked(scheme, start, slots, 1.0, deletions=bool(deletions))
         if len(given) != levels:
-            way_out = "Leave it out, or pass one share a level"
-            raise arguments.error("start", f"{levels} shares", given, way_out)
+            remedy = "Leave it out, or pass one share a level"
+            raise arguments.error("start", f"{levels} shares", given, remedy)
         logs = np.log(given)
     for total in [checked_space(each) for each in spaces]:
         alphas = search(scheme, logs, total, slots, bool(deletions))
