@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from evenbins import _arguments as arguments
-from evenbins.theory.summary_plan import KINDS, NUMBERS, SummaryPlan, known, plan_summary
+from evenbins.theory.summary_plan import KINDS, NUMBERS, SummaryPlan, checked_kind, plan_summary
 from evenbins.theory.table_plan import TablePlan
 
 __all__ = ["LAZY", "GuideState", "attachment", "lazy_capacity", "needs", "with_summary"]
@@ -63,7 +63,7 @@ def with_summary(
 ) -> TablePlan:
     """Plan a summary for a table, and what the table then predicts; refuse what cannot work."""
     kind = summary.kind if isinstance(summary, SummaryPlan) else summary
-    known(kind, KINDS, "summary")
+    checked_kind(kind, KINDS, "summary")
     _check(plan, kind, lazy)
     levels = plan.levels + (plan.overflow_limit > 0)
     if isinstance(summary, SummaryPlan):

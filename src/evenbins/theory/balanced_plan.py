@@ -263,7 +263,7 @@ class _Builder:
         if self.policy == "fill" and shape.choices > 1:
             shape = replace(shape, thresholds=(*shape.thresholds[:-1], self._last_threshold(core)))
             core = self._with_goal(shape)  # which needs fewer blocks now
-        return self._kept(core)
+        return self._raise_thresholds(core)
 
     def _with_goal(self, shape: shapes.Shape) -> tuple[int, ...]:
         return self._by_memory(shape) if self.request.fpr is None else self._by_rate(shape)
@@ -411,7 +411,7 @@ class _Builder:
         while True:
             for _ in range(12):
                 lines = max((budget - 64 * slots_of_limit(limit)) // 512, len(parts))
-                core = self._core(shape, self._shared_out(lines, parts), limit)
+                core = self._core(shape, self._divide_lines(lines, parts), limit)
                 needed = self._limit(core)
                 if 0.98 * limit - 1 <= needed <= limit or 256 * needed > budget:
                     break
@@ -421,7 +421,7 @@ class _Builder:
             shape = replace(shape, thresholds=tuple(each + 1 + each // 8 for each in shape.thresholds))
             limit = 0
 
-    def _shared_out(self, lines: int, parts: Sequence[float]) -> list[int]:
+    def _divide_lines(self, lines: int, parts: Sequence[float]) -> list[int]:
         """Divide lines by the shares, at least one each, the first table taking the rounding."""
         rest = [max(round(lines * part), 1) for part in parts[1:]]
         while sum(rest) > lines - 1 and max(rest, default=1) > 1:
@@ -490,7 +490,7 @@ class _Builder:
             f"and other bounds"
         )
 
-    def _kept(self, core: tuple[int, ...]) -> tuple[int, ...]:
+    def _raise_thresholds(self, core: tuple[int, ...]) -> tuple[int, ...]:
         """Correct what rounding broke: thresholds rise until the bounds hold for the integers too."""
         request = self.request
         for attempt in range(40):
@@ -517,10 +517,10 @@ class _Builder:
             if self.has_list:
                 core = (*core[:5], max(self._limit(core), 0), *core[6:])
         if request.fpr is not None and levels.predict(core, self.keys).fpr > request.fpr:
-            return self._grown(core)
+            return self._add_blocks(core)
         return core
 
-    def _grown(self, core: tuple[int, ...]) -> tuple[int, ...]:
+    def _add_blocks(self, core: tuple[int, ...]) -> tuple[int, ...]:
         """Add blocks until the rate is low enough again."""
         assert self.request.fpr is not None
         for attempt in range(200):

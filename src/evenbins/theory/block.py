@@ -403,7 +403,7 @@ class _Pair:
             change[first + j + 1 : last + j + 1] += moves[:, j]
         return change[: self.bits + 1]
 
-    def _fitting(self, window: _Window | None, state: Vector) -> _Window:
+    def _fit_window(self, window: _Window | None, state: Vector) -> _Window:
         """Return the window if the state lies in it and fills it; another one otherwise."""
         present = np.flatnonzero(state > _TINY)
         first = int(present[0])
@@ -425,11 +425,11 @@ class _Pair:
         moved: Vector = np.maximum(state + step / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4), 0.0)
         return frozen(moved)
 
-    def _extended(self, path: _Path, load: float) -> _Path:
+    def _extend(self, path: _Path, load: float) -> _Path:
         loads, states, windows = list(path.loads), list(path.states), list(path.windows)
         while loads[-1] < load:
             step = 0.25 if loads[-1] < 4.0 else 0.5 if loads[-1] < 128.0 else 1.0
-            window = self._fitting(windows[-1], states[-1])
+            window = self._fit_window(windows[-1], states[-1])
             states.append(self._advance(states[-1], step, window))
             loads.append(loads[-1] + step)
             windows.append(window)
@@ -439,12 +439,12 @@ class _Pair:
         """Return P(x set bits) at `load` keys per block."""
         path = self._path
         if path.loads[-1] < load:
-            self._path = path = self._extended(path, load)
+            self._path = path = self._extend(path, load)
         place = bisect_right(path.loads, load) - 1
         state, rest = path.states[place], load - path.loads[place]
         if rest <= 1e-12:
             return state
-        return self._advance(state, rest, self._fitting(path.windows[place], state))
+        return self._advance(state, rest, self._fit_window(path.windows[place], state))
 
     def positive(self, load: float) -> float:
         """Compute F, the rate of one of the two blocks."""

@@ -177,7 +177,7 @@ def plan_counting(
         k = theory.best_hashes_standard(size, keys) if flat else theory.best_hashes_blocked(size, span, keys)
     counters = size if flat else size * span
     arguments.check_total(counters * width, "fpr", fpr)
-    return _counting(keys, counters, width, k, 0 if flat else BLOCK_BITS, seed)
+    return _plan_with(keys, counters, width, k, 0 if flat else BLOCK_BITS, seed)
 
 
 def _of_counting_core(_: str, core: Sequence[int], keys: int, seed: int, __: str) -> FilterPlan:
@@ -195,10 +195,10 @@ def _of_counting_core(_: str, core: Sequence[int], keys: int, seed: int, __: str
     if block_bits and counters * width % BLOCK_BITS:
         rule = f"a multiple of {BLOCK_BITS // width}, the counters of a block"
         raise arguments.error("core[0] (counters)", rule, counters, remedy)
-    return _counting(keys, counters, width, k, block_bits, seed)
+    return _plan_with(keys, counters, width, k, block_bits, seed)
 
 
-def _counting(keys: int, counters: int, width: int, hashes: int, block_bits: int, seed: int) -> FilterPlan:
+def _plan_with(keys: int, counters: int, width: int, hashes: int, block_bits: int, seed: int) -> FilterPlan:
     nbytes = -(-counters * width // 64) * 8
     if block_bits:
         span = block_bits // width

@@ -181,7 +181,7 @@ def solve(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: float =
     >>> f"{table.trajectory.overflow[112]:.1e}"  # when 112/128 of the keys are in
     '5.8e-05'
     """
-    scheme, given, slots, keys = checked(scheme, shares, slots, keys)
+    scheme, given, slots, keys = checked_arguments(scheme, shares, slots, keys)
     return FluidLimit(scheme, given, slots, keys, *_final_state(scheme, given, slots, keys))
 
 
@@ -203,7 +203,7 @@ def steady_state(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: 
     >>> f"{table.overflow:.3e}"
     '1.765e-03'
     """
-    scheme, given, slots, keys = checked(scheme, shares, slots, keys, deletions=True)
+    scheme, given, slots, keys = checked_arguments(scheme, shares, slots, keys, deletions=True)
     overflow, moves, fills = _stationary_state(scheme, tuple(each / keys for each in given), slots)
     return SteadyState(scheme, given, slots, keys, keys * overflow, moves, fills)
 
@@ -233,7 +233,7 @@ def _stationary_state(
 # --- for the other modules of this package ---------------------------------------------------------------
 
 
-def checked(
+def checked_arguments(
     scheme: str, shares: Iterable[float], slots: int, keys: float, *, deletions: bool = False
 ) -> tuple[str, tuple[float, ...], int, float]:
     """Check the arguments of `solve`, or of `steady_state`."""

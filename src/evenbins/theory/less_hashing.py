@@ -147,7 +147,7 @@ def _law(hashing: str, bits: int, hashes: int, keys: int, offset: str) -> Law:
     for distinct in range(1, hashes + 1):
         weight = float(shape.distinct[distinct])
         if weight > 0:
-            total += weight * _covered(distinct, shape.shared_of(distinct), keys)
+            total += weight * _cover_chance(distinct, shape.shared_of(distinct), keys)
     total = min(total, 1.0)
     total = min(total + (1.0 - total) * fpr.digest_floor(keys), 1.0)
     fill = -math.expm1(keys * math.log1p(-min(shape.hit, 1.0 - 1e-16)))
@@ -199,7 +199,7 @@ class _Shape:
         return terms
 
 
-def _covered(distinct: int, chance: _Floats, keys: int) -> float:
+def _cover_chance(distinct: int, chance: _Floats, keys: int) -> float:
     """Compute P(all positions are covered) after `keys` keys, each of which covers s with chance[s]."""
     strict = np.zeros((distinct + 1, distinct + 1))
     stays = np.zeros(distinct + 1)  # log of the chance that none of the unset is covered

@@ -217,7 +217,7 @@ def overflow_distribution(
     >>> f"{list_.mean:.1f} {list_.ratio:.2f}"
     '20.1 1.15'
     """
-    scheme, given, slots, _ = fluid.checked(scheme, shares, slots, 1.0, deletions=bool(deletions))
+    scheme, given, slots, _ = fluid.checked_arguments(scheme, shares, slots, 1.0, deletions=bool(deletions))
     n = arguments.capacity(keys)
     if deletions:
         mean = n * fluid.steady_state(scheme, given, slots).overflow
@@ -324,7 +324,7 @@ def _least(scheme: str, levels: int, overflow: float, slots: int, deletions: boo
 
     target = Target(scheme, slots, deletions)
     goal = math.log(overflow)
-    alphas = near(scheme, _softmax(starting_logs(scheme, levels)), slots, deletions, overflow)
+    alphas = scale_near(scheme, _softmax(starting_logs(scheme, levels)), slots, deletions, overflow)
 
     weight = (
         5.0 * slots**2 + 5.0
@@ -346,10 +346,10 @@ def _least(scheme: str, levels: int, overflow: float, slots: int, deletions: boo
         target.renew(alphas)
         if abs(target(found.x)[0] - goal) < 1e-3:  # the new steps agree; what is missing is a matter of scale
             break
-    return optimum_of(scheme, scaled(target, alphas, overflow), slots, deletions)
+    return optimum_of(scheme, scale_to(target, alphas, overflow), slots, deletions)
 
 
-def near(scheme: str, parts: Vector, slots: int, deletions: bool, overflow: float) -> Vector:
+def scale_near(scheme: str, parts: Vector, slots: int, deletions: bool, overflow: float) -> Vector:
     """Scale the shares so that they have the overflow, about."""
     from scipy.optimize import brentq  # here: its import takes longer than all other imports
 
@@ -368,7 +368,7 @@ def near(scheme: str, parts: Vector, slots: int, deletions: bool, overflow: floa
     return np.asarray(math.exp(brentq(excess, low, high, xtol=5e-3, rtol=1e-12)) * parts)
 
 
-def scaled(target: Target, alphas: Vector, overflow: float) -> Vector:
+def scale_to(target: Target, alphas: Vector, overflow: float) -> Vector:
     """Scale shares that have about the overflow so that they have it exactly: Newton, then secants."""
     goal = math.log(overflow)
     target.renew(alphas)

@@ -103,7 +103,7 @@ def single(load: float, threshold: int | None, coin: float, time: npt.ArrayLike 
     states = [hold(load * float(t), height, coin) for t in times]
     return Fluid(
         times=frozen(times),
-        occupancy=frozen(_stacked([state[0] for state in states])),
+        occupancy=frozen(_stack([state[0] for state in states])),
         attempts=frozen(times[:, None].copy()),
         overflow=frozen(np.array([state[1] / load for state in states])),
     )
@@ -152,7 +152,7 @@ def sequential(
     columns = path.columns(np.array(points)) / load
     return Fluid(
         times=frozen(moments),
-        occupancy=frozen(_stacked([hold(u, height, coin)[0] for u in points])),
+        occupancy=frozen(_stack([hold(u, height, coin)[0] for u in points])),
         attempts=frozen(columns[:, :choices].copy()),
         overflow=frozen(columns[:, choices] + np.maximum(moments - spent, 0.0)),
     )
@@ -216,7 +216,7 @@ def multilevel(
     )
 
 
-def _stacked(rows: Sequence[Vector]) -> Vector:
+def _stack(rows: Sequence[Vector]) -> Vector:
     """Put rows under each other; short ones end in zeros."""
     table = np.zeros((len(rows), max(len(row) for row in rows)))
     for i, row in enumerate(rows):

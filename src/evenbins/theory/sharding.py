@@ -356,15 +356,15 @@ exceed=1.00e-06, nbytes=1.94 TB)
         one = at(count)
     else:
         count, one = _fewest(n, _shard_bytes(shard_bytes), at)
-    return _sharded(n, count, one, more, speed)
+    return _plan_with(n, count, one, more, speed)
 
 
 def sharded_plan_of(keys: int, shards: int, shard: FilterPlan) -> ShardedPlan:
     """Predict anew from the integers of a directory that was loaded."""
-    return _sharded(keys, shards, shard, 1, None)
+    return _plan_with(keys, shards, shard, 1, None)
 
 
-def _sharded(keys: int, shards: int, one: FilterPlan, added: int, speed: float | None) -> ShardedPlan:
+def _plan_with(keys: int, shards: int, one: FilterPlan, added: int, speed: float | None) -> ShardedPlan:
     mean = keys / shards
     share = moved(shards, shards + added)
     return ShardedPlan(

@@ -258,7 +258,7 @@ class FillSpilling:
         passing = np.where(self.full, state * (1.0 - self.rate), 0.0)
         return (state @ self.rate).tolist(), passing, passing.sum(axis=1).tolist()
 
-    def _given(self, passing: Vector, passes: list[float]) -> Vector:
+    def _placed_if_absent(self, passing: Vector, passes: list[float]) -> Vector:
         """Return, by set bits, P(a key that does not find its bits there is put into the table's block)."""
         at_least = list(passing[:, ::-1].cumsum(axis=1)[:, ::-1])
         wins = np.array(_least_of(at_least, [a - b for a, b in zip(at_least, passing, strict=True)]))
@@ -271,7 +271,7 @@ class FillSpilling:
         All keys come in one unit of time. The pace is that at which keys change a block of x set bits.
         """
         _, passing, passes = self.meets(state)
-        given = self._given(passing, passes)
+        given = self._placed_if_absent(passing, passes)
         pace = self.pace[:, None] * given
         flow = state * pace
         moved = np.zeros_like(state)

@@ -160,8 +160,8 @@ def size_summary(
     (32270, FilterSize(cells=106580, hashes=7))
     """
     number = arguments.integer("keys", keys, 1, 2**40, "Pass the number of keys")
-    worst = _chance("failure", failure)
-    positives = _chance("false_positives", false_positives)
+    worst = checked_chance("failure", failure)
+    positives = checked_chance("false_positives", false_positives)
     arguments.one_of("kind", kind, KINDS, f'Pass "{KINDS[-1]}"')
     sizes, crisis = _sub_tables(number, worst, first, factor)
     budget = worst - crisis
@@ -215,12 +215,12 @@ def _digest_bits(keys: int, budget: float, positives: float) -> int:
 
 
 def _single(keys: int, sizes: tuple[int, ...], budget: float, positives: float) -> FilterSize:
-    laws = [_Trimmed(law) for law in distribution(keys, sizes)[1:-1]]
+    laws = [TrimmedLaw(law) for law in distribution(keys, sizes)[1:-1]]
 
     def enough(size: FilterSize) -> bool:
         return _positives(size, keys) <= positives and sum(law.failures(size) for law in laws) <= budget
 
-    return _smallest(12 * keys, round(-math.log2(positives)), enough)
+    return smallest_filter(12 * keys, round(-math.log2(positives)), enough)
 
 
 def _multiple(keys: int, sizes: tuple[int, ...], budget: float, positives: float) -> tuple[FilterSize, ...]:
@@ -229,19 +229,23 @@ def _multiple(keys: int, sizes: tuple[int, ...], budget: float, positives: float
     total = sum(means) or 1.0
     parts = [max(mean / total, _LEAST_PART) for mean in means]
     found = [
-        _smallest(10 * keys, round(-math.log2(positives)), lambda size: _positives(size, keys) <= positives)
+        smallest_filter(
+            10 * keys, round(-math.log2(positives)), lambda size: _positives(size, keys) <= positives
+        )
     ]
     for law, mean, part in zip(laws, means, parts, strict=True):
-        found.append(_one_of_multiple(_Trimmed(law), mean, budget * part / sum(parts)))
+        found.append(_one_of_multiple(TrimmedLaw(law), mean, budget * part / sum(parts)))
     return tuple(found)
 
 
-def _one_of_multiple(law: _Trimmed, mean: float, allowed: float) -> FilterSize:
+def _one_of_multiple(law: TrimmedLaw, mean: float, allowed: float) -> FilterSize:
     best = math.log2(max(law.total / allowed, 2.0))  # hashes that halve the rate each, if bits were many
-    return _smallest(1.5 * best * max(mean, 1.0), round(best), lambda size: law.failures(size) <= allowed)
+    return smallest_filter(
+        1.5 * best * max(mean, 1.0), round(best), lambda size: law.failures(size) <= allowed
+    )
 
 
-class _Trimmed:
+class TrimmedLaw:
     """E[keys in T_i; |S_i| = l] without the entries that no failure of interest depends on."""
 
     def __init__(self, law: Law) -> None:
@@ -257,21 +261,21 @@ class _Trimmed:
         self.keys, self.held, self.total = keys, held, float(held.sum())
 
     def failures(self, size: FilterSize) -> float:
-        return float(self.held @ _covered(size, self.keys))
+        return float(self.held @ cover_chance(size, self.keys))
 
 
 def _positives(size: FilterSize, keys: int) -> float:
-    return float(_covered(size, np.array(float(keys))))
+    return float(cover_chance(size, np.array(float(keys))))
 
 
-def _covered(size: FilterSize, keys: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def cover_chance(size: FilterSize, keys: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Compute (1 - (1 - k/m)**keys)**k; all ones from one cell a hash on."""
     if size.hashes >= size.cells:
         return np.where(keys > 0, 1.0, 0.0)
     return np.asarray((-np.expm1(keys * math.log1p(-size.hashes / size.cells))) ** size.hashes)
 
 
-def _smallest(cells: float, hashes: int, enough: Callable[[FilterSize], bool]) -> FilterSize:
+def smallest_filter(cells: float, hashes: int, enough: Callable[[FilterSize], bool]) -> FilterSize:
     """Find the fewest cells, over all numbers of hashes, with which the filter is good enough.
 
     For one number of hashes more cells are always better; over the hashes the fewest cells fall, then rise.
@@ -308,5 +312,6 @@ def _smallest(cells: float, hashes: int, enough: Callable[[FilterSize], bool]) -
     return FilterSize(fewest(best), best)
 
 
-def _chance(name: str, value: object) -> float:
+def checked_chance(name: str, value: object) -> float:
+    """Check a probability between 0 and 1."""
     return arguments.real(name, value, "", "Pass a chance such as 1e-9", above=0.0, below=1.0)
