@@ -45,13 +45,13 @@ BLOCK_BITS = (256, 512)
 
 def capacity(value: object) -> int:
     """Check the number of keys."""
-    way_out = "Pass the number of keys the filter is planned for"
+    remedy = "Pass the number of keys the filter is planned for"
     rule = "a whole number of keys from 1 to 2**48"
     if isinstance(value, float | np.floating):
         if not float(value).is_integer():  # nan and infinity are none either
-            raise error("capacity", rule, value, way_out)
+            raise error("capacity", rule, value, remedy)
         value = int(value)
-    return integer("capacity", value, 1, MAX_CAPACITY, way_out, rule=rule)
+    return integer("capacity", value, 1, MAX_CAPACITY, remedy, rule=rule)
 
 
 def goal(fpr: object, bits_per_key: object) -> tuple[float, float | None]:
@@ -62,8 +62,8 @@ def goal(fpr: object, bits_per_key: object) -> tuple[float, float | None]:
             "fpr", f" and bits_per_key exclude each other; {got}. Pass one: the other follows from it"
         )
     if bits_per_key is not None:
-        way_out = "Pass bits such as 16, or an fpr instead"
-        return DEFAULT_FPR, real("bits_per_key", bits_per_key, "", way_out, above=0.0, most=MAX_BITS_PER_KEY)
+        remedy = "Pass bits such as 16, or an fpr instead"
+        return DEFAULT_FPR, real("bits_per_key", bits_per_key, "", remedy, above=0.0, most=MAX_BITS_PER_KEY)
     if fpr is None:
         return DEFAULT_FPR, None
     return rate(fpr), None
@@ -71,9 +71,7 @@ def goal(fpr: object, bits_per_key: object) -> tuple[float, float | None]:
 
 def rate(value: object) -> float:
     """Check a false-positive rate."""
-    rule = "a number between 0 and 1, both excluded"
-    way_out = "Pass a rate such as 0.001"
-    return real("fpr", value, rule, way_out, above=0.0, below=1.0)
+    return real("fpr", value, "", "Pass a rate such as 0.001", above=0.0, below=1.0)
 
 
 def hashes(value: object, most: int) -> int | None:
@@ -93,9 +91,9 @@ def block_bits(value: object, name: str = "block_bits") -> int:
 
 def seed(value: object) -> int:
     """Check the argument `seed`."""
-    way_out = "Pass for example secrets.randbits(64)"
+    remedy = "Pass for example secrets.randbits(64)"
     rule = "an integer from 0 to 2**64 - 1"
-    return integer("seed", value, 0, 2**64 - 1, way_out, rule=rule)
+    return integer("seed", value, 0, 2**64 - 1, remedy, rule=rule)
 
 
 def check_total(bits: int, name: str, value: object) -> None:
@@ -108,18 +106,18 @@ def check_total(bits: int, name: str, value: object) -> None:
         )
 
 
-def integer(name: str, value: object, least: int, most: int | None, way_out: str, *, rule: str = "") -> int:
+def integer(name: str, value: object, least: int, most: int | None, remedy: str, *, rule: str = "") -> int:
     """Check an integer in a range."""
     if not rule:
         rule = f"an integer from {least} to {most}" if most is not None else "an integer"
     if isinstance(value, bool | np.bool_) or not isinstance(value, SupportsIndex):
-        raise type_error(name, rule, value, way_out)
+        raise type_error(name, rule, value, remedy)
     try:
         number = operator.index(value)
     except TypeError:  # an array of several numbers has __index__ too
-        raise type_error(name, rule, value, way_out) from None
+        raise type_error(name, rule, value, remedy) from None
     if number < least or (most is not None and number > most):
-        raise error(name, rule, value, way_out)
+        raise error(name, rule, value, remedy)
     return number
 
 
@@ -163,6 +161,10 @@ def _within(
 
 
 def _rule_of(above: float | None, least: float | None, below: float | None, most: float | None) -> str:
+    if least is not None and most is not None:
+        return f"a number from {least:g} to {most:g}"
+    if above is not None and below is not None and below < math.inf:
+        return f"a number between {above:g} and {below:g}, both excluded"
     words = (("above", above), ("at least", least), ("below", below), ("at most", most))
     parts = [f"{word} {bound:g}" for word, bound in words if bound is not None and math.isfinite(bound)]
     return " ".join(["a number", " and ".join(parts)]).rstrip()

@@ -214,7 +214,7 @@ class LazyTables(GuidedTables):
             keys, scheme="standard", slots=slots, shares=sizes, space=1.0, overflow_limit=limit,
             summary=summary, deletions="lazy", seed=seed,
         ))  # fmt: skip
-        self.start(MultilevelTable.from_plan(replace(table.plan, due=due)), seed)
+        self.start(MultilevelTable.from_plan(replace(table.plan, rebuild_threshold=due)), seed)
         assert self.guide.steps == self.twin.steps < sum(sizes)
 
     @rule(start=NUMBERS, count=st.integers(1, 40), value=st.integers(0, 9))
@@ -259,7 +259,7 @@ def test_an_operation_does_so_many_steps_and_no_more() -> None:
         most = max(most, cursor - before if cursor >= before else cursor)
         before = cursor
     assert most <= 2 * steps
-    assert steps <= 1 + 2 * (sum(t.plan.buckets) + t.plan.overflow_limit) / t.plan.due
+    assert steps <= 1 + 2 * (sum(t.plan.buckets) + t.plan.overflow_limit) / t.plan.rebuild_threshold
     assert t.stats().rebuilds >= 10
     assert t.get_many(keys).size == 2900
     assert t.stats().reads <= 1.01

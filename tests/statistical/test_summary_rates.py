@@ -136,7 +136,7 @@ def test_moves_of_a_lazy_rebuild(model: str) -> None:
             9090, scheme="standard", slots=1, shares=[size / 9999 for size in sizes], overflow_limit=8,
             summary="multiple-bloom", deletions="lazy", seed=seed,
         ))  # fmt: skip
-        assert (t.plan.keys, t.plan.due, t.plan.buckets) == (9999, 909, tuple(sizes))
+        assert (t.plan.keys, t.plan.rebuild_threshold, t.plan.buckets) == (9999, 909, tuple(sizes))
         keys = np.arange(9999)
         t.insert_many(keys, 0, new=True)
         if model == "first":

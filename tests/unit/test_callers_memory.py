@@ -90,7 +90,7 @@ RING_CALLS: tuple[Call, ...] = (
 def _can_delete(table: Any) -> bool:
     plan = table.plan
     kind = None if getattr(plan, "summary", None) is None else plan.summary.kind
-    return kind not in ("single-filter", "multiple-bloom") or plan.due > 0
+    return kind not in ("single-filter", "multiple-bloom") or plan.rebuild_threshold > 0
 
 
 def _table(name: str, keys: npt.NDArray[Any] = KEYS, **arguments: Any) -> Structure:

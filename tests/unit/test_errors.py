@@ -29,7 +29,7 @@ def test_the_base_of_our_exceptions() -> None:
 
 
 def test_every_public_exception_has_the_base() -> None:
-    """Exceptions that leave the library; those of the command line and the lab are click's and starlette's."""
+    """Exceptions that leave the library; the command line and the lab have click's and starlette's."""
     strange = []
     for found in pkgutil.walk_packages(evenbins.__path__, "evenbins."):
         if found.name.startswith(("evenbins.cli", "evenbins.study.lab")) or found.name.endswith("__main__"):

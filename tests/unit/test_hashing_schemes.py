@@ -104,7 +104,7 @@ def test_a_rate_above_the_floor_is_met(hashing: str) -> None:
     ("hashing", "error"), [("best", ValueError), ("lanes", ValueError), (4, TypeError), (None, TypeError)]
 )
 def test_a_scheme_that_is_none_is_refused(hashing: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match="hashing must be one of independent, partition"):
+    with pytest.raises(error, match='hashing must be one of "independent", "partition"'):
         BloomFilter.from_plan(plan_standard(100, hashing=hashing))
 
 

@@ -298,7 +298,7 @@ def test_rates_of_unpartitioned_filters_are_interpolated_for_many_keys() -> None
     size = multilevel.FilterSize(2_000_000, 9)
     band = summary_rates._rates(size, 199_000, 2001, False)
     for at in (0, 17, 1000, 1999, 2000):
-        exact = summary_rates._unpartitioned(*size, 199_000 + at)
+        exact = summary_rates._unpartitioned_rate(*size, 199_000 + at)
         assert band[at] == pytest.approx(exact, rel=1e-11)
 
 

@@ -146,8 +146,8 @@ def test_a_partition_is_exact(size: int) -> None:
 def test_covering_by_single_hits_is_inclusion_and_exclusion() -> None:
     chance = np.array([0.7, 0.3, 0.0, 0.0])
     expected = sum((-1) ** u * math.comb(3, u) * (1 - 0.1 * u) ** 20 for u in range(4))
-    assert laws._covered(3, chance, 20) == pytest.approx(expected, rel=1e-12)
-    assert laws._covered(2, np.array([0.5, 0.0, 0.5]), 3) == pytest.approx(1 - 0.5**3)
+    assert laws._cover_chance(3, chance, 20) == pytest.approx(expected, rel=1e-12)
+    assert laws._cover_chance(2, np.array([0.5, 0.0, 0.5]), 3) == pytest.approx(1 - 0.5**3)
 
 
 # --- the law against simulation --------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from typing import Any, Self, SupportsFloat, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from evenbins import _arguments as arguments
 from evenbins import _bulk, _core, _files, _show
 from evenbins._bulk import Key
 from evenbins._core import FormatError
@@ -164,7 +165,7 @@ class ShardedFilter(_files.Loadable):
             if _identity(each) != _identity(first):
                 raise ValueError(f"shards must be of one plan; shard {number} differs from shard 0")
         made = cls.__new__(cls)
-        made._assemble(parts, sharding._keys(keys))
+        made._assemble(parts, arguments.capacity(keys))
         return made
 
     # --- shards ------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from evenbins import _arguments as arguments
 from evenbins import _core, _files, structure
 from evenbins._core import FormatError
 from evenbins._files import StrPath
@@ -178,8 +179,8 @@ class Manifest(NamedTuple):
                 raise FormatError("the manifest's shards contradict its files")
             if found.folder and not _FOLDER.match(found.folder):
                 raise FormatError("the manifest names an impossible folder")
-            sharding._keys(found.keys)
-            sharding._shards(len(files))
+            arguments.capacity(found.keys)
+            sharding.checked_shards(len(files))
             if not all(isinstance(each.nbytes, int) and each.nbytes > 0 for each in files):
                 raise FormatError("the manifest has impossible sizes")
         except FormatError:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from evenbins import _arguments as arguments
-from evenbins.theory.summary_plan import KINDS, NUMBERS, SummaryPlan, known, plan_summary
+from evenbins.theory.summary_plan import KINDS, NUMBERS, SummaryPlan, checked_kind, plan_summary
 from evenbins.theory.table_plan import TablePlan
 
 __all__ = ["LAZY", "GuideState", "attachment", "lazy_capacity", "needs", "with_summary"]
@@ -63,7 +63,7 @@ def with_summary(
 ) -> TablePlan:
     """Plan a summary for a table, and what the table then predicts; refuse what cannot work."""
     kind = summary.kind if isinstance(summary, SummaryPlan) else summary
-    known(kind, KINDS, "summary")
+    checked_kind(kind, KINDS, "summary")
     _check(plan, kind, lazy)
     levels = plan.levels + (plan.overflow_limit > 0)
     if isinstance(summary, SummaryPlan):
@@ -78,8 +78,8 @@ def with_summary(
     wrong = found.wrong
     reads = None if plan.overflow is None or wrong is None else 1 - plan.overflow + wrong
     return replace(
-        plan, summary=found, due=max(1, round(plan.keys * LAZY / (1 + LAZY))) if lazy else 0, reads=reads,
-        miss_reads=found.false_positives * plan.levels,
+        plan, summary=found, reads=reads, miss_reads=found.false_positives * plan.levels,
+        rebuild_threshold=max(1, round(plan.keys * LAZY / (1 + LAZY))) if lazy else 0,
     )  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def attachment(plan: TablePlan) -> tuple[int, list[int], int]:
     """Give what a core needs to attach a summary: its kind, its core, the slots that begin a rebuild."""
     if plan.summary is None:
         return 0, [], 0
-    return NUMBERS[plan.summary.kind], list(plan.summary.core), plan.due
+    return NUMBERS[plan.summary.kind], list(plan.summary.core), plan.rebuild_threshold
 
 
 def needs(summary: SummaryPlan) -> dict[str, float]:

@@ -370,9 +370,11 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         (1000, 5000)
         """
         old = self.plan
-        plan = scaled_plan(old, lazy_capacity(capacity) if old.due else capacity)
+        plan = scaled_plan(old, lazy_capacity(capacity) if old.rebuild_threshold else capacity)
         if old.summary is not None:
-            plan = with_summary(plan, old.summary.kind, lazy=bool(old.due), **needs(old.summary))
+            plan = with_summary(
+                plan, old.summary.kind, lazy=bool(old.rebuild_threshold), **needs(old.summary)
+            )
         if plan.keys < len(self):
             raise arguments.unmet(
                 "capacity", f" must be at least the number of keys, {len(self)}; got {capacity}"

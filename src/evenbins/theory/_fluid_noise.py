@@ -48,7 +48,7 @@ _ENTRIES = 1 << 21
 
 @cached(256)
 def variance(scheme: str, shares: tuple[float, ...], slots: int) -> tuple[float, float]:
-    """Give mean and variance of the overflow list's size, both per key."""
+    """Compute mean and variance of the overflow list's size, both per key."""
     model = system(scheme, len(shares), slots)
     alphas = np.array(shares)
     steps, _ = fluid.integrate(model, alphas, rtol=1e-6)
@@ -76,7 +76,7 @@ def variance(scheme: str, shares: tuple[float, ...], slots: int) -> tuple[float,
 
 
 def moments(outcomes: list[Outcome]) -> tuple[Array, Array]:
-    """Give E[p.v] and E[(p.v)**2] of one insertion."""
+    """Compute E[p.v] and E[(p.v)**2] of one insertion."""
     first = second = np.zeros(())
     for outcome in outcomes:
         chance, mean, square = outcome[0]

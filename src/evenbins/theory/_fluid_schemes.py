@@ -56,20 +56,20 @@ class System(ABC):
         self.levels, self.slots, self.size = levels, slots, size + 2
 
     def start(self, shape: tuple[int, ...], dtype: type = float) -> Array:
-        """Give the state of an empty table."""
+        """Return the state of an empty table."""
         return np.zeros((self.size, *shape), dtype=dtype)
 
     @abstractmethod
     def rates(self, y: Array, shares: Array) -> Array:
-        """Give dy/dt."""
+        """Compute dy/dt."""
 
     @abstractmethod
     def fills(self, y: Array) -> Array:
-        """Give the fraction of slots occupied, one row a level."""
+        """Return the fraction of slots occupied, one row a level."""
 
     @abstractmethod
     def outcomes(self, y: Array, shares: Array, p: Array) -> list[Outcome]:
-        """Give what one insertion may do; p weighs the entries of the state, as its rows."""
+        """Return what one insertion may do; p weighs the entries of the state, as its rows."""
 
 
 class Standard(System):
@@ -333,7 +333,7 @@ _SYSTEMS: dict[str, type[Any]] = {
 
 
 def system(scheme: str, levels: int, slots: int) -> System:
-    """Give the system of a scheme whose arguments have been checked."""
+    """Return the system of a scheme whose arguments have been checked."""
     found: System = _SYSTEMS[scheme](levels, slots)
     return found
 
@@ -357,14 +357,14 @@ def _exactly(full: Array, known: Array) -> Array:
 
 
 def _before(rows: Array) -> Array:
-    """Give the products of the rows before each, and of all: one row more."""
+    """Return the products of the rows before each, and of all: one row more."""
     out = np.ones((rows.shape[0] + 1, *rows.shape[1:]), dtype=rows.dtype)
     np.cumprod(rows, axis=0, out=out[1:])
     return out
 
 
 def _after(rows: Array) -> Array:
-    """Give the products of the rows after each."""
+    """Return the products of the rows after each."""
     out = np.ones_like(rows)
     if rows.shape[0] > 1:
         out[:-1] = np.cumprod(rows[:0:-1], axis=0)[::-1]
@@ -387,7 +387,7 @@ def _worth(worth: Array) -> Factor:
 
 
 def _mix(parts: list[tuple[Array, Array]]) -> Factor:
-    """Give one of several events."""
+    """Return one of several events."""
     factors = [_event(chance, worth) for chance, worth in parts]
     return (
         np.asarray(sum(each[0] for each in factors)),
@@ -397,5 +397,5 @@ def _mix(parts: list[tuple[Array, Array]]) -> Factor:
 
 
 def _arrival(gaps: Array, worth: Array) -> Factor:
-    """Give a key that lands in a bucket with a free slot."""
+    """Return a key that lands in a bucket with a free slot."""
     return gaps.sum(axis=0), (gaps * worth).sum(axis=0), (gaps * worth**2).sum(axis=0)

@@ -58,7 +58,7 @@ class Fixed:
 
 
 def solve(scheme: str, shares: Array, slots: int) -> Fixed:
-    """Give the fixed point; shares of one axis, or with one column more for each imaginary direction."""
+    """Compute the fixed point; shares of one axis, or with one column more for each imaginary direction."""
     return _standard(shares, slots) if scheme == "standard" else _second_chance(shares)
 
 
@@ -97,11 +97,11 @@ class _Level:
         self.size = 2 * _MOST + 1
 
     def real(self) -> _Level:
-        """Give the same without derivatives."""
+        """Return the same without derivatives."""
         return _Level(*(np.asarray(each).real.reshape(-1)[:1] for each in self.given))
 
     def parts(self, state: Array) -> tuple[Array, Array, Array, Array]:
-        """Give F, f - g, g - o and o."""
+        """Return F, f - g, g - o and o."""
         passed, before, share_before, share = self.given
         full = state[-1]
         known = passed / share_before * before * full / (1.0 + passed / share_before * full)
@@ -109,7 +109,7 @@ class _Level:
         return full, before - known, ratio * state[:_MOST].sum(axis=0), ratio * state[_MOST:-1].sum(axis=0)
 
     def rates(self, state: Array) -> Array:
-        """Give the right-hand sides."""
+        """Return the right-hand sides."""
         passed, before, share_before, share = self.given
         full, open_, empty, _taken = self.parts(state)
         j = np.arange(1, _MOST + 1).reshape(-1, *(1 for _ in state.shape[1:]))
@@ -161,6 +161,6 @@ def _fixed_point(level: _Level) -> Array:
 
 
 def _jacobian(level: _Level, state: Array) -> Array:
-    """Give the exact derivatives of the right-hand sides."""
+    """Return the exact derivatives of the right-hand sides."""
     columns = state + 1j * STEP * np.eye(level.size)
     return level.rates(columns).imag / STEP

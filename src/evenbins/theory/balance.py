@@ -64,7 +64,7 @@ MAX_READS = 1000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowerBound:
-    """The most even loads that `reads` bucket reads a key can achieve (Theorem 1).
+    """The most even loads that `reads` bucket reads per key can achieve (Theorem 1).
 
     Attributes
     ----------
@@ -190,7 +190,7 @@ def _cost(chance: Vector, phi: Cost) -> float:
 def lower_bound(reads: float, load: float, overflow: float = 0.0) -> LowerBound:
     """Find the most even distribution of keys over buckets: a bound for every scheme (Theorem 1).
 
-    No scheme of uniform hash functions with `reads` bucket reads a key on average has a smaller mean
+    No scheme of uniform hash functions with `reads` bucket reads per key on average has a smaller mean
     of phi(keys in a bucket), for any convex phi, however many choices it has.
 
     Parameters
@@ -341,7 +341,7 @@ def refused_fraction(reads: float, choices: int) -> float:
 
 @cached(4096)
 def least_sequential(reads: float, load: float, choices: int) -> tuple[int, float, float]:
-    """Give threshold, coin and overflow of the SEQUENTIAL that spends `reads` exactly at time 1.
+    """Return threshold, coin and overflow of the SEQUENTIAL that spends `reads` exactly at time 1.
 
     Attempts after the first fall as threshold + coin rises, continuously, since coin 1 is coin 0 one
     higher. Where to look: refusals vary over time, so by convexity the overflow is at least

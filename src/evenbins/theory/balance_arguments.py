@@ -42,17 +42,17 @@ def checked_reads(value: object, choices: int) -> float:
     reads = arguments.real("reads", value, rule, "Pass for example 1.2", above=-math.inf, below=math.inf)
     rule = f"above 1 and below choices={choices}, both excluded"
     if reads <= 1.0:
-        way_out = "Pass for example 1.0001, the nearest useful, or call optimal_single: it reads 1 bucket"
-        raise arguments.error("reads", rule, value, way_out)
+        remedy = "Pass for example 1.0001, the nearest useful, or call optimal_single: it reads 1 bucket"
+        raise arguments.error("reads", rule, value, remedy)
     if reads >= choices:
-        way_out = f"Pass reads={min(choices - 0.1, 1.2):g}, or choices={int(min(reads, 1e15)) + 1} or more"
+        remedy = f"Pass reads={min(choices - 0.1, 1.2):g}, or choices={int(min(reads, 1e15)) + 1} or more"
         if reads >= MAX_CHOICES:
-            way_out = f"Pass at most {choices - 0.1:g}"
-        raise arguments.error("reads", rule, value, way_out)
+            remedy = f"Pass at most {choices - 0.1:g}"
+        raise arguments.error("reads", rule, value, remedy)
     return reads
 
 
 def checked_choices(value: object, least: int) -> int:
     """Check the buckets a key may use."""
-    way_out = "Pass for example 3" if least == 1 else "Pass for example 3; with 1 choice it is optimal_single"
-    return arguments.integer("choices", value, least, MAX_CHOICES, way_out)
+    remedy = "Pass for example 3" if least == 1 else "Pass for example 3; with 1 choice it is optimal_single"
+    return arguments.integer("choices", value, least, MAX_CHOICES, remedy)

@@ -127,19 +127,19 @@ def _of_balanced_core(policy: str, core: Sequence[int], keys: int, seed: int, _:
 
 def checked_core(policy: str, core: Sequence[int], *, named: bool) -> tuple[int, ...]:
     """Check every integer of a core by the rules of its policy, named as a core's or an argument."""
-    way_out = "Pass a filter's plan.core" if named else "See plan_levels for what each number means"
+    remedy = "Pass a filter's plan.core" if named else "See plan_levels for what each number means"
 
     def one(place: int, name: str, least: int, most: int) -> int:
         shown = f"core[{place}] ({name})" if named else name
         rule = f"an integer from {least} to {most}" if least < most else f"{least} for policy={policy!r}"
-        return arguments.integer(shown, core[place], least, most, way_out, rule=rule)
+        return arguments.integer(shown, core[place], least, most, remedy, rule=rule)
 
     number = POLICIES.index(policy) + 1
     counted, stepped = policy in COUNTED, policy in ("multilevel", "fill")
     tables = (len(core) - 8) // 2
     if tables < 1 or len(core) % 2 or tables > (MAX_CHOICES if stepped else 1):
         rule = f"8 integers and a pair for each of {'1 to 8 tables' if stepped else 'one table'}"
-        raise arguments.error("core", f"{rule} of a {policy} filter", tuple(core), way_out)
+        raise arguments.error("core", f"{rule} of a {policy} filter", tuple(core), remedy)
     one(0, "policy", number, number)
     block_bits = arguments.block_bits(core[1], "core[1] (block_bits)" if named else "block_bits")
     hashes = one(2, "hashes", 1, theory.MAX_HASHES_BLOCKED)

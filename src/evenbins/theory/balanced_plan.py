@@ -218,7 +218,7 @@ class _Builder:
         return math.sqrt(5.0 * max(reads - 1.0, 1e-6) / self.keys)
 
     def _price(self) -> float:
-        """Say what a key that no block takes costs, in bits."""
+        """Return what a key that no block takes costs, in bits."""
         if self.has_list:  # the list's room for chance included
             mean = max(0.5 * self.overflow * self.keys, 1.0)
             return LIST_BITS * min(1.0 + 6.0 / math.sqrt(mean), 4.0)
@@ -263,7 +263,7 @@ class _Builder:
         if self.policy == "fill" and shape.choices > 1:
             shape = replace(shape, thresholds=(*shape.thresholds[:-1], self._last_threshold(core)))
             core = self._with_goal(shape)  # which needs fewer blocks now
-        return self._kept(core)
+        return self._raise_thresholds(core)
 
     def _with_goal(self, shape: shapes.Shape) -> tuple[int, ...]:
         return self._by_memory(shape) if self.request.fpr is None else self._by_rate(shape)
@@ -311,7 +311,7 @@ class _Builder:
         return core
 
     def better(self, one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-        """Tell whether the first core serves the goal better."""
+        """Return whether the first core serves the goal better."""
         rates = [levels.predict(core, self.keys).fpr for core in (one, other)]
         sizes = [bytes_of_core(core) for core in (one, other)]
         if self.request.fpr is not None:
@@ -411,7 +411,7 @@ class _Builder:
         while True:
             for _ in range(12):
                 lines = max((budget - 64 * slots_of_limit(limit)) // 512, len(parts))
-                core = self._core(shape, self._shared_out(lines, parts), limit)
+                core = self._core(shape, self._divide_lines(lines, parts), limit)
                 needed = self._limit(core)
                 if 0.98 * limit - 1 <= needed <= limit or 256 * needed > budget:
                     break
@@ -421,7 +421,7 @@ class _Builder:
             shape = replace(shape, thresholds=tuple(each + 1 + each // 8 for each in shape.thresholds))
             limit = 0
 
-    def _shared_out(self, lines: int, parts: Sequence[float]) -> list[int]:
+    def _divide_lines(self, lines: int, parts: Sequence[float]) -> list[int]:
         """Divide lines by the shares, at least one each, the first table taking the rounding."""
         rest = [max(round(lines * part), 1) for part in parts[1:]]
         while sum(rest) > lines - 1 and max(rest, default=1) > 1:
@@ -452,7 +452,7 @@ class _Builder:
             )
 
     def _refuse_memory(self, shape: shapes.Shape) -> None:
-        """Say how many bits per key what is given would need."""
+        """Return how many bits per key what is given would need."""
         wanted = self.request.bits_per_key
         assert wanted is not None
         low, high = wanted, wanted
@@ -490,7 +490,7 @@ class _Builder:
             f"and other bounds"
         )
 
-    def _kept(self, core: tuple[int, ...]) -> tuple[int, ...]:
+    def _raise_thresholds(self, core: tuple[int, ...]) -> tuple[int, ...]:
         """Correct what rounding broke: thresholds rise until the bounds hold for the integers too."""
         request = self.request
         for attempt in range(40):
@@ -517,10 +517,10 @@ class _Builder:
             if self.has_list:
                 core = (*core[:5], max(self._limit(core), 0), *core[6:])
         if request.fpr is not None and levels.predict(core, self.keys).fpr > request.fpr:
-            return self._grown(core)
+            return self._add_blocks(core)
         return core
 
-    def _grown(self, core: tuple[int, ...]) -> tuple[int, ...]:
+    def _add_blocks(self, core: tuple[int, ...]) -> tuple[int, ...]:
         """Add blocks until the rate is low enough again."""
         assert self.request.fpr is not None
         for attempt in range(200):

@@ -85,8 +85,8 @@ class Request:
                 ("choices", self.choices),
             ):
                 if value < 2:
-                    way_out = "Raise it, or take another policy"
-                    raise arguments.error(name, 'at least 2 for policy="two-choice"', value, way_out)
+                    remedy = "Raise it, or take another policy"
+                    raise arguments.error(name, 'at least 2 for policy="two-choice"', value, remedy)
             for name in ("thresholds", "coin", "shares"):
                 if getattr(self, name) is not None:
                     raise _no_such(name, policy, getattr(self, name))
@@ -100,8 +100,8 @@ class Request:
                 if of_all or given[-1] == self.block_bits + 1:
                     *above, last = given
                     given = tuple(above)
-                    way_out = "Leave it out for the best"
-                    arguments.integer(f"thresholds[{len(given)}]", last, 1, self.block_bits + 1, way_out)
+                    remedy = "Leave it out for the best"
+                    arguments.integer(f"thresholds[{len(given)}]", last, 1, self.block_bits + 1, remedy)
             most = self.block_bits if policy == "fill" else MAX_THRESHOLD
             least = 1 if policy == "fill" else 0
             for place, each in enumerate(given):

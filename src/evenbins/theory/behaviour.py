@@ -11,7 +11,7 @@ from evenbins.theory import block
 from evenbins.theory import fpr as theory
 from evenbins.theory.cores import Design
 
-__all__ = ["Behaviour", "counted_loads", "empty", "floored"]
+__all__ = ["Behaviour", "counted_loads", "with_digest_floor", "without_keys"]
 
 Vector = npt.NDArray[np.float64]
 
@@ -50,7 +50,7 @@ class Behaviour:
     exhausted: bool = False
 
 
-def empty(design: Design) -> Behaviour:
+def without_keys(design: Design) -> Behaviour:
     """Predict a filter without keys."""
     width = [design.block_bits + 1] * len(design.blocks)
     if design.counted:
@@ -63,7 +63,7 @@ def empty(design: Design) -> Behaviour:
     )  # fmt: skip
 
 
-def floored(rate: float, keys: int) -> float:
+def with_digest_floor(rate: float, keys: int) -> float:
     """Add the rate of digests that two keys share."""
     return min(rate + (1.0 - rate) * theory.digest_floor(keys), 1.0)
 

@@ -96,7 +96,7 @@ def reach(mean: float) -> int:
 
 
 def poisson(means: Vector, most: int) -> Vector:
-    """Give P(N = n), n = 0 .. most, a row for each mean."""
+    """Compute P(N = n), n = 0 .. most, a row for each mean."""
     log_factorial = _log_factorials(most)
     logs = np.log(np.maximum(means, 1e-300))[:, None]
     exponent = logs * np.arange(most + 1.0) - means[:, None] - log_factorial
@@ -111,14 +111,14 @@ def _log_factorials(most: int) -> Vector:
 
 
 def more_than(chance: Vector) -> Vector:
-    """Give P(N > n) from P(N = n), along the last axis."""
+    """Compute P(N > n) from P(N = n), along the last axis."""
     tail = np.zeros_like(chance)
     tail[..., :-1] = chance[..., :0:-1].cumsum(axis=-1)[..., ::-1]
     return tail
 
 
 def arrivals(mean: float, most: int, keys: int, blocks: int) -> Vector:
-    """Give P(N = n) of one block's arrivals: Poisson, or Binomial where blocks are few."""
+    """Compute P(N = n) of one block's arrivals: Poisson, or Binomial where blocks are few."""
     if blocks >= _MANY_BLOCKS or keys <= mean:
         if keys <= mean and keys <= most:  # one block takes them all
             all_here: Vector = np.eye(1, most + 1, keys)[0]
@@ -139,7 +139,7 @@ def arrivals(mean: float, most: int, keys: int, blocks: int) -> Vector:
 
 @cached(256)
 def effective_rates(bits: int, hashes: int, most: int) -> tuple[Vector, Vector]:
-    """Give q_i, the rate of a block of i keys that each set a new bit, and the throws/hashes behind it.
+    """Compute q_i, the rate of a block of i keys that each set a new bit, and the throws/hashes behind it.
 
     The i-th effective key is about the n_i-th thrown, n_(i+1) = n_i + 1/(1 - q_i), and q_i the
     exact occupancy's rate there (between whole n, on logarithmic scale).
@@ -161,7 +161,7 @@ def effective_rates(bits: int, hashes: int, most: int) -> tuple[Vector, Vector]:
 
 
 def chain(bits: int, hashes: int, most: int, width: int) -> tuple[Vector, Vector]:
-    """Give P(load = i after n arrivals) without a threshold, [n, i], i = 0 .. width, and the rates q_i."""
+    """Compute P(load = i after n arrivals) without a threshold, [n, i], i = 0 .. width, and the rates q_i."""
     kept = most * width <= 2**20
     return _kept_chain(bits, hashes, most, width) if kept else _new_chain(bits, hashes, most, width)
 
@@ -189,7 +189,7 @@ _kept_chain = cached(32)(_new_chain)
 
 @cached(16)
 def _chain_sums(bits: int, hashes: int, most: int, width: int) -> Vector:
-    """Give the sum of q_i over loads i below h, [n, h], h = 0 .. width + 1."""
+    """Compute the sum of q_i over loads i below h, [n, h], h = 0 .. width + 1."""
     table, rates = chain(bits, hashes, most, width)
     return np.concatenate([np.zeros((most + 1, 1)), np.cumsum(table * rates[: width + 1], axis=1)], axis=1)
 
@@ -235,7 +235,7 @@ def counted_level(
 
 @cached(64)
 def key_bands(bits: int, hashes: int) -> Vector:
-    """Give P(a key sets j new bits in a block of x set ones), [x, j]."""
+    """Compute P(a key sets j new bits in a block of x set ones), [x, j]."""
     x = np.arange(bits + 1.0)[:, None]
     j = np.arange(hashes + 1.0)
     old = np.minimum(x + j, bits) / bits
@@ -250,7 +250,7 @@ def key_bands(bits: int, hashes: int) -> Vector:
 
 @cached(4)
 def key_matrix(bits: int, hashes: int) -> Vector:
-    """Give the same as a square matrix, [set bits before, set bits after]."""
+    """Return the same as a square matrix, [set bits before, set bits after]."""
     bands = key_bands(bits, hashes)
     matrix = np.zeros((bits + 1, bits + 1 + hashes))
     rows = np.arange(bits + 1)
@@ -261,7 +261,7 @@ def key_matrix(bits: int, hashes: int) -> Vector:
 
 
 def set_bits(bits: int, hashes: int, most: int) -> Vector:
-    """Give P(x set bits after n keys were thrown), [n, x], n = 0 .. most."""
+    """Compute P(x set bits after n keys were thrown), [n, x], n = 0 .. most."""
     return _kept_set_bits(bits, hashes, most) if most <= 1024 else _new_set_bits(bits, hashes, most)
 
 
@@ -283,7 +283,7 @@ _kept_set_bits = cached(8)(_new_set_bits)
 
 @cached(4)
 def _fill_sums(bits: int, hashes: int, most: int) -> Vector:
-    """Give E[(X/bits)**hashes; X < x] after n keys, [n, x], x = 0 .. bits + 1."""
+    """Compute E[(X/bits)**hashes; X < x] after n keys, [n, x], x = 0 .. bits + 1."""
     rate = (np.arange(bits + 1) / bits) ** hashes
     summed = np.cumsum(set_bits(bits, hashes, most) * rate, axis=1)
     return np.concatenate([np.zeros((most + 1, 1)), summed], axis=1)
@@ -291,7 +291,7 @@ def _fill_sums(bits: int, hashes: int, most: int) -> Vector:
 
 @cached(64)
 def _crossings(bits: int, hashes: int) -> tuple[Vector, Vector]:
-    """Give, for a block of x bits and j = 1 .. hashes: P(x + j or more after a key), and the same
+    """Return, for a block of x bits and j = 1 .. hashes: P(x + j or more after a key), and the same
     times the rate it then has; [x, j].
     """
     bands = key_bands(bits, hashes)
@@ -403,7 +403,7 @@ class _Pair:
             change[first + j + 1 : last + j + 1] += moves[:, j]
         return change[: self.bits + 1]
 
-    def _fitting(self, window: _Window | None, state: Vector) -> _Window:
+    def _fit_window(self, window: _Window | None, state: Vector) -> _Window:
         """Return the window if the state lies in it and fills it; another one otherwise."""
         present = np.flatnonzero(state > _TINY)
         first = int(present[0])
@@ -425,11 +425,11 @@ class _Pair:
         moved: Vector = np.maximum(state + step / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4), 0.0)
         return frozen(moved)
 
-    def _extended(self, path: _Path, load: float) -> _Path:
+    def _extend(self, path: _Path, load: float) -> _Path:
         loads, states, windows = list(path.loads), list(path.states), list(path.windows)
         while loads[-1] < load:
             step = 0.25 if loads[-1] < 4.0 else 0.5 if loads[-1] < 128.0 else 1.0
-            window = self._fitting(windows[-1], states[-1])
+            window = self._fit_window(windows[-1], states[-1])
             states.append(self._advance(states[-1], step, window))
             loads.append(loads[-1] + step)
             windows.append(window)
@@ -439,12 +439,12 @@ class _Pair:
         """Return P(x set bits) at `load` keys per block."""
         path = self._path
         if path.loads[-1] < load:
-            self._path = path = self._extended(path, load)
+            self._path = path = self._extend(path, load)
         place = bisect_right(path.loads, load) - 1
         state, rest = path.states[place], load - path.loads[place]
         if rest <= 1e-12:
             return state
-        return self._advance(state, rest, self._fitting(path.windows[place], state))
+        return self._advance(state, rest, self._fit_window(path.windows[place], state))
 
     def positive(self, load: float) -> float:
         """Compute F, the rate of one of the two blocks."""

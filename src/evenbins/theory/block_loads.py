@@ -18,7 +18,7 @@ __all__ = ["load_unit", "planned_loads"]
 
 
 def planned_loads(plan: FilterPlan, *, blocks: int) -> list[npt.NDArray[np.float64]]:
-    """Give, for each level, the planned shares of blocks with load 0, 1, 2, …; [] if there are no blocks.
+    """Return, for each level, the planned shares of blocks with load 0, 1, 2, …; [] if there are no blocks.
 
     Parameters
     ----------
@@ -44,5 +44,5 @@ def planned_loads(plan: FilterPlan, *, blocks: int) -> list[npt.NDArray[np.float
 
 
 def load_unit(plan: FilterPlan) -> str:
-    """Say what a block's load counts: "keys", "counters" or "set bits"."""
+    """Return what a block's load counts: "keys", "counters" or "set bits"."""
     return "keys" if plan.policy in levels.COUNTED else "counters" if plan.counter_bits else "set bits"

@@ -95,20 +95,20 @@ class Attempts:
         return float(self._lack[i]) if i < len(self._lack) else k - self.mean
 
     def beyond(self, k: int) -> tuple[Vector, Vector]:
-        """Give n and P(N = k + n) for all n >= 1 in the window."""
+        """Return n and P(N = k + n) for all n >= 1 in the window."""
         skip = max(k + 1 - self.first, 0)
         part = self.chance[skip:]
         return np.arange(self.first + skip - k, self.first + skip - k + len(part), dtype=np.float64), part
 
     def dense(self, length: int) -> Vector:
-        """Give P(N = i) for i = 0 ... length - 1."""
+        """Compute P(N = i) for i = 0 ... length - 1."""
         values = np.zeros(length)
         part = self.chance[: max(length - self.first, 0)]
         values[self.first : self.first + len(part)] = part
         return values
 
     def unbounded(self) -> Vector:
-        """Give P(N = i) for all i but a tail of 1e-40."""
+        """Compute P(N = i) for all i but a tail of 1e-40."""
         return self.dense(self.first + int(np.count_nonzero(self._tail > _FAR)))
 
 
@@ -124,7 +124,7 @@ def log_not(chance: float) -> float:
 
 
 def hold(mean: float, threshold: int | None, coin: float) -> tuple[Vector, float]:
-    """Give a bucket's distribution after Poisson(mean) attempts, and the mean number it refused.
+    """Return a bucket's distribution after Poisson(mean) attempts, and the mean number it refused.
 
     f_h = sum over n >= 0 of Poisson(mean; h + n) (1 - coin)**n, and its two siblings.
     """
@@ -169,7 +169,7 @@ def _coin(attempts: Attempts, threshold: int, above: float, deficit: float) -> f
 
 @cached(512)
 def best(reads: float, load: float, overflow: float) -> tuple[int | None, float, Vector]:
-    """Give Theorem 1's threshold and distribution, and the coin that leads to it.
+    """Return Theorem 1's threshold and distribution, and the coin that leads to it.
 
     Of reads * load attempts per bucket, `removed` must go. The margin of a height k is what is left
     to remove, if negative, after all above k has gone; two ways to write it, each safe on its side.

@@ -159,9 +159,8 @@ def plan_chains(
 
     keys = checked_capacity(capacity)
     name = arguments.one_of("policy", policy, tuple(POLICIES), 'Leave it out for "multilevel"')
-    load = arguments.real("load", load, _LOAD_RULE, "Pass for example 4")
-    if not MIN_LOAD <= load <= MAX_LOAD:
-        raise arguments.error("load", _LOAD_RULE, load, "Pass for example 4")
+    rule = f"a number of keys per bin from {MIN_LOAD:g} to {MAX_LOAD:g}"
+    load = arguments.real("load", load, rule, "Pass for example 4", least=MIN_LOAD, most=MAX_LOAD)
     d = _choices(name, choices)
     if reads is not None and name not in ("sequential", "multilevel"):
         raise arguments.unmet(
@@ -283,7 +282,7 @@ def chain_bytes(core: Sequence[int], capacity: int) -> int:
 
 
 def policy_of(core: Sequence[int]) -> str:
-    """Give the name of a core's policy.
+    """Return the name of a core's policy.
 
     Examples
     --------
@@ -294,7 +293,7 @@ def policy_of(core: Sequence[int]) -> str:
 
 
 def scaled_core(core: Sequence[int], capacity: int, keys: int) -> tuple[int, ...]:
-    """Give the core of the same design for another number of keys: the same load and thresholds.
+    """Return the core of the same design for another number of keys: the same load and thresholds.
 
     Examples
     --------
@@ -319,8 +318,6 @@ def _whole_bins(total: int, shares: Sequence[float]) -> tuple[int, ...]:
 
 # --- arguments -----------------------------------------------------------------------------------
 
-_LOAD_RULE = f"a number of keys per bin from {MIN_LOAD:g} to {MAX_LOAD:g}"
-
 
 def checked_capacity(value: object) -> int:
     """Check the number of keys."""
@@ -338,8 +335,8 @@ def _choices(policy: str, value: object) -> int:
         return 1
     if value is None:
         return 3 if policy in BALANCED else 2
-    way_out = 'Pass for example 3; with 1 choice it is policy="single"'
-    return arguments.integer("choices", value, 2, MAX_CHOICES, way_out)
+    remedy = 'Pass for example 3; with 1 choice it is policy="single"'
+    return arguments.integer("choices", value, 2, MAX_CHOICES, remedy)
 
 
 def checked_core(core: Sequence[int]) -> tuple[int, ...]:
@@ -351,23 +348,23 @@ def checked_core(core: Sequence[int]) -> tuple[int, ...]:
         The core is none that `plan_chains` could have made.
     """
     rule = "six integers and a pair for each table of a chained table"
-    way_out = "Pass a table's plan.core"
+    remedy = "Pass a table's plan.core"
     if isinstance(core, str | bytes) or not isinstance(core, Sequence):
-        raise arguments.type_error("core", rule, core, way_out)
+        raise arguments.type_error("core", rule, core, remedy)
     if len(core) < 8 or len(core) % 2:
-        raise arguments.error("core", rule, core, way_out)
+        raise arguments.error("core", rule, core, remedy)
 
     def one(place: int, name: str, least: int, most: int) -> int:
-        return arguments.integer(f"core[{place}] ({name})", core[place], least, most, way_out)
+        return arguments.integer(f"core[{place}] ({name})", core[place], least, most, remedy)
 
     number = one(0, "policy", 1, 7)
     if number not in POLICIES.values():
-        raise arguments.error("core[0] (policy)", "1, 2, 3, 6 or 7", number, way_out)
+        raise arguments.error("core[0] (policy)", "1, 2, 3, 6 or 7", number, remedy)
     balanced, single = number <= 3, number == 1
     d = one(1, "choices", 1 if single else 2, 1 if single else MAX_CHOICES)
     tables = (len(core) - 6) // 2
     if tables != (d if number in (3, 7) else 1):
-        raise arguments.error("core", "a pair for each table of the policy", core, way_out)
+        raise arguments.error("core", "a pair for each table of the policy", core, remedy)
     checked = [number, d, one(2, "coin", 0, _COIN_UNIT if balanced else 0)]
     checked += [one(3, "key type", 1, 3), one(4, "value type", 1, 3)]
     checked.append(one(5, "overflow_bins", 1 if balanced else 0, MAX_BINS if balanced else 0))
@@ -376,5 +373,5 @@ def checked_core(core: Sequence[int]) -> tuple[int, ...]:
         most = 0 if not balanced else NEVER_FULL if single else 10**6
         checked.append(one(place + 1, "threshold", 0, most))
     if single and 10**6 < checked[7] < NEVER_FULL:
-        raise arguments.error("core[7] (threshold)", "at most 10**6, or 2**31", checked[7], way_out)
+        raise arguments.error("core[7] (threshold)", "at most 10**6, or 2**31", checked[7], remedy)
     return tuple(checked)

@@ -110,7 +110,7 @@ def predict(layout: Layout, keys: int) -> Chains:
 
 @cached(64)
 def _predict(layout: Layout, keys: int) -> Chains:
-    return _balanced(layout, keys) if layout.balanced else predict_least(layout, keys)
+    return _predict_balanced(layout, keys) if layout.balanced else predict_least(layout, keys)
 
 
 # --- single, sequential, multilevel --------------------------------------------------------------
@@ -183,7 +183,7 @@ def _at(attempts: float, threshold: int, coin: float) -> float:
     return float(occupancy[threshold])
 
 
-def _balanced(layout: Layout, keys: int) -> Chains:
+def _predict_balanced(layout: Layout, keys: int) -> Chains:
     bins = sum(layout.bins)
     load = keys / bins
     coin = layout.coin / COIN_UNIT

@@ -177,28 +177,28 @@ def plan_counting(
         k = theory.best_hashes_standard(size, keys) if flat else theory.best_hashes_blocked(size, span, keys)
     counters = size if flat else size * span
     arguments.check_total(counters * width, "fpr", fpr)
-    return _counting(keys, counters, width, k, 0 if flat else BLOCK_BITS, seed)
+    return _plan_with(keys, counters, width, k, 0 if flat else BLOCK_BITS, seed)
 
 
 def _of_counting_core(_: str, core: Sequence[int], keys: int, seed: int, __: str) -> FilterPlan:
     """Check the four integers of a counting filter's core and predict anew; see `plan_of_core`."""
-    way_out = "Pass a filter's plan.core"
+    remedy = "Pass a filter's plan.core"
     counters, width, hashes, block_bits = core
     width = _counter_bits(width, "core[1] (counter_bits)")
     most = theory.MAX_BITS // width
-    counters = arguments.integer("core[0] (counters)", counters, 1, most, way_out)
-    block_bits = arguments.integer("core[3] (block_bits)", block_bits, 0, BLOCK_BITS, way_out)
+    counters = arguments.integer("core[0] (counters)", counters, 1, most, remedy)
+    block_bits = arguments.integer("core[3] (block_bits)", block_bits, 0, BLOCK_BITS, remedy)
     if block_bits not in (0, BLOCK_BITS):
-        raise arguments.error("core[3] (block_bits)", "0 or 512", block_bits, way_out)
+        raise arguments.error("core[3] (block_bits)", "0 or 512", block_bits, remedy)
     most = theory.MAX_HASHES_BLOCKED if block_bits else theory.MAX_HASHES_STANDARD
-    k = arguments.integer("core[2] (hashes)", hashes, 1, most, way_out)
+    k = arguments.integer("core[2] (hashes)", hashes, 1, most, remedy)
     if block_bits and counters * width % BLOCK_BITS:
         rule = f"a multiple of {BLOCK_BITS // width}, the counters of a block"
-        raise arguments.error("core[0] (counters)", rule, counters, way_out)
-    return _counting(keys, counters, width, k, block_bits, seed)
+        raise arguments.error("core[0] (counters)", rule, counters, remedy)
+    return _plan_with(keys, counters, width, k, block_bits, seed)
 
 
-def _counting(keys: int, counters: int, width: int, hashes: int, block_bits: int, seed: int) -> FilterPlan:
+def _plan_with(keys: int, counters: int, width: int, hashes: int, block_bits: int, seed: int) -> FilterPlan:
     nbytes = -(-counters * width // 64) * 8
     if block_bits:
         span = block_bits // width
@@ -234,20 +234,16 @@ def _counting(keys: int, counters: int, width: int, hashes: int, block_bits: int
 
 
 def _counter_bits(value: object, name: str = "counter_bits") -> int:
-    way_out = "Pass 4, enough for keys that are added once"
-    number = arguments.integer(name, value, 0, None, way_out)
+    remedy = "Pass 4, enough for keys that are added once"
+    number = arguments.integer(name, value, 0, None, remedy)
     if number not in COUNTER_BITS:
-        raise arguments.error(name, "2, 4, 8 or 16", value, way_out)
+        raise arguments.error(name, "2, 4, 8 or 16", value, remedy)
     return number
 
 
 def _layout(value: object) -> str:
-    rule, way_out = '"flat" or "blocked"', 'Pass "flat" for the fewest bits, "blocked" for one memory read'
-    if not isinstance(value, str):
-        raise arguments.type_error("layout", rule, value, way_out)
-    if value not in LAYOUTS:
-        raise arguments.error("layout", rule, value, way_out)
-    return value
+    remedy = 'Pass "flat" for the fewest bits, "blocked" for one memory read'
+    return arguments.one_of("layout", value, LAYOUTS, remedy)
 
 
 register(

@@ -130,10 +130,10 @@ class FilterPlan(ReprMixin):
         """
         if self.policy not in _FAMILIES or _FAMILIES[self.policy].of_core is None:
             sharded = self.policy == "sharded"
-            way_out = "Take a shard's plan, sharding.shard" if sharded else "Plan a stage, with plan_balanced"
-            raise arguments.error("policy", _policies(), self.policy, way_out)
-        way_out = "Pass how many filters are merged"
-        parts = arguments.integer("parts", parts, 1, self.keys, way_out)
+            remedy = "Take a shard's plan, sharding.shard" if sharded else "Plan a stage, with plan_balanced"
+            raise arguments.error("policy", _policies(), self.policy, remedy)
+        remedy = "Pass how many filters are merged"
+        parts = arguments.integer("parts", parts, 1, self.keys, remedy)
         if parts == 1 or self.policy not in POLICIES:
             return self
         from evenbins.theory.merging import merge
@@ -209,10 +209,10 @@ def plan_of_core(
         raise fault("policy", _policies(), policy, "Pass a filter's plan.policy")
     names = family.core_names
     rule = f"the integers ({', '.join(names)}{', …' if family.more_tables else ''}) of a {policy} filter"
-    way_out = "Pass a filter's plan.core"
+    remedy = "Pass a filter's plan.core"
     if isinstance(core, str | bytes) or not isinstance(core, Sequence):
-        raise arguments.type_error("core", rule, core, way_out)
+        raise arguments.type_error("core", rule, core, remedy)
     extra = len(core) - len(names)
     if extra != 0 and not (family.more_tables and extra > 0 and extra % 2 == 0):
-        raise arguments.error("core", rule, core, way_out)
+        raise arguments.error("core", rule, core, remedy)
     return family.of_core(policy, core, arguments.capacity(capacity), arguments.seed(seed), hashing)

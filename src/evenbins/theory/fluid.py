@@ -25,7 +25,7 @@ Invariants
 Tried and dropped: equal steps (up to ten times as many with 4 or 8 slots, where levels fill suddenly);
 adaptive steps for gradients too (they jump as the shares move).
 
-Source: A. Kirsch, "Hash structures for extreme conditions" (thesis, 2008), chapter 5.
+Source: A. Kirsch, "Hash-Based Data Structures for Extreme Conditions" (thesis, 2008), chapter 5.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class SteadyState(_Shown):
 
 
 def solve(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: float = 1.0) -> FluidLimit:
-    """Give overflow, moves and fills after the planned keys have been inserted into an empty table.
+    """Compute overflow, moves and fills after the planned keys have been inserted into an empty table.
 
     Parameters
     ----------
@@ -181,12 +181,12 @@ def solve(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: float =
     >>> f"{table.trajectory.overflow[112]:.1e}"  # when 112/128 of the keys are in
     '5.8e-05'
     """
-    scheme, given, slots, keys = checked(scheme, shares, slots, keys)
+    scheme, given, slots, keys = checked_arguments(scheme, shares, slots, keys)
     return FluidLimit(scheme, given, slots, keys, *_final_state(scheme, given, slots, keys))
 
 
 def steady_state(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: float = 1.0) -> SteadyState:
-    """Give overflow, moves and fills of a table under endless deletions and insertions (section 5.9).
+    """Compute overflow, moves and fills of a table under endless deletions and insertions (section 5.9).
 
     Both models of the thesis have this limit: n keys, a new one inserted and a random old one deleted in
     turn; or arrivals at rate n, each key staying for an exponential time of mean 1. A key that leaves the
@@ -203,7 +203,7 @@ def steady_state(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: 
     >>> f"{table.overflow:.3e}"
     '1.765e-03'
     """
-    scheme, given, slots, keys = checked(scheme, shares, slots, keys, deletions=True)
+    scheme, given, slots, keys = checked_arguments(scheme, shares, slots, keys, deletions=True)
     overflow, moves, fills = _stationary_state(scheme, tuple(each / keys for each in given), slots)
     return SteadyState(scheme, given, slots, keys, keys * overflow, moves, fills)
 
@@ -233,31 +233,27 @@ def _stationary_state(
 # --- for the other modules of this package ---------------------------------------------------------------
 
 
-def checked(
+def checked_arguments(
     scheme: str, shares: Iterable[float], slots: int, keys: float, *, deletions: bool = False
 ) -> tuple[str, tuple[float, ...], int, float]:
     """Check the arguments of `solve`, or of `steady_state`."""
     slots = check_scheme(scheme, slots, deletions=deletions)
-    way_out = "Pass buckets per key, level by level, such as [0.47, 0.46, 0.25, 0.11]"
+    remedy = "Pass buckets per key, level by level, such as [0.47, 0.46, 0.25, 0.11]"
     rule = f"1 to {MAX_LEVELS} numbers from {MIN_SHARE:g} to 1e6"
     if isinstance(shares, str | bytes) or not isinstance(shares, Iterable):
-        raise arguments.type_error("shares", rule, shares, way_out)
-    given = tuple(arguments.real("shares", each, rule, way_out) for each in shares)
-    if not 1 <= len(given) <= MAX_LEVELS or not all(MIN_SHARE <= each <= 1e6 for each in given):
-        raise arguments.error("shares", rule, given, way_out)
-    number = arguments.real(
-        "keys", keys, "a number above 0, at most 1000", "Leave it out for the planned keys"
-    )
-    if not 0.0 < number <= 1000.0:
-        raise arguments.error("keys", "a number above 0, at most 1000", keys, "Leave it out for 1")
+        raise arguments.type_error("shares", rule, shares, remedy)
+    given = tuple(arguments.real("shares", each, rule, remedy, least=MIN_SHARE, most=1e6) for each in shares)
+    if not 1 <= len(given) <= MAX_LEVELS:
+        raise arguments.error("shares", rule, given, remedy)
+    number = arguments.real("keys", keys, "", "Leave it out for the planned keys", above=0.0, most=1000.0)
     return scheme, given, slots, number
 
 
 def check_scheme(scheme: str, slots: int, *, deletions: bool = False) -> int:
-    """Check that a scheme has equations; give the slots."""
-    if scheme not in SCHEMES:
-        way_out = "Use one of these; least-loaded has no fluid limit here"
-        raise arguments.error("scheme", "one of " + ", ".join(SCHEMES), scheme, way_out)
+    """Check that a scheme has equations; return the slots."""
+    arguments.one_of(
+        "scheme", scheme, tuple(SCHEMES), "Use one of these; least-loaded has no fluid limit here"
+    )
     slots = arguments.integer("slots", slots, 1, MAX_SLOTS, "Pass the slots of a bucket, such as 1 or 2")
     if deletions and (
         scheme not in ("standard", "second-chance") or (scheme == "second-chance" and slots > 1)
@@ -275,7 +271,7 @@ def check_scheme(scheme: str, slots: int, *, deletions: bool = False) -> int:
 
 
 def derivatives(scheme: str, shares: Vector, slots: int, grid: Vector) -> tuple[float, Vector]:
-    """Give the overflow, and its gradient in the shares (one column of numbers for each, no differences)."""
+    """Return the overflow, and its gradient in the shares (one column of numbers for each, exact)."""
     d = len(shares)
     columns = shares[:, None] + 1j * _STEP * np.eye(d)
     y = along(system(scheme, d, slots), columns, grid)
@@ -285,7 +281,7 @@ def derivatives(scheme: str, shares: Vector, slots: int, grid: Vector) -> tuple[
 def integrate(
     model: System, shares: Vector, *, keys: float = 1.0, rtol: float = _RTOL, times: Vector | None = None
 ) -> tuple[Vector, Vector]:
-    """Give the times of the steps (or those asked for), and the states there as columns."""
+    """Return the times of the steps (or those asked for), and the states there as columns."""
     from scipy.integrate import solve_ivp  # here: its import takes longer than all other imports
 
     found = solve_ivp(
@@ -296,7 +292,7 @@ def integrate(
 
 
 def along(model: System, shares: npt.NDArray[Any], grid: Vector) -> npt.NDArray[Any]:
-    """Give the state at the end of a grid of steps; columns of shares (maybe complex) go in parallel."""
+    """Return the state at the end of a grid of steps; columns of shares (maybe complex) go in parallel."""
     weights, final = _tableau(shares.dtype.kind == "c")
     y = model.start(shares.shape[1:], shares.dtype.type)
     slopes = np.empty((len(weights), *y.shape), dtype=y.dtype)
@@ -312,7 +308,7 @@ def along(model: System, shares: npt.NDArray[Any], grid: Vector) -> npt.NDArray[
 
 @cached(2)
 def _tableau(complex_: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Give the coefficients of Dormand and Prince's method of order 8."""
+    """Return the coefficients of Dormand and Prince's method of order 8."""
     from scipy.integrate import DOP853  # here: its import takes longer than all other imports
 
     dtype = complex if complex_ else float

@@ -38,7 +38,6 @@ the number of keys from the number of set bits.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from functools import partial
 
@@ -184,7 +183,7 @@ def _power(strict: Vector, log_diagonal: Vector, times: int) -> Vector:
 
 
 def _one_throw(bits: int, most: int) -> tuple[Vector, Vector]:
-    """Give strict part and logarithm of the diagonal of one throw, for up to `most` unset bits."""
+    """Return strict part and logarithm of the diagonal of one throw, for up to `most` unset bits."""
     unset = np.arange(most + 1, dtype=np.float64)
     strict = np.diag(unset[1:] / bits, -1)
     with np.errstate(divide="ignore"):
@@ -201,7 +200,7 @@ def _distinct(bits: int, hashes: int) -> Vector:
 
 @cached(4096)
 def _one_key(block_bits: int, hashes: int) -> tuple[Vector, Vector]:
-    """Give the step of one key in one block: strict part, and the diagonal minus one."""
+    """Return the step of one key in one block: strict part, and the diagonal minus one."""
     strict, log_diagonal = _one_throw(block_bits, min(block_bits, hashes))
     strict = _power(strict, log_diagonal, hashes)
     change = np.expm1(hashes * log_diagonal)
@@ -262,7 +261,7 @@ def blocked(blocks: int, block_bits: int, hashes: int, keys: int) -> float:
 
 
 def rate_by_load(bits: int, hashes: int, most: int) -> Vector:
-    """Give g_i = E[(X_i/bits)**hashes], i = 0 .. `most`: the rate of a block that i keys were thrown into.
+    """Compute g_i = E[(X_i/bits)**hashes], i = 0 .. `most`: the rate of a block that i keys were thrown into.
 
     X_i is the number of set bits after i*hashes throws into `bits` bits: exact occupancy, by the
     chain of the module's head; read-only. Without the digest floor. Cost: `most` products of a
@@ -521,10 +520,8 @@ def _least(value: Callable[[int], float], target: float, guess: float, limit: in
 
 
 def _whole(name: str, value: int, least: int) -> int:
-    number = operator.index(value)
-    if number < least:
-        raise ValueError(f"{name} must be an integer of at least {least}; got {value!r}")
-    return number
+    rule = f"an integer of at least {least}"
+    return arguments.integer(name, value, least, None, f"Pass {least} or more", rule=rule)
 
 
 def checked_sizes(**values: int) -> tuple[int, ...]:

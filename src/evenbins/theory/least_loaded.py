@@ -117,7 +117,7 @@ def behaviour(levels: int, slots: int, load: float, deletions: bool = False) -> 
 
 
 def load_for(levels: int, slots: int, overflow: float, deletions: bool = False) -> float:
-    """Give the largest load at which the overflow is not exceeded; arguments as of `behaviour`.
+    """Return the largest load at which the overflow is not exceeded; arguments as of `behaviour`.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def load_for(levels: int, slots: int, overflow: float, deletions: bool = False) 
 
 
 def dispersion(levels: int, slots: int, deletions: bool = False) -> float:
-    """Give the ratio of variance to mean of the list's size; at least 1, Poisson's."""
+    """Return the ratio of variance to mean of the list's size; at least 1, Poisson's."""
     return _curve(levels, slots, deletions).dispersion
 
 

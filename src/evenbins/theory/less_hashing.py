@@ -45,9 +45,9 @@ Tried and dropped: first-order sums over collisions alone (`Law.terms` keeps the
 off where collisions are many); enumerating all pairs of positions for q_s (k^4/2 of them; a test does, for
 small k, and finds the closed forms).
 
-Source: A. Kirsch, "Hash structures for extreme conditions", chapter 3; P. Dillinger, P. Manolios, "Bloom
-filters in probabilistic verification" (2004), for enhanced double and triple hashing. Their letters:
-n `keys`, m `bits`, k `hashes`. `evenbins.study.theory.less_hashing` has the theorems.
+Source: A. Kirsch, "Hash-Based Data Structures for Extreme Conditions", chapter 3; P. Dillinger, P. Manolios,
+"Bloom filters in probabilistic verification" (2004), for enhanced double and triple hashing. Their letters: n
+`keys`, m `bits`, k `hashes`. `evenbins.study.theory.less_hashing` has the theorems.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _law(hashing: str, bits: int, hashes: int, keys: int, offset: str) -> Law:
     for distinct in range(1, hashes + 1):
         weight = float(shape.distinct[distinct])
         if weight > 0:
-            total += weight * _covered(distinct, shape.shared_of(distinct), keys)
+            total += weight * _cover_chance(distinct, shape.shared_of(distinct), keys)
     total = min(total, 1.0)
     total = min(total + (1.0 - total) * fpr.digest_floor(keys), 1.0)
     fill = -math.expm1(keys * math.log1p(-min(shape.hit, 1.0 - 1e-16)))
@@ -165,7 +165,7 @@ class _Shape:
     named: dict[str, _Floats]  # parts of `shared`, by cause
 
     def shared_of(self, distinct: int) -> _Floats:
-        """Give the chances of 0 to d positions covered, of a z that has only d."""
+        """Compute the chances of 0 to d positions covered, of a z that has only d."""
         most = len(self.shared) - 1
         chance = np.zeros(distinct + 1)
         if distinct == most:
@@ -199,8 +199,8 @@ class _Shape:
         return terms
 
 
-def _covered(distinct: int, chance: _Floats, keys: int) -> float:
-    """Give P(all positions are covered) after `keys` keys, each of which covers s with chance[s]."""
+def _cover_chance(distinct: int, chance: _Floats, keys: int) -> float:
+    """Compute P(all positions are covered) after `keys` keys, each of which covers s with chance[s]."""
     strict = np.zeros((distinct + 1, distinct + 1))
     stays = np.zeros(distinct + 1)  # log of the chance that none of the unset is covered
     sizes = [s for s in range(1, distinct + 1) if chance[s] > 0]

@@ -50,7 +50,7 @@ import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins.theory import block, spilling
-from evenbins.theory.behaviour import Behaviour, counted_loads, empty, floored
+from evenbins.theory.behaviour import Behaviour, counted_loads, with_digest_floor, without_keys
 from evenbins.theory.caching import cached
 from evenbins.theory.cores import COIN_UNIT, COUNTED, POLICIES, SPILLS, Design, counter_bits, with_list
 from evenbins.theory.overflow_list import overflow_limit
@@ -121,12 +121,12 @@ FEW_SPILLED = 1e-4
 def _predict(core: tuple[int, ...], keys: int, stop: str) -> Behaviour:
     design = Design.of_core(core)
     if keys == 0:
-        return empty(design)
+        return without_keys(design)
     if design.policy == "two-choice":
-        return _two_choice(design, keys)
+        return _predict_two_choice(design, keys)
     if design.policy == "fill":
-        return _fill(design, keys, stop)
-    found = _unlimited(with_list(core, _ENDLESS), keys, stop)
+        return _predict_fill(design, keys, stop)
+    found = _predict_unlimited(with_list(core, _ENDLESS), keys, stop)
     if design.overflow_limit == 0:
         found = replace(found, list_reads=0.0)
     waiting = found.overflow * found.changed * keys
@@ -134,24 +134,24 @@ def _predict(core: tuple[int, ...], keys: int, stop: str) -> Behaviour:
         return replace(found, overflow=0.0, overflow_sd=0.0, spilled=found.overflow)
     if waiting + 3.0 * found.overflow_sd <= design.overflow_limit or waiting < 0.01:
         return found
-    return _spilling(design, keys, stop, found)
+    return _predict_spilling(design, keys, stop, found)
 
 
 @cached(1024)
-def _unlimited(core: tuple[int, ...], keys: int, stop: str) -> Behaviour:
+def _predict_unlimited(core: tuple[int, ...], keys: int, stop: str) -> Behaviour:
     """Predict a counted filter whose list has no end."""
     design = Design.of_core(core)
     if design.policy == "sequential" and design.thresholds[0] < keys:  # else no block is ever full
         return predict_sequential(design, keys, stop)
-    return _levels(design, keys, stop)
+    return _predict_levels(design, keys, stop)
 
 
 def passed_on(core: Sequence[int], keys: int) -> float:
     """Return the fraction of keys that every level of a "fill" or multilevel filter turns away."""
     design = Design.of_core(core)
     if design.policy == "fill":
-        return _levels(design, keys, "coin").overflow
-    return _unlimited(with_list(core, _ENDLESS), keys, "coin").overflow
+        return _predict_levels(design, keys, "coin").overflow
+    return _predict_unlimited(with_list(core, _ENDLESS), keys, "coin").overflow
 
 
 def steady(core: Sequence[int], keys: int) -> Behaviour:
@@ -244,7 +244,7 @@ def _pass_noise(
     return max(mean_square - mean_passes**2 - mean * ends**2, 0.0)
 
 
-def _levels(design: Design, keys: int, stop: str) -> Behaviour:
+def _predict_levels(design: Design, keys: int, stop: str) -> Behaviour:
     arrivals, variance = float(keys), 0.0
     stored, reads = 0.0, 0.0
     rate, walk, misses = 0.0, 1.0, 0.0
@@ -266,7 +266,7 @@ def _levels(design: Design, keys: int, stop: str) -> Behaviour:
     reads += len(design.blocks) * arrivals
     all_bits = sum(b * each for b, each in zip(design.blocks, design.key_bits, strict=True))
     return Behaviour(
-        fpr=floored(rate, keys),
+        fpr=with_digest_floor(rate, keys),
         reads=reads / stored if stored else 1.0,
         miss_reads=misses,
         list_reads=walk if design.overflow_limit else 0.0,
@@ -282,7 +282,7 @@ def _levels(design: Design, keys: int, stop: str) -> Behaviour:
 # --- two choices ---------------------------------------------------------------------------------
 
 
-def _two_choice(design: Design, keys: int) -> Behaviour:
+def _predict_two_choice(design: Design, keys: int) -> Behaviour:
     equation = block.pair(design.block_bits, design.hashes)
     load = min(keys / design.blocks[0], float(block.KEYS_PER_BIT * design.block_bits))
     state = equation.at(load)
@@ -291,7 +291,7 @@ def _two_choice(design: Design, keys: int) -> Behaviour:
     thinned = np.array([1.0 - (1.0 - equation.positive(each)) ** 2 for each in grid.tolist()])
     lost = float(block.running_integral(thinned, grid[1] - grid[0])[-1]) / load
     return Behaviour(
-        fpr=floored(positive * (2.0 - positive), keys),
+        fpr=with_digest_floor(positive * (2.0 - positive), keys),
         reads=2.0,
         miss_reads=2.0,
         list_reads=0.0,
@@ -307,7 +307,7 @@ def _two_choice(design: Design, keys: int) -> Behaviour:
 # --- keys that no block and no list takes --------------------------------------------------------
 
 
-def _spilling(design: Design, keys: int, stop: str, found: Behaviour) -> Behaviour:
+def _predict_spilling(design: Design, keys: int, stop: str, found: Behaviour) -> Behaviour:
     waiting = found.overflow * found.changed * keys
     room = design.overflow_limit - waiting
     if room > 0.0 and design.overflow_limit > 0:  # only chance can overrun the list
@@ -346,7 +346,7 @@ def _spilling(design: Design, keys: int, stop: str, found: Behaviour) -> Behavio
         walk *= c
     listed, spilled, stored, reads = (float(each) for each in state[-4:])
     return Behaviour(
-        fpr=floored(min(rate, 1.0), keys),
+        fpr=with_digest_floor(min(rate, 1.0), keys),
         reads=reads / stored,
         miss_reads=misses,
         list_reads=walk if design.overflow_limit else 0.0,
@@ -360,8 +360,8 @@ def _spilling(design: Design, keys: int, stop: str, found: Behaviour) -> Behavio
     )
 
 
-def _fill(design: Design, keys: int, stop: str) -> Behaviour:
-    found = _levels(design, keys, stop)
+def _predict_fill(design: Design, keys: int, stop: str) -> Behaviour:
+    found = _predict_levels(design, keys, stop)
     if found.overflow <= FEW_SPILLED or len(design.blocks) == 1:
         return replace(found, overflow=0.0, spilled=found.overflow)
     equation = spilling.FillSpilling(design, keys)
@@ -374,7 +374,7 @@ def _fill(design: Design, keys: int, stop: str) -> Behaviour:
         walk *= c
     mean = state @ np.arange(design.block_bits + 1)
     return Behaviour(
-        fpr=floored(min(rate, 1.0), keys),
+        fpr=with_digest_floor(min(rate, 1.0), keys),
         reads=float(reads / stored),
         miss_reads=misses,
         list_reads=0.0,

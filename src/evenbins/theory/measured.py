@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from evenbins import _arguments as arguments
 from evenbins.theory import levels
 
 __all__ = ["Measured", "measure"]
@@ -59,8 +60,7 @@ def measure(
         Where a look-up may stop: "coin", where the key would have been accepted, as the filter does;
         "threshold", only at a load below the threshold, as in the paper.
     """
-    if stop not in ("coin", "threshold"):
-        raise ValueError(f'stop must be "coin" or "threshold"; got {stop!r}. Leave it out for "coin"')
+    arguments.one_of("stop", stop, ("coin", "threshold"), 'Leave it out for "coin"')
     design = levels.Design.of_core(core)
     hits, passes, set_bits, loads = [], [], [], []
     for table, size, threshold, key_bits in zip(

@@ -61,7 +61,9 @@ def merge(core: tuple[int, ...], keys: int, parts: int) -> Merged:
     positive, passes, filled = [], [], 0.0
     for table, loads in enumerate(part.loads):
         f, c, mean = (
-            _counted(design, table, loads, parts) if design.counted else _set(design, table, loads, parts)
+            _counted_level(design, table, loads, parts)
+            if design.counted
+            else _set(design, table, loads, parts)
         )
         positive.append(f)
         passes.append(c)
@@ -93,7 +95,7 @@ def _set(design: Design, table: int, chance: Vector, parts: int) -> tuple[float,
     return float(merged @ rate), float(merged[full] @ (1.0 - rate[full])), float(merged @ x)
 
 
-def _counted(design: Design, table: int, chance: Vector, parts: int) -> tuple[float, float, float]:
+def _counted_level(design: Design, table: int, chance: Vector, parts: int) -> tuple[float, float, float]:
     """Return F, C and the mean of the set bits of a level whose blocks are known by their loads."""
     last = int(np.flatnonzero(chance > _TRACE)[-1])
     merged = one = np.asarray(chance)[: last + 1]

@@ -115,7 +115,7 @@ def distribution(keys: int, sizes: Sequence[int]) -> tuple[Law, ...]:
 
 @cached(128)
 def _laws(keys: int, sizes: tuple[int, ...]) -> tuple[Law, ...]:
-    """Give the laws; tables that begin alike share them."""
+    """Compute the laws; tables that begin alike share them."""
     if not sizes:
         return (Law(keys, np.ones(1), np.zeros(1)),)
     before = _laws(keys, sizes[:-1])
@@ -179,10 +179,10 @@ def checked_table(keys: object, sizes: Sequence[int]) -> tuple[int, tuple[int, .
     """Check the arguments that all calculators share."""
     number = checked_keys(keys)
     rule = f"the buckets of 1 to {MAX_LEVELS} sub-tables"
-    way_out = "Pass numbers such as [40_000, 10_000, 5_000]"
+    remedy = "Pass numbers such as [40_000, 10_000, 5_000]"
     if isinstance(sizes, str | bytes) or not hasattr(sizes, "__iter__"):
-        raise arguments.type_error("sizes", rule, sizes, way_out)
-    checked = tuple(arguments.integer("sizes", each, 1, _MAX_SIZE, way_out) for each in sizes)
+        raise arguments.type_error("sizes", rule, sizes, remedy)
+    checked = tuple(arguments.integer("sizes", each, 1, _MAX_SIZE, remedy) for each in sizes)
     if not 1 <= len(checked) <= MAX_LEVELS:
-        raise arguments.error("sizes", rule, sizes, way_out)
+        raise arguments.error("sizes", rule, sizes, remedy)
     return number, checked

@@ -87,7 +87,7 @@ class Optimum(ReprMixin):
 def shares(
     scheme: str, levels: int, space: float, slots: int = 1, *, deletions: bool = False
 ) -> tuple[float, ...]:
-    """Give the shares of least overflow for a space.
+    """Compute the shares of least overflow for a space.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def shares(
 
 
 def space(scheme: str, levels: int, overflow: float, slots: int = 1, *, deletions: bool = False) -> Optimum:
-    """Give the least space for an overflow, with its shares.
+    """Compute the least space for an overflow, with its shares.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class OverflowDistribution:
         return self.variance / self.mean
 
     def overrun(self, limit: int) -> float:
-        """Give the probability of more than `limit` keys.
+        """Compute the probability of more than `limit` keys.
 
         >>> f"{OverflowDistribution(20.0, 20.0).overrun(64):.3e}"
         '1.319e-15'
@@ -184,7 +184,7 @@ class OverflowDistribution:
         return min(1.0, total)
 
     def limit(self, overrun: float = 1e-9) -> int:
-        """Give the least limit that is exceeded with at most this probability."""
+        """Return the least limit that is exceeded with at most this probability."""
         low, high = -1, 1
         while self.overrun(high) > overrun:
             low, high = high, 2 * high
@@ -197,7 +197,7 @@ class OverflowDistribution:
 def overflow_distribution(
     scheme: str, shares: Iterable[float], keys: float, slots: int = 1, *, deletions: bool = False
 ) -> OverflowDistribution:
-    """Give the distribution of the overflow list's size for a table of so many keys.
+    """Return the distribution of the overflow list's size for a table of so many keys.
 
     Without deletions mean and variance are those of the diffusion limit (`_fluid_noise`): the list is
     over-dispersed against Poisson. Under deletions the variance is taken as 1.25 times the mean, above what
@@ -217,7 +217,7 @@ def overflow_distribution(
     >>> f"{list_.mean:.1f} {list_.ratio:.2f}"
     '20.1 1.15'
     """
-    scheme, given, slots, _ = fluid.checked(scheme, shares, slots, 1.0, deletions=bool(deletions))
+    scheme, given, slots, _ = fluid.checked_arguments(scheme, shares, slots, 1.0, deletions=bool(deletions))
     n = arguments.capacity(keys)
     if deletions:
         mean = n * fluid.steady_state(scheme, given, slots).overflow
@@ -236,7 +236,7 @@ def overflow_limit(
     overrun: float = 1e-9,
     deletions: bool = False,
 ) -> int:
-    """Give the size of an overflow list that a table exceeds with at most the probability `overrun`.
+    """Compute the size of an overflow list that a table exceeds with at most the probability `overrun`.
 
     Parameters
     ----------
@@ -250,10 +250,7 @@ def overflow_limit(
     >>> overflow_limit("second-chance", [0.4694, 0.4562, 0.2512, 0.1082], 10_000)
     56
     """
-    rule, way_out = "a number from 1e-100 to 0.5", "Pass a probability such as 1e-9"
-    bound = arguments.real("overrun", overrun, rule, way_out)
-    if not 1e-100 <= bound <= 0.5:
-        raise arguments.error("overrun", rule, overrun, way_out)
+    bound = arguments.real("overrun", overrun, "", "Pass a probability such as 1e-9", least=1e-100, most=0.5)
     return overflow_distribution(scheme, shares, keys, slots, deletions=deletions).limit(bound)
 
 
@@ -276,7 +273,7 @@ class Target:
         self._last = None
 
     def __call__(self, logs: Vector) -> tuple[float, Vector]:
-        """Give log w and its gradient."""
+        """Compute log w and its gradient."""
         name = logs.tobytes()
         if self._last is None or self._last[0] != name:  # SLSQP asks for value and gradient apart
             alphas = np.exp(np.clip(logs, math.log(fluid.MIN_SHARE), math.log(1e6)))
@@ -299,7 +296,7 @@ def _shares(scheme: str, levels: int, given: float, slots: int, deletions: bool)
 
 
 def search(scheme: str, logs: Vector, given: float, slots: int, deletions: bool) -> Vector:
-    """Give the shares of least overflow, from proportions to begin with."""
+    """Compute the shares of least overflow, from proportions to begin with."""
     from scipy.optimize import minimize  # here: its import takes longer than all other imports
 
     total = given / slots
@@ -327,7 +324,7 @@ def _least(scheme: str, levels: int, overflow: float, slots: int, deletions: boo
 
     target = Target(scheme, slots, deletions)
     goal = math.log(overflow)
-    alphas = near(scheme, _softmax(starting_logs(scheme, levels)), slots, deletions, overflow)
+    alphas = scale_near(scheme, _softmax(starting_logs(scheme, levels)), slots, deletions, overflow)
 
     weight = (
         5.0 * slots**2 + 5.0
@@ -349,10 +346,10 @@ def _least(scheme: str, levels: int, overflow: float, slots: int, deletions: boo
         target.renew(alphas)
         if abs(target(found.x)[0] - goal) < 1e-3:  # the new steps agree; what is missing is a matter of scale
             break
-    return optimum_of(scheme, scaled(target, alphas, overflow), slots, deletions)
+    return optimum_of(scheme, scale_to(target, alphas, overflow), slots, deletions)
 
 
-def near(scheme: str, parts: Vector, slots: int, deletions: bool, overflow: float) -> Vector:
+def scale_near(scheme: str, parts: Vector, slots: int, deletions: bool, overflow: float) -> Vector:
     """Scale the shares so that they have the overflow, about."""
     from scipy.optimize import brentq  # here: its import takes longer than all other imports
 
@@ -371,7 +368,7 @@ def near(scheme: str, parts: Vector, slots: int, deletions: bool, overflow: floa
     return np.asarray(math.exp(brentq(excess, low, high, xtol=5e-3, rtol=1e-12)) * parts)
 
 
-def scaled(target: Target, alphas: Vector, overflow: float) -> Vector:
+def scale_to(target: Target, alphas: Vector, overflow: float) -> Vector:
     """Scale shares that have about the overflow so that they have it exactly: Newton, then secants."""
     goal = math.log(overflow)
     target.renew(alphas)
@@ -424,7 +421,7 @@ def optimum_of(scheme: str, alphas: Vector, slots: int, deletions: bool) -> Opti
 
 
 def starting_logs(scheme: str, levels: int) -> Vector:
-    """Give logarithms of proportions to begin with, close to the optimum for 0.2 % of overflow."""
+    """Return logarithms of proportions to begin with, close to the optimum for 0.2 % of overflow."""
     drop, power = _STARTS[scheme]
     return -drop * np.linspace(0.0, 1.0, levels) ** power
 
@@ -438,20 +435,16 @@ def _softmax(logs: Vector) -> Vector:
 
 
 def checked_levels(value: int) -> int:
+    """Check the number of levels."""
     return arguments.integer("levels", value, 1, fluid.MAX_LEVELS, "Pass the number of levels, such as 4")
 
 
 def checked_space(value: float) -> float:
-    rule, way_out = f"a number from 0.01 to {MAX_SPACE:g}", "Pass slots per key, such as 1.3"
-    number = arguments.real("space", value, rule, way_out)
-    if not 0.01 <= number <= MAX_SPACE:
-        raise arguments.error("space", rule, value, way_out)
-    return number
+    """Check the slots per key."""
+    return arguments.real("space", value, "", "Pass slots per key, such as 1.3", least=0.01, most=MAX_SPACE)
 
 
 def checked_overflow(value: float) -> float:
-    rule, way_out = f"a number from {MIN_OVERFLOW:g} to 0.5", "Pass a fraction of the keys, such as 0.002"
-    number = arguments.real("overflow", value, rule, way_out)
-    if not MIN_OVERFLOW <= number <= 0.5:
-        raise arguments.error("overflow", rule, value, way_out)
-    return number
+    """Check the fraction of keys on the overflow list."""
+    remedy = "Pass a fraction of the keys, such as 0.002"
+    return arguments.real("overflow", value, "", remedy, least=MIN_OVERFLOW, most=0.5)

@@ -4,7 +4,7 @@
     sequential(load, threshold, coin, choices, times=1.0, *, reads=None) -> Fluid
     multilevel(load, thresholds, coin, shares, times=1.0) -> Fluid
 
-Each scheme differs only in how keys turn into attempts, of which `bucket` tells what a bucket makes:
+Each scheme differs only in how keys turn into attempts, and `bucket` says what a bucket makes of them:
 
     single       attempts = keys
     multilevel   each table is a single one; its refused keys are the next table's arrivals
@@ -103,7 +103,7 @@ def single(load: float, threshold: int | None, coin: float, time: npt.ArrayLike 
     states = [hold(load * float(t), height, coin) for t in times]
     return Fluid(
         times=frozen(times),
-        occupancy=frozen(_stacked([state[0] for state in states])),
+        occupancy=frozen(_stack([state[0] for state in states])),
         attempts=frozen(times[:, None].copy()),
         overflow=frozen(np.array([state[1] / load for state in states])),
     )
@@ -152,7 +152,7 @@ def sequential(
     columns = path.columns(np.array(points)) / load
     return Fluid(
         times=frozen(moments),
-        occupancy=frozen(_stacked([hold(u, height, coin)[0] for u in points])),
+        occupancy=frozen(_stack([hold(u, height, coin)[0] for u in points])),
         attempts=frozen(columns[:, :choices].copy()),
         overflow=frozen(columns[:, choices] + np.maximum(moments - spent, 0.0)),
     )
@@ -200,10 +200,10 @@ def multilevel(
             mean = load * arrive / share
             if mean > MOST_ATTEMPTS:
                 rule = f"such that no table receives more than {MOST_ATTEMPTS:g} keys per bucket"
-                way_out = (
+                remedy = (
                     f"Table {table + 1} would receive {mean:.3g}: enlarge it, or the thresholds before it"
                 )
-                raise arguments.error("shares", rule, shares, way_out)
+                raise arguments.error("shares", rule, shares, remedy)
             held, lost = hold(mean, height, coin)
             occupancy[row, table, : len(held)] = held
             arrive = lost * share / load
@@ -216,7 +216,7 @@ def multilevel(
     )
 
 
-def _stacked(rows: Sequence[Vector]) -> Vector:
+def _stack(rows: Sequence[Vector]) -> Vector:
     """Put rows under each other; short ones end in zeros."""
     table = np.zeros((len(rows), max(len(row) for row in rows)))
     for i, row in enumerate(rows):
@@ -258,25 +258,25 @@ def checked_budget(value: object) -> float:
 def checked_shares(value: object) -> Vector:
     """Check the sizes of the tables."""
     rule = f"1 to {MAX_CHOICES} fractions above 0 of sum 1"
-    way_out = "Divide the buckets of each table by all buckets"
-    shares = arguments.reals("shares", value, rule, way_out)
+    remedy = "Divide the buckets of each table by all buckets"
+    shares = arguments.reals("shares", value, rule, remedy)
     if shares.ndim != 1 or not 1 <= len(shares) <= MAX_CHOICES or not (shares > 0.0).all():
-        raise arguments.error("shares", rule, value, way_out)
+        raise arguments.error("shares", rule, value, remedy)
     total = float(shares.sum())
     if abs(total - 1.0) > 1e-9:
         nearest = [float(f"{share:.6g}") for share in shares / total] if math.isfinite(total) else None
-        raise arguments.error("shares", rule, value, f"{way_out}: the nearest is {nearest}")
+        raise arguments.error("shares", rule, value, f"{remedy}: the nearest is {nearest}")
     return shares
 
 
 def checked_times(name: str, value: object, scale: float) -> Vector:
     """Check the moments, of which `scale` times the last is the attempts per bucket."""
     rule = "one moment or several, each a finite number of at least 0"
-    way_out = "Pass for example 1.0, when all planned keys have come"
-    times = np.array(np.atleast_1d(arguments.reals(name, value, rule, way_out)))
+    remedy = "Pass for example 1.0, when all planned keys have come"
+    times = np.array(np.atleast_1d(arguments.reals(name, value, rule, remedy)))
     if times.ndim != 1 or times.size == 0 or not (np.isfinite(times) & (times >= 0.0)).all():
-        raise arguments.error(name, rule, value, way_out)
+        raise arguments.error(name, rule, value, remedy)
     if float(times.max()) * scale > MOST_ATTEMPTS:
         rule = f"at most {MOST_ATTEMPTS / scale:.4g} here ({MOST_ATTEMPTS:g} attempts per bucket)"
-        raise arguments.error(name, rule, value, way_out)
+        raise arguments.error(name, rule, value, remedy)
     return times

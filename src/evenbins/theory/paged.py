@@ -109,7 +109,7 @@ class PagedPlan(ReprMixin):
 
 
 def page_slots(page_bytes: int, key_dtype: str = "int64") -> int:
-    """Give the number of keys that a page holds.
+    """Return the number of keys that a page holds.
 
     Examples
     --------
@@ -276,11 +276,7 @@ def plan_paged(
 
 
 def _fraction(name: str, value: object, least: float, most: float) -> float:
-    rule = f"a number from {least} to {most}"
-    number = arguments.real(name, value, rule, "Leave it out")
-    if not least <= number <= most:
-        raise arguments.error(name, rule, value, "Leave it out")
-    return number
+    return arguments.real(name, value, "", "Leave it out", least=least, most=most)
 
 
 def _filter(keys: int, pages: int, miss_reads: object, bits_per_key: object) -> tuple[int, int]:

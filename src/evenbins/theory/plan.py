@@ -105,20 +105,15 @@ def plan_scheme(
     if k is None:
         k = theory.best_hashes_standard(bits, keys)
     if scheme == "independent":
-        return _standard(keys, bits, k, seed), None
+        return _plan_standard(keys, bits, k, seed), None
     if per_key is None:
         bits = _bits_of_scheme(scheme, keys, rate, bits, k)
-    plan = _standard(keys, _whole_parts(scheme, bits, k), k, seed, scheme)
+    plan = _plan_standard(keys, _whole_parts(scheme, bits, k), k, seed, scheme)
     return plan, _floor_problem(plan, rate) if per_key is None and plan.fpr > rate * 1.01 else None
 
 
 def _scheme(value: object) -> str:
-    rule = f"one of {', '.join(SCHEMES)}"
-    if not isinstance(value, str):
-        raise arguments.type_error("hashing", rule, value, 'Leave it out for "independent"')
-    if value not in SCHEMES:
-        raise arguments.error("hashing", rule, value, 'Leave it out for "independent"')
-    return value
+    return arguments.one_of("hashing", value, SCHEMES, 'Leave it out for "independent"')
 
 
 def _whole_parts(scheme: str, bits: int, hashes: int) -> int:
@@ -210,7 +205,7 @@ def plan_blocked(
         arguments.check_total(blocks * block_bits, "bits_per_key", bits_per_key)
     if k is None:
         k = theory.best_hashes_blocked(blocks, block_bits, keys)
-    return _blocked(keys, blocks, block_bits, k, seed)
+    return _plan_blocked(keys, blocks, block_bits, k, seed)
 
 
 def _of_standard_core(_: str, core: Sequence[int], keys: int, seed: int, hashing: str) -> FilterPlan:
@@ -220,7 +215,7 @@ def _of_standard_core(_: str, core: Sequence[int], keys: int, seed: int, hashing
     scheme = _scheme(hashing)
     if _whole_parts(scheme, bits, k) != bits:
         raise arguments.error("core[0] (bits)", "a multiple of hashes", bits, _OF_CORE)
-    return _standard(keys, bits, k, seed, scheme)
+    return _plan_standard(keys, bits, k, seed, scheme)
 
 
 def _of_blocked_core(_: str, core: Sequence[int], keys: int, seed: int, __: str) -> FilterPlan:
@@ -229,10 +224,10 @@ def _of_blocked_core(_: str, core: Sequence[int], keys: int, seed: int, __: str)
     k = arguments.integer("core[2] (hashes)", hashes, 1, theory.MAX_HASHES_BLOCKED, _OF_CORE)
     block_bits = arguments.block_bits(block_bits, "core[1] (block_bits)")
     arguments.check_total(blocks * block_bits, "core[0] (blocks)", blocks)
-    return _blocked(keys, blocks, block_bits, k, seed)
+    return _plan_blocked(keys, blocks, block_bits, k, seed)
 
 
-def _standard(keys: int, bits: int, hashes: int, seed: int, hashing: str = "independent") -> FilterPlan:
+def _plan_standard(keys: int, bits: int, hashes: int, seed: int, hashing: str = "independent") -> FilterPlan:
     nbytes = -(-bits // 64) * 8
     if hashing == "independent":
         rate, fill = theory.standard(bits, hashes, keys), theory.standard_fill(bits, hashes, keys)
@@ -257,7 +252,7 @@ def _standard(keys: int, bits: int, hashes: int, seed: int, hashing: str = "inde
     )
 
 
-def _blocked(keys: int, blocks: int, block_bits: int, hashes: int, seed: int) -> FilterPlan:
+def _plan_blocked(keys: int, blocks: int, block_bits: int, hashes: int, seed: int) -> FilterPlan:
     nbytes = blocks * block_bits // 8
     return FilterPlan(
         keys=keys,

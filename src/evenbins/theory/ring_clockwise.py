@@ -93,7 +93,7 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
         tail = -busy * math.expm1(-decay) * np.exp(-decay * np.arange(max(limit, waiting if long else 0)))
         queue = np.append(1.0 - busy, tail)
     elif waiting <= _MOST_WAITING:
-        queue = _queue(_passing(chances(mean, None, limit + waiting), limit, waiting))
+        queue = _queue(_passing_matrix(chances(mean, None, limit + waiting), limit, waiting))
     else:
         return None
     own = chances(mean, copies, limit + (waiting if long else 0))
@@ -102,7 +102,7 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
     searches = None
     if long:
         # full nodes after an overflow of y: further(y) = sum over y' of passing(y, y') (1 + further(y'))
-        passing = _passing(own, limit, waiting)
+        passing = _passing_matrix(own, limit, waiting)
         further = solve(np.eye(waiting + 1) - passing, passing.sum(axis=1))
         fallen = chances(2.0 * mean, 2, limit + waiting) if random_arcs else own
         first = np.convolve(queue[: waiting + 1], fallen)[limit : limit + waiting + 1]
@@ -110,7 +110,7 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
     return mixed_law([LawPart(1.0, 0, loads)], float(loads[limit]), searches)
 
 
-def _passing(own: _Floats, limit: int, waiting: int) -> _Floats:
+def _passing_matrix(own: _Floats, limit: int, waiting: int) -> _Floats:
     """Return ``[w, y]``: P(A = limit + y - w), the chance that a full node lets y keys pass after w came."""
     from scipy.linalg import toeplitz
 

@@ -40,7 +40,7 @@ def first_full(
     weights: Sequence[float] | None = None,
     keys: int | None = None,
 ) -> float:
-    """Give the expected number of keys until a node is full, the one that fills it counted (Theorem 4).
+    """Compute the expected number of keys until a node is full, the one that fills it counted (Theorem 4).
 
     Exact for every policy: before a node is full all of them place a key where it is first probed.
 
@@ -103,7 +103,7 @@ def first_full(
 
 
 def no_full(nodes: int, limit: int, keys: int, *, copies: int | None = None) -> float:
-    """Give the chance that no node is full after so many keys, exactly (Theorem 4).
+    """Compute the chance that no node is full after so many keys, exactly (Theorem 4).
 
     Parameters
     ----------

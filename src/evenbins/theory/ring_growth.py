@@ -123,7 +123,7 @@ def grown_loads(
             elif ends[i] <= placed:
                 rise = min(last[i] - each.limit, _rise(each.limit))
                 each.limit += rise
-                each.gaps = _trimmed(np.concatenate((np.zeros(rise), each.gaps)))
+                each.gaps = _trim(np.concatenate((np.zeros(rise), each.gaps)))
     if not near:
         time = (keys - keys_far) / rate_far
     found = [
@@ -159,7 +159,7 @@ def _step(near: dict[int, _Class], keys: float, rate_far: float) -> float:
     time = (before - room) / open_
     after = [each.gaps for each in classes]
     for _ in range(60):
-        after = [_filled(each.gaps, each.share * time) for each in classes]
+        after = [_fill_gaps(each.gaps, each.share * time) for each in classes]
         pairs = list(zip(classes, after, strict=True))
         left = sum(each.count * float(g @ np.arange(g.size)) for each, g in pairs) - room - rate_far * time
         open_ = rate_far + sum(each.count * each.share * (1.0 - g[0]) for each, g in pairs)
@@ -203,7 +203,7 @@ def _final(before: Grown, last: int, mean: float) -> Grown:
     return Grown(last, loads[::-1], last - first - step * (loads.size - 1), step)
 
 
-def _filled(gaps: Floats, time: float) -> Floats:
+def _fill_gaps(gaps: Floats, time: float) -> Floats:
     """Return the gaps after Poisson(time) keys for each node that is not full."""
     most = int(time + 12 * math.sqrt(time) + 20)
     arrivals = _poisson(np.arange(most + 1), time)
@@ -218,7 +218,7 @@ def _poisson(number: npt.NDArray[np.int64], mean: float) -> Floats:
     return np.asarray(np.exp(special.xlogy(number, mean) - mean - special.gammaln(number + 1)))
 
 
-def _trimmed(gaps: Floats) -> Floats:
+def _trim(gaps: Floats) -> Floats:
     beyond = np.cumsum(gaps[::-1])[::-1]
     size = max(2, int(np.searchsorted(-beyond, -_FORGET)))
     return gaps[:size]

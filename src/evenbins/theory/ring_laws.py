@@ -160,7 +160,7 @@ def groups_of(nodes: int, limit: object, weights: Sequence[float] | None, copies
     return [_Group(count, weight / mean, most, copies) for (weight, most), count in alike.items()]
 
 
-def _thrown(keys: int, nodes: int, groups: Sequence[_Group]) -> RingLoads:
+def _loads_after_throws(keys: int, nodes: int, groups: Sequence[_Group]) -> RingLoads:
     """Return the loads of thrown keys, the clock stopped when their means sum to `keys`."""
     from scipy.optimize import brentq
 
@@ -287,7 +287,7 @@ def jump_loads(
     (3.0, 0.173)
     """
     keys, nodes = checked_keys(keys), checked_nodes(nodes)
-    return _thrown(keys, nodes, groups_of(nodes, limit, weights, None))
+    return _loads_after_throws(keys, nodes, groups_of(nodes, limit, weights, None))
 
 
 def rehash_loads(keys: int, nodes: int, limit: int, *, copies: int = 1) -> RingLoads:
@@ -309,7 +309,7 @@ def rehash_loads(keys: int, nodes: int, limit: int, *, copies: int = 1) -> RingL
     (0.838, 6.78, 66.1)
     """
     keys, nodes = checked_keys(keys), checked_nodes(nodes)
-    return _thrown(keys, nodes, groups_of(nodes, limit, None, checked_copies(copies)))
+    return _loads_after_throws(keys, nodes, groups_of(nodes, limit, None, checked_copies(copies)))
 
 
 def growing_loads(
@@ -346,7 +346,7 @@ def growing_loads(
                 f"weights must be one for each of {nodes} nodes; got {len(numbers)}. Pass as many as nodes"
             )
         mean = math.fsum(numbers) / nodes
-        alike = _merged(dict(Counter(each / mean for each in numbers)))
+        alike = _merge_weights(dict(Counter(each / mean for each in numbers)))
     if keys == 0:
         return RingLoads(np.array([1.0]), 0.0, 0.0, 0.0, 1.0)
 
@@ -362,7 +362,7 @@ def growing_loads(
     return mixed_law(laws, full, 1.0 / open_share if open_share > 0.0 else None)
 
 
-def _merged(alike: dict[float, int]) -> dict[float, int]:
+def _merge_weights(alike: dict[float, int]) -> dict[float, int]:
     """Put neighbouring weights together until there are few."""
     ordered = sorted(alike)
     if len(ordered) <= _MOST_GROUPS:

@@ -52,12 +52,11 @@ def checked_epsilon(value: object) -> float:
 def checked_weights(values: object) -> tuple[float, ...]:
     """Check the nodes' weights."""
     rule = f"one or more positive numbers from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
-    way_out = "Pass for example [1, 1, 2.5]"
+    remedy = "Pass for example [1, 1, 2.5]"
     if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray) or not len(values):
-        raise arguments.type_error("weights", rule, values, way_out)
+        raise arguments.type_error("weights", rule, values, remedy)
     numbers = tuple(
-        arguments.real("weights", each, rule, way_out, least=LEAST_WEIGHT, most=MOST_WEIGHT)
-        for each in values
+        arguments.real("weights", each, rule, remedy, least=LEAST_WEIGHT, most=MOST_WEIGHT) for each in values
     )
     if max(numbers) / min(numbers) > MOST_RATIO:
         raise ValueError(

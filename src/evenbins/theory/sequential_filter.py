@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins.theory import block
-from evenbins.theory.behaviour import Behaviour, counted_loads, floored
+from evenbins.theory.behaviour import Behaviour, counted_loads, with_digest_floor
 from evenbins.theory.cores import Design
 
 __all__ = ["predict_sequential"]
@@ -97,7 +97,7 @@ def predict_sequential(design: Design, keys: int, stop: str, *, noise: bool = Tr
     if design.overflow_limit:
         list_reads = 1.0 - rate if exhausted else passes**choices
     return Behaviour(
-        fpr=floored(rate, keys) if noise else rate,
+        fpr=with_digest_floor(rate, keys) if noise else rate,
         reads=spent / changed if changed else 1.0,
         miss_reads=walks,
         list_reads=list_reads,

@@ -127,7 +127,7 @@ class Path:
         return np.einsum("pn,pnj->pj", half * _GAUSS_W, powers), powers[:, :, 0]
 
     def columns(self, points: Vector) -> Vector:
-        """Give all columns, a row for each number of attempts per bucket."""
+        """Return all columns, a row for each number of attempts per bucket."""
         result = np.zeros((len(points), self.choices + 1))
         result[:, 0] = points
         if self.threshold is not None:
@@ -156,7 +156,7 @@ class Path:
 
 
 def _antiderivatives(x: float) -> Vector:
-    """Give the integrals from -1 to x of the Legendre polynomials."""
+    """Return the integrals from -1 to x of the Legendre polynomials."""
     values = legendre.legvander(np.array([x]), _NODES)[0]
     result: Vector = np.empty(_NODES)
     result[0] = x + 1.0
@@ -165,7 +165,7 @@ def _antiderivatives(x: float) -> Vector:
 
 
 def totals(threshold: int, coin: float, choices: int, top: float) -> tuple[float, float]:
-    """Give the attempts after the first ones, and the overflow, in `top` attempts; all per bucket."""
+    """Return the attempts after the first ones, and the overflow, in `top` attempts; all per bucket."""
     edges = _panels(threshold, choices, top)
     half = np.diff(edges)[:, None] / 2
     refusal = _refusal(edges[:-1, None] + half * (1.0 + _GAUSS_X), threshold, coin)

@@ -54,11 +54,11 @@ def best_shape(
     )
     found = search(policy, block_bits, goal, bounds, given, list_price)
     if found.load > block_bits and given.thresholds is None and given.shares is None:
-        return _crowded(policy, block_bits, goal)
+        return _crowded_shape(policy, block_bits, goal)
     return found.best()
 
 
-def _crowded(policy: str, block_bits: int, goal: Goal) -> Shape:
+def _crowded_shape(policy: str, block_bits: int, goal: Goal) -> Shape:
     """Return the shape for less than a bit per key, where nothing is to be balanced: one bit a key."""
     counted = policy in COUNTED
     threshold = block_bits if counted else block_bits + 1  # effective keys are never more than bits

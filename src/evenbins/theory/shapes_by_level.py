@@ -294,9 +294,9 @@ class Stepped(Search):
         """Find the best shape for given prices of the bounds, at the goal."""
         _, count, place = self.value(hashes, coin, prices)
         chosen = self._extract(hashes, coin, prices, count, float(self.prices[place]))
-        return self.scaled(hashes, coin, chosen), chosen
+        return self.scale_to_goal(hashes, coin, chosen), chosen
 
-    def scaled(self, hashes: int, coin: float, chosen: _Levels) -> Shape:
+    def scale_to_goal(self, hashes: int, coin: float, chosen: _Levels) -> Shape:
         """Scale all loads together until the goal is met."""
         return self.at_goal(
             lambda scale: self.shape(hashes, coin, [(scale * load, mark) for load, mark in chosen]), 1.0, 1.3
@@ -310,18 +310,18 @@ class Stepped(Search):
         hashes = self.walk_hashes(lambda k: self.value(k, self.coin, prices)[0])
         shape, chosen = self.solve(hashes, self.coin, prices)
         if self.bounds.hold(shape):
-            return self._polished(shape, chosen)
+            return self._polish(shape, chosen)
         best: Shape | None = None
         for count in range(max(len(chosen) - 1, 1), len(chosen) + 1):
             self.counts = (count,) if self.given.thresholds is None else None
             one, levels_of_one = self.solve(hashes, self.coin, prices)
-            one = self._polished(*self._priced(hashes, one, levels_of_one))
+            one = self._polish(*self._raise_prices(hashes, one, levels_of_one))
             if best is None or self.badness(one) < self.badness(best):
                 best = one
         assert best is not None
         return best
 
-    def _priced(self, hashes: int, shape: Shape, chosen: _Levels) -> tuple[Shape, _Levels]:
+    def _raise_prices(self, hashes: int, shape: Shape, chosen: _Levels) -> tuple[Shape, _Levels]:
         """Raise the prices of the bounds that are broken, one after the other, until all hold."""
         scale = 1.0 / self.load
         units = {"reads": scale, "overflow": 10.0 * scale, "miss_reads": self.fpr}
@@ -350,7 +350,7 @@ class Stepped(Search):
             shape, chosen = trial
         return shape, chosen
 
-    def _polished(self, shape: Shape, chosen: _Levels) -> Shape:
+    def _polish(self, shape: Shape, chosen: _Levels) -> Shape:
         """Leave the grid: try neighbours, one number at a time, each scaled to the goal."""
         best, value = shape, self.badness(shape)
         hashes, coin = shape.hashes, shape.coin
@@ -380,7 +380,7 @@ class Stepped(Search):
                         0 <= coin + flip <= 1 and (marks == 0 or self.is_fill <= mark + marks <= top)
                     ):
                         continue
-                    trial = self.scaled(hashes, coin + flip, other)
+                    trial = self.scale_to_goal(hashes, coin + flip, other)
                     if self.badness(trial) < value - (1e-3 if flip > 0.0 else 1e-5):
                         best, value = trial, self.badness(trial)
                         chosen, coin, improved = other, coin + flip, True

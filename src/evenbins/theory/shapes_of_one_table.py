@@ -54,7 +54,7 @@ class OneTable(Search):
                     0.001 * best.bits if self.goal.fpr else 0.001
                 ):
                     best = one
-        return self._refined(best)
+        return self._refine(best)
 
     def _scan(self, hashes: int, coin: float, choices: int) -> Shape | None:
         load = self.load
@@ -149,7 +149,7 @@ class OneTable(Search):
             overflow=found.overflow,
         )
 
-    def _refined(self, shape: Shape) -> Shape:
+    def _refine(self, shape: Shape) -> Shape:
         """Move from the grid to the goal itself, unless a bound stands in the way."""
         other = self.at_goal(lambda scale: self.at_load(shape, scale), 1.0 / shape.blocks[0])
         if self.bounds.hold(other) and not self.goal.better(shape, other):

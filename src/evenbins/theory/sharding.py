@@ -40,8 +40,8 @@ from evenbins.theory.levels import POLICIES
 from evenbins.theory.plan import plan_blocked, plan_standard
 
 __all__ = [
-    "MAX_SHARDS", "ShardedPlan", "largest_shard", "moved", "overflow_probability", "plan_sharded",
-    "shard_capacity", "shards_touched",
+    "MAX_SHARDS", "ShardedPlan", "checked_shards", "largest_shard", "moved", "overflow_probability",
+    "plan_sharded", "shard_capacity", "shards_touched",
 ]  # fmt: skip
 
 MAX_SHARDS = 2**20
@@ -78,7 +78,7 @@ def overflow_probability(
     >>> print(f"{low:.4e} {high:.4e}")
     3.1536e-03 3.1585e-03
     """
-    n, s = _keys(keys), _shards(shards)
+    n, s = arguments.capacity(keys), checked_shards(shards)
     most = arguments.integer("capacity", capacity, 0, None, "Pass the keys that a shard is planned for")
     if s == 1:
         return (1.0, 1.0) if most < n else (0.0, 0.0)
@@ -87,18 +87,15 @@ def overflow_probability(
 
 
 def shard_capacity(keys: SupportsIndex | SupportsFloat, shards: int, exceed: float = EXCEED) -> int:
-    """Give the least keys to plan each shard for, so that P(some shard gets more) is at most `exceed`.
+    """Return the least keys to plan each shard for, so that P(some shard gets more) is at most `exceed`.
 
     Examples
     --------
     >>> shard_capacity(1e12, 1000), shard_capacity(1_000_000, 100)
     (1000189578, 10563)
     """
-    n, s = _keys(keys), _shards(shards)
-    rule, way_out = "a probability between 0 and 1, both excluded", f"Leave it out for {EXCEED:g}"
-    chance = arguments.real("exceed", exceed, rule, way_out)
-    if not 0.0 < chance < 1.0:
-        raise arguments.error("exceed", rule, exceed, way_out)
+    n, s = arguments.capacity(keys), checked_shards(shards)
+    chance = arguments.real("exceed", exceed, "", f"Leave it out for {EXCEED:g}", above=0.0, below=1.0)
     if s == 1:
         return n
     low, high = n // s - 1, n  # too few; enough
@@ -112,7 +109,7 @@ def shard_capacity(keys: SupportsIndex | SupportsFloat, shards: int, exceed: flo
 
 
 def largest_shard(keys: SupportsIndex | SupportsFloat, shards: int) -> float:
-    """Give the expected keys of the fullest shard: that of as many independent Poisson numbers.
+    """Compute the expected keys of the fullest shard: that of as many independent Poisson numbers.
 
     Multinomial counts are independent Poisson ones given their sum; in the limit of many keys that takes
     away the same random amount from each, zero in the mean, so the expected maximum stays. (Independent
@@ -126,7 +123,7 @@ def largest_shard(keys: SupportsIndex | SupportsFloat, shards: int) -> float:
     """
     from scipy.special import gammainc
 
-    n, s = _keys(keys), _shards(shards)
+    n, s = arguments.capacity(keys), checked_shards(shards)
     if s == 1:
         return float(n)
     mean = n / s
@@ -144,8 +141,8 @@ def largest_shard(keys: SupportsIndex | SupportsFloat, shards: int) -> float:
 
 
 def shards_touched(shards: int, batch: int) -> float:
-    """Give the expected shards that a batch of `batch` keys asks: S (1 - (1 - 1/S)**batch)."""
-    s = _shards(shards)
+    """Compute the expected shards that a batch of `batch` keys asks: S (1 - (1 - 1/S)**batch)."""
+    s = checked_shards(shards)
     n = arguments.integer("batch", batch, 0, None, "Pass the keys of one call")
     if s == 1:
         return float(n > 0)
@@ -153,7 +150,7 @@ def shards_touched(shards: int, batch: int) -> float:
 
 
 def moved(shards: int, new_shards: int, placement: str = "consistent") -> float:
-    """Give the share of keys that have another shard after `shards` became `new_shards`.
+    """Return the share of keys that have another shard after `shards` became `new_shards`.
 
     Parameters
     ----------
@@ -166,10 +163,8 @@ def moved(shards: int, new_shards: int, placement: str = "consistent") -> float:
     >>> [round(moved(9, 10, placement), 6) for placement in ("consistent", "range", "mod")]
     [0.1, 0.5, 0.9]
     """
-    a, b = sorted((_shards(shards), _shards(new_shards, "new_shards")))
-    if placement not in _PLACEMENTS:
-        rule = f"one of {', '.join(_PLACEMENTS)}"
-        raise arguments.error("placement", rule, placement, 'Pass "consistent"')
+    a, b = sorted((checked_shards(shards), checked_shards(new_shards, "new_shards")))
+    arguments.one_of("placement", placement, _PLACEMENTS, 'Pass "consistent"')
     if a == b:
         return 0.0
     if placement == "consistent":
@@ -201,7 +196,7 @@ class ShardedPlan(ReprMixin):
     moved, moved_by_range : share of keys whose shard changes when `added` shards are added: by a consistent
         function, and by ranges (as in `ShardedFilter`)
     rebuild_seconds, grow_seconds : time to build everything anew, and to build `added` more shards from
-        the keys that move there, at `build_rate` keys a second in all; None without a rate
+        the keys that move there, at `build_rate` keys per second in all; None without a rate
     """
 
     _in_one_line = ("policy", "keys", "shards", "shard_bytes", "fpr", "exceed", "nbytes")
@@ -243,11 +238,11 @@ class ShardedPlan(ReprMixin):
         return self.shard.seed
 
     def shards_touched(self, batch: int) -> float:
-        """Give the expected shards, so round trips, that a call with `batch` keys takes."""
+        """Compute the expected shards, so round trips, that a call with `batch` keys takes."""
         return shards_touched(self.shards, batch)
 
     def filter_plan(self) -> FilterPlan:
-        """Give the plan of the whole as one filter: what `ShardedFilter.plan` is."""
+        """Return the plan of the whole as one filter: what `ShardedFilter.plan` is."""
         one = self.shard
         return FilterPlan(
             keys=self.keys,
@@ -275,7 +270,7 @@ class ShardedPlan(ReprMixin):
         )
 
     def to_dict(self) -> dict[str, object]:
-        """Give every field by name, as plain values that JSON can hold."""
+        """Return the fields as JSON-serialisable values."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {"policy": self.policy} | values | {"shard": self.shard.to_dict()}
 
@@ -320,7 +315,7 @@ def plan_sharded(
     exceed
         Probability that some shard gets more keys than it was planned for, at most.
     added, build_rate
-        What `moved`, `rebuild_seconds` and `grow_seconds` ask: shards added; keys a second, in all.
+        What `moved`, `rebuild_seconds` and `grow_seconds` ask: shards added; keys per second, in all.
     rest
         What the policy's own plan takes: hashes, block_bits, reads, …
 
@@ -335,7 +330,7 @@ def plan_sharded(
     ShardedPlan(policy='blocked', keys=1_000_000_000_000, shards=1_811, shard_bytes=1.07 GB, fpr=9.98e-04, \
 exceed=1.00e-06, nbytes=1.94 TB)
     """
-    n = _keys(keys)
+    n = arguments.capacity(keys)
     if (shards is None) == (shard_bytes is None):
         raise ValueError(
             f"give shards or shard_bytes, one of them; got shards={arguments.shown(shards)} and "
@@ -353,7 +348,7 @@ exceed=1.00e-06, nbytes=1.94 TB)
         return planner(capacity, bits_per_key=per_key * (n / count) / capacity)
 
     if shards is not None:
-        count = _shards(shards)
+        count = checked_shards(shards)
         if count > n:
             raise ValueError(
                 f"shards must be at most the number of keys; got {count} for {n} keys. Pass fewer"
@@ -361,15 +356,15 @@ exceed=1.00e-06, nbytes=1.94 TB)
         one = at(count)
     else:
         count, one = _fewest(n, _shard_bytes(shard_bytes), at)
-    return _sharded(n, count, one, more, speed)
+    return _plan_with(n, count, one, more, speed)
 
 
 def sharded_plan_of(keys: int, shards: int, shard: FilterPlan) -> ShardedPlan:
     """Predict anew from the integers of a directory that was loaded."""
-    return _sharded(keys, shards, shard, 1, None)
+    return _plan_with(keys, shards, shard, 1, None)
 
 
-def _sharded(keys: int, shards: int, one: FilterPlan, added: int, speed: float | None) -> ShardedPlan:
+def _plan_with(keys: int, shards: int, one: FilterPlan, added: int, speed: float | None) -> ShardedPlan:
     mean = keys / shards
     share = moved(shards, shards + added)
     return ShardedPlan(
@@ -429,9 +424,8 @@ def _fewest(keys: int, most: int, at: Callable[[int], FilterPlan]) -> tuple[int,
 
 
 def _planner(policy: str | None, rest: dict[str, Any]) -> Callable[..., FilterPlan]:
-    if policy is not None and policy not in _POLICIES:
-        rule = f"one of {', '.join(_POLICIES)}, or None for the best balanced one"
-        raise arguments.error("policy", rule, policy, 'Pass "blocked"')
+    if policy is not None:
+        arguments.one_of("policy", policy, _POLICIES, 'Pass "blocked", or None for the best balanced one')
     given = {name: value for name, value in rest.items() if value is not None}
 
     def plan(capacity: int, **goal: float) -> FilterPlan:
@@ -460,30 +454,21 @@ def _mean_rate(keys: int, shards: int, one: FilterPlan) -> float:
     return math.fsum(w * _at_load(one, round(x)).fpr for x, w in points if w and x > 0)
 
 
-def _keys(value: object) -> int:
-    return arguments.capacity(value)
-
-
-def _shards(value: object, name: str = "shards") -> int:
+def checked_shards(value: object, name: str = "shards") -> int:
+    """Check a number of shards."""
     return arguments.integer(name, value, 1, MAX_SHARDS, "Pass the number of shards")
 
 
 def _shard_bytes(value: object) -> int:
-    rule, way_out = "a number of bytes from 64", "Pass for example 2**30"
-    number = arguments.real("shard_bytes", value, rule, way_out)
-    if not 64 <= number < math.inf:
-        raise arguments.error("shard_bytes", rule, value, way_out)
-    return math.floor(number)
+    rule, remedy = "a number of bytes from 64", "Pass for example 2**30"
+    return math.floor(arguments.real("shard_bytes", value, rule, remedy, least=64, below=math.inf))
 
 
 def _build_rate(value: object) -> float | None:
     if value is None:
         return None
-    rule, way_out = "a number of keys a second above 0", "Pass what you measured, such as 20e6"
-    number = arguments.real("build_rate", value, rule, way_out)
-    if not 0 < number < math.inf:
-        raise arguments.error("build_rate", rule, value, way_out)
-    return number
+    rule, remedy = "a number of keys per second above 0", "Pass what you measured, such as 20e6"
+    return arguments.real("build_rate", value, rule, remedy, above=0.0, below=math.inf)
 
 
 register("sharded", family=Family(_rate_with))

@@ -84,7 +84,7 @@ class SketchPlan(ReprMixin):
     core: tuple[int, ...]
 
     def error_bound(self, total: float) -> float:
-        """Give what an estimate exceeds the count by at most, but for `failure`, in a stream of this total.
+        """Return what an estimate exceeds the count by at most, but for `failure`, in a stream of this total.
 
         Examples
         --------
@@ -121,7 +121,7 @@ def two_hash_failure(epsilon: float, width: int, depth: int, copies: int = 1) ->
 
 
 def is_prime(n: int) -> bool:
-    """Tell whether n < 2**64 is prime (Miller-Rabin, with the bases that decide it up to there).
+    """Return whether n < 2**64 is prime (Miller-Rabin, with the bases that decide it up to there).
 
     Examples
     --------
@@ -146,7 +146,7 @@ def is_prime(n: int) -> bool:
 
 
 def next_prime(n: int) -> int:
-    """Give the least prime that is at least n.
+    """Return the least prime that is at least n.
 
     Examples
     --------
@@ -200,8 +200,8 @@ def plan_countmin(
         )
     construction = _construction(construction)
     if not isinstance(conservative, bool):
-        way_out = "Pass conservative=True for smaller errors without merging"
-        raise arguments.type_error("conservative", "True or False", conservative, way_out)
+        remedy = "Pass conservative=True for smaller errors without merging"
+        raise arguments.type_error("conservative", "True or False", conservative, remedy)
     seed = arguments.seed(seed)
     per_epsilon = math.e if construction == "classic" else 2 * math.e
     if per_epsilon / epsilon > MAX_WIDTH:
@@ -237,31 +237,31 @@ def plan_of_sketch_core(core: Sequence[int], *, seed: int) -> SketchPlan:
         The core is none that `plan_countmin` could have made.
     """
     rule = "the integers (construction, width, depth, copies, conservative, epsilon, delta) of a sketch"
-    way_out = "Pass a sketch's plan.core"
+    remedy = "Pass a sketch's plan.core"
     if isinstance(core, str | bytes) or not isinstance(core, Sequence):
-        raise arguments.type_error("core", rule, core, way_out)
+        raise arguments.type_error("core", rule, core, remedy)
     if len(core) != 7:
-        raise arguments.error("core", rule, core, way_out)
-    number = arguments.integer("core[0] (construction)", core[0], 1, 2, way_out)
-    width = arguments.integer("core[1] (width)", core[1], 1, MAX_WIDTH, way_out)
-    depth = arguments.integer("core[2] (depth)", core[2], 1, MAX_ROWS, way_out)
-    copies = arguments.integer("core[3] (copies)", core[3], 1, MAX_ROWS, way_out)
-    conservative = arguments.integer("core[4] (conservative)", core[4], 0, 1, way_out)
+        raise arguments.error("core", rule, core, remedy)
+    number = arguments.integer("core[0] (construction)", core[0], 1, 2, remedy)
+    width = arguments.integer("core[1] (width)", core[1], 1, MAX_WIDTH, remedy)
+    depth = arguments.integer("core[2] (depth)", core[2], 1, MAX_ROWS, remedy)
+    copies = arguments.integer("core[3] (copies)", core[3], 1, MAX_ROWS, remedy)
+    conservative = arguments.integer("core[4] (conservative)", core[4], 0, 1, remedy)
     epsilon, delta = (
         struct.unpack(
-            "<d", struct.pack("<Q", arguments.integer(f"core[{i}]", core[i], 0, 2**64 - 1, way_out))
+            "<d", struct.pack("<Q", arguments.integer(f"core[{i}]", core[i], 0, 2**64 - 1, remedy))
         )[0]
         for i in (5, 6)
     )
     epsilon, delta = _fraction("epsilon", epsilon), _fraction("delta", delta)
     construction = CONSTRUCTIONS[number - 1]
     if construction == "two-hash" and not is_prime(width):
-        raise arguments.error("core[1] (width)", 'prime for "two-hash"', width, way_out)
+        raise arguments.error("core[1] (width)", 'prime for "two-hash"', width, remedy)
     if construction == "classic" and copies != 1:
-        raise arguments.error("core[3] (copies)", '1 for "classic"', copies, way_out)
+        raise arguments.error("core[3] (copies)", '1 for "classic"', copies, remedy)
     plan = _plan(epsilon, delta, construction, width, depth, copies, bool(conservative), arguments.seed(seed))
     if plan.failure > delta * (1 + 1e-9):  # pow may round otherwise where the file was written
-        raise arguments.error("core", "enough rows and counters for its delta", core, way_out)
+        raise arguments.error("core", "enough rows and counters for its delta", core, remedy)
     return plan
 
 
@@ -290,17 +290,8 @@ def _plan(
 
 
 def _fraction(name: str, value: object) -> float:
-    rule = "a number between 0 and 1, both excluded"
-    number = arguments.real(name, value, rule, "Pass for example 0.001")
-    if not 0.0 < number < 1.0:
-        raise arguments.error(name, rule, value, "Pass for example 0.001")
-    return number
+    return arguments.real(name, value, "", "Pass for example 0.001", above=0.0, below=1.0)
 
 
 def _construction(value: object) -> str:
-    rule = " or ".join(f'"{name}"' for name in CONSTRUCTIONS)
-    if not isinstance(value, str):
-        raise arguments.type_error("construction", rule, value, "Leave it out for the smaller one")
-    if value not in CONSTRUCTIONS:
-        raise arguments.error("construction", rule, value, "Leave it out for the smaller one")
-    return value
+    return arguments.one_of("construction", value, CONSTRUCTIONS, "Leave it out for the smaller one")

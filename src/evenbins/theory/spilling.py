@@ -119,7 +119,7 @@ class Spilling:
                 self.start[at : at + width] = self.enters[table]
 
     def meets(self, state: Vector) -> tuple[list[float], list[Vector], list[float]]:
-        """Give F, the passing blocks by set bits, and C, of each table."""
+        """Return F, the passing blocks by set bits, and C, of each table."""
         positive, passing, passes = [], [], []
         for table, (begin, at, over, end) in enumerate(self.places):
             here, above = state[at:over], state[over:end]
@@ -130,7 +130,7 @@ class Spilling:
         return positive, passing, passes
 
     def _wins(self, passing: list[Vector], passes: list[float]) -> list[Vector]:
-        """Give, by set bits, P(a key that all blocks turn away is put into this table's block)."""
+        """Return, by set bits, P(a key that all blocks turn away is put into this table's block)."""
         choices = self.design.choices
         if self.design.spill == "random":
             if self.shared:
@@ -147,7 +147,7 @@ class Spilling:
         return _least_of(at_least, above)
 
     def change(self, state: Vector, listing: bool) -> Vector:
-        """Give the state's change per unit of time, all keys coming in one unit."""
+        """Return the state's change per unit of time, all keys coming in one unit."""
         coin, choices = self.design.coin, self.design.choices
         positive, passing, passes = self.meets(state)
         if self.shared:
@@ -258,7 +258,7 @@ class FillSpilling:
         passing = np.where(self.full, state * (1.0 - self.rate), 0.0)
         return (state @ self.rate).tolist(), passing, passing.sum(axis=1).tolist()
 
-    def _given(self, passing: Vector, passes: list[float]) -> Vector:
+    def _placed_if_absent(self, passing: Vector, passes: list[float]) -> Vector:
         """Return, by set bits, P(a key that does not find its bits there is put into the table's block)."""
         at_least = list(passing[:, ::-1].cumsum(axis=1)[:, ::-1])
         wins = np.array(_least_of(at_least, [a - b for a, b in zip(at_least, passing, strict=True)]))
@@ -271,7 +271,7 @@ class FillSpilling:
         All keys come in one unit of time. The pace is that at which keys change a block of x set bits.
         """
         _, passing, passes = self.meets(state)
-        given = self._given(passing, passes)
+        given = self._placed_if_absent(passing, passes)
         pace = self.pace[:, None] * given
         flow = state * pace
         moved = np.zeros_like(state)

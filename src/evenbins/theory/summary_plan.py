@@ -35,7 +35,13 @@ from evenbins.theory import counting
 from evenbins.theory import summary_rates as rates
 from evenbins.theory.multilevel_law import Law, distribution
 from evenbins.theory.summary_rates import FilterSize
-from evenbins.theory.summary_size import _chance, _covered, _smallest, _Trimmed, skewed_sizes
+from evenbins.theory.summary_size import (
+    TrimmedLaw,
+    checked_chance,
+    cover_chance,
+    skewed_sizes,
+    smallest_filter,
+)
 
 __all__ = [
     "FAILURE", "FALSE_POSITIVES", "KINDS", "NUMBERS", "SATURATED", "SummaryPlan", "plan_counters",
@@ -174,12 +180,14 @@ def plan_summary(
     54
     """
     keys = arguments.capacity(capacity)
-    known(kind, KINDS)
+    checked_kind(kind, KINDS)
     seed = arguments.seed(seed)
     places = _places(keys, levels, shares, sizes)
     count = len(places.held)
-    positives = _chance("false_positives", FALSE_POSITIVES if false_positives is None else false_positives)
-    allowed = _chance("failure", FAILURE if failure is None else failure)
+    positives = checked_chance(
+        "false_positives", FALSE_POSITIVES if false_positives is None else false_positives
+    )
+    allowed = checked_chance("failure", FAILURE if failure is None else failure)
     family, counts = kind.removeprefix("counting-"), kind.startswith("counting-")
     _only("digest_bits", digest_bits, family == "interpolation", kind)
     _only("filters", filters, family != "interpolation", kind)
@@ -231,7 +239,7 @@ def plan_counters(
 def plan_of_summary_core(
     core: Sequence[int], *, number: int, keys: int, seed: int = 0, places: Places | None = None
 ) -> SummaryPlan:
-    """Give the plan of an integer core that is known to be right; `number` is its kind in a file."""
+    """Return the plan of an integer core that is known to be right; `number` is its kind in a file."""
     levels, digest_bits = core[0], 0
     filters: tuple[FilterSize, ...] = ()
     widths: tuple[int, ...] = ()
@@ -285,7 +293,7 @@ class Places:
     def __init__(self, held: list[float], laws: Sequence[Law] | None = None) -> None:
         self.held = held
         self.above = [math.fsum(held[j:]) for j in range(len(held))]  # keys of levels above 0, 1, ...
-        self.laws = None if laws is None else [_Trimmed(law) for law in laws]
+        self.laws = None if laws is None else [TrimmedLaw(law) for law in laws]
 
     def failures(self, level: int, size: FilterSize) -> float:
         """Expect so many keys of a level, of 1 ..., that a filter of the keys above it covers."""
@@ -323,17 +331,17 @@ def _single_core(
 ) -> tuple[int, ...]:
     levels = len(places.held)
     if given is not None:
-        (size,) = _given(given, 1)
+        (size,) = _checked_filters(given, 1)
         if not size.hashes:
             raise ValueError("filters must have 1 to 64 hashes for a single filter; got 0. Pass 15")
     else:
 
         def enough(size: FilterSize) -> bool:
-            return float(_covered(size, np.array(float(keys)))) <= positives and (
+            return float(cover_chance(size, np.array(float(keys)))) <= positives and (
                 math.fsum(places.failures(j, size) for j in range(1, levels)) <= allowed
             )
 
-        size = _smallest(12 * keys, round(-math.log2(positives)), enough)
+        size = smallest_filter(12 * keys, round(-math.log2(positives)), enough)
     return levels, -(-size.cells // size.hashes) * size.hashes, size.hashes
 
 
@@ -347,38 +355,38 @@ def _multiple(
     counts: bool,
 ) -> list[FilterSize]:
     if given is not None:
-        sizes = _given(given, len(places.held))
+        sizes = _checked_filters(given, len(places.held))
         if not sizes[0].hashes:
             raise ValueError("filters[0] must have 1 to 64 hashes: all keys are in it; got 0. Pass 7")
         return sizes
 
     def few_positives(size: FilterSize) -> bool:
-        return float(_covered(size, np.array(float(keys)))) <= positives
+        return float(cover_chance(size, np.array(float(keys)))) <= positives
 
-    found = [_smallest(10 * keys, round(-math.log2(positives)), few_positives)]
+    found = [smallest_filter(10 * keys, round(-math.log2(positives)), few_positives)]
     above = places.above[1:]
     parts = [max(each / max(sum(above), 1e-9), 0.02) for each in above]
     for j, (more, part) in enumerate(zip(above, parts, strict=True), 1):
-        size = _sized(places, j, allowed * part / sum(parts))
+        size = _size_filter(places, j, allowed * part / sum(parts))
         listed = FilterSize(math.ceil(more + 8 * math.sqrt(more)) + 16, 0)
         width = 4 if counts else 1
         found.append(listed if lists and _part_bytes(*listed, 1) <= _part_bytes(*size, width) else size)
     return found
 
 
-def _sized(places: Places, level: int, budget: float) -> FilterSize:
+def _size_filter(places: Places, level: int, budget: float) -> FilterSize:
     best = math.log2(max(places.held[level - 1] / budget, 2.0))
     guess = 1.5 * best * max(places.above[level], 1.0)
-    return _smallest(guess, round(best), lambda size: places.failures(level, size) <= budget)
+    return smallest_filter(guess, round(best), lambda size: places.failures(level, size) <= budget)
 
 
 def _rate(size: FilterSize, keys: float) -> float:
     """Compute the rate of a filter of so many keys in the mean."""
     if keys >= _FEW:
-        return float(_covered(size, np.array(keys)))
+        return float(cover_chance(size, np.array(keys)))
     numbers = np.arange(0, math.ceil(keys + 12 * math.sqrt(keys) + 30))
     logs = numbers * math.log(max(keys, 1e-300)) - keys - np.array([math.lgamma(i + 1) for i in numbers])
-    return float(np.exp(logs) @ _covered(size, numbers.astype(np.float64)))
+    return float(np.exp(logs) @ cover_chance(size, numbers.astype(np.float64)))
 
 
 def _widths(given: object, levels: int, parts: list[tuple[int, int, float]]) -> tuple[int, ...]:
@@ -387,8 +395,8 @@ def _widths(given: object, levels: int, parts: list[tuple[int, int, float]]) -> 
         each = list(given) if isinstance(given, Sequence) else [given] * levels
         if len(each) != levels:
             raise ValueError(f"counter_bits must be one number, or one for each of {levels}; got {len(each)}")
-        way_out = "Leave it out for the least that is enough"
-        return tuple(arguments.integer("counter_bits", bits, 1, MAX_WIDTH, way_out) for bits in each)
+        remedy = "Leave it out for the least that is enough"
+        return tuple(arguments.integer("counter_bits", bits, 1, MAX_WIDTH, remedy) for bits in each)
     return tuple(2 if not hashes else _width(cells, hashes, keys) for cells, hashes, keys in parts)
 
 
@@ -414,14 +422,9 @@ def _part_bytes(cells: int, hashes: int, width: int) -> int:
 # --- arguments ----------------------------------------------------------------------------------------------
 
 
-def known(kind: object, kinds: Sequence[str], name: str = "kind") -> None:
+def checked_kind(kind: object, kinds: Sequence[str], name: str = "kind") -> None:
     """Check the name of a kind."""
-    if not isinstance(kind, str):
-        raise arguments.type_error(name, "a str", kind, f"Pass one of {', '.join(map(repr, kinds))}")
-    if kind not in kinds:
-        raise ValueError(
-            f"{name} must be one of {', '.join(map(repr, kinds))}; got {kind!r}. Pass 'multiple-bloom'"
-        )
+    arguments.one_of(name, kind, kinds, 'Pass "multiple-bloom"')
 
 
 def _only(name: str, value: object, fits: bool, kind: str) -> None:
@@ -450,14 +453,14 @@ def _places(keys: int, levels: object, shares: Sequence[float] | None, sizes: Se
     if levels is not None and levels != len(shares):
         raise ValueError(f"shares must have one number for each of {levels} levels; got {len(shares)}")
     arguments.integer("levels", len(shares), 1, MAX_LEVELS, "Pass at most 9 shares")
-    rule, way_out = "a number from 0 to 1", "Pass the fraction of the keys in each level"
-    each = [arguments.real(f"shares[{i}]", x, rule, way_out) for i, x in enumerate(shares)]
-    if min(each) < 0 or not 0.99 < math.fsum(each) < 1.01:
-        raise ValueError(f"shares must be fractions of the keys, 1 in all; got {list(shares)}. {way_out}")
+    remedy = "Pass the fraction of the keys in each level"
+    each = [arguments.real(f"shares[{i}]", x, "", remedy, least=0.0, most=1.01) for i, x in enumerate(shares)]
+    if not 0.99 < math.fsum(each) < 1.01:
+        raise arguments.error("shares", "fractions of the keys, 1 in all", list(shares), remedy)
     return Places([keys * x / math.fsum(each) for x in each])
 
 
-def _given(filters: Sequence[tuple[int, int]], count: int) -> list[FilterSize]:
+def _checked_filters(filters: Sequence[tuple[int, int]], count: int) -> list[FilterSize]:
     if isinstance(filters, str) or not hasattr(filters, "__len__"):
         raise arguments.type_error("filters", "a sequence of pairs", filters, "Pass [(cells, hashes), ...]")
     if len(filters) != count:

@@ -85,7 +85,7 @@ def filter_rate(cells: int, hashes: int, keys: int, *, partitioned: bool = True)
 
 
 def _rates(size: FilterSize, first: int, count: int, partitioned: bool) -> Vector:
-    """Give q_l for l = first ... first + count - 1."""
+    """Compute q_l for l = first ... first + count - 1."""
     m, k = size
     last = first + count - 1
     if partitioned:
@@ -97,16 +97,16 @@ def _rates(size: FilterSize, first: int, count: int, partitioned: bool) -> Vecto
     if last <= _STEPWISE and m <= 2**53:
         return np.array(fpr.rate_by_load(m, k, last)[first : last + 1])
     if count <= _NODES:
-        return np.array([_unpartitioned(m, k, keys) for keys in range(first, last + 1)])
+        return np.array([_unpartitioned_rate(m, k, keys) for keys in range(first, last + 1)])
     nodes = np.unique(
         np.rint(np.polynomial.chebyshev.chebpts2(_NODES) * (count - 1) / 2 + (first + last) / 2)
     )
-    logs = [math.log(max(_unpartitioned(m, k, int(keys)), 1e-300)) for keys in nodes]
+    logs = [math.log(max(_unpartitioned_rate(m, k, int(keys)), 1e-300)) for keys in nodes]
     fit = np.polynomial.Chebyshev.fit(nodes, logs, min(len(nodes) - 1, 14))
     return np.asarray(np.exp(fit(np.arange(first, last + 1))))
 
 
-def _unpartitioned(cells: int, hashes: int, keys: int) -> float:
+def _unpartitioned_rate(cells: int, hashes: int, keys: int) -> float:
     """Compute E[(X/m)**k] as `fpr.standard` does, without the floor of its digests."""
     if keys == 0:
         return 0.0

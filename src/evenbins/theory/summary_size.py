@@ -54,8 +54,8 @@ class SummarySize:
     filters : cells and hashes of each filter; none for "interpolation"
     digest_bits : bits of a digest; 0 for filters
     crisis : chance that a key finds no place in the table
-    failure : chance that the summary tells a wrong sub-table for any of the keys, at most
-    false_positives : chance that an absent key is not told so
+    failure : probability that the summary names a wrong sub-table for any of the keys, at most
+    false_positives : probability that an absent key is not recognised as absent
     occupancy_bytes : of the bit table, one bit a bucket
     nbytes : of the summary, the bit table included
     """
@@ -82,7 +82,7 @@ class SummarySize:
         return 8 * self.nbytes / max(self.keys, 1)
 
     def to_dict(self) -> dict[str, object]:
-        """Give it as JSON's types."""
+        """Return the fields as JSON-serialisable values."""
         return {name: getattr(self, name) for name in self.__slots__} | {
             "sizes": list(self.sizes),
             "filters": [list(each) for each in self.filters],
@@ -114,11 +114,8 @@ def skewed_sizes(keys: int, levels: int, *, first: float = 4.0, factor: float = 
     """
     number = checked_keys(keys)
     levels = arguments.integer("levels", levels, 1, MAX_LEVELS, "Pass 5")
-    way_out = "Pass 4 and 0.5, as the thesis"
     for name, value, most in (("first", first, 1000.0), ("factor", factor, 1.0)):
-        rule = f"a number above 0 and at most {most:g}"
-        if not 0 < arguments.real(name, value, rule, way_out) <= most:
-            raise arguments.error(name, rule, value, way_out)
+        arguments.real(name, value, "", "Pass 4 and 0.5, as the thesis", above=0.0, most=most)
     shares = [first] + [factor**i for i in range(levels - 1)]
     if levels >= 4:  # with fewer there is nothing behind it that its twin could relieve
         shares[-1] = shares[-2]
@@ -141,9 +138,9 @@ def size_summary(
     keys
         n, 1 or more.
     failure
-        The chance, at most, that a key finds no place in the table or is told to be where it is not.
+        The chance, at most, that a key finds no place in the table or is looked for in a wrong one.
     false_positives
-        The chance, at most, that an absent key is not told so.
+        The chance, at most, that an absent key is not recognised as absent.
     kind
         One of `KINDS`.
     first, factor
@@ -163,32 +160,31 @@ def size_summary(
     (32270, FilterSize(cells=106580, hashes=7))
     """
     number = arguments.integer("keys", keys, 1, 2**40, "Pass the number of keys")
-    worst = _chance("failure", failure)
-    positives = _chance("false_positives", false_positives)
-    if kind not in KINDS:
-        raise arguments.error("kind", f"one of {', '.join(KINDS)}", kind, f"Pass {KINDS[-1]!r}")
+    worst = checked_chance("failure", failure)
+    positives = checked_chance("false_positives", false_positives)
+    arguments.one_of("kind", kind, KINDS, f'Pass "{KINDS[-1]}"')
     sizes, crisis = _sub_tables(number, worst, first, factor)
     budget = worst - crisis
     filters: tuple[FilterSize, ...] = ()
     digest_bits = 0
     if kind == "interpolation":
         digest_bits = _digest_bits(number, budget, positives)
-        told = rates.interpolation_failure(number, digest_bits)
+        wrong = rates.interpolation_failure(number, digest_bits)
         positive = rates.interpolation_false_positives(number, digest_bits)
         nbytes = rates.interpolation_bytes(number, sizes, digest_bits)
     elif kind == "single-filter":
         filters = (_single(number, sizes, budget, positives),)
-        told = sum(rates.single_filter_failures(number, sizes, *filters[0]))
+        wrong = sum(rates.single_filter_failures(number, sizes, *filters[0]))
         positive = rates.filter_rate(*filters[0], number)
         nbytes = rates.single_filter_bytes(sizes, filters[0].cells)
     else:
         filters = _multiple(number, sizes, budget, positives)
-        told = sum(rates.multiple_bloom_failures(number, sizes, filters))
+        wrong = sum(rates.multiple_bloom_failures(number, sizes, filters))
         positive = rates.filter_rate(*filters[0], number)
         nbytes = rates.multiple_bloom_bytes(sizes, filters)
     return SummarySize(
         kind=kind, keys=number, sizes=sizes, filters=filters, digest_bits=digest_bits, crisis=crisis,
-        failure=told, false_positives=positive, occupancy_bytes=rates.occupancy_bytes(sizes), nbytes=nbytes,
+        failure=wrong, false_positives=positive, occupancy_bytes=rates.occupancy_bytes(sizes), nbytes=nbytes,
     )  # fmt: skip
 
 
@@ -219,12 +215,12 @@ def _digest_bits(keys: int, budget: float, positives: float) -> int:
 
 
 def _single(keys: int, sizes: tuple[int, ...], budget: float, positives: float) -> FilterSize:
-    laws = [_Trimmed(law) for law in distribution(keys, sizes)[1:-1]]
+    laws = [TrimmedLaw(law) for law in distribution(keys, sizes)[1:-1]]
 
     def enough(size: FilterSize) -> bool:
         return _positives(size, keys) <= positives and sum(law.failures(size) for law in laws) <= budget
 
-    return _smallest(12 * keys, round(-math.log2(positives)), enough)
+    return smallest_filter(12 * keys, round(-math.log2(positives)), enough)
 
 
 def _multiple(keys: int, sizes: tuple[int, ...], budget: float, positives: float) -> tuple[FilterSize, ...]:
@@ -233,19 +229,23 @@ def _multiple(keys: int, sizes: tuple[int, ...], budget: float, positives: float
     total = sum(means) or 1.0
     parts = [max(mean / total, _LEAST_PART) for mean in means]
     found = [
-        _smallest(10 * keys, round(-math.log2(positives)), lambda size: _positives(size, keys) <= positives)
+        smallest_filter(
+            10 * keys, round(-math.log2(positives)), lambda size: _positives(size, keys) <= positives
+        )
     ]
     for law, mean, part in zip(laws, means, parts, strict=True):
-        found.append(_one_of_multiple(_Trimmed(law), mean, budget * part / sum(parts)))
+        found.append(_one_of_multiple(TrimmedLaw(law), mean, budget * part / sum(parts)))
     return tuple(found)
 
 
-def _one_of_multiple(law: _Trimmed, mean: float, allowed: float) -> FilterSize:
+def _one_of_multiple(law: TrimmedLaw, mean: float, allowed: float) -> FilterSize:
     best = math.log2(max(law.total / allowed, 2.0))  # hashes that halve the rate each, if bits were many
-    return _smallest(1.5 * best * max(mean, 1.0), round(best), lambda size: law.failures(size) <= allowed)
+    return smallest_filter(
+        1.5 * best * max(mean, 1.0), round(best), lambda size: law.failures(size) <= allowed
+    )
 
 
-class _Trimmed:
+class TrimmedLaw:
     """E[keys in T_i; |S_i| = l] without the entries that no failure of interest depends on."""
 
     def __init__(self, law: Law) -> None:
@@ -261,21 +261,21 @@ class _Trimmed:
         self.keys, self.held, self.total = keys, held, float(held.sum())
 
     def failures(self, size: FilterSize) -> float:
-        return float(self.held @ _covered(size, self.keys))
+        return float(self.held @ cover_chance(size, self.keys))
 
 
 def _positives(size: FilterSize, keys: int) -> float:
-    return float(_covered(size, np.array(float(keys))))
+    return float(cover_chance(size, np.array(float(keys))))
 
 
-def _covered(size: FilterSize, keys: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def cover_chance(size: FilterSize, keys: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Compute (1 - (1 - k/m)**keys)**k; all ones from one cell a hash on."""
     if size.hashes >= size.cells:
         return np.where(keys > 0, 1.0, 0.0)
     return np.asarray((-np.expm1(keys * math.log1p(-size.hashes / size.cells))) ** size.hashes)
 
 
-def _smallest(cells: float, hashes: int, enough: Callable[[FilterSize], bool]) -> FilterSize:
+def smallest_filter(cells: float, hashes: int, enough: Callable[[FilterSize], bool]) -> FilterSize:
     """Find the fewest cells, over all numbers of hashes, with which the filter is good enough.
 
     For one number of hashes more cells are always better; over the hashes the fewest cells fall, then rise.
@@ -312,10 +312,6 @@ def _smallest(cells: float, hashes: int, enough: Callable[[FilterSize], bool]) -
     return FilterSize(fewest(best), best)
 
 
-def _chance(name: str, value: object) -> float:
-    rule = "a number between 0 and 1, both excluded"
-    way_out = "Pass a chance such as 1e-9"
-    number = arguments.real(name, value, rule, way_out)
-    if not 0.0 < number < 1.0:
-        raise arguments.error(name, rule, value, way_out)
-    return number
+def checked_chance(name: str, value: object) -> float:
+    """Check a probability between 0 and 1."""
+    return arguments.real(name, value, "", "Pass a chance such as 1e-9", above=0.0, below=1.0)

@@ -108,7 +108,7 @@ class TablePlan(ReprMixin):
     occupancy_bits, next_hashes : the helpers in fast memory
     deletions : whether the predictions are for a table that sees many deletions
     summary : the plan of the summary that the table keeps, if any; `reads` and `miss_reads` are then with it
-    due : deleted keys that begin a rebuild, if deletions are lazy; else 0
+    rebuild_threshold : deleted keys that begin a rebuild, if deletions are lazy; else 0
     seed : seed of the digests
     core : the integers stored and compared by: scheme, slots, key type, value type, flags, overflow limit,
         and the buckets of each level
@@ -135,7 +135,7 @@ class TablePlan(ReprMixin):
     next_hashes: bool = field(compare=False)
     deletions: bool = field(compare=False, default=False)
     summary: SummaryPlan | None = field(compare=False, default=None)
-    due: int = field(compare=False, default=0)
+    rebuild_threshold: int = field(compare=False, default=0)
     seed: int
     core: tuple[int, ...]
 
@@ -145,7 +145,7 @@ class TablePlan(ReprMixin):
         return self.core[_HEAD:]
 
     def _rows(self) -> list[tuple[str, object]]:
-        hidden = ("summary", "due") if self.summary is None else ()
+        hidden = ("summary", "rebuild_threshold") if self.summary is None else ()
         return [(each.name, getattr(self, each.name)) for each in fields(self) if each.name not in hidden]
 
 
@@ -202,9 +202,9 @@ def plan_table(
     )
     modern = scheme == "least-loaded"
     slots = 8 if slots is None and modern else 1 if slots is None else slots
-    way_out = "Pass 8, a cache line of keys"
-    if arguments.integer("slots", slots, 1, 8, way_out, rule="1, 2, 4 or 8") not in SLOTS:
-        raise arguments.error("slots", "1, 2, 4 or 8", slots, way_out)
+    remedy = "Pass 8, a cache line of keys"
+    if arguments.integer("slots", slots, 1, 8, remedy, rule="1, 2, 4 or 8") not in SLOTS:
+        raise arguments.error("slots", "1, 2, 4 or 8", slots, remedy)
     given = None if shares is None else _numbers(shares)
     if levels is None:
         levels = 2 if modern and given is None else 4 if given is None else len(given)
@@ -236,7 +236,7 @@ def plan_table(
 def plan_of_table_core(
     core: Sequence[int], *, keys: int, seed: int = 0, deletions: bool = False
 ) -> TablePlan:
-    """Give the plan of an integer core that is known to be right: a table's own, or a file's."""
+    """Return the plan of an integer core that is known to be right: a table's own, or a file's."""
     shape = TableShape.of_core(core)
     will = _predict(shape, keys, deletions)
     return TablePlan(
@@ -303,7 +303,7 @@ def table_bytes(core: Sequence[int]) -> int:
 
 
 def _equations(scheme: str, slots: int, deletions: bool) -> tuple[str, bool]:
-    """Give the scheme whose equations serve, and whether they are its own.
+    """Return the scheme whose equations serve, and whether they are its own.
 
     Those of another are of one that moves less and so overflows more: good for a list's limit and for shares,
     not for a prediction.
@@ -317,7 +317,7 @@ def _equations(scheme: str, slots: int, deletions: bool) -> tuple[str, bool]:
 
 
 def predictable(scheme: str, slots: int, deletions: bool = False) -> bool:
-    """Tell whether the behaviour of a scheme is known: measured, or by equations of its own."""
+    """Return whether the behaviour of a scheme is known: measured, or by equations of its own."""
     return scheme == "least-loaded" or _equations(scheme, slots, deletions)[1]
 
 
@@ -381,8 +381,8 @@ def _reads(shape: TableShape, keys: int, will: least_loaded.Behaviour) -> float:
 def _limit(shape: TableShape, keys: int, deletions: bool, given: object) -> int:
     """Plan the list's limit, or check the one that is given."""
     if given is not None:
-        way_out = "Leave it out for one that fits the overflow"
-        return arguments.integer("overflow_limit", given, 0, MAX_LIMIT, way_out)
+        remedy = "Leave it out for one that fits the overflow"
+        return arguments.integer("overflow_limit", given, 0, MAX_LIMIT, remedy)
     from evenbins.theory import optimise
 
     levels, slots = len(shape.buckets), shape.slots
@@ -411,12 +411,8 @@ def _flag(name: str, value: object) -> bool:
     return value
 
 
-def _positive(name: str, value: object, most: float, way_out: str) -> float:
-    rule = f"a number above 0 and at most {most}"
-    number = arguments.real(name, value, rule, way_out)
-    if not 0 < number <= most:
-        raise arguments.error(name, rule, value, way_out)
-    return number
+def _positive(name: str, value: object, most: float, remedy: str) -> float:
+    return arguments.real(name, value, "", remedy, above=0.0, most=most)
 
 
 def _numbers(shares: Sequence[float]) -> list[float]:
@@ -428,11 +424,8 @@ def _numbers(shares: Sequence[float]) -> list[float]:
 
 
 def _overflow(value: object) -> float:
-    rule, way_out = "a number from 1e-12 to 0.5", "Pass a fraction of the keys, such as 0.002"
-    number = arguments.real("overflow", value, rule, way_out)
-    if not 1e-12 <= number <= 0.5:
-        raise arguments.error("overflow", rule, value, way_out)
-    return number
+    remedy = "Pass a fraction of the keys, such as 0.002"
+    return arguments.real("overflow", value, "", remedy, least=1e-12, most=0.5)
 
 
 def _measured_design(levels: int, slots: int, name: str, value: object) -> None:

@@ -1,4 +1,6 @@
-"""A. Kirsch, "Hash structures for extreme conditions" (thesis, 2008): its experiments of chapters 2 and 3.
+"""Experiments of chapters 2 and 3 of Kirsch's thesis.
+
+A. Kirsch, "Hash-Based Data Structures for Extreme Conditions" (2008).
 
 Chapter 2.1 is the counting Bloom filter, chapter 3 Bloom filters and count-min sketches that get along with
 two hash functions. As in the thesis, hash functions are fully random: h1, h2, h3 of a key are drawn, in C++

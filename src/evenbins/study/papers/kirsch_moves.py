@@ -1,4 +1,6 @@
-"""A. Kirsch, "Hash structures for extreme conditions" (thesis, 2008), chapter 5: what its simulations show.
+"""What the simulations of chapter 5 of Kirsch's thesis show.
+
+A. Kirsch, "Hash-Based Data Structures for Extreme Conditions" (2008).
 
 Multilevel tables that move at most one key for an insertion, with 10,000 keys: how far the differential
 equations (`evenbins.theory.fluid`) are from the simulated table (`simulation.simulate_table`), and which laws

@@ -1,4 +1,6 @@
-"""A. Kirsch, "Hash structures for extreme conditions" (thesis, 2008), chapter 4: summaries of tables.
+"""Summaries of tables: chapter 4 of Kirsch's thesis.
+
+A. Kirsch, "Hash-Based Data Structures for Extreme Conditions" (2008).
 
     the table       kirsch-table4.1, kirsch-table4.2   keys in each sub-table, exact and by means
     summaries       kirsch-table4.3   bytes, false positives, failure + crisis, as its formulas say

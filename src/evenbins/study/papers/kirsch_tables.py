@@ -1,4 +1,6 @@
-"""A. Kirsch, "Hash structures for extreme conditions" (thesis, 2008): chapter 5, what its equations say.
+"""What the equations of chapter 5 of Kirsch's thesis say.
+
+A. Kirsch, "Hash-Based Data Structures for Extreme Conditions" (2008).
 
 Tables that move at most one key, six of them: Std, Cons, SC, SCExt with one slot a bucket, Std2 and SC2
 with two. All numbers here come from `evenbins.theory.fluid` and `evenbins.theory.optimise`; simulations are

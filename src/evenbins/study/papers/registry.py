@@ -59,7 +59,7 @@ Plot = Callable[["Figure", Sequence["Row"]], None]
 
 PAPERS = {
     "kanizo": "Kanizo, Hay, Keslassy: Access-efficient balanced Bloom filters",
-    "kirsch": "Kirsch: Hash structures for extreme conditions",
+    "kirsch": "Kirsch: Hash-Based Data Structures for Extreme Conditions",
     "chen": "Chen, Coleman, Shrivastava: Revisiting consistent hashing with bounded loads",
 }
 """Short names and titles of the papers; experiments of a paper are called `NAME-...`."""

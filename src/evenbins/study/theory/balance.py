@@ -59,15 +59,15 @@ def uniform_deviation(fractions: npt.ArrayLike, distributions: npt.ArrayLike) ->
     0.25
     """
     rule = "numbers of at least 0, as many as there are distributions, of sum 1"
-    way_out = "Divide the reads of each distribution by all reads"
-    weights = arguments.reals("fractions", fractions, rule, way_out)
+    remedy = "Divide the reads of each distribution by all reads"
+    weights = arguments.reals("fractions", fractions, rule, remedy)
     row_rule = "rows of chances of at least 0, one for each fraction, each of sum 1"
-    row_way_out = "Give every bucket a chance in every row, 0 where a hash function never goes"
-    rows = arguments.reals("distributions", distributions, row_rule, row_way_out)
+    row_remedy = "Give every bucket a chance in every row, 0 where a hash function never goes"
+    rows = arguments.reals("distributions", distributions, row_rule, row_remedy)
     if rows.ndim != 2 or rows.size == 0 or not _chances(rows):
-        raise arguments.error("distributions", row_rule, distributions, row_way_out)
+        raise arguments.error("distributions", row_rule, distributions, row_remedy)
     if weights.shape != rows.shape[:1] or not _chances(weights):
-        raise arguments.error("fractions", rule, fractions, way_out)
+        raise arguments.error("fractions", rule, fractions, remedy)
     return float(np.abs((weights[:, None] * rows).sum(axis=0) * rows.shape[1] - 1.0).max())
 
 

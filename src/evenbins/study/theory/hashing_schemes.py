@@ -125,7 +125,7 @@ def check_scheme(
 
     Examples
     --------
-    Double hashing with 8 bits a key, and a scheme that knows only n different sets of positions:
+    Double hashing with 8 bits per key, and a scheme that knows only n different sets of positions:
 
     >>> def double(rng, n, k=6):
     ...     h1, h2 = rng.integers(0, 8 * n, (2, 1000, 1))

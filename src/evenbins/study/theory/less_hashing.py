@@ -40,7 +40,7 @@ def limit(collisions: float, hashes: int) -> float:
 
     Examples
     --------
-    >>> round(limit(6**2 / 8, 6), 6)                            # 8 bits a key, 6 hashes
+    >>> round(limit(6**2 / 8, 6), 6)                            # 8 bits per key, 6 hashes
     0.021577
     """
     remedy = "Pass hashes**2 * keys / bits"
@@ -57,7 +57,7 @@ def rate(hashing: str, bits: int, hashes: int, keys: int, *, offset: str = "squa
 
     Examples
     --------
-    Small rates are where less hashing shows: 28.755 bits a key would give a millionth.
+    Small rates are where less hashing shows: 28.755 bits per key would give a millionth.
 
     >>> for hashing in HASHINGS:
     ...     print(f"{hashing:16} {rate(hashing, 28_755, 20, 1000):.3g}")
@@ -90,7 +90,7 @@ def convergence_bound(hashing: str, bits: int, hashes: int, keys: int, *, offset
     given positions with chance g/m**2 for each of two of its own, g = gcd(their distance, m); B2 is the sum
     over all pairs. Then E[Z1] <= 2 B2 (plus what z's positions lack of lambda/kn), and
     E[Z2] <= 2 B2/(lambda/n - 2 B2).
-    O(1/n) for fixed bits a key. It is a bound and no estimate: `rate` is mostly a hundred times closer.
+    O(1/n) for fixed bits per key. It is a bound and no estimate: `rate` is mostly a hundred times closer.
 
     Parameters as of `rate`. At most 1, which says nothing.
 

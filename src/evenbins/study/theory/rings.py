@@ -59,7 +59,7 @@ __all__ = [
 
 
 def searches_bound(epsilon: float) -> float:
-    """Give Theorem 3's bound of the mean nodes that one more key looks at under jump: 1 + 1/epsilon.
+    """Return Theorem 3's bound of the mean nodes that one more key looks at under jump: 1 + 1/epsilon.
 
     At most n/C of k nodes can be full. Infinite for epsilon 0.
 
@@ -71,7 +71,7 @@ def searches_bound(epsilon: float) -> float:
 
 
 def clockwise_searches_bound(epsilon: float) -> float | None:
-    """Give the paper's (11), a bound of the same for clockwise: 2/epsilon^2 below 1; None from 1 on.
+    """Return the paper's (11), a bound of the same for clockwise: 2/epsilon^2 below 1; None from 1 on.
 
     What (11) says from 1 on, 1 + log(1 + epsilon)/(1 + epsilon), is contradicted by the paper's Table 7. (The
     bound that Mirrokni, Thorup and Zadimoghaddam prove there has a constant.)
@@ -86,7 +86,8 @@ def clockwise_searches_bound(epsilon: float) -> float | None:
 
 
 def share_variance(nodes: int, copies: int | None = None) -> float:
-    """Give the variance of a node's share of first probes: 0 if equal, Beta(v, (k - 1) v)'s for random arcs.
+    """Compute the variance of a node's share of first probes: 0 if equal, Beta(v, (k - 1) v)'s for random
+    arcs.
 
     Theorem 5: before a node is full, n(n - 1) times this is what a load's variance has above its least.
 
@@ -100,7 +101,7 @@ def share_variance(nodes: int, copies: int | None = None) -> float:
 
 
 def assignment_variance(nodes: int, full: int, *, start: float = 0.0) -> float:
-    """Give the variance of an open node's chance of the next key under clockwise, `full` nodes being full.
+    """Compute the variance of an open node's chance of the next key under clockwise, `full` nodes being full.
 
     The recursion of Appendix J, with equality: each open node is the next to fill with the same chance, and
     hands its chance to its neighbour. From equal arcs it is j (r - 1) / (k r^2 (r + 1)), r = k - j.
@@ -133,7 +134,7 @@ def assignment_variance(nodes: int, full: int, *, start: float = 0.0) -> float:
 
 
 def assignment_growth(nodes: int, full: int) -> float:
-    """Give the least factor by which Theorem 6 lets that variance grow at this step: 1 + 1/r - 2/r^2.
+    """Return the least factor by which Theorem 6 lets that variance grow at this step: 1 + 1/r - 2/r^2.
 
     r = k - j nodes are open after it. The theorem's 1 + 1/(3k) is smaller still.
 
@@ -207,7 +208,7 @@ def dominance(lower: npt.ArrayLike, upper: npt.ArrayLike) -> Dominance:
 
 
 def steady_loads(keys: int, nodes: int, limit: int) -> npt.NDArray[np.float64]:
-    """Give the law of the loads when keys come and go, jump for jump, at a constant number of them.
+    """Compute the law of the loads when keys come and go, jump for jump, at a constant number of them.
 
     A key leaves its node as every other key does; one that comes takes a node with room, each with the same
     probability. Detailed balance gives P(load = i) proportional to x**i / i!, i up to the limit, with x

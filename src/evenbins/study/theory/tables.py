@@ -21,9 +21,9 @@ from evenbins.theory.optimise import (
     checked_levels,
     checked_overflow,
     checked_space,
-    near,
     optimum_of,
-    scaled,
+    scale_near,
+    scale_to,
     search,
     starting_logs,
 )
@@ -60,10 +60,10 @@ def curve(
     found: list[Optimum] = []
     logs = starting_logs(scheme, levels)
     if start is not None:
-        _, given, _, _ = fluid.checked(scheme, start, slots, 1.0, deletions=bool(deletions))
+        _, given, _, _ = fluid.checked_arguments(scheme, start, slots, 1.0, deletions=bool(deletions))
         if len(given) != levels:
-            way_out = "Leave it out, or pass one share a level"
-            raise arguments.error("start", f"{levels} shares", given, way_out)
+            remedy = "Leave it out, or pass one share a level"
+            raise arguments.error("start", f"{levels} shares", given, remedy)
         logs = np.log(given)
     for total in [checked_space(each) for each in spaces]:
         alphas = search(scheme, logs, total, slots, bool(deletions))
@@ -95,6 +95,6 @@ def naive_space(
     """
     slots, levels = fluid.check_scheme(scheme, slots, deletions=deletions), checked_levels(levels)
     target = checked_overflow(overflow)
-    similar = near(scheme, np.full(levels, 1.0 / levels), slots, bool(deletions), target)
-    found = scaled(Target(scheme, slots, bool(deletions)), similar, target)
+    similar = scale_near(scheme, np.full(levels, 1.0 / levels), slots, bool(deletions), target)
+    found = scale_to(Target(scheme, slots, bool(deletions)), similar, target)
     return optimum_of(scheme, found, slots, bool(deletions))
