@@ -41,6 +41,15 @@ class Kind:
             return self.cls.from_plan(self.plan(capacity, **arguments))
         return self.cls(capacity, **arguments)
 
+    def planned(self, capacity: Any, **arguments: Any) -> Any:
+        """Make a filter of the class by its planner, which takes more than the constructor."""
+        planners = {
+            "BloomFilter": theory.plan_standard, "BlockedBloomFilter": theory.plan_blocked,
+            "BalancedBloomFilter": theory.plan_balanced, "CountingBloomFilter": theory.plan_counting,
+        }  # fmt: skip
+        planner: Any = planners[self.cls.__name__]
+        return self.cls.from_plan(planner(capacity, **arguments))
+
     def filled(self, keys: Any, capacity: int = 1000) -> Any:
         """Make a filter that holds the keys, each put in by a single `add`."""
         made = self(capacity)
@@ -88,7 +97,8 @@ class Kind:
 
 
 def _standard(name: str, **arguments: Any) -> Kind:
-    return Kind(name, BloomFilter, reference.ReferenceBloom, arguments)
+    plan = theory.plan_standard if "hashing" in arguments else None  # which alone takes it
+    return Kind(name, BloomFilter, reference.ReferenceBloom, arguments, plan)
 
 
 def _blocked(name: str, **arguments: Any) -> Kind:

@@ -279,7 +279,7 @@ def test_writers_at_the_same_time_lose_nothing(kind: Kind, writers: list[Any]) -
 def test_single_adds_lose_nothing_while_others_merge_and_read(class_kind: Kind) -> None:
     """Two adders, a merger and a reader on one filter of one hash; fifty rounds, for the races are rare."""
     for _ in range(50):
-        f, other = (class_kind.cls(20_000, bits_per_key=8, hashes=1) for _ in range(2))
+        f, other = (class_kind.planned(20_000, bits_per_key=8, hashes=1) for _ in range(2))
         other.add_many(["x", "y", "z"])
 
         def merge(f: Any = f, other: Any = other) -> None:
@@ -299,7 +299,7 @@ def test_single_adds_lose_nothing_while_others_merge_and_read(class_kind: Kind) 
 
 
 def one_shot(class_kind: Kind, *parts: Any) -> Any:
-    f = class_kind.cls(20_000, bits_per_key=8, hashes=1)
+    f = class_kind.planned(20_000, bits_per_key=8, hashes=1)
     f.update(*parts)
     return f
 
