@@ -8,6 +8,9 @@
 
 #include <array>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "arrays.hpp"
@@ -25,6 +28,17 @@ using Rows = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::c
 
 enum Outcome : uint8_t { passed, placed, present };  // as _blocks.py numbers them; of two choices 0, 1, and present
 
+// Computed once: the table takes longer than a hundred placements.
+const uint64_t* harm_of(uint32_t block_bits, uint32_t hashes) {
+  static std::mutex filling;
+  static std::map<std::pair<uint32_t, uint32_t>, std::vector<uint64_t>> tables;
+  const std::lock_guard<std::mutex> lock(filling);
+  const std::pair key(block_bits, hashes);
+  auto table = tables.find(key);
+  if (table == tables.end()) table = tables.emplace(key, harm_table(block_bits, hashes)).first;
+  return table->second.data();
+}
+
 class Placement {
  public:
   // One choice: the block is full at the threshold, of keys if it counts them, else of set bits.
@@ -39,8 +53,7 @@ class Placement {
   // Two choices: the block whose rate of false positives grows less takes the key.
   Placement(size_t block_bytes, uint32_t hashes) : Placement(block_bytes, hashes, Rule::two_choice) {
     const auto bits = static_cast<uint32_t>(8 * block_bytes);
-    harm_ = harm_table(bits, hashes);
-    view_.harm = harm_.data();
+    view_.harm = harm_of(bits, hashes);
     view_.choices = 2;
     for (uint32_t j = 0; j < 2; ++j) view_.levels[j] = {copies_[j].data(), 1, bits, bits + 1, 64};
   }
@@ -80,7 +93,6 @@ class Placement {
   size_t bytes_;
   const BalancedLoops& loops_;
   alignas(64) std::array<std::array<uint64_t, 8>, 2> copies_{};
-  std::vector<uint64_t> harm_;
   BalancedView view_{};
 };
 

@@ -316,7 +316,7 @@ def test_one_of_three_servers_returns_empty() -> None:
         assert all(answers)
         assert 0 < len(answers) < len(MANY)
         three.start()
-        with pytest.raises(FilterMissingError, match="is gone"):
+        with pytest.raises(FilterMissingError, match="is missing"):
             shared.contains_many(MANY)
         with pytest.raises(FilterMissingError):
             shared.verify()

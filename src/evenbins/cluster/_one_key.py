@@ -76,7 +76,7 @@ class Place:
 
 
 def contains_one(layout: Layout, digest: int) -> Operation[bool]:
-    """Ask for one key."""
+    """Look one key up."""
     if layout.policy == "standard":
         found = yield from _read_standard(layout, digest)
         return found

@@ -159,7 +159,7 @@ def file_pieces(
     FileNotFoundError
         A path or a glob names no file.
     ValueError
-        The format cannot be told from the suffix, or the column is missing.
+        The suffix does not determine the format, or the column is missing.
     """
     if format is not None and format not in _FORMATS:
         raise ValueError(
@@ -172,7 +172,7 @@ def file_pieces(
         for match in matches:
             found |= set(_files_in(match)) if os.path.isdir(match) else {match}
         if not matches:
-            raise FileNotFoundError(f"no file: {name}")
+            raise FileNotFoundError(f"there is no file {name}")
     pieces: list[Piece] = []
     for path in sorted(found):
         path = os.path.abspath(path)  # a worker may stand elsewhere
@@ -206,7 +206,7 @@ def _format_of(path: str) -> str:
     for suffix in sorted(_SUFFIXES, key=len, reverse=True):
         if name.endswith(suffix):
             return _SUFFIXES[suffix]
-    raise ValueError(f"format must be given for {path}: its suffix is none of {', '.join(_SUFFIXES)}")
+    raise ValueError(f"format must be given for {path}: its suffix is not one of {', '.join(_SUFFIXES)}")
 
 
 def _parquet(path: str, column: str | None) -> list[Piece]:
@@ -239,7 +239,7 @@ def _one_column(path: str, column: str | None, names: Sequence[str]) -> str:
 
 
 def grouped(parts: Sequence[Any], groups: int) -> list[list[Any]]:
-    """Cut a sequence into about so many stretches of about equal weight."""
+    """Cut a sequence into about `groups` runs of about equal weight."""
     weights = [each.weight if isinstance(each, Piece) else 1 for each in parts]
     total, done = max(1, sum(weights)), 0
     found: list[list[Any]] = [[] for _ in range(groups)]

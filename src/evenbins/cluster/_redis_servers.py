@@ -87,7 +87,7 @@ class _Clients:
         several = isinstance(client, Sequence) and not isinstance(client, str | bytes)
         self.clients: list[Any] = list(client) if several else [client]
         if not self.clients:
-            raise ValueError("client must be at least one client; got an empty list")
+            raise ValueError("client must be a client or a list of at least one; got an empty list")
         each: Any
         for each in self.clients:
             refuse_pipeline(each)
@@ -154,7 +154,7 @@ class _Connection:
 
 
 class _ThreadConnections:
-    """The connections that a thread keeps: back to their pools when it ends, or nobody has the filter."""
+    """The connections that a thread keeps: released when the thread ends or the filter is dropped."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -366,7 +366,7 @@ class AsyncServers(_Clients):
 
 
 async def _all(running: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """Wait for all of them, also when one fails: whoever hears of the error may close the client."""
+    """Wait for all of them, also when one fails: the caller may close the client when it sees the error."""
     tasks = [asyncio.ensure_future(each) for each in running]
     try:
         return await asyncio.gather(*tasks)
@@ -412,7 +412,7 @@ def raise_errors(name: str, layout: Layout | None, requests: Sequence[Request], 
         error = f"{type(reply).__name__}: {text}"
         raise RedisFilterError(
             f"filter {name!r}: the server refused a command on {request.key!r} ({error}). {way_out(reply)}. "
-            "What was acknowledged before is in; the call may be repeated"
+            "Keys acknowledged before are in the filter; the call may be repeated"
         ) from reply
 
 

@@ -311,7 +311,7 @@ class Layout:
     def missing_message(self, key: str) -> str:
         """Return the message for a key that is missing."""
         return (
-            f"filter {self.name!r}: its key {key!r} is gone (deleted, evicted, or an empty server). "
+            f"filter {self.name!r}: its key {key!r} is missing (deleted, evicted, or an empty server). "
             "Keys that were added are lost with it: delete the filter and build it again"
         )
 
@@ -404,8 +404,8 @@ class Layout:
         key = meta_key(check_name(name))
         if data is None:
             raise FilterMissingError(
-                f"there is no filter {name!r} on the server ({key!r} does not exist): create it, or look at "
-                "the name and the database number; a server that lost its data has none either"
+                f"there is no filter {name!r} on the server ({key!r} does not exist): create it, or check "
+                "the name and the database number; a server that lost its data has no filter either"
             )
         text, _, rest = data.partition(b"\n")
         if rest != f"{checksum(text, 0):016x}\n".encode():

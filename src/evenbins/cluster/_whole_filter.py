@@ -41,7 +41,7 @@ def create(
             yield [Request(server, key, ("DEL", key)) for server in ours]
         raise RedisFilterError(
             f"there is a filter {layout.name!r} already: open it, choose another name, or delete it first "
-            "(RedisFilter.delete; one whose creation was cut short too)"
+            "(RedisFilter.delete; also for one whose creation was interrupted)"
         )
     for start in range(0, layout.segments, ROUND):
         requests = []
@@ -72,7 +72,7 @@ def open_(name: str, servers: int) -> Operation[Layout]:
     if len(set(map(type, replies))) > 1:
         gone = [server for server, reply in enumerate(replies) if reply is None]
         raise FilterMissingError(
-            f"filter {name!r} is not on servers number {gone}: they lost it, or are others"
+            f"filter {name!r} is not on servers number {gone}: they lost it, or they are other servers"
         )
     found = [Layout.from_meta(name, reply) for reply in replies]
     layout = found[0][0]
@@ -84,13 +84,13 @@ def open_(name: str, servers: int) -> Operation[Layout]:
     for number, (other, server, ready) in enumerate(found):
         if not ready:
             raise FilterMissingError(
-                f"filter {name!r} is being created, or its creation was cut short: wait, or delete it"
+                f"filter {name!r} is being created, or its creation was interrupted: wait, or delete it"
             )
         if (other.plan, other.epoch) != (layout.plan, layout.epoch):
             raise PlanMismatchError(f"servers 0 and {number} have different filters under the name {name!r}")
         if server != number:
             raise PlanMismatchError(
-                f"server {number} is the number {server} of filter {name!r}: pass the clients in the order "
+                f"server {number} is server {server} of filter {name!r}: pass the clients in the order "
                 "of its creation"
             )
     yield from verify(layout)
@@ -141,7 +141,7 @@ def export(layout: Layout) -> Operation[BaseFilter]:
 
 
 def delete(name: str, servers: int) -> Operation[bool]:
-    """Remove a filter, whatever is left of it: its description last. False if there is none."""
+    """Remove a filter, whatever is left of it: its description last. False if it does not exist."""
     key = meta_key(name)
     replies = yield [Request(server, key, ("GET", key)) for server in range(servers)]
     known = [each for each in replies if each is not None]

@@ -112,14 +112,14 @@ def build(
         Distinct keys to plan for. None: the number of rows (Parquet knows it; otherwise a first pass counts).
         "distinct": estimated in a first pass, which reads and hashes everything; 2 % are added.
     shards, shard_bytes
-        A `ShardedFilter` of so many shards, or of shards of so many bytes; None: one filter.
+        Number of shards, or bytes of each, of a `ShardedFilter`; None: one filter.
     scheduler
         None: processes on this machine, started for this call. "tcp://…": a cluster that runs. A
         `distributed.Client`. "threads" or "synchronous": in this process.
     workers
         Processes to start, the cores of this machine by default; only without a scheduler.
     format
-        "parquet", "csv", "text", if the suffix does not tell.
+        "parquet", "csv" or "text", if the suffix does not determine it.
     output
         Save there: a file, or with shards a directory that the workers write; all must see it.
     timeout
@@ -161,7 +161,7 @@ def build_files(
 ) -> Built:
     """Build a filter of the keys in files and save it: what `evenbins build --workers` does.
 
-    Takes what `build` takes; gives the filter, open read-only, with the number of rows.
+    Takes the arguments of `build`; returns the filter, open read-only, with the number of rows.
     """
     timeout = arguments.pop("timeout", None)
     planned = {name: arguments.pop(name, None) for name in ("fpr", "bits_per_key", "keys", "shards")}
@@ -427,7 +427,7 @@ class _Engine:
         return library("dask").delayed(function, pure=False)(*values)
 
     def run(self, function: Any, *values: Any) -> Any:
-        """Run the last task and all that it needs; give its result."""
+        """Run the last task and all that it needs; return its result."""
         last = self.task(function, *values)
         if self._client is None:
             return library("dask").compute(last, scheduler=self._local)[0]

@@ -22,7 +22,7 @@ keep the others from their servers: its error is raised after them.
 
 Invariants
 - No admission lifts a server above its limit of requests in flight; the ring counts them (`HashRing.lease`).
-- A lease is given back exactly once, whatever the request raises, a cancelled task included.
+- A lease is released exactly once, whatever the request raises, a cancelled task included.
 - The probing thread (or task) exists only while a server is down.
 - A child process (`Fleet`, after fork) has its own probing thread, and none of the leases of other threads.
 """

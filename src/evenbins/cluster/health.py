@@ -5,8 +5,8 @@
      │                                         │  ▲
      └── drain() ──▶ draining ── undrain() ──▶ └──┘ probe_failed(): wait longer, probe again
 
-One place for the routers of this package (memcached, Redis, HTTP): they tell what their requests met, ask
-which servers are due for a probe, send the probe themselves, and tell what it met. Time and chance come in as
+One place for the routers of this package (memcached, Redis, HTTP): they report what their requests met,
+ask which servers are due for a probe, send the probe themselves, and report its outcome. Time and chance are
 arguments (`clock`, `rng`), so every rule is tested without a server and without waiting.
 
 Invariants
@@ -68,7 +68,7 @@ class Backoff:
     first
         Seconds before the first probe.
     factor
-        Each delay is so many times the one before; at least 1.
+        Ratio of each delay to the one before; at least 1.
     most
         No delay is longer.
     jitter
@@ -123,7 +123,7 @@ def notify(callback: Callable[[str, str], object] | None, name: str, state: str)
 class _Server:
     down: bool = False
     drained: bool = False
-    failures: int = 0  # in a row, while up; probes in vain, while down
+    failures: int = 0  # in a row, while up; failed probes, while down
     total: int = 0
     epoch: int = 0
     since: float = 0.0  # down since
@@ -140,7 +140,7 @@ class Health:
     ring
         The ring whose nodes are the servers; failures are marked on it.
     failures
-        A server is down after so many failures in a row.
+        Failures in a row after which a server is down.
     backoff
         The delays between probes.
     on_change

@@ -108,11 +108,11 @@ class Router:
         Seconds that a request may wait for room before it is refused with 503.
     health_path
         Asked by GET every `health_interval` seconds; an answer of 400 or above is a failure. None: only
-        requests tell that a replica is down, and a connection that it is back.
+        failed requests mark a replica down, and a connection marks it up.
     health_interval, health_timeout
         Seconds.
     failures
-        A replica is down after so many failures in a row: of connects, or of checks. A connection that
+        Failures in a row, of connects or of checks, after which a replica is down. A connection that
         breaks later is not counted.
     backoff
         Delays between probes of a replica that is down.
@@ -126,7 +126,7 @@ class Router:
     total_timeout
         Seconds for the whole exchange (None: any).
     max_body
-        A body that must be read for its key may have so many bytes.
+        The most bytes of a body that must be read for its key.
     body_buffer
         So many bytes of a body are received before its request takes a place at a replica; a longer body is
         then passed on in pieces. A connection needs so much memory at most. 0: as soon as a byte has come.

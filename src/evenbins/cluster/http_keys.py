@@ -24,7 +24,7 @@ _KINDS = "path, url, header:NAME or json:FIELD[:CHARS]"
 
 
 class KeyMissingError(EvenbinsError, ValueError):
-    """The request has no key: its sender must be told (status 400)."""
+    """The request has no key: the answer is status 400."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class KeyRule:
     ----------
     kind : "path", "url", "header" or "json"
     field : name of the header, or way to the value in the body
-    chars : so many characters of the value count; 0: all
+    chars : number of leading characters of the value that count; 0: all
 
     Examples
     --------
@@ -109,7 +109,7 @@ class KeyRule:
             value = json.loads(body)
         except (ValueError, RecursionError):
             raise KeyMissingError(
-                f"the body is no JSON: its field {self.field} is the key of requests"
+                f"the body is not JSON: its field {self.field} is the key of requests"
             ) from None
         for step in self.field.split("."):
             value = _inside(value, step)

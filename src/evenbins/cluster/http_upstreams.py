@@ -30,7 +30,7 @@ def check_url(url: object) -> str:
     Raises
     ------
     ValueError, TypeError
-        It is none, or has a user, a query or a fragment.
+        It is not a URL, or has a user, a query or a fragment.
     """
     rule = "a URL such as http://127.0.0.1:8001"
     if not isinstance(url, str):

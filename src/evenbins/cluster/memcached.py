@@ -230,7 +230,7 @@ class RingMemcache(FleetClient):
     timeout, connect_timeout
         Seconds for each answer, and for a connection.
     failures
-        A server is down after so many failures in a row; one request tries its server so often, at most.
+        Failures in a row after which a server is down; one request tries its server at most as often.
     backoff
         Delays between probes of a server that is down.
     flush_returning
@@ -319,7 +319,7 @@ class RingMemcache(FleetClient):
         noreply: bool | None = None,
         flags: int | None = None,
     ) -> list[_Key]:
-        """Store many values; give the keys that could not be stored."""
+        """Store many values; return the keys that could not be stored."""
         failed: list[_Key] = []
 
         def store(node: str, group: list[_Key]) -> None:
@@ -359,7 +359,7 @@ class RingMemcache(FleetClient):
         return self._fleet.call(key, lambda node: self._pools[node].use(operate), stay=stay)
 
     def _delete_copies(self, keys: list[_Key]) -> None:
-        """Delete where keys may have jumped to: no answer is waited for; who is down is flushed later."""
+        """Delete where keys may have jumped to: without waiting; a server that is down is flushed later."""
         for node in self._fleet.ring.names:
             others = [key for key in keys if self._fleet.ring.node(key) != node]
             if others and self._fleet.health.alive(node):
@@ -382,13 +382,13 @@ class RingMemcache(FleetClient):
     def add(
         self, key: _Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
     ) -> bool:
-        """Store a value if the key is not there; tells whether."""
+        """Store a value if the key does not exist; return whether it was stored."""
         return self._change(key, lambda client: client.add(key, value, expire, noreply, flags))  # type: ignore[no-any-return]
 
     def replace(
         self, key: _Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
     ) -> bool:
-        """Store a value if the key is there; tells whether."""
+        """Store a value if the key exists; return whether it was stored."""
         return self._change(key, lambda client: client.replace(key, value, expire, noreply, flags))  # type: ignore[no-any-return]
 
     def append(
@@ -412,7 +412,7 @@ class RingMemcache(FleetClient):
         noreply: bool = False,
         flags: int | None = None,
     ) -> bool | None:
-        """Store a value if nobody did since `gets` gave the token; None: the key is not there."""
+        """Store a value if it is unchanged since `gets` returned the token; None if the key is absent."""
         return self._change(key, lambda client: client.cas(key, value, cas, expire, noreply, flags))  # type: ignore[no-any-return]
 
     def incr(self, key: _Key, value: int, noreply: bool | None = False) -> int | None:

@@ -1,7 +1,7 @@
 """What can be wrong with a filter on a server. Lost connections and timeouts stay the client library's own.
 
 RedisFilterError
-├─ FilterMissingError     there is none, or a part of it is gone: deleted, evicted, an empty server
+├─ FilterMissingError     it, or a part of it, is missing: deleted, evicted, an empty server
 ├─ FilterDamagedError     something else lies under one of its keys
 └─ PlanMismatchError      there is one, but not the one that was asked for
 """
@@ -18,7 +18,7 @@ WAYS_OUT: Final = {
     "ReadOnlyError": "It is a replica: pass a client of its primary",
     "OutOfMemoryError": "Its memory is full: raise maxmemory or delete something, then repeat the call",
     "NoPermissionError": "Its user needs more rights (ACL SETUSER)",
-    "NoScriptError": "It forgets scripts at once: look who calls SCRIPT FLUSH",
+    "NoScriptError": "It drops scripts at once: find out which client calls SCRIPT FLUSH",
     "BusyLoadingError": "It is reading its data: repeat the call later",
     "ClusterDownError": "Parts of the cluster are gone: repeat the call when it is whole again",
     "MasterDownError": "It is a replica that lost its primary: pass a client of the primary",

@@ -234,7 +234,7 @@ class _Shared:
         return local
 
     def _verify(self) -> Steps[None]:
-        """Look at every part, as `open` does; raises what it raises."""
+        """Check every part, as `open` does; raises the same errors."""
         check_roles((yield self._servers.everywhere("ROLE")))
         yield from self._ask(_whole_filter.verify(self._layout))
 
@@ -349,7 +349,7 @@ class RedisFilter(_Shared):
         allow_eviction: bool = False,
         traverse_on: str = "client",
     ) -> Self:
-        """Make an empty filter.
+        """Create an empty filter.
 
         Parameters
         ----------
@@ -366,8 +366,9 @@ class RedisFilter(_Shared):
         allow_eviction
             Accept a server that evicts keys without an expiry when its memory is full.
         traverse_on
-            Who goes from block to block: "client", one request for each block, wherever it lies; "server",
-            one request for all of a key's blocks, which takes one server. A client's own choice.
+            Which side follows a key from block to block: "client", one request per block, on any number of
+            servers; "server", one request for all of a key's blocks, on a single server. Each client chooses
+            for itself.
 
         Raises
         ------
@@ -388,7 +389,7 @@ class RedisFilter(_Shared):
         allow_eviction: bool = False,
         traverse_on: str = "client",
     ) -> Self:
-        """Make a filter with the contents of a local one; parameters and errors as for `create`."""
+        """Create a filter with the contents of a local one; parameters and errors as for `create`."""
         return run(cls._from_local(client, name, filter, segment_bytes, allow_eviction, traverse_on))
 
     @classmethod
@@ -401,19 +402,19 @@ class RedisFilter(_Shared):
         allow_eviction: bool = False,
         traverse_on: str = "client",
     ) -> Self:
-        """Find a filter that is there, and look at all its parts.
+        """Open a filter that exists, and check all its parts.
 
         Parameters
         ----------
         client, name, allow_eviction, traverse_on
             As for `create`.
         plan
-            What it must be; leave it out to take it as it is.
+            The plan it must have; by default any plan is accepted.
 
         Raises
         ------
         FilterMissingError
-            There is none, or a part of it is gone.
+            The filter does not exist, or a part of it is missing.
         FilterDamagedError
             Something else lies under one of its keys.
         PlanMismatchError
@@ -425,7 +426,7 @@ class RedisFilter(_Shared):
 
     @classmethod
     def delete(cls, client: Any, name: str) -> bool:
-        """Remove a filter from the servers, even half of one; False if there is none."""
+        """Remove a filter from the servers, even an incomplete one; return False if it does not exist."""
         return run(cls._delete(client, name))
 
     # --- keys in, answers out ----------------------------------------------------------------------------
@@ -475,7 +476,7 @@ class AsyncRedisFilter(_Shared):
         allow_eviction: bool = False,
         traverse_on: str = "client",
     ) -> Self:
-        """Make an empty filter; see `RedisFilter.create`."""
+        """Create an empty filter; see `RedisFilter.create`."""
         return await run_async(cls._create(client, name, plan, segment_bytes, allow_eviction, traverse_on))
 
     @classmethod
@@ -489,7 +490,7 @@ class AsyncRedisFilter(_Shared):
         allow_eviction: bool = False,
         traverse_on: str = "client",
     ) -> Self:
-        """Make a filter with the contents of a local one; see `RedisFilter.from_local`."""
+        """Create a filter with the contents of a local one; see `RedisFilter.from_local`."""
         return await run_async(
             cls._from_local(client, name, filter, segment_bytes, allow_eviction, traverse_on)
         )
@@ -504,12 +505,12 @@ class AsyncRedisFilter(_Shared):
         allow_eviction: bool = False,
         traverse_on: str = "client",
     ) -> Self:
-        """Find a filter that is there, and look at all its parts; see `RedisFilter.open`."""
+        """Open a filter that exists, and check all its parts; see `RedisFilter.open`."""
         return await run_async(cls._open(client, name, plan, allow_eviction, traverse_on))
 
     @classmethod
     async def delete(cls, client: Any, name: str) -> bool:
-        """Remove a filter from the servers, even half of one; False if there is none."""
+        """Remove a filter from the servers, even an incomplete one; return False if it does not exist."""
         return await run_async(cls._delete(client, name))
 
     add = awaitable(_Shared._add)

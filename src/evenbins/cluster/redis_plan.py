@@ -62,7 +62,7 @@ class RedisStats(ReprMixin):
     round_trips, miss_round_trips, add_round_trips : requests per single-key operation; nan before the
         first. Adds of keys that were there already count too
     found, absent, added : single-key operations
-    bulk_keys, bulk_round_trips : keys of bulk calls, and their requests, all in all
+    bulk_keys, bulk_round_trips : keys of bulk calls, and their requests in total
     requests : all requests of this client, opening and exporting included
     """
 

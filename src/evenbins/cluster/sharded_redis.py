@@ -174,7 +174,7 @@ class _Sharded(FleetClient):
     # --- commands -------------------------------------------------------------------------------------
 
     def _get(self, key: _Key) -> Steps[Any]:
-        """Return a value; None if there is none."""
+        """Return a value; None if the key does not exist."""
         return (yield from self._ask(key, lambda client: client.get(key)))
 
     def _set(
@@ -202,7 +202,7 @@ class _Sharded(FleetClient):
         return (yield from self._sum(keys, lambda client, group: client.exists(*group)))
 
     def _expire(self, key: _Key, time: int) -> Steps[bool]:
-        """Let a key expire after so many seconds; return whether it exists."""
+        """Let a key expire after `time` seconds; return whether it exists."""
         return bool((yield from self._ask(key, lambda client: client.expire(key, time))))
 
     def _ttl(self, key: _Key) -> Steps[int]:
@@ -310,7 +310,7 @@ class ShardedRedis(_Sharded):
     timeout, connect_timeout
         Seconds for each answer, and for a connection.
     failures, backoff
-        A server is down after so many failures in a row, and one request tries it so often, at most; the
+        Failures in a row after which a server is down, and attempts of one request at it, at most; the
         delays between its probes.
     flush_returning
         Empty a server (its selected database) before it serves again after a failure.
