@@ -15,10 +15,10 @@ import architecture
 BOUNDS = {
     "Python lines in the wheel outside study": 34_350,
     "pairs of files that share six or more lines": 44,
-    "a core indexed by a bare number": 93,
+    "a core indexed by a bare number": 48,
     "import cycles": 1,
     "imports against the direction": 0,
-    "imports of another module's private names": 19,
+    "imports of another module's private names": 15,
     "lines of the longest module": 884,
 }
 

@@ -27,6 +27,10 @@ __all__ = [
     "checked_integers", "checked_policy", "checked_spill", "plan_levels", "plan_with", "slots_of_limit",
 ]  # fmt: skip
 
+CORE_NAMES = (
+    "policy", "block_bits", "hashes", "choices", "coin", "overflow_limit", "spill", "budget",
+    "blocks_0", "threshold_0",
+)  # fmt: skip
 MAX_BLOCKS = 2**47
 MAX_THRESHOLD = 65534
 MAX_CHOICES = 8
@@ -141,7 +145,8 @@ def checked_core(policy: str, core: Sequence[int], *, named: bool) -> tuple[int,
         rule = f"8 integers and a pair for each of {'1 to 8 tables' if stepped else 'one table'}"
         raise arguments.error("core", f"{rule} of a {policy} filter", tuple(core), remedy)
     one(0, "policy", number, number)
-    block_bits = arguments.block_bits(core[1], "core[1] (block_bits)" if named else "block_bits")
+    _, block_bits, *_ = core
+    block_bits = arguments.block_bits(block_bits, "core[1] (block_bits)" if named else "block_bits")
     hashes = one(2, "hashes", 1, theory.MAX_HASHES_BLOCKED)
     fixed = {"single": 1, "two-choice": 2, "sequential": None}.get(policy, tables)
     choices = one(3, "choices", fixed or 1, fixed or MAX_CHOICES)
@@ -162,7 +167,8 @@ def checked_core(policy: str, core: Sequence[int], *, named: bool) -> tuple[int,
         name = f"threshold_{table}" if named else f"thresholds[{table}]"
         checked += [blocks, one(place + 1, name, least, most)]
         bits += blocks * block_bits
-    arguments.check_total(bits, "core[8] (blocks_0)" if named else "blocks", core[8])
+    first = core[len(CORE_NAMES) - 2]
+    arguments.check_total(bits, "core[8] (blocks_0)" if named else "blocks", first)
     return tuple(checked)
 
 
@@ -173,9 +179,9 @@ def slots_of_limit(limit: int) -> int:
 
 def bytes_of_core(core: Sequence[int]) -> int:
     """Count the bytes of a filter: tables in whole 64-byte lines, the list, eight words of state."""
-    lines = sum(-(-blocks * core[1] // 512) for blocks in core[8::2])
-    counted = POLICIES[core[0] - 1] in COUNTED
-    return 64 * lines + (8 * slots_of_limit(core[5]) + 64 if counted else 0)
+    design = levels.Design.of_core(core)
+    lines = sum(-(-blocks * design.block_bits // 512) for blocks in design.blocks)
+    return 64 * lines + (8 * slots_of_limit(design.overflow_limit) + 64 if design.counted else 0)
 
 
 def plan_with(core: tuple[int, ...], keys: int, seed: int) -> FilterPlan:
@@ -234,15 +240,4 @@ def checked_integers(name: str, value: object) -> tuple[int, ...]:
     return tuple(arguments.integer(f"{name}[{i}]", each, 0, None, remedy) for i, each in enumerate(value))
 
 
-register(
-    *POLICIES,
-    family=Family(
-        rate_of_core,
-        _of_balanced_core,
-        (
-            "policy", "block_bits", "hashes", "choices", "coin", "overflow_limit", "spill", "budget",
-            "blocks_0", "threshold_0",
-        ),
-        more_tables=True,
-    ),
-)  # fmt: skip
+register(*POLICIES, family=Family(rate_of_core, _of_balanced_core, CORE_NAMES, more_tables=True))

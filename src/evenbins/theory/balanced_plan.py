@@ -40,7 +40,7 @@ from evenbins.theory.balanced_core import (
     slots_of_limit,
 )
 from evenbins.theory.balanced_request import DEFAULT_OVERFLOW, Request, check_bounds
-from evenbins.theory.cores import COIN_UNIT, COUNTED, POLICIES, SPILLS
+from evenbins.theory.cores import COIN_UNIT, COUNTED, POLICIES, SPILLS, with_list
 from evenbins.theory.filter_plan import FilterPlan
 from evenbins.theory.plan import round_up
 from evenbins.theory.shape_search import LIST_BITS
@@ -288,7 +288,8 @@ class _Builder:
         """
         if self.request.last_threshold is not None:
             return self.request.last_threshold
-        low, high = max(core[9:-2:2]), core[-1]
+        *above, high = levels.Design.of_core(core).thresholds
+        low = max(above)
         while low < high:
             middle = (low + high) // 2
             if levels.passed_on((*core[:-1], middle), self.keys) <= _MOST_PASSED_ON:
@@ -306,7 +307,8 @@ class _Builder:
             return None
         finally:
             self.overflow = bound
-        if self.policy == "multilevel" and core[3] > 1 and core[5] == 0:
+        design = levels.Design.of_core(core)
+        if self.policy == "multilevel" and design.choices > 1 and design.overflow_limit == 0:
             core = (*core[:-1], self._last_threshold(core))
         return core
 
@@ -340,8 +342,7 @@ class _Builder:
         """Find the list's length for a core."""
         if not self.has_list:
             return 0
-        endless = (*core[:5], MAX_LIST, core[6], 0, *core[8:])
-        found = levels.predict(endless, self.keys)
+        found = levels.predict(with_list(core, MAX_LIST, budget=0), self.keys)
         mean = found.overflow * found.changed * self.keys
         return min(levels.overflow_limit(mean, found.overflow_sd), MAX_LIST, self.keys)
 
@@ -381,9 +382,10 @@ class _Builder:
             else:
                 low = max(low, scale)
             step = math.log(rate / goal) / slope if rate > 0.0 else -0.5
-            least = 0.5 / sum(core[8::2])  # a block more or less
+            blocks = sum(levels.Design.of_core(core).blocks)
+            least = 0.5 / blocks  # a block more or less
             step = max(step, least) if rate > goal else min(step, -least)
-            if -2e-4 < step <= 0.0 or (low and high / low < 1.0 + max(2e-5, 0.3 / (sum(core[8::2])))):
+            if -2e-4 < step <= 0.0 or (low and high / low < 1.0 + max(2e-5, 0.3 / blocks)):
                 break
             scale *= math.exp(max(min(step + 2e-5, 0.5), -0.5))
             if not low < scale < high:
@@ -515,7 +517,7 @@ class _Builder:
                 raised[place] = min(raised[place] + 1 + attempt // 4, top)
             core = tuple(raised)
             if self.has_list:
-                core = (*core[:5], max(self._limit(core), 0), *core[6:])
+                core = with_list(core, max(self._limit(core), 0))
         if request.fpr is not None and levels.predict(core, self.keys).fpr > request.fpr:
             return self._add_blocks(core)
         return core

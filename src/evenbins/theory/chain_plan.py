@@ -270,9 +270,10 @@ def chain_bytes(core: Sequence[int], capacity: int) -> int:
     >>> chain_bytes((3, 3, 0, 1, 1, 10, 100, 8), 1000)
     21440
     """
-    bin_words = 3 if core[0] in (1, 2, 3) else 2
-    entry_words = 5 if KEY_DTYPES[core[3] - 1] == "digest" else 3
-    bins = sum(core[6::2]) + core[5]
+    _, _, _, key_type, _, overflow_bins, *tables = core
+    bin_words = 3 if policy_of(core) in BALANCED else 2
+    entry_words = 5 if KEY_DTYPES[key_type - 1] == "digest" else 3
+    bins = sum(tables[0::2]) + overflow_bins
     return (
         _STATE_BYTES
         + _lines(4 * bin_words * bins)
@@ -289,7 +290,8 @@ def policy_of(core: Sequence[int]) -> str:
     >>> policy_of((7, 2))
     'd-left'
     """
-    return next(policy for policy, number in POLICIES.items() if number == core[0])
+    number, *_ = core
+    return next(policy for policy, each in POLICIES.items() if each == number)
 
 
 def scaled_core(core: Sequence[int], capacity: int, keys: int) -> tuple[int, ...]:

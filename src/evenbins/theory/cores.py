@@ -71,9 +71,10 @@ class Design:
 
 
 def with_list(
-    core: Sequence[int], limit: int, *, spill: int = 0, budget: int | None = None
+    core: Sequence[int], limit: int, *, spill: int | None = None, budget: int | None = None
 ) -> tuple[int, ...]:
-    """Return the core with a list of another length; keys that it cannot hold go to the "least" block."""
-    number, block_bits, hashes, choices, coin, _, _, spent, *tables = core
-    budget = spent if budget is None else budget
+    """Return the core with a list of another length, and another spill and budget where given."""
+    number, block_bits, hashes, choices, coin, _, old_spill, old_budget, *tables = core
+    spill = old_spill if spill is None else spill
+    budget = old_budget if budget is None else budget
     return (number, block_bits, hashes, choices, coin, limit, spill, budget, *tables)

@@ -126,7 +126,7 @@ def _predict(core: tuple[int, ...], keys: int, stop: str) -> Behaviour:
         return _predict_two_choice(design, keys)
     if design.policy == "fill":
         return _predict_fill(design, keys, stop)
-    found = _predict_unlimited(with_list(core, _ENDLESS), keys, stop)
+    found = _predict_unlimited(with_list(core, _ENDLESS, spill=0), keys, stop)
     if design.overflow_limit == 0:
         found = replace(found, list_reads=0.0)
     waiting = found.overflow * found.changed * keys
@@ -151,7 +151,7 @@ def passed_on(core: Sequence[int], keys: int) -> float:
     design = Design.of_core(core)
     if design.policy == "fill":
         return _predict_levels(design, keys, "coin").overflow
-    return _predict_unlimited(with_list(core, _ENDLESS), keys, "coin").overflow
+    return _predict_unlimited(with_list(core, _ENDLESS, spill=0), keys, "coin").overflow
 
 
 def steady(core: Sequence[int], keys: int) -> Behaviour:

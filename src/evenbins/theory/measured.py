@@ -75,7 +75,7 @@ def measure(
             on = (x >= threshold).astype(float)
         hits.append(float(found @ hit) / size)
         passes.append(float(found @ (on * (1.0 - hit))) / size)
-        set_bits.append(np.bincount(x, found, core[1] + 1).astype(np.int64))
+        set_bits.append(np.bincount(x, found, design.block_bits + 1).astype(np.int64))
         loads.append(tuple(map(int, np.bincount(load, found) if design.counted else set_bits[-1])))
     bits = sum(size * each for size, each in zip(design.blocks, design.key_bits, strict=True))
     fill = sum(float(each @ np.arange(len(each))) for each in set_bits) / bits

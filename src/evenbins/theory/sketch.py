@@ -242,11 +242,14 @@ def plan_of_sketch_core(core: Sequence[int], *, seed: int) -> SketchPlan:
         raise arguments.type_error("core", rule, core, remedy)
     if len(core) != 7:
         raise arguments.error("core", rule, core, remedy)
-    number = arguments.integer("core[0] (construction)", core[0], 1, 2, remedy)
-    width = arguments.integer("core[1] (width)", core[1], 1, MAX_WIDTH, remedy)
-    depth = arguments.integer("core[2] (depth)", core[2], 1, MAX_ROWS, remedy)
-    copies = arguments.integer("core[3] (copies)", core[3], 1, MAX_ROWS, remedy)
-    conservative = arguments.integer("core[4] (conservative)", core[4], 0, 1, remedy)
+    limits = (
+        ("construction", 1, 2), ("width", 1, MAX_WIDTH), ("depth", 1, MAX_ROWS), ("copies", 1, MAX_ROWS),
+        ("conservative", 0, 1),
+    )  # fmt: skip
+    number, width, depth, copies, conservative = (
+        arguments.integer(f"core[{i}] ({name})", core[i], least, most, remedy)
+        for i, (name, least, most) in enumerate(limits)
+    )
     epsilon, delta = (
         struct.unpack(
             "<d", struct.pack("<Q", arguments.integer(f"core[{i}]", core[i], 0, 2**64 - 1, remedy))

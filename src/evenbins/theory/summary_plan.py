@@ -198,7 +198,8 @@ def plan_summary(
     elif family == "single-filter":
         core = _single_core(keys, places, positives, allowed, filters)
         if counts:
-            core += _widths(counter_bits, count, [(core[1], core[2], each) for each in places.held])
+            _, cells, hashes = core
+            core += _widths(counter_bits, count, [(cells, hashes, each) for each in places.held])
     else:
         parts = _multiple(keys, places, positives, allowed, lists, filters, counts)
         widths: tuple[int, ...] = (1,) * count
@@ -240,36 +241,40 @@ def plan_of_summary_core(
     core: Sequence[int], *, number: int, keys: int, seed: int = 0, places: Places | None = None
 ) -> SummaryPlan:
     """Return the plan of an integer core that is known to be right; `number` is its kind in a file."""
-    levels, digest_bits = core[0], 0
+    (levels, *rest), digest_bits = core, 0
     filters: tuple[FilterSize, ...] = ()
     widths: tuple[int, ...] = ()
     failing: list[float] | None = None
     if number == NUMBERS["interpolation"]:
-        kind, digest_bits = "interpolation", core[1]
-        body = -(-(core[2] + _REACH) * (digest_bits + levels.bit_length()) // 64) * 8
+        kind = "interpolation"
+        digest_bits, entries, *_ = rest
+        body = -(-(entries + _REACH) * (digest_bits + levels.bit_length()) // 64) * 8
         positives = rates.interpolation_false_positives(keys, digest_bits)
         failing = [rates.interpolation_failure(keys, digest_bits)]
     elif number == NUMBERS["single-filter"]:
-        filters, widths = (FilterSize(core[1], core[2]),), tuple(core[3:])
+        cells, hashes, *counters = rest
+        filters, widths = (FilterSize(cells, hashes),), tuple(counters)
         kind = "counting-single-filter" if widths else "single-filter"
-        body = -(-core[1] * sum(widths) // 64) * 8 if widths else _cell_bytes(core[1], levels)
-        positives = rates.filter_rate(core[1], core[2], keys)
+        body = -(-cells * sum(widths) // 64) * 8 if widths else _cell_bytes(cells, levels)
+        positives = rates.filter_rate(cells, hashes, keys)
         if places is not None:
             failing = [places.failures(j, filters[0]) for j in range(1, levels)]
     elif number == NUMBERS["multiple-bloom"]:
-        parts = [(core[i], core[i + 1], core[i + 2]) for i in range(2, len(core), 3)]
+        flags, *numbers = rest
+        parts = list(zip(numbers[0::3], numbers[1::3], numbers[2::3], strict=True))
         filters = tuple(FilterSize(size, hashes) for size, hashes, _ in parts)
         kind = "multiple-bloom"
-        if core[1] & COUNTING:
+        if flags & COUNTING:
             kind, widths = "counting-multiple-bloom", tuple(width for *_, width in parts)
         body = sum(_part_bytes(*part) for part in parts)
         positives = rates.filter_rate(filters[0].cells, filters[0].hashes, keys, partitioned=False)
         if places is not None:
             failing = [places.failures(j, filters[j]) for j in range(1, levels) if filters[j].hashes]
     else:
-        kind, filters, widths = "counters", (FilterSize(core[1], levels),), (core[2],)
-        body = -(-core[1] * core[2] // 64) * 8
-        positives = rates.counters_false_positives(keys, core[1], levels)
+        cells, width = rest
+        kind, filters, widths = "counters", (FilterSize(cells, levels),), (width,)
+        body = -(-cells * width // 64) * 8
+        positives = rates.counters_false_positives(keys, cells, levels)
     return SummaryPlan(
         keys=keys,
         kind=kind,
