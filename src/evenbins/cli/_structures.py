@@ -92,7 +92,8 @@ def open_members(path: str, *, verify: bool) -> Members:
             return Members(_core.Filter(_files.map_file(path), kind.number, True, verify), kind)
         if kind.name == "multilevel-table":
             table = _core.Table(_files.map_file(path), True, verify)
-            return Members(_of_text(table, table._core[2], path, kind.title), kind)
+            _, _, key_type, *_ = table._core
+            return Members(_of_text(table, key_type, path, kind.title), kind)
     except _core.FormatError as error:
         raise _core.FormatError(f"{path}: {error}") from None
     opened = kind.cls.open(path, verify=verify)
