@@ -66,16 +66,13 @@ from evenbins.theory.longest_chain import asymptotic_max_load, growth_rate, max_
 from evenbins.theory.over_time import multilevel, sequential, single
 
 __all__ = [
-    "BALANCED", "COIN_UNIT", "MAX_CHOICES", "NEVER_FULL", "POLICIES", "Chains", "Layout", "absent_query",
+    "BALANCED", "COIN_UNIT", "NEVER_FULL", "Chains", "Layout", "absent_query",
     "asymptotic_max_load", "growth_rate", "max_load_chances", "median_of_max", "predict",
 ]  # fmt: skip
 
 Vector = npt.NDArray[np.float64]
 
-POLICIES = {"single": 1, "sequential": 2, "multilevel": 3, "least-loaded": 6, "d-left": 7}
-"""Policies and their numbers in a core; 4 and 5 belong to filters."""
 COIN_UNIT = 2**32
-MAX_CHOICES = 8
 NEVER_FULL = 2**31
 """A threshold that no chain reaches."""
 
