@@ -49,6 +49,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
+from evenbins.theory.block import poisson
 from evenbins.theory.caching import cached
 from evenbins.theory.chain_walk import (
     BALANCED,
@@ -66,16 +67,13 @@ from evenbins.theory.longest_chain import asymptotic_max_load, growth_rate, max_
 from evenbins.theory.over_time import multilevel, sequential, single
 
 __all__ = [
-    "BALANCED", "COIN_UNIT", "MAX_CHOICES", "NEVER_FULL", "POLICIES", "Chains", "Layout", "absent_query",
+    "BALANCED", "COIN_UNIT", "NEVER_FULL", "Chains", "Layout", "absent_query",
     "asymptotic_max_load", "growth_rate", "max_load_chances", "median_of_max", "predict",
 ]  # fmt: skip
 
 Vector = npt.NDArray[np.float64]
 
-POLICIES = {"single": 1, "sequential": 2, "multilevel": 3, "least-loaded": 6, "d-left": 7}
-"""Policies and their numbers in a core; 4 and 5 belong to filters."""
 COIN_UNIT = 2**32
-MAX_CHOICES = 8
 NEVER_FULL = 2**31
 """A threshold that no chain reaches."""
 
@@ -116,15 +114,6 @@ def _predict(layout: Layout, keys: int) -> Chains:
 # --- single, sequential, multilevel --------------------------------------------------------------
 
 
-def _poisson(means: Vector, length: int) -> Vector:
-    """Return P(N = i) for each of the means, i = 0 ... length - 1."""
-    i = np.arange(1.0, length)
-    means = np.maximum(means[..., None], 1e-300)
-    with np.errstate(under="ignore"):
-        logs = np.concatenate([[0.0], np.cumsum(np.log(i))])
-        return np.asarray(np.exp(np.arange(length) * np.log(means) - means - logs))
-
-
 def _reach(mean: float) -> int:
     return int(mean + 12.0 * math.sqrt(mean + 1.0) + 24.0)
 
@@ -140,7 +129,7 @@ class _Table:
         now, later = attempts[:-1], np.maximum(end - attempts[:-1], 0.0)
         length = _reach(end)
         h = length if threshold is None else min(threshold, length)  # no bin gets as far
-        arrived = _poisson(now, h + 1)
+        arrived = poisson(now, h)
         # What comes after a key in a bin with room for g more before the threshold, of k later attempts.
         g, k = np.arange(h)[:, None], np.arange(length)[None, :]
         with np.errstate(under="ignore", divide="ignore"):
@@ -148,7 +137,7 @@ class _Table:
         above = k > g
         first = np.where(above, g + 1.0 - stay, k) + 1.0
         second = np.where(above, (g + 1.0) ** 2 * stay + (g + 2.0) ** 2 * (1.0 - stay), (k + 1.0) ** 2)
-        future = _poisson(later, length)
+        future = poisson(later, length - 1)
         room = arrived[:, h - 1 :: -1] if h else arrived[:, :0]  # a bin of l = h - 1 - g keys now
         below = arrived[:, :h].sum(1)
         # At the threshold: f_h(t) from the end's own formula (`bucket`), then one more by the coin.
@@ -171,7 +160,7 @@ class _Table:
         self.loads: Vector = single(end, threshold, coin).occupancy[0] if end else np.array([1.0])
         self.goes_on = np.zeros_like(self.loads)  # of these, the bins that somebody passed
         if threshold is not None and end:
-            offered = _poisson(np.array([end]), max(threshold + 2, 2))[0]
+            offered = poisson(np.array([end]), threshold + 1)[0]
             on = self.loads[threshold:] - np.array([1.0, coin]) * offered[threshold : threshold + 2]
             self.goes_on[threshold:] = np.maximum(on, 0.0)
 

@@ -82,7 +82,7 @@ function mount(root, { state, api, notify }) {
         h("p", { class: "hint" }, "With 7 places a server CH-BL is much closer to RJ-CH: arcs are more even, and a full server has seven neighbours.")),
       h("div", { class: "stack" }, stage,
         card("Counters", counters, h("div", { class: "pair" }, SIDES.map(([policy, name]) => h("div", {}, h("h3", {}, `Loads, ${name}`), bars[policy].element))),
-          h("p", { class: "hint" }, "Predicted: theory.rings, for as many keys on as many servers, without churn; – where no law is known. A circle of 20 scatters around it.")),
+          h("p", { class: "hint" }, "Predicted: study.theory.rings, for as many keys on as many servers, without churn; – where no law is known. A circle of 20 scatters around it.")),
         card("The same in Python", python.element))),
   );
   play.shortcuts(stage);
