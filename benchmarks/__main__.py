@@ -23,7 +23,7 @@ def _exit(status: int, /) -> None:
 
 
 def _bench_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a benchmark the options that all of them have."""
+    """Add the options that all benchmarks have."""
     for option in (
         click.option("--markdown", is_flag=True, help="Print the table as Markdown."),
         click.option("--json", "json_path", type=FILE, help="Write all numbers to this file."),

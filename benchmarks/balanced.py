@@ -66,7 +66,7 @@ _IN_MEMORY = (Standard, Blocked, Fill, TwoChoice, Multilevel, Growing, *_PEERS)
 
 
 def balanced_cases(sizes: Sizes, peers: Sequence[str]) -> Iterator[Case]:
-    """Give the cases of this module, one at a time."""
+    """Return the cases of this module, one at a time."""
     for nbytes in sizes.line_bytes:
         yield from _same_bytes(nbytes, sizes)
     yield from _same_rate(sizes, peers)
@@ -168,7 +168,7 @@ def _two_threads(nbytes: int, filters: _Filters, keys: _Numbers, present: _Numbe
 
 
 def _fold(filter_: Any) -> int:
-    """Give a checksum of a filter's memory that depends on the places."""
+    """Return a checksum of a filter's memory that depends on the places."""
     words = np.frombuffer(filter_, np.uint64)
     return hash(tuple(np.bitwise_xor.reduce(part) for part in np.array_split(words, 1024)))
 
@@ -243,7 +243,7 @@ def _memory_cases(fpr: float, sizes: Sizes, peers: Sequence[str]) -> Iterator[Ca
 def _memory_case(
     fpr: float, count: int, subjects: Sequence[Subject], facts: Mapping[str, Mapping[str, float]]
 ) -> Case:
-    """Give the case of filters that are full: bits per key, with the measured rate beside."""
+    """Return the case of filters that are full: bits per key, with the measured rate beside."""
     contenders: dict[str, Contender] = {}
     for each in sorted(subjects, key=lambda subject: _IN_MEMORY.index(type(subject))):
         rate = {"FPR": facts[each.label]["FPR"]}

@@ -92,7 +92,7 @@ def _seconds(command: list[str], output: Path | None = None) -> Callable[[], flo
 
 
 def cli_cases(sizes: Sizes = FULL) -> Iterator[Case]:
-    """Give the cases of this module, one at a time."""
+    """Return the cases of this module, one at a time."""
     asked = sizes.string_keys
     listed = asked // 10
     with tempfile.TemporaryDirectory(prefix="evenbins-bench-") as name:

@@ -81,7 +81,7 @@ class _Fastbloom(Subject):
 
 
 def counting_cases(sizes: Sizes = FULL, peers: Sequence[str] = (Fastbloom.peer,)) -> Iterator[Case]:
-    """Give the cases of this module, one at a time."""
+    """Return the cases of this module, one at a time."""
     fpr, count = 1e-3, sizes.bulk_keys
     present, absent = int_keys(count, sizes.absent_keys)
     subjects: list[Any] = make_subjects((_Blocked, _Flat, _Fastbloom), "int", count, fpr, peers)

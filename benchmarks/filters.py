@@ -426,7 +426,7 @@ def memory_probe(kind: str, count: int, threads: int) -> None:
 
 
 def _status_bytes(name: str) -> int | None:
-    """Give a line of /proc/self/status in bytes; None where there is no such file."""
+    """Return a line of /proc/self/status in bytes; None where there is no such file."""
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith(f"{name}:"):
@@ -459,7 +459,7 @@ def _peak() -> int:
 
 
 def cases(sizes: Sizes = FULL, peers: Sequence[str] = PEERS) -> Iterator[Case]:
-    """Give every case, one at a time: the data of the largest fill gigabytes."""
+    """Return every case, one at a time: the data of the largest fill gigabytes."""
     yield from _scalar_cases(sizes, peers)
     yield from _bulk_cases(sizes, peers)
     yield from _standard_cases(sizes, peers)

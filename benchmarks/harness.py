@@ -149,7 +149,7 @@ class Target:
         return f"≥ {self.at_least:g}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the target as plain values."""
+        """Return the target as plain values."""
         return {
             "text": self.text,
             "among": list(self.against),
@@ -179,7 +179,7 @@ class Within:
         return f"≤ {self.at_most:g}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the target as plain values."""
+        """Return the target as plain values."""
         return {"text": self.text, "of": self.of, "among": [self.against], "at_most": self.at_most}
 
 
@@ -201,7 +201,7 @@ class Limit:
         return f"≤ {self.at_most:g}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the limit as plain values."""
+        """Return the limit as plain values."""
         return {"text": self.text, "at_most": self.at_most}
 
 
@@ -294,7 +294,7 @@ class Result:
         return [each.judge(self.best) for each in self.targets]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything as plain values that JSON can hold."""
+        """Return everything as plain values that JSON can hold."""
         best, ratios = self.best, self.ratios
         return {
             "name": self.name,
@@ -475,7 +475,7 @@ def _memory_bytes() -> int | None:
 
 
 def _huge_pages() -> str | None:
-    """Give the kernel's setting of transparent huge pages: always, madvise or never."""
+    """Return the kernel's setting of transparent huge pages: always, madvise or never."""
     try:
         text = Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
     except OSError:
@@ -484,7 +484,7 @@ def _huge_pages() -> str | None:
 
 
 def _commit() -> str | None:
-    """Give the commit of the checkout this package runs from, with "+" if files differ from it."""
+    """Return the commit of the checkout this package runs from, with "+" if files differ from it."""
     folder = Path(__file__).parent
 
     def git(*arguments: str) -> str:
@@ -517,7 +517,7 @@ class Report:
     quick: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything as plain values that JSON can hold."""
+        """Return everything as plain values that JSON can hold."""
         return {
             "schema": _SCHEMA,
             "date": self.date,
@@ -574,7 +574,7 @@ class Report:
         console.print(escape(self._caption()))
 
     def to_markdown(self, *, details: bool = True) -> str:
-        """Give the table of targets for a document, with `details` that of all contenders.
+        """Return the table of targets for a document, with `details` that of all contenders.
 
         Without `details` the cases that have no target come in a table of one line each.
         """
@@ -595,7 +595,7 @@ class Report:
         return "\n\n".join(parts) + "\n"
 
     def targets(self) -> list[list[str]]:
-        """Give a row for each target: case, target, bound, measured, against whom, verdict."""
+        """Return a row for each target: case, target, bound, measured, against whom, verdict."""
         rows = []
         for result in self.results:
             for target, verdict in zip(result.targets, result.verdicts, strict=True):
@@ -611,7 +611,7 @@ class Report:
         return "Targets", ["what", "target", "bound", "measured", "against", "verdict"], self.targets()
 
     def _other_table(self) -> tuple[str, list[str], list[list[str]]]:
-        """Give the cases without a target, a line each: times as multiples of the first's."""
+        """Return the cases without a target, a line each: times as multiples of the first's."""
         rows = []
         for result in self.results:
             if result.targets:
@@ -644,7 +644,7 @@ class Report:
         return "Contenders", ["case", "contender", "best", "unit", "ratio", "spread", *names], rows
 
     def _notes(self) -> list[tuple[str, str]]:
-        """Give each note once, with the names of all cases that have it."""
+        """Return each note once, with the names of all cases that have it."""
         users: dict[str, list[str]] = {}
         for result in self.results:
             if result.notes:

@@ -240,7 +240,7 @@ _KINDS: dict[str, type[_Contestant]] = {
 
 
 def paged_cases(sizes: Sizes = FULL, *, folder: Path, peers: bool = True) -> Iterator[Case]:
-    """Give the cases of this module, one at a time; the files go to `folder`, hundreds of MB."""
+    """Return the cases of this module, one at a time; the files go to `folder`, hundreds of MB."""
     count = sizes.bulk_keys
     single, batches = (2_000, (10_000, 100_000)) if count >= 5_000_000 else (500, (1_000, 10_000))
     rng = np.random.default_rng(SEED)

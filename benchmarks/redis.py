@@ -208,7 +208,7 @@ class _Ours:
 
 
 def redis_cases(sizes: Sizes = FULL) -> Iterator[Case]:
-    """Give the cases of this module, one at a time."""
+    """Return the cases of this module, one at a time."""
     redis = import_peer("redis", "redis")
     with running_server() as port, redis.Redis("127.0.0.1", port) as client:
         yield from _cases(client, sizes.scalar_keys // 10, sizes.scalar_keys // 2000)

@@ -69,7 +69,7 @@ def _shrunken(count: int) -> HashRing:
 
 
 def ring_cases(sizes: Sizes = FULL) -> Iterator[Case]:
-    """Give the cases of this module, one at a time."""
+    """Return the cases of this module, one at a time."""
     count = max(20_000, sizes.scalar_keys // 5)
     text = hex_text(count)
     keys = strings(text)

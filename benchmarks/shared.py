@@ -69,7 +69,7 @@ QUICK = Sizes(
 
 
 def int_keys(present: int, absent: int) -> tuple[Keys, Keys]:
-    """Give random numbers: those that will be added, and others."""
+    """Return random numbers: those that will be added, and others."""
     # Distinct but for a chance of n²/2⁶⁴, 2e-5 for 20M.
     numbers = np.random.default_rng(SEED).integers(0, 2**63, present + absent, dtype=np.uint64)
     both = Keys(numbers, numbers.tolist())
@@ -77,20 +77,20 @@ def int_keys(present: int, absent: int) -> tuple[Keys, Keys]:
 
 
 def hex_text(count: int) -> npt.NDArray[np.uint8]:
-    """Give the text of `count` random keys of 16 hexadecimal digits, one after the other."""
+    """Return the text of `count` random keys of 16 hexadecimal digits, one after the other."""
     octets = np.random.default_rng(SEED).integers(0, 2**64, count, dtype=np.uint64).view(np.uint8)
     digits = np.frombuffer(b"0123456789abcdef", np.uint8)
     return np.stack([digits[octets >> 4], digits[octets & 15]], axis=1).ravel()
 
 
 def strings(text: npt.NDArray[np.uint8]) -> list[str]:
-    """Give new str objects, whose hash nobody has computed yet."""
+    """Return new str objects, whose hash nobody has computed yet."""
     whole = text.tobytes().decode("ascii")
     return [whole[start : start + 16] for start in range(0, len(whole), 16)]
 
 
 def str_keys(text: npt.NDArray[np.uint8]) -> Keys:
-    """Give the text as keys for all."""
+    """Return the text as keys for all."""
     items = strings(text)
     return Keys(items, items)
 
@@ -102,7 +102,7 @@ def renew(keys: Keys, text: npt.NDArray[np.uint8]) -> None:
 
 
 def arrow_column(text: npt.NDArray[np.uint8]) -> Any:
-    """Give the text as an Arrow column."""
+    """Return the text as an Arrow column."""
     pyarrow = import_peer("pyarrow", "pyarrow")
     count = text.size // 16
     offsets = np.arange(0, text.size + 1, 16, dtype=np.int32)
@@ -125,7 +125,7 @@ def make_subjects(
 
 
 def measured_facts(subject: Subject, answers: Answers, keys: int) -> dict[str, float]:
-    """Give what makes the work comparable, from the answers for absent keys."""
+    """Return what makes the work comparable, from the answers for absent keys."""
     return {"FPR": positives(answers) / len(answers), "bits/key": subject.bits / keys}
 
 
@@ -145,12 +145,12 @@ def few_found(answers: Answers, fpr: float, count: int) -> bool:
 
 
 def count_text(count: int) -> str:
-    """Give a number of keys for a name."""
+    """Return a number of keys for a name."""
     return f"{count // 1_000_000}M" if count % 1_000_000 == 0 else f"{count:,}"
 
 
 def size_text(nbytes: int) -> str:
-    """Give a number of bytes for a name."""
+    """Return a number of bytes for a name."""
     return f"{nbytes // MIB} MiB" if nbytes % MIB == 0 else f"{nbytes // 1024} KiB"
 
 
@@ -166,7 +166,7 @@ def comparison(
     prepare: Callable[[Subject], object] | None = None,
     check: Callable[[Subject, Any], bool] | None = None,
 ) -> Case:
-    """Give the case in which every subject does the same work."""
+    """Return the case in which every subject does the same work."""
     return Case(
         name=name,
         contenders={

@@ -33,7 +33,7 @@ _PEER = "datasketches"
 
 
 def sketch_cases(sizes: Sizes = FULL, *, peer: bool = True) -> Iterator[Case]:
-    """Give the cases of this module, one at a time."""
+    """Return the cases of this module, one at a time."""
     count = sizes.bulk_keys
     keys = np.random.default_rng(SEED).zipf(1.1, count).astype(np.uint64)
     key = int(keys[0])

@@ -115,7 +115,7 @@ _KINDS: dict[str, type[_Contestant]] = {
 
 
 def table_cases(sizes: Sizes = FULL, *, peers: bool = True) -> Iterator[Case]:
-    """Give the cases of this module, one at a time."""
+    """Return the cases of this module, one at a time."""
     count = sizes.bulk_keys
     keys = np.unique(np.random.default_rng(SEED).integers(0, 2**63, count + count // 1000, dtype=np.uint64))
     keys = np.random.default_rng(SEED + 2).permutation(keys)[:count]

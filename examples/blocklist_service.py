@@ -65,11 +65,11 @@ class Blocklist:
         return found
 
     def blocks(self, key: str | bytes) -> bool:
-        """Tell whether a key is blocked; of the others a few are too, at the filter's rate."""
+        """Return whether a key is blocked; of the others a few are too, at the filter's rate."""
         return key in self._filter
 
     def blocked(self, keys: list[bytes]) -> list[bytes]:
-        """Give those of many keys that are blocked."""
+        """Return those of many keys that are blocked."""
         return [key for key, hit in zip(keys, self._filter.contains_many(keys), strict=True) if hit]
 
     def refresh(self) -> bool:
@@ -87,7 +87,7 @@ class Blocklist:
         return True
 
     def status(self) -> dict[str, Any]:
-        """Give what an operator wants to see."""
+        """Return what an operator wants to see."""
         return {"file": str(self.path), "loads": self.loads, "error": self.error} | self._numbers
 
     def _identity(self) -> tuple[int, int, int, int]:

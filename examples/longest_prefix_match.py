@@ -45,7 +45,7 @@ _MASKS = np.array([(0xFFFFFFFF << (32 - length)) & 0xFFFFFFFF for length in rang
 
 
 def key_of(bits: Any, length: Any) -> Any:
-    """Give the table's key of the first `length` bits: numbers or arrays of them."""
+    """Return the table's key of the first `length` bits: numbers or arrays of them."""
     return (length << 32) | (bits & _MASKS[length])
 
 
@@ -113,7 +113,7 @@ class Routes:
         return [int(length) for length in np.flatnonzero(self._of_length)[::-1]]
 
     def walk(self, address: int) -> tuple[int, list[int]]:
-        """Give the next hop, and the keys that were probed."""
+        """Return the next hop, and the keys that were probed."""
         probed = []
         for length in self.lengths:
             probed.append(int(key_of(address, length)))
@@ -123,11 +123,11 @@ class Routes:
         return NONE, probed
 
     def lookup(self, address: int) -> int:
-        """Give the next hop of an address; -1 without a route."""
+        """Return the next hop of an address; -1 without a route."""
         return self.walk(address)[0]
 
     def lookup_many(self, addresses: Ints, *, up_to: int = 32) -> Ints:
-        """Give the next hops by routes of at most `up_to` bits: a length at a time, for all that are left."""
+        """Return the next hops by routes of at most `up_to` bits, one length at a time for all that are left."""
         hops = np.full(len(addresses), NONE, dtype=np.int64)
         left = np.arange(len(addresses))
         for length in self.lengths:
@@ -163,7 +163,7 @@ class BinaryRoutes:
         self.table.insert_many(np.concatenate(keys), np.concatenate(values))
 
     def _passes(self, length: int, at: int) -> bool:
-        """Tell whether the search for a length turns to the longer side at this place."""
+        """Return whether the search for a length turns to the longer side at this place."""
         low, high = 0, len(self.lengths) - 1
         while True:
             middle = (low + high) // 2
@@ -177,7 +177,7 @@ class BinaryRoutes:
                 high = middle - 1
 
     def walk(self, address: int) -> tuple[int, list[int]]:
-        """Give the next hop, and the keys that were probed."""
+        """Return the next hop, and the keys that were probed."""
         hop, probed = NONE, []
         low, high = 0, len(self.lengths) - 1
         while low <= high:
@@ -191,11 +191,11 @@ class BinaryRoutes:
         return hop, probed
 
     def lookup(self, address: int) -> int:
-        """Give the next hop of an address; -1 without a route."""
+        """Return the next hop of an address; -1 without a route."""
         return self.walk(address)[0]
 
     def lookup_many(self, addresses: Ints) -> Ints:
-        """Give the next hops: all searches go on in step."""
+        """Return the next hops: all searches go on in step."""
         absent = -2  # a marker may know of no route, which is NONE
         hops = np.full(len(addresses), NONE, dtype=np.int64)
         low = np.zeros(len(addresses), dtype=np.int64)
@@ -246,7 +246,7 @@ _SHARES = {
 
 
 def make_routes(count: int, *, seed: int) -> tuple[Ints, Ints, Ints]:
-    """Give prefixes, all different and many inside others, their lengths, and next hops."""
+    """Return prefixes, all different and many inside others, their lengths, and next hops."""
     rng = np.random.default_rng(seed)
     shares = np.array(list(_SHARES.values()))
     lengths = rng.choice(list(_SHARES), size=2 * count, p=shares / shares.sum())
@@ -259,7 +259,7 @@ def make_routes(count: int, *, seed: int) -> tuple[Ints, Ints, Ints]:
 
 
 def make_addresses(count: int, bits: Ints, lengths: Ints, *, seed: int) -> Ints:
-    """Give addresses: half of them inside a route, half of them anywhere."""
+    """Return addresses: half of them inside a route, half of them anywhere."""
     rng = np.random.default_rng(seed)
     at = rng.integers(len(bits), size=count)
     inside = bits[at] | (rng.integers(2**32, size=count) & ~_MASKS[lengths[at]] & 0xFFFFFFFF)
@@ -267,7 +267,7 @@ def make_addresses(count: int, bits: Ints, lengths: Ints, *, seed: int) -> Ints:
 
 
 def arrays_of(routes: dict[IPv4Network, int]) -> tuple[Ints, Ints, Ints]:
-    """Give the arrays that the classes take."""
+    """Return the arrays that the classes take."""
     bits = [int(network.network_address) for network in routes]
     lengths = [network.prefixlen for network in routes]
     return np.array(bits), np.array(lengths), np.array(list(routes.values()))

@@ -23,7 +23,7 @@ from evenbins import BlockedBloomFilter
 
 
 def own_share() -> int:
-    """Give this process's proportional share of memory, in bytes."""
+    """Return this process's proportional share of memory, in bytes."""
     found = re.search(r"^Pss:\s+(\d+) kB", Path("/proc/self/smaps_rollup").read_text(), re.M)
     assert found is not None, "this system does not tell"
     return 1024 * int(found[1])
@@ -47,7 +47,7 @@ def ask(path: str, together: Barrier, answers: Queue[tuple[int, int]]) -> None:
 
 
 def shares(path: str, processes: int) -> tuple[int, int]:
-    """Give what so many processes together add to the memory in use, by `open` and by `load`."""
+    """Return what so many processes together add to the memory in use, by `open` and by `load`."""
     context = multiprocessing.get_context("spawn")
     together, answers = context.Barrier(processes), context.Queue()
     workers = [context.Process(target=ask, args=(path, together, answers)) for _ in range(processes)]

@@ -40,7 +40,7 @@ COMMANDS = {"paged": 'python -c "from benchmarks.paged import main_paged; main_p
 
 
 def newest(folder: Path) -> dict[str, Report]:
-    """Give the newest results of each suite, in the order of the titles."""
+    """Return the newest results of each suite, in the order of the titles."""
     found = {path.stem[11:]: path for path in sorted(folder.glob("*.json"))}
     order = [*TITLES, *(suite for suite in found if suite not in TITLES)]
     return {
@@ -49,7 +49,7 @@ def newest(folder: Path) -> dict[str, Report]:
 
 
 def fastest_peer(result: Result) -> tuple[str, float] | None:
-    """Give the best other contender of a case and its ratio to ours; None if there is none."""
+    """Return the best other contender of a case and its ratio to ours; None if there is none."""
     peers = {
         label: ratio
         for label, ratio in result.ratios.items()
@@ -89,7 +89,7 @@ def chart(suite: str, report: Report) -> Picture | None:
 
 
 def worse(report: Report) -> list[str]:
-    """Say what was missed, and where a peer did better or as well."""
+    """List what was missed, and where a peer did better or as well."""
     said = []
     for result in report.results:
         for target, verdict in zip(result.targets, result.verdicts, strict=True):
@@ -112,7 +112,7 @@ def worse(report: Report) -> list[str]:
 
 
 def steadiness(report: Report) -> str:
-    """Say how much the rounds of a suite differ."""
+    """Return how much the rounds of a suite differ."""
     spreads = [
         spread for result in report.results for spread in result.spreads.values() if spread is not None
     ]
@@ -132,7 +132,7 @@ def steadiness(report: Report) -> str:
 
 
 def section(suite: str, report: Report, *, image: bool) -> str:
-    """Give a suite's part of the page."""
+    """Return a suite's part of the page."""
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     machine = report.machine
     memory = f", {machine['memory_bytes'] / 2**30:.0f} GiB" if machine.get("memory_bytes") else ""

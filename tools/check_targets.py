@@ -66,27 +66,27 @@ class Design:
         return float(np.mean([each[name] for each in self.found]))
 
     def error(self, name: str) -> float:
-        """Give the standard error of the mean."""
+        """Return the standard error of the mean."""
         values = [each[name] for each in self.found]
         return float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
     def off(self, name: str) -> float | None:
-        """Give the relative difference to the plan; None where nothing is predicted."""
+        """Return the relative difference to the plan; None where nothing is predicted."""
         planned = float(getattr(self.plan, name))
         return self.mean(name) / planned - 1.0 if planned * self.plan.keys >= 1.0 else None
 
     def scatter(self) -> float:
-        """Give the predicted standard error of the mean overflow, relative to it."""
+        """Return the predicted standard error of the mean overflow, relative to it."""
         found = levels.predict(self.plan.core, self.plan.keys)
         listed = found.overflow * found.changed * self.plan.keys
         return found.overflow_sd / listed / math.sqrt(len(self.found)) if listed else 0.0
 
     def blurred(self) -> bool:
-        """Tell whether more seeds would help."""
+        """Return whether more seeds would help."""
         return self.error("fpr") > BOUNDS["fpr"] / 4 * self.mean("fpr")
 
     def interval(self) -> tuple[int, int]:
-        """Give the counts of false positives to be expected."""
+        """Return the counts of false positives to be expected."""
         asked = self.queries * len(self.found)
         low, high = stats.binom.ppf([LEVEL / 2, 1 - LEVEL / 2], asked, self.mean("fpr"))
         return int(low), int(high)
@@ -111,7 +111,7 @@ class Design:
         return out
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything as plain values."""
+        """Return everything as plain values."""
         return {
             "design": self.name, "policy": self.plan.policy, "block_bits": self.plan.block_bits,
             "bits_per_key": self.bits_per_key, "keys": self.plan.keys, "core": list(self.plan.core),

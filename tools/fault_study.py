@@ -211,7 +211,7 @@ def _plan(policy: str, keys: int) -> theory.FilterPlan:
 async def _filter_clients(
     kind: str, *, quick: bool, timeout: float
 ) -> AsyncIterator[tuple[list[FaultProxy], Any, Any]]:
-    """Give proxies, a client that goes through them, and a blocking one that does not."""
+    """Return proxies, a client that goes through them, and a blocking one that does not."""
     options: dict[str, Any] = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
     options["retry"] = (Retry if quick else AsyncRetry)(NoBackoff(), 0)
     module: Any = redis if quick else redis.asyncio

@@ -24,7 +24,7 @@ KEYS = 20_000
 
 
 def _numbers(seed: int, count: int) -> Any:
-    """Give splitmix64's numbers: no generator of NumPy, whose streams may change."""
+    """Return splitmix64's numbers: no generator of NumPy, whose streams may change."""
     import numpy as np
 
     state = np.uint64(seed) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -47,7 +47,7 @@ class Makers:
             yield tuple(each[start : start + self.batch] for each in columns)
 
     def filters(self) -> Iterator[tuple[str, Any]]:
-        """Give filters of every kind and policy."""
+        """Return filters of every kind and policy."""
         from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter
         from evenbins.theory import plan_of_core, plan_standard
 
@@ -91,7 +91,7 @@ class Makers:
             yield name, each
 
     def growing(self) -> Iterator[tuple[str, Any]]:
-        """Give a growing filter and one in shards."""
+        """Return a growing filter and one in shards."""
         from evenbins import GrowingFilter, ShardedFilter
 
         for name, each in (
@@ -103,7 +103,7 @@ class Makers:
             yield name, each
 
     def sketches(self) -> Iterator[tuple[str, Any]]:
-        """Give sketches of both constructions."""
+        """Return sketches of both constructions."""
         from evenbins import CountMinSketch
 
         weights = self.keys % type(self.keys[0])(9)
@@ -117,7 +117,7 @@ class Makers:
                 yield f"count-min-{construction}-{'conservative' if conservative else 'plain'}", s
 
     def tables(self) -> Iterator[tuple[str, Any]]:
-        """Give tables of every scheme, chains of every policy."""
+        """Return tables of every scheme, chains of every policy."""
         from evenbins import ChainedTable, MultilevelTable
         from evenbins.theory import plan_of_chain_core, plan_of_table_core
 
@@ -148,7 +148,7 @@ class Makers:
             yield name, table
 
     def summaries(self) -> Iterator[tuple[str, Any]]:
-        """Give summaries of every kind."""
+        """Return summaries of every kind."""
         from evenbins.tables.summaries import CLASSES
         from evenbins.theory.summary_plan import plan_of_summary_core
 
@@ -187,7 +187,7 @@ class Makers:
 
 
 def _pages(makers: Makers, folder: Path) -> bytes:
-    """Give what a one-read table holds, page by page: its file but for the random identity in the headers."""
+    """Return what a one-read table holds, page by page: its file without the random identity."""
     import numpy as np
 
     from evenbins import PagedTable

@@ -119,7 +119,7 @@ def _run(command: list[str]) -> None:
 
 
 def folders(target: str, seeds: str) -> list[Path]:
-    """Give the folders that a target reads: the first one gets what is new."""
+    """Return the folders that a target reads: the first one gets what is new."""
     work, kept, crashes, golden = (
         BUILD / "corpus" / target,
         FUZZ / "corpus" / target,
@@ -136,7 +136,7 @@ def folders(target: str, seeds: str) -> list[Path]:
 
 
 def command_of(target: str) -> list[str]:
-    """Give the program of a target, which takes libFuzzer's options."""
+    """Return the program of a target, which takes libFuzzer's options."""
     if target in CPP:
         return [str(BUILD / target)]
     return [sys.executable, str(FUZZ / "python" / "run.py"), target]
@@ -174,7 +174,7 @@ def fuzz(target: str, seconds: int | None, runs: int | None) -> dict[str, Any]:
 
 
 def environment() -> dict[str, str]:
-    """Give the environment of a target: sanitizers that stop at the first report."""
+    """Return the environment of a target: sanitizers that stop at the first report."""
     return os.environ | {
         "ASAN_OPTIONS": "quarantine_size_mb=16:malloc_context_size=4",
         "UBSAN_OPTIONS": "print_stacktrace=1",

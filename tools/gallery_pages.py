@@ -38,7 +38,7 @@ def entries(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def rows(entry: dict[str, Any]) -> list[Row]:
-    """Give the rows of an entry as the experiment gave them, but for their rounding."""
+    """Return the rows of an entry as the experiment gave them, but for their rounding."""
     return [
         Row(
             each["where"], each["quantity"], each.get("paper"), each["ours"], each.get("sd"), each.get("note")
@@ -109,7 +109,7 @@ def _took(seconds: float) -> str:
 
 
 def about(entry: dict[str, Any]) -> str:
-    """Say where the numbers come from."""
+    """Describe where the numbers come from."""
     size = ", ".join(f"{each:,}" for each in entry["repetitions"])
     parts = [
         f"seed {entry['seed']}",
@@ -126,7 +126,7 @@ def about(entry: dict[str, Any]) -> str:
 
 
 def summary(compared: Sequence[Row]) -> str:
-    """Say in a line how the paper's numbers and ours agree."""
+    """Return in one line how the paper's numbers and ours agree."""
     counts = Counter(verdict(each) for each in compared if each.paper is not None)
     if not counts:
         return "The text of the paper has no number to compare with."
@@ -135,7 +135,7 @@ def summary(compared: Sequence[Row]) -> str:
 
 
 def page(entry: dict[str, Any], experiment: Experiment) -> str:
-    """Give the page of an experiment."""
+    """Return the page of an experiment."""
     all_rows = rows(entry)
     notes = list(dict.fromkeys(each.note for each in all_rows if each.note is not None))
     paper, _, place = experiment.source.partition(", ")
@@ -162,7 +162,7 @@ def page(entry: dict[str, Any], experiment: Experiment) -> str:
 
 
 def overview(kept: dict[str, dict[str, Any]]) -> str:
-    """Give the list of all experiments, by paper: what agrees, what does not, how it was run."""
+    """Return the list of all experiments, by paper: what agrees, what does not, how it was run."""
     parts = []
     known = experiments()
     for paper, title in PAPERS.items():

@@ -46,7 +46,7 @@ def rounded(number: float | None) -> float | None:
 
 
 def listening(experiment: Experiment, heard: list[int]) -> Experiment:
-    """Give the experiment with a context that notes which numbers (of trials, queries, probes) it picks."""
+    """Return the experiment with a context that notes which numbers (of trials, queries, probes) it picks."""
 
     class Listening(Context):
         def pick(self, full: Any, quick: Any) -> Any:
@@ -63,7 +63,7 @@ def listening(experiment: Experiment, heard: list[int]) -> Experiment:
 
 
 def entry(result: Result, *, repetitions: Iterable[int], threads: int, commit: str | None) -> dict[str, Any]:
-    """Give what is kept of a result: `to_dict` rounded, and where it comes from."""
+    """Return what is kept of a result: `to_dict` rounded, and where it comes from."""
     kept = result.to_dict()
     for each in kept["rows"]:
         for name in ("paper", "ours", "sd"):
@@ -87,14 +87,14 @@ def entry(result: Result, *, repetitions: Iterable[int], threads: int, commit: s
 
 
 def text(kept: dict[str, Any]) -> str:
-    """Give the file's text: the head indented, a row a line, so that a change can be read in a diff."""
+    """Return the file's text: the head indented, a row a line, so that a change can be read in a diff."""
     rows = ",\n".join("  " + json.dumps(each, ensure_ascii=False) for each in kept["rows"])
     head = json.dumps({k: v for k, v in kept.items() if k != "rows"}, indent=1, ensure_ascii=False)
     return f'{head[:-2]},\n "rows": [\n{rows}\n ]\n}}\n'
 
 
 def head_commit() -> str | None:
-    """Give the commit of this checkout, shortened."""
+    """Return the commit of this checkout, shortened."""
     command = ["git", "--no-optional-locks", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() or None

@@ -44,7 +44,7 @@ def table(levels: int, slots: int, total: int, seed: int) -> MultilevelTable:
 
 
 def measured(made: MultilevelTable) -> list[float]:
-    """Give the keys on the list, the insertions that moved one, and the fill of each level."""
+    """Return the keys on the list, the insertions that moved one, and the fill of each level."""
     stats, state = made.stats(), made._state()
     return [stats.overflow_used, state[1], *stats.fills]
 

@@ -20,7 +20,7 @@ FOLDER = ROOT / "trust"
 
 
 def commit() -> str:
-    """Give the short name of the commit that is checked out; empty outside a repository."""
+    """Return the short name of the commit that is checked out; empty outside a repository."""
     done = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=False
     )

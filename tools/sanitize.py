@@ -212,7 +212,7 @@ class Outcome:
 
 
 def _files(tests: list[str]) -> list[Path]:
-    """Give the test files of a list of files and folders."""
+    """Return the test files of a list of files and folders."""
     found = []
     for each in tests:
         path = ROOT / each

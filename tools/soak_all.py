@@ -35,7 +35,7 @@ SETTINGS = {"memory": 10**9, "disk": 10**7, "network": 10**6}
 
 
 def cases_of(setting: str) -> list[harness.Case]:
-    """Give the soaks of a setting; imported when needed."""
+    """Return the soaks of a setting; imported when needed."""
     if setting == "memory":
         from soaks.in_memory import CASES
     elif setting == "disk":

@@ -39,7 +39,7 @@ def newest(suite: str) -> Report:
 
 
 def rows(suite: str) -> list[str]:
-    """Give the rows of a suite: its headlines, and what it missed."""
+    """Return the rows of a suite: its headlines, and what it missed."""
     found = []
     for cells in newest(suite).targets():
         what, target, _, measured, against, verdict = cells
@@ -51,7 +51,7 @@ def rows(suite: str) -> list[str]:
 
 
 def table() -> str:
-    """Give the whole table, and what it was measured on."""
+    """Return the whole table, and what it was measured on."""
     lines = ["| what | target | measured | against |", "| --- | --- | ---: | --- |"]
     for suite in HEADLINES:
         lines += [f"| **{suite}** | | | |", *rows(suite)]
@@ -60,7 +60,7 @@ def table() -> str:
 
 
 def readme_with_benchmark() -> str:
-    """Give README.md with the tables of the newest results."""
+    """Return README.md with the tables of the newest results."""
     text = (ROOT / "README.md").read_text()
     return PLACE.sub(lambda place: f"{place[1]}\n{table()}\n\n{place[2]}", text)
 

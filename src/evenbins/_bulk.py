@@ -58,7 +58,7 @@ class Spans:
 
 
 def key_source(keys: object, *, digests: bool = False) -> tuple[_core.KeySource, tuple[int, ...] | None]:
-    """Give the keys as a source, and the shape that answers should have (None: one dimension)."""
+    """Return the keys as a source, and the shape that answers should have (None: one dimension)."""
     if isinstance(keys, str | bytes | bytearray | memoryview):
         raise TypeError(
             f"keys must be many keys, not one {type(keys).__name__}: use add(key), or put it into a list"
@@ -170,7 +170,7 @@ def _array_source(
 
 
 def digest_array(digests: object) -> np.ndarray[Any, np.dtype[Any]]:
-    """Give digests as the uint64 array that they must be."""
+    """Return digests as the uint64 array that they must be."""
     if isinstance(digests, list | tuple | range):
         try:
             return np.fromiter((_one_digest(each) for each in digests), np.uint64, len(digests))

@@ -36,12 +36,12 @@ class CompressedError(EvenbinsError, ValueError):
 
 
 def format_of(first: bytes) -> str | None:
-    """Tell a format by a file's first bytes: "gzip", "zstd", "parquet" or None."""
+    """Return a format by a file's first bytes: "gzip", "zstd", "parquet" or None."""
     return next((name for name, magic in _MAGIC.items() if first.startswith(magic)), None)
 
 
 def may_become(first: bytes) -> bool:
-    """Tell whether so few bytes may be the beginning of a format's."""
+    """Return whether so few bytes may be the beginning of a format's."""
     return len(first) < 4 and any(magic.startswith(first) for magic in _MAGIC.values())
 
 
@@ -68,11 +68,11 @@ class _Reader(io.RawIOBase):
         self._raw, self._blocks, self._rest = raw, blocks, memoryview(b"")
 
     def readable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Give what is there of the block under way."""
+        """Return what is there of the block under way."""
         while not self._rest:
             block = next(self._blocks, None)
             if block is None:

@@ -117,7 +117,7 @@ class Persistent(Loadable):
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def to_bytes(self) -> bytes:
-        """Give it as bytes: those that `save` writes."""
+        """Return it as bytes: those that `save` writes."""
         return self._to_bytes()
 
     def save(self, path: StrPath) -> None:
@@ -143,7 +143,7 @@ def _byte_view(data: object) -> memoryview:
 
 
 def attributes_of(structure: object) -> dict[str, Any]:
-    """Give the attributes that somebody's subclass holds; none otherwise."""
+    """Return the attributes that somebody's subclass holds; none otherwise."""
     return getattr(structure, "__dict__", {})
 
 

@@ -53,7 +53,7 @@ def _style() -> str:
 
 
 def number(value: float) -> str:
-    """Give a coordinate: a tenth is enough.
+    """Return a coordinate: a tenth is enough.
 
     >>> number(3.0), number(2.04), number(-0.01)
     ('3', '2', '0')
@@ -63,7 +63,7 @@ def number(value: float) -> str:
 
 
 def points(pairs: Iterable[tuple[float, float]]) -> str:
-    """Give points as a path's lines."""
+    """Return points as a path's lines."""
     return "M" + "L".join(f"{number(x)} {number(y)}" for x, y in pairs)
 
 
@@ -199,7 +199,7 @@ class Picture:
             self.text((x1 + x2) / 2, y + 44, label, size=16, fill=MUTED, anchor="middle")
 
     def svg(self) -> str:
-        """Give the file's text."""
+        """Return the file's text."""
         body = "\n".join(self.parts)
         width, height = number(self.width), number(self.height)
         return (

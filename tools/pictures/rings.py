@@ -33,7 +33,7 @@ def _placed(policy: str) -> tuple[list[str], list[int], list[tuple[int, int]], i
 
 
 def _clockwise(ring: HashRing, names: list[str]) -> list[str]:
-    """Give the servers in the order of the circle: the order in which any key would try them."""
+    """Return the servers in the order of the circle: the order in which any key would try them."""
     walk = [str(each) for each in ring.candidates("any")]
     return walk if len(walk) == len(names) else list(dict.fromkeys([*walk, *names]))
 

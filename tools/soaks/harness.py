@@ -55,12 +55,12 @@ class Outcome:
 
     @property
     def fine(self) -> bool:
-        """Tell whether nothing was lost, and nothing grew."""
+        """Return whether nothing was lost, and nothing grew."""
         leaks = max(self.descriptors[3:], default=0) > max(self.descriptors[:3]) + 2
         return not (self.lost or self.broken or self.drift or self.grew or leaks)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it for JSON."""
+        """Return it for JSON."""
         return asdict(self) | {"grew": self.grew, "fine": self.fine}
 
 
@@ -127,7 +127,7 @@ class Case:
 
 
 def memory() -> int:
-    """Give the resident bytes of this process."""
+    """Return the resident bytes of this process."""
     gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 

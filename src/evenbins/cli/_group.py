@@ -41,7 +41,7 @@ class _Commands(dict[str, Any]):
         return found
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Give a command, or the default."""
+        """Return a command, or the default."""
         return self[name] if name in self else default  # noqa: SIM401 (of this very method)
 
     def values(self) -> ValuesView[Any]:  # type: ignore[override]
@@ -53,7 +53,7 @@ class _Commands(dict[str, Any]):
         return {name: self[name] for name in self}.items()
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """Give names and one-line helps; imports nothing."""
+        """Return names and one-line helps; imports nothing."""
         for name, found in sorted(super().items()):
             yield name, found.help if isinstance(found, Row) else found.get_short_help_str(100)
 

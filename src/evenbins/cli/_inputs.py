@@ -68,14 +68,14 @@ class LineBatch:
         self.block, self.how = block, how
 
     def keys(self, *, as_text: bool = False) -> object:
-        """Give the keys as bulk calls take them."""
+        """Return the keys as bulk calls take them."""
         return Lines(self.block, self.how.separator, self.how.binary)
 
     def __len__(self) -> int:
         return _core.count_byte(self.block, self.how.separator.decode())
 
     def select(self, chosen: Mask, *, invert: bool) -> bytes:
-        """Give the lines that were chosen, or the others."""
+        """Return the lines that were chosen, or the others."""
         return _core.select_lines(self.block, self.how.separator.decode(), chosen, invert)
 
 
@@ -90,14 +90,14 @@ class CsvBatch:
         self.block, self.fields, self.starts, self.ends = block, fields, starts, ends
 
     def keys(self, *, as_text: bool = False) -> object:
-        """Give the keys as bulk calls take them."""
+        """Return the keys as bulk calls take them."""
         return self.fields
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def select(self, chosen: Mask, *, invert: bool) -> bytes:
-        """Give the records that were chosen, or the others."""
+        """Return the records that were chosen, or the others."""
         return _core.select_spans(self.block, self.starts, self.ends, chosen, invert)
 
 
@@ -110,7 +110,7 @@ class ColumnBatch:
         self.column, self.how = column, how
 
     def keys(self, *, as_text: bool = False) -> object:
-        """Give the keys as bulk calls take them: integers stay integers unless text is wanted."""
+        """Return the keys as bulk calls take them: integers stay integers unless text is wanted."""
         arrow = import_module("pyarrow")
         return (
             self.column.cast("string")
@@ -122,7 +122,7 @@ class ColumnBatch:
         return len(self.column)
 
     def select(self, chosen: Mask, *, invert: bool) -> bytes:
-        """Give the keys that were chosen, or the others, as lines."""
+        """Return the keys that were chosen, or the others, as lines."""
         arrow = import_module("pyarrow")
         found = self.column.filter(arrow.array(chosen != invert))
         kind = arrow.types
@@ -172,7 +172,7 @@ class Input:
         return total
 
     def batches(self, advance: Callable[[int], None] = lambda _: None) -> Iterator[Batch]:
-        """Give the keys in batches; to a last line that has no newline one is added."""
+        """Return the keys in batches; to a last line that has no newline one is added."""
         with self._opened() as opened:
             file, chunks, format = self._chunks(opened, advance)
             yield from self._batches(file, chunks, format)
@@ -323,7 +323,7 @@ class Input:
                 )
 
     def _header(self, block: bytes, column: str, *, whole: bool) -> tuple[str, int, int] | None:
-        """Give the delimiter, the column's number and where records begin; None: names are not there yet."""
+        """Return the delimiter, the column's number and where records begin; None if names are missing."""
         import csv
 
         bom = 3 if block.startswith(b"\xef\xbb\xbf") else 0
@@ -425,7 +425,7 @@ def _ends_as_parquet(file: IO[bytes]) -> bool:
 
 
 def _reads(file: IO[bytes]) -> Iterator[bytes]:
-    """Give what is there, at most a block of it: a line from a slow pipe is not kept waiting."""
+    """Return what is there, at most a block of it: a line from a slow pipe is not kept waiting."""
     read1: Callable[[int], bytes] = file.read1  # type: ignore[attr-defined]
     while block := read1(BLOCK_BYTES):
         yield block
@@ -496,7 +496,7 @@ def open_inputs(names: Sequence[str], how: How) -> list[Input]:
 
 
 def check_readable(name: str) -> int:
-    """Give a file's mode; raise OSError for what cannot be read as a file."""
+    """Return a file's mode; raise OSError for what cannot be read as a file."""
     mode = os.stat(name).st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "is a directory", name)

@@ -42,7 +42,7 @@ class Members:
         return self._kind.family == "tables"
 
     def contains(self, batch: Batch, *, threads: int = 1) -> npt.NDArray[np.bool_]:
-        """Tell of each key of a batch whether it is there."""
+        """Return for each key of a batch whether it is there."""
         keys = batch.keys(as_text=self.exact)
         if isinstance(self._structure, _core.Filter):
             source, _ = _bulk.key_source(keys)

@@ -142,7 +142,7 @@ def _planner(
     kind: str | None, fpr: float | None, bits_per_key: float | None, hashes: int | None,
     block_bits: str | None, reads: float | None, miss_reads: float | None, overflow: float | None, seed: int,
 ) -> tuple[Callable[..., FilterPlan], dict[str, Any]]:  # fmt: skip
-    """Give the function that plans, and its arguments but the keys; refuse what does not go together."""
+    """Return the function that plans, and its arguments but the keys; refuse what does not go together."""
     kind = kind or "blocked"
     if fpr is not None and bits_per_key is not None:
         raise click.ClickException("--fpr and --bits-per-key exclude each other: give one")

@@ -114,7 +114,7 @@ def _name(structure: Any) -> str:
 
 
 def measured(structure: Any, *, show_seed: bool = False) -> dict[str, Any]:
-    """Give plan and stats as JSON holds them; a seed is left out (null) unless it is asked for."""
+    """Return plan and stats as JSON holds them; a seed is left out (null) unless it is asked for."""
     plan = structure.plan
     told = plan.to_dict()
     if told.get("seed") and not show_seed:
@@ -141,7 +141,7 @@ def _is_shown(value: object) -> bool:
 
 
 def _about_plan(plan: dict[str, Any], stats: dict[str, Any]) -> list[tuple[str, str]]:
-    """Give the facts of a plan, or of what was measured, that have no counterpart."""
+    """Return the facts of a plan, or of what was measured, that have no counterpart."""
     facts = [
         (name, _show.text(name, value))
         for name, value in plan.items()

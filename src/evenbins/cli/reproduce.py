@@ -112,7 +112,7 @@ def _result_text(title: str, result: papers.Result) -> str:
 
 
 def _plot_places(plot: str | None, ids: Sequence[str]) -> dict[str, str]:
-    """Say where each figure goes, and refuse what cannot work before the experiments run."""
+    """Return where each figure goes, and refuse what cannot work before the experiments run."""
     if plot is None:
         return {}
     from evenbins.study.papers import plots

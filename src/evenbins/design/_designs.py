@@ -16,11 +16,11 @@ class Design(Protocol):
         ...
 
     def cell(self, name: str) -> str:
-        """Give a quantity as text."""
+        """Return a quantity as text."""
         ...
 
     def to_dict(self) -> dict[str, object]:
-        """Give the design as plain values that JSON can hold."""
+        """Return the design as plain values that JSON can hold."""
         ...
 
 
@@ -66,18 +66,18 @@ class Designs(Sequence[D], Generic[D]):
         return self._designs[0]
 
     def to_dict(self) -> dict[str, object]:
-        """Give request and designs as plain values that JSON can hold."""
+        """Return request and designs as plain values that JSON can hold."""
         return {"request": self.request, "designs": [each.to_dict() for each in self]}
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Give the column names and the rows of the table; the mark of the Pareto front comes first."""
+        """Return the column names and the rows of the table; the mark of the Pareto front comes first."""
         rows = [
             ["*" if each.pareto else "", *(each.cell(name) for name, _ in self._columns)] for each in self
         ]
         return ["", *(title for _, title in self._columns)], rows
 
     def caption(self) -> str:
-        """Give the request in one line."""
+        """Return the request in one line."""
         asked = ", ".join(
             f"{name}={_asked(value)}" for name, value in self.request.items() if value is not None
         )

@@ -75,11 +75,11 @@ class FilterDesign:
         return build(self.plan)
 
     def to_dict(self) -> dict[str, object]:
-        """Give the plan by name, with the mark, as plain values that JSON can hold."""
+        """Return the plan by name, with the mark, as plain values that JSON can hold."""
         return self.plan.to_dict() | {"mebibytes": self.mebibytes, "pareto": self.pareto}
 
     def cell(self, name: str) -> str:
-        """Give a quantity as text."""
+        """Return a quantity as text."""
         if name == "mebibytes":
             return f"{self.mebibytes:.4g}" if self.mebibytes < 1000 else f"{self.mebibytes:,.0f}"
         value = getattr(self.plan, name)
@@ -302,7 +302,7 @@ def _within(asked: Request, plan: FilterPlan) -> FilterPlan:
 def _too_little_memory(
     asked: Request, policies: Sequence[str], most: float, found: Sequence[FilterPlan]
 ) -> str:
-    """Say which rate fits into the memory, and which memory gives the rate."""
+    """Return a message: which rate fits into the memory, and which memory gives the rate."""
     least = min(found, key=lambda plan: plan.bits_per_key)
     text = (
         f"bits_per_key={most:g} is too little for fpr={asked.fpr:g}: the least is {least.bits_per_key:.4g} "

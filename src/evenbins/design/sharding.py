@@ -57,11 +57,11 @@ class ShardedDesign:
         return ShardedFilter.from_plan(self.plan)
 
     def to_dict(self) -> dict[str, object]:
-        """Give the plan by name, with the mark, as plain values that JSON can hold."""
+        """Return the plan by name, with the mark, as plain values that JSON can hold."""
         return self.plan.to_dict() | {"pareto": self.pareto}
 
     def cell(self, name: str) -> str:
-        """Give a quantity as text."""
+        """Return a quantity as text."""
         if name == "capacity":
             return _show.text(name, self.plan.shard.keys)
         value = getattr(self.plan, name)
@@ -143,13 +143,13 @@ def sharded_filter(
 
 
 def _guess(shard_bytes: object) -> int:
-    """Give about the keys of a shard, for which policies are compared; the number hardly matters."""
+    """Return about the keys of a shard, for which policies are compared; the number hardly matters."""
     size = arguments.real("shard_bytes", shard_bytes, "a number of bytes from 64", "Pass for example 2**30")
     return max(1000, math.floor(min(size, 2.0**40) / 2))
 
 
 def _goal(fpr: float | None, bits_per_key: float | None) -> dict[str, Any]:
-    """Give what a plan is made for: the rate if both were asked for, as `design.filter` does."""
+    """Return what a plan is made for: the rate if both were asked for, as `design.filter` does."""
     return {"fpr": fpr, "bits_per_key": None if fpr is not None else bits_per_key}
 
 

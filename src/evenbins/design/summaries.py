@@ -65,11 +65,11 @@ class SummaryDesign:
         return MultilevelTable.from_plan(plan)
 
     def to_dict(self) -> dict[str, object]:
-        """Give the sizes by name, with the mark, as plain values that JSON can hold."""
+        """Return the sizes by name, with the mark, as plain values that JSON can hold."""
         return self.size.to_dict() | {"bytes_per_key": self.bytes_per_key, "pareto": self.pareto}
 
     def cell(self, name: str) -> str:
-        """Give a quantity as text."""
+        """Return a quantity as text."""
         match name:
             case "levels":
                 return str(len(self.size.sizes))
@@ -91,7 +91,7 @@ class SummaryDesigns(Designs[SummaryDesign]):
     _columns = _COLUMNS
 
     def by_kind(self, kind: str) -> SummaryDesign:
-        """Give the design of a kind; KeyError if it was not asked for."""
+        """Return the design of a kind; KeyError if it was not asked for."""
         for each in self:
             if each.kind == kind:
                 return each

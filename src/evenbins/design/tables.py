@@ -85,14 +85,14 @@ class TableDesign:
         return MultilevelTable.from_plan(self.plan)
 
     def to_dict(self) -> dict[str, object]:
-        """Give the plan by name, with the mark, as plain values that JSON can hold."""
+        """Return the plan by name, with the mark, as plain values that JSON can hold."""
         return self.plan.to_dict() | {
             "nbytes": self.nbytes, "bytes_per_key": self.bytes_per_key, "value_bytes": self.value_bytes,
             "pareto": self.pareto,
         }  # fmt: skip
 
     def cell(self, name: str) -> str:
-        """Give a quantity as text."""
+        """Return a quantity as text."""
         if name == "mebibytes":
             return f"{self.mebibytes:.4g}" if self.mebibytes < 1000 else f"{self.mebibytes:,.0f}"
         if name == "bytes_per_key":
@@ -107,7 +107,7 @@ class TableDesigns(Designs[TableDesign]):
     _columns = _COLUMNS
 
     def by_scheme(self, scheme: str, slots: int | None = None) -> TableDesign:
-        """Give the best design of a scheme; KeyError if the request rules it out."""
+        """Return the best design of a scheme; KeyError if the request rules it out."""
         for each in self:
             if each.scheme == scheme and slots in (None, each.plan.slots):
                 return each
@@ -203,7 +203,7 @@ RESPECTS = ("nbytes", "reads", "miss_reads", "moves")
 
 
 def _left_out(scheme: str, slots: int) -> bool:
-    """Tell whether a design of many levels is not known or takes too long."""
+    """Return whether a design of many levels is not known or takes too long."""
     return scheme == "least-loaded" or (scheme == "second-chance" and slots == max(SLOTS))
 
 

@@ -152,7 +152,7 @@ class CountingBloomFilter(BaseFilter):
         return removed if shape is None else removed.reshape(shape)
 
     def count(self, key: Key, /) -> int:
-        """Tell how often a key is in at most: the least of its counters.
+        """Return how often a key has been added, at most: the least of its counters.
 
         An answer of 2**counter_bits - 1 means so often *or more*: all its counters are full. Any other
         answer is an upper bound, and the exact number unless other keys share all the key's counters.

@@ -413,7 +413,7 @@ class GrowingFilter(_files.Loadable):
         return rate, self._growth, self._first, _POLICIES.index(self._policy) + 1, self._block_bits
 
     def to_bytes(self) -> bytes:
-        """Give the filter as bytes: those that `save` writes."""
+        """Return the filter as bytes: those that `save` writes."""
         core = [*self._parameters()]
         files = self._at_one_moment(
             lambda stages: [(stage.to_bytes(), stage._stage_keys) for stage in stages]
@@ -496,7 +496,7 @@ class GrowingFilter(_files.Loadable):
 def _in_any(
     stages: Sequence[BaseFilter], digests: npt.NDArray[np.uint64], threads: int = 1
 ) -> npt.NDArray[np.bool_]:
-    """Tell which digests some stage has: the newest is asked first, the others for what is left."""
+    """Return which digests some stage has: the newest is asked first, the others for what is left."""
     found = np.zeros(len(digests), dtype=np.bool_)
     left: npt.NDArray[np.intp] | None = None
     for stage in reversed(stages):

@@ -181,7 +181,7 @@ class ShardedFilter(_files.Loadable):
         return self._parts
 
     def shard_of(self, key: Key, /) -> int:
-        """Give the number of the shard that a key belongs to."""
+        """Return the number of the shard that a key belongs to."""
         return _core.shard_of(_core.digest(key, self._seed), len(self._parts))
 
     @property
@@ -387,7 +387,7 @@ class ShardedFilter(_files.Loadable):
     # --- bytes and files ---------------------------------------------------------------------------
 
     def to_bytes(self) -> bytes:
-        """Give the filter as bytes: the manifest, and the files of the shards in order."""
+        """Return the filter as bytes: the manifest, and the files of the shards in order."""
         files = [part.to_bytes() for part in self._parts]
         entries = [ShardFile(shard_name(i), len(data), header_checksum(data)) for i, data in enumerate(files)]
         text = manifest_text(self._parts[0], self._keys, "", entries)

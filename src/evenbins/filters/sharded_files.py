@@ -190,7 +190,7 @@ class Manifest(NamedTuple):
         return found
 
     def plan(self) -> FilterPlan:
-        """Give the plan of the shards."""
+        """Return the plan of the shards."""
         hashing = {"hashing": self.hashing} if self.policy == "standard" else {}
         return plan_of_core(self.policy, self.core, capacity=self.shard_keys, seed=self.seed, **hashing)
 
@@ -273,7 +273,7 @@ def _header_checksum_of(part: BaseFilter, data: Any) -> str:
 
 
 def header_checksum(data: Any) -> str:
-    """Give the checksum that a file's header ends with; the core tells whether it is right."""
+    """Return the checksum that a file's header ends with; the core tells whether it is right."""
     view = memoryview(data)
     with contextlib.suppress(struct.error):
         (offset,) = struct.unpack_from("<Q", view, 40)

@@ -51,7 +51,7 @@ class Lease:
         return node
 
     def release(self) -> None:
-        """Give it back; nothing, if that was done."""
+        """Return it back; nothing, if that was done."""
         number, self._id, self.node = self._id, -1, None
         if number >= 0:
             self._ring._unlease(number)

@@ -370,7 +370,7 @@ class HashRing(_core.Ring, _files.Persistent):
         drop: Callable[[str], Dropped],
         holds: Callable[[str], Held] | None = None,
     ) -> str | None:
-        """Tell nodes in probe order that a key is gone: its holder drops it, those before it their marks.
+        """Notify nodes in probe order that a key is deleted: its holder drops it, others their marks.
 
         With `holds` nodes are asked first, so that a key that is not there takes nobody's mark away: of use
         where marks are fingerprints.

@@ -211,7 +211,7 @@ class HeavyHitters:
         heapq.heappush(self._heap, (estimate, digest))
 
     def _least(self) -> int:
-        """Give the least estimate of the heap, after its first entry is brought up to date."""
+        """Return the least estimate of the heap, after its first entry is brought up to date."""
         while True:
             estimate, digest = self._heap[0]
             now, _ = self._found[digest]
@@ -220,7 +220,7 @@ class HeavyHitters:
             heapq.heapreplace(self._heap, (now, digest))
 
     def top(self) -> list[tuple[Key, int]]:
-        """Give the keys with the largest estimates, largest first: at most k pairs (key, estimate)."""
+        """Return the keys with the largest estimates, largest first: at most k pairs (key, estimate)."""
         with self._lock:
             self._settle()
             found = list(self._found.values())
@@ -287,7 +287,7 @@ class HeavyHitters:
 
 
 def _plain(key: Any) -> Any:
-    """Give a key that can be kept: nothing of NumPy, nothing that may change."""
+    """Return a key that can be kept: nothing of NumPy, nothing that may change."""
     if isinstance(key, np.generic):
         return key.item()
     return bytes(key) if isinstance(key, bytearray | memoryview) else key

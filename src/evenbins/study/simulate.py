@@ -40,7 +40,7 @@ class CacheConfiguration:
     recovery_minutes: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as JSON's types."""
+        """Return it as JSON's types."""
         return asdict(self)
 
 
@@ -130,7 +130,7 @@ class CacheReport:
         return tuple(dict.fromkeys(run.policy for run in self.runs))
 
     def values(self, policy: str, quantity: str) -> list[float]:
-        """Give a quantity of `CacheRun` for all seeds of a policy.
+        """Return a quantity of `CacheRun` for all seeds of a policy.
 
         Raises
         ------
@@ -146,21 +146,21 @@ class CacheReport:
         return [float(getattr(run, quantity)) for run in self.runs if run.policy == policy]
 
     def mean(self, policy: str, quantity: str) -> float:
-        """Give its mean over the seeds; raises as `values`."""
+        """Return its mean over the seeds; raises as `values`."""
         return statistics.fmean(self.values(policy, quantity))
 
     def sd(self, policy: str, quantity: str) -> float | None:
-        """Give its standard deviation over the seeds, None if there is one only; raises as `values`."""
+        """Return its standard deviation over the seeds, None if there is one only; raises as `values`."""
         numbers = self.values(policy, quantity)
         return statistics.stdev(numbers) if len(numbers) > 1 else None
 
     def ratio(self, policy: str, other: str) -> float | None:
-        """Give the additional misses of a policy over those of another; None if the other has none."""
+        """Return the additional misses of a policy over those of another; None if the other has none."""
         below = self.mean(other, "additional")
         return self.mean(policy, "additional") / below if below else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as JSON's types."""
+        """Return it as JSON's types."""
         return asdict(self) | {"runs": [asdict(run) for run in self.runs]}
 
     def __repr__(self) -> str:

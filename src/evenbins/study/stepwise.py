@@ -226,7 +226,7 @@ class ReferenceMultilevel:
         return None
 
     def items(self) -> Iterator[tuple[int, int]]:
-        """Give the pairs of stored keys and values: by slots, then by age on the list."""
+        """Return the pairs of stored keys and values: by slots, then by age on the list."""
         yield from (each for each in self.table if each is not None)
         yield from (self.entries[entry] for entry in self.order)
 

@@ -141,7 +141,7 @@ class Trace:
         return float(self.times[-1] - self.times[0]) / 60_000 if len(self) else 0.0
 
     def head(self, requests: int) -> Trace:
-        """Give the first of them."""
+        """Return the first of them."""
         requests = integer("requests", requests, 0, None, "Pass how many to keep")
         return Trace(self.times[:requests], self.digests[:requests], self.name, skipped=self.skipped)
 
@@ -483,7 +483,7 @@ def _columns(where: str, names: Sequence[str] | None, width: int,
 
 
 def _parser(sample: str, time_format: str | None) -> Callable[[str], int] | None:
-    """Give the function that reads times like this one as milliseconds; None if it is no time."""
+    """Return the function that reads times like this one as milliseconds; None if it is no time."""
     if time_format is None or time_format in _UNITS:
         try:
             number = float(sample)

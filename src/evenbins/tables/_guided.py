@@ -48,7 +48,7 @@ class GuideState(NamedTuple):
 
 
 def lazy_capacity(capacity: object) -> int:
-    """Give the keys to plan for, when so many deleted ones still hold their slots."""
+    """Return the keys to plan for, when so many deleted ones still hold their slots."""
     keys = arguments.capacity(capacity)
     return keys + max(1, int(LAZY * keys))
 
@@ -84,14 +84,14 @@ def with_summary(
 
 
 def attachment(plan: TablePlan) -> tuple[int, list[int], int]:
-    """Give what a core needs to attach a summary: its kind, its core, the slots that begin a rebuild."""
+    """Return what a core needs to attach a summary: its kind, its core, the slots that begin a rebuild."""
     if plan.summary is None:
         return 0, [], 0
     return NUMBERS[plan.summary.kind], list(plan.summary.core), plan.rebuild_threshold
 
 
 def needs(summary: SummaryPlan) -> dict[str, float]:
-    """Give the bounds that a summary meets, as arguments for another."""
+    """Return the bounds that a summary meets, as arguments for another."""
     found = {"false_positives": summary.false_positives, "failure": summary.failure}
     return {name: value for name, value in found.items() if value is not None and 0 < value < 1}
 

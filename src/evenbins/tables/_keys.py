@@ -233,5 +233,5 @@ def _of_dtype(found: _Array, dtype: np.dtype[Any], name: str) -> _Array:
 
 
 def values_of(words: Words, value_type: int) -> _Array:
-    """Give words as the values that they are, without a copy."""
+    """Return words as the values that they are, without a copy."""
     return words.view(VALUE_DTYPES[value_type])

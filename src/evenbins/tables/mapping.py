@@ -209,7 +209,7 @@ class TableMapping(_TableCore):
         self._insert_many(words, stored_values(values, self._value_type, self._count(words)), bool(new))
 
     def get_many(self, keys: object, default: Any = _MISSING, *, threads: int = 1) -> npt.NDArray[Any]:
-        """Give the values of many keys: an array of the value_dtype, in the shape of a NumPy array of keys.
+        """Return the values of many keys: an array of the value_dtype, in the shape of a NumPy array of keys.
 
         Parameters
         ----------
@@ -244,7 +244,7 @@ class TableMapping(_TableCore):
         return values if shape is None else values.reshape(shape)
 
     def contains_many(self, keys: object, *, threads: int = 1) -> npt.NDArray[np.bool_]:
-        """Tell for many keys whether they are there: a bool array, in the shape of a NumPy array of keys."""
+        """Return for many keys whether they are there: bools, in the shape of a NumPy array of keys."""
         threads = _bulk.checked_threads(threads)
         words, shape, unfit = wanted_keys(keys, self._key_type, self._seed)
         if unfit is None:

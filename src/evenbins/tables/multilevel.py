@@ -216,7 +216,7 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         false_positives: float | None = None,
         failure: float | None = None,
     ) -> None:
-        """Give the table a summary, or another one, made by one scan of its keys; None takes it away.
+        """Return the table a summary, or another one, made by one scan of its keys; None takes it away.
 
         The bytes of a table hold no summary: after `from_bytes` and `open` it has none until this is called.
 

@@ -415,7 +415,7 @@ class PagedTable(_core.Pages, TableMapping, _files.Persistent):
     def get_many(  # type: ignore[override]
         self, keys: object, default: Any = _MISSING, *, in_flight: int = IN_FLIGHT
     ) -> npt.NDArray[Any]:
-        """Give the values of many keys: an array of the value_dtype, in the shape of a NumPy array of keys.
+        """Return the values of many keys: an array of the value_dtype, in the shape of a NumPy array of keys.
 
         Each page is fetched once for all its keys, neighbours together, `in_flight` reads at a time.
 
@@ -431,7 +431,7 @@ class PagedTable(_core.Pages, TableMapping, _files.Persistent):
     def contains_many(  # type: ignore[override]
         self, keys: object, *, in_flight: int = IN_FLIGHT
     ) -> npt.NDArray[np.bool_]:
-        """Tell for many keys whether they are there: a bool array, in the shape of a NumPy array of keys."""
+        """Return for many keys whether they are there: bools, in the shape of a NumPy array of keys."""
         return super().contains_many(keys, threads=_flight(in_flight))
 
     # --- the table as a whole -------------------------------------------------------------------------------
@@ -559,7 +559,7 @@ def _patiently(recover: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def _new_file(target: str, plan: PagedPlan) -> Iterator[str]:
-    """Give the name of an empty table's file beside the target; it is taken away afterwards."""
+    """Return the name of an empty table's file beside the target; it is taken away afterwards."""
     folder = os.path.dirname(os.path.abspath(target))
     temporary = os.path.join(folder, f".evenbins-{secrets.token_hex(8)}.tmp")
     try:
@@ -639,7 +639,7 @@ def _keep_summary(path: str, data: Any) -> None:
 
 
 def is_paged(path: StrPath) -> bool:
-    """Tell whether a file begins as a one-read table does; one that cannot be read is none."""
+    """Return whether a file begins as a one-read table does. An unreadable file counts as not paged."""
     with contextlib.suppress(OSError), open(os.fspath(path), "rb", opener=_files._open_at_once) as file:
         for start in file.read(16), file.seek(4096) and file.read(16):
             if isinstance(start, bytes) and len(start) == 16:

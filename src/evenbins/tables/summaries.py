@@ -96,7 +96,7 @@ class Summary(_core.Summary, Structure[SummaryPlan]):
         return np.array([_core.digest(key, self._seed)], dtype=np.uint64)
 
     def level(self, key: Key, /) -> int:
-        """Tell in which level a key is; 0: it is in none."""
+        """Return the level that a key is in; 0 if it is in none."""
         return int(self._level_many(self._one(key))[0])
 
     def level_many(self, keys: object, *, digests: bool = False) -> _Levels:
@@ -119,11 +119,11 @@ class Summary(_core.Summary, Structure[SummaryPlan]):
         return self.level(key) > 0
 
     def add(self, key: Key, level: SupportsIndex, /) -> None:
-        """Say that a key is in a level, 1 to `plan.levels`."""
+        """Record that a key is in a level, 1 to `plan.levels`."""
         self._add_many(self._one(key), np.array([self._level(level)], dtype=np.uint8))
 
     def add_many(self, keys: object, levels: object, *, digests: bool = False) -> None:
-        """Say of many keys in which level each is: one level for all, or as many as keys.
+        """Record the level of many keys: one level for all, or as many as keys.
 
         Keys and levels are converted first: if one is refused, nothing has changed. Ctrl-C stops the call;
         the summary stays usable.
@@ -165,7 +165,7 @@ class Summary(_core.Summary, Structure[SummaryPlan]):
         return removed if shape is None else removed.reshape(shape)
 
     def move(self, key: Key, origin: SupportsIndex, target: SupportsIndex, /) -> None:
-        """Say that a key has moved from one level to another.
+        """Record that a key has moved from one level to another.
 
         Raises
         ------
@@ -459,7 +459,7 @@ class CounterSummary(Summary):
         super().add_many(keys, levels, digests=digests)
 
     def bucket_many(self, keys: object, *, digests: bool = False) -> npt.NDArray[np.int64]:
-        """Give the bucket that each key lies in after pruning; -1 for a key that is not in."""
+        """Return the bucket that each key lies in after pruning; -1 for a key that is not in."""
         words, shape = self._digests(keys, digests)
         found = self._buckets(words).view(np.int64)
         return found if shape is None else found.reshape(shape)

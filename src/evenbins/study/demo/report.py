@@ -91,7 +91,7 @@ class Report:
         self._part(f"<figure>{drawing}<figcaption>{html.escape(caption)}</figcaption></figure>")
 
     def html(self) -> str:
-        """Give the whole page."""
+        """Return the whole page."""
         failed = self._claims.count(False)
         name = "failed" if failed else "ok"
         verdict = f"{failed} claims FAILED" if failed else f"All {len(self._claims)} claims hold"

@@ -608,7 +608,7 @@ def _lay_beside(
 
 
 def _interval(hits: int, trials: int) -> tuple[float, float]:
-    """Give the exact interval of a probability from `hits` of `trials`."""
+    """Return the exact interval of a probability from `hits` of `trials`."""
     from scipy.special import betaincinv
 
     tail = _MISSES_OF_INTERVAL / 2

@@ -47,7 +47,7 @@ _WAITING = 32
 
 
 def endpoints() -> list[Endpoint]:
-    """Give the endpoints of all pages."""
+    """Return the endpoints of all pages."""
     return [each for page in PAGES for each in import_module(f"evenbins.study.lab.{page}").ENDPOINTS]
 
 

@@ -48,7 +48,7 @@ Progress = Callable[[int, int], None]
 
 
 def curves(*, keys: int, block_bits: str, reads: float | None, miss_reads: float | None) -> dict[str, Any]:
-    """Give rate over memory of the policies that plan at once."""
+    """Return rate over memory of the policies that plan at once."""
     found = {
         policy: [_rate(policy, keys, bits, int(block_bits), reads, miss_reads) for bits in BITS]
         for policy in QUICK
@@ -60,7 +60,7 @@ def curve(
     *, keys: int, policy: str, block_bits: str, reads: float | None, miss_reads: float | None,
     progress: Progress,
 ) -> dict[str, Any]:  # fmt: skip
-    """Give rate over memory of one policy."""
+    """Return rate over memory of one policy."""
     if policy not in QUICK:
         keys = 10 ** round(math.log10(keys))
     found = []
@@ -74,7 +74,7 @@ def curve(
 def _rate(
     policy: str, keys: int, bits: float, block_bits: int, reads: float | None, miss_reads: float | None
 ) -> float | None:
-    """Give the least rate within this memory, None where the policy cannot meet the bounds."""
+    """Return the least rate within this memory, None where the policy cannot meet the bounds."""
     try:
         found = _found(
             keys, bits_per_key=bits, reads=reads, miss_reads=miss_reads, block_bits=block_bits,
@@ -89,7 +89,7 @@ def designs(
     *, keys: int, fpr: float | None, bits_per_key: float | None, reads: float | None,
     miss_reads: float | None, block_bits: str, policy: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """Give all designs that meet the request, best first; which is chosen; and how to build it."""
+    """Return all designs that meet the request, best first; which is chosen; and how to build it."""
     request = _request(fpr, bits_per_key, reads, miss_reads, block_bits)
     found = _found(keys, **request)
     names = [each.policy for each in found]
@@ -140,7 +140,7 @@ def _design(each: design.FilterDesign) -> dict[str, Any]:
 
 
 def _options(plan: FilterPlan, request: dict[str, Any]) -> dict[str, Any]:
-    """Give what must be said beside the keys to get this very plan."""
+    """Return what must be said beside the keys to get this very plan."""
     goal = "fpr" if request["fpr"] is not None else "bits_per_key"
     options = {goal: request[goal]}
     if plan.policy == "standard":
@@ -269,12 +269,12 @@ def _levels(plan: FilterPlan, measured: list[FilterStats]) -> list[dict[str, Any
 
 
 def _sparse(shares: np.ndarray[Any, Any]) -> list[list[float]]:
-    """Give pairs of load and share, without what no picture shows."""
+    """Return pairs of load and share, without what no picture shows."""
     return [[int(load), float(shares[load])] for load in np.flatnonzero(shares > 1e-9)]
 
 
 def interval(hits: int, trials: int) -> tuple[float, float]:
-    """Give the Clopper-Pearson interval of a rate: exact, two-sided, 95 %.
+    """Return the Clopper-Pearson interval of a rate: exact, two-sided, 95 %.
 
     Examples
     --------

@@ -61,7 +61,7 @@ class Job:
         self._stop.set()
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the state as JSON's types; a job that was asked to stop is called cancelled at once."""
+        """Return the state as JSON's types; a job that was asked to stop is called cancelled at once."""
         state = "cancelled" if self.state == "running" and self._stop.is_set() else self.state
         told: dict[str, Any] = {
             "id": self.id,
@@ -134,7 +134,7 @@ class Jobs:
         return job
 
     def find(self, id: str) -> Job:
-        """Give a job, noting that someone looks; RefusedError with status 404 if there is none."""
+        """Return a job, noting that someone looks; RefusedError with status 404 if there is none."""
         with self._lock:
             self._forget()
             job = self._jobs.get(id)

@@ -42,7 +42,7 @@ Progress = Callable[[int, int], None]
 
 
 def listing() -> dict[str, Any]:
-    """Give the experiments, by paper, and whether figures can be drawn."""
+    """Return the experiments, by paper, and whether figures can be drawn."""
     known = papers.experiments().values()
     return {
         "papers": [
@@ -115,7 +115,7 @@ def _row(row: Row) -> dict[str, Any]:
 
 
 def _relative(row: Row) -> float | None:
-    """Give ours over the paper's, less one; None without a number of the paper, or with zero."""
+    """Return ours over the paper's, less one; None without a number of the paper, or with zero."""
     return row.ours / row.paper - 1 if row.paper else None
 
 

@@ -52,10 +52,10 @@ class Parameter(Protocol):
         """What it means, in one line."""
 
     def parse(self, text: str) -> Any:
-        """Give the value, or raise RefusedError."""
+        """Return the value, or raise RefusedError."""
 
     def schema(self) -> dict[str, Any]:
-        """Give its JSON schema."""
+        """Return its JSON schema."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class Number:
     help: str = ""
 
     def parse(self, text: str) -> int | float:
-        """Give the number, or raise RefusedError."""
+        """Return the number, or raise RefusedError."""
         value: int | float
         if not _NUMBER.fullmatch(text) or len(text) > _LONGEST:
             raise self._refuse(text)
@@ -101,7 +101,7 @@ class Number:
         return value
 
     def schema(self) -> dict[str, Any]:
-        """Give its JSON schema."""
+        """Return its JSON schema."""
         least, most = (int(each) if self.whole else each for each in (self.least, self.most))
         found: dict[str, Any] = {
             "type": "integer" if self.whole else "number", "minimum": least, "maximum": most,
@@ -138,7 +138,7 @@ class Choice:
     help: str = ""
 
     def parse(self, text: str) -> str:
-        """Give the word, or raise RefusedError."""
+        """Return the word, or raise RefusedError."""
         if text not in self.choices:
             close = difflib.get_close_matches(text[:100], self.choices, n=1)
             way_out = f"did you mean {close[0]}?" if close else "pass one of them"
@@ -147,7 +147,7 @@ class Choice:
         return text
 
     def schema(self) -> dict[str, Any]:
-        """Give its JSON schema."""
+        """Return its JSON schema."""
         found: dict[str, Any] = {"type": "string", "enum": list(self.choices)}
         return found if self.default is None else found | {"default": self.default}
 
@@ -162,13 +162,13 @@ class Flag:
     help: str = ""
 
     def parse(self, text: str) -> bool:
-        """Give the truth, or raise RefusedError."""
+        """Return the truth, or raise RefusedError."""
         if text not in ("0", "1"):
             raise RefusedError(f"{self.name} must be 0 or 1, not {_shown(text)}: 1 means yes")
         return text == "1"
 
     def schema(self) -> dict[str, Any]:
-        """Give its JSON schema."""
+        """Return its JSON schema."""
         return {"type": "string", "enum": ["0", "1"], "default": str(int(self.default))}
 
 
@@ -185,7 +185,7 @@ class Text:
     help: str = ""
 
     def parse(self, text: str) -> str:
-        """Give the text, or raise RefusedError."""
+        """Return the text, or raise RefusedError."""
         if len(text) > self.longest or not re.fullmatch(self.pattern, text):
             raise RefusedError(
                 f"{self.name} must be {self.rule}, at most {self.longest} of them, not {_shown(text)}: "
@@ -194,7 +194,7 @@ class Text:
         return text
 
     def schema(self) -> dict[str, Any]:
-        """Give its JSON schema."""
+        """Return its JSON schema."""
         found: dict[str, Any] = {"type": "string", "maxLength": self.longest, "pattern": f"^{self.pattern}$"}
         return found if self.default is None else found | {"default": self.default}
 

@@ -101,7 +101,7 @@ def _number(name: str) -> int:
 
 
 def fixed_limit(keys: int, servers: int, epsilon: float) -> int:
-    """Give the limit that a ring planned for so many keys has from the first on, as in the paper."""
+    """Return the limit that a ring planned for so many keys has from the first on, as in the paper."""
     from evenbins.study.theory.rings import ring_limit
 
     return ring_limit(keys, servers, epsilon)
@@ -110,7 +110,7 @@ def fixed_limit(keys: int, servers: int, epsilon: float) -> int:
 def _options(
     policy: str, *, servers: int, keys: int, epsilon: float, bound: str, copies: int, seed: int
 ) -> dict[str, Any]:
-    """Give the arguments of a HashRing."""
+    """Return the arguments of a HashRing."""
     found: dict[str, Any] = {"policy": policy}
     if policy == "clockwise":
         found |= {"layout": "sparse", "copies": copies}
@@ -172,7 +172,7 @@ class _Side:
         }
 
     def scene(self) -> dict[str, Any]:
-        """Give loads and states by number."""
+        """Return loads and states by number."""
         states = self.ring.states
         return {
             "loads": {_number(name): load for name, load in self.ring.loads().items()},
@@ -181,7 +181,7 @@ class _Side:
 
 
 def _order(ring: HashRing) -> list[int]:
-    """Give the servers in the order of the circle: by their first place in the array."""
+    """Return the servers in the order of the circle: by their first place in the array."""
     return [_number(row[0]) for row in sorted(ring._rows(), key=lambda row: min(row[10]))]
 
 

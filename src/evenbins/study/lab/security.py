@@ -105,7 +105,7 @@ def _is_api(scope: Scope) -> bool:
 
 
 def _refusal(scope: Scope) -> tuple[int, str] | None:
-    """Give the status and the message of a request that may not be asked."""
+    """Return the status and the message of a request that may not be asked."""
     headers = Headers(scope=scope)
     port = (scope.get("server") or (None, None))[1]
     own = _own_hosts(port)

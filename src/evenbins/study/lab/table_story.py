@@ -109,7 +109,7 @@ def small_plan(
 
 
 def operations(keys: int, turns: int, seed: int) -> Iterator[tuple[str, int]]:
-    """Give insertions of the keys 1 … n, then turns of one deletion of a random key and one insertion."""
+    """Return insertions of the keys 1 … n, then turns of one deletion of a random key and one insertion."""
     rng = random.Random(seed)
     present = list(range(1, keys + 1))
     for key in present:
@@ -172,7 +172,7 @@ def _counts(table: ReferenceMultilevel) -> dict[str, Any]:
 
 
 def predictions(plan: TablePlan) -> dict[str, Any] | None:
-    """Give what the theory says: while it fills, by keys inserted (0 … n); with deletions, in the long run.
+    """Return what the theory says: while it fills, by keys inserted (0 … n); with deletions, in the long run.
 
     It is that of many keys: a table of forty scatters around it. None where a scheme has no equations.
     """

@@ -45,7 +45,7 @@ def _name(scheme: str, levels: int, slots: int, deletions: bool) -> str:
 
 @cache
 def _curve(scheme: str, levels: int, slots: int, deletions: bool) -> Curve | None:
-    """Give a curve; None where nothing is known."""
+    """Return a curve; None where nothing is known."""
     if scheme == "least-loaded":
         if (levels, slots) not in least_loaded.DESIGNS:
             return None
@@ -62,7 +62,7 @@ def _curve(scheme: str, levels: int, slots: int, deletions: bool) -> Curve | Non
 
 
 def curves(*, levels: int, deletions: bool) -> dict[str, Any]:
-    """Give the curves of all schemes with so many levels."""
+    """Return the curves of all schemes with so many levels."""
     found = [
         {"scheme": scheme, "slots": slots, "points": [[x, y] for x, y, _ in curve]}
         for scheme in SCHEMES
@@ -92,7 +92,7 @@ def point(
     *, keys: int, scheme: str, levels: int, slots: int | str, goal: str, overflow: float, space: float,
     deletions: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """Give the point of a curve where the overflow or the space is as asked for, and texts to copy.
+    """Return the point of a curve where the overflow or the space is as asked for, and texts to copy.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def point(
 
 
 def _place(ascending: list[float], value: float) -> float:
-    """Give where a value stands among others, as a broken index; beyond the ends the last pieces go on."""
+    """Return where a value stands among others, as a broken index; beyond the ends the last pieces go on."""
     i = min(max(bisect_left(ascending, value), 1), len(ascending) - 1)
     return i - 1 + (value - ascending[i - 1]) / (ascending[i] - ascending[i - 1])
 
@@ -183,7 +183,7 @@ def tell(
     *, scheme: str, levels: int, slots: int | str, keys: int, space: float, turns: int, deletions: bool,
     seed: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """Tell the story of a small table; with deletions, `turns` replacements follow the filling."""
+    """Return the story of a small table; with deletions, `turns` replacements follow the filling."""
     slots = int(slots)
     plan = small_plan(
         scheme, levels=levels, slots=slots, keys=keys, space=space, deletions=deletions, seed=seed,
@@ -214,7 +214,7 @@ def tell(
 
 
 def _shares(scheme: str, levels: int, slots: int, deletions: bool) -> list[float] | None:
-    """Give the best shares for a table of one percent overflow: its own, or those of a close scheme."""
+    """Return the best shares for a table of one percent overflow: its own, or those of a close scheme."""
     kept = _file()["curves"]
     for each, churn in ((scheme, deletions), (scheme, False), ("second-chance", False), ("standard", False)):
         if (name := _name(each, levels, slots, churn)) in kept:

@@ -101,7 +101,7 @@ def _simulated(
 
 
 def z_score(samples: npt.ArrayLike, paper: Printed) -> float:
-    """Give how far a mean is from the printed one beyond its rounding, in standard errors of both.
+    """Return how far a mean is from the printed one beyond its rounding, in standard errors of both.
 
     >>> round(z_score([1.0, 2.0, 3.0], Printed(3.0, 1.0, 0.05)), 2)
     1.64
@@ -132,7 +132,7 @@ def _theory(quantity: str, policy: str, keys: int, epsilon: float, copies: int) 
 def _rows(
     context: Context, table: int, quantity: str, *, churn: bool = False, unit: float = 1.0, only: int = 0
 ) -> Iterator[Row]:
-    """Give a table's rows, beside them what is predicted."""
+    """Return a table's rows, beside them what is predicted."""
     cells = {at: cell for at, cell in printed(table).items() if not only or (at[0] == only and at[2] == 1)}
     for (keys, epsilon, copies, policy), cell in context.track(cells.items()):
         seen = configuration(context, policy, keys, epsilon, copies, churn=churn)

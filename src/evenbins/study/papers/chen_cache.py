@@ -71,7 +71,7 @@ def _draw(figure: Figure, rows: Sequence[Row]) -> None:
 
 
 def _trace(context: Context, name: str) -> tuple[Trace, str]:
-    """Give the trace, and the note of the rows."""
+    """Return the trace, and the note of the rows."""
     given = context.options.get("trace")
     if given is not None:
         trace = given if isinstance(given, Trace) else read_trace(given)

@@ -22,7 +22,7 @@ class Printed(NamedTuple):
 
 
 def printed(table: int) -> dict[tuple[int, float, int, str], Printed]:
-    """Give a table by keys, epsilon, copies and policy.
+    """Return a table by keys, epsilon, copies and policy.
 
     >>> printed(9)[10_000, 0.1, 1, "jump"]
     Printed(mean=0.626, sd=0.01, half_unit=0.0005)

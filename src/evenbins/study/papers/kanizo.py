@@ -207,7 +207,7 @@ def fig5(context: Context) -> Iterator[Row]:
 
 
 def _limit_rates(name: str, block_bits: int, hashes: int, load: float) -> tuple[float, float]:
-    """Give exact rate and the paper's formula, for many blocks."""
+    """Return exact rate and the paper's formula, for many blocks."""
     from evenbins.theory import balance
 
     if name == "blocked":
@@ -365,5 +365,5 @@ def _zipf(ranks: int) -> npt.NDArray[np.float64]:
 
 
 def _column(histogram: npt.NDArray[np.float64], load: int) -> npt.NDArray[np.float64]:
-    """Give a column of a histogram, which ends at the highest load that occurred."""
+    """Return a column of a histogram, which ends at the highest load that occurred."""
     return histogram[:, load] if load < histogram.shape[1] else np.zeros(len(histogram))

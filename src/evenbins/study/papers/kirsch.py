@@ -139,7 +139,7 @@ def fig31(context: Context) -> Iterator[Row]:
 
 
 def _best_hashes(bits_per_key: int) -> tuple[int, float]:
-    """Give k, floor or ceil of c ln 2 (section 3.7 prints ceil twice), whichever has the lower p; and p."""
+    """Return k, floor or ceil of c ln 2 (section 3.7 prints ceil twice), whichever has the lower p; and p."""
     below = math.floor(bits_per_key * math.log(2))
     limits = {hashes: less_hashing.limit(hashes**2 / bits_per_key, hashes) for hashes in (below, below + 1)}
     best = min(limits, key=lambda hashes: limits[hashes])
@@ -197,7 +197,7 @@ def fig32(context: Context) -> Iterator[Row]:
 
 
 def _binomial(trials: int, chance: float) -> npt.NDArray[np.float64]:
-    """Give P(0) to P(trials), by ratios from the mode outward."""
+    """Return P(0) to P(trials), by ratios from the mode outward."""
     mode = int((trials + 1) * chance)
     out = np.zeros(trials + 1)
     out[mode] = 1.0
@@ -210,7 +210,7 @@ def _binomial(trials: int, chance: float) -> npt.NDArray[np.float64]:
 
 
 def _fit(counts: npt.NDArray[np.int64], chances: npt.NDArray[np.float64]) -> float:
-    """Give chi-squared per degree of freedom; cells of fewer than 5 expected are joined to neighbours."""
+    """Return chi-squared per degree of freedom; cells of fewer than 5 expected are joined to neighbours."""
     expected = counts.sum() * chances
     first, last = 0, len(expected) - 1
     while expected[: first + 1].sum() < 5:

@@ -93,7 +93,7 @@ def _draw_normal(figure: Figure, rows: Sequence[Row]) -> None:
 
 
 def _quantiles(samples: _Floats, **where: Any) -> Iterator[Row]:
-    """Give the quantiles of the samples, and those of the normal law of the same mean and variance."""
+    """Return the quantiles of the samples, and those of the normal law of the same mean and variance."""
     from scipy.special import ndtri
 
     mean, sd = float(samples.mean()), float(samples.std(ddof=1))
@@ -103,7 +103,7 @@ def _quantiles(samples: _Floats, **where: Any) -> Iterator[Row]:
 
 
 def _normality(samples: _Floats, level: int, **where: Any) -> Iterator[Row]:
-    """Say how normal the numbers are: moments, and the correlation of the normal probability plot."""
+    """Return how normal the numbers are: moments, and the correlation of the normal probability plot."""
     from scipy.special import ndtri
 
     sd = samples.std(ddof=1)
@@ -485,7 +485,7 @@ def _section_510(context: Context) -> Iterator[Row]:
 
 
 def _dispersion(seen: SimulatedTables, **where: Any) -> Row:
-    """Give variance by mean of the list's keys; 1, Poisson's, if there never was one."""
+    """Return variance by mean of the list's keys; 1, Poisson's, if there never was one."""
     mean = float(seen.overflow.mean())
     return row("variance_ratio", float(seen.overflow.var()) / mean if mean else 1.0, **where)
 

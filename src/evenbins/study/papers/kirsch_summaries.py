@@ -354,7 +354,7 @@ def sec4102(context: Context) -> Iterator[Row]:
 
 
 def _median_of_largest(tail: Callable[[int], float], trials: int) -> int:
-    """Give the largest value that one of the trials reaches with a chance of a half at least."""
+    """Return the largest value that one of the trials reaches with a chance of a half at least."""
     value = 0
     while -math.expm1(-trials * tail(value + 1)) >= 0.5:
         value += 1
@@ -362,5 +362,5 @@ def _median_of_largest(tail: Callable[[int], float], trials: int) -> int:
 
 
 def _part(context: Context, part: int, parts: int) -> Callable[[int, int], None]:
-    """Tell the progress of one of several simulations of about the same length."""
+    """Report the progress of one of several simulations of about the same length."""
     return lambda done, total: context.progress(part * total + done, parts * total)

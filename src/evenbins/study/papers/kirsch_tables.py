@@ -165,7 +165,7 @@ def table52(context: Context) -> Iterator[Row]:
 
 
 def _spaces(context: Context, last: float) -> list[float]:
-    """Give the spaces of a figure: closer where several slots fall fast."""
+    """Return the spaces of a figure: closer where several slots fall fast."""
     if context.quick:
         return [1.0, 1.2, 1.5, 2.0]
     near = [1.0 + 0.02 * i for i in range(10)]
@@ -175,7 +175,7 @@ def _spaces(context: Context, last: float) -> list[float]:
 def _curves(
     context: Context, schemes: Sequence[tuple[str, int]], last: float, *, deletions: bool = False
 ) -> Iterator[tuple[str, int, float, float, float]]:
-    """Give scheme, slots, space, optimised overflow and naive overflow, while they can be seen."""
+    """Return scheme, slots, space, optimised overflow and naive overflow, while they can be seen."""
     spaces = tuple(_spaces(context, last))
     for scheme, slots in context.track(schemes):
         for space, best, naive in _curve(scheme, slots, spaces, deletions):

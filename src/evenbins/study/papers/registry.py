@@ -168,15 +168,15 @@ class Context:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def pick(self, full: _T, quick: _T) -> _T:
-        """Give the first, or the second if it shall be quick."""
+        """Return the first, or the second if it shall be quick."""
         return quick if self.quick else full
 
     def stream(self, *labels: Value) -> int:
-        """Give 64 bits that depend on seed, experiment and labels: the seed of one of its parts."""
+        """Return 64 bits that depend on seed, experiment and labels: the seed of one of its parts."""
         return evenbins.digest("/".join([self.id, *map(str, labels)]), seed=self.seed)
 
     def rng(self, *labels: Value) -> np.random.Generator:
-        """Give a generator of NumPy's for one part of the experiment."""
+        """Return a generator of NumPy's for one part of the experiment."""
         return np.random.default_rng(self.stream(*labels))
 
     def track(self, items: Iterable[_T]) -> Iterator[_T]:
@@ -228,7 +228,7 @@ class Result:
     rows: tuple[Row, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as JSON's types, in the form that `evenbins reproduce --json` prints."""
+        """Return it as JSON's types, in the form that `evenbins reproduce --json` prints."""
         return asdict(self) | {
             "seconds": round(self.seconds, 3),
             "rows": [asdict(each) for each in self.rows],
@@ -265,14 +265,14 @@ def experiment(
 
 
 def experiments() -> dict[str, Experiment]:
-    """Give all experiments by id, in the order of the papers."""
+    """Return all experiments by id, in the order of the papers."""
     for module in _MODULES:
         import_module(f"evenbins.study.papers.{module}")
     return dict(_registered)
 
 
 def select(names: Iterable[str]) -> list[Experiment]:
-    """Give the experiments of these names, each once, in this order.
+    """Return the experiments of these names, each once, in this order.
 
     Parameters
     ----------

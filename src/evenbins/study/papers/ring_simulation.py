@@ -198,7 +198,7 @@ def ring_shares(
     threads: int = 1,
     progress: _Progress = None,
 ) -> _Floats:
-    """Give the variance of the open nodes' chances of the next key, clockwise: ``[trial, full nodes]``.
+    """Return the variance of the open nodes' chances of the next key, clockwise: ``[trial, full nodes]``.
 
     Parameters
     ----------

@@ -475,7 +475,7 @@ def _levels(
 
 
 def _rounded_down(keys: int, share: float) -> int:
-    """Give floor(share * keys); what misses a whole number by a rounding error is that number."""
+    """Return floor(share * keys); what misses a whole number by a rounding error is that number."""
     exact = share * keys
     if not math.isfinite(exact) or not 1 - 1e-12 <= exact <= 2**30:
         raise ValueError(

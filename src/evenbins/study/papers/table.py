@@ -29,12 +29,12 @@ def table(result: Result) -> Table:
 
 
 def notes(result: Result) -> list[str]:
-    """Give the notes that the rows point to, each once."""
+    """Return the notes that the rows point to, each once."""
     return [f"({number}) {note}" for note, number in _note_numbers(result).items()]
 
 
 def difference(row: Row) -> str:
-    """Say how far ours is from the paper's number: in percent, or as a factor if that is far.
+    """Return how far ours is from the paper's number: in percent, or as a factor if that is far.
 
     >>> from evenbins.study.papers import row
     >>> difference(row("fpr", 2.1e-7, paper=2.0e-7)), difference(row("fpr", 8e-7, paper=2.0e-7))
