@@ -127,7 +127,7 @@ class Routes:
         return self.walk(address)[0]
 
     def lookup_many(self, addresses: Ints, *, up_to: int = 32) -> Ints:
-        """Return the next hops by routes of at most `up_to` bits, one length at a time for all that are left."""
+        """Return the next hops by routes of at most `up_to` bits, length by length."""
         hops = np.full(len(addresses), NONE, dtype=np.int64)
         left = np.arange(len(addresses))
         for length in self.lengths:
