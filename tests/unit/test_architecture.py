@@ -13,7 +13,7 @@ import architecture
 
 # What may not be exceeded. Zero is what is wanted; the others are today's figures, and may only fall.
 BOUNDS = {
-    "Python lines in the wheel outside study": 34_350,
+    "Python lines in the wheel outside study": 34_327,
     "pairs of files that share six or more lines": 44,
     "a core indexed by a bare number": 48,
     "import cycles": 1,
