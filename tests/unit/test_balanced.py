@@ -897,7 +897,7 @@ BAD: list[tuple[type[Exception], str, dict[str, Any]]] = [
     (ValueError, "overflow", {"overflow": 1.01}),
     (TypeError, "overflow", {"overflow": "0.01"}),
     (ValueError, "shares", {"shares": []}),
-    (ValueError, "shares", {"policy": "multilevel", "shares": [1, -1]}),
+    (ValueError, r"shares\[1\]", {"policy": "multilevel", "shares": [1, -1]}),
     (ValueError, "shares", {"policy": "multilevel", "thresholds": [3, 3], "shares": [1, 1, 1]}),
     (TypeError, "shares", {"policy": "multilevel", "shares": "ab"}),
     (ValueError, "spill", {"spill": "most"}),
