@@ -256,8 +256,10 @@ def script(events: Sequence[Event], given: dict[str, Any], *, careful: bool = Fa
     if careful:
         lines.insert(0, "full = contextlib.suppress(RingFullError, NoNodesError)")
     for policy in POLICIES:
-        arguments = ", ".join(f"{name}={value!r}" for name, value in _options(policy, **given).items())
-        lines.append(f"rings[{policy!r}] = HashRing(servers, {arguments})")
+        options = _options(policy, **given)
+        arguments = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        maker = "paper_ring" if "layout" in options else "HashRing"
+        lines.append(f"rings[{policy!r}] = {maker}(servers, {arguments})")
     lines += ["", "for policy, ring in rings.items():"]
     arrived = 0
     for kind, number in events:
@@ -274,7 +276,8 @@ def script(events: Sequence[Event], given: dict[str, Any], *, careful: bool = Fa
         lines += ["    with full:", f"        {text}"] if careful else [f"    {text}"]
     lines.append("    print(policy, ring.loads())")
     head = ["import contextlib", ""] if careful else []
-    return "\n".join([*head, f"from evenbins import {imports}", "", *lines]) + "\n"
+    head += [f"from evenbins import {imports}", "from evenbins.study.ring import ring as paper_ring"]
+    return "\n".join([*head, "", *lines]) + "\n"
 
 
 def theory(

@@ -191,9 +191,10 @@ def tell(
     )  # fmt: skip
     shares = ", ".join(f"{each}/{keys}" for each in plan.buckets)
     python = (
-        "from evenbins import MultilevelTable\n\n"
-        f'table = MultilevelTable({keys}, scheme="{scheme}", slots={slots}, shares=[{shares}], '
+        "from evenbins.tables.multilevel import MultilevelTable, plan_multilevel\n\n"
+        f'plan = plan_multilevel({keys}, scheme="{scheme}", slots={slots}, shares=[{shares}], '
         f"overflow_limit={keys}, seed={seed})\n"
+        "table = MultilevelTable.from_plan(plan)\n"
         f"for key in range(1, {keys + 1}):\n    table[key] = 0\n"
     )
     if deletions:  # as `operations` does
