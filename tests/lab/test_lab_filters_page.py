@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from evenbins import filters as library
+import evenbins
 
 SMALL = "/filters?keys=20000&fpr=0.001&real=20000"
 
@@ -38,7 +38,7 @@ def test_a_request_is_drawn_planned_built_and_written(page: Any, tmp_path: Path)
         [sys.executable, "-m", *command], capture_output=True, text=True, timeout=60, cwd=tmp_path
     )
     assert ran.returncode == 0, ran.stderr
-    assert library.load(tmp_path / "keys.evb").plan.policy == "fill"
+    assert evenbins.load(tmp_path / "keys.evb").plan.policy == "fill"
 
     # copying says so, with a clipboard or without
     page.get_by_role("button", name="Copy as Python").click()
