@@ -47,7 +47,7 @@ f.add(1.5)
 f.add(None)
 f.add("key", "key")
 f |= BlockedBloomFilter(100)
-BloomFilter(100, 0.01)
+BloomFilter(100, 0.01, 8)
 f.save(7)
 """
 

@@ -69,8 +69,8 @@ PLANNERS: dict[str, Callable[[], Any]] = {
     "less_hashing.law": lambda: less_hashing.law("triple", 28_755, 20, 1000),
     "load_of_mean": lambda: [block.load_of_mean(512, k, mean) for k in (7, 10) for mean in (80.3, 200.1)],
     "design.filter": lambda: design.filter(30_000, fpr=1e-4, policies=("standard", "blocked", "two-choice")),
-    "design.filter, double": lambda: design.filter(
-        20_000, fpr=1e-6, hashing="double", policies=("standard", "blocked")
+    "design.filter, double": lambda: designs_for(
+        Request(20_000, fpr=1e-6, hashing="double"), policies=("standard", "blocked")
     ),
     "design.ring": lambda: design.ring(4, 200, overload=2.0),
     "design.summary": lambda: design.summary(2000),

@@ -178,7 +178,7 @@ def test_times_follow_from_the_rate() -> None:
 
 
 def test_a_deployment_of_1e12_keys_is_planned_without_memory() -> None:
-    designs = design.filter(
+    designs = design.sharded_filter(
         keys=1e12, fpr=1e-3, shard_bytes=2**30, build_rate=2e7, policies=["blocked", "standard"]
     )
     assert [each.policy for each in designs] == ["blocked", "standard"]
