@@ -9,6 +9,7 @@ it raises comes out of that line. So every line of a call can be tried, and a fa
 
 from __future__ import annotations
 
+import linecache
 import os
 import signal
 import sys
@@ -27,6 +28,16 @@ class InterruptError(Exception):
     """What a handler raises."""
 
 
+def _begins_with(frame: FrameType) -> bool:
+    """Return whether the line is that of a `with`.
+
+    Its end has an event of that line too, before `__exit__`. No handler runs there: what it raised would
+    leave a lock of redis-py's taken, and whoever drops the client in another thread would wait for ever.
+    """
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    return line.lstrip().startswith(("with ", "async with "))
+
+
 def _run(call: Callable[[], T], at: Callable[[int], None]) -> T:
     count = 0
 
@@ -34,7 +45,7 @@ def _run(call: Callable[[], T], at: Callable[[int], None]) -> T:
         nonlocal count
         if event == "call":
             return trace if any(each in frame.f_code.co_filename for each in MODULES) else None
-        if event == "line":
+        if event == "line" and not _begins_with(frame):
             count += 1
             at(count)
         return trace
