@@ -47,7 +47,7 @@ std::unique_ptr<Filter> make_filter(Spec spec, Bits bits) {
   if (bits.bytes() != payload_bytes(spec)) throw SpecError("the bits do not fit the plan");
   const KindRow& row = row_of(spec.kind);
   if (row.make_filter == nullptr)
-    throw SpecError("a growing filter is made of several filters, and a sketch or a table is none");
+    throw SpecError("a growing filter is made of several filters, and a sketch or a table is not a filter");
   return row.make_filter(std::move(spec), std::move(bits));
 }
 

@@ -1,4 +1,4 @@
-// The Python class `_core.Filter`: the base of every public filter class (src/evenbins/filters.py).
+// The Python class `_core.Filter`: the base of every public filter class (src/evenbins/filters).
 //
 // Single keys go through raw type slots (`in`: sq_contains, `add`: METH_O), because the call is most of
 // the cost. Everything else is thin nanobind.

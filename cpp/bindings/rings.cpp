@@ -1,4 +1,4 @@
-// The Python class `_core.Ring`: the base of evenbins.HashRing (src/evenbins/rings.py).
+// The Python class `_core.Ring`: the base of evenbins.HashRing (src/evenbins/rings).
 //
 //     one key     raw methods: node, assign, release, _locate; they give the name's own str object, nothing is made
 //     many keys   int32 numbers, and the names that they stand for, of one moment (−1: none); the GIL released

@@ -1,4 +1,4 @@
-// The Python class `_core.Sketch`: the base of evenbins.CountMinSketch (src/evenbins/sketches.py).
+// The Python class `_core.Sketch`: the base of evenbins.CountMinSketch (src/evenbins/sketches).
 //
 // Keys come by the same sources as those of filters, and writers take turns in the same way (access.hpp). Weights are
 // copied batch by batch before they are used: an array that somebody changes meanwhile cannot make the counters and

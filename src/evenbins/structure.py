@@ -2,9 +2,10 @@
 
     file ──number in its header──▶ Kind ──▶ class ──▶ the object
 
-Everything that treats several kinds derives its list from `KINDS`: the command line, merging, growing,
-sharded and shared filters, the design search, the shared tests. A new family is a row here. Classes are
-imported when they are first used.
+`load`, `open`, the command line, merging and the design search derive their lists from `KINDS`. Growing,
+sharded and shared filters have lists of policies of their own, whose order is in files;
+tests/unit/test_kinds.py compares them with `KINDS`. A new family is a row here. Classes are imported when
+they are first used.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ __all__ = [
     "kind_of_object",
     "kind_of_policy",
     "load",
-    "named",
     "open",
     "that_can",
 ]  # fmt: skip
@@ -246,11 +246,6 @@ KINDS: tuple[Kind, ...] = (
 
 _BY_NUMBER = {kind.number: kind for kind in KINDS}
 _BY_POLICY = {policy: kind for kind in KINDS for policy in kind.policies}
-
-
-def named(name: str) -> Kind:
-    """Return the kind of a name."""
-    return next(kind for kind in KINDS if kind.name == name)
 
 
 def that_can(capability: str) -> Iterable[Kind]:

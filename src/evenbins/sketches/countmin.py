@@ -159,7 +159,7 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
         OverflowError
             The total would exceed 2**64 - 1.
         TypeError, ValueError
-            A key or a weight is none; a weight is negative; there are more or fewer weights than keys.
+            A key or a weight is invalid; a weight is negative; there are more or fewer weights than keys.
 
         Examples
         --------
