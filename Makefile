@@ -77,8 +77,8 @@ test: $(VENV)/for-tests system-packages ## all tests
 	$(BIN)/python -m pytest $(ARGS)
 
 test-long: $(VENV)/for-tests system-packages ## property tests, calls beside each other, forks, signals and allocation failure at full length; the ARM kernel as shipped
-	EVENBINS_ROUNDS=20 EVENBINS_EVERY_ALLOCATION=1 $(BIN)/python -m pytest -m 'long or not long' $(LONG)
-	$(BIN)/python -m pytest -m long
+	EVENBINS_ROUNDS=20 EVENBINS_EVERY_ALLOCATION=1 $(BIN)/python -m pytest -o faulthandler_timeout=7200 -m 'long or not long' $(LONG)
+	$(BIN)/python -m pytest -o faulthandler_timeout=7200 -m long
 
 odr: $(VENV)/for-tests ## looks for names with two definitions: both extensions linked with -flto -Wodr
 	$(BIN)/python tools/check_odr.py $(ARGS)

@@ -75,6 +75,7 @@ def _run_tests(made: Build, tests: list[str], workers: str, again: bool) -> int:
     (site / "with_coverage.pth").write_text("import coverage; coverage.process_startup()\n")
     instrumented.check_that_it_is_used(made, environment)
     command = [str(made.python), "-m", "coverage", "run", "-m", "pytest", "-q", "-n", workers, *tests]
+    command += ["-o", "faulthandler_timeout=7200"]
     command += [word for test in WITHOUT for word in ("--deselect", test)]
     command += ["--last-failed", "--last-failed-no-failures", "none"] if again else []
     done = subprocess.run(command, env=environment, cwd=ROOT, check=False)

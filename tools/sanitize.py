@@ -262,7 +262,7 @@ def _run_file(sanitizer: Sanitizer, made: Build, path: Path, reports: Path) -> N
     without = [word for test in sanitizer.without for word in ("--deselect", test)]
     command = [
         *_without_random_addresses(), made.python, "-m", "pytest", "-n0", "-q", "-p", "plugin",
-        "-p", "no:cacheprovider", *without, path,
+        "-o", "faulthandler_timeout=7200", "-p", "no:cacheprovider", *without, path,
     ]  # fmt: skip
     log = reports / "pytest.log"
     with log.open("w") as output:
