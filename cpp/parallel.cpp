@@ -54,6 +54,13 @@ uint64_t add_alone(Filter& filter, const Digests& keys, const Pulse& pulse, uint
   });
 }
 
+uint64_t add_new_alone(Filter& filter, const Digests& keys, uint8_t* out, const Pulse& pulse, uint64_t start = 0) {
+  return in_order(keys, pulse, start, [&](uint64_t first, size_t n, const uint64_t* digests) {
+    if (const size_t treated = filter.add_new_many(digests, n, out + first); treated < n)
+      throw FilterFull(first + treated);
+  });
+}
+
 // Lets all threads pass when the last has arrived. Waits by spinning for some tens of microseconds, about
 // what the slowest thread of a round is behind, before it sleeps: to wake a sleeping thread takes as long.
 class Barrier {
@@ -112,6 +119,31 @@ struct Slice {
     digests.resize(n);
   }
 
+  // Sorts all items by owner, and keeps them: the items of a key side by side, so that each owner gets its items in the
+  // order of the keys.
+  template <typename Make>
+  void sort_by_key(const std::vector<uint64_t>& bounds, uint32_t per_key, const Make& make) {
+    const size_t n = digests.size();
+    rest.resize(n * per_key);
+    const uint64_t* columns = make(0, n, rest.data());
+    items.resize(n * per_key);
+    for (size_t j = 0; j < n; ++j)
+      for (uint32_t i = 0; i < per_key; ++i) items[j * per_key + i] = columns[i * n + j];
+    sort_items(bounds);
+    passed.resize(bounds.size());
+    next.resize(bounds.size());
+    for (size_t o = 0; o < bounds.size(); ++o) passed[o].resize(owned[o].size());
+  }
+  // After that, and after every owner said which of its items changed something: out[j] = 1 if one of key j's did.
+  void collect_new(const std::vector<uint64_t>& bounds, uint32_t per_key, uint8_t* out) {
+    for (size_t o = 0; o < passed.size(); ++o) next[o] = passed[o].data();
+    for (size_t j = 0, at = 0; j < digests.size(); ++j) {
+      uint8_t changed = 0;
+      for (uint32_t i = 0; i < per_key; ++i) changed |= *next[owner_of(bounds, items[at++])]++;
+      out[j] = changed;
+    }
+  }
+
   // make(i, n, out) writes the items of the digests i … i+n−1, `per_key` for each.
   template <typename Make>
   void sort(const std::vector<uint64_t>& bounds, uint32_t per_key, const Make& make) {
@@ -152,7 +184,11 @@ struct Slice {
   template <typename Make>
   void sort_in_many(const std::vector<uint64_t>& bounds, uint32_t per_key, const Make& make) {
     items.resize(digests.size() * per_key);
-    const std::span<const uint64_t> all(make(0, digests.size(), items.data()), items.size());
+    sort_items(bounds, {make(0, digests.size(), items.data()), items.size()});
+  }
+
+  void sort_items(const std::vector<uint64_t>& bounds) { sort_items(bounds, items); }
+  void sort_items(const std::vector<uint64_t>& bounds, std::span<const uint64_t> all) {
     std::vector<size_t> at(bounds.size() + 1, 0);
     for (const uint64_t item : all) ++at[owner_of(bounds, item) + 1];
     for (size_t o = 0; o < bounds.size(); ++o) at[o + 1] += at[o];
@@ -172,8 +208,10 @@ struct Round {
   bool stop = false;
 };
 
-// Adds the first `size` keys.
-uint64_t add_by_range(ByRange& filter, const Digests& keys, uint64_t size, uint32_t threads, const Pulse& pulse) {
+// Adds the first `size` keys. With `out`, out[i] = 1 for those that were absent: each owner says which items changed
+// something, and each slice then collects the answers for its keys.
+uint64_t add_by_range(ByRange& filter, const Digests& keys, uint64_t size, uint8_t* out, uint32_t threads,
+                      const Pulse& pulse) {
   const uint32_t per_key = std::max(filter.items_per_key(), 1u);
   const uint64_t slice_keys = std::max<uint64_t>(kRoundItems / per_key, 64);
   uint64_t round_keys = 0, done = size;
@@ -195,11 +233,15 @@ uint64_t add_by_range(ByRange& filter, const Digests& keys, uint64_t size, uint3
         const uint64_t from = std::min(size, start + t * slice_keys);
         Slice& mine = round.slices[t];
         mine.read(keys, from, std::min(slice_keys, size - from));
-        mine.sort(bounds, per_key, [&](size_t i, size_t n, uint64_t* out) -> const uint64_t* {
+        const auto make = [&](size_t i, size_t n, uint64_t* items) -> const uint64_t* {
           if (filter.items_per_key() == 0) return mine.digests.data() + i;
-          filter.items(mine.digests.data() + i, n, out);
-          return out;
-        });
+          filter.items(mine.digests.data() + i, n, items);
+          return items;
+        };
+        if (out != nullptr)
+          mine.sort_by_key(bounds, per_key, make);
+        else
+          mine.sort(bounds, per_key, make);
         if (t == 0) round.stop = !pulse();
       } catch (...) {
         const std::lock_guard hold(round.failure_lock);
@@ -213,12 +255,20 @@ uint64_t add_by_range(ByRange& filter, const Digests& keys, uint64_t size, uint3
         }
         return;
       }
-      for (const Slice& slice : round.slices) {
-        filter.add_items(slice.owned[t].data(), slice.owned[t].size());
+      for (Slice& slice : round.slices) {
+        const std::span<const uint64_t> mine = slice.owned[t];
+        if (out != nullptr)
+          filter.add_new_items(mine.data(), mine.size(), slice.passed[t].data());
+        else
+          filter.add_items(mine.data(), mine.size());
         if (!slice.bad) continue;
         if (t == 0) failure = std::make_exception_ptr(*slice.bad);
         return;  // the slices behind it hold keys that come after the bad one
       }
+      if (out == nullptr) continue;
+      barrier.arrive_and_wait();
+      if (const uint64_t from = start + t * slice_keys; from < size)
+        round.slices[t].collect_new(bounds, per_key, out + from);
     }
   });
   if (failure) std::rethrow_exception(failure);
@@ -370,14 +420,31 @@ uint64_t ask_all(const Digests& keys, uint32_t threads, const Pulse& pulse, cons
 
 }  // namespace
 
+namespace {
+uint32_t useful_threads(const Filter& filter, const Digests& keys, uint32_t threads) {
+  return static_cast<uint32_t>(std::min<uint64_t>({threads, filter.bits().bytes() / 64, keys.size() / kBatch}));
+}
+}  // namespace
+
+uint64_t add_new_all(Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse) {
+  threads = useful_threads(filter, keys, threads);
+  uint64_t start = 0;
+  if (ByRange* by_range = filter.by_range(); by_range != nullptr && by_range->tells_new_items() && threads > 1) {
+    const uint64_t certain = std::min(keys.size(), filter.keys_left());
+    start = add_by_range(*by_range, keys, certain, out, threads, pulse);
+    if (start < certain || start == keys.size()) return start;
+  }
+  return add_new_alone(filter, keys, out, pulse, start);
+}
+
 uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
-  threads = static_cast<uint32_t>(std::min<uint64_t>({threads, filter.bits().bytes() / 64, keys.size() / kBatch}));
+  threads = useful_threads(filter, keys, threads);
   if (threads < 2) return add_alone(filter, keys, pulse);
   uint64_t start = 0;
   if (ByRange* by_range = filter.by_range()) {
     // Keys that may find no room are added by one thread, which stops at the first of them.
     const uint64_t certain = std::min(keys.size(), filter.keys_left());
-    start = add_by_range(*by_range, keys, certain, threads, pulse);
+    start = add_by_range(*by_range, keys, certain, nullptr, threads, pulse);
     if (start < certain || start == keys.size()) return start;
   } else if (ByLevel* by_level = filter.by_level()) {
     bool stopped = false;

@@ -68,6 +68,13 @@ bool change_in_turn(FilterObject& object, F&& change) {
   Py_RETURN_NONE;
 }
 
+[[gnu::noinline, gnu::cold]] PyObject* add_new_in_turn(FilterObject& object, uint64_t digest) {
+  AddOutcome outcome = AddOutcome::added;
+  if (!change_in_turn(object, [&] { outcome = object.one.add_new(digest); })) return nullptr;
+  if (outcome == AddOutcome::full) return refuse_add();
+  return PyBool_FromLong(outcome == AddOutcome::added);
+}
+
 int slot_contains(PyObject* self, PyObject* key) {
   FilterObject* object = object_of(self);
   uint64_t digest;
@@ -86,6 +93,18 @@ PyObject* method_add(PyObject* self, PyObject* key) {
   if (object->one.add(digest) == AddOutcome::full) [[unlikely]]
     return refuse_add();
   Py_RETURN_NONE;
+}
+
+PyObject* method_add_new(PyObject* self, PyObject* key) {
+  FilterObject* object = object_of(self);
+  uint64_t digest;
+  if (object == nullptr || !digest_of(key, object->hasher, digest)) return nullptr;
+  if (object->busy || object->adds_in_turn) [[unlikely]]
+    return add_new_in_turn(*object, digest);
+  const AddOutcome outcome = object->one.add_new(digest);
+  if (outcome == AddOutcome::full) [[unlikely]]
+    return refuse_add();
+  return PyBool_FromLong(outcome == AddOutcome::added);
 }
 
 // The parts of a filter that can remove or count; a public class without one has no method that leads here.
@@ -136,6 +155,9 @@ int slot_buffer(PyObject* self, Py_buffer* view, int flags) {
 PyMethodDef methods[] = {
     {"add", method_add, METH_O,
      "add($self, key, /)\n--\n\nAdds one key: a str (as UTF-8), bytes, or an int in -2**63 ... 2**64-1."},
+    {"add_new", method_add_new, METH_O,
+     "add_new($self, key, /)\n--\n\nAdds the key unless it is present, and returns whether it was new. Of several "
+     "threads that call it with one key, exactly one gets True."},
     {nullptr, nullptr, 0, nullptr},
 };
 PyType_Slot slots[] = {
@@ -158,6 +180,27 @@ class AddSink final : public Sink {
       if (const size_t added = object_.filter->add_many(digests, n); added < n) throw FilterFull(added);
     });
   }
+
+ private:
+  FilterObject& object_;
+  uint32_t threads_;
+};
+
+class AddNewSink final : public Sink {
+ public:
+  AddNewSink(FilterObject& object, uint32_t threads) : object_(object), threads_(threads) {}
+  const char* verb() const override { return "added"; }
+  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
+    const Writing alone(object_);
+    return add_new_all(*object_.filter, keys, answers.extend(keys.size()), threads_, pulse);
+  }
+  void take(const uint64_t* digests, size_t n, bool let_others_run) override {
+    in_turn(object_, object_.may_write() && !let_others_run, [&] {
+      if (const size_t treated = object_.filter->add_new_many(digests, n, answers.extend(n)); treated < n)
+        throw FilterFull(treated);
+    });
+  }
+  Answers<uint8_t> answers;
 
  private:
   FilterObject& object_;
@@ -187,6 +230,13 @@ void add_from(FilterObject& object, KeySource& keys, uint32_t threads) {
   require_writable(object);
   AddSink sink(object, threads);
   keys.run(object.hasher, sink);
+}
+
+nb::object add_new_from(FilterObject& object, KeySource& keys, uint32_t threads) {
+  require_writable(object);
+  AddNewSink sink(object, threads);
+  keys.run(object.hasher, sink);
+  return nb::cast(sink.answers.release<bool>());
 }
 
 nb::object contains_from(FilterObject& object, KeySource& keys, uint32_t threads) {
@@ -257,6 +307,8 @@ void bind_filters(nb::module_& m) {
          },
          nb::arg("kind"), nb::arg("hashing"), nb::arg("seed"), nb::arg("capacity"), nb::arg("core"))
       .def("_add_from", &add_from, nb::arg("keys"), nb::arg("threads"))
+      .def("_add_new_from", &add_new_from, nb::arg("keys"), nb::arg("threads"),
+           nb::sig("def _add_new_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.bool_]"))
       .def("_contains_from", &contains_from, nb::arg("keys"), nb::arg("threads"),
            nb::sig("def _contains_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.bool_]"))
       .def("_remove", &remove_one, nb::arg("key").none(), nb::sig("def _remove(self, key: object) -> bool"))

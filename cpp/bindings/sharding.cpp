@@ -81,7 +81,8 @@ class GroupedDigests final : public Digests {
 // Adds keys to the shards they belong to, piece by piece: between two pieces all keys before are in, and no other.
 class ShardedSink final : public Sink {
  public:
-  ShardedSink(const nb::tuple& parts, uint32_t threads) : threads_(threads), starts_(parts.size() + 1) {
+  ShardedSink(const nb::tuple& parts, uint32_t threads, bool answers_wanted)
+      : threads_(threads), answers_wanted_(answers_wanted), starts_(parts.size() + 1) {
     for (nb::handle part : parts) shards_.push_back(&nb::cast<FilterObject&>(part));
   }
   const char* verb() const override { return "added"; }
@@ -92,6 +93,7 @@ class ShardedSink final : public Sink {
         group(digests, n);
       }
       add_grouped();
+      collect(n);
     });
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
@@ -100,15 +102,29 @@ class ShardedSink final : public Sink {
       if (starts_[s] == starts_[s + 1]) continue;
       const size_t size = starts_[s + 1] - starts_[s];
       in_turn(*shards_[s], shards_[s]->may_write() && !let_others_run, [&] {
-        if (shards_[s]->filter->add_many(grouped_.data() + starts_[s], size) < size) throw shard_full();
+        Filter& filter = *shards_[s]->filter;
+        const uint64_t* mine = grouped_.data() + starts_[s];
+        const size_t done =
+            answers_wanted_ ? filter.add_new_many(mine, size, added_.data() + starts_[s]) : filter.add_many(mine, size);
+        if (done < size) throw shard_full();
       });
     }
+    collect(n);
   }
+  Answers<uint8_t> answers;  // if wanted: for each key, whether it was new
 
  private:
   void group(const uint64_t* digests, size_t n) {
     if (grouped_.size() < n) grouped_.resize(n);
-    group_by_shard(digests, n, starts_, grouped_.data(), [](uint64_t, size_t) {});
+    if (!answers_wanted_) return group_by_shard(digests, n, starts_, grouped_.data(), [](uint64_t, size_t) {});
+    if (added_.size() < n) added_.resize(n), origin_.resize(n);
+    group_by_shard(digests, n, starts_, grouped_.data(),
+                   [&](uint64_t at, size_t i) { origin_[at] = static_cast<uint32_t>(i); });
+  }
+  void collect(size_t n) {
+    if (!answers_wanted_) return;
+    uint8_t* out = answers.extend(n);
+    for (size_t at = 0; at < n; ++at) out[origin_[at]] = added_[at];
   }
   // Threads take one shard after the other; where shards are fewer than threads, they share each shard.
   void add_grouped() {
@@ -124,7 +140,11 @@ class ShardedSink final : public Sink {
             const GilAcquire hold;  // an Access begins under the GIL, and gives it up
             const Writing alone(*shards_[s]);
             const GroupedDigests mine(grouped_.data() + starts_[s], starts_[s + 1] - starts_[s]);
-            add_all(*shards_[s]->filter, mine, inner, [] { return true; });
+            const auto go_on = [] { return true; };
+            if (answers_wanted_)
+              add_new_all(*shards_[s]->filter, mine, added_.data() + starts_[s], inner, go_on);
+            else
+              add_all(*shards_[s]->filter, mine, inner, go_on);
           } catch (const FilterFull&) {
             throw shard_full();
           }
@@ -142,13 +162,22 @@ class ShardedSink final : public Sink {
   }
 
   uint32_t threads_;
+  bool answers_wanted_;
   std::vector<FilterObject*> shards_;
   std::vector<uint64_t> starts_, grouped_;
+  std::vector<uint8_t> added_;    // for each of `grouped_`
+  std::vector<uint32_t> origin_;  // where each of them stood in its piece
 };
 
 void add_to_shards(nb::tuple parts, KeySource& keys, uint64_t seed, uint32_t threads) {
-  ShardedSink sink(parts, threads);
+  ShardedSink sink(parts, threads, false);
   keys.run(Hasher(seed), sink);
+}
+
+nb::object add_new_to_shards(nb::tuple parts, KeySource& keys, uint64_t seed, uint32_t threads) {
+  ShardedSink sink(parts, threads, true);
+  keys.run(Hasher(seed), sink);
+  return nb::cast(sink.answers.release<bool>());
 }
 
 uint64_t word_of(uint64_t digest) { return shard_word(digest); }
@@ -171,6 +200,10 @@ void bind_sharding(nb::module_& m) {
                 "tuple[numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], "
                 "numpy.typing.NDArray[numpy.int64]]"),
         "The digests shard by shard, where each shard begins, and where each digest stood (if asked for).");
+  m.def("add_new_to_shards", &add_new_to_shards, nb::arg("parts"), nb::arg("keys"), nb::arg("seed"), nb::arg("threads"),
+        nb::sig("def add_new_to_shards(parts: tuple[Filter, ...], keys: KeySource, seed: int, threads: int) -> "
+                "numpy.typing.NDArray[numpy.bool_]"),
+        "Adds the keys that are new to the shards they belong to; for each key, whether it was.");
   m.def("add_to_shards", &add_to_shards, nb::arg("parts"), nb::arg("keys"), nb::arg("seed"), nb::arg("threads"),
         nb::sig("def add_to_shards(parts: tuple[Filter, ...], keys: KeySource, seed: int, threads: int) -> None"),
         "Adds every key to the shard that it belongs to.");

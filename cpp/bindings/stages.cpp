@@ -48,14 +48,14 @@ nb::tuple extended(const nb::tuple& parts, nb::handle next) {
   return nb::tuple(all);
 }
 
-// Adds the keys that are new, in order, as long as the newest stage stays below its capacity. Returns how many keys are
-// done: all, or the place of a new key that would fill the stage.
+// Adds the keys that are new, in order, as long as the newest stage stays below its capacity; out[i] = 1 for them, 0
+// for the others. Returns how many keys are done: all, or the place of a new key that would fill the stage.
 size_t add_below_capacity(const std::vector<const Filter*>& older, FilterObject& newest, const uint64_t* digests,
-                          size_t n) {
+                          size_t n, uint8_t* out) {
   Filter& filter = *newest.filter;
   uint64_t fresh[kBatch];
   uint32_t places[kBatch];
-  uint8_t present[kBatch];
+  uint8_t present[kBatch], added[kBatch];
   for (size_t start = 0; start < n; start += kBatch) {
     size_t left = std::min(kBatch, n - start);
     for (size_t i = 0; i < left; ++i) fresh[i] = digests[start + i], places[i] = static_cast<uint32_t>(i);
@@ -68,17 +68,28 @@ size_t add_below_capacity(const std::vector<const Filter*>& older, FilterObject&
       }
       left = absent;
     }
+    std::fill_n(out + start, std::min(kBatch, n - start), uint8_t{0});
     const uint64_t keys = newest.stage_keys, limit = filter.spec().capacity - 1;
-    const auto done = filter.add_new(fresh, left, keys < limit ? limit - keys : 0);
-    newest.stage_keys = keys + done.added;
-    for (size_t i = done.seen; i < left; ++i)
-      if (!filter.contains(fresh[i])) return start + places[i];
+    uint64_t room = keys < limit ? limit - keys : 0;
+    size_t seen = 0;
+    while (seen < left && room > 0) {
+      const size_t step = std::min<size_t>(left - seen, room), treated = filter.add_new_many(fresh + seen, step, added);
+      for (size_t i = 0; i < treated; ++i) {
+        out[start + places[seen + i]] = added[i];
+        room -= added[i];
+      }
+      seen += treated;
+      if (treated < step) break;
+    }
+    newest.stage_keys = std::max(keys, limit - room);
+    for (; seen < left; ++seen)
+      if (!filter.contains(fresh[seen])) return start + places[seen];
   }
   return n;
 }
 
-// Adds the keys; `done` counts them, also when it throws.
-void add_digests(nb::handle owner, const uint64_t* digests, size_t n, bool let_others_run, size_t& done) {
+// Adds the keys; `done` counts them, also when it throws. out[i] = 1 for those that were new.
+void add_digests(nb::handle owner, const uint64_t* digests, size_t n, uint8_t* out, bool let_others_run, size_t& done) {
   while (done < n) {
     const nb::tuple parts = nb::cast<nb::tuple>(owner.attr("_stages"));
     FilterObject& newest = stage_of(parts[parts.size() - 1]);
@@ -86,7 +97,7 @@ void add_digests(nb::handle owner, const uint64_t* digests, size_t n, bool let_o
     for (size_t i = parts.size() - 1; i-- > 0;) older.push_back(stage_of(parts[i]).filter.get());
     {
       done += in_turn(newest, newest.may_write() && !let_others_run,
-                      [&] { return add_below_capacity(older, newest, digests + done, n - done); });
+                      [&] { return add_below_capacity(older, newest, digests + done, n - done, out + done); });
     }
     if (done == n) return;
     const nb::object next = call_object(owner.attr("_next_stage"), nb::int_(parts.size()));
@@ -95,30 +106,35 @@ void add_digests(nb::handle owner, const uint64_t* digests, size_t n, bool let_o
     in_turn(newest, newest.may_write(), [&] {
       if (newest.filter->add(digests[done]) == AddOutcome::full) return;  // the next stage takes it
       ++newest.stage_keys;
-      ++done;
+      out[done++] = 1;
     });
   }
 }
 
 class GrowingSink final : public Sink {
  public:
-  explicit GrowingSink(nb::handle owner) : owner_(owner) {}
+  GrowingSink(nb::handle owner, bool answers_wanted) : owner_(owner), answers_wanted_(answers_wanted) {}
   const char* verb() const override { return "added"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
     const Locked locked(owner_.attr("_writing"));
-    return take_in_pieces(keys, pulse, 1 << 16,
+    return take_in_pieces(keys, pulse, kPiece,
                           [&](uint64_t start, const uint64_t* digests, size_t n) { add(start, digests, n, true); });
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
     const Locked locked(owner_.attr("_writing"));
     add(0, digests, n, let_others_run);
   }
+  Answers<uint8_t> answers;  // for each key, whether it was new; if that is not wanted, of the last piece
 
  private:
+  static constexpr uint64_t kPiece = 1 << 16;  // keys
+
   void add(uint64_t before, const uint64_t* digests, size_t n, bool let_others_run) {
     size_t done = 0;
+    if (!answers_wanted_) answers.truncate(0);
+    uint8_t* out = answers.extend(n);
     try {
-      add_digests(owner_, digests, n, let_others_run, done);
+      add_digests(owner_, digests, n, out, let_others_run, done);
     } catch (nb::python_error& error) {
       error.restore();
       raise_interrupted(taken + before + done, verb());
@@ -126,17 +142,26 @@ class GrowingSink final : public Sink {
   }
 
   nb::handle owner_;
+  bool answers_wanted_;
 };
 
 void add_from(nb::handle owner, KeySource& keys, uint64_t seed) {
-  GrowingSink sink(owner);
+  GrowingSink sink(owner, false);
   keys.run(Hasher(seed), sink);
 }
 
-void add_one(nb::handle owner, uint64_t digest) {
+nb::object add_new_from(nb::handle owner, KeySource& keys, uint64_t seed) {
+  GrowingSink sink(owner, true);
+  keys.run(Hasher(seed), sink);
+  return nb::cast(sink.answers.release<bool>());
+}
+
+bool add_one(nb::handle owner, uint64_t digest) {
   const Locked locked(owner.attr("_writing"));
   size_t done = 0;
-  add_digests(owner, &digest, 1, false, done);
+  uint8_t added = 0;
+  add_digests(owner, &digest, 1, &added, false, done);
+  return added != 0;
 }
 
 // Merges stage by stage; `theirs` belongs to nobody else, and stages that `owner` does not have yet are adopted from
@@ -177,8 +202,13 @@ void bind_stages(nb::module_& m) {
   m.def("add_to_stages", &add_from, nb::arg("owner"), nb::arg("keys"), nb::arg("seed"),
         nb::sig("def add_to_stages(owner: object, keys: KeySource, seed: int) -> None"),
         "Adds the keys of a source to a growing filter.");
+  m.def("add_new_to_stages", &add_new_from, nb::arg("owner"), nb::arg("keys"), nb::arg("seed"),
+        nb::sig("def add_new_to_stages(owner: object, keys: KeySource, seed: int) -> "
+                "numpy.typing.NDArray[numpy.bool_]"),
+        "The same, with an answer for each key: whether it was new.");
   m.def("add_digest_to_stages", &add_one, nb::arg("owner"), nb::arg("digest"),
-        nb::sig("def add_digest_to_stages(owner: object, digest: int) -> None"), "Adds one key to a growing filter.");
+        nb::sig("def add_digest_to_stages(owner: object, digest: int) -> bool"),
+        "Adds one key to a growing filter; returns whether it was new.");
   m.def("merge_stages", &merge, nb::arg("owner"), nb::arg("mine"), nb::arg("theirs"), nb::arg("next").none(),
         nb::sig("def merge_stages(owner: object, mine: tuple[Filter, ...], theirs: tuple[Filter, ...], "
                 "next: Filter | None) -> bool"),

@@ -293,10 +293,10 @@ size_t BalancedBloomFilter::add_many(const uint64_t* digests, size_t n) {
   for (size_t g; n > 0; digests += g, n -= g) {
     g = std::min(n, kGroup);
     if (!takes_rounds() || (counted_ && room() < g)) {
-      loops_->add_in_order(view_, digests, g);
+      loops_->add_in_order(view_, digests, g, nullptr);
       groups_in_order_ -= groups_in_order_ > 0 ? 1 : 0;
     } else if (!add_group(digests, g, log.get())) {
-      loops_->add_in_order(view_, digests, g);
+      loops_->add_in_order(view_, digests, g, nullptr);
       groups_in_order_ = kGroupsInOrder;
     }
   }

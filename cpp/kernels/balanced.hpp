@@ -135,7 +135,7 @@ AddOutcome two_choice_add_key(const void* view, uint64_t digest) {
 
 // Keys whose order matters across levels: one by one, their blocks on the way before their turn.
 template <uint32_t BlockLog, AddOutcome Add(const void*, uint64_t)>
-void balanced_add_in_order(const BalancedView& f, const uint64_t* digests, size_t n) {
+void balanced_add_in_order(const BalancedView& f, const uint64_t* digests, size_t n, uint8_t* added) {
   // Always inlined, here and below: gcc takes a function that only prefetches for one that does nothing.
   const auto ask = [&](uint64_t digest) __attribute__((always_inline)) {
     for (uint32_t j = 0; j < f.choices; ++j) __builtin_prefetch(block_of<BlockLog>(f.levels[j], word_of(digest, j)), 1);
@@ -143,7 +143,8 @@ void balanced_add_in_order(const BalancedView& f, const uint64_t* digests, size_
   for (size_t i = 0; i < kKeysAhead && i < n; ++i) ask(digests[i]);
   for (size_t i = 0; i < n; ++i) {
     if (i + kKeysAhead < n) ask(digests[i + kKeysAhead]);
-    Add(&f, digests[i]);
+    const AddOutcome outcome = Add(&f, digests[i]);
+    if (added != nullptr) added[i] = outcome == AddOutcome::added;
   }
 }
 
@@ -234,23 +235,24 @@ void balanced_contains_loop(const BalancedView& f, const uint64_t* digests, size
   }
 }
 
+template <uint32_t BlockLog, Rule R, AddOutcome Add(const void*, uint64_t)>
+constexpr BalancedLoops balanced_loops_of(decltype(BalancedLoops::add_level) add_level) {
+  return {
+      .one = {.add_to = Add, .add_new_to = Add, .contained_in = balanced_contains_key<BlockLog, R>, .view = nullptr},
+      .add_in_order = balanced_add_in_order<BlockLog, Add>,
+      .add_level = add_level,
+      .contains_many = balanced_contains_loop<BlockLog, R>};
+}
+
 template <uint32_t BlockLog>
 const BalancedLoops& balanced_loops(Rule rule) {
-  static constexpr BalancedLoops counted = {
-      {balanced_add_key<BlockLog, Rule::counted>, balanced_contains_key<BlockLog, Rule::counted>, nullptr},
-      balanced_add_in_order<BlockLog, balanced_add_key<BlockLog, Rule::counted>>,
-      balanced_add_level<BlockLog, Rule::counted>,
-      balanced_contains_loop<BlockLog, Rule::counted>};
-  static constexpr BalancedLoops fill = {
-      {balanced_add_key<BlockLog, Rule::fill>, balanced_contains_key<BlockLog, Rule::fill>, nullptr},
-      balanced_add_in_order<BlockLog, balanced_add_key<BlockLog, Rule::fill>>,
-      balanced_add_level<BlockLog, Rule::fill>,
-      balanced_contains_loop<BlockLog, Rule::fill>};
-  static constexpr BalancedLoops two_choice = {
-      {two_choice_add_key<BlockLog>, balanced_contains_key<BlockLog, Rule::two_choice>, nullptr},
-      balanced_add_in_order<BlockLog, two_choice_add_key<BlockLog>>,
-      nullptr,
-      balanced_contains_loop<BlockLog, Rule::two_choice>};
+  static constexpr BalancedLoops counted =
+      balanced_loops_of<BlockLog, Rule::counted, balanced_add_key<BlockLog, Rule::counted>>(
+          balanced_add_level<BlockLog, Rule::counted>);
+  static constexpr BalancedLoops fill = balanced_loops_of<BlockLog, Rule::fill, balanced_add_key<BlockLog, Rule::fill>>(
+      balanced_add_level<BlockLog, Rule::fill>);
+  static constexpr BalancedLoops two_choice =
+      balanced_loops_of<BlockLog, Rule::two_choice, two_choice_add_key<BlockLog>>(nullptr);
   return rule == Rule::counted ? counted : rule == Rule::fill ? fill : two_choice;
 }
 

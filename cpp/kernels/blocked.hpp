@@ -37,6 +37,23 @@ void blocked_add_loop(const BlockedView& f, const uint64_t* digests, size_t n) {
   }
 }
 
+// The bits are set in any case: to spare the keys that are present the store would cost a branch that nobody foresees.
+template <uint32_t BlockLog, uint32_t Hashes>
+EVENBINS_INLINE bool add_new_to_block(uint64_t* block, uint64_t digest) {
+  const bool present = Reader<BlockLog, Hashes>().contains(block, digest);
+  Writer<BlockLog, Hashes>().add(block, digest);
+  return !present;
+}
+
+template <uint32_t BlockLog, uint32_t Hashes>
+void blocked_add_new_loop(const BlockedView& f, const uint64_t* digests, size_t n, uint8_t* out) {
+  for (size_t j = 0; j < kAhead && j < n; ++j) __builtin_prefetch(block_of<BlockLog>(f, digests[j]), 1);
+  for (size_t j = 0; j < n; ++j) {
+    if (j + kAhead < n) __builtin_prefetch(block_of<BlockLog>(f, digests[j + kAhead]), 1);
+    out[j] = add_new_to_block<BlockLog, Hashes>(block_of<BlockLog>(f, digests[j]), digests[j]);
+  }
+}
+
 template <uint32_t BlockLog, uint32_t Hashes>
 void blocked_contains_loop(const BlockedView& f, const uint64_t* digests, size_t n, uint8_t* out) {
   constexpr Reader<BlockLog, Hashes> reader;
@@ -61,10 +78,21 @@ AddOutcome blocked_add_key(const void* view, uint64_t digest) {
 }
 
 template <uint32_t BlockLog, uint32_t Hashes>
+AddOutcome blocked_add_new_key(const void* view, uint64_t digest) {
+  const auto& f = *static_cast<const BlockedView*>(view);
+  const bool added = add_new_to_block<BlockLog, Hashes>(block_of<BlockLog>(f, digest), digest);
+  return added ? AddOutcome::added : AddOutcome::present;
+}
+
+template <uint32_t BlockLog, uint32_t Hashes>
 constexpr BlockedLoops blocked_loops() {
-  return {{blocked_add_key<BlockLog, Hashes>, blocked_contains_key<BlockLog, Hashes>, nullptr},
-          blocked_add_loop<BlockLog, Hashes>,
-          blocked_contains_loop<BlockLog, Hashes>};
+  return {.one = {.add_to = blocked_add_key<BlockLog, Hashes>,
+                  .add_new_to = blocked_add_new_key<BlockLog, Hashes>,
+                  .contained_in = blocked_contains_key<BlockLog, Hashes>,
+                  .view = nullptr},
+          .add_many = blocked_add_loop<BlockLog, Hashes>,
+          .add_new_many = blocked_add_new_loop<BlockLog, Hashes>,
+          .contains_many = blocked_contains_loop<BlockLog, Hashes>};
 }
 
 template <uint32_t BlockLog, uint32_t... I>

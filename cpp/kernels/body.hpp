@@ -116,6 +116,7 @@ const Kernel table = {
     .digest_i64 = digest_i64,
     .standard_positions = standard_positions,
     .standard_add = standard_add,
+    .standard_add_new = standard_add_new,
     .standard_contains = standard_contains,
     .blocked = blocked,
     .balanced = balanced,

@@ -46,17 +46,45 @@ struct FlatCounters {
       act(start, g, items);
     }
   }
-  // Takes one key away, or nothing if a counter is zero.
-  EVENBINS_INLINE static bool remove_at(const CountingView& f, const uint64_t* p) {
+  // Whether a counter of the key is zero; its k positions are p[0], p[stride], …
+  EVENBINS_INLINE static bool any_zero(const CountingView& f, const uint64_t* p, size_t stride) {
     uint64_t zero = 0;
-    for (uint32_t i = 0; i < f.hashes; ++i)
-      if (p[i] != kNoCounter) [[likely]]
-        zero |= C::at(f.words, p[i]) == 0 ? 1 : 0;
-    if (zero != 0) return false;
-    for (uint32_t i = 0; i < f.hashes; ++i)
-      if (p[i] != kNoCounter) [[likely]]
-        C::lower(f.words, p[i]);
+    for (uint32_t i = 0; i < f.hashes; ++i, p += stride)
+      if (*p != kNoCounter) [[likely]]
+        zero |= C::at(f.words, *p) == 0 ? 1 : 0;
+    return zero != 0;
+  }
+  // Takes one key away, or nothing if a counter is zero.
+  EVENBINS_INLINE static bool remove_at(const CountingView& f, const uint64_t* p, size_t stride) {
+    if (any_zero(f, p, stride)) return false;
+    for (uint32_t i = 0; i < f.hashes; ++i, p += stride)
+      if (*p != kNoCounter) [[likely]]
+        C::lower(f.words, *p);
     return true;
+  }
+  // Adds one key, or nothing if no counter is zero: then it is present.
+  EVENBINS_INLINE static bool add_new_at(const CountingView& f, const uint64_t* p, size_t stride) {
+    if (!any_zero(f, p, stride)) return false;
+    for (uint32_t i = 0; i < f.hashes; ++i, p += stride)
+      if (*p != kNoCounter) [[likely]]
+        C::raise(f.words, *p);
+    return true;
+  }
+  // out[j] = act(p, stride) for one key after the other, with the counters of the next ones on their way.
+  template <typename F>
+  EVENBINS_INLINE static void each_key(const CountingView& f, const uint64_t* digests, size_t n, uint8_t* out,
+                                       F&& act) {
+    const size_t ahead = 1 + (kAhead - 1) / f.hashes;  // keys
+    each_group(f, digests, n, [&](size_t start, size_t g, const uint64_t* p) {
+      const auto ask = [&](size_t j) __attribute__((always_inline)) {
+        for (size_t i = j; i < f.hashes * g; i += g) __builtin_prefetch(near_word<C::kWordLog>(f.words, p[i]), 1);
+      };
+      for (size_t j = 0; j < ahead && j < g; ++j) ask(j);
+      for (size_t j = 0; j < g; ++j) {
+        if (j + ahead < g) ask(j + ahead);
+        out[start + j] = act(p + j, g);
+      }
+    });
   }
 
   static AddOutcome add_key(const void* view, uint64_t digest) {
@@ -67,6 +95,12 @@ struct FlatCounters {
       if (p[i] != kNoCounter) C::raise(f.words, p[i]);
     return AddOutcome::added;
   }
+  static AddOutcome add_new_key(const void* view, uint64_t digest) {
+    const auto& f = *static_cast<const CountingView*>(view);
+    uint64_t p[kMaxFlatHashes];
+    positions(f, &digest, 1, p);
+    return add_new_at(f, p, 1) ? AddOutcome::added : AddOutcome::present;
+  }
   static bool contains_key(const void* view, uint64_t digest) {
     const auto& f = *static_cast<const CountingView*>(view);
     for (uint32_t i = 0; i < f.hashes; ++i)
@@ -76,7 +110,7 @@ struct FlatCounters {
   static bool remove(const CountingView& f, uint64_t digest) {
     uint64_t p[kMaxFlatHashes];
     positions(f, &digest, 1, p);
-    return remove_at(f, p);
+    return remove_at(f, p, 1);
   }
   static void add_many(const CountingView& f, const uint64_t* digests, size_t n) {
     each_group(f, digests, n, [&](size_t, size_t g, const uint64_t* p) { add_positions(f, p, g * f.hashes); });
@@ -84,24 +118,13 @@ struct FlatCounters {
   static void contains_many(const CountingView& f, const uint64_t* digests, size_t n, uint8_t* out) {
     flat_contains<C::kWordLog>(f, f.size, digests, n, out, [&](uint64_t p) { return C::at(f.words, p) != 0; });
   }
-  // Key by key, so the positions of a key are put side by side. Tried and dropped: column by column, as a key is
-  // added, which is taken back where a counter was zero: meanwhile a look-up could miss a key that is in.
+  // Key by key. Tried and dropped: column by column, as a key is added, which is taken back where a counter was zero:
+  // meanwhile a look-up could miss a key that is in.
   static void remove_many(const CountingView& f, const uint64_t* digests, size_t n, uint8_t* out) {
-    const uint32_t k = f.hashes;
-    const size_t ahead = 1 + (kAhead - 1) / k;  // keys
-    uint64_t rows[kItems];
-    each_group(f, digests, n, [&](size_t start, size_t g, const uint64_t* p) {
-      for (size_t j = 0; j < g; ++j)
-        for (uint32_t i = 0; i < k; ++i) rows[j * k + i] = p[i * g + j];
-      const auto ask = [&](size_t j) {
-        for (uint32_t i = 0; i < k; ++i) __builtin_prefetch(near_word<C::kWordLog>(f.words, rows[j * k + i]), 1);
-      };
-      for (size_t j = 0; j < ahead && j < g; ++j) ask(j);
-      for (size_t j = 0; j < g; ++j) {
-        if (j + ahead < g) ask(j + ahead);
-        out[start + j] = remove_at(f, rows + j * k);
-      }
-    });
+    each_key(f, digests, n, out, [&](const uint64_t* p, size_t stride) { return remove_at(f, p, stride); });
+  }
+  static void add_new_many(const CountingView& f, const uint64_t* digests, size_t n, uint8_t* out) {
+    each_key(f, digests, n, out, [&](const uint64_t* p, size_t stride) { return add_new_at(f, p, stride); });
   }
   static void count_many(const CountingView& f, const uint64_t* digests, size_t n, int64_t* out) {
     uint64_t positions[kGroup];
@@ -118,14 +141,17 @@ struct FlatCounters {
     }
   }
 
-  static constexpr CountingLoops loops = {{add_key, contains_key, nullptr},
-                                          remove,
-                                          add_many,
-                                          contains_many,
-                                          remove_many,
-                                          count_many,
-                                          positions,
-                                          add_positions};
+  static constexpr CountingLoops loops = {
+      .one = {.add_to = add_key, .add_new_to = add_new_key, .contained_in = contains_key, .view = nullptr},
+      .remove = remove,
+      .add_many = add_many,
+      .add_new_many = add_new_many,
+      .contains_many = contains_many,
+      .remove_many = remove_many,
+      .count_many = count_many,
+      .positions = positions,
+      .add_positions = add_positions,
+  };
 };
 
 // Counters in one block: the key's step is the bits that a blocked filter would set, folded to the counters' lowest.
@@ -153,9 +179,17 @@ struct BlockCounters {
       return missing == 0;
     }
   };
-  EVENBINS_INLINE static void put(const CountingView& f, uint64_t* block, uint64_t digest) {
-    const Step step(f, digest);
+  EVENBINS_INLINE static void raise(uint64_t* block, const Step& step) {
     for (uint32_t i = 0; i < kWords; ++i) store_word(block + i, block[i] + (step.words[i] & ~C::full(block[i])));
+  }
+  EVENBINS_INLINE static void put(const CountingView& f, uint64_t* block, uint64_t digest) {
+    raise(block, Step(f, digest));
+  }
+  EVENBINS_INLINE static bool put_new(const CountingView& f, uint64_t* block, uint64_t digest) {
+    const Step step(f, digest);
+    if (step.fits(block)) return false;
+    raise(block, step);
+    return true;
   }
   EVENBINS_INLINE static bool take(const CountingView& f, uint64_t* block, uint64_t digest) {
     const Step step(f, digest);
@@ -178,6 +212,10 @@ struct BlockCounters {
     put(f, block_of(f, digest), digest);
     return AddOutcome::added;
   }
+  static AddOutcome add_new_key(const void* view, uint64_t digest) {
+    const auto& f = *static_cast<const CountingView*>(view);
+    return put_new(f, block_of(f, digest), digest) ? AddOutcome::added : AddOutcome::present;
+  }
   static bool contains_key(const void* view, uint64_t digest) {
     const auto& f = *static_cast<const CountingView*>(view);
     return Step(f, digest).fits(block_of(f, digest));
@@ -185,6 +223,9 @@ struct BlockCounters {
   static bool remove(const CountingView& f, uint64_t digest) { return take(f, block_of(f, digest), digest); }
   static void add_many(const CountingView& f, const uint64_t* digests, size_t n) {
     each<1>(f, digests, n, [&](size_t i, uint64_t* block) { put(f, block, digests[i]); });
+  }
+  static void add_new_many(const CountingView& f, const uint64_t* digests, size_t n, uint8_t* out) {
+    each<1>(f, digests, n, [&](size_t i, uint64_t* block) { out[i] = put_new(f, block, digests[i]); });
   }
   static void contains_many(const CountingView& f, const uint64_t* digests, size_t n, uint8_t* out) {
     each<0>(f, digests, n, [&](size_t i, const uint64_t* block) { out[i] = Step(f, digests[i]).fits(block); });
@@ -205,7 +246,16 @@ struct BlockCounters {
   }
 
   static constexpr CountingLoops loops = {
-      {add_key, contains_key, nullptr}, remove, add_many, contains_many, remove_many, count_many, nullptr, nullptr};
+      .one = {.add_to = add_key, .add_new_to = add_new_key, .contained_in = contains_key, .view = nullptr},
+      .remove = remove,
+      .add_many = add_many,
+      .add_new_many = add_new_many,
+      .contains_many = contains_many,
+      .remove_many = remove_many,
+      .count_many = count_many,
+      .positions = nullptr,
+      .add_positions = nullptr,
+  };
 };
 
 template <uint32_t WidthLog>

@@ -99,6 +99,28 @@ void standard_add(const StandardView& f, const uint64_t* digests, size_t n) {
   }
 }
 
+// Key by key, since a key is new if one of its bits was not set before: column by column, keys behind it would have
+// set some of them.
+void standard_add_new(const StandardView& f, const uint64_t* digests, size_t n, uint8_t* out) {
+  constexpr size_t kItems = 2048;
+  uint64_t items[kItems];
+  const size_t most = kItems / f.hashes, ahead = 1 + (kAhead - 1) / f.hashes;  // keys
+  for (size_t g; n > 0; digests += g, out += g, n -= g) {
+    g = n < most ? n : most;
+    standard_positions(f, digests, g, items);
+    const auto ask = [&](size_t j) __attribute__((always_inline)) {
+      for (size_t i = j; i < f.hashes * g; i += g) __builtin_prefetch(f.words + (items[i] >> 6), 1);
+    };
+    for (size_t j = 0; j < ahead && j < g; ++j) ask(j);
+    for (size_t j = 0; j < g; ++j) {
+      if (j + ahead < g) ask(j + ahead);
+      uint64_t before = 1;
+      for (size_t i = j; i < f.hashes * g; i += g) before &= exchange_bit(f.words, items[i]);
+      out[j] = before == 0;
+    }
+  }
+}
+
 void standard_contains(const StandardView& f, const uint64_t* digests, size_t n, uint8_t* out) {
   if (f.extra != nullptr) return progression_contains(f, digests, n, out);
   flat_contains<6>(f, f.bits, digests, n, out, [&](uint64_t p) { return has_bit(f.words, p); });

@@ -54,6 +54,10 @@ class BalancedBloomFilter final : public Filter, public ByLevel {
   BalancedBloomFilter(Spec spec, Bits bits);
 
   size_t add_many(const uint64_t* digests, size_t n) override;
+  size_t add_new_many(const uint64_t* digests, size_t n, uint8_t* out) override {
+    loops_->add_in_order(view_, digests, n, out);
+    return n;
+  }
   void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const override {
     loops_->contains_many(view_, digests, n, out);
   }

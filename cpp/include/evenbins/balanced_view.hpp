@@ -78,7 +78,8 @@ enum class Rule : uint8_t { counted, fill, two_choice };  // when a block is ful
 
 struct BalancedLoops {  // for one block size and rule
   OneKey one;           // of a BalancedView still to be named
-  void (*add_in_order)(const BalancedView&, const uint64_t* digests, size_t n);
+  // `added`, unless it is null, gets 1 for each key that was absent, and 0 for the others.
+  void (*add_in_order)(const BalancedView&, const uint64_t* digests, size_t n, uint8_t* added);
   // Adds to one level the keys with these words, in order; passed[i] = 1 for each that goes on to the next.
   // Returns how many were placed here. For each of those `undo`, unless it is null, gets the block's number of
   // words from the table's start and the words it had before.

@@ -36,6 +36,10 @@ class BlockedBloomFilter final : public Filter, public ByRange {
     loops_.add_many(view_, digests, n);
     return n;
   }
+  size_t add_new_many(const uint64_t* digests, size_t n, uint8_t* out) override {
+    loops_.add_new_many(view_, digests, n, out);
+    return n;
+  }
   void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const override {
     loops_.contains_many(view_, digests, n, out);
   }
@@ -46,6 +50,7 @@ class BlockedBloomFilter final : public Filter, public ByRange {
   uint64_t lines() const override { return (view_.blocks + 1) / 2; }
   uint64_t first_item_of(uint64_t line) const override { return least_word_of(2 * line, view_.blocks); }
   void add_items(const uint64_t* digests, size_t n) override { add_many(digests, n); }
+  void add_new_items(const uint64_t* digests, size_t n, uint8_t* added) override { add_new_many(digests, n, added); }
 
   std::unique_ptr<Filter> copy() const override { return std::make_unique<BlockedBloomFilter>(spec_, bits_.copy()); }
 

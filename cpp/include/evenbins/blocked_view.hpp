@@ -18,6 +18,7 @@ struct BlockedView {  // one block of 2^block_log bits for each key
 struct BlockedLoops {  // for one block size and number of hashes
   OneKey one;          // of a BlockedView still to be named
   void (*add_many)(const BlockedView&, const uint64_t* digests, size_t n);
+  void (*add_new_many)(const BlockedView&, const uint64_t* digests, size_t n, uint8_t* out);
   void (*contains_many)(const BlockedView&, const uint64_t* digests, size_t n, uint8_t* out);
 };
 

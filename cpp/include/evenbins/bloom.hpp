@@ -37,18 +37,22 @@ class BloomFilter final : public Filter, public ByRange {
   BloomFilter(Spec spec, Bits bits)
       : Filter(std::move(spec), std::move(bits)),
         view_{bits_.words(), spec_.core[0], static_cast<uint32_t>(spec_.core[1]), nullptr, spec_.core[0], 0, false} {
-    set_one({add_key, contains_key, &view_});
+    set_one({add_key, add_new_key, contains_key, &view_});
     if (spec_.hashing == Hashing::independent) return;
     if (spec_.hashing == Hashing::partition) view_.range = view_.stride = view_.bits / view_.hashes;
     view_.third = spec_.hashing == Hashing::triple;
     extra_.resize(view_.hashes);
     for (uint64_t i = 0; i < view_.hashes; ++i) extra_[i] = (shift(i + 1) - shift(i)) % view_.range;
     view_.extra = extra_.data();
-    set_one({add_progression, contains_progression, &view_});
+    set_one({add_progression, add_new_progression, contains_progression, &view_});
   }
 
   size_t add_many(const uint64_t* digests, size_t n) override {
     kernel_.standard_add(view_, digests, n);
+    return n;
+  }
+  size_t add_new_many(const uint64_t* digests, size_t n, uint8_t* out) override {
+    kernel_.standard_add_new(view_, digests, n, out);
     return n;
   }
   void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const override {
@@ -63,11 +67,10 @@ class BloomFilter final : public Filter, public ByRange {
   uint64_t lines() const override { return (view_.bits + 511) / 512; }
   uint64_t first_item_of(uint64_t line) const override { return line * 512; }
   void add_items(const uint64_t* positions, size_t n) override {
-    constexpr size_t kAhead = 32;
-    for (size_t i = 0; i < n; ++i) {
-      if (i + kAhead < n) __builtin_prefetch(view_.words + (positions[i + kAhead] >> 6), 1);
-      set_bit(view_.words, positions[i]);
-    }
+    each_position(positions, n, [&](size_t i) { set_bit(view_.words, positions[i]); });
+  }
+  void add_new_items(const uint64_t* positions, size_t n, uint8_t* added) override {
+    each_position(positions, n, [&](size_t i) { added[i] = exchange_bit(view_.words, positions[i]) == 0; });
   }
 
   std::unique_ptr<Filter> copy() const override { return std::make_unique<BloomFilter>(spec_, bits_.copy()); }
@@ -79,12 +82,27 @@ class BloomFilter final : public Filter, public ByRange {
   }
 
  private:
+  template <typename Act>
+  void each_position(const uint64_t* positions, size_t n, const Act& act) {
+    constexpr size_t kAhead = 32;
+    for (size_t i = 0; i < n; ++i) {
+      if (i + kAhead < n) __builtin_prefetch(view_.words + (positions[i + kAhead] >> 6), 1);
+      act(i);
+    }
+  }
+
   static AddOutcome add_key(const void* view, uint64_t digest) {
     const auto& f = *static_cast<const StandardView*>(view);
     for (uint32_t i = 0; i < f.hashes; ++i) {
       set_bit(f.words, mulhi(splitmix(digest, i), f.bits));
     }
     return AddOutcome::added;
+  }
+  static AddOutcome add_new_key(const void* view, uint64_t digest) {
+    const auto& f = *static_cast<const StandardView*>(view);
+    uint64_t before = 1;
+    for (uint32_t i = 0; i < f.hashes; ++i) before &= exchange_bit(f.words, mulhi(splitmix(digest, i), f.bits));
+    return before == 0 ? AddOutcome::added : AddOutcome::present;
   }
   static bool contains_key(const void* view, uint64_t digest) {
     const auto& f = *static_cast<const StandardView*>(view);
@@ -110,6 +128,10 @@ class BloomFilter final : public Filter, public ByRange {
       key.advance(f, i);
     }
     return AddOutcome::added;
+  }
+  static AddOutcome add_new_progression(const void* view, uint64_t digest) {
+    if (contains_progression(view, digest)) return AddOutcome::present;
+    return add_progression(view, digest);
   }
   static bool contains_progression(const void* view, uint64_t digest) {
     const auto& f = *static_cast<const StandardView*>(view);

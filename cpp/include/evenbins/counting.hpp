@@ -41,6 +41,10 @@ class CountingBloomFilter final : public Filter, public ByRange, public Supports
     loops_.add_many(view_, digests, n);
     return n;
   }
+  size_t add_new_many(const uint64_t* digests, size_t n, uint8_t* out) override {
+    loops_.add_new_many(view_, digests, n, out);
+    return n;
+  }
   void contains_many(const uint64_t* digests, size_t n, uint8_t* out) const override {
     loops_.contains_many(view_, digests, n, out);
   }
@@ -69,6 +73,8 @@ class CountingBloomFilter final : public Filter, public ByRange, public Supports
   void add_items(const uint64_t* items, size_t n) override {
     blocked_ ? loops_.add_many(view_, items, n) : loops_.add_positions(view_, items, n);
   }
+  bool tells_new_items() const override { return blocked_; }  // elsewhere a key that is present must raise nothing
+  void add_new_items(const uint64_t* digests, size_t n, uint8_t* added) override { add_new_many(digests, n, added); }
 
   void merge(const Filter& other) override;  // counters add, and stop when full
   std::unique_ptr<Filter> copy() const override { return std::make_unique<CountingBloomFilter>(spec_, bits_.copy()); }

@@ -20,6 +20,7 @@ struct CountingLoops {  // for one width of counters and layout
   OneKey one;           // of a CountingView still to be named
   bool (*remove)(const CountingView&, uint64_t digest);
   void (*add_many)(const CountingView&, const uint64_t* digests, size_t n);
+  void (*add_new_many)(const CountingView&, const uint64_t* digests, size_t n, uint8_t* out);
   void (*contains_many)(const CountingView&, const uint64_t* digests, size_t n, uint8_t* out);
   void (*remove_many)(const CountingView&, const uint64_t* digests, size_t n, uint8_t* out);
   void (*count_many)(const CountingView&, const uint64_t* digests, size_t n, int64_t* out);

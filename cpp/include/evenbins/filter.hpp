@@ -40,6 +40,10 @@ class ByRange {
   virtual uint64_t lines() const = 0;                           // cache lines of the payload
   virtual uint64_t first_item_of(uint64_t line) const = 0;      // the least item in that line or behind it
   virtual void add_items(const uint64_t* items, size_t n) = 0;  // of no more keys than keys_left()
+  // The same, with added[i] = 1 if item i changed something: a key was absent if one of its items did. Only where items
+  // may be added before the others of their key are known.
+  virtual bool tells_new_items() const { return true; }
+  virtual void add_new_items(const uint64_t* items, size_t n, uint8_t* added) = 0;
 };
 
 // A filter whose levels can take a batch of keys one after the other: what level j does with a key depends on
@@ -99,6 +103,7 @@ class Filter {
   const Bits& bits() const { return bits_; }
 
   AddOutcome add(uint64_t digest) { return one_.add(digest); }
+  AddOutcome add_new(uint64_t digest) { return one_.add_new(digest); }
   bool contains(uint64_t digest) const { return one_.contains(digest); }
   const OneKey& one() const { return one_; }
   // Adds in key order; returns how many keys are in: all, or those before the first for which there was no room.
@@ -108,28 +113,16 @@ class Filter {
   // So many more keys can certainly be added, whatever they are. Several threads never add more than that at once.
   virtual uint64_t keys_left() const { return std::numeric_limits<uint64_t>::max(); }
 
-  // Adds in key order the keys that are not present yet, until `most` of them are in or there is no room for one: the
-  // numbers of keys looked at and added.
-  struct Progress {
-    size_t seen, added;
-  };
-  Progress add_new(const uint64_t* digests, size_t n, size_t most) {
-    constexpr size_t kStep = 1024;
-    uint8_t present[kStep];
-    Progress done{0, 0};
-    while (done.seen < n && done.added < most) {
-      const size_t step = n - done.seen < kStep ? n - done.seen : kStep;
-      contains_many(digests + done.seen, step, present);  // brings the memory near; one before may still be equal
-      for (size_t i = 0; i < step && done.added < most; ++i) {
-        const uint64_t digest = digests[done.seen];
-        if (!present[i] && !contains(digest)) {
-          if (add(digest) == AddOutcome::full) return done;
-          ++done.added;
-        }
-        ++done.seen;
-      }
+  // Adds in key order the keys that are absent: out[i] = 1 for those it added, 0 for those that were present, also if an
+  // equal key of the same call came before. Returns how many keys it treated: all, or those before the first for which
+  // there was no room.
+  virtual size_t add_new_many(const uint64_t* digests, size_t n, uint8_t* out) {
+    for (size_t i = 0; i < n; ++i) {
+      const AddOutcome outcome = add_new(digests[i]);
+      if (outcome == AddOutcome::full) return i;
+      out[i] = outcome == AddOutcome::added;
     }
-    return done;
+    return n;
   }
 
   // How several threads can add to it at once; null: not in this way.

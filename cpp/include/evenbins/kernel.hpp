@@ -29,6 +29,7 @@ struct Kernel {
   void (*digest_i64)(const IntHash&, const int64_t* keys, size_t n, uint64_t* out);
   void (*standard_positions)(const StandardView&, const uint64_t* digests, size_t n, uint64_t* out);
   void (*standard_add)(const StandardView&, const uint64_t* digests, size_t n);
+  void (*standard_add_new)(const StandardView&, const uint64_t* digests, size_t n, uint8_t* out);
   void (*standard_contains)(const StandardView&, const uint64_t* digests, size_t n, uint8_t* out);
   const BlockedLoops& (*blocked)(uint32_t block_log, uint32_t hashes);
   const BalancedLoops& (*balanced)(uint32_t block_log, Rule rule);

@@ -18,12 +18,14 @@ enum class AddOutcome : uint8_t {
 // no detour.
 struct OneKey {
   AddOutcome (*add_to)(const void* view, uint64_t digest);
+  AddOutcome (*add_new_to)(const void* view, uint64_t digest);  // only if it is absent: `added` says that it was
   bool (*contained_in)(const void* view, uint64_t digest);
   const void* view;
 
   EVENBINS_INLINE AddOutcome add(uint64_t digest) const { return add_to(view, digest); }
+  EVENBINS_INLINE AddOutcome add_new(uint64_t digest) const { return add_new_to(view, digest); }
   EVENBINS_INLINE bool contains(uint64_t digest) const { return contained_in(view, digest); }
-  OneKey of(const void* v) const { return {add_to, contained_in, v}; }
+  OneKey of(const void* v) const { return {add_to, add_new_to, contained_in, v}; }
 };
 
 }  // namespace evenbins

@@ -8,6 +8,8 @@
 //             then each owner adds its items of all slices, in the order of the slices. A filter with
 //             levels does that once for each level. One that can do neither is filled by one thread.
 //
+//     add_new, add with an answer for each key: by ranges where the answer follows from the items of a key, else by one
+//             thread
 //     remove  in the order of the keys, by one thread
 //
 // A key that has no digest (a null, say) throws BadKey, and one for which there is no room throws FilterFull; then
@@ -50,6 +52,8 @@ using Pulse = std::function<bool()>;
 
 // All return the number of keys done: all of them, unless the pulse stopped the work.
 uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse);
+// out[i] = 1 for the keys that were absent; see Filter::add_new_many.
+uint64_t add_new_all(Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse);
 uint64_t contains_all(const Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse);
 uint64_t count_all(const SupportsCounting& filter, const Digests& keys, int64_t* out, uint32_t threads,
                    const Pulse& pulse);
