@@ -266,6 +266,8 @@ FILTER: dict[str, Run] = WHOLE | {
     "add": lambda scene: [scene.made.add(key) for key in EXTRA[:20].tolist()],
     "add_many": _with("add_many", EXTRA),
     "add_many list": _with("add_many", EXTRA.tolist(), threads=2),
+    "add_new": lambda scene: [scene.made.add_new(key) for key in EXTRA[:20].tolist()],
+    "add_new_many": _with("add_new_many", EXTRA, threads=2),
     "update": _with("update", EXTRA[:200].tolist()),
     "in": lambda scene: [key in scene.made for key in EXTRA[:20].tolist()],
     "contains_many": _with("contains_many", EXTRA),

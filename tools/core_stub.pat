@@ -16,6 +16,11 @@ evenbins\._core\.Filter\.add$:
     \from typing_extensions import Buffer
     def add(self, key: str | Buffer | SupportsIndex, /) -> None: ...
 
+evenbins\._core\.Filter\.add_new$:
+    \from typing import SupportsIndex
+    \from typing_extensions import Buffer
+    def add_new(self, key: str | Buffer | SupportsIndex, /) -> bool: ...
+
 evenbins\._core\.Filter\.__contains__$:
     \from typing import SupportsIndex
     \from typing_extensions import Buffer

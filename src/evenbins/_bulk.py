@@ -192,7 +192,9 @@ def _one_digest(value: object) -> int:
 
 
 def checked_threads(threads: object) -> int:
-    """Check the argument `threads`."""
+    """Check the argument `threads`; None is one."""
+    if threads is None:
+        return 1
     if isinstance(threads, bool):
         raise TypeError("threads must be an int, not bool")
     try:

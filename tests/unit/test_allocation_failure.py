@@ -132,6 +132,7 @@ def check_filter(state: State) -> None:
 BULK: Operations = {
     "add_many": lambda s: s.it.add_many(NEW),
     "add_many in threads": lambda s: s.it.add_many(np.arange(4096), threads=2),
+    "add_new_many in threads": lambda s: s.it.add_new_many(np.arange(4096), threads=2),
     "copy": lambda s: s.it.copy(),
 }
 FILTERS: Operations = {

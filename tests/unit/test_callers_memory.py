@@ -63,6 +63,7 @@ FILTER_CALLS: tuple[Call, ...] = (
     lambda f, keys, numbers: f.contains_many(keys, threads=2),
     lambda f, keys, numbers: f.add_many(keys.view(np.uint64), digests=True, threads=2),
     lambda f, keys, numbers: f.contains_many(keys.view(np.uint64), digests=True),
+    lambda f, keys, numbers: f.add_new_many(keys, threads=2),
 )
 COUNTING_CALLS: tuple[Call, ...] = (
     *FILTER_CALLS,

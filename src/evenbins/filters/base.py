@@ -47,8 +47,8 @@ class BaseFilter(_core.Filter, Mergeable[FilterPlan]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if isinstance(cls.add, MethodDescriptorType):
-            _core.bind_add(cls)  # unless somebody overrides it in Python
+        if all(isinstance(each, MethodDescriptorType) for each in (cls.add, cls.add_new)):
+            _core.bind_add(cls)  # unless somebody overrides one in Python
 
     @property
     @abstractmethod
@@ -136,7 +136,36 @@ class BaseFilter(_core.Filter, Mergeable[FilterPlan]):
         """
         source, shape = _bulk.key_source(keys, digests=digests)
         self._add_from(source, _bulk.checked_threads(threads))
-        count = math.prod(shape) if shape is not None else _length(keys)
+        self._count_added(math.prod(shape) if shape is not None else _length(keys))
+
+    def add_new_many(
+        self, keys: object, *, digests: bool = False, threads: int | None = None
+    ) -> npt.NDArray[np.bool_]:
+        """Add the keys that are not present; return for each key whether it was new.
+
+        True for the first occurrence of each key that was not in before: one pass, in the order of the keys,
+        so that answers and bytes depend neither on `threads` nor on how the keys are divided into calls.
+        A new key that collides with those before it gets False, with probability `stats().fpr`. Takes what
+        `add_many` takes; the answers have the shape of a NumPy array of keys. Calls from several threads take
+        turns: of two that add one key, one gets True. A counting filter counts a key once, however often it
+        comes.
+
+        Examples
+        --------
+        >>> from evenbins import BlockedBloomFilter
+        >>> f = BlockedBloomFilter(100, fpr=1e-6)
+        >>> f.add_new_many(["a", "b", "a"])
+        array([ True,  True, False])
+        >>> f.add_new("b"), f.add_new("c")
+        (False, True)
+        """
+        source, shape = _bulk.key_source(keys, digests=digests)
+        answers = self._add_new_from(source, _bulk.checked_threads(threads))
+        self._count_added(int(np.count_nonzero(answers)))
+        return answers if shape is None else answers.reshape(shape)
+
+    def _count_added(self, count: int) -> None:
+        """Count the keys that a bulk call has added, and measure the filter when they may be too many."""
         left = getattr(self, "_keys_to_check", OVERFILLED * self._capacity) - count
         self._keys_to_check = left
         if left < 0:

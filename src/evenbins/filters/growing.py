@@ -224,6 +224,11 @@ class GrowingFilter(_files.Loadable):
         self._require_writable()
         _core.add_digest_to_stages(self, _core.digest(key, self._seed))
 
+    def add_new(self, key: Key, /) -> bool:
+        """Add the key unless it is present, and return whether it was new."""
+        self._require_writable()
+        return _core.add_digest_to_stages(self, _core.digest(key, self._seed))
+
     def __contains__(self, key: Key, /) -> bool:
         digest = np.array([_core.digest(key, self._seed)], dtype=np.uint64)
         return any(stage.contains_many(digest, digests=True)[0] for stage in reversed(self._stages))
@@ -244,6 +249,19 @@ class GrowingFilter(_files.Loadable):
         source, _ = _bulk.key_source(keys, digests=digests)
         self._require_writable()
         _core.add_to_stages(self, source, self._seed)
+
+    def add_new_many(
+        self, keys: object, *, digests: bool = False, threads: int | None = None
+    ) -> npt.NDArray[np.bool_]:
+        """Add the keys that are not present; return for each key whether it was new.
+
+        As `BloomFilter.add_new_many`; for `threads` see `add_many`.
+        """
+        _bulk.checked_threads(threads)
+        source, shape = _bulk.key_source(keys, digests=digests)
+        self._require_writable()
+        answers = _core.add_new_to_stages(self, source, self._seed)
+        return answers if shape is None else answers.reshape(shape)
 
     def contains_many(
         self, keys: object, *, digests: bool = False, threads: int = 1

@@ -203,6 +203,10 @@ class ShardedFilter(_files.Loadable):
         """Add one key: a str (as UTF-8), bytes, or an int in -2**63 ... 2**64-1."""
         self._parts[self.shard_of(key)].add(key)
 
+    def add_new(self, key: Key, /) -> bool:
+        """Add the key unless it is present, and return whether it was new."""
+        return self._parts[self.shard_of(key)].add_new(key)
+
     def __contains__(self, key: Key, /) -> bool:
         return key in self._parts[self.shard_of(key)]
 
@@ -221,6 +225,19 @@ class ShardedFilter(_files.Loadable):
         source, _ = _bulk.key_source(keys, digests=digests)
         self._require_writable()
         _core.add_to_shards(self._parts, source, self._seed, threads)
+
+    def add_new_many(
+        self, keys: object, *, digests: bool = False, threads: int | None = None
+    ) -> npt.NDArray[np.bool_]:
+        """Add the keys that are not present; return for each key whether it was new.
+
+        As `BloomFilter.add_new_many`.
+        """
+        threads = _bulk.checked_threads(threads)
+        source, shape = _bulk.key_source(keys, digests=digests)
+        self._require_writable()
+        answers = _core.add_new_to_shards(self._parts, source, self._seed, threads)
+        return answers if shape is None else answers.reshape(shape)
 
     def contains_many(
         self, keys: object, *, digests: bool = False, threads: int = 1
