@@ -189,6 +189,7 @@ NB_MODULE(_core, m) {
   bind_sources(m);
   bind_filters(m);
   bind_sketches(m);
+  bind_hyperloglog(m);
   bind_tables(m);
   bind_chained(m);
   bind_rings(m);

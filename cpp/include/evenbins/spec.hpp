@@ -32,7 +32,8 @@ enum class Kind : uint32_t {
   multiple_bloom = 11,
   counters = 12,
   paged = 13,
-  ring = 14
+  ring = 14,
+  hyperloglog = 15
 };
 
 // How positions follow from a digest.

@@ -1,0 +1,219 @@
+#include "evenbins/hyperloglog.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+#include <optional>
+
+#include "evenbins/stretches.hpp"
+
+namespace evenbins {
+namespace {
+
+constexpr uint64_t kRankBits = 6;
+constexpr size_t kBatch = 1024;
+constexpr uint64_t kStretch = 64 * kBatch;
+
+uint8_t rank_of(uint64_t rest, uint64_t bits) {  // of the `bits` upper bits of `rest`; those below are 0
+  return static_cast<uint8_t>(rest == 0 ? bits + 1 : static_cast<uint64_t>(std::countl_zero(rest)) + 1);
+}
+
+uint32_t entry_of(uint64_t digest) {
+  constexpr uint64_t p = HyperLogLog::kSparsePrecision;
+  return static_cast<uint32_t>((digest >> (64 - p)) << kRankBits | rank_of(digest << p, 64 - p));
+}
+
+void add_to(uint8_t* registers, uint64_t precision, const uint64_t* digests, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    const uint8_t rank = rank_of(digests[i] << precision, 64 - precision);
+    uint8_t& found = registers[digests[i] >> (64 - precision)];
+    if (rank > found) found = rank;
+  }
+}
+
+}  // namespace
+
+uint64_t HyperLogLog::payload_bytes(const Spec& spec) {
+  if (spec.hashing != Hashing::independent) throw SpecError("a HyperLogLog needs independent hashing");
+  if (spec.capacity != 1) throw SpecError("a HyperLogLog has no capacity: the field must be 1");
+  if (spec.core.size() != 2) throw SpecError("a HyperLogLog has two numbers in its core");
+  const uint64_t p = spec.core[0];
+  if (p < kLeastPrecision || p > kMostPrecision) throw SpecError("precision must be 4 … 18");
+  if (spec.core[1] > 1) throw SpecError("the form must be 0 or 1");
+  return spec.core[1] == 0 ? 8 + 4 * entries_of(p) : uint64_t{1} << p;
+}
+
+void HyperLogLog::add_many(const uint64_t* digests, size_t n) {
+  size_t i = 0;
+  for (; i < n && !dense(); ++i) {
+    if (add_sparse(entry_of(digests[i]))) continue;
+    become_dense();
+    break;
+  }
+  if (i < n) add_to(dense_registers(), precision(), digests + i, n - i);
+}
+
+// Registers of their own for as many stretches as are under way, so that threads share none; then the greatest of each.
+// Which thread had which stretch leaves no trace.
+uint64_t HyperLogLog::add_all(const Digests& keys, uint32_t threads, const Pulse& pulse) {
+  const uint64_t size = keys.size();
+  uint64_t digests[kBatch];
+  const auto add_in_order = [&](uint64_t start) {
+    for (; start < size; start += kBatch) {
+      if (start % kStretch == 0 && !pulse()) return start;
+      const size_t n = std::min<uint64_t>(kBatch, size - start);
+      try {
+        keys.read(start, n, digests);
+      } catch (const BadKey& bad) {
+        add_many(digests, bad.index - start);
+        throw;
+      }
+      add_many(digests, n);
+    }
+    return size;
+  };
+  if (threads < 2 || size < 2 * kStretch) return add_in_order(0);
+  std::vector<std::vector<uint8_t>> free;
+  std::mutex lock;
+  std::optional<BadKey> bad;
+  uint64_t done = 0;
+  try {
+    done = for_stretches(size, threads, kStretch, pulse, [&](uint64_t start, uint64_t count) {
+      std::vector<uint8_t> mine;
+      {
+        const std::lock_guard hold(lock);
+        if (!free.empty()) mine = std::move(free.back()), free.pop_back();
+      }
+      mine.resize(registers());
+      uint64_t batch[kBatch];
+      for (const uint64_t end = start + count; start < end; start += kBatch) {
+        const size_t n = std::min<uint64_t>(kBatch, end - start);
+        keys.read(start, n, batch);
+        add_to(mine.data(), precision(), batch, n);
+      }
+      const std::lock_guard hold(lock);
+      free.push_back(std::move(mine));
+    });
+  } catch (const BadKey& error) {
+    bad = error;
+  }
+  if (bad) return add_in_order(0);  // and throws it, with the keys before it in
+  if (done < size) return 0;
+  if (!dense()) {  // few different keys may have come: the sparse form keeps more of them than registers do
+    uint64_t used = 0;
+    std::vector<uint8_t> together(registers());
+    for (const auto& each : free)
+      for (uint64_t i = 0; i < registers(); ++i) together[i] = std::max(together[i], each[i]);
+    for (const uint8_t rank : together) used += rank != 0;
+    if (used <= entries_of(precision())) return add_in_order(0);
+    become_dense();
+  }
+  for (const auto& each : free) raise_to(each.data());
+  return size;
+}
+
+void HyperLogLog::raise_to(const uint8_t* registers_of_another) {
+  uint8_t* mine = dense_registers();
+  for (uint64_t i = 0; i < registers(); ++i) mine[i] = std::max(mine[i], registers_of_another[i]);
+}
+
+bool HyperLogLog::add_sparse(uint32_t entry) {
+  uint64_t& count = bits_.words()[0];
+  auto* first = reinterpret_cast<uint32_t*>(bits_.words() + 1);
+  uint32_t* last = first + count;
+  uint32_t* at = std::lower_bound(first, last, entry >> kRankBits << kRankBits);
+  if (at != last && *at >> kRankBits == entry >> kRankBits) {
+    *at = std::max(*at, entry);
+    return true;
+  }
+  if (count == entries_of(precision())) return false;
+  std::copy_backward(at, last, last + 1);
+  *at = entry;
+  ++count;
+  return true;
+}
+
+template <typename F>
+void HyperLogLog::each_register_of_entries(F&& f) const {
+  const uint64_t more = kSparsePrecision - precision();
+  for (uint64_t i = 0, n = entries(); i < n; ++i) {
+    const uint64_t entry = sparse_entries()[i], index = entry >> kRankBits, low = index & ((uint64_t{1} << more) - 1);
+    const uint64_t rank = low == 0 ? more + (entry & ((1 << kRankBits) - 1)) : more - std::bit_width(low) + 1;
+    f(index >> more, static_cast<uint8_t>(rank));
+  }
+}
+
+void HyperLogLog::become_dense() {
+  Bits fresh = Bits::zeroed(registers());
+  auto* found = reinterpret_cast<uint8_t*>(fresh.words());
+  each_register_of_entries([&](uint64_t i, uint8_t rank) { found[i] = std::max(found[i], rank); });
+  bits_ = std::move(fresh);
+  spec_.core[1] = 1;
+}
+
+void HyperLogLog::merge(const HyperLogLog& other) {
+  if (precision() != other.precision())
+    throw SpecError("cannot merge: the two have different precisions. Build both with the same arguments");
+  if (spec_.seed != other.spec_.seed)  // not which: a seed may be a secret
+    throw SpecError("cannot merge: their seeds differ. Build both with the same arguments");
+  if (!other.dense() && !dense()) {
+    uint64_t i = 0;
+    const uint64_t n = other.entries();
+    while (i < n && add_sparse(other.sparse_entries()[i])) ++i;
+    if (i == n) return;
+    become_dense();
+  } else if (!dense()) {
+    become_dense();
+  }
+  if (other.dense()) return raise_to(other.dense_registers());
+  uint8_t* mine = dense_registers();
+  other.each_register_of_entries([&](uint64_t i, uint8_t rank) { mine[i] = std::max(mine[i], rank); });
+}
+
+void HyperLogLog::clear() {
+  Spec empty = spec_;
+  empty.core[1] = 0;
+  bits_ = Bits::zeroed(payload_bytes(empty));
+  spec_ = std::move(empty);
+}
+
+std::vector<uint64_t> HyperLogLog::histogram() const {
+  std::vector<uint64_t> found(66 - precision(), 0);
+  if (dense()) {
+    for (uint64_t i = 0; i < registers(); ++i) ++found[dense_registers()[i]];
+    return found;
+  }
+  std::vector<uint8_t> all(registers());
+  each_register_of_entries([&](uint64_t i, uint8_t rank) { all[i] = std::max(all[i], rank); });
+  for (const uint8_t rank : all) ++found[rank];
+  return found;
+}
+
+std::string HyperLogLog::check(bool thorough) const {
+  if (!dense() && entries() > entries_of(precision())) return "there are more entries than room for them";
+  if (!thorough && !dense()) thorough = true;  // they are few, and the next addition relies on their order
+  if (!thorough) return {};
+  if (dense()) {
+    for (uint64_t i = 0; i < registers(); ++i)
+      if (dense_registers()[i] > 65 - precision()) return "a register is greater than a digest can make it";
+    return {};
+  }
+  const uint32_t* entry = sparse_entries();
+  for (uint64_t i = 0; i < entries_of(precision()); ++i) {
+    const uint32_t rank = entry[i] & ((1 << kRankBits) - 1);
+    if (i >= entries() && entry[i] != 0) return "there is something behind the last entry";
+    if (i >= entries()) continue;
+    if (rank < 1 || rank > 65 - kSparsePrecision || entry[i] >> (kRankBits + kSparsePrecision) != 0)
+      return "an entry is none that a digest can make";
+    if (i > 0 && entry[i] >> kRankBits <= entry[i - 1] >> kRankBits) return "the entries are not in order";
+  }
+  return {};
+}
+
+extern constinit const KindRow kHyperLogLogKind = {
+    .kind = Kind::hyperloglog,
+    .name = "hyperloglog",
+    .payload_bytes = HyperLogLog::payload_bytes,
+};
+
+}  // namespace evenbins
