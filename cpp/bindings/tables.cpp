@@ -107,7 +107,8 @@ bool discard(TableObject& self, nb::handle key) {
   return erased;
 }
 
-nb::object add_new_many(TableObject& self, WordArray keys, uint64_t before) {
+// Answers for the keys that found room: fewer than the keys if one finds none.
+nb::object add_new_many(TableObject& self, WordArray keys) {
   const uint64_t n = Mapping<TableObject>::count_of(self, keys);
   self.require_writable();
   Answers<uint8_t> answers;
@@ -119,9 +120,8 @@ nb::object add_new_many(TableObject& self, WordArray keys, uint64_t before) {
     ++self.version;
     progress = self.add_new_all(Mapping<TableObject>::data_of(keys), n, out, std::ref(pulse));
   }
-  progress.done += before;
   if (PyErr_Occurred()) raise_interrupted(progress.done);
-  if (progress.full) raise_table_full(self.full_text(progress.done), progress.done);
+  answers.truncate(progress.done);
   return nb::cast(answers.release<bool>());
 }
 
@@ -169,9 +169,10 @@ void bind_tables(nb::module_& m) {
   bind_table_keys(m);
   bind_mapping<TableObject>(m, "Table", "Base of the multilevel table: a plan's integer core and its memory.")
       .def("_add_new", &add_new, nb::arg("key").none(), nb::sig("def _add_new(self, key: object) -> bool"))
-      .def("_add_new_many", &add_new_many, nb::arg("keys"), nb::arg("before") = 0,
-           nb::sig("def _add_new_many(self, keys: numpy.typing.NDArray[numpy.uint64], before: int = 0) -> "
-                   "numpy.typing.NDArray[numpy.bool_]"))
+      .def("_add_new_many", &add_new_many, nb::arg("keys"),
+           nb::sig("def _add_new_many(self, keys: numpy.typing.NDArray[numpy.uint64]) -> "
+                   "numpy.typing.NDArray[numpy.bool_]"),
+           "Whether each key is new, for as many keys as found room.")
       .def("_discard", &discard, nb::arg("key").none(), nb::sig("def _discard(self, key: object) -> bool"))
       .def("_probe", &probe, nb::arg("key").none(), nb::sig("def _probe(self, key: object) -> tuple[int, int, bool]"))
       .def(
