@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import json
 import sys
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import combinations
@@ -23,21 +24,13 @@ SOURCE = ROOT / "src" / "evenbins"
 SHARED_LINES = 6
 TOO_COMMON = 8  # a run in more places than this is a habit of the language, not a copy
 
-# Who may import whom: a package imports what stands to its left, or nothing of ours.
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+
+# Who may import whom, as `make lint` enforces it: a module imports what stands to its left, or its own layer.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_core", "_study"),
-    ("_lazy", "_files", "_bulk", "_show", "_compressed", "errors", "_arguments", "hashing"),
-    ("theory",),
-    ("structure",),
-    ("filters", "tables", "sketches", "rings"),
-    ("design",),
-    ("cluster",),
-    ("study",),
-    ("cli",),
-    ("__main__",),
+    *(tuple(layer.split(" : ")) for layer in reversed(CONTRACTS[0]["layers"])),
 )
-
-
 FAMILIES = ("evenbins.filters", "evenbins.tables", "evenbins.sketches", "evenbins.rings")
 
 

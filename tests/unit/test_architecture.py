@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -34,17 +37,58 @@ def test_a_figure_keeps_its_bound(name: str, measures: dict[str, architecture.Me
     assert found.value <= BOUNDS[name], "\n".join(found.places)
 
 
-def test_every_module_has_a_layer() -> None:
-    strange = [name for name in architecture.modules() if architecture.layer_of(name) is None]
-    assert strange == ["evenbins"]
+def test_the_contract_names_every_module_and_package() -> None:
+    """A new package has a place in the order of imports, which `make lint` enforces."""
+    named = {name for layer in architecture.LAYERS[1:] for name in layer}
+    there = {name.split(".")[1] for name in architecture.modules() if "." in name}
+    assert there - named == set(), "add them to the layers of [tool.importlinter] in pyproject.toml"
+    assert named - there == set(), "remove them from the layers of [tool.importlinter] in pyproject.toml"
+    assert architecture.CONTRACTS[0]["exhaustive"]
 
 
-def test_no_production_code_imports_the_twins_or_the_benchmarks() -> None:
-    for path in architecture.SOURCE.rglob("*.py"):
-        for line in path.read_text().splitlines():
-            assert not line.lstrip().startswith(
-                ("from reference", "import reference", "from benchmarks", "import benchmarks")
-            ), path
+def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).with_name("lint-imports")
+    return subprocess.run(
+        [program, "--no-cache"], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_the_contracts_hold() -> None:
+    done = lint_imports(architecture.ROOT)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "complaint"),
+    [
+        ("theory/one", "def late():\n    from sample.cli import main\n", "sample.theory.one -> sample.cli"),
+        ("theory/one", "from sample import structure\n", "sample.theory.one -> sample.structure"),
+        ("filters/one", "def late():\n    import reference\n", "sample.filters.one -> reference"),
+        ("cluster/one", "import benchmarks.cases\n", "sample.cluster.one -> benchmarks"),
+        ("unheard/__init__", "", "sample.unheard"),
+    ],
+    ids=["up, inside a function", "up", "twins", "benchmarks", "a package without a layer"],
+)
+def test_the_contracts_are_broken_by(module: str, text: str, complaint: str, tmp_path: Path) -> None:
+    """The same contracts, for a package of empty modules in which one is wrong."""
+    project = tomllib.loads((architecture.ROOT / "pyproject.toml").read_text())
+    config = "[tool.importlinter]\n"
+    for name, value in project["tool"]["importlinter"].items():
+        for each in value if name == "contracts" else [{name: value}]:
+            config += "[[tool.importlinter.contracts]]\n" * (name == "contracts")
+            config += "".join(f"{key} = {json.dumps(entry)}\n" for key, entry in each.items())
+    (tmp_path / "pyproject.toml").write_text(config.replace("evenbins", "sample"))
+    for name in (name for layer in architecture.LAYERS[1:] for name in layer):
+        (tmp_path / "sample" / name).mkdir(parents=True)
+        (tmp_path / "sample" / name / "__init__.py").touch()
+    (tmp_path / "sample" / "__init__.py").touch()
+    assert lint_imports(tmp_path).returncode == 0
+    wrong = tmp_path / "sample" / f"{module}.py"
+    wrong.parent.mkdir(exist_ok=True)
+    wrong.write_text(text)
+    done = lint_imports(tmp_path)
+    assert done.returncode == 1
+    assert complaint in done.stdout.replace("\n", " "), done.stdout
 
 
 def test_a_copy_a_cycle_and_a_wrong_import_are_noticed(
