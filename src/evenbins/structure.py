@@ -192,7 +192,7 @@ class Kind(NamedTuple):
         remove   remove keys                           shard    be a part of a `ShardedFilter`
         grow     be a stage of a `GrowingFilter`       redis    be shared through Redis
         dask     be built by Dask workers              design   be proposed by `design`
-        build    be built by `evenbins build`
+        build    be built by `evenbins build`          lab      be shown on a page of `evenbins lab`
     policies : the policies of plans that this class builds
     """
 
@@ -219,7 +219,7 @@ def _kind(number: int, name: str, title: str, home: str, can: str, policies: str
     return Kind(number, name, title, home, frozenset(can.split()), tuple(policies.split()))
 
 
-_PLAIN = "members merge shard grow redis dask design build"
+_PLAIN = "members merge shard grow redis dask design build lab"
 _PAGED = 13
 _SUMMARY = "tables.summaries:"
 
@@ -228,20 +228,20 @@ KINDS: tuple[Kind, ...] = (
     _kind(2, "blocked", "a blocked filter", "filters.blocked:BlockedBloomFilter", _PLAIN, "blocked"),
     _kind(3, "balanced", "a balanced filter", "filters.balanced:BalancedBloomFilter", _PLAIN,
           "single sequential multilevel fill two-choice"),
-    _kind(4, "growing", "a growing filter", "filters.growing:GrowingFilter", "members merge build"),
+    _kind(4, "growing", "a growing filter", "filters.growing:GrowingFilter", "members merge"),
     _kind(5, "counting", "a counting filter", "filters.counting:CountingBloomFilter",
           "members merge remove design", "counting"),
     _kind(6, "count-min", "a count-min sketch", "sketches.countmin:CountMinSketch", "merge"),
     _kind(7, "multilevel-table", "a multilevel table", "tables.multilevel:MultilevelTable",
-          "members merge remove design build"),
-    _kind(8, "chained-table", "a chained table", "tables.chained:ChainedTable", "members remove design"),
-    _kind(9, "interpolation-summary", "a summary", _SUMMARY + "InterpolationSummary", ""),
-    _kind(10, "single-filter-summary", "a summary", _SUMMARY + "SingleFilterSummary", ""),
-    _kind(11, "multiple-bloom-summary", "a summary", _SUMMARY + "MultipleBloomSummary", ""),
+          "members merge remove design build lab"),
+    _kind(8, "chained-table", "a chained table", "tables.chained:ChainedTable", "members remove"),
+    _kind(9, "interpolation-summary", "a summary", _SUMMARY + "InterpolationSummary", "design"),
+    _kind(10, "single-filter-summary", "a summary", _SUMMARY + "SingleFilterSummary", "design"),
+    _kind(11, "multiple-bloom-summary", "a summary", _SUMMARY + "MultipleBloomSummary", "design"),
     _kind(12, "counter-summary", "a summary", _SUMMARY + "CounterSummary", ""),
     _kind(_PAGED, "paged-table", "a table in pages", "tables.paged:PagedTable", "members remove"),
-    _kind(14, "ring", "a hash ring", "rings.ring:HashRing", "design"),
-    _kind(0, "sharded", "a filter in shards", "filters.sharded:ShardedFilter", "members build design"),
+    _kind(14, "ring", "a hash ring", "rings.ring:HashRing", "design lab"),
+    _kind(0, "sharded", "a filter in shards", "filters.sharded:ShardedFilter", "members design"),
 )  # fmt: skip
 
 _BY_NUMBER = {kind.number: kind for kind in KINDS}

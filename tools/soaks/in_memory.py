@@ -391,10 +391,10 @@ class SummarySoak(Soak):
     def __init__(self, rng: np.random.Generator, make: Callable[[], Any], *, removal: bool) -> None:
         super().__init__(rng)
         self.make, self.summary, self.removal = make, make(), removal
-        self.levels = self.summary.plan.levels
+        counters = isinstance(self.summary, summaries.CounterSummary)  # they choose the levels themselves
+        self.levels = 1 if counters else self.summary.plan.levels
         self.keys = universe(rng, _KEYS)
         self.level = np.zeros(_KEYS, np.uint8)
-        self.shares = np.array(self.summary.plan.shares if hasattr(self.summary.plan, "shares") else [1.0])
 
     def step(self) -> int:
         rng = self.rng
@@ -577,6 +577,7 @@ def _cases() -> list[Case]:
         ("single filter, counting", lambda: summaries.SingleFilterSummary(_KEYS, counting=True), True),
         ("multiple bloom", lambda: summaries.MultipleBloomSummary(_KEYS), False),
         ("multiple bloom, counting", lambda: summaries.MultipleBloomSummary(_KEYS, counting=True), True),
+        ("counters", lambda: summaries.CounterSummary(_KEYS), False),
     ):
         cases.append(
             Case(

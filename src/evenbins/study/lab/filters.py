@@ -25,7 +25,7 @@ from evenbins._arguments import DEFAULT_FPR
 from evenbins.design.filters import Request, designs_for
 from evenbins.filters import build
 from evenbins.filters.protocols import FilterStats
-from evenbins.structure import kind_of_policy
+from evenbins.structure import kind_of_policy, that_can
 from evenbins.study.lab.parameters import Choice, Endpoint, Number
 from evenbins.theory import FilterPlan
 from evenbins.theory.block_loads import load_unit, planned_loads
@@ -33,8 +33,8 @@ from evenbins.theory.block_loads import load_unit, planned_loads
 __all__ = ["ENDPOINTS", "curve", "curves", "designs", "measure"]
 
 QUICK = ("standard", "blocked")
-SLOW = tuple(theory.levels.POLICIES)
-POLICIES = (*QUICK, *SLOW)
+POLICIES = tuple(policy for kind in that_can("lab") for policy in kind.policies)
+SLOW = tuple(policy for policy in POLICIES if policy not in QUICK)
 BITS = (4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 28, 32, 36, 40)
 """Bits per key of the curves."""
 
