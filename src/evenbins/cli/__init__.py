@@ -32,32 +32,25 @@ from typing import NoReturn
 
 import click
 
+from evenbins._console import OutputError, integer
 from evenbins.cli._group import LazyGroup, Row
-from evenbins.cli._options import integer
-from evenbins.cli._output import (
-    OutputError,
-    abandon_output,
-    about,
-    complain,
-    end_by_sigpipe,
-    leaves_at_once,
-)
+from evenbins.cli._output import abandon_output, complain, describe, end_by_sigpipe, leaves_at_once
 
 __all__ = ["commands", "integer", "main"]
 
 _ROWS = (
     Row("build", "Build a filter from lines.", "evenbins.cli.build"),
     Row("completion", "Print a shell's completion script.", "evenbins.cli.completion"),
-    Row("demo", "Show it at work on generated keys.", "evenbins.cli.demo"),
+    Row("demo", "Show it at work on generated keys.", "evenbins.study.commands.demo"),
     Row("design", "Find the designs that meet a request, best first.", "evenbins.cli.design"),
     Row("inspect", "Show a file: plan beside stats, and checks.", "evenbins.cli.inspect"),
-    Row("lab", "Open the lab: pages to understand and to decide.", "evenbins.study.lab.command"),
+    Row("lab", "Open the lab: pages to understand and to decide.", "evenbins.study.commands.lab"),
     Row("merge", "Merge files into one with the keys of all.", "evenbins.cli.merge"),
     Row("query", "Print the lines that are in a filter.", "evenbins.cli.query"),
-    Row("reproduce", "Repeat the papers' experiments.", "evenbins.cli.reproduce"),
+    Row("reproduce", "Repeat the papers' experiments.", "evenbins.study.commands.reproduce"),
     Row("route", "Pass HTTP requests on to replicas, by key.", "evenbins.cli.route"),
     Row("seed", "Write a new secret seed to a file.", "evenbins.cli.seed"),
-    Row("simulate", "Replay a log of requests through cache servers.", "evenbins.cli.simulate"),
+    Row("simulate", "Replay a log of requests through cache servers.", "evenbins.study.commands.simulate"),
 )
 
 
@@ -92,7 +85,7 @@ def _run(args: Sequence[str] | None) -> int:
         abandon_output()
         if isinstance(error.args[0], BrokenPipeError):
             end_by_sigpipe()
-        return complain(about(error.args[0], "standard output"))
+        return complain(describe(error.args[0], "standard output"))
     except click.UsageError as error:  # click's own; ours are plain ClickExceptions and say what to do
         message = error.format_message()
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
@@ -105,7 +98,7 @@ def _run(args: Sequence[str] | None) -> int:
     except MemoryError as error:
         return complain(str(error) or "not enough memory: use fewer keys or fewer bits")
     except OSError as error:
-        return complain(about(error))
+        return complain(describe(error))
     except Exception as error:
         from evenbins._compressed import CompressedError
         from evenbins._core import FormatError

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evenbins import _bulk, _core, _files, structure
-from evenbins.cli._inputs import check_readable
+from evenbins._console import check_readable
 from evenbins.structure import Kind
 
 if TYPE_CHECKING:

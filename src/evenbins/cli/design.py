@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evenbins.cli._options import integer, planned
-from evenbins.cli._output import rendered, show, show_json
+from evenbins._console import integer, planned, rendered, show, show_json
 
 if TYPE_CHECKING:
     from evenbins.design._designs import Designs

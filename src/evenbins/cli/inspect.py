@@ -12,15 +12,15 @@ import click
 import numpy as np
 
 from evenbins import _show
-from evenbins.cli._options import FILE
-from evenbins.cli._output import show, show_json
+from evenbins._console import FILE, show, show_json
+from evenbins.cli._output import note
 from evenbins.cli._structures import open_structure
 from evenbins.filters.protocols import FilterStats, side_by_side
 from evenbins.structure import Kind, kind_of_object
 from evenbins.theory import FilterPlan
 from evenbins.theory.block_loads import load_unit, planned_loads
 
-__all__ = ["compared", "inspect", "measured"]
+__all__ = ["inspect", "report"]
 
 _HISTOGRAM_ROWS = 20
 _BAR_WIDTH = 40
@@ -44,7 +44,7 @@ def inspect(file: str, as_json: bool, verify: bool, show_seed: bool) -> None:
     if as_json:
         return show_json(
             {"file": file, "file_bytes": file_bytes, "verified": verify}
-            | measured(structure, show_seed=show_seed)
+            | _measured(structure, show_seed=show_seed)
         )
     plan, stats = structure.plan, structure.stats()
     facts = [("kind", _name(structure))]
@@ -70,7 +70,7 @@ def inspect(file: str, as_json: bool, verify: bool, show_seed: bool) -> None:
                 click.style(click.format_filename(file), bold=True),
                 *(f"  {name:<{width}} {value}" for name, value in facts),
                 "",
-                *compared(plan, stats),
+                *_compared(plan, stats),
                 *_loads(kind, structure, plan, stats),
             ]
         )
@@ -113,16 +113,24 @@ def _name(structure: Any) -> str:
     return kind_of_object(structure).title.split(" ", 1)[1]
 
 
-def measured(structure: Any, *, show_seed: bool = False) -> dict[str, Any]:
+def report(structure: Any, output: str, what: str, as_json: bool, **facts: object) -> None:
+    """Print what was written to a file: on standard error, or as JSON with these facts on standard output."""
+    if as_json:
+        return show_json({"file": output, **facts, **_measured(structure)})
+    note(
+        "\n".join([f"{click.format_filename(output)}: {what}", *_compared(structure.plan, structure.stats())])
+    )
+
+
+def _measured(structure: Any, *, show_seed: bool = False) -> dict[str, Any]:
     """Return plan and stats as JSON holds them; a seed is left out (null) unless it is asked for."""
-    plan = structure.plan
-    told = plan.to_dict()
-    if told.get("seed") and not show_seed:
-        told["seed"] = None
-    return {"kind": _name(structure), "plan": told, "stats": structure.stats().to_dict()}
+    plan = structure.plan.to_dict()
+    if plan.get("seed") and not show_seed:
+        plan["seed"] = None
+    return {"kind": _name(structure), "plan": plan, "stats": structure.stats().to_dict()}
 
 
-def compared(plan: Any, stats: Any) -> list[str]:
+def _compared(plan: Any, stats: Any) -> list[str]:
     """Write what was planned beside what is measured, in lines."""
     if isinstance(stats, FilterStats):
         rows = side_by_side(plan, stats)

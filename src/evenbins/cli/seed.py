@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import click
 
-from evenbins.cli._options import FILE, check_output, integer
+from evenbins._console import FILE, check_output, integer
 from evenbins.cli._output import note
 
 __all__ = ["SecretSeed", "keep_private", "seed", "seed_of"]
@@ -83,7 +83,7 @@ def seed(output: str) -> None:
     Use it as `evenbins build --seed @FILE`. Filters that are to be merged need the same seed. It is stored in
     what is built, which only its owner can read either, unless the file was there before.
     """
-    check_output(output, [])
+    check_output(output)
     try:
         descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:

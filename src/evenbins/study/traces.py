@@ -36,11 +36,12 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins import _compressed, _show
+from evenbins import _show
 from evenbins._arguments import integer, real
 from evenbins._arguments import seed as checked_seed
 from evenbins.errors import EvenbinsError
 from evenbins.hashing import digest_many
+from evenbins.study.compressed_files import CompressedError, open_named
 
 __all__ = ["SYNTHETIC", "Trace", "TraceError", "read_trace", "synthetic_trace", "write_trace"]
 
@@ -279,8 +280,8 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
 def _opened(name: str, mode: str) -> IO[bytes]:
     """Open a file, compressed or not, by its name."""
     try:
-        return _compressed.open_named(name, mode)
-    except _compressed.CompressedError as error:
+        return open_named(name, mode)
+    except CompressedError as error:
         raise TraceError(str(error)) from None
 
 
@@ -332,7 +333,7 @@ def read_trace(
         with _opened(name, "rb") as file:
             text = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="")
             return _read_text(name, text, wanted, time_format, progress)
-    except _compressed.CompressedError as error:
+    except CompressedError as error:
         raise TraceError(str(error)) from None
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evenbins.cli._options import FILE, check_output, cores, integer
-from evenbins.cli._output import rendered, show, show_json
-from evenbins.cli._progress import Steps
+from evenbins._console import FILE, check_output, integer, rendered, show, show_json
+from evenbins.study.commands._shared import Steps, cores, threads_option
 
 if TYPE_CHECKING:
     from evenbins.study import papers
@@ -28,9 +27,7 @@ __all__ = ["reproduce"]
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: an object for one ID, otherwise a list.")
 @click.option("--plot", type=FILE, help="Draw an SVG or PNG, by suffix; {id} stands for the id.")
 @click.option("--trace", type=FILE, help="For chen-table1 and -table2: a log of requests of your own.")
-@click.option(
-    "--threads", type=click.IntRange(1, 1024), help="Threads; no number depends on it.  [default: all cores]"
-)
+@threads_option
 def reproduce(
     ids: tuple[str, ...], everything: bool, listed: bool, quick: bool, seed: int, as_json: bool,
     plot: str | None, trace: str | None, threads: int | None,
@@ -126,7 +123,7 @@ def _plot_places(plot: str | None, ids: Sequence[str]) -> dict[str, str]:
             f"--plot {plot} is one file for {len(ids)} experiments: put {{id}} in, as {stem}-{{id}}{suffix}"
         )
     for place in places.values():
-        check_output(place, [])
+        check_output(place)
     try:
         plots.check_available()
     except ImportError as error:
