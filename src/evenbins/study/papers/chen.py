@@ -174,25 +174,20 @@ def _plot(quantity: str, *, log: bool = True) -> Plot:
     return plots.lines(x="epsilon", y=_Y[quantity], log=log, panel="copies", quantities=(quantity,))
 
 
-@experiment(
-    "chen-table5",
-    source="chen, Table 5",
-    title="Variance of loads and full nodes, 10,000 keys",
-    plot=_plot("variance"),
-)
+@experiment("chen-table5", title="Variance of loads and full nodes, 10,000 keys", plot=_plot("variance"))
 def table5(context: Context) -> Iterator[Row]:
     """10,000 keys, 1 copy: variance, and fraction of full nodes."""
     yield from _rows(context, 6, "variance", only=10_000)
     yield from _rows(context, 9, "full", only=10_000)
 
 
-@experiment("chen-table6", source="chen, Table 6", title="Variance of loads", plot=_plot("variance"))
+@experiment("chen-table6", title="Variance of loads", plot=_plot("variance"))
 def table6(context: Context) -> Iterator[Row]:
     """Variance of the nodes' loads."""
     return _rows(context, 6, "variance")
 
 
-@experiment("chen-table7", source="chen, Table 7", title="Searches of one more key", plot=_plot("searches"))
+@experiment("chen-table7", title="Searches of one more key", plot=_plot("searches"))
 def table7(context: Context) -> Iterator[Row]:
     """Nodes that key n + 1 looks at.
 
@@ -216,67 +211,55 @@ def table7(context: Context) -> Iterator[Row]:
             yield row("searches_formula", printed_bound, policy="clockwise", note=note, **where)
 
 
-@experiment(
-    "chen-table8", source="chen, Table 8", title="Keys until the first node is full", plot=_plot("first_full")
-)
+@experiment("chen-table8", title="Keys until the first node is full", plot=_plot("first_full"))
 def table8(context: Context) -> Iterator[Row]:
     """Keys placed when the first node became full, n if none did; see the module about nan."""
     return _rows(context, 8, "first_full")
 
 
-@experiment("chen-table9", source="chen, Table 9", title="Full nodes", plot=_plot("full", log=False))
+@experiment("chen-table9", title="Full nodes", plot=_plot("full", log=False))
 def table9(context: Context) -> Iterator[Row]:
     """Fraction of the nodes that are full."""
     return _rows(context, 9, "full")
 
 
-@experiment("chen-table10", source="chen, Table 10", title="Variance after churn", plot=_plot("variance"))
+@experiment("chen-table10", title="Variance after churn", plot=_plot("variance"))
 def table10(context: Context) -> Iterator[Row]:
     """Variance of loads after arrivals and departures."""
     return _rows(context, 10, "variance", churn=True)
 
 
-@experiment("chen-table11", source="chen, Table 11", title="Searches after churn", plot=_plot("searches"))
+@experiment("chen-table11", title="Searches after churn", plot=_plot("searches"))
 def table11(context: Context) -> Iterator[Row]:
     """Searches of one more key after arrivals and departures."""
     return _rows(context, 11, "searches", churn=True)
 
 
-@experiment(
-    "chen-table12", source="chen, Table 12", title="Full nodes after churn", plot=_plot("full", log=False)
-)
+@experiment("chen-table12", title="Full nodes after churn", plot=_plot("full", log=False))
 def table12(context: Context) -> Iterator[Row]:
     """Full nodes after arrivals and departures."""
     return _rows(context, 12, "full", churn=True)
 
 
-@experiment(
-    "chen-table13", source="chen, Table 13", title="Variance: rehashing on full nodes", plot=_plot("variance")
-)
+@experiment("chen-table13", title="Variance: rehashing on full nodes", plot=_plot("variance"))
 def table13(context: Context) -> Iterator[Row]:
     """Variance of loads, clockwise against rehashing the key."""
     return _rows(context, 13, "variance")
 
 
-@experiment(
-    "chen-table14", source="chen, Table 14", title="Searches: rehashing on full nodes", plot=_plot("searches")
-)
+@experiment("chen-table14", title="Searches: rehashing on full nodes", plot=_plot("searches"))
 def table14(context: Context) -> Iterator[Row]:
     """Searches of one more key, clockwise against rehashing the key."""
     return _rows(context, 14, "searches")
 
 
-@experiment(
-    "chen-table15", source="chen, Table 15", title="Full nodes: rehashing", plot=_plot("full", log=False)
-)
+@experiment("chen-table15", title="Full nodes: rehashing", plot=_plot("full", log=False))
 def table15(context: Context) -> Iterator[Row]:
     """Full nodes, clockwise against rehashing the key."""
     return _rows(context, 15, "full")
 
 
-@experiment(
-    "chen-table16", source="chen, Table 16", title="Steps: rehashing on full nodes", plot=_plot("steps")
-)
+@experiment("chen-table16", title="Steps: rehashing on full nodes", plot=_plot("steps"))
 def table16(context: Context) -> Iterator[Row]:
     """Indices of an array of 2^32 that one more key looks at, clockwise against rehashing the key."""
     return _rows(context, 16, "steps", unit=1e6)

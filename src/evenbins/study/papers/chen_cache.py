@@ -115,11 +115,7 @@ def _of_report(
 
 
 @experiment(
-    "chen-table1",
-    source="chen, Table 1",
-    title="Additional cache misses, AOL: clockwise against jump",
-    plot=_draw,
-    options=["trace"],
+    "chen-table1", title="Additional cache misses, AOL: clockwise against jump", plot=_draw, options=["trace"]
 )
 def table1(context: Context) -> Iterator[Row]:
     """3,826,181 requests, 607,782 urls, 92 days; ten placements of the servers; configurations of Table 3."""
@@ -128,7 +124,6 @@ def table1(context: Context) -> Iterator[Row]:
 
 @experiment(
     "chen-table2",
-    source="chen, Table 2",
     title="Additional cache misses, Indiana University: clockwise against jump",
     plot=_draw,
     options=["trace"],

@@ -53,7 +53,6 @@ _ALREADY_PRESENT = (
 
 @experiment(
     "kanizo-fig2",
-    source="kanizo, Figure 2",
     title="The most even loads that some reads a key allow: load 8, no overflow",
     plot=plots.lines(x=lambda each: float(each.quantity[2:-1]), y="P(i)", xlabel="keys in the bucket, i"),
 )
@@ -71,7 +70,6 @@ def fig2(context: Context) -> Iterator[Row]:
 
 @experiment(
     "kanizo-fig3",
-    source="kanizo, Figure 3",
     title="SINGLE over time, simulation and fluid limit: load 2.5, threshold 2, coin 0.5",
     plot=plots.lines(x="time", y="fraction of the buckets; of the keys so far"),
 )
@@ -97,7 +95,6 @@ def fig3(context: Context) -> Iterator[Row]:
 
 @experiment(
     "kanizo-fig4a",
-    source="kanizo, Figure 4(a)",
     title="The least overflow with which a policy is optimal, by reads: load 8, 3 choices",
     plot=plots.lines(x="reads", y="overflow"),
 )
@@ -118,7 +115,6 @@ def fig4a(context: Context) -> Iterator[Row]:
 
 @experiment(
     "kanizo-fig4b",
-    source="kanizo, Figure 4(b)",
     title="The least overflow with which a policy is optimal, by load: reads 1.2, 3 choices",
     plot=plots.lines(x="load", y="overflow"),
 )
@@ -135,7 +131,6 @@ def fig4b(context: Context) -> Iterator[Row]:
 
 @experiment(
     "kanizo-appC",
-    source="kanizo, Appendix C",
     title="Variance of the bucket load, simulation and theory: load 8, 3 choices",
     plot=plots.lines(x="reads", y="variance"),
 )
@@ -181,7 +176,6 @@ def app_c(context: Context) -> Iterator[Row]:
 
 @experiment(
     "kanizo-fig5",
-    source="kanizo, Figure 5",
     title="False-positive rates in blocks of 256 bits: reads 1.2, 3 choices, overflow 0.5 %",
     plot=plots.lines(x="bits_per_key", y="false-positive rate", log=True),
 )
@@ -245,7 +239,6 @@ _PRINTED = {
 
 @experiment(
     "kanizo-fig6",
-    source="kanizo, Figure 6",
     title="Real filters of 1024 blocks, with and without list: reads 1.2, 3 choices",
     plot=plots.lines(
         x="bits_per_key",

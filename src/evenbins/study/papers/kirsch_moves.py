@@ -117,7 +117,6 @@ def _normality(samples: _Floats, level: int, **where: Any) -> Iterator[Row]:
 
 @experiment(
     "kirsch-fig5.4",
-    source="kirsch, Figure 5.4",
     title="Keys in level 4: normal probability plot, second chance, 10,000 keys",
     plot=_draw_normal,
 )
@@ -179,10 +178,7 @@ def _draw_cdf(figure: Figure, rows: Sequence[Row]) -> None:
 
 
 @experiment(
-    "kirsch-fig5.5",
-    source="kirsch, Figure 5.5",
-    title="Keys on the overflow list against Poisson(20), 10,000 keys",
-    plot=_draw_cdf,
+    "kirsch-fig5.5", title="Keys on the overflow list against Poisson(20), 10,000 keys", plot=_draw_cdf
 )
 def fig55(context: Context) -> Iterator[Row]:
     """The overflow list over 100,000 tables of the second chance scheme, 20,000 of the others, Table 5.1(b).
@@ -256,7 +252,6 @@ def _draw_errors(figure: Figure, rows: Sequence[Row]) -> None:
 
 @experiment(
     "kirsch-sec5.8",
-    source="kirsch, Section 5.8",
     title="Equations against simulation: relative errors of overflow and moves",
     plot=_draw_errors,
 )
@@ -378,7 +373,6 @@ def _second_chance_two(context: Context) -> tuple[tuple[float, ...], SimulatedTa
 
 @experiment(
     "kirsch-fig5.8",
-    source="kirsch, Figure 5.8",
     title="Deletions: keys in level 4, normal probability plot; section 5.10",
     plot=_draw_normal,
 )
@@ -491,10 +485,7 @@ def _dispersion(seen: SimulatedTables, **where: Any) -> Row:
 
 
 @experiment(
-    "kirsch-fig5.9",
-    source="kirsch, Figure 5.9",
-    title="Deletions: keys on the overflow list against Poisson's law",
-    plot=_draw_cdf,
+    "kirsch-fig5.9", title="Deletions: keys on the overflow list against Poisson's law", plot=_draw_cdf
 )
 def fig59(context: Context) -> Iterator[Row]:
     """Second chance under deletions, space 2, model "replace": 10,000 samples of 1000 tables, as Figure 5.5.

@@ -113,12 +113,7 @@ def _panels(figure: Figure, rows: Sequence[Row]) -> None:
     grid[0].set_ylim(bottom=0.9)
 
 
-@experiment(
-    "kirsch-table5.1",
-    source="kirsch, Table 5.1",
-    title="The least space for an overflow of 0.2 %",
-    plot=_panels,
-)
+@experiment("kirsch-table5.1", title="The least space for an overflow of 0.2 %", plot=_panels)
 def table51(context: Context) -> Iterator[Row]:
     """All eighteen rows.
 
@@ -144,7 +139,6 @@ def table51(context: Context) -> Iterator[Row]:
 
 @experiment(
     "kirsch-table5.2",
-    source="kirsch, Table 5.2",
     title="The least space for an overflow of 0.2 %, equal levels against optimised ones",
     plot=_panels,
 )
@@ -201,7 +195,6 @@ def _curve(
 
 @experiment(
     "kirsch-fig5.2",
-    source="kirsch, Figure 5.2",
     title="Overflow against space, optimised levels",
     plot=plots.lines(
         x="space", y="overflow", quantities=["overflow"], log=True, xlabel="space, slots per key"
@@ -215,7 +208,6 @@ def fig52(context: Context) -> Iterator[Row]:
 
 @experiment(
     "kirsch-fig5.3",
-    source="kirsch, Figure 5.3",
     title="What optimised levels gain over equal ones",
     plot=plots.lines(
         x="space",
@@ -243,7 +235,6 @@ _POINT = "the thesis' design point of Figures 5.8 and 5.9: 0.146 %"
 
 @experiment(
     "kirsch-fig5.6",
-    source="kirsch, Figure 5.6",
     title="Overflow against space under endless deletions and insertions, optimised levels",
     plot=plots.lines(
         x="space", y="overflow", quantities=["overflow"], log=True, xlabel="space, slots per key"
@@ -261,7 +252,6 @@ def fig56(context: Context) -> Iterator[Row]:
 
 @experiment(
     "kirsch-fig5.7",
-    source="kirsch, Figure 5.7",
     title="What optimised levels gain over equal ones under deletions",
     plot=plots.lines(
         x="space",
@@ -282,7 +272,6 @@ def fig57(context: Context) -> Iterator[Row]:
 
 @experiment(
     "kirsch-sec5.10",
-    source="kirsch, Section 5.10",
     title="The least space for an overflow of 0.2 % under deletions (not feasible for the thesis)",
     plot=_panels,
 )

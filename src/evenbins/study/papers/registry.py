@@ -20,6 +20,7 @@ import difflib
 import fnmatch
 import math
 import operator
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -36,27 +37,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "PAPERS",
-    "Context",
-    "Experiment",
-    "Plot",
-    "Result",
-    "Row",
-    "UnknownExperimentError",
-    "Value",
-    "experiment",
-    "experiments",
-    "measured",
-    "row",
-    "run",
-    "select",
-]
+    "PAPERS", "Context", "Experiment", "Plot", "Result", "Row", "UnknownExperimentError", "Value",
+    "experiment", "experiments", "measured", "row", "run", "select",
+]  # fmt: skip
 
 _T = TypeVar("_T")
 
 Value = str | int | float | bool
 Plot = Callable[["Figure", Sequence["Row"]], None]
 
+_PLACES = {
+    "fig": "Figure", "table": "Table", "sec": "Section", "app": "Appendix", "thm": "Theorem",
+}  # fmt: skip
 PAPERS = {
     "kanizo": "Kanizo, Hay, Keslassy: Access-efficient balanced Bloom filters",
     "kirsch": "Kirsch: Hash-Based Data Structures for Extreme Conditions",
@@ -243,9 +235,11 @@ _registered: dict[str, Experiment] = {}
 
 
 def experiment(
-    id: str, *, source: str, title: str, plot: Plot, options: Iterable[str] = ()
+    id: str, *, title: str, plot: Plot, source: str | None = None, options: Iterable[str] = ()
 ) -> Callable[[Callable[[Context], Iterable[Row]]], Callable[[Context], Iterable[Row]]]:
     """Register a function as an experiment; parameters as of `Experiment`.
+
+    The source follows from the id if it is left out: that of "kanizo-fig4a" is "kanizo, Figure 4(a)".
 
     Raises
     ------
@@ -258,10 +252,18 @@ def experiment(
         raise ValueError(f"id {id!r} is taken by {_registered[id].rows.__qualname__}: choose another")
 
     def register(function: Callable[[Context], Iterable[Row]]) -> Callable[[Context], Iterable[Row]]:
-        _registered[id] = Experiment(id, source, title, function, plot, frozenset(options))
+        _registered[id] = Experiment(id, source or _source_of(id), title, function, plot, frozenset(options))
         return function
 
     return register
+
+
+def _source_of(id: str) -> str:
+    paper, _, place = id.partition("-")
+    found = re.fullmatch(r"([a-z]+)([A-Z]|[\d.]+)([a-z]?)", place)
+    if found is None or found[1] not in _PLACES:
+        raise ValueError(f"source is missing: {place!r} is not one of {', '.join(_PLACES)} with a number")
+    return f"{paper}, {_PLACES[found[1]]} {found[2]}" + (f"({found[3]})" if found[3] else "")
 
 
 def experiments() -> dict[str, Experiment]:
