@@ -174,6 +174,14 @@ def _plot(quantity: str, *, log: bool = True) -> Plot:
     return plots.lines(x="epsilon", y=_Y[quantity], log=log, panel="copies", quantities=(quantity,))
 
 
+def _table(number: int, title: str, quantity: str, **options: Any) -> None:
+    """Register a table that has one quantity."""
+
+    @experiment(f"chen-table{number}", title=title, plot=_plot(quantity, log=quantity != "full"))
+    def rows(context: Context) -> Iterator[Row]:
+        return _rows(context, number, quantity, **options)
+
+
 @experiment("chen-table5", title="Variance of loads and full nodes, 10,000 keys", plot=_plot("variance"))
 def table5(context: Context) -> Iterator[Row]:
     """10,000 keys, 1 copy: variance, and fraction of full nodes."""
@@ -181,10 +189,7 @@ def table5(context: Context) -> Iterator[Row]:
     yield from _rows(context, 9, "full", only=10_000)
 
 
-@experiment("chen-table6", title="Variance of loads", plot=_plot("variance"))
-def table6(context: Context) -> Iterator[Row]:
-    """Variance of the nodes' loads."""
-    return _rows(context, 6, "variance")
+_table(6, "Variance of loads", "variance")
 
 
 @experiment("chen-table7", title="Searches of one more key", plot=_plot("searches"))
@@ -211,58 +216,15 @@ def table7(context: Context) -> Iterator[Row]:
             yield row("searches_formula", printed_bound, policy="clockwise", note=note, **where)
 
 
-@experiment("chen-table8", title="Keys until the first node is full", plot=_plot("first_full"))
-def table8(context: Context) -> Iterator[Row]:
-    """Keys placed when the first node became full, n if none did; see the module about nan."""
-    return _rows(context, 8, "first_full")
-
-
-@experiment("chen-table9", title="Full nodes", plot=_plot("full", log=False))
-def table9(context: Context) -> Iterator[Row]:
-    """Fraction of the nodes that are full."""
-    return _rows(context, 9, "full")
-
-
-@experiment("chen-table10", title="Variance after churn", plot=_plot("variance"))
-def table10(context: Context) -> Iterator[Row]:
-    """Variance of loads after arrivals and departures."""
-    return _rows(context, 10, "variance", churn=True)
-
-
-@experiment("chen-table11", title="Searches after churn", plot=_plot("searches"))
-def table11(context: Context) -> Iterator[Row]:
-    """Searches of one more key after arrivals and departures."""
-    return _rows(context, 11, "searches", churn=True)
-
-
-@experiment("chen-table12", title="Full nodes after churn", plot=_plot("full", log=False))
-def table12(context: Context) -> Iterator[Row]:
-    """Full nodes after arrivals and departures."""
-    return _rows(context, 12, "full", churn=True)
-
-
-@experiment("chen-table13", title="Variance: rehashing on full nodes", plot=_plot("variance"))
-def table13(context: Context) -> Iterator[Row]:
-    """Variance of loads, clockwise against rehashing the key."""
-    return _rows(context, 13, "variance")
-
-
-@experiment("chen-table14", title="Searches: rehashing on full nodes", plot=_plot("searches"))
-def table14(context: Context) -> Iterator[Row]:
-    """Searches of one more key, clockwise against rehashing the key."""
-    return _rows(context, 14, "searches")
-
-
-@experiment("chen-table15", title="Full nodes: rehashing", plot=_plot("full", log=False))
-def table15(context: Context) -> Iterator[Row]:
-    """Full nodes, clockwise against rehashing the key."""
-    return _rows(context, 15, "full")
-
-
-@experiment("chen-table16", title="Steps: rehashing on full nodes", plot=_plot("steps"))
-def table16(context: Context) -> Iterator[Row]:
-    """Indices of an array of 2^32 that one more key looks at, clockwise against rehashing the key."""
-    return _rows(context, 16, "steps", unit=1e6)
+_table(8, "Keys until the first node is full", "first_full")  # n if none becomes full; nan: see the head
+_table(9, "Full nodes", "full")
+_table(10, "Variance after churn", "variance", churn=True)  # after arrivals and departures
+_table(11, "Searches after churn", "searches", churn=True)
+_table(12, "Full nodes after churn", "full", churn=True)
+_table(13, "Variance: rehashing on full nodes", "variance")  # clockwise against rehashing the key
+_table(14, "Searches: rehashing on full nodes", "searches")
+_table(15, "Full nodes: rehashing", "full")
+_table(16, "Steps: rehashing on full nodes", "steps", unit=1e6)  # indices of an array of 2**32
 
 
 _SWEPT = ("variance", "full", "searches", "first_full", "steps")

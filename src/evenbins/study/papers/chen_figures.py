@@ -22,7 +22,7 @@ import numpy as np
 
 from evenbins.study.papers import plots
 from evenbins.study.papers.chen import EPSILONS, NODES, configuration
-from evenbins.study.papers.registry import Context, Row, experiment, measured, row
+from evenbins.study.papers.registry import Context, Plot, Row, experiment, measured, row
 from evenbins.study.papers.ring_simulation import ring_shares, ring_times, simulate_ring
 from evenbins.study.theory import rings
 
@@ -127,21 +127,17 @@ def _removal(context: Context, quantity: str) -> Iterator[Row]:
         yield measured(quantity, each, keys=keys, epsilon=epsilon, copies=copies, policy=policy)
 
 
-@experiment(
-    "chen-fig20",
-    title="Removal of a node: searches of a key",
-    plot=plots.lines(x="epsilon", y="searches", log=True, panel="copies"),
-)
+def _removal_plot(quantity: str) -> Plot:
+    return plots.lines(x="epsilon", y=quantity, log=True, panel="copies")
+
+
+@experiment("chen-fig20", title="Removal of a node: searches of a key", plot=_removal_plot("searches"))
 def fig20(context: Context) -> Iterator[Row]:
     """Searches for each key of a removed node, which looks again at what it once passed."""
     return _removal(context, "searches")
 
 
-@experiment(
-    "chen-fig21",
-    title="Removal of a node: steps of a key",
-    plot=plots.lines(x="epsilon", y="steps", log=True, panel="copies"),
-)
+@experiment("chen-fig21", title="Removal of a node: steps of a key", plot=_removal_plot("steps"))
 def fig21(context: Context) -> Iterator[Row]:
     """Steps, in an array of 2^32, for each key of a removed node."""
     return _removal(context, "steps")

@@ -93,6 +93,19 @@ def fig3(context: Context) -> Iterator[Row]:
         yield row("overflow_fluid", fluid.overflow[look] / time, time=time)
 
 
+def _region(policy: str, reads: float, load: float) -> dict[str, Any]:
+    """Return the least overflow with which a policy is optimal (Theorems 4 and 5), and what is printed."""
+    from evenbins.study.theory import balance
+
+    printed: dict[tuple[str, float, float], tuple[float, str]] = {
+        ("sequential", 1.1, _LOAD): (0.01, _ABOUT_ONE_PERCENT),
+        ("multilevel", _READS, _LOAD): (0.005, _HALF_PERCENT),
+    }
+    paper, note = printed.get((policy, reads, load)) or (None, None)
+    overflow = float(balance.optimality_region(policy, _CHOICES, reads=reads, load=load))
+    return {"ours": overflow, "paper": paper, "note": note, "policy": policy}
+
+
 @experiment(
     "kanizo-fig4a",
     title="The least overflow with which a policy is optimal, by reads: load 8, 3 choices",
@@ -100,17 +113,9 @@ def fig3(context: Context) -> Iterator[Row]:
 )
 def fig4a(context: Context) -> Iterator[Row]:
     """Theorems 4 and 5."""
-    from evenbins.study.theory import balance
-
     for policy in context.track(["sequential", "multilevel"]):
-        for step in range(1, 26):
-            reads = 1 + step / 50
-            overflow = float(balance.optimality_region(policy, _CHOICES, reads=reads, load=_LOAD))
-            paper, note = {
-                ("sequential", 1.1): (0.01, _ABOUT_ONE_PERCENT),
-                ("multilevel", 1.2): (0.005, _HALF_PERCENT),
-            }.get((policy, reads), (None, None))
-            yield row("overflow", overflow, paper=paper, note=note, policy=policy, reads=reads)
+        for reads in (1 + step / 50 for step in range(1, 26)):
+            yield row("overflow", **_region(policy, reads, _LOAD), reads=reads)
 
 
 @experiment(
@@ -120,13 +125,9 @@ def fig4a(context: Context) -> Iterator[Row]:
 )
 def fig4b(context: Context) -> Iterator[Row]:
     """Theorems 4 and 5; MHT's overflow does not depend on the load, SEQUENTIAL's grows."""
-    from evenbins.study.theory import balance
-
     for policy in context.track(["sequential", "multilevel"]):
         for load in (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64):
-            overflow = float(balance.optimality_region(policy, _CHOICES, reads=_READS, load=load))
-            paper, note = (0.005, _HALF_PERCENT) if (policy, load) == ("multilevel", 8) else (None, None)
-            yield row("overflow", overflow, paper=paper, note=note, policy=policy, load=load)
+            yield row("overflow", **_region(policy, _READS, load), load=load)
 
 
 @experiment(

@@ -10,7 +10,7 @@ In the library's words: a bin is a node here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -143,17 +143,10 @@ def simulate_ring(
     """
     check_choice("policy", policy, POLICIES)
     check_choice("layout", layout, LAYOUTS)
-    limit = whole("limit", limit, 1, 2**20)
-    array_bits = whole("array_bits", array_bits, 4, 26)
+    ring = _checked_ring(policy, layout, nodes, copies, keys, limit, array_bits)
     counts, variance = _study.simulate_ring(
-        policy=policy,
-        layout=layout,
-        bins=whole("nodes", nodes, 1, 2**22),
-        copies=whole("copies", copies, 1, 2**22),
-        keys=whole("keys", keys, 0, 2**28),
-        limit=limit,
+        **ring,
         empty=whole("empty", empty, 0, 2**22),
-        array_bits=array_bits,
         step_bits=32 if step_bits is None else whole("step_bits", step_bits, array_bits, 40),
         bias=float(bias),
         bias_on_bin=bool(bias_on_node),
@@ -163,13 +156,29 @@ def simulate_ring(
     )
     never = counts["first_full"] == np.uint64(_NEVER)
     return SimulatedRings(
-        limit=limit,
+        limit=ring["limit"],
         nodes=counts.pop("bins"),
         first_full=np.where(never, counts["keys"], counts.pop("first_full")),
         never_full=never,
         variance=variance,
         **counts,
     )
+
+
+def _checked_ring(
+    policy: str, layout: str, nodes: int, copies: int, keys: int, limit: int, array_bits: int, *,
+    least_nodes: int = 1,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the arguments of a simulator that describe a ring."""
+    return {
+        "policy": policy,
+        "layout": layout,
+        "bins": whole("nodes", nodes, least_nodes, 2**22),
+        "copies": whole("copies", copies, 1, 2**22),
+        "keys": whole("keys", keys, 0, 2**28),
+        "limit": whole("limit", limit, 1, 2**20),
+        "array_bits": whole("array_bits", array_bits, 4, 26),
+    }
 
 
 def ring_shares(
@@ -228,13 +237,7 @@ def ring_times(
     ``"rehash-bin"``.
     """
     insert, removed = _study.ring_times(
-        policy=policy,
-        layout=layout,
-        bins=whole("nodes", nodes, 2, 2**22),
-        copies=whole("copies", copies, 1, 2**22),
-        keys=whole("keys", keys, 0, 2**28),
-        limit=whole("limit", limit, 1, 2**20),
-        array_bits=whole("array_bits", array_bits, 4, 26),
+        **_checked_ring(policy, layout, nodes, copies, keys, limit, array_bits, least_nodes=2),
         probes=whole("probes", probes, 1, 2**24),
         trials=whole("trials", trials, 1, 2**24),
         seed=whole("seed", seed, 0, 2**64 - 1),
