@@ -255,17 +255,17 @@ def measures() -> list[Measure]:
     longest = max(product.values(), key=lines_of)
     return [
         Measure("Python lines in the wheel outside study", sum(map(lines_of, product.values())), []),
-        Measure("pairs of files that share six or more lines", *_counted(shared_runs(sources))),
-        Measure("the same, lines of one shape included", *_counted(alike)),
-        Measure("cores indexed by bare numbers outside the families", *_counted(bare_cores(product))),
-        Measure("import cycles", *_counted(cycles(known))),
-        Measure("imports against the direction", *_counted(upward_imports(known))),
-        Measure("imports of another module's private names", *_counted(private_imports(known))),
+        Measure("pairs of files that share six or more lines", *_with_count(shared_runs(sources))),
+        Measure("the same, lines of one shape included", *_with_count(alike)),
+        Measure("cores indexed by bare numbers outside the families", *_with_count(bare_cores(product))),
+        Measure("import cycles", *_with_count(cycles(known))),
+        Measure("imports against the direction", *_with_count(upward_imports(known))),
+        Measure("imports of another module's private names", *_with_count(private_imports(known))),
         Measure("lines of the longest module", lines_of(longest), [str(longest.relative_to(ROOT))]),
     ]
 
 
-def _counted(places: list[str]) -> tuple[int, list[str]]:
+def _with_count(places: list[str]) -> tuple[int, list[str]]:
     return len(places), places
 
 

@@ -48,7 +48,7 @@ def flips(data: bytes, step: int, first: int = 0) -> Iterator[tuple[int, bytes]]
             yield place, data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :]
 
 
-def opened(path: Path) -> State | None:
+def read_table(path: Path) -> State | None:
     """Read all of a table, checked; None if it is refused."""
     try:
         with PagedTable.open(path, verify=True) as table:
@@ -69,26 +69,26 @@ def damage(folder: Path, step: int) -> Counter[str]:
     for place, data in flips(changes, step):
         path.write_bytes(before)
         journal.write_bytes(data)
-        state = opened(path)
+        state = read_table(path)
         assert state is None or (place >= 2 * group and state in states[2:]), f"journal, byte {place}"
         found["journal: refused" if state is None else "journal: without the last group"] += 1
     path.write_bytes(before)
     journal.write_bytes(changes)
-    assert opened(path) == states[-1]
+    assert read_table(path) == states[-1]
     whole, short = path.read_bytes(), summary.read_bytes()
     assert journal.read_bytes() == b""
     for place, data in flips(whole, step):
         path.write_bytes(data)
-        state = opened(path)
+        state = read_table(path)
         assert state is None or (place < 8192 and state == states[-1]), f"table, byte {place}"
         found["table: refused" if state is None else "table: the other header"] += 1
     for length in range(0, len(whole), step):
         path.write_bytes(whole[:length])
-        assert opened(path) is None, f"{length} bytes"
+        assert read_table(path) is None, f"{length} bytes"
         found["table: prefixes refused"] += 1
     for more in (b"\0", b"\xff", bytes(4096), whole):
         path.write_bytes(whole + more)
-        assert opened(path) is None, "something follows"
+        assert read_table(path) is None, "something follows"
         found["table: longer, refused"] += 1
     path.write_bytes(whole)
     for place, data in flips(short, step):

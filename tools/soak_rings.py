@@ -45,7 +45,7 @@ def soak(ring: HashRing, operations: int, seed: int) -> tuple[int, int]:
             if done[0] >= operations:
                 stop.set()
 
-    def guarded(work: Any, number: int) -> None:
+    def run_guarded(work: Any, number: int) -> None:
         try:
             while not stop.is_set():
                 work(np.random.default_rng((seed, number, done[0])))
@@ -99,7 +99,7 @@ def soak(ring: HashRing, operations: int, seed: int) -> tuple[int, int]:
         time.sleep(0.001)
 
     work = [bulk, bulk, single, churn]
-    threads = [threading.Thread(target=guarded, args=(each, i)) for i, each in enumerate(work)]
+    threads = [threading.Thread(target=run_guarded, args=(each, i)) for i, each in enumerate(work)]
     for thread in threads:
         thread.start()
     for thread in threads:

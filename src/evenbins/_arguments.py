@@ -1,7 +1,7 @@
 """The arguments of plans and of the mathematics behind them, checked: one place for rules and messages.
 
-Every message names the argument, the rule, the value received and a way out. A wrong type is a
-TypeError, a wrong value a ValueError; a bool is no number.
+Every message names the argument, the rule, the value received and a remedy. A wrong type is a TypeError, a
+wrong value a ValueError; a bool is not a number.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def capacity(value: object) -> int:
     remedy = "Pass the number of keys the filter is planned for"
     rule = "a whole number of keys from 1 to 2**48"
     if isinstance(value, float | np.floating):
-        if not float(value).is_integer():  # nan and infinity are none either
+        if not float(value).is_integer():  # nan and infinity are not whole either
             raise error("capacity", rule, value, remedy)
         value = int(value)
     return integer("capacity", value, 1, MAX_CAPACITY, remedy, rule=rule)
@@ -97,7 +97,7 @@ def seed(value: object) -> int:
 
 
 def check_total(bits: int, name: str, value: object) -> None:
-    """Refuse a filter of too many bits, of which `name` is the cause."""
+    """Raise ValueError for a filter of too many bits; `name` is the argument that asks for them."""
     if bits > MAX_BITS:
         limit = _show.size(MAX_BITS // 8)
         raise ValueError(

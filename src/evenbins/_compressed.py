@@ -19,7 +19,7 @@ from typing import Any
 
 from evenbins.errors import EvenbinsError
 
-__all__ = ["CompressedError", "check_package", "format_of", "may_become", "no_zstd_error", "unpacked"]
+__all__ = ["CompressedError", "check_package", "format_of", "may_become", "no_zstd_error", "unpack"]
 
 _MAGIC = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd", "parquet": b"PAR1"}
 _PACKED_BYTES = 1 << 17  # read at a time
@@ -37,7 +37,7 @@ def format_of(first: bytes) -> str | None:
 
 
 def may_become(first: bytes) -> bool:
-    """Return whether so few bytes may be the beginning of a format's."""
+    """Return whether these bytes may be the beginning of a format's first bytes."""
     return len(first) < 4 and any(magic.startswith(first) for magic in _MAGIC.values())
 
 
@@ -46,7 +46,7 @@ def check_package(format: str, name: str) -> None:
     _UNPACKERS[format](name)
 
 
-def unpacked(read: Callable[[int], bytes], format: str, name: str) -> Iterator[bytes]:
+def unpack(read: Callable[[int], bytes], format: str, name: str) -> Iterator[bytes]:
     """Unpack what `read(size)` gives, block by block.
 
     Raises
@@ -58,7 +58,7 @@ def unpacked(read: Callable[[int], bytes], format: str, name: str) -> Iterator[b
     tool = "gzip" if format == "gzip" else "zstd"
     unpacker, begun = new(), False
     if hasattr(unpacker, "CompressedInputStream"):
-        yield from _by_arrow(read, name, unpacker)
+        yield from _unpack_by_arrow(read, name, unpacker)
         return
     while packed := read(_PACKED_BYTES):
         blocks: list[bytes] = []
@@ -116,7 +116,7 @@ def _zstd_unpacker(name: str) -> tuple[Callable[[], Any], type[Exception]]:
 
 
 class _Packed:
-    """What pyarrow wants of a file."""
+    """The interface of a file that pyarrow needs."""
 
     closed = False
 
@@ -124,10 +124,10 @@ class _Packed:
         self.read = read
 
     def close(self) -> None:
-        """Leave it open: it belongs to somebody else."""
+        """Leave it open: it belongs to the caller."""
 
 
-def _by_arrow(read: Callable[[int], bytes], name: str, arrow: Any) -> Iterator[bytes]:
+def _unpack_by_arrow(read: Callable[[int], bytes], name: str, arrow: Any) -> Iterator[bytes]:
     try:
         stream = arrow.CompressedInputStream(arrow.PythonFile(_Packed(read), "r"), "zstd")
         while block := stream.read(_BLOCK_BYTES):

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 __all__ = [
-    "FILE", "OutputError", "check_output", "check_readable", "integer", "output_stream", "planned",
-    "rendered", "show", "show_json",
+    "FILE", "OutputError", "check_output", "check_readable", "integer", "output_stream", "render",
+    "show", "show_json", "with_option_errors",
 ]  # fmt: skip
 
 _T = TypeVar("_T")
@@ -42,7 +42,7 @@ def integer(text: object) -> int:
     raise click.BadParameter(f"{text!r} is not a whole number such as 1000000 or 1e6")
 
 
-def planned(call: Callable[[], _T], **options: str) -> _T:
+def with_option_errors(call: Callable[[], _T], **options: str) -> _T:
     """Plan or construct; an error about an argument becomes one about the option.
 
     `options` are those that are not called as the argument is: capacity="--keys".
@@ -123,7 +123,7 @@ def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def rendered(sheet: RenderableType) -> str:
+def render(sheet: RenderableType) -> str:
     """Lay out for the terminal; for a file or a pipe as wide as it needs to be."""
     import shutil
 

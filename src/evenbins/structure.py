@@ -40,7 +40,7 @@ _P = TypeVar("_P")
 class Structure(_files.Persistent, Generic[_P]):
     """A plan's integer core, filled: what filters, tables, sketches and summaries in memory have in common.
 
-    A class derives from one of the core and from this one, and says how its plan becomes the core's
+    A class derives from one of the core and from this one, and implements how its plan becomes the core's
     arguments, how a plan follows from a core, and what `repr` shows.
     """
 
@@ -60,7 +60,7 @@ class Structure(_files.Persistent, Generic[_P]):
         @property
         def _read_only(self) -> bool: ...
 
-    # --- what a class says ---------------------------------------------------------------------------
+    # --- what a class implements ---------------------------------------------------------------------------
 
     def _core_arguments(self, plan: _P) -> tuple[Any, ...]:
         """Return the arguments of the core's constructor."""
@@ -122,8 +122,8 @@ class Structure(_files.Persistent, Generic[_P]):
         Raises
         ------
         FormatError
-            A table is open read-only, was not verified, and its file is damaged: look-ups bear that, changes
-            would not.
+            A table is open read-only and unverified, and its file is damaged: look-ups tolerate that, changes
+            do not.
         """
         self._refuse_damaged()
         twin = type(self).__new__(type(self))
@@ -142,7 +142,7 @@ class Structure(_files.Persistent, Generic[_P]):
         cls._core_class().__init__(structure, data, *kind, mapped, verify)
         return structure
 
-    __array_ufunc__ = None  # `structure | array` is an error, not NumPy's affair
+    __array_ufunc__ = None  # `structure | array` is an error; NumPy must not handle it
 
     def __repr__(self) -> str:
         rows = self._shown()
@@ -187,7 +187,7 @@ class Kind(NamedTuple):
     number : its number in files; 0 for a folder of files
     name, title : as options and as messages name it
     home : module and class, as "filters.standard:BloomFilter"
-    can : what it can do beside what every structure can
+    can : what it can do besides what every structure can
         members  answer whether a key is in it         merge    unite with another of the same plan
         remove   remove keys                           shard    be a part of a `ShardedFilter`
         grow     be a stage of a `GrowingFilter`       redis    be shared through Redis
@@ -276,7 +276,7 @@ def kind_of_file(path: StrPath) -> Kind:
     Raises
     ------
     FormatError
-        It is nothing of ours, or of a kind that this version does not know.
+        It is not a file of evenbins, or of a kind that this version does not know.
     """
     name = os.fsdecode(path)
     if os.path.isfile(os.path.join(name, "manifest.json")):  # the one structure that is a folder

@@ -1,25 +1,25 @@
 """The command `evenbins`: filters for the shell.
 
     evenbins build keys.txt -o keys.evb      lines ──▶ a filter in a file
-    evenbins query keys.evb < lines          grep's manners: prints the lines that are in it
+    evenbins query keys.evb < lines          like grep: prints the lines that are in it
     evenbins inspect keys.evb                plan beside stats, blocks by their load, checks
     evenbins design filter --keys 1e9 --fpr 1e-6    every design that meets it, best first
     evenbins reproduce kanizo-fig5           a paper's numbers beside ours
     evenbins lab                             all of it on a local page
 
-One module a command, imported when it is called (_group.py); what they share begins with an underscore.
+One module per command, imported when it is called (_group.py); those for study are in `study.commands`.
 
 A key is the bytes of one line, without its newline. Nothing is decoded, nothing is trimmed, an empty line
-is the empty key: so `query` prints every line of the file a filter was built from, whatever is in it.
-Lines travel in blocks of whole lines and meet the core in bulk.
+is the empty key: so `query` prints every line of the file that a filter was built from. Lines are read in
+blocks of whole lines and passed to the core in bulk.
 
 Invariants
 - Standard output carries the answer alone, bytes as they came in; all else goes to standard error.
 - Exit codes are grep's: 0 something selected (or done), 1 nothing selected, 2 an error; 130 after Ctrl-C. A
   reader that has gone (`| head`) ends the command as it ends grep, by SIGPIPE.
-- An error is one line which says what to do. Commands raise; `_run` alone writes it. What nobody expected is
-  one line too, and says that it is a bug; EVENBINS_DEBUG=1 shows where.
-- What a command does not need it does not import: rich and scipy come in where they are used.
+- An error is one line that says what to do. Commands raise; `_run` alone prints. An unexpected exception is
+  one line too, and says that it is a bug; EVENBINS_DEBUG=1 shows the traceback.
+- A command imports only what it needs: rich and scipy where they are used.
 """
 
 from __future__ import annotations

@@ -166,8 +166,8 @@ class Input:
 
     def count(self, advance: Callable[[int], None]) -> int:
         """Count the keys; `batches` can still be called."""
-        with self._opened() as opened:
-            file = opened if opened.seekable() else self._spooled(b"", opened)
+        with self._open() as opened:
+            file = opened if opened.seekable() else self._spool(b"", opened)
             start = file.tell()
             file, chunks, format = self._chunks(file, advance)
             if self._how.column is not None or format == "parquet":
@@ -180,7 +180,7 @@ class Input:
 
     def batches(self, advance: Callable[[int], None] = lambda _: None) -> Iterator[Batch]:
         """Return the keys in batches; to a last line that has no newline one is added."""
-        with self._opened() as opened:
+        with self._open() as opened:
             file, chunks, format = self._chunks(opened, advance)
             yield from self._batches(file, chunks, format)
 
@@ -191,7 +191,7 @@ class Input:
     # --- bytes ----------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _opened(self) -> Iterator[IO[bytes]]:
+    def _open(self) -> Iterator[IO[bytes]]:
         if self._copy is not None:
             yield self._copy
         elif self.name != "-":
@@ -202,12 +202,12 @@ class Input:
         else:
             yield sys.stdin.buffer
 
-    def _spooled(self, first: bytes, file: IO[bytes]) -> IO[bytes]:
+    def _spool(self, first: bytes, file: IO[bytes]) -> IO[bytes]:
         """Copy what cannot be rewound: the bytes read already, and the rest."""
         import tempfile
 
         copy: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (it goes with this object)
-        for block in itertools.chain([first], _reads(file)):
+        for block in itertools.chain([first], _read_blocks(file)):
             try:
                 copy.write(block)
                 copy.flush()
@@ -225,16 +225,16 @@ class Input:
         first = _first_bytes(file)
         format = None if self._how.binary else _compressed.format_of(first)
         if format == "parquet" and self._suffix not in _TEXT_SUFFIXES and not file.seekable():
-            file = self._spooled(first, file)
+            file = self._spool(first, file)
             first = _first_bytes(file)
         if first and not self._how.binary:
-            format = self._checked_format(format, first, file)
+            format = self._check_format(format, first, file)
         plain = _Plain(first, file, advance)
         if format in (None, "parquet"):
             return file, plain, format
-        return file, self._unpacked(plain, format or ""), format
+        return file, self._unpack(plain, format or ""), format
 
-    def _checked_format(self, format: str | None, first: bytes, file: IO[bytes]) -> str | None:
+    def _check_format(self, format: str | None, first: bytes, file: IO[bytes]) -> str | None:
         """Return the format, by the name before the content; refuse the two if they contradict each other."""
         named = _SUFFIXES.get(self._suffix)
         if named is not None and format != named:
@@ -253,9 +253,9 @@ class Input:
             )
         return None if is_text and not _ends_as_parquet(file) else format
 
-    def _unpacked(self, chunks: Iterator[bytes], format: str) -> Iterator[bytes]:
+    def _unpack(self, chunks: Iterator[bytes], format: str) -> Iterator[bytes]:
         try:
-            yield from _compressed.unpacked(_read_of(chunks), format, self._title)
+            yield from _compressed.unpack(_read_of(chunks), format, self._title)
         except _compressed.CompressedError as error:
             if self._suffix in _SUFFIXES:
                 raise
@@ -402,7 +402,7 @@ class Input:
 def _first_bytes(file: IO[bytes]) -> bytes:
     """Read the bytes that determine a format."""
     first = b""
-    for block in _reads(file):
+    for block in _read_blocks(file):
         first += block
         if not _compressed.may_become(first):
             break
@@ -418,7 +418,7 @@ def _ends_as_parquet(file: IO[bytes]) -> bool:
     return ends and size > 2 * len(_PARQUET)
 
 
-def _reads(file: IO[bytes]) -> Iterator[bytes]:
+def _read_blocks(file: IO[bytes]) -> Iterator[bytes]:
     """Return what is there, at most a block of it: a line from a slow pipe is not kept waiting."""
     read1: Callable[[int], bytes] = file.read1  # type: ignore[attr-defined]
     while block := read1(BLOCK_BYTES):
@@ -429,14 +429,14 @@ class _Plain:
     """What is in a file, as chunks or into a buffer; its first bytes have been read."""
 
     def __init__(self, first: bytes, file: IO[bytes], advance: Callable[[int], None]) -> None:
-        self._first, self._reads, self._advance = first, _reads(file), advance
+        self._first, self._read_blocks, self._advance = first, _read_blocks(file), advance
         self._readinto1: Callable[[memoryview], int] = file.readinto1  # type: ignore[attr-defined]
 
     def __iter__(self) -> _Plain:
         return self
 
     def __next__(self) -> bytes:
-        chunk, self._first = self._first or next(self._reads), b""
+        chunk, self._first = self._first or next(self._read_blocks), b""
         self._advance(len(chunk))
         return chunk
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evenbins import theory
-from evenbins._console import FILE, check_output, integer, planned
+from evenbins._console import FILE, check_output, integer, with_option_errors
 from evenbins.cli._inputs import LINES, Batch, How, Input, binary_option, null_option, open_inputs
 from evenbins.cli._output import warn, warn_of_inputs
 from evenbins.cli._progress import Bar
@@ -101,7 +101,9 @@ def build(
             **(arguments | policy),
         )  # fmt: skip
     plan = partial(planner, **arguments)
-    planned(partial(plan, 1 if capacity is None else capacity))  # refused now, not after reading for an hour
+    with_option_errors(
+        partial(plan, 1 if capacity is None else capacity)
+    )  # refused now, not after reading for an hour
     inputs = open_inputs(keys, how)
     check_output(output, keys)
 
@@ -111,7 +113,7 @@ def build(
             raise click.ClickException(
                 f"no keys: {', '.join(keys)} has no line. Give --capacity to build an empty filter"
             )
-        filter_ = build_filter(planned(partial(plan, capacity)))
+        filter_ = build_filter(with_option_errors(partial(plan, capacity)))
         added = _add(inputs, bar, lambda batch: filter_.add_many(batch.keys(), threads=threads))
     filter_.save(output)
     what = f"{filter_.plan.policy} filter, {added:_} lines added"
@@ -188,12 +190,12 @@ def _build_exactly(
             f"--capacity {capacity}: an exact list holds {_MOST_EXACT:_} lines at most: use a filter"
         )
     if capacity is not None:
-        planned(partial(_empty_table, capacity, seed))
+        with_option_errors(partial(_empty_table, capacity, seed))
     inputs = open_inputs(keys, how)
     check_output(output, keys)
     with Bar(keys) as bar:
         capacity = capacity if capacity is not None else _count(inputs, bar)
-        table: MultilevelTable = planned(partial(_empty_table, max(1, capacity), seed))
+        table: MultilevelTable = with_option_errors(partial(_empty_table, max(1, capacity), seed))
         try:
             added = _add(inputs, bar, lambda batch: table.insert_many(batch.keys(as_text=True), 0))
         except TableFullError:
@@ -220,7 +222,7 @@ def _build_by_dask(paths: Sequence[str], output: str, as_json: bool, **request: 
 
     given = {name: value for name, value in request.items() if value is not None}
     try:
-        built = planned(partial(dask.build_files, list(paths), output=output, **given))
+        built = with_option_errors(partial(dask.build_files, list(paths), output=output, **given))
     except ImportError as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:

@@ -44,7 +44,7 @@ def inspect(file: str, as_json: bool, verify: bool, show_seed: bool) -> None:
     if as_json:
         return show_json(
             {"file": file, "file_bytes": file_bytes, "verified": verify}
-            | _measured(structure, show_seed=show_seed)
+            | _to_dict(structure, show_seed=show_seed)
         )
     plan, stats = structure.plan, structure.stats()
     facts = [("kind", _name(structure))]
@@ -70,7 +70,7 @@ def inspect(file: str, as_json: bool, verify: bool, show_seed: bool) -> None:
                 click.style(click.format_filename(file), bold=True),
                 *(f"  {name:<{width}} {value}" for name, value in facts),
                 "",
-                *_compared(plan, stats),
+                *_comparison_lines(plan, stats),
                 *_loads(kind, structure, plan, stats),
             ]
         )
@@ -84,7 +84,7 @@ def _loads(kind: Kind, structure: Any, plan: Any, stats: Any) -> list[str]:
     if kind.name == "chained-table":
         share = np.zeros(max(len(plan.loads), len(stats.loads)))
         share[: len(plan.loads)] = plan.loads
-        head = _show.row("keys", "planned", "measured") + "  bins with so many keys"
+        head = _show.row("keys", "planned", "measured") + "  bins with this many keys"
         return ["", head, *_rows_of_histogram(stats.loads, share)]
     if kind.name == "ring" and 0 < stats.nodes <= _HISTOGRAM_ROWS:
         loads, limits = structure.loads(), structure.limits()
@@ -116,13 +116,18 @@ def _name(structure: Any) -> str:
 def report(structure: Any, output: str, what: str, as_json: bool, **facts: object) -> None:
     """Print what was written to a file: on standard error, or as JSON with these facts on standard output."""
     if as_json:
-        return show_json({"file": output, **facts, **_measured(structure)})
+        return show_json({"file": output, **facts, **_to_dict(structure)})
     note(
-        "\n".join([f"{click.format_filename(output)}: {what}", *_compared(structure.plan, structure.stats())])
+        "\n".join(
+            [
+                f"{click.format_filename(output)}: {what}",
+                *_comparison_lines(structure.plan, structure.stats()),
+            ]
+        )
     )
 
 
-def _measured(structure: Any, *, show_seed: bool = False) -> dict[str, Any]:
+def _to_dict(structure: Any, *, show_seed: bool = False) -> dict[str, Any]:
     """Return plan and stats as JSON holds them; a seed is left out (null) unless it is asked for."""
     plan = structure.plan.to_dict()
     if plan.get("seed") and not show_seed:
@@ -130,7 +135,7 @@ def _measured(structure: Any, *, show_seed: bool = False) -> dict[str, Any]:
     return {"kind": _name(structure), "plan": plan, "stats": structure.stats().to_dict()}
 
 
-def _compared(plan: Any, stats: Any) -> list[str]:
+def _comparison_lines(plan: Any, stats: Any) -> list[str]:
     """Write what was planned beside what is measured, in lines."""
     if isinstance(stats, FilterStats):
         rows = side_by_side(plan, stats)
@@ -189,7 +194,7 @@ def _histogram(plan: FilterPlan, stats: FilterStats) -> list[str]:
     lines = []
     for level, (counts, share) in enumerate(zip(stats.loads[: len(planned)], planned, strict=True)):
         where = f", level {level}" if len(planned) > 1 else ""
-        lines += ["", _show.row(title, "planned", "measured") + f"  blocks with so many {title}{where}"]
+        lines += ["", _show.row(title, "planned", "measured") + f"  blocks with this many {title}{where}"]
         lines += _rows_of_histogram(counts, share)
     return lines
 

@@ -38,11 +38,11 @@ def merge(files: tuple[str, ...], output: str, as_json: bool) -> None:
 
     Filters, counting and growing ones, and sketches must have been built with the same arguments: build with
     the same --capacity, --fpr (or --bits-per-key), --kind and --seed. Exact lists (`build --exact`) need the
-    same --seed only. Every byte of every file is checked first. A new output can be read by nobody who cannot
-    read all of FILES: it has their seed.
+    same --seed only. Every byte of every file is checked first. A new output is
+    readable only by users who can read all of FILES: it has their seed.
     """
     if len(files) < 2:
-        raise click.ClickException("one file is nothing to merge: name two or more")
+        raise click.ClickException("merge needs two or more files")
     check_output(output, files)
     first, *rest = files
     kind, head = open_structure(first, verify=True)

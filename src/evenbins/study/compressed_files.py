@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import IO, Any
 
-from evenbins._compressed import CompressedError, check_package, no_zstd_error, unpacked
+from evenbins._compressed import CompressedError, check_package, no_zstd_error, unpack
 
 __all__ = ["CompressedError", "open_named"]
 
@@ -24,7 +24,7 @@ def open_named(name: str, mode: str) -> IO[bytes]:
     if mode == "rb":
         check_package(format, name)  # a missing package is reported before a missing file
         raw = open(name, "rb")  # noqa: SIM115 (the reader closes it)
-        return io.BufferedReader(_Reader(raw, unpacked(raw.read, format, name)), _BUFFER_BYTES)
+        return io.BufferedReader(_Reader(raw, unpack(raw.read, format, name)), _BUFFER_BYTES)
     if format == "gzip":
         import gzip
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evenbins._console import check_readable, integer, planned, show, show_json
+from evenbins._console import check_readable, integer, show, show_json, with_option_errors
 from evenbins.study.commands._shared import Steps, cores, threads_option
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def cache(
 ) -> None:  # fmt: skip
     """Replay a log of timed requests, and count misses beyond those of one cache without limits.
 
-    A full server passes a request on by the policy; one with more requests than it can bear fails and
+    A full server passes a request on by the policy; one with more requests than its limit fails and
     comes back empty. Of the log the columns of times and of keys (urls) are read; see docs/cache_replay.md.
     """
     from evenbins.study.simulate import CONFIGURATIONS, replay_cache
@@ -144,7 +144,7 @@ def _trace(
 def _run(call: Callable[[], CacheReport]) -> CacheReport:
     """Call the library; an error about an argument, or a column, becomes one about the option."""
     try:
-        return planned(call, **_MINUTES)
+        return with_option_errors(call, **_MINUTES)
     except click.ClickException as error:
         text = re.sub(r"\b(time|key)_(?=column\b)", r"--\1-", error.message)
         raise click.ClickException(text.replace("Pass None for", "Give 'none' for")) from None

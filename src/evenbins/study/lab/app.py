@@ -106,7 +106,7 @@ def create_app(*, jobs: Jobs | None = None, pages: Iterable[Endpoint] | None = N
         routes=routes,
         lifespan=lifespan,
         middleware=[Middleware(Fence)],
-        exception_handlers={RefusedError: _refused, HTTPException: _missing},
+        exception_handlers={RefusedError: _refusal_response, HTTPException: _missing},
     )
     app.state.jobs = running
     return app
@@ -168,7 +168,7 @@ async def _icon(request: Request) -> Response:
     return FileResponse(STATIC / "icon.svg")
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _refusal_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, RefusedError)
     return _json({"error": str(error)}, status=error.status)
 

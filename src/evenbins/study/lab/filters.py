@@ -76,7 +76,7 @@ def _rate(
 ) -> float | None:
     """Return the least rate within this memory, None where the policy cannot meet the bounds."""
     try:
-        found = _found(
+        found = _find_designs(
             keys, bits_per_key=bits, reads=reads, miss_reads=miss_reads, block_bits=block_bits,
             policies=(policy,),
         )  # fmt: skip
@@ -91,7 +91,7 @@ def designs(
 ) -> dict[str, Any]:  # fmt: skip
     """Return all designs that meet the request, best first; which is chosen; and how to build it."""
     request = _request(fpr, bits_per_key, reads, miss_reads, block_bits)
-    found = _found(keys, **request)
+    found = _find_designs(keys, **request)
     names = [each.policy for each in found]
     note = None
     chosen = names[0]
@@ -111,7 +111,7 @@ def designs(
 
 
 @lru_cache(maxsize=256)
-def _found(keys: int, policies: Sequence[str] | None = None, **request: Any) -> design.FilterDesigns:
+def _find_designs(keys: int, policies: Sequence[str] | None = None, **request: Any) -> design.FilterDesigns:
     return designs_for(Request(keys, **request), policies=policies)
 
 
@@ -194,7 +194,7 @@ def measure(
     from the filters' bits, and by asking for as many absent keys.
     """
     request = _request(fpr, bits_per_key, reads, miss_reads, block_bits)
-    found = _found(keys, **request, **({} if policy == "best" else {"policies": (policy,)}))
+    found = _find_designs(keys, **request, **({} if policy == "best" else {"policies": (policy,)}))
     plan = found.best.plan
     if plan.nbytes > MOST_BYTES:
         raise ValueError(

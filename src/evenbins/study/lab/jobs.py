@@ -63,17 +63,17 @@ class Job:
     def to_dict(self) -> dict[str, Any]:
         """Return the state as JSON's types; a job that was asked to stop is called cancelled at once."""
         state = "cancelled" if self.state == "running" and self._stop.is_set() else self.state
-        told: dict[str, Any] = {
+        answer: dict[str, Any] = {
             "id": self.id,
             "path": self.path,
             "state": state,
             "progress": list(self.progress),
         }
         if state == "done":
-            told["result"] = self.result
+            answer["result"] = self.result
         if state == "failed":
-            told["error"] = self.error
-        return told
+            answer["error"] = self.error
+        return answer
 
 
 class Jobs:

@@ -64,13 +64,11 @@ def configuration(
     """Simulate a configuration of the paper, or give what was simulated before in this process."""
     limit = rings.ring_limit(keys, NODES, epsilon)
     count = context.pick(TRIALS, 20) if trials is None else trials
-    return _simulated(
-        policy, keys, limit, copies, churn, remove, layout, count, context.seed, context.threads
-    )
+    return _simulate(policy, keys, limit, copies, churn, remove, layout, count, context.seed, context.threads)
 
 
 @lru_cache(maxsize=512)
-def _cached(
+def _simulate_cached(
     policy: str,
     keys: int,
     limit: int,
@@ -84,11 +82,11 @@ def _cached(
     return []  # filled by the first who asks: threads are no part of the name
 
 
-def _simulated(
+def _simulate(
     policy: str, keys: int, limit: int, copies: int, churn: bool, remove: bool, layout: str, trials: int,
     seed: int, threads: int,
 ) -> SimulatedRings:  # fmt: skip
-    found = _cached(policy, keys, limit, copies, churn, remove, layout, trials, seed)
+    found = _simulate_cached(policy, keys, limit, copies, churn, remove, layout, trials, seed)
     if not found:
         name = f"chen/{policy}/{keys}/{limit}/{copies}/{churn}/{remove}/{layout}"
         found.append(

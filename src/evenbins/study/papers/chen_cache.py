@@ -89,10 +89,10 @@ def _rows(context: Context, name: str, paper: dict[int, tuple[int, int]]) -> Ite
             trace, **CONFIGURATIONS[f"{name}-{configuration}"].to_dict(), policies=_POLICIES, copies=copies,
             seed=context.stream(configuration), repeat=context.pick(10, 2), threads=context.threads,
         )  # fmt: skip
-        yield from _of_report(report, configuration, copies, paper[configuration], note)
+        yield from _report_rows(report, configuration, copies, paper[configuration], note)
 
 
-def _of_report(
+def _report_rows(
     report: CacheReport, configuration: int, copies: int, paper: tuple[int, int], note: str
 ) -> Iterator[Row]:
     for policy, printed in zip(_POLICIES, paper, strict=True):

@@ -59,7 +59,7 @@ _Floats = npt.NDArray[np.float64]
 # --- insertions only -------------------------------------------------------------------------------------
 
 
-def _printed(context: Context, scheme: str, slots: int) -> SimulatedTables:
+def _simulate_printed(context: Context, scheme: str, slots: int) -> SimulatedTables:
     """Simulate a row of Table 5.1(b); the second chance scheme with all the trials of the thesis."""
     focus = (scheme, slots) == ("second-chance", 1)
     return simulate_table(
@@ -128,7 +128,7 @@ def fig54(context: Context) -> Iterator[Row]:
     the points of the figure, `quantile_normal(p)` its line.
     """
     for scheme, slots in context.track(SCHEMES):
-        seen = _printed(context, scheme, slots)
+        seen = _simulate_printed(context, scheme, slots)
         theory = fluid.solve(scheme, TABLE_5_1[scheme, 4, slots][2], slots)
         where: dict[str, Any] = {"scheme": scheme, "slots": slots}
         for level in range(4):
@@ -196,13 +196,13 @@ def fig55(context: Context) -> Iterator[Row]:
     for k in range(most + 1):
         yield row(f"cdf({k})", float(pdtr(k, 20.0)), scheme="poisson", slots=1)
     for scheme, slots in context.track(SCHEMES):
-        seen = _printed(context, scheme, slots)
+        seen = _simulate_printed(context, scheme, slots)
         yield from _list_law(seen.overflow[:, 0], most, 20.0, scheme=scheme, slots=slots)
         theory = optimise.overflow_distribution(scheme, TABLE_5_1[scheme, 4, slots][2], _KEYS, slots)
         yield row("variance_ratio_theory", theory.ratio, scheme=scheme, slots=slots)
 
 
-def _compared(quantity: str, seen: _Floats, theory: float, **where: Any) -> tuple[float, float, list[Row]]:
+def _compare(quantity: str, seen: _Floats, theory: float, **where: Any) -> tuple[float, float, list[Row]]:
     """Set a simulated fraction beside the equations': relative error, its standard error, rows."""
     error = float(seen.mean()) / theory - 1
     spread = float(seen.std(ddof=1)) / math.sqrt(seen.size) / theory
@@ -281,7 +281,7 @@ def sec58(context: Context) -> Iterator[Row]:
         }  # fmt: skip
         # Of the table as it is, its levels rounded down.
         exact = fluid.solve(scheme, [each / keys for each in seen.buckets], slots)
-        error, _, rows = _compared("overflow", seen.overflow_share[:, 0], exact.overflow, **where)
+        error, _, rows = _compare("overflow", seen.overflow_share[:, 0], exact.overflow, **where)
         if shares != "best":
             off = not 0.9 < exact.overflow / OVERFLOW < 1.1
             rows[0] = replace(rows[0], paper=OVERFLOW, note=_OFF_TARGET if off else None)
@@ -289,7 +289,7 @@ def sec58(context: Context) -> Iterator[Row]:
         if focus:
             worst["overflow", slots, keys] = max(worst.get(("overflow", slots, keys), 0.0), abs(error))
         if scheme != "standard":
-            error, _, rows = _compared("moves", seen.moves_share[:, 0], exact.moves, **where)
+            error, _, rows = _compare("moves", seen.moves_share[:, 0], exact.moves, **where)
             if shares == "printed":
                 rows[0] = replace(rows[0], paper=TABLE_5_1[scheme, levels, slots][1])
             yield from rows
@@ -433,11 +433,11 @@ def _section_510(context: Context) -> Iterator[Row]:
         where: dict[str, Any] = {
             "scheme": scheme, "slots": slots, "space": space, "shares": "best", "model": model, "side": side,
         }  # fmt: skip
-        error, _, rows = _compared("overflow", seen.overflow_share.mean(axis=1), theory.overflow, **where)
+        error, _, rows = _compare("overflow", seen.overflow_share.mean(axis=1), theory.overflow, **where)
         yield from rows
         yield _dispersion(seen, **where)
         if theory.moves:
-            yield from _compared("moves", seen.late_moves, theory.moves, **where)[2]
+            yield from _compare("moves", seen.late_moves, theory.moves, **where)[2]
         if theory.overflow > 1e-3:
             worst[model, scheme, slots] = max(worst[model, scheme, slots], abs(error))
         third = float(seen.fills[:, :, 2].mean()) / theory.fills[2] - 1

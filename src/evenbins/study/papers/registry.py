@@ -128,7 +128,7 @@ def measured(
     return Row(where, quantity, paper, float(numbers.mean()), sd, note)
 
 
-def _silent(done: int, total: int) -> None:
+def _no_progress(done: int, total: int) -> None:
     pass
 
 
@@ -156,7 +156,7 @@ class Context:
     seed: int = 1
     quick: bool = False
     threads: int = 1
-    progress: Callable[[int, int], None] = _silent
+    progress: Callable[[int, int], None] = _no_progress
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def pick(self, full: _T, quick: _T) -> _T:
@@ -337,7 +337,7 @@ def run(
     """
     if isinstance(experiment, str):
         known = experiments()
-        experiment = known[experiment] if experiment in known else _the_one(experiment)
+        experiment = known[experiment] if experiment in known else _select_one(experiment)
     seed, threads = operator.index(seed), operator.index(threads)
     if not 0 <= seed < 2**64:
         raise ValueError(f"seed must be 0 to 2**64-1, not {seed}")
@@ -347,16 +347,16 @@ def run(
     for name in given:
         if name not in experiment.options:
             takers = [each.id for each in experiments().values() if name in each.options]
-            way_out = f"{', '.join(takers)} take it" if takers else "no experiment takes it"
-            raise ValueError(f"option {name!r} is not for {experiment.id}: {way_out}")
-    context = Context(experiment.id, seed, bool(quick), threads, progress or _silent, given)
+            remedy = f"{', '.join(takers)} take it" if takers else "no experiment takes it"
+            raise ValueError(f"option {name!r} is not for {experiment.id}: {remedy}")
+    context = Context(experiment.id, seed, bool(quick), threads, progress or _no_progress, given)
     begun = time.perf_counter()
     rows = tuple(experiment.rows(context))
     seconds = time.perf_counter() - begun
     return Result(experiment.id, experiment.source, seed, bool(quick), seconds, rows)
 
 
-def _the_one(name: str) -> Experiment:
+def _select_one(name: str) -> Experiment:
     """Resolve a name that is no id; it must still mean one experiment."""
     chosen = select([name])
     if len(chosen) > 1:
