@@ -29,7 +29,7 @@ State = dict[int, int]
 
 
 def small_table(path: Path) -> list[State]:
-    """Make a table of a few pages with three groups of changes in its journal; give its states."""
+    """Make a table of a few pages with three groups of changes in its journal; return its states."""
     with PagedTable.create(path, 500, levels=1, overflow_pages=1, durable=False) as table:
         table.insert_many(range(400), range(400))
     states = [{key: key for key in range(400)}]
@@ -49,7 +49,7 @@ def flips(data: bytes, step: int, first: int = 0) -> Iterator[tuple[int, bytes]]
 
 
 def read_table(path: Path) -> State | None:
-    """Read all of a table, checked; None if it is refused."""
+    """Read all of a table, checked; None if it is rejected."""
     try:
         with PagedTable.open(path, verify=True) as table:
             found = dict(table.items())
@@ -60,7 +60,7 @@ def read_table(path: Path) -> State | None:
 
 
 def damage(folder: Path, step: int) -> Counter[str]:
-    """Try all damages; give how often what happened. Raises if a damaged file was taken for whole."""
+    """Try all damages; return how often what happened. Raises if a damaged file was accepted."""
     path, journal, summary = folder / "table", folder / "table.journal", folder / "table.summary"
     states = small_table(path)
     changes, before = journal.read_bytes(), path.read_bytes()

@@ -143,7 +143,7 @@ def command_of(target: str) -> list[str]:
 
 
 def fuzz(target: str, seconds: int | None, runs: int | None) -> dict[str, Any]:
-    """Run one target; give its report."""
+    """Run one target; return its report."""
     goal, seeds, longest = (CPP | PYTHON)[target]
     limit = [f"-max_total_time={seconds}"] if seconds else []
     goal = runs or goal

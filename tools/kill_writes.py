@@ -156,7 +156,7 @@ def _fork(work: Callable[[], None]) -> int:
 
 
 def kill_table_writes(folder: Path, kills: int, rng: random.Random) -> dict[str, int]:
-    """Kill processes that change a table on disk; give how many changes were reported, and survived."""
+    """Kill processes that change a table on disk; return how many changes were reported, and survived."""
     path = str(folder / "written")
     with PagedTable.create(path, 20_000) as table:
         table.insert_many(range(10_000), 0)

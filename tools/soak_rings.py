@@ -35,7 +35,7 @@ _KEYS = 200_000  # about so many are assigned at a time
 
 
 def soak(ring: HashRing, operations: int, seed: int) -> tuple[int, int]:
-    """Run until so many operations are done; give operations and changes of nodes."""
+    """Run until this many operations are done; return operations and changes of nodes."""
     done, stop, lock = [0, 0], threading.Event(), threading.Lock()
     problems: list[BaseException] = []
 

@@ -20,17 +20,8 @@ from evenbins._core import FormatError
 from evenbins._files import StrPath
 
 __all__ = [
-    "KINDS",
-    "Kind",
-    "Mergeable",
-    "Structure",
-    "kind_of_file",
-    "kind_of_number",
-    "kind_of_object",
-    "kind_of_policy",
-    "load",
-    "open",
-    "that_can",
+    "KINDS", "Kind", "Mergeable", "Structure", "kind_of_file", "kind_of_number", "kind_of_object",
+    "kind_of_policy", "load", "open", "that_can",
 ]  # fmt: skip
 
 

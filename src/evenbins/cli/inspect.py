@@ -147,25 +147,17 @@ def _comparison_lines(plan: Any, stats: Any) -> list[str]:
 
 
 def _is_shown(value: object) -> bool:
-    short = (
-        isinstance(value, list | tuple) and len(value) <= 4 and all(isinstance(x, int | float) for x in value)
-    )
-    return short or isinstance(value, int | float)
+    values = value if isinstance(value, list | tuple) else [value]
+    return len(values) <= 4 and all(isinstance(each, int | float) for each in values)
 
 
 def _about_plan(plan: dict[str, Any], stats: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the facts of a plan, or of what was measured, that have no counterpart."""
-    facts = [
-        (name, _show.text(name, value))
-        for name, value in plan.items()
-        if name not in ("seed", "core", *stats) and isinstance(value, str | int | float)
+    facts = {name: value for name, value in plan.items() if name not in ("seed", "core", *stats)}
+    facts |= {name: value for name, value in stats.items() if name not in plan}
+    return [
+        (name, _show.text(name, facts[name])) for name in facts if isinstance(facts[name], str | int | float)
     ]
-    facts += [
-        (name, _show.text(name, value))
-        for name, value in stats.items()
-        if name not in plan and isinstance(value, str | int | float)
-    ]
-    return facts
 
 
 def _about_blocks(plan: FilterPlan, stats: FilterStats) -> list[tuple[str, str]]:
@@ -177,12 +169,8 @@ def _about_blocks(plan: FilterPlan, stats: FilterStats) -> list[tuple[str, str]]
         facts.append(("full at", f"{', '.join(shown)} {unit}" if shown else "never"))
     if plan.overflow_limit:
         used = round(stats.overflow * stats.keys)
-        facts.append(
-            (
-                "list",
-                f"{used:_} of {plan.overflow_limit:_} keys, {round(stats.spilled * stats.keys):_} spilled",
-            )
-        )
+        spilled = round(stats.spilled * stats.keys)
+        facts.append(("list", f"{used:_} of {plan.overflow_limit:_} keys, {spilled:_} spilled"))
     return facts
 
 

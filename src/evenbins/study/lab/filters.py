@@ -140,7 +140,7 @@ def _design(each: design.FilterDesign) -> dict[str, Any]:
 
 
 def _options(plan: FilterPlan, request: dict[str, Any]) -> dict[str, Any]:
-    """Return what must be said beside the keys to get this very plan."""
+    """Return the arguments besides the keys that give this plan."""
     goal = "fpr" if request["fpr"] is not None else "bits_per_key"
     options = {goal: request[goal]}
     if plan.policy == "standard":
@@ -250,7 +250,7 @@ def _rows(plan: FilterPlan, measured: list[FilterStats]) -> list[dict[str, Any]]
 
 
 def _levels(plan: FilterPlan, measured: list[FilterStats]) -> list[dict[str, Any]]:
-    """Give, for each level, the predicted and the measured shares of blocks by load."""
+    """Return, for each level, the predicted and the measured shares of blocks by load."""
     if plan.block_bits is None:
         return []
     predicted = planned_loads(plan, blocks=sum(measured[0].loads[0]))

@@ -26,7 +26,7 @@ from evenbins.study.lab.table_story import small_plan, story
 from evenbins.theory import least_loaded
 from evenbins.theory.table_plan import SCHEMES, SLOTS, predictable
 
-__all__ = ["ENDPOINTS", "curves", "designs", "point", "tell"]
+__all__ = ["ENDPOINTS", "curves", "designs", "point", "small_table"]
 
 LEVELS = (2, 6)
 Curve = list[tuple[float, float, float]]  # space, overflow, moves; space ascending
@@ -116,8 +116,8 @@ def point(
     else:
         at = _place(spaces, space)
         overflow = min(1.0, math.exp(_along(logs, at)))
-    said = {"space": float(f"{space:.4g}"), "overflow": float(f"{overflow:.3g}")}
-    asked = f"overflow={said['overflow']!r}" if goal == "overflow" else f"space={said['space']!r}"
+    shown = {"space": float(f"{space:.4g}"), "overflow": float(f"{overflow:.3g}")}
+    asked = f"overflow={shown['overflow']!r}" if goal == "overflow" else f"space={shown['space']!r}"
     more = ", deletions=True" if deletions else ""
     options = f'{keys}, scheme="{scheme}", levels={levels}, slots={slots}, {asked}{more}'
     if goal == "overflow":
@@ -128,9 +128,9 @@ def point(
             f"table = MultilevelTable.from_plan(plan_multilevel({options}))\n"
         )
     python += "print(table.plan)\n"
-    command = f"evenbins design table --keys {keys} --overflow {said['overflow']!r} --levels {levels}"
+    command = f"evenbins design table --keys {keys} --overflow {shown['overflow']!r} --levels {levels}"
     return {
-        **said,
+        **shown,
         "moves": max(0.0, _along(moves, at)),
         "inside": 0 <= at <= len(curve) - 1,
         "python": python,
@@ -179,7 +179,7 @@ def designs(
     return {"rows": [{name: each.to_dict()[name] for name in names} for each in found]}
 
 
-def tell(
+def small_table(
     *, scheme: str, levels: int, slots: int | str, keys: int, space: float, turns: int, deletions: bool,
     seed: int,
 ) -> dict[str, Any]:  # fmt: skip
@@ -259,7 +259,7 @@ ENDPOINTS = [
     ),
     Endpoint(
         "tables/story",
-        tell,
+        small_table,
         [
             _SCHEME, _LEVELS, _SLOTS,
             Number("keys", least=4, most=160, default=40, whole=True, help="keys of the small table"),

@@ -345,7 +345,7 @@ def simulated_steady_state(
     Parameters
     ----------
     scheme, shares, slots, keys, side, trials, seed, threads
-        As of `simulate_table`.
+        As for `simulate_table`.
     model
         Its `process`: ``"replace"``, the thesis' first model, or ``"poisson"``, its second.
 

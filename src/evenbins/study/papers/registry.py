@@ -237,7 +237,7 @@ _registered: dict[str, Experiment] = {}
 def experiment(
     id: str, *, title: str, plot: Plot, source: str | None = None, options: Iterable[str] = ()
 ) -> Callable[[Callable[[Context], Iterable[Row]]], Callable[[Context], Iterable[Row]]]:
-    """Register a function as an experiment; parameters as of `Experiment`.
+    """Register a function as an experiment; parameters as for `Experiment`.
 
     The source follows from the id if it is left out: that of "kanizo-fig4a" is "kanizo, Figure 4(a)".
 
@@ -319,7 +319,7 @@ def run(
     experiment
         An experiment, or its id.
     seed, quick, threads, progress, options
-        As of `Context`.
+        As for `Context`.
 
     Raises
     ------

@@ -199,7 +199,7 @@ def ring_shares(
     random_arcs
         Whether the points are random, or arcs equal.
     run
-        As of `simulate_ring`.
+        As for `simulate_ring`.
 
     Examples
     --------
@@ -233,7 +233,7 @@ def ring_times(
 ) -> tuple[Floats, Floats]:
     """Time one more key, and a key of a removed node: nanoseconds by trial, the mean of up to `probes` keys.
 
-    The second has only the trials whose removed node had a key. Arguments as of `simulate_ring`; not for
+    The second has only the trials whose removed node had a key. Arguments as for `simulate_ring`; not for
     ``"rehash-bin"``.
     """
     insert, removed = _study.ring_times(

@@ -1,6 +1,6 @@
 """Simulations of multilevel tables with summaries (cpp/study/simulate_summaries.hpp).
 
-    simulate_summary    do the filters tell every key's sub-table? single filter, or B_0 ... B_{d-1}
+    simulate_summary    do the filters find every key's sub-table? single filter, or B_0 ... B_{d-1}
     simulate_counters   the largest counter of each counting filter
     simulate_rebuild    keys that a rebuild moves after lazy deletions
     simulate_song       Song et al.'s counters with pruning: two keys in one bucket
@@ -41,13 +41,13 @@ class SimulatedSummaries:
     Parameters
     ----------
     keys, sizes, queries
-        As of `simulate_summary`.
+        As for `simulate_summary`.
     passed
         ``[trial, i]``: size of S(i+1), keys not placed in the first i + 1 sub-tables; the last are a crisis.
     failures
-        ``[trial, i]``: keys in sub-table i + 1 that the summary tells to be elsewhere.
+        ``[trial, i]``: keys in sub-table i + 1 that the summary places elsewhere.
     positives
-        ``[trial]``: queries of absent keys that were not told so.
+        ``[trial]``: queries of absent keys that were answered as present.
     """
 
     keys: int
@@ -118,12 +118,12 @@ def simulate_counters(
     once: Sequence[bool] | None = None,
     **run: Unpack[Run],
 ) -> Counts:
-    """Fill counting filters B_0 ... B_{d-1}; give ``[trial, i]``, the largest counter of B_i.
+    """Fill counting filters B_0 ... B_{d-1}; return ``[trial, i]``, the largest counter of B_i.
 
     Parameters
     ----------
     keys, sizes, run
-        As of `simulate_summary`.
+        As for `simulate_summary`.
     filters
         Counters and hashes of each filter; not partitioned.
     once
@@ -183,9 +183,9 @@ def simulate_rebuild(
     Parameters
     ----------
     keys, deleted, sizes, model
-        As of `evenbins.study.theory.multilevel.rebuild_moves`.
+        As for `evenbins.study.theory.multilevel.rebuild_moves`.
     run
-        As of `simulate_summary`.
+        As for `simulate_summary`.
 
     Examples
     --------
@@ -212,7 +212,7 @@ class SimulatedSong:
     Parameters
     ----------
     buckets, hashes
-        As of `simulate_song`.
+        As for `simulate_song`.
     largest
         ``[trial]``: keys in the fullest bucket.
     crowded
@@ -263,7 +263,7 @@ def simulate_song(
     counter_bits
         A counter is full at ``2**counter_bits - 1``; only `SimulatedSong.stuck` depends on it.
     run
-        As of `simulate_summary`.
+        As for `simulate_summary`.
 
     Examples
     --------
