@@ -11,7 +11,7 @@ all evidence, the numbers of section 10.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,17 +93,20 @@ def fig3(context: Context) -> Iterator[Row]:
         yield row("overflow_fluid", fluid.overflow[look] / time, time=time)
 
 
-def _region(policy: str, reads: float, load: float) -> dict[str, Any]:
-    """Return the least overflow with which a policy is optimal (Theorems 4 and 5), and what is printed."""
+def _regions(context: Context, points: Sequence[tuple[float, float]], varied: str) -> Iterator[Row]:
+    """Yield the least overflow with which a policy is optimal, for reads and loads (Theorems 4 and 5)."""
     from evenbins.study.theory import balance
 
     printed: dict[tuple[str, float, float], tuple[float, str]] = {
         ("sequential", 1.1, _LOAD): (0.01, _ABOUT_ONE_PERCENT),
         ("multilevel", _READS, _LOAD): (0.005, _HALF_PERCENT),
     }
-    paper, note = printed.get((policy, reads, load)) or (None, None)
-    overflow = float(balance.optimality_region(policy, _CHOICES, reads=reads, load=load))
-    return {"ours": overflow, "paper": paper, "note": note, "policy": policy}
+    for policy in context.track(["sequential", "multilevel"]):
+        for reads, load in points:
+            paper, note = printed.get((policy, reads, load)) or (None, None)
+            overflow = float(balance.optimality_region(policy, _CHOICES, reads=reads, load=load))
+            where = {varied: {"reads": reads, "load": load}[varied]}
+            yield row("overflow", overflow, paper=paper, note=note, policy=policy, **where)
 
 
 @experiment(
@@ -113,9 +116,7 @@ def _region(policy: str, reads: float, load: float) -> dict[str, Any]:
 )
 def fig4a(context: Context) -> Iterator[Row]:
     """Theorems 4 and 5."""
-    for policy in context.track(["sequential", "multilevel"]):
-        for reads in (1 + step / 50 for step in range(1, 26)):
-            yield row("overflow", **_region(policy, reads, _LOAD), reads=reads)
+    return _regions(context, [(1 + step / 50, _LOAD) for step in range(1, 26)], "reads")
 
 
 @experiment(
@@ -125,9 +126,8 @@ def fig4a(context: Context) -> Iterator[Row]:
 )
 def fig4b(context: Context) -> Iterator[Row]:
     """Theorems 4 and 5; MHT's overflow does not depend on the load, SEQUENTIAL's grows."""
-    for policy in context.track(["sequential", "multilevel"]):
-        for load in (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64):
-            yield row("overflow", **_region(policy, _READS, load), load=load)
+    loads = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
+    return _regions(context, [(_READS, load) for load in loads], "load")
 
 
 @experiment(

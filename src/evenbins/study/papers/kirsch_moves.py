@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from evenbins.study.papers import plots
 from evenbins.study.papers.kirsch_tables import OVERFLOW, SCHEMES, TABLE_5_1, TABLE_5_2
 from evenbins.study.papers.registry import Context, Row, experiment, measured, row
 from evenbins.study.papers.simulation import SimulatedTables, simulate_table
+from evenbins.study.papers.trials import Run
 from evenbins.study.theory import tables
 from evenbins.theory import fluid, optimise
 
@@ -335,16 +336,14 @@ def simulated_steady_state(
     *,
     model: str = "replace",
     keys: int = _KEYS,
-    trials: int = 100,
     side: str = "any",
-    seed: int = 0,
-    threads: int = 1,
+    **run: Unpack[Run],
 ) -> SimulatedTables:
     """Simulate a table under endless deletions and insertions: ten samples a trial, one lifetime apart.
 
     Parameters
     ----------
-    scheme, shares, slots, keys, side, trials, seed, threads
+    scheme, shares, slots, keys, side, run
         As for `simulate_table`.
     model
         Its `process`: ``"replace"``, the thesis' first model, or ``"poisson"``, its second.
@@ -358,7 +357,7 @@ def simulated_steady_state(
     interval = keys if model == "replace" else 2 * keys  # a lifetime has n arrivals and n departures
     return simulate_table(
         scheme, keys=keys, shares=shares, slots=slots, process=model, side=side, samples=10,
-        interval=interval, trials=trials, seed=seed, threads=threads,
+        interval=interval, **run,
     )  # fmt: skip
 
 
