@@ -16,7 +16,7 @@ import architecture
 
 # What may not be exceeded. Zero is what is wanted; the others are today's figures, and may only fall.
 BOUNDS = {
-    "Python lines in the wheel outside study": 33698,
+    "Python lines in the wheel outside study": 33_698,
     "pairs of files that share six or more lines": 33,
     "the same, lines of one shape included": 111,
     "cores indexed by bare numbers outside the families": 0,
