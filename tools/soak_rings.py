@@ -1,11 +1,11 @@
-"""Look for a broken bound: random operations over threads and churn, each placement judged twice.
+"""Look for a broken bound: random operations over threads and churn, each placement checked twice.
 
     python tools/soak_rings.py                         10**8 operations, four rings one after the other
     python tools/soak_rings.py --operations 1e6
 
 Threads assign, release and lease, singly and in bulk, while another adds, removes, fails, drains and weighs
 nodes.
-Every placement is judged by a second reading of the bound (`HashRing._start_audit`). At the end all
+Every placement is checked by a second reading of the bound (`HashRing._start_audit`). At the end all
 invariants are checked, and a single-threaded pass compares the ring's map with a dict that knows the truth.
 """
 

@@ -131,12 +131,12 @@ def real(
         number = float(value)
     except OverflowError:
         raise error(name, rule, value, remedy) from None
-    if not _within(number, *bounds):
+    if not _is_within(number, *bounds):
         raise error(name, rule, value, remedy)
     return number
 
 
-def _within(
+def _is_within(
     number: float, above: float | None, least: float | None, below: float | None, most: float | None
 ) -> bool:
     return (

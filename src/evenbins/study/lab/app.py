@@ -90,7 +90,7 @@ def create_app(*, jobs: Jobs | None = None, pages: Iterable[Endpoint] | None = N
     async def openapi(request: Request) -> Response:
         return _json(description)
 
-    routes: list[Any] = [Route("/", _home)]
+    routes: list[Any] = [Route("/", _redirect_home)]
     routes += [Route(f"/{page}", _page) for page in PAGES]
     routes.append(Route("/favicon.ico", _icon))
     routes.append(Mount("/static", StaticFiles(directory=STATIC)))
@@ -156,7 +156,7 @@ async def _start(endpoint: Endpoint, jobs: Jobs, request: Request) -> Response:
     return _json(jobs.start(endpoint.path, endpoint.function, **values).to_dict(), status=202)
 
 
-async def _home(request: Request) -> Response:
+async def _redirect_home(request: Request) -> Response:
     return RedirectResponse("/filters", status_code=307)
 
 

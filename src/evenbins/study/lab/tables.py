@@ -73,7 +73,7 @@ def curves(*, levels: int, deletions: bool) -> dict[str, Any]:
     lacking = [(s, n) for s in SCHEMES for n in SLOTS if _curve(s, levels, n, deletions) is None]
     slow = [each for each in lacking if each[0] != "least-loaded" and predictable(*each, deletions)]
     missing = [
-        f"{scheme} with {_several(few)} slots"
+        f"{scheme} with {_slots_text(few)} slots"
         for scheme in SCHEMES
         if (few := [n for s, n in lacking if s == scheme and (s, n) not in slow])
     ]
@@ -84,7 +84,7 @@ def curves(*, levels: int, deletions: bool) -> dict[str, Any]:
     }
 
 
-def _several(slots: list[int]) -> str:
+def _slots_text(slots: list[int]) -> str:
     return "any number of" if len(slots) == len(SLOTS) else ", ".join(map(str, slots))
 
 
@@ -111,11 +111,11 @@ def point(
     spaces = [x for x, _, _ in curve]
     moves = [m for _, _, m in curve]
     if goal == "overflow":
-        at = _place([-each for each in logs], -math.log(overflow))
-        space = _along(spaces, at)
+        at = _fractional_index([-each for each in logs], -math.log(overflow))
+        space = _interpolate(spaces, at)
     else:
-        at = _place(spaces, space)
-        overflow = min(1.0, math.exp(_along(logs, at)))
+        at = _fractional_index(spaces, space)
+        overflow = min(1.0, math.exp(_interpolate(logs, at)))
     shown = {"space": float(f"{space:.4g}"), "overflow": float(f"{overflow:.3g}")}
     asked = f"overflow={shown['overflow']!r}" if goal == "overflow" else f"space={shown['space']!r}"
     more = ", deletions=True" if deletions else ""
@@ -131,20 +131,20 @@ def point(
     command = f"evenbins design table --keys {keys} --overflow {shown['overflow']!r} --levels {levels}"
     return {
         **shown,
-        "moves": max(0.0, _along(moves, at)),
+        "moves": max(0.0, _interpolate(moves, at)),
         "inside": 0 <= at <= len(curve) - 1,
         "python": python,
         "command": command + (" --deletions" if deletions else ""),
     }
 
 
-def _place(ascending: list[float], value: float) -> float:
-    """Return where a value stands among others, as a broken index; beyond the ends the last pieces go on."""
+def _fractional_index(ascending: list[float], value: float) -> float:
+    """Return the fractional index of a value; beyond the ends the last segments are extended."""
     i = min(max(bisect_left(ascending, value), 1), len(ascending) - 1)
     return i - 1 + (value - ascending[i - 1]) / (ascending[i] - ascending[i - 1])
 
 
-def _along(values: list[float], at: float) -> float:
+def _interpolate(values: list[float], at: float) -> float:
     i = min(max(math.floor(at), 0), len(values) - 2)
     return values[i] + (at - i) * (values[i + 1] - values[i])
 
