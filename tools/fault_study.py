@@ -175,17 +175,17 @@ def at_the_machines_pace(run: Run) -> Outcome:
     raise AssertionError("the last timeout is never too short")
 
 
-async def _done(result: Any) -> Any:
+async def _resolve(result: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
-async def _repeated(call: Callable[[], Any], outcome: Outcome) -> Any:
+async def _repeat(call: Callable[[], Any], outcome: Outcome) -> Any:
     """Repeat a call that failed, without a fault; a busy machine may be slow, so more than once."""
     for _ in range(4):
         with contextlib.suppress(redis.TimeoutError):
-            return await _done(call())
+            return await _resolve(call())
     outcome.unrecovered += 1
-    return await _done(call())
+    return await _resolve(call())
 
 
 # --- filters -----------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ async def _filter_clients(
         yield proxies, weak, strong
         for each in weak if isinstance(weak, list) else [weak]:
             with contextlib.suppress(redis.RedisError, OSError):
-                await _done(each.close() if quick else each.aclose())
+                await _resolve(each.close() if quick else each.aclose())
 
 
 async def run_filter(
@@ -253,7 +253,7 @@ async def run_filter(
         segment_bytes = max(256, plan.nbytes // 24 // 64 * 64)
         direct = RedisFilter.create(strong, "study", plan, segment_bytes=segment_bytes)
         twin = filters.build(direct.plan.filter)
-        shared: Any = await _done((RedisFilter if quick else AsyncRedisFilter).open(weak, "study"))
+        shared: Any = await _resolve((RedisFilter if quick else AsyncRedisFilter).open(weak, "study"))
         added = 0
         for turn in range(calls):
             some = [rng.randrange(2 * keys) for _ in range(rng.choice((3, 120)))]
@@ -280,7 +280,7 @@ async def run_filter(
                 outcome.failed[type(error).__name__] += 1
                 outcome.longest = max(outcome.longest, time.monotonic() - begun)
                 faults.heal()
-                answer = await _repeated(call, outcome)
+                answer = await _repeat(call, outcome)
             faults.heal()
             if name in ("add", "add_many"):
                 added += 1 if name == "add" else len(new)
@@ -324,7 +324,7 @@ async def run_values(kind: str, *, calls: int, seed: int, timeout: float = TIMEO
         values: dict[str, bytes] = {}
         counts: dict[str, set[int]] = {f"n:{number}": {0} for number in range(10)}  # what each may be
         for name in counts:
-            await _done(client.set(name, b"0"))
+            await _resolve(client.set(name, b"0"))
         many_get, many_set = ("get_many", "set_many") if kind == "memcached" else ("mget", "mset")
         for turn in range(calls):
             name = rng.choice(("set", "get", "get", "delete", "many_set", "many_get", "incr"))
@@ -339,39 +339,39 @@ async def run_values(kind: str, *, calls: int, seed: int, timeout: float = TIMEO
             begun = time.monotonic()
             try:
                 if name == "set":
-                    await _done(client.set(key, value))
+                    await _resolve(client.set(key, value))
                     values[key] = value
                 elif name == "get":
-                    outcome.wrong += (await _done(client.get(key))) != values.get(key)
+                    outcome.wrong += (await _resolve(client.get(key))) != values.get(key)
                 elif name == "delete":
-                    await _done(client.delete(key))
+                    await _resolve(client.delete(key))
                     values.pop(key, None)
                 elif name == "many_set":
-                    await _done(getattr(client, many_set)(dict.fromkeys(some, value)))
+                    await _resolve(getattr(client, many_set)(dict.fromkeys(some, value)))
                     values |= dict.fromkeys(some, value)
                 elif name == "many_get":
-                    found = await _done(getattr(client, many_get)(some))
+                    found = await _resolve(getattr(client, many_get)(some))
                     found = [found.get(each) for each in some] if kind == "memcached" else found
                     outcome.wrong += found != [values.get(each) for each in some]
                 else:
                     before = counts[counter]
                     counts[counter] = before | {each + 1 for each in before}  # if it fails
-                    answer = int(await _done(client.incr(counter, 1)))
+                    answer = int(await _resolve(client.incr(counter, 1)))
                     outcome.wrong += answer not in {each + 1 for each in before}
                     counts[counter] = {answer}
             except ServerDownError as error:
                 outcome.failed[f"{name} {type(error).__name__}"] += 1
                 outcome.unrecovered += name != "incr"  # all else may be repeated, and one cut is one failure
                 faults.heal()
-                await _done(client.get(counter))  # failures in a row are two calls' otherwise
+                await _resolve(client.get(counter))  # failures in a row are two calls' otherwise
             outcome.longest = max(outcome.longest, time.monotonic() - begun)
             faults.heal()
         faults.count()
-        outcome.lost = sum([await _done(client.get(key)) != values.get(key) for key in keys])
+        outcome.lost = sum([await _resolve(client.get(key)) != values.get(key) for key in keys])
         for name, may_be in counts.items():
-            outcome.lost += int(await _done(client.get(name))) not in may_be
+            outcome.lost += int(await _resolve(client.get(name))) not in may_be
         outcome.wrong += any(client.ring.lease_loads().values()) + len(changes)  # one cut takes nobody down
-        await _done(client.close())
+        await _resolve(client.close())
     return outcome
 
 

@@ -186,35 +186,48 @@ class Makers:
                 yield f"ring-{policy}-{layout}", ring
 
 
-def _pages(makers: Makers, folder: Path) -> bytes:
-    """Return what a one-read table holds, page by page: its file without the random identity."""
+def _pages(makers: Makers, folder: Path) -> Any:
+    """Return a one-read table in a file."""
     import numpy as np
 
     from evenbins import PagedTable
 
-    path = str(folder / "pages")
-    with PagedTable.create(path, KEYS, key_dtype="uint64", durable=False) as table:
-        for (keys,) in makers.batches(makers.keys):
-            table.insert_many(keys, np.arange(len(keys)) * 0 + 7)
-        items = sorted(table.items())
-        stats = table.stats()
-    return repr((items, stats.keys, Path(path).stat().st_size)).encode()
+    table = PagedTable.create(str(folder / "pages"), KEYS, key_dtype="uint64", durable=False)
+    for (keys,) in makers.batches(makers.keys):
+        table.insert_many(keys, np.full(len(keys), 7))
+    return table
 
 
-def digests(threads: int, batch: int) -> dict[str, str]:
-    """Make all files; the SHA-256 of each."""
+def structures(threads: int, batch: int, folder: Path) -> Iterator[tuple[str, Any]]:
+    """Make every structure, with the name of its file; the one in pages is written in the folder."""
     makers = Makers(threads, batch)
     every: list[Callable[[], Iterator[tuple[str, Any]]]] = [
         makers.filters, makers.growing, makers.sketches, makers.fill_tables, makers.summaries, makers.rings,
     ]  # fmt: skip
-    found = {}
     for make in every:
-        for name, each in make():
-            data = b"".join(p.to_bytes() for p in each.parts) if name == "sharded" else each.to_bytes()
-            found[name] = hashlib.sha256(data).hexdigest()
+        yield from make()
+    yield "pages", _pages(makers, folder)
+
+
+def _bytes_of(name: str, structure: Any) -> bytes:
+    """Return what is compared: the file; of pages what they hold, since the file has a random identity."""
+    if name == "sharded":
+        return b"".join(part.to_bytes() for part in structure.parts)
+    if name != "pages":
+        data: bytes = structure.to_bytes()
+        return data
+    with structure:
+        items, keys = sorted(structure.items()), structure.stats().keys
+    return repr((items, keys, Path(structure.path).stat().st_size)).encode()
+
+
+def digests(threads: int, batch: int) -> dict[str, str]:
+    """Make all files; the SHA-256 of each."""
     with tempfile.TemporaryDirectory() as folder:
-        found["pages"] = hashlib.sha256(_pages(makers, Path(folder))).hexdigest()
-    return found
+        return {
+            name: hashlib.sha256(_bytes_of(name, each)).hexdigest()
+            for name, each in structures(threads, batch, Path(folder))
+        }
 
 
 def main() -> None:

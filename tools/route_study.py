@@ -130,7 +130,7 @@ class Counting(Router):
 
     @contextlib.asynccontextmanager
     async def _admitted(self, key: Any, failed: tuple[str, ...]) -> AsyncIterator[str]:
-        async with self._chosen(key, failed) as name:
+        async with self._choose(key, failed) as name:
             self.loads_now[name] += 1
             self.admissions += 1
             in_flight = sum(self.loads_now.values())
@@ -141,7 +141,7 @@ class Counting(Router):
             finally:
                 self.loads_now[name] -= 1
 
-    def _chosen(self, key: Any, failed: tuple[str, ...]) -> Any:
+    def _choose(self, key: Any, failed: tuple[str, ...]) -> Any:
         return super()._admitted(key, failed)
 
 
@@ -152,7 +152,7 @@ class RoundRobin(Counting):
         super().__init__(upstreams, **options)
         self._turn = itertools.cycle(upstreams)
 
-    def _chosen(self, key: Any, failed: tuple[str, ...]) -> Any:
+    def _choose(self, key: Any, failed: tuple[str, ...]) -> Any:
         return contextlib.nullcontext(next(self._turn))
 
 
@@ -163,7 +163,7 @@ class LeastLoaded(Counting):
         super().__init__(upstreams, **options)
         self._turn = itertools.count()
 
-    def _chosen(self, key: Any, failed: tuple[str, ...]) -> Any:
+    def _choose(self, key: Any, failed: tuple[str, ...]) -> Any:
         names = list(self.loads_now)
         first = next(self._turn) % len(names)
         return contextlib.nullcontext(min(names[first:] + names[:first], key=self.loads_now.__getitem__))

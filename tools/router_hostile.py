@@ -262,7 +262,7 @@ _client_bytes("large_bad_chunk", b"POST" + _HEAD + _CHUNKED + _LATE, 400, 413, 5
 
 
 @_client()
-async def _pipelined(reader: _Reader, writer: _Writer, path: bytes) -> bytes:
+async def _send_pipelined(reader: _Reader, writer: _Writer, path: bytes) -> bytes:
     """Two requests at once, then bytes that are not a request."""
     writer.write((b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n\r\n") * 2 + b"\x00\x01garbage\r\n\r\n")
     return await reader.read()
@@ -359,7 +359,7 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def _served(router: Router) -> AsyncIterator[tuple[int, _Server]]:
+async def _serve(router: Router) -> AsyncIterator[tuple[int, _Server]]:
     """Serve a router as `evenbins route` does."""
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
         config = uvicorn.Config(
@@ -500,7 +500,7 @@ async def hostile_run(
             ).encode()
             for name in REPLICAS
         }  # fmt: skip
-        port, server = await stack.enter_async_context(_served(router))
+        port, server = await stack.enter_async_context(_serve(router))
         descriptors = len(os.listdir("/proc/self/fd"))
         idlers = [await _connect(port) for _ in range(idle)]
         checker = _Checker(router, sound, port, outcome)

@@ -91,7 +91,7 @@ def draw(rng: np.random.Generator, known: Keys, plan: FilterPlan) -> Keys:
     return rng.permutation(fresh)
 
 
-def reloaded(rng: np.random.Generator, f: BalancedBloomFilter, path: Path) -> BalancedBloomFilter:
+def reload(rng: np.random.Generator, f: BalancedBloomFilter, path: Path) -> BalancedBloomFilter:
     """Send the filter through one of the ways out and back."""
     match int(rng.integers(5)):
         case 0:
@@ -135,7 +135,7 @@ def soak(policy: str, block_bits: int, seed: int, number: int, queries: int) -> 
                     f = f | other if rng.random() < 0.5 else other | f
                     out.merges += 1
                 if rng.random() < 0.25:
-                    f = reloaded(rng, f, path)
+                    f = reload(rng, f, path)
                     out.reloads += 1
                 known = np.concatenate([known, keys])
                 answers = f.contains_many(known, threads=int(rng.integers(1, 3)))

@@ -106,18 +106,7 @@ _HOMES = {
     "tables.paged": "PagedStats PagedTable",
     "theory": "ChainPlan FilterPlan PagedPlan SketchPlan TablePlan",
 }
-_MODULES = (
-    "cluster",
-    "design",
-    "filters",
-    "hashing",
-    "rings",
-    "sketches",
-    "structure",
-    "study",
-    "tables",
-    "theory",
-)
+_MODULES = {"cluster", "design", "study", *(home.partition(".")[0] for home in _HOMES)}
 _named = lazy_names(globals(), _HOMES)
 
 

@@ -20,17 +20,8 @@ from evenbins._core import FormatError
 from evenbins._files import StrPath
 
 __all__ = [
-    "KINDS",
-    "Kind",
-    "Mergeable",
-    "Structure",
-    "kind_of_file",
-    "kind_of_number",
-    "kind_of_object",
-    "kind_of_policy",
-    "load",
-    "open",
-    "that_can",
+    "KINDS", "Kind", "Mergeable", "Structure", "kind_of_file", "kind_of_number", "kind_of_object",
+    "kind_of_policy", "load", "open", "that_can",
 ]  # fmt: skip
 
 
@@ -40,7 +31,7 @@ _P = TypeVar("_P")
 class Structure(_files.Persistent, Generic[_P]):
     """A plan's integer core, filled: what filters, tables, sketches and summaries in memory have in common.
 
-    A class derives from one of the core and from this one, and says how its plan becomes the core's
+    A class derives from one of the core and from this one, and implements how its plan becomes the core's
     arguments, how a plan follows from a core, and what `repr` shows.
     """
 
@@ -60,7 +51,7 @@ class Structure(_files.Persistent, Generic[_P]):
         @property
         def _read_only(self) -> bool: ...
 
-    # --- what a class says ---------------------------------------------------------------------------
+    # --- what a class implements ---------------------------------------------------------------------------
 
     def _core_arguments(self, plan: _P) -> tuple[Any, ...]:
         """Return the arguments of the core's constructor."""
@@ -122,8 +113,8 @@ class Structure(_files.Persistent, Generic[_P]):
         Raises
         ------
         FormatError
-            A table is open read-only, was not verified, and its file is damaged: look-ups bear that, changes
-            would not.
+            A table is open read-only and unverified, and its file is damaged: look-ups tolerate that, changes
+            do not.
         """
         self._refuse_damaged()
         twin = type(self).__new__(type(self))
@@ -142,7 +133,7 @@ class Structure(_files.Persistent, Generic[_P]):
         cls._core_class().__init__(structure, data, *kind, mapped, verify)
         return structure
 
-    __array_ufunc__ = None  # `structure | array` is an error, not NumPy's affair
+    __array_ufunc__ = None  # `structure | array` is an error; NumPy must not handle it
 
     def __repr__(self) -> str:
         rows = self._shown()
@@ -187,12 +178,12 @@ class Kind(NamedTuple):
     number : its number in files; 0 for a folder of files
     name, title : as options and as messages name it
     home : module and class, as "filters.standard:BloomFilter"
-    can : what it can do beside what every structure can
+    can : what it can do besides what every structure can
         members  answer whether a key is in it         merge    unite with another of the same plan
         remove   remove keys                           shard    be a part of a `ShardedFilter`
         grow     be a stage of a `GrowingFilter`       redis    be shared through Redis
         dask     be built by Dask workers              design   be proposed by `design`
-        build    be built by `evenbins build`
+        build    be built by `evenbins build`          lab      be shown on a page of `evenbins lab`
     policies : the policies of plans that this class builds
     """
 
@@ -219,7 +210,7 @@ def _kind(number: int, name: str, title: str, home: str, can: str, policies: str
     return Kind(number, name, title, home, frozenset(can.split()), tuple(policies.split()))
 
 
-_PLAIN = "members merge shard grow redis dask design build"
+_PLAIN = "members merge shard grow redis dask design build lab"
 _PAGED = 13
 _SUMMARY = "tables.summaries:"
 
@@ -228,20 +219,20 @@ KINDS: tuple[Kind, ...] = (
     _kind(2, "blocked", "a blocked filter", "filters.blocked:BlockedBloomFilter", _PLAIN, "blocked"),
     _kind(3, "balanced", "a balanced filter", "filters.balanced:BalancedBloomFilter", _PLAIN,
           "single sequential multilevel fill two-choice"),
-    _kind(4, "growing", "a growing filter", "filters.growing:GrowingFilter", "members merge build"),
+    _kind(4, "growing", "a growing filter", "filters.growing:GrowingFilter", "members merge"),
     _kind(5, "counting", "a counting filter", "filters.counting:CountingBloomFilter",
           "members merge remove design", "counting"),
     _kind(6, "count-min", "a count-min sketch", "sketches.countmin:CountMinSketch", "merge"),
     _kind(7, "multilevel-table", "a multilevel table", "tables.multilevel:MultilevelTable",
-          "members merge remove design build"),
-    _kind(8, "chained-table", "a chained table", "tables.chained:ChainedTable", "members remove design"),
-    _kind(9, "interpolation-summary", "a summary", _SUMMARY + "InterpolationSummary", ""),
-    _kind(10, "single-filter-summary", "a summary", _SUMMARY + "SingleFilterSummary", ""),
-    _kind(11, "multiple-bloom-summary", "a summary", _SUMMARY + "MultipleBloomSummary", ""),
+          "members merge remove design build lab"),
+    _kind(8, "chained-table", "a chained table", "tables.chained:ChainedTable", "members remove"),
+    _kind(9, "interpolation-summary", "a summary", _SUMMARY + "InterpolationSummary", "design"),
+    _kind(10, "single-filter-summary", "a summary", _SUMMARY + "SingleFilterSummary", "design"),
+    _kind(11, "multiple-bloom-summary", "a summary", _SUMMARY + "MultipleBloomSummary", "design"),
     _kind(12, "counter-summary", "a summary", _SUMMARY + "CounterSummary", ""),
     _kind(_PAGED, "paged-table", "a table in pages", "tables.paged:PagedTable", "members remove"),
-    _kind(14, "ring", "a hash ring", "rings.ring:HashRing", "design"),
-    _kind(0, "sharded", "a filter in shards", "filters.sharded:ShardedFilter", "members build design"),
+    _kind(14, "ring", "a hash ring", "rings.ring:HashRing", "design lab"),
+    _kind(0, "sharded", "a filter in shards", "filters.sharded:ShardedFilter", "members design"),
 )  # fmt: skip
 
 _BY_NUMBER = {kind.number: kind for kind in KINDS}
@@ -276,7 +267,7 @@ def kind_of_file(path: StrPath) -> Kind:
     Raises
     ------
     FormatError
-        It is nothing of ours, or of a kind that this version does not know.
+        It is not a file of evenbins, or of a kind that this version does not know.
     """
     name = os.fsdecode(path)
     if os.path.isfile(os.path.join(name, "manifest.json")):  # the one structure that is a folder

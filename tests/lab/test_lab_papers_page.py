@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from evenbins.study.lab.command import lab as command
+from evenbins.study.commands.lab import lab as command
 
 
 def test_an_experiment_is_found_run_and_drawn(page: Any) -> None:
@@ -103,7 +103,7 @@ def test_unknown_pages_are_said(page: Any) -> None:
 
 
 def test_the_command_serves_until_it_is_interrupted() -> None:
-    code = "from evenbins.study.lab.command import lab; lab(['--port', '0', '--no-browser'])"
+    code = "from evenbins.study.commands.lab import lab; lab(['--port', '0', '--no-browser'])"
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

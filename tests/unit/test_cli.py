@@ -517,7 +517,7 @@ def test_inspect_shows_counters_and_hashing_schemes(tmp_path):
     counting.save(tmp_path / "counting.evb")
     shown = run("inspect", tmp_path / "counting.evb")
     assert shown.status == 0
-    assert b"blocks with so many counters" in shown.out
+    assert b"blocks with this many counters" in shown.out
     assert b"saturated" in shown.out
     BloomFilter.from_plan(plan_standard(1000, fpr=1e-3, hashing="double")).save(tmp_path / "double.evb")
     assert b"10 by double hashing" in run("inspect", tmp_path / "double.evb").out

@@ -1,7 +1,7 @@
 """To understand and to reproduce: the papers' experiments, the web lab, the demo, simulations, traces.
 
     papers/      the experiments of the papers (`evenbins reproduce`)     lab/    the pages of `evenbins lab`
-    demo/        `evenbins demo` and its report
+    demo/        `evenbins demo` and its report                           commands/    those commands
     simulate     cache servers behind a ring, replayed         traces    the requests that are replayed
     forwarding   how look-ups without a map behave in time     stepwise  a readable multilevel table
 

@@ -25,7 +25,7 @@ from evenbins._arguments import DEFAULT_FPR
 from evenbins.design.filters import Request, designs_for
 from evenbins.filters import build
 from evenbins.filters.protocols import FilterStats
-from evenbins.structure import kind_of_policy
+from evenbins.structure import kind_of_policy, that_can
 from evenbins.study.lab.parameters import Choice, Endpoint, Number
 from evenbins.theory import FilterPlan
 from evenbins.theory.block_loads import load_unit, planned_loads
@@ -33,8 +33,8 @@ from evenbins.theory.block_loads import load_unit, planned_loads
 __all__ = ["ENDPOINTS", "curve", "curves", "designs", "measure"]
 
 QUICK = ("standard", "blocked")
-SLOW = tuple(theory.levels.POLICIES)
-POLICIES = (*QUICK, *SLOW)
+POLICIES = tuple(policy for kind in that_can("lab") for policy in kind.policies)
+SLOW = tuple(policy for policy in POLICIES if policy not in QUICK)
 BITS = (4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 28, 32, 36, 40)
 """Bits per key of the curves."""
 
@@ -76,7 +76,7 @@ def _rate(
 ) -> float | None:
     """Return the least rate within this memory, None where the policy cannot meet the bounds."""
     try:
-        found = _found(
+        found = _find_designs(
             keys, bits_per_key=bits, reads=reads, miss_reads=miss_reads, block_bits=block_bits,
             policies=(policy,),
         )  # fmt: skip
@@ -91,7 +91,7 @@ def designs(
 ) -> dict[str, Any]:  # fmt: skip
     """Return all designs that meet the request, best first; which is chosen; and how to build it."""
     request = _request(fpr, bits_per_key, reads, miss_reads, block_bits)
-    found = _found(keys, **request)
+    found = _find_designs(keys, **request)
     names = [each.policy for each in found]
     note = None
     chosen = names[0]
@@ -111,7 +111,7 @@ def designs(
 
 
 @lru_cache(maxsize=256)
-def _found(keys: int, policies: Sequence[str] | None = None, **request: Any) -> design.FilterDesigns:
+def _find_designs(keys: int, policies: Sequence[str] | None = None, **request: Any) -> design.FilterDesigns:
     return designs_for(Request(keys, **request), policies=policies)
 
 
@@ -140,7 +140,7 @@ def _design(each: design.FilterDesign) -> dict[str, Any]:
 
 
 def _options(plan: FilterPlan, request: dict[str, Any]) -> dict[str, Any]:
-    """Return what must be said beside the keys to get this very plan."""
+    """Return the arguments besides the keys that give this plan."""
     goal = "fpr" if request["fpr"] is not None else "bits_per_key"
     options = {goal: request[goal]}
     if plan.policy == "standard":
@@ -194,7 +194,7 @@ def measure(
     from the filters' bits, and by asking for as many absent keys.
     """
     request = _request(fpr, bits_per_key, reads, miss_reads, block_bits)
-    found = _found(keys, **request, **({} if policy == "best" else {"policies": (policy,)}))
+    found = _find_designs(keys, **request, **({} if policy == "best" else {"policies": (policy,)}))
     plan = found.best.plan
     if plan.nbytes > MOST_BYTES:
         raise ValueError(
@@ -250,7 +250,7 @@ def _rows(plan: FilterPlan, measured: list[FilterStats]) -> list[dict[str, Any]]
 
 
 def _levels(plan: FilterPlan, measured: list[FilterStats]) -> list[dict[str, Any]]:
-    """Give, for each level, the predicted and the measured shares of blocks by load."""
+    """Return, for each level, the predicted and the measured shares of blocks by load."""
     if plan.block_bits is None:
         return []
     predicted = planned_loads(plan, blocks=sum(measured[0].loads[0]))

@@ -216,7 +216,7 @@ def sequential_equations(
     left.terminal = True  # type: ignore[attr-defined]
     start = np.zeros(size + choices)
     start[0] = 1.0
-    states, spent = _integrated(slope, start, times, left if math.isfinite(budget) else None)
+    states, spent = _integrate(slope, start, times, left if math.isfinite(budget) else None)
     return Fluid(
         times=frozen(times),
         occupancy=frozen(states[:, :size].copy()),
@@ -263,7 +263,7 @@ def multilevel_equations(
 
     start = np.zeros(int(ends[-1]) + tables)
     start[starts] = 1.0
-    states, _ = _integrated(slope, start, times, None)
+    states, _ = _integrate(slope, start, times, None)
     occupancy = np.zeros((len(times), tables, max(heights) + 2))
     for j in range(tables):
         occupancy[:, j, : heights[j] + 2] = states[:, starts[j] : ends[j]]
@@ -275,7 +275,7 @@ def multilevel_equations(
     )
 
 
-def _integrated(
+def _integrate(
     slope: Callable[[float, Vector], Vector],
     start: Vector,
     times: Vector,

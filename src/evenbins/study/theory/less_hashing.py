@@ -53,7 +53,7 @@ def limit(collisions: float, hashes: int) -> float:
 def rate(hashing: str, bits: int, hashes: int, keys: int, *, offset: str = "square") -> float:
     """Predict the false-positive probability of a Bloom filter, its floor included.
 
-    Parameters and errors as of `law`.
+    Parameters and errors as for `law`.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def convergence_bound(hashing: str, bits: int, hashes: int, keys: int, *, offset
     E[Z2] <= 2 B2/(lambda/n - 2 B2).
     O(1/n) for fixed bits per key. It is a bound and no estimate: `rate` is mostly a hundred times closer.
 
-    Parameters as of `rate`. At most 1, which says nothing.
+    Parameters as for `rate`. At most 1, which says nothing.
 
     Examples
     --------
@@ -151,7 +151,7 @@ def concentration(
     epsilon
         The distance, above 0.
     hashing, bits, hashes, keys, offset
-        As of `rate`.
+        As for `rate`.
     around
         p: ``"limit"``, as in the theorem, or ``"probability"``, E[R] itself.
 

@@ -69,7 +69,7 @@ def expected_keys(keys: int, sizes: Sequence[int], *, approximate: bool = False)
     Parameters
     ----------
     keys, sizes
-        As of `distribution`.
+        As for `distribution`.
     approximate
         The thesis' heuristic (4.1): every sub-table gets what passes on the mean, and keeps
         m (1 - (1 - 1/m)**x) of x keys. Good until x is a few keys; then even negative.
@@ -176,7 +176,7 @@ def rebuild_moves(keys: int, deleted: int, sizes: Sequence[int], *, model: str =
     deleted
         alpha n, at most `keys`.
     sizes
-        As of `distribution`.
+        As for `distribution`.
     model
         ``"random"``: any keys are deleted; ``"first"``: only such as are in the first sub-table.
 
@@ -217,7 +217,7 @@ def moves_into_first(keys: int, deleted: int, size: int) -> float:
     Parameters
     ----------
     keys, deleted
-        As of `rebuild_moves`.
+        As for `rebuild_moves`.
     size
         Buckets of the first sub-table.
 
@@ -258,7 +258,7 @@ def counter_tail(
     Parameters
     ----------
     keys, sizes
-        As of `distribution`.
+        As for `distribution`.
     level
         Which filter: 0 has all keys, i those of S_i.
     counters, hashes

@@ -45,11 +45,11 @@ def curve(
     Parameters
     ----------
     spaces
-        Slots per key, each as of `shares`.
+        Slots per key, each as for `shares`.
     start
         Shares of a similar table to begin with; only their proportions count.
     scheme, levels, slots, deletions
-        As of `shares`.
+        As for `shares`.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def naive_shares(levels: int, space: float, slots: int = 1) -> tuple[float, ...]
 def naive_space(
     scheme: str, levels: int, overflow: float, slots: int = 1, *, deletions: bool = False
 ) -> Optimum:
-    """Return the least space of equal levels for an overflow; parameters as of `space`.
+    """Return the least space of equal levels for an overflow; parameters as for `space`.
 
     >>> f"{naive_space('standard', 4, 0.002).space:.3f}"
     '1.996'
