@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from evenbins import HashRing, design
+from evenbins.rings import plan_ring
 from evenbins.study.theory.rings import first_full
-from evenbins.theory import plan_ring
 
 
 def test_best_first() -> None:

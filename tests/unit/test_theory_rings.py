@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from scipy.stats import betabinom, binom
 
+from evenbins.rings import plan_ring
 from evenbins.study.theory import rings
-from evenbins.theory import plan_ring
 
 # --- doctests --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "name",
-    ["study.theory.rings", "theory.ring_plan", "theory.ring_laws", "theory.ring_first_full",
+    ["study.theory.rings", "rings.plan", "theory.ring_laws", "theory.ring_first_full",
      "study.papers.chen", "study.papers.chen_tables", "study.papers.ring_simulation"],
 )  # fmt: skip
 def test_the_examples_of_a_module_work(name: str) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from evenbins import _arguments, _show
 from evenbins.design._designs import Designs, beats
 from evenbins.rings import HashRing
-from evenbins.theory import RingPlan, plan_ring
+from evenbins.rings.plan import RingPlan, plan_ring
 
 __all__ = ["RingDesign", "RingDesigns", "ring"]
 

@@ -11,9 +11,9 @@ import numpy as np
 from evenbins import _arguments as arguments
 
 __all__ = [
-    "LEAST_WEIGHT", "MAX_COPIES", "MAX_KEYS", "MAX_NODES", "MOST_WEIGHT", "RATE_UNIT", "checked_copies",
-    "checked_epsilon", "checked_keys", "checked_limit", "checked_nodes", "checked_weights", "rate_units",
-    "ring_limit", "ring_limits",
+    "LEAST_WEIGHT", "MAX_COPIES", "MAX_KEYS", "MAX_NODES", "MOST_WEIGHT", "RATE_UNIT", "as_written",
+    "checked_copies", "checked_epsilon", "checked_keys", "checked_limit", "checked_nodes", "checked_weights",
+    "rate_units", "ring_limit", "ring_limits",
 ]  # fmt: skip
 
 MAX_KEYS = 2**48
@@ -97,13 +97,18 @@ def ring_limits(keys: int, weights: Sequence[float], epsilon: float) -> tuple[in
     ((28, 28, 55), (10, 20))
     """
     keys, rate = checked_keys(keys), rate_units(checked_epsilon(epsilon))
-    exact = [Fraction(repr(each)) for each in checked_weights(weights)]
+    exact = [as_written(each) for each in checked_weights(weights)]
     unit = RATE_UNIT * sum(exact, Fraction(0))
     known: dict[Fraction, int] = {}
     for each in exact:
         if each not in known:
             known[each] = math.ceil(rate * keys * each / unit)
     return tuple(known[each] for each in exact)
+
+
+def as_written(number: float) -> Fraction:
+    """Return the decimal number that was written: 0.1 is a tenth."""
+    return Fraction(repr(float(number)))
 
 
 def rate_units(epsilon: float) -> int:

@@ -12,7 +12,7 @@ the paper does (`jump_loads`); placed while the limit grows with the keys, as a 
 (`growing_loads`); and after keys have come and gone for long (`steady_loads`).
 
 Loads and limits are in `evenbins.theory` (`ring_laws`, `ring_clockwise`, `ring_limits`), the first full node
-in `ring_first_full`, plans in `ring_plan`; all names are here too.
+in `ring_first_full`, plans in `evenbins.rings.plan`; all names are here too.
 
 What the paper says and is not so
 - (11) for epsilon >= 1: 1 + log(1 + epsilon)/(1 + epsilon) is 1.35 at epsilon 1, while the paper's own Table
@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
+from evenbins.rings.plan import RingPlan, plan_ring
 from evenbins.theory.ring_clockwise import clockwise_loads
 from evenbins.theory.ring_first_full import first_full, no_full
 from evenbins.theory.ring_laws import (
@@ -48,7 +49,6 @@ from evenbins.theory.ring_limits import (
     ring_limit,
     ring_limits,
 )
-from evenbins.theory.ring_plan import RingPlan, plan_ring
 
 __all__ = [
     "Dominance", "RingLoads", "RingPlan", "assignment_growth", "assignment_variance",

@@ -32,6 +32,7 @@ import numpy as np
 
 from evenbins import _arguments as arguments
 from evenbins._show import ReprMixin
+from evenbins.rings.config import NodeRow, RingConfig
 from evenbins.theory import ring_laws as laws
 from evenbins.theory.ring_clockwise import clockwise_loads
 from evenbins.theory.ring_first_full import first_full
@@ -46,7 +47,7 @@ from evenbins.theory.ring_limits import (
     ring_limits,
 )
 
-__all__ = ["POLICIES", "RingPlan", "plan_ring"]
+__all__ = ["POLICIES", "RingPlan", "plan_of_nodes", "plan_ring"]
 
 POLICIES = ("plain", "clockwise", "rehash", "jump")
 LAYOUTS = ("dense", "sparse")
@@ -89,12 +90,12 @@ class RingPlan(ReprMixin):
     limits: str
     limit: int | None
     mean: float
-    variance: float | None
-    full: float | None
-    searches: float | None
-    searches_bound: float | None
-    first_full: float | None
-    max_load: int | None
+    variance: float | None = None
+    full: float | None = None
+    searches: float | None = None
+    searches_bound: float | None = None
+    first_full: float | None = None
+    max_load: int | None = None
 
 
 def plan_ring(
@@ -190,6 +191,29 @@ def plan_ring(
         if found is None
         else _largest(found, count, keys, bound if policy != "plain" else None),
     )
+
+
+def plan_of_nodes(rows: Sequence[NodeRow], config: RingConfig) -> RingPlan:
+    """Predict a ring as it is now: the nodes that serve, and the keys that they have.
+
+    Without such a node there is nothing to predict: its numbers are 0 or None.
+    """
+    rows = [row for row in rows if row.serves]
+    policy, layout, copies = config.policy_name, config.layout_name, config.copies
+    epsilon = config.epsilon if config.rate else None
+    if not rows:
+        return RingPlan(
+            nodes=0, keys=0, policy=policy, layout=layout, copies=copies, epsilon=epsilon, limits="none",
+            limit=None, mean=0.0,
+        )  # fmt: skip
+    keys = sum(row.load for row in rows)
+    limit = max(row.cap for row in rows) if config.limit else None
+    if limit is not None:  # a limit that has fallen may be below the loads
+        keys = min(keys, limit * len(rows))
+    return plan_ring(
+        [row.weight for row in rows], keys, policy=policy, layout=layout, copies=copies, epsilon=epsilon,
+        limit=limit,
+    )  # fmt: skip
 
 
 def _bound(
