@@ -25,7 +25,7 @@ from router_servers import memcached, redis_server, running, until
 from evenbins import HashRing, NoNodesError
 from evenbins.cluster.fleet import AsyncFleet, Fleet
 from evenbins.cluster.health import Backoff, ServerDownError
-from evenbins.cluster.http import Router
+from evenbins.cluster.http import Router, RouterConfig
 from evenbins.cluster.memcached import RingMemcache
 from evenbins.cluster.sharded_redis import AsyncShardedRedis, ShardedRedis
 from evenbins.cluster.shared_loads import AsyncRedisLoads, RedisLoads
@@ -349,7 +349,7 @@ def test_loads_that_redis_refuses_say_why(stores):
                     pass
             assert "delete that" in caught.value.__notes__[0]
             async with fleet(1) as (inner, _, replicas):  # a router goes on by counts of its own
-                router = Router(list(replicas), limit=1, loads=AsyncRedisLoads(own, "wrong"))
+                router = Router(RouterConfig(list(replicas), limit=1, loads=AsyncRedisLoads(own, "wrong")))
                 await own.set("{wrong}:" + next(iter(replicas)), "text")
                 async with router._admitted("key", ()) as name:
                     assert name in inner.ring.names
@@ -367,7 +367,7 @@ def test_a_silent_replica_is_a_504_in_time_and_serves_again(tmp_path):
         async with fleet(1) as (_, _, replicas):
             port = int(next(iter(replicas)).rpartition(":")[2])
             with FaultProxy(port) as proxy:
-                router = Router([f"http://{proxy.name}"], read_timeout=0.2, backoff=QUICK)
+                router = Router(RouterConfig([f"http://{proxy.name}"], read_timeout=0.2, backoff=QUICK))
                 async with (
                     served(router) as base,
                     httpx.AsyncClient(base_url=base, trust_env=False) as client,

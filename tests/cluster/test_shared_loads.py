@@ -23,7 +23,7 @@ from router_servers import redis_server, running, until
 
 from evenbins import HashRing, NoNodesError, RingFullError
 from evenbins.cluster import shared_loads
-from evenbins.cluster.http import Router
+from evenbins.cluster.http import Router, RouterConfig
 from evenbins.cluster.shared_loads import AsyncRedisLoads, RedisLoads
 
 NEVER = Retry(NoBackoff(), 0)
@@ -265,7 +265,9 @@ def test_two_routers_share_one_bound_and_go_on_without_redis(tmp_path):
                 routers, clients, stack = [], [], contextlib.AsyncExitStack()
                 for _ in range(2):
                     own = redis.asyncio.Redis(port=started.port, socket_timeout=2, retry=NEVER)
-                    router = Router(inner.ring.names, limit=2, loads=AsyncRedisLoads(own, "routers", ttl=5))
+                    router = Router(
+                        RouterConfig(inner.ring.names, limit=2, loads=AsyncRedisLoads(own, "routers", ttl=5))
+                    )
                     url = await stack.enter_async_context(served(router))
                     made = httpx.AsyncClient(base_url=url, trust_env=False, verify=False)
                     clients.append(await stack.enter_async_context(made))

@@ -19,14 +19,13 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 
-from evenbins.cluster.http_headers import answer_headers
+from evenbins.cluster.http_headers import Scope, answer_headers
 
-__all__ = ["Answer", "ClientGoneError", "RequestBody", "SlowClientError", "TooLargeError"]
+__all__ = ["Answer", "ClientGoneError", "Receive", "RequestBody", "Send", "SlowClientError", "TooLargeError"]
 
-_Scope = MutableMapping[str, Any]
-_Message = MutableMapping[str, Any]
-_Receive = Callable[[], Awaitable[_Message]]
-_Send = Callable[[_Message], Awaitable[None]]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 
 _PROGRESS = 2**14  # bytes
 _LINGER = 1.0  # seconds in which a client that was answered early may finish its body and read the answer
@@ -55,7 +54,7 @@ class RequestBody:
         Seconds of waiting for `_PROGRESS` bytes.
     """
 
-    def __init__(self, scope: _Scope, receive: _Receive, timeout: float) -> None:
+    def __init__(self, scope: Scope, receive: Receive, timeout: float) -> None:
         self._receive, self._timeout = receive, timeout
         headers = {name.lower(): value for name, value in scope["headers"]}
         self._length = int(headers.get(b"content-length", b"0").partition(b",")[0])
@@ -175,7 +174,7 @@ class Answer:
         Seconds for the client to make space for a piece.
     """
 
-    def __init__(self, send: _Send, timeout: float) -> None:
+    def __init__(self, send: Send, timeout: float) -> None:
         self._send_message, self._timeout = send, timeout
         self.begun = False
         self.delivered = False  # all but the end of it
@@ -212,7 +211,7 @@ class Answer:
     async def _piece(self, data: bytes) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
-    async def _send(self, message: _Message) -> None:
+    async def _send(self, message: Message) -> None:
         try:
             async with asyncio.timeout(self._timeout):
                 await self._send_message(message)

@@ -20,6 +20,8 @@ from typing import Any
 from evenbins import _arguments as arguments
 
 __all__ = [
+    "THIS_MACHINE",
+    "Scope",
     "TrustedProxies",
     "answer_error",
     "answer_headers",
@@ -30,7 +32,9 @@ __all__ = [
 ]
 
 _Headers = Iterable[tuple[bytes, bytes]]
-_Scope = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+"""Of an ASGI request."""
+THIS_MACHINE = ("127.0.0.0/8", "::1")
 
 _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer trailers "
@@ -60,10 +64,12 @@ class TrustedProxies:
 
     def __init__(self, networks: Iterable[str]) -> None:
         if isinstance(networks, str):
-            raise TypeError(f"trusted_proxies must be several networks, not one str; pass [{networks!r}]")
+            rule = "several networks, not one str"
+            raise arguments.type_error("trusted_proxies", rule, networks, f"Pass [{networks!r}]")
+        self.names = tuple(networks)
         rule = "addresses or networks such as 10.0.0.7 or 10.0.0.0/8"
         self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
-        for each in networks:
+        for each in self.names:
             if not isinstance(each, str):
                 raise arguments.type_error("trusted_proxies", rule, each, "Pass a str")
             try:
@@ -81,7 +87,7 @@ class TrustedProxies:
         return any(found in network for network in self._networks)
 
 
-def request_error(scope: _Scope) -> str | None:
+def request_error(scope: Scope) -> str | None:
     """Return what is wrong with a request's head, if it cannot be passed on.
 
     Examples
@@ -132,7 +138,7 @@ def _framing_error(headers: _Headers, what: str) -> str | None:
     return None
 
 
-def upstream_headers(scope: _Scope, host: bytes | None, trusted: TrustedProxies) -> list[tuple[bytes, bytes]]:
+def upstream_headers(scope: Scope, host: bytes | None, trusted: TrustedProxies) -> list[tuple[bytes, bytes]]:
     """Return the headers for a replica: without those of the client's connection, with X-Forwarded-*.
 
     Parameters
@@ -196,7 +202,7 @@ def answer_headers(status: int, headers: _Headers) -> list[tuple[bytes, bytes]]:
     return [(name.lower(), value) for name, value in headers if name.lower() not in dropped]
 
 
-def raw_path(scope: _Scope) -> bytes:
+def raw_path(scope: Scope) -> bytes:
     """Return the path as the client wrote it."""
     path: bytes = scope.get("raw_path") or scope["path"].encode()
     return path

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from evenbins import _arguments as arguments
 from evenbins.errors import EvenbinsError
 
 __all__ = ["KeyMissingError", "KeyRule"]
@@ -60,7 +61,7 @@ class KeyRule:
             The text is not a rule.
         """
         if not isinstance(text, str):
-            raise TypeError(f"key must be a str: {_KINDS}; got {text!r}")
+            raise arguments.type_error("key", f"a str: {_KINDS}", text, "Leave it out for path")
         kind, _, rest = text.partition(":")
         if kind in ("path", "url") and not rest and ":" not in text:
             return cls(kind)
@@ -72,7 +73,7 @@ class KeyRule:
                 field, chars = rest, "0"
             if all(field.split(".")) and chars.isascii() and chars.isdecimal() and (int(chars) or not colon):
                 return cls(kind, field, int(chars))
-        raise ValueError(f"key must be {_KINDS}; got {text!r}")
+        raise arguments.error("key", _KINDS, text, "Leave it out for path")
 
     @property
     def needs_body(self) -> bool:

@@ -121,13 +121,14 @@ def ring_config(
     policy = arguments.one_of("policy", policy, tuple(_POLICIES), "Leave it out for 'jump'")
     rehash = arguments.one_of("rehash", rehash, ("object", "bin"), "Leave it out for 'object'")
     if rehash == "bin" and policy != "rehash":
-        raise ValueError(f"rehash='bin' belongs to policy='rehash'; the policy is {policy!r}. Leave it out")
+        text = f"='bin' belongs to policy='rehash'; the policy is {policy!r}. Leave it out"
+        raise arguments.unmet("rehash", text)
     layout = arguments.one_of("layout", layout, tuple(_LAYOUTS), "Leave it out for 'dense'")
     epsilon, limit = _checked_bound(policy, epsilon, limit)
     copies = arguments.integer("copies", copies, 1, 65536, "Leave it out for 1")
     array_bits = arguments.integer("array_bits", array_bits, 8, 26, "Leave it out for 20")
     if layout == "dense" and array_bits != 20:
-        raise ValueError(f"array_bits belongs to layout='sparse'; got {array_bits}. Leave it out")
+        raise arguments.unmet("array_bits", f" belongs to layout='sparse'; got {array_bits}. Leave it out")
     return RingConfig(
         policy=_REHASH_BIN if rehash == "bin" else _POLICIES[policy],
         layout=_LAYOUTS[layout],
@@ -147,10 +148,8 @@ def _checked_bound(policy: str, epsilon: object, limit: object) -> tuple[float |
             raise ValueError("a plain ring has no limit: leave out epsilon and limit, or take policy='jump'")
         return None, None
     if epsilon is not None and limit is not None:
-        raise ValueError(
-            f"epsilon and limit exclude each other; got {arguments.shown(epsilon)} and "
-            f"{arguments.shown(limit)}. Pass one"
-        )
+        got = f"{arguments.shown(epsilon)} and {arguments.shown(limit)}"
+        raise arguments.unmet("epsilon", f" and limit exclude each other; got {got}. Pass one")
     if limit is not None:
         return None, arguments.integer("limit", limit, 1, 2**40, "Pass the keys that a node may hold")
     epsilon = 0.25 if epsilon is None else epsilon
@@ -206,7 +205,8 @@ def checked_weights(weights: object, names: list[str]) -> dict[str, float]:
     known = dict.fromkeys(names, 1.0)
     for name, weight in weights.items():
         if name not in known:
-            raise ValueError(f"weights names {name!r}, which is no node; nodes are {some_names(names)}")
+            text = f" names {name!r}, which is no node; nodes are {some_names(names)}"
+            raise arguments.unmet("weights", text)
         known[name] = checked_weight(f"weights[{name!r}]", weight)
     return known
 
