@@ -32,7 +32,7 @@ import httpx
 import numpy as np
 import uvicorn
 
-from evenbins.cluster.http import Router
+from evenbins.cluster.http import Router, RouterConfig
 from evenbins.study.ring import ring as study_ring
 
 POLICIES = ("jump", "clockwise", "hash", "round-robin", "least-loaded")
@@ -124,7 +124,7 @@ class Counting(Router):
     bound = 0.25
 
     def __init__(self, upstreams: list[str], **options: Any) -> None:
-        super().__init__(upstreams, **options)
+        super().__init__(RouterConfig(upstreams, **options))
         self.loads_now = dict.fromkeys(upstreams, 0)
         self.most = self.admissions = self.over = 0
 
@@ -149,7 +149,7 @@ class RoundRobin(Counting):
     """One replica after the other."""
 
     def __init__(self, upstreams: list[str], **options: Any) -> None:
-        super().__init__(upstreams, **options)
+        super().__init__(RouterConfig(upstreams, **options))
         self._turn = itertools.cycle(upstreams)
 
     def _chosen(self, key: Any, failed: tuple[str, ...]) -> Any:
@@ -160,7 +160,7 @@ class LeastLoaded(Counting):
     """The replica with the fewest requests in flight, the first of equals in turn."""
 
     def __init__(self, upstreams: list[str], **options: Any) -> None:
-        super().__init__(upstreams, **options)
+        super().__init__(RouterConfig(upstreams, **options))
         self._turn = itertools.count()
 
     def _chosen(self, key: Any, failed: tuple[str, ...]) -> Any:

@@ -283,12 +283,12 @@ def test_two_routers_share_one_bound_and_go_on_without_redis(tmp_path):
                             await asyncio.sleep(0.01)
                     for each in clients:  # two at each replica: both routers know
                         assert (await each.get("/hot")).status_code == 503
-                    shared = await routers[0]._loads.loads(routers[0].ring)
+                    shared = await routers[0].config.loads.loads(routers[0].ring)
                     assert set(shared.values()) == {2}
                     for each in replicas.values():
                         each.hold.set()
                     assert {(await task).status_code for task in tasks} == {200}
-                    while sum((await routers[0]._loads.loads(routers[0].ring)).values()):
+                    while sum((await routers[0].config.loads.loads(routers[0].ring)).values()):
                         await asyncio.sleep(0.01)
                     started.kill()
                     for each in clients:
