@@ -149,7 +149,7 @@ class RoundRobin(Counting):
     """One replica after the other."""
 
     def __init__(self, upstreams: list[str], **options: Any) -> None:
-        super().__init__(RouterConfig(upstreams, **options))
+        super().__init__(upstreams, **options)
         self._turn = itertools.cycle(upstreams)
 
     def _chosen(self, key: Any, failed: tuple[str, ...]) -> Any:
@@ -160,7 +160,7 @@ class LeastLoaded(Counting):
     """The replica with the fewest requests in flight, the first of equals in turn."""
 
     def __init__(self, upstreams: list[str], **options: Any) -> None:
-        super().__init__(RouterConfig(upstreams, **options))
+        super().__init__(upstreams, **options)
         self._turn = itertools.count()
 
     def _chosen(self, key: Any, failed: tuple[str, ...]) -> Any:
