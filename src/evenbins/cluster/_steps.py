@@ -24,9 +24,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Generator
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-__all__ = ["Steps", "awaitable", "blocking", "run", "run_async"]
+__all__ = ["Steps", "awaitable", "awaitable_maker", "blocking", "blocking_maker", "run", "run_async"]
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -98,6 +98,26 @@ def awaitable(
 
     _describe(call, method)
     return call
+
+
+class _BlockingMaker(Protocol[P]):
+    def __get__(self, instance: object, owner: type[S]) -> Callable[P, S]: ...
+
+
+class _AwaitableMaker(Protocol[P]):
+    def __get__(self, instance: object, owner: type[S]) -> Callable[P, Coroutine[Any, Any, S]]: ...
+
+
+def blocking_maker(method: Callable[P, Steps[Any]]) -> _BlockingMaker[P]:
+    """Make a blocking class method of one whose steps return an object of the class."""
+    made: Any = classmethod(blocking(cast("Any", method).__func__))
+    return cast("_BlockingMaker[P]", made)
+
+
+def awaitable_maker(method: Callable[P, Steps[Any]]) -> _AwaitableMaker[P]:
+    """Make a coroutine class method of one whose steps return an object of the class."""
+    made: Any = classmethod(awaitable(cast("Any", method).__func__))
+    return cast("_AwaitableMaker[P]", made)
 
 
 def _describe(call: Any, method: Any) -> None:

@@ -40,7 +40,15 @@ from evenbins.cluster._redis_servers import (
 )
 from evenbins.cluster._requests import Operation
 from evenbins.cluster._segments import SEGMENT_BYTES, Layout, check_name, check_plan
-from evenbins.cluster._steps import Steps, awaitable, blocking, run, run_async
+from evenbins.cluster._steps import (
+    Steps,
+    awaitable,
+    awaitable_maker,
+    blocking,
+    blocking_maker,
+    run,
+    run_async,
+)
 from evenbins.cluster.redis_errors import PlanMismatchError
 from evenbins.cluster.redis_plan import Counts, RedisPlan, RedisStats, plan_of_layout
 from evenbins.filters.base import BaseFilter
@@ -105,12 +113,39 @@ class _Shared:
         client: Any,
         name: str,
         plan: FilterPlan,
-        segment_bytes: int,
-        allow_eviction: bool,
-        traverse_on: str,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        allow_eviction: bool = False,
+        traverse_on: str = "client",
     ) -> Steps[Self]:
-        servers = cls._connections(client)
-        servers.check_traverse_on(traverse_on)
+        """Create an empty filter.
+
+        Parameters
+        ----------
+        client
+            A redis.Redis, a redis.RedisCluster, or a list of redis.Redis: independent servers, whose order
+            matters.
+        name
+            Its name on the servers: no braces, no spaces.
+        plan
+            What to build: `f.plan` of a local filter, or `theory.plan_balanced(…)` and its like. Policies
+            "standard", "blocked", "single", "multilevel", "fill", "two-choice".
+        segment_bytes
+            Bytes of blocks in one string value; a multiple of 64.
+        allow_eviction
+            Accept a server that evicts keys without an expiry when its memory is full.
+        traverse_on
+            Which side follows a key from block to block: "client", one request per block, on any number of
+            servers; "server", one request for all of a key's blocks, on a single server. Each client chooses
+            for itself.
+
+        Raises
+        ------
+        RedisFilterError
+            There is a filter of this name already, or the server may evict it, is a replica, or refused a
+            command.
+        """
+        servers = cls._connect(client, traverse_on)
         layout = Layout(name, plan, segment_bytes, servers.count, traverse_on=traverse_on)
         yield from _check_servers(servers, allow_eviction)
         return (yield from cls._write(servers, layout, _whole_filter.create(layout)))
@@ -120,27 +155,48 @@ class _Shared:
         cls,
         client: Any,
         name: str,
-        filter_: object,
-        segment_bytes: int,
-        allow_eviction: bool,
-        traverse_on: str,
+        filter: BaseFilter,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        allow_eviction: bool = False,
+        traverse_on: str = "client",
     ) -> Steps[Self]:
-        servers = cls._connections(client)
-        servers.check_traverse_on(traverse_on)
-        layout, blocks, listed = _local_layout(name, filter_, segment_bytes, servers.count, traverse_on)
+        """Create a filter with the contents of a local one; parameters and errors as for `create`."""
+        servers = cls._connect(client, traverse_on)
+        layout, blocks, listed = _local_layout(name, filter, segment_bytes, servers.count, traverse_on)
         yield from _check_servers(servers, allow_eviction)
         return (yield from cls._write(servers, layout, _whole_filter.create(layout, blocks, listed)))
 
     @classmethod
-    def _write(cls, servers: Servers | AsyncServers, layout: Layout, making: Operation[None]) -> Steps[Self]:
-        made = cls(servers, layout, Counts())
-        yield from made._ask(making)
-        return made
-
-    @classmethod
     def _open(
-        cls, client: Any, name: str, plan: FilterPlan | None, allow_eviction: bool, traverse_on: str
+        cls,
+        client: Any,
+        name: str,
+        *,
+        plan: FilterPlan | None = None,
+        allow_eviction: bool = False,
+        traverse_on: str = "client",
     ) -> Steps[Self]:
+        """Open a filter that exists, and check all its parts.
+
+        Parameters
+        ----------
+        client, name, allow_eviction, traverse_on
+            As for `create`.
+        plan
+            The plan it must have; by default any plan is accepted.
+
+        Raises
+        ------
+        FilterMissingError
+            The filter does not exist, or a part of it is missing.
+        FilterDamagedError
+            Something else lies under one of its keys.
+        PlanMismatchError
+            It has another plan, or lies on other servers.
+        RedisFilterError
+            The server may evict it, or is a replica, which lags behind.
+        """
         servers, counts = cls._connections(client), Counts()
         yield from _check_servers(servers, allow_eviction)
         opening = _whole_filter.open_(check_name(name), servers.count)
@@ -156,6 +212,18 @@ class _Shared:
         deleting = _whole_filter.delete(check_name(name), servers.count)
         deleted, _ = yield from _exchange(servers, name, None, deleting, Counts())
         return deleted
+
+    @classmethod
+    def _connect(cls, client: Any, traverse_on: str) -> Servers | AsyncServers:
+        servers = cls._connections(client)
+        servers.check_traverse_on(traverse_on)
+        return servers
+
+    @classmethod
+    def _write(cls, servers: Servers | AsyncServers, layout: Layout, making: Operation[None]) -> Steps[Self]:
+        made = cls(servers, layout, Counts())
+        yield from made._ask(making)
+        return made
 
     # --- keys in, answers out ----------------------------------------------------------------------------
 
@@ -336,93 +404,9 @@ class RedisFilter(_Shared):
 
     _connections = Servers
 
-    # --- making and finding one ------------------------------------------------------------------------
-
-    @classmethod
-    def create(
-        cls,
-        client: Any,
-        name: str,
-        plan: FilterPlan,
-        *,
-        segment_bytes: int = SEGMENT_BYTES,
-        allow_eviction: bool = False,
-        traverse_on: str = "client",
-    ) -> Self:
-        """Create an empty filter.
-
-        Parameters
-        ----------
-        client
-            A redis.Redis, a redis.RedisCluster, or a list of redis.Redis: independent servers, whose order
-            matters.
-        name
-            Its name on the servers: no braces, no spaces.
-        plan
-            What to build: `f.plan` of a local filter, or `theory.plan_balanced(…)` and its like. Policies
-            "standard", "blocked", "single", "multilevel", "fill", "two-choice".
-        segment_bytes
-            Bytes of blocks in one string value; a multiple of 64.
-        allow_eviction
-            Accept a server that evicts keys without an expiry when its memory is full.
-        traverse_on
-            Which side follows a key from block to block: "client", one request per block, on any number of
-            servers; "server", one request for all of a key's blocks, on a single server. Each client chooses
-            for itself.
-
-        Raises
-        ------
-        RedisFilterError
-            There is a filter of this name already, or the server may evict it, is a replica, or refused a
-            command.
-        """
-        return run(cls._create(client, name, plan, segment_bytes, allow_eviction, traverse_on))
-
-    @classmethod
-    def from_local(
-        cls,
-        client: Any,
-        name: str,
-        filter: BaseFilter,
-        *,
-        segment_bytes: int = SEGMENT_BYTES,
-        allow_eviction: bool = False,
-        traverse_on: str = "client",
-    ) -> Self:
-        """Create a filter with the contents of a local one; parameters and errors as for `create`."""
-        return run(cls._from_local(client, name, filter, segment_bytes, allow_eviction, traverse_on))
-
-    @classmethod
-    def open(
-        cls,
-        client: Any,
-        name: str,
-        *,
-        plan: FilterPlan | None = None,
-        allow_eviction: bool = False,
-        traverse_on: str = "client",
-    ) -> Self:
-        """Open a filter that exists, and check all its parts.
-
-        Parameters
-        ----------
-        client, name, allow_eviction, traverse_on
-            As for `create`.
-        plan
-            The plan it must have; by default any plan is accepted.
-
-        Raises
-        ------
-        FilterMissingError
-            The filter does not exist, or a part of it is missing.
-        FilterDamagedError
-            Something else lies under one of its keys.
-        PlanMismatchError
-            It has another plan, or lies on other servers.
-        RedisFilterError
-            The server may evict it, or is a replica, which lags behind.
-        """
-        return run(cls._open(client, name, plan, allow_eviction, traverse_on))
+    create = blocking_maker(_Shared._create)
+    from_local = blocking_maker(_Shared._from_local)
+    open = blocking_maker(_Shared._open)
 
     @classmethod
     def delete(cls, client: Any, name: str) -> bool:
@@ -465,52 +449,13 @@ class AsyncRedisFilter(_Shared):
 
     _connections = AsyncServers
 
-    @classmethod
-    async def create(
-        cls,
-        client: Any,
-        name: str,
-        plan: FilterPlan,
-        *,
-        segment_bytes: int = SEGMENT_BYTES,
-        allow_eviction: bool = False,
-        traverse_on: str = "client",
-    ) -> Self:
-        """Create an empty filter; see `RedisFilter.create`."""
-        return await run_async(cls._create(client, name, plan, segment_bytes, allow_eviction, traverse_on))
-
-    @classmethod
-    async def from_local(
-        cls,
-        client: Any,
-        name: str,
-        filter: BaseFilter,
-        *,
-        segment_bytes: int = SEGMENT_BYTES,
-        allow_eviction: bool = False,
-        traverse_on: str = "client",
-    ) -> Self:
-        """Create a filter with the contents of a local one; see `RedisFilter.from_local`."""
-        return await run_async(
-            cls._from_local(client, name, filter, segment_bytes, allow_eviction, traverse_on)
-        )
-
-    @classmethod
-    async def open(
-        cls,
-        client: Any,
-        name: str,
-        *,
-        plan: FilterPlan | None = None,
-        allow_eviction: bool = False,
-        traverse_on: str = "client",
-    ) -> Self:
-        """Open a filter that exists, and check all its parts; see `RedisFilter.open`."""
-        return await run_async(cls._open(client, name, plan, allow_eviction, traverse_on))
+    create = awaitable_maker(_Shared._create)
+    from_local = awaitable_maker(_Shared._from_local)
+    open = awaitable_maker(_Shared._open)
 
     @classmethod
     async def delete(cls, client: Any, name: str) -> bool:
-        """Remove a filter from the servers, even an incomplete one; return False if it does not exist."""
+        """Remove a filter, as `RedisFilter.delete` does."""
         return await run_async(cls._delete(client, name))
 
     add = awaitable(_Shared._add)
