@@ -106,7 +106,7 @@ def test_without_keys_without_room_and_with_just_enough() -> None:
 def test_searches_are_geometric() -> None:
     found = rings.jump_loads(10_000, 1000, 11)
     assert found.searches == pytest.approx(1 / (1 - found.full))
-    assert sum(found.searches_above(s) for s in range(500)) == pytest.approx(found.searches)
+    assert sum(rings.searches_above(found, s) for s in range(500)) == pytest.approx(found.searches)
 
 
 def test_one_random_point_a_node_has_the_same_loads_clockwise_and_rehashed() -> None:

@@ -84,15 +84,6 @@ class RingLoads:
     first: int = 0
     step: int = 1
 
-    def searches_above(self, count: int) -> float:
-        """Return the chance that one more key looks at more than `count` nodes, if its looks are independent.
-
-        They are for jump and rehash, which draw anew each time; not for clockwise.
-        """
-        if self.searches is None or self.searches < 1.0:
-            return math.nan
-        return float((1.0 - 1.0 / self.searches) ** count)
-
 
 def chances(mean: float, copies: int | None, most: int) -> _Floats:
     """Return P(X = 0 ... most) of the throws at a node: Poisson, or negative binomial for random arcs."""
