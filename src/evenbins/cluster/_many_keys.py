@@ -22,15 +22,7 @@ from evenbins import _core
 from evenbins.cluster import _scripts as scripts
 from evenbins.cluster._blocks import PASSED, PLACED, PRESENT, place_keys, records
 from evenbins.cluster._one_key import contains_one, spill
-from evenbins.cluster._requests import (
-    Operation,
-    Request,
-    add_call,
-    call,
-    call_list,
-    get_segment,
-    read_call,
-)
+from evenbins.cluster._requests import Operation, Request, add_call, call, call_list, get_segment, read_call
 from evenbins.cluster._segments import HEAD, LINE_BITS, Layout, Table
 from evenbins.cluster._whole_filter import ROUND, export
 from evenbins.cluster.redis_errors import FilterDamagedError

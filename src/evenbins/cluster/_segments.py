@@ -329,12 +329,7 @@ class Layout:
         """Make the local filter that has this payload, checked as any file is."""
         return class_for(self.plan).from_bytes(file_header(self.plan, payload) + payload)
 
-    def payload(
-        self,
-        blocks: list[memoryview],
-        counts: list[tuple[int, int]],
-        listed: list[int],
-    ) -> bytes:
+    def payload(self, blocks: list[memoryview], counts: list[tuple[int, int]], listed: list[int]) -> bytes:
         """Put a filter's payload together: segments' blocks, what they counted, the list in its order."""
         parts: list[bytes | memoryview] = []
         for table in self.tables:

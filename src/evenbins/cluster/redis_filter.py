@@ -335,11 +335,7 @@ def _local_layout(
 
 
 def _exchange(
-    servers: Servers | AsyncServers,
-    name: str,
-    layout: Layout | None,
-    operation: Operation[T],
-    counts: Counts,
+    servers: Servers | AsyncServers, name: str, layout: Layout | None, operation: Operation[T], counts: Counts
 ) -> Steps[tuple[T, int]]:
     """Run an operation: send what it asks for until it returns; its result, and the requests it took."""
     used = 0

@@ -17,16 +17,7 @@ if TYPE_CHECKING:
     from evenbins.rings.ring import HashRing
     from evenbins.rings.stats import RingStats
 
-__all__ = [
-    "HashRing",
-    "Lease",
-    "Move",
-    "NoNodesError",
-    "RingFullError",
-    "RingPlan",
-    "RingStats",
-    "plan_ring",
-]
+__all__ = ["HashRing", "Lease", "Move", "NoNodesError", "RingFullError", "RingPlan", "RingStats", "plan_ring"]
 
 _HOMES = {
     "errors": "NoNodesError RingFullError",

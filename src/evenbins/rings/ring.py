@@ -248,11 +248,7 @@ class HashRing(RingNodes, _files.Persistent):
     # --- for clients without the map ------------------------------------------------------------------------
 
     def place(
-        self,
-        key: Key,
-        *,
-        offer: Callable[[str], Offered],
-        drop: Callable[[str], object] | None = None,
+        self, key: Key, *, offer: Callable[[str], Offered], drop: Callable[[str], object] | None = None
     ) -> str:
         """Offer a key to nodes in probe order until one stores it; the ring's own map is left alone.
 
@@ -267,11 +263,7 @@ class HashRing(RingNodes, _files.Persistent):
         return forwarding.place(self._probes(key), offer, drop=drop)
 
     def forget(
-        self,
-        key: Key,
-        *,
-        drop: Callable[[str], Dropped],
-        holds: Callable[[str], Held] | None = None,
+        self, key: Key, *, drop: Callable[[str], Dropped], holds: Callable[[str], Held] | None = None
     ) -> str | None:
         """Notify nodes in probe order that a key is deleted: its holder drops it, others their marks.
 
@@ -396,12 +388,7 @@ class HashRing(RingNodes, _files.Persistent):
         return ring_stats(self)
 
     def _answers(
-        self,
-        find: Callable[[_core.KeySource, bool], Any],
-        keys: object,
-        *,
-        digests: bool,
-        indices: bool,
+        self, find: Callable[[_core.KeySource, bool], Any], keys: object, *, digests: bool, indices: bool
     ) -> npt.NDArray[np.object_] | npt.NDArray[np.int32]:
         source, shape = _bulk.key_source(keys, digests=digests)
         if indices:

@@ -21,10 +21,7 @@ Dropped = Literal["dropped", "further", "miss"]
 
 
 def place(
-    candidates: Iterable[str],
-    offer: Callable[[str], Offered],
-    *,
-    drop: Callable[[str], object] | None = None,
+    candidates: Iterable[str], offer: Callable[[str], Offered], *, drop: Callable[[str], object] | None = None
 ) -> str:
     """Offer a key to its candidates until one stores it.
 
@@ -121,10 +118,7 @@ def locate(candidates: Iterable[str], holds: Callable[[str], Held]) -> str | Non
 
 
 def forget(
-    candidates: Iterable[str],
-    drop: Callable[[str], Dropped],
-    *,
-    holds: Callable[[str], Held] | None = None,
+    candidates: Iterable[str], drop: Callable[[str], Dropped], *, holds: Callable[[str], Held] | None = None
 ) -> str | None:
     """Take a key from the node that holds it and its marks from the nodes it passed.
 
