@@ -24,9 +24,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Generator
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
 
-__all__ = ["Steps", "awaitable", "awaitable_maker", "blocking", "blocking_maker", "run", "run_async"]
+__all__ = [
+    "AsyncClosing",
+    "Closing",
+    "Steps",
+    "awaitable",
+    "awaitable_maker",
+    "blocking",
+    "blocking_maker",
+    "run",
+    "run_async",
+]
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -98,6 +108,32 @@ def awaitable(
 
     _describe(call, method)
     return call
+
+
+class Closing:
+    """A context manager of itself: its block ends with `close`."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class AsyncClosing:
+    """An asynchronous context manager of itself: its block ends with `close`."""
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
 
 
 class _BlockingMaker(Protocol[P]):

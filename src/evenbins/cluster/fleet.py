@@ -275,6 +275,15 @@ class AsyncFleet(FleetRules):
         self._task = None
 
 
+class NotSentError(ConnectionError):
+    """There was no connection: the server has not seen the request."""
+
+
+def never_sent(error: BaseException) -> bool:
+    """Return whether the server has not seen the request, which may then be repeated whatever it does."""
+    return isinstance(error, NotSentError)
+
+
 class FleetClient:
     """What clients of a fleet show of it."""
 

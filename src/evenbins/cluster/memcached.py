@@ -29,10 +29,11 @@ from __future__ import annotations
 import select
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from evenbins.cluster._forks import reset_in_children
-from evenbins.cluster.fleet import Fleet, FleetClient, several
+from evenbins.cluster._steps import Closing
+from evenbins.cluster.fleet import Fleet, FleetClient, NotSentError, never_sent, several
 from evenbins.cluster.health import Backoff, ServerDownError, notify
 from evenbins.cluster.libraries import library
 from evenbins.rings import HashRing, NoNodesError
@@ -130,10 +131,6 @@ class RingHasher:
         self.ring.remove_node(node)
 
 
-class _NotSentError(OSError):
-    """There was no connection: the server has not seen the request."""
-
-
 class _Pool:
     """Connections to one server; each is used by one call at a time.
 
@@ -187,7 +184,7 @@ class _Pool:
             client.version()
         except Exception as error:
             client.close()
-            raise _NotSentError(f"cannot connect: {type(error).__name__}: {error}") from error
+            raise NotSentError(f"cannot connect: {type(error).__name__}: {error}") from error
         return client
 
     def clear(self) -> None:
@@ -210,7 +207,7 @@ def _is_alive(sock: Any) -> bool:
         return False
 
 
-class RingMemcache(FleetClient):
+class RingMemcache(FleetClient, Closing):
     """A memcached client over many servers, each with a limit of requests in flight; safe for threads.
 
     Methods are pymemcache's, with the same arguments; `noreply` is off unless asked for, because a request
@@ -427,7 +424,7 @@ class RingMemcache(FleetClient):
         return self._fleet.call(
             key,
             lambda node: self._pools[node].use(operate),
-            again=lambda error: isinstance(error, _NotSentError),
+            again=never_sent,
             stay=True,
         )
 
@@ -487,12 +484,6 @@ class RingMemcache(FleetClient):
         self._fleet.close()
         for pool in self._pools.values():
             pool.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def _pool(self, address: _Address) -> _Pool:
         return _Pool(lambda: self._client_class(address, **self._options))

@@ -41,6 +41,7 @@ from evenbins.cluster._redis_servers import (
 from evenbins.cluster._requests import Operation
 from evenbins.cluster._segments import SEGMENT_BYTES, Layout, check_name, check_plan
 from evenbins.cluster._steps import (
+    Closing,
     Steps,
     awaitable,
     awaitable_maker,
@@ -380,7 +381,7 @@ def _progress(added: int, batch: int) -> Iterator[None]:
         raise
 
 
-class RedisFilter(_Shared):
+class RedisFilter(_Shared, Closing):
     """A filter on Redis or Valkey: made by `create`, `open` or `from_local`, never by its constructor.
 
     Methods that take keys are those of the local filters; `key in f` and `f.add(key)` are one request for
@@ -429,12 +430,6 @@ class RedisFilter(_Shared):
         thread does the same for it.
         """
         self._servers.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 class AsyncRedisFilter(_Shared):
