@@ -46,18 +46,14 @@ class FleetRules:
         backoff: Backoff | None = None,
         seed: int = 0,
     ) -> None:
-        if when_full not in ("jump", "wait"):
-            raise arguments.error("when_full", "'jump' or 'wait'", when_full, "Leave it out")
+        self.when_full = arguments.one_of("when_full", when_full, ("jump", "wait"), "Leave it out")
         rule = "a number of seconds, 0 or more"
-        self._wait = arguments.real("wait", wait, rule, "Pass for example 1.0")
-        if not 0 <= self._wait < 1e9:
-            raise arguments.error("wait", rule, wait, "Pass for example 1.0")
+        self._wait = arguments.real("wait", wait, rule, "Pass for example 1.0", least=0.0, below=1e9)
         if epsilon is None and limit is None:
             limit = DEFAULT_LIMIT
         self.ring = HashRing(servers, epsilon=epsilon, limit=limit, weights=weights, seed=seed)
         if not self.ring.names:
             raise ValueError("servers must name at least one server; got none")
-        self.when_full = when_full
         self.health = Health(self.ring, failures=failures, backoff=backoff, on_change=self._changed)
         self._failures = failures
         self._probe, self._broken, self._on_change = probe, broken, on_change

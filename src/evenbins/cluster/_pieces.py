@@ -14,7 +14,6 @@ file. A null is an error that says so.
 from __future__ import annotations
 
 import glob
-import importlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,10 +22,10 @@ from typing import Any
 from evenbins import _arguments as arguments
 from evenbins import _core
 from evenbins._bulk import Lines
+from evenbins.cluster.libraries import library
 
 __all__ = [
     "CsvPiece", "ParquetPiece", "Piece", "TextPiece", "count_of", "file_pieces", "grouped", "key_batches",
-    "library",
 ]  # fmt: skip
 
 TEXT_PIECE = 64 << 20
@@ -36,14 +35,6 @@ _SUFFIXES = {
     ".lst": "text", ".list": "text", ".keys": "text",
 }  # fmt: skip
 _FORMATS = ("parquet", "csv", "text")
-
-
-def library(name: str) -> Any:
-    """Import what only this package needs, when it is needed."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise ImportError(f"building on Dask needs {name}: pip install 'evenbins[dask]'") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +49,7 @@ class ParquetPiece:
 
     def batches(self) -> Iterator[Any]:
         """Yield the keys, batch by batch."""
-        pq = library("pyarrow.parquet")
-
+        pq = library("pyarrow.parquet", "dask")
         with pq.ParquetFile(self.path) as file:
             for batch in file.iter_batches(
                 _BATCH_ROWS, row_groups=[self.row_group], columns=[self.column], use_threads=False
@@ -78,8 +68,7 @@ class CsvPiece:
 
     def batches(self) -> Iterator[Any]:
         """Yield the keys, batch by batch."""
-        pa, csv = library("pyarrow"), library("pyarrow.csv")
-
+        pa, csv = library("pyarrow", "dask"), library("pyarrow.csv", "dask")
         text = csv.ConvertOptions(include_columns=[self.column], column_types={self.column: pa.string()})
         with csv.open_csv(self.path, convert_options=text) as reader:
             for batch in reader:
@@ -126,8 +115,7 @@ def key_batches(part: object, column: str | None) -> Iterator[Any]:
     if isinstance(part, Piece):
         yield from part.batches()
     elif type(part).__module__.partition(".")[0] == "pandas":
-        pa = library("pyarrow")
-
+        pa = library("pyarrow", "dask")
         yield part if _is_plain(part) else pa.Array.from_pandas(part)
     else:
         items: Iterable[Any] = part  # type: ignore[assignment]  # of a bag
@@ -210,8 +198,7 @@ def _format_of(path: str) -> str:
 
 
 def _parquet(path: str, column: str | None) -> list[Piece]:
-    pq = library("pyarrow.parquet")
-
+    pq = library("pyarrow.parquet", "dask")
     with pq.ParquetFile(path) as file:
         name = _one_column(path, column, file.schema_arrow.names)
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
@@ -221,8 +208,7 @@ def _parquet(path: str, column: str | None) -> list[Piece]:
 
 
 def _csv_columns(path: str) -> list[str]:
-    csv = library("pyarrow.csv")
-
+    csv = library("pyarrow.csv", "dask")
     with csv.open_csv(path) as reader:
         names: list[str] = reader.schema.names
         return names

@@ -23,31 +23,20 @@ import os
 import threading
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from evenbins.cluster._requests import Request
 from evenbins.cluster._segments import Layout
+from evenbins.cluster.libraries import library
 from evenbins.cluster.redis_errors import FilterDamagedError, FilterMissingError, RedisFilterError, way_out
 
 __all__ = [
-    "AsyncServers", "Servers", "check_eviction", "check_roles", "raise_errors", "redis_module",
+    "AsyncServers", "Servers", "check_eviction", "check_roles", "raise_errors",
     "refuse_pipeline", "with_scripts",
 ]  # fmt: skip
 
 Replies = list[Any]
 _AT_ONCE = 16  # requests of one call to a cluster: each takes a connection of the client's pool
-
-
-def redis_module() -> Any:
-    """Import the client library."""
-    try:
-        import redis
-        import redis.asyncio
-    except ImportError as error:
-        raise ImportError(
-            f"a filter on Redis needs the package redis ({error}): pip install 'evenbins[redis]'"
-        ) from None
-    return redis
 
 
 def pack(command: tuple[Any, ...]) -> bytes:
@@ -77,13 +66,13 @@ def refuse_pipeline(client: object) -> None:
 
 
 class _Clients:
-    """The clients, checked; a subclass says of which kind they must be."""
+    """The clients, checked: those of the library's module that a subclass names."""
 
+    _library: ClassVar[str]
     cluster = False
 
     def __init__(self, client: Any) -> None:
-        redis = redis_module()
-        single, cluster, names = self._kinds(redis)
+        redis = library(self._library, "redis")
         several = isinstance(client, Sequence) and not isinstance(client, str | bytes)
         self.clients: list[Any] = list(client) if several else [client]
         if not self.clients:
@@ -91,29 +80,25 @@ class _Clients:
         each: Any
         for each in self.clients:
             refuse_pipeline(each)
-            if isinstance(each, cluster) and not several:
+            if isinstance(each, redis.RedisCluster) and not several:
                 self.cluster = True
-            elif not isinstance(each, single):
-                raise TypeError(f"client must be {names}, or a list of the first; got {type(each).__name__}")
-            client_: Any = each
+            elif not isinstance(each, redis.Redis):
+                kinds = f"a {self._library}.Redis or a {self._library}.RedisCluster"
+                raise TypeError(f"client must be {kinds}, or a list of the first; got {type(each).__name__}")
             if getattr(each, "read_from_replicas", False) or getattr(each, "load_balancing_strategy", None):
                 raise ValueError(
                     "client must not read from replicas, which lag behind: a key that was added could be "
                     "missed. Make one without read_from_replicas and load_balancing_strategy"
                 )
-            encoder = client_.get_encoder()
-            if encoder.decode_responses:
+            if each.get_encoder().decode_responses:
                 raise ValueError(
                     "client must not decode responses, since a filter's are bytes; got one with "
                     "decode_responses=True. Make one without it"
                 )
-        errors = redis.exceptions
+        errors = library("redis.exceptions", "redis")
         self._response_error = errors.ResponseError
+        self._timeout, self._connection_error = errors.TimeoutError, errors.ConnectionError
         self._moved = (errors.MovedError, errors.AskError, errors.TryAgainError, errors.ClusterDownError)
-
-    @staticmethod
-    def _kinds(redis: Any) -> tuple[type, type, str]:
-        raise NotImplementedError
 
     @property
     def count(self) -> int:
@@ -179,16 +164,11 @@ class _ThreadConnections:
 class Servers(_Clients):
     """Blocking connections."""
 
-    @staticmethod
-    def _kinds(redis: Any) -> tuple[type, type, str]:
-        return redis.Redis, redis.RedisCluster, "a redis.Redis or a redis.RedisCluster"
+    _library = "redis"
 
     def __init__(self, client: Any) -> None:
         super().__init__(client)
         self._thread = threading.local()
-        errors = redis_module().exceptions
-        self._timeout, self._connection_error = errors.TimeoutError, errors.ConnectionError
-        self._broken = (self._connection_error, self._timeout)
 
     def run(self, requests: Sequence[Request]) -> Replies:
         """Send requests, and return their replies."""
@@ -294,7 +274,10 @@ class Servers(_Clients):
         for pool, own in by_pool.items():
             try:
                 self._exchange_some(pool, requests, own, replies)
-            except self._broken:  # another took its place? the cluster's own client finds out
+            except (
+                self._connection_error,
+                self._timeout,
+            ):  # another took its place? the cluster's own client finds out
                 for i in own:
                     replies[i] = self._follow(requests[i].command)
         for i, reply in enumerate(replies):
@@ -320,10 +303,7 @@ class Servers(_Clients):
 class AsyncServers(_Clients):
     """Asyncio connections."""
 
-    @staticmethod
-    def _kinds(redis: Any) -> tuple[type, type, str]:
-        names = "a redis.asyncio.Redis or a redis.asyncio.RedisCluster"
-        return redis.asyncio.Redis, redis.asyncio.RedisCluster, names
+    _library = "redis.asyncio"
 
     async def run(self, requests: Sequence[Request]) -> Replies:
         """Send requests, and return their replies."""
@@ -384,7 +364,7 @@ def with_scripts(requests: Sequence[Request], replies: Replies) -> tuple[list[in
     The text goes with the request to the server that lacks it, in one step: SCRIPT LOAD before the request
     would ask all servers, of which others may be down, and could be followed by another SCRIPT FLUSH.
     """
-    no_script = redis_module().exceptions.NoScriptError
+    no_script = library("redis.exceptions", "redis").NoScriptError
     again = [i for i, reply in enumerate(replies) if isinstance(reply, no_script)]
     return again, [_with_text(requests[i]) for i in again]
 

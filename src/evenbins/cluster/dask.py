@@ -50,7 +50,8 @@ import numpy.typing as npt
 from evenbins import _arguments as arguments
 from evenbins import _core, _files
 from evenbins._files import StrPath
-from evenbins.cluster._pieces import Piece, count_of, file_pieces, grouped, key_batches, library
+from evenbins.cluster._pieces import Piece, count_of, file_pieces, grouped, key_batches
+from evenbins.cluster.libraries import library
 from evenbins.filters import build as build_filter
 from evenbins.filters.base import BaseFilter, class_for, file_header
 from evenbins.filters.sharded import ShardedFilter
@@ -424,14 +425,14 @@ class _Engine:
         self._deadline = None if timeout is None else time.monotonic() + timeout
 
     def task(self, function: Any, *values: Any) -> Any:
-        return library("dask").delayed(function, pure=False)(*values)
+        return library("dask", "dask").delayed(function, pure=False)(*values)
 
     def run(self, function: Any, *values: Any) -> Any:
         """Run the last task and all that it needs; return its result."""
         last = self.task(function, *values)
         if self._client is None:
-            return library("dask").compute(last, scheduler=self._local)[0]
-        slow = library("distributed").TimeoutError
+            return library("dask", "dask").compute(last, scheduler=self._local)[0]
+        slow = library("distributed", "dask").TimeoutError
         future = self._client.compute(last)
         try:
             left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
@@ -457,7 +458,7 @@ def _silence(name: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _running(scheduler: Any, workers: int | None, timeout: float | None) -> Iterator[_Engine]:
     """Yield an engine; start and stop one of our own if none is named."""
-    distributed = library("distributed")
+    distributed = library("distributed", "dask")
     if workers is not None:
         if scheduler is not None:
             raise arguments.unmet(

@@ -87,17 +87,10 @@ class Backoff:
     jitter: float = 0.5
 
     def __post_init__(self) -> None:
-        ranges = {
-            "first": (1e-3, 86400.0),
-            "factor": (1.0, 1e3),
-            "most": (1e-3, 86400.0),
-            "jitter": (0.0, 1.0),
-        }
+        day = 86400.0
+        ranges = {"first": (1e-3, day), "factor": (1.0, 1e3), "most": (1e-3, day), "jitter": (0.0, 1.0)}
         for name, (least, most) in ranges.items():
-            rule = f"a number from {least:g} to {most:g}"
-            value = arguments.real(name, getattr(self, name), rule, "Leave it out")
-            if not least <= value <= most:
-                raise arguments.error(name, rule, value, "Leave it out")
+            arguments.real(name, getattr(self, name), "", "Leave it out", least=least, most=most)
 
     def delay(self, failures: int, rng: random.Random | None = None) -> float:
         """Return the seconds to wait after so many failed probes, the failure itself counted."""

@@ -38,7 +38,6 @@ import math
 import secrets
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from fractions import Fraction
 from typing import Any
 
 from evenbins import _arguments as arguments
@@ -49,6 +48,7 @@ from evenbins.cluster._steps import Steps, awaitable, blocking, run, run_async
 from evenbins.cluster.libraries import library
 from evenbins.cluster.redis_errors import way_out
 from evenbins.rings import HashRing, NoNodesError, RingFullError
+from evenbins.theory.ring_limits import as_written
 
 __all__ = ["AsyncRedisLoads", "RedisLoads"]
 
@@ -129,11 +129,6 @@ return counts
 _NO_LIMIT = 10**15
 
 
-def _exactly(number: float) -> Fraction:
-    """Return the decimal number that was written, as the ring does: 0.1 is a tenth."""
-    return Fraction(repr(float(number)))
-
-
 def _limbs(number: int, count: int) -> str:
     return " ".join(str(number >> 24 * j & 0xFFFFFF) for j in range(count))
 
@@ -149,13 +144,13 @@ def exact_bounds(ring: HashRing, serving: Iterable[str]) -> tuple[str, dict[str,
     >>> exact_bounds(HashRing(["a", "b"], epsilon=0.25), ["a", "b"])
     ('8', {'a': '5', 'b': '5'})
     """
-    weights = {name: _exactly(weight) for name, weight in ring.weights.items()}
+    weights = {name: as_written(weight) for name, weight in ring.weights.items()}
     if ring.limit is not None:
         return "", {name: str(max(1, math.ceil(ring.limit * weights[name]))) for name in serving}
     if ring.epsilon is None:
         return "", dict.fromkeys(serving, str(_NO_LIMIT))
     whole = sum(weights[name] for name in serving)
-    shares = {name: (1 + _exactly(ring.epsilon)) * weights[name] / whole for name in serving}
+    shares = {name: (1 + as_written(ring.epsilon)) * weights[name] / whole for name in serving}
     denominator = math.lcm(*(each.denominator for each in shares.values()))
     numerators = {name: int(each * denominator) for name, each in shares.items()}
     count = -(-max(denominator, *numerators.values()).bit_length() // 24)
@@ -170,18 +165,14 @@ class _Loads:
         if not isinstance(name, str) or not name or "{" in name or "}" in name:
             raise ValueError(f"name must be a text without braces; got {name!r}. Pass for example 'replicas'")
         rule = "a number of seconds from 0.1 to 86400"
-        self.ttl = arguments.real("ttl", ttl, rule, "Pass for example 10")
-        if not 0.1 <= self.ttl <= 86400:
-            raise arguments.error("ttl", rule, ttl, "Pass for example 10")
+        self.ttl = arguments.real("ttl", ttl, rule, "Pass for example 10", least=0.1, most=86400)
         refuse_pipeline(client)
         self._client, self._name = client, name
         self._admit = client.register_script(_ADMIT)
         self._renew = client.register_script(_RENEW)
         self._count = client.register_script(_COUNT)
         self._milliseconds = round(1000 * self.ttl)
-        self._known: tuple[HashRing, int, str, dict[str, str]] | None = (
-            None  # a ring, its version, its bounds
-        )
+        self._known: tuple[HashRing, int, str, dict[str, str]] | None = None  # a ring, version, bounds
         self._begin()
         reset_in_children(self)
 

@@ -103,16 +103,8 @@ class RingDesign:
 
     def to_dict(self) -> dict[str, object]:
         """Return the plan and the rest as JSON-serialisable values."""
-        names = (
-            "overload",
-            "searches_p99",
-            "moved",
-            "map_bytes",
-            "join_seconds",
-            "rebuild_seconds",
-            "pareto",
-        )
-        return self.plan.to_dict() | {name: getattr(self, name) for name in names}
+        names = ("overload", "searches_p99", "moved", "map_bytes", "join_seconds", "rebuild_seconds")
+        return self.plan.to_dict() | {name: getattr(self, name) for name in (*names, "pareto")}
 
     def cell(self, name: str) -> str:
         """Return a quantity as text."""
@@ -184,15 +176,11 @@ def ring(
     for name, value in bounds.items():
         least = 0.0 if name == "full" else 1.0
         if value is not None:
-            number = _arguments.real(name, value, f"a number from {least:g} on", "Leave it out for no bound")
-            if not number >= least:
-                raise _arguments.error(
-                    name, f"a number from {least:g} on", value, "Leave it out for no bound"
-                )
+            rule = f"a number from {least:g} on"
+            _arguments.real(name, value, rule, "Leave it out for no bound", least=least)
     if move_rate is not None:
         rule = "a positive number of keys a second"
-        if not _arguments.real("move_rate", move_rate, rule, "Leave it out") > 0:
-            raise _arguments.error("move_rate", rule, move_rate, "Leave it out")
+        _arguments.real("move_rate", move_rate, rule, "Leave it out", above=0.0)
     plans = [plan_ring(nodes, keys, epsilon=epsilon) for epsilon in EPSILONS]  # type: ignore[arg-type]
     plans.append(plan_ring(nodes, keys, policy="plain"))  # type: ignore[arg-type]
     designs = [

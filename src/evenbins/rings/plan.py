@@ -157,10 +157,8 @@ def plan_ring(
     policy = arguments.one_of("policy", policy, POLICIES, f"Leave it out for {POLICIES[-1]!r}")
     layout = arguments.one_of("layout", layout, LAYOUTS, f"Leave it out for {LAYOUTS[-1]!r}")
     if epsilon is not None and limit is not None:
-        raise ValueError(
-            f"epsilon and limit exclude each other; got epsilon={arguments.shown(epsilon)} and "
-            f"limit={arguments.shown(limit)}. Pass one"
-        )
+        got = f"epsilon={arguments.shown(epsilon)} and limit={arguments.shown(limit)}"
+        raise arguments.unmet("epsilon", f" and limit exclude each other; got {got}. Pass one")
     if limits is not None:
         limits = arguments.one_of("limits", limits, LIMITS, f"Leave it out for {LIMITS[-1]!r}")
     bound, limits = _bound(count, keys, weights, policy, epsilon, limit, limits)
