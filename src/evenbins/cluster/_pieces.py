@@ -26,6 +26,7 @@ from evenbins.cluster.libraries import library
 
 __all__ = [
     "CsvPiece", "ParquetPiece", "Piece", "TextPiece", "count_of", "file_pieces", "grouped", "key_batches",
+    "one_column",
 ]  # fmt: skip
 
 TEXT_PIECE = 64 << 20
@@ -169,7 +170,7 @@ def file_pieces(
             pieces += _parquet(path, column)
         elif how == "csv":
             pieces.append(
-                CsvPiece(path, _one_column(path, column, _csv_columns(path)), os.path.getsize(path))
+                CsvPiece(path, one_column(column, _csv_columns(path), f" in {path}"), os.path.getsize(path))
             )
         else:
             if column is not None:
@@ -200,7 +201,7 @@ def _format_of(path: str) -> str:
 def _parquet(path: str, column: str | None) -> list[Piece]:
     pq = library("pyarrow.parquet", "dask")
     with pq.ParquetFile(path) as file:
-        name = _one_column(path, column, file.schema_arrow.names)
+        name = one_column(column, file.schema_arrow.names, f" in {path}")
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
         return [
             ParquetPiece(path, i, name, g.num_rows, g.num_rows) for i, g in enumerate(groups) if g.num_rows
@@ -214,14 +215,14 @@ def _csv_columns(path: str) -> list[str]:
         return names
 
 
-def _one_column(path: str, column: str | None, names: Sequence[str]) -> str:
+def one_column(column: str | None, names: Sequence[str], where: str = "") -> str:
+    """Return the column that was asked for, or the only one there is."""
     if column is None and len(names) == 1:
         return names[0]
-    if column not in names:
-        raise arguments.unmet(
-            "column", f" must be one of {', '.join(names)} in {path}; got {column!r}. Name one of them"
-        )
-    return column  # type: ignore[return-value]
+    if column is None or column not in names:
+        text = f" must be one of {', '.join(names)}{where}; got {column!r}. Name one of them"
+        raise arguments.unmet("column", text)
+    return column
 
 
 def grouped(parts: Sequence[Any], groups: int) -> list[list[Any]]:

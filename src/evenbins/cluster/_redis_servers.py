@@ -274,10 +274,7 @@ class Servers(_Clients):
         for pool, own in by_pool.items():
             try:
                 self._exchange_some(pool, requests, own, replies)
-            except (
-                self._connection_error,
-                self._timeout,
-            ):  # another took its place? the cluster's own client finds out
+            except (self._connection_error, self._timeout):  # another node may have taken over
                 for i in own:
                     replies[i] = self._follow(requests[i].command)
         for i, reply in enumerate(replies):

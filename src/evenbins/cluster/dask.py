@@ -50,7 +50,7 @@ import numpy.typing as npt
 from evenbins import _arguments as arguments
 from evenbins import _core, _files
 from evenbins._files import StrPath
-from evenbins.cluster._pieces import Piece, count_of, file_pieces, grouped, key_batches
+from evenbins.cluster._pieces import Piece, count_of, file_pieces, grouped, key_batches, one_column
 from evenbins.cluster.libraries import library
 from evenbins.filters import build as build_filter
 from evenbins.filters.base import BaseFilter, class_for, file_header
@@ -143,10 +143,8 @@ def build(
     >>> "bee" in f, "elk" in f, f.capacity
     (True, False, 4)
     """
-    job = _Job(
-        collection, column, policy=policy, fpr=fpr, bits_per_key=bits_per_key, keys=keys, shards=shards,
-        shard_bytes=shard_bytes, seed=seed, format=format, output=output, plan=plan,
-    )  # fmt: skip
+    plan |= {"policy": policy, "fpr": fpr, "bits_per_key": bits_per_key, "seed": seed}
+    job = _Job(collection, column, keys, shards, shard_bytes, format, output, plan)
     with _running(scheduler, workers, timeout) as engine:
         return job.run(engine).filter
 
@@ -158,18 +156,20 @@ def build_files(
     column: str | None = None,
     workers: int | None = None,
     scheduler: Any = None,
-    **arguments: Any,
+    keys: int | str | None = None,
+    shards: int | None = None,
+    shard_bytes: int | None = None,
+    format: str | None = None,
+    timeout: float | None = None,
+    **plan: Any,
 ) -> Built:
     """Build a filter of the keys in files and save it: what `evenbins build --workers` does.
 
     Takes the arguments of `build`; returns the filter, open read-only, with the number of rows.
     """
-    timeout = arguments.pop("timeout", None)
-    planned = {name: arguments.pop(name, None) for name in ("fpr", "bits_per_key", "keys", "shards")}
-    planned |= {name: arguments.pop(name, None) for name in ("shard_bytes", "format")}
-    policy, seed = arguments.pop("policy", "blocked"), arguments.pop("seed", 0)
     names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    job = _Job(names, column, policy=policy, seed=seed, output=output, plan=arguments, **planned)
+    plan = {"policy": "blocked", "seed": 0} | plan
+    job = _Job(names, column, keys, shards, shard_bytes, format, output, plan)
     with _running(scheduler, workers, timeout) as engine:
         return job.run(engine)
 
@@ -283,21 +283,17 @@ class _Job:
     """What is to be built, checked as far as possible before anything starts."""
 
     def __init__(
-        self, collection: Any, column: str | None, *, policy: str | None, fpr: float | None,
-        bits_per_key: float | None, keys: int | str | None, shards: int | None, shard_bytes: int | None,
-        seed: int, format: str | None, output: StrPath | None, plan: dict[str, Any],
+        self, collection: Any, column: str | None, keys: int | str | None, shards: int | None,
+        shard_bytes: int | None, format: str | None, output: StrPath | None, plan: dict[str, Any],
     ) -> None:  # fmt: skip
         if isinstance(keys, str) and keys != "distinct":
             rule = 'a number of keys, None for the number of rows, or "distinct"'
             raise arguments.error("keys", rule, keys, "Leave it out")
         if shards is not None and shard_bytes is not None:
             raise ValueError("shards and shard_bytes exclude each other: pass one, or none for one filter")
-        self.column, self.keys, self.output, self.seed = column, keys, output, arguments.seed(seed)
+        self.column, self.keys, self.output, self.seed = column, keys, output, arguments.seed(plan["seed"])
         self.in_shards = shards is not None or shard_bytes is not None
-        self.request: dict[str, Any] = {
-            "policy": policy, "fpr": fpr, "bits_per_key": bits_per_key, "seed": seed, **plan,
-            "shards": shards if self.in_shards else 1, "shard_bytes": shard_bytes,
-        }  # fmt: skip
+        self.request = {**plan, "shards": shards if self.in_shards else 1, "shard_bytes": shard_bytes}
         trial = keys if isinstance(keys, int) else 2**20 if self.in_shards else 1
         plan_sharded(trial, **self.request)  # refused now, not after reading for an hour
         self.parts = _parts(collection, column, format)
@@ -309,16 +305,15 @@ class _Job:
 
     def plan(self, engine: _Engine) -> ShardedPlan:
         keys: Any = self.keys
-        if keys is None:
-            known = [each.rows if isinstance(each, Piece) else None for each in self.parts]
-            keys = sum(known) if None not in known else None
-        if keys is None:
-            groups = grouped(self.parts, GROUPS * engine.workers)
-            keys = engine.run(sum, [engine.task(_count, group, self.column) for group in groups])
-        elif keys == "distinct":
-            groups = grouped(self.parts, GROUPS * engine.workers)
+        groups = grouped(self.parts, GROUPS * engine.workers)
+        if keys == "distinct":
             samples = [engine.task(_smallest, group, self.column, self.seed) for group in groups]
             keys = engine.run(_estimate, samples)
+        elif keys is None:
+            known = [each.rows if isinstance(each, Piece) else None for each in self.parts]
+            if None in known:
+                known = engine.run(list, [engine.task(_count, group, self.column) for group in groups])
+            keys = sum(known)
         return plan_sharded(max(1, keys), **self.request)
 
     def run(self, engine: _Engine) -> Built:
@@ -403,14 +398,7 @@ def _parts(collection: Any, column: str | None, format: str | None) -> list[Any]
             f"{type(collection).__name__}: use filter.add_many for what is in memory"
         )
     if getattr(collection, "ndim", 0) == 2:  # a dataframe
-        names = list(map(str, collection.columns))
-        if column is None and len(names) == 1:
-            column = names[0]
-        if column not in names:
-            raise arguments.unmet(
-                "column", f" must be one of {', '.join(names)}; got {column!r}. Name one of them"
-            )
-        collection = collection[column]
+        collection = collection[one_column(column, list(map(str, collection.columns)))]
     return list(collection.to_delayed())
 
 
