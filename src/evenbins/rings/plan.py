@@ -37,11 +37,8 @@ from evenbins.theory import ring_laws as laws
 from evenbins.theory.ring_clockwise import clockwise_loads
 from evenbins.theory.ring_first_full import first_full
 from evenbins.theory.ring_limits import (
-    checked_copies,
+    checked,
     checked_epsilon,
-    checked_keys,
-    checked_limit,
-    checked_nodes,
     checked_weights,
     ring_limit,
     ring_limits,
@@ -152,8 +149,8 @@ def plan_ring(
         if min(weights) == max(weights):
             weights = None
     else:
-        count = checked_nodes(nodes)
-    keys, copies = checked_keys(keys), checked_copies(copies)
+        (count,) = checked(nodes=nodes)
+    keys, copies = checked(keys=keys, copies=copies)
     policy = arguments.one_of("policy", policy, POLICIES, f"Leave it out for {POLICIES[-1]!r}")
     layout = arguments.one_of("layout", layout, LAYOUTS, f"Leave it out for {LAYOUTS[-1]!r}")
     if epsilon is not None and limit is not None:
@@ -222,7 +219,7 @@ def _bound(
     if limit is not None:
         if limits == "moving":
             raise ValueError("limits must be 'fixed' with an absolute limit; got 'moving'. Leave it out")
-        most = checked_limit(limit)
+        (most,) = checked(limit=limit)
         if policy != "plain" and most * nodes < keys:
             raise ValueError(
                 f"limit must leave room for {keys} keys; {nodes} nodes of limit {most} hold {most * nodes}. "

@@ -23,7 +23,7 @@ import numpy as np
 
 from evenbins import _arguments as arguments
 from evenbins.theory import ring_laws as laws
-from evenbins.theory.ring_limits import checked_copies, checked_nodes
+from evenbins.theory.ring_limits import checked, checked_copies
 
 __all__ = ["first_full"]
 
@@ -53,8 +53,7 @@ def first_full(
     >>> round(first_full(1000, 11), 1), round(first_full(1000, 11, copies=1), 1)
     (3299.0, 1064.0)
     """
-    nodes = checked_nodes(nodes)
-    copies = None if copies is None else checked_copies(copies)
+    (nodes,), copies = checked(nodes=nodes), checked_copies(copies)
     if copies is not None and weights is not None:
         raise ValueError(
             "copies and weights exclude each other: weights are predicted for equal arcs. Pass one"

@@ -45,11 +45,9 @@ from evenbins.theory.ring_laws import (
     rehash_loads,
 )
 from evenbins.theory.ring_limits import (
+    checked,
     checked_copies,
     checked_epsilon,
-    checked_keys,
-    checked_limit,
-    checked_nodes,
     ring_limit,
     ring_limits,
 )
@@ -111,10 +109,8 @@ def share_variance(nodes: int, copies: int | None = None) -> float:
     >>> share_variance(1000), round(1000**2 * share_variance(1000, 1), 3)
     (0.0, 0.998)
     """
-    nodes = checked_nodes(nodes)
-    if copies is None:
-        return 0.0
-    return (nodes - 1) / (nodes**2 * (nodes * checked_copies(copies) + 1))
+    (nodes,), copies = checked(nodes=nodes), checked_copies(copies)
+    return 0.0 if copies is None else (nodes - 1) / (nodes**2 * (nodes * copies + 1))
 
 
 def first_full(
@@ -143,8 +139,8 @@ def first_full(
         return ring_first_full.first_full(nodes, limit, copies=copies, weights=weights)
     if weights is not None:
         raise arguments.unmet("keys", " must be left out with weights: only the mean of N1 itself is known")
-    most = checked_limit(limit)
-    if checked_nodes(nodes) == 1:
+    nodes, most = checked(nodes=nodes, limit=limit)
+    if nodes == 1:
         return float(min(most, keys))
     if no_full(nodes, most, keys, copies=copies) > 1e-12:
         return _first_full_within(nodes, most, keys, copies)
@@ -171,8 +167,8 @@ def no_full(nodes: int, limit: int, keys: int, *, copies: int | None = None) -> 
     from scipy.optimize import brentq
     from scipy.special import gammaln
 
-    nodes, limit, keys = checked_nodes(nodes), checked_limit(limit), checked_keys(keys)
-    copies = None if copies is None else checked_copies(copies)
+    nodes, limit, keys = checked(nodes=nodes, limit=limit, keys=keys)
+    copies = checked_copies(copies)
     if keys < limit:
         return 1.0
     if keys > nodes * (limit - 1):
@@ -249,7 +245,7 @@ def assignment_variance(nodes: int, full: int, *, start: float = 0.0) -> float:
     >>> math.isclose(assignment_variance(k, j), j * (r - 1) / (k * r**2 * (r + 1)))
     True
     """
-    nodes = checked_nodes(nodes)
+    (nodes,) = checked(nodes=nodes)
     full = arguments.integer("full", full, 0, nodes - 1, "Leave one node that is not full")
     variance = start
     for j in range(1, full + 1):
@@ -268,7 +264,7 @@ def assignment_growth(nodes: int, full: int) -> float:
     >>> assignment_growth(1000, 1) > 1 + 1 / 3000
     True
     """
-    nodes = checked_nodes(nodes)
+    (nodes,) = checked(nodes=nodes)
     full = arguments.integer("full", full, 1, nodes - 1, "Pass the number of full nodes after the step")
     r = nodes - full
     return 1.0 + 1.0 / r - 2.0 / r**2
