@@ -25,7 +25,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-__all__ = ["ADD", "CLAIM", "LIST", "LISTED", "MAKE", "MERGE", "READ", "SCRIPTS", "SWAP", "Script"]
+__all__ = [
+    "ADD", "CLAIM", "LIST", "LISTED", "MAKE", "MERGE", "PASSED", "PLACED", "PRESENT", "READ", "SCRIPTS",
+    "SWAP", "Script",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,9 @@ ARGV, for each: mark, turn, pairs of a key (u8), bytes of a block (u8), threshol
 (u8; 0: the threshold is for set bits), forced (u8; 1: spill, whatever the load), then keys: u32 offset, u8
 coin, pairs of byte and mask.
 Reply: a character a key, 0 it passed, 1 it was placed, 2 it was present; of the last block asked."""
+
+PASSED, PLACED, PRESENT = range(3)
+"""What a block does with a key: in the replies of `ADD`, and as `_core.place_in_blocks` decides it."""
 
 SWAP = Script(
     _MARKED

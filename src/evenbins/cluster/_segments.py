@@ -36,6 +36,7 @@ import json
 import re
 import secrets
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -52,7 +53,7 @@ from evenbins.rings import HashRing
 from evenbins.theory import FilterPlan, plan_of_core
 from evenbins.theory.cores import COIN_UNIT, COUNTED, Design, counter_bits
 
-__all__ = ["HEAD", "SEGMENT_BYTES", "Base", "Layout", "Table", "place"]
+__all__ = ["HEAD", "SEGMENT_BYTES", "Base", "Layout", "Table", "in_rounds", "place"]
 
 HEAD: Final = 64
 MARK: Final = 32
@@ -64,6 +65,15 @@ TRAVERSERS: Final = ("client", "server")
 _HEAD: Final = struct.Struct("<8sII16sQQ16s")
 _NAME: Final = re.compile(r"[^{}\s\x00-\x1f]{1,200}")
 _MAGIC: Final = b"EVENBSEG"
+
+
+ROUND: Final = 32
+"""Segments that one step holds in memory."""
+
+
+def in_rounds(items: Any, size: int = ROUND) -> Iterator[Any]:
+    """Yield the items, so many at a time: slices of a list, a range or an array."""
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def place(segment: int, servers: int) -> int:
@@ -169,11 +179,6 @@ class Layout:
         return found
 
     @cached_property
-    def policy(self) -> str:
-        """The plan's."""
-        return self.plan.policy
-
-    @cached_property
     def counted(self) -> bool:
         """Whether blocks count their keys, and there may be a list."""
         return self.plan.policy in COUNTED
@@ -182,11 +187,6 @@ class Layout:
     def traverses(self) -> bool:
         """Whether a key goes from block to block until one accepts it."""
         return self.plan.policy in ("single", "multilevel", "fill")
-
-    @cached_property
-    def hashes(self) -> int:
-        """The plan's."""
-        return self.plan.hashes
 
     @cached_property
     def limit(self) -> int:
@@ -211,17 +211,17 @@ class Layout:
     @cached_property
     def tables(self) -> tuple[Table, ...]:
         """The tables, in the order of the payload."""
-        if self.policy == "standard":
+        if self.plan.policy == "standard":
             bits, _ = self.plan.core
             sizes, block_bits = [(-(-bits // LINE_BITS), LINE_BITS + 1)], LINE_BITS
-        elif self.policy == "blocked":
+        elif self.plan.policy == "blocked":
             blocks, block_bits, _ = self.plan.core
             sizes = [(blocks, block_bits + 1)]
         else:
             design = self._design
             block_bits = design.block_bits
             sizes = list(zip(design.blocks, design.thresholds, strict=True))
-            if self.policy == "two-choice":
+            if self.plan.policy == "two-choice":
                 sizes = [(design.blocks[0], block_bits + 1)]
         tables, first = [], 0
         for blocks, threshold in sizes:
@@ -241,11 +241,6 @@ class Layout:
     def segments(self) -> int:
         """Number of segments."""
         return sum(table.segments for table in self.tables)
-
-    @cached_property
-    def choices(self) -> int:
-        """Blocks that a key may use."""
-        return self.plan.choices
 
     def level(self, level: int) -> Table:
         """Return the table of a level: two choices share one."""
@@ -343,11 +338,11 @@ class Layout:
         for level, table in enumerate(self.tables):
             for placed, moved in counts[table.first_segment : table.first_segment + table.segments]:
                 keys += placed + moved
-                spent += placed * (level + 1) + moved * self.choices
+                spent += placed * (level + 1) + moved * self.plan.choices
                 spilled += moved
         keys += len(listed)
-        spent += len(listed) * self.choices
-        slots = list_slots(listed, self.limit, self.choices)
+        spent += len(listed) * self.plan.choices
+        slots = list_slots(listed, self.limit, self.plan.choices)
         state = (keys, len(listed), spent, int(0 in listed), spilled, 0, 0, 0)
         return data + np.array(slots, np.uint64).tobytes() + struct.pack("<8Q", *state)
 
@@ -360,7 +355,7 @@ class Layout:
             step = table.blocks_per_segment * table.block_bytes
             blocks += [payload[at : min(at + step, end)] for at in range(start, end, step)]
             start = end + -(end - start) % 64
-        if self.policy == "standard":  # ends within a line
+        if self.plan.policy == "standard":  # ends within a line
             last = bytes(blocks[-1])
             blocks[-1] = memoryview(last.ljust(self.value_bytes(self.segments - 1) - HEAD, b"\0"))
         if not self.counted:
@@ -368,7 +363,7 @@ class Layout:
         words = np.frombuffer(payload[start:], np.uint64).tolist()
         keys, entries, spent, flags, spilled, *_ = words[-8:]
         listed = [0] * (flags & 1) + in_rebuilding_order(words[:-8])
-        return blocks, listed, Base(keys - entries, spent - entries * self.choices, spilled)
+        return blocks, listed, Base(keys - entries, spent - entries * self.plan.choices, spilled)
 
     # --- the description --------------------------------------------------------------------------------
 

@@ -114,19 +114,19 @@ def plan_of_layout(layout: Layout) -> RedisPlan:
     """Predict the requests of a layout."""
     plan = layout.plan
     alone = layout.traverse_on == "client"
-    if layout.policy == "standard":
+    if layout.plan.policy == "standard":
         added = float((1.0 - (1.0 - layout.tables[0].shares()) ** plan.hashes).sum())
         present = absent = added if alone else 1.0
-    elif layout.policy == "blocked":
+    elif layout.plan.policy == "blocked":
         present = absent = added = 1.0
-    elif layout.policy == "two-choice":
+    elif layout.plan.policy == "two-choice":
         present = absent = 2.0 - float(np.square(layout.tables[0].shares()).sum()) if alone else 1.0
         added = present + 1.0
     else:
         list_asked = plan.overflow + plan.spilled if layout.limit else 0.0
         present = (plan.reads if alone else 1.0) + list_asked
         absent = (plan.miss_reads if alone else 1.0) + plan.list_reads
-        spilling = 1.0 if layout.spill == "random" else 1.0 + layout.choices
+        spilling = 1.0 if layout.spill == "random" else 1.0 + layout.plan.choices
         added = present + plan.spilled * spilling
     return RedisPlan(
         filter=plan,
