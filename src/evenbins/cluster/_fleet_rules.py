@@ -129,17 +129,10 @@ class FleetRules:
             raise self._no_server_error() from None
         return list(groups.items())
 
-    def _not_repeated_error(self, node: str, error: BaseException) -> ServerDownError:
-        return ServerDownError(
-            node,
-            f"server {node} failed under a request that cannot be repeated safely: "
-            f"{type(error).__name__}: {' '.join(str(error).split())}",
-        )
-
-    def _server_failed_error(self, node: str, error: BaseException) -> ServerDownError:
-        return ServerDownError(
-            node, f"server {node} failed: {type(error).__name__}: {' '.join(str(error).split())}; try again"
-        )
+    @staticmethod
+    def _down_error(node: str, error: BaseException, what: str, advice: str = "") -> ServerDownError:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return ServerDownError(node, f"server {node} failed{what}: {reason}{advice}")
 
     @staticmethod
     def _report(
@@ -244,7 +237,8 @@ class FleetRules:
         except self._broken as error:
             self.health.failed(node, error, epoch=epoch)
             if not again(error) or next(failures) >= self._attempts():
-                raise self._not_repeated_error(node, error) from error
+                what = " under a request that cannot be repeated safely"
+                raise self._down_error(node, error, what) from error
             return False, None
         self.health.succeeded(node)
         return True, answer
@@ -321,7 +315,7 @@ class FleetRules:
                 self.health.failed(node, error, epoch=epoch)
                 failures += 1
                 if failures >= self._failures or not self.health.alive(node):
-                    raise self._server_failed_error(node, error) from error
+                    raise self._down_error(node, error, "", "; try again") from error
             else:
                 self.health.succeeded(node)
                 return answer

@@ -228,14 +228,9 @@ def _add_by_level(layout: Layout, digests: Words) -> Operation[None]:
             rest.append(own[np.frombuffer(reply, np.uint8) == ord("0")])
         full = np.concatenate(rest)
     for digest in full.tolist():
-        yield from _spill_late(layout, digest)
-
-
-def _spill_late(layout: Layout, digest: int) -> Operation[None]:
-    """Spill a key of a batch, unless keys spilled before it made it present."""
-    present = yield from contains_one(layout, digest)
-    if not present:
-        yield from spill(layout, digest)
+        present = yield from contains_one(layout, digest)  # keys spilled before it may have made it so
+        if not present:
+            yield from spill(layout, digest)
 
 
 def _add_level(layout: Layout, table: Table, words: Words) -> Operation[npt.NDArray[np.bool_]]:

@@ -117,15 +117,12 @@ def key_batches(part: object, column: str | None) -> Iterator[Any]:
         yield from part.batches()
     elif type(part).__module__.partition(".")[0] == "pandas":
         pa = library("pyarrow", "dask")
-        yield part if _is_plain(part) else pa.Array.from_pandas(part)
+        dtype = part.dtype  # type: ignore[attr-defined]
+        plain = getattr(dtype, "kind", "O") in "iub" and type(dtype).__module__.startswith("numpy")
+        yield part if plain else pa.Array.from_pandas(part)
     else:
         items: Iterable[Any] = part  # type: ignore[assignment]  # of a bag
         yield [item[column] for item in items] if column is not None else list(items)
-
-
-def _is_plain(series: Any) -> bool:
-    kind = getattr(series.dtype, "kind", "O")
-    return kind in "iub" and type(series.dtype).__module__.startswith("numpy")
 
 
 def count_of(batch: Any) -> int:
@@ -141,19 +138,9 @@ def file_pieces(
     column: str | None = None,
     format: str | None = None,
 ) -> list[Piece]:
-    """Cut files, named by paths and globs, into pieces; the same in whatever order they are named.
-
-    Raises
-    ------
-    FileNotFoundError
-        A path or a glob names no file.
-    ValueError
-        The suffix does not determine the format, or the column is missing.
-    """
-    if format is not None and format not in _FORMATS:
-        raise ValueError(
-            f"format must be one of {', '.join(_FORMATS)}; got {format!r}. Leave it out for the suffix"
-        )
+    """Cut files, named by paths and globs, into pieces; the same in whatever order they are named."""
+    if format is not None:
+        arguments.one_of("format", format, _FORMATS, "Leave it out for the suffix")
     found: set[str] = set()
     for each in [paths] if isinstance(paths, str | os.PathLike) else paths:
         name = os.fspath(each)

@@ -363,12 +363,11 @@ def with_scripts(requests: Sequence[Request], replies: Replies) -> tuple[list[in
     """
     no_script = library("redis.exceptions", "redis").NoScriptError
     again = [i for i, reply in enumerate(replies) if isinstance(reply, no_script)]
-    return again, [_with_text(requests[i]) for i in again]
-
-
-def _with_text(request: Request) -> Request:
-    assert request.script is not None
-    return replace(request, command=("EVAL", request.script.text, *request.command[2:]))
+    complete = []
+    for request in (requests[i] for i in again):
+        assert request.script is not None
+        complete.append(replace(request, command=("EVAL", request.script.text, *request.command[2:])))
+    return again, complete
 
 
 def raise_errors(name: str, layout: Layout | None, requests: Sequence[Request], replies: Replies) -> None:

@@ -107,11 +107,6 @@ class Table:
         return 8 * self.block_bytes - self.counter_bits
 
     @property
-    def never_full(self) -> bool:
-        """Whether every key is accepted."""
-        return not self.counter_bits and self.threshold > 8 * self.block_bytes
-
-    @property
     def segments(self) -> int:
         """Number of segments."""
         return -(-self.blocks // self.blocks_per_segment)

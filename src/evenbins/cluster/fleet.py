@@ -305,13 +305,7 @@ class FleetClient:
 
 
 def several(servers: object) -> list[Any]:
-    """Return a list of addresses.
-
-    Raises
-    ------
-    TypeError
-        It is one address, or no iterable.
-    """
+    """Return a list of addresses; TypeError if it is one address, or no iterable."""
     if isinstance(servers, str | bytes) or not isinstance(servers, Iterable):
         raise TypeError(f"servers must be several addresses, not one {type(servers).__name__}; use a list")
     return list(servers)

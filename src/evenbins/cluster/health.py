@@ -193,14 +193,8 @@ class Health:
     ) -> bool:
         """Report that a request met no living server; return whether that took it down now.
 
-        Parameters
-        ----------
-        name, error
-            The server, and what the request met.
-        epoch
-            The server's life in which the request began; a report of another one is ignored.
-        at_once
-            It is down, whatever came before: for checks that count by themselves.
+        `epoch` is the server's life in which the request began: a report of another one is ignored. With
+        `at_once` it is down, whatever came before: for checks that count by themselves.
         """
         with self._lock:
             server = self._servers.get(name)

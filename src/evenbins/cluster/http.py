@@ -358,11 +358,8 @@ class Router:
         if not failed and name != self.ring.node(key):
             self._fleet.jumps += 1
         self._shared[name] += 1
-        stack.callback(self._left, name)
+        stack.callback(self._shared.subtract, [name])
         return name
-
-    def _left(self, name: str) -> None:
-        self._shared[name] -= 1
 
     def _request(self, name: str, scope: Scope, body: RequestBody) -> Any:
         upstream = self._urls[name]

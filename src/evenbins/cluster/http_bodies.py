@@ -46,12 +46,7 @@ class TooLargeError(Exception):
 class RequestBody:
     """A request's body: its beginning in memory, the rest received when it is sent.
 
-    Parameters
-    ----------
-    scope, receive
-        Of the ASGI request; `scope` has passed `http_headers.request_error`.
-    timeout
-        Seconds of waiting for `_PROGRESS` bytes.
+    `scope` has passed `http_headers.request_error`; `timeout` is for `_PROGRESS` bytes.
     """
 
     def __init__(self, scope: Scope, receive: Receive, timeout: float) -> None:
@@ -80,13 +75,7 @@ class RequestBody:
         return not self._streaming
 
     async def buffer(self, most: int) -> None:
-        """Receive the body, or more than `most` bytes of it.
-
-        Raises
-        ------
-        ClientGoneError, SlowClientError
-            The client left, or is too slow.
-        """
+        """Receive the body, or more than `most` bytes of it; the client may leave or be too slow."""
         while not self.complete and self._size <= most:
             piece = await self._next()
             self._pieces.append(piece)
@@ -96,13 +85,7 @@ class RequestBody:
             self.exists = self._size > 0
 
     async def whole(self, most: int) -> bytes:
-        """Receive the body and return it.
-
-        Raises
-        ------
-        TooLargeError
-            It has more than `most` bytes.
-        """
+        """Receive the body and return it; TooLargeError if it has more than `most` bytes."""
         if self._length > most:
             raise TooLargeError
         await self.buffer(most)
@@ -164,15 +147,7 @@ class RequestBody:
 
 
 class Answer:
-    """An answer on its way to the client.
-
-    Parameters
-    ----------
-    send
-        Of the ASGI request.
-    timeout
-        Seconds for the client to make space for a piece.
-    """
+    """An answer on its way to the client, who has `timeout` seconds to make space for each piece."""
 
     def __init__(self, send: Send, timeout: float) -> None:
         self._send_message, self._timeout = send, timeout

@@ -43,20 +43,8 @@ _HOP_BY_HOP = frozenset(
 
 
 class TrustedProxies:
-    """The peers whose X-Forwarded-* headers are believed.
+    """The peers whose X-Forwarded-* headers are believed: addresses and networks.
 
-    Parameters
-    ----------
-    networks
-        Addresses and networks, such as "10.0.0.7" and "10.1.0.0/16".
-
-    Raises
-    ------
-    ValueError, TypeError
-        One of them is neither an address nor a network.
-
-    Examples
-    --------
     >>> trusted = TrustedProxies(["10.0.0.0/8", "::1"])
     >>> [address in trusted for address in ("10.9.9.9", "::1", "::ffff:10.1.1.1", "192.0.2.1")]
     [True, True, True, False]
@@ -141,15 +129,8 @@ def _framing_error(headers: _Headers, what: str) -> str | None:
 def upstream_headers(scope: Scope, host: bytes | None, trusted: TrustedProxies) -> list[tuple[bytes, bytes]]:
     """Return the headers for a replica: without those of the client's connection, with X-Forwarded-*.
 
-    Parameters
-    ----------
-    scope
-        The request's ASGI scope.
-    host
-        The replica's Host; None passes the client's on.
-    trusted
-        If the peer is one of them, the X-Forwarded-* that it sent are kept. A peer without an address (a Unix
-        socket) counts as 127.0.0.1.
+    `host` is the replica's; None passes the client's on. If the peer is trusted, the X-Forwarded-* that it
+    sent are kept; one without an address (a Unix socket) counts as 127.0.0.1.
     """
     received: list[tuple[bytes, bytes]] = scope["headers"]
     peer: str = (scope.get("client") or ("",))[0]

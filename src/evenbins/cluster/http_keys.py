@@ -53,13 +53,7 @@ class KeyRule:
 
     @classmethod
     def parse(cls, text: str) -> KeyRule:
-        """Read a rule.
-
-        Raises
-        ------
-        ValueError
-            The text is not a rule.
-        """
+        """Read a rule."""
         if not isinstance(text, str):
             raise arguments.type_error("key", f"a str: {_KINDS}", text, "Leave it out for path")
         kind, _, rest = text.partition(":")
@@ -81,13 +75,7 @@ class KeyRule:
         return self.kind == "json"
 
     def of_head(self, path: bytes, query: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-        """Return the key of a request, from its head.
-
-        Raises
-        ------
-        KeyMissingError
-            It lacks the header.
-        """
+        """Return the key of a request, from its head; KeyMissingError if it lacks the header."""
         if self.kind == "url":
             return path + b"?" + query if query else path
         if self.kind == "header":
@@ -99,13 +87,7 @@ class KeyRule:
         return path
 
     def of_body(self, body: bytes) -> str:
-        """Return the key of a request, from its body.
-
-        Raises
-        ------
-        KeyMissingError
-            The body is not JSON, or lacks the field.
-        """
+        """Return the key of a request, from its body; KeyMissingError if that lacks the field."""
         try:
             value = json.loads(body)
         except (ValueError, RecursionError):

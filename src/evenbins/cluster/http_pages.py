@@ -43,15 +43,12 @@ def drain_or_undrain(router: Router, page: str, method: str, scope: Scope) -> tu
     if method != "POST":
         return 405, "use POST\n"
     names = [name.lower() for name, _ in scope["headers"]]
-    if not _local(scope) or b"origin" in names or any(map(is_forwarding, names)):
+    client = scope.get("client")  # none: a Unix socket
+    local = not client or client[0] in _LOOPBACK
+    if not local or b"origin" in names or any(map(is_forwarding, names)):
         return 403, "only programs on this machine may do that\n"
     given = parse_qs(scope["query_string"].decode("ascii", "replace")).get("upstream", [])
     if len(given) != 1 or given[0] not in router.ring.names:
         return 400, "name one upstream, as /-/status writes it: /-/drain?upstream=URL\n"
     (router.drain if page == "/-/drain" else router.undrain)(given[0])
     return 200, json.dumps({given[0]: router.status()["upstreams"][given[0]]["state"]}) + "\n"
-
-
-def _local(scope: Scope) -> bool:
-    client = scope.get("client")
-    return not client or client[0] in _LOOPBACK  # none: a Unix socket

@@ -147,10 +147,7 @@ class _Pool:
 
     def _reset_after_fork(self) -> None:
         self._lock = threading.RLock()
-        idle, self._idle = self._idle, []
-        self._life += 1
-        for client in idle:
-            client.close()  # the child's descriptor: the parent's connection stays
+        self.clear()  # closes the child's descriptors: the parent's connections stay
 
     def use(self, operate: Callable[[Any], _T]) -> _T:
         with self._lock:
@@ -217,23 +214,12 @@ class RingMemcache(FleetClient, Closing):
     ----------
     servers
         "host:port", (host, port), or the path of a Unix socket.
-    limit, epsilon, weights, seed
-        The bound of requests in flight at each server, and the ring's weights and seed, as for `HashRing`. By
-        default 64 a server. A batch to one server counts one.
+    limit, epsilon, weights, seed, wait, timeout, connect_timeout, failures, backoff, on_change
+        As for `evenbins.cluster.sharded_redis.ShardedRedis`.
     when_full
         "jump": reads and `set` go to the key's next server. "wait": they wait for their own.
-    wait
-        Seconds to wait for room, at most.
-    timeout, connect_timeout
-        Seconds for each answer, and for a connection.
-    failures
-        Failures in a row after which a server is down; one request tries its server at most as often.
-    backoff
-        Delays between probes of a server that is down.
     flush_returning
         Empty a server that comes back, after a failure or a drain, so that no old value does.
-    on_change
-        Called with (server, state): "up", "down", "draining", "removed".
     **client_options
         More for `pymemcache.client.base.Client`: serde, key_prefix, allow_unicode_keys, tls_context …
 
@@ -432,7 +418,11 @@ class RingMemcache(FleetClient, Closing):
 
     def stats(self, *arguments: str) -> dict[str, dict[str, Any]]:
         """Return memcached's own statistics of each server that is alive."""
-        return self._everywhere(lambda client: _texts(client.stats(*arguments)))
+
+        def ask(client: Any) -> dict[str, Any]:
+            return {_text(name): _text(value) for name, value in client.stats(*arguments).items()}
+
+        return self._everywhere(ask)
 
     def version(self) -> dict[str, str]:
         """Return the version of each server that is alive."""
@@ -505,10 +495,6 @@ def _name(server: object) -> str:
     if isinstance(server, tuple | list) and len(server) == 2:
         return f"{server[0]}:{server[1]}"
     raise TypeError(f"a server must be 'host:port' or (host, port), not {server!r}")
-
-
-def _texts(stats: Mapping[Any, Any]) -> dict[str, Any]:
-    return {_text(name): _text(value) for name, value in stats.items()}
 
 
 def _text(value: Any) -> Any:

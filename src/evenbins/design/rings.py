@@ -204,9 +204,9 @@ def ring(
         "nodes": nodes if isinstance(nodes, int) else len(nodes), "keys": keys, **bounds, "move_rate":
         move_rate,
     }  # fmt: skip
-    return RingDesigns(sorted(fitting, key=_order), request)
 
+    def order(design: RingDesign) -> tuple[bool, float, float]:
+        searches = design.plan.searches or 1.0
+        return searches > _CHEAP, design.overload, searches
 
-def _order(design: RingDesign) -> tuple[bool, float, float]:
-    searches = design.plan.searches or 1.0
-    return searches > _CHEAP, design.overload, searches
+    return RingDesigns(sorted(fitting, key=order), request)

@@ -143,7 +143,7 @@ class RingNodes(_core.Ring):
                     _log.exception("a callback of on_move failed: %r", callback)
         return moves
 
-    def _report_lazy_moves(self) -> None:
+    def _report_lazy_moves(self) -> None:  # the core calls it, too
         self._notify(self._take_lazy_moves())
 
     def _node_rows(self) -> list[NodeRow]:

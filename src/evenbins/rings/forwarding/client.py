@@ -23,7 +23,7 @@ Dropped = Literal["dropped", "further", "miss"]
 def place(
     candidates: Iterable[str], offer: Callable[[str], Offered], *, drop: Callable[[str], object] | None = None
 ) -> str:
-    """Offer a key to its candidates until one stores it.
+    """Offer a key to its candidates until one stores it; return the name of that node.
 
     Parameters
     ----------
@@ -36,16 +36,11 @@ def place(
         ``drop(name)`` takes such a mark back; called for every node that refused, if in the end nobody stores
         the key or a call fails. Without it those marks stay: harmless, but they lead further for nothing.
 
-    Returns
-    -------
-    str
-        The node that stored it.
-
     Raises
     ------
     RingFullError
         All candidates are full, or there is none.
-    ValueError
+    ArgumentError
         `offer` answers something else.
 
     Notes
@@ -80,7 +75,7 @@ def place(
 
 
 def locate(candidates: Iterable[str], holds: Callable[[str], Held]) -> str | None:
-    """Ask the candidates of a key for it until one has it or says that none further on has.
+    """Ask the candidates of a key for it until one has it; None if one says that none further on has.
 
     Parameters
     ----------
@@ -90,14 +85,9 @@ def locate(candidates: Iterable[str], holds: Callable[[str], Held]) -> str | Non
         ``holds(name)`` asks a node: "hit" (or True), "further" (it has a mark for the key; by the classical
         rule: it is full), "miss" (or False).
 
-    Returns
-    -------
-    str or None
-        The node that holds the key.
-
     Raises
     ------
-    ValueError
+    ArgumentError
         `holds` answers something else.
 
     Examples
@@ -120,28 +110,23 @@ def locate(candidates: Iterable[str], holds: Callable[[str], Held]) -> str | Non
 def forget(
     candidates: Iterable[str], drop: Callable[[str], Dropped], *, holds: Callable[[str], Held] | None = None
 ) -> str | None:
-    """Take a key from the node that holds it and its marks from the nodes it passed.
+    """Take a key from the node that holds it, which is returned, and its marks from the nodes it passed.
 
     Parameters
     ----------
     candidates
         Names of nodes in probe order.
     drop
-        ``drop(name)`` tells a node to forget the key: "dropped" (it held it: the end), "further" (it had a
+        ``drop(name)`` asks a node to forget the key: "dropped" (it held it: the end), "further" (it had a
         mark, which is gone now), "miss".
     holds
         As for `locate`: if given, nothing is dropped unless the key is found. Pass it unless you know that
         the key is stored: two keys may share a fingerprint, and to forget one that is not there would take
         the other's mark (as with a counting Bloom filter).
 
-    Returns
-    -------
-    str or None
-        The node that held the key.
-
     Raises
     ------
-    ValueError
+    ArgumentError
         `drop` or `holds` answers something else.
 
     Examples
