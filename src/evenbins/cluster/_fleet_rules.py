@@ -156,8 +156,6 @@ class FleetRules:
         }
         return {"servers": servers, "jumps": self.jumps, "repeats": self.repeats}
 
-    # --- waiting, which the subclasses do -------------------------------------------------------------------
-
     def _waiting_room(self) -> contextlib.AbstractContextManager[object]:
         """Return what a call holds while it waits for a lease to come back."""
         return contextlib.nullcontext()
@@ -173,8 +171,6 @@ class FleetRules:
     def _release(self, lease: Lease) -> None:
         """Release a lease, and wake those who wait for one."""
         raise NotImplementedError
-
-    # --- the rules --------------------------------------------------------------------------------------
 
     def _admit(self, key: Key, failed: tuple[str, ...] = (), stay: bool = False) -> Steps[Lease]:
         """Take a lease, and wait for room if there is none."""

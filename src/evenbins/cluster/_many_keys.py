@@ -46,8 +46,6 @@ Indices = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.uint16]
 
-# --- reading ------------------------------------------------------------------------------------
-
 
 def _by_segment(table: Table, blocks: Indices) -> list[tuple[int, Indices]]:
     """Group the indices of `blocks` by segment, each group in its order."""
@@ -130,9 +128,6 @@ def _contains_standard(layout: Layout, digests: Words) -> Operation[npt.NDArray[
     bits = octets.reshape(positions.shape) >> (positions & 7).astype(np.uint8) & 1
     found: npt.NDArray[np.bool_] = np.all(bits, axis=1)
     return found
-
-
-# --- adding -------------------------------------------------------------------------------------
 
 
 def records(offsets: Indices, positions: Positions, coins: npt.NDArray[np.bool_] | None) -> bytes:

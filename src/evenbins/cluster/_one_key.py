@@ -93,9 +93,13 @@ def contains_one(layout: Layout, digest: int) -> Operation[bool]:
         blocks = yield from _read_places(layout, places)
         return any(each.outcome(block) == scripts.PRESENT for each, block in zip(places, blocks, strict=True))
     if layout.traverse_on == "server" and layout.plan.choices > 1:
-        answer = yield from _read_together(layout, digest)
-        if answer is not None:
-            return answer
+        places = [Place(layout, digest, level) for level in range(layout.plan.choices)]
+        sizes = [each.table.block_bytes for each in places]
+        replies = yield from _replies(layout, [each.read(layout) for each in places], sizes)
+        for place, reply in zip(places, replies, strict=True):
+            outcome = place.outcome(place.block(layout, reply))
+            if outcome != scripts.PASSED:
+                return outcome == scripts.PRESENT
     else:
         for level in range(layout.plan.choices):
             place = Place(layout, digest, level)
@@ -147,18 +151,6 @@ def spill(layout: Layout, digest: int) -> Operation[None]:
         fills = [each.set_bits(block) for each, block in zip(places, blocks, strict=True)]
         chosen = places[fills.index(min(fills))]
     yield [chosen.add(layout, forced=1)]
-
-
-def _read_together(layout: Layout, digest: int) -> Operation[bool | None]:
-    """Read all blocks of a key's path in one request; None if all of them send it on."""
-    places = [Place(layout, digest, level) for level in range(layout.plan.choices)]
-    sizes = [each.table.block_bytes for each in places]
-    replies = yield from _replies(layout, [each.read(layout) for each in places], sizes)
-    for each, reply in zip(places, replies, strict=True):
-        outcome = each.outcome(each.block(layout, reply))
-        if outcome != scripts.PASSED:
-            return outcome == scripts.PRESENT
-    return None
 
 
 def _read_places(layout: Layout, places: Sequence[Place]) -> Operation[list[bytes]]:

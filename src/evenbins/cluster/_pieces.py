@@ -13,6 +13,7 @@ file. A null is an error that says so.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,8 +26,7 @@ from evenbins._bulk import Lines
 from evenbins.cluster.libraries import library
 
 __all__ = [
-    "CsvPiece", "ParquetPiece", "Piece", "TextPiece", "count_of", "file_pieces", "grouped", "key_batches",
-    "one_column",
+    "ColumnPiece", "Piece", "TextPiece", "count_of", "file_pieces", "grouped", "key_batches", "one_column",
 ]  # fmt: skip
 
 TEXT_PIECE = 64 << 20
@@ -39,40 +39,28 @@ _FORMATS = ("parquet", "csv", "text")
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetPiece:
-    """One row group's column of a Parquet file."""
-
-    path: str
-    row_group: int
-    column: str
-    rows: int | None
-    weight: int
-
-    def batches(self) -> Iterator[Any]:
-        """Yield the keys, batch by batch."""
-        pq = library("pyarrow.parquet", "dask")
-        with pq.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(
-                _BATCH_ROWS, row_groups=[self.row_group], columns=[self.column], use_threads=False
-            ):
-                yield batch.column(0)
-
-
-@dataclass(frozen=True, slots=True)
-class CsvPiece:
-    """One column of a CSV file with a header line."""
+class ColumnPiece:
+    """One column: of a row group of a Parquet file, or of a CSV file with a header line."""
 
     path: str
     column: str
     weight: int
     rows: int | None = None
+    row_group: int | None = None
 
     def batches(self) -> Iterator[Any]:
         """Yield the keys, batch by batch."""
-        pa, csv = library("pyarrow", "dask"), library("pyarrow.csv", "dask")
-        text = csv.ConvertOptions(include_columns=[self.column], column_types={self.column: pa.string()})
-        with csv.open_csv(self.path, convert_options=text) as reader:
-            for batch in reader:
+        with contextlib.ExitStack() as stack:
+            if self.row_group is None:
+                pa, csv = library("pyarrow", "dask"), library("pyarrow.csv", "dask")
+                types = {self.column: pa.string()}
+                text = csv.ConvertOptions(include_columns=[self.column], column_types=types)
+                found = stack.enter_context(csv.open_csv(self.path, convert_options=text))
+            else:
+                file = stack.enter_context(library("pyarrow.parquet", "dask").ParquetFile(self.path))
+                groups, columns = [self.row_group], [self.column]
+                found = file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=columns, use_threads=False)
+            for batch in found:
                 yield batch.column(0)
 
 
@@ -108,7 +96,7 @@ class TextPiece:
             yield Lines(block, b"\n")
 
 
-Piece = ParquetPiece | CsvPiece | TextPiece
+Piece = ColumnPiece | TextPiece
 
 
 def key_batches(part: object, column: str | None) -> Iterator[Any]:
@@ -156,9 +144,8 @@ def file_pieces(
         if how == "parquet":
             pieces += _parquet(path, column)
         elif how == "csv":
-            pieces.append(
-                CsvPiece(path, one_column(column, _csv_columns(path), f" in {path}"), os.path.getsize(path))
-            )
+            name = one_column(column, _csv_columns(path), f" in {path}")
+            pieces.append(ColumnPiece(path, name, os.path.getsize(path)))
         else:
             if column is not None:
                 raise arguments.unmet("column", f" is for Parquet and CSV; {path} holds lines. Leave it out")
@@ -191,7 +178,7 @@ def _parquet(path: str, column: str | None) -> list[Piece]:
         name = one_column(column, file.schema_arrow.names, f" in {path}")
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
         return [
-            ParquetPiece(path, i, name, g.num_rows, g.num_rows) for i, g in enumerate(groups) if g.num_rows
+            ColumnPiece(path, name, g.num_rows, g.num_rows, i) for i, g in enumerate(groups) if g.num_rows
         ]
 
 

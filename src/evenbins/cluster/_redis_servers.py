@@ -42,8 +42,6 @@ _AT_ONCE = 16  # requests of one call to a cluster: each takes a connection of t
 def pack(command: tuple[Any, ...]) -> bytes:
     """Write a command of str, bytes and int as the protocol has it.
 
-    Examples
-    --------
     >>> pack(("GET", b"a", 12))
     b'*3\\r\\n$3\\r\\nGET\\r\\n$1\\r\\na\\r\\n$2\\r\\n12\\r\\n'
     """
@@ -350,9 +348,6 @@ async def _all(running: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
     finally:
         if left := [each for each in tasks if not each.done()]:
             await asyncio.wait(left)
-
-
-# --- replies that are errors -------------------------------------------------------------------------------
 
 
 def with_scripts(requests: Sequence[Request], replies: Replies) -> tuple[list[int], list[Request]]:

@@ -245,8 +245,6 @@ class Layout:
         """Return the table that a segment belongs to."""
         return next(table for table in reversed(self.tables) if segment >= table.first_segment)
 
-    # --- names -----------------------------------------------------------------------------------------
-
     @property
     def meta_key(self) -> str:
         """Where the plan lies."""
@@ -273,8 +271,6 @@ class Layout:
     def list_server(self) -> int:
         """The number of the server that has the list."""
         return place(self.segments, self.servers)
-
-    # --- heads ------------------------------------------------------------------------------------------
 
     def head(self, segment: int, placed: int = 0, spilled: int = 0, turn: bytes = b"") -> bytes:
         """Write a segment's head."""
@@ -312,8 +308,6 @@ class Layout:
             "under the same name, or something else was written there). Open the filter again, or delete it "
             "and build it again"
         )
-
-    # --- the local filter -------------------------------------------------------------------------------
 
     def local_filter(self, payload: bytes) -> BaseFilter:
         """Make the local filter that has this payload, checked as any file is."""
@@ -359,8 +353,6 @@ class Layout:
         keys, entries, spent, flags, spilled, *_ = words[-8:]
         listed = [0] * (flags & 1) + in_rebuilding_order(words[:-8])
         return blocks, listed, Base(keys - entries, spent - entries * self.plan.choices, spilled)
-
-    # --- the description --------------------------------------------------------------------------------
 
     def meta(self, server: int, *, ready: bool) -> bytes:
         """Write what lies under the meta key of a server."""
@@ -448,9 +440,6 @@ def check_plan(plan: object) -> FilterPlan:
             f'plan must have hashing "independent"; got {plan.hashing!r}. Leave hashing out when planning'
         )
     return plan
-
-
-# --- the list's slots ------------------------------------------------------------------------------------
 
 
 def list_slots(listed: list[int], limit: int, home_word: int) -> list[int]:

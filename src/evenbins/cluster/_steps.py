@@ -48,8 +48,6 @@ Steps = Generator[Any, Any, T]
 def run(steps: Steps[T]) -> T:
     """Return the result of steps that yield values.
 
-    Examples
-    --------
     >>> def add(first):
     ...     second = yield first + 1
     ...     return first + second

@@ -174,9 +174,6 @@ def build_files(
         return job.run(engine)
 
 
-# --- tasks: pure functions of what they are given ------------------------------------------------------
-
-
 def _fold(plan: FilterPlan, parts: Sequence[Any], column: str | None) -> tuple[Words, int]:
     """Return the bits of a filter of the keys of some parts, and the number of rows.
 
@@ -274,9 +271,6 @@ def _estimate(samples: Sequence[Words]) -> int:
     if len(least) < _LEAST:
         return max(1, len(least))
     return int((_LEAST - 1) / (int(least[-1]) / 2**64) * (1 + 5 / math.sqrt(_LEAST)))
-
-
-# --- the work as a whole -------------------------------------------------------------------------------
 
 
 class _Job:
@@ -400,9 +394,6 @@ def _parts(collection: Any, column: str | None, format: str | None) -> list[Any]
     if getattr(collection, "ndim", 0) == 2:  # a dataframe
         collection = collection[one_column(column, list(map(str, collection.columns)))]
     return list(collection.to_delayed())
-
-
-# --- where it runs -------------------------------------------------------------------------------------
 
 
 class _Engine:

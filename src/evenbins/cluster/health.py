@@ -181,8 +181,6 @@ class Health:
         self._lock = threading.RLock()
         self.abandon_probes()  # who sent them is not here
 
-    # --- what requests met ------------------------------------------------------------------------------
-
     def epoch(self, name: str) -> int:
         """Return the number of a server's present life; a request takes it along for `failed`."""
         server = self._servers.get(name)
@@ -223,8 +221,6 @@ class Health:
             with self._lock:
                 if not server.down:
                     server.failures = 0
-
-    # --- probes -----------------------------------------------------------------------------------------
 
     def due(self) -> list[str]:
         """Return the servers to probe now; the caller reports `recovered` or `probe_failed` for each."""
@@ -275,8 +271,6 @@ class Health:
             server.failures += 1
             server.error = _one_line(error)
             server.probe_at = self._clock() + self._backoff.delay(server.failures, self._rng)
-
-    # --- what operators do ------------------------------------------------------------------------------
 
     def add(self, name: str, weight: float = 1.0) -> None:
         """Add a server to the ring; those that are there keep all keys but its share."""

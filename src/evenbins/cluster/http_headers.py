@@ -78,8 +78,6 @@ class TrustedProxies:
 def request_error(scope: Scope) -> str | None:
     """Return what is wrong with a request's head, if it cannot be passed on.
 
-    Examples
-    --------
     >>> head = {"method": "POST", "raw_path": b"/", "path": "/", "http_version": "1.1"}
     >>> request_error(head | {"headers": [(b"content-length", b"5")]})
     >>> request_error(head | {"headers": [(b"content-length", b"5"), (b"transfer-encoding", b"chunked")]})
@@ -95,8 +93,6 @@ def request_error(scope: Scope) -> str | None:
 def answer_error(status: int, headers: _Headers) -> str | None:
     """Return what is wrong with an answer's head, if it cannot be passed on.
 
-    Examples
-    --------
     >>> answer_error(200, [])
     >>> answer_error(999, [])
     'status 999'
@@ -165,8 +161,6 @@ def is_forwarding(name: bytes) -> bool:
 
     Servers of CGI and WSGI write X_Forwarded_For and X-Forwarded-For alike, so "_" counts as "-".
 
-    Examples
-    --------
     >>> [is_forwarding(name) for name in (b"X-Forwarded-For", b"x_real_ip", b"Via")]
     [True, True, False]
     """

@@ -104,13 +104,7 @@ class RingHasher:
             self._ring.add_node(node, self._weights.get(node, 1.0))
 
     def remove_node(self, node: str) -> None:
-        """Mark a server down.
-
-        Raises
-        ------
-        ValueError
-            It is not there (as pymemcache's own hasher has it).
-        """
+        """Mark a server down; ValueError if it is not there (as in pymemcache's own hasher)."""
         if self._ring is None and node in self._first:
             self._first[node] = False
         elif self._ring is not None and node in self._ring.names:
@@ -223,14 +217,7 @@ class RingMemcache(FleetClient, Closing):
     **client_options
         More for `pymemcache.client.base.Client`: serde, key_prefix, allow_unicode_keys, tls_context …
 
-    Raises
-    ------
-    ServerDownError
-        From requests that are not safe to repeat, if their server died under them.
-    evenbins.RingFullError, evenbins.NoNodesError
-        No room in time; no server is alive.
-    ImportError
-        pymemcache is not installed.
+    Requests raise what those of `ShardedRedis` do.
     """
 
     def __init__(
@@ -407,12 +394,7 @@ class RingMemcache(FleetClient, Closing):
         return self._change(key, lambda client: client.decr(key, value, noreply))  # type: ignore[no-any-return]
 
     def _change(self, key: _Key, operate: Callable[[Any], _T]) -> _T:
-        return self._fleet.call(
-            key,
-            lambda node: self._pools[node].use(operate),
-            again=never_sent,
-            stay=True,
-        )
+        return self._fleet.call(key, lambda node: self._pools[node].use(operate), again=never_sent, stay=True)
 
     # --- all servers ------------------------------------------------------------------------------------
 

@@ -106,8 +106,6 @@ class _Shared:
         ]  # fmt: skip
         return _show.line(type(self).__name__, rows)
 
-    # --- making and finding one ------------------------------------------------------------------------
-
     @classmethod
     def _create(
         cls,
@@ -226,24 +224,16 @@ class _Shared:
         yield from made._ask(making)
         return made
 
-    # --- keys in, answers out ----------------------------------------------------------------------------
-
     def _add(self, key: Key) -> Steps[None]:
         """Add one key. When this returns, the server has acknowledged it."""
         _, used = yield from self._ask(_one_key.add_one(self._layout, _core.digest(key, self.seed)))
-        self._counts.added += 1
-        self._counts.added_requests += used
+        self._counts.add("added", 1, used)
 
     def _contains(self, key: Key) -> Steps[bool]:
         """Return whether a key may be in the filter: never False for one that was added."""
         asking = _one_key.contains_one(self._layout, _core.digest(key, self.seed))
         found, used = yield from self._ask(asking)
-        if found:
-            self._counts.found += 1
-            self._counts.found_requests += used
-        else:
-            self._counts.absent += 1
-            self._counts.absent_requests += used
+        self._counts.add("found" if found else "absent", 1, used)
         return found
 
     def _update(self, *keys: object) -> Steps[None]:
@@ -264,7 +254,7 @@ class _Shared:
         for chunk in chunks:
             with _progress(added, len(chunk)):
                 _, used = yield from self._ask(_many_keys.add_many(self._layout, chunk))
-            self._count_many(len(chunk), used)
+            self._counts.add("bulk", len(chunk), used)
             added += len(chunk)
 
     def _contains_many(
@@ -276,7 +266,7 @@ class _Shared:
         for chunk in chunks:
             found, used = yield from self._ask(_many_keys.contains_many(self._layout, chunk))
             answers.append(found)
-            self._count_many(len(chunk), used)
+            self._counts.add("bulk", len(chunk), used)
         joined = np.concatenate(answers)
         return joined if shape is None else joined.reshape(shape)
 
@@ -287,12 +277,6 @@ class _Shared:
         _bulk.checked_threads(threads)
         source, shape = _bulk.key_source(keys, digests=digests)
         return _bulk.digest_chunks(source, self.seed, verb=verb, chunk=_many_keys.BATCH), shape
-
-    def _count_many(self, keys: int, used: int) -> None:
-        self._counts.bulk_keys += keys
-        self._counts.bulk_requests += used
-
-    # --- the filter as a whole ---------------------------------------------------------------------------
 
     def _to_local(self) -> Steps[BaseFilter]:
         """Fetch the filter as a local one: equal to what the same adds would have made here.
@@ -410,16 +394,11 @@ class RedisFilter(_Shared, Closing):
         """Remove a filter from the servers, even an incomplete one; return False if it does not exist."""
         return run(cls._delete(client, name))
 
-    # --- keys in, answers out ----------------------------------------------------------------------------
-
     add = blocking(_Shared._add)
     contains = __contains__ = blocking(_Shared._contains)
     update = blocking(_Shared._update)
     add_many = blocking(_Shared._add_many)
     contains_many = blocking(_Shared._contains_many)
-
-    # --- the filter as a whole ---------------------------------------------------------------------------
-
     to_local = blocking(_Shared._to_local)
     verify = blocking(_Shared._verify)
 

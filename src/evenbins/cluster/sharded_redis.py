@@ -124,8 +124,6 @@ class _Sharded(FleetClient):
         self._clients[name] = self._make_client(url)
         return name
 
-    # --- servers --------------------------------------------------------------------------------------
-
     def client(self, server: str) -> Any:
         """Return the redis-py client of one server, for commands that this class lacks."""
         return self._clients[server]
@@ -162,8 +160,6 @@ class _Sharded(FleetClient):
         yield client.ping()
         if self._flush_returning:
             yield client.flushdb()
-
-    # --- commands -------------------------------------------------------------------------------------
 
     def _get(self, key: _Key) -> Steps[Any]:
         """Return a value; None if the key does not exist."""
@@ -220,8 +216,6 @@ class _Sharded(FleetClient):
             list(mapping), lambda client, group: client.mset({key: mapping[key] for key in group})
         )
         return True
-
-    # --- requests -------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _at(self, node: str) -> Iterator[Any]:

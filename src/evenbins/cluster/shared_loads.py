@@ -136,8 +136,6 @@ def _limbs(number: int, count: int) -> str:
 def exact_bounds(ring: HashRing, serving: Iterable[str]) -> tuple[str, dict[str, str]]:
     """Return what the script needs: the limbs of a denominator, and of each node its numerator, or its cap.
 
-    Examples
-    --------
     >>> ring = HashRing(["a", "b"], limit=100, weights={"a": 1.1})
     >>> exact_bounds(ring, ring.names)
     ('', {'a': '110', 'b': '100'})

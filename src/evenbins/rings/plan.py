@@ -36,13 +36,7 @@ from evenbins.rings.config import NodeRow, RingConfig
 from evenbins.theory import ring_laws as laws
 from evenbins.theory.ring_clockwise import clockwise_loads
 from evenbins.theory.ring_first_full import first_full
-from evenbins.theory.ring_limits import (
-    checked,
-    checked_epsilon,
-    checked_weights,
-    ring_limit,
-    ring_limits,
-)
+from evenbins.theory.ring_limits import checked, checked_epsilon, checked_weights, ring_limit, ring_limits
 
 __all__ = ["POLICIES", "RingPlan", "plan_of_nodes", "plan_ring"]
 
@@ -164,7 +158,13 @@ def plan_ring(
     number = None if epsilon is None else checked_epsilon(epsilon)
     arcs = copies if layout == "sparse" and policy != "jump" else None  # of random lengths
     found = _loads(count, keys, weights, policy, arcs, bound, limits, number)
-    theorem = policy == "jump" and weights is None and number is not None
+    plain = policy == "plain"
+    correction = (
+        1.0 if plain else 1.0 - 1.0 / count
+    )  # the loads' sum is known: `plain_variance` has it already
+    searches_bound = None
+    if policy == "jump" and weights is None and number is not None:
+        searches_bound = 1.0 + 1.0 / number if number else math.inf
     return RingPlan(
         nodes=count,
         keys=keys,
@@ -175,16 +175,12 @@ def plan_ring(
         limits=limits,
         limit=None if bound is None else max(bound),
         mean=keys / count,
-        variance=None if found is None else found.variance * _given_sum(policy, count),
+        variance=None if found is None else found.variance * correction,
         full=None if found is None or bound is None else found.full,
-        searches=1.0 if policy == "plain" else None if found is None else found.searches,
-        searches_bound=(1.0 + 1.0 / number if number else math.inf)
-        if theorem and number is not None
-        else None,
+        searches=1.0 if plain else None if found is None else found.searches,
+        searches_bound=searches_bound,
         first_full=_first_full(count, weights, arcs, bound, limits),
-        max_load=None
-        if found is None
-        else _largest(found, count, keys, bound if policy != "plain" else None),
+        max_load=None if found is None else _largest(found, count, keys, None if plain else bound),
     )
 
 
@@ -225,7 +221,7 @@ def _bound(
                 f"limit must leave room for {keys} keys; {nodes} nodes of limit {most} hold {most * nodes}. "
                 "Raise it"
             )
-        return (most,), "fixed"
+        return (most,) * (1 if weights is None else nodes), "fixed"
     if epsilon is None and policy == "plain":
         return None, "none"
     epsilon = DEFAULT_EPSILON if epsilon is None else epsilon
@@ -249,18 +245,16 @@ def _loads(
         return None
     if policy == "plain":
         most = keys + 1 if bound is None else max(1, bound[0])
-        if weights is not None:  # no key meets a full node
-            return laws.jump_loads(
-                keys, nodes, 8 * math.ceil(keys * max(weights) / sum(weights)) + 64, weights=weights
-            )
+        if weights is not None:
+            unmet = 8 * math.ceil(keys * max(weights) / sum(weights)) + 64  # a limit that no node reaches
+            return laws.jump_loads(keys, nodes, unmet, weights=weights)
         return laws.plain_loads(keys, nodes, most, copies=arcs)
     assert bound is not None
     if policy == "jump" or (policy == "rehash" and arcs is None):
         if limits == "moving":
             assert epsilon is not None
             return laws.growing_loads(keys, nodes, epsilon, weights=weights)
-        each = list(bound) * nodes if len(bound) == 1 else list(bound)
-        return laws.jump_loads(keys, nodes, bound[0] if weights is None else each, weights=weights)
+        return laws.jump_loads(keys, nodes, bound[0] if weights is None else bound, weights=weights)
     if limits == "moving" or weights is not None:
         return None
     if policy == "rehash":
@@ -278,19 +272,9 @@ def _first_full(
     bound: tuple[int, ...] | None,
     limits: str,
 ) -> float | None:
-    if bound is None or limits != "fixed" or min(bound) < 1:
+    if bound is None or limits != "fixed" or min(bound) < 1 or (weights is not None and arcs is not None):
         return None
-    if weights is None:
-        return first_full(nodes, bound[0], copies=arcs)
-    if arcs is not None:
-        return None
-    each = list(bound) * nodes if len(bound) == 1 else list(bound)
-    return first_full(nodes, each, weights=weights)
-
-
-def _given_sum(policy: str, nodes: int) -> float:
-    """Return the factor of a variance if the loads' sum is known; `plain_variance` has it already."""
-    return 1.0 if policy == "plain" else 1.0 - 1.0 / nodes
+    return first_full(nodes, bound[0] if weights is None else bound, copies=arcs, weights=weights)
 
 
 def _largest(found: laws.RingLoads, nodes: int, keys: int, bound: tuple[int, ...] | None) -> int:

@@ -91,8 +91,8 @@ class HashRing(RingNodes, _files.Persistent):
 
     Raises
     ------
-    TypeError, ValueError
-        An argument is of the wrong type or outside its range, or does not belong to the policy.
+    ValueError, TypeError
+        An argument is outside its range or of the wrong type, or does not belong to the policy.
 
     Examples
     --------

@@ -42,8 +42,6 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
     None where that exceeds 1.5 %. `random_arcs`: whether the points are random (sparse layout), or the arcs
     equal (dense).
 
-    Examples
-    --------
     >>> seen = clockwise_loads(10_000, 1000, 20)
     >>> round(seen.full, 3), round(seen.variance, 2), round(seen.searches, 1)
     (0.225, 52.09, 2.2)

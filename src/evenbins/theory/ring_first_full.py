@@ -39,17 +39,9 @@ def first_full(
 
     Exact for every policy: before a node is full all of them place a key where it is first probed.
 
-    Parameters
-    ----------
-    nodes, limit
-        k and C; with weights also one limit for each node.
-    copies
-        Random points of a node; None if shares are equal (jump; the dense layout) or given by weights.
-    weights
-        Of the nodes, for equal points: their shares.
+    `limit` is one for all nodes, or with weights one for each. `copies` are the random points of a node; None
+    if shares are equal (jump; the dense layout) or those of the weights.
 
-    Examples
-    --------
     >>> round(first_full(1000, 11), 1), round(first_full(1000, 11, copies=1), 1)
     (3299.0, 1064.0)
     """

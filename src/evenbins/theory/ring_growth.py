@@ -82,17 +82,9 @@ def grown_loads(
 ) -> tuple[list[Grown], float]:
     """Follow a ring from no keys to `keys`: the loads of each class of nodes, and the mean searches.
 
-    Parameters
-    ----------
-    keys
-        Keys placed, one after the other.
-    weights, counts
-        Of each class: the weight of a node, the number of nodes.
-    rate
-        1 + epsilon.
+    `weights` and `counts` have for each class the weight of a node and the number of nodes; `rate` is
+    1 + epsilon.
 
-    Examples
-    --------
     >>> (loads,), searches = grown_loads(10_000, [1.0], [1000], 1.1)
     >>> loads.limit, round(loads.full, 4), round(loads.variance, 3), round(searches, 3)
     (11, 0.4463, 1.413, 1.681)
@@ -121,7 +113,8 @@ def grown_loads(
                 keys_far += each.count * (loads.mean - each.share * time)
                 del near[i]
             elif ends[i] <= placed:
-                rise = min(last[i] - each.limit, _rise(each.limit))
+                root = math.isqrt(each.limit) // (40 if each.limit <= 5 * _ONE_BY_ONE else 10)
+                rise = min(last[i] - each.limit, 1 if each.limit <= _ONE_BY_ONE else root)
                 each.limit += rise
                 each.gaps = _trim(np.concatenate((np.zeros(rise), each.gaps)))
     if not near:
@@ -171,10 +164,6 @@ def _step(near: dict[int, _Class], keys: float, rate_far: float) -> float:
     for each, g in zip(classes, after, strict=True):
         each.gaps = g
     return float(time)
-
-
-def _rise(limit: int) -> int:
-    return 1 if limit <= _ONE_BY_ONE else math.isqrt(limit) // (40 if limit <= 5 * _ONE_BY_ONE else 10)
 
 
 def _far(loads: Grown) -> bool:

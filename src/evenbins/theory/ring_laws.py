@@ -53,9 +53,6 @@ _MOST_GROUPS = 8  # of unlike weights, while the limit moves
 _MOST_LOADS = 2**18  # entries of a law of loads
 
 
-# --- laws of throws --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class RingLoads:
     """Predicted loads.
@@ -256,13 +253,6 @@ def jump_loads(
     the model, one part in 1000 (docs/rings_theory.md). The limit is the same while all keys come; with
     weights, which are the nodes' shares of first probes, it may be one for each node.
 
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong type or outside its range, or the limits leave no room for the keys.
-
-    Examples
-    --------
     >>> seen = jump_loads(10_000, 1000, 11)
     >>> round(seen.full, 4), round(seen.variance, 3), round(seen.searches, 3)
     (0.6263, 2.639, 2.676)
@@ -331,9 +321,6 @@ def _merge_weights(alike: dict[float, int]) -> dict[float, int]:
         count = sum(alike[float(each)] for each in part)
         out[math.fsum(alike[float(each)] * float(each) for each in part) / count] = count
     return out
-
-
-# --- without a bound -------------------------------------------------------------------------------------
 
 
 def plain_variance(keys: int, nodes: int, copies: int | None = None) -> float:

@@ -1,7 +1,8 @@
 """What a client does with a key: place, locate, forget, over any candidates and any servers.
 
 Each of the three walks the candidates (distinct nodes in probe order) and asks a callable about one node at a
-time: here is where a network call goes. None knows how a server decides; `nodes` has one that does.
+time: here is where a network call goes. None knows how a server decides. An answer that is none of the words
+is an ArgumentError.
 """
 
 from __future__ import annotations
@@ -40,8 +41,6 @@ def place(
     ------
     RingFullError
         All candidates are full, or there is none.
-    ArgumentError
-        `offer` answers something else.
 
     Notes
     -----
@@ -85,11 +84,6 @@ def locate(candidates: Iterable[str], holds: Callable[[str], Held]) -> str | Non
         ``holds(name)`` asks a node: "hit" (or True), "further" (it has a mark for the key; by the classical
         rule: it is full), "miss" (or False).
 
-    Raises
-    ------
-    ArgumentError
-        `holds` answers something else.
-
     Examples
     --------
     >>> answers = {"a": "further", "b": "hit"}
@@ -123,11 +117,6 @@ def forget(
         As for `locate`: if given, nothing is dropped unless the key is found. Pass it unless you know that
         the key is stored: two keys may share a fingerprint, and to forget one that is not there would take
         the other's mark (as with a counting Bloom filter).
-
-    Raises
-    ------
-    ArgumentError
-        `drop` or `holds` answers something else.
 
     Examples
     --------

@@ -51,11 +51,6 @@ class ForwardingMarks:
     memory_bytes
         Bound of `nbytes`; None: no bound.
 
-    Raises
-    ------
-    TypeError, ValueError
-        An argument breaks its rule.
-
     Notes
     -----
     Sorted arrays of fingerprints and of counts, since several live keys may share a fingerprint. A mark
@@ -140,13 +135,7 @@ class ForwardingMarks:
             self._counts.insert(at, 1)
 
     def remove(self, digest: Key) -> None:
-        """Take a mark away.
-
-        Raises
-        ------
-        KeyError
-            There is no such mark (told only while not saturated, and up to shared fingerprints).
-        """
+        """Take a mark away; KeyError if there is none, which is noticed unless saturated or shared."""
         at, found = self._find(self._fingerprint(digest))
         if not found:
             if not self.unstored:
