@@ -67,7 +67,6 @@ GROUPS = 4
 _FAN_IN = 4
 _LEAST = 1 << 16  # smallest digests kept to estimate the distinct keys: 0.4 %, five times that is added
 _BY_OR = ("standard", "blocked")
-_LOCAL = ("threads", "synchronous", "processes")
 _CONNECT_SECONDS = 30
 
 Words = npt.NDArray[np.uint64]
@@ -444,7 +443,7 @@ def _running(scheduler: Any, workers: int | None, timeout: float | None) -> Iter
                 "workers", f" is for a cluster of our own; got workers={workers} and a scheduler. Pass one"
             )
         workers = arguments.integer("workers", workers, 1, 1024, "Leave it out for all cores")
-    if scheduler in _LOCAL and scheduler != "processes":
+    if isinstance(scheduler, str) and scheduler in ("threads", "synchronous"):
         yield _Engine(None, scheduler, os.cpu_count() or 1 if scheduler == "threads" else 1, timeout)
         return
     with contextlib.ExitStack() as stack:

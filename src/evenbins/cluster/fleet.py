@@ -300,8 +300,7 @@ class FleetClient:
 
     def server_for(self, key: str | bytes) -> str:
         """Return the server that a key belongs to now."""
-        name: str = self._fleet.ring.node(key)
-        return name
+        return self._fleet.ring.node(key)
 
 
 def several(servers: object) -> list[Any]:

@@ -48,7 +48,7 @@ from typing import Any
 
 from evenbins import _arguments as arguments
 from evenbins._bulk import Key
-from evenbins.cluster.fleet import AsyncFleet
+from evenbins.cluster.fleet import AsyncFleet, FleetClient
 from evenbins.cluster.http_bodies import (
     Answer,
     ClientGoneError,
@@ -72,7 +72,7 @@ from evenbins.cluster.http_metrics import Metrics
 from evenbins.cluster.http_pages import answer_page
 from evenbins.cluster.http_upstreams import Upstream, close_if_more_comes, is_exhausted
 from evenbins.cluster.libraries import library
-from evenbins.rings import HashRing, NoNodesError, RingFullError
+from evenbins.rings import NoNodesError, RingFullError
 
 __all__ = ["Router", "RouterConfig"]
 
@@ -89,7 +89,7 @@ class _AnswerError(Exception):
         self.status, self.line = status, line
 
 
-class Router:
+class Router(FleetClient):
     """An ASGI application that passes requests on to replicas, by key.
 
     Parameters
@@ -125,7 +125,7 @@ class Router:
         read = config.read_timeout
         self._timeout = {"connect": config.connect_timeout, "read": read, "write": read, "pool": None}
         unbounded = config.epsilon is None and config.limit is None
-        self._fleet = AsyncFleet(
+        self._fleet: AsyncFleet = AsyncFleet(
             config.upstreams, probe=self._probe, broken=(self._httpx.TransportError, OSError),
             epsilon=0.25 if unbounded else config.epsilon, limit=config.limit, weights=config.weights,
             seed=config.seed, wait=config.wait, failures=config.failures, backoff=config.backoff,
@@ -136,8 +136,6 @@ class Router:
         self._ask_again = 0.0
         self._transports: dict[str, Any] = {}
         self._checking: asyncio.Task[None] | None = None
-
-    # --- the application --------------------------------------------------------------------------------
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of ASGI."""
@@ -158,10 +156,8 @@ class Router:
             )
             https = any(name.startswith("https:") for name in self._urls)  # certificates take time to load
             secure = self._httpx.create_ssl_context(trust_env=False) if https else False
-            for name in self._urls:
-                self._transports[name] = self._httpx.AsyncHTTPTransport(
-                    verify=secure, limits=limits, trust_env=False
-                )
+            options = {"verify": secure, "limits": limits, "trust_env": False}
+            self._transports = {name: self._httpx.AsyncHTTPTransport(**options) for name in self._urls}
             if self.config.health_path is not None:
                 self._checking = asyncio.get_running_loop().create_task(self._check_all())
 
@@ -189,8 +185,6 @@ class Router:
                 await self.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
-
-    # --- one request ------------------------------------------------------------------------------------
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or stop as soon as its client has left."""
@@ -391,8 +385,6 @@ class Router:
             return _AnswerError(504, f"upstream did not answer in time ({type(error).__name__})")
         return _AnswerError(502, f"upstream failed ({type(error).__name__})")
 
-    # --- health -----------------------------------------------------------------------------------------
-
     async def _probe(self, name: str) -> None:
         """Ask a replica for its health, or just connect; raises if that fails."""
         upstream = self._urls[name]
@@ -434,13 +426,6 @@ class Router:
                 self._fleet.health.failed(name, error, epoch=epoch, at_once=True)
         else:
             self._bad[name] = 0
-
-    # --- what operators see -----------------------------------------------------------------------------
-
-    @property
-    def ring(self) -> HashRing:
-        """The ring, for looking."""
-        return self._fleet.ring
 
     def drain(self, upstream: str) -> None:
         """Send nothing new to a replica; what is under way goes on."""

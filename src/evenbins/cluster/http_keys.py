@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from evenbins import _arguments as arguments
 from evenbins.errors import EvenbinsError
@@ -32,14 +31,6 @@ class KeyMissingError(EvenbinsError, ValueError):
 class KeyRule:
     """Where a request's key is; made by `KeyRule.parse`.
 
-    Attributes
-    ----------
-    kind : "path", "url", "header" or "json"
-    field : name of the header, or way to the value in the body
-    chars : number of leading characters of the value that count; 0: all
-
-    Examples
-    --------
     >>> KeyRule.parse("json:messages.0.content:256")
     KeyRule(kind='json', field='messages.0.content', chars=256)
     >>> rule = KeyRule.parse("json:prompt:5")
@@ -47,9 +38,9 @@ class KeyRule:
     'Once '
     """
 
-    kind: str
-    field: str = ""
-    chars: int = 0
+    kind: str  # "path", "url", "header" or "json"
+    field: str = ""  # name of the header, or way to the value in the body
+    chars: int = 0  # leading characters of the value that count; 0: all
 
     @classmethod
     def parse(cls, text: str) -> KeyRule:
@@ -95,20 +86,12 @@ class KeyRule:
                 f"the body is not JSON: its field {self.field} is the key of requests"
             ) from None
         for step in self.field.split("."):
-            value = _inside(value, step)
-            if value is _NOTHING:
-                raise KeyMissingError(f"the body has no field {self.field}: it is the key of requests")
+            number = isinstance(value, list) and step.isascii() and step.isdecimal()
+            try:
+                value = value[int(step) if number else step]
+            except (KeyError, IndexError, TypeError):
+                text = f"the body has no field {self.field}: it is the key of requests"
+                raise KeyMissingError(text) from None
         text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
         text = text[: self.chars] if self.chars else text
         return text.encode("utf-8", "replace").decode()  # half a surrogate pair is no key
-
-
-_NOTHING = object()
-
-
-def _inside(value: Any, step: str) -> Any:
-    if isinstance(value, dict):
-        return value.get(step, _NOTHING)
-    if isinstance(value, list) and step.isascii() and step.isdecimal() and int(step) < len(value):
-        return value[int(step)]
-    return _NOTHING

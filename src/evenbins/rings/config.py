@@ -29,26 +29,15 @@ _SLOTS_AT_LEAST = 16  # a node has, on average, if they cannot be whole
 
 
 class RingConfig(NamedTuple):
-    """The core's description of a ring.
+    """The core's description of a ring."""
 
-    Attributes
-    ----------
-    policy, layout : by number
-    copies : slots for each unit of weight
-    array_bits : size of a sparse array
-    rate : 1 + epsilon in billionths; 0 without epsilon
-    unit : the weight of one slot
-    epsilon, limit : as passed; 0 for none
-    seed : of the digests
-    """
-
-    policy: int
+    policy: int  # by number
     layout: int
-    copies: int
-    array_bits: int
-    rate: int
-    unit: float
-    epsilon: float
+    copies: int  # slots for each unit of weight
+    array_bits: int  # size of a sparse array
+    rate: int  # 1 + epsilon in billionths; 0 without epsilon
+    unit: float  # the weight of one slot
+    epsilon: float  # as passed; 0 for none
     limit: int
     seed: int
 

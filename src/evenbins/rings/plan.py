@@ -159,10 +159,11 @@ def plan_ring(
     arcs = copies if layout == "sparse" and policy != "jump" else None  # of random lengths
     found = _loads(count, keys, weights, policy, arcs, bound, limits, number)
     plain = policy == "plain"
-    correction = (
-        1.0 if plain else 1.0 - 1.0 / count
-    )  # the loads' sum is known: `plain_variance` has it already
-    searches_bound = None
+    correction = 1.0 if plain else 1.0 - 1.0 / count  # the loads' sum is known: `plain_loads` has it already
+    until_full = searches_bound = None
+    if bound is not None and limits == "fixed" and min(bound) >= 1 and (weights is None or arcs is None):
+        each_bound = bound[0] if weights is None else bound
+        until_full = first_full(count, each_bound, copies=arcs, weights=weights)
     if policy == "jump" and weights is None and number is not None:
         searches_bound = 1.0 + 1.0 / number if number else math.inf
     return RingPlan(
@@ -179,7 +180,7 @@ def plan_ring(
         full=None if found is None or bound is None else found.full,
         searches=1.0 if plain else None if found is None else found.searches,
         searches_bound=searches_bound,
-        first_full=_first_full(count, weights, arcs, bound, limits),
+        first_full=until_full,
         max_load=None if found is None else _largest(found, count, keys, None if plain else bound),
     )
 
@@ -263,18 +264,6 @@ def _loads(
     if arcs is not None and arcs > 1:
         return None
     return clockwise_loads(keys, nodes, bound[0], random_arcs=arcs is not None)
-
-
-def _first_full(
-    nodes: int,
-    weights: tuple[float, ...] | None,
-    arcs: int | None,
-    bound: tuple[int, ...] | None,
-    limits: str,
-) -> float | None:
-    if bound is None or limits != "fixed" or min(bound) < 1 or (weights is not None and arcs is not None):
-        return None
-    return first_full(nodes, bound[0] if weights is None else bound, copies=arcs, weights=weights)
 
 
 def _largest(found: laws.RingLoads, nodes: int, keys: int, bound: tuple[int, ...] | None) -> int:

@@ -107,7 +107,9 @@ def grown_loads(
         if placed >= keys:
             break
         for i, each in list(near.items()):
-            if rate > 1.0 and _far(loads := Grown(each.limit, each.gaps)):
+            loads = Grown(each.limit, each.gaps)
+            below = loads.full < 1e-15 and loads.limit - loads.mean > _FAR * math.sqrt(loads.mean)
+            if rate > 1.0 and below:
                 far[i] = loads, time
                 rate_far += each.count * each.share
                 keys_far += each.count * (loads.mean - each.share * time)
@@ -164,10 +166,6 @@ def _step(near: dict[int, _Class], keys: float, rate_far: float) -> float:
     for each, g in zip(classes, after, strict=True):
         each.gaps = g
     return float(time)
-
-
-def _far(loads: Grown) -> bool:
-    return loads.full < 1e-15 and loads.limit - loads.mean > _FAR * math.sqrt(loads.mean)
 
 
 def _final(before: Grown, last: int, mean: float) -> Grown:
