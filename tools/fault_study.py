@@ -488,7 +488,7 @@ async def run_loads(*, calls: int, seed: int, timeout: float = TIMEOUT) -> Outco
                 outcome.calls += 1
                 begun = time.monotonic()
                 try:
-                    async with loads[number % 3].admitted(ring, own.randrange(1000)) as node:
+                    async with loads[number % 3].admit(ring, own.randrange(1000)) as node:
                         outcome.longest = max(outcome.longest, time.monotonic() - begun)
                         held[node] += 1
                         outcome.wrong += held[node] > limit

@@ -129,7 +129,7 @@ class Counting(Router):
         self.most = self.admissions = self.over = 0
 
     @contextlib.asynccontextmanager
-    async def _admitted(self, key: Any, failed: tuple[str, ...]) -> AsyncIterator[str]:
+    async def _admit(self, key: Any, failed: tuple[str, ...]) -> AsyncIterator[str]:
         async with self._chosen(key, failed) as name:
             self.loads_now[name] += 1
             self.admissions += 1
@@ -142,7 +142,7 @@ class Counting(Router):
                 self.loads_now[name] -= 1
 
     def _chosen(self, key: Any, failed: tuple[str, ...]) -> Any:
-        return super()._admitted(key, failed)
+        return super()._admit(key, failed)
 
 
 class RoundRobin(Counting):

@@ -1,7 +1,7 @@
 """The rules of a fleet, without input or output: whom a request may ask, how often, and what it raises then.
 
 `fleet` describes them, and its two classes add what differs between threads and asyncio: how to wait for a
-lease, who probes. Methods that wait are steps (see `_steps`).
+lease, what probes. Methods that wait are steps (see `_steps`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["FleetRules"]
 _T = TypeVar("_T")
 _K = TypeVar("_K", bound=Key)
 DEFAULT_LIMIT = 64
-_NAP = 0.05  # a limit may rise without a lease coming back: those who wait look again
+_NAP = 0.05  # a limit may rise without a lease coming back: waiting calls look again
 
 
 class FleetRules:
@@ -54,7 +54,7 @@ class FleetRules:
         self.ring = HashRing(servers, epsilon=epsilon, limit=limit, weights=weights, seed=seed)
         if not self.ring.names:
             raise ValueError("servers must name at least one server; got none")
-        self.health = Health(self.ring, failures=failures, backoff=backoff, on_change=self._changed)
+        self.health = Health(self.ring, failures=failures, backoff=backoff, on_change=self._on_state)
         self._failures = failures
         self._probe, self._broken, self._on_change = probe, broken, on_change
         self._closed = False
@@ -67,7 +67,7 @@ class FleetRules:
         """Prepare what waiting and probing need."""
         raise NotImplementedError
 
-    def _changed(self, name: str, state: str) -> None:
+    def _on_state(self, name: str, state: str) -> None:
         raise NotImplementedError
 
     def _servers_to_avoid(self, key: Key, failed: tuple[str, ...], stay: bool) -> tuple[str, ...]:
@@ -169,7 +169,7 @@ class FleetRules:
         raise NotImplementedError
 
     def _release(self, lease: Lease) -> None:
-        """Release a lease, and wake those who wait for one."""
+        """Release a lease, and wake the calls that wait for one."""
         raise NotImplementedError
 
     def _admit(self, key: Key, failed: tuple[str, ...] = (), stay: bool = False) -> Steps[Lease]:
@@ -316,7 +316,7 @@ class FleetRules:
                 self.health.succeeded(node)
                 return answer
 
-    def _drained(self, name: str, timeout: float | None = None) -> Steps[bool]:
+    def _drain(self, name: str, timeout: float | None = None) -> Steps[bool]:
         """Drain a server, wait until no request is under way there; False if that took too long."""
         self.health.drain(name)
         deadline = None if timeout is None else time.monotonic() + timeout

@@ -2,8 +2,8 @@
 
     asking   the blocks that are needed, one after the other in one reply; or the whole segment where many are
     adding   few keys of a segment: the script `add` decides, key by key
-             many: the segment is fetched, the keys are placed here, and it is swapped if nobody came between;
-             if somebody did, `add` after all
+             many: the segment is fetched, the keys are placed here, and it is swapped unless another client
+             changed it meanwhile; then `add` after all
 
 Standard, blocked and two-choice filters only ever OR bits: many keys of a segment are one mask, and nobody
 can come between. For two choices the blocks are chosen here, in the order of the keys; another client's
@@ -33,7 +33,7 @@ SWAP_FROM: Final = 96
 """Keys of one segment from which on it is fetched and swapped: the script takes about 10 µs a key of the
 server's time, fetching and swapping 64 KiB less than 1 ms of everybody's (measured on loopback)."""
 WHOLE_FROM: Final = 256
-"""A segment is read whole if that is at most so many bytes for each block wanted."""
+"""A segment is read whole if that is at most this number of bytes for each block wanted."""
 SCRIPT_KEYS: Final = 256
 """Keys of one `add`: a script keeps all other clients waiting."""
 LIST_KEYS: Final = 4096
@@ -262,7 +262,7 @@ def _add_level(layout: Layout, table: Table, words: Words) -> Operation[npt.NDAr
             continue
         replies = yield requests
         late = [each for each, reply in zip(swapped, replies, strict=True) if reply != 1]
-        for segment, own in late:  # somebody came between
+        for segment, own in late:  # another client changed the segment meanwhile
             for part in in_rounds(own, SCRIPT_KEYS):
                 (reply,) = yield [few(segment, part)]
                 outcomes[part] = np.frombuffer(reply, np.uint8) - ord("0")

@@ -16,7 +16,7 @@ import numpy as np
 
 from evenbins import _core
 from evenbins.cluster import _scripts as scripts
-from evenbins.cluster._requests import Operation, Request, add_call, call_list, read_call, together
+from evenbins.cluster._requests import Operation, Request, add_call, call_list, join_calls, read_call
 from evenbins.cluster._segments import HEAD, LINE_BITS, Layout
 from evenbins.cluster.redis_errors import FilterDamagedError
 from evenbins.hashing import lane_positions, mulhi, splitmix
@@ -129,7 +129,7 @@ def add_one(layout: Layout, digest: int) -> Operation[None]:
         yield [Place(layout, digest, 0).add(layout)]
     else:
         path = (Place(layout, digest, level).add(layout) for level in range(layout.plan.choices))
-        for request in (together(list(path)),) if layout.traverse_on == "server" else path:
+        for request in (join_calls(list(path)),) if layout.traverse_on == "server" else path:
             (reply,) = yield [request]
             if reply != b"0":
                 return
@@ -181,7 +181,7 @@ def _replies(layout: Layout, requests: list[Request], sizes: Sequence[int]) -> O
     """Send reads of several segments, in one request if the server traverses; return the reply of each."""
     if layout.traverse_on == "client" or len(requests) == 1:
         return (yield requests)
-    (whole,) = yield [together(requests)]
+    (whole,) = yield [join_calls(requests)]
     ends = list(accumulate(sizes))
     return [whole[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 

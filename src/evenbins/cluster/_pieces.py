@@ -26,7 +26,8 @@ from evenbins._bulk import Lines
 from evenbins.cluster.libraries import library
 
 __all__ = [
-    "ColumnPiece", "Piece", "TextPiece", "count_of", "file_pieces", "grouped", "key_batches", "one_column",
+    "ColumnPiece", "Piece", "TextPiece", "count_of", "file_pieces", "group_by_weight", "key_batches",
+    "one_column",
 ]  # fmt: skip
 
 TEXT_PIECE = 64 << 20
@@ -144,7 +145,8 @@ def file_pieces(
         if how == "parquet":
             pieces += _parquet(path, column)
         elif how == "csv":
-            name = one_column(column, _csv_columns(path), f" in {path}")
+            with library("pyarrow.csv", "dask").open_csv(path) as reader:
+                name = one_column(column, reader.schema.names, f" in {path}")
             pieces.append(ColumnPiece(path, name, os.path.getsize(path)))
         else:
             if column is not None:
@@ -182,13 +184,6 @@ def _parquet(path: str, column: str | None) -> list[Piece]:
         ]
 
 
-def _csv_columns(path: str) -> list[str]:
-    csv = library("pyarrow.csv", "dask")
-    with csv.open_csv(path) as reader:
-        names: list[str] = reader.schema.names
-        return names
-
-
 def one_column(column: str | None, names: Sequence[str], where: str = "") -> str:
     """Return the column that was asked for, or the only one there is."""
     if column is None and len(names) == 1:
@@ -199,7 +194,7 @@ def one_column(column: str | None, names: Sequence[str], where: str = "") -> str
     return column
 
 
-def grouped(parts: Sequence[Any], groups: int) -> list[list[Any]]:
+def group_by_weight(parts: Sequence[Any], groups: int) -> list[list[Any]]:
     """Cut a sequence into about `groups` runs of about equal weight."""
     weights = [each.weight if isinstance(each, Piece) else 1 for each in parts]
     total, done = max(1, sum(weights)), 0

@@ -303,20 +303,23 @@ class AsyncServers(_Clients):
     async def run(self, requests: Sequence[Request]) -> Replies:
         """Send requests, and return their replies."""
         if len(requests) == 1:
-            return [await self._one(self.clients[requests[0].server], requests[0].command)]
+            return [await self._execute(self.clients[requests[0].server], requests[0].command)]
         if self.cluster:
             turns = asyncio.Semaphore(_AT_ONCE)
-            return await _all(self._in_turn(turns, each) for each in requests)
+
+            async def in_turn(request: Request) -> Any:
+                async with turns:
+                    return await self._execute(self.clients[0], request.command)
+
+            return await _gather(map(in_turn, requests))
         replies: Replies = [None] * len(requests)
         by_server = self._by_server(requests).items()
-        await _all(self._pipeline(self.clients[server], requests, own, replies) for server, own in by_server)
+        await _gather(
+            self._pipeline(self.clients[server], requests, own, replies) for server, own in by_server
+        )
         return replies
 
-    async def _in_turn(self, turns: asyncio.Semaphore, request: Request) -> Any:
-        async with turns:
-            return await self._one(self.clients[0], request.command)
-
-    async def _one(self, client: Any, command: tuple[Any, ...], **options: Any) -> Any:
+    async def _execute(self, client: Any, command: tuple[Any, ...], **options: Any) -> Any:
         try:
             return await client.execute_command(*command, **options)
         except self._response_error as error:
@@ -334,13 +337,13 @@ class AsyncServers(_Clients):
     async def everywhere(self, *command: Any) -> Replies:
         """Send the same command to every server, every primary of a cluster."""
         if not self.cluster:
-            return [await self._one(each, command) for each in self.clients]
+            return [await self._execute(each, command) for each in self.clients]
         await self.clients[0].initialize()
         nodes = self.clients[0].get_primaries()
-        return [await self._one(self.clients[0], command, target_nodes=[node]) for node in nodes]
+        return [await self._execute(self.clients[0], command, target_nodes=[node]) for node in nodes]
 
 
-async def _all(running: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+async def _gather(running: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
     """Wait for all of them, also when one fails: the caller may close the client when it sees the error."""
     tasks = [asyncio.ensure_future(each) for each in running]
     try:

@@ -2,7 +2,7 @@
 
     read     blocks of a segment, one after the other (several segments: see `traverse_on` of RedisFilter)
     add      keys to blocks of a segment: each is present, is placed, or passes because its block is full
-    swap     a whole segment, if nobody changed it since it was read
+    swap     a whole segment, if it has not been changed since it was read
     merge    OR a mask of the size of a segment into it
     claim    a name, for a filter that is to be made
     make     an empty segment

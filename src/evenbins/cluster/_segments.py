@@ -72,7 +72,7 @@ ROUND: Final = 32
 
 
 def in_rounds(items: Any, size: int = ROUND) -> Iterator[Any]:
-    """Yield the items, so many at a time: slices of a list, a range or an array."""
+    """Yield the items, `size` at a time: slices of a list, a range or an array."""
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
@@ -148,7 +148,7 @@ class Layout:
     servers: int = 1
     epoch: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     base: Base = Base()
-    traverse_on: str = field(default="client", compare=False)  # the client's own choice: nobody else sees it
+    traverse_on: str = field(default="client", compare=False)  # the client's own choice, not stored
 
     def __post_init__(self) -> None:
         check_name(self.name)

@@ -10,7 +10,7 @@
 The bytes do not depend on workers, pieces or the order of the files. Bits that are ORed know no order. Where
 blocks pass keys on, the order of the keys leaves a trace, so there is one order for all: that of the words
 which also choose the shard (cpp/include/evenbins/sharding.hpp), a hash of the digest. The result is the
-filter to which somebody added the distinct keys in that order:
+filter to which the distinct keys were added in that order:
 
     filter.add_many(_core.shard_digests(np.unique(_core.shard_words(digest_many(keys)))), digests=True)
 
@@ -50,7 +50,7 @@ import numpy.typing as npt
 from evenbins import _arguments as arguments
 from evenbins import _core, _files
 from evenbins._files import StrPath
-from evenbins.cluster._pieces import Piece, count_of, file_pieces, grouped, key_batches, one_column
+from evenbins.cluster._pieces import Piece, count_of, file_pieces, group_by_weight, key_batches, one_column
 from evenbins.cluster.libraries import library
 from evenbins.filters import build as build_filter
 from evenbins.filters.base import BaseFilter, class_for, file_header
@@ -144,7 +144,7 @@ def build(
     """
     plan |= {"policy": policy, "fpr": fpr, "bits_per_key": bits_per_key, "seed": seed}
     job = _Job(collection, column, keys, shards, shard_bytes, format, output, plan)
-    with _running(scheduler, workers, timeout) as engine:
+    with _start_engine(scheduler, workers, timeout) as engine:
         return job.run(engine).filter
 
 
@@ -169,7 +169,7 @@ def build_files(
     names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     plan = {"policy": "blocked", "seed": 0} | plan
     job = _Job(names, column, keys, shards, shard_bytes, format, output, plan)
-    with _running(scheduler, workers, timeout) as engine:
+    with _start_engine(scheduler, workers, timeout) as engine:
         return job.run(engine)
 
 
@@ -298,7 +298,7 @@ class _Job:
 
     def plan(self, engine: _Engine) -> ShardedPlan:
         keys: Any = self.keys
-        groups = grouped(self.parts, GROUPS * engine.workers)
+        groups = group_by_weight(self.parts, GROUPS * engine.workers)
         if keys == "distinct":
             samples = [engine.task(_smallest, group, self.column, self.seed) for group in groups]
             keys = engine.run(_estimate, samples)
@@ -316,13 +316,13 @@ class _Job:
         if plan.policy in _BY_OR and not self.in_shards:
             made, rows = self._by_or(engine, plan.shard)
         else:
-            made, rows = self._by_words(engine, plan, grouped(self.parts, GROUPS * engine.workers))
+            made, rows = self._by_words(engine, plan, group_by_weight(self.parts, GROUPS * engine.workers))
         return Built(made, rows, time.perf_counter() - begun)
 
     def _by_or(self, engine: _Engine, plan: FilterPlan) -> tuple[BaseFilter, int]:
         # A group's filter is as large as the whole: to send and merge it costs more than to wait for the
         # last worker, if the work can be shared out evenly beforehand.
-        groups = grouped(self.parts, engine.workers if self.from_files else GROUPS * engine.workers)
+        groups = group_by_weight(self.parts, engine.workers if self.from_files else GROUPS * engine.workers)
         level = [engine.task(_fold, plan, group, self.column) for group in groups]
         while len(level) > _FAN_IN:
             level = [engine.task(_merge, level[i : i + _FAN_IN]) for i in range(0, len(level), _FAN_IN)]
@@ -434,7 +434,7 @@ def _silence(name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _running(scheduler: Any, workers: int | None, timeout: float | None) -> Iterator[_Engine]:
+def _start_engine(scheduler: Any, workers: int | None, timeout: float | None) -> Iterator[_Engine]:
     """Yield an engine; start and stop one of our own if none is named."""
     distributed = library("distributed", "dask")
     if workers is not None:
@@ -464,9 +464,7 @@ def _running(scheduler: Any, workers: int | None, timeout: float | None) -> Iter
             except OSError as error:
                 raise TimeoutError(f"no scheduler answers at {scheduler}: {error}") from None
         else:
-            rule = (
-                'None, an address such as "tcp://host:8786", a distributed.Client, "threads" or "synchronous"'
-            )
+            rule = 'None, an address ("tcp://host:8786"), a distributed.Client, "threads" or "synchronous"'
             raise arguments.error("scheduler", rule, scheduler, "Leave it out for processes of our own")
         try:
             client.wait_for_workers(1, timeout=_CONNECT_SECONDS)

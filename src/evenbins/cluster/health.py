@@ -17,9 +17,9 @@ Invariants
   timed out afterwards, says nothing of the new one (`epoch`).
 - Draining is the operator's word and survives failures: a drained server that fails and returns is still
   drained.
-- A callback that raises changes nothing here, and nobody's request fails because of it: it is logged.
+- A callback that raises changes nothing here, and no request fails because of it: it is logged.
 
-Tried and dropped: letting one real request in so many through to a dead server, instead of probes. It is
+Tried and dropped: letting an occasional real request through to a dead server, instead of probes. It is
 simpler, and each such request fails or waits for a timeout.
 """
 
@@ -93,7 +93,7 @@ class Backoff:
             arguments.real(name, getattr(self, name), "", "Leave it out", least=least, most=most)
 
     def delay(self, failures: int, rng: random.Random | None = None) -> float:
-        """Return the seconds to wait after so many failed probes, the failure itself counted."""
+        """Return the seconds to wait after this number of failed probes, the failure itself counted."""
         steps = min(failures - 1, 1000)
         try:
             whole = min(self.most, self.first * self.factor**steps)
@@ -179,7 +179,7 @@ class Health:
 
     def _reset_after_fork(self) -> None:
         self._lock = threading.RLock()
-        self.abandon_probes()  # who sent them is not here
+        self.abandon_probes()  # their senders are in the parent
 
     def epoch(self, name: str) -> int:
         """Return the number of a server's present life; a request takes it along for `failed`."""
@@ -236,7 +236,7 @@ class Health:
         return names
 
     def abandon_probes(self) -> None:
-        """Forget the probes under way, whose outcome nobody will report: they are due again."""
+        """Forget the probes under way, whose outcome will not be reported: they are due again."""
         with self._lock:
             for server in self._servers.values():
                 server.probing = False
@@ -289,14 +289,14 @@ class Health:
     def drain(self, name: str) -> None:
         """Let a server take nothing new; requests under way go on."""
         with self._lock:
-            self._known(name).drained = True
+            self._server(name).drained = True
             self._ring.drain(name)
         notify(self._on_change, name, "draining")
 
     def undrain(self, name: str) -> None:
         """Let a drained server serve again, as soon as it is alive."""
         with self._lock:
-            server = self._known(name)
+            server = self._server(name)
             if not server.drained:
                 return
             server.drained = False
@@ -310,7 +310,7 @@ class Health:
     def state(self, name: str) -> str:
         """Return "up", "down" or "draining"."""
         with self._lock:
-            server = self._known(name)
+            server = self._server(name)
             return "draining" if server.drained else "down" if server.down else "up"
 
     def alive(self, name: str) -> bool:
@@ -334,7 +334,7 @@ class Health:
                 for name, server in self._servers.items()
             }
 
-    def _known(self, name: str) -> _Server:
+    def _server(self, name: str) -> _Server:
         server = self._servers.get(name)
         if server is None:
             known = ", ".join(repr(each) for each in sorted(self._servers)[:5]) or "none"

@@ -140,7 +140,7 @@ class Router(FleetClient):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of ASGI."""
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._run_lifespan(receive, send)
         elif scope["type"] == "http":
             self.start()
             await self._serve(scope, receive, send)
@@ -175,7 +175,7 @@ class Router(FleetClient):
         for transport in transports.values():
             await transport.aclose()
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
@@ -274,7 +274,7 @@ class Router(FleetClient):
         failure: _AnswerError | None = None
         while True:
             try:
-                async with self._admitted(key, failed) as name:
+                async with self._admit(key, failed) as name:
                     if self.config.on_admission is not None:
                         self.config.on_admission(key, name)
                     try:
@@ -327,13 +327,13 @@ class Router(FleetClient):
             raise
 
     @contextlib.asynccontextmanager
-    async def _admitted(self, key: Key, failed: tuple[str, ...]) -> AsyncIterator[str]:
+    async def _admit(self, key: Key, failed: tuple[str, ...]) -> AsyncIterator[str]:
         """Hold a place at an upstream: by shared counts if there are any and Redis answers, else by ours."""
         async with contextlib.AsyncExitStack() as stack:
             ask = self.config.loads is not None and time.monotonic() >= self._ask_again
             name = await self._shared_place(stack, key, failed) if ask else None
             if name is None:
-                name = await stack.enter_async_context(self._fleet.admitted(key, failed))
+                name = await stack.enter_async_context(self._fleet.admit(key, failed))
             yield name
 
     async def _shared_place(
@@ -341,7 +341,7 @@ class Router(FleetClient):
     ) -> str | None:
         assert self.config.loads is not None
         try:
-            lease = self.config.loads.admitted(self.ring, key, avoid=failed)
+            lease = self.config.loads.admit(self.ring, key, avoid=failed)
             name = await stack.enter_async_context(lease)
         except (RingFullError, NoNodesError):
             raise

@@ -59,7 +59,7 @@ class RequestBody:
         self._streaming = False  # bytes have been passed on that are not in memory
         self._waited, self._progress = 0.0, 0
         self._complete = asyncio.Event()
-        self._released = asyncio.Event()  # nobody but client_left calls receive
+        self._released = asyncio.Event()  # only client_left calls receive now
         if not self.exists:
             self._complete.set()
             self._released.set()
@@ -147,7 +147,7 @@ class RequestBody:
 
 
 class Answer:
-    """An answer on its way to the client, who has `timeout` seconds to make space for each piece."""
+    """An answer on its way to the client, which has `timeout` seconds to make space for each piece."""
 
     def __init__(self, send: Send, timeout: float) -> None:
         self._send_message, self._timeout = send, timeout

@@ -40,7 +40,7 @@ def protocol(timeout: float) -> type[H11Protocol]:
             if not self._expects_head():
                 self._stop("_head_timer")
                 if self.conn.their_state is h11.DONE and len(self.conn.trailing_data[0]) < _AHEAD:
-                    self.flow.resume_reading()  # only who reads notices that a client has left
+                    self.flow.resume_reading()  # only a reader notices that a client has left
             elif self._head_timer is None and not self.transport.is_closing():
                 self._head_timer = self.loop.call_later(timeout, self._head_is_late)
 

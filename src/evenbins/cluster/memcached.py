@@ -33,7 +33,7 @@ from typing import Any, TypeVar
 
 from evenbins.cluster._forks import reset_in_children
 from evenbins.cluster._steps import Closing
-from evenbins.cluster.fleet import Fleet, FleetClient, NotSentError, never_sent, several
+from evenbins.cluster.fleet import Fleet, FleetClient, NotSentError, address_list, never_sent
 from evenbins.cluster.health import Backoff, ServerDownError, notify
 from evenbins.cluster.libraries import library
 from evenbins.rings import HashRing, NoNodesError
@@ -244,12 +244,12 @@ class RingMemcache(FleetClient, Closing):
             "timeout": timeout, "connect_timeout": connect_timeout, "no_delay": True,
             "default_noreply": False, **client_options,
         }  # fmt: skip
-        addresses = [(_name(each), each) for each in several(servers)]
+        addresses = [(_name(each), each) for each in address_list(servers)]
         self._pools = {name: self._pool(address) for name, address in addresses}
         self._flush_returning, self._on_change = flush_returning, on_change
         self._fleet: Fleet = Fleet(
             [name for name, _ in addresses], probe=self._probe, broken=(OSError, closed),
-            on_change=self._changed, epsilon=epsilon, limit=limit, weights=weights, seed=seed,
+            on_change=self._on_state, epsilon=epsilon, limit=limit, weights=weights, seed=seed,
             when_full=when_full, wait=wait, failures=failures, backoff=backoff,
         )  # fmt: skip
 
@@ -336,7 +336,7 @@ class RingMemcache(FleetClient, Closing):
                 try:
                     self._fleet.on(node, lambda name, others=others: self._delete_from(name, others))  # type: ignore[misc]
                 except ServerDownError:
-                    if self._fleet.health.alive(node):  # nobody will flush it: the copy may be there yet
+                    if self._fleet.health.alive(node):  # it will not be flushed: the copy may still be there
                         raise
 
     def _delete_from(self, node: str, keys: list[_Key]) -> None:
@@ -440,7 +440,7 @@ class RingMemcache(FleetClient, Closing):
 
     def drain(self, server: _Address, timeout: float | None = 10.0) -> bool:
         """Send nothing more to a server; wait for what is under way, False if longer than `timeout`."""
-        return self._fleet.drained(_name(server), timeout)
+        return self._fleet.drain(_name(server), timeout)
 
     def undrain(self, server: _Address) -> None:
         """Use a drained server again; it is flushed first if `flush_returning` is set."""
@@ -465,7 +465,7 @@ class RingMemcache(FleetClient, Closing):
             lambda client: client.flush_all(0, False) if self._flush_returning else client.version()
         )
 
-    def _changed(self, name: str, state: str) -> None:
+    def _on_state(self, name: str, state: str) -> None:
         if state == "down":
             self._pools[name].clear()
         notify(self._on_change, name, state)

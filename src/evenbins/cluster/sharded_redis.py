@@ -30,7 +30,7 @@ from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from evenbins.cluster._steps import AsyncClosing, Closing, Steps, awaitable, blocking, run, run_async
-from evenbins.cluster.fleet import AsyncFleet, Fleet, FleetClient, NotSentError, never_sent, several
+from evenbins.cluster.fleet import AsyncFleet, Fleet, FleetClient, NotSentError, address_list, never_sent
 from evenbins.cluster.health import Backoff, ServerDownError
 from evenbins.cluster.libraries import library
 from evenbins.cluster.redis_errors import way_out
@@ -92,7 +92,7 @@ class _Sharded(FleetClient):
         on_change: Callable[[str, str], object] | None = None,
         **client_options: Any,
     ) -> None:
-        addresses = several(servers)
+        addresses = address_list(servers)
         if client_options.pop("single_connection_client", False):
             raise ValueError("single_connection_client must be left out: a call may need its own connection")
         exceptions = library("redis.exceptions", "redis")
@@ -142,7 +142,7 @@ class _Sharded(FleetClient):
 
     def _drain(self, server: str, timeout: float | None = 10.0) -> Steps[bool]:
         """Send nothing more to a server; wait for what is under way, False if longer than `timeout`."""
-        drained: bool = yield self._fleet.drained(server, timeout)
+        drained: bool = yield self._fleet.drain(server, timeout)
         return drained
 
     def _servers_to_scan(self, partial: bool) -> list[str]:

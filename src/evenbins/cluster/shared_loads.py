@@ -224,7 +224,7 @@ class _Loads:
             self._drop(key, lease)
 
     def _drop(self, key: str, lease: str) -> None:
-        """Release a lease; one that cannot be released ends by itself, since nobody renews it."""
+        """Release a lease; one that cannot be released ends by itself, since it is not renewed."""
         raise NotImplementedError
 
     def _bounds(self, ring: HashRing, version: int, serving: Sequence[str]) -> tuple[str, dict[str, str]]:
@@ -268,7 +268,7 @@ class RedisLoads(_Loads):
     Raises
     ------
     redis.exceptions.RedisError
-        From `admitted`, if Redis does not answer, or refuses: the note of the error says what to do.
+        From `admit`, if Redis does not answer, or refuses: the note of the error says what to do.
     """
 
     def _begin(self) -> None:
@@ -278,7 +278,7 @@ class RedisLoads(_Loads):
         self._lock = threading.RLock()  # a signal's handler may come in
 
     @contextlib.contextmanager
-    def admitted(self, ring: HashRing, key: Key, *, avoid: Iterable[str] = ()) -> Iterator[str]:
+    def admit(self, ring: HashRing, key: Key, *, avoid: Iterable[str] = ()) -> Iterator[str]:
         """Hold a place on the key's first node that has room, counted over all routers.
 
         Raises
@@ -305,12 +305,12 @@ class RedisLoads(_Loads):
     def _watch(self) -> None:
         with self._lock:
             if self._thread is None:
-                thread = threading.Thread(target=self._renewing, name="evenbins-leases", daemon=True)
+                thread = threading.Thread(target=self._keep_renewing, name="evenbins-leases", daemon=True)
                 with contextlib.suppress(RuntimeError):  # no more threads now: the next request tries again
                     thread.start()
                     self._thread = thread
 
-    def _renewing(self) -> None:
+    def _keep_renewing(self) -> None:
         while not self._end.wait(self.ttl / 3):
             run(self._renew_leases())
 
@@ -328,13 +328,13 @@ class AsyncRedisLoads(_Loads):
         self._dropping: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
-    async def admitted(self, ring: HashRing, key: Key, *, avoid: Iterable[str] = ()) -> AsyncIterator[str]:
-        """Hold a place, as `RedisLoads.admitted` does."""
+    async def admit(self, ring: HashRing, key: Key, *, avoid: Iterable[str] = ()) -> AsyncIterator[str]:
+        """Hold a place, as `RedisLoads.admit` does."""
         lease = self._new_lease()
         try:
             node = await run_async(self._take(lease, ring, key, avoid))
             if self._task is None:
-                self._task = asyncio.get_running_loop().create_task(self._renewing())
+                self._task = asyncio.get_running_loop().create_task(self._keep_renewing())
             yield node
         finally:
             self._release(lease)
@@ -361,7 +361,7 @@ class AsyncRedisLoads(_Loads):
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def _renewing(self) -> None:
+    async def _keep_renewing(self) -> None:
         while True:
             await asyncio.sleep(self.ttl / 3)
             await run_async(self._renew_leases())

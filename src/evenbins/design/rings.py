@@ -1,4 +1,4 @@
-"""Rings by requirement: say how many nodes and keys; get the limits that meet it, with what they cost.
+"""Rings by requirement: from the number of nodes and keys to the limits that meet it, and what they cost.
 
     nodes, keys, overload,        jump with each of several epsilons,      the plans, the cheapest even ones
     searches, full, move_rate ──▶ and plain hashing, predicted        ──▶  first, the Pareto front marked,
@@ -149,9 +149,9 @@ def ring(
     keys
         Keys assigned at a time.
     overload
-        The fullest node may have so many times the mean, above 1.
+        Keys of the fullest node over the mean, at most; above 1.
     searches
-        A new key may look at so many nodes on average.
+        Mean number of nodes that a new key may look at.
     full
         Fraction of nodes at their limit, at most.
     move_rate

@@ -1,6 +1,6 @@
 """Consistent hashing with bounded loads: which server owns this key?
 
-ring        HashRing (nodes: those who come and go)   lease   a key held for the time of a request
+ring        HashRing (nodes: they join and leave)     lease   a key held for the time of a request
 plan        plan_ring: what to expect                 stats   what a ring measures on itself
 forwarding  look-ups by clients that have no map of the keys
 """

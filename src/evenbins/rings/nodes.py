@@ -80,26 +80,26 @@ class RingNodes(_core.Ring):
         RingFullError, NoNodesError
             The others have no room for its keys, or none serves. Nothing is changed.
         """
-        return self._notify(self._remove(self._known(name)))
+        return self._notify(self._remove(self._existing(name)))
 
     def drain(self, name: str) -> None:
         """Let a node take nothing new; its keys stay. `mark_up` ends it."""
-        self._drain(self._known(name))
+        self._drain(self._existing(name))
 
     def mark_down(self, name: str) -> list[Move]:
         """Skip a node that failed: its keys are placed elsewhere, as far as there is room, and remember it.
 
         It keeps its slots. New keys that would have been its own are placed elsewhere, and stay there.
         """
-        return self._notify(self._mark_down(self._known(name)))
+        return self._notify(self._mark_down(self._existing(name)))
 
     def mark_up(self, name: str) -> list[Move]:
         """Let a node serve again; its keys that are still assigned return, as far as it has room."""
-        return self._notify(self._mark_up(self._known(name)))
+        return self._notify(self._mark_up(self._existing(name)))
 
     def set_weight(self, name: str, weight: float) -> list[Move]:
         """Change a node's weight: keys move to it or away from it, never between two others."""
-        name = self._known(name)
+        name = self._existing(name)
         weight = checked_weight("weight", weight)
         return self._notify(self._set_weight(name, weight, self._quanta(name, weight), self._cap(weight)))
 
@@ -159,7 +159,7 @@ class RingNodes(_core.Ring):
     def _cap(self, weight: float) -> int:
         return self._ring_config.cap(weight)
 
-    def _known(self, name: object) -> str:
+    def _existing(self, name: object) -> str:
         if not isinstance(name, str):
             raise TypeError(f"a node's name must be str, not {type(name).__name__}")
         if not (is_unicode(name) and self._has(name)):

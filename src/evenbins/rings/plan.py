@@ -49,7 +49,7 @@ _IN_ONE_LINE = ("nodes", "keys", "policy", "layout", "epsilon", "limit", "varian
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RingPlan(ReprMixin):
-    """What a ring of so many nodes will be like with so many keys.
+    """What to expect of a ring with this number of nodes and keys.
 
     Attributes
     ----------
@@ -267,7 +267,7 @@ def _loads(
 
 
 def _largest(found: laws.RingLoads, nodes: int, keys: int, bound: tuple[int, ...] | None) -> int:
-    """Return the median of the largest of so many loads."""
+    """Return the median of the largest load."""
     above = np.cumsum(found.loads[::-1])[::-1]  # P(load >= i)
     rarely = math.log(2.0) / nodes
     at = int(np.flatnonzero(above >= rarely)[-1]) if keys else 0

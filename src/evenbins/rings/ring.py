@@ -9,7 +9,7 @@
                    the same with `rehash="bin"`: h(i)               section 2.5
     "plain"        it stays: there is no limit                      consistent hashing
 
-With "clockwise" a full node passes everything to its neighbour, who is full the sooner: the cascade that the
+With "clockwise" a full node passes everything to its neighbour, which fills up sooner: the cascade that the
 paper is about. With "jump" it spreads over all nodes that have room.
 
 Three ways to use a ring:
@@ -20,7 +20,7 @@ Three ways to use a ring:
 
 The bound. No placement lifts a node above ceil((1 + epsilon) * n * w / W), the new key counted, W over the
 nodes that serve; w and W are exact, the decimals that were passed. When keys leave or nodes join the limit
-falls; nobody is evicted then; a node above it takes nothing until it is below, `stats().over` counts such
+falls; no key is evicted then; a node above it takes nothing until it is below, `stats().over` counts such
 nodes, and `rebalance` moves keys off them. A node holds at most 2**32 - 1 keys.
 
 Layouts. "dense": slots numbered 0 … m-1 and a draw that is uniform over them, O(1); a node that joins takes
@@ -243,7 +243,7 @@ class HashRing(RingNodes, _files.Persistent):
 
     def keys_of(self, name: str) -> npt.NDArray[np.uint64]:
         """Return the digests of the keys that a node has."""
-        return self._members(self._known(name))
+        return self._members(self._existing(name))
 
     # --- for clients without the map ------------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class HashRing(RingNodes, _files.Persistent):
         """Offer a key to nodes in probe order until one stores it; the ring's own map is left alone.
 
         `offer` is called with a node's name and answers "stored" or "full"; a node that says "full" keeps a
-        forwarding mark for the key (`rings.forwarding`). If nobody stores it, `drop` takes the marks back.
+        forwarding mark for the key (`rings.forwarding`). If no node stores it, `drop` takes the marks back.
 
         Raises
         ------
@@ -267,8 +267,8 @@ class HashRing(RingNodes, _files.Persistent):
     ) -> str | None:
         """Notify nodes in probe order that a key is deleted: its holder drops it, others their marks.
 
-        With `holds` nodes are asked first, so that a key that is not there takes nobody's mark away: of use
-        where marks are fingerprints.
+        With `holds` nodes are asked first, so that forgetting a key that is not stored removes no other key's
+        mark: useful where marks are fingerprints.
         """
         return forwarding.forget(self._probes(key), drop, holds=holds)
 

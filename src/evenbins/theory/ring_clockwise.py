@@ -1,7 +1,7 @@
 """Loads of a ring under clockwise (CH-BL), predicted: a queue around the ring.
 
-Clockwise, fixed limit, one point a node: who is where depends on the neighbours, but not on the order of the
-keys. Node by node around the ring, W of the previous nodes' keys pass by and A are the node's own:
+Clockwise, fixed limit, one point per node: which node has a key depends on the neighbours, but not on the
+order of the keys. Node by node around the ring, W of the previous nodes' keys pass by, A are its own:
 
     W' = max(W + A - limit, 0)        load = min(W + A, limit)
 

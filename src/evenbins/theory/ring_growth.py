@@ -169,7 +169,7 @@ def _step(near: dict[int, _Class], keys: float, rate_far: float) -> float:
 
 
 def _final(before: Grown, last: int, mean: float) -> Grown:
-    """Return the loads below the last limit, after Poisson arrivals that fill nobody."""
+    """Return the loads below the last limit, after Poisson arrivals that fill no node."""
     from scipy import special
 
     reach = int(12 * math.sqrt(mean) + 20)

@@ -1,8 +1,8 @@
 """What a client does with a key: place, locate, forget, over any candidates and any servers.
 
 Each of the three walks the candidates (distinct nodes in probe order) and asks a callable about one node at a
-time: here is where a network call goes. None knows how a server decides. An answer that is none of the words
-is an ArgumentError.
+time: here is where a network call goes. How a server decides is its own business. Any other answer is an
+ArgumentError.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def place(
         ``offer(name)`` asks a node to store the key: "stored" (or True), or "full" (or False), and then the
         node has set a mark for the key.
     drop
-        ``drop(name)`` takes such a mark back; called for every node that refused, if in the end nobody stores
-        the key or a call fails. Without it those marks stay: harmless, but they lead further for nothing.
+        ``drop(name)`` takes such a mark back; called for every node that refused, if in the end no node
+        stores the key or a call fails. Without it those marks stay: harmless, but they cost probes.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def place(
             if answer is True or answer == "stored":
                 return name
             if answer is not False and answer != "full":
-                raise _wrong("offer", name, '"stored" or "full"', answer)
+                raise _answer_error("offer", name, '"stored" or "full"', answer)
             refused.append(name)
         raise RingFullError(
             f"none of {len(refused)} candidates has room for the key; add a node, or raise the limits"
@@ -97,7 +97,7 @@ def locate(candidates: Iterable[str], holds: Callable[[str], Held]) -> str | Non
         if answer is False or answer == "miss":
             return None
         if answer != "further":
-            raise _wrong("holds", name, '"hit", "further" or "miss"', answer)
+            raise _answer_error("holds", name, '"hit", "further" or "miss"', answer)
     return None
 
 
@@ -126,7 +126,7 @@ def forget(
     True
     """
     if holds is not None:
-        candidates = list(_seen(candidates, holds))
+        candidates = list(_candidates_to_holder(candidates, holds))
         if not candidates:
             return None
     for name in candidates:
@@ -136,11 +136,11 @@ def forget(
         if answer == "miss":
             return None
         if answer != "further":
-            raise _wrong("drop", name, '"dropped", "further" or "miss"', answer)
+            raise _answer_error("drop", name, '"dropped", "further" or "miss"', answer)
     return None
 
 
-def _seen(candidates: Iterable[str], holds: Callable[[str], Held]) -> list[str]:
+def _candidates_to_holder(candidates: Iterable[str], holds: Callable[[str], Held]) -> list[str]:
     """Return the candidates up to the one that holds the key; none, if none does."""
     asked: list[str] = []
 
@@ -151,5 +151,5 @@ def _seen(candidates: Iterable[str], holds: Callable[[str], Held]) -> list[str]:
     return asked if locate(candidates, ask) is not None else []
 
 
-def _wrong(argument: str, name: str, rule: str, answer: object) -> ArgumentError:
+def _answer_error(argument: str, name: str, rule: str, answer: object) -> ArgumentError:
     return _arguments.error(f"{argument}({name!r})", rule, answer, "Return one of these words")
