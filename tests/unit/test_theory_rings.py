@@ -166,7 +166,7 @@ def test_the_first_full_node_by_enumeration(nodes: int, limit: int) -> None:
         chances.append(fine / nodes**keys)
         assert rings.no_full(nodes, limit, keys) == pytest.approx(chances[-1], abs=1e-12)
     assert rings.first_full(nodes, limit) == pytest.approx(sum(chances), rel=1e-9)
-    assert rings.first_full(nodes, limit, keys=limit + 1) == pytest.approx(
+    assert rings.first_full_within(nodes, limit, limit + 1) == pytest.approx(
         sum(chances[: limit + 1]), rel=1e-9
     )
 
@@ -285,7 +285,7 @@ def test_plans_know_what_they_do_not_know() -> None:
         (lambda: plan_ring(3, 5, copies=0), ValueError, "copies must be an integer from 1"),
         (lambda: rings.first_full(3, 0), ValueError, "limit must be 1 or more"),
         (lambda: rings.first_full(3, 2, copies=1, weights=[1, 2, 3]), ValueError, "exclude each other"),
-        (lambda: rings.first_full(3, 2, weights=[1, 2, 3], keys=9), ValueError, "keys must be left out"),
+        (lambda: rings.first_full_within(3, 2, -1), ValueError, "keys must be an integer from 0"),
         (lambda: rings.jump_loads(3, 2, 2, weights=[1]), ValueError, "weights must be one for each of 2"),
         (lambda: rings.jump_loads(3, 2, [2], weights=[1, 1]), ValueError, "limit must be one number, or"),
         (lambda: rings.growing_loads(3, 2, 0.1, weights=[1]), ValueError, "weights must be one for each"),

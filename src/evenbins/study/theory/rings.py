@@ -25,7 +25,6 @@ What the paper says and is not so
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,8 +33,8 @@ import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins.rings.plan import RingPlan, plan_ring
-from evenbins.theory import ring_first_full
 from evenbins.theory.ring_clockwise import clockwise_loads
+from evenbins.theory.ring_first_full import first_full
 from evenbins.theory.ring_laws import (
     RingLoads,
     growing_loads,
@@ -54,9 +53,9 @@ from evenbins.theory.ring_limits import (
 
 __all__ = [
     "Dominance", "RingLoads", "RingPlan", "assignment_growth", "assignment_variance",
-    "clockwise_loads", "clockwise_searches_bound", "dominance", "first_full", "growing_loads", "jump_loads",
-    "no_full", "plain_loads", "plain_variance", "plan_ring", "rehash_loads", "ring_limit", "ring_limits",
-    "searches_above", "searches_bound", "share_variance", "steady_loads",
+    "clockwise_loads", "clockwise_searches_bound", "dominance", "first_full", "first_full_within", "growing_loads",
+    "jump_loads", "no_full", "plain_loads", "plain_variance", "plan_ring", "rehash_loads", "ring_limit",
+    "ring_limits", "searches_above", "searches_bound", "share_variance", "steady_loads",
 ]  # fmt: skip
 
 
@@ -113,38 +112,18 @@ def share_variance(nodes: int, copies: int | None = None) -> float:
     return 0.0 if copies is None else (nodes - 1) / (nodes**2 * (nodes * copies + 1))
 
 
-def first_full(
-    nodes: int,
-    limit: int | Sequence[int],
-    *,
-    copies: int | None = None,
-    weights: Sequence[float] | None = None,
-    keys: int | None = None,
-) -> float:
-    """Compute the expected number of keys until a node is full, the one that fills it counted (Theorem 4).
+def first_full_within(nodes: int, limit: int, keys: int, *, copies: int | None = None) -> float:
+    """Compute the mean of min(N1, keys), N1 being `first_full`: for experiments that end after `keys` keys.
 
-    Parameters
-    ----------
-    nodes, limit, copies, weights
-        As for `evenbins.theory.ring_first_full.first_full`.
-    keys
-        If given, the mean of min(N1, keys): what a table shows whose experiment ends after so many keys.
-
-    Examples
-    --------
-    >>> round(first_full(1000, 20), 1), round(first_full(1000, 20, keys=10_000), 1)
+    >>> round(first_full(1000, 20), 1), round(first_full_within(1000, 20, 10_000), 1)
     (8606.7, 8600.3)
     """
-    if keys is None:
-        return ring_first_full.first_full(nodes, limit, copies=copies, weights=weights)
-    if weights is not None:
-        raise arguments.unmet("keys", " must be left out with weights: only the mean of N1 itself is known")
-    nodes, most = checked(nodes=nodes, limit=limit)
+    nodes, limit, keys = checked(nodes=nodes, limit=limit, keys=keys)
     if nodes == 1:
-        return float(min(most, keys))
-    if no_full(nodes, most, keys, copies=copies) > 1e-12:
-        return _first_full_within(nodes, most, keys, copies)
-    return ring_first_full.first_full(nodes, most, copies=copies)
+        return float(min(limit, keys))
+    if no_full(nodes, limit, keys, copies=copies) <= 1e-12:
+        return first_full(nodes, limit, copies=copies)
+    return _sum_of_no_full(nodes, limit, keys, copies)
 
 
 def no_full(nodes: int, limit: int, keys: int, *, copies: int | None = None) -> float:
@@ -209,7 +188,7 @@ def no_full(nodes: int, limit: int, keys: int, *, copies: int | None = None) -> 
     return float(max(0.0, turned.real.mean()) * math.exp(nodes * log_total - x * keys - whole))
 
 
-def _first_full_within(nodes: int, limit: int, keys: int, copies: int | None) -> float:
+def _sum_of_no_full(nodes: int, limit: int, keys: int, copies: int | None) -> float:
     """Sum P_l over l < keys: P_l is smooth, so that some of them and a spline through them do."""
     from scipy.interpolate import CubicSpline
 
