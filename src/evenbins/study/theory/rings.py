@@ -52,8 +52,8 @@ from evenbins.theory.ring_limits import (
 )
 
 __all__ = [
-    "Dominance", "RingLoads", "RingPlan", "assignment_growth", "assignment_variance",
-    "clockwise_loads", "clockwise_searches_bound", "dominance", "first_full", "first_full_within", "growing_loads",
+    "Dominance", "RingLoads", "RingPlan", "assignment_growth", "assignment_variance", "clockwise_loads",
+    "clockwise_searches_bound", "dominance", "first_full", "first_full_within", "growing_loads",
     "jump_loads", "no_full", "plain_loads", "plain_variance", "plan_ring", "rehash_loads", "ring_limit",
     "ring_limits", "searches_above", "searches_bound", "share_variance", "steady_loads",
 ]  # fmt: skip
