@@ -16,8 +16,7 @@ from evenbins import _arguments as arguments
 from evenbins._bulk import Key
 from evenbins.cluster._steps import Steps
 from evenbins.cluster.health import Backoff, Health, ServerDownError
-from evenbins.rings import HashRing, NoNodesError, RingFullError
-from evenbins.rings.lease import Lease
+from evenbins.rings import HashRing, Lease, NoNodesError, RingFullError
 
 __all__ = ["FleetRules"]
 

@@ -40,8 +40,8 @@ from evenbins.cluster._fleet_rules import FleetRules
 from evenbins.cluster._forks import reset_in_children
 from evenbins.cluster._steps import Steps, awaitable, blocking, run, run_async
 from evenbins.cluster.health import notify
-from evenbins.rings import HashRing
-from evenbins.rings.lease import Lease
+from evenbins.errors import EvenbinsError
+from evenbins.rings import HashRing, Lease
 
 __all__ = ["AsyncFleet", "Fleet"]
 
@@ -275,7 +275,7 @@ class AsyncFleet(FleetRules):
         self._task = None
 
 
-class NotSentError(ConnectionError):
+class NotSentError(EvenbinsError, ConnectionError):
     """There was no connection: the server has not seen the request."""
 
 
