@@ -65,7 +65,7 @@ from http_replicas import served
 from evenbins import HashRing, RingFullError, filters, theory
 from evenbins.cluster import AsyncRedisFilter, RedisFilter
 from evenbins.cluster.health import Backoff, ServerDownError
-from evenbins.cluster.http import Router
+from evenbins.cluster.http import Router, RouterConfig
 from evenbins.cluster.memcached import RingMemcache
 from evenbins.cluster.sharded_redis import AsyncShardedRedis, ShardedRedis
 from evenbins.cluster.shared_loads import AsyncRedisLoads, RedisLoads
@@ -419,10 +419,10 @@ async def run_router(*, calls: int, seed: int, timeout: float = TIMEOUT) -> Outc
         replicas = [_Pages() for _ in range(3)]
         urls = [await stack.enter_async_context(served(each)) for each in replicas]
         proxies = [stack.enter_context(FaultProxy(int(url.rpartition(":")[2]))) for url in urls]
-        router = Router(
+        router = Router(RouterConfig(
             [f"http://{each.name}" for each in proxies], read_timeout=timeout, connect_timeout=timeout,
             failures=2, backoff=QUICK,
-        )  # fmt: skip
+        ))  # fmt: skip
         base = await stack.enter_async_context(served(router))
         options: dict[str, Any] = {"base_url": base, "trust_env": False, "verify": False, "timeout": 60}
         client = await stack.enter_async_context(httpx.AsyncClient(**options))
@@ -488,7 +488,7 @@ async def run_loads(*, calls: int, seed: int, timeout: float = TIMEOUT) -> Outco
                 outcome.calls += 1
                 begun = time.monotonic()
                 try:
-                    async with loads[number % 3].admitted(ring, own.randrange(1000)) as node:
+                    async with loads[number % 3].admit(ring, own.randrange(1000)) as node:
                         outcome.longest = max(outcome.longest, time.monotonic() - begun)
                         held[node] += 1
                         outcome.wrong += held[node] > limit

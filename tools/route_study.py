@@ -32,7 +32,7 @@ import httpx
 import numpy as np
 import uvicorn
 
-from evenbins.cluster.http import Router
+from evenbins.cluster.http import Router, RouterConfig
 from evenbins.study.ring import ring as study_ring
 
 POLICIES = ("jump", "clockwise", "hash", "round-robin", "least-loaded")
@@ -124,12 +124,12 @@ class Counting(Router):
     bound = 0.25
 
     def __init__(self, upstreams: list[str], **options: Any) -> None:
-        super().__init__(upstreams, **options)
+        super().__init__(RouterConfig(upstreams, **options))
         self.loads_now = dict.fromkeys(upstreams, 0)
         self.most = self.admissions = self.over = 0
 
     @contextlib.asynccontextmanager
-    async def _admitted(self, key: Any, failed: tuple[str, ...]) -> AsyncIterator[str]:
+    async def _admit(self, key: Any, failed: tuple[str, ...]) -> AsyncIterator[str]:
         async with self._choose(key, failed) as name:
             self.loads_now[name] += 1
             self.admissions += 1
@@ -142,7 +142,7 @@ class Counting(Router):
                 self.loads_now[name] -= 1
 
     def _choose(self, key: Any, failed: tuple[str, ...]) -> Any:
-        return super()._admitted(key, failed)
+        return super()._admit(key, failed)
 
 
 class RoundRobin(Counting):

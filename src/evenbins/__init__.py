@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from evenbins.filters.standard import BloomFilter
     from evenbins.hashing import digest, digest_many
     from evenbins.rings.errors import NoNodesError, RingFullError
-    from evenbins.rings.ring import HashRing, RingStats
+    from evenbins.rings.ring import HashRing
+    from evenbins.rings.stats import RingStats
     from evenbins.sketches.countmin import CountMinSketch, SketchStats
     from evenbins.sketches.heavy_hitters import HeavyHitters
     from evenbins.structure import load
@@ -97,7 +98,8 @@ _HOMES = {
     "filters.standard": "BloomFilter",
     "hashing": "digest digest_many",
     "rings.errors": "NoNodesError RingFullError",
-    "rings.ring": "HashRing RingStats",
+    "rings.ring": "HashRing",
+    "rings.stats": "RingStats",
     "sketches.countmin": "CountMinSketch SketchStats",
     "sketches.heavy_hitters": "HeavyHitters",
     "structure": "load open",

@@ -99,7 +99,7 @@ def loads_calls(server: Server) -> Iterator[dict[str, Asked]]:
         loads = RedisLoads(client, "x", ttl=600)
 
         def admitted(key: int) -> bool:
-            with loads.admitted(ring, key) as node:
+            with loads.admit(ring, key) as node:
                 return node == ring.node(key)
 
         yield {"admitted": admitted}
@@ -180,7 +180,7 @@ def test_a_handler_that_raises_leaves_no_shared_lease_to_be_renewed() -> None:
     inside = []
 
     def admitted() -> None:
-        with loads.admitted(ring, 1):
+        with loads.admit(ring, 1):
             inside.append(True)
 
     admitted()
@@ -217,14 +217,14 @@ def test_the_child_of_a_process_that_holds_a_shared_lease_takes_its_own(server: 
         loads = RedisLoads(client, "x", ttl=600)
 
         def work() -> None:
-            with loads.admitted(ring, 2):
+            with loads.admit(ring, 2):
                 assert loads.loads(ring) == {"a": 3}
                 assert loads._thread is not None  # who renews it
                 assert loads._thread.is_alive()
-                with pytest.raises(RingFullError), loads.admitted(ring, 3):
+                with pytest.raises(RingFullError), loads.admit(ring, 3):
                     pass
 
-        with loads.admitted(ring, 0), loads.admitted(ring, 1):
+        with loads.admit(ring, 0), loads.admit(ring, 1):
             in_child(work)
             assert loads.loads(ring) == {"a": 2}
         assert loads.loads(ring) == {"a": 0}
@@ -236,7 +236,7 @@ def test_a_child_that_leaves_its_parents_lease_leaves_it_to_the_parent(server: S
         client.flushall()
         ring, loads = HashRing(["a"], limit=3), RedisLoads(client, "x", ttl=600)
         with contextlib.ExitStack() as held:
-            held.enter_context(loads.admitted(ring, 0))
+            held.enter_context(loads.admit(ring, 0))
             in_child(held.close)
             assert loads.loads(ring) == {"a": 1}
         assert loads.loads(ring) == {"a": 0}

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter, _core, theory
 from evenbins.cluster import FilterDamagedError, FilterMissingError, RedisFilter, RedisFilterError
-from evenbins.cluster._blocks import PRESENT, choose_block, place_keys
+from evenbins.cluster._many_keys import place_keys
+from evenbins.cluster._one_key import choose_block
+from evenbins.cluster._scripts import PRESENT
 from evenbins.cluster._segments import HEAD, Layout, in_rebuilding_order, list_slots, place
 from evenbins.cluster.redis_plan import plan_of_layout
 from evenbins.hashing import coins, lane_positions_many, mulhi_many, splitmix_many
@@ -263,7 +265,7 @@ def test_the_package_imports_without_the_client_library() -> None:
     assert "pip install 'evenbins[redis]'" in done.stdout
 
 
-@pytest.mark.parametrize("module", ["_redis_servers", "_segments", "_blocks", "redis_filter"])
+@pytest.mark.parametrize("module", ["_redis_servers", "_segments", "redis_filter"])
 def test_the_examples_in_the_modules(module: str) -> None:
     assert doctest.testmod(importlib.import_module(f"evenbins.cluster.{module}")).failed == 0
 

@@ -23,7 +23,7 @@ BOUNDS = {
     "import cycles": 0,
     "imports against the direction": 0,
     "imports of another module's private names": 3,
-    "lines of the longest module": 891,
+    "lines of the longest module": 649,
 }
 
 

@@ -20,7 +20,7 @@ import pytest
 from kinds import KINDS
 
 import evenbins
-from evenbins import design, theory
+from evenbins import design, rings, theory
 from evenbins.design.filters import Request, designs_for
 from evenbins.theory import block, less_hashing, levels
 from evenbins.theory.caching import cached, frozen
@@ -62,7 +62,7 @@ PLANNERS: dict[str, Callable[[], Any]] = {
     "plan_of_paged_core": lambda: theory.plan_of_paged_core(
         theory.plan_paged(30_000).core, keys=30_000, seed=0
     ),
-    "plan_ring": lambda: theory.plan_ring(5, 500, epsilon=0.2),
+    "plan_ring": lambda: rings.plan_ring(5, 500, epsilon=0.2),
     "plan_sharded": lambda: theory.plan_sharded(300_000, shards=8, fpr=1e-3),
     "plan_summary": lambda: theory.summary_plan.plan_summary(3000),
     "plan_counters": lambda: theory.summary_plan.plan_counters(3000),

@@ -23,7 +23,7 @@ import numpy as np
 
 from evenbins import theory
 from evenbins.cluster import RedisFilter
-from evenbins.cluster.http import Router
+from evenbins.cluster.http import Router, RouterConfig
 from evenbins.cluster.memcached import RingMemcache
 from soaks.harness import Case, Soak
 from soaks.in_memory import universe
@@ -211,7 +211,7 @@ class RouterSoak(Soak):
 
         self.replicas = [_Echo() for _ in range(4)]
         urls = [await self.stack.enter_async_context(served(each)) for each in self.replicas]
-        self.router = Router(urls, limit=self.limit, wait=20.0)
+        self.router = Router(RouterConfig(urls, limit=self.limit, wait=20.0))
         base = await self.stack.enter_async_context(served(self.router))
         limits = httpx.Limits(max_connections=16)
         self.client = await self.stack.enter_async_context(

@@ -4,6 +4,7 @@
     demo/        `evenbins demo` and its report                           commands/    those commands
     simulate     cache servers behind a ring, replayed         traces    the requests that are replayed
     forwarding   how look-ups without a map behave in time     stepwise  a readable multilevel table
+    marked_nodes a model of servers with forwarding marks      ring      rings as the papers have them
 
 No structure imports anything from here.
 """

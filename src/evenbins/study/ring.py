@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from evenbins.rings.config import checked_names, checked_weights, ring_config
 from evenbins.rings.ring import HashRing
 
 __all__ = ["ring"]
@@ -41,17 +42,11 @@ def ring(
     >>> ring(["a", "b"], layout="sparse", array_bits=10).layout
     'sparse'
     """
-    made = HashRing.__new__(HashRing)
-    made._start(
-        nodes,
-        policy,
-        epsilon,
-        limit,
-        weights,
-        copies,
-        seed,
-        layout=layout,
-        rehash=rehash,
+    known = checked_weights(weights, checked_names(nodes))
+    config = ring_config(
+        known.values(), policy, epsilon, limit, copies, seed, layout=layout, rehash=rehash,
         array_bits=array_bits,
-    )
+    )  # fmt: skip
+    made = HashRing.__new__(HashRing)
+    made._start(known, config)
     return made

@@ -122,7 +122,7 @@ def _theory(quantity: str, policy: str, keys: int, epsilon: float, copies: int) 
     )
     if quantity == "first_full":
         assert plan.limit is not None
-        return rings.first_full(NODES, plan.limit, copies=None if policy == "jump" else copies, keys=keys)
+        return rings.first_full_within(NODES, plan.limit, keys, copies=None if policy == "jump" else copies)
     value = getattr(plan, quantity, None)
     return None if value is None else float(value)
 
