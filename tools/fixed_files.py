@@ -49,7 +49,7 @@ class Makers:
     def filters(self) -> Iterator[tuple[str, Any]]:
         """Return filters of every kind and policy."""
         from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter
-        from evenbins.theory import plan_of_core, plan_standard
+        from evenbins.filters import plan_of_core, plan_standard
 
         half = 2**31
         cores: dict[str, tuple[int, ...]] = {

@@ -31,7 +31,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from evenbins import BalancedBloomFilter, FilterPlan
-from evenbins.theory import plan_levels
+from evenbins.study.levels import plan_levels
 
 POLICIES = ("single", "sequential", "multilevel", "fill", "two-choice")
 SHAPES = [(policy, block_bits) for policy in POLICIES for block_bits in (256, 512)]

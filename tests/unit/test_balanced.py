@@ -29,8 +29,8 @@ import pytest
 
 import evenbins
 from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, FormatError, _core, digest_many
-from evenbins.filters import build
-from evenbins.theory import FilterPlan, plan_balanced, plan_blocked, plan_levels, plan_standard
+from evenbins.filters import FilterPlan, build, plan_balanced, plan_blocked, plan_standard
+from evenbins.study.levels import plan_levels
 from reference.format import CHECKSUM, FIXED, unpack
 from reference.xxh3 import xxh3_64
 

@@ -37,9 +37,9 @@ from evenbins import (
     ShardedFilter,
     TableFullError,
 )
+from evenbins.filters import plan_standard
 from evenbins.study.ring import ring as study_ring
 from evenbins.tables import summaries
-from evenbins.theory import plan_standard
 from soaks.harness import Case, Soak
 
 __all__ = ["CASES", "FilterSoak", "TableSoak"]

@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evenbins import theory
 from evenbins.cli._inputs import How, Input, open_inputs
 from evenbins.cli._options import FILE, LINES, binary_option, check_output, integer, null_option, planned
 from evenbins.cli._output import note, show_json, tell, warn
 from evenbins.cli._progress import Bar
 from evenbins.cli.inspect import compared, measured
 from evenbins.cli.seed import SecretSeed, keep_private, seed_of
-from evenbins.filters import BalancedBloomFilter
+from evenbins.filters import BalancedBloomFilter, plan_balanced, plan_blocked, plan_standard
 from evenbins.filters import build as build_filter
 
 if TYPE_CHECKING:
+    from evenbins.filters import FilterPlan
     from evenbins.tables import MultilevelTable
-    from evenbins.theory import FilterPlan
 
 __all__ = ["build"]
 
@@ -162,8 +161,8 @@ def _planner(
     if kind != "standard":
         arguments["block_bits"] = int(block_bits or 512)
     if kind in ("standard", "blocked"):
-        return (theory.plan_blocked if kind == "blocked" else theory.plan_standard), arguments
-    return theory.plan_balanced, arguments | bounds | {"policy": None if kind == "balanced" else kind}
+        return (plan_blocked if kind == "blocked" else plan_standard), arguments
+    return plan_balanced, arguments | bounds | {"policy": None if kind == "balanced" else kind}
 
 
 # --- exactly -----------------------------------------------------------------------------------------------

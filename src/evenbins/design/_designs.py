@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, Generic, Protocol, TypeVar, overload
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 
 class Design(Protocol):
@@ -112,6 +113,39 @@ class Designs(Sequence[D], Generic[D]):
         )
 
 
+class Built(Protocol):
+    """A plan from which a structure can be built."""
+
+    @property
+    def policy(self) -> str:
+        """How keys find their place."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain values that JSON can hold."""
+        ...
+
+
+B = TypeVar("B", bound=Built)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDesign(Generic[B]):
+    """One design: its plan, and whether no other design is as good in every respect and better in one."""
+
+    plan: B
+    pareto: bool
+
+    @property
+    def policy(self) -> str:
+        """The plan's policy."""
+        return self.plan.policy
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the plan by name, with the mark, as plain values that JSON can hold."""
+        return self.plan.to_dict() | {"pareto": self.pareto}
+
+
 class PolicyDesigns(Designs[P], Generic[P]):
     """Designs of which each has a policy."""
 
@@ -127,6 +161,11 @@ def beats(other: object, plan: object, names: Sequence[str]) -> bool:
     """Return whether `other` is at most `plan` in all these respects, and less in one: less is better."""
     pairs = [(getattr(other, name) or 0.0, getattr(plan, name) or 0.0) for name in names]
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+
+
+def with_marks(plans: Sequence[B], names: Sequence[str]) -> list[tuple[B, bool]]:
+    """Return each plan, and whether no other beats it in these respects."""
+    return [(plan, not any(beats(other, plan, names) for other in plans)) for plan in plans]
 
 
 def _asked(value: object) -> str:

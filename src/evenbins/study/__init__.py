@@ -4,6 +4,9 @@
     demo/        `evenbins demo` and its report
     simulate     cache servers behind a ring, replayed         traces    the requests that are replayed
     forwarding   how look-ups without a map behave in time     stepwise  a readable multilevel table
+    hashing      filters with two or three hashes              levels    balanced filters by explicit numbers
+    theory/      mathematics that no planner uses
 
-No structure imports anything from here.
+No structure imports anything from here when it is imported; a filter of a research hashing scheme asks
+`theory.hashing_law` for its rate.
 """

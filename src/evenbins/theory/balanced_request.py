@@ -21,7 +21,7 @@ from evenbins.theory.balanced_core import (
 )
 from evenbins.theory.cores import COIN_UNIT
 
-__all__ = ["DEFAULT_CHOICES", "DEFAULT_OVERFLOW", "Request", "check_bounds"]
+__all__ = ["DEFAULT_CHOICES", "DEFAULT_OVERFLOW", "Request"]
 
 DEFAULT_OVERFLOW = 0.005
 DEFAULT_CHOICES = 3
@@ -48,9 +48,10 @@ class Request:
 
     @classmethod
     def of(
-        cls, policy: object, fpr: object, bits_per_key: object, reads: object, choices: object,
-        overflow: object, miss_reads: object, block_bits: int, hashes: object, thresholds: object,
-        coin: object, shares: object, spill: object,
+        cls, *, policy: object = None, fpr: object = None, bits_per_key: object = None, reads: object = None,
+        choices: object = None, overflow: object = None, miss_reads: object = None, block_bits: object = 512,
+        hashes: object = None, thresholds: object = None, coin: object = None, shares: object = None,
+        spill: object = "least",
     ) -> Request:  # fmt: skip
         """Check each argument by itself."""
         rate, per_key = arguments.goal(fpr, bits_per_key)
@@ -138,13 +139,6 @@ class Request:
 def _no_such(name: str, policy: str, value: object) -> ArgumentError:
     got = arguments.shown(value)
     return arguments.unmet(name, f" has no meaning for policy={policy!r}; got {got}. Leave it out")
-
-
-def check_bounds(
-    *, reads: object = None, miss_reads: object = None, overflow: object = None, choices: object = None
-) -> None:
-    """Check each bound by itself, as `plan_balanced` does, whether or not a policy can keep it."""
-    Request.of(None, None, None, reads, choices, overflow, miss_reads, 512, None, None, None, None, "least")
 
 
 def _bound(name: str, value: object, reason: str) -> float:

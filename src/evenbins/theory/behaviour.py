@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from evenbins.theory import block
 from evenbins.theory import fpr as theory
-from evenbins.theory.cores import Design
+from evenbins.theory.cores import BalancedCore
 
 __all__ = ["Behaviour", "counted_loads", "with_digest_floor", "without_keys"]
 
@@ -50,7 +50,7 @@ class Behaviour:
     exhausted: bool = False
 
 
-def without_keys(design: Design) -> Behaviour:
+def without_keys(design: BalancedCore) -> Behaviour:
     """Predict a filter without keys."""
     width = [design.block_bits + 1] * len(design.blocks)
     if design.counted:
@@ -68,7 +68,9 @@ def with_digest_floor(rate: float, keys: int) -> float:
     return min(rate + (1.0 - rate) * theory.digest_floor(keys), 1.0)
 
 
-def counted_loads(design: Design, table: int, chance: Vector, at: Vector, over: Vector, most: int) -> Vector:
+def counted_loads(
+    design: BalancedCore, table: int, chance: Vector, at: Vector, over: Vector, most: int
+) -> Vector:
     """Return the loads of a table whose blocks count keys; `at` and `over` are at the threshold and above."""
     threshold = design.thresholds[table]
     width = block.loads_to_follow(most, threshold)

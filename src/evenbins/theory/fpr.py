@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -64,6 +65,7 @@ __all__ = [
     "occupancy",
     "poisson_loads",
     "rate_by_load",
+    "round_up",
     "standard",
     "standard_bits",
     "standard_fill",
@@ -77,6 +79,7 @@ MAX_BITS = 2**56
 MAX_HASHES_STANDARD = 64
 MAX_HASHES_BLOCKED = 32
 
+_ROUNDING = Fraction(1, 2**50)
 _NEGLIGIBLE = 1e-290  # dropped from distributions: far below every rate, and no slow subnormals
 
 
@@ -529,3 +532,14 @@ def checked_sizes(**values: int) -> tuple[int, ...]:
     return tuple(
         _whole(name, value, 0 if name in ("keys", "set_bits") else 1) for name, value in values.items()
     )
+
+
+def round_up(keys: int, bits_per_key: float, unit: int) -> int:
+    """Count the units of so many bits that keys * bits_per_key bits take: exactly, rounded up.
+
+    A product that differs from an integer by at most 2**-50 of itself *is* that integer, since the float may
+    lie that far from the number the user meant: 28.755 * 1000 is 28755 bits, not 28756.
+    """
+    exact = Fraction(bits_per_key) * keys / unit
+    nearest = round(exact)
+    return nearest if abs(exact - nearest) <= exact * _ROUNDING else math.ceil(exact)

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins.theory import levels
+from evenbins.theory.cores import BalancedCore
 
 __all__ = ["Measured", "measure"]
 
@@ -27,8 +28,7 @@ Counts = npt.NDArray[np.int64]
 _BUDGET_SPENT = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measured(NamedTuple):
     """What `measure` finds; each name means the same as in a plan."""
 
     keys: float
@@ -61,7 +61,7 @@ def measure(
         "threshold", only at a load below the threshold, as in the paper.
     """
     arguments.one_of("stop", stop, ("coin", "threshold"), 'Leave it out for "coin"')
-    design = levels.Design.of_core(core)
+    design = BalancedCore(core)
     hits, passes, set_bits, loads = [], [], [], []
     for table, size, threshold, key_bits in zip(
         tables, design.blocks, design.thresholds, design.key_bits, strict=True

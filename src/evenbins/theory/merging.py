@@ -18,7 +18,7 @@ need no prediction: merged, they are what one filter of all keys would be.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ import numpy.typing as npt
 from evenbins.theory import block, levels
 from evenbins.theory import fpr as theory
 from evenbins.theory.caching import cached
-from evenbins.theory.cores import Design
+from evenbins.theory.cores import BalancedCore
 
 __all__ = ["Merged", "merge"]
 
@@ -35,8 +35,7 @@ Vector = npt.NDArray[np.float64]
 _TRACE = 1e-13
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(NamedTuple):
     """Predictions for a merged filter; each name means the same as in a plan."""
 
     fpr: float
@@ -56,7 +55,7 @@ def merge(core: tuple[int, ...], keys: int, parts: int) -> Merged:
     >>> [round(merge(core, 10**6, parts).fpr, 5) for parts in (1, 2, 4)]
     [0.00102, 0.00139, 0.00158]
     """
-    design = Design.of_core(core)
+    design = BalancedCore(core)
     part = levels.predict(core, max(round(keys / parts), 1))
     positive, passes, filled = [], [], 0.0
     for table, loads in enumerate(part.loads):
@@ -86,7 +85,7 @@ def merge(core: tuple[int, ...], keys: int, parts: int) -> Merged:
     )
 
 
-def _set(design: Design, table: int, chance: Vector, parts: int) -> tuple[float, float, float]:
+def _set(design: BalancedCore, table: int, chance: Vector, parts: int) -> tuple[float, float, float]:
     """Return F, C and the mean of the set bits of a level whose blocks are known by their set bits."""
     merged = _union_of(np.asarray(chance), parts)
     x = np.arange(design.block_bits + 1)
@@ -95,7 +94,9 @@ def _set(design: Design, table: int, chance: Vector, parts: int) -> tuple[float,
     return float(merged @ rate), float(merged[full] @ (1.0 - rate[full])), float(merged @ x)
 
 
-def _counted_level(design: Design, table: int, chance: Vector, parts: int) -> tuple[float, float, float]:
+def _counted_level(
+    design: BalancedCore, table: int, chance: Vector, parts: int
+) -> tuple[float, float, float]:
     """Return F, C and the mean of the set bits of a level whose blocks are known by their loads."""
     last = int(np.flatnonzero(chance > _TRACE)[-1])
     merged = one = np.asarray(chance)[: last + 1]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from evenbins.theory import block, levels
 from evenbins.theory import fpr as theory
 from evenbins.theory.caching import cached
+from evenbins.theory.cores import COIN_UNIT, BalancedCore, counter_bits
 from evenbins.theory.shape_search import Bounds, Search, Shape, distinct
 
 __all__ = ["OneTable", "Paired"]
@@ -69,7 +70,7 @@ class OneTable(Search):
         attempts = np.linspace(0.0, end, points)
         most = block.reach(end)
         chance = _even_arrivals(end, points, most)
-        width = np.array([levels.counter_bits(each) for each in thresholds.tolist()])
+        width = np.array([counter_bits(each) for each in thresholds.tolist()])
         best: Shape | None = None
         for each in distinct(width):
             marks = thresholds[width == each]
@@ -129,9 +130,9 @@ class OneTable(Search):
     def at_load(self, like: Shape, load: float) -> Shape:
         """Evaluate the same numbers at another load, exactly."""
         unit = 10**12
-        core = (
-            levels.POLICIES.index(self.policy) + 1, self.block_bits, like.hashes, like.choices,
-            round(like.coin * levels.COIN_UNIT), 2**40, 0, 0, max(round(unit / load), 1), like.thresholds[0],
+        core = BalancedCore.of(
+            self.policy, self.block_bits, like.hashes, like.choices, round(like.coin * COIN_UNIT), 2**40,
+            "least", 0, (max(round(unit / load), 1),), like.thresholds,
         )  # fmt: skip
         found = levels.steady(core, unit)
         keyed = found.overflow * found.changed

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins.theory import block
-from evenbins.theory.cores import Design
+from evenbins.theory.cores import BalancedCore
 
 __all__ = ["FillSpilling", "Spilling"]
 
@@ -58,7 +58,7 @@ def _least_of(at_least: list[Vector], above: list[Vector]) -> list[Vector]:
 class Spilling:
     """Mean-field equation of all tables in time: loads below the threshold, set bits from it on."""
 
-    def __init__(self, design: Design, keys: int) -> None:
+    def __init__(self, design: BalancedCore, keys: int) -> None:
         self.design, self.keys = design, keys
         self.shared = design.policy == "sequential"
         tables = range(len(design.blocks))
@@ -244,7 +244,7 @@ class Spilling:
 class FillSpilling:
     """Mean-field equation of a "fill" filter whose last level can be full: set bits of all tables in time."""
 
-    def __init__(self, design: Design, keys: int) -> None:
+    def __init__(self, design: BalancedCore, keys: int) -> None:
         bits = design.block_bits
         self.choices = len(design.blocks)
         keys = min(keys, block.KEYS_PER_BIT * bits * sum(design.blocks))  # by then every bit is set

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import BalancedBloomFilter, BlockedBloomFilter, Filter, FilterPlan, FilterStats, theory
+from evenbins import BalancedBloomFilter, BlockedBloomFilter, Filter, FilterPlan, FilterStats
+from evenbins.study.levels import plan_levels
 from evenbins.study.papers import plots
 from evenbins.study.papers.registry import Context, Row, experiment, measured, row
 from evenbins.study.papers.simulation import simulate, split
@@ -321,7 +322,7 @@ def _filter(name: str, block_bits: int, bits_per_key: int, keys: int, seed: int)
         exactly = _BLOCKS * block_bits / keys
         return BlockedBloomFilter(keys, bits_per_key=exactly, hashes=hashes, block_bits=block_bits, seed=seed)
     scheme = balance.optimal_multilevel(_READS, keys / _BLOCKS, _CHOICES)
-    plan = theory.plan_levels(
+    plan = plan_levels(
         keys,
         policy="multilevel",
         block_bits=block_bits,

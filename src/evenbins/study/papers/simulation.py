@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _study
-from evenbins.theory.less_hashing import HASHINGS, OFFSETS
+from evenbins.study.theory.hashing_law import HASHINGS, OFFSETS
 
 __all__ = [
     "Simulated",
@@ -252,7 +252,7 @@ def simulate_hashing(
     ----------
     hashing
         ``"independent"``, ``"partition"``, ``"double"``, ``"enhanced-double"`` or ``"triple"``, as
-        `evenbins.theory.less_hashing` defines them. A partition has parts of ``bits // hashes`` bits.
+        `evenbins.study.theory.hashing_law` defines them. A partition has parts of ``bits // hashes`` bits.
     bits
         m, 1 to 2**32.
     hashes
