@@ -966,7 +966,7 @@ def test_a_plan_goes_to_its_own_class() -> None:
         BloomFilter.from_plan(balanced)
     with pytest.raises(ValueError, match=r"BalancedBloomFilter.from_plan"):
         BlockedBloomFilter.from_plan(balanced)
-    with pytest.raises(TypeError, match="FilterPlan"):
+    with pytest.raises(TypeError, match="BalancedPlan"):
         BalancedBloomFilter.from_plan(balanced.core)  # type: ignore[arg-type]
     assert type(build(balanced)) is BalancedBloomFilter
     assert type(build(plan_blocked(100))) is BlockedBloomFilter

@@ -110,24 +110,23 @@ def plan_blocked(
 class BlockedBloomFilter(BaseFilter):
     """The blocked Bloom filter: every key's bits in one block of a cache line, so one memory read.
 
-        Blocks differ in load, which costs bits: at a false-positive rate of 1e-3 8 % more than the
-        standard filter, at 1e-6 35 % more.
+    Blocks differ in load, which costs bits: at a false-positive rate of 1e-3 8 % more than the
+    standard filter, at 1e-6 35 % more.
 
-        Parameters
-        ----------
-        capacity, fpr, bits_per_key, hashes, seed
-            As for `BloomFilter`; at most 32 hashes.
-        block_bits
-            512 (a cache line) or 256 (half of one: smaller tables of partial lines, a higher rate).
+    Parameters
+    ----------
+    capacity, fpr, bits_per_key, hashes, seed
+        As for `BloomFilter`; at most 32 hashes.
+    block_bits
+        512 (a cache line) or 256 (half of one: smaller tables of partial lines, a higher rate).
 
-        Examples
-        --------
-        >>> f = BlockedBloomFilter(1_000_000, fpr=1e-3)
-        >>> import numpy as np
-    import numpy.typing as npt
-        >>> f.add_many(np.arange(1_000_000))
-        >>> bool(f.contains_many(np.arange(1_000_000)).all())
-        True
+    Examples
+    --------
+    >>> f = BlockedBloomFilter(1_000_000, fpr=1e-3)
+    >>> import numpy as np
+    >>> f.add_many(np.arange(1_000_000))
+    >>> bool(f.contains_many(np.arange(1_000_000)).all())
+    True
     """
 
     __slots__ = ()
