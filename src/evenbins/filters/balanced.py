@@ -25,6 +25,7 @@ from evenbins.theory.measured import measure
 
 __all__ = ["BalancedBloomFilter", "BalancedCore", "BalancedPlan", "BalancedStats", "plan_balanced"]
 
+_PREDICTED = ("fpr", "reads", "miss_reads", "list_reads", "spilled", "fill", "overflow")
 DEFAULT_MISS_READS = 2.0
 """Bound on reads of absent keys when the policy is to be chosen."""
 
@@ -86,13 +87,7 @@ class BalancedPlan(FilterPlan):
             thresholds=() if core.policy == "two-choice" else core.thresholds,
             coin=core.coin if core.counted else None,
             shares=tuple(each / total for each in core.blocks),
-            fpr=found.fpr,
-            reads=found.reads,
-            miss_reads=found.miss_reads,
-            list_reads=found.list_reads,
-            spilled=found.spilled,
-            fill=found.fill,
-            overflow=found.overflow,
+            **{name: getattr(found, name) for name in _PREDICTED},
             overflow_limit=core.overflow_limit,
             spill=core.spill if core.counted else None,
             nbytes=nbytes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -55,27 +55,26 @@ class CompositeFilter(_files.Persistent):
     _own: ClassVar[tuple[str, ...]]
     _seed: int
 
-    @property
-    def _filters(self) -> tuple[BaseFilter, ...]:
-        """The filters it is made of."""
-        raise NotImplementedError
+    if TYPE_CHECKING:  # what a class says
 
-    def _shown(self) -> list[tuple[str, object]]:
-        """Return what `repr` shows: name and value."""
-        raise NotImplementedError
+        @property
+        def _filters(self) -> tuple[BaseFilter, ...]: ...
+        @property
+        def plan(self) -> CompositePlan:
+            """The design of the whole, and the behaviour it predicts."""
 
-    @property
-    def plan(self) -> CompositePlan:
-        """The design of the whole, and the behaviour it predicts."""
-        raise NotImplementedError
+        def stats(self) -> CompositeStats:
+            """Measure this very filter: its parts together."""
 
-    def stats(self) -> CompositeStats:
-        """Measure this very filter: its parts together."""
-        raise NotImplementedError
+        def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
+            """Add many keys."""
 
-    def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
-        """Add many keys."""
-        raise NotImplementedError
+        def _contains_digests(
+            self, digests: npt.NDArray[np.uint64], threads: int
+        ) -> npt.NDArray[np.bool_]: ...
+        def _copy_parts_to(self, twin: Self) -> None: ...
+        def __ior__(self, other: Self) -> Self: ...
+        def _shown(self) -> list[tuple[str, object]]: ...
 
     def update(self, *keys: object) -> None:
         """Add the keys of each argument, as `set.update` does; see `add_many`."""
@@ -93,9 +92,6 @@ class CompositeFilter(_files.Persistent):
         else:
             wanted = digest_many(keys, self._seed)
         return self._contains_digests(wanted.ravel(), threads).reshape(wanted.shape)
-
-    def _contains_digests(self, digests: npt.NDArray[np.uint64], threads: int) -> npt.NDArray[np.bool_]:
-        raise NotImplementedError
 
     def _require_writable(self) -> None:
         if self._filters[-1]._read_only:
@@ -121,12 +117,6 @@ class CompositeFilter(_files.Persistent):
         self._copy_parts_to(twin)
         _files.attributes_of(twin).update(_files.attributes_of(self))
         return twin
-
-    def _copy_parts_to(self, twin: Self) -> None:
-        raise NotImplementedError
-
-    def __ior__(self, other: Self) -> Self:
-        raise NotImplementedError
 
     def __or__(self, other: Self) -> Self:
         return self.copy().__ior__(other) if isinstance(other, CompositeFilter) else NotImplemented

@@ -163,16 +163,9 @@ def plan_sharded(
 
     Parameters
     ----------
-    keys
-        In all shards together, 1 to 2**48.
-    shards, shard_bytes
-        One of them: the number of shards, up to 2**20, or the most bytes of one.
-    policy
-        "standard", "blocked" or a balanced filter's; None for the best balanced one.
-    fpr
-        Not to be exceeded by any shard that has the keys it was planned for; 0.01 by default.
-    bits_per_key
-        Memory of the whole instead of `fpr`.
+    keys, shards, shard_bytes, policy, fpr, bits_per_key, seed
+        As for `ShardedFilter`, whose `capacity` is `keys`: up to 2**20 shards. No shard that has the keys it
+        was planned for exceeds `fpr`.
     exceed
         Probability that some shard gets more keys than it was planned for, at most.
     added, build_rate

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -31,25 +32,10 @@ from evenbins.theory import fpr as theory
 from evenbins.theory.caching import cached, frozen
 
 __all__ = [
-    "KEYS_PER_BIT",
-    "arrivals",
-    "chain",
-    "counted_level",
-    "effective_rates",
-    "fill_distribution",
-    "fill_level",
-    "geometric",
-    "hashes_log",
-    "key_matrix",
-    "load_of_mean",
-    "loads_to_follow",
-    "more_than",
-    "pair",
-    "poisson",
-    "reach",
-    "running_integral",
-    "set_bits",
-]
+    "KEYS_PER_BIT", "advance", "arrivals", "chain", "counted_level", "effective_rates", "fill_distribution",
+    "fill_level", "geometric", "hashes_log", "key_matrix", "load_of_mean", "loads_to_follow", "more_than",
+    "pair", "poisson", "reach", "running_integral", "set_bits",
+]  # fmt: skip
 
 Vector = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -72,6 +58,16 @@ def running_integral(values: Vector, step: float) -> Vector:
     total[-1] = 5.0 * values[-1] + 8.0 * values[-2] - values[-3]
     summed: Vector = np.cumsum(total * (step / 12.0), axis=0)
     return summed
+
+
+def advance(change: Callable[[Vector], Vector], state: Vector, step: float) -> Vector:
+    """Take one step of Runge and Kutta along state' = change(state)."""
+    k1 = change(state)
+    k2 = change(state + 0.5 * step * k1)
+    k3 = change(state + 0.5 * step * k2)
+    k4 = change(state + step * k3)
+    moved: Vector = state + step / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
+    return moved
 
 
 def geometric(ratio: Vector, terms: int) -> Vector:
@@ -418,12 +414,7 @@ class _Pair:
         return _Window(self.harm, first, min(last + 4 * self.hashes, self.bits + 1))
 
     def _advance(self, state: Vector, step: float, window: _Window) -> Vector:
-        k1 = self._change(state, window)
-        k2 = self._change(state + 0.5 * step * k1, window)
-        k3 = self._change(state + 0.5 * step * k2, window)
-        k4 = self._change(state + step * k3, window)
-        moved: Vector = np.maximum(state + step / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4), 0.0)
-        return frozen(moved)
+        return frozen(np.maximum(advance(lambda at: self._change(at, window), state, step), 0.0))
 
     def _extend(self, path: _Path, load: float) -> _Path:
         loads, states, windows = list(path.loads), list(path.states), list(path.windows)

@@ -49,28 +49,11 @@ from evenbins import _arguments as arguments
 from evenbins.theory.caching import cached
 
 __all__ = [
-    "MAX_BITS",
-    "MAX_HASHES_BLOCKED",
-    "MAX_HASHES_STANDARD",
-    "best_hashes_blocked",
-    "best_hashes_standard",
-    "blocked",
-    "blocked_blocks",
-    "blocked_fill",
-    "blocked_set_bits",
-    "checked_sizes",
-    "digest_floor",
-    "keys_from_blocked_fill",
-    "keys_from_standard_fill",
-    "occupancy",
-    "poisson_loads",
-    "rate_by_load",
-    "round_up",
-    "standard",
-    "standard_bits",
-    "standard_fill",
-    "standard_miss_reads",
-]
+    "MAX_BITS", "MAX_HASHES_BLOCKED", "MAX_HASHES_STANDARD", "best_hashes_blocked", "best_hashes_standard",
+    "blocked", "blocked_blocks", "blocked_fill", "blocked_set_bits", "checked_sizes", "digest_floor",
+    "keys_from_blocked_fill", "keys_from_standard_fill", "occupancy", "poisson_loads", "rate_by_load",
+    "round_up", "standard", "standard_bits", "standard_fill", "standard_miss_reads",
+]  # fmt: skip
 
 Vector = npt.NDArray[np.float64]
 

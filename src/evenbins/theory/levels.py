@@ -50,20 +50,15 @@ import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins.theory import block, spilling
-from evenbins.theory.behaviour import Behaviour, counted_loads, with_digest_floor, without_keys
+from evenbins.theory.behaviour import Behaviour, Walk, counted_loads, with_digest_floor, without_keys
 from evenbins.theory.caching import cached
 from evenbins.theory.cores import BalancedCore
 from evenbins.theory.overflow_list import overflow_limit
 from evenbins.theory.sequential_filter import predict_sequential
 
 __all__ = [
-    "Behaviour",
-    "keys_from_fill_bits",
-    "overflow_limit",
-    "passed_on",
-    "predict",
-    "steady",
-]
+    "Behaviour", "keys_from_fill_bits", "overflow_limit", "passed_on", "predict", "steady",
+]  # fmt: skip
 
 Vector = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -241,35 +236,31 @@ def _pass_noise(
 def _predict_levels(design: BalancedCore, keys: int, stop: str) -> Behaviour:
     arrivals, variance = float(keys), 0.0
     stored, reads = 0.0, 0.0
-    rate, walk, misses = 0.0, 1.0, 0.0
     set_bits_all = 0.0
-    loads: list[Vector] = []
+    met: list[_Level] = []
     for table, blocks in enumerate(design.blocks):
         level = _level(design, table, arrivals, keys, stop)
-        rate += walk * level.positive
-        misses += walk
-        walk *= level.passes
         accepted = arrivals * max(1.0 - level.thinned - level.passed, 0.0)
         stored += accepted
         reads += (table + 1) * accepted
         variance = blocks * level.noise + level.passes**2 * variance
         arrivals *= level.passed
         set_bits_all += blocks * level.set_bits
-        loads.append(level.loads)
+        met.append(level)
     stored += arrivals
     reads += len(design.blocks) * arrivals
+    walk = Walk.of([level.positive for level in met], [level.passes for level in met])
     all_bits = sum(b * each for b, each in zip(design.blocks, design.key_bits, strict=True))
     return Behaviour(
-        fpr=with_digest_floor(rate, keys),
+        fpr=with_digest_floor(walk.fpr, keys),
         reads=reads / stored if stored else 1.0,
-        miss_reads=misses,
-        list_reads=walk if design.overflow_limit else 0.0,
+        miss_reads=walk.reads,
+        list_reads=walk.passed if design.overflow_limit else 0.0,
         overflow=arrivals / stored if stored else 0.0,
         overflow_sd=math.sqrt(variance),
-        spilled=0.0,
         changed=min(stored / keys, 1.0),
         fill=min(set_bits_all / all_bits, 1.0),
-        loads=tuple(loads),
+        loads=tuple(level.loads for level in met),
     )
 
 
@@ -288,10 +279,6 @@ def _predict_two_choice(design: BalancedCore, keys: int) -> Behaviour:
         fpr=with_digest_floor(positive * (2.0 - positive), keys),
         reads=2.0,
         miss_reads=2.0,
-        list_reads=0.0,
-        overflow=0.0,
-        overflow_sd=0.0,
-        spilled=0.0,
         changed=min(max(1.0 - lost, 0.0), 1.0),
         fill=float(state @ np.arange(design.block_bits + 1)) / design.block_bits,
         loads=(state,),
@@ -333,19 +320,14 @@ def _predict_spilling(design: BalancedCore, keys: int, stop: str, found: Behavio
             passes[table] += design.coin * float(state[at:over] @ turned)
     if equation.shared:
         positive, passes = positive * design.choices, passes * design.choices
-    rate, walk, misses = 0.0, 1.0, 0.0
-    for f, c in zip(positive, passes, strict=True):
-        rate += walk * f
-        misses += walk
-        walk *= c
+    walk = Walk.of(positive, passes)
     listed, spilled, stored, reads = (float(each) for each in state[-4:])
     return Behaviour(
-        fpr=with_digest_floor(min(rate, 1.0), keys),
+        fpr=with_digest_floor(min(walk.fpr, 1.0), keys),
         reads=reads / stored,
-        miss_reads=misses,
-        list_reads=walk if design.overflow_limit else 0.0,
+        miss_reads=walk.reads,
+        list_reads=walk.passed if design.overflow_limit else 0.0,
         overflow=listed / stored,
-        overflow_sd=0.0,
         spilled=spilled / stored,
         changed=min(stored, 1.0),
         fill=min(set_all / all_bits, 1.0),
@@ -361,19 +343,12 @@ def _predict_fill(design: BalancedCore, keys: int, stop: str) -> Behaviour:
     equation = spilling.FillSpilling(design, keys)
     state, (spilled, stored, reads) = equation.end()
     positive, _, passes = equation.meets(state)
-    rate, walk, misses = 0.0, 1.0, 0.0
-    for f, c in zip(positive, passes, strict=True):
-        rate += walk * f
-        misses += walk
-        walk *= c
+    walk = Walk.of(positive, passes)
     mean = state @ np.arange(design.block_bits + 1)
     return Behaviour(
-        fpr=with_digest_floor(min(rate, 1.0), keys),
+        fpr=with_digest_floor(min(walk.fpr, 1.0), keys),
         reads=float(reads / stored),
-        miss_reads=misses,
-        list_reads=0.0,
-        overflow=0.0,
-        overflow_sd=0.0,
+        miss_reads=walk.reads,
         spilled=float(spilled / stored),
         changed=min(float(stored), 1.0),
         fill=float(mean @ np.array(design.blocks)) / (sum(design.blocks) * design.block_bits),

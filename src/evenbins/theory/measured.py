@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins.theory import levels
+from evenbins.theory.behaviour import Walk
 from evenbins.theory.cores import BalancedCore
 
 __all__ = ["Measured", "measure"]
@@ -83,19 +84,16 @@ def measure(
     if design.policy == "two-choice":
         keys = levels.keys_from_fill_bits(core, set_bits)
         rate = hits[0] * (2.0 - hits[0])
-        return Measured(keys=keys, fpr=rate, reads=2.0, miss_reads=2.0, fill=fill, loads=tuple(loads))
+        return Measured(keys, rate, 2.0, 2.0, fill, tuple(loads))
     if design.policy == "sequential":
         hits, passes = hits * design.choices, passes * design.choices
-    reach = np.concatenate([[1.0], np.cumprod(passes)])
-    rate, miss_reads = float(reach[:-1] @ hits), float(reach[:-1].sum())
+    rate, miss_reads, passed = Walk.of(hits, passes)
     if design.policy == "fill":
         by_level = [_keys_of_level(core, set_bits, level) for level in range(design.choices)]
         keys, reads = math.fsum(by_level), _mean_reads(by_level)
-        return Measured(
-            keys=keys, fpr=rate, reads=reads, miss_reads=miss_reads, fill=fill, loads=tuple(loads)
-        )
+        return Measured(keys, rate, reads, miss_reads, fill, tuple(loads))
     added, listed, read, flags, spilled = state[:5]
-    asks = 1.0 - rate if flags & _BUDGET_SPENT else float(reach[-1])
+    asks = 1.0 - rate if flags & _BUDGET_SPENT else passed
     return Measured(
         keys=float(added),
         fpr=rate,

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins.theory import block, levels
-from evenbins.theory import fpr as theory
+from evenbins.theory.behaviour import Walk, with_digest_floor
 from evenbins.theory.caching import cached
 from evenbins.theory.cores import BalancedCore
 
@@ -69,18 +69,13 @@ def merge(core: tuple[int, ...], keys: int, parts: int) -> Merged:
         filled += design.blocks[table] * mean
     if len(positive) == 1:  # of "sequential" and "two-choice" all choices are in one table
         positive, passes = positive * design.choices, passes * design.choices
-    rate, walk, misses = 0.0, 1.0, 0.0
-    for f, c in zip(positive, passes, strict=True):
-        rate += walk * f
-        misses += walk
-        walk *= c
+    walk = Walk.of(positive, passes)
     bits = sum(b * each for b, each in zip(design.blocks, design.key_bits, strict=True))
-    floor = theory.digest_floor(keys)
     return Merged(
-        fpr=min(rate + (1.0 - rate) * floor, 1.0),
+        fpr=with_digest_floor(walk.fpr, keys),
         reads=part.reads,  # a key is found where its part put it
-        miss_reads=2.0 if design.policy == "two-choice" else misses,
-        list_reads=walk if design.overflow_limit else 0.0,
+        miss_reads=2.0 if design.policy == "two-choice" else walk.reads,
+        list_reads=walk.passed if design.overflow_limit else 0.0,
         fill=filled / bits,
     )
 

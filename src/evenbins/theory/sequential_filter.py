@@ -103,7 +103,6 @@ def predict_sequential(design: BalancedCore, keys: int, stop: str, *, noise: boo
         list_reads=list_reads,
         overflow=listed / changed if changed else 0.0,
         overflow_sd=sd,
-        spilled=0.0,
         changed=min(changed / load, 1.0),
         fill=min(float(loads[:top] @ mean_set[:top]) / bits, 1.0),
         loads=(loads,),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -136,12 +137,8 @@ class OneTable(Search):
         )  # fmt: skip
         found = levels.steady(core, unit)
         keyed = found.overflow * found.changed
-        return Shape(
-            policy=self.policy,
-            hashes=like.hashes,
-            choices=like.choices,
-            thresholds=like.thresholds,
-            coin=like.coin,
+        return replace(
+            like,
             blocks=(1.0 / load,),
             bits=self.block_bits / load + self.list_price * keyed,
             fpr=found.fpr,

@@ -233,12 +233,7 @@ class Spilling:
         return fastest
 
     def _step(self, state: Vector, step: float, listing: bool) -> Vector:
-        k1 = self.change(state, listing)
-        k2 = self.change(state + 0.5 * step * k1, listing)
-        k3 = self.change(state + 0.5 * step * k2, listing)
-        k4 = self.change(state + step * k3, listing)
-        moved: Vector = state + step / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
-        return moved
+        return block.advance(lambda at: self.change(at, listing), state, step)
 
 
 class FillSpilling:
