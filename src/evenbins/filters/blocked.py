@@ -12,6 +12,7 @@ import numpy.typing as npt
 from evenbins import _arguments as arguments
 from evenbins.filters.base import BaseFilter, planned_by
 from evenbins.filters.plan import OF_CORE, FilterPlan, FilterStats, Request
+from evenbins.theory import block
 from evenbins.theory import fpr as theory
 
 __all__ = ["BlockedBloomFilter", "BlockedCore", "BlockedPlan", "BlockedStats", "plan_blocked"]
@@ -67,7 +68,7 @@ class BlockedPlan(FilterPlan):
 
     def planned_loads(self, blocks: int) -> Sequence[npt.NDArray[np.float64]]:
         """Return the planned shares of blocks with 0, 1, 2, … set bits."""
-        return (theory.blocked_set_bits(self.block_bits, self.hashes, self.keys / blocks),)
+        return (block.set_bits_at_load(self.block_bits, self.hashes, self.keys / blocks),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

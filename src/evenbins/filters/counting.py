@@ -34,6 +34,7 @@ from evenbins import _bulk
 from evenbins._bulk import Key
 from evenbins.filters.base import BaseFilter, planned_by
 from evenbins.filters.plan import OF_CORE, FilterPlan, FilterStats, Request
+from evenbins.theory import block
 from evenbins.theory import fpr as theory
 from evenbins.theory.counting import hit_chance, keys_from_counters, saturation
 
@@ -134,7 +135,7 @@ class CountingPlan(FilterPlan):
     def planned_loads(self, blocks: int) -> Sequence[npt.NDArray[np.float64]]:
         """Return the planned shares of blocks with 0, 1, 2, … counters above zero."""
         span = self.core.block_counters
-        return (theory.blocked_set_bits(span, self.hashes, self.keys / blocks),) if span else ()
+        return (block.set_bits_at_load(span, self.hashes, self.keys / blocks),) if span else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -177,7 +177,9 @@ class _Builder:
             choices = shape.choices - 1
         while not explicit and self._has_tiny_level(shape):
             smaller = self.shape(shape.choices - 1)
-            if not self._keeps_bounds(smaller):
+            try:
+                self._refuse_broken(smaller)
+            except ValueError:
                 break
             shape = smaller
         core = self._with_goal(shape)
@@ -193,13 +195,6 @@ class _Builder:
         if self.policy not in ("multilevel", "fill") or shape.choices <= 2:
             return False
         return min(shape.blocks[2:]) < _LEAST_SHARE * sum(shape.blocks)
-
-    def _keeps_bounds(self, shape: shapes.Shape) -> bool:
-        try:
-            self._refuse_broken(shape)
-        except ValueError:
-            return False
-        return True
 
     def _last_threshold(self, core: BalancedCore) -> int:
         """Find a threshold for the last level, so that it does not take all that comes.
@@ -347,19 +342,21 @@ class _Builder:
 
     # bounds
 
+    def _broken(self, found: shapes.Shape | levels.Behaviour, slack: float) -> list[tuple[str, float, float]]:
+        """Return the bounds that are broken: name, bound, value."""
+        limits = (
+            ("overflow", self.overflow), ("reads", self.request.reads),
+            ("miss_reads", self.request.miss_reads),
+        )  # fmt: skip
+        values = [(name, limit, float(getattr(found, name))) for name, limit in limits]
+        return [bound for bound in values if bound[2] > bound[1] * (1.0 + slack)]
+
     def _refuse_broken(self, shape: shapes.Shape) -> None:
         """Refuse a goal that the bounds exclude."""
         if self.request.bits_per_key is not None and shape.bits * self.keys > 1.0001 * self._budget() > 512.0:
             self._refuse_memory(shape)
-        found = {"overflow": shape.overflow, "reads": shape.reads, "miss_reads": shape.miss_reads}
-        limits = {
-            "overflow": self.overflow,
-            "reads": self.request.reads,
-            "miss_reads": self.request.miss_reads,
-        }
-        for name, limit in limits.items():
-            if found[name] > limit * (1.0 + 1e-6):
-                self._refuse(name, limit, found[name])
+        for bound in self._broken(shape, 1e-6):
+            self._refuse(*bound)
         if self.request.fpr is not None and shape.fpr > self.request.fpr * (1.0 + 1e-9):
             raise arguments.unmet(
                 "fpr",
@@ -395,11 +392,8 @@ class _Builder:
         )
 
     def _refuse(self, name: str, limit: float, found: float) -> None:
-        goal = (
-            f"fpr={self.request.fpr!r}"
-            if self.request.fpr is not None
-            else f"bits_per_key={self.request.bits_per_key!r}"
-        )
+        asked = "bits_per_key" if self.request.fpr is None else "fpr"
+        goal = f"{asked}={getattr(self.request, asked)!r}"
         raise ValueError(
             f"{name} must be at least {math.ceil(found * 1.0001e6) / 1e6:.6g} for policy={self.policy!r} at "
             f"{goal} with what else is given; got {limit!r}. Raise it, or leave out thresholds, coin, shares "
@@ -411,15 +405,7 @@ class _Builder:
         request = self.request
         for attempt in range(40):
             found = levels.predict(core, self.keys)
-            broken = [
-                (name, limit, value)
-                for name, limit, value in (
-                    ("overflow", self.overflow, found.overflow),
-                    ("reads", request.reads, found.reads),
-                    ("miss_reads", request.miss_reads, found.miss_reads),
-                )
-                if value > limit * (1.0 + 1e-9)
-            ]
+            broken = self._broken(found, 1e-9)
             if not broken or (request.fpr is not None and attempt and found.fpr > request.fpr):
                 break
             if request.thresholds is not None:

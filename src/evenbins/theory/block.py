@@ -34,7 +34,7 @@ from evenbins.theory.caching import cached, frozen
 __all__ = [
     "KEYS_PER_BIT", "advance", "arrivals", "chain", "counted_level", "effective_rates", "fill_distribution",
     "fill_level", "geometric", "hashes_log", "key_matrix", "load_of_mean", "loads_to_follow", "more_than",
-    "pair", "poisson", "reach", "running_integral", "set_bits",
+    "pair", "poisson", "reach", "running_integral", "set_bits", "set_bits_at_load",
 ]  # fmt: skip
 
 Vector = npt.NDArray[np.float64]
@@ -259,6 +259,15 @@ def key_matrix(bits: int, hashes: int) -> Vector:
 def set_bits(bits: int, hashes: int, most: int) -> Vector:
     """Compute P(x set bits after n keys were thrown), [n, x], n = 0 .. most."""
     return _kept_set_bits(bits, hashes, most) if most <= 1024 else _new_set_bits(bits, hashes, most)
+
+
+def set_bits_at_load(bits: int, hashes: int, load: float) -> Vector:
+    """Compute P(x set bits) of a block of Poisson(load) keys, x = 0 .. bits."""
+    load = min(load, float(KEYS_PER_BIT * bits))
+    most = reach(load)
+    chance = poisson(np.array([load]), most)[0]
+    spread: Vector = (chance / chance.sum()) @ set_bits(bits, hashes, most)
+    return spread
 
 
 def _new_set_bits(bits: int, hashes: int, most: int) -> Vector:
