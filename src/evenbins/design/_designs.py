@@ -7,6 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
+from evenbins import _show
+from evenbins.filters.plan import FilterPlan
+from evenbins.filters.sharded_plan import ShardedPlan
+
 
 class Design(Protocol):
     """What a row of the table is made from."""
@@ -25,17 +29,9 @@ class Design(Protocol):
         ...
 
 
-class DesignOfPolicy(Design, Protocol):
-    """A design that has a policy."""
-
-    @property
-    def policy(self) -> str:
-        """The policy of its plan."""
-        ...
-
-
 D = TypeVar("D", bound=Design)
-P = TypeVar("P", bound=DesignOfPolicy)
+F = TypeVar("F", FilterPlan, ShardedPlan)
+P = TypeVar("P", bound="PlanDesign[Any]")
 
 
 class Designs(Sequence[D], Generic[D]):
@@ -113,27 +109,11 @@ class Designs(Sequence[D], Generic[D]):
         )
 
 
-class Built(Protocol):
-    """A plan from which a structure can be built."""
-
-    @property
-    def policy(self) -> str:
-        """How keys find their place."""
-        ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain values that JSON can hold."""
-        ...
-
-
-B = TypeVar("B", bound=Built)
-
-
 @dataclass(frozen=True, slots=True)
-class PlanDesign(Generic[B]):
-    """One design: its plan, and whether no other design is as good in every respect and better in one."""
+class PlanDesign(Generic[F]):
+    """A filter's design: its plan, and whether no other is as good in every respect and better in one."""
 
-    plan: B
+    plan: F
     pareto: bool
 
     @property
@@ -144,6 +124,10 @@ class PlanDesign(Generic[B]):
     def to_dict(self) -> dict[str, object]:
         """Return the plan by name, with the mark, as plain values that JSON can hold."""
         return self.plan.to_dict() | {"pareto": self.pareto}
+
+    def cell(self, name: str) -> str:
+        """Return a quantity as text."""
+        return _show.text(name, getattr(self.plan, name))
 
 
 class PolicyDesigns(Designs[P], Generic[P]):
@@ -163,7 +147,7 @@ def beats(other: object, plan: object, names: Sequence[str]) -> bool:
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
-def with_marks(plans: Sequence[B], names: Sequence[str]) -> list[tuple[B, bool]]:
+def with_marks(plans: Sequence[F], names: Sequence[str]) -> list[tuple[F, bool]]:
     """Return each plan, and whether no other beats it in these respects."""
     return [(plan, not any(beats(other, plan, names) for other in plans)) for plan in plans]
 

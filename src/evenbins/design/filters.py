@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from typing import Any, SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
-from evenbins import _show
 from evenbins._arguments import MAX_BITS_PER_KEY
 from evenbins.design._designs import PlanDesign, PolicyDesigns, with_marks
 from evenbins.filters.base import BaseFilter, build
@@ -76,10 +75,9 @@ class FilterDesign(PlanDesign[FilterPlan]):
         """Return a quantity as text."""
         if name == "mebibytes":
             return f"{self.mebibytes:.4g}" if self.mebibytes < 1000 else f"{self.mebibytes:,.0f}"
-        value = getattr(self.plan, name)
         if name == "thresholds":
-            return " ".join(map(str, value)) if value else "-"
-        return _show.text(name, value)
+            return " ".join(map(str, self.plan.thresholds)) or "-"
+        return PlanDesign.cell(self, name)
 
 
 class FilterDesigns(PolicyDesigns[FilterDesign]):
