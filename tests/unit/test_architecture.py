@@ -13,8 +13,8 @@ import architecture
 
 # What may not be exceeded. Zero is what is wanted; the others are today's figures, and may only fall.
 BOUNDS = {
-    "Python lines in the wheel outside study": 34_300,
-    "pairs of files that share six or more lines": 39,
+    "Python lines in the wheel outside study": 33_310,
+    "pairs of files that share six or more lines": 27,
     "cores indexed by bare numbers outside the families": 0,
     "import cycles": 0,
     "imports against the direction": 0,
