@@ -39,14 +39,19 @@ def planned_by(
 ) -> Callable[[Callable[[Any], None]], Callable[Concatenate[Any, _P], None]]:
     """Return a decorator that makes `__init__` take what the planner takes, and build what it plans."""
 
+    asked = inspect.signature(planner)
+
     def decorate(method: Callable[[Any], None]) -> Callable[Concatenate[Any, _P], None]:
         @wraps(method)
         def plan_and_build(self: Any, /, *args: _P.args, **options: _P.kwargs) -> None:
-            plan = planner(*args, **options)
+            try:
+                plan = planner(*args, **options)
+            except TypeError:
+                asked.bind(*args, **options)  # what is missing or too many is not the planner's affair
+                raise
             self._warn_of_plan(plan)
             self._build(plan)
 
-        asked = inspect.signature(planner)
         first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         signature = asked.replace(parameters=[first, *asked.parameters.values()], return_annotation=None)
         plan_and_build.__signature__ = signature  # type: ignore[attr-defined]
