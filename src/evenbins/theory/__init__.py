@@ -24,12 +24,12 @@ __all__ = [
 ]  # fmt: skip
 
 
+_ON_DEMAND = frozenset(
+    ["balance", "chains", "counting", "fluid", "fpr", "levels", "optimise", "over_time", "sharding"]
+)  # fmt: skip
+
+
 def __getattr__(name: str) -> ModuleType:
-    if name in (
-        "balance",
-        "chains",
-        "fluid",
-        "optimise",
-    ):  # on demand: some need scipy
+    if name in _ON_DEMAND:  # some need scipy
         return importlib.import_module(f"evenbins.theory.{name}")
     raise AttributeError(f"module 'evenbins.theory' has no attribute {name!r}")
