@@ -34,7 +34,7 @@ from evenbins.theory.caching import cached, frozen
 __all__ = [
     "KEYS_PER_BIT", "advance", "arrivals", "chain", "counted_level", "effective_rates", "fill_distribution",
     "fill_level", "geometric", "hashes_log", "key_matrix", "load_of_mean", "loads_to_follow", "more_than",
-    "pair", "poisson", "reach", "running_integral", "set_bits", "set_bits_at_load",
+    "pair", "per_key", "poisson", "reach", "running_integral", "set_bits", "set_bits_at_load",
 ]  # fmt: skip
 
 Vector = npt.NDArray[np.float64]
@@ -76,6 +76,20 @@ def geometric(ratio: Vector, terms: int) -> Vector:
     for _ in range(terms - 1):
         total = 1.0 + ratio * total
     return total
+
+
+def per_key(positive: Vector, passes: Vector, choices: int) -> tuple[Vector, Vector, Vector]:
+    """Return reads, and the chances to change the filter and to be listed, of a key with so many choices.
+
+    `positive` and `passes` are F and C of each of its blocks.
+    """
+    accepted = np.maximum(1.0 - positive - passes, 0.0)
+    listed: Vector = passes**choices
+    spent, changed = choices * listed, listed.copy()
+    for j in range(choices):
+        changed += passes**j * accepted
+        spent += (j + 1) * passes**j * accepted
+    return spent, changed, listed
 
 
 def hashes_log(bits: int, hashes: int) -> float:

@@ -43,13 +43,7 @@ def _path(design: BalancedCore, end: float, most: int) -> _Path:
     positive, passes = chance @ found[0][:, 0], chance @ found[1][:, 0]
     choices = design.choices
     pace = 1.0 / block.geometric(passes, choices)  # keys to an attempt
-    accepted = np.maximum(1.0 - positive - passes, 0.0)
-    listed = passes**choices
-    spent = choices * listed
-    changed = listed.copy()
-    for j in range(choices):
-        changed += passes**j * accepted
-        spent += (j + 1) * passes**j * accepted
+    spent, changed, listed = block.per_key(positive, passes, choices)
     step = attempts[1] - attempts[0]
     sums = block.running_integral(np.stack([pace, spent * pace, changed * pace, listed * pace], axis=1), step)
     return _Path(attempts, positive, passes, sums[:, 0], sums[:, 1], sums[:, 2], sums[:, 3])

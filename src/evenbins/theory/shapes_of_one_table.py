@@ -88,12 +88,7 @@ class OneTable(Search):
         step = float(attempts[1] - attempts[0])
         walks = block.geometric(c, choices)
         pace = 1.0 / walks
-        accepted = np.maximum(1.0 - f - c, 0.0)
-        listed = c**choices
-        spent, changed = choices * listed, listed.copy()
-        for j in range(choices):
-            changed += c**j * accepted
-            spent += (j + 1) * c**j * accepted
+        spent, changed, listed = block.per_key(f, c, choices)
         keys = np.maximum(block.running_integral(pace, step), 1e-12)
         changed = np.maximum(block.running_integral(changed * pace, step), 1e-12)
         listed = np.maximum(block.running_integral(listed * pace, step), 0.0)
