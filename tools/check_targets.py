@@ -38,7 +38,9 @@ from rich.table import Table
 from scipy import stats
 
 from evenbins import BalancedBloomFilter, FilterPlan
-from evenbins.theory import levels, plan_balanced, plan_levels
+from evenbins.filters import plan_balanced
+from evenbins.study.levels import plan_levels
+from evenbins.theory import levels
 
 POLICIES = ("single", "sequential", "multilevel", "fill", "two-choice")
 COUNTED = POLICIES[:3]

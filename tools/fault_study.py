@@ -62,13 +62,15 @@ import router_servers
 from fault_proxy import FaultProxy
 from http_replicas import served
 
-from evenbins import HashRing, RingFullError, filters, theory
+from evenbins import HashRing, RingFullError, filters
 from evenbins.cluster import AsyncRedisFilter, RedisFilter
 from evenbins.cluster.health import Backoff, ServerDownError
 from evenbins.cluster.http import Router, RouterConfig
 from evenbins.cluster.memcached import RingMemcache
 from evenbins.cluster.sharded_redis import AsyncShardedRedis, ShardedRedis
 from evenbins.cluster.shared_loads import AsyncRedisLoads, RedisLoads
+from evenbins.filters import FilterPlan, plan_blocked, plan_standard
+from evenbins.study.levels import plan_levels
 
 HOST, TIMEOUT = "127.0.0.1", 0.25
 TIMEOUTS = (TIMEOUT, 4 * TIMEOUT, 16 * TIMEOUT)
@@ -191,20 +193,20 @@ async def _repeat(call: Callable[[], Any], outcome: Outcome) -> Any:
 # --- filters -----------------------------------------------------------------------------------------------
 
 
-def _plan(policy: str, keys: int) -> theory.FilterPlan:
+def _plan(policy: str, keys: int) -> FilterPlan:
     if policy == "standard":
-        return theory.plan_standard(keys, bits_per_key=10.1)
+        return plan_standard(keys, bits_per_key=10.1)
     if policy == "blocked":
-        return theory.plan_blocked(keys, bits_per_key=12)
+        return plan_blocked(keys, bits_per_key=12)
     if policy == "multilevel":  # with a list that is used
         blocks = (keys // 24 + 1, keys // 60 + 1)
-        return theory.plan_levels(
+        return plan_levels(
             keys, policy=policy, blocks=blocks, thresholds=(12, 11), hashes=7, overflow_limit=keys
         )
     if policy == "fill":
         blocks = (keys // 36 + 1, keys // 60 + 1)
-        return theory.plan_levels(keys, policy=policy, blocks=blocks, thresholds=(90,), hashes=9)
-    return theory.plan_levels(keys, policy=policy, blocks=(keys // 19,), hashes=12)
+        return plan_levels(keys, policy=policy, blocks=blocks, thresholds=(90,), hashes=9)
+    return plan_levels(keys, policy=policy, blocks=(keys // 19,), hashes=12)
 
 
 @contextlib.asynccontextmanager

@@ -49,7 +49,8 @@ class Makers:
     def filters(self) -> Iterator[tuple[str, Any]]:
         """Return filters of every kind and policy."""
         from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter
-        from evenbins.theory import plan_of_core, plan_standard
+        from evenbins.filters import plan_of_core
+        from evenbins.study.hashing import plan_scheme
 
         half = 2**31
         cores: dict[str, tuple[int, ...]] = {
@@ -61,11 +62,9 @@ class Makers:
         }
         made: dict[str, Any] = {
             "standard": BloomFilter(KEYS, bits_per_key=10, hashes=7, seed=5),
-            "standard-double": BloomFilter.from_plan(
-                plan_standard(KEYS, bits_per_key=10, hashes=7, hashing="double")
-            ),
+            "standard-double": BloomFilter.from_plan(plan_scheme("double", KEYS, bits_per_key=10, hashes=7)),
             "standard-partition": BloomFilter.from_plan(
-                plan_standard(KEYS, bits_per_key=10, hashes=7, hashing="partition")
+                plan_scheme("partition", KEYS, bits_per_key=10, hashes=7)
             ),
             "blocked-512": BlockedBloomFilter(KEYS, bits_per_key=12, hashes=8),
             "blocked-256": BlockedBloomFilter(

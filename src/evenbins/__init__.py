@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from evenbins.filters.blocked import BlockedBloomFilter
     from evenbins.filters.counting import CountingBloomFilter
     from evenbins.filters.growing import GrowingFilter
-    from evenbins.filters.protocols import Filter, FilterStats, OverfilledWarning
+    from evenbins.filters.plan import FilterPlan, FilterStats
+    from evenbins.filters.protocols import Filter, OverfilledWarning
     from evenbins.filters.sharded import ShardedFilter
     from evenbins.filters.standard import BloomFilter
     from evenbins.hashing import digest, digest_many
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from evenbins.tables.chained import ChainedTable, ChainStats
     from evenbins.tables.multilevel import MultilevelTable, TableFullError, TableStats
     from evenbins.tables.paged import PagedStats, PagedTable
-    from evenbins.theory import ChainPlan, FilterPlan, PagedPlan, SketchPlan, TablePlan
+    from evenbins.theory import ChainPlan, PagedPlan, SketchPlan, TablePlan
 
 __all__ = [
     "ArgumentError",
@@ -93,7 +94,8 @@ _HOMES = {
     "filters.blocked": "BlockedBloomFilter",
     "filters.counting": "CountingBloomFilter",
     "filters.growing": "GrowingFilter",
-    "filters.protocols": "Filter FilterStats OverfilledWarning",
+    "filters.plan": "FilterPlan FilterStats",
+    "filters.protocols": "Filter OverfilledWarning",
     "filters.sharded": "ShardedFilter",
     "filters.standard": "BloomFilter",
     "hashing": "digest digest_many",
@@ -106,7 +108,7 @@ _HOMES = {
     "tables.chained": "ChainedTable ChainStats",
     "tables.multilevel": "MultilevelTable TableFullError TableStats",
     "tables.paged": "PagedStats PagedTable",
-    "theory": "ChainPlan FilterPlan PagedPlan SketchPlan TablePlan",
+    "theory": "ChainPlan PagedPlan SketchPlan TablePlan",
 }
 _MODULES = {"cluster", "design", "study", *(home.partition(".")[0] for home in _HOMES)}
 _named = lazy_names(globals(), _HOMES)

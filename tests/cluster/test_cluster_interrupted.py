@@ -22,13 +22,14 @@ from interruptions import InterruptError, before_line, in_child, lines_in, no_ha
 from router_servers import memcached, until
 from router_servers import running as running_servers
 
-from evenbins import HashRing, RingFullError, theory
+from evenbins import HashRing, RingFullError
 from evenbins.cluster import RedisFilter
 from evenbins.cluster.fleet import Fleet
 from evenbins.cluster.health import Backoff
 from evenbins.cluster.memcached import RingHasher, RingMemcache
 from evenbins.cluster.sharded_redis import ShardedRedis
 from evenbins.cluster.shared_loads import RedisLoads
+from evenbins.filters import plan_blocked
 
 KEYS = 300
 
@@ -54,7 +55,7 @@ Asked = Callable[[int], object]
 def filter_calls(server: Server) -> Iterator[dict[str, Asked]]:
     with redis.Redis(host=HOST, port=server.port, max_connections=10_000, socket_timeout=20) as client:
         client.flushall()
-        shared = RedisFilter.create(client, "x", theory.plan_blocked(KEYS, fpr=1e-9), segment_bytes=256)
+        shared = RedisFilter.create(client, "x", plan_blocked(KEYS, fpr=1e-9), segment_bytes=256)
         shared.add_many(range(0, KEYS + 2, 2))
         yield {
             "contains": lambda key: shared.contains(key) == (key % 2 == 0),
@@ -299,7 +300,7 @@ def test_a_hasher_is_made_once_even_if_a_handler_comes_between() -> None:
 def test_a_filter_can_be_closed_by_a_handler_while_a_call_is_under_way(server: Server) -> None:
     with redis.Redis(host=HOST, port=server.port, socket_timeout=20) as client, no_hang():
         client.flushall()
-        shared = RedisFilter.create(client, "x", theory.plan_blocked(KEYS, fpr=1e-9))
+        shared = RedisFilter.create(client, "x", plan_blocked(KEYS, fpr=1e-9))
         shared.add_many(range(KEYS))
         for line in range(1, lines_in(lambda: shared.contains(1)) + 1):
             assert before_line(line, lambda: shared.contains(1), shared.close)
@@ -311,7 +312,7 @@ def test_real_signals_while_filters_are_asked(server: Server) -> None:
     """A timer every millisecond, whose handler asks too, for half a second."""
     with redis.Redis(host=HOST, port=server.port, socket_timeout=20) as client:
         client.flushall()
-        shared = RedisFilter.create(client, "x", theory.plan_blocked(KEYS, fpr=1e-9))
+        shared = RedisFilter.create(client, "x", plan_blocked(KEYS, fpr=1e-9))
         shared.add_many(range(KEYS))
         wrong, asked, depth = [0, 0], itertools.count(), [0]
 

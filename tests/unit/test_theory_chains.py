@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from evenbins.theory import balance, chains, plan_chains
+from evenbins.study.theory import balance
+from evenbins.theory import chains, plan_chains
 from evenbins.theory.chains import NEVER_FULL, Layout, predict
 
 PLANS = {

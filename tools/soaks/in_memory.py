@@ -37,9 +37,9 @@ from evenbins import (
     ShardedFilter,
     TableFullError,
 )
+from evenbins.study.hashing import plan_scheme
 from evenbins.study.ring import ring as study_ring
 from evenbins.tables import summaries
-from evenbins.theory import plan_standard
 from soaks.harness import Case, Soak
 
 __all__ = ["CASES", "FilterSoak", "TableSoak"]
@@ -528,12 +528,8 @@ def _filter(name: str, make: Callable[[], Any], share: float = 1.0, *, ordered: 
 def _cases() -> list[Case]:
     cases = [
         _filter("standard", lambda: BloomFilter(_KEYS), 4),
-        _filter(
-            "standard, partition", lambda: BloomFilter.from_plan(plan_standard(_KEYS, hashing="partition"))
-        ),
-        _filter(
-            "standard, double hashing", lambda: BloomFilter.from_plan(plan_standard(_KEYS, hashing="double"))
-        ),
+        _filter("standard, partition", lambda: BloomFilter.from_plan(plan_scheme("partition", _KEYS))),
+        _filter("standard, double hashing", lambda: BloomFilter.from_plan(plan_scheme("double", _KEYS))),
         _filter("blocked 256", lambda: BlockedBloomFilter(_KEYS, block_bits=256), 4),
         _filter("blocked 512", lambda: BlockedBloomFilter(_KEYS), 4),
         _filter("sharded", lambda: ShardedFilter(_KEYS, shards=4), 3),

@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evenbins import theory
 from evenbins._console import FILE, check_output, integer, with_option_errors
 from evenbins.cli._inputs import LINES, Batch, How, Input, binary_option, null_option, open_inputs
 from evenbins.cli._output import warn, warn_of_inputs
 from evenbins.cli._progress import Bar
 from evenbins.cli.inspect import report
 from evenbins.cli.seed import SecretSeed, keep_private, seed_of
-from evenbins.filters import BalancedBloomFilter
+from evenbins.filters import BalancedBloomFilter, plan_balanced, plan_blocked, plan_standard
 from evenbins.filters import build as build_filter
 
 if TYPE_CHECKING:
+    from evenbins.filters import FilterPlan
     from evenbins.tables import MultilevelTable
-    from evenbins.theory import FilterPlan
 
 __all__ = ["build"]
 
@@ -166,8 +165,8 @@ def _planner(
     if kind != "standard":
         arguments["block_bits"] = int(block_bits or 512)
     if kind in ("standard", "blocked"):
-        return (theory.plan_blocked if kind == "blocked" else theory.plan_standard), arguments
-    return theory.plan_balanced, arguments | bounds | {"policy": None if kind == "balanced" else kind}
+        return (plan_blocked if kind == "blocked" else plan_standard), arguments
+    return plan_balanced, arguments | bounds | {"policy": None if kind == "balanced" else kind}
 
 
 # --- exactly -----------------------------------------------------------------------------------------------

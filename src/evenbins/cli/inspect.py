@@ -15,10 +15,9 @@ from evenbins import _show
 from evenbins._console import FILE, show, show_json
 from evenbins.cli._output import note
 from evenbins.cli._structures import open_structure
-from evenbins.filters.protocols import FilterStats, side_by_side
+from evenbins.filters.plan import FilterPlan, FilterStats
+from evenbins.filters.protocols import side_by_side
 from evenbins.structure import Kind, kind_of_object
-from evenbins.theory import FilterPlan
-from evenbins.theory.block_loads import load_unit, planned_loads
 
 __all__ = ["inspect", "report"]
 
@@ -178,7 +177,7 @@ def _histogram(plan: FilterPlan, stats: FilterStats) -> list[str]:
     """Draw how many blocks of each level have which load, in about twenty rows, beside what was planned."""
     if not stats.loads:
         return []
-    planned, title = planned_loads(plan, blocks=sum(stats.loads[0])), load_unit(plan)
+    planned, title = plan.planned_loads(sum(stats.loads[0])), plan.load_unit
     lines = []
     for level, (counts, share) in enumerate(zip(stats.loads[: len(planned)], planned, strict=True)):
         where = f", level {level}" if len(planned) > 1 else ""

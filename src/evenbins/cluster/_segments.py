@@ -47,11 +47,11 @@ import numpy.typing as npt
 from evenbins import _arguments as arguments
 from evenbins._core import digest as checksum
 from evenbins.cluster.redis_errors import FilterDamagedError, FilterMissingError, RedisFilterError
+from evenbins.filters import FilterPlan, plan_of_core
 from evenbins.filters.base import BaseFilter, class_for, file_header
 from evenbins.hashing import mulhi, splitmix
 from evenbins.rings import HashRing
-from evenbins.theory import FilterPlan, plan_of_core
-from evenbins.theory.cores import COIN_UNIT, COUNTED, Design, counter_bits
+from evenbins.theory.cores import COIN_UNIT, COUNTED, BalancedCore, counter_bits
 
 __all__ = ["HEAD", "SEGMENT_BYTES", "Base", "Layout", "Table", "in_rounds", "place"]
 
@@ -199,9 +199,9 @@ class Layout:
         return self._design.spill
 
     @cached_property
-    def _design(self) -> Design:
+    def _design(self) -> BalancedCore:
         """A balanced filter's core."""
-        return Design.of_core(self.plan.core)
+        return BalancedCore(self.plan.core)
 
     @cached_property
     def tables(self) -> tuple[Table, ...]:

@@ -52,13 +52,12 @@ from evenbins import _core, _files
 from evenbins._files import StrPath
 from evenbins.cluster._pieces import Piece, count_of, file_pieces, group_by_weight, key_batches, one_column
 from evenbins.cluster.libraries import library
+from evenbins.filters import FilterPlan, ShardedPlan, plan_sharded
 from evenbins.filters import build as build_filter
 from evenbins.filters.base import BaseFilter, class_for, file_header
 from evenbins.filters.sharded import ShardedFilter
 from evenbins.filters.sharded_files import ShardFile, begin_directory, discard, finish_directory, write_shard
 from evenbins.hashing import digest_many
-from evenbins.theory import FilterPlan, plan_sharded
-from evenbins.theory.sharding import ShardedPlan
 
 __all__ = ["Built", "build", "build_files"]
 

@@ -52,8 +52,8 @@ from evenbins.cluster._steps import (
 )
 from evenbins.cluster.redis_errors import PlanMismatchError
 from evenbins.cluster.redis_plan import Counts, RedisPlan, RedisStats, plan_of_layout
+from evenbins.filters import FilterPlan
 from evenbins.filters.base import BaseFilter
-from evenbins.theory import FilterPlan
 
 __all__ = ["AsyncRedisFilter", "RedisFilter"]
 
@@ -127,7 +127,7 @@ class _Shared:
         name
             Its name on the servers: no braces, no spaces.
         plan
-            What to build: `f.plan` of a local filter, or `theory.plan_balanced(…)` and its like. Policies
+            What to build: `f.plan` of a local filter, or `plan_balanced(…)` and its like. Policies
             "standard", "blocked", "single", "multilevel", "fill", "two-choice".
         segment_bytes
             Bytes of blocks in one string value; a multiple of 64.
@@ -377,7 +377,7 @@ class RedisFilter(_Shared, Closing):
     --------
     With a server at hand::
 
-        plan = theory.plan_balanced(1_000_000, fpr=1e-6, policy="multilevel")
+        plan = plan_balanced(1_000_000, fpr=1e-6, policy="multilevel")
         f = RedisFilter.create(redis.Redis(socket_timeout=5), "seen", plan)
         f.add("key")
         assert "key" in f

@@ -23,7 +23,7 @@ import numpy as np
 
 from evenbins._show import ReprMixin
 from evenbins.cluster._segments import HEAD, Layout
-from evenbins.theory import FilterPlan
+from evenbins.filters import FilterPlan
 
 __all__ = ["Counts", "RedisPlan", "RedisStats", "plan_of_layout"]
 

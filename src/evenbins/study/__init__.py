@@ -5,6 +5,9 @@
     simulate     cache servers behind a ring, replayed         traces    the requests that are replayed
     forwarding   how look-ups without a map behave in time     stepwise  a readable multilevel table
     marked_nodes a model of servers with forwarding marks      ring      rings as the papers have them
+    hashing      filters with two or three hashes              levels    balanced filters by explicit numbers
+    theory/      mathematics that no planner uses
 
-No structure imports anything from here.
+No structure imports anything from here when it is imported; a filter of a research hashing scheme asks
+`theory.hashing_law` for its rate.
 """

@@ -3,7 +3,7 @@
     capacity, policy, choices, reads, load, overflow ──▶ bins, thresholds, coin ──▶ ChainPlan
 
 The policies of kanizo take the threshold, coin and shares with which they reach the lower bound of the
-variance at so many reads (`balance.optimal_*`); the overflow follows from the reads, except for "single",
+variance at so many reads (`balance.best_*`); the overflow follows from the reads, except for "single",
 where it is given. Keys that all their bins refuse are the paper's overflow list (Appendix C keeps it: its
 mean load is (1 - gamma) n/m). Here the list is a few chains of their own, two for each key expected, so that
 a look-up in it costs no scan.
@@ -177,11 +177,11 @@ def plan_chains(
     threshold, coin, overflowing = 0, 0.0, 0.0
     if name in BALANCED:
         if name == "single":
-            found = balance.optimal_single(load, DEFAULT_OVERFLOW if overflow is None else overflow)
+            found = balance.best_single(load, DEFAULT_OVERFLOW if overflow is None else overflow)
         elif name == "sequential":
-            found = balance.optimal_sequential(DEFAULT_READS if reads is None else reads, load, d)
+            found = balance.best_sequential(DEFAULT_READS if reads is None else reads, load, d)
         else:
-            found = balance.optimal_multilevel(DEFAULT_READS if reads is None else reads, load, d)
+            found = balance.best_multilevel(DEFAULT_READS if reads is None else reads, load, d)
         threshold = NEVER_FULL if found.threshold is None else found.threshold
         coin, shares, overflowing = found.coin, found.shares, found.overflow
     elif name == "d-left":
@@ -211,7 +211,8 @@ def plan_of_chain_core(core: Sequence[int], *, keys: int, seed: int) -> ChainPla
     TypeError, ValueError
         The core is none that `plan_chains` could have made.
     """
-    from evenbins.theory import balance, chains
+    from evenbins.theory import chains
+    from evenbins.theory.bucket import best, variance_of
 
     checked = checked_core(core)
     keys = checked_capacity(keys)
@@ -245,7 +246,7 @@ def plan_of_chain_core(core: Sequence[int], *, keys: int, seed: int) -> ChainPla
         loads=tuple(seen.loads[: last + 1].tolist()),
         mean=seen.mean,
         variance=seen.variance,
-        variance_bound=balance.chain_variance(seen.insertion_reads, keys / bins, seen.overflow),
+        variance_bound=variance_of(best(seen.insertion_reads, keys / bins, seen.overflow)[2]),
         query_mean=seen.query_mean,
         query_variance=seen.query_variance,
         miss_mean=seen.miss_mean,

@@ -20,15 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from evenbins import design, theory
+from evenbins import design
 from evenbins._arguments import DEFAULT_FPR
 from evenbins.design.filters import Request, designs_for
 from evenbins.filters import build
-from evenbins.filters.protocols import FilterStats
+from evenbins.filters.plan import FilterPlan, FilterStats, plan_of_core
 from evenbins.structure import kind_of_policy, that_can
 from evenbins.study.lab.parameters import Choice, Endpoint, Number
-from evenbins.theory import FilterPlan
-from evenbins.theory.block_loads import load_unit, planned_loads
 
 __all__ = ["ENDPOINTS", "curve", "curves", "designs", "measure"]
 
@@ -164,7 +162,7 @@ def as_python(plan: FilterPlan, request: dict[str, Any]) -> str:
     more = ""
     if "miss_reads" in options:  # a bound that the planner alone takes
         made = f"{cls}.from_plan(plan_balanced({plan.keys:_}, {written}))"
-        more = "from evenbins.theory import plan_balanced\n"
+        more = "from evenbins.filters import plan_balanced\n"
     return (
         f"from evenbins import {cls}\n{more}\n"
         f"f = {made}\n"
@@ -205,7 +203,7 @@ def measure(
     done = positives = 0
     measured: list[FilterStats] = []
     for number in range(filters):
-        filter_ = build(theory.plan_of_core(
+        filter_ = build(plan_of_core(
             plan.policy, plan.core, capacity=plan.keys, seed=(seed + number) % 2**64, hashing=plan.hashing
         ))  # fmt: skip
         first = 2 * number * keys
@@ -229,7 +227,7 @@ def measure(
         "positives": positives,
         "interval": list(interval(positives, asked_keys)),
         "level": _LEVEL,
-        "unit": load_unit(plan),
+        "unit": plan.load_unit,
         "levels": _levels(plan, measured),
     }
 
@@ -253,7 +251,7 @@ def _levels(plan: FilterPlan, measured: list[FilterStats]) -> list[dict[str, Any
     """Return, for each level, the predicted and the measured shares of blocks by load."""
     if plan.block_bits is None:
         return []
-    predicted = planned_loads(plan, blocks=sum(measured[0].loads[0]))
+    predicted = plan.planned_loads(sum(measured[0].loads[0]))
     levels = []
     for number, shares in enumerate(predicted):
         counts = np.zeros(max(len(each.loads[number]) for each in measured))

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import BalancedBloomFilter, BlockedBloomFilter, Filter, FilterPlan, FilterStats, theory
+from evenbins import BalancedBloomFilter, BlockedBloomFilter, Filter, FilterPlan, FilterStats
+from evenbins.study.levels import plan_levels
 from evenbins.study.papers import plots
 from evenbins.study.papers.registry import Context, Row, experiment, measured, row
 from evenbins.study.papers.simulation import simulate, split
@@ -58,7 +59,7 @@ _ALREADY_PRESENT = (
 )
 def fig2(context: Context) -> Iterator[Row]:
     """Theorem 1 for three values of `reads`; P(i) to i = 20."""
-    from evenbins.theory import balance
+    from evenbins.study.theory import balance
 
     for reads in context.track([1.0, 1.1, 1.2]):
         chances = balance.lower_bound(reads, _LOAD).distribution
@@ -75,7 +76,7 @@ def fig2(context: Context) -> Iterator[Row]:
 )
 def fig3(context: Context) -> Iterator[Row]:
     """25,000 keys into 10,000 buckets, as in the paper, but many times; f_i is the fraction with i keys."""
-    from evenbins.theory import balance
+    from evenbins.study.theory import balance
 
     keys, bins, threshold, coin = 25_000, 10_000, 2, 0.5
     times = [step / 20 for step in range(1, 21)]
@@ -140,7 +141,7 @@ def app_c(context: Context) -> Iterator[Row]:
 
     `variance_bound` is the least that any scheme of these reads and this overflow can have.
     """
-    from evenbins.theory import balance
+    from evenbins.study.theory import balance
 
     bins = 10_000
     keys = _LOAD * bins
@@ -203,7 +204,7 @@ def fig5(context: Context) -> Iterator[Row]:
 
 def _limit_rates(name: str, block_bits: int, hashes: int, load: float) -> tuple[float, float]:
     """Return exact rate and the paper's formula, for many blocks."""
-    from evenbins.theory import balance
+    from evenbins.study.theory import balance
 
     if name == "blocked":
         loads = balance.lower_bound(1.0, load).distribution  # plain hashing: Poisson
@@ -308,14 +309,14 @@ def _planned_by_paper(plan: FilterPlan) -> float:
 
 def _filter(name: str, block_bits: int, bits_per_key: int, keys: int, seed: int) -> Filter:
     """Make an empty filter of exactly 1024 blocks."""
-    from evenbins.theory import balance
+    from evenbins.study.theory import balance
 
     hashes = round(bits_per_key * math.log(2))
     if name == "blocked":
         exactly = _BLOCKS * block_bits / keys
         return BlockedBloomFilter(keys, bits_per_key=exactly, hashes=hashes, block_bits=block_bits, seed=seed)
     scheme = balance.optimal_multilevel(_READS, keys / _BLOCKS, _CHOICES)
-    plan = theory.plan_levels(
+    plan = plan_levels(
         keys,
         policy="multilevel",
         block_bits=block_bits,

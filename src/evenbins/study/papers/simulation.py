@@ -20,7 +20,7 @@ import numpy as np
 
 from evenbins import _study
 from evenbins.study.papers.trials import Counts, Floats, Run, Trials, check_choice, checked_run, share, whole
-from evenbins.theory.less_hashing import HASHINGS, OFFSETS
+from evenbins.study.theory.hashing_law import HASHINGS, OFFSETS
 
 __all__ = [
     "Simulated",
@@ -229,7 +229,7 @@ def simulate_hashing(
     ----------
     hashing
         ``"independent"``, ``"partition"``, ``"double"``, ``"enhanced-double"`` or ``"triple"``, as
-        `evenbins.theory.less_hashing` defines them. A partition has parts of ``bits // hashes`` bits.
+        `evenbins.study.theory.hashing_law` defines them. A partition has parts of ``bits // hashes`` bits.
     bits
         m, 1 to 2**32.
     hashes

@@ -6,7 +6,7 @@
     convergence_bound(...) -> float                             Theorem 3.5.1 with its constants
     concentration(epsilon, ...) -> float                        Theorem 3.6.1: a filter's own rate
 
-`law`, which predicts a rate and its causes, is in `evenbins.theory.less_hashing`, and here too; section 3.3
+`law`, which predicts a rate and its causes, is in `hashing_law`, and here too; section 3.3
 for a scheme of your own is in `hashing_schemes`.
 
 Source: A. Kirsch, "Hash-Based Data Structures for Extreme Conditions", chapter 3. Letters: n `keys`, m
@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 
 from evenbins import _arguments as arguments
-from evenbins.theory.less_hashing import HASHINGS, OFFSETS, Law, checked_hashes, checked_scheme, law
+from evenbins.study.theory.hashing_law import HASHINGS, OFFSETS, Law, checked_hashes, checked_scheme, law
 
 __all__ = [
     "HASHINGS", "OFFSETS", "Law", "concentration", "convergence_bound", "floor", "law", "limit", "rate",
