@@ -119,7 +119,7 @@ class Makers:
     def tables(self) -> Iterator[tuple[str, Any]]:
         """Return tables of every scheme, chains of every policy."""
         from evenbins import ChainedTable, MultilevelTable
-        from evenbins.theory import plan_of_chain_core, plan_of_table_core
+        from evenbins.tables import plan_of_chain_core, plan_of_table_core
 
         half = 2**31
         for scheme in range(1, 6):
@@ -149,8 +149,7 @@ class Makers:
 
     def summaries(self) -> Iterator[tuple[str, Any]]:
         """Return summaries of every kind."""
-        from evenbins.tables.summaries import CLASSES
-        from evenbins.theory.summary_plan import plan_of_summary_core
+        from evenbins.tables.summaries import CLASSES, plan_of_summary_core
 
         cores = (
             (9, 5, 55, 25_000), (10, 5, 150_000, 15), (10, 4, 60_000, 6, 4, 3, 3, 2),

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from evenbins.hashing import digest, digest_many
     from evenbins.rings.errors import NoNodesError, RingFullError
     from evenbins.rings.ring import HashRing, RingStats
-    from evenbins.sketches.countmin import CountMinSketch, SketchStats
+    from evenbins.sketches.countmin import CountMinSketch, SketchPlan, SketchStats
     from evenbins.sketches.heavy_hitters import HeavyHitters
     from evenbins.structure import load
     from evenbins.structure import open as open  # not in __all__: a star import must not hide Python's open
-    from evenbins.tables.chained import ChainedTable, ChainStats
-    from evenbins.tables.multilevel import MultilevelTable, TableFullError, TableStats
-    from evenbins.tables.paged import PagedStats, PagedTable
-    from evenbins.theory import ChainPlan, FilterPlan, PagedPlan, SketchPlan, TablePlan
+    from evenbins.tables.chained import ChainedTable, ChainPlan, ChainStats
+    from evenbins.tables.multilevel import MultilevelTable, TableFullError, TablePlan, TableStats
+    from evenbins.tables.paged import PagedPlan, PagedStats, PagedTable
+    from evenbins.theory import FilterPlan
 
 __all__ = [
     "ArgumentError",
@@ -98,13 +98,13 @@ _HOMES = {
     "hashing": "digest digest_many",
     "rings.errors": "NoNodesError RingFullError",
     "rings.ring": "HashRing RingStats",
-    "sketches.countmin": "CountMinSketch SketchStats",
+    "sketches.countmin": "CountMinSketch SketchPlan SketchStats",
     "sketches.heavy_hitters": "HeavyHitters",
     "structure": "load open",
-    "tables.chained": "ChainedTable ChainStats",
-    "tables.multilevel": "MultilevelTable TableFullError TableStats",
-    "tables.paged": "PagedStats PagedTable",
-    "theory": "ChainPlan FilterPlan PagedPlan SketchPlan TablePlan",
+    "tables.chained": "ChainedTable ChainPlan ChainStats",
+    "tables.multilevel": "MultilevelTable TableFullError TablePlan TableStats",
+    "tables.paged": "PagedPlan PagedStats PagedTable",
+    "theory": "FilterPlan",
 }
 _MODULES = (
     "cluster",

@@ -26,6 +26,7 @@ __all__ = [
     "goal",
     "hashes",
     "integer",
+    "integers",
     "one_of",
     "rate",
     "real",
@@ -119,6 +120,13 @@ def integer(name: str, value: object, least: int, most: int | None, remedy: str,
     if number < least or (most is not None and number > most):
         raise error(name, rule, value, remedy)
     return number
+
+
+def integers(name: str, value: object, rule: str, remedy: str) -> tuple[int, ...]:
+    """Check a sequence of integers of any size."""
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise type_error(name, rule, value, remedy)
+    return tuple(integer(f"{name}[{i}]", each, -(2**64), 2**64, remedy) for i, each in enumerate(value))
 
 
 def real(

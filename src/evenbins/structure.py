@@ -59,6 +59,9 @@ class Structure(_files.Persistent, Generic[_P]):
         def _seed(self) -> int: ...
         @property
         def _read_only(self) -> bool: ...
+        @property
+        def _core(self) -> list[int]: ...
+        def _invariant(self) -> str: ...
 
     # --- what a class says ---------------------------------------------------------------------------
 
@@ -82,6 +85,14 @@ class Structure(_files.Persistent, Generic[_P]):
     def stats(self) -> Any:
         """Measure this very structure."""
         raise NotImplementedError
+
+    def _check(self) -> None:
+        """Assert every invariant of the structure; for tests."""
+        broken = self._invariant()
+        assert not broken, broken
+        plan: Any = self.plan
+        assert self.nbytes == plan.nbytes  # type: ignore[attr-defined]
+        assert plan.core == tuple(self._core)
 
     # --- what follows --------------------------------------------------------------------------------
 

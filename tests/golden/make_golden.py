@@ -26,10 +26,11 @@ from evenbins import (
     HashRing,
     MultilevelTable,
 )
+from evenbins.sketches import plan_of_sketch_core
 from evenbins.study.ring import ring as study_ring
-from evenbins.tables.summaries import CLASSES, Summary
-from evenbins.theory import plan_of_chain_core, plan_of_core, plan_of_sketch_core, plan_of_table_core
-from evenbins.theory.summary_plan import plan_of_summary_core
+from evenbins.tables import plan_of_chain_core, plan_of_table_core
+from evenbins.tables.summaries import CLASSES, Summary, plan_of_summary_core
+from evenbins.theory import plan_of_core
 from reference.format import CHECKSUM, FIXED
 from reference.xxh3 import xxh3_64
 

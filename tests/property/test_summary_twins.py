@@ -16,8 +16,8 @@ from evenbins.tables.summaries import (
     MultipleBloomSummary,
     SingleFilterSummary,
     Summary,
+    plan_of_summary_core,
 )
-from evenbins.theory.summary_plan import plan_of_summary_core
 from reference import summaries as reference
 
 CLASSES: dict[int, Any] = {

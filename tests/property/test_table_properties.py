@@ -12,8 +12,7 @@ from sizes import size
 
 from evenbins import MultilevelTable, TableFullError
 from evenbins.study.stepwise import Full
-from evenbins.tables.multilevel import plan_multilevel
-from evenbins.theory.table_plan import SCHEMES
+from evenbins.tables.multilevel import SCHEMES, plan_multilevel
 from reference import ReferenceMultilevel
 
 NUMBERS = st.integers(0, 45)  # few keys and few slots, so that buckets fill up

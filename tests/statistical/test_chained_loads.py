@@ -14,8 +14,8 @@ import pytest
 from scipy import stats as distributions
 
 from evenbins import ChainedTable
-from evenbins.theory import plan_chains, plan_of_chain_core
-from evenbins.theory.chain_plan import ChainPlan
+from evenbins.tables import plan_chains, plan_of_chain_core
+from evenbins.tables.chained import ChainPlan
 
 TABLES, KEYS = 40, 40_000
 MEASURED = (

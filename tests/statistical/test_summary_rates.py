@@ -18,8 +18,8 @@ from evenbins.tables.summaries import (
     MultipleBloomSummary,
     SingleFilterSummary,
     Summary,
+    plan_summary,
 )
-from evenbins.theory.summary_plan import plan_summary
 
 SIZES = [4000, 1000, 500, 250, 250]
 KEYS = 1000

@@ -14,18 +14,20 @@ import pytest
 
 import evenbins
 from evenbins import FormatError, MultilevelTable
-from evenbins.tables._guided import FORGETFUL, RISING
-from evenbins.tables.multilevel import plan_multilevel
+from evenbins.tables._multilevel_plan import FORGETFUL, RISING
+from evenbins.tables.multilevel import SCHEMES, plan_multilevel
 from evenbins.tables.summaries import (
     CLASSES,
+    KINDS,
     CounterSummary,
     InterpolationSummary,
     MultipleBloomSummary,
     SingleFilterSummary,
     Summary,
+    SummaryPlan,
+    plan_counters,
+    plan_summary,
 )
-from evenbins.theory.summary_plan import KINDS, SummaryPlan, plan_counters, plan_summary
-from evenbins.theory.table_plan import SCHEMES
 from reference import format as reference_format
 
 GOLDEN = Path(__file__).parents[1] / "golden"

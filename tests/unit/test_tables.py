@@ -34,9 +34,9 @@ from evenbins import (
     TablePlan,
     _core,
 )
-from evenbins.tables.multilevel import plan_multilevel
-from evenbins.theory import plan_of_table_core, plan_table
-from evenbins.theory.table_plan import SCHEMES, table_bytes
+from evenbins.tables import plan_multilevel, plan_of_table_core
+from evenbins.tables._multilevel_plan import TableCore
+from evenbins.tables.multilevel import SCHEMES
 from reference import ReferenceMultilevel
 from reference import format as reference_format
 from reference.format import CHECKSUM, FIXED
@@ -75,7 +75,7 @@ def filled(name: str, n: int = 150, **changes: Any) -> tuple[MultilevelTable, di
 
 
 def test_the_default_is_two_levels_of_cache_lines_at_95_percent() -> None:
-    plan = plan_table(10_000_000)
+    plan = plan_multilevel(10_000_000)
     assert (plan.scheme, plan.levels, plan.slots) == ("least-loaded", 2, 8)
     assert plan.buckets == (657_895, 657_895)
     assert plan.nbytes / plan.keys < 17.5
@@ -88,12 +88,12 @@ def test_the_default_is_two_levels_of_cache_lines_at_95_percent() -> None:
 
 
 def test_shares_are_buckets_per_key_and_with_a_space_proportions() -> None:
-    plan = plan_table(1000, scheme="second-chance", space=1.3, shares=[4, 4, 2])
+    plan = plan_multilevel(1000, scheme="second-chance", space=1.3, shares=[4, 4, 2])
     assert plan.levels == 3
     assert plan.buckets == (520, 520, 260)
     assert plan.shares == (0.52, 0.52, 0.26)
-    assert plan_table(1000, scheme="second-chance", shares=plan.shares) == plan
-    assert plan_table(3, slots=8).buckets == (1, 1)
+    assert plan_multilevel(1000, scheme="second-chance", shares=plan.shares) == plan
+    assert plan_multilevel(3, slots=8).buckets == (1, 1)
 
 
 def test_bytes_are_those_of_the_core(name: str) -> None:
@@ -101,7 +101,7 @@ def test_bytes_are_those_of_the_core(name: str) -> None:
     assert (
         t.nbytes
         == t.plan.nbytes
-        == table_bytes(t.plan.core)
+        == TableCore.of(t.plan.core).nbytes
         == len(ReferenceMultilevel(t.plan.core).payload())
     )
     assert MultilevelTable.from_plan(t.plan) == t

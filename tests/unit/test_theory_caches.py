@@ -20,8 +20,9 @@ import pytest
 from kinds import KINDS
 
 import evenbins
-from evenbins import design, theory
+from evenbins import design, sketches, tables, theory
 from evenbins.design.filters import Request, designs_for
+from evenbins.tables import summaries
 from evenbins.theory import block, less_hashing, levels
 from evenbins.theory.caching import cached, frozen
 
@@ -43,29 +44,29 @@ PLANNERS: dict[str, Callable[[], Any]] = {
         "blocked", (1000, 512, 8), capacity=20_000, seed=0, hashing="lanes"
     ),
     "plan_counting": lambda: theory.plan_counting(30_000, fpr=1e-3),
-    "plan_countmin": lambda: theory.plan_countmin(epsilon=1e-4, delta=1e-3),
-    "plan_of_sketch_core": lambda: theory.plan_of_sketch_core(
-        theory.plan_countmin(epsilon=1e-4, delta=1e-3).core, seed=0
+    "plan_countmin": lambda: sketches.plan_countmin(epsilon=1e-4, delta=1e-3),
+    "plan_of_sketch_core": lambda: sketches.plan_of_sketch_core(
+        sketches.plan_countmin(epsilon=1e-4, delta=1e-3).core, seed=0
     ),
-    "plan_table": lambda: theory.plan_table(30_000, scheme="least-loaded"),
-    "plan_table, standard": lambda: theory.plan_table(
+    "plan_multilevel": lambda: tables.plan_multilevel(30_000, scheme="least-loaded"),
+    "plan_multilevel, standard": lambda: tables.plan_multilevel(
         30_000, scheme="standard", levels=2, slots=2, space=1.6
     ),
-    "plan_of_table_core": lambda: theory.plan_of_table_core(
-        theory.plan_table(30_000).core, keys=30_000, seed=0
+    "plan_of_table_core": lambda: tables.plan_of_table_core(
+        tables.plan_multilevel(30_000).core, keys=30_000, seed=0
     ),
-    "plan_chains": lambda: theory.plan_chains(30_000),
-    "plan_of_chain_core": lambda: theory.plan_of_chain_core(
-        theory.plan_chains(30_000).core, keys=30_000, seed=0
+    "plan_chains": lambda: tables.plan_chains(30_000),
+    "plan_of_chain_core": lambda: tables.plan_of_chain_core(
+        tables.plan_chains(30_000).core, keys=30_000, seed=0
     ),
-    "plan_paged": lambda: theory.plan_paged(30_000),
-    "plan_of_paged_core": lambda: theory.plan_of_paged_core(
-        theory.plan_paged(30_000).core, keys=30_000, seed=0
+    "plan_paged": lambda: tables.plan_paged(30_000),
+    "plan_of_paged_core": lambda: tables.plan_of_paged_core(
+        tables.plan_paged(30_000).core, keys=30_000, seed=0
     ),
     "plan_ring": lambda: theory.plan_ring(5, 500, epsilon=0.2),
     "plan_sharded": lambda: theory.plan_sharded(300_000, shards=8, fpr=1e-3),
-    "plan_summary": lambda: theory.summary_plan.plan_summary(3000),
-    "plan_counters": lambda: theory.summary_plan.plan_counters(3000),
+    "plan_summary": lambda: summaries.plan_summary(3000),
+    "plan_counters": lambda: summaries.plan_counters(3000),
     "less_hashing.law": lambda: less_hashing.law("triple", 28_755, 20, 1000),
     "load_of_mean": lambda: [block.load_of_mean(512, k, mean) for k in (7, 10) for mean in (80.3, 200.1)],
     "design.filter": lambda: design.filter(30_000, fpr=1e-4, policies=("standard", "blocked", "two-choice")),

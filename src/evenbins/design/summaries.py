@@ -2,8 +2,9 @@
 
     keys, failure, false_positives ──▶ interpolation, single-filter, multiple-bloom ──▶ the smallest first
 
-Each design is a multilevel table of one slot a bucket, skewed as section 4.8 of the thesis says, and the
-summary that tells its levels apart (`study.theory.multilevel.size_summary`).
+Each design is a multilevel table of one slot a bucket, skewed as section 4.8 of the thesis says, with as
+many sub-tables as bring the chance of a crisis below a tenth of `failure`; what is left of `failure` goes to
+the summary that tells its levels apart (`size_summary`).
 """
 
 from __future__ import annotations
@@ -14,18 +15,72 @@ from typing import SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
 from evenbins import _show
+from evenbins._show import ReprMixin
 from evenbins.design._designs import Designs, beats
 from evenbins.tables.multilevel import MultilevelTable, plan_multilevel
-from evenbins.theory.summary_size import KINDS, SummarySize, size_summary
+from evenbins.theory import summary_rates as rates
+from evenbins.theory.multilevel_law import MAX_LEVELS, crisis_probability
+from evenbins.theory.summary_rates import FilterSize
+from evenbins.theory.summary_size import (
+    Places,
+    checked_chance,
+    digest_bits,
+    multiple_filters,
+    single_filter,
+    skewed_sizes,
+)
 
-__all__ = ["SummaryDesign", "SummaryDesigns", "summary"]
+__all__ = ["KINDS", "SummaryDesign", "SummaryDesigns", "SummarySize", "size_summary", "summary"]
 
+KINDS = ("interpolation", "single-filter", "multiple-bloom")
+"""The summaries that can be sized; Song et al.'s counters have no formula for their failures."""
+_CRISIS_PART = 0.1  # of the failure, at most
 _RESPECTS = ("nbytes", "false_positives", "failure")  # in what designs are compared
 _COLUMNS = (
     ("kind", "kind"), ("levels", "levels"), ("space", "space"), ("bytes_per_key", "bytes/key"),
     ("kibibytes", "KiB"), ("false_positives", "false positives"), ("failure", "failure"),
     ("crisis", "crisis"),
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SummarySize(ReprMixin):
+    """A multilevel table of one slot a bucket, and a summary for it.
+
+    Attributes
+    ----------
+    kind : "interpolation", "single-filter" or "multiple-bloom"
+    keys : keys it is made for (n)
+    sizes : buckets of the sub-tables
+    filters : cells and hashes of each filter; none for "interpolation"
+    digest_bits : bits of a digest; 0 for filters
+    crisis : chance that a key finds no place in the table
+    failure : probability that the summary names a wrong sub-table for any of the keys, at most
+    false_positives : probability that an absent key is not recognised as absent
+    occupancy_bytes : of the bit table, one bit a bucket
+    nbytes : of the summary, the bit table included
+    """
+
+    kind: str
+    keys: int
+    sizes: tuple[int, ...]
+    filters: tuple[FilterSize, ...]
+    digest_bits: int
+    crisis: float
+    failure: float
+    false_positives: float
+    occupancy_bytes: int
+    nbytes: int
+
+    @property
+    def space(self) -> float:
+        """Slots per key."""
+        return sum(self.sizes) / max(self.keys, 1)
+
+    @property
+    def bits_per_key(self) -> float:
+        """Bits of the summary per key, the bit table included."""
+        return 8 * self.nbytes / max(self.keys, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +204,85 @@ def summary(
     ]
     request: dict[str, object] = {"keys": keys, "failure": failure, "false_positives": false_positives}
     return SummaryDesigns(sorted(designs, key=lambda each: each.size.nbytes), request)
+
+
+def size_summary(
+    keys: int,
+    failure: float,
+    false_positives: float,
+    kind: str = "multiple-bloom",
+    *,
+    first: float = 4.0,
+    factor: float = 0.5,
+) -> SummarySize:
+    """Size a table and its summary for a need.
+
+    Parameters
+    ----------
+    keys
+        n, 1 or more.
+    failure
+        The chance, at most, that a key finds no place in the table or is looked for in a wrong one.
+    false_positives
+        The chance, at most, that an absent key is not recognised as absent.
+    kind
+        One of `KINDS`.
+    first, factor
+        Of the sub-tables, as of `skewed_sizes`.
+
+    Raises
+    ------
+    ValueError
+        No sub-tables of this shape are enough.
+
+    Examples
+    --------
+    >>> small = size_summary(10_000, failure=5e-12, false_positives=0.006)
+    >>> small.sizes, small.crisis + small.failure <= 5e-12
+    ((40000, 10000, 5000, 2500, 1250, 1250), True)
+    >>> small.nbytes, small.filters[0]
+    (32270, FilterSize(cells=106580, hashes=7))
+    """
+    number = arguments.integer("keys", keys, 1, 2**40, "Pass the number of keys")
+    worst = checked_chance("failure", failure)
+    positives = checked_chance("false_positives", false_positives)
+    arguments.one_of("kind", kind, KINDS, f'Pass "{KINDS[-1]}"')
+    sizes, crisis = _sub_tables(number, worst, first, factor)
+    budget = worst - crisis
+    filters: tuple[FilterSize, ...] = ()
+    bits = 0
+    if kind == "interpolation":
+        bits = digest_bits(number, budget, positives)
+        wrong = rates.interpolation_failure(number, bits)
+        positive = rates.interpolation_false_positives(number, bits)
+        nbytes = rates.interpolation_bytes(number, sizes, bits)
+    elif kind == "single-filter":
+        filters = (single_filter(number, Places.in_table(number, sizes), budget, positives),)
+        wrong = sum(rates.single_filter_failures(number, sizes, *filters[0]))
+        positive = rates.filter_rate(*filters[0], number)
+        nbytes = rates.single_filter_bytes(sizes, filters[0].cells)
+    else:
+        filters = tuple(multiple_filters(number, Places.in_table(number, sizes), budget, positives))
+        wrong = sum(rates.multiple_bloom_failures(number, sizes, filters))
+        positive = rates.filter_rate(*filters[0], number)
+        nbytes = rates.multiple_bloom_bytes(sizes, filters)
+    return SummarySize(
+        kind=kind, keys=number, sizes=sizes, filters=filters, digest_bits=bits, crisis=crisis,
+        failure=wrong, false_positives=positive, occupancy_bytes=rates.occupancy_bytes(sizes), nbytes=nbytes,
+    )  # fmt: skip
+
+
+def _sub_tables(keys: int, failure: float, first: float, factor: float) -> tuple[tuple[int, ...], float]:
+    """Find the fewest sub-tables that are enough."""
+    best = 1.0
+    for levels in range(2, MAX_LEVELS + 1):
+        sizes = skewed_sizes(keys, levels, first=first, factor=factor)
+        crisis = crisis_probability(keys, sizes)
+        best = min(best, crisis)
+        if crisis <= _CRISIS_PART * failure:
+            return sizes, crisis
+    raise arguments.unmet(
+        "failure",
+        f" must be one that sub-tables of first={first} and factor={factor} can reach, "
+        f"{best / _CRISIS_PART:.2g} at least; got {failure}. Enlarge first or factor",
+    )

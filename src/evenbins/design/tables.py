@@ -16,9 +16,8 @@ from typing import SupportsFloat, SupportsIndex, TypeVar
 
 from evenbins import _arguments, _show
 from evenbins.design._designs import Designs, beats
-from evenbins.tables import MultilevelTable
-from evenbins.theory import TablePlan, plan_table
-from evenbins.theory.table_plan import SCHEMES, SLOTS, predictable
+from evenbins.tables import MultilevelTable, TablePlan, plan_multilevel
+from evenbins.tables.multilevel import SCHEMES, SLOTS, predictable
 
 __all__ = ["TableDesign", "TableDesigns", "table"]
 
@@ -179,7 +178,7 @@ def table(
             ):
                 continue
             plans.append(
-                plan_table(
+                plan_multilevel(
                     keys, scheme=scheme, levels=levels, slots=size, overflow=overflow, deletions=deletions,
                     key_dtype=key_dtype, seed=seed,
                 )

@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING
 from evenbins._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from evenbins.sketches.countmin import CountMinSketch, SketchStats
+    from evenbins.sketches.countmin import (
+        CountMinSketch,
+        SketchPlan,
+        SketchStats,
+        plan_countmin,
+        plan_of_sketch_core,
+    )
     from evenbins.sketches.heavy_hitters import HeavyHitters
 
 __all__ = [
-    "CountMinSketch",
-    "HeavyHitters",
-    "SketchStats",
-]
+    "CountMinSketch", "HeavyHitters", "SketchPlan", "SketchStats", "plan_countmin", "plan_of_sketch_core",
+]  # fmt: skip
 
 _HOMES = {
-    "countmin": "CountMinSketch SketchStats",
+    "countmin": "CountMinSketch SketchPlan SketchStats plan_countmin plan_of_sketch_core",
     "heavy_hitters": "HeavyHitters",
 }
 

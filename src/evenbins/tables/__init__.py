@@ -12,24 +12,27 @@ from typing import TYPE_CHECKING
 from evenbins._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from evenbins.tables.chained import ChainedTable, ChainStats
-    from evenbins.tables.multilevel import MultilevelTable, TableFullError, TableStats
-    from evenbins.tables.paged import PagedStats, PagedTable
+    from evenbins.tables.chained import ChainedTable, ChainPlan, ChainStats, plan_chains, plan_of_chain_core
+    from evenbins.tables.multilevel import (
+        MultilevelTable,
+        TableFullError,
+        TablePlan,
+        TableStats,
+        plan_multilevel,
+        plan_of_table_core,
+    )
+    from evenbins.tables.paged import PagedPlan, PagedStats, PagedTable, plan_of_paged_core, plan_paged
 
 __all__ = [
-    "ChainStats",
-    "ChainedTable",
-    "MultilevelTable",
-    "PagedStats",
-    "PagedTable",
-    "TableFullError",
-    "TableStats",
-]
+    "ChainPlan", "ChainStats", "ChainedTable", "MultilevelTable", "PagedPlan", "PagedStats", "PagedTable",
+    "TableFullError", "TablePlan", "TableStats", "plan_chains", "plan_multilevel", "plan_of_chain_core",
+    "plan_of_paged_core", "plan_of_table_core", "plan_paged",
+]  # fmt: skip
 
 _HOMES = {
-    "chained": "ChainedTable ChainStats",
-    "multilevel": "MultilevelTable TableFullError TableStats",
-    "paged": "PagedStats PagedTable",
+    "chained": "ChainedTable ChainPlan ChainStats plan_chains plan_of_chain_core",
+    "multilevel": "MultilevelTable TableFullError TablePlan TableStats plan_multilevel plan_of_table_core",
+    "paged": "PagedPlan PagedStats PagedTable plan_of_paged_core plan_paged",
 }
 
 __getattr__ = lazy_names(globals(), _HOMES)

@@ -24,8 +24,8 @@ from evenbins._bulk import Lines, Spans, arrow_stream, is_array_like
 from evenbins._core import KeyRangeError
 
 __all__ = [
-    "KEY_TYPES", "VALUE_DTYPES", "VALUE_TYPES", "Words", "stored_keys", "stored_values", "values_of",
-    "wanted_keys",
+    "KEY_TYPES", "VALUE_DTYPES", "VALUE_TYPES", "Words", "checked_dtypes", "dtype_names", "stored_keys",
+    "stored_values", "values_of", "wanted_keys",
 ]  # fmt: skip
 
 Words = npt.NDArray[np.uint64]
@@ -35,6 +35,18 @@ _Mask = npt.NDArray[np.bool_]
 KEY_TYPES: Final = {"int64": 1, "uint64": 2, "digest": 3}
 VALUE_TYPES: Final = {"int64": 1, "uint64": 2, "float64": 3}
 VALUE_DTYPES: Final = {1: np.dtype(np.int64), 2: np.dtype(np.uint64), 3: np.dtype(np.float64)}
+
+
+def checked_dtypes(key_dtype: object, value_dtype: object) -> tuple[int, int]:
+    """Check both arguments; return their numbers in a core."""
+    keys = arguments.one_of("key_dtype", key_dtype, tuple(KEY_TYPES), 'Pass "digest" for str and bytes')
+    values = arguments.one_of("value_dtype", value_dtype, tuple(VALUE_TYPES), 'Pass "float64" for floats')
+    return KEY_TYPES[keys], VALUE_TYPES[values]
+
+
+def dtype_names(key_type: int, value_type: int) -> tuple[str, str]:
+    """Return the names of a core's types."""
+    return tuple(KEY_TYPES)[key_type - 1], tuple(VALUE_TYPES)[value_type - 1]
 
 
 def stored_keys(keys: object, key_type: int, seed: int) -> tuple[Words, tuple[int, ...] | None]:

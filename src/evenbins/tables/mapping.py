@@ -6,7 +6,7 @@ A class that mixes this in has a core with raw `in`, `[]`, `[] =`, `del`, `len` 
     _get_many(keys, missing, threads)   _contains_many(keys, threads)   _setdefault(key, default)
     _page(slot, entry, most)   _each_batch(store, most)   _clear()   _version   _core   _seed
 
-all in words (`_table_keys`), and says by `_key_type` and `_value_type` what the words mean.
+all in words (`_keys`), and says by `_types_at` where its core has what the words mean.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -63,62 +63,29 @@ if TYPE_CHECKING:
     class _TableCore:
         """What the compiled class behind a table offers."""
 
-        def _insert_many(self, keys: Words, values: Words, are_new: bool, before: int = 0) -> None:
-            raise NotImplementedError
-
-        def _erase_many(self, keys: Words, strict: bool) -> tuple[int, int, int]:
-            raise NotImplementedError
-
-        def _pop(self, key: Key, default: Any) -> object:
-            raise NotImplementedError
-
-        def _setdefault(self, key: Key, default: Any) -> Value:
-            raise NotImplementedError
-
-        def _each_batch(self, store: Callable[[Words, Words], object], most: int) -> None:
-            raise NotImplementedError
-
-        def _get_many(self, keys: Words, missing: int, threads: int) -> tuple[Words, int, int]:
-            raise NotImplementedError
-
-        def _contains_many(self, keys: Words, threads: int) -> npt.NDArray[np.bool_]:
-            raise NotImplementedError
-
-        def _page(self, slot: int, entry: int, most: int) -> tuple[Words, Words, int, int]:
-            raise NotImplementedError
-
-        def _clear(self) -> None:
-            raise NotImplementedError
-
+        def _insert_many(self, keys: Words, values: Words, are_new: bool, before: int = 0) -> None: ...
+        def _erase_many(self, keys: Words, strict: bool) -> tuple[int, int, int]: ...
+        def _pop(self, key: Key, default: Any) -> object: ...
+        def _setdefault(self, key: Key, default: Any) -> Value: ...
+        def _each_batch(self, store: Callable[[Words, Words], object], most: int) -> None: ...
+        def _get_many(self, keys: Words, missing: int, threads: int) -> tuple[Words, int, int]: ...
+        def _contains_many(self, keys: Words, threads: int) -> npt.NDArray[np.bool_]: ...
+        def _page(self, slot: int, entry: int, most: int) -> tuple[Words, Words, int, int]: ...
+        def _clear(self) -> None: ...
         @property
-        def _version(self) -> int:
-            raise NotImplementedError
-
+        def _core(self) -> list[int]: ...
         @property
-        def _seed(self) -> int:
-            raise NotImplementedError
-
+        def _version(self) -> int: ...
         @property
-        def _read_only(self) -> bool:
-            raise NotImplementedError
-
-        def _invariant(self) -> str:
-            raise NotImplementedError
-
-        def __contains__(self, key: Key, /) -> bool:
-            raise NotImplementedError
-
-        def __getitem__(self, key: Key, /) -> Value:
-            raise NotImplementedError
-
-        def __setitem__(self, key: Key, value: Any, /) -> None:
-            raise NotImplementedError
-
-        def __delitem__(self, key: Key, /) -> None:
-            raise NotImplementedError
-
-        def __len__(self) -> int:
-            raise NotImplementedError
+        def _seed(self) -> int: ...
+        @property
+        def _read_only(self) -> bool: ...
+        def _invariant(self) -> str: ...
+        def __contains__(self, key: Key, /) -> bool: ...
+        def __getitem__(self, key: Key, /) -> Value: ...
+        def __setitem__(self, key: Key, value: Any, /) -> None: ...
+        def __delitem__(self, key: Key, /) -> None: ...
+        def __len__(self) -> int: ...
 
 else:
     _TableCore = object  # the compiled class comes first among a table's bases
@@ -128,14 +95,15 @@ class TableMapping(_TableCore):
     """The mapping that every table is."""
 
     __slots__ = ()
+    _types_at: ClassVar[int]  # where the core has the number of the keys' type; that of the values follows
 
     @property
     def _key_type(self) -> int:
-        raise NotImplementedError
+        return self._core[self._types_at]
 
     @property
     def _value_type(self) -> int:
-        raise NotImplementedError
+        return self._core[self._types_at + 1]
 
     # --- one key -------------------------------------------------------------------------------------
 

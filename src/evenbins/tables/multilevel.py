@@ -12,9 +12,8 @@ or one writer; who comes in between waits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Self, SupportsFloat, SupportsIndex
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self, SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
 from evenbins import _core
@@ -23,14 +22,28 @@ from evenbins._core import TableFullError
 from evenbins._files import StrPath, attributes_of
 from evenbins._show import ReprMixin
 from evenbins.structure import Structure
-from evenbins.tables._guided import GuideState, attachment, lazy_capacity, needs, with_summary
+from evenbins.tables._multilevel_plan import (
+    SCHEMES,
+    SLOTS,
+    TableCore,
+    TablePlan,
+    attachment,
+    is_lazy,
+    plan_multilevel,
+    plan_of_table_core,
+    predictable,
+    scaled_plan,
+    with_summary,
+)
+from evenbins.tables._summary_plan import KINDS, NUMBERS, SummaryPlan
 from evenbins.tables.mapping import TableMapping
 from evenbins.tables.paged import PagedTable, is_paged, save_pages
 from evenbins.tables.summaries import CLASSES, Summary
-from evenbins.theory.summary_plan import KINDS, NUMBERS, SummaryPlan
-from evenbins.theory.table_plan import TablePlan, TableShape, plan_of_table_core, plan_table, scaled_plan
 
-__all__ = ["MultilevelTable", "TableFullError", "TableStats", "plan_multilevel"]
+__all__ = [
+    "SCHEMES", "SLOTS", "MultilevelTable", "TableFullError", "TablePlan", "TableStats", "plan_multilevel",
+    "plan_of_table_core", "predictable",
+]  # fmt: skip
 
 # Words of a table's state (cpp/include/evenbins/table_view.hpp).
 _INSERTIONS, _MOVES, _INSERTION_READS, _LISTED, _PLACED = 0, 1, 2, 6, 16
@@ -86,8 +99,26 @@ class TableStats(ReprMixin):
     rebuild_moves: int | None = None
 
     def _rows(self) -> list[tuple[str, object]]:
-        rows = [(each.name, getattr(self, each.name)) for each in fields(self)]
-        return rows if self.summary is not None else [row for row in rows if row[1] is not None]
+        return [row for row in ReprMixin._rows(self) if row[1] is not None or self.summary is not None]
+
+
+class GuideState(NamedTuple):
+    """What a table's guide counts (cpp/include/evenbins/guided.hpp)."""
+
+    hits: int
+    hit_reads: int
+    wrong: int
+    misses: int
+    miss_reads: int
+    false_positives: int
+    reserved: int
+    due: int
+    steps: int
+    rebuilds: int
+    rebuild_moves: int
+    cursor: int
+    nbytes: int
+    rebuilding: int
 
 
 class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
@@ -147,6 +178,7 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
 
     __slots__ = ("_cached_plan",)
     _plan_class = TablePlan
+    _types_at = 2
     _side_by_side = (
         "keys", "fills", "overflow", "overflow_limit", "moves", "reads", "miss_reads", "nbytes",
     )  # fmt: skip
@@ -163,11 +195,11 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         return plan_of_table_core(self._core, keys=self._capacity, seed=self._seed)
 
     def _shown(self) -> list[tuple[str, object]]:
-        shape = TableShape.of_core(self._core)
+        shape = TableCore.of(self._core)
         return [
             ("keys", len(self)), ("capacity", self._capacity), ("scheme", shape.scheme),
-            ("levels", len(shape.buckets)), ("slots", shape.slots), ("key_dtype", shape.key_dtype),
-            ("value_dtype", shape.value_dtype), ("nbytes", self.nbytes),
+            ("levels", len(shape.buckets)), ("slots", shape.slots), ("key_dtype", self.key_dtype),
+            ("value_dtype", str(self.value_dtype)), ("nbytes", self.nbytes),
         ]  # fmt: skip
 
     def __init__(
@@ -190,14 +222,6 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
                 deletions=deletions, key_dtype=key_dtype, value_dtype=value_dtype, seed=seed,
             )
         )  # fmt: skip
-
-    @property
-    def _key_type(self) -> int:
-        return self._core[2]
-
-    @property
-    def _value_type(self) -> int:
-        return self._core[3]
 
     def probe(self, key: Key) -> tuple[int, int, bool]:
         """Return how a look-up of this key goes: its level, the buckets read, whether the list was asked.
@@ -236,7 +260,9 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         plan = plan_of_table_core(
             self._core, keys=self._capacity, seed=self._seed, deletions=self.plan.deletions
         )
-        plan = _summarised(plan, summary, _is_lazy(deletions, summary), false_positives, failure)
+        plan = with_summary(
+            plan, summary, lazy=is_lazy(deletions, summary), false_positives=false_positives, failure=failure
+        )
         self._attach(*attachment(plan))
         self._cached_plan = plan
 
@@ -313,7 +339,7 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         (1000, 0.0, 2.0)
         """
         state, guide, number, can_remove = self._measure()
-        shape = TableShape.of_core(self._core)
+        shape = TableCore.of(self._core)
         levels = len(shape.buckets)
         placed = state[_PLACED : _PLACED + levels]
         listed = state[_LISTED]
@@ -369,12 +395,7 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         >>> len(t), len(larger)
         (1000, 5000)
         """
-        old = self.plan
-        plan = scaled_plan(old, lazy_capacity(capacity) if old.rebuild_threshold else capacity)
-        if old.summary is not None:
-            plan = with_summary(
-                plan, old.summary.kind, lazy=bool(old.rebuild_threshold), **needs(old.summary)
-            )
+        plan = scaled_plan(self.plan, capacity)
         if plan.keys < len(self):
             raise arguments.unmet(
                 "capacity", f" must be at least the number of keys, {len(self)}; got {capacity}"
@@ -435,98 +456,8 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         return table
 
     def _check(self) -> None:
-        """Assert every invariant of the structure; for tests."""
-        broken = self._invariant()
-        assert not broken, broken
-        assert self.nbytes == self.plan.nbytes
-        assert self.plan.core == tuple(self._core)
+        super()._check()
         assert len(self) == sum(1 for _ in self)
-
-
-def plan_multilevel(
-    capacity: SupportsIndex | SupportsFloat,
-    *,
-    scheme: str = "least-loaded",
-    levels: int | None = None,
-    slots: int | None = None,
-    overflow: float | None = None,
-    space: float | None = None,
-    shares: Sequence[float] | None = None,
-    overflow_limit: int | None = None,
-    deletions: bool | str = False,
-    summary: str | SummaryPlan | None = None,
-    false_positives: float | None = None,
-    failure: float | None = None,
-    key_dtype: str = "int64",
-    value_dtype: str = "int64",
-    seed: int = 0,
-    occupancy_bits: bool = True,
-    next_hashes: bool = False,
-) -> TablePlan:
-    """Plan a table with its summary, for `MultilevelTable.from_plan`.
-
-    Parameters
-    ----------
-    capacity, scheme, levels, slots, overflow, deletions, summary, key_dtype, value_dtype, seed
-        As for `MultilevelTable`.
-    space
-        Slots per key (c) instead.
-    shares
-        Buckets of each level per key (α_i), instead of the best ones; with `space` only their proportions
-        count.
-    overflow_limit
-        Most keys that the list holds; planned so that `capacity` keys overrun it with a probability below
-        1e-9.
-    false_positives, failure
-        Of the summary, at most: the chance that an absent key is read at all, by default 0.01; the chance
-        that any of `capacity` keys is looked for in a wrong level first, by default 1e-3.
-    occupancy_bits, next_hashes
-        Helpers in fast memory, as in the thesis: they change what `stats().insertion_reads` counts. Without
-        occupancy bits a look at a bucket's occupancy is a read of it. With next hashes, which take four
-        bytes a slot and level, an insertion need not read residents to find out where they may move.
-
-    Examples
-    --------
-    >>> plan = plan_multilevel(1_000, scheme="standard", space=1.25)
-    >>> MultilevelTable.from_plan(plan).plan.space >= 1.25
-    True
-    """
-    lazy = _is_lazy(deletions, summary)
-    plan = plan_table(
-        lazy_capacity(capacity) if lazy else capacity, scheme=scheme, levels=levels, slots=slots,
-        overflow=overflow, space=space, shares=shares, overflow_limit=overflow_limit,
-        deletions=False if lazy else deletions,  # type: ignore[arg-type]  # plan_table refuses what is no bool
-        key_dtype=key_dtype, value_dtype=value_dtype, seed=seed, occupancy_bits=occupancy_bits,
-        next_hashes=next_hashes,
-    )  # fmt: skip
-    return _summarised(plan, summary, lazy, false_positives, failure)
-
-
-def _is_lazy(deletions: object, summary: object) -> bool:
-    if deletions != "lazy":
-        return False
-    if summary is None:
-        raise ValueError(
-            "deletions='lazy' is for a table with a summary that cannot forget; got summary=None. Pass "
-            "summary='multiple-bloom', or leave out deletions"
-        )
-    return True
-
-
-def _summarised(
-    plan: TablePlan,
-    summary: str | SummaryPlan | None,
-    lazy: bool,
-    false_positives: float | None,
-    failure: float | None,
-) -> TablePlan:
-    if summary is not None:
-        return with_summary(plan, summary, lazy=lazy, false_positives=false_positives, failure=failure)
-    for name, value in (("false_positives", false_positives), ("failure", failure)):
-        if value is not None:
-            shown = arguments.shown(value)
-            raise ValueError(f"{name} is of a summary; got {shown} and summary=None. Pass a summary too")
-    return plan
 
 
 def _restored(cls: type[MultilevelTable], data: bytes, plan: TablePlan) -> MultilevelTable:

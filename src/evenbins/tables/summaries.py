@@ -32,11 +32,17 @@ from evenbins import _bulk, _core
 from evenbins._bulk import Key
 from evenbins._show import ReprMixin
 from evenbins.structure import Structure
-from evenbins.theory.summary_plan import SummaryPlan, plan_counters, plan_of_summary_core, plan_summary
+from evenbins.tables._summary_plan import (
+    KINDS,
+    SummaryPlan,
+    plan_counters,
+    plan_of_summary_core,
+    plan_summary,
+)
 
 __all__ = [
-    "CounterSummary", "InterpolationSummary", "MultipleBloomSummary", "SingleFilterSummary", "Summary",
-    "SummaryStats",
+    "KINDS", "CounterSummary", "InterpolationSummary", "MultipleBloomSummary", "SingleFilterSummary",
+    "Summary", "SummaryPlan", "SummaryStats", "plan_counters", "plan_of_summary_core", "plan_summary",
 ]  # fmt: skip
 
 _Digests = npt.NDArray[np.uint64]
@@ -206,8 +212,6 @@ class Summary(_core.Summary, Structure[SummaryPlan]):
             )
         return np.ascontiguousarray(found.ravel(), dtype=np.uint8)
 
-    # --- the summary as a whole ----------------------------------------------------------------------------
-
     def stats(self) -> SummaryStats:
         """Measure this very summary, in one pass over it."""
         keys, fills, positives, saturated = self._measure()
@@ -215,13 +219,6 @@ class Summary(_core.Summary, Structure[SummaryPlan]):
             keys=keys, kind=self.plan.kind, levels=self._core[0], false_positives=positives,
             fills=tuple(fills), saturated=saturated, nbytes=self.nbytes,
         )  # fmt: skip
-
-    def _check(self) -> None:
-        """Assert every invariant of the structure; for tests."""
-        broken = self._invariant()
-        assert not broken, broken
-        assert self.nbytes == self.plan.nbytes
-        assert self.plan.core == tuple(self._core)
 
 
 class InterpolationSummary(Summary):

@@ -13,20 +13,14 @@ import importlib
 from types import ModuleType
 
 from evenbins.theory.balanced_plan import plan_balanced, plan_levels
-from evenbins.theory.chain_plan import ChainPlan, plan_chains, plan_of_chain_core
 from evenbins.theory.counting import plan_counting
-from evenbins.theory.paged import PagedPlan, plan_of_paged_core, plan_paged
 from evenbins.theory.plan import FilterPlan, plan_blocked, plan_of_core, plan_standard
 from evenbins.theory.ring_plan import RingPlan, plan_ring
 from evenbins.theory.sharding import ShardedPlan, plan_sharded
-from evenbins.theory.sketch import SketchPlan, plan_countmin, plan_of_sketch_core
-from evenbins.theory.table_plan import TablePlan, plan_of_table_core, plan_table
 
 __all__ = [
-    "ChainPlan", "FilterPlan", "PagedPlan", "RingPlan", "ShardedPlan", "SketchPlan", "TablePlan",
-    "plan_balanced", "plan_blocked", "plan_chains", "plan_counting", "plan_countmin", "plan_levels",
-    "plan_of_chain_core", "plan_of_core", "plan_of_paged_core", "plan_of_sketch_core", "plan_of_table_core",
-    "plan_paged", "plan_ring", "plan_sharded", "plan_standard", "plan_table",
+    "FilterPlan", "RingPlan", "ShardedPlan", "plan_balanced", "plan_blocked", "plan_counting", "plan_levels",
+    "plan_of_core", "plan_ring", "plan_sharded", "plan_standard",
 ]  # fmt: skip
 
 

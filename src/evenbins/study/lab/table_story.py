@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from evenbins.study.stepwise import Choice, Insertion, ReferenceMultilevel
+from evenbins.tables.multilevel import TablePlan, plan_multilevel, predictable
 from evenbins.theory import least_loaded
-from evenbins.theory.table_plan import TablePlan, plan_table, predictable
 
 __all__ = ["MAX_EVENTS", "Watched", "operations", "small_plan", "story"]
 
@@ -101,7 +101,7 @@ def small_plan(
     shares: list[float] | None,
 ) -> TablePlan:  # fmt: skip
     """Plan a small table whose list takes all keys; `shares` in proportion, None: equal levels."""
-    return plan_table(
+    return plan_multilevel(
         keys, scheme=scheme, levels=levels, slots=slots, space=space,
         shares=None if scheme == "least-loaded" else shares or [1.0] * levels, overflow_limit=keys,
         deletions=deletions, seed=seed,

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from evenbins import _arguments as arguments
+from evenbins.design.summaries import KINDS, SummarySize, size_summary
 from evenbins.theory import counting
 from evenbins.theory.multilevel_law import (
     EXACT_KEYS,
@@ -48,7 +49,7 @@ from evenbins.theory.summary_rates import (
     single_filter_bytes,
     single_filter_failures,
 )
-from evenbins.theory.summary_size import KINDS, SummarySize, size_summary, skewed_sizes
+from evenbins.theory.summary_size import skewed_sizes
 
 __all__ = [
     "DELETIONS", "EXACT_KEYS", "KINDS", "MAX_LEVELS", "FilterSize", "Law", "SummarySize",

@@ -4,15 +4,14 @@
     false positives, failure                                                           │
                              false positives and failure to expect  ◀──────────────────┘
 
-Rates are those of `multilevel` (section 4.11.3). If the sub-tables are known, of one slot and the standard
-scheme, the keys of each level have their exact law. For other tables expected numbers are given, and the
-number of keys above a level varies by Poisson's law where it is small. A level here is also the table's
-overflow list, the last.
+Rates are those of `summary_rates` (section 4.11.3). If the sub-tables are known, of one slot and the standard
+scheme, the keys of each level have their exact law. For other tables expected numbers are given. A level here
+is also the table's overflow list, the last.
 
     interpolation             the least digest bits that meet both bounds; 0.8 keys a slot
     single-filter             the fewest cells that meet both, over all numbers of hashes
-    multiple-bloom            B_0 by the false positives; the others share the failures in proportion to
-                              their keys; an exact list of 64-bit digests where that is smaller
+    multiple-bloom            `summary_size.multiple_filters`; an exact list of 64-bit digests where that is
+                              smaller
     counting-...              the same cells, with counters so wide that one is ever full with a chance
                               of at most SATURATED
 
@@ -27,20 +26,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import SupportsFloat, SupportsIndex
 
-import numpy as np
-
 from evenbins import _arguments as arguments
 from evenbins._show import ReprMixin
 from evenbins.theory import counting
 from evenbins.theory import summary_rates as rates
-from evenbins.theory.multilevel_law import Law, distribution
 from evenbins.theory.summary_rates import FilterSize
 from evenbins.theory.summary_size import (
-    TrimmedLaw,
+    Places,
     checked_chance,
-    cover_chance,
+    multiple_filters,
+    single_filter,
     skewed_sizes,
-    smallest_filter,
+)
+from evenbins.theory.summary_size import (
+    digest_bits as least_digest_bits,
 )
 
 __all__ = [
@@ -66,8 +65,6 @@ LOAD = 0.8
 MAX_LEVELS, MAX_HASHES, MAX_WIDTH, MAX_CELLS = 9, 64, 16, 2**48
 WIDE, COUNTING = 1, 2  # flags of multiple filters
 _REACH = 1024  # slots of an interpolation summary behind the last home
-_FEW = 1000  # keys above a level whose number is taken to vary
-_IN_ONE_LINE = ("keys", "kind", "levels", "nbytes", "false_positives", "failure")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -94,7 +91,7 @@ class SummaryPlan(ReprMixin):
     core : the integers stored and compared by
     """
 
-    _in_one_line = _IN_ONE_LINE
+    _in_one_line = ("keys", "kind", "levels", "nbytes", "false_positives", "failure")
 
     keys: int
     kind: str
@@ -136,40 +133,18 @@ def plan_summary(
 
     Parameters
     ----------
-    capacity
-        Number of keys (n).
+    capacity, levels, shares, false_positives, failure, counter_bits, wide, lists, seed
+        As for `MultipleBloomSummary`.
     kind
         One of `KINDS`.
-    levels
-        Answers of a present key, 1 to 9: the levels of a table and, where it has one, its list. By
-        default as many as `shares`, or 5.
-    shares
-        Fraction of the keys in each level; by default those of the thesis' tables (section 4.8).
     sizes
-        Instead, buckets of the sub-tables, of one slot and the standard scheme: the exact law follows. With
-        one level more than sub-tables, the last is their overflow list.
-    false_positives
-        Chance, at most, that an absent key is answered a level; by default 0.01.
-    failure
-        Chance, at most, that any key is answered a wrong level; by default 1e-3.
+        Instead of `shares`, buckets of the sub-tables, of one slot and the standard scheme: the exact law
+        follows. With one level more than sub-tables, the last is their overflow list.
     digest_bits
-        Of "interpolation": the bits instead of the least that meet the need.
+        As for `InterpolationSummary`.
     filters
         Cells and hashes instead: one pair of "single-filter", as many as levels of "multiple-bloom", where 0
         hashes mean an exact list of so many keys.
-    counter_bits
-        Of the counting kinds: one width, or one for each filter or level, instead of the least.
-    wide
-        Of multiple filters: one wide hash reduced modulo each filter's size, as the thesis saves hashing.
-    lists
-        Of multiple filters: exact lists in place of filters where they are smaller.
-    seed
-        Of the digests.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong type or outside its range, or does not fit the kind.
 
     Examples
     --------
@@ -180,7 +155,7 @@ def plan_summary(
     54
     """
     keys = arguments.capacity(capacity)
-    checked_kind(kind, KINDS)
+    arguments.one_of("kind", kind, KINDS, 'Pass "multiple-bloom"')
     seed = arguments.seed(seed)
     places = _places(keys, levels, shares, sizes)
     count = len(places.held)
@@ -196,12 +171,20 @@ def plan_summary(
     if family == "interpolation":
         core = _interpolation_core(keys, count, positives, allowed, digest_bits)
     elif family == "single-filter":
-        core = _single_core(keys, places, positives, allowed, filters)
+        size = single_filter(keys, places, allowed, positives) if filters is None else _given_filter(filters)
+        cells = -(-size.cells // size.hashes) * size.hashes
+        core = (count, cells, size.hashes)
         if counts:
-            _, cells, hashes = core
-            core += _widths(counter_bits, count, [(cells, hashes, each) for each in places.held])
+            core += _widths(counter_bits, count, [(cells, size.hashes, each) for each in places.held])
     else:
-        parts = _multiple(keys, places, positives, allowed, lists, filters, counts)
+        if filters is None:
+            parts = multiple_filters(keys, places, allowed, positives)
+            parts[1:] = [
+                _listed(each, more, counts) if lists else each
+                for each, more in zip(parts[1:], places.above[1:], strict=True)
+            ]
+        else:
+            parts = _given_filters(filters, count)
         widths: tuple[int, ...] = (1,) * count
         if counts:
             needs = [(size.cells, size.hashes, n) for size, n in zip(parts, places.above, strict=True)]
@@ -292,21 +275,6 @@ def plan_of_summary_core(
     )
 
 
-class Places:
-    """Where the keys are: how many in each level, and how many above it, as a law or in the mean."""
-
-    def __init__(self, held: list[float], laws: Sequence[Law] | None = None) -> None:
-        self.held = held
-        self.above = [math.fsum(held[j:]) for j in range(len(held))]  # keys of levels above 0, 1, ...
-        self.laws = None if laws is None else [TrimmedLaw(law) for law in laws]
-
-    def failures(self, level: int, size: FilterSize) -> float:
-        """Expect so many keys of a level, of 1 ..., that a filter of the keys above it covers."""
-        if self.laws is not None:
-            return self.laws[level - 1].failures(size)
-        return self.held[level - 1] * _rate(size, self.above[level])
-
-
 # --- sizes ------------------------------------------------------------------------------------------------
 
 
@@ -317,12 +285,7 @@ def _interpolation_core(
     if given is not None:
         bits = arguments.integer("digest_bits", given, 8, most, "Leave it out for the least that is enough")
     else:
-        bits = max(8, keys.bit_length())
-        while bits < most and (
-            rates.interpolation_failure(keys, bits) > allowed
-            or rates.interpolation_false_positives(keys, bits) > positives
-        ):
-            bits += 1
+        bits = least_digest_bits(keys, allowed, positives, least=max(8, keys.bit_length()), most=most)
         if rates.interpolation_false_positives(keys, bits) > positives:
             raise arguments.unmet(
                 "false_positives",
@@ -331,67 +294,10 @@ def _interpolation_core(
     return levels, bits, math.ceil(keys / LOAD)
 
 
-def _single_core(
-    keys: int, places: Places, positives: float, allowed: float, given: Sequence[tuple[int, int]] | None
-) -> tuple[int, ...]:
-    levels = len(places.held)
-    if given is not None:
-        (size,) = _checked_filters(given, 1)
-        if not size.hashes:
-            raise ValueError("filters must have 1 to 64 hashes for a single filter; got 0. Pass 15")
-    else:
-
-        def enough(size: FilterSize) -> bool:
-            return float(cover_chance(size, np.array(float(keys)))) <= positives and (
-                math.fsum(places.failures(j, size) for j in range(1, levels)) <= allowed
-            )
-
-        size = smallest_filter(12 * keys, round(-math.log2(positives)), enough)
-    return levels, -(-size.cells // size.hashes) * size.hashes, size.hashes
-
-
-def _multiple(
-    keys: int,
-    places: Places,
-    positives: float,
-    allowed: float,
-    lists: bool,
-    given: Sequence[tuple[int, int]] | None,
-    counts: bool,
-) -> list[FilterSize]:
-    if given is not None:
-        sizes = _checked_filters(given, len(places.held))
-        if not sizes[0].hashes:
-            raise ValueError("filters[0] must have 1 to 64 hashes: all keys are in it; got 0. Pass 7")
-        return sizes
-
-    def few_positives(size: FilterSize) -> bool:
-        return float(cover_chance(size, np.array(float(keys)))) <= positives
-
-    found = [smallest_filter(10 * keys, round(-math.log2(positives)), few_positives)]
-    above = places.above[1:]
-    parts = [max(each / max(sum(above), 1e-9), 0.02) for each in above]
-    for j, (more, part) in enumerate(zip(above, parts, strict=True), 1):
-        size = _size_filter(places, j, allowed * part / sum(parts))
-        listed = FilterSize(math.ceil(more + 8 * math.sqrt(more)) + 16, 0)
-        width = 4 if counts else 1
-        found.append(listed if lists and _part_bytes(*listed, 1) <= _part_bytes(*size, width) else size)
-    return found
-
-
-def _size_filter(places: Places, level: int, budget: float) -> FilterSize:
-    best = math.log2(max(places.held[level - 1] / budget, 2.0))
-    guess = 1.5 * best * max(places.above[level], 1.0)
-    return smallest_filter(guess, round(best), lambda size: places.failures(level, size) <= budget)
-
-
-def _rate(size: FilterSize, keys: float) -> float:
-    """Compute the rate of a filter of so many keys in the mean."""
-    if keys >= _FEW:
-        return float(cover_chance(size, np.array(keys)))
-    numbers = np.arange(0, math.ceil(keys + 12 * math.sqrt(keys) + 30))
-    logs = numbers * math.log(max(keys, 1e-300)) - keys - np.array([math.lgamma(i + 1) for i in numbers])
-    return float(np.exp(logs) @ cover_chance(size, numbers.astype(np.float64)))
+def _listed(size: FilterSize, keys: float, counts: bool) -> FilterSize:
+    """Return an exact list in place of a filter if it is smaller."""
+    listed = FilterSize(math.ceil(keys + 8 * math.sqrt(keys)) + 16, 0)
+    return listed if _part_bytes(*listed, 1) <= _part_bytes(*size, 4 if counts else 1) else size
 
 
 def _widths(given: object, levels: int, parts: list[tuple[int, int, float]]) -> tuple[int, ...]:
@@ -427,11 +333,6 @@ def _part_bytes(cells: int, hashes: int, width: int) -> int:
 # --- arguments ----------------------------------------------------------------------------------------------
 
 
-def checked_kind(kind: object, kinds: Sequence[str], name: str = "kind") -> None:
-    """Check the name of a kind."""
-    arguments.one_of(name, kind, kinds, 'Pass "multiple-bloom"')
-
-
 def _only(name: str, value: object, fits: bool, kind: str) -> None:
     if value is not None and not fits:
         raise ValueError(f'{name} is not for kind "{kind}"; got {arguments.shown(value)}. Leave it out')
@@ -448,11 +349,7 @@ def _places(keys: int, levels: object, shares: Sequence[float] | None, sizes: Se
         count = len(sizes) if levels is None else arguments.integer("levels", levels, 1, MAX_LEVELS, "Pass 5")
         if count not in (len(sizes), len(sizes) + 1):
             raise arguments.unmet("levels", f" must be {len(sizes)}, or one more for the list; got {levels}")
-        laws = distribution(keys, sizes)
-        held = [float(law.held.sum()) for law in laws[1:]]
-        if count > len(sizes):
-            held.append(laws[-1].mean)
-        return Places(held, laws[1:count])
+        return Places.in_table(keys, sizes, with_list=count > len(sizes))
     if isinstance(shares, str) or not hasattr(shares, "__len__") or not len(shares):
         raise arguments.type_error("shares", "a sequence of numbers", shares, "Pass one for each level")
     if levels is not None and levels != len(shares):
@@ -463,6 +360,20 @@ def _places(keys: int, levels: object, shares: Sequence[float] | None, sizes: Se
     if not 0.99 < math.fsum(each) < 1.01:
         raise arguments.error("shares", "fractions of the keys, 1 in all", list(shares), remedy)
     return Places([keys * x / math.fsum(each) for x in each])
+
+
+def _given_filter(filters: Sequence[tuple[int, int]]) -> FilterSize:
+    (size,) = _checked_filters(filters, 1)
+    if not size.hashes:
+        raise ValueError("filters must have 1 to 64 hashes for a single filter; got 0. Pass 15")
+    return size
+
+
+def _given_filters(filters: Sequence[tuple[int, int]], count: int) -> list[FilterSize]:
+    sizes = _checked_filters(filters, count)
+    if not sizes[0].hashes:
+        raise ValueError("filters[0] must have 1 to 64 hashes: all keys are in it; got 0. Pass 7")
+    return sizes
 
 
 def _checked_filters(filters: Sequence[tuple[int, int]], count: int) -> list[FilterSize]:
