@@ -9,6 +9,7 @@ the summary that tells its levels apart (`size_summary`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import SupportsFloat, SupportsIndex
@@ -249,6 +250,7 @@ def size_summary(
     arguments.one_of("kind", kind, KINDS, f'Pass "{KINDS[-1]}"')
     sizes, crisis = _sub_tables(number, worst, first, factor)
     budget = worst - crisis
+    places = Places.in_table(number, sizes)
     filters: tuple[FilterSize, ...] = ()
     bits = 0
     if kind == "interpolation":
@@ -257,13 +259,13 @@ def size_summary(
         positive = rates.interpolation_false_positives(number, bits)
         nbytes = rates.interpolation_bytes(number, sizes, bits)
     elif kind == "single-filter":
-        filters = (single_filter(number, Places.in_table(number, sizes), budget, positives),)
-        wrong = sum(rates.single_filter_failures(number, sizes, *filters[0]))
+        filters = (single_filter(number, places, budget, positives),)
+        wrong = math.fsum(places.failures(j, filters[0]) for j in range(1, len(sizes)))
         positive = rates.filter_rate(*filters[0], number)
         nbytes = rates.single_filter_bytes(sizes, filters[0].cells)
     else:
-        filters = tuple(multiple_filters(number, Places.in_table(number, sizes), budget, positives))
-        wrong = sum(rates.multiple_bloom_failures(number, sizes, filters))
+        filters = tuple(multiple_filters(number, places, budget, positives))
+        wrong = math.fsum(places.failures(j, filters[j]) for j in range(1, len(sizes)))
         positive = rates.filter_rate(*filters[0], number)
         nbytes = rates.multiple_bloom_bytes(sizes, filters)
     return SummarySize(

@@ -194,9 +194,10 @@ def predictions(plan: TablePlan) -> dict[str, Any] | None:
             moves.append(moved)
             placed.append([f * b * plan.slots for f, b in zip(found.fills, plan.buckets, strict=True)])
     else:
-        from evenbins.theory import fluid  # here: scipy takes longer than all other imports
+        from evenbins.study.theory.tables import trajectory  # here: scipy takes longer than all other imports
+        from evenbins.theory import fluid
 
-        path = fluid.solve(plan.scheme, plan.shares, plan.slots).trajectory
+        path = trajectory(fluid.solve(plan.scheme, plan.shares, plan.slots))
         at = [keys * (len(path.times) - 1) / plan.keys for keys in range(plan.keys + 1)]
         overflow = [max(0.0, plan.keys * _between(path.overflow, each)) for each in at]
         moves = [max(0.0, plan.keys * _between(path.moves, each)) for each in at]

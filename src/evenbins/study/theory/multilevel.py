@@ -24,6 +24,7 @@ import numpy as np
 
 from evenbins import _arguments as arguments
 from evenbins.design.summaries import KINDS, SummarySize, size_summary
+from evenbins.study.theory.summary_failures import multiple_bloom_failures, single_filter_failures
 from evenbins.theory import counting
 from evenbins.theory.multilevel_law import (
     EXACT_KEYS,
@@ -44,10 +45,8 @@ from evenbins.theory.summary_rates import (
     interpolation_false_positives,
     level_bits,
     multiple_bloom_bytes,
-    multiple_bloom_failures,
     occupancy_bytes,
     single_filter_bytes,
-    single_filter_failures,
 )
 from evenbins.theory.summary_size import skewed_sizes
 
