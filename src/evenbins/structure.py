@@ -222,7 +222,7 @@ class Kind(NamedTuple):
 
     @property
     def family(self) -> str:
-        """The package that it is in: filters, tables, sketches or rings."""
+        """The package that it is in: filters, tables, sketches, rings or study."""
         return self.home.split(".")[0]
 
 
@@ -249,7 +249,7 @@ KINDS: tuple[Kind, ...] = (
     _kind(9, "interpolation-summary", "a summary", _SUMMARY + "InterpolationSummary", ""),
     _kind(10, "single-filter-summary", "a summary", _SUMMARY + "SingleFilterSummary", ""),
     _kind(11, "multiple-bloom-summary", "a summary", _SUMMARY + "MultipleBloomSummary", ""),
-    _kind(12, "counter-summary", "a summary", _SUMMARY + "CounterSummary", ""),
+    _kind(12, "counter-summary", "a summary", "study.counter_summary:CounterSummary", ""),
     _kind(_PAGED, "paged-table", "a table in pages", "tables.paged:PagedTable", "members remove"),
     _kind(14, "ring", "a hash ring", "rings.ring:HashRing", "design"),
     _kind(0, "sharded", "a filter in shards", "filters.sharded:ShardedFilter", "members build design"),

@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from evenbins.study.counter_summary import CounterSummary
 from evenbins.tables.summaries import (
-    CounterSummary,
     InterpolationSummary,
     MultipleBloomSummary,
     SingleFilterSummary,

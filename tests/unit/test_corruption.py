@@ -31,6 +31,7 @@ from evenbins import (
     HashRing,
     MultilevelTable,
 )
+from evenbins.study.counter_summary import CounterSummary
 from evenbins.tables import summaries
 from reference.xxh3 import xxh3_64
 
@@ -47,7 +48,7 @@ CLASSES: dict[str, Any] = {
     "summary-interpolation": summaries.InterpolationSummary,
     "summary-single-filter": summaries.SingleFilterSummary,
     "summary-multiple-bloom": summaries.MultipleBloomSummary,
-    "summary-counters": summaries.CounterSummary,
+    "summary-counters": CounterSummary,
     "ring": HashRing,
 }
 FILES = sorted(GOLDEN.glob("*.evenbins"))

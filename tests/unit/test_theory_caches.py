@@ -22,6 +22,7 @@ from kinds import KINDS
 import evenbins
 from evenbins import design, sketches, tables, theory
 from evenbins.design.filters import Request, designs_for
+from evenbins.study import counter_summary
 from evenbins.tables import summaries
 from evenbins.theory import block, less_hashing, levels
 from evenbins.theory.caching import cached, frozen
@@ -66,7 +67,7 @@ PLANNERS: dict[str, Callable[[], Any]] = {
     "plan_ring": lambda: theory.plan_ring(5, 500, epsilon=0.2),
     "plan_sharded": lambda: theory.plan_sharded(300_000, shards=8, fpr=1e-3),
     "plan_summary": lambda: summaries.plan_summary(3000),
-    "plan_counters": lambda: summaries.plan_counters(3000),
+    "plan_counters": lambda: counter_summary.plan_counters(3000),
     "less_hashing.law": lambda: less_hashing.law("triple", 28_755, 20, 1000),
     "load_of_mean": lambda: [block.load_of_mean(512, k, mean) for k in (7, 10) for mean in (80.3, 200.1)],
     "design.filter": lambda: design.filter(30_000, fpr=1e-4, policies=("standard", "blocked", "two-choice")),

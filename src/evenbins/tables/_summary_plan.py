@@ -43,8 +43,8 @@ from evenbins.theory.summary_size import (
 )
 
 __all__ = [
-    "FAILURE", "FALSE_POSITIVES", "KINDS", "NUMBERS", "SATURATED", "SummaryPlan", "plan_counters",
-    "plan_of_summary_core", "plan_summary",
+    "FAILURE", "FALSE_POSITIVES", "KINDS", "NUMBERS", "SATURATED", "SummaryPlan", "plan_of_summary_core",
+    "plan_summary",
 ]  # fmt: skip
 
 KINDS = (
@@ -133,18 +133,25 @@ def plan_summary(
 
     Parameters
     ----------
-    capacity, levels, shares, false_positives, failure, counter_bits, wide, lists, seed
-        As for `MultipleBloomSummary`.
+    capacity, levels, shares, false_positives, failure, seed
+        As for `Summary`.
     kind
         One of `KINDS`.
     sizes
         Instead of `shares`, buckets of the sub-tables, of one slot and the standard scheme: the exact law
         follows. With one level more than sub-tables, the last is their overflow list.
     digest_bits
-        As for `InterpolationSummary`.
+        Of "interpolation": bits of a digest (b), instead of the least that meet the need.
     filters
-        Cells and hashes instead: one pair of "single-filter", as many as levels of "multiple-bloom", where 0
-        hashes mean an exact list of so many keys.
+        Cells and hashes (m, k) instead: one pair of "single-filter", rounded up to whole groups; as many as
+        levels of "multiple-bloom", where 0 hashes mean an exact list of so many keys.
+    counter_bits
+        Of the counting kinds: bits of the counters, one number or one for each level or filter, instead of
+        the least that make a full one unlikely.
+    wide
+        Of multiple filters: one wide hash reduced modulo each filter's size, instead of hashes for each.
+    lists
+        Of multiple filters: exact lists of digests in place of filters, where they are smaller.
 
     Examples
     --------
@@ -193,31 +200,6 @@ def plan_summary(
         for size, width in zip(parts, widths, strict=True):
             core += (size.cells, size.hashes, width if size.hashes else 1)
     return plan_of_summary_core(core, number=NUMBERS[kind], keys=keys, seed=seed, places=places)
-
-
-def plan_counters(
-    capacity: SupportsIndex | SupportsFloat,
-    *,
-    buckets: int | None = None,
-    choices: int = 10,
-    counter_bits: int = 3,
-    seed: int = 0,
-) -> SummaryPlan:
-    """Plan Song et al.'s counters; by default 13.1 buckets a key, ten choices and three bits, as they have.
-
-    Examples
-    --------
-    >>> plan = plan_counters(10_000, buckets=131_072)
-    >>> plan.nbytes - 64, round(plan.false_positives, 4)
-    (49152, 0.0019)
-    """
-    keys = arguments.capacity(capacity)
-    if buckets is None:
-        buckets = math.ceil(13.1072 * keys)
-    buckets = arguments.integer("buckets", buckets, 1, MAX_CELLS, "Pass 13 for each key")
-    choices = arguments.integer("choices", choices, 1, MAX_HASHES, "Pass 10, as Song et al.")
-    width = arguments.integer("counter_bits", counter_bits, 1, MAX_WIDTH, "Pass 3, as Song et al.")
-    return plan_of_summary_core((choices, buckets, width), number=12, keys=keys, seed=arguments.seed(seed))
 
 
 def plan_of_summary_core(

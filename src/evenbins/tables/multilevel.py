@@ -21,7 +21,7 @@ from evenbins._bulk import Key
 from evenbins._core import TableFullError
 from evenbins._files import StrPath, attributes_of
 from evenbins._show import ReprMixin
-from evenbins.structure import Structure
+from evenbins.structure import Structure, kind_of_number
 from evenbins.tables._multilevel_plan import (
     SCHEMES,
     SLOTS,
@@ -38,7 +38,7 @@ from evenbins.tables._multilevel_plan import (
 from evenbins.tables._summary_plan import KINDS, NUMBERS, SummaryPlan
 from evenbins.tables.mapping import TableMapping
 from evenbins.tables.paged import PagedTable, is_paged, save_pages
-from evenbins.tables.summaries import CLASSES, Summary
+from evenbins.tables.summaries import Summary
 
 __all__ = [
     "SCHEMES", "SLOTS", "MultilevelTable", "TableFullError", "TablePlan", "TableStats", "plan_multilevel",
@@ -294,8 +294,9 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
             data = self._summary_bytes()
         except ValueError:  # it has none
             return None
-        number = int.from_bytes(data[12:16], "little")  # the kind in a file's header
-        found = next(each for each in CLASSES.values() if each._kind == number).from_bytes(data)
+        kind = kind_of_number(int.from_bytes(data[12:16], "little"))  # in a file's header
+        assert kind is not None
+        found: Summary = kind.cls.from_bytes(data)
         plan = self.plan.summary
         if plan is not None and plan.core == tuple(found._core):
             found._cached_plan = plan
