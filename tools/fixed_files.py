@@ -119,7 +119,8 @@ class Makers:
     def tables(self) -> Iterator[tuple[str, Any]]:
         """Return tables of every scheme, chains of every policy."""
         from evenbins import ChainedTable, MultilevelTable
-        from evenbins.tables import plan_of_chain_core, plan_of_table_core
+        from evenbins.tables.chained import plan_of_chain_core
+        from evenbins.tables.multilevel import plan_of_table_core
 
         half = 2**31
         for scheme in range(1, 6):

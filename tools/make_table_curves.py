@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from evenbins.tables.multilevel import predictable
+from evenbins.tables.multilevel_plan import predictable
 from evenbins.theory import optimise
 
 PATH = Path(__file__).parents[1] / "src" / "evenbins" / "lab" / "table_curves.json"

@@ -26,10 +26,11 @@ from evenbins import (
     HashRing,
     MultilevelTable,
 )
-from evenbins.sketches import plan_of_sketch_core
+from evenbins.sketches.countmin import plan_of_sketch_core
 from evenbins.structure import kind_of_number
 from evenbins.study.ring import ring as study_ring
-from evenbins.tables import plan_of_chain_core, plan_of_table_core
+from evenbins.tables.chained import plan_of_chain_core
+from evenbins.tables.multilevel import plan_of_table_core
 from evenbins.tables.summaries import Summary, plan_of_summary_core
 from evenbins.theory import plan_of_core
 from reference.format import CHECKSUM, FIXED

@@ -17,7 +17,8 @@ from evenbins import MultilevelTable, design
 from evenbins.study.lab.app import create_app
 from evenbins.study.lab.table_story import MAX_EVENTS, Watched, operations, small_plan, story
 from evenbins.study.lab.tables import curves, designs, point, tell
-from evenbins.tables.multilevel import SCHEMES, plan_multilevel
+from evenbins.tables.multilevel import plan_multilevel
+from evenbins.tables.multilevel_plan import SCHEMES
 from evenbins.theory import optimise
 from reference import ReferenceMultilevel
 

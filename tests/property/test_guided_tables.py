@@ -17,9 +17,10 @@ from sizes import size
 
 from evenbins import MultilevelTable, TableFullError
 from evenbins.study.stepwise import Full
-from evenbins.tables._multilevel_plan import FORGETFUL, RISING, attachment
-from evenbins.tables.multilevel import SCHEMES, GuideState, plan_multilevel
-from evenbins.tables.summaries import KINDS, SummaryPlan, plan_summary
+from evenbins.tables.multilevel import GuideState, plan_multilevel
+from evenbins.tables.multilevel_plan import FORGETFUL, RISING, SCHEMES, attachment
+from evenbins.tables.summaries import SummaryPlan, plan_summary
+from evenbins.tables.summary_plan import KINDS
 from reference.guided import ReferenceGuided
 from reference.summaries import ReferenceInterpolation, ReferenceMultipleBloom, ReferenceSingleFilter
 

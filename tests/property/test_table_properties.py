@@ -12,7 +12,8 @@ from sizes import size
 
 from evenbins import MultilevelTable, TableFullError
 from evenbins.study.stepwise import Full
-from evenbins.tables.multilevel import SCHEMES, plan_multilevel
+from evenbins.tables.multilevel import plan_multilevel
+from evenbins.tables.multilevel_plan import SCHEMES
 from reference import ReferenceMultilevel
 
 NUMBERS = st.integers(0, 45)  # few keys and few slots, so that buckets fill up

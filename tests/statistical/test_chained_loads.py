@@ -14,8 +14,8 @@ import pytest
 from scipy import stats as distributions
 
 from evenbins import ChainedTable
-from evenbins.tables import plan_chains, plan_of_chain_core
-from evenbins.tables.chained import ChainPlan
+from evenbins.tables import plan_chains
+from evenbins.tables.chained import ChainPlan, plan_of_chain_core
 
 TABLES, KEYS = 40, 40_000
 MEASURED = (

@@ -14,13 +14,13 @@ from evenbins import MultilevelTable
 from evenbins.structure import kind_of_number
 from evenbins.study.counter_summary import CounterSummary
 from evenbins.study.theory import multilevel
-from evenbins.tables._summary_plan import NUMBERS
 from evenbins.tables.multilevel import plan_multilevel
 from evenbins.tables.summaries import (
     SingleFilterSummary,
     Summary,
     plan_summary,
 )
+from evenbins.tables.summary_plan import NUMBERS
 
 SIZES = [4000, 1000, 500, 250, 250]
 KEYS = 1000

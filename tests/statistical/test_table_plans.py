@@ -11,7 +11,8 @@ import pytest
 from scipy import stats
 
 from evenbins import MultilevelTable
-from evenbins.tables import plan_multilevel, plan_of_table_core
+from evenbins.tables import plan_multilevel
+from evenbins.tables.multilevel import plan_of_table_core
 from evenbins.theory import optimise
 
 TABLES, KEYS = 40, 20_000

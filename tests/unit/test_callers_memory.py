@@ -31,7 +31,7 @@ from evenbins import (
     ShardedFilter,
 )
 from evenbins.tables.chained import POLICIES
-from evenbins.tables.multilevel import SCHEMES
+from evenbins.tables.multilevel_plan import SCHEMES
 from evenbins.tables.summaries import InterpolationSummary, MultipleBloomSummary, SingleFilterSummary
 
 N = 8000  # keys of an array; they are permuted, so that no more than these ever come

@@ -439,7 +439,7 @@ def test_a_core_that_no_plan_makes_is_refused() -> None:
         with pytest.raises(ValueError, match=r"must|policy|choices|type"):
             _core.Chains(10, 0, core)
         with pytest.raises(ValueError, match="core"):
-            evenbins.tables.plan_of_chain_core(core, keys=10, seed=0)
+            evenbins.tables.chained.plan_of_chain_core(core, keys=10, seed=0)
         with pytest.raises(ValueError, match="core"):
             pack(8, 1, 0, 10, core, b"")
     for capacity in (0, 2**31 - 1):

@@ -11,8 +11,9 @@ from sizes import size
 
 from evenbins import MultilevelTable, design
 from evenbins.cli import commands
-from evenbins.tables import TablePlan, plan_multilevel, plan_of_table_core
-from evenbins.tables._multilevel_plan import SCHEMES, predictable, scaled_plan
+from evenbins.tables import TablePlan, plan_multilevel
+from evenbins.tables.multilevel import plan_of_table_core
+from evenbins.tables.multilevel_plan import SCHEMES, predictable, scaled_plan
 from evenbins.theory import fluid, least_loaded, optimise
 
 THESIS = [scheme for scheme in SCHEMES if scheme != "least-loaded"]

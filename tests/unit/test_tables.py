@@ -34,9 +34,9 @@ from evenbins import (
     TablePlan,
     _core,
 )
-from evenbins.tables import plan_multilevel, plan_of_table_core
-from evenbins.tables._multilevel_plan import TableCore
-from evenbins.tables.multilevel import SCHEMES
+from evenbins.tables import plan_multilevel
+from evenbins.tables.multilevel import plan_of_table_core
+from evenbins.tables.multilevel_plan import SCHEMES, TableCore
 from reference import ReferenceMultilevel
 from reference import format as reference_format
 from reference.format import CHECKSUM, FIXED

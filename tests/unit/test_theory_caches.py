@@ -46,22 +46,22 @@ PLANNERS: dict[str, Callable[[], Any]] = {
     ),
     "plan_counting": lambda: theory.plan_counting(30_000, fpr=1e-3),
     "plan_countmin": lambda: sketches.plan_countmin(epsilon=1e-4, delta=1e-3),
-    "plan_of_sketch_core": lambda: sketches.plan_of_sketch_core(
+    "plan_of_sketch_core": lambda: sketches.countmin.plan_of_sketch_core(
         sketches.plan_countmin(epsilon=1e-4, delta=1e-3).core, seed=0
     ),
     "plan_multilevel": lambda: tables.plan_multilevel(30_000, scheme="least-loaded"),
     "plan_multilevel, standard": lambda: tables.plan_multilevel(
         30_000, scheme="standard", levels=2, slots=2, space=1.6
     ),
-    "plan_of_table_core": lambda: tables.plan_of_table_core(
+    "plan_of_table_core": lambda: tables.multilevel.plan_of_table_core(
         tables.plan_multilevel(30_000).core, keys=30_000, seed=0
     ),
     "plan_chains": lambda: tables.plan_chains(30_000),
-    "plan_of_chain_core": lambda: tables.plan_of_chain_core(
+    "plan_of_chain_core": lambda: tables.chained.plan_of_chain_core(
         tables.plan_chains(30_000).core, keys=30_000, seed=0
     ),
     "plan_paged": lambda: tables.plan_paged(30_000),
-    "plan_of_paged_core": lambda: tables.plan_of_paged_core(
+    "plan_of_paged_core": lambda: tables.paged.plan_of_paged_core(
         tables.plan_paged(30_000).core, keys=30_000, seed=0
     ),
     "plan_ring": lambda: theory.plan_ring(5, 500, epsilon=0.2),

@@ -20,16 +20,10 @@ from evenbins._show import ReprMixin
 from evenbins.design._designs import Designs, beats
 from evenbins.tables.multilevel import MultilevelTable, plan_multilevel
 from evenbins.theory import summary_rates as rates
+from evenbins.theory import summary_size
 from evenbins.theory.multilevel_law import MAX_LEVELS, crisis_probability
 from evenbins.theory.summary_rates import FilterSize
-from evenbins.theory.summary_size import (
-    Places,
-    checked_chance,
-    digest_bits,
-    multiple_filters,
-    single_filter,
-    skewed_sizes,
-)
+from evenbins.theory.summary_size import Places, checked_chance
 
 __all__ = ["KINDS", "SummaryDesign", "SummaryDesigns", "SummarySize", "size_summary", "summary"]
 
@@ -254,17 +248,17 @@ def size_summary(
     filters: tuple[FilterSize, ...] = ()
     bits = 0
     if kind == "interpolation":
-        bits = digest_bits(number, budget, positives)
+        bits = summary_size.digest_bits(number, budget, positives)
         wrong = rates.interpolation_failure(number, bits)
         positive = rates.interpolation_false_positives(number, bits)
         nbytes = rates.interpolation_bytes(number, sizes, bits)
     elif kind == "single-filter":
-        filters = (single_filter(number, places, budget, positives),)
+        filters = (summary_size.single_filter(number, places, budget, positives),)
         wrong = math.fsum(places.failures(j, filters[0]) for j in range(1, len(sizes)))
         positive = rates.filter_rate(*filters[0], number)
         nbytes = rates.single_filter_bytes(sizes, filters[0].cells)
     else:
-        filters = tuple(multiple_filters(number, places, budget, positives))
+        filters = tuple(summary_size.multiple_filters(number, places, budget, positives))
         wrong = math.fsum(places.failures(j, filters[j]) for j in range(1, len(sizes)))
         positive = rates.filter_rate(*filters[0], number)
         nbytes = rates.multiple_bloom_bytes(sizes, filters)
@@ -278,7 +272,7 @@ def _sub_tables(keys: int, failure: float, first: float, factor: float) -> tuple
     """Find the fewest sub-tables that are enough."""
     best = 1.0
     for levels in range(2, MAX_LEVELS + 1):
-        sizes = skewed_sizes(keys, levels, first=first, factor=factor)
+        sizes = summary_size.skewed_sizes(keys, levels, first=first, factor=factor)
         crisis = crisis_probability(keys, sizes)
         best = min(best, crisis)
         if crisis <= _CRISIS_PART * failure:

@@ -17,7 +17,7 @@ from typing import SupportsFloat, SupportsIndex, TypeVar
 from evenbins import _arguments, _show
 from evenbins.design._designs import Designs, beats
 from evenbins.tables import MultilevelTable, TablePlan, plan_multilevel
-from evenbins.tables.multilevel import SCHEMES, SLOTS, predictable
+from evenbins.tables.multilevel_plan import SCHEMES, SLOTS, predictable
 
 __all__ = ["TableDesign", "TableDesigns", "table"]
 

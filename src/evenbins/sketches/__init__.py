@@ -9,21 +9,13 @@ from typing import TYPE_CHECKING
 from evenbins._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from evenbins.sketches.countmin import (
-        CountMinSketch,
-        SketchPlan,
-        SketchStats,
-        plan_countmin,
-        plan_of_sketch_core,
-    )
+    from evenbins.sketches.countmin import CountMinSketch, SketchPlan, SketchStats, plan_countmin
     from evenbins.sketches.heavy_hitters import HeavyHitters
 
-__all__ = [
-    "CountMinSketch", "HeavyHitters", "SketchPlan", "SketchStats", "plan_countmin", "plan_of_sketch_core",
-]  # fmt: skip
+__all__ = ["CountMinSketch", "HeavyHitters", "SketchPlan", "SketchStats", "plan_countmin"]
 
 _HOMES = {
-    "countmin": "CountMinSketch SketchPlan SketchStats plan_countmin plan_of_sketch_core",
+    "countmin": "CountMinSketch SketchPlan SketchStats plan_countmin",
     "heavy_hitters": "HeavyHitters",
 }
 

@@ -24,19 +24,12 @@ from evenbins import _arguments as arguments
 from evenbins import _bulk
 from evenbins._bulk import Key
 from evenbins._core import FormatError
-from evenbins.tables._keys import (
-    KEY_TYPES,
-    VALUE_DTYPES,
-    Words,
-    stored_keys,
-    stored_values,
-    values_of,
-    wanted_keys,
-)
+from evenbins.tables import _keys
+from evenbins.tables._keys import KEY_TYPES, VALUE_DTYPES, Words, stored_keys, stored_values, wanted_keys
 
-__all__ = ["TableMapping"]
+__all__ = ["MISSING", "TableMapping"]
 
-_MISSING: Any = object()
+MISSING: Any = object()
 _PAGE = 1024  # keys that an iterator fetches at a time
 _BATCH = 1 << 20  # items that go from one table to another at a time
 
@@ -119,7 +112,7 @@ class TableMapping(_TableCore):
         """
         return self._setdefault(key, default)
 
-    def pop(self, key: Key, default: Any = _MISSING) -> Any:
+    def pop(self, key: Key, default: Any = MISSING) -> Any:
         """Remove a key and return its value, or the default; KeyError if there is neither.
 
         One step for other threads: of several that pop a key, one gets its value.
@@ -133,7 +126,7 @@ class TableMapping(_TableCore):
         (7, None, 0)
         """
         value = self._pop(key, default)
-        if value is _MISSING:
+        if value is MISSING:
             raise KeyError(key)
         return value
 
@@ -176,7 +169,7 @@ class TableMapping(_TableCore):
         words, _ = stored_keys(keys, self._key_type, self._seed)
         self._insert_many(words, stored_values(values, self._value_type, self._count(words)), bool(new))
 
-    def get_many(self, keys: object, default: Any = _MISSING, *, threads: int = 1) -> npt.NDArray[Any]:
+    def get_many(self, keys: object, default: Any = MISSING, *, threads: int = 1) -> npt.NDArray[Any]:
         """Return the values of many keys: an array of the value_dtype, in the shape of a NumPy array of keys.
 
         Parameters
@@ -191,7 +184,7 @@ class TableMapping(_TableCore):
         threads = _bulk.checked_threads(threads)
         words, shape, unfit = wanted_keys(keys, self._key_type, self._seed)
         missing = 0
-        if default is not _MISSING:
+        if default is not MISSING:
             if np.ndim(default):
                 raise TypeError("default must be one number: for one each, use contains_many and numpy.where")
             missing = int(stored_values(default, self._value_type, 1, name="default")[0])
@@ -203,12 +196,12 @@ class TableMapping(_TableCore):
             found[~unfit], absent, first = self._get_many(words[~unfit], missing, threads)
             absent, first = _with_unfit(unfit, absent, first)
             count = words.size
-        if absent and default is _MISSING:
+        if absent and default is MISSING:
             raise KeyError(
                 f"{absent} of {count} keys are not in the table, the first at index {first}: "
                 "pass default= for a value in their place"
             )
-        values = values_of(found, self._value_type)
+        values = _keys.values_of(found, self._value_type)
         return values if shape is None else values.reshape(shape)
 
     def contains_many(self, keys: object, *, threads: int = 1) -> npt.NDArray[np.bool_]:
@@ -304,7 +297,7 @@ class TableMapping(_TableCore):
 
         def take(key_words: Words, value_words: Words) -> None:
             keys.extend(other._key_list(key_words))
-            values.extend(values_of(value_words, other._value_type).tolist())
+            values.extend(_keys.values_of(value_words, other._value_type).tolist())
 
         other._each_batch(take, _BATCH)
         self.insert_many(keys, values)
@@ -365,7 +358,7 @@ class TableMapping(_TableCore):
     def _batches(self) -> Iterator[tuple[list[int], list[Value]]]:
         version = self._version
         for keys, values in self._pages(_PAGE):
-            yield self._key_list(keys), values_of(values, self._value_type).tolist()
+            yield self._key_list(keys), _keys.values_of(values, self._value_type).tolist()
             if self._version != version:
                 self._changed()
 

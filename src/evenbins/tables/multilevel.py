@@ -22,27 +22,16 @@ from evenbins._core import TableFullError
 from evenbins._files import StrPath, attributes_of
 from evenbins._show import ReprMixin
 from evenbins.structure import Structure, kind_of_number
-from evenbins.tables._multilevel_plan import (
-    SCHEMES,
-    SLOTS,
-    TableCore,
-    TablePlan,
-    attachment,
-    is_lazy,
-    plan_multilevel,
-    plan_of_table_core,
-    predictable,
-    scaled_plan,
-    with_summary,
-)
-from evenbins.tables._summary_plan import KINDS, NUMBERS, SummaryPlan
+from evenbins.tables import multilevel_plan as planning
 from evenbins.tables.mapping import TableMapping
-from evenbins.tables.paged import PagedTable, is_paged, save_pages
+from evenbins.tables.multilevel_plan import TableCore, TablePlan, plan_multilevel, plan_of_table_core
+from evenbins.tables.page_files import is_paged
+from evenbins.tables.paged import PagedTable, save_pages
 from evenbins.tables.summaries import Summary
+from evenbins.tables.summary_plan import KINDS, NUMBERS, SummaryPlan
 
 __all__ = [
-    "SCHEMES", "SLOTS", "MultilevelTable", "TableFullError", "TablePlan", "TableStats", "plan_multilevel",
-    "plan_of_table_core", "predictable",
+    "MultilevelTable", "TableFullError", "TablePlan", "TableStats", "plan_multilevel", "plan_of_table_core",
 ]  # fmt: skip
 
 # Words of a table's state (cpp/include/evenbins/table_view.hpp).
@@ -186,7 +175,7 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
     def _build(self, plan: TablePlan) -> None:
         super()._build(plan)
         if plan.summary is not None:
-            self._attach(*attachment(plan))
+            self._attach(*planning.attachment(plan))
 
     def _core_arguments(self, plan: TablePlan) -> tuple[Any, ...]:
         return plan.keys, plan.seed, list(plan.core)
@@ -240,14 +229,14 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         false_positives: float | None = None,
         failure: float | None = None,
     ) -> None:
-        """Return the table a summary, or another one, made by one scan of its keys; None takes it away.
+        """Attach a summary, or another one, made by one scan of the keys; None removes it.
 
         The bytes of a table hold no summary: after `from_bytes` and `open` it has none until this is called.
 
         Parameters
         ----------
         summary, deletions, false_positives, failure
-            As of the class; of `deletions` only "lazy" means something.
+            Same as in `plan_multilevel`; for `deletions` only "lazy" has an effect.
 
         Examples
         --------
@@ -260,10 +249,11 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         plan = plan_of_table_core(
             self._core, keys=self._capacity, seed=self._seed, deletions=self.plan.deletions
         )
-        plan = with_summary(
-            plan, summary, lazy=is_lazy(deletions, summary), false_positives=false_positives, failure=failure
+        lazy = planning.is_lazy(deletions, summary)
+        plan = planning.with_summary(
+            plan, summary, lazy=lazy, false_positives=false_positives, failure=failure
         )
-        self._attach(*attachment(plan))
+        self._attach(*planning.attachment(plan))
         self._cached_plan = plan
 
     def rebuild(self) -> None:
@@ -396,7 +386,7 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         >>> len(t), len(larger)
         (1000, 5000)
         """
-        plan = scaled_plan(self.plan, capacity)
+        plan = planning.scaled_plan(self.plan, capacity)
         if plan.keys < len(self):
             raise arguments.unmet(
                 "capacity", f" must be at least the number of keys, {len(self)}; got {capacity}"
@@ -464,6 +454,6 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
 def _restored(cls: type[MultilevelTable], data: bytes, plan: TablePlan) -> MultilevelTable:
     """Make a table from its pickle: its summary by a scan."""
     table = cls.from_bytes(data)
-    table._attach(*attachment(plan))
+    table._attach(*planning.attachment(plan))
     table._cached_plan = plan
     return table

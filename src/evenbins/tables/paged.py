@@ -27,28 +27,21 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins import _core, _files, _show
+from evenbins import _core, _show
 from evenbins._bulk import Key
 from evenbins._core import Descriptor, FormatError
 from evenbins._files import StrPath
 from evenbins._show import ReprMixin
+from evenbins.tables import page_files
 from evenbins.tables._keys import Words, stored_keys, stored_values
-from evenbins.tables._page_files import (
-    is_paged,
-    keep_summary,
-    locked_files,
-    new_file,
-    open_file,
-    retry_while_locked,
-)
-from evenbins.tables._paged_plan import PagedPlan, plan_of_paged_core, plan_paged
-from evenbins.tables.mapping import _MISSING, TableMapping
+from evenbins.tables.mapping import MISSING, TableMapping
+from evenbins.tables.paged_plan import PagedPlan, plan_of_paged_core, plan_paged
 
 if TYPE_CHECKING:
     from evenbins.tables import MultilevelTable
 
 __all__ = [
-    "PagedPlan", "PagedStats", "PagedTable", "is_paged", "plan_of_paged_core", "plan_paged", "save_pages",
+    "PagedPlan", "PagedStats", "PagedTable", "plan_of_paged_core", "plan_paged", "save_pages",
 ]  # fmt: skip
 
 IN_FLIGHT = 32
@@ -193,7 +186,7 @@ class PagedTable(_core.Pages, TableMapping):
             raise FileExistsError(
                 errno.EEXIST, "the journal of a table that was not closed: move it to its table", journal
             )
-        with _files.synced_folder(os.path.dirname(target), target), new_file(target, plan) as temporary:
+        with page_files.new_file(target, plan) as temporary:
             os.link(temporary, target)  # fails if somebody was faster
         return cls.open(target, writable=True, durable=durable)
 
@@ -242,8 +235,7 @@ class PagedTable(_core.Pages, TableMapping):
 
     @classmethod
     def _open(cls, path: str, writable: bool, durable: bool, verify: bool) -> Self:
-        with locked_files(path, writable) as (file, journal):
-            table = cls._of_files(file, journal, path, writable, durable)
+        table = cls._with_locked_file(path, writable, durable)
         recovered = False
         try:
             if writable:
@@ -251,7 +243,8 @@ class PagedTable(_core.Pages, TableMapping):
             elif table._groups_due():
                 table._close()
                 try:
-                    retry_while_locked(lambda: cls._open(path, True, durable, False).close())  # recovers
+                    # Opening it for writing takes the journal over.
+                    page_files.retry_while_locked(lambda: cls._open(path, True, durable, False).close())
                 except PermissionError as error:
                     raise PermissionError(
                         error.errno,
@@ -276,6 +269,11 @@ class PagedTable(_core.Pages, TableMapping):
         return table
 
     @classmethod
+    def _with_locked_file(cls, path: str, writable: bool, durable: bool) -> Self:
+        with page_files.locked_files(path, writable) as (file, journal):
+            return cls._of_files(file, journal, path, writable, durable)
+
+    @classmethod
     def _of_files(
         cls, table: Descriptor, journal: Descriptor | None, path: str, writable: bool, durable: bool
     ) -> Self:
@@ -294,7 +292,7 @@ class PagedTable(_core.Pages, TableMapping):
 
     def _keep_summary(self) -> None:
         """Save the summary if that can be done: without it, or with an old one, the next `open` scans."""
-        keep_summary(self._path, self._summary_file())
+        page_files.keep_summary(self._path, self._summary_file())
 
     # --- the end ------------------------------------------------------------------------------------------
 
@@ -393,7 +391,7 @@ class PagedTable(_core.Pages, TableMapping):
         self._insert_words(words, stored, _flight(in_flight))
 
     def get_many(  # type: ignore[override]
-        self, keys: object, default: Any = _MISSING, *, in_flight: int = IN_FLIGHT
+        self, keys: object, default: Any = MISSING, *, in_flight: int = IN_FLIGHT
     ) -> npt.NDArray[Any]:
         """Return the values of many keys: an array of the value_dtype, in the shape of a NumPy array of keys.
 
@@ -530,10 +528,12 @@ def save_pages(table: MultilevelTable, path: StrPath, **options: Any) -> None:
                 raise BlockingIOError(
                     errno.EWOULDBLOCK, "it is open for writing: close it there first", target
                 ) from None
-        with _files.synced_folder(os.path.dirname(target), target), new_file(target, plan) as temporary:
+        with page_files.new_file(target, plan) as temporary:
             if old is not None:
                 os.chmod(temporary, os.fstat(old).st_mode & 0o7777)
-            made = PagedTable._of_files(open_file(temporary, os.O_RDWR), None, temporary, True, True)
+            made = PagedTable._of_files(
+                page_files.open_file(temporary, os.O_RDWR), None, temporary, True, True
+            )
             try:
                 table._each_batch(
                     lambda keys, values: made._insert_words(keys, values, IN_FLIGHT), _SAVED_AT_ONCE
@@ -547,4 +547,4 @@ def save_pages(table: MultilevelTable, path: StrPath, **options: Any) -> None:
         for leftover in (".journal", ".summary"):
             with contextlib.suppress(OSError):
                 os.unlink(target + leftover)
-    keep_summary(target, data)
+    page_files.keep_summary(target, data)

@@ -31,16 +31,11 @@ from evenbins import _bulk, _core
 from evenbins._bulk import Key
 from evenbins._show import ReprMixin
 from evenbins.structure import Structure
-from evenbins.tables._summary_plan import (
-    KINDS,
-    SummaryPlan,
-    plan_of_summary_core,
-    plan_summary,
-)
+from evenbins.tables.summary_plan import SummaryPlan, plan_of_summary_core, plan_summary
 
 __all__ = [
-    "KINDS", "InterpolationSummary", "MultipleBloomSummary", "SingleFilterSummary", "Summary",
-    "SummaryPlan", "SummaryStats", "plan_of_summary_core", "plan_summary",
+    "InterpolationSummary", "MultipleBloomSummary", "SingleFilterSummary", "Summary", "SummaryPlan",
+    "SummaryStats", "plan_of_summary_core", "plan_summary",
 ]  # fmt: skip
 
 _Digests = npt.NDArray[np.uint64]

@@ -5,13 +5,13 @@
 
 The idea. A key looks at one random bucket of each level; so the chance of what happens to it depends only
 on which fraction of buckets is in which state, and with many keys the fractions follow the differential
-equations of their mean changes (Kurtz; the thesis' chapter 5). `_fluid_schemes` has the equations, this
+equations of their mean changes (Kurtz; the thesis' chapter 5). `fluid_schemes` has the equations, this
 module solves them:
 
     shares ──▶ Runge-Kutta of order 8 (scipy's DOP853) ──▶ fractions at time 1 ──▶ overflow, moves, fills
           └──▶ the same steps in complex numbers: shares + 1e-30 i e_k ──▶ imaginary part = exact gradient
 
-Deletions: `_fluid_steady` solves for the fixed point.
+Deletions: `fluid_steady` solves for the fixed point.
 
 Definitions. A table for n keys has shares[i] * n buckets in level i (alpha_i), each with `slots` slots, so
 that `space` = slots * sum(shares) is slots per key, as in Table 5.1 of the thesis (its shares are buckets
@@ -39,9 +39,9 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins.theory import _fluid_steady as steady
-from evenbins.theory._fluid_schemes import AVAILABLE, SCHEMES, System, system
+from evenbins.theory import fluid_steady as steady
 from evenbins.theory.caching import cached
+from evenbins.theory.fluid_schemes import AVAILABLE, SCHEMES, System, system
 
 __all__ = ["SCHEMES", "FluidLimit", "solve", "steady_state"]
 

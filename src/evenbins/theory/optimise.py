@@ -21,7 +21,7 @@ The optimum is flat: shares and moves may vary by some percent within 0.001 of t
 Invariants
 - Every number returned was computed by `fluid.solve` or `fluid.steady_state` at the shares returned with it.
 
-Source: A. Kirsch's thesis, chapter 5.8; `_fluid_noise` for the overflow list.
+Source: A. Kirsch's thesis, chapter 5.8; `fluid_noise` for the overflow list.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins.theory import _fluid_noise as noise
-from evenbins.theory import _fluid_steady as steady
 from evenbins.theory import fluid
-from evenbins.theory._fluid_schemes import system
+from evenbins.theory import fluid_noise as noise
+from evenbins.theory import fluid_steady as steady
 from evenbins.theory.caching import cached
+from evenbins.theory.fluid_schemes import system
 
 __all__ = ["OverflowDistribution", "overflow_distribution", "overflow_limit", "shares", "space"]
 
@@ -172,7 +172,7 @@ def overflow_distribution(
 ) -> OverflowDistribution:
     """Return the distribution of the overflow list's size for a table of so many keys.
 
-    Without deletions mean and variance are those of the diffusion limit (`_fluid_noise`): the list is
+    Without deletions mean and variance are those of the diffusion limit (`fluid_noise`): the list is
     over-dispersed against Poisson. Under deletions the variance is taken as 1.25 times the mean, above what
     simulations show; the distribution is that of one moment, so that a table of long life sees many draws.
 

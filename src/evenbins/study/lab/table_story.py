@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from evenbins.study.stepwise import Choice, Insertion, ReferenceMultilevel
-from evenbins.tables.multilevel import TablePlan, plan_multilevel, predictable
+from evenbins.tables.multilevel import TablePlan, plan_multilevel
+from evenbins.tables.multilevel_plan import predictable
 from evenbins.theory import least_loaded
 
 __all__ = ["MAX_EVENTS", "Watched", "operations", "small_plan", "story"]

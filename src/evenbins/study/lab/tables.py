@@ -23,7 +23,7 @@ from typing import Any
 
 from evenbins.study.lab.parameters import Choice, Endpoint, Flag, Number
 from evenbins.study.lab.table_story import small_plan, story
-from evenbins.tables.multilevel import SCHEMES, SLOTS, predictable
+from evenbins.tables.multilevel_plan import SCHEMES, SLOTS, predictable
 from evenbins.theory import least_loaded
 
 __all__ = ["ENDPOINTS", "curves", "designs", "point", "tell"]

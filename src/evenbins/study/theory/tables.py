@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins.theory import fluid
-from evenbins.theory._fluid_schemes import system
 from evenbins.theory.fluid import FluidLimit
+from evenbins.theory.fluid_schemes import system
 from evenbins.theory.optimise import (
     Target,
     checked_levels,

@@ -33,7 +33,7 @@ from typing import NamedTuple, SupportsFloat, SupportsIndex
 from evenbins import _arguments as arguments
 from evenbins._show import ReprMixin
 from evenbins.tables._keys import KEY_TYPES, checked_dtypes, dtype_names
-from evenbins.tables._summary_plan import KINDS, NUMBERS, SummaryPlan, plan_summary
+from evenbins.tables.summary_plan import KINDS, NUMBERS, SummaryPlan, plan_summary
 from evenbins.theory import least_loaded
 
 __all__ = [

@@ -16,7 +16,7 @@ from typing import Any
 from evenbins import _core, _files
 from evenbins._core import Descriptor
 from evenbins._files import StrPath
-from evenbins.tables._paged_plan import PagedPlan
+from evenbins.tables.paged_plan import PagedPlan
 
 __all__ = ["is_paged", "keep_summary", "locked_files", "new_file", "open_file", "retry_while_locked"]
 
@@ -70,21 +70,23 @@ def retry_while_locked(recover: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def new_file(target: str, plan: PagedPlan) -> Iterator[str]:
-    """Yield the name of an empty table's file beside the target; it is removed afterwards."""
+    """Yield the name of an empty table's file beside the target; remove it, and sync the folder."""
     folder = os.path.dirname(os.path.abspath(target))
     temporary = os.path.join(folder, f".evenbins-{secrets.token_hex(8)}.tmp")
-    try:
+    with _files.synced_folder(os.path.dirname(target), target):
         try:
-            file = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-            _core.create_pages(file, temporary, plan.keys, plan.seed, list(plan.core), secrets.randbits(64))
-            yield temporary
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-    except OSError as error:
-        if error.errno is None or error.filename not in (temporary, None):
-            raise
-        raise OSError(error.errno, error.strerror, target) from error
+            try:
+                file = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+                uid = secrets.randbits(64)
+                _core.create_pages(file, temporary, plan.keys, plan.seed, list(plan.core), uid)
+                yield temporary
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary)
+        except OSError as error:
+            if error.errno is None or error.filename not in (temporary, None):
+                raise
+            raise OSError(error.errno, error.strerror, target) from error
 
 
 def keep_summary(path: str, data: Any) -> None:

@@ -28,19 +28,10 @@ from typing import SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
 from evenbins._show import ReprMixin
-from evenbins.theory import counting
+from evenbins.theory import counting, summary_size
 from evenbins.theory import summary_rates as rates
 from evenbins.theory.summary_rates import FilterSize
-from evenbins.theory.summary_size import (
-    Places,
-    checked_chance,
-    multiple_filters,
-    single_filter,
-    skewed_sizes,
-)
-from evenbins.theory.summary_size import (
-    digest_bits as least_digest_bits,
-)
+from evenbins.theory.summary_size import Places, checked_chance
 
 __all__ = [
     "FAILURE", "FALSE_POSITIVES", "KINDS", "NUMBERS", "SATURATED", "SummaryPlan", "plan_of_summary_core",
@@ -178,14 +169,18 @@ def plan_summary(
     if family == "interpolation":
         core = _interpolation_core(keys, count, positives, allowed, digest_bits)
     elif family == "single-filter":
-        size = single_filter(keys, places, allowed, positives) if filters is None else _given_filter(filters)
+        size = (
+            summary_size.single_filter(keys, places, allowed, positives)
+            if filters is None
+            else _given_filter(filters)
+        )
         cells = -(-size.cells // size.hashes) * size.hashes
         core = (count, cells, size.hashes)
         if counts:
             core += _widths(counter_bits, count, [(cells, size.hashes, each) for each in places.held])
     else:
         if filters is None:
-            parts = multiple_filters(keys, places, allowed, positives)
+            parts = summary_size.multiple_filters(keys, places, allowed, positives)
             parts[1:] = [
                 _listed(each, more, counts) if lists else each
                 for each, more in zip(parts[1:], places.above[1:], strict=True)
@@ -267,7 +262,7 @@ def _interpolation_core(
     if given is not None:
         bits = arguments.integer("digest_bits", given, 8, most, "Leave it out for the least that is enough")
     else:
-        bits = least_digest_bits(keys, allowed, positives, least=max(8, keys.bit_length()), most=most)
+        bits = summary_size.digest_bits(keys, allowed, positives, least=max(8, keys.bit_length()), most=most)
         if rates.interpolation_false_positives(keys, bits) > positives:
             raise arguments.unmet(
                 "false_positives",
@@ -327,7 +322,7 @@ def _places(keys: int, levels: object, shares: Sequence[float] | None, sizes: Se
     if shares is None:
         if sizes is None:
             count = 5 if levels is None else arguments.integer("levels", levels, 1, MAX_LEVELS, "Pass 5")
-            sizes = skewed_sizes(keys, count)
+            sizes = summary_size.skewed_sizes(keys, count)
         count = len(sizes) if levels is None else arguments.integer("levels", levels, 1, MAX_LEVELS, "Pass 5")
         if count not in (len(sizes), len(sizes) + 1):
             raise arguments.unmet("levels", f" must be {len(sizes)}, or one more for the list; got {levels}")
