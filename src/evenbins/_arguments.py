@@ -23,6 +23,7 @@ __all__ = [
     "capacity",
     "check_total",
     "error",
+    "flag",
     "goal",
     "hashes",
     "integer",
@@ -120,6 +121,13 @@ def integer(name: str, value: object, least: int, most: int | None, remedy: str,
     if number < least or (most is not None and number > most):
         raise error(name, rule, value, remedy)
     return number
+
+
+def flag(name: str, value: object, remedy: str = "Pass a bool") -> bool:
+    """Check a bool."""
+    if not isinstance(value, bool):
+        raise type_error(name, "True or False", value, remedy)
+    return value
 
 
 def integers(name: str, value: object, rule: str, remedy: str) -> tuple[int, ...]:

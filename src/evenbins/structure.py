@@ -66,8 +66,9 @@ class Structure(_files.Persistent, Generic[_P]):
     # --- what a class says ---------------------------------------------------------------------------
 
     def _core_arguments(self, plan: _P) -> tuple[Any, ...]:
-        """Return the arguments of the core's constructor."""
-        raise NotImplementedError
+        """Return the arguments of the core's constructor: those of a table, unless a class says otherwise."""
+        design: Any = plan
+        return design.keys, design.seed, list(design.core)
 
     def _plan_of_core(self) -> _P:
         """Predict the behaviour of this structure from its core."""

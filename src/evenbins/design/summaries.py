@@ -17,7 +17,7 @@ from typing import SupportsFloat, SupportsIndex
 from evenbins import _arguments as arguments
 from evenbins import _show
 from evenbins._show import ReprMixin
-from evenbins.design._designs import Designs, beats
+from evenbins.design._designs import Designs, beats, some_of
 from evenbins.tables.multilevel import MultilevelTable, plan_multilevel
 from evenbins.theory import summary_rates as rates
 from evenbins.theory import summary_size
@@ -120,18 +120,14 @@ class SummaryDesign:
 
     def cell(self, name: str) -> str:
         """Return a quantity as text."""
-        match name:
-            case "levels":
-                return str(len(self.size.sizes))
-            case "kibibytes":
-                return f"{self.size.nbytes / 1024:.4g}"
-            case "bytes_per_key":
-                return f"{self.bytes_per_key:.3f}"
-            case "space":
-                return f"{self.size.space:.3f}"
-            case "failure" | "crisis" | "false_positives":
-                return f"{getattr(self.size, name):.2e}"
-        return _show.text(name, getattr(self.size, name))
+        if name == "levels":
+            return str(len(self.size.sizes))
+        if name == "kibibytes":
+            return f"{self.size.nbytes / 1024:.4g}"
+        if name in ("bytes_per_key", "space"):
+            return f"{getattr(self, name, self.size.space):.3f}"
+        value = getattr(self.size, name)
+        return f"{value:.2e}" if isinstance(value, float) else _show.text(name, value)
 
 
 class SummaryDesigns(Designs[SummaryDesign]):
@@ -166,16 +162,11 @@ def summary(
     keys
         Number of keys.
     failure
-        Chance that the summary tells a wrong level for any of the keys, or that one finds no place.
+        Chance, at most, that the summary names a wrong level for any of the keys, or that one finds no place.
     false_positives
-        Chance that an absent key is not told so.
+        Chance, at most, that an absent key is not recognised as absent.
     kinds
         Only these of "interpolation", "single-filter", "multiple-bloom".
-
-    Raises
-    ------
-    ValueError
-        An argument is out of its range.
 
     Examples
     --------
@@ -183,14 +174,8 @@ def summary(
     >>> designs.best.kind, designs.best.size.failure + designs.best.size.crisis <= 1e-9
     ('multiple-bloom', True)
     """
-    if kinds is None:
-        kinds = KINDS
-    elif isinstance(kinds, str) or not kinds or not set(kinds) <= set(KINDS):
-        raise ValueError(
-            f"kinds must be a list of some of {', '.join(KINDS)}; got {kinds!r}. Leave it out for all"
-        )
-    count = arguments.capacity(keys)
-    sizes = [size_summary(count, failure, false_positives, kind) for kind in kinds]
+    wanted, count = some_of("kinds", kinds, KINDS), arguments.capacity(keys)
+    sizes = [size_summary(count, failure, false_positives, kind) for kind in wanted]
     designs = [
         SummaryDesign(
             each, (failure, false_positives), not any(beats(other, each, _RESPECTS) for other in sizes)
@@ -214,12 +199,8 @@ def size_summary(
 
     Parameters
     ----------
-    keys
-        n, 1 or more.
-    failure
-        The chance, at most, that a key finds no place in the table or is looked for in a wrong one.
-    false_positives
-        The chance, at most, that an absent key is not recognised as absent.
+    keys, failure, false_positives
+        As of `summary`.
     kind
         One of `KINDS`.
     first, factor

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CountMinSketch", "HeavyHitters", "SketchPlan", "SketchStats", "plan_countmin"]
 
-_HOMES = {
-    "countmin": "CountMinSketch SketchPlan SketchStats plan_countmin",
-    "heavy_hitters": "HeavyHitters",
-}
+_HOMES = {"countmin": "CountMinSketch SketchPlan SketchStats plan_countmin", "heavy_hitters": "HeavyHitters"}
 
 __getattr__ = lazy_names(globals(), _HOMES)

@@ -331,12 +331,7 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
 
 
 def plan_countmin(
-    epsilon: float,
-    delta: float,
-    *,
-    construction: str = "classic",
-    conservative: bool = False,
-    seed: int = 0,
+    epsilon: float, delta: float, *, construction: str = "classic", conservative: bool = False, seed: int = 0
 ) -> SketchPlan:
     """Plan a count-min sketch; parameters as of `CountMinSketch`, epsilon and delta between 0 and 1.
 
@@ -357,9 +352,7 @@ def plan_countmin(
             f"digests; got {arguments.shown(delta)}. Pass a larger delta"
         )
     arguments.one_of("construction", construction, CONSTRUCTIONS, "Leave it out for the smaller one")
-    if not isinstance(conservative, bool):
-        remedy = "Pass conservative=True for smaller errors without merging"
-        raise arguments.type_error("conservative", "True or False", conservative, remedy)
+    arguments.flag("conservative", conservative, "Pass True for smaller errors without merging")
     seed = arguments.seed(seed)
     per_epsilon = math.e if construction == "classic" else 2 * math.e
     if per_epsilon / epsilon > MAX_WIDTH:

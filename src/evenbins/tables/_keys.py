@@ -49,15 +49,13 @@ def dtype_names(key_type: int, value_type: int) -> tuple[str, str]:
     return tuple(KEY_TYPES)[key_type - 1], tuple(VALUE_TYPES)[value_type - 1]
 
 
-def stored_keys(keys: object, key_type: int, seed: int) -> tuple[Words, tuple[int, ...] | None]:
-    """Return keys to store as words, and the shape that answers should have (None: one dimension)."""
-    words, shape, unfit = _keys_as_words(keys, key_type, seed, refuse=True)
-    assert unfit is None
-    return words, shape
+def stored_keys(keys: object, key_type: int, seed: int) -> Words:
+    """Return keys to store as words."""
+    return _keys_as_words(keys, key_type, seed, refuse=True)[0]
 
 
 def wanted_keys(keys: object, key_type: int, seed: int) -> tuple[Words, tuple[int, ...] | None, _Mask | None]:
-    """Return keys to look up as words, their shape, and which are out of the table's range (None: none)."""
+    """Return keys to look up as words, their shape if not one-dimensional, and which cannot be there."""
     return _keys_as_words(keys, key_type, seed, refuse=False)
 
 

@@ -206,13 +206,9 @@ class ChainStats(ReprMixin):
     Attributes
     ----------
     keys : keys in the table
-    policy : how keys are placed
-    load : keys per bin, those in overflow chains counted
+    policy, load, mean, variance, overflow, max_load : as in the plan
     loads : entry i: number of bins with i keys; overflow chains are not bins
     overflow_loads : entry i: number of overflow chains with i keys
-    mean, variance : of the keys in a bin
-    overflow : fraction of keys in the overflow chains
-    max_load : the longest chain, overflow chains counted
     insertion_reads : mean bins whose load an insertion looked at, since the table was made or cleared
     reads, query_mean, query_variance : bins read and entries compared by a look-up, over all keys in the
         table: exact
@@ -267,18 +263,8 @@ class ChainedTable(_core.Chains, TableMapping, Structure[ChainPlan]):
         Keys per bin when the table is full (r), 0.01 to 64. Few keys per bin: short chains, more memory.
     overflow
         For "single": fraction of keys in overflow chains, 0.005 when None; with 0 it is plain chaining.
-    key_dtype
-        "int64" or "uint64": integers, told apart exactly. "digest": str and bytes, told apart by XXH3-128
-        with the seed; two of n keys are taken for one with a probability of n**2/2**129.
-    value_dtype
-        "int64", "uint64" or "float64".
-    seed
-        0 … 2**64-1. With a secret random seed nobody can choose keys that collide.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong type or outside its range, or does not belong to the policy.
+    key_dtype, value_dtype, seed
+        As for `MultilevelTable`.
 
     Examples
     --------
@@ -302,9 +288,6 @@ class ChainedTable(_core.Chains, TableMapping, Structure[ChainPlan]):
         "keys", "load", "overflow", "mean", "variance", "max_load", "insertion_reads", "reads", "miss_reads",
         "query_mean", "query_variance", "miss_mean", "miss_variance", "nbytes",
     )  # fmt: skip
-
-    def _core_arguments(self, plan: ChainPlan) -> tuple[Any, ...]:
-        return plan.keys, plan.seed, list(plan.core)
 
     def _plan_of_core(self) -> ChainPlan:
         return plan_of_chain_core(self._core, keys=self._capacity, seed=self._seed)

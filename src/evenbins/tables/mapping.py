@@ -166,7 +166,7 @@ class TableMapping(_TableCore):
         >>> t.get_many([1, 2, 3], default=-1)
         array([10, 21, -1])
         """
-        words, _ = stored_keys(keys, self._key_type, self._seed)
+        words = stored_keys(keys, self._key_type, self._seed)
         self._insert_many(words, stored_values(values, self._value_type, self._count(words)), bool(new))
 
     def get_many(self, keys: object, default: Any = MISSING, *, threads: int = 1) -> npt.NDArray[Any]:
@@ -188,17 +188,15 @@ class TableMapping(_TableCore):
             if np.ndim(default):
                 raise TypeError("default must be one number: for one each, use contains_many and numpy.where")
             missing = int(stored_values(default, self._value_type, 1, name="default")[0])
-        if unfit is None:
-            found, absent, first = self._get_many(words, missing, threads)
-            count = self._count(words)
-        else:
-            found = np.full(words.size, missing, np.uint64)
-            found[~unfit], absent, first = self._get_many(words[~unfit], missing, threads)
+        fitting = words if unfit is None else words[~unfit]
+        found, absent, first = self._get_many(fitting, missing, threads)
+        if unfit is not None:
+            of_fitting, found = found, np.full(words.size, missing, np.uint64)
+            found[~unfit] = of_fitting
             absent, first = _with_unfit(unfit, absent, first)
-            count = words.size
         if absent and default is MISSING:
             raise KeyError(
-                f"{absent} of {count} keys are not in the table, the first at index {first}: "
+                f"{absent} of {found.size} keys are not in the table, the first at index {first}: "
                 "pass default= for a value in their place"
             )
         values = _keys.values_of(found, self._value_type)
@@ -337,7 +335,7 @@ class TableMapping(_TableCore):
 
     def keys(self) -> KeysView[Any]:
         """View the keys: integers, or digests as integers of 128 bits; in no order that means something."""
-        return _Keys(self)
+        return KeysView(self)
 
     def values(self) -> ValuesView[Any]:
         """View the values, in the order of the keys."""
@@ -438,10 +436,6 @@ def _with_unfit(unfit: npt.NDArray[np.bool_], absent: int, first: int) -> tuple[
     if absent:
         starts.append(int(np.flatnonzero(~unfit)[first]))
     return absent + int(unfit.sum()), min(starts)
-
-
-class _Keys(KeysView[Any]):
-    __slots__ = ()
 
 
 class _Values(ValuesView[Any]):

@@ -45,10 +45,8 @@ class TableStats(ReprMixin):
     Attributes
     ----------
     keys : number of keys in the table
-    scheme, levels, slots : the plan's
-    fills : fraction of occupied slots, for each level
-    overflow : fraction of keys on the overflow list
-    overflow_used, overflow_limit : keys on the list; at most
+    scheme, levels, slots, fills, overflow, overflow_limit : as in the plan
+    overflow_used : keys on the list
     moves : fraction of insertions that moved a resident
     reads : mean number of buckets that a look-up of a present key reads; exact, over the keys that are there
     miss_reads : the same for an absent key
@@ -176,9 +174,6 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         super()._build(plan)
         if plan.summary is not None:
             self._attach(*planning.attachment(plan))
-
-    def _core_arguments(self, plan: TablePlan) -> tuple[Any, ...]:
-        return plan.keys, plan.seed, list(plan.core)
 
     def _plan_of_core(self) -> TablePlan:
         return plan_of_table_core(self._core, keys=self._capacity, seed=self._seed)

@@ -238,9 +238,9 @@ def plan_multilevel(
     arguments.one_of("scheme", scheme, SCHEMES, f"Pass {SCHEMES[-1]!r}")
     types = checked_dtypes(key_dtype, value_dtype)
     seed = arguments.seed(seed)
-    churn = not lazy and _flag("deletions", deletions)
-    flags = OCCUPANCY_BITS * _flag("occupancy_bits", occupancy_bits)
-    flags += NEXT_HASHES * _flag("next_hashes", next_hashes)
+    churn = not lazy and arguments.flag("deletions", deletions)
+    flags = OCCUPANCY_BITS * arguments.flag("occupancy_bits", occupancy_bits)
+    flags += NEXT_HASHES * arguments.flag("next_hashes", next_hashes)
     modern = scheme == "least-loaded"
     slots = 8 if slots is None and modern else 1 if slots is None else slots
     remedy = "Pass 8, a cache line of keys"
@@ -526,12 +526,6 @@ def _checked_capacity(capacity: object, lazy: bool) -> int:
     """Return the keys to plan for; with lazy deletions deleted ones still hold their slots."""
     keys = arguments.capacity(capacity)
     return keys + max(1, int(LAZY * keys)) if lazy else keys
-
-
-def _flag(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise arguments.type_error(name, "True or False", value, "Pass a bool")
-    return value
 
 
 def _positive(name: str, value: object, most: float, remedy: str) -> float:

@@ -7,20 +7,18 @@ import errno
 import fcntl
 import os
 import secrets
-import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from evenbins import _core, _files
-from evenbins._core import Descriptor
+from evenbins._core import Descriptor, FormatError
 from evenbins._files import StrPath
+from evenbins.structure import kind_of_file
 from evenbins.tables.paged_plan import PagedPlan
 
 __all__ = ["is_paged", "keep_summary", "locked_files", "new_file", "open_file", "retry_while_locked"]
-
-KIND = 13
 
 
 def open_file(path: str, flags: int, mode: int = 0o666) -> Descriptor:
@@ -100,10 +98,6 @@ def keep_summary(path: str, data: Any) -> None:
 
 def is_paged(path: StrPath) -> bool:
     """Return whether a file begins as a one-read table does. An unreadable file counts as not paged."""
-    with contextlib.suppress(OSError), open(os.fspath(path), "rb", opener=_files._open_at_once) as file:
-        for start in file.read(16), file.seek(4096) and file.read(16):
-            if isinstance(start, bytes) and len(start) == 16:
-                magic, _, kind = struct.unpack("<8sII", start)
-                if magic == b"EVENBINS":
-                    return bool(kind == KIND)
+    with contextlib.suppress(OSError, FormatError):
+        return kind_of_file(path).name == "paged-table"
     return False

@@ -20,7 +20,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
@@ -56,10 +55,8 @@ class PagedStats(ReprMixin):
     Attributes
     ----------
     keys : number of keys in the table
-    levels, slots : the plan's
+    levels, slots, fills, overflow : as in the plan
     level_keys : keys in each level, and in the overflow pages
-    fills : fraction of occupied slots, for each level
-    overflow : fraction of keys in the overflow pages
     lookups, misses : look-ups since the table was opened: of keys that were there, and of others
     reads : pages that a look-up of a present key asked for, on average; 0 before the first
     miss_reads : the same for absent keys
@@ -319,13 +316,7 @@ class PagedTable(_core.Pages, TableMapping):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def probe(self, key: Key) -> tuple[int, int]:
@@ -386,7 +377,7 @@ class PagedTable(_core.Pages, TableMapping):
         TableFullError
             There is no room for one more; `inserted` is the number of keys that are in.
         """
-        words, _ = stored_keys(keys, self._key_type, self._seed)
+        words = stored_keys(keys, self._key_type, self._seed)
         stored = stored_values(values, self._value_type, self._count(words))
         self._insert_words(words, stored, _flight(in_flight))
 

@@ -169,11 +169,10 @@ def plan_summary(
     if family == "interpolation":
         core = _interpolation_core(keys, count, positives, allowed, digest_bits)
     elif family == "single-filter":
-        size = (
-            summary_size.single_filter(keys, places, allowed, positives)
-            if filters is None
-            else _given_filter(filters)
-        )
+        if filters is None:
+            size = summary_size.single_filter(keys, places, allowed, positives)
+        else:
+            (size,) = _checked_filters(filters, 1)
         cells = -(-size.cells // size.hashes) * size.hashes
         core = (count, cells, size.hashes)
         if counts:
@@ -186,7 +185,7 @@ def plan_summary(
                 for each, more in zip(parts[1:], places.above[1:], strict=True)
             ]
         else:
-            parts = _given_filters(filters, count)
+            parts = _checked_filters(filters, count)
         widths: tuple[int, ...] = (1,) * count
         if counts:
             needs = [(size.cells, size.hashes, n) for size, n in zip(parts, places.above, strict=True)]
@@ -339,20 +338,6 @@ def _places(keys: int, levels: object, shares: Sequence[float] | None, sizes: Se
     return Places([keys * x / math.fsum(each) for x in each])
 
 
-def _given_filter(filters: Sequence[tuple[int, int]]) -> FilterSize:
-    (size,) = _checked_filters(filters, 1)
-    if not size.hashes:
-        raise ValueError("filters must have 1 to 64 hashes for a single filter; got 0. Pass 15")
-    return size
-
-
-def _given_filters(filters: Sequence[tuple[int, int]], count: int) -> list[FilterSize]:
-    sizes = _checked_filters(filters, count)
-    if not sizes[0].hashes:
-        raise ValueError("filters[0] must have 1 to 64 hashes: all keys are in it; got 0. Pass 7")
-    return sizes
-
-
 def _checked_filters(filters: Sequence[tuple[int, int]], count: int) -> list[FilterSize]:
     if isinstance(filters, str) or not hasattr(filters, "__len__"):
         raise arguments.type_error("filters", "a sequence of pairs", filters, "Pass [(cells, hashes), ...]")
@@ -363,4 +348,6 @@ def _checked_filters(filters: Sequence[tuple[int, int]], count: int) -> list[Fil
         k = arguments.integer("hashes", hashes, 0, MAX_HASHES, "Pass the number of hash functions")
         m = arguments.integer("cells", cells, max(k, 1), MAX_CELLS, "Pass more cells")
         found.append(FilterSize(m, k))
+    if not found[0].hashes:
+        raise ValueError("filters[0] must have 1 to 64 hashes: all keys are in it; got 0. Pass 7")
     return found

@@ -58,13 +58,9 @@ class Chains:
     ----------
     tables : [table, i]: fraction of the bins of each table with i keys
     loads : entry i: fraction of all bins with i keys; overflow chains are not bins
-    mean, variance : of `loads`
-    overflow : fraction of keys in the overflow chains (gamma)
     overflow_loads : entry i: fraction of the overflow chains with i keys
-    insertion_reads : mean bins whose load an insertion looks at
-    reads, miss_reads : mean bins that a look-up of a present and of an absent key reads
-    query_mean, query_variance : entries that a look-up of a present key compares, over the keys in the table
-    miss_mean, miss_variance : the same for an absent key
+    mean, variance, overflow, insertion_reads, reads, miss_reads : as in `evenbins.ChainPlan`
+    query_mean, query_variance, miss_mean, miss_variance : as there
     """
 
     tables: Vector = field(repr=False)

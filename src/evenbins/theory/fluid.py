@@ -112,8 +112,7 @@ def solve(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: float =
     >>> f"{table.overflow:.5f} {table.moves:.4f} {table.space:.3f}"
     '0.00201 0.1286 1.285'
     """
-    scheme, given, slots, keys = checked_arguments(scheme, shares, slots, keys)
-    return FluidLimit(scheme, given, slots, keys, False, *_final_state(scheme, given, slots, keys))
+    return _solved(*checked_arguments(scheme, shares, slots, keys))
 
 
 def steady_state(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: float = 1.0) -> FluidLimit:
@@ -134,31 +133,25 @@ def steady_state(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: 
     >>> f"{table.overflow:.3e}"
     '1.765e-03'
     """
-    scheme, given, slots, keys = checked_arguments(scheme, shares, slots, keys, deletions=True)
-    overflow, moves, fills = _stationary_state(scheme, tuple(each / keys for each in given), slots)
-    return FluidLimit(scheme, given, slots, keys, True, keys * overflow, moves, fills)
+    return _steady(*checked_arguments(scheme, shares, slots, keys, deletions=True))
 
 
 # Tables of one plan that differ in their seeds, and every load of a file, ask for the same solution.
 
 
 @cached(1024)
-def _final_state(
-    scheme: str, shares: tuple[float, ...], slots: int, keys: float
-) -> tuple[float, float, tuple[float, ...]]:
-    """Return overflow, moves and fills of `solve`."""
+def _solved(scheme: str, shares: tuple[float, ...], slots: int, keys: float) -> FluidLimit:
     model = system(scheme, len(shares), slots)
     y = integrate(model, np.array(shares), keys=keys)[1][:, -1]
-    return float(y[-2]), float(y[-1]), tuple(float(each) for each in model.fills(y))
+    fills = tuple(model.fills(y).tolist())
+    return FluidLimit(scheme, shares, slots, keys, False, float(y[-2]), float(y[-1]), fills)
 
 
 @cached(1024)
-def _stationary_state(
-    scheme: str, shares: tuple[float, ...], slots: int
-) -> tuple[float, float, tuple[float, ...]]:
-    """Return overflow, moves and fills of `steady_state` for one key."""
-    y = steady.solve(scheme, np.array(shares), slots)
-    return float(y.overflow), float(y.moves), tuple(float(each) for each in y.fills)
+def _steady(scheme: str, shares: tuple[float, ...], slots: int, keys: float) -> FluidLimit:
+    y = steady.solve(scheme, np.array(shares) / keys, slots)
+    fills = tuple(y.fills.tolist())
+    return FluidLimit(scheme, shares, slots, keys, True, keys * float(y.overflow), float(y.moves), fills)
 
 
 # --- for the other modules of this package ---------------------------------------------------------------

@@ -15,6 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from evenbins.theory.block import poisson
+
 __all__ = ["PassedOn", "level_loads", "passed_on"]
 
 Vector = npt.NDArray[np.float64]
@@ -49,7 +51,7 @@ def passed_on(keys: float, pages: int, slots: int, variance: float = 0.0) -> Pas
         return _passed_on_exactly(keys, pages, slots)
     if keys < 50.0:  # few: Poisson, widened by nothing; the law's shape does not matter far below the slots
         counts = np.arange(0.0, int(keys + 12 * math.sqrt(keys) + 30))
-        weights = _poisson(counts, keys)
+        weights = poisson(np.array([keys]), len(counts) - 1)[0]
     else:
         counts = np.unique(np.rint(np.linspace(max(0.0, keys - 8 * deviation), keys + 8 * deviation, 65)))
         weights = np.exp(-(((counts - keys) / deviation) ** 2) / 2)
@@ -85,12 +87,6 @@ def _binomial(counts: Vector, trials: int, chance: float) -> Vector:
     with np.errstate(divide="ignore", invalid="ignore"):
         steps = np.log(np.maximum(trials - counts[:-1], 0.0) / counts[1:]) + math.log(chance / (1.0 - chance))
     return np.exp(trials * math.log1p(-chance) + np.concatenate([[0.0], np.cumsum(steps)]))
-
-
-def _poisson(counts: Vector, mean: float) -> Vector:
-    """The same for the limit of many trials."""
-    steps = math.log(mean) - np.log(counts[1:])
-    return np.exp(-mean + np.concatenate([[0.0], np.cumsum(steps)]))
 
 
 def level_loads(keys: int, pages: Sequence[int], slots: int) -> tuple[list[float], PassedOn]:

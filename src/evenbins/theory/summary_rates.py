@@ -133,7 +133,7 @@ def counters_false_positives(keys: int, buckets: int, hashes: int) -> float:
     return filter_rate(buckets, hashes, keys, partitioned=False)
 
 
-# --- bytes -----------------------------------------------------------------------------------------------
+# --- bytes, the bit table included -----------------------------------------------------------------------
 
 
 def occupancy_bytes(sizes: Sequence[int]) -> int:
@@ -147,7 +147,7 @@ def level_bits(sizes: Sequence[int]) -> int:
 
 
 def interpolation_bytes(keys: int, sizes: Sequence[int], digest_bits: int) -> int:
-    """Count the bytes of an interpolation summary: digests with levels, and the bit table.
+    """Count the bytes of an interpolation summary: digests with levels.
 
     >>> interpolation_bytes(10_000, [40_000, 10_000, 5_000, 2_500, 2_500], 55)
     80000
@@ -157,27 +157,24 @@ def interpolation_bytes(keys: int, sizes: Sequence[int], digest_bits: int) -> in
 
 
 def single_filter_bytes(sizes: Sequence[int], cells: int) -> int:
-    """Count the bytes of a single filter, and of the bit table.
-
-    Three cells a byte for up to 5 levels, else whole bits a cell.
+    """Count the bytes of a single filter: three cells a byte for up to 5 levels, else whole bits a cell.
 
     >>> single_filter_bytes([40_000, 10_000, 5_000, 2_500, 2_500], 120_000)
     47500
     """
-    levels = len(checked_table(0, sizes)[1])
-    m = checked_filter(FilterSize(cells, 1), True).cells
+    levels, m = len(sizes), checked_filter(FilterSize(cells, 1), True).cells
     packed = -(-m * levels.bit_length() // 8)
     return (min(packed, -(-m // 3)) if levels <= 5 else packed) + occupancy_bytes(sizes)
 
 
 def multiple_bloom_bytes(sizes: Sequence[int], filters: Sequence[tuple[int, int]]) -> int:
-    """Count the bytes of multiple Bloom filters, laid one after the other without a gap; and the bit table.
+    """Count the bytes of multiple Bloom filters, laid one after the other without a gap.
 
     >>> filters = [(106_000, 7), (87_500, 49), (5_500, 49), (500, 49), (100, 49)]
     >>> multiple_bloom_bytes([40_000, 10_000, 5_000, 2_500, 2_500], filters)
     32450
     """
-    each = checked_filters(filters, len(checked_table(0, sizes)[1]), False)
+    each = checked_filters(filters, len(sizes), False)
     return -(-sum(size.cells for size in each) // 8) + occupancy_bytes(sizes)
 
 

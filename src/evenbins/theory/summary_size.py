@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins.theory import summary_rates as rates
+from evenbins.theory.block import poisson
 from evenbins.theory.multilevel_law import MAX_LEVELS, Law, checked_keys, distribution
 from evenbins.theory.summary_rates import FilterSize
 
@@ -92,9 +93,8 @@ class Places:
         keys = self.above[level]
         if keys >= _FEW:
             return self.held[level - 1] * _positives(size, keys)
-        numbers = np.arange(0, math.ceil(keys + 12 * math.sqrt(keys) + 30))
-        logs = numbers * math.log(max(keys, 1e-300)) - keys - np.array([math.lgamma(i + 1) for i in numbers])
-        rate = np.exp(logs) @ _cover_chance(size, numbers.astype(np.float64))
+        chances = poisson(np.array([keys]), math.ceil(keys + 12 * math.sqrt(keys) + 29))[0]
+        rate = chances @ _cover_chance(size, np.arange(len(chances), dtype=np.float64))
         return self.held[level - 1] * float(rate)
 
 
