@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsFloat, SupportsIndex
+from typing import Any, NamedTuple, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
 
@@ -45,13 +45,10 @@ from evenbins._show import ReprMixin
 from evenbins.structure import Structure
 from evenbins.tables._keys import KEY_TYPES, checked_dtypes, dtype_names
 from evenbins.tables.mapping import TableMapping
-
-if TYPE_CHECKING:
-    from evenbins.theory.chains import Layout
+from evenbins.theory.chain_walk import BALANCED, Layout
 
 __all__ = ["ChainPlan", "ChainStats", "ChainedTable", "plan_chains", "plan_of_chain_core"]
 
-BALANCED = ("single", "sequential", "multilevel")
 POLICIES = {"single": 1, "sequential": 2, "multilevel": 3, "least-loaded": 6, "d-left": 7}  # 4, 5: filters
 MAX_KEYS = 2**31 - 2
 MAX_BINS = 2**40
@@ -95,8 +92,6 @@ class ChainCore(NamedTuple):
     @property
     def layout(self) -> Layout:
         """What predictions depend on."""
-        from evenbins.theory.chains import Layout  # on demand: scipy
-
         thresholds = self.thresholds if self.policy in BALANCED else ()
         return Layout(
             policy=self.policy, choices=self.choices, bins=self.bins, thresholds=thresholds, coin=self.coin,

@@ -360,7 +360,11 @@ def _alphas(
         if space is None:
             space = 1 / LOAD
             if overflow is not None:
-                _check_measured(levels, slots, overflow)
+                if (levels, slots) not in least_loaded.DESIGNS:
+                    raise ValueError(
+                        f'overflow={overflow} cannot be planned for "least-loaded" with {levels} levels and '
+                        f"{slots} slots: it was measured with 2, 3 and 4 levels. Pass space instead"
+                    )
                 space = 1 / least_loaded.load_for(levels, slots, overflow, deletions)
         return [space / slots / levels] * levels
     from evenbins.theory import optimise  # here: scipy takes longer than all other imports
@@ -538,11 +542,3 @@ def _numbers(shares: Sequence[float]) -> list[float]:
     if not len(shares):
         raise ValueError("shares must have one number for each level; got none. Leave it out for the best")
     return [_positive(f"shares[{i}]", each, 1e6, "Pass buckets per key") for i, each in enumerate(shares)]
-
-
-def _check_measured(levels: int, slots: int, overflow: float) -> None:
-    if (levels, slots) not in least_loaded.DESIGNS:
-        raise ValueError(
-            f'overflow={overflow} cannot be planned for scheme "least-loaded" with {levels} levels and '
-            f"{slots} slots: it was measured with 2, 3 and 4 levels. Pass space instead"
-        )

@@ -233,7 +233,7 @@ def plan_of_summary_core(
         cells, width = rest
         kind, filters, widths = "counters", (FilterSize(cells, levels),), (width,)
         body = -(-cells * width // 64) * 8
-        positives = rates.counters_false_positives(keys, cells, levels)
+        positives = rates.filter_rate(cells, levels, keys, partitioned=False)
     return SummaryPlan(
         keys=keys,
         kind=kind,
@@ -284,15 +284,15 @@ def _widths(given: object, levels: int, parts: list[tuple[int, int, float]]) -> 
             raise ValueError(f"counter_bits must be one number, or one for each of {levels}; got {len(each)}")
         remedy = "Leave it out for the least that is enough"
         return tuple(arguments.integer("counter_bits", bits, 1, MAX_WIDTH, remedy) for bits in each)
-    return tuple(2 if not hashes else _width(cells, hashes, keys) for cells, hashes, keys in parts)
 
+    def saturated(width: int, cells: int, hashes: int, keys: float) -> bool:
+        trials, chance = math.ceil(keys + 6 * math.sqrt(keys) + 2), counting.hit_chance(cells, hashes)
+        return cells * counting.binomial_tail(trials, chance, 2**width - 1) > SATURATED
 
-def _width(cells: int, hashes: int, keys: float) -> int:
-    trials, chance = math.ceil(keys + 6 * math.sqrt(keys) + 2), counting.hit_chance(cells, hashes)
-    for width in range(2, 8):
-        if cells * counting.binomial_tail(trials, chance, 2**width - 1) <= SATURATED:
-            return width
-    return 8
+    return tuple(
+        next((width for width in range(2, 8) if not part[1] or not saturated(width, *part)), 8)
+        for part in parts
+    )
 
 
 def _cell_bytes(cells: int, levels: int) -> int:

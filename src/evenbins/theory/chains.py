@@ -1,20 +1,11 @@
 """Tables of chains: how long the chains are, and how many entries a look-up compares, predicted.
 
-    Layout(policy, choices, bins, thresholds, coin, overflow_bins)      the integers of a table
-    predict(layout, keys) -> Chains                                     what it is like with so many keys
-    max_load_chances(layout, loads, overflow_loads) -> array            distribution of the longest chain
-    asymptotic_max_load(policy, choices, keys) -> float                 its growth: ln ln n / ln d, …
-    growth_rate(choices) -> float                                       phi_d of d-left
-
 A key is an entry in one of the chains (bins) it may use; a look-up compares it with the entries of these
 chains in turn. Two families of policies:
 
-    single, sequential, multilevel   a bin takes a key while it has fewer than `threshold`, at exactly
-    `threshold` by
-                                     a coin; else the next bin; else the overflow chains (kanizo, Appendix C)
-    least-loaded, d-left             the shortest of the key's chains, the first of them when several are: of
-                                     `choices` bins of one table, or of one bin in each of `choices` tables
-                                     (kirsch, section 2.1.3: d-way chaining, and Vöcking's d-left)
+    single, sequential, multilevel   a bin takes a key while it has fewer than `threshold`, at exactly that
+                                     by a coin; else the next bin; else the overflow chains
+    least-loaded, d-left             the shortest of the key's chains, the first of them when several are
 
 What the query time is. The number of entries that a look-up compares: all entries of the chains it leaves
 behind, and in the last one those up to the key (new entries come first in a chain) or, if it is absent, all.
@@ -104,10 +95,6 @@ def _predict(layout: Layout, keys: int) -> Chains:
 # --- single, sequential, multilevel --------------------------------------------------------------
 
 
-def _reach(mean: float) -> int:
-    return int(mean + 12.0 * math.sqrt(mean + 1.0) + 24.0)
-
-
 class _Table:
     """One table of bins with a threshold, at many moments and at the end.
 
@@ -117,7 +104,7 @@ class _Table:
     def __init__(self, threshold: int | None, coin: float, attempts: Vector) -> None:
         end = float(attempts[-1])
         now, later = attempts[:-1], np.maximum(end - attempts[:-1], 0.0)
-        length = _reach(end)
+        length = int(end + 12.0 * math.sqrt(end + 1.0) + 24.0)
         h = length if threshold is None else min(threshold, length)  # no bin gets as far
         arrived = poisson(now, h)
         # What comes after a key in a bin with room for g more before the threshold, of k later attempts.
@@ -157,9 +144,8 @@ class _Table:
 
 def _at(attempts: float, threshold: int, coin: float) -> float:
     if attempts <= 0.0:
-        return 1.0 if threshold == 0 else 0.0
-    occupancy = single(attempts, threshold, coin).occupancy[0]
-    return float(occupancy[threshold])
+        return float(threshold == 0)
+    return float(single(attempts, threshold, coin).occupancy[0][threshold])
 
 
 def _predict_balanced(layout: Layout, keys: int) -> Chains:

@@ -1,8 +1,5 @@
 """Multilevel tables in the limit of many keys: overflow, moves and fills, with and without deletions.
 
-    solve(scheme, shares, slots=1, *, keys=1.0) -> FluidLimit           keys inserted into an empty table
-    steady_state(scheme, shares, slots=1, *, keys=1.0) -> FluidLimit   endless deletions and insertions
-
 The idea. A key looks at one random bucket of each level; so the chance of what happens to it depends only
 on which fraction of buckets is in which state, and with many keys the fractions follow the differential
 equations of their mean changes (Kurtz; the thesis' chapter 5). `fluid_schemes` has the equations, this

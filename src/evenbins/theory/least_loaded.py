@@ -1,8 +1,5 @@
 """The scheme "least-loaded" as measured: overflow, moves and fills at each load.
 
-    behaviour(levels, slots, load, deletions=False) -> Behaviour      what a table of this load does
-    load_for(levels, slots, overflow, deletions=False) -> float       the largest load within an overflow
-
 The scheme has no equations here: a resident that must move was once placed where it was least loaded, so its
 other buckets are not random ones, and a closed system would have to follow all pairs of loads. Instead tables
 of the library itself were measured, in the limit of many keys (a million slots), and `least_loaded.json`

@@ -1,10 +1,5 @@
 """Multilevel tables: the best sizes of their levels, the least space for an overflow, the overflow list.
 
-    shares(scheme, levels, space, slots=1, *, deletions=False) -> tuple             least overflow
-    space(scheme, levels, overflow, slots=1, *, deletions=False) -> FluidLimit       least space
-    overflow_distribution(scheme, shares, keys, slots=1, *, deletions=False) -> OverflowDistribution
-    overflow_limit(scheme, shares, keys, slots=1, *, overrun=1e-9, deletions=False) -> int
-
 The idea. `fluid` gives the overflow w with its exact gradient in the shares, so a few dozen solutions are
 enough (the thesis: "a week or two" by a minimiser that saw no gradients):
 

@@ -38,7 +38,7 @@ from evenbins.theory import fpr
 from evenbins.theory.multilevel_law import checked_keys, checked_table
 
 __all__ = [
-    "FilterSize", "checked_filter", "checked_filters", "counters_false_positives", "filter_rate",
+    "FilterSize", "checked_filter", "checked_filters", "filter_rate",
     "interpolation_bytes", "interpolation_failure", "interpolation_false_positives", "level_bits",
     "multiple_bloom_bytes", "occupancy_bytes", "single_filter_bytes", "unpartitioned_rate",
 ]  # fmt: skip
@@ -91,7 +91,7 @@ def unpartitioned_rate(cells: int, hashes: int, keys: int) -> float:
     return fpr._all_set(distinct, fpr._power(strict, log_diagonal, keys * hashes))
 
 
-# --- digests and counters --------------------------------------------------------------------------------
+# --- digests ---------------------------------------------------------------------------------------------
 
 
 def interpolation_failure(keys: int, digest_bits: int) -> float:
@@ -117,20 +117,6 @@ def interpolation_failure(keys: int, digest_bits: int) -> float:
 def interpolation_false_positives(keys: int, digest_bits: int) -> float:
     """Compute the chance that an absent key has the digest of one of `keys`, all different: n / 2**b."""
     return min(checked_keys(keys) / 2.0 ** _digest_bits(digest_bits), 1.0)
-
-
-def counters_false_positives(keys: int, buckets: int, hashes: int) -> float:
-    """Compute the false-positive rate of Song et al.'s counters: none of the key's counters is zero.
-
-    Where the keys are, and whether two of them share a bucket, has no formula once the table is pruned:
-    `evenbins.study.papers.summary_simulation.simulate_song` has it by simulation.
-
-    Examples
-    --------
-    >>> round(counters_false_positives(10_000, 131_072, 10), 5)
-    0.00188
-    """
-    return filter_rate(buckets, hashes, keys, partitioned=False)
 
 
 # --- bytes, the bit table included -----------------------------------------------------------------------
