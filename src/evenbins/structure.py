@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, Type
 from evenbins import _core, _files, _show
 from evenbins._core import FormatError
 from evenbins._files import StrPath
+from evenbins.errors import ArgumentError
 
 __all__ = [
     "KINDS",
@@ -51,6 +52,7 @@ class Structure(_files.Persistent, Generic[_P]):
     _kind: ClassVar[int | None] = None  # for classes that share one of the core
     _plan_class: ClassVar[type]
     _side_by_side: ClassVar[tuple[str, ...]] = ()
+    _noun: ClassVar[str] = "table"  # what a message about a header calls it
     _cached_plan: _P | None
 
     if TYPE_CHECKING:
@@ -152,7 +154,14 @@ class Structure(_files.Persistent, Generic[_P]):
         structure = cls.__new__(cls)
         kind = () if cls._kind is None else (cls._kind,)
         cls._core_class().__init__(structure, data, *kind, mapped, verify)
+        try:
+            structure._check_core()
+        except ArgumentError as error:
+            raise FormatError(f"the header describes no possible {cls._noun}: {error}") from None
         return structure
+
+    def _check_core(self) -> None:
+        """Raise ArgumentError if no plan has this core; for what the compiled class does not check."""
 
     __array_ufunc__ = None  # `structure | array` is an error, not NumPy's affair
 

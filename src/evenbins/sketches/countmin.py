@@ -26,14 +26,13 @@ import math
 import struct
 from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins import _bulk, _core
-from evenbins._core import FormatError
 from evenbins._show import ReprMixin
 from evenbins.structure import Mergeable
 from evenbins.theory.sketch import classic_failure, is_prime, next_prime, two_hash_failure
@@ -175,6 +174,7 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
 
     __slots__ = ("_cached_plan",)
     _plan_class = SketchPlan
+    _noun = "sketch"
 
     def _core_arguments(self, plan: SketchPlan) -> tuple[Any, ...]:
         return plan.seed, list(plan.core)
@@ -198,14 +198,8 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
             ("nbytes", plan.nbytes, stats.nbytes),
         ]  # fmt: skip
 
-    @classmethod
-    def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
-        sketch = super()._from_data(data, mapped=mapped, verify=verify)
-        try:
-            sketch._cached_plan = sketch._plan_of_core()
-        except ValueError as error:
-            raise FormatError(f"the header describes no possible sketch: {error}") from None
-        return sketch
+    def _check_core(self) -> None:
+        self._cached_plan = self._plan_of_core()
 
     def __init__(
         self,

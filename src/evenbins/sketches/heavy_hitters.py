@@ -278,10 +278,8 @@ class HeavyHitters:
 
     def __repr__(self) -> str:
         plan = self._sketch.plan
-        return _show.line(
-            type(self).__name__,
-            [("k", self._k), ("epsilon", plan.epsilon), ("delta", plan.delta), ("total", self.total)],
-        )
+        rows = [("k", self._k), ("epsilon", plan.epsilon), ("delta", plan.delta), ("total", self.total)]
+        return _show.line(type(self).__name__, rows)
 
 
 def _plain(key: Any) -> Any:

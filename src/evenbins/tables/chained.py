@@ -33,14 +33,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self, SupportsFloat, SupportsIndex
+from typing import NamedTuple, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
 
 from evenbins import _arguments as arguments
 from evenbins import _core, _show
 from evenbins._bulk import Key
-from evenbins._core import FormatError
 from evenbins._show import ReprMixin
 from evenbins.structure import Structure
 from evenbins.tables._keys import KEY_TYPES, checked_dtypes, dtype_names
@@ -294,14 +293,8 @@ class ChainedTable(_core.Chains, TableMapping, Structure[ChainPlan]):
             ("choices", core.choices), ("load", self._capacity / sum(core.bins)), ("nbytes", self.nbytes),
         ]  # fmt: skip
 
-    @classmethod
-    def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
-        table = super()._from_data(data, mapped=mapped, verify=verify)
-        try:
-            _checked_core(table._core)
-        except ValueError as error:
-            raise FormatError(f"the header describes no possible table: {error}") from None
-        return table
+    def _check_core(self) -> None:
+        _checked_core(self._core)
 
     def __init__(
         self,

@@ -296,13 +296,7 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
 
     @classmethod
     def load(cls, path: StrPath, *, summary: str | SummaryPlan | None = None) -> Self:
-        """Read a file into memory, every byte checked, and make a summary if one is asked for.
-
-        Raises
-        ------
-        FormatError
-            The file is damaged, cut short, of a future version or of another kind.
-        """
+        """Read a file into memory, every byte checked, and make a summary if one is asked for."""
         table = super().load(path)
         if summary is not None:
             table.attach_summary(summary)

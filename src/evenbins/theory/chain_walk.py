@@ -107,13 +107,6 @@ def _load_time(chance: Vector) -> Vector:
     return np.stack([chance.sum(-1), (chance * i).sum(-1), (chance * i * i).sum(-1)], axis=-1)
 
 
-def _moments_of(chance: Vector) -> tuple[float, float]:
-    """Return mean and variance of a distribution over 0, 1, 2, ..."""
-    i = np.arange(len(chance))
-    mean = float((chance * i).sum())
-    return mean, float((chance * (i - mean) ** 2).sum())
-
-
 def absent_query(
     choices: int, tables: Sequence[Vector] | Vector, passed: Sequence[Vector] | Vector, overflow_loads: Vector
 ) -> tuple[float, float, float]:
@@ -161,14 +154,15 @@ def assemble(
     for row, each in zip(by_table, tables, strict=True):
         row[: len(each)] = each
     loads = np.array(layout.bins) / sum(layout.bins) @ by_table
-    mean, variance = _moments_of(loads)
+    i = np.arange(len(loads))
+    mean = float(loads @ i)
     query_mean, query_variance = _moments_of_time(time)
     miss_reads, miss_mean, miss_variance = absent_query(layout.choices, tables, passed, listed)
     return Chains(
         tables=by_table,
         loads=loads,
         mean=mean,
-        variance=variance,
+        variance=float(loads @ (i - mean) ** 2),
         overflow=overflow,
         overflow_loads=listed,
         insertion_reads=insertion_reads,

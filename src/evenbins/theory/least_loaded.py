@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +34,7 @@ STEADY_DISPERSION = 1.5
 """Variance over mean of the list under deletions, above all that was measured with a fixed number of keys."""
 
 
-@dataclass(frozen=True)
-class Behaviour:
+class Behaviour(NamedTuple):
     """A table of one load.
 
     Attributes
@@ -51,8 +49,7 @@ class Behaviour:
     fills: tuple[float, ...]
 
 
-@dataclass(frozen=True)
-class _Curve:
+class _Curve(NamedTuple):
     load: Vector
     log_overflow: Vector
     moves: Vector
@@ -72,13 +69,8 @@ def _curve(levels: int, slots: int, deletions: bool) -> _Curve:
     given = _data()[f"{levels}x{slots}"]["churned" if deletions else "filled"]
     overflow = np.maximum.accumulate(np.array(given["overflow"]))
     dispersion = STEADY_DISPERSION if deletions else max(1.0, given["dispersion"] or 1.0)
-    return _Curve(
-        np.array(given["load"]),
-        np.log(overflow),
-        np.array(given["moves"]),
-        np.array(given["fills"]).T,
-        dispersion,
-    )
+    moves, fills = np.array(given["moves"]), np.array(given["fills"]).T
+    return _Curve(np.array(given["load"]), np.log(overflow), moves, fills, dispersion)
 
 
 def behaviour(levels: int, slots: int, load: float, deletions: bool = False) -> Behaviour:

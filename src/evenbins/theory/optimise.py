@@ -23,8 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -104,8 +103,7 @@ def space(
 # --- the overflow list -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class OverflowDistribution:
+class OverflowDistribution(NamedTuple):
     """The number of keys on the overflow list of one table, at one moment.
 
     A negative binomial distribution of this mean and variance; Poisson where the variance is not above the
