@@ -24,6 +24,7 @@ __all__ = [
     "KINDS",
     "Kind",
     "Mergeable",
+    "Plan",
     "Structure",
     "kind_of_file",
     "kind_of_number",
@@ -36,6 +37,26 @@ __all__ = [
 
 
 _P = TypeVar("_P")
+
+
+class Plan(_show.ReprMixin):
+    """A design and what it predicts: equality and hash look at the fields that `_identity` names, alone."""
+
+    __slots__ = ()
+    _identity: ClassVar[tuple[str, ...]] = ("keys", "seed", "core")
+
+    def _identifying(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self._identity)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Plan)
+            and type(other) is type(self)
+            and (self._identifying() == other._identifying())
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._identifying())
 
 
 class Structure(_files.Persistent, Generic[_P]):

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
@@ -34,7 +34,7 @@ import numpy.typing as npt
 from evenbins import _arguments as arguments
 from evenbins import _bulk, _core
 from evenbins._show import ReprMixin
-from evenbins.structure import Mergeable
+from evenbins.structure import Mergeable, Plan
 from evenbins.theory.sketch import classic_failure, is_prime, next_prime, two_hash_failure
 
 __all__ = [
@@ -63,8 +63,8 @@ class SketchCore(NamedTuple):
     delta_bits: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SketchPlan(ReprMixin):
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class SketchPlan(Plan):
     """A count-min sketch's design and what it promises.
 
     Equality and hash look at seed and core alone.
@@ -86,20 +86,21 @@ class SketchPlan(ReprMixin):
         and the bits of epsilon and delta
     """
 
+    _identity = ("seed", "core")
     _in_one_line = (
         "epsilon", "delta", "construction", "width", "depth", "copies", "failure", "conservative", "nbytes",
     )  # fmt: skip
 
-    epsilon: float = field(compare=False)
-    delta: float = field(compare=False)
-    construction: str = field(compare=False)
-    width: int = field(compare=False)
-    depth: int = field(compare=False)
-    copies: int = field(compare=False)
-    hashes: int = field(compare=False)
-    failure: float = field(compare=False)
-    conservative: bool = field(compare=False)
-    nbytes: int = field(compare=False)
+    epsilon: float
+    delta: float
+    construction: str
+    width: int
+    depth: int
+    copies: int
+    hashes: int
+    failure: float
+    conservative: bool
+    nbytes: int
     seed: int
     core: SketchCore
 
@@ -214,8 +215,6 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
             plan_countmin(epsilon, delta, construction=construction, conservative=conservative, seed=seed)
         )
 
-    # --- keys in, counts out -----------------------------------------------------------------------
-
     def add_many(self, keys: object, weights: object = None, *, digests: bool = False) -> None:
         """Add many keys: a NumPy array, an Arrow column or stream, or any iterable.
 
@@ -287,8 +286,6 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
             raise TypeError(f"other must be a CountMinSketch, not {type(other).__name__}")
         high, low = self._inner_product(other)
         return high << 64 | low
-
-    # --- the sketch as a whole -----------------------------------------------------------------------
 
     def stats(self) -> SketchStats:
         """Measure this very sketch: computed from its counters, in one pass over them.

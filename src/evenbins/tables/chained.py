@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
@@ -41,7 +41,7 @@ from evenbins import _arguments as arguments
 from evenbins import _core, _show
 from evenbins._bulk import Key
 from evenbins._show import ReprMixin
-from evenbins.structure import Structure
+from evenbins.structure import Plan, Structure
 from evenbins.tables._keys import KEY_TYPES, checked_dtypes, dtype_names
 from evenbins.tables.mapping import TableMapping
 from evenbins.theory.chain_walk import BALANCED, Layout
@@ -123,8 +123,8 @@ class ChainCore(NamedTuple):
         return self._replace(overflow_bins=overflow_bins, bins=tuple(bins))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ChainPlan(ReprMixin):
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class ChainPlan(Plan):
     """A chained table's design, and what it will be like when it is full.
 
     Equality and hash look at keys, seed and core alone. A query's time is the number of entries it compares.
@@ -164,31 +164,31 @@ class ChainPlan(ReprMixin):
     )  # fmt: skip
 
     keys: int
-    policy: str = field(compare=False)
-    choices: int = field(compare=False)
-    load: float = field(compare=False)
-    shares: tuple[float, ...] = field(compare=False)
-    thresholds: tuple[int, ...] = field(compare=False)
-    coin: float | None = field(compare=False)
-    insertion_reads: float = field(compare=False)
-    reads: float = field(compare=False)
-    miss_reads: float = field(compare=False)
-    overflow: float = field(compare=False)
-    loads: tuple[float, ...] = field(compare=False)
-    mean: float = field(compare=False)
-    variance: float = field(compare=False)
-    variance_bound: float = field(compare=False)
-    query_mean: float = field(compare=False)
-    query_variance: float = field(compare=False)
-    miss_mean: float = field(compare=False)
-    miss_variance: float = field(compare=False)
-    max_load: int = field(compare=False)
-    max_load_law: float | None = field(compare=False)
-    bins: int = field(compare=False)
-    overflow_bins: int = field(compare=False)
-    nbytes: int = field(compare=False)
-    key_dtype: str = field(compare=False)
-    value_dtype: str = field(compare=False)
+    policy: str
+    choices: int
+    load: float
+    shares: tuple[float, ...]
+    thresholds: tuple[int, ...]
+    coin: float | None
+    insertion_reads: float
+    reads: float
+    miss_reads: float
+    overflow: float
+    loads: tuple[float, ...]
+    mean: float
+    variance: float
+    variance_bound: float
+    query_mean: float
+    query_variance: float
+    miss_mean: float
+    miss_variance: float
+    max_load: int
+    max_load_law: float | None
+    bins: int
+    overflow_bins: int
+    nbytes: int
+    key_dtype: str
+    value_dtype: str
     seed: int
     core: tuple[int, ...]
 

@@ -389,8 +389,6 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
 
         Parameters
         ----------
-        path
-            Where to.
         layout
             "memory": the arrays as they lie in memory, to be loaded or mapped. "pages": a one-read table
             (`PagedTable`), whose pages stay in the file. Both hold the items of one moment: changes of this
@@ -415,8 +413,6 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
 
         Parameters
         ----------
-        path
-            The file.
         verify
             Read and check everything now; otherwise a mapped file's header, and a page when it is read.
         summary

@@ -27,11 +27,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
 from evenbins._show import ReprMixin
+from evenbins.structure import Plan
 from evenbins.tables._keys import KEY_TYPES, checked_dtypes, dtype_names
 from evenbins.tables.summary_plan import KINDS, NUMBERS, SummaryPlan, plan_summary
 from evenbins.theory import least_loaded
@@ -108,8 +109,8 @@ class TableCore(NamedTuple):
         return sum(-(-part // 64) * 64 for part in parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class TablePlan(ReprMixin):
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class TablePlan(Plan):
     """A multilevel table's design, and what it predicts; a prediction that is not known is None.
 
     Equality and hash look at keys, seed and core alone.
@@ -144,25 +145,25 @@ class TablePlan(ReprMixin):
     )  # fmt: skip
 
     keys: int
-    scheme: str = field(compare=False)
-    levels: int = field(compare=False)
-    slots: int = field(compare=False)
-    space: float = field(compare=False)
-    shares: tuple[float, ...] = field(compare=False)
-    fills: tuple[float, ...] | None = field(compare=False, default=None)
-    overflow: float | None = field(compare=False, default=None)
-    overflow_limit: int = field(compare=False)
-    moves: float | None = field(compare=False, default=None)
-    reads: float | None = field(compare=False, default=None)
-    miss_reads: float | None = field(compare=False, default=None)
-    nbytes: int = field(compare=False)
-    key_dtype: str = field(compare=False)
-    value_dtype: str = field(compare=False)
-    occupancy_bits: bool = field(compare=False)
-    next_hashes: bool = field(compare=False)
-    deletions: bool = field(compare=False, default=False)
-    summary: SummaryPlan | None = field(compare=False, default=None)
-    rebuild_threshold: int = field(compare=False, default=0)
+    scheme: str
+    levels: int
+    slots: int
+    space: float
+    shares: tuple[float, ...]
+    fills: tuple[float, ...] | None = None
+    overflow: float | None = None
+    overflow_limit: int
+    moves: float | None = None
+    reads: float | None = None
+    miss_reads: float | None = None
+    nbytes: int
+    key_dtype: str
+    value_dtype: str
+    occupancy_bits: bool
+    next_hashes: bool
+    deletions: bool = False
+    summary: SummaryPlan | None = None
+    rebuild_threshold: int = 0
     seed: int
     core: tuple[int, ...]
 

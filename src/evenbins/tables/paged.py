@@ -201,8 +201,6 @@ class PagedTable(_core.Pages, TableMapping):
 
         Parameters
         ----------
-        path
-            The file.
         summary
             The kind of summary: "multiple-bloom".
         writable
@@ -494,10 +492,6 @@ def save_pages(table: MultilevelTable, path: StrPath, **options: Any) -> None:
 
     Parameters
     ----------
-    table
-        The keys and values.
-    path
-        Where to.
     **options
         Of `plan_paged`: `capacity` (by default the table's), `load`, `levels`, `miss_reads`, ...
     """

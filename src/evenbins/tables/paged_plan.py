@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
 from evenbins._show import ReprMixin
+from evenbins.structure import Plan
 from evenbins.tables._keys import checked_dtypes, dtype_names
 from evenbins.theory import fpr
 from evenbins.theory.paged import level_loads, passed_on
@@ -34,8 +35,8 @@ MAX_LEVELS, MAX_OVERFLOW_PAGES, MAX_PAGES = 8, 8, 2**36
 _PAGE_HEAD, _BLOCK_BITS = 16, 512
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class PagedPlan(ReprMixin):
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class PagedPlan(Plan):
     """A one-read table's design, and what it predicts.
 
     Equality and hash look at keys, seed and core alone.
@@ -67,24 +68,24 @@ class PagedPlan(ReprMixin):
     )  # fmt: skip
 
     keys: int
-    levels: int = field(compare=False)
-    slots: int = field(compare=False)
-    pages: tuple[int, ...] = field(compare=False)
-    load: float = field(compare=False)
-    level_keys: tuple[float, ...] = field(compare=False)
-    fills: tuple[float, ...] = field(compare=False)
-    overflow: float = field(compare=False)
-    overrun: float = field(compare=False)
-    reads: float = field(compare=False)
-    miss_reads: float = field(compare=False)
-    bits_per_key: float = field(compare=False)
-    hashes: int = field(compare=False)
-    summary_bytes: int = field(compare=False)
-    nbytes: int = field(compare=False)
-    page_bytes: int = field(compare=False)
-    overflow_pages: int = field(compare=False)
-    key_dtype: str = field(compare=False)
-    value_dtype: str = field(compare=False)
+    levels: int
+    slots: int
+    pages: tuple[int, ...]
+    load: float
+    level_keys: tuple[float, ...]
+    fills: tuple[float, ...]
+    overflow: float
+    overrun: float
+    reads: float
+    miss_reads: float
+    bits_per_key: float
+    hashes: int
+    summary_bytes: int
+    nbytes: int
+    page_bytes: int
+    overflow_pages: int
+    key_dtype: str
+    value_dtype: str
     seed: int
     core: tuple[int, ...]
 

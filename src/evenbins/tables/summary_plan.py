@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
-from evenbins._show import ReprMixin
+from evenbins.structure import Plan
 from evenbins.theory import counting, summary_size
 from evenbins.theory import summary_rates as rates
 from evenbins.theory.summary_rates import FilterSize
@@ -58,8 +58,8 @@ WIDE, COUNTING = 1, 2  # flags of multiple filters
 _REACH = 1024  # slots of an interpolation summary behind the last home
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SummaryPlan(ReprMixin):
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class SummaryPlan(Plan):
     """A summary's design, and what it predicts; a prediction that is not known is None.
 
     Equality and hash look at keys, kind, seed and core alone.
@@ -82,19 +82,20 @@ class SummaryPlan(ReprMixin):
     core : the integers stored and compared by
     """
 
+    _identity = ("keys", "kind", "seed", "core")
     _in_one_line = ("keys", "kind", "levels", "nbytes", "false_positives", "failure")
 
     keys: int
     kind: str
-    levels: int = field(compare=False)
-    keys_per_level: tuple[float, ...] | None = field(compare=False)
-    digest_bits: int = field(compare=False)
-    filters: tuple[FilterSize, ...] = field(compare=False)
-    counter_bits: tuple[int, ...] = field(compare=False)
-    false_positives: float = field(compare=False)
-    failure: float | None = field(compare=False)
-    nbytes: int = field(compare=False)
-    bits_per_key: float = field(compare=False)
+    levels: int
+    keys_per_level: tuple[float, ...] | None
+    digest_bits: int
+    filters: tuple[FilterSize, ...]
+    counter_bits: tuple[int, ...]
+    false_positives: float
+    failure: float | None
+    nbytes: int
+    bits_per_key: float
     seed: int
     core: tuple[int, ...]
 

@@ -66,14 +66,7 @@ NEVER_FULL = 2**31
 
 
 def predict(layout: Layout, keys: int) -> Chains:
-    """Predict chains and query times of a table with `keys` keys, inserted one after the other.
-
-    Parameters
-    ----------
-    layout
-        The table.
-    keys
-        Number of keys (n), at least 1.
+    """Predict chains and query times of a table with `keys` keys (n), inserted one after the other.
 
     Examples
     --------
@@ -195,8 +188,6 @@ def max_load_chances(layout: Layout, tables: Vector, overflow_loads: Vector) -> 
 
     Parameters
     ----------
-    layout
-        The table.
     tables, overflow_loads
         Fractions of chains by length, as `Chains` has them.
 
