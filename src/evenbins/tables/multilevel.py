@@ -287,13 +287,6 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
             found._cached_plan = plan
         return found
 
-    @staticmethod
-    def _summary_kind(number: int, can_remove: bool) -> str | None:
-        """Return the name of a kind of summary, from what the core says of it."""
-        names = [name for name in KINDS if NUMBERS[name] == number]
-        counting = [name for name in names if name.startswith("counting-")]
-        return next(iter(counting if can_remove and counting else names), None)
-
     @classmethod
     def load(cls, path: StrPath, *, summary: str | SummaryPlan | None = None) -> Self:
         """Read a file into memory, every byte checked, and make a summary if one is asked for."""
@@ -328,7 +321,8 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         reads = (sum(level * count for level, count in enumerate(placed, 1)) + levels * listed) / max(1, keys)
         miss_reads = float(levels)
         more: dict[str, Any] = {}
-        if kind := self._summary_kind(number, can_remove):
+        if kinds := [name for name in KINDS if NUMBERS[name] == number]:  # the one that counts is the last
+            kind = kinds[-1 if can_remove else 0]
             reads, miss_reads, more = self._counted(kind, GuideState(*guide))
         return TableStats(
             keys=keys,
