@@ -150,7 +150,8 @@ class Makers:
 
     def summaries(self) -> Iterator[tuple[str, Any]]:
         """Return summaries of every kind."""
-        from evenbins.tables.summaries import CLASSES, plan_of_summary_core
+        from evenbins.structure import kind_of_number
+        from evenbins.tables.summaries import plan_of_summary_core
 
         cores = (
             (9, 5, 55, 25_000), (10, 5, 150_000, 15), (10, 4, 60_000, 6, 4, 3, 3, 2),
@@ -159,7 +160,9 @@ class Makers:
         levels = [i * i % 4 + 1 for i in range(KEYS)]
         for number, *core in cores:
             plan = plan_of_summary_core(tuple(core), number=number, keys=KEYS, seed=16)
-            s = CLASSES[plan.kind].from_plan(plan)
+            kind = kind_of_number(number)
+            assert kind is not None
+            s = kind.cls.from_plan(plan)
             for keys, each in self.batches(self.keys, levels):
                 s.add_many(keys, 1 if number == 12 else each)
             yield f"summary-{number}-{len(core)}", s
