@@ -49,11 +49,7 @@ class Plan(_show.ReprMixin):
         return tuple(getattr(self, name) for name in self._identity)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Plan)
-            and type(other) is type(self)
-            and (self._identifying() == other._identifying())
-        )
+        return isinstance(other, type(self)) and self._identifying() == other._identifying()
 
     def __hash__(self) -> int:
         return hash(self._identifying())
