@@ -77,7 +77,7 @@ class Tables(RuleBasedStateMachine):
             if single:
                 self.table[key] = value
             else:
-                self.table.insert_many([key], [value], new=new)
+                self.table.insert_many([key], [value], assume_unique=new)
         except TableFullError:
             assert full
             assert self.table.to_bytes() == bytes_before

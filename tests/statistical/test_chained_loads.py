@@ -36,7 +36,7 @@ SHAPES = {
 def filled(plan: ChainPlan, seed: int, keys: int) -> ChainedTable:
     table = ChainedTable.from_plan(plan_of_chain_core(plan.core, keys=plan.keys, seed=seed))
     numbers = np.random.default_rng(seed).integers(-(2**63), 2**63, keys)
-    table.insert_many(numbers, 0, new=True)
+    table.insert_many(numbers, 0, assume_unique=True)
     return table
 
 

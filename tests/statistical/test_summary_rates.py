@@ -94,7 +94,7 @@ def failures(kind: str, filters: list[tuple[int, int]]) -> list[int]:
         ))  # fmt: skip
         assert t.plan.buckets == tuple(SIZES)
         keys = np.arange(KEYS)
-        t.insert_many(keys, keys, new=True)
+        t.insert_many(keys, keys, assume_unique=True)
         assert (t.get_many(keys) == keys).all()
         measured = t.stats()
         assert measured.summary_wrong is not None
@@ -148,7 +148,7 @@ def test_moves_of_a_lazy_rebuild(model: str) -> None:
         ))  # fmt: skip
         assert (t.plan.keys, t.plan.rebuild_threshold, t.plan.buckets) == (9999, 909, tuple(sizes))
         keys = np.arange(9999)
-        t.insert_many(keys, 0, new=True)
+        t.insert_many(keys, 0, assume_unique=True)
         if model == "first":
             assert t.summary is not None
             keys = keys[t.summary.level_many(keys) == 1]

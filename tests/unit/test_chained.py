@@ -228,9 +228,9 @@ def test_what_bulk_calls_refuse(table: ChainedTable) -> None:
 
 
 def test_a_broken_promise_is_found_out(table: ChainedTable) -> None:
-    table.insert_many([1, 2], 0, new=True)
+    table.insert_many([1, 2], 0, assume_unique=True)
     table._check()
-    table.insert_many([2], 5, new=True)
+    table.insert_many([2], 5, assume_unique=True)
     with pytest.raises(AssertionError, match="twice"):
         table._check()
     assert len(ChainedTable.from_bytes(table.to_bytes())) == 3

@@ -705,14 +705,14 @@ def test_update_takes_mappings_pairs_and_tables(name: str) -> None:
     assert dict(pairs.items()) == dict(t.items())
 
 
-# --- the promise of new=True ---------------------------------------------
+# --- the promise of assume_unique=True -----------------------------------
 
 
 def test_new_keys_are_stored_as_others_but_read_nothing(name: str) -> None:
     checked, trusted = make(name, 1000, overflow_limit=1000), make(name, 1000, overflow_limit=1000)
     known = keys_of(checked, 1000)
     checked.insert_many(known, range(1000))
-    trusted.insert_many(known, range(1000), new=True)
+    trusted.insert_many(known, range(1000), assume_unique=True)
     assert list(checked.items()) == list(trusted.items())
     assert checked.stats().insertion_reads == checked.plan.levels
     if checked.plan.scheme in ("standard", "slots") or checked.plan.next_hashes:
@@ -736,7 +736,7 @@ def test_the_helpers_change_reads_and_nothing_else() -> None:
                         next_hashes=hashes,
                     )
                 )
-                t.insert_many(range(500), 0, new=True)
+                t.insert_many(range(500), 0, assume_unique=True)
                 found[bits, hashes] = t
         places = [list(t.items()) for t in found.values()]
         assert all(each == places[0] for each in places)
@@ -750,7 +750,7 @@ def test_the_helpers_change_reads_and_nothing_else() -> None:
 def test_a_broken_promise_is_found() -> None:
     t = MultilevelTable(100)
     t[5] = 1
-    t.insert_many([5], [2], new=True)
+    t.insert_many([5], [2], assume_unique=True)
     assert len(t) == 2
     with pytest.raises(AssertionError, match="stored twice"):
         t._check()
@@ -1066,7 +1066,8 @@ def test_files_that_lie_are_refused_or_harmless() -> None:
             except FormatError:
                 refused += 1
                 continue
-            assert t._invariant() in ("", "a key is stored twice: new=True was promised and not kept")
+            broken = t._invariant()
+            assert broken in ("", "a key is stored twice: assume_unique=True was promised and not kept")
     assert refused > 2 * size
 
 

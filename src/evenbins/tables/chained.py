@@ -13,8 +13,8 @@ variance (`balance.optimal_*`); the overflow follows from the reads, except for 
 Keys that all their bins refuse are the paper's overflow list (its mean load is (1 - gamma) n/m). Here the
 list is a few chains of their own, two for each key expected, so that a look-up in it costs no scan. The
 others are of kirsch, section 2.1.3. `plan` predicts what `stats()` measures: the lengths of the chains, the
-longest, and the mean and variance of the entries that a look-up compares. docs/chained.md tells when which
-is better.
+longest, and the mean and variance of the entries that a look-up compares. docs/chained.md says when which is
+better.
 
     core = (policy, choices, coin, key type, value type, overflow_bins, bins_0, threshold_0, bins_1,
     threshold_1, …)
@@ -407,8 +407,10 @@ class ChainedTable(_core.Chains, TableMapping, Structure[ChainPlan]):
         )
 
     def _check(self) -> None:
-        super()._check()
-        assert _checked_core(self._core).integers == tuple(self._core)
+        broken, core = self._invariant(), _checked_core(self._core)
+        assert not broken, broken
+        assert self.nbytes == core.nbytes(self._capacity)
+        assert core.integers == tuple(self._core)
         assert len(self) <= self._capacity
 
 

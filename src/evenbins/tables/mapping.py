@@ -132,7 +132,7 @@ class TableMapping(_TableCore):
 
     # --- many keys -------------------------------------------------------------------------------------
 
-    def insert_many(self, keys: object, values: object, *, new: bool = False) -> None:
+    def insert_many(self, keys: object, values: object, *, assume_unique: bool = False) -> None:
         """Store many keys with their values; of a key that comes twice, the last value stays.
 
         The same as single assignments in the same order, to the byte. Keys and values are converted first:
@@ -146,8 +146,8 @@ class TableMapping(_TableCore):
             of other widths are converted exactly or refused.
         values
             One number for all keys, or as many as keys, of the table's `value_dtype`.
-        new
-            A promise that no key is in the table and none comes twice; then nobody looks. A broken promise
+        assume_unique
+            A promise that no key is in the table or comes twice, which saves the look-ups. A broken promise
             stores a key twice: look-ups find one of them, a deletion uncovers the other; `_check()` finds it.
 
         Raises
@@ -167,7 +167,8 @@ class TableMapping(_TableCore):
         array([10, 21, -1])
         """
         words = stored_keys(keys, self._key_type, self._seed)
-        self._insert_many(words, stored_values(values, self._value_type, self._count(words)), bool(new))
+        stored = stored_values(values, self._value_type, self._count(words))
+        self._insert_many(words, stored, bool(assume_unique))
 
     def get_many(self, keys: object, default: Any = MISSING, *, threads: int = 1) -> npt.NDArray[Any]:
         """Return the values of many keys: an array of the value_dtype, in the shape of a NumPy array of keys.

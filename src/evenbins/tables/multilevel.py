@@ -7,7 +7,7 @@ resident at most. That holds always, not on average (kirsch, chapter 5); `plan` 
 `stats()` measures them.
 
 Bulk calls, single calls and the twin in `reference` leave the same bytes. Threads: any number of look-ups,
-or one writer; who comes in between waits.
+or one writer; other callers block until it finishes.
 """
 
 from __future__ import annotations

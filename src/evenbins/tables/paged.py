@@ -324,8 +324,6 @@ class PagedTable(_core.Pages, TableMapping):
         """
         return self._probe(key)
 
-    # --- what the mapping needs -----------------------------------------------------------------------------
-
     def _insert_many(self, keys: Words, values: Words, are_new: bool, before: int = 0) -> None:
         self._insert_words(keys, values, IN_FLIGHT, before)
 
@@ -352,7 +350,7 @@ class PagedTable(_core.Pages, TableMapping):
             self._erase_words(keys, IN_FLIGHT, False)
 
     def insert_many(
-        self, keys: object, values: object, *, new: bool = False, in_flight: int = IN_FLIGHT
+        self, keys: object, values: object, *, assume_unique: bool = False, in_flight: int = IN_FLIGHT
     ) -> None:
         """Store many keys with their values; of a key that comes twice, the last value stays.
 
@@ -365,7 +363,7 @@ class PagedTable(_core.Pages, TableMapping):
         ----------
         keys, values
             As for `MultilevelTable.insert_many`.
-        new
+        assume_unique
             Accepted for the tables' common interface; a key is looked for in any case, by its summary.
         in_flight
             Reads under way at the same time, 1 ... 1024.

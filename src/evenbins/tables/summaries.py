@@ -14,7 +14,7 @@ reads, never a key.
 `counting=True` makes filters of counters (4.10.2), from which keys can be removed.
 
 Bulk calls, single calls and the twins in `reference` leave the same bytes. Threads: any number of look-ups,
-or one writer; who comes in between waits.
+or one writer; other callers block until it finishes.
 """
 
 from __future__ import annotations
@@ -124,8 +124,6 @@ class Summary(_core.Summary, Structure[SummaryPlan]):
                 false_positives=false_positives, failure=failure, seed=seed,
             )
         )  # fmt: skip
-
-    # --- keys ------------------------------------------------------------------------------------------
 
     def _digests(self, keys: object, digests: bool) -> tuple[_Digests, tuple[int, ...] | None]:
         source, shape = _bulk.key_source(keys, digests=digests)
