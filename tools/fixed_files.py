@@ -118,7 +118,8 @@ class Makers:
     def tables(self) -> Iterator[tuple[str, Any]]:
         """Return tables of every scheme, chains of every policy."""
         from evenbins import ChainedTable, MultilevelTable
-        from evenbins.theory import plan_of_chain_core, plan_of_table_core
+        from evenbins.tables.chained import plan_of_chain_core
+        from evenbins.tables.multilevel import plan_of_table_core
 
         half = 2**31
         for scheme in range(1, 6):
@@ -148,8 +149,8 @@ class Makers:
 
     def summaries(self) -> Iterator[tuple[str, Any]]:
         """Return summaries of every kind."""
-        from evenbins.tables.summaries import CLASSES
-        from evenbins.theory.summary_plan import plan_of_summary_core
+        from evenbins.structure import kind_of_number
+        from evenbins.tables.summaries import plan_of_summary_core
 
         cores = (
             (9, 5, 55, 25_000), (10, 5, 150_000, 15), (10, 4, 60_000, 6, 4, 3, 3, 2),
@@ -158,7 +159,9 @@ class Makers:
         levels = [i * i % 4 + 1 for i in range(KEYS)]
         for number, *core in cores:
             plan = plan_of_summary_core(tuple(core), number=number, keys=KEYS, seed=16)
-            s = CLASSES[plan.kind].from_plan(plan)
+            kind = kind_of_number(number)
+            assert kind is not None
+            s = kind.cls.from_plan(plan)
             for keys, each in self.batches(self.keys, levels):
                 s.add_many(keys, 1 if number == 12 else each)
             yield f"summary-{number}-{len(core)}", s

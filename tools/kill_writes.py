@@ -50,6 +50,7 @@ from evenbins import (
     PagedTable,
     ShardedFilter,
 )
+from evenbins.study import counter_summary
 from evenbins.tables import summaries
 
 KEYS = 20_000
@@ -81,7 +82,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "interpolation": lambda: summaries.InterpolationSummary(KEYS),
     "single-filter": lambda: summaries.SingleFilterSummary(KEYS),
     "multiple-bloom": lambda: summaries.MultipleBloomSummary(KEYS, counting=True),
-    "counters": lambda: summaries.CounterSummary(KEYS),
+    "counters": lambda: counter_summary.CounterSummary(KEYS),
     "sharded": lambda: ShardedFilter(KEYS, shards=4),
     "pages": lambda: MultilevelTable(2_000, key_dtype="uint64", value_dtype="uint64"),
 }

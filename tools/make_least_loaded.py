@@ -57,7 +57,7 @@ def fill(levels: int, slots: int) -> dict[str, Any]:
         size, last = sum(made._core[6:]) * slots, 0
         for i, load in enumerate(LOADS):
             keys = round(load * size)
-            made.insert_many(np.arange(last, keys, dtype=np.uint64), 0, new=True)
+            made.insert_many(np.arange(last, keys, dtype=np.uint64), 0, assume_unique=True)
             seen[run, i], last = measure(made), keys
     keys = np.round(LOADS * size)
     listed = seen[:, :, 0]

@@ -34,14 +34,13 @@ if TYPE_CHECKING:
     from evenbins.rings.errors import NoNodesError, RingFullError
     from evenbins.rings.ring import HashRing
     from evenbins.rings.stats import RingStats
-    from evenbins.sketches.countmin import CountMinSketch, SketchStats
+    from evenbins.sketches.countmin import CountMinSketch, SketchPlan, SketchStats
     from evenbins.sketches.heavy_hitters import HeavyHitters
     from evenbins.structure import load
     from evenbins.structure import open as open  # not in __all__: a star import must not hide Python's open
-    from evenbins.tables.chained import ChainedTable, ChainStats
-    from evenbins.tables.multilevel import MultilevelTable, TableFullError, TableStats
-    from evenbins.tables.paged import PagedStats, PagedTable
-    from evenbins.theory import ChainPlan, PagedPlan, SketchPlan, TablePlan
+    from evenbins.tables.chained import ChainedTable, ChainPlan, ChainStats
+    from evenbins.tables.multilevel import MultilevelTable, TableFullError, TablePlan, TableStats
+    from evenbins.tables.paged import PagedPlan, PagedStats, PagedTable
 
 __all__ = [
     "ArgumentError",
@@ -102,13 +101,12 @@ _HOMES = {
     "rings.errors": "NoNodesError RingFullError",
     "rings.ring": "HashRing",
     "rings.stats": "RingStats",
-    "sketches.countmin": "CountMinSketch SketchStats",
+    "sketches.countmin": "CountMinSketch SketchPlan SketchStats",
     "sketches.heavy_hitters": "HeavyHitters",
     "structure": "load open",
-    "tables.chained": "ChainedTable ChainStats",
-    "tables.multilevel": "MultilevelTable TableFullError TableStats",
-    "tables.paged": "PagedStats PagedTable",
-    "theory": "ChainPlan PagedPlan SketchPlan TablePlan",
+    "tables.chained": "ChainedTable ChainPlan ChainStats",
+    "tables.multilevel": "MultilevelTable TableFullError TablePlan TableStats",
+    "tables.paged": "PagedPlan PagedStats PagedTable",
 }
 _MODULES = {"cluster", "design", "study", *(home.partition(".")[0] for home in _HOMES)}
 _named = lazy_names(globals(), _HOMES)

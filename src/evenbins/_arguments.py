@@ -19,7 +19,7 @@ from evenbins import _show
 from evenbins.errors import ArgumentError, ArgumentTypeError, literal, shown
 
 __all__ = [
-    "block_bits", "capacity", "check_total", "error", "goal", "hashes", "integer", "one_of", "rate", "real",
+    "block_bits", "capacity", "check_total", "error", "flag", "goal", "hashes", "integer", "integers", "one_of", "rate", "real",
     "reals", "seed", "shown", "type_error", "unmet",
 ]  # fmt: skip
 
@@ -106,6 +106,20 @@ def integer(name: str, value: object, least: int, most: int | None, remedy: str,
     if number < least or (most is not None and number > most):
         raise error(name, rule, value, remedy)
     return number
+
+
+def flag(name: str, value: object, remedy: str = "Pass a bool") -> bool:
+    """Check a bool."""
+    if not isinstance(value, bool):
+        raise type_error(name, "True or False", value, remedy)
+    return value
+
+
+def integers(name: str, value: object, rule: str, remedy: str) -> tuple[int, ...]:
+    """Check a sequence of integers of any size."""
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise type_error(name, rule, value, remedy)
+    return tuple(integer(f"{name}[{i}]", each, -(2**64), 2**64, remedy) for i, each in enumerate(value))
 
 
 def real(

@@ -18,14 +18,31 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, Type
 from evenbins import _core, _files, _show
 from evenbins._core import FormatError
 from evenbins._files import StrPath
+from evenbins.errors import ArgumentError
 
 __all__ = [
-    "KINDS", "Kind", "Mergeable", "Structure", "kind_of_file", "kind_of_number", "kind_of_object",
+    "KINDS", "Kind", "Mergeable", "Plan", "Structure", "kind_of_file", "kind_of_number", "kind_of_object",
     "kind_of_policy", "load", "open", "that_can",
 ]  # fmt: skip
 
 
 _P = TypeVar("_P")
+
+
+class Plan(_show.ReprMixin):
+    """A design and what it predicts: equality and hash look at the fields that `_identity` names, alone."""
+
+    __slots__ = ()
+    _identity: ClassVar[tuple[str, ...]] = ("keys", "seed", "core")
+
+    def _identifying(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self._identity)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self._identifying() == other._identifying()
+
+    def __hash__(self) -> int:
+        return hash(self._identifying())
 
 
 class Structure(_files.Persistent, Generic[_P]):
@@ -42,6 +59,7 @@ class Structure(_files.Persistent, Generic[_P]):
     _kind: ClassVar[int | None] = None  # for classes that share one of the core
     _plan_class: ClassVar[type]
     _side_by_side: ClassVar[tuple[str, ...]] = ()
+    _noun: ClassVar[str] = "table"  # what a message about a header calls it
     _cached_plan: _P | None
 
     if TYPE_CHECKING:
@@ -50,12 +68,16 @@ class Structure(_files.Persistent, Generic[_P]):
         def _seed(self) -> int: ...
         @property
         def _read_only(self) -> bool: ...
+        @property
+        def _core(self) -> list[int]: ...
+        def _invariant(self) -> str: ...
 
     # --- what a class implements ---------------------------------------------------------------------------
 
     def _core_arguments(self, plan: _P) -> tuple[Any, ...]:
-        """Return the arguments of the core's constructor."""
-        raise NotImplementedError
+        """Return the arguments of the core's constructor: those of a table, unless a class says otherwise."""
+        design: Any = plan
+        return design.keys, design.seed, list(design.core)
 
     def _plan_of_core(self) -> _P:
         """Predict the behaviour of this structure from its core."""
@@ -73,6 +95,14 @@ class Structure(_files.Persistent, Generic[_P]):
     def stats(self) -> Any:
         """Measure this very structure."""
         raise NotImplementedError
+
+    def _check(self) -> None:
+        """Assert every invariant of the structure; for tests."""
+        broken = self._invariant()
+        assert not broken, broken
+        plan: Any = self.plan
+        assert self.nbytes == plan.nbytes  # type: ignore[attr-defined]
+        assert plan.core == tuple(self._core)
 
     # --- what follows --------------------------------------------------------------------------------
 
@@ -131,7 +161,14 @@ class Structure(_files.Persistent, Generic[_P]):
         structure = cls.__new__(cls)
         kind = () if cls._kind is None else (cls._kind,)
         cls._core_class().__init__(structure, data, *kind, mapped, verify)
+        try:
+            structure._check_core()
+        except ArgumentError as error:
+            raise FormatError(f"the header describes no possible {cls._noun}: {error}") from None
         return structure
+
+    def _check_core(self) -> None:
+        """Raise ArgumentError if no plan has this core; for what the compiled class does not check."""
 
     __array_ufunc__ = None  # `structure | array` is an error; NumPy must not handle it
 
@@ -202,7 +239,7 @@ class Kind(NamedTuple):
 
     @property
     def family(self) -> str:
-        """The package that it is in: filters, tables, sketches or rings."""
+        """The package that it is in: filters, tables, sketches, rings or study."""
         return self.home.split(".")[0]
 
 
@@ -229,7 +266,7 @@ KINDS: tuple[Kind, ...] = (
     _kind(9, "interpolation-summary", "a summary", _SUMMARY + "InterpolationSummary", "design"),
     _kind(10, "single-filter-summary", "a summary", _SUMMARY + "SingleFilterSummary", "design"),
     _kind(11, "multiple-bloom-summary", "a summary", _SUMMARY + "MultipleBloomSummary", "design"),
-    _kind(12, "counter-summary", "a summary", _SUMMARY + "CounterSummary", ""),
+    _kind(12, "counter-summary", "a summary", "study.counter_summary:CounterSummary", ""),
     _kind(_PAGED, "paged-table", "a table in pages", "tables.paged:PagedTable", "members remove"),
     _kind(14, "ring", "a hash ring", "rings.ring:HashRing", "design lab"),
     _kind(0, "sharded", "a filter in shards", "filters.sharded:ShardedFilter", "members design"),

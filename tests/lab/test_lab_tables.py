@@ -17,8 +17,9 @@ from evenbins import MultilevelTable, design
 from evenbins.study.lab.app import create_app
 from evenbins.study.lab.table_story import MAX_EVENTS, Watched, operations, small_plan, story
 from evenbins.study.lab.tables import curves, designs, point, small_table
+from evenbins.tables.multilevel import plan_multilevel
+from evenbins.tables.multilevel_plan import SCHEMES
 from evenbins.theory import optimise
-from evenbins.theory.table_plan import SCHEMES, plan_table
 from reference import ReferenceMultilevel
 
 POINT: dict[str, Any] = {
@@ -75,7 +76,7 @@ def test_every_predictable_scheme_has_a_curve() -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_point_is_what_the_plan_says(scheme: str) -> None:
     found = point(**POINT | {"scheme": scheme, "levels": 3, "keys": 100_000})
-    plan = plan_table(100_000, scheme=scheme, levels=3, slots=1, overflow=0.002)
+    plan = plan_multilevel(100_000, scheme=scheme, levels=3, slots=1, overflow=0.002)
     assert found["space"] == pytest.approx(plan.space, rel=0.015)
     assert found["moves"] == pytest.approx(plan.moves, abs=0.01)
     back = point(**POINT | {"scheme": scheme, "levels": 3, "goal": "space", "space": found["space"]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -90,6 +91,21 @@ def test_the_contracts_are_broken_by(module: str, text: str, complaint: str, tmp
     done = lint_imports(tmp_path)
     assert done.returncode == 1
     assert complaint in done.stdout.replace("\n", " "), done.stdout
+
+
+def test_theory_is_mathematics() -> None:
+    """It imports no service but _arguments, and no structure; those that still have a plan become fewer."""
+    with_a_plan = {"balanced_request", "filter_plan", "ring_plan", "sharding"}
+    allowed = ("evenbins.theory", "evenbins._arguments", "evenbins._core")
+    strange = set()
+    for path in (architecture.SOURCE / "theory").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("evenbins"):
+                continue
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            if not all(name.startswith(allowed) for name in names):
+                strange.add(path.stem)
+    assert strange <= with_a_plan
 
 
 def test_a_copy_a_cycle_and_a_wrong_import_are_noticed(

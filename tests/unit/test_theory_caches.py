@@ -20,7 +20,7 @@ import pytest
 from kinds import KINDS
 
 import evenbins
-from evenbins import design, rings, theory
+from evenbins import design, filters, rings, sketches, tables, theory
 from evenbins.filters import (
     plan_balanced,
     plan_blocked,
@@ -29,9 +29,11 @@ from evenbins.filters import (
     plan_sharded,
     plan_standard,
 )
+from evenbins.study import counter_summary
 from evenbins.study.hashing import plan_scheme
 from evenbins.study.levels import plan_levels
 from evenbins.study.theory import hashing_law
+from evenbins.tables import summaries
 from evenbins.theory import block, levels
 from evenbins.theory.caching import cached, frozen
 
@@ -49,29 +51,29 @@ PLANNERS: dict[str, Callable[[], Any]] = {
     "plan_levels": lambda: plan_levels(10_000, policy="fill", blocks=[400], hashes=8),
     "plan_of_core": lambda: plan_of_core("blocked", (1000, 512, 8), capacity=20_000, seed=0, hashing="lanes"),
     "plan_counting": lambda: plan_counting(30_000, fpr=1e-3),
-    "plan_countmin": lambda: theory.plan_countmin(epsilon=1e-4, delta=1e-3),
-    "plan_of_sketch_core": lambda: theory.plan_of_sketch_core(
-        theory.plan_countmin(epsilon=1e-4, delta=1e-3).core, seed=0
+    "plan_countmin": lambda: sketches.plan_countmin(epsilon=1e-4, delta=1e-3),
+    "plan_of_sketch_core": lambda: sketches.countmin.plan_of_sketch_core(
+        sketches.plan_countmin(epsilon=1e-4, delta=1e-3).core, seed=0
     ),
-    "plan_table": lambda: theory.plan_table(30_000, scheme="least-loaded"),
-    "plan_table, standard": lambda: theory.plan_table(
+    "plan_multilevel": lambda: tables.plan_multilevel(30_000, scheme="least-loaded"),
+    "plan_multilevel, standard": lambda: tables.plan_multilevel(
         30_000, scheme="standard", levels=2, slots=2, space=1.6
     ),
-    "plan_of_table_core": lambda: theory.plan_of_table_core(
-        theory.plan_table(30_000).core, keys=30_000, seed=0
+    "plan_of_table_core": lambda: tables.multilevel.plan_of_table_core(
+        tables.plan_multilevel(30_000).core, keys=30_000, seed=0
     ),
-    "plan_chains": lambda: theory.plan_chains(30_000),
-    "plan_of_chain_core": lambda: theory.plan_of_chain_core(
-        theory.plan_chains(30_000).core, keys=30_000, seed=0
+    "plan_chains": lambda: tables.plan_chains(30_000),
+    "plan_of_chain_core": lambda: tables.chained.plan_of_chain_core(
+        tables.plan_chains(30_000).core, keys=30_000, seed=0
     ),
-    "plan_paged": lambda: theory.plan_paged(30_000),
-    "plan_of_paged_core": lambda: theory.plan_of_paged_core(
-        theory.plan_paged(30_000).core, keys=30_000, seed=0
+    "plan_paged": lambda: tables.plan_paged(30_000),
+    "plan_of_paged_core": lambda: tables.paged.plan_of_paged_core(
+        tables.plan_paged(30_000).core, keys=30_000, seed=0
     ),
     "plan_ring": lambda: rings.plan_ring(5, 500, epsilon=0.2),
     "plan_sharded": lambda: plan_sharded(300_000, shards=8, fpr=1e-3),
-    "plan_summary": lambda: theory.summary_plan.plan_summary(3000),
-    "plan_counters": lambda: theory.summary_plan.plan_counters(3000),
+    "plan_summary": lambda: summaries.plan_summary(3000),
+    "plan_counters": lambda: counter_summary.plan_counters(3000),
     "hashing_law.law": lambda: hashing_law.law("triple", 28_755, 20, 1000),
     "load_of_mean": lambda: [block.load_of_mean(512, k, mean) for k in (7, 10) for mean in (80.3, 200.1)],
     "design.filter": lambda: design.filter(30_000, fpr=1e-4, policies=("standard", "blocked", "two-choice")),
@@ -106,7 +108,7 @@ def structures() -> dict[str, Any]:
 
 def caches() -> Iterator[Any]:
     """Every cache of a function in theory and design."""
-    for package in (theory, design):
+    for package in (theory, design, filters, tables, sketches, rings):
         for info in pkgutil.iter_modules(package.__path__):
             module = importlib.import_module(f"{package.__name__}.{info.name}")
             yield from (each for each in vars(module).values() if hasattr(each, "cache_clear"))
@@ -249,7 +251,7 @@ def test_cached_makes_arrays_read_only_wherever_they_are() -> None:
 
 def test_theory_and_design_keep_results_by_the_one_cache_only() -> None:
     """No other cache, and no change of `warnings`, whose filters all threads share."""
-    for package in (theory, design):
+    for package in (theory, design, filters, tables, sketches, rings):
         for path in Path(package.__path__[0]).glob("*.py"):
             if path.name == "caching.py":
                 continue

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from evenbins.study.theory import balance
-from evenbins.theory import chains, plan_chains
+from evenbins.tables import plan_chains
+from evenbins.theory import chains
 from evenbins.theory.chains import NEVER_FULL, Layout, predict
 
 PLANS = {

@@ -32,6 +32,7 @@ class Design(Protocol):
 D = TypeVar("D", bound=Design)
 F = TypeVar("F", FilterPlan, ShardedPlan)
 P = TypeVar("P", bound="PlanDesign[Any]")
+T = TypeVar("T", str, int)
 
 
 class Designs(Sequence[D], Generic[D]):
@@ -139,6 +140,18 @@ class PolicyDesigns(Designs[P], Generic[P]):
             if design.policy == policy:
                 return design
         raise KeyError(policy)
+
+
+def some_of(name: str, given: Sequence[T] | None, known: Sequence[T]) -> list[T]:
+    """Check a list of some known ones; None is all of them."""
+    if given is None:
+        return list(known)
+    if isinstance(given, str) or not given or not set(given) <= set(known):
+        raise ValueError(
+            f"{name} must be a list of some of {', '.join(map(str, known))}; got {given!r}. "
+            "Leave it out for all"
+        )
+    return list(given)
 
 
 def beats(other: object, plan: object, names: Sequence[str]) -> bool:

@@ -11,18 +11,6 @@ documents what else it raises.
 import importlib
 from types import ModuleType
 
-from evenbins.theory.chain_plan import ChainPlan, plan_chains, plan_of_chain_core
-from evenbins.theory.paged import PagedPlan, plan_of_paged_core, plan_paged
-from evenbins.theory.sketch import SketchPlan, plan_countmin, plan_of_sketch_core
-from evenbins.theory.table_plan import TablePlan, plan_of_table_core, plan_table
-
-__all__ = [
-    "ChainPlan", "PagedPlan", "SketchPlan", "TablePlan", "plan_chains", "plan_countmin",
-    "plan_of_chain_core", "plan_of_paged_core", "plan_of_sketch_core", "plan_of_table_core", "plan_paged",
-    "plan_table",
-]  # fmt: skip
-
-
 _ON_DEMAND = frozenset(
     ["balance", "chains", "counting", "fluid", "fpr", "levels", "optimise", "over_time", "sharding"]
 )  # fmt: skip

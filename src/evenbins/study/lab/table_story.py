@@ -22,8 +22,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from evenbins.study.stepwise import Choice, Insertion, ReferenceMultilevel
+from evenbins.tables.multilevel import TablePlan, plan_multilevel
+from evenbins.tables.multilevel_plan import predictable
 from evenbins.theory import least_loaded
-from evenbins.theory.table_plan import TablePlan, plan_table, predictable
 
 __all__ = ["MAX_EVENTS", "Watched", "operations", "small_plan", "story"]
 
@@ -101,7 +102,7 @@ def small_plan(
     shares: list[float] | None,
 ) -> TablePlan:  # fmt: skip
     """Plan a small table whose list takes all keys; `shares` in proportion, None: equal levels."""
-    return plan_table(
+    return plan_multilevel(
         keys, scheme=scheme, levels=levels, slots=slots, space=space,
         shares=None if scheme == "least-loaded" else shares or [1.0] * levels, overflow_limit=keys,
         deletions=deletions, seed=seed,
@@ -194,9 +195,10 @@ def predictions(plan: TablePlan) -> dict[str, Any] | None:
             moves.append(moved)
             placed.append([f * b * plan.slots for f, b in zip(found.fills, plan.buckets, strict=True)])
     else:
-        from evenbins.theory import fluid  # here: scipy takes longer than all other imports
+        from evenbins.study.theory.tables import trajectory  # here: scipy takes longer than all other imports
+        from evenbins.theory import fluid
 
-        path = fluid.solve(plan.scheme, plan.shares, plan.slots).trajectory
+        path = trajectory(fluid.solve(plan.scheme, plan.shares, plan.slots))
         at = [keys * (len(path.times) - 1) / plan.keys for keys in range(plan.keys + 1)]
         overflow = [max(0.0, plan.keys * _interpolate(path.overflow, each)) for each in at]
         moves = [max(0.0, plan.keys * _interpolate(path.moves, each)) for each in at]

@@ -23,8 +23,8 @@ from typing import Any
 
 from evenbins.study.lab.parameters import Choice, Endpoint, Flag, Number
 from evenbins.study.lab.table_story import small_plan, story
+from evenbins.tables.multilevel_plan import SCHEMES, SLOTS, predictable
 from evenbins.theory import least_loaded
-from evenbins.theory.table_plan import SCHEMES, SLOTS, predictable
 
 __all__ = ["ENDPOINTS", "curves", "designs", "point", "small_table"]
 
