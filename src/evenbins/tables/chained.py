@@ -9,7 +9,7 @@
 
 The first three are of kanizo (Appendix C): at so many reads of an insertion no scheme has chains whose
 lengths vary less. They take the threshold, coin and shares with which they reach the lower bound of the
-variance (`balance.optimal_*`); the overflow follows from the reads, except for "single", where it is given.
+variance (`balance.best_*`); the overflow follows from the reads, except for "single", where it is given.
 Keys that all their bins refuse are the paper's overflow list (its mean load is (1 - gamma) n/m). Here the
 list is a few chains of their own, two for each key expected, so that a look-up in it costs no scan. The
 others are of kirsch, section 2.1.3. `plan` predicts what `stats()` measures: the lengths of the chains, the
@@ -464,9 +464,9 @@ def plan_chains(
     threshold, coin, overflow_bins = 0, 0.0, 0
     if name in BALANCED:
         if name == "single":
-            found = balance.optimal_single(load, DEFAULT_OVERFLOW if overflow is None else overflow)
+            found = balance.best_single(load, DEFAULT_OVERFLOW if overflow is None else overflow)
         else:
-            how = balance.optimal_sequential if name == "sequential" else balance.optimal_multilevel
+            how = balance.best_sequential if name == "sequential" else balance.best_multilevel
             found = how(DEFAULT_READS if reads is None else reads, load, d)
         threshold = NEVER_FULL if found.threshold is None else found.threshold
         coin, shares = found.coin, found.shares
@@ -481,7 +481,8 @@ def plan_chains(
 
 def plan_of_chain_core(core: Sequence[int], *, keys: int, seed: int) -> ChainPlan:
     """Check an integer core and predict anew: the plan of a table that was loaded."""
-    from evenbins.theory import balance, chains
+    from evenbins.theory import chains
+    from evenbins.theory.bucket import best, variance_of
 
     checked = _checked_core(core)
     keys = _checked_capacity(keys)
@@ -506,7 +507,7 @@ def plan_of_chain_core(core: Sequence[int], *, keys: int, seed: int) -> ChainPla
         loads=tuple(seen.loads[: last + 1].tolist()),
         mean=seen.mean,
         variance=seen.variance,
-        variance_bound=balance.chain_variance(seen.insertion_reads, keys / bins, seen.overflow),
+        variance_bound=variance_of(best(seen.insertion_reads, keys / bins, seen.overflow)[2]),
         query_mean=seen.query_mean,
         query_variance=seen.query_variance,
         miss_mean=seen.miss_mean,
