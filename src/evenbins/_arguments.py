@@ -19,8 +19,8 @@ from evenbins import _show
 from evenbins.errors import ArgumentError, ArgumentTypeError, literal, shown
 
 __all__ = [
-    "block_bits", "capacity", "check_total", "error", "flag", "goal", "hashes", "integer", "integers", "one_of",
-    "rate", "real", "reals", "seed", "shown", "type_error", "unmet",
+    "block_bits", "capacity", "check_total", "error", "flag", "goal", "hashes", "integer", "integers",
+    "one_of", "rate", "real", "reals", "seed", "shown", "type_error", "unmet",
 ]  # fmt: skip
 
 MAX_CAPACITY = 2**48

@@ -17,15 +17,28 @@ import architecture
 
 # What may not be exceeded. Zero is what is wanted; the others are today's figures, and may only fall.
 BOUNDS = {
-    "Python lines in the wheel outside study": 33_698,
-    "pairs of files that share six or more lines": 33,
-    "the same, lines of one shape included": 111,
+    "pairs of files that share six or more lines": 3,
+    "the same, lines of one shape included": 60,
     "cores indexed by bare numbers outside the families": 0,
     "import cycles": 0,
     "imports against the direction": 0,
-    "imports of another module's private names": 3,
-    "lines of the longest module": 649,
+    "imports of another module's private names": 2,
+    "lines of the longest module": 600,
 }
+
+
+RECORDED = json.loads(Path(__file__).with_name("architecture.json").read_text())
+
+
+@pytest.mark.parametrize("package", RECORDED)
+def test_a_package_grows_by_new_modules(package: str) -> None:
+    """The modules that it had when the packages were made may grow by a twentieth in all.
+
+    What is new has modules of its own: a family is one of them.
+    """
+    names = [name for name in RECORDED[package]["modules"] if (architecture.SOURCE / name).exists()]
+    lines = sum(architecture.lines_of(architecture.SOURCE / name) for name in names)
+    assert lines <= 1.05 * RECORDED[package]["lines"]
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +107,8 @@ def test_the_contracts_are_broken_by(module: str, text: str, complaint: str, tmp
 
 
 def test_theory_is_mathematics() -> None:
-    """It imports no service but _arguments, and no structure; those that still have a plan become fewer."""
-    with_a_plan = {"balanced_request", "filter_plan", "ring_plan", "sharding"}
-    allowed = ("evenbins.theory", "evenbins._arguments", "evenbins._core")
+    """It imports no service but _arguments, and no structure."""
+    allowed = ("evenbins.theory", "evenbins._arguments", "evenbins.errors", "evenbins._core")
     strange = set()
     for path in (architecture.SOURCE / "theory").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -105,7 +117,7 @@ def test_theory_is_mathematics() -> None:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
             if not all(name.startswith(allowed) for name in names):
                 strange.add(path.stem)
-    assert strange <= with_a_plan
+    assert not strange
 
 
 def test_a_copy_a_cycle_and_a_wrong_import_are_noticed(

@@ -117,13 +117,9 @@ def _loads(url: str | None, name: str) -> AsyncRedisLoads | None:
 
 
 def serve(
-    router: Router,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8080,
-    grace: float = 60.0,
+    router: Router, *, host: str = "127.0.0.1", port: int = 8080, grace: float = 60.0,
     access_log: bool = False,
-) -> None:
+) -> None:  # fmt: skip
     """Serve a router by uvicorn until SIGTERM or SIGINT; then finish what is under way.
 
     Parameters

@@ -221,23 +221,12 @@ class RingMemcache(FleetClient, Closing):
     """
 
     def __init__(
-        self,
-        servers: Iterable[_Address],
-        *,
-        limit: int | None = None,
-        epsilon: float | None = None,
-        weights: Mapping[str, float] | None = None,
-        seed: int = 0,
-        when_full: str = "jump",
-        wait: float = 1.0,
-        timeout: float = 1.0,
-        connect_timeout: float = 1.0,
-        failures: int = 2,
-        backoff: Backoff | None = None,
-        flush_returning: bool = True,
-        on_change: Callable[[str, str], object] | None = None,
-        **client_options: Any,
-    ) -> None:
+        self, servers: Iterable[_Address], *, limit: int | None = None, epsilon: float | None = None,
+        weights: Mapping[str, float] | None = None, seed: int = 0, when_full: str = "jump",
+        wait: float = 1.0, timeout: float = 1.0, connect_timeout: float = 1.0, failures: int = 2,
+        backoff: Backoff | None = None, flush_returning: bool = True,
+        on_change: Callable[[str, str], object] | None = None, **client_options: Any,
+    ) -> None:  # fmt: skip
         self._client_class = library("pymemcache.client.base", "memcached").Client
         closed = library("pymemcache.exceptions", "memcached").MemcacheUnexpectedCloseError
         self._options = {

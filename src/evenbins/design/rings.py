@@ -132,14 +132,9 @@ class RingDesigns(Designs[RingDesign]):
 
 
 def ring(
-    nodes: int | Sequence[float],
-    keys: int | float,
-    *,
-    overload: float | None = None,
-    searches: float | None = None,
-    full: float | None = None,
-    move_rate: float | None = None,
-) -> RingDesigns:
+    nodes: int | Sequence[float], keys: int | float, *, overload: float | None = None,
+    searches: float | None = None, full: float | None = None, move_rate: float | None = None,
+) -> RingDesigns:  # fmt: skip
     """Find the limits that meet a request, and what they cost.
 
     Parameters

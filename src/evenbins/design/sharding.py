@@ -73,20 +73,12 @@ class ShardedDesigns(PolicyDesigns[ShardedDesign]):
 
 
 def sharded_filter(
-    keys: SupportsIndex | SupportsFloat,
-    *,
-    shard_bytes: SupportsIndex | SupportsFloat,
-    fpr: float | None = None,
-    bits_per_key: float | None = None,
-    reads: float | None = None,
-    miss_reads: float | None = None,
-    overflow: float | None = None,
-    needs: Sequence[str] = (),
-    policies: Sequence[str] | None = None,
-    cost: str | None = None,
-    build_rate: float | None = None,
+    keys: SupportsIndex | SupportsFloat, *, shard_bytes: SupportsIndex | SupportsFloat,
+    fpr: float | None = None, bits_per_key: float | None = None, reads: float | None = None,
+    miss_reads: float | None = None, overflow: float | None = None, needs: Sequence[str] = (),
+    policies: Sequence[str] | None = None, cost: str | None = None, build_rate: float | None = None,
     seed: int = 0,
-) -> ShardedDesigns:
+) -> ShardedDesigns:  # fmt: skip
     """Find all designs in shards that meet a request, past one machine; needs no memory, whatever the keys.
 
     Parameters

@@ -187,14 +187,9 @@ def summary(
 
 
 def size_summary(
-    keys: int,
-    failure: float,
-    false_positives: float,
-    kind: str = "multiple-bloom",
-    *,
-    first: float = 4.0,
+    keys: int, failure: float, false_positives: float, kind: str = "multiple-bloom", *, first: float = 4.0,
     factor: float = 0.5,
-) -> SummarySize:
+) -> SummarySize:  # fmt: skip
     """Size a table and its summary for a need.
 
     Parameters

@@ -131,23 +131,12 @@ class BalancedStats(FilterStats):
 
 
 def plan_balanced(
-    capacity: SupportsIndex | SupportsFloat,
-    fpr: float | None = None,
-    *,
-    bits_per_key: float | None = None,
-    hashes: int | None = None,
-    policy: str | None = None,
-    reads: float | None = None,
-    miss_reads: float | None = None,
-    choices: int | None = None,
-    thresholds: Sequence[int] | None = None,
-    coin: float | None = None,
-    shares: Sequence[float] | None = None,
-    overflow: float | None = None,
-    spill: str = "least",
-    block_bits: int = 512,
-    seed: int = 0,
-) -> BalancedPlan:
+    capacity: SupportsIndex | SupportsFloat, fpr: float | None = None, *, bits_per_key: float | None = None,
+    hashes: int | None = None, policy: str | None = None, reads: float | None = None,
+    miss_reads: float | None = None, choices: int | None = None, thresholds: Sequence[int] | None = None,
+    coin: float | None = None, shares: Sequence[float] | None = None, overflow: float | None = None,
+    spill: str = "least", block_bits: int = 512, seed: int = 0,
+) -> BalancedPlan:  # fmt: skip
     """Plan a balanced filter: the least memory for `fpr`, or the least rate for `bits_per_key`.
 
     Bits are rounded up to a whole block; a filter is at least a block and, where keys are counted, 64 bytes
@@ -251,18 +240,10 @@ class BalancedBloomFilter(BaseFilter):
     _planner = staticmethod(plan_balanced)
 
     def __init__(
-        self,
-        capacity: SupportsIndex | SupportsFloat,
-        fpr: float | None = None,
-        *,
-        bits_per_key: float | None = None,
-        policy: str | None = None,
-        reads: float | None = None,
-        choices: int | None = None,
-        overflow: float | None = None,
-        block_bits: int = 512,
-        seed: int = 0,
-    ) -> None:
+        self, capacity: SupportsIndex | SupportsFloat, fpr: float | None = None, *,
+        bits_per_key: float | None = None, policy: str | None = None, reads: float | None = None,
+        choices: int | None = None, overflow: float | None = None, block_bits: int = 512, seed: int = 0,
+    ) -> None:  # fmt: skip
         plan = plan_balanced(
             capacity, fpr, bits_per_key=bits_per_key, policy=policy, reads=reads, choices=choices,
             overflow=overflow, block_bits=block_bits, seed=seed,

@@ -84,14 +84,9 @@ class BlockedStats(FilterStats):
 
 
 def plan_blocked(
-    capacity: SupportsIndex | SupportsFloat,
-    fpr: float | None = None,
-    *,
-    bits_per_key: float | None = None,
-    hashes: int | None = None,
-    block_bits: int = 512,
-    seed: int = 0,
-) -> BlockedPlan:
+    capacity: SupportsIndex | SupportsFloat, fpr: float | None = None, *, bits_per_key: float | None = None,
+    hashes: int | None = None, block_bits: int = 512, seed: int = 0,
+) -> BlockedPlan:  # fmt: skip
     """Plan a blocked filter: the fewest blocks for `fpr`, or the best use of `bits_per_key`.
 
     Parameters and errors are those of `BlockedBloomFilter`; bits are rounded up to whole blocks.

@@ -153,15 +153,9 @@ class CountingStats(FilterStats):
 
 
 def plan_counting(
-    capacity: SupportsIndex | SupportsFloat,
-    fpr: float | None = None,
-    *,
-    bits_per_key: float | None = None,
-    hashes: int | None = None,
-    counter_bits: int = 4,
-    layout: str = "flat",
-    seed: int = 0,
-) -> CountingPlan:
+    capacity: SupportsIndex | SupportsFloat, fpr: float | None = None, *, bits_per_key: float | None = None,
+    hashes: int | None = None, counter_bits: int = 4, layout: str = "flat", seed: int = 0,
+) -> CountingPlan:  # fmt: skip
     """Plan a counting filter: the fewest counters for `fpr`, or the best use of `bits_per_key`.
 
     Parameters and errors are those of `CountingBloomFilter`.

@@ -69,13 +69,9 @@ class StandardPlan(FilterPlan):
 
 
 def plan_standard(
-    capacity: SupportsIndex | SupportsFloat,
-    fpr: float | None = None,
-    *,
-    bits_per_key: float | None = None,
-    hashes: int | None = None,
-    seed: int = 0,
-) -> StandardPlan:
+    capacity: SupportsIndex | SupportsFloat, fpr: float | None = None, *, bits_per_key: float | None = None,
+    hashes: int | None = None, seed: int = 0,
+) -> StandardPlan:  # fmt: skip
     """Plan a standard filter: the fewest bits for `fpr`, or the best use of `bits_per_key`.
 
     Parameters and errors are those of `BloomFilter`.

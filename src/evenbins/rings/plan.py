@@ -90,16 +90,9 @@ class RingPlan(ReprMixin):
 
 
 def plan_ring(
-    nodes: int | Sequence[float],
-    keys: int,
-    *,
-    policy: str = "jump",
-    layout: str = "dense",
-    copies: int = 1,
-    epsilon: float | None = None,
-    limit: int | None = None,
-    limits: str | None = None,
-) -> RingPlan:
+    nodes: int | Sequence[float], keys: int, *, policy: str = "jump", layout: str = "dense", copies: int = 1,
+    epsilon: float | None = None, limit: int | None = None, limits: str | None = None,
+) -> RingPlan:  # fmt: skip
     """Predict a ring.
 
     Parameters

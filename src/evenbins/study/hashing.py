@@ -16,14 +16,9 @@ __all__ = ["plan_scheme"]
 
 
 def plan_scheme(
-    hashing: str,
-    capacity: SupportsIndex | SupportsFloat,
-    *,
-    fpr: float | None = None,
-    bits_per_key: float | None = None,
-    hashes: int | None = None,
-    seed: int = 0,
-) -> StandardPlan:
+    hashing: str, capacity: SupportsIndex | SupportsFloat, *, fpr: float | None = None,
+    bits_per_key: float | None = None, hashes: int | None = None, seed: int = 0,
+) -> StandardPlan:  # fmt: skip
     """Plan a standard filter of a hashing scheme.
 
     Parameters

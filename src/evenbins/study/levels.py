@@ -24,20 +24,11 @@ __all__ = ["plan_levels"]
 
 
 def plan_levels(
-    capacity: SupportsIndex | SupportsFloat,
-    *,
-    policy: str,
-    blocks: Sequence[int],
-    thresholds: Sequence[int] = (),
-    hashes: int,
-    block_bits: int = 512,
-    coin: float = 0.0,
-    choices: int | None = None,
-    overflow_limit: int = 0,
-    spill: str = "least",
-    budget: int = 0,
+    capacity: SupportsIndex | SupportsFloat, *, policy: str, blocks: Sequence[int],
+    thresholds: Sequence[int] = (), hashes: int, block_bits: int = 512, coin: float = 0.0,
+    choices: int | None = None, overflow_limit: int = 0, spill: str = "least", budget: int = 0,
     seed: int = 0,
-) -> BalancedPlan:
+) -> BalancedPlan:  # fmt: skip
     """Plan a balanced filter from explicit numbers, and predict it: no choice is made here.
 
     Parameters

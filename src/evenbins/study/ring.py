@@ -11,18 +11,10 @@ __all__ = ["ring"]
 
 
 def ring(
-    nodes: Iterable[str] = (),
-    *,
-    policy: str = "jump",
-    layout: str = "dense",
-    epsilon: float | None = None,
-    limit: int | None = None,
-    weights: Mapping[str, float] | None = None,
-    copies: int = 1,
-    rehash: str = "object",
-    array_bits: int = 20,
-    seed: int = 0,
-) -> HashRing:
+    nodes: Iterable[str] = (), *, policy: str = "jump", layout: str = "dense", epsilon: float | None = None,
+    limit: int | None = None, weights: Mapping[str, float] | None = None, copies: int = 1,
+    rehash: str = "object", array_bits: int = 20, seed: int = 0,
+) -> HashRing:  # fmt: skip
     """Build a ring of a paper; look-ups in a sparse array take about 1000 hashes.
 
     Parameters

@@ -297,18 +297,10 @@ class ChainedTable(_core.Chains, TableMapping, Structure[ChainPlan]):
         _checked_core(self._core)
 
     def __init__(
-        self,
-        capacity: SupportsIndex | SupportsFloat,
-        *,
-        policy: str = "multilevel",
-        choices: int | None = None,
-        reads: float | None = None,
-        load: float = 1.0,
-        overflow: float | None = None,
-        key_dtype: str = "int64",
-        value_dtype: str = "int64",
-        seed: int = 0,
-    ) -> None:
+        self, capacity: SupportsIndex | SupportsFloat, *, policy: str = "multilevel",
+        choices: int | None = None, reads: float | None = None, load: float = 1.0,
+        overflow: float | None = None, key_dtype: str = "int64", value_dtype: str = "int64", seed: int = 0,
+    ) -> None:  # fmt: skip
         self._build(
             plan_chains(
                 capacity, policy=policy, choices=choices, reads=reads, load=load, overflow=overflow,
@@ -418,17 +410,10 @@ class ChainedTable(_core.Chains, TableMapping, Structure[ChainPlan]):
 
 
 def plan_chains(
-    capacity: SupportsIndex | SupportsFloat,
-    *,
-    policy: str = "multilevel",
-    choices: int | None = None,
-    reads: float | None = None,
-    load: float = 1.0,
-    overflow: float | None = None,
-    key_dtype: str = "int64",
-    value_dtype: str = "int64",
-    seed: int = 0,
-) -> ChainPlan:
+    capacity: SupportsIndex | SupportsFloat, *, policy: str = "multilevel", choices: int | None = None,
+    reads: float | None = None, load: float = 1.0, overflow: float | None = None, key_dtype: str = "int64",
+    value_dtype: str = "int64", seed: int = 0,
+) -> ChainPlan:  # fmt: skip
     """Plan a chained table; parameters as of `ChainedTable`.
 
     `reads` belongs to "sequential" and "multilevel", the others always read 1 or all `choices`; `overflow` to

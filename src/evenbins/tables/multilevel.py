@@ -187,19 +187,11 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         ]  # fmt: skip
 
     def __init__(
-        self,
-        capacity: SupportsIndex | SupportsFloat,
-        *,
-        scheme: str = "least-loaded",
-        levels: int | None = None,
-        slots: int | None = None,
-        overflow: float | None = None,
-        summary: str | SummaryPlan | None = None,
-        deletions: bool | str = False,
-        key_dtype: str = "int64",
-        value_dtype: str = "int64",
-        seed: int = 0,
-    ) -> None:
+        self, capacity: SupportsIndex | SupportsFloat, *, scheme: str = "least-loaded",
+        levels: int | None = None, slots: int | None = None, overflow: float | None = None,
+        summary: str | SummaryPlan | None = None, deletions: bool | str = False, key_dtype: str = "int64",
+        value_dtype: str = "int64", seed: int = 0,
+    ) -> None:  # fmt: skip
         self._build(
             plan_multilevel(
                 capacity, scheme=scheme, levels=levels, slots=slots, overflow=overflow, summary=summary,

@@ -138,21 +138,11 @@ class PagedTable(_core.Pages, TableMapping):
 
     @classmethod
     def create(
-        cls,
-        path: StrPath,
-        capacity: SupportsIndex | SupportsFloat,
-        *,
-        load: float | None = None,
-        levels: int | None = None,
-        miss_reads: float | None = None,
-        bits_per_key: float | None = None,
-        page_bytes: int = 4096,
-        overflow_pages: int = 1,
-        key_dtype: str = "int64",
-        value_dtype: str = "int64",
-        seed: int = 0,
-        durable: bool = True,
-    ) -> Self:
+        cls, path: StrPath, capacity: SupportsIndex | SupportsFloat, *, load: float | None = None,
+        levels: int | None = None, miss_reads: float | None = None, bits_per_key: float | None = None,
+        page_bytes: int = 4096, overflow_pages: int = 1, key_dtype: str = "int64",
+        value_dtype: str = "int64", seed: int = 0, durable: bool = True,
+    ) -> Self:  # fmt: skip
         """Make a new, empty table in a file and open it for writing. All its pages are written at once.
 
         Parameters
@@ -189,14 +179,9 @@ class PagedTable(_core.Pages, TableMapping):
 
     @classmethod
     def open(
-        cls,
-        path: StrPath,
-        *,
-        summary: str = "multiple-bloom",
-        writable: bool = False,
-        durable: bool = True,
+        cls, path: StrPath, *, summary: str = "multiple-bloom", writable: bool = False, durable: bool = True,
         verify: bool = False,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """Open a table that lies in a file; its summary is read, or made anew by one scan.
 
         Parameters

@@ -105,18 +105,11 @@ def page_slots(page_bytes: int, key_dtype: str = "int64") -> int:
 
 
 def plan_paged(
-    capacity: SupportsIndex | SupportsFloat,
-    *,
-    load: float | None = None,
-    levels: int | None = None,
-    miss_reads: float | None = None,
-    bits_per_key: float | None = None,
-    page_bytes: int = PAGE_BYTES,
-    overflow_pages: int = OVERFLOW_PAGES,
-    key_dtype: str = "int64",
-    value_dtype: str = "int64",
+    capacity: SupportsIndex | SupportsFloat, *, load: float | None = None, levels: int | None = None,
+    miss_reads: float | None = None, bits_per_key: float | None = None, page_bytes: int = PAGE_BYTES,
+    overflow_pages: int = OVERFLOW_PAGES, key_dtype: str = "int64", value_dtype: str = "int64",
     seed: int = 0,
-) -> PagedPlan:
+) -> PagedPlan:  # fmt: skip
     """Plan a one-read table.
 
     Parameters

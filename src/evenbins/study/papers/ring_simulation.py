@@ -93,22 +93,10 @@ class SimulatedRings:
 
 
 def simulate_ring(
-    policy: str,
-    *,
-    keys: int,
-    nodes: int,
-    limit: int,
-    copies: int = 1,
-    layout: str = "sparse",
-    empty: int = 0,
-    array_bits: int = 20,
-    step_bits: int | None = None,
-    bias: float = 0.0,
-    bias_on_node: bool = False,
-    churn: bool = False,
-    remove: bool = False,
-    **run: Unpack[Run],
-) -> SimulatedRings:
+    policy: str, *, keys: int, nodes: int, limit: int, copies: int = 1, layout: str = "sparse",
+    empty: int = 0, array_bits: int = 20, step_bits: int | None = None, bias: float = 0.0,
+    bias_on_node: bool = False, churn: bool = False, remove: bool = False, **run: Unpack[Run],
+) -> SimulatedRings:  # fmt: skip
     """Place keys on rings with bounded loads, in several independent trials. Hashing is fully random.
 
     Parameters
@@ -182,12 +170,8 @@ def _checked_ring(
 
 
 def ring_shares(
-    nodes: int,
-    limit: int | None,
-    *,
-    random_arcs: bool = True,
-    **run: Unpack[Run],
-) -> Floats:
+    nodes: int, limit: int | None, *, random_arcs: bool = True, **run: Unpack[Run],
+) -> Floats:  # fmt: skip
     """Return the variance of the open nodes' chances of the next key, clockwise: ``[trial, full nodes]``.
 
     Parameters
@@ -218,19 +202,10 @@ def ring_shares(
 
 
 def ring_times(
-    policy: str,
-    *,
-    keys: int,
-    nodes: int,
-    limit: int,
-    copies: int = 1,
-    layout: str = "sparse",
-    array_bits: int = 20,
-    probes: int = 200,
-    trials: int = 1,
-    seed: int = 0,
+    policy: str, *, keys: int, nodes: int, limit: int, copies: int = 1, layout: str = "sparse",
+    array_bits: int = 20, probes: int = 200, trials: int = 1, seed: int = 0,
     progress: Progress | None = None,
-) -> tuple[Floats, Floats]:
+) -> tuple[Floats, Floats]:  # fmt: skip
     """Time one more key, and a key of a removed node: nanoseconds by trial, the mean of up to `probes` keys.
 
     The second has only the trials whose removed node had a key. Arguments as for `simulate_ring`; not for

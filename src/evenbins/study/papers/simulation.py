@@ -91,20 +91,11 @@ class Simulated:
 
 
 def simulate(
-    policy: str,
-    *,
-    keys: int,
-    bins: int | Sequence[int],
-    thresholds: int | Sequence[int] | None = None,
-    coin: float = 0.0,
-    choices: int | None = None,
-    shares: Sequence[float] | None = None,
-    budget: int | None = None,
-    overflow_limit: int | None = None,
-    spill: str = "random",
-    checkpoints: Sequence[int] | None = None,
-    **run: Unpack[Trials],
-) -> Simulated:
+    policy: str, *, keys: int, bins: int | Sequence[int], thresholds: int | Sequence[int] | None = None,
+    coin: float = 0.0, choices: int | None = None, shares: Sequence[float] | None = None,
+    budget: int | None = None, overflow_limit: int | None = None, spill: str = "random",
+    checkpoints: Sequence[int] | None = None, **run: Unpack[Trials],
+) -> Simulated:  # fmt: skip
     """Put keys into bins, by one of the paper's schemes, in several independent trials.
 
     Parameters
@@ -214,15 +205,9 @@ class SimulatedFilters:
 
 
 def simulate_hashing(
-    hashing: str,
-    *,
-    bits: int,
-    hashes: int,
-    keys: int,
-    queries: int,
-    offset: str = "square",
+    hashing: str, *, bits: int, hashes: int, keys: int, queries: int, offset: str = "square",
     **run: Unpack[Trials],
-) -> SimulatedFilters:
+) -> SimulatedFilters:  # fmt: skip
     """Fill Bloom filters and ask them for absent keys; hash functions are fully random.
 
     Parameters
@@ -320,19 +305,10 @@ class SimulatedTables:
 
 
 def simulate_table(
-    scheme: str,
-    *,
-    keys: int,
-    shares: Iterable[float] | None = None,
-    buckets: Iterable[int] | None = None,
-    slots: int = 1,
-    process: str = "insert",
-    side: str = "any",
-    burn_in: float = 30.0,
-    samples: int | None = None,
-    interval: int = 1,
-    **run: Unpack[Run],
-) -> SimulatedTables:
+    scheme: str, *, keys: int, shares: Iterable[float] | None = None, buckets: Iterable[int] | None = None,
+    slots: int = 1, process: str = "insert", side: str = "any", burn_in: float = 30.0,
+    samples: int | None = None, interval: int = 1, **run: Unpack[Run],
+) -> SimulatedTables:  # fmt: skip
     """Put keys into multilevel hash tables that move at most one key for an insertion.
 
     Hashing is fully random.
