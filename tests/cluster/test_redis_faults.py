@@ -383,5 +383,8 @@ def test_many_clients_at_once_lose_nothing(server: Server, client: Any, name: st
     local = shared.to_local()
     local._check()
     assert local.contains_many(keys).all()
-    if name == "multilevel":  # no key was counted twice, and only those present by accident not at all
-        assert len(keys) * (1 - 20 * local.stats().fpr) - 5 <= local.stats().keys <= len(keys)
+    if name == "multilevel":
+        # Only keys present by accident are not counted; and only those twice that two clients found no room
+        # for at the same time, so that each forced them into a block of its choice.
+        found = local.stats()
+        assert len(keys) * (1 - 20 * found.fpr) - 5 <= found.keys <= len(keys) * (1 + found.spilled) + 1

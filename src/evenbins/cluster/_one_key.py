@@ -142,12 +142,14 @@ def add_one(layout: Layout, digest: int) -> Operation[None]:
 
 
 def spill(layout: Layout, digest: int) -> Operation[None]:
-    """Put a key that all its blocks refuse into one of them all the same."""
+    """Put a key that all its blocks refuse into one of them all the same, unless another client just did."""
     places = [Place(layout, digest, level) for level in range(layout.plan.choices)]
     if layout.spill == "random":
         chosen = places[mulhi(splitmix(digest, len(places) + 1), len(places))]
     else:
         blocks = yield from _read_places(layout, places)
+        if any(each.outcome(block) == scripts.PRESENT for each, block in zip(places, blocks, strict=True)):
+            return
         fills = [each.set_bits(block) for each, block in zip(places, blocks, strict=True)]
         chosen = places[fills.index(min(fills))]
     yield [chosen.add(layout, forced=1)]
