@@ -37,6 +37,7 @@ from evenbins import (
     ShardedFilter,
     TableFullError,
 )
+from evenbins.study.counter_summary import CounterSummary
 from evenbins.study.hashing import plan_scheme
 from evenbins.study.ring import ring as study_ring
 from evenbins.tables import summaries
@@ -391,7 +392,7 @@ class SummarySoak(Soak):
     def __init__(self, rng: np.random.Generator, make: Callable[[], Any], *, removal: bool) -> None:
         super().__init__(rng)
         self.make, self.summary, self.removal = make, make(), removal
-        counters = isinstance(self.summary, summaries.CounterSummary)  # they choose the levels themselves
+        counters = isinstance(self.summary, CounterSummary)  # they choose the levels themselves
         self.levels = 1 if counters else self.summary.plan.levels
         self.keys = universe(rng, _KEYS)
         self.level = np.zeros(_KEYS, np.uint8)
@@ -573,7 +574,7 @@ def _cases() -> list[Case]:
         ("single filter, counting", lambda: summaries.SingleFilterSummary(_KEYS, counting=True), True),
         ("multiple bloom", lambda: summaries.MultipleBloomSummary(_KEYS), False),
         ("multiple bloom, counting", lambda: summaries.MultipleBloomSummary(_KEYS, counting=True), True),
-        ("counters", lambda: summaries.CounterSummary(_KEYS), False),
+        ("counters", lambda: CounterSummary(_KEYS), False),
     ):
         cases.append(
             Case(
