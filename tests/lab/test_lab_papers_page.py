@@ -75,7 +75,9 @@ def test_wrong_input_is_said_in_words(page: Any) -> None:
 
 
 def test_a_run_can_be_cancelled(page: Any) -> None:
-    page.open("/papers?id=kirsch-table5.1")
+    """A full run of simulations, which no other test has made before in this process."""
+    page.open("/papers?id=kirsch-fig5.9&run=full&seed=77")
+    page.get_by_role("button", name="Run", exact=True).click()
     cancel = page.get_by_role("button", name="Cancel")
     cancel.wait_for()
     with page.expect_response(lambda answer: answer.request.method == "DELETE") as answered:
