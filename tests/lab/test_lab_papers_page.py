@@ -77,6 +77,7 @@ def test_wrong_input_is_said_in_words(page: Any) -> None:
 def test_a_run_can_be_cancelled(page: Any) -> None:
     """A full run of simulations, which no other test has made before in this process."""
     page.open("/papers?id=kirsch-fig5.9&run=full&seed=77")
+    page.get_by_text("press Run").wait_for()  # the list of experiments is there
     page.get_by_role("button", name="Run", exact=True).click()
     cancel = page.get_by_role("button", name="Cancel")
     cancel.wait_for()
