@@ -142,10 +142,11 @@ pictures: $(VENV)/installed ## draws docs/images/*.svg anew
 gallery: $(VENV)/installed ## runs the papers' experiments and writes docs/gallery (an hour of one core; ARGS='chen-table6' for one)
 	$(BIN)/python tools/make_gallery.py $(ARGS)
 
-lint: $(VENV)/for-tests ## ruff, mypy, clang-format
+lint: $(VENV)/for-tests ## ruff, mypy, import-linter, clang-format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/clang-format --dry-run --Werror $(filter cpp/%,$(CORE))
 
 format: $(VENV)/for-tests ## formats Python and C++
@@ -160,4 +161,4 @@ wheel: $(VENV)/made ## builds a wheel into dist/
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean: ## removes everything that was built
-	rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -53,7 +53,7 @@ from benchmarks.shared import (
     size_text,
 )
 from evenbins import BalancedBloomFilter, BlockedBloomFilter
-from evenbins.theory import plan_balanced
+from evenbins.filters import plan_balanced
 
 __all__ = ["balanced_cases"]
 

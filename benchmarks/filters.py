@@ -70,7 +70,7 @@ from benchmarks.shared import (
     strings,
 )
 from evenbins import BlockedBloomFilter, BloomFilter, _core
-from evenbins.theory import plan_standard
+from evenbins.filters import plan_standard
 
 __all__ = ["FULL", "PEERS", "QUICK", "Sizes", "cases", "main_filters", "memory_probe"]
 

@@ -26,10 +26,9 @@ import numpy.typing as npt
 
 from benchmarks.harness import Case, Contender, MissingPeerError, Target, import_peer
 from benchmarks.shared import FULL, Sizes, int_keys, main_of
-from evenbins import theory
 from evenbins.cluster import RedisFilter
+from evenbins.filters import FilterPlan, plan_balanced, plan_blocked, plan_standard
 from evenbins.hashing import digest, digest_many, mulhi, mulhi_many, splitmix, splitmix_many
-from evenbins.theory import FilterPlan
 
 __all__ = ["main_redis", "redis_cases", "running_server"]
 
@@ -215,15 +214,15 @@ def redis_cases(sizes: Sizes = FULL) -> Iterator[Case]:
 
 
 def _cases(client: Any, many: int, few: int) -> Iterator[Case]:
-    multilevel = theory.plan_balanced(many, bits_per_key=BITS_PER_KEY, policy="multilevel")
-    naive = theory.plan_standard(many, fpr=multilevel.fpr)
+    multilevel = plan_balanced(many, bits_per_key=BITS_PER_KEY, policy="multilevel")
+    naive = plan_standard(many, fpr=multilevel.fpr)
     others = [_Bits(client, naive), _BitField(client, naive)]
-    two_choice = theory.plan_balanced(many, fpr=multilevel.fpr, policy="two-choice")
+    two_choice = plan_balanced(many, fpr=multilevel.fpr, policy="two-choice")
     ours = [
         _Ours(client, multilevel, "evenbins, multilevel"),
         _Ours(client, multilevel, 'evenbins, multilevel, traverse_on="server"', "server"),
         _Ours(client, two_choice, "evenbins, two-choice"),
-        _Ours(client, theory.plan_blocked(many, fpr=multilevel.fpr), "evenbins, blocked"),
+        _Ours(client, plan_blocked(many, fpr=multilevel.fpr), "evenbins, blocked"),
     ]
     present, absent = (each.column for each in int_keys(many, many))
     half = np.concatenate([present[: many // 2], absent[: many // 2]])

@@ -18,8 +18,7 @@ import numpy as np
 
 from benchmarks.harness import Case, Contender, Target, import_peer
 from benchmarks.shared import FULL, SEED, Sizes, count_text, main_of
-from evenbins.sketches import CountMinSketch
-from evenbins.theory import plan_countmin
+from evenbins.sketches import CountMinSketch, plan_countmin
 
 __all__ = ["main_sketches", "sketch_cases"]
 

@@ -26,8 +26,7 @@ import numpy.typing as npt
 from benchmarks.harness import Case, Contender, Limit, Target, import_peer
 from benchmarks.shared import FULL, QUICK, SEED, Sizes, count_text, main_of
 from evenbins import _core
-from evenbins.tables import MultilevelTable
-from evenbins.theory import plan_table
+from evenbins.tables import MultilevelTable, plan_multilevel
 
 __all__ = ["latency", "main_tables", "plot_latency", "table_cases"]
 
@@ -204,7 +203,7 @@ def _dict_bytes(made: dict[int, int]) -> int:
 def latency(count: int) -> dict[str, npt.NDArray[np.uint32]]:
     """Time each of `count` insertions, from C++: ours, and a table that grows. Nanoseconds, in order."""
     keys = np.random.default_rng(SEED).integers(0, 2**63, count, dtype=np.uint64)
-    plan = plan_table(count, key_dtype="uint64", value_dtype="uint64")
+    plan = plan_multilevel(count, key_dtype="uint64", value_dtype="uint64")
     return {
         _OURS: _core.time_insertions(plan.keys, plan.seed, list(plan.core), keys, keys),
         "std::unordered_map": _core.time_growing_insertions(keys, keys),

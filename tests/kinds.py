@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import reference
-from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter, theory
+from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter
+from evenbins.filters import FilterPlan, plan_balanced, plan_blocked, plan_counting, plan_standard
+from evenbins.study.hashing import plan_scheme
+from evenbins.study.levels import plan_levels
 from reference.bloom import ReferenceFilter
 
 SECRET = 0xC0FFEE_5EED_C0FFEE  # a seed that no other number in a test looks like
@@ -44,8 +48,8 @@ class Kind:
     def planned(self, capacity: Any, **arguments: Any) -> Any:
         """Make a filter of the class by its planner, which takes more than the constructor."""
         planners = {
-            "BloomFilter": theory.plan_standard, "BlockedBloomFilter": theory.plan_blocked,
-            "BalancedBloomFilter": theory.plan_balanced, "CountingBloomFilter": theory.plan_counting,
+            "BloomFilter": plan_standard, "BlockedBloomFilter": plan_blocked,
+            "BalancedBloomFilter": plan_balanced, "CountingBloomFilter": plan_counting,
         }  # fmt: skip
         planner: Any = planners[self.cls.__name__]
         return self.cls.from_plan(planner(capacity, **arguments))
@@ -97,7 +101,9 @@ class Kind:
 
 
 def _standard(name: str, **arguments: Any) -> Kind:
-    plan = theory.plan_standard if "hashing" in arguments else None  # which alone takes it
+    plan: Callable[..., Any] | None = None
+    if "hashing" in arguments:  # for study: the constructor does not take it
+        plan = partial(plan_scheme, arguments.pop("hashing"))
     return Kind(name, BloomFilter, reference.ReferenceBloom, arguments, plan)
 
 
@@ -112,7 +118,7 @@ def _balanced(name: str, *, counted: bool = False, plan: Any = None, **arguments
 
 
 def _counting(name: str, **arguments: Any) -> Kind:
-    plan = theory.plan_counting  # which does not warn of narrow counters, as the class does
+    plan = plan_counting  # which does not warn of narrow counters, as the class does
     return Kind(name, CountingBloomFilter, reference.ReferenceCounting, arguments, plan, repeats=True)
 
 
@@ -126,7 +132,7 @@ def _levels(
     on_list: float = 0,
     reads: float = 0,
     **arguments: Any,
-) -> theory.FilterPlan:
+) -> FilterPlan:
     """Plan a balanced filter in which, at its capacity, every level, the list and the spill rule have work.
 
     Explicit integers that grow with the capacity: no better planner of tomorrow changes what is tested.
@@ -139,7 +145,7 @@ def _levels(
         arguments["budget"] = round(reads * keys)
     elif policy == "fill":
         arguments["thresholds"] = [block_bits // 2] * (len(blocks) - 1)
-    return theory.plan_levels(capacity, policy=policy, blocks=blocks, block_bits=block_bits, **arguments)
+    return plan_levels(capacity, policy=policy, blocks=blocks, block_bits=block_bits, **arguments)
 
 
 def _planned(name: str, **arguments: Any) -> Kind:

@@ -35,12 +35,8 @@ from evenbins import (
     PagedTable,
     ShardedFilter,
 )
-from evenbins.tables.summaries import (
-    CounterSummary,
-    InterpolationSummary,
-    MultipleBloomSummary,
-    SingleFilterSummary,
-)
+from evenbins.study.counter_summary import CounterSummary
+from evenbins.tables.summaries import InterpolationSummary, MultipleBloomSummary, SingleFilterSummary
 
 KEYS = np.random.default_rng(21).integers(0, 2**62, 12_000)
 WRITERS = [KEYS[:5000], KEYS[3000:8000], KEYS[6000:11_000]]  # neighbours share two thousand keys

@@ -1,17 +1,22 @@
 """The architecture in numbers, from syntax trees: size, duplication, direction of imports.
 
     python tools/architecture.py          the table
+    python tools/architecture.py --places the places that were counted
     python tools/architecture.py --json   the same for programs
 
-tests/unit/test_architecture.py holds the tree to the bounds in `BOUNDS`. A bound is what must hold now; where
-that is not yet what is wanted (`WANTED`), it is today's figure, and may only fall.
+tests/unit/test_architecture.py holds the tree to its `BOUNDS`. A bound is what must hold now; where
+that is not yet what is wanted, it is today's figure, and may only fall.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import json
+import keyword
 import sys
+import tokenize
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import combinations
@@ -22,22 +27,19 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "evenbins"
 SHARED_LINES = 6
 TOO_COMMON = 8  # a run in more places than this is a habit of the language, not a copy
+LEAST_TOKENS = 24  # of a run compared by shape: four per line, or it is punctuation
+_LAYOUT = {
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+}  # fmt: skip
+_SHAPES = {tokenize.STRING: "S", tokenize.NUMBER: "0"}
 
-# Who may import whom: a package imports what stands to its left, or nothing of ours.
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+
+# Who may import whom, as `make lint` enforces it: a module imports what stands to its left, or its own layer.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_core", "_study"),
-    ("_lazy", "_files", "_bulk", "_show", "_compressed", "errors", "_arguments", "hashing"),
-    ("theory",),
-    ("structure",),
-    ("filters", "tables", "sketches", "rings"),
-    ("design",),
-    ("cluster",),
-    ("study",),
-    ("cli",),
-    ("__main__",),
+    *(tuple(layer.split(" : ")) for layer in reversed(CONTRACTS[0]["layers"])),
 )
-
-
 FAMILIES = ("evenbins.filters", "evenbins.tables", "evenbins.sketches", "evenbins.rings")
 
 
@@ -182,24 +184,52 @@ def bare_cores(known: dict[str, Path]) -> list[str]:
     return found
 
 
-def shared_runs(paths: list[Path]) -> list[str]:
-    """Return the pairs of places that share runs of six or more lines, blank lines and imports aside."""
+def text_lines(path: Path) -> list[str]:
+    """Return the lines of a file with white space folded, without imports, comments and lone punctuation."""
+    return [
+        " ".join(line.split())
+        for line in path.read_text().splitlines()
+        if line.strip(" \t()[]{},:\"'") and not line.lstrip().startswith(("#", "import ", "from "))
+    ]
+
+
+def line_shapes(path: Path) -> list[str]:
+    """Return the shapes of the lines of code: names, strings and numbers as N, S and 0; no docstrings."""
+    text = path.read_text()
+    left_out: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if docstring or isinstance(node, ast.Import | ast.ImportFrom):
+            left_out |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    shapes: dict[int, list[str]] = defaultdict(list)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type in _LAYOUT or token.start[0] in left_out:
+            continue
+        name = token.type == tokenize.NAME and not keyword.iskeyword(token.string)
+        shapes[token.start[0]].append("N" if name else _SHAPES.get(token.type, token.string))
+    lines = [" ".join(shapes[number]) for number in sorted(shapes)]
+    return [line for line in lines if any(symbol.isalnum() for symbol in line)]
+
+
+def shared_runs(paths: list[Path], *, by_shape: bool = False) -> list[str]:
+    """Return the pairs of files (or one file twice) with places that share runs of six or more lines.
+
+    By shape, lines that differ in names, strings and numbers alone are the same; runs of little but
+    punctuation are left out.
+    """
     windows: dict[tuple[str, ...], list[tuple[Path, int]]] = defaultdict(list)
     for path in paths:
-        lines = [
-            (number, " ".join(line.split()))
-            for number, line in enumerate(path.read_text().splitlines(), 1)
-            if line.strip(" \t()[]{},:\"'") and not line.lstrip().startswith(("#", "import ", "from "))
-        ]
+        lines = line_shapes(path) if by_shape else text_lines(path)
         for start in range(len(lines) - SHARED_LINES + 1):
-            run = tuple(text for _, text in lines[start : start + SHARED_LINES])
-            windows[run].append((path, start))
-    pairs: set[tuple[Path, int, Path, int]] = set()
-    for places in windows.values():
-        if 1 < len(places) <= TOO_COMMON:
-            pairs |= {(a, i, b, j) for (a, i), (b, j) in combinations(places, 2)}
-    firsts = [pair for pair in pairs if (pair[0], pair[1] - 1, pair[2], pair[3] - 1) not in pairs]
-    return sorted({f"{a.relative_to(ROOT)} ~ {b.relative_to(ROOT)}" for a, _, b, _ in firsts})
+            run = tuple(lines[start : start + SHARED_LINES])
+            if not by_shape or sum(len(line.split()) for line in run) >= LEAST_TOKENS:
+                windows[run].append((path, start))
+    pairs = {
+        (a, b)
+        for places in windows.values() if len(places) <= TOO_COMMON
+        for (a, i), (b, j) in combinations(places, 2) if a != b or j - i >= SHARED_LINES
+    }  # fmt: skip
+    return sorted(f"{a.relative_to(ROOT)} ~ {b.relative_to(ROOT)}" for a, b in pairs)
 
 
 def lines_of(path: Path) -> int:
@@ -220,19 +250,22 @@ def measures() -> list[Measure]:
     """Measure the tree."""
     known = modules()
     product = {name: path for name, path in known.items() if not name.startswith("evenbins.study")}
+    sources = [*known.values(), *sorted(SOURCE.rglob("*.pyi"))]
+    alike = sorted({*shared_runs(sources), *shared_runs(sources, by_shape=True)})
     longest = max(product.values(), key=lines_of)
     return [
         Measure("Python lines in the wheel outside study", sum(map(lines_of, product.values())), []),
-        Measure("pairs of files that share six or more lines", *_counted(shared_runs(list(known.values())))),
-        Measure("cores indexed by bare numbers outside the families", *_counted(bare_cores(product))),
-        Measure("import cycles", *_counted(cycles(known))),
-        Measure("imports against the direction", *_counted(upward_imports(known))),
-        Measure("imports of another module's private names", *_counted(private_imports(known))),
+        Measure("pairs of files that share six or more lines", *_with_count(shared_runs(sources))),
+        Measure("the same, lines of one shape included", *_with_count(alike)),
+        Measure("cores indexed by bare numbers outside the families", *_with_count(bare_cores(product))),
+        Measure("import cycles", *_with_count(cycles(known))),
+        Measure("imports against the direction", *_with_count(upward_imports(known))),
+        Measure("imports of another module's private names", *_with_count(private_imports(known))),
         Measure("lines of the longest module", lines_of(longest), [str(longest.relative_to(ROOT))]),
     ]
 
 
-def _counted(places: list[str]) -> tuple[int, list[str]]:
+def _with_count(places: list[str]) -> tuple[int, list[str]]:
     return len(places), places
 
 

@@ -39,7 +39,7 @@ def includes(root: Path) -> list[str]:
     return [f"-I{each}" for each in folders]
 
 
-def compiled(root: Path, source: Path, folder: Path) -> Path:
+def compile_file(root: Path, source: Path, folder: Path) -> Path:
     """Compile a file; return the object."""
     target = folder / f"{'-'.join(source.relative_to(root).with_suffix('').parts)}.o"
     options = [*FLAGS, *KERNELS.get(source.name, []), "-w", *includes(root)]
@@ -68,7 +68,7 @@ def main() -> None:
         ThreadPoolExecutor(arguments.jobs) as pool,
     ):
         folder = Path(name)
-        objects = list(pool.map(lambda source: compiled(arguments.root, source, folder), files))
+        objects = list(pool.map(lambda source: compile_file(arguments.root, source, folder), files))
         warnings = link_warnings(objects, folder)
     print(warnings, end="")
     count = warnings.count("[-Wodr]") + warnings.count("[-Wlto-type-mismatch]")

@@ -38,7 +38,9 @@ from rich.table import Table
 from scipy import stats
 
 from evenbins import BalancedBloomFilter, FilterPlan
-from evenbins.theory import levels, plan_balanced, plan_levels
+from evenbins.filters import plan_balanced
+from evenbins.study.levels import plan_levels
+from evenbins.theory import levels
 
 POLICIES = ("single", "sequential", "multilevel", "fill", "two-choice")
 COUNTED = POLICIES[:3]
@@ -81,7 +83,7 @@ class Design:
         listed = found.overflow * found.changed * self.plan.keys
         return found.overflow_sd / listed / math.sqrt(len(self.found)) if listed else 0.0
 
-    def blurred(self) -> bool:
+    def needs_more_seeds(self) -> bool:
         """Return whether more seeds would help."""
         return self.error("fpr") > BOUNDS["fpr"] / 4 * self.mean("fpr")
 
@@ -124,7 +126,7 @@ class Design:
         }  # fmt: skip
 
 
-def crowded(keys: int, policy: str, bits_per_key: int, block_bits: int) -> FilterPlan:
+def plan_crowded(keys: int, policy: str, bits_per_key: int, block_bits: int) -> FilterPlan:
     """Plan a filter that keeps some per cent of its keys on a long list."""
     load = block_bits / bits_per_key
     total = keys / load
@@ -147,7 +149,7 @@ def designs(keys: int, bits: tuple[int, ...], queries: int) -> list[Design]:
                 plan = plan_balanced(keys, policy=policy, bits_per_key=per_key, block_bits=block_bits)
                 found.append(Design("best", per_key, plan, asked))
                 if policy in COUNTED:
-                    plan = crowded(keys, policy, per_key, block_bits)
+                    plan = plan_crowded(keys, policy, per_key, block_bits)
                     found.append(Design("crowded", per_key, plan, asked))
     return found
 
@@ -187,7 +189,7 @@ def run(console: Console, todo: list[Design], seeds: int, processes: int) -> Non
                 design.seconds += result["seconds"]
                 progress.advance(bar)
                 alone = design not in waiting.values()
-                if alone and design.blurred() and len(design.found) < MOST_SEEDS:
+                if alone and design.needs_more_seeds() and len(design.found) < MOST_SEEDS:
                     more = range(len(design.found), min(len(design.found) + 5, MOST_SEEDS))
                     progress.update(bar, total=(progress.tasks[0].total or 0) + len(more))
                     for seed in more:

@@ -29,7 +29,7 @@ State = dict[int, int]
 
 
 def small_table(path: Path) -> list[State]:
-    """Make a table of a few pages with three groups of changes in its journal; give its states."""
+    """Make a table of a few pages with three groups of changes in its journal; return its states."""
     with PagedTable.create(path, 500, levels=1, overflow_pages=1, durable=False) as table:
         table.insert_many(range(400), range(400))
     states = [{key: key for key in range(400)}]
@@ -48,8 +48,8 @@ def flips(data: bytes, step: int, first: int = 0) -> Iterator[tuple[int, bytes]]
             yield place, data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :]
 
 
-def opened(path: Path) -> State | None:
-    """Read all of a table, checked; None if it is refused."""
+def read_table(path: Path) -> State | None:
+    """Read all of a table, checked; None if it is rejected."""
     try:
         with PagedTable.open(path, verify=True) as table:
             found = dict(table.items())
@@ -60,7 +60,7 @@ def opened(path: Path) -> State | None:
 
 
 def damage(folder: Path, step: int) -> Counter[str]:
-    """Try all damages; give how often what happened. Raises if a damaged file was taken for whole."""
+    """Try all damages; return how often what happened. Raises if a damaged file was accepted."""
     path, journal, summary = folder / "table", folder / "table.journal", folder / "table.summary"
     states = small_table(path)
     changes, before = journal.read_bytes(), path.read_bytes()
@@ -69,26 +69,26 @@ def damage(folder: Path, step: int) -> Counter[str]:
     for place, data in flips(changes, step):
         path.write_bytes(before)
         journal.write_bytes(data)
-        state = opened(path)
+        state = read_table(path)
         assert state is None or (place >= 2 * group and state in states[2:]), f"journal, byte {place}"
         found["journal: refused" if state is None else "journal: without the last group"] += 1
     path.write_bytes(before)
     journal.write_bytes(changes)
-    assert opened(path) == states[-1]
+    assert read_table(path) == states[-1]
     whole, short = path.read_bytes(), summary.read_bytes()
     assert journal.read_bytes() == b""
     for place, data in flips(whole, step):
         path.write_bytes(data)
-        state = opened(path)
+        state = read_table(path)
         assert state is None or (place < 8192 and state == states[-1]), f"table, byte {place}"
         found["table: refused" if state is None else "table: the other header"] += 1
     for length in range(0, len(whole), step):
         path.write_bytes(whole[:length])
-        assert opened(path) is None, f"{length} bytes"
+        assert read_table(path) is None, f"{length} bytes"
         found["table: prefixes refused"] += 1
     for more in (b"\0", b"\xff", bytes(4096), whole):
         path.write_bytes(whole + more)
-        assert opened(path) is None, "something follows"
+        assert read_table(path) is None, "something follows"
         found["table: longer, refused"] += 1
     path.write_bytes(whole)
     for place, data in flips(short, step):

@@ -58,8 +58,10 @@ def other_pythons() -> dict[str, Path]:
         for program in sorted(folder.glob("python3.*")):
             if not re.fullmatch(r"python3\.\d+t?", program.name) or not os.access(program, os.X_OK):
                 continue
-            told = subprocess.run([program, "-c", script], text=True, capture_output=True, check=False).stdout
-            parts = told.strip().split("|")
+            answer = subprocess.run(
+                [program, "-c", script], text=True, capture_output=True, check=False
+            ).stdout
+            parts = answer.strip().split("|")
             if len(parts) != 5 or parts[3] != "cpython" or (int(parts[0]), int(parts[1])) < OLDEST:
                 continue
             name = f"{parts[0]}.{parts[1]}{'t' if parts[4] == 'True' else ''}"
@@ -96,7 +98,7 @@ def main() -> None:
     )
     parser.add_argument("--here", action="store_true", help="this Python alone")
     arguments = parser.parse_args()
-    begun, said = time.monotonic(), []
+    begun, lines = time.monotonic(), []
     expected = _digests(sys.executable)["files"]
     runs = 1
 
@@ -114,22 +116,22 @@ def main() -> None:
                 found = _digests(sys.executable, kernel=kernel, threads=threads, batch=batch)
                 assert found["kernel"] == kernel
                 compare(f"kernel {kernel}, threads {threads}, batch {batch}", found["files"])
-    said.append(
+    lines.append(
         f"Python {sys.version.split()[0]}: {len(expected)} files, kernels {' '.join(kernels)}, threads "
         f"{THREADS}, batches {BATCHES}: the same bytes in {runs} runs"
     )
-    print(said[-1], flush=True)
+    print(lines[-1], flush=True)
     for name, program in {} if arguments.here else sorted(other_pythons().items()):
         python = _environment(name, program)
         for kernel in kernels:
             found = _digests(python, kernel=kernel, threads=2, batch=997)
             compare(f"Python {name}, kernel {kernel}", found["files"])
-        said.append(f"Python {found['python']}{'t' if name.endswith('t') else ''}: the same bytes")
-        print(said[-1], flush=True)
-    said.append(f"{runs} runs, {len(expected)} files each: no difference")
-    print(said[-1])
+        lines.append(f"Python {found['python']}{'t' if name.endswith('t') else ''}: the same bytes")
+        print(lines[-1], flush=True)
+    lines.append(f"{runs} runs, {len(expected)} files each: no difference")
+    print(lines[-1])
     if not arguments.here:
-        records.keep("determinism", "make determinism", said, time.monotonic() - begun)
+        records.keep("determinism", "make determinism", lines, time.monotonic() - begun)
 
 
 if __name__ == "__main__":

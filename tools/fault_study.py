@@ -62,13 +62,15 @@ import router_servers
 from fault_proxy import FaultProxy
 from http_replicas import served
 
-from evenbins import HashRing, RingFullError, filters, theory
+from evenbins import HashRing, RingFullError, filters
 from evenbins.cluster import AsyncRedisFilter, RedisFilter
 from evenbins.cluster.health import Backoff, ServerDownError
-from evenbins.cluster.http import Router
+from evenbins.cluster.http import Router, RouterConfig
 from evenbins.cluster.memcached import RingMemcache
 from evenbins.cluster.sharded_redis import AsyncShardedRedis, ShardedRedis
 from evenbins.cluster.shared_loads import AsyncRedisLoads, RedisLoads
+from evenbins.filters import FilterPlan, plan_blocked, plan_standard
+from evenbins.study.levels import plan_levels
 
 HOST, TIMEOUT = "127.0.0.1", 0.25
 TIMEOUTS = (TIMEOUT, 4 * TIMEOUT, 16 * TIMEOUT)
@@ -175,36 +177,36 @@ def at_the_machines_pace(run: Run) -> Outcome:
     raise AssertionError("the last timeout is never too short")
 
 
-async def _done(result: Any) -> Any:
+async def _resolve(result: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
-async def _repeated(call: Callable[[], Any], outcome: Outcome) -> Any:
+async def _repeat(call: Callable[[], Any], outcome: Outcome) -> Any:
     """Repeat a call that failed, without a fault; a busy machine may be slow, so more than once."""
     for _ in range(4):
         with contextlib.suppress(redis.TimeoutError):
-            return await _done(call())
+            return await _resolve(call())
     outcome.unrecovered += 1
-    return await _done(call())
+    return await _resolve(call())
 
 
 # --- filters -----------------------------------------------------------------------------------------------
 
 
-def _plan(policy: str, keys: int) -> theory.FilterPlan:
+def _plan(policy: str, keys: int) -> FilterPlan:
     if policy == "standard":
-        return theory.plan_standard(keys, bits_per_key=10.1)
+        return plan_standard(keys, bits_per_key=10.1)
     if policy == "blocked":
-        return theory.plan_blocked(keys, bits_per_key=12)
+        return plan_blocked(keys, bits_per_key=12)
     if policy == "multilevel":  # with a list that is used
         blocks = (keys // 24 + 1, keys // 60 + 1)
-        return theory.plan_levels(
+        return plan_levels(
             keys, policy=policy, blocks=blocks, thresholds=(12, 11), hashes=7, overflow_limit=keys
         )
     if policy == "fill":
         blocks = (keys // 36 + 1, keys // 60 + 1)
-        return theory.plan_levels(keys, policy=policy, blocks=blocks, thresholds=(90,), hashes=9)
-    return theory.plan_levels(keys, policy=policy, blocks=(keys // 19,), hashes=12)
+        return plan_levels(keys, policy=policy, blocks=blocks, thresholds=(90,), hashes=9)
+    return plan_levels(keys, policy=policy, blocks=(keys // 19,), hashes=12)
 
 
 @contextlib.asynccontextmanager
@@ -237,7 +239,7 @@ async def _filter_clients(
         yield proxies, weak, strong
         for each in weak if isinstance(weak, list) else [weak]:
             with contextlib.suppress(redis.RedisError, OSError):
-                await _done(each.close() if quick else each.aclose())
+                await _resolve(each.close() if quick else each.aclose())
 
 
 async def run_filter(
@@ -253,7 +255,7 @@ async def run_filter(
         segment_bytes = max(256, plan.nbytes // 24 // 64 * 64)
         direct = RedisFilter.create(strong, "study", plan, segment_bytes=segment_bytes)
         twin = filters.build(direct.plan.filter)
-        shared: Any = await _done((RedisFilter if quick else AsyncRedisFilter).open(weak, "study"))
+        shared: Any = await _resolve((RedisFilter if quick else AsyncRedisFilter).open(weak, "study"))
         added = 0
         for turn in range(calls):
             some = [rng.randrange(2 * keys) for _ in range(rng.choice((3, 120)))]
@@ -280,7 +282,7 @@ async def run_filter(
                 outcome.failed[type(error).__name__] += 1
                 outcome.longest = max(outcome.longest, time.monotonic() - begun)
                 faults.heal()
-                answer = await _repeated(call, outcome)
+                answer = await _repeat(call, outcome)
             faults.heal()
             if name in ("add", "add_many"):
                 added += 1 if name == "add" else len(new)
@@ -324,7 +326,7 @@ async def run_values(kind: str, *, calls: int, seed: int, timeout: float = TIMEO
         values: dict[str, bytes] = {}
         counts: dict[str, set[int]] = {f"n:{number}": {0} for number in range(10)}  # what each may be
         for name in counts:
-            await _done(client.set(name, b"0"))
+            await _resolve(client.set(name, b"0"))
         many_get, many_set = ("get_many", "set_many") if kind == "memcached" else ("mget", "mset")
         for turn in range(calls):
             name = rng.choice(("set", "get", "get", "delete", "many_set", "many_get", "incr"))
@@ -339,39 +341,39 @@ async def run_values(kind: str, *, calls: int, seed: int, timeout: float = TIMEO
             begun = time.monotonic()
             try:
                 if name == "set":
-                    await _done(client.set(key, value))
+                    await _resolve(client.set(key, value))
                     values[key] = value
                 elif name == "get":
-                    outcome.wrong += (await _done(client.get(key))) != values.get(key)
+                    outcome.wrong += (await _resolve(client.get(key))) != values.get(key)
                 elif name == "delete":
-                    await _done(client.delete(key))
+                    await _resolve(client.delete(key))
                     values.pop(key, None)
                 elif name == "many_set":
-                    await _done(getattr(client, many_set)(dict.fromkeys(some, value)))
+                    await _resolve(getattr(client, many_set)(dict.fromkeys(some, value)))
                     values |= dict.fromkeys(some, value)
                 elif name == "many_get":
-                    found = await _done(getattr(client, many_get)(some))
+                    found = await _resolve(getattr(client, many_get)(some))
                     found = [found.get(each) for each in some] if kind == "memcached" else found
                     outcome.wrong += found != [values.get(each) for each in some]
                 else:
                     before = counts[counter]
                     counts[counter] = before | {each + 1 for each in before}  # if it fails
-                    answer = int(await _done(client.incr(counter, 1)))
+                    answer = int(await _resolve(client.incr(counter, 1)))
                     outcome.wrong += answer not in {each + 1 for each in before}
                     counts[counter] = {answer}
             except ServerDownError as error:
                 outcome.failed[f"{name} {type(error).__name__}"] += 1
                 outcome.unrecovered += name != "incr"  # all else may be repeated, and one cut is one failure
                 faults.heal()
-                await _done(client.get(counter))  # failures in a row are two calls' otherwise
+                await _resolve(client.get(counter))  # failures in a row are two calls' otherwise
             outcome.longest = max(outcome.longest, time.monotonic() - begun)
             faults.heal()
         faults.count()
-        outcome.lost = sum([await _done(client.get(key)) != values.get(key) for key in keys])
+        outcome.lost = sum([await _resolve(client.get(key)) != values.get(key) for key in keys])
         for name, may_be in counts.items():
-            outcome.lost += int(await _done(client.get(name))) not in may_be
+            outcome.lost += int(await _resolve(client.get(name))) not in may_be
         outcome.wrong += any(client.ring.lease_loads().values()) + len(changes)  # one cut takes nobody down
-        await _done(client.close())
+        await _resolve(client.close())
     return outcome
 
 
@@ -419,10 +421,10 @@ async def run_router(*, calls: int, seed: int, timeout: float = TIMEOUT) -> Outc
         replicas = [_Pages() for _ in range(3)]
         urls = [await stack.enter_async_context(served(each)) for each in replicas]
         proxies = [stack.enter_context(FaultProxy(int(url.rpartition(":")[2]))) for url in urls]
-        router = Router(
+        router = Router(RouterConfig(
             [f"http://{each.name}" for each in proxies], read_timeout=timeout, connect_timeout=timeout,
             failures=2, backoff=QUICK,
-        )  # fmt: skip
+        ))  # fmt: skip
         base = await stack.enter_async_context(served(router))
         options: dict[str, Any] = {"base_url": base, "trust_env": False, "verify": False, "timeout": 60}
         client = await stack.enter_async_context(httpx.AsyncClient(**options))
@@ -488,7 +490,7 @@ async def run_loads(*, calls: int, seed: int, timeout: float = TIMEOUT) -> Outco
                 outcome.calls += 1
                 begun = time.monotonic()
                 try:
-                    async with loads[number % 3].admitted(ring, own.randrange(1000)) as node:
+                    async with loads[number % 3].admit(ring, own.randrange(1000)) as node:
                         outcome.longest = max(outcome.longest, time.monotonic() - begun)
                         held[node] += 1
                         outcome.wrong += held[node] > limit

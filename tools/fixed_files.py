@@ -49,7 +49,8 @@ class Makers:
     def filters(self) -> Iterator[tuple[str, Any]]:
         """Return filters of every kind and policy."""
         from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter
-        from evenbins.theory import plan_of_core, plan_standard
+        from evenbins.filters import plan_of_core
+        from evenbins.study.hashing import plan_scheme
 
         half = 2**31
         cores: dict[str, tuple[int, ...]] = {
@@ -61,11 +62,9 @@ class Makers:
         }
         made: dict[str, Any] = {
             "standard": BloomFilter(KEYS, bits_per_key=10, hashes=7, seed=5),
-            "standard-double": BloomFilter.from_plan(
-                plan_standard(KEYS, bits_per_key=10, hashes=7, hashing="double")
-            ),
+            "standard-double": BloomFilter.from_plan(plan_scheme("double", KEYS, bits_per_key=10, hashes=7)),
             "standard-partition": BloomFilter.from_plan(
-                plan_standard(KEYS, bits_per_key=10, hashes=7, hashing="partition")
+                plan_scheme("partition", KEYS, bits_per_key=10, hashes=7)
             ),
             "blocked-512": BlockedBloomFilter(KEYS, bits_per_key=12, hashes=8),
             "blocked-256": BlockedBloomFilter(
@@ -119,7 +118,8 @@ class Makers:
     def tables(self) -> Iterator[tuple[str, Any]]:
         """Return tables of every scheme, chains of every policy."""
         from evenbins import ChainedTable, MultilevelTable
-        from evenbins.theory import plan_of_chain_core, plan_of_table_core
+        from evenbins.tables.chained import plan_of_chain_core
+        from evenbins.tables.multilevel import plan_of_table_core
 
         half = 2**31
         for scheme in range(1, 6):
@@ -149,8 +149,8 @@ class Makers:
 
     def summaries(self) -> Iterator[tuple[str, Any]]:
         """Return summaries of every kind."""
-        from evenbins.tables.summaries import CLASSES
-        from evenbins.theory.summary_plan import plan_of_summary_core
+        from evenbins.structure import kind_of_number
+        from evenbins.tables.summaries import plan_of_summary_core
 
         cores = (
             (9, 5, 55, 25_000), (10, 5, 150_000, 15), (10, 4, 60_000, 6, 4, 3, 3, 2),
@@ -159,7 +159,9 @@ class Makers:
         levels = [i * i % 4 + 1 for i in range(KEYS)]
         for number, *core in cores:
             plan = plan_of_summary_core(tuple(core), number=number, keys=KEYS, seed=16)
-            s = CLASSES[plan.kind].from_plan(plan)
+            kind = kind_of_number(number)
+            assert kind is not None
+            s = kind.cls.from_plan(plan)
             for keys, each in self.batches(self.keys, levels):
                 s.add_many(keys, 1 if number == 12 else each)
             yield f"summary-{number}-{len(core)}", s
@@ -186,35 +188,48 @@ class Makers:
                 yield f"ring-{policy}-{layout}", ring
 
 
-def _pages(makers: Makers, folder: Path) -> bytes:
-    """Return what a one-read table holds, page by page: its file without the random identity."""
+def _pages(makers: Makers, folder: Path) -> Any:
+    """Return a one-read table in a file."""
     import numpy as np
 
     from evenbins import PagedTable
 
-    path = str(folder / "pages")
-    with PagedTable.create(path, KEYS, key_dtype="uint64", durable=False) as table:
-        for (keys,) in makers.batches(makers.keys):
-            table.insert_many(keys, np.arange(len(keys)) * 0 + 7)
-        items = sorted(table.items())
-        stats = table.stats()
-    return repr((items, stats.keys, Path(path).stat().st_size)).encode()
+    table = PagedTable.create(str(folder / "pages"), KEYS, key_dtype="uint64", durable=False)
+    for (keys,) in makers.batches(makers.keys):
+        table.insert_many(keys, np.full(len(keys), 7))
+    return table
 
 
-def digests(threads: int, batch: int) -> dict[str, str]:
-    """Make all files; the SHA-256 of each."""
+def structures(threads: int, batch: int, folder: Path) -> Iterator[tuple[str, Any]]:
+    """Make every structure, with the name of its file; the one in pages is written in the folder."""
     makers = Makers(threads, batch)
     every: list[Callable[[], Iterator[tuple[str, Any]]]] = [
         makers.filters, makers.growing, makers.sketches, makers.fill_tables, makers.summaries, makers.rings,
     ]  # fmt: skip
-    found = {}
     for make in every:
-        for name, each in make():
-            data = b"".join(p.to_bytes() for p in each.parts) if name == "sharded" else each.to_bytes()
-            found[name] = hashlib.sha256(data).hexdigest()
+        yield from make()
+    yield "pages", _pages(makers, folder)
+
+
+def _bytes_of(name: str, structure: Any) -> bytes:
+    """Return what is compared: the file; of pages what they hold, since the file has a random identity."""
+    if name == "sharded":
+        return b"".join(part.to_bytes() for part in structure.parts)
+    if name != "pages":
+        data: bytes = structure.to_bytes()
+        return data
+    with structure:
+        items, keys = sorted(structure.items()), structure.stats().keys
+    return repr((items, keys, Path(structure.path).stat().st_size)).encode()
+
+
+def digests(threads: int, batch: int) -> dict[str, str]:
+    """Make all files; the SHA-256 of each."""
     with tempfile.TemporaryDirectory() as folder:
-        found["pages"] = hashlib.sha256(_pages(makers, Path(folder))).hexdigest()
-    return found
+        return {
+            name: hashlib.sha256(_bytes_of(name, each)).hexdigest()
+            for name, each in structures(threads, batch, Path(folder))
+        }
 
 
 def main() -> None:

@@ -143,7 +143,7 @@ def command_of(target: str) -> list[str]:
 
 
 def fuzz(target: str, seconds: int | None, runs: int | None) -> dict[str, Any]:
-    """Run one target; give its report."""
+    """Run one target; return its report."""
     goal, seeds, longest = (CPP | PYTHON)[target]
     limit = [f"-max_total_time={seconds}"] if seconds else []
     goal = runs or goal
@@ -159,7 +159,7 @@ def fuzz(target: str, seconds: int | None, runs: int | None) -> dict[str, Any]:
     with log.open("wb") as file:
         done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, cwd=ROOT, env=environment())
     text = log.read_text(errors="replace")
-    report = parsed(text) | {
+    report = parse_figures(text) | {
         "target": target,
         "engine": "libFuzzer" if target in CPP else "atheris",
         "seconds": round(time.monotonic() - began, 1),
@@ -182,7 +182,7 @@ def environment() -> dict[str, str]:
     }
 
 
-def parsed(text: str) -> dict[str, Any]:
+def parse_figures(text: str) -> dict[str, Any]:
     """Read the figures that libFuzzer prints."""
 
     def last(pattern: str) -> int:

@@ -102,7 +102,7 @@ def table(shown: Sequence[Row], notes: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _took(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     if seconds >= 100:
         return f"{seconds / 60:.0f} minutes"
     return f"{seconds:.2g} seconds" if seconds >= 1 else "less than a second"
@@ -114,13 +114,13 @@ def about(entry: dict[str, Any]) -> str:
     parts = [
         f"seed {entry['seed']}",
         *([f"repetitions {size}"] if size else ["nothing drawn at random, or a fixed number of trials"]),
-        f"{_took(entry['seconds'])} by the clock, one thread on a busy machine",
+        f"{_duration(entry['seconds'])} by the clock, one thread on a busy machine",
         f"version {entry['version']}, commit `{entry['commit']}`, {entry['date']}",
     ]
     text = "; ".join(parts) + "."
     if entry["quick"]:
         full = entry.get("full_seconds")
-        long = f" A full run takes about {_took(full)} of a core." if full else ""
+        long = f" A full run takes about {_duration(full)} of a core." if full else ""
         text = f"**A quick run, with fewer trials.**{long} {text}"
     return text
 
@@ -185,7 +185,7 @@ def overview(kept: dict[str, dict[str, Any]]) -> str:
                 + " | ".join(str(counts[mark] or "") for mark in _NAMES)
                 + f" | {'' if worst is None else tables.difference(worst)} | "
                 + ("quick, " if kept[id]["quick"] else "")
-                + f"{_took(kept[id]['seconds'])} |"
+                + f"{_duration(kept[id]['seconds'])} |"
             )
         figures = "\n".join(
             f"[![{_plain(known[id].source)}](_generated/gallery/{id}.svg)](_generated/gallery/{id}.md)"

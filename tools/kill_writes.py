@@ -50,12 +50,13 @@ from evenbins import (
     PagedTable,
     ShardedFilter,
 )
+from evenbins.study import counter_summary
 from evenbins.tables import summaries
 
 KEYS = 20_000
 
 
-def _filled(made: Any, first: int, count: int) -> Any:
+def _fill(made: Any, first: int, count: int) -> Any:
     keys = np.arange(first, first + count, dtype=np.uint64)
     if hasattr(made, "insert_many"):
         made.insert_many(keys, keys)
@@ -81,7 +82,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "interpolation": lambda: summaries.InterpolationSummary(KEYS),
     "single-filter": lambda: summaries.SingleFilterSummary(KEYS),
     "multiple-bloom": lambda: summaries.MultipleBloomSummary(KEYS, counting=True),
-    "counters": lambda: summaries.CounterSummary(KEYS),
+    "counters": lambda: counter_summary.CounterSummary(KEYS),
     "sharded": lambda: ShardedFilter(KEYS, shards=4),
     "pages": lambda: MultilevelTable(2_000, key_dtype="uint64", value_dtype="uint64"),
 }
@@ -116,15 +117,13 @@ def kill_saves(folder: Path, kills: int, rng: random.Random) -> dict[str, dict[s
     found = {}
     names = list(MAKERS)
     for place, name in enumerate(names):
-        old, new = (_filled(MAKERS[name](), first, KEYS // 20 if name == "pages" else KEYS // 2)
+        old, new = (_fill(MAKERS[name](), first, KEYS // 20 if name == "pages" else KEYS // 2)
                     for first in (0, 10**6))  # fmt: skip
         path = folder / name
         _save(name, old, path)
         counts = {"old": 0, "new": 0, "midst": 0}
         for _ in range(kills // len(names) + (place < kills % len(names))):
-            child = _forked(
-                lambda name=name, path=path, old=old, new=new: _save_for_ever(name, path, old, new)
-            )
+            child = _fork(lambda name=name, path=path, old=old, new=new: _save_for_ever(name, path, old, new))
             time.sleep(rng.uniform(0.0, 0.012))
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
@@ -147,7 +146,7 @@ def _save_for_ever(name: str, path: Path, old: Any, new: Any) -> None:
         _save(name, old, path)
 
 
-def _forked(work: Callable[[], None]) -> int:
+def _fork(work: Callable[[], None]) -> int:
     child = os.fork()
     if child == 0:
         try:
@@ -158,7 +157,7 @@ def _forked(work: Callable[[], None]) -> int:
 
 
 def kill_table_writes(folder: Path, kills: int, rng: random.Random) -> dict[str, int]:
-    """Kill processes that change a table on disk; give how many changes were reported, and survived."""
+    """Kill processes that change a table on disk; return how many changes were reported, and survived."""
     path = str(folder / "written")
     with PagedTable.create(path, 20_000) as table:
         table.insert_many(range(10_000), 0)
@@ -166,7 +165,7 @@ def kill_table_writes(folder: Path, kills: int, rng: random.Random) -> dict[str,
     acknowledged = under_way = 0
     for number in range(kills):
         read_end, write_end = os.pipe()
-        child = _forked(lambda number=number, end=write_end: _write_until_killed(path, number, end))
+        child = _fork(lambda number=number, end=write_end: _write_until_killed(path, number, end))
         os.close(write_end)
         with os.fdopen(read_end, "rb") as reports:
             first = reports.read(8)  # it is under way

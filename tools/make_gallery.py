@@ -36,10 +36,10 @@ FOLDER = ROOT / "docs" / "gallery"
 DIGITS = 6
 
 
-def rounded(number: float | None) -> float | None:
+def round_number(number: float | None) -> float | None:
     """Round to six significant digits.
 
-    >>> rounded(0.12345678), rounded(None), rounded(3.0)
+    >>> round_number(0.12345678), round_number(None), round_number(3.0)
     (0.123457, None, 3.0)
     """
     return None if number is None else float(f"{number:.{DIGITS}g}")
@@ -67,14 +67,15 @@ def entry(result: Result, *, repetitions: Iterable[int], threads: int, commit: s
     kept = result.to_dict()
     for each in kept["rows"]:
         for name in ("paper", "ours", "sd"):
-            each[name] = rounded(each[name])
+            each[name] = round_number(each[name])
         each["where"] = {
-            key: rounded(value) if isinstance(value, float) else value for key, value in each["where"].items()
+            key: round_number(value) if isinstance(value, float) else value
+            for key, value in each["where"].items()
         }
         for name in ("paper", "sd", "note"):
             if each[name] is None:
                 del each[name]
-    kept["seconds"] = rounded(result.seconds)
+    kept["seconds"] = round_number(result.seconds)
     about = {
         "repetitions": sorted(repetitions),
         "threads": threads,

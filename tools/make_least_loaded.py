@@ -43,13 +43,13 @@ def table(levels: int, slots: int, total: int, seed: int) -> MultilevelTable:
     return made
 
 
-def measured(made: MultilevelTable) -> list[float]:
+def measure(made: MultilevelTable) -> list[float]:
     """Return the keys on the list, the insertions that moved one, and the fill of each level."""
     stats, state = made.stats(), made._state()
     return [stats.overflow_used, state[1], *stats.fills]
 
 
-def filled(levels: int, slots: int) -> dict[str, Any]:
+def fill(levels: int, slots: int) -> dict[str, Any]:
     """Fill tables from empty."""
     seen = np.zeros((RUNS, len(LOADS), 2 + levels))
     for run in range(RUNS):
@@ -57,8 +57,8 @@ def filled(levels: int, slots: int) -> dict[str, Any]:
         size, last = sum(made._core[6:]) * slots, 0
         for i, load in enumerate(LOADS):
             keys = round(load * size)
-            made.insert_many(np.arange(last, keys, dtype=np.uint64), 0, new=True)
-            seen[run, i], last = measured(made), keys
+            made.insert_many(np.arange(last, keys, dtype=np.uint64), 0, assume_unique=True)
+            seen[run, i], last = measure(made), keys
     keys = np.round(LOADS * size)
     listed = seen[:, :, 0]
     kept = np.flatnonzero(listed.sum(axis=0) >= ENOUGH)
@@ -67,14 +67,14 @@ def filled(levels: int, slots: int) -> dict[str, Any]:
     mean = seen.mean(axis=0)
     return {
         "load": LOADS[kept].tolist(),
-        "overflow": rounded(mean[kept, 0] / keys[kept]),
-        "moves": rounded(mean[kept, 1] / keys[kept]),
-        "fills": [rounded(row) for row in mean[kept, 2:]],
+        "overflow": round_all(mean[kept, 0] / keys[kept]),
+        "moves": round_all(mean[kept, 1] / keys[kept]),
+        "fills": [round_all(row) for row in mean[kept, 2:]],
         "dispersion": float(f"{np.mean(ratios):.3f}") if small else None,
     }
 
 
-def churned(levels: int, slots: int, most: float) -> dict[str, Any]:
+def churn(levels: int, slots: int, most: float) -> dict[str, Any]:
     """Replace keys for ever, at loads up to `most` and down to where nothing overflows."""
     rows = []
     for load in LOADS[most >= LOADS][:: {1: -4, 2: -4, 4: -2, 8: -1}[slots]]:
@@ -93,29 +93,29 @@ def churned(levels: int, slots: int, most: float) -> dict[str, Any]:
                 made[fresh] = 0
                 fresh += 1
                 if replacement >= SETTLE and step % 64 == 0:
-                    seen.append(measured(made))
+                    seen.append(measure(made))
         mean = np.mean(seen, axis=0)
         least = ENOUGH / 4 / WATCH  # lists of a replacement apart are independent
         if mean[0] < least and rows and least / keys >= rows[-1][1]:
             break
         moves = (made._state()[1] - moved) / (WATCH * keys)
-        rows.append((float(load), max(mean[0], least) / keys, moves, rounded(mean[2:])))
+        rows.append((float(load), max(mean[0], least) / keys, moves, round_all(mean[2:])))
         if mean[0] < least:  # too few to measure: this last number is a bound
             break
     load, overflow, moves, fills = zip(*rows[::-1], strict=True)
-    return {"load": load, "overflow": rounded(overflow), "moves": rounded(moves), "fills": fills}
+    return {"load": load, "overflow": round_all(overflow), "moves": round_all(moves), "fills": fills}
 
 
-def rounded(values: Any) -> list[float]:
+def round_all(values: Any) -> list[float]:
     """Keep four digits."""
     return [float(f"{each:.4g}") for each in values]
 
 
 def design(which: tuple[int, int]) -> tuple[str, dict[str, Any]]:
     """Measure one design."""
-    full = filled(*which)
+    full = fill(*which)
     most = max(load for load, w in zip(full["load"], full["overflow"], strict=True) if w < 0.1)
-    return "{}x{}".format(*which), {"filled": full, "churned": churned(*which, min(most, 1.0))}
+    return "{}x{}".format(*which), {"filled": full, "churned": churn(*which, min(most, 1.0))}
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from evenbins.tables.multilevel_plan import predictable
 from evenbins.theory import optimise
-from evenbins.theory.table_plan import predictable
 
 PATH = Path(__file__).parents[1] / "src" / "evenbins" / "lab" / "table_curves.json"
 OVERFLOWS = (0.1, 0.03, 0.01, 0.003, 0.001, 1e-4, 1e-5, 1e-6)

@@ -19,20 +19,20 @@ import redis
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.redis import running_server
-from evenbins import theory
 from evenbins.cluster import RedisFilter
-from evenbins.theory import FilterPlan
+from evenbins.filters import FilterPlan, plan_balanced, plan_standard
+from evenbins.study.levels import plan_levels
 
 
 def _best(keys: int, bits: float, policy: str) -> FilterPlan:
     bounds: Any = {"reads": 1.2, "choices": 3} if policy == "multilevel" else {}
-    return theory.plan_balanced(keys, bits_per_key=bits, policy=policy, **bounds)
+    return plan_balanced(keys, bits_per_key=bits, policy=policy, **bounds)
 
 
 def _paper(keys: int) -> FilterPlan:
     """Plan three levels of equal thresholds at 24 bits, as in the paper: 0.4 % of the keys on the list."""
     blocks = [round(keys * share) for share in (0.039, 0.00675, 0.001125)]
-    return theory.plan_levels(
+    return plan_levels(
         keys, policy="multilevel", blocks=blocks, thresholds=(21, 21, 21), coin=0.5, hashes=15,
         overflow_limit=keys // 180,
     )  # fmt: skip
@@ -60,7 +60,7 @@ def main(keys: int, sample: int, bits: float, policy: str, listed: bool, travers
                 _ = key in shared
             counted.append(client.info("commandstats")["cmdstat_evalsha"]["calls"] / len(asked))
         stats, predicted = shared.stats(), shared.plan
-        naive = theory.plan_standard(keys, fpr=plan.fpr)
+        naive = plan_standard(keys, fpr=plan.fpr)
         print(f"{policy}, {keys:_} keys, {plan.bits_per_key:.3g} bits per key, traverse_on={traverse_on!r};")
         print(f"a naive filter of its rate asks for {naive.hashes} bits")
         print(f"  {'round trips':<14}{'plan':>8}{'client':>8}{'server':>8}")

@@ -32,7 +32,7 @@ import httpx
 import numpy as np
 import uvicorn
 
-from evenbins.cluster.http import Router
+from evenbins.cluster.http import Router, RouterConfig
 from evenbins.study.ring import ring as study_ring
 
 POLICIES = ("jump", "clockwise", "hash", "round-robin", "least-loaded")
@@ -124,13 +124,13 @@ class Counting(Router):
     bound = 0.25
 
     def __init__(self, upstreams: list[str], **options: Any) -> None:
-        super().__init__(upstreams, **options)
+        super().__init__(RouterConfig(upstreams, **options))
         self.loads_now = dict.fromkeys(upstreams, 0)
         self.most = self.admissions = self.over = 0
 
     @contextlib.asynccontextmanager
-    async def _admitted(self, key: Any, failed: tuple[str, ...]) -> AsyncIterator[str]:
-        async with self._chosen(key, failed) as name:
+    async def _admit(self, key: Any, failed: tuple[str, ...]) -> AsyncIterator[str]:
+        async with self._choose(key, failed) as name:
             self.loads_now[name] += 1
             self.admissions += 1
             in_flight = sum(self.loads_now.values())
@@ -141,8 +141,8 @@ class Counting(Router):
             finally:
                 self.loads_now[name] -= 1
 
-    def _chosen(self, key: Any, failed: tuple[str, ...]) -> Any:
-        return super()._admitted(key, failed)
+    def _choose(self, key: Any, failed: tuple[str, ...]) -> Any:
+        return super()._admit(key, failed)
 
 
 class RoundRobin(Counting):
@@ -152,7 +152,7 @@ class RoundRobin(Counting):
         super().__init__(upstreams, **options)
         self._turn = itertools.cycle(upstreams)
 
-    def _chosen(self, key: Any, failed: tuple[str, ...]) -> Any:
+    def _choose(self, key: Any, failed: tuple[str, ...]) -> Any:
         return contextlib.nullcontext(next(self._turn))
 
 
@@ -163,7 +163,7 @@ class LeastLoaded(Counting):
         super().__init__(upstreams, **options)
         self._turn = itertools.count()
 
-    def _chosen(self, key: Any, failed: tuple[str, ...]) -> Any:
+    def _choose(self, key: Any, failed: tuple[str, ...]) -> Any:
         names = list(self.loads_now)
         first = next(self._turn) % len(names)
         return contextlib.nullcontext(min(names[first:] + names[:first], key=self.loads_now.__getitem__))

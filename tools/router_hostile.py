@@ -37,7 +37,7 @@ from typing import Any
 import uvicorn
 
 from evenbins.cluster.health import Backoff
-from evenbins.cluster.http import Router
+from evenbins.cluster.http import Router, RouterConfig
 from evenbins.cluster.http_protocol import protocol
 
 __all__ = ["CLIENTS", "REPLICAS", "SLOTLESS", "Outcome", "all_pairs", "hostile_run", "random_pairs"]
@@ -262,7 +262,7 @@ _client_bytes("large_bad_chunk", b"POST" + _HEAD + _CHUNKED + _LATE, 400, 413, 5
 
 
 @_client()
-async def _pipelined(reader: _Reader, writer: _Writer, path: bytes) -> bytes:
+async def _send_pipelined(reader: _Reader, writer: _Writer, path: bytes) -> bytes:
     """Two requests at once, then bytes that are not a request."""
     writer.write((b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n\r\n") * 2 + b"\x00\x01garbage\r\n\r\n")
     return await reader.read()
@@ -359,12 +359,12 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def _served(router: Router) -> AsyncIterator[tuple[int, _Server]]:
+async def _serve(router: Router) -> AsyncIterator[tuple[int, _Server]]:
     """Serve a router as `evenbins route` does."""
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
         config = uvicorn.Config(
             router, log_config=None, access_log=False, lifespan="on", ws="none", proxy_headers=False,
-            timeout_keep_alive=75, timeout_graceful_shutdown=1, http=protocol(router.read_timeout),
+            timeout_keep_alive=75, timeout_graceful_shutdown=1, http=protocol(router.config.read_timeout),
         )  # fmt: skip
         server = _Server(config)
         task = asyncio.ensure_future(server.serve(sockets=[listener]))
@@ -490,17 +490,17 @@ async def hostile_run(
         closing = await _listening(stack, _close_at_once)
         with socket.create_server(("127.0.0.1", 0)) as taken:
             dead = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        router = Router(
+        router = Router(RouterConfig(
             [*sound, closing, dead], limit=limit, read_timeout=read_timeout, body_buffer=BUFFER,
             backoff=Backoff(first=0.05, most=1.0),
-        )  # fmt: skip
+        ))  # fmt: skip
         paths = {
             name: next(
                 path for n in range(100) if router.ring.node(path := f"/{name}/{n}") in sound
             ).encode()
             for name in REPLICAS
         }  # fmt: skip
-        port, server = await stack.enter_async_context(_served(router))
+        port, server = await stack.enter_async_context(_serve(router))
         descriptors = len(os.listdir("/proc/self/fd"))
         idlers = [await _connect(port) for _ in range(idle)]
         checker = _Checker(router, sound, port, outcome)

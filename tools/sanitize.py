@@ -167,7 +167,7 @@ def _fresh(folder: Path) -> Path:
     return folder
 
 
-def _prove(sanitizer: Sanitizer, made: Build) -> int:
+def _check_faults(sanitizer: Sanitizer, made: Build) -> int:
     """Show that each fault is reported and that no fault is not; the number of faults."""
     program = made.folder / "faults"
     instrumented.run(
@@ -220,7 +220,7 @@ def _files(tests: list[str]) -> list[Path]:
     return found
 
 
-def _judge(path: Path, reports: Path) -> Outcome | None:
+def _read_outcome(path: Path, reports: Path) -> Outcome | None:
     """Read what the run of a file left; None if it has not been run."""
     log = reports / "pytest.log"
     if not log.exists():
@@ -240,10 +240,10 @@ def _tests(sanitizer: Sanitizer, made: Build, tests: list[str], again: bool) -> 
     for path in _files(tests):
         start = time.monotonic()
         folder = made.folder / "reports" / path.stem
-        found = _judge(path, folder) if again else None
+        found = _read_outcome(path, folder) if again else None
         if found is None or found.reports:
             _run_file(sanitizer, made, path, _fresh(folder))
-            found = _judge(path, folder)
+            found = _read_outcome(path, folder)
             assert found is not None
         seconds = time.monotonic() - start
         print(
@@ -295,7 +295,7 @@ def main() -> None:
             continue
         start = time.monotonic()
         made = instrumented.build(f"sanitize/{sanitizer.name}", sanitizer.options, jobs=arguments.jobs)
-        faults = _prove(sanitizer, made)
+        faults = _check_faults(sanitizer, made)
         kernels = _self_test(sanitizer, made)
         said = [f"{sanitizer.name}: {faults} faults put in and reported; self-test, {kernels}: no report"]
         print(said[0], flush=True)

@@ -21,8 +21,8 @@ from pathlib import Path
 import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from evenbins.study.commands.lab import listen
 from evenbins.study.lab.app import create_app
-from evenbins.study.lab.command import listen
 
 ROOT = Path(__file__).resolve().parent.parent
 EVERYTHING = ROOT / "screenshots"

@@ -31,7 +31,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from evenbins import BalancedBloomFilter, FilterPlan
-from evenbins.theory import plan_levels
+from evenbins.study.levels import plan_levels
 
 POLICIES = ("single", "sequential", "multilevel", "fill", "two-choice")
 SHAPES = [(policy, block_bits) for policy in POLICIES for block_bits in (256, 512)]
@@ -91,7 +91,7 @@ def draw(rng: np.random.Generator, known: Keys, plan: FilterPlan) -> Keys:
     return rng.permutation(fresh)
 
 
-def reloaded(rng: np.random.Generator, f: BalancedBloomFilter, path: Path) -> BalancedBloomFilter:
+def reload(rng: np.random.Generator, f: BalancedBloomFilter, path: Path) -> BalancedBloomFilter:
     """Send the filter through one of the ways out and back."""
     match int(rng.integers(5)):
         case 0:
@@ -116,7 +116,7 @@ def soak(policy: str, block_bits: int, seed: int, number: int, queries: int) -> 
         path = Path(folder) / "filter"
         while out.queries < queries:
             plan = random_plan(rng, policy, block_bits)
-            out.shape = str(plan.core)
+            out.shape = str(tuple(plan.core))
             f = BalancedBloomFilter.from_plan(plan)
             known: Keys = np.empty(0, np.int64)
             most = plan.keys * rng.uniform(0.8, 3)
@@ -135,7 +135,7 @@ def soak(policy: str, block_bits: int, seed: int, number: int, queries: int) -> 
                     f = f | other if rng.random() < 0.5 else other | f
                     out.merges += 1
                 if rng.random() < 0.25:
-                    f = reloaded(rng, f, path)
+                    f = reload(rng, f, path)
                     out.reloads += 1
                 known = np.concatenate([known, keys])
                 answers = f.contains_many(known, threads=int(rng.integers(1, 3)))

@@ -62,7 +62,7 @@ def main(
     settings: tuple[str, ...], scale: float, quick: bool, only: str, seed: int, processes: int,
     output: Path | None,
 ) -> None:  # fmt: skip
-    """Soak everything, and tell what was lost."""
+    """Soak everything, and print what was lost."""
     found: list[harness.Outcome] = []
     console, begun = Console(width=132), time.perf_counter()
     for setting in settings or tuple(SETTINGS):

@@ -25,9 +25,8 @@ import redis
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.redis import running_server
-from evenbins import theory
 from evenbins.cluster import RedisFilter
-from evenbins.theory import FilterPlan
+from evenbins.filters import FilterPlan, plan_balanced, plan_blocked, plan_standard
 
 _NAME = "soak"
 _SINGLY, _TOGETHER = 100, 400
@@ -35,10 +34,10 @@ _SINGLY, _TOGETHER = 100, 400
 
 def _plan(policy: str, keys: int) -> FilterPlan:
     if policy == "standard":
-        return theory.plan_standard(keys, bits_per_key=24)
+        return plan_standard(keys, bits_per_key=24)
     if policy == "blocked":
-        return theory.plan_blocked(keys, bits_per_key=24)
-    return theory.plan_balanced(keys, bits_per_key=24, policy=policy)
+        return plan_blocked(keys, bits_per_key=24)
+    return plan_balanced(keys, bits_per_key=24, policy=policy)
 
 
 def _work(port: int, first: int, keys: int) -> None:

@@ -1,11 +1,11 @@
-"""Look for a broken bound: random operations over threads and churn, each placement judged twice.
+"""Look for a broken bound: random operations over threads and churn, each placement checked twice.
 
     python tools/soak_rings.py                         10**8 operations, four rings one after the other
     python tools/soak_rings.py --operations 1e6
 
 Threads assign, release and lease, singly and in bulk, while another adds, removes, fails, drains and weighs
 nodes.
-Every placement is judged by a second reading of the bound (`HashRing._start_audit`). At the end all
+Every placement is checked by a second reading of the bound (`HashRing._start_audit`). At the end all
 invariants are checked, and a single-threaded pass compares the ring's map with a dict that knows the truth.
 """
 
@@ -35,7 +35,7 @@ _KEYS = 200_000  # about so many are assigned at a time
 
 
 def soak(ring: HashRing, operations: int, seed: int) -> tuple[int, int]:
-    """Run until so many operations are done; give operations and changes of nodes."""
+    """Run until this many operations are done; return operations and changes of nodes."""
     done, stop, lock = [0, 0], threading.Event(), threading.Lock()
     problems: list[BaseException] = []
 
@@ -45,7 +45,7 @@ def soak(ring: HashRing, operations: int, seed: int) -> tuple[int, int]:
             if done[0] >= operations:
                 stop.set()
 
-    def guarded(work: Any, number: int) -> None:
+    def run_guarded(work: Any, number: int) -> None:
         try:
             while not stop.is_set():
                 work(np.random.default_rng((seed, number, done[0])))
@@ -99,7 +99,7 @@ def soak(ring: HashRing, operations: int, seed: int) -> tuple[int, int]:
         time.sleep(0.001)
 
     work = [bulk, bulk, single, churn]
-    threads = [threading.Thread(target=guarded, args=(each, i)) for i, each in enumerate(work)]
+    threads = [threading.Thread(target=run_guarded, args=(each, i)) for i, each in enumerate(work)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import track
 
 from evenbins import MultilevelTable
-from evenbins.theory.table_plan import SCHEMES
+from evenbins.tables.multilevel_plan import SCHEMES
 
 _BATCH = 1000
 

@@ -40,7 +40,7 @@ EVENBINS_INLINE uint64_t* value_at(const TableView& t, uint64_t slot) {
   return value_of<Slots, Words>(t, slot / Slots, slot % Slots);
 }
 
-// The slots of a bucket that hold the key: one bit at most, unless a caller broke the promise of new=True.
+// The slots of a bucket that hold the key: one bit at most, unless a caller broke the promise of assume_unique=True.
 template <uint32_t Slots, uint32_t Words>
 EVENBINS_INLINE uint32_t match_key(const TableView& t, uint64_t bucket, uint64_t low, uint64_t high) {
   const uint64_t* line = keys_of<Slots, Words>(t, bucket);

@@ -438,7 +438,7 @@ std::string ChainedTable::check_chains(bool unique) const {
       return "a bin's count of the keys that passed it is wrong";
   for (uint32_t number = next(0); unique && number != 0; number = next(number)) {
     const StoredKey key = key_of(number);
-    if (locate(key, hash_.digest(key)).entry != number) return "a key is stored twice (was new=True true?)";
+    if (locate(key, hash_.digest(key)).entry != number) return "a key is stored twice (was assume_unique=True true?)";
   }
   return {};
 }

@@ -655,14 +655,14 @@ std::string MultilevelTable::check(bool thorough, bool unique) const {
     const StoredKey key = key_at(t, slot);
     const uint64_t d = t.hash.digest(key);
     if (loops_.find(t, key.low, key.high, d) != slot || list_find(t, key.low, key.high, d) != 0)
-      return "a key is stored twice: new=True was promised and not kept";
+      return "a key is stored twice: assume_unique=True was promised and not kept";
   }
   uint64_t entry = s[kOldest];
   for (uint64_t i = 0; i < s[kListed]; ++i, entry = t.links[entry - 1].next) {
     const StoredKey key = listed_key(t, entry);
     const uint64_t d = t.hash.digest(key);
     if (loops_.find(t, key.low, key.high, d) != kAbsent || list_find(t, key.low, key.high, d) != entry)
-      return "a key is stored twice: new=True was promised and not kept";
+      return "a key is stored twice: assume_unique=True was promised and not kept";
   }
   return {};
 }

@@ -18,13 +18,14 @@ from forge import forged
 import evenbins
 from evenbins import FormatError, _core
 from evenbins.filters import sharded_files
+from evenbins.study.counter_summary import CounterSummary
 from evenbins.tables import summaries
 
 CLASSES: dict[int, Any] = {
     1: evenbins.BloomFilter, 2: evenbins.BlockedBloomFilter, 3: evenbins.BalancedBloomFilter,
     4: evenbins.GrowingFilter, 5: evenbins.CountingBloomFilter, 6: evenbins.CountMinSketch,
     7: evenbins.MultilevelTable, 8: evenbins.ChainedTable, 9: summaries.InterpolationSummary,
-    10: summaries.SingleFilterSummary, 11: summaries.MultipleBloomSummary, 12: summaries.CounterSummary,
+    10: summaries.SingleFilterSummary, 11: summaries.MultipleBloomSummary, 12: CounterSummary,
     14: evenbins.HashRing,
 }  # fmt: skip
 _FOLDER = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
@@ -103,7 +104,7 @@ def _use(found: Any, file: bytes) -> None:
 
 def _summary(found: Any) -> None:
     found.level_many(_KEYS)
-    if not isinstance(found, summaries.CounterSummary):
+    if not isinstance(found, CounterSummary):
         found.add_many(_KEYS, [1] * len(_KEYS))
         assert all(found.level_many(_KEYS)), "a key that was added is absent"
 

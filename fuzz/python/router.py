@@ -18,7 +18,7 @@ from typing import Any
 
 import uvicorn
 
-from evenbins.cluster.http import Router
+from evenbins.cluster.http import Router, RouterConfig
 from evenbins.cluster.http_protocol import protocol
 
 _GOOD = b"GET /good HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -72,7 +72,9 @@ class Servers:
         replicas = [await self._start(_replica) for _ in range(2)]
         for rule in self.rules:
             router = Router(
-                [f"http://127.0.0.1:{port}" for port in replicas], key=rule, max_body=512, limit=100
+                RouterConfig(
+                    [f"http://127.0.0.1:{port}" for port in replicas], key=rule, max_body=512, limit=100
+                )
             )
             self.routers.append(router)
             self.ports.append(await self._start(router))

@@ -26,20 +26,21 @@ if TYPE_CHECKING:
     from evenbins.filters.blocked import BlockedBloomFilter
     from evenbins.filters.counting import CountingBloomFilter
     from evenbins.filters.growing import GrowingFilter
-    from evenbins.filters.protocols import Filter, FilterStats, OverfilledWarning
+    from evenbins.filters.plan import FilterPlan, FilterStats
+    from evenbins.filters.protocols import Filter, OverfilledWarning
     from evenbins.filters.sharded import ShardedFilter
     from evenbins.filters.standard import BloomFilter
     from evenbins.hashing import digest, digest_many
     from evenbins.rings.errors import NoNodesError, RingFullError
-    from evenbins.rings.ring import HashRing, RingStats
-    from evenbins.sketches.countmin import CountMinSketch, SketchStats
+    from evenbins.rings.ring import HashRing
+    from evenbins.rings.stats import RingStats
+    from evenbins.sketches.countmin import CountMinSketch, SketchPlan, SketchStats
     from evenbins.sketches.heavy_hitters import HeavyHitters
     from evenbins.structure import load
     from evenbins.structure import open as open  # not in __all__: a star import must not hide Python's open
-    from evenbins.tables.chained import ChainedTable, ChainStats
-    from evenbins.tables.multilevel import MultilevelTable, TableFullError, TableStats
-    from evenbins.tables.paged import PagedStats, PagedTable
-    from evenbins.theory import ChainPlan, FilterPlan, PagedPlan, SketchPlan, TablePlan
+    from evenbins.tables.chained import ChainedTable, ChainPlan, ChainStats
+    from evenbins.tables.multilevel import MultilevelTable, TableFullError, TablePlan, TableStats
+    from evenbins.tables.paged import PagedPlan, PagedStats, PagedTable
 
 __all__ = [
     "ArgumentError",
@@ -92,32 +93,22 @@ _HOMES = {
     "filters.blocked": "BlockedBloomFilter",
     "filters.counting": "CountingBloomFilter",
     "filters.growing": "GrowingFilter",
-    "filters.protocols": "Filter FilterStats OverfilledWarning",
+    "filters.plan": "FilterPlan FilterStats",
+    "filters.protocols": "Filter OverfilledWarning",
     "filters.sharded": "ShardedFilter",
     "filters.standard": "BloomFilter",
     "hashing": "digest digest_many",
     "rings.errors": "NoNodesError RingFullError",
-    "rings.ring": "HashRing RingStats",
-    "sketches.countmin": "CountMinSketch SketchStats",
+    "rings.ring": "HashRing",
+    "rings.stats": "RingStats",
+    "sketches.countmin": "CountMinSketch SketchPlan SketchStats",
     "sketches.heavy_hitters": "HeavyHitters",
     "structure": "load open",
-    "tables.chained": "ChainedTable ChainStats",
-    "tables.multilevel": "MultilevelTable TableFullError TableStats",
-    "tables.paged": "PagedStats PagedTable",
-    "theory": "ChainPlan FilterPlan PagedPlan SketchPlan TablePlan",
+    "tables.chained": "ChainedTable ChainPlan ChainStats",
+    "tables.multilevel": "MultilevelTable TableFullError TablePlan TableStats",
+    "tables.paged": "PagedPlan PagedStats PagedTable",
 }
-_MODULES = (
-    "cluster",
-    "design",
-    "filters",
-    "hashing",
-    "rings",
-    "sketches",
-    "structure",
-    "study",
-    "tables",
-    "theory",
-)
+_MODULES = {"cluster", "design", "study", *(home.partition(".")[0] for home in _HOMES)}
 _named = lazy_names(globals(), _HOMES)
 
 

@@ -1,7 +1,7 @@
 """The arguments of plans and of the mathematics behind them, checked: one place for rules and messages.
 
-Every message names the argument, the rule, the value received and a way out. A wrong type is a
-TypeError, a wrong value a ValueError; a bool is no number.
+Every message names the argument, the rule, the value received and a remedy. A wrong type is a TypeError, a
+wrong value a ValueError; a bool is not a number.
 """
 
 from __future__ import annotations
@@ -19,21 +19,8 @@ from evenbins import _show
 from evenbins.errors import ArgumentError, ArgumentTypeError, literal, shown
 
 __all__ = [
-    "block_bits",
-    "capacity",
-    "check_total",
-    "error",
-    "goal",
-    "hashes",
-    "integer",
-    "one_of",
-    "rate",
-    "real",
-    "reals",
-    "seed",
-    "shown",
-    "type_error",
-    "unmet",
+    "block_bits", "capacity", "check_total", "error", "flag", "goal", "hashes", "integer", "integers",
+    "one_of", "rate", "real", "reals", "seed", "shown", "type_error", "unmet",
 ]  # fmt: skip
 
 MAX_CAPACITY = 2**48
@@ -48,7 +35,7 @@ def capacity(value: object) -> int:
     remedy = "Pass the number of keys the filter is planned for"
     rule = "a whole number of keys from 1 to 2**48"
     if isinstance(value, float | np.floating):
-        if not float(value).is_integer():  # nan and infinity are none either
+        if not float(value).is_integer():  # nan and infinity are not whole either
             raise error("capacity", rule, value, remedy)
         value = int(value)
     return integer("capacity", value, 1, MAX_CAPACITY, remedy, rule=rule)
@@ -97,7 +84,7 @@ def seed(value: object) -> int:
 
 
 def check_total(bits: int, name: str, value: object) -> None:
-    """Refuse a filter of too many bits, of which `name` is the cause."""
+    """Raise ValueError for a filter of too many bits; `name` is the argument that asks for them."""
     if bits > MAX_BITS:
         limit = _show.size(MAX_BITS // 8)
         raise ValueError(
@@ -119,6 +106,20 @@ def integer(name: str, value: object, least: int, most: int | None, remedy: str,
     if number < least or (most is not None and number > most):
         raise error(name, rule, value, remedy)
     return number
+
+
+def flag(name: str, value: object, remedy: str = "Pass a bool") -> bool:
+    """Check a bool."""
+    if not isinstance(value, bool):
+        raise type_error(name, "True or False", value, remedy)
+    return value
+
+
+def integers(name: str, value: object, rule: str, remedy: str) -> tuple[int, ...]:
+    """Check a sequence of integers of any size."""
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise type_error(name, rule, value, remedy)
+    return tuple(integer(f"{name}[{i}]", each, -(2**64), 2**64, remedy) for i, each in enumerate(value))
 
 
 def real(
@@ -144,12 +145,12 @@ def real(
         number = float(value)
     except OverflowError:
         raise error(name, rule, value, remedy) from None
-    if not _within(number, *bounds):
+    if not _is_within(number, *bounds):
         raise error(name, rule, value, remedy)
     return number
 
 
-def _within(
+def _is_within(
     number: float, above: float | None, least: float | None, below: float | None, most: float | None
 ) -> bool:
     return (

@@ -1,12 +1,12 @@
-"""From whatever a bulk call is given to a source of keys that the core can read.
+"""From the argument of a bulk call to a source of keys that the core can read.
 
     NumPy array              read in place, any integer width, shape, strides, byte order; S and U
     Arrow column or stream   read in place (PyCapsule protocol: pyarrow, Polars, pandas, DuckDB, …)
     anything iterable        item by item, under the GIL
 
 A NumPy `S` or `U` element is the key that indexing gives: NumPy pads these arrays with NULs and drops
-trailing NULs when it reads them, so keys that themselves end in NUL cannot be told from shorter ones
-there. Pass such keys as a list, an object array or an Arrow column.
+trailing NULs when it reads them, so keys that themselves end in NUL cannot be distinguished from shorter
+ones there. Pass such keys as a list, an object array or an Arrow column.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Lines:
 
     @property
     def crlf(self) -> bool:
-        """Whether a "\\r" before the separator is no part of the key."""
+        """Whether a "\\r" before the separator is not part of the key."""
         return self.separator == b"\n" and not self.binary
 
 
@@ -175,11 +175,11 @@ def digest_array(digests: object) -> np.ndarray[Any, np.dtype[Any]]:
         try:
             return np.fromiter((_one_digest(each) for each in digests), np.uint64, len(digests))
         except OverflowError:
-            raise ValueError("digests must lie in 0 ... 2**64-1, as digest gives them") from None
+            raise ValueError("digests must be 0 to 2**64-1, as digest returns them") from None
     found = np.asanyarray(digests)
     if found.dtype.kind != "u" or found.dtype.itemsize != 8:
         raise TypeError(
-            f"digests must be uint64, as digest_many gives them, not {found.dtype}: "
+            f"digests must be uint64, as digest_many returns them, not {found.dtype}: "
             "leave out digests=True if these are keys"
         )
     return found

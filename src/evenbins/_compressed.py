@@ -1,31 +1,27 @@
-"""Files that may be compressed: one place that opens them, for traces and for the command line.
+"""Files that may be compressed: one place that unpacks them, for traces and for the command line.
 
     first bytes ──▶ gzip, zstd, Parquet or none       format_of: the content decides, not the name
     a binary file, a format ──▶ blocks of what is in it       unpacked
 
 zstd needs Python 3.14 or a package: zstandard, or pyarrow. A file that ends too early, or has a wrong check
-sum, is a CompressedError that names the file and the tool that tells more; nothing is guessed.
+sum, is a CompressedError that names the file and the tool that shows more; nothing is guessed.
 
 Tried and dropped: gzip.GzipFile, which reads 8 KiB at a time (half the speed), and zstandard's stream_reader,
-which takes a file cut short for a whole one. All that was read given to zstd at once: 128 KiB of a
-hostile file
-unpack to 4 GiB.
+which takes a file cut short for a whole one. All that was read given to zstd at once: 128 KiB of a hostile
+file unpack to 4 GiB.
 """
 
 from __future__ import annotations
 
-import io
-import os
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import IO, Any
+from typing import Any
 
 from evenbins.errors import EvenbinsError
 
-__all__ = ["CompressedError", "format_of", "may_become", "open_named", "unpacked"]
+__all__ = ["CompressedError", "check_package", "format_of", "may_become", "no_zstd_error", "unpack"]
 
 _MAGIC = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd", "parquet": b"PAR1"}
-_SUFFIXES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 _PACKED_BYTES = 1 << 17  # read at a time
 _BLOCK_BYTES = 1 << 22  # unpacked at a time, where that can be bounded
 _ZSTD_BYTES = 1 << 11  # of zstd given at a time: four bytes may unpack to 128 KiB, so these to 64 MiB at most
@@ -41,54 +37,16 @@ def format_of(first: bytes) -> str | None:
 
 
 def may_become(first: bytes) -> bool:
-    """Return whether so few bytes may be the beginning of a format's."""
+    """Return whether these bytes may be the beginning of a format's first bytes."""
     return len(first) < 4 and any(magic.startswith(first) for magic in _MAGIC.values())
 
 
-def open_named(name: str, mode: str) -> IO[bytes]:
-    """Open a file to read or write, compressed or not, by its suffix: .gz, .zst, .zstd."""
-    format = _SUFFIXES.get(os.path.splitext(name)[1].lower())
-    if format is None:
-        return open(name, mode)
-    if mode == "rb":
-        _UNPACKERS[format](name)  # a missing package is told before a missing file
-        raw = open(name, "rb")  # noqa: SIM115 (the reader closes it)
-        return io.BufferedReader(_Reader(raw, unpacked(raw.read, format, name)), _PACKED_BYTES)
-    if format == "gzip":
-        import gzip
-
-        return gzip.open(name, mode)  # type: ignore[return-value]
-    return _zstd_writer(name, mode)
+def check_package(format: str, name: str) -> None:
+    """Raise CompressedError if the package that unpacks a format is missing."""
+    _UNPACKERS[format](name)
 
 
-class _Reader(io.RawIOBase):
-    """Blocks as a file."""
-
-    def __init__(self, raw: IO[bytes], blocks: Iterator[bytes]) -> None:
-        self._raw, self._blocks, self._rest = raw, blocks, memoryview(b"")
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Return what is there of the block under way."""
-        while not self._rest:
-            block = next(self._blocks, None)
-            if block is None:
-                return 0
-            self._rest = memoryview(block)
-        size = min(len(buffer), len(self._rest))
-        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
-        return size
-
-    def close(self) -> None:
-        """Close the file below too."""
-        self._raw.close()
-        super().close()
-
-
-def unpacked(read: Callable[[int], bytes], format: str, name: str) -> Iterator[bytes]:
+def unpack(read: Callable[[int], bytes], format: str, name: str) -> Iterator[bytes]:
     """Unpack what `read(size)` gives, block by block.
 
     Raises
@@ -100,7 +58,7 @@ def unpacked(read: Callable[[int], bytes], format: str, name: str) -> Iterator[b
     tool = "gzip" if format == "gzip" else "zstd"
     unpacker, begun = new(), False
     if hasattr(unpacker, "CompressedInputStream"):
-        yield from _by_arrow(read, name, unpacker)
+        yield from _unpack_by_arrow(read, name, unpacker)
         return
     while packed := read(_PACKED_BYTES):
         blocks: list[bytes] = []
@@ -153,12 +111,12 @@ def _zstd_unpacker(name: str) -> tuple[Callable[[], Any], type[Exception]]:
     try:
         arrow: Any = import_module("pyarrow")
     except ImportError:
-        raise CompressedError(_no_zstd(name)) from None
+        raise no_zstd_error(name) from None
     return lambda: arrow, OSError
 
 
 class _Packed:
-    """What pyarrow wants of a file."""
+    """The interface of a file that pyarrow needs."""
 
     closed = False
 
@@ -166,10 +124,10 @@ class _Packed:
         self.read = read
 
     def close(self) -> None:
-        """Leave it open: it belongs to somebody else."""
+        """Leave it open: it belongs to the caller."""
 
 
-def _by_arrow(read: Callable[[int], bytes], name: str, arrow: Any) -> Iterator[bytes]:
+def _unpack_by_arrow(read: Callable[[int], bytes], name: str, arrow: Any) -> Iterator[bytes]:
     try:
         stream = arrow.CompressedInputStream(arrow.PythonFile(_Packed(read), "r"), "zstd")
         while block := stream.read(_BLOCK_BYTES):
@@ -180,27 +138,12 @@ def _by_arrow(read: Callable[[int], bytes], name: str, arrow: Any) -> Iterator[b
         raise CompressedError(f"{name}: cannot be unpacked ({error}): check it with zstd -t") from None
 
 
-def _no_zstd(name: str) -> str:
-    return (
+def no_zstd_error(name: str) -> CompressedError:
+    """Return the error for a file of zstd without a package that reads or writes it."""
+    return CompressedError(
         f"{name}: zstd needs a package: pip install zstandard (or 'evenbins[zstd]'), or unpack it before "
         "(zstd -d)"
     )
-
-
-def _zstd_writer(name: str, mode: str) -> IO[bytes]:
-    for module in ("compression.zstd", "zstandard"):
-        try:
-            opened: IO[bytes] = import_module(module).open(name, mode)
-        except ImportError:
-            continue
-        return opened
-    try:
-        arrow: Any = import_module("pyarrow")
-    except ImportError:
-        raise CompressedError(_no_zstd(name)) from None
-    raw = open(name, mode)  # noqa: SIM115 (the stream closes it)
-    found: IO[bytes] = arrow.CompressedOutputStream(arrow.PythonFile(raw, mode[0]), "zstd")
-    return found
 
 
 _UNPACKERS = {"gzip": _gzip_unpacker, "zstd": _zstd_unpacker}

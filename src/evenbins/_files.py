@@ -3,7 +3,7 @@
     write to a temporary file beside the target ──▶ fsync ──▶ rename over the target ──▶ fsync the folder
 
 A crash or an error at any moment leaves the old file or the new one under the name, never a mixture.
-What is inside a file is the core's business (docs/format.md).
+The core reads and writes the contents (docs/format.md).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ StrPath = str | os.PathLike[str]
 
 
 class Loadable:
-    """What reads a structure from bytes or a file: the same for all. A class says how, by `_from_data`."""
+    """Reading a structure from bytes or a file; a class implements `_from_data`."""
 
     __slots__ = ()
 
@@ -76,7 +76,7 @@ class Loadable:
 
         The header is checked; `verify=True` checks the payload too, by reading all of it. While it is
         open the file must not be truncated: the system kills a process that reads behind the end. (`save`
-        never truncates: it puts a new file in place, and who has the old one open keeps the old one.)
+        never truncates: it puts a new file in place, and readers that have the old one open keep it.)
         """
         return cls._from_file(path, mapped=True, verify=verify)
 
@@ -89,9 +89,9 @@ class Loadable:
 
 
 class Persistent(Loadable):
-    """What copies, pickles and saves: the same for all that have `copy`, `_to_bytes` and `_write_to`.
+    """Copying, pickling and saving, for classes that have `copy`, `_to_bytes` and `_write_to`.
 
-    Attributes that somebody's subclass has go with the copy and the pickle.
+    Attributes of a user's subclass are copied and pickled too.
     """
 
     __slots__ = ()
@@ -143,7 +143,7 @@ def _byte_view(data: object) -> memoryview:
 
 
 def attributes_of(structure: object) -> dict[str, Any]:
-    """Return the attributes that somebody's subclass holds; none otherwise."""
+    """Return the attributes of an instance of a user's subclass; empty otherwise."""
     return getattr(structure, "__dict__", {})
 
 
@@ -159,7 +159,7 @@ def replace_file(path: StrPath, write: Callable[[int], None]) -> None:
     try:
         with synced_folder(target.parent, path):
             _write_beside(target, write)
-    except OSError as error:  # it names the temporary file, or none
+    except OSError as error:  # it names the temporary file, or no file
         if error.errno is None:
             raise
         raise OSError(error.errno, error.strerror, os.fsdecode(path)) from error
@@ -185,17 +185,17 @@ def _write_beside(target: Path, write: Callable[[int], None]) -> None:
             os.close(descriptor)
         os.replace(temporary, target)
     except BaseException:
-        with contextlib.suppress(OSError):  # what matters is what went wrong first
+        with contextlib.suppress(OSError):  # the first error is the one to report
             temporary.unlink()
         raise
 
 
 @contextlib.contextmanager
 def synced_folder(folder: StrPath, file: StrPath | None = None) -> Iterator[None]:
-    """Sync a folder behind what changes names in it; an error names the file that this is done for.
+    """Sync a folder after the block has changed names in it; an error names the file concerned.
 
-    It is opened before: one that may be written but not read cannot be synced, and that must not come out
-    when the names have changed already.
+    It is opened first: a folder that may be written but not read cannot be synced, and that must be found
+    before names have changed.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -214,7 +214,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe without a writer would keep us waiting
+    return os.open(path, flags | os.O_NONBLOCK)  # do not wait for the writer of a pipe
 
 
 def map_file(path: StrPath) -> mmap.mmap:

@@ -112,7 +112,7 @@ def html_comparison(title: str, columns: tuple[str, str], rows: Iterable[tuple[s
 
 
 def text(name: str, value: object) -> str:
-    """Write one value as people read it: rates 1.23e-03, bytes 18.0 MB, integers 10_000_000."""
+    """Format one value for people: rates 1.23e-03, bytes 18.0 MB, integers 10_000_000."""
     if hasattr(value, "tolist"):  # NumPy arrays and scalars
         value = value.tolist()
     if value is None:

@@ -18,29 +18,37 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, Type
 from evenbins import _core, _files, _show
 from evenbins._core import FormatError
 from evenbins._files import StrPath
+from evenbins.errors import ArgumentError
 
 __all__ = [
-    "KINDS",
-    "Kind",
-    "Mergeable",
-    "Structure",
-    "kind_of_file",
-    "kind_of_number",
-    "kind_of_object",
-    "kind_of_policy",
-    "load",
-    "open",
-    "that_can",
+    "KINDS", "Kind", "Mergeable", "Plan", "Structure", "kind_of_file", "kind_of_number", "kind_of_object",
+    "kind_of_policy", "load", "open", "that_can",
 ]  # fmt: skip
 
 
 _P = TypeVar("_P")
 
 
+class Plan(_show.ReprMixin):
+    """A design and what it predicts: equality and hash look at the fields that `_identity` names, alone."""
+
+    __slots__ = ()
+    _identity: ClassVar[tuple[str, ...]] = ("keys", "seed", "core")
+
+    def _identifying(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self._identity)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self._identifying() == other._identifying()
+
+    def __hash__(self) -> int:
+        return hash(self._identifying())
+
+
 class Structure(_files.Persistent, Generic[_P]):
     """A plan's integer core, filled: what filters, tables, sketches and summaries in memory have in common.
 
-    A class derives from one of the core and from this one, and says how its plan becomes the core's
+    A class derives from one of the core and from this one, and implements how its plan becomes the core's
     arguments, how a plan follows from a core, and what `repr` shows.
     """
 
@@ -51,6 +59,7 @@ class Structure(_files.Persistent, Generic[_P]):
     _kind: ClassVar[int | None] = None  # for classes that share one of the core
     _plan_class: ClassVar[type]
     _side_by_side: ClassVar[tuple[str, ...]] = ()
+    _noun: ClassVar[str] = "table"  # what a message about a header calls it
     _cached_plan: _P | None
 
     if TYPE_CHECKING:
@@ -59,12 +68,16 @@ class Structure(_files.Persistent, Generic[_P]):
         def _seed(self) -> int: ...
         @property
         def _read_only(self) -> bool: ...
+        @property
+        def _core(self) -> list[int]: ...
+        def _invariant(self) -> str: ...
 
-    # --- what a class says ---------------------------------------------------------------------------
+    # --- what a class implements ---------------------------------------------------------------------------
 
     def _core_arguments(self, plan: _P) -> tuple[Any, ...]:
-        """Return the arguments of the core's constructor."""
-        raise NotImplementedError
+        """Return the arguments of the core's constructor: those of a table, unless a class says otherwise."""
+        design: Any = plan
+        return design.keys, design.seed, list(design.core)
 
     def _plan_of_core(self) -> _P:
         """Predict the behaviour of this structure from its core."""
@@ -82,6 +95,14 @@ class Structure(_files.Persistent, Generic[_P]):
     def stats(self) -> Any:
         """Measure this very structure."""
         raise NotImplementedError
+
+    def _check(self) -> None:
+        """Assert every invariant of the structure; for tests."""
+        broken = self._invariant()
+        assert not broken, broken
+        plan: Any = self.plan
+        assert self.nbytes == plan.nbytes  # type: ignore[attr-defined]
+        assert plan.core == tuple(self._core)
 
     # --- what follows --------------------------------------------------------------------------------
 
@@ -122,8 +143,8 @@ class Structure(_files.Persistent, Generic[_P]):
         Raises
         ------
         FormatError
-            A table is open read-only, was not verified, and its file is damaged: look-ups bear that, changes
-            would not.
+            A table is open read-only and unverified, and its file is damaged: look-ups tolerate that, changes
+            do not.
         """
         self._refuse_damaged()
         twin = type(self).__new__(type(self))
@@ -140,9 +161,16 @@ class Structure(_files.Persistent, Generic[_P]):
         structure = cls.__new__(cls)
         kind = () if cls._kind is None else (cls._kind,)
         cls._core_class().__init__(structure, data, *kind, mapped, verify)
+        try:
+            structure._check_core()
+        except ArgumentError as error:
+            raise FormatError(f"the header describes no possible {cls._noun}: {error}") from None
         return structure
 
-    __array_ufunc__ = None  # `structure | array` is an error, not NumPy's affair
+    def _check_core(self) -> None:
+        """Raise ArgumentError if no plan has this core; for what the compiled class does not check."""
+
+    __array_ufunc__ = None  # `structure | array` is an error; NumPy must not handle it
 
     def __repr__(self) -> str:
         rows = self._shown()
@@ -187,12 +215,12 @@ class Kind(NamedTuple):
     number : its number in files; 0 for a folder of files
     name, title : as options and as messages name it
     home : module and class, as "filters.standard:BloomFilter"
-    can : what it can do beside what every structure can
+    can : what it can do besides what every structure can
         members  answer whether a key is in it         merge    unite with another of the same plan
         remove   remove keys                           shard    be a part of a `ShardedFilter`
         grow     be a stage of a `GrowingFilter`       redis    be shared through Redis
         dask     be built by Dask workers              design   be proposed by `design`
-        build    be built by `evenbins build`
+        build    be built by `evenbins build`          lab      be shown on a page of `evenbins lab`
     policies : the policies of plans that this class builds
     """
 
@@ -211,7 +239,7 @@ class Kind(NamedTuple):
 
     @property
     def family(self) -> str:
-        """The package that it is in: filters, tables, sketches or rings."""
+        """The package that it is in: filters, tables, sketches, rings or study."""
         return self.home.split(".")[0]
 
 
@@ -219,7 +247,7 @@ def _kind(number: int, name: str, title: str, home: str, can: str, policies: str
     return Kind(number, name, title, home, frozenset(can.split()), tuple(policies.split()))
 
 
-_PLAIN = "members merge shard grow redis dask design build"
+_PLAIN = "members merge shard grow redis dask design build lab"
 _PAGED = 13
 _SUMMARY = "tables.summaries:"
 
@@ -228,20 +256,20 @@ KINDS: tuple[Kind, ...] = (
     _kind(2, "blocked", "a blocked filter", "filters.blocked:BlockedBloomFilter", _PLAIN, "blocked"),
     _kind(3, "balanced", "a balanced filter", "filters.balanced:BalancedBloomFilter", _PLAIN,
           "single sequential multilevel fill two-choice"),
-    _kind(4, "growing", "a growing filter", "filters.growing:GrowingFilter", "members merge build"),
+    _kind(4, "growing", "a growing filter", "filters.growing:GrowingFilter", "members merge"),
     _kind(5, "counting", "a counting filter", "filters.counting:CountingBloomFilter",
           "members merge remove design", "counting"),
     _kind(6, "count-min", "a count-min sketch", "sketches.countmin:CountMinSketch", "merge"),
     _kind(7, "multilevel-table", "a multilevel table", "tables.multilevel:MultilevelTable",
-          "members merge remove design build"),
-    _kind(8, "chained-table", "a chained table", "tables.chained:ChainedTable", "members remove design"),
-    _kind(9, "interpolation-summary", "a summary", _SUMMARY + "InterpolationSummary", ""),
-    _kind(10, "single-filter-summary", "a summary", _SUMMARY + "SingleFilterSummary", ""),
-    _kind(11, "multiple-bloom-summary", "a summary", _SUMMARY + "MultipleBloomSummary", ""),
-    _kind(12, "counter-summary", "a summary", _SUMMARY + "CounterSummary", ""),
+          "members merge remove design build lab"),
+    _kind(8, "chained-table", "a chained table", "tables.chained:ChainedTable", "members remove"),
+    _kind(9, "interpolation-summary", "a summary", _SUMMARY + "InterpolationSummary", "design"),
+    _kind(10, "single-filter-summary", "a summary", _SUMMARY + "SingleFilterSummary", "design"),
+    _kind(11, "multiple-bloom-summary", "a summary", _SUMMARY + "MultipleBloomSummary", "design"),
+    _kind(12, "counter-summary", "a summary", "study.counter_summary:CounterSummary", ""),
     _kind(_PAGED, "paged-table", "a table in pages", "tables.paged:PagedTable", "members remove"),
-    _kind(14, "ring", "a hash ring", "rings.ring:HashRing", "design"),
-    _kind(0, "sharded", "a filter in shards", "filters.sharded:ShardedFilter", "members build design"),
+    _kind(14, "ring", "a hash ring", "rings.ring:HashRing", "design lab"),
+    _kind(0, "sharded", "a filter in shards", "filters.sharded:ShardedFilter", "members design"),
 )  # fmt: skip
 
 _BY_NUMBER = {kind.number: kind for kind in KINDS}
@@ -276,7 +304,7 @@ def kind_of_file(path: StrPath) -> Kind:
     Raises
     ------
     FormatError
-        It is nothing of ours, or of a kind that this version does not know.
+        It is not a file of evenbins, or of a kind that this version does not know.
     """
     name = os.fsdecode(path)
     if os.path.isfile(os.path.join(name, "manifest.json")):  # the one structure that is a folder

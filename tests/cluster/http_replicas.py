@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 from route_study import served
 
-from evenbins.cluster.http import Router
+from evenbins.cluster.http import Router, RouterConfig
 
 __all__ = ["Replica", "fleet", "go", "raw", "served", "soon"]
 
@@ -82,7 +82,7 @@ async def fleet(
         replicas = [Replica() for _ in range(number)]
         for each in replicas:
             each.url = await stack.enter_async_context(served(each))
-        router = Router([each.url for each in replicas], **options)
+        router = Router(RouterConfig([each.url for each in replicas], **options))
         base = await stack.enter_async_context(served(router))
         client = await stack.enter_async_context(
             httpx.AsyncClient(base_url=base, trust_env=False, verify=False, timeout=20)

@@ -28,14 +28,15 @@ class InterruptError(Exception):
     """What a handler raises."""
 
 
-def _begins_with(frame: FrameType) -> bool:
-    """Return whether the line is that of a `with`.
+def _has_no_handler(frame: FrameType) -> bool:
+    """Return whether the line is one at which Python runs no handler: that of a `with` or a `try`.
 
-    Its end has an event of that line too, before `__exit__`. No handler runs there: what it raised would
-    leave a lock of redis-py's taken, and whoever drops the client in another thread would wait for ever.
+    The end of a `with` has an event of its line too, before `__exit__`; and a `try` that begins its body has
+    one before the body is protected. What was raised there would leave a lock of redis-py's taken, and
+    whoever drops the client in another thread would wait for ever.
     """
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-    return line.lstrip().startswith(("with ", "async with "))
+    return line.lstrip().startswith(("with ", "async with ", "try:"))
 
 
 def _run(call: Callable[[], T], at: Callable[[int], None]) -> T:
@@ -45,7 +46,7 @@ def _run(call: Callable[[], T], at: Callable[[int], None]) -> T:
         nonlocal count
         if event == "call":
             return trace if any(each in frame.f_code.co_filename for each in MODULES) else None
-        if event == "line" and not _begins_with(frame):
+        if event == "line" and not _has_no_handler(frame):
             count += 1
             at(count)
         return trace
@@ -79,9 +80,7 @@ def before_line(number: int, call: Callable[[], T], act: Callable[[], object]) -
         if count == number and not acted:
             acted = True
             tracing = sys.gettrace()
-            sys.settrace(
-                None
-            )  # in Python nothing is traced within a trace function; here nothing else either
+            sys.settrace(None)  # Python traces nothing within a trace function; here nothing else either
             try:
                 act()
             finally:

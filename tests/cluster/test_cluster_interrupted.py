@@ -22,13 +22,14 @@ from interruptions import InterruptError, before_line, in_child, lines_in, no_ha
 from router_servers import memcached, until
 from router_servers import running as running_servers
 
-from evenbins import HashRing, RingFullError, theory
+from evenbins import HashRing, RingFullError
 from evenbins.cluster import RedisFilter
 from evenbins.cluster.fleet import Fleet
 from evenbins.cluster.health import Backoff
 from evenbins.cluster.memcached import RingHasher, RingMemcache
 from evenbins.cluster.sharded_redis import ShardedRedis
 from evenbins.cluster.shared_loads import RedisLoads
+from evenbins.filters import plan_blocked
 
 KEYS = 300
 
@@ -54,7 +55,7 @@ Asked = Callable[[int], object]
 def filter_calls(server: Server) -> Iterator[dict[str, Asked]]:
     with redis.Redis(host=HOST, port=server.port, max_connections=10_000, socket_timeout=20) as client:
         client.flushall()
-        shared = RedisFilter.create(client, "x", theory.plan_blocked(KEYS, fpr=1e-9), segment_bytes=256)
+        shared = RedisFilter.create(client, "x", plan_blocked(KEYS, fpr=1e-9), segment_bytes=256)
         shared.add_many(range(0, KEYS + 2, 2))
         yield {
             "contains": lambda key: shared.contains(key) == (key % 2 == 0),
@@ -99,7 +100,7 @@ def loads_calls(server: Server) -> Iterator[dict[str, Asked]]:
         loads = RedisLoads(client, "x", ttl=600)
 
         def admitted(key: int) -> bool:
-            with loads.admitted(ring, key) as node:
+            with loads.admit(ring, key) as node:
                 return node == ring.node(key)
 
         yield {"admitted": admitted}
@@ -180,7 +181,7 @@ def test_a_handler_that_raises_leaves_no_shared_lease_to_be_renewed() -> None:
     inside = []
 
     def admitted() -> None:
-        with loads.admitted(ring, 1):
+        with loads.admit(ring, 1):
             inside.append(True)
 
     admitted()
@@ -217,14 +218,14 @@ def test_the_child_of_a_process_that_holds_a_shared_lease_takes_its_own(server: 
         loads = RedisLoads(client, "x", ttl=600)
 
         def work() -> None:
-            with loads.admitted(ring, 2):
+            with loads.admit(ring, 2):
                 assert loads.loads(ring) == {"a": 3}
                 assert loads._thread is not None  # who renews it
                 assert loads._thread.is_alive()
-                with pytest.raises(RingFullError), loads.admitted(ring, 3):
+                with pytest.raises(RingFullError), loads.admit(ring, 3):
                     pass
 
-        with loads.admitted(ring, 0), loads.admitted(ring, 1):
+        with loads.admit(ring, 0), loads.admit(ring, 1):
             in_child(work)
             assert loads.loads(ring) == {"a": 2}
         assert loads.loads(ring) == {"a": 0}
@@ -236,7 +237,7 @@ def test_a_child_that_leaves_its_parents_lease_leaves_it_to_the_parent(server: S
         client.flushall()
         ring, loads = HashRing(["a"], limit=3), RedisLoads(client, "x", ttl=600)
         with contextlib.ExitStack() as held:
-            held.enter_context(loads.admitted(ring, 0))
+            held.enter_context(loads.admit(ring, 0))
             in_child(held.close)
             assert loads.loads(ring) == {"a": 1}
         assert loads.loads(ring) == {"a": 0}
@@ -299,7 +300,7 @@ def test_a_hasher_is_made_once_even_if_a_handler_comes_between() -> None:
 def test_a_filter_can_be_closed_by_a_handler_while_a_call_is_under_way(server: Server) -> None:
     with redis.Redis(host=HOST, port=server.port, socket_timeout=20) as client, no_hang():
         client.flushall()
-        shared = RedisFilter.create(client, "x", theory.plan_blocked(KEYS, fpr=1e-9))
+        shared = RedisFilter.create(client, "x", plan_blocked(KEYS, fpr=1e-9))
         shared.add_many(range(KEYS))
         for line in range(1, lines_in(lambda: shared.contains(1)) + 1):
             assert before_line(line, lambda: shared.contains(1), shared.close)
@@ -311,7 +312,7 @@ def test_real_signals_while_filters_are_asked(server: Server) -> None:
     """A timer every millisecond, whose handler asks too, for half a second."""
     with redis.Redis(host=HOST, port=server.port, socket_timeout=20) as client:
         client.flushall()
-        shared = RedisFilter.create(client, "x", theory.plan_blocked(KEYS, fpr=1e-9))
+        shared = RedisFilter.create(client, "x", plan_blocked(KEYS, fpr=1e-9))
         shared.add_many(range(KEYS))
         wrong, asked, depth = [0, 0], itertools.count(), [0]
 

@@ -16,6 +16,7 @@ MODULES = [
     "sharded_redis",
     "http",
     "http_bodies",
+    "http_config",
     "http_headers",
     "http_keys",
     "http_metrics",
@@ -39,10 +40,10 @@ import evenbins.cli.route
 from evenbins.cluster.memcached import RingHasher, RingMemcache
 from evenbins.cluster.sharded_redis import AsyncShardedRedis, ShardedRedis
 from evenbins.cluster.shared_loads import RedisLoads
-from evenbins.cluster.http import Router
+from evenbins.cluster.http import Router, RouterConfig
 RingHasher()
 for make in (lambda: RingMemcache(["a:1"]), lambda: ShardedRedis(["a:1"]), lambda: AsyncShardedRedis(["a:1"]),
-             lambda: RedisLoads(None, "x"), lambda: Router(["http://a:1"])):
+             lambda: RedisLoads(None, "x"), lambda: Router(RouterConfig(["http://a:1"]))):
     try:
         make()
     except ImportError as error:

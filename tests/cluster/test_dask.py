@@ -224,11 +224,11 @@ def test_the_distinct_keys_are_estimated() -> None:
 
 def test_pieces_are_grouped_by_weight() -> None:
     pieces = [_pieces.TextPiece("x", 0, size) for size in (100, 1, 1, 1, 97, 50, 50)]
-    groups = _pieces.grouped(pieces, 3)
+    groups = _pieces.group_by_weight(pieces, 3)
     assert [each for group in groups for each in group] == pieces
     assert [sum(each.weight for each in group) for group in groups] == [100, 100, 100]
-    assert len(_pieces.grouped(pieces, 100)) <= 7
-    assert _pieces.grouped([], 3) == []
+    assert len(_pieces.group_by_weight(pieces, 100)) <= 7
+    assert _pieces.group_by_weight([], 3) == []
 
 
 # --- files out -----------------------------------------------------------------------------------------

@@ -27,14 +27,15 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from router_servers import until
 
-from evenbins import theory
 from evenbins.cluster import AsyncRedisFilter, FilterMissingError, RedisFilter, RedisFilterError
+from evenbins.filters import FilterPlan
+from evenbins.study.levels import plan_levels
 
 MANY = np.arange(200)
 
 
-def plan() -> theory.FilterPlan:
-    return theory.plan_levels(
+def plan() -> FilterPlan:
+    return plan_levels(
         400, policy="multilevel", blocks=(17, 6), thresholds=(12, 11), hashes=7, overflow_limit=400
     )
 

@@ -306,9 +306,9 @@ def test_other_errors_pass_through_and_mark_nobody_down():
 def test_requests_that_wait_leave_nothing_behind():
     async def test():
         fleet = AsyncFleet(["a"], probe=print, broken=(OSError,), limit=1, wait=0.3)
-        async with fleet.admitted("key"):
+        async with fleet.admit("key"):
             with pytest.raises(RingFullError):
-                async with fleet.admitted("key"):
+                async with fleet.admit("key"):
                     pass
             assert not fleet._waiters
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import random
 
@@ -13,8 +14,9 @@ from http_replicas import fleet, go, raw, served, soon
 from scipy.stats import binom
 
 from evenbins.cluster.health import Backoff
-from evenbins.cluster.http import Router
+from evenbins.cluster.http import Router, RouterConfig
 from evenbins.cluster.http_keys import KeyMissingError, KeyRule
+from evenbins.errors import ArgumentError, ArgumentTypeError
 
 QUICK = Backoff(first=0.05, factor=1.5, most=0.2)
 
@@ -88,6 +90,12 @@ def test_bodies_without_a_key(body):
     [
         ({"upstreams": "http://a:1"}, TypeError, "several URLs"),
         ({"upstreams": []}, ValueError, "at least one"),
+        ({"upstreams": 7}, TypeError, "several URLs"),
+        ({"failures": 0}, ValueError, "failures must be"),
+        ({"wait": -1}, ValueError, "wait must be"),
+        ({"retries": 1.5}, TypeError, "retries must be"),
+        ({"total_timeout": 0}, ValueError, "total_timeout must be"),
+        ({"seed": -1}, ValueError, "seed must be"),
         ({"upstreams": ["a:1"]}, ValueError, "a URL such as"),
         ({"upstreams": ["http://a:99999"]}, ValueError, "a URL such as"),
         ({"upstreams": ["http://u:p@a:1"]}, ValueError, "a URL such as"),
@@ -107,8 +115,21 @@ def test_bodies_without_a_key(body):
 )
 def test_wrong_arguments_are_refused(options, error, words):
     options = {"upstreams": ["http://a:1"]} | options
-    with pytest.raises(error, match=words):
-        Router(**options)
+    with pytest.raises(error, match=words) as raised:
+        RouterConfig(**options)
+    assert isinstance(raised.value, ArgumentError | ArgumentTypeError)
+
+
+def test_a_config_is_frozen_and_can_be_varied():
+    config = RouterConfig(iter(["http://a:1", "http://b:1"]), weights={"http://b:1": 2}, seed=12345)
+    assert config.upstreams == ("http://a:1", "http://b:1")
+    assert "12345" not in repr(config)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.limit = 3
+    assert dataclasses.replace(config, limit=3).limit == 3
+    assert Router(config).ring.weights == {"http://a:1": 1.0, "http://b:1": 2.0}
+    with pytest.raises(TypeError, match="config must be a RouterConfig"):
+        Router(["http://a:1"])
 
 
 # --- what is passed on ----------------------------------------------------------------------------------
@@ -152,7 +173,7 @@ def test_requests_and_answers_pass_as_they_are():
 def test_a_path_of_the_upstream_comes_first_and_the_host_may_be_kept():
     async def test():
         async with fleet(1) as (router, _, _):
-            other = Router([router.ring.names[0] + "/base/"], keep_host=True)
+            other = Router(RouterConfig([router.ring.names[0] + "/base/"], keep_host=True))
             async with served(other) as url, httpx.AsyncClient(trust_env=False, verify=False) as client:
                 seen = (await client.get(url + "/x", headers={"host": "example.org"})).json()
             assert seen["target"] == "/base/x?"
@@ -220,7 +241,7 @@ def test_large_bodies_pass_whole_in_both_directions():
             for options, content in (
                 ({"key": "path"}, data), ({"key": "url"}, chunks()), ({"body_buffer": 10**7}, chunks()),
             ):  # fmt: skip
-                async with served(Router([inner], **options)) as url:
+                async with served(Router(RouterConfig([inner], **options))) as url:
                     async with httpx.AsyncClient(trust_env=False, verify=False, timeout=20) as client:
                         answer = await client.post(url, content=content)
                     assert answer.content == data
@@ -332,7 +353,7 @@ def test_weights_share_requests_and_limits():
     async def test():
         async with fleet(2) as (router, _, _):
             small, large = router.ring.names
-            weighted = Router([small, large], weights={large: 3.0}, limit=2)
+            weighted = Router(RouterConfig([small, large], weights={large: 3.0}, limit=2))
             counts = [weighted.ring.node(key) for key in range(4000)].count(large)
             least, most = binom.interval(1 - 1e-6, 4000, 3 / 4)
             assert least <= counts <= most
@@ -380,7 +401,7 @@ def test_a_client_that_leaves_before_the_answer_frees_its_place_too():
 
     async def test():
         async with raw(silent) as url:
-            router = Router([url])
+            router = Router(RouterConfig([url]))
             async with served(router) as own:
                 for method in (b"GET", b"DELETE"):
                     port = int(own.rpartition(":")[2])
@@ -405,7 +426,7 @@ def test_a_replica_that_is_gone_is_passed_over_marked_down_and_found_again():
         async with fleet(2) as (inner, _, _):
             async with raw(lambda reader, writer: asyncio.sleep(0)) as dead:
                 pass  # a port where nobody listens any more
-            router = Router([*inner.ring.names, dead], backoff=QUICK, failures=1)
+            router = Router(RouterConfig([*inner.ring.names, dead], backoff=QUICK, failures=1))
             paths = [f"/{n}" for n in range(400)]
             before = {path: router.ring.node(path) for path in paths}
             mine = [path for path in paths if before[path] == dead]
@@ -441,7 +462,7 @@ def test_only_safe_requests_are_repeated_once_something_was_sent():
 
     async def test():
         async with fleet(1) as (inner, _, _), raw(hang_up) as rude:
-            router = Router([*inner.ring.names, rude], failures=100)
+            router = Router(RouterConfig([*inner.ring.names, rude], failures=100))
             path = next(f"/{n}" for n in range(99) if router.ring.node(f"/{n}") == rude)
             async with (
                 served(router) as url,
@@ -466,7 +487,7 @@ def test_no_replica_at_all_is_503():
     async def test():
         async with raw(lambda reader, writer: asyncio.sleep(0)) as dead:
             pass
-        router = Router([dead], failures=1)
+        router = Router(RouterConfig([dead], failures=1))
         async with (
             served(router) as url,
             httpx.AsyncClient(base_url=url, trust_env=False, verify=False) as client,
@@ -488,7 +509,7 @@ def test_slow_replicas_are_504_and_not_down():
     async def test():
         async with raw(silent) as slow:
             for options in ({"read_timeout": 0.1}, {"total_timeout": 0.1}):
-                router = Router([slow], failures=1, **options)
+                router = Router(RouterConfig([slow], failures=1, **options))
                 async with (
                     served(router) as url,
                     httpx.AsyncClient(base_url=url, trust_env=False, verify=False) as client,
@@ -510,7 +531,7 @@ def test_an_answer_that_breaks_off_breaks_off_here_too():
 
     async def test():
         async with raw(broken) as url:
-            router = Router([url], failures=100)
+            router = Router(RouterConfig([url], failures=100))
             async with (
                 served(router) as own,
                 httpx.AsyncClient(base_url=own, trust_env=False, verify=False) as client,
@@ -605,7 +626,7 @@ def test_metrics_are_prometheus_text():
 def test_it_works_inside_another_application_without_lifespan():
     async def test():
         async with fleet(1) as (inner, _, _):
-            router = Router(inner.ring.names)
+            router = Router(RouterConfig(inner.ring.names))
             transport = httpx.ASGITransport(router)
             async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:
                 assert (await client.get("/x")).json()["target"] == "/x?"
@@ -639,7 +660,7 @@ def test_a_web_socket_is_refused():
         async def send(message):
             sent.append(message)
 
-        await Router(["http://127.0.0.1:1"])({"type": "websocket", "path": "/"}, receive, send)
+        await Router(RouterConfig(["http://127.0.0.1:1"]))({"type": "websocket", "path": "/"}, receive, send)
         assert sent[0]["type"] == "websocket.close"
 
     with contextlib.suppress(asyncio.CancelledError):

@@ -15,7 +15,7 @@ import redis
 from fault_proxy import FaultProxy
 from filter_servers import HOST, Server, running
 
-from evenbins import FilterPlan, filters, theory
+from evenbins import FilterPlan, filters
 from evenbins.cluster import (
     AsyncRedisFilter,
     FilterDamagedError,
@@ -26,15 +26,17 @@ from evenbins.cluster import (
 )
 from evenbins.cluster._redis_servers import AsyncServers, Servers
 from evenbins.cluster.redis_plan import Counts
+from evenbins.filters import plan_balanced, plan_blocked, plan_standard
+from evenbins.study.levels import plan_levels
 
 PLANS: dict[str, Callable[[], FilterPlan]] = {
-    "standard": lambda: theory.plan_standard(400, bits_per_key=10.1),
-    "blocked": lambda: theory.plan_blocked(400, bits_per_key=12),
-    "multilevel": lambda: theory.plan_levels(
+    "standard": lambda: plan_standard(400, bits_per_key=10.1),
+    "blocked": lambda: plan_blocked(400, bits_per_key=12),
+    "multilevel": lambda: plan_levels(
         400, policy="multilevel", blocks=(17, 6), thresholds=(12, 11), hashes=7, overflow_limit=400
     ),
-    "fill": lambda: theory.plan_levels(400, policy="fill", blocks=(11, 6), thresholds=(90,), hashes=9),
-    "two-choice": lambda: theory.plan_levels(400, policy="two-choice", blocks=(21,), hashes=12),
+    "fill": lambda: plan_levels(400, policy="fill", blocks=(11, 6), thresholds=(90,), hashes=9),
+    "two-choice": lambda: plan_levels(400, policy="two-choice", blocks=(21,), hashes=12),
 }
 MANY = np.arange(350)
 
@@ -133,7 +135,7 @@ def test_one_missing_segment_is_an_error_for_its_keys_and_for_opening(client: An
 
 
 def test_the_list_is_checked_as_segments_are(client: Any) -> None:
-    plan = theory.plan_levels(
+    plan = plan_levels(
         100, policy="single", blocks=(2,), thresholds=(3,), hashes=5, block_bits=256, overflow_limit=200
     )
     shared = RedisFilter.create(client, "x", plan)
@@ -162,7 +164,7 @@ def test_another_plan_is_an_error(client: Any) -> None:
     with pytest.raises(PlanMismatchError, match="policy 'fill'"):
         RedisFilter.open(client, "x", plan=PLANS["fill"]())
     with pytest.raises(PlanMismatchError, match="another seed"):
-        RedisFilter.open(client, "x", plan=theory.plan_blocked(400, bits_per_key=12, seed=1))
+        RedisFilter.open(client, "x", plan=plan_blocked(400, bits_per_key=12, seed=1))
 
 
 def test_descriptions_that_are_none(client: Any) -> None:
@@ -312,7 +314,7 @@ def test_a_server_out_of_memory_refuses_and_keeps_what_it_has() -> None:
     ):
         shared = made(client, "multilevel")
         with pytest.raises(RedisFilterError, match="maxmemory"):
-            RedisFilter.create(client, "large", theory.plan_blocked(10_000_000, bits_per_key=16))
+            RedisFilter.create(client, "large", plan_blocked(10_000_000, bits_per_key=16))
         for call in ("add", "add_many"):
             with pytest.raises(RedisFilterError, match="may be repeated"):
                 CALLS[call](shared)
@@ -353,9 +355,7 @@ def test_a_server_that_hides_its_settings_gets_a_warning() -> None:
 @pytest.mark.parametrize("name", PLANS)
 def test_many_clients_at_once_lose_nothing(server: Server, client: Any, name: str) -> None:
     """Four threads with connections of their own, single and bulk adds, half of the keys in common."""
-    wide = (
-        theory.plan_balanced(6000, bits_per_key=20, policy=name) if name in ("multilevel", "fill") else None
-    )
+    wide = plan_balanced(6000, bits_per_key=20, policy=name) if name in ("multilevel", "fill") else None
     shared = RedisFilter.create(client, "x", wide or PLANS[name](), segment_bytes=4096)
     errors: list[Exception] = []
 
@@ -383,5 +383,8 @@ def test_many_clients_at_once_lose_nothing(server: Server, client: Any, name: st
     local = shared.to_local()
     local._check()
     assert local.contains_many(keys).all()
-    if name == "multilevel":  # no key was counted twice, and only those present by accident not at all
-        assert len(keys) * (1 - 20 * local.stats().fpr) - 5 <= local.stats().keys <= len(keys)
+    if name == "multilevel":
+        # Only keys present by accident are not counted; and only those twice that two clients found no room
+        # for at the same time, so that each forced them into a block of its choice.
+        found = local.stats()
+        assert len(keys) * (1 - 20 * found.fpr) - 5 <= found.keys <= len(keys) * (1 + found.spilled) + 1

@@ -15,28 +15,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.cluster import LoadBalancingStrategy
 
-from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, FilterPlan, filters, theory
+from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, FilterPlan, filters
 from evenbins.cluster import AsyncRedisFilter, RedisFilter, RedisFilterError, _many_keys
+from evenbins.filters import plan_balanced, plan_blocked, plan_standard
+from evenbins.study.levels import plan_levels
 
 PLANS: dict[str, Callable[[], FilterPlan]] = {
-    "standard": lambda: theory.plan_standard(400, bits_per_key=10.1),
-    "blocked": lambda: theory.plan_blocked(400, bits_per_key=12, seed=3),
-    "blocked-256": lambda: theory.plan_blocked(400, bits_per_key=12, block_bits=256),
-    "single": lambda: theory.plan_levels(
+    "standard": lambda: plan_standard(400, bits_per_key=10.1),
+    "blocked": lambda: plan_blocked(400, bits_per_key=12, seed=3),
+    "blocked-256": lambda: plan_blocked(400, bits_per_key=12, block_bits=256),
+    "single": lambda: plan_levels(
         400, policy="single", blocks=(40,), thresholds=(8,), coin=0.5, hashes=5, overflow_limit=300
     ),
-    "multilevel": lambda: theory.plan_levels(
+    "multilevel": lambda: plan_levels(
         400, policy="multilevel", blocks=(17, 6, 2), thresholds=(12, 11, 0), coin=0.3, hashes=7,
         overflow_limit=400, seed=9,
     ),
-    "multilevel-256": lambda: theory.plan_levels(
+    "multilevel-256": lambda: plan_levels(
         400, policy="multilevel", blocks=(33, 9), thresholds=(6, 300), hashes=20, block_bits=256,
         overflow_limit=300,
     ),
-    "fill": lambda: theory.plan_levels(
+    "fill": lambda: plan_levels(
         400, policy="fill", blocks=(11, 6, 3), thresholds=(90, 200), hashes=9
     ),
-    "two-choice": lambda: theory.plan_levels(400, policy="two-choice", blocks=(21,), hashes=12),
+    "two-choice": lambda: plan_levels(400, policy="two-choice", blocks=(21,), hashes=12),
 }  # fmt: skip
 
 
@@ -109,7 +111,7 @@ def test_the_same_keys_in_the_same_order_give_the_same_bytes(
 def test_spilled_keys_lie_where_the_local_filter_has_them(
     client: Any, spill: str, limit: int, traverse_on: str
 ) -> None:
-    plan = theory.plan_levels(
+    plan = plan_levels(
         100, policy="multilevel", blocks=(5, 2), thresholds=(4, 4), hashes=5, block_bits=256,
         overflow_limit=limit, spill=spill,
     )  # fmt: skip
@@ -128,9 +130,7 @@ def test_keys_that_find_every_level_full_lie_where_the_local_filter_has_them(
     client: Any, traverse_on: str
 ) -> None:
     """Of a "fill" filter whose last level has a threshold: one by one, then a batch in which none spills."""
-    plan = theory.plan_levels(
-        100, policy="fill", blocks=(5, 2), thresholds=(40, 50), hashes=5, block_bits=256
-    )
+    plan = plan_levels(100, policy="fill", blocks=(5, 2), thresholds=(40, 50), hashes=5, block_bits=256)
     local = filters.build(plan)
     shared = RedisFilter.create(client, "x", plan, segment_bytes=64, traverse_on=traverse_on)
     shared.add_many(np.arange(20))
@@ -150,11 +150,11 @@ def test_keys_that_find_every_level_full_lie_where_the_local_filter_has_them(
 @pytest.mark.parametrize(
     "make_plan",
     [
-        lambda: theory.plan_levels(
+        lambda: plan_levels(
             100, policy="multilevel", blocks=(5, 2), thresholds=(4, 4), hashes=5, block_bits=256,
             overflow_limit=7,
         ),
-        lambda: theory.plan_levels(
+        lambda: plan_levels(
             100, policy="fill", blocks=(5, 2), thresholds=(40, 50), hashes=5, block_bits=256
         ),
     ],
@@ -194,7 +194,7 @@ def test_a_merged_filter_keeps_its_counts_when_it_moves(client: Any) -> None:
 
 
 def test_digest_zero_can_be_listed(client: Any) -> None:
-    plan = theory.plan_levels(
+    plan = plan_levels(
         10, policy="single", blocks=(1,), thresholds=(0,), hashes=3, block_bits=256, overflow_limit=5
     )
     local, digests = filters.build(plan), np.array([0, 5, 0, 6], np.uint64)
@@ -206,7 +206,7 @@ def test_digest_zero_can_be_listed(client: Any) -> None:
 
 
 def test_two_choices_of_few_keys_in_a_large_filter(client: Any) -> None:
-    plan = theory.plan_balanced(200_000, bits_per_key=16, policy="two-choice")
+    plan = plan_balanced(200_000, bits_per_key=16, policy="two-choice")
     shared, local = RedisFilter.create(client, "x", plan, segment_bytes=8192), filters.build(plan)
     for start in range(0, 900, 300):
         keys = np.arange(start, start + 300)
@@ -216,7 +216,7 @@ def test_two_choices_of_few_keys_in_a_large_filter(client: Any) -> None:
 
 
 def test_keys_of_every_sort(client: Any) -> None:
-    shared = RedisFilter.create(client, "x", theory.plan_blocked(100, fpr=1e-9, seed=5))
+    shared = RedisFilter.create(client, "x", plan_blocked(100, fpr=1e-9, seed=5))
     shared.update(["a", b"b", 3], np.array([2**63], np.uint64))
     shared.add(-1)
     assert all(key in shared for key in ("a", "b", 3, 2**63, -1))
@@ -368,7 +368,7 @@ def test_a_filter_shows_itself(client: Any) -> None:
 
 def test_memory_is_what_the_plan_says(client: Any) -> None:
     """A whole segment, its head and the server's own words fit 64 KiB."""
-    plan = theory.plan_blocked(65_408 * 8 * 3 // 16, bits_per_key=16)
+    plan = plan_blocked(65_408 * 8 * 3 // 16, bits_per_key=16)
     shared = RedisFilter.create(client, "x", plan)
     assert shared.plan.segments == 3
     shared.add_many(np.arange(5000))

@@ -15,12 +15,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter, _core, theory
+from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter, _core
 from evenbins.cluster import FilterDamagedError, FilterMissingError, RedisFilter, RedisFilterError
-from evenbins.cluster._blocks import PRESENT, choose_block, place_keys
+from evenbins.cluster._many_keys import place_keys
+from evenbins.cluster._one_key import choose_block
+from evenbins.cluster._scripts import PRESENT
 from evenbins.cluster._segments import HEAD, Layout, in_rebuilding_order, list_slots, place
 from evenbins.cluster.redis_plan import plan_of_layout
+from evenbins.filters import plan_balanced, plan_blocked, plan_standard
 from evenbins.hashing import coins, lane_positions_many, mulhi_many, splitmix_many
+from evenbins.study.hashing import plan_scheme
+from evenbins.study.levels import plan_levels
 from reference import ReferenceBalanced
 from reference.blocked import lane_positions
 from reference.keys import mulhi, splitmix
@@ -60,15 +65,13 @@ def test_blocks_take_keys_as_the_twin_does(
 ) -> None:
     """One level of few blocks: outcomes and bytes of `place_keys` are those of the reference, key by key."""
     if counted:
-        plan = theory.plan_levels(
+        plan = plan_levels(
             10, policy="single", blocks=(3,), thresholds=(threshold,), coin=coin / 2**32, hashes=hashes,
             block_bits=256, overflow_limit=200,
         )  # fmt: skip
     else:
         limits = (4 * threshold + 1,)
-        plan = theory.plan_levels(
-            10, policy="fill", blocks=(3, 1), thresholds=limits, hashes=hashes, block_bits=256
-        )
+        plan = plan_levels(10, policy="fill", blocks=(3, 1), thresholds=limits, hashes=hashes, block_bits=256)
     twin, layout = ReferenceBalanced(plan.core), Layout("x", plan)
     words = np.array(list(dict.fromkeys(digests)), np.uint64)
     blocks = np.zeros((3, 32), np.uint8)
@@ -121,14 +124,14 @@ def test_the_header_of_a_local_filter_takes_no_memory() -> None:
     """Of 64 MB: no other filter is built to learn the header, and the filter has one copy beside its own."""
     code = """
 import resource
-from evenbins import theory
 from evenbins.cluster._segments import Layout
+from evenbins.filters import plan_blocked
 from evenbins.filters.base import file_header
 
 def peak():
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-layout = Layout("x", theory.plan_blocked(53_687_091, bits_per_key=10))
+layout = Layout("x", plan_blocked(53_687_091, bits_per_key=10))
 payload = b"x" * layout.plan.nbytes
 before = peak()
 header = file_header(layout.plan, payload)
@@ -152,7 +155,7 @@ def test_a_description_is_read_as_it_was_written(name: str) -> None:
 
 
 def test_a_changed_description_is_refused() -> None:
-    layout = Layout("x", theory.plan_blocked(100))
+    layout = Layout("x", plan_blocked(100))
     good = layout.meta(0, ready=True)
     for at in range(0, len(good), 7):
         bad = bytearray(good)
@@ -168,14 +171,14 @@ def test_a_changed_description_is_refused() -> None:
 
 def test_a_future_format_is_refused_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evenbins.cluster._segments.FORMAT", 2)
-    future = Layout("x", theory.plan_blocked(100)).meta(0, ready=True)
+    future = Layout("x", plan_blocked(100)).meta(0, ready=True)
     monkeypatch.undo()
     with pytest.raises(RedisFilterError, match="format 2"):
         Layout.from_meta("x", future)
 
 
 def test_segments_differ_in_their_hash_tags_and_share_them_with_their_masks() -> None:
-    layout = Layout("x", theory.plan_blocked(100))
+    layout = Layout("x", plan_blocked(100))
 
     def tag(key: str) -> str:
         return key[key.index("{") : key.index("}")]
@@ -195,19 +198,19 @@ def test_segments_are_placed_by_a_ring() -> None:
 
 def test_predicted_round_trips() -> None:
     """At 24 bits per key; the numbers are those of the plan, and the naive filter has one for each hash."""
-    multilevel = theory.plan_balanced(100_000, bits_per_key=24, policy="multilevel", reads=1.2, choices=3)
+    multilevel = plan_balanced(100_000, bits_per_key=24, policy="multilevel", reads=1.2, choices=3)
     plan = plan_of_layout(Layout("x", multilevel))
     assert plan.round_trips == multilevel.reads + multilevel.overflow
     assert plan.miss_round_trips == multilevel.miss_reads + multilevel.list_reads
     assert plan.round_trips == pytest.approx(1.2, abs=0.1)
     assert plan.miss_round_trips == pytest.approx(2.3, abs=0.4)
-    assert plan_of_layout(Layout("x", theory.plan_blocked(1000))).round_trips == 1
-    two = plan_of_layout(Layout("x", theory.plan_balanced(10_000, fpr=1e-3, policy="two-choice"), 64))
+    assert plan_of_layout(Layout("x", plan_blocked(1000))).round_trips == 1
+    two = plan_of_layout(Layout("x", plan_balanced(10_000, fpr=1e-3, policy="two-choice"), 64))
     assert 1.99 < two.round_trips < 2
     assert two.add_round_trips == two.round_trips + 1
-    standard = plan_of_layout(Layout("x", theory.plan_standard(100_000, bits_per_key=24), 64))
+    standard = plan_of_layout(Layout("x", plan_standard(100_000, bits_per_key=24), 64))
     assert 16.9 < standard.round_trips < 17
-    whole = plan_of_layout(Layout("x", theory.plan_standard(1000, bits_per_key=24)))
+    whole = plan_of_layout(Layout("x", plan_standard(1000, bits_per_key=24)))
     assert whole.round_trips == pytest.approx(1)
     found = json.loads(json.dumps(plan.to_dict()))
     assert found["filter"]["policy"] == "multilevel"
@@ -219,23 +222,23 @@ def test_predicted_round_trips() -> None:
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
-        (lambda: Layout("a{b", theory.plan_blocked(10)), ValueError, "name must be"),
-        (lambda: Layout("", theory.plan_blocked(10)), ValueError, "name must be"),
-        (lambda: Layout(7, theory.plan_blocked(10)), TypeError, "name must be"),  # type: ignore[arg-type]
+        (lambda: Layout("a{b", plan_blocked(10)), ValueError, "name must be"),
+        (lambda: Layout("", plan_blocked(10)), ValueError, "name must be"),
+        (lambda: Layout(7, plan_blocked(10)), TypeError, "name must be"),  # type: ignore[arg-type]
         (lambda: Layout("x", "plan"), TypeError, "plan must be a FilterPlan"),  # type: ignore[arg-type]
         (lambda: Layout("x", CountingBloomFilter(10).plan), ValueError, "policies standard"),
         (
-            lambda: Layout("x", theory.plan_balanced(10, policy="sequential", fpr=0.1)),
+            lambda: Layout("x", plan_balanced(10, policy="sequential", fpr=0.1)),
             ValueError,
             "sequential",
         ),
         (
-            lambda: Layout("x", theory.plan_standard(1000, bits_per_key=8, hashing="double")),
+            lambda: Layout("x", plan_scheme("double", 1000, bits_per_key=8)),
             ValueError,
             "hashing",
         ),
-        (lambda: Layout("x", theory.plan_blocked(10), 100), ValueError, "multiple of 64"),
-        (lambda: Layout("x", theory.plan_blocked(10), 0), ValueError, "segment_bytes"),
+        (lambda: Layout("x", plan_blocked(10), 100), ValueError, "multiple of 64"),
+        (lambda: Layout("x", plan_blocked(10), 0), ValueError, "segment_bytes"),
         (lambda: RedisFilter.open("localhost", "x"), TypeError, "client must be a redis.Redis"),
         (lambda: RedisFilter.open([], "x"), ValueError, "at least one"),
     ],
@@ -263,7 +266,7 @@ def test_the_package_imports_without_the_client_library() -> None:
     assert "pip install 'evenbins[redis]'" in done.stdout
 
 
-@pytest.mark.parametrize("module", ["_redis_servers", "_segments", "_blocks", "redis_filter"])
+@pytest.mark.parametrize("module", ["_redis_servers", "_segments", "redis_filter"])
 def test_the_examples_in_the_modules(module: str) -> None:
     assert doctest.testmod(importlib.import_module(f"evenbins.cluster.{module}")).failed == 0
 
@@ -279,7 +282,7 @@ def test_two_choices_are_those_of_the_twin(
     digests: list[int], blocks: int, hashes: int, block_bits: int
 ) -> None:
     """Blocks of a few keys each, also one for both choices; all at once and key by key."""
-    plan = theory.plan_levels(10, policy="two-choice", blocks=(blocks,), hashes=hashes, block_bits=block_bits)
+    plan = plan_levels(10, policy="two-choice", blocks=(blocks,), hashes=hashes, block_bits=block_bits)
     twin = ReferenceBalanced(plan.core)
     for digest in digests:
         twin.add_digest(digest)

@@ -19,8 +19,8 @@ from filter_servers import HOST, Server, running
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenbins import theory
 from evenbins.cluster import AsyncRedisFilter, RedisFilter, _many_keys
+from evenbins.filters import plan_balanced, plan_blocked, plan_standard
 
 BATCH, MOST = 32, 150
 CTRL_C = "Ctrl-C in an endless generator"
@@ -104,7 +104,7 @@ def test_exactly_the_keys_that_the_message_names_are_in(
 ) -> None:
     with server.client() as client:
         client.flushall()
-        shared = RedisFilter.create(client, "x", theory.plan_blocked(1000, fpr=1e-9), segment_bytes=256)
+        shared = RedisFilter.create(client, "x", plan_blocked(1000, fpr=1e-9), segment_bytes=256)
         add_many = shared.add_many if twin == "sync" else functools.partial(add_many_async, server)
         with pytest.raises((TypeError, ValueError, OSError, KeyboardInterrupt)) as caught:
             add_many(SOURCES[kind](position))
@@ -127,13 +127,11 @@ def add_many_async(server: Server, keys: object) -> None:
 def test_after_an_error_of_the_server_a_note_says_how_many_are_in(
     server: Server, monkeypatch: pytest.MonkeyPatch, policy: str, failing: int
 ) -> None:
-    plans = {"standard": theory.plan_standard, "blocked": theory.plan_blocked}
+    plans = {"standard": plan_standard, "blocked": plan_blocked}
     with server.client() as client:
         client.flushall()
         plan = (
-            plans[policy](1000, fpr=1e-9)
-            if policy in plans
-            else theory.plan_balanced(1000, fpr=1e-9, policy=policy)
+            plans[policy](1000, fpr=1e-9) if policy in plans else plan_balanced(1000, fpr=1e-9, policy=policy)
         )
         shared = RedisFilter.create(client, "x", plan)
         run, calls = shared._servers.run, itertools.count(1)
@@ -160,7 +158,7 @@ def test_keys_of_an_endless_source_are_added_while_it_goes_on(server: Server) ->
     """Whatever was read more than two batches ago is on the server: memory is that of a batch."""
     with server.client() as client, server.client() as other:
         client.flushall()
-        shared = RedisFilter.create(client, "x", theory.plan_blocked(1000, fpr=1e-9))
+        shared = RedisFilter.create(client, "x", plan_blocked(1000, fpr=1e-9))
         witness = RedisFilter.open(other, "x")
         seen = []
 
@@ -181,7 +179,7 @@ def test_keys_of_an_endless_source_are_added_while_it_goes_on(server: Server) ->
 def test_answers_of_many_batches_keep_order_and_shape(server: Server) -> None:
     with server.client() as client:
         client.flushall()
-        shared = RedisFilter.create(client, "x", theory.plan_blocked(1000, fpr=1e-9))
+        shared = RedisFilter.create(client, "x", plan_blocked(1000, fpr=1e-9))
         shared.add_many(range(0, 300, 3))
         expected = [number % 3 == 0 for number in range(300)]
         assert shared.contains_many(iter(range(300))).tolist() == expected

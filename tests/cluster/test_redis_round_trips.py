@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from filter_servers import running
 
-from evenbins import FilterPlan, theory
+from evenbins import FilterPlan
 from evenbins.cluster import RedisFilter, _one_key
 from evenbins.cluster._scripts import SCRIPTS
+from evenbins.filters import plan_balanced, plan_blocked, plan_standard
 from evenbins.hashing import digest_many
+from evenbins.study.levels import plan_levels
 
 KEYS = 40_000
 
@@ -62,8 +64,8 @@ def in_lockstep(shared: RedisFilter, keys: Sequence[int], at_once: int = 500) ->
 
 def _plan(kind: str) -> FilterPlan:
     if kind == "best":  # without a list
-        return theory.plan_balanced(KEYS, bits_per_key=24, policy="multilevel", reads=1.2, choices=3, seed=1)
-    return theory.plan_levels(  # equal thresholds, as in the paper: 0.4 % of the keys on the list
+        return plan_balanced(KEYS, bits_per_key=24, policy="multilevel", reads=1.2, choices=3, seed=1)
+    return plan_levels(  # equal thresholds, as in the paper: 0.4 % of the keys on the list
         KEYS, policy="multilevel", blocks=(1560, 270, 45), thresholds=(21, 21, 21), coin=0.5, hashes=15,
         overflow_limit=800, seed=1,
     )  # fmt: skip
@@ -90,7 +92,7 @@ def test_round_trips_of_the_multilevel_filter_at_24_bits(client: Any, kind: str,
     if traverse_on == "client":
         assert present == pytest.approx(1.2, abs=0.1)
         assert 2.0 < absent < 2.9
-        assert theory.plan_standard(KEYS, fpr=plan.fpr).hashes >= 14  # the naive filter's
+        assert plan_standard(KEYS, fpr=plan.fpr).hashes >= 14  # the naive filter's
     else:
         assert present < 1.01
         assert 1.4 < absent < 1.5  # the list's
@@ -103,9 +105,9 @@ def test_round_trips_of_the_multilevel_filter_at_24_bits(client: Any, kind: str,
 )  # fmt: skip
 def test_round_trips_of_the_others(client: Any, policy: str, traverse_on: str) -> None:
     client.flushall()
-    planner: Any = {"blocked": theory.plan_blocked, "standard": theory.plan_standard}.get(policy)
+    planner: Any = {"blocked": plan_blocked, "standard": plan_standard}.get(policy)
     if planner is None:
-        plan = theory.plan_balanced(20_000, bits_per_key=24, policy=policy, seed=1)
+        plan = plan_balanced(20_000, bits_per_key=24, policy=policy, seed=1)
     else:
         plan = planner(20_000, bits_per_key=24, seed=1)
     shared = RedisFilter.create(client, "x", plan, segment_bytes=8192, traverse_on=traverse_on)
@@ -123,7 +125,7 @@ def test_round_trips_of_the_others(client: Any, policy: str, traverse_on: str) -
 def test_a_client_counts_what_the_server_counts(client: Any, policy: str, traverse_on: str) -> None:
     """1,000 single adds into an empty filter, then look-ups of 200 present and of 200 absent keys."""
     client.flushall()
-    plan = theory.plan_balanced(1000, bits_per_key=24, policy=policy, seed=1)
+    plan = plan_balanced(1000, bits_per_key=24, policy=policy, seed=1)
     shared = RedisFilter.create(client, "x", plan, traverse_on=traverse_on, segment_bytes=512)
     shared.add(0)
     _ = 0 in shared
@@ -150,7 +152,7 @@ def test_a_client_counts_what_the_server_counts(client: Any, policy: str, traver
 
 def test_single_calls_keep_one_connection_and_give_it_back(client: Any) -> None:
     client.flushall()
-    with RedisFilter.create(client, "x", theory.plan_blocked(100)) as shared:
+    with RedisFilter.create(client, "x", plan_blocked(100)) as shared:
         shared.add(1)
         before = int(client.info("stats")["total_connections_received"])
         for key in range(50):
@@ -165,7 +167,7 @@ def test_single_calls_keep_one_connection_and_give_it_back(client: Any) -> None:
 
 def test_a_kept_connection_that_the_server_closed_is_renewed() -> None:
     with running() as server, server.client() as client, server.client() as other:
-        shared = RedisFilter.create(client, "x", theory.plan_blocked(100))
+        shared = RedisFilter.create(client, "x", plan_blocked(100))
         shared.add(1)
         other.client_kill_filter(_type="normal", skipme=True)
         shared.add(2)
@@ -175,7 +177,7 @@ def test_a_kept_connection_that_the_server_closed_is_renewed() -> None:
 
 def test_a_child_process_takes_a_connection_of_its_own() -> None:
     with running() as server, server.client() as client:
-        shared = RedisFilter.create(client, "x", theory.plan_blocked(1000, fpr=1e-6))
+        shared = RedisFilter.create(client, "x", plan_blocked(1000, fpr=1e-6))
         shared.add(0)
         child = os.fork()
         if child == 0:

@@ -25,7 +25,7 @@ from router_servers import memcached, redis_server, running, until
 from evenbins import HashRing, NoNodesError
 from evenbins.cluster.fleet import AsyncFleet, Fleet
 from evenbins.cluster.health import Backoff, ServerDownError
-from evenbins.cluster.http import Router
+from evenbins.cluster.http import Router, RouterConfig
 from evenbins.cluster.memcached import RingMemcache
 from evenbins.cluster.sharded_redis import AsyncShardedRedis, ShardedRedis
 from evenbins.cluster.shared_loads import AsyncRedisLoads, RedisLoads
@@ -287,11 +287,11 @@ def test_an_admission_that_is_repeated_takes_one_place(stores):
         client = redis.Redis(port=proxy.port, socket_timeout=2, retry=Retry(NoBackoff(), 3))
         client.flushall()
         loads = RedisLoads(client, "repeated", ttl=60)
-        with loads.admitted(ring, "warm"):
+        with loads.admit(ring, "warm"):
             pass
         for down in range(4):
             proxy.cut(down=down)
-            with loads.admitted(ring, "key") as node:
+            with loads.admit(ring, "key") as node:
                 assert node == ring.candidates("key")[0]
                 assert sum(loads.loads(ring).values()) == 1
             assert sum(loads.loads(ring).values()) == 0
@@ -304,14 +304,14 @@ def test_a_place_whose_admission_was_not_answered_ends_by_itself(stores):
     with FaultProxy(stores[0].port) as proxy:
         client = redis.Redis(port=proxy.port, socket_timeout=2, retry=ONCE)
         loads = RedisLoads(client, "unanswered", ttl=0.4)
-        with loads.admitted(ring, "warm"):
+        with loads.admit(ring, "warm"):
             pass
         proxy.cut(down=0)
-        with pytest.raises(redis.ConnectionError), loads.admitted(ring, "key"):
+        with pytest.raises(redis.ConnectionError), loads.admit(ring, "key"):
             pytest.fail("there was no answer")
         assert loads.loads(ring) == {"a": 1}  # it is held: too few are admitted, never too many
         until(lambda: loads.loads(ring) == {"a": 0}, 5)
-        with loads.admitted(ring, "key"):
+        with loads.admit(ring, "key"):
             client.script_flush()
             assert loads.loads(ring) == {"a": 1}
         loads.close()
@@ -322,7 +322,7 @@ def test_a_redis_that_restarts_empty_learns_the_places_again(tmp_path):
     with running(redis_server, 1, tmp_path) as (server,):
         client = redis.Redis(port=server.port, socket_timeout=2, retry=ONCE)
         loads = RedisLoads(client, "again", ttl=0.9)
-        with loads.admitted(ring, "key"), loads.admitted(ring, "key"), loads.admitted(ring, "key"):
+        with loads.admit(ring, "key"), loads.admit(ring, "key"), loads.admit(ring, "key"):
             before = loads.loads(ring)
             server.kill()
             server.start()
@@ -337,7 +337,7 @@ def test_loads_that_redis_refuses_say_why(stores):
     client.set("{wrong}:a", "text")
     with (
         pytest.raises(redis.ResponseError, match="WRONGTYPE") as caught,
-        RedisLoads(client, "wrong").admitted(ring, "key"),
+        RedisLoads(client, "wrong").admit(ring, "key"),
     ):
         pass
     assert "keys {wrong}:*: Something else lies under the key: delete that" in caught.value.__notes__[0]
@@ -345,13 +345,13 @@ def test_loads_that_redis_refuses_say_why(stores):
     async def test():
         async with redis.asyncio.Redis(port=stores[0].port, retry=AsyncRetry(NoBackoff(), 0)) as own:
             with pytest.raises(redis.ResponseError) as caught:
-                async with AsyncRedisLoads(own, "wrong").admitted(ring, "key"):
+                async with AsyncRedisLoads(own, "wrong").admit(ring, "key"):
                     pass
             assert "delete that" in caught.value.__notes__[0]
             async with fleet(1) as (inner, _, replicas):  # a router goes on by counts of its own
-                router = Router(list(replicas), limit=1, loads=AsyncRedisLoads(own, "wrong"))
+                router = Router(RouterConfig(list(replicas), limit=1, loads=AsyncRedisLoads(own, "wrong")))
                 await own.set("{wrong}:" + next(iter(replicas)), "text")
-                async with router._admitted("key", ()) as name:
+                async with router._admit("key", ()) as name:
                     assert name in inner.ring.names
                 assert router.metrics.shared_errors == 1
                 await router.close()
@@ -367,7 +367,7 @@ def test_a_silent_replica_is_a_504_in_time_and_serves_again(tmp_path):
         async with fleet(1) as (_, _, replicas):
             port = int(next(iter(replicas)).rpartition(":")[2])
             with FaultProxy(port) as proxy:
-                router = Router([f"http://{proxy.name}"], read_timeout=0.2, backoff=QUICK)
+                router = Router(RouterConfig([f"http://{proxy.name}"], read_timeout=0.2, backoff=QUICK))
                 async with (
                     served(router) as base,
                     httpx.AsyncClient(base_url=base, trust_env=False) as client,

@@ -23,7 +23,7 @@ from router_servers import redis_server, running, until
 
 from evenbins import HashRing, NoNodesError, RingFullError
 from evenbins.cluster import shared_loads
-from evenbins.cluster.http import Router
+from evenbins.cluster.http import Router, RouterConfig
 from evenbins.cluster.shared_loads import AsyncRedisLoads, RedisLoads
 
 NEVER = Retry(NoBackoff(), 0)
@@ -75,9 +75,9 @@ def test_one_client_admits_exactly_as_the_ring_does(client, options):
         except RingFullError:
             full += 1
             with pytest.raises(RingFullError):
-                shared.enter_context(loads.admitted(ring, key, avoid=avoid))
+                shared.enter_context(loads.admit(ring, key, avoid=avoid))
             continue
-        assert shared.enter_context(loads.admitted(ring, key, avoid=avoid)) == node
+        assert shared.enter_context(loads.admit(ring, key, avoid=avoid)) == node
         held.append((own, shared))
     assert loads.loads(ring) == ring.lease_loads()
     assert full < 40 or "limit" in options  # only where nodes are to be avoided
@@ -96,9 +96,9 @@ def test_the_limit_of_a_weight_is_exact(client, limit, weight, most):
     ring, loads = HashRing(["a"], limit=limit, weights={"a": weight}), RedisLoads(client, "exact", ttl=60)
     with contextlib.ExitStack() as held:
         for key in range(most):
-            held.enter_context(loads.admitted(ring, key))
+            held.enter_context(loads.admit(ring, key))
         with pytest.raises(RingFullError):
-            held.enter_context(loads.admitted(ring, 0))
+            held.enter_context(loads.admit(ring, 0))
     loads.close()
 
 
@@ -155,7 +155,7 @@ def test_many_clients_stay_below_the_bound_together(server, client):
         rng = random.Random(number)
         for _ in range(25):
             try:
-                with loads.admitted(ring, rng.randrange(6)) as node:
+                with loads.admit(ring, rng.randrange(6)) as node:
                     with lock:
                         now[node] += 1
                         most[0] = max(most[0], now[node])
@@ -187,7 +187,7 @@ import redis, time
 from evenbins import HashRing
 from evenbins.cluster.shared_loads import RedisLoads
 loads = RedisLoads(redis.Redis(port={server.port}), "killed", ttl=0.5)
-with loads.admitted(HashRing(["a"], limit=1), "key"):
+with loads.admit(HashRing(["a"], limit=1), "key"):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -198,14 +198,14 @@ with loads.admitted(HashRing(["a"], limit=1), "key"):
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
         time.sleep(1.0)  # twice as long as a lease: it is renewed
-        with pytest.raises(RingFullError, match="over all routers"), loads.admitted(ring, "key"):
+        with pytest.raises(RingFullError, match="over all routers"), loads.admit(ring, "key"):
             pass
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
     until(lambda: loads.loads(ring) == {"a": 0}, 5)
-    with loads.admitted(ring, "key") as node:
+    with loads.admit(ring, "key") as node:
         assert node == "a"
     loads.close()
 
@@ -213,17 +213,17 @@ with loads.admitted(HashRing(["a"], limit=1), "key"):
 def test_names_and_rings_are_kept_apart_and_errors_surface(client):
     ring = HashRing(["a"], limit=1)
     one, other = RedisLoads(client, "one"), RedisLoads(client, "other")
-    with one.admitted(ring, "k"), other.admitted(ring, "k"):
+    with one.admit(ring, "k"), other.admit(ring, "k"):
         assert one.loads(ring) == other.loads(ring) == {"a": 1}
     ring.mark_down("a")
-    with pytest.raises(NoNodesError), one.admitted(ring, "k"):
+    with pytest.raises(NoNodesError), one.admit(ring, "k"):
         pass
     for name, ttl in (("", 1), ("{a}", 1), ("a", 0), ("a", float("nan"))):
         with pytest.raises(ValueError, match="must be"):
             RedisLoads(client, name, ttl=ttl)
     with redis.Redis(port=1, retry=None) as nobody:
         ring.mark_up("a")
-        with pytest.raises(redis.ConnectionError), RedisLoads(nobody, "x").admitted(ring, "k"):
+        with pytest.raises(redis.ConnectionError), RedisLoads(nobody, "x").admit(ring, "k"):
             pass
     one.close()
     other.close()
@@ -236,12 +236,12 @@ def test_an_admission_that_is_cancelled_leaves_no_lease(server, client):
             loads = AsyncRedisLoads(
                 own, "cancelled", ttl=2
             )  # should the script come after its withdrawal, it ends by itself
-            async with loads.admitted(ring, "key"):
+            async with loads.admit(ring, "key"):
                 assert sorted((await loads.loads(ring)).values()) == [0, 1]
                 server.stop()
 
                 async def hold():
-                    async with loads.admitted(ring, "key"):
+                    async with loads.admit(ring, "key"):
                         pytest.fail("it was cancelled before")
 
                 task = asyncio.create_task(hold())
@@ -265,7 +265,9 @@ def test_two_routers_share_one_bound_and_go_on_without_redis(tmp_path):
                 routers, clients, stack = [], [], contextlib.AsyncExitStack()
                 for _ in range(2):
                     own = redis.asyncio.Redis(port=started.port, socket_timeout=2, retry=NEVER)
-                    router = Router(inner.ring.names, limit=2, loads=AsyncRedisLoads(own, "routers", ttl=5))
+                    router = Router(
+                        RouterConfig(inner.ring.names, limit=2, loads=AsyncRedisLoads(own, "routers", ttl=5))
+                    )
                     url = await stack.enter_async_context(served(router))
                     made = httpx.AsyncClient(base_url=url, trust_env=False, verify=False)
                     clients.append(await stack.enter_async_context(made))
@@ -281,12 +283,12 @@ def test_two_routers_share_one_bound_and_go_on_without_redis(tmp_path):
                             await asyncio.sleep(0.01)
                     for each in clients:  # two at each replica: both routers know
                         assert (await each.get("/hot")).status_code == 503
-                    shared = await routers[0]._loads.loads(routers[0].ring)
+                    shared = await routers[0].config.loads.loads(routers[0].ring)
                     assert set(shared.values()) == {2}
                     for each in replicas.values():
                         each.hold.set()
                     assert {(await task).status_code for task in tasks} == {200}
-                    while sum((await routers[0]._loads.loads(routers[0].ring)).values()):
+                    while sum((await routers[0].config.loads.loads(routers[0].ring)).values()):
                         await asyncio.sleep(0.01)
                     started.kill()
                     for each in clients:
@@ -306,10 +308,10 @@ def test_a_lease_ends_where_no_thread_can_be_started_to_renew_it(client, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
-        with loads.admitted(ring, "key") as node:
+        with loads.admit(ring, "key") as node:
             assert loads.loads(ring)[node] == 1
     assert not loads._live
-    with loads.admitted(ring, "key") as node:
+    with loads.admit(ring, "key") as node:
         assert loads.loads(ring)[node] == 1
         assert loads._thread is not None
     assert sum(loads.loads(ring).values()) == 0

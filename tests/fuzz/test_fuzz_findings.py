@@ -160,6 +160,6 @@ def test_zstd_is_unpacked_in_bounded_pieces() -> None:
         at[0] += len(piece)
         return piece
 
-    sizes = [len(block) for block in _compressed.unpacked(take, "zstd", "bomb")]
+    sizes = [len(block) for block in _compressed.unpack(take, "zstd", "bomb")]
     assert sum(sizes) == 1 << 27
     assert max(sizes) <= (1 << 26) + (1 << 17)

@@ -26,10 +26,13 @@ from evenbins import (
     HashRing,
     MultilevelTable,
 )
+from evenbins.filters import plan_of_core
+from evenbins.sketches.countmin import plan_of_sketch_core
+from evenbins.structure import kind_of_number
 from evenbins.study.ring import ring as study_ring
-from evenbins.tables.summaries import CLASSES, Summary
-from evenbins.theory import plan_of_chain_core, plan_of_core, plan_of_sketch_core, plan_of_table_core
-from evenbins.theory.summary_plan import plan_of_summary_core
+from evenbins.tables.chained import plan_of_chain_core
+from evenbins.tables.multilevel import plan_of_table_core
+from evenbins.tables.summaries import Summary, plan_of_summary_core
 from reference.format import CHECKSUM, FIXED
 from reference.xxh3 import xxh3_64
 
@@ -184,7 +187,10 @@ def _chained(*core: int, seed: int = 0) -> ChainedTable:
 def _summary(kind: int, *core: int, seed: int = 0) -> Summary:
     """Build for 70 keys from the number of a kind and its core."""
     plan = plan_of_summary_core(core, number=kind, keys=70, seed=seed)
-    return CLASSES[plan.kind].from_plan(plan)
+    found = kind_of_number(kind)
+    assert found is not None
+    summary: Summary = found.cls.from_plan(plan)
+    return summary
 
 
 SUMMARIES: dict[str, Callable[[], Summary]] = {

@@ -20,8 +20,8 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
+from evenbins.study.commands.lab import listen
 from evenbins.study.lab.app import create_app
-from evenbins.study.lab.command import listen
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 

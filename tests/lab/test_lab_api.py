@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from evenbins import theory
 from evenbins.design.filters import Request, designs_for
+from evenbins.filters import plan_blocked
 from evenbins.study.lab import filters, papers
 from evenbins.study.lab.app import create_app, endpoints
 from evenbins.study.lab.jobs import Cancelled, Jobs
@@ -374,7 +374,7 @@ def test_the_interval_is_exact() -> None:
 def test_curves_are_the_planners(client: TestClient) -> None:
     found = ask(client, "filters/curves", "keys=1e6").json()
     at = found["bits"].index(16)
-    assert found["curves"]["blocked"][at] == theory.plan_blocked(10**6, bits_per_key=16).fpr
+    assert found["curves"]["blocked"][at] == plan_blocked(10**6, bits_per_key=16).fpr
     told = finish(client, ask(client, "filters/curve", "keys=1e6&policy=blocked&reads=1"))
     assert told["result"]["fpr"] == found["curves"]["blocked"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from evenbins.study.lab.command import lab as command
+from evenbins.study.commands.lab import lab as command
 
 
 def test_an_experiment_is_found_run_and_drawn(page: Any) -> None:
@@ -75,7 +75,10 @@ def test_wrong_input_is_said_in_words(page: Any) -> None:
 
 
 def test_a_run_can_be_cancelled(page: Any) -> None:
-    page.open("/papers?id=kirsch-table5.1")
+    """A full run of simulations, which no other test has made before in this process."""
+    page.open("/papers?id=kirsch-fig5.9&run=full&seed=77")
+    page.get_by_text("press Run").wait_for()  # the list of experiments is there
+    page.get_by_role("button", name="Run", exact=True).click()
     cancel = page.get_by_role("button", name="Cancel")
     cancel.wait_for()
     with page.expect_response(lambda answer: answer.request.method == "DELETE") as answered:
@@ -103,7 +106,7 @@ def test_unknown_pages_are_said(page: Any) -> None:
 
 
 def test_the_command_serves_until_it_is_interrupted() -> None:
-    code = "from evenbins.study.lab.command import lab; lab(['--port', '0', '--no-browser'])"
+    code = "from evenbins.study.commands.lab import lab; lab(['--port', '0', '--no-browser'])"
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

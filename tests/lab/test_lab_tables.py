@@ -16,9 +16,10 @@ from starlette.testclient import TestClient
 from evenbins import MultilevelTable, design
 from evenbins.study.lab.app import create_app
 from evenbins.study.lab.table_story import MAX_EVENTS, Watched, operations, small_plan, story
-from evenbins.study.lab.tables import curves, designs, point, tell
+from evenbins.study.lab.tables import curves, designs, point, small_table
+from evenbins.tables.multilevel import plan_multilevel
+from evenbins.tables.multilevel_plan import SCHEMES
 from evenbins.theory import optimise
-from evenbins.theory.table_plan import SCHEMES, plan_table
 from reference import ReferenceMultilevel
 
 POINT: dict[str, Any] = {
@@ -75,7 +76,7 @@ def test_every_predictable_scheme_has_a_curve() -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_point_is_what_the_plan_says(scheme: str) -> None:
     found = point(**POINT | {"scheme": scheme, "levels": 3, "keys": 100_000})
-    plan = plan_table(100_000, scheme=scheme, levels=3, slots=1, overflow=0.002)
+    plan = plan_multilevel(100_000, scheme=scheme, levels=3, slots=1, overflow=0.002)
     assert found["space"] == pytest.approx(plan.space, rel=0.015)
     assert found["moves"] == pytest.approx(plan.moves, abs=0.01)
     back = point(**POINT | {"scheme": scheme, "levels": 3, "goal": "space", "space": found["space"]})
@@ -160,7 +161,7 @@ def final_state(told: dict[str, Any]) -> tuple[dict[int, int], list[int]]:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_story_ends_in_the_state_of_the_real_table(scheme: str, slots: int, deletions: bool) -> None:
     given = TELL | {"scheme": scheme, "slots": slots, "deletions": deletions, "keys": 60, "turns": 50}
-    told = tell(**given | {"space": 0.9})
+    told = small_table(**given | {"space": 0.9})
     table = run(told["python"])["table"]
     kept, waiting = final_state(told)
     assert [kept[slot] for slot in sorted(kept)] + waiting == list(
@@ -197,7 +198,7 @@ def test_watching_changes_nothing() -> None:
 
 
 def test_a_story_has_moves_overflow_and_returns() -> None:
-    told = tell(
+    told = small_table(
         **TELL | {"scheme": "least-loaded", "levels": 2, "slots": 2, "keys": 120, "turns": 120, "space": 1}
     )
     seen = {event[0] for each in told["operations"] for event in each["events"]}
@@ -206,7 +207,7 @@ def test_a_story_has_moves_overflow_and_returns() -> None:
 
 
 def test_predictions_follow_the_filling() -> None:
-    told = tell(**TELL | {"deletions": False, "keys": 160, "space": 1.2})
+    told = small_table(**TELL | {"deletions": False, "keys": 160, "space": 1.2})
     filling = told["predicted"]["filling"]
     assert len(filling["overflow"]) == len(filling["moves"]) == 161
     assert filling["overflow"][-1] == max(filling["overflow"]) > filling["overflow"][80]
@@ -216,7 +217,7 @@ def test_predictions_follow_the_filling() -> None:
     )  # fmt: skip
     assert filling["reads"][-1] == pytest.approx(plan.reads, rel=0.02)
     assert told["operations"][-1]["counts"]["moves"] == pytest.approx(filling["moves"][-1], abs=12)
-    nothing = tell(**TELL | {"scheme": "conservative", "slots": 4, "deletions": False})
+    nothing = small_table(**TELL | {"scheme": "conservative", "slots": 4, "deletions": False})
     assert nothing["predicted"] is None
 
 

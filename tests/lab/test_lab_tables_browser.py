@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evenbins.study.lab.tables import tell
+from evenbins.study.lab.tables import small_table
 
 SMALL: dict[str, Any] = {
     "scheme": "second-chance", "levels": 4, "slots": 1, "keys": 40, "space": 1.1, "turns": 40,
@@ -57,7 +57,7 @@ def test_stepping_shows_looks_a_move_and_the_list(page: Any) -> None:
     ready(page)
     assert "The one move" in page.locator(".caption").inner_text()  # the last one is what is shown first
     page.get_by_role("button", name="To the end", exact=True).click()
-    last = tell(**SMALL)["operations"][-1]["counts"]
+    last = small_table(**SMALL)["operations"][-1]["counts"]
     assert [value(page, name) for name in ("keys", "moves", "overflow")] == [
         str(last[name]) for name in ("keys", "moves", "overflow")
     ]
@@ -88,7 +88,7 @@ def test_deletions_and_the_retry_of_the_list(page: Any) -> None:
     address = "/tables?deletions=1&scheme=least-loaded&slots=2&levels=2&n=120&room=1"
     page.open(address)
     ready(page)
-    told = tell(**SMALL | {
+    told = small_table(**SMALL | {
         "deletions": True, "scheme": "least-loaded", "slots": 2, "levels": 2, "keys": 120, "turns": 120,
         "space": 1.0,
     })  # fmt: skip

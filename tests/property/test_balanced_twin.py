@@ -24,6 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from sizes import size
 
 import evenbins
+from evenbins.study.levels import plan_levels
 from reference import ReferenceBalanced
 from reference import format as file_format
 
@@ -70,7 +71,7 @@ def plan_of(shape: Shape) -> Any:
     if shape.policy in ("single", "sequential", "multilevel"):
         arguments |= {"coin": shape.coin / 2**32, "overflow_limit": shape.overflow_limit}
         arguments |= {"spill": shape.spill, "budget": shape.budget}
-    return evenbins.theory.plan_levels(
+    return plan_levels(
         100,
         policy=shape.policy,
         block_bits=shape.block_bits,

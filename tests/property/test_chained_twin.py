@@ -86,10 +86,10 @@ def test_after_every_operation_table_twin_and_dict_agree(
                 keys = [each for each in dict.fromkeys(keys) if each not in truth]
             done = put(keys, value, new=kind == "new")
             if done == len(keys):
-                table.insert_many(keys, [stored(value)] * len(keys), new=kind == "new")
+                table.insert_many(keys, [stored(value)] * len(keys), assume_unique=kind == "new")
             else:
                 with pytest.raises(TableFullError) as caught:
-                    table.insert_many(keys, stored(value), new=kind == "new")
+                    table.insert_many(keys, stored(value), assume_unique=kind == "new")
                 assert caught.value.inserted == done
         elif kind == "delete":
             assert twin.erase(key) == (key in truth)

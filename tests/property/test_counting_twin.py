@@ -27,7 +27,7 @@ from sizes import size
 
 import reference
 from evenbins import CountingBloomFilter
-from evenbins.theory import plan_of_core
+from evenbins.filters import plan_of_core
 from reference import format as file_format
 
 INTEGERS = st.integers(-5, 40)

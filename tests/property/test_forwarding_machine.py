@@ -22,7 +22,8 @@ from hypothesis.stateful import (
 )
 
 from evenbins.rings.errors import RingFullError
-from evenbins.rings.forwarding import ForwardingMarks, MarkedNodes
+from evenbins.rings.forwarding import ForwardingMarks
+from evenbins.study.marked_nodes import MarkedNodes
 from reference.keys import splitmix
 from reference.ring import BILLION, WHOLE, Ring
 

@@ -17,10 +17,10 @@ from sizes import size
 
 from evenbins import MultilevelTable, TableFullError
 from evenbins.study.stepwise import Full
-from evenbins.tables._guided import FORGETFUL, RISING, GuideState, attachment
-from evenbins.tables.multilevel import plan_multilevel
-from evenbins.theory.summary_plan import KINDS, SummaryPlan, plan_summary
-from evenbins.theory.table_plan import SCHEMES
+from evenbins.tables.multilevel import GuideState, plan_multilevel
+from evenbins.tables.multilevel_plan import FORGETFUL, RISING, SCHEMES, attachment
+from evenbins.tables.summaries import SummaryPlan, plan_summary
+from evenbins.tables.summary_plan import KINDS
 from reference.guided import ReferenceGuided
 from reference.summaries import ReferenceInterpolation, ReferenceMultipleBloom, ReferenceSingleFilter
 

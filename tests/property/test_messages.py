@@ -45,8 +45,8 @@ from evenbins import (
     RingFullError,
     ShardedFilter,
     TableFullError,
-    theory,
 )
+from evenbins.filters import plan_balanced, plan_blocked, plan_standard
 
 MOST = 2600  # keys: more than two batches of the core
 
@@ -435,16 +435,14 @@ ADVICE: dict[str, tuple[Callable[[Path], Any], str, Callable[[Path, BaseExceptio
         lambda _, error: GrowingFilter(float(after(r"at least (\S+) ", error)), first=100),
     ),
     "a balanced filter's rate": (
-        lambda _: theory.plan_balanced(10**6, policy="fill", fpr=1e-14),
+        lambda _: plan_balanced(10**6, policy="fill", fpr=1e-14),
         r"fpr must be at least",
-        lambda _, error: theory.plan_balanced(
-            10**6, policy="fill", fpr=float(after(r"at least (\S+) ", error))
-        ),
+        lambda _, error: plan_balanced(10**6, policy="fill", fpr=float(after(r"at least (\S+) ", error))),
     ),
     "a standard filter's rate": (
-        lambda _: theory.plan_standard(10**6, fpr=1e-15),
+        lambda _: plan_standard(10**6, fpr=1e-15),
         r"fpr",
-        lambda _, error: theory.plan_standard(10**6, fpr=float(after(r"([\d.]+e-\d+)", error))),
+        lambda _, error: plan_standard(10**6, fpr=float(after(r"([\d.]+e-\d+)", error))),
     ),
     "read-only": (
         lambda path: BlockedBloomFilter.open(saved(path, BlockedBloomFilter(10))).add(1),
@@ -488,9 +486,9 @@ ADVICE: dict[str, tuple[Callable[[Path], Any], str, Callable[[Path, BaseExceptio
         lambda path, error: (evenbins.load(path / "saved"), evenbins.open(path / "saved")),
     ),
     "another class's plan": (
-        lambda _: BloomFilter.from_plan(theory.plan_blocked(10)),
+        lambda _: BloomFilter.from_plan(plan_blocked(10)),
         r"Use (\w+).from_plan",
-        lambda _, error: getattr(evenbins, after(r"Use (\w+)\.", error)).from_plan(theory.plan_blocked(10)),
+        lambda _, error: getattr(evenbins, after(r"Use (\w+)\.", error)).from_plan(plan_blocked(10)),
     ),
     "merging": (
         lambda _: GrowingFilter(1e-2) | GrowingFilter(1e-3),

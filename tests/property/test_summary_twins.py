@@ -10,14 +10,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from evenbins.study.counter_summary import CounterSummary
 from evenbins.tables.summaries import (
-    CounterSummary,
     InterpolationSummary,
     MultipleBloomSummary,
     SingleFilterSummary,
     Summary,
+    plan_of_summary_core,
 )
-from evenbins.theory.summary_plan import plan_of_summary_core
 from reference import summaries as reference
 
 CLASSES: dict[int, Any] = {

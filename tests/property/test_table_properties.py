@@ -13,7 +13,7 @@ from sizes import size
 from evenbins import MultilevelTable, TableFullError
 from evenbins.study.stepwise import Full
 from evenbins.tables.multilevel import plan_multilevel
-from evenbins.theory.table_plan import SCHEMES
+from evenbins.tables.multilevel_plan import SCHEMES
 from reference import ReferenceMultilevel
 
 NUMBERS = st.integers(0, 45)  # few keys and few slots, so that buckets fill up
@@ -77,7 +77,7 @@ class Tables(RuleBasedStateMachine):
             if single:
                 self.table[key] = value
             else:
-                self.table.insert_many([key], [value], new=new)
+                self.table.insert_many([key], [value], assume_unique=new)
         except TableFullError:
             assert full
             assert self.table.to_bytes() == bytes_before

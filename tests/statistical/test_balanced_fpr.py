@@ -29,7 +29,9 @@ import pytest
 from scipy import stats
 
 from evenbins import BalancedBloomFilter, FilterPlan, FilterStats, digest_many
-from evenbins.theory import levels, plan_balanced, plan_levels
+from evenbins.filters import plan_balanced
+from evenbins.study.levels import plan_levels
+from evenbins.theory import levels
 from reference import ReferenceBalanced
 from reference.balanced import Choice
 from reference.keys import mulhi

@@ -14,8 +14,8 @@ import pytest
 from scipy import stats as distributions
 
 from evenbins import ChainedTable
-from evenbins.theory import plan_chains, plan_of_chain_core
-from evenbins.theory.chain_plan import ChainPlan
+from evenbins.tables import plan_chains
+from evenbins.tables.chained import ChainPlan, plan_of_chain_core
 
 TABLES, KEYS = 40, 40_000
 MEASURED = (
@@ -36,7 +36,7 @@ SHAPES = {
 def filled(plan: ChainPlan, seed: int, keys: int) -> ChainedTable:
     table = ChainedTable.from_plan(plan_of_chain_core(plan.core, keys=plan.keys, seed=seed))
     numbers = np.random.default_rng(seed).integers(-(2**63), 2**63, keys)
-    table.insert_many(numbers, 0, new=True)
+    table.insert_many(numbers, 0, assume_unique=True)
     return table
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from evenbins import CountingBloomFilter
-from evenbins.theory import plan_counting
+from evenbins.filters import plan_counting
 
 Z = NormalDist().inv_cdf(1 - 0.5e-6)
 FILTERS = 300

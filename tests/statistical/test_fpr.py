@@ -39,6 +39,7 @@ import pytest
 from scipy import stats
 
 from evenbins import BlockedBloomFilter, BloomFilter, FilterPlan, digest_many
+from evenbins.theory import block
 from evenbins.theory import fpr as theory
 
 LEVEL = 1e-6
@@ -283,7 +284,7 @@ def test_the_set_bits_of_blocks_have_the_predicted_distribution(design: str, rat
     f = DESIGNS[design](len(keys), fpr=rate, seed=1)
     f.add_many(keys)
     blocks, block_bits, hashes = f.plan.core
-    expected = blocks * theory.blocked_set_bits(block_bits, hashes, len(keys) / blocks)
+    expected = blocks * block.set_bits_at_load(block_bits, hashes, len(keys) / blocks)
     seen = np.array(f.stats().loads[0], dtype=np.float64)
     common = expected >= 20
     expected = np.append(expected[common], expected[~common].sum())

@@ -32,7 +32,8 @@ from evenbins import (
     CountingBloomFilter,
     ShardedFilter,
 )
-from evenbins.theory import plan_levels, plan_standard
+from evenbins.study.hashing import plan_scheme
+from evenbins.study.levels import plan_levels
 
 KEYS, FILTERS = 40_000, 4
 FILLS = (0.5, 1.0, 1.05, 1.1, 1.5, 2.0, 3.0)
@@ -40,7 +41,7 @@ TOLERANCE = 0.1
 
 KINDS: dict[str, Callable[..., Any]] = {
     "blocked": BlockedBloomFilter,
-    "double": lambda keys, **options: BloomFilter.from_plan(plan_standard(keys, hashing="double", **options)),
+    "double": lambda keys, **options: BloomFilter.from_plan(plan_scheme("double", keys, **options)),
     "counting": CountingBloomFilter,
     "counting, blocked": functools.partial(CountingBloomFilter, layout="blocked"),
     **{

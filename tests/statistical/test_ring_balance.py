@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 from evenbins import HashRing, _core, digest
-from evenbins.rings.forwarding import ForwardingMarks, MarkedNode
+from evenbins.rings.forwarding import ForwardingMarks
+from evenbins.study.marked_nodes import MarkedNode
 from evenbins.study.ring import ring as study_ring
 from evenbins.study.theory import rings as theory
 

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import t as student
 
+from evenbins.rings import plan_ring
 from evenbins.study.papers.ring_simulation import ring_shares, simulate_ring
 from evenbins.study.theory import rings
-from evenbins.theory import plan_ring
 from reference.multilevel_simulation import Xoshiro
 from reference.ring_simulation import literal_jump
 

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from evenbins import MultilevelTable
+from evenbins.structure import kind_of_number
+from evenbins.study.counter_summary import CounterSummary
 from evenbins.study.theory import multilevel
 from evenbins.tables.multilevel import plan_multilevel
 from evenbins.tables.summaries import (
-    CounterSummary,
-    InterpolationSummary,
-    MultipleBloomSummary,
     SingleFilterSummary,
     Summary,
+    plan_summary,
 )
-from evenbins.theory.summary_plan import plan_summary
+from evenbins.tables.summary_plan import NUMBERS
 
 SIZES = [4000, 1000, 500, 250, 250]
 KEYS = 1000
 ABSENT = 200_000
+FILTERS = [(6000, 4), (900, 9), (90, 9)]
+
+
+def planned(kind: str, keys: int = KEYS, **options: Any) -> Summary:
+    """Build a summary with options that only planners have."""
+    found = kind_of_number(NUMBERS[kind])
+    assert found is not None
+    summary: Summary = found.cls.from_plan(plan_summary(keys, kind=kind, **options))
+    return summary
 
 
 def interval(trials: int, chance: float) -> tuple[float, float]:
@@ -34,12 +44,12 @@ def interval(trials: int, chance: float) -> tuple[float, float]:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: InterpolationSummary(KEYS, levels=3, digest_bits=14),
-        lambda: SingleFilterSummary(KEYS, levels=3, cells=6000, hashes=4),
-        lambda: SingleFilterSummary(KEYS, levels=5, cells=6000, hashes=4, counting=True),
-        lambda: MultipleBloomSummary(KEYS, levels=3, filters=[(6000, 4), (900, 9), (90, 9)]),
-        lambda: MultipleBloomSummary(KEYS, levels=3, filters=[(6000, 4), (900, 9), (90, 9)], wide=True),
-        lambda: MultipleBloomSummary(KEYS, levels=3, filters=[(6000, 4), (900, 9), (90, 9)], counting=True),
+        lambda: planned("interpolation", levels=3, digest_bits=14),
+        lambda: planned("single-filter", levels=3, filters=[(6000, 4)]),
+        lambda: planned("counting-single-filter", levels=5, filters=[(6000, 4)]),
+        lambda: planned("multiple-bloom", levels=3, filters=FILTERS),
+        lambda: planned("multiple-bloom", levels=3, filters=FILTERS, wide=True),
+        lambda: planned("counting-multiple-bloom", levels=3, filters=FILTERS),
         lambda: CounterSummary(KEYS, buckets=9000, choices=6),
     ],
     ids=[
@@ -84,7 +94,7 @@ def failures(kind: str, filters: list[tuple[int, int]]) -> list[int]:
         ))  # fmt: skip
         assert t.plan.buckets == tuple(SIZES)
         keys = np.arange(KEYS)
-        t.insert_many(keys, keys, new=True)
+        t.insert_many(keys, keys, assume_unique=True)
         assert (t.get_many(keys) == keys).all()
         measured = t.stats()
         assert measured.summary_wrong is not None
@@ -115,7 +125,7 @@ def test_equal_digests_of_an_interpolation_summary() -> None:
     chance = multilevel.interpolation_failure(200, 16)
     unequal = 0
     for seed in range(400):
-        s = InterpolationSummary(200, levels=2, digest_bits=16, seed=seed)
+        s = planned("interpolation", 200, levels=2, digest_bits=16, seed=seed)
         s.add_many(range(200), 1)
         unequal += round(s.stats().false_positives * 2**16) == 200
     low, high = interval(400, chance)
@@ -138,7 +148,7 @@ def test_moves_of_a_lazy_rebuild(model: str) -> None:
         ))  # fmt: skip
         assert (t.plan.keys, t.plan.rebuild_threshold, t.plan.buckets) == (9999, 909, tuple(sizes))
         keys = np.arange(9999)
-        t.insert_many(keys, 0, new=True)
+        t.insert_many(keys, 0, assume_unique=True)
         if model == "first":
             assert t.summary is not None
             keys = keys[t.summary.level_many(keys) == 1]
@@ -158,7 +168,7 @@ def test_counters_are_full_as_seldom_as_planned() -> None:
     wide.add_many(np.arange(20_000), 1)
     assert wide.stats().saturated == 0
     cells, hashes = 100_000, 5
-    narrow = SingleFilterSummary(20_000, levels=1, cells=cells, hashes=hashes, counting=True, counter_bits=2)
+    narrow = planned("counting-single-filter", 20_000, levels=1, filters=[(cells, hashes)], counter_bits=2)
     narrow.add_many(np.arange(20_000), 1)
     chance = stats.binom.sf(2, 20_000, hashes / cells)
     low, high = interval(cells, chance)  # counters of a group are a little less spread than independent ones

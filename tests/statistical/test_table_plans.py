@@ -11,7 +11,9 @@ import pytest
 from scipy import stats
 
 from evenbins import MultilevelTable
-from evenbins.theory import optimise, plan_of_table_core, plan_table
+from evenbins.tables import plan_multilevel
+from evenbins.tables.multilevel import plan_of_table_core
+from evenbins.theory import optimise
 
 TABLES, KEYS = 40, 20_000
 QUANTILE = stats.t.ppf(1 - 0.5e-6, TABLES - 1)
@@ -23,7 +25,7 @@ DESIGNS = [
 
 
 def measure(scheme: str, slots: int, *, seeds: int = 0) -> tuple[object, dict[str, np.ndarray]]:
-    plan = plan_table(KEYS, scheme=scheme, slots=slots, overflow=0.004)
+    plan = plan_multilevel(KEYS, scheme=scheme, slots=slots, overflow=0.004)
     seen: dict[str, list[object]] = {name: [] for name in ("overflow", "moves", "reads", "fills")}
     for seed in range(seeds, seeds + TABLES):
         table = MultilevelTable.from_plan(plan_of_table_core(plan.core, keys=KEYS, seed=seed))
@@ -55,7 +57,7 @@ def test_tables_do_what_was_planned(scheme: str, slots: int) -> None:
 def test_the_list_varies_as_planned(scheme: str, slots: int) -> None:
     """The variance of the list over 400 tables of 5,000 keys is within its chi-square interval at 1e-6."""
     keys, tables = 5_000, 400
-    plan = plan_table(keys, scheme=scheme, slots=slots, overflow=0.004)
+    plan = plan_multilevel(keys, scheme=scheme, slots=slots, overflow=0.004)
     listed = []
     for seed in range(tables):
         table = MultilevelTable.from_plan(plan_of_table_core(plan.core, keys=keys, seed=seed))
@@ -76,7 +78,7 @@ def test_a_plan_that_is_wrong_by_a_fifth_would_fail() -> None:
 
 def test_the_default_under_deletions() -> None:
     """20,000 keys at load 0.95, replaced 12 times one by one: nothing overruns, the list is as planned."""
-    plan = plan_table(KEYS, deletions=True, space=1 / 0.95)
+    plan = plan_multilevel(KEYS, deletions=True, space=1 / 0.95)
     table = MultilevelTable.from_plan(plan)
     live = list(range(KEYS))
     table.insert_many(live, live)

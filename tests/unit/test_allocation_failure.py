@@ -32,7 +32,7 @@ from evenbins import (
     PagedTable,
     ShardedFilter,
 )
-from evenbins.theory.summary_plan import KINDS as SUMMARIES
+from evenbins.tables.summary_plan import KINDS as SUMMARIES
 
 OLD = np.arange(600)  # keys that are there before
 NEW = np.arange(10_000, 10_600)

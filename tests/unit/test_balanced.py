@@ -29,8 +29,8 @@ import pytest
 
 import evenbins
 from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, FormatError, _core, digest_many
-from evenbins.filters import build
-from evenbins.theory import FilterPlan, plan_balanced, plan_blocked, plan_levels, plan_standard
+from evenbins.filters import FilterPlan, build, plan_balanced, plan_blocked, plan_standard
+from evenbins.study.levels import plan_levels
 from reference.format import CHECKSUM, FIXED, unpack
 from reference.xxh3 import xxh3_64
 
@@ -966,7 +966,7 @@ def test_a_plan_goes_to_its_own_class() -> None:
         BloomFilter.from_plan(balanced)
     with pytest.raises(ValueError, match=r"BalancedBloomFilter.from_plan"):
         BlockedBloomFilter.from_plan(balanced)
-    with pytest.raises(TypeError, match="FilterPlan"):
+    with pytest.raises(TypeError, match="BalancedPlan"):
         BalancedBloomFilter.from_plan(balanced.core)  # type: ignore[arg-type]
     assert type(build(balanced)) is BalancedBloomFilter
     assert type(build(plan_blocked(100))) is BlockedBloomFilter

@@ -42,7 +42,8 @@ from evenbins import (
     digest,
     digest_many,
 )
-from evenbins.theory import plan_balanced, plan_blocked, plan_levels, plan_standard
+from evenbins.filters import plan_balanced, plan_blocked, plan_standard
+from evenbins.study.levels import plan_levels
 
 TEXTS = [
     "",

@@ -30,9 +30,9 @@ from evenbins import (
     MultilevelTable,
     ShardedFilter,
 )
+from evenbins.tables.chained import POLICIES
+from evenbins.tables.multilevel_plan import SCHEMES
 from evenbins.tables.summaries import InterpolationSummary, MultipleBloomSummary, SingleFilterSummary
-from evenbins.theory.chain_plan import POLICIES
-from evenbins.theory.table_plan import SCHEMES
 
 N = 8000  # keys of an array; they are permuted, so that no more than these ever come
 ROUNDS = 4

@@ -25,7 +25,7 @@ from evenbins import (
     TableFullError,
     _core,
 )
-from evenbins.theory import plan_chains
+from evenbins.tables import plan_chains
 from reference.format import pack, unpack
 
 POLICIES = ("single", "sequential", "multilevel", "least-loaded", "d-left")
@@ -228,9 +228,9 @@ def test_what_bulk_calls_refuse(table: ChainedTable) -> None:
 
 
 def test_a_broken_promise_is_found_out(table: ChainedTable) -> None:
-    table.insert_many([1, 2], 0, new=True)
+    table.insert_many([1, 2], 0, assume_unique=True)
     table._check()
-    table.insert_many([2], 5, new=True)
+    table.insert_many([2], 5, assume_unique=True)
     with pytest.raises(AssertionError, match="twice"):
         table._check()
     assert len(ChainedTable.from_bytes(table.to_bytes())) == 3
@@ -439,7 +439,7 @@ def test_a_core_that_no_plan_makes_is_refused() -> None:
         with pytest.raises(ValueError, match=r"must|policy|choices|type"):
             _core.Chains(10, 0, core)
         with pytest.raises(ValueError, match="core"):
-            evenbins.theory.plan_of_chain_core(core, keys=10, seed=0)
+            evenbins.tables.chained.plan_of_chain_core(core, keys=10, seed=0)
         with pytest.raises(ValueError, match="core"):
             pack(8, 1, 0, 10, core, b"")
     for capacity in (0, 2**31 - 1):

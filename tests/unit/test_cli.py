@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 import evenbins
 from evenbins import BlockedBloomFilter, BloomFilter, _compressed, _files, cli
 from evenbins.cli import _inputs
-from evenbins.theory import plan_standard
+from evenbins.study.hashing import plan_scheme
 
 COMMAND = [sys.executable, "-m", "evenbins"]
 
@@ -517,9 +517,9 @@ def test_inspect_shows_counters_and_hashing_schemes(tmp_path):
     counting.save(tmp_path / "counting.evb")
     shown = run("inspect", tmp_path / "counting.evb")
     assert shown.status == 0
-    assert b"blocks with so many counters" in shown.out
+    assert b"blocks with this many counters" in shown.out
     assert b"saturated" in shown.out
-    BloomFilter.from_plan(plan_standard(1000, fpr=1e-3, hashing="double")).save(tmp_path / "double.evb")
+    BloomFilter.from_plan(plan_scheme("double", 1000, fpr=1e-3)).save(tmp_path / "double.evb")
     assert b"10 by double hashing" in run("inspect", tmp_path / "double.evb").out
 
 

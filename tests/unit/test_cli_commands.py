@@ -80,7 +80,7 @@ def test_query_asks_every_kind_that_knows_its_keys(files):
         done = run("query", files[name], stdin=b"5\n500\n7")
         assert (done.status, done.out, done.err) == (0, b"5\n7\n", ""), name
     for name in ("sketch", "summary", "ring"):
-        one_line(run("query", files[name]), "cannot say what is in it", "evenbins inspect")
+        one_line(run("query", files[name]), "has no membership test", "evenbins inspect")
     one_line(run("query", files["integers"]), "of integers", "key_dtype='digest'")
 
 
@@ -169,7 +169,7 @@ def test_merge_names_the_first_difference(tmp_path, files):
         (["small", "exact"], ["a blocked filter", "a multilevel table"]),
         (["exact", "secret"], ["their seeds differ", "--seed"]),
         (["exact", "integers"], ["key_dtype is digest in the first"]),
-        (["small"], ["nothing to merge"]),
+        (["small"], ["two or more files"]),
         (["ring", "ring"], ["cannot be merged"]),
         (["sharded", "sharded"], ["cannot be merged"]),
         (["small", "keys"], ["not an evenbins file"]),
@@ -337,7 +337,7 @@ def test_every_command_refuses_unknown_options_and_values(tmp_path, monkeypatch)
         (["design", "summary", "--keys", "nan"], ["--keys must be"]),
         (["simulate", "cache"], ["--trace and --synthetic", "give one"]),
         (["simulate", "cache", "--trace", "nowhere", "--config", "aol-1"], ["nowhere: no such file"]),
-        (["reproduce"], ["--list says what there is"]),
+        (["reproduce"], ["--list lists them"]),
         (["reproduce", "nothing"], ["nothing"]),
         (["reproduce", "kanizo-fig5", "--plot", "x.doc"], ["must end in"]),
         (["route"], ["--upstream is missing"]),

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from evenbins import cli
-from evenbins.cli.simulate import _CONFIGURATIONS, simulate
+from evenbins.study.commands.simulate import _CONFIGURATIONS, simulate
 from evenbins.study.simulate import CONFIGURATIONS, POLICIES, replay_cache
 from evenbins.study.traces import SYNTHETIC, read_trace, synthetic_trace, write_trace
 

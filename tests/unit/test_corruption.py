@@ -19,43 +19,18 @@ from typing import Any
 
 import pytest
 
-from evenbins import (
-    BalancedBloomFilter,
-    BlockedBloomFilter,
-    BloomFilter,
-    ChainedTable,
-    CountingBloomFilter,
-    CountMinSketch,
-    FormatError,
-    GrowingFilter,
-    HashRing,
-    MultilevelTable,
-)
-from evenbins.tables import summaries
+from evenbins import FormatError, structure
 from reference.xxh3 import xxh3_64
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-CLASSES: dict[str, Any] = {
-    "standard": BloomFilter,
-    "blocked": BlockedBloomFilter,
-    "balanced": BalancedBloomFilter,
-    "growing": GrowingFilter,
-    "counting": CountingBloomFilter,
-    "count-min": CountMinSketch,
-    "table": MultilevelTable,
-    "chained": ChainedTable,
-    "summary-interpolation": summaries.InterpolationSummary,
-    "summary-single-filter": summaries.SingleFilterSummary,
-    "summary-multiple-bloom": summaries.MultipleBloomSummary,
-    "summary-counters": summaries.CounterSummary,
-    "ring": HashRing,
-}
+ELSEWHERE = ("paged-table", "sharded")  # test_paged_damage.py, test_sharded.py
+KINDS = [kind for kind in structure.KINDS if kind.name not in ELSEWHERE]
 FILES = sorted(GOLDEN.glob("*.evenbins"))
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
 
 def class_of(path: Path) -> Any:
-    return CLASSES[max((name for name in CLASSES if path.stem.startswith(name)), key=len)]
+    return structure.kind_of_file(path).cls
 
 
 def smallest_of_each_class() -> list[Path]:
@@ -104,7 +79,7 @@ def prefixes(data: bytes) -> Iterator[bytes]:
 
 
 def test_there_is_a_file_of_every_class() -> None:
-    assert {class_of(path) for path in FILES} == set(CLASSES.values())
+    assert {class_of(path) for path in FILES} == {kind.cls for kind in KINDS}
 
 
 @each_file

@@ -28,10 +28,12 @@ from evenbins import (
     OverfilledWarning,
     digest,
     digest_many,
-    theory,
+    filters,
 )
+from evenbins.filters import plan_counting, plan_of_core
+from evenbins.filters.counting import SATURATION_BOUND
 from evenbins.study.theory import counters
-from evenbins.theory import counting, plan_counting, plan_of_core
+from evenbins.theory import counting
 from evenbins.theory import fpr as rates
 
 WIDTHS = (2, 4, 8, 16)
@@ -403,7 +405,7 @@ def test_the_constructor_warns_of_counters_that_will_be_full() -> None:
         CountingBloomFilter(
             100_000_000, fpr=0.5, layout="blocked"
         )  # nothing is touched, so it takes no memory
-        assert f.plan.saturated < counting.SATURATION_BOUND
+        assert f.plan.saturated < SATURATION_BOUND
     with pytest.warns(UserWarning, match=r"counter_bits=2.*4\.83e\+03 of 143779.*counter_bits=4") as caught:
         CountingBloomFilter(10_000, fpr=1e-3, counter_bits=2)
     assert caught[0].filename == __file__
@@ -505,7 +507,7 @@ def test_the_prediction_of_full_counters_is_that_of_small_filters_counted_out() 
 
 
 def test_theory_names_are_public() -> None:
-    assert theory.plan_counting is plan_counting
+    assert filters.plan_counting is plan_counting
     for name in counting.__all__:
         assert hasattr(counting, name)
 

@@ -22,7 +22,9 @@ import pytest
 
 import evenbins
 from evenbins import BloomFilter, CountMinSketch, FormatError, HeavyHitters, SketchPlan, _core
-from evenbins.theory import plan_countmin, plan_of_sketch_core, sketch
+from evenbins.sketches import plan_countmin
+from evenbins.sketches.countmin import plan_of_sketch_core
+from evenbins.theory import sketch
 from reference import ReferenceCountMin
 from reference import format as reference_format
 

@@ -231,25 +231,3 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     )
     data = json.loads(capsys.readouterr().out)
     assert {each["policy"] for each in data["designs"]} == ALL
-
-
-# --- hashing schemes ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("hashing", ["partition", "double", "enhanced-double", "triple"])
-@pytest.mark.parametrize("fpr", [1e-2, 1e-4, 1e-6, 1e-8])
-def test_no_scheme_whose_floor_spoils_the_rate_is_chosen(hashing: str, fpr: float) -> None:
-    designs = designs_for(Request(10_000, fpr=fpr, hashing=hashing))
-    assert all(each.plan.fpr <= fpr * (1 + 1e-9) for each in designs)
-    assert all(each.plan.hashing == hashing for each in designs if each.policy == "standard")
-
-
-def test_a_scheme_with_room_above_its_floor_is_chosen_and_one_without_is_told() -> None:
-    assert (
-        designs_for(Request(10_000, fpr=1e-3, hashing="double")).by_policy("standard").plan.hashing
-        == "double"
-    )
-    with pytest.raises(ValueError, match=r'standard: hashing="double" has a floor of 2\.\d+e-06'):
-        designs_for(Request(10_000, fpr=1e-8, hashing="double"), policies=["standard"])
-    with pytest.raises(ValueError, match="hashing must be one of"):
-        designs_for(Request(10_000, fpr=1e-3, hashing="twice"))

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from evenbins import HashRing, design
-from evenbins.study.theory.rings import first_full
-from evenbins.theory import plan_ring
+from evenbins.rings import plan_ring
+from evenbins.study.theory.rings import first_full, first_full_within
 
 
 def test_best_first() -> None:
@@ -123,4 +123,4 @@ def test_one_node_is_full_after_its_limit(policy: str, layout: str) -> None:
         warnings.simplefilter("error")
         assert plan_ring([1.0], 2, policy=policy, layout=layout, limit=3).first_full == 3.0
     assert first_full(1, 3, copies=1) == 3.0
-    assert first_full(1, 3, copies=1, keys=2) == 2.0
+    assert first_full_within(1, 3, 2, copies=1) == 2.0

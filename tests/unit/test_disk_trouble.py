@@ -34,7 +34,7 @@ import contextlib, errno, os, resource, signal, subprocess, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import kill_writes
-from kill_writes import MAKERS, _filled, _same, _save
+from kill_writes import MAKERS, _fill, _same, _save
 from evenbins import PagedTable
 
 how, root = sys.argv[2], Path(sys.argv[3])
@@ -83,7 +83,7 @@ for name in MAKERS:
     folder = root / name
     folder.mkdir()
     path = folder / "saved"
-    old, new = (_filled(MAKERS[name](), first, 1000 if name == "pages" else 10_000) for first in (0, 10**6))
+    old, new = (_fill(MAKERS[name](), first, 1000 if name == "pages" else 10_000) for first in (0, 10**6))
     for room in ROOMS:
         with full(room):
             fails(lambda: _save(name, new, path), path)
@@ -165,7 +165,7 @@ if how == "tmpfs":  # the same with a file system that became read-only
     subprocess.run(["mount", "-o", "remount,ro", root], check=True)
     CODE = errno.EROFS
     for name in MAKERS:
-        old = _filled(MAKERS[name](), 0, 10)
+        old = _fill(MAKERS[name](), 0, 10)
         before = everything(root / name)
         fails(lambda: _save(name, old, root / name / "saved"), root / name / "saved")
         assert everything(root / name) == before
@@ -210,12 +210,12 @@ PERMISSIONS = """
 import contextlib, os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from kill_writes import MAKERS, _filled, _same, _save
+from kill_writes import MAKERS, _fill, _same, _save
 from evenbins import PagedTable, ShardedFilter
 from evenbins import _files
 
 root = Path(sys.argv[2])
-made = {name: (_filled(MAKERS[name](), 0, 100), _filled(MAKERS[name](), 10**6, 100)) for name in MAKERS}
+made = {name: (_fill(MAKERS[name](), 0, 100), _fill(MAKERS[name](), 10**6, 100)) for name in MAKERS}
 for name, (old, _) in made.items():  # modules are imported by that: another user may not read them
     (root / name).mkdir()
     _save(name, old, root / name / "saved")
@@ -314,7 +314,7 @@ def test_a_seed_that_cannot_be_written_is_not_half_written(
     def fail(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(command, "_fresh", fail)
+    monkeypatch.setattr(command, "_new_seed", fail)
     result = CliRunner().invoke(command.seed, ["-o", str(tmp_path / "seed")])
     assert isinstance(result.exception, OSError)
     assert os.listdir(tmp_path) == []

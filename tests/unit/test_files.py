@@ -32,7 +32,7 @@ from hypothesis import strategies as st
 
 import evenbins
 from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, FormatError, _files
-from evenbins.theory import plan_levels
+from evenbins.study.levels import plan_levels
 from reference import ReferenceBalanced, ReferenceBlocked, ReferenceBloom
 from reference.bloom import ReferenceFilter
 from reference.format import CHECKSUM, FIXED, header_bytes, pack, unpack

@@ -12,8 +12,9 @@ import pytest
 
 from evenbins import HashRing
 from evenbins.rings.errors import RingFullError
-from evenbins.rings.forwarding import ForwardingMarks, MarkedNode, MarkedNodes, forget, locate, place
+from evenbins.rings.forwarding import ForwardingMarks, forget, locate, place
 from evenbins.study.forwarding import forwarding_study
+from evenbins.study.marked_nodes import MarkedNode, MarkedNodes
 from reference.keys import splitmix
 from reference.ring import BILLION, Ring
 
@@ -308,7 +309,7 @@ def test_wrong_options_of_the_study_are_refused(options: dict[str, float]) -> No
 
 @pytest.mark.parametrize(
     "name",
-    ["rings.forwarding.client", "rings.forwarding.marks", "rings.forwarding.nodes", "study.forwarding"],
+    ["rings.forwarding.client", "rings.forwarding.marks", "study.marked_nodes", "study.forwarding"],
 )
 def test_the_examples_of_forwarding_run(name: str) -> None:
     failed, tried = doctest.testmod(importlib.import_module(f"evenbins.{name}"))

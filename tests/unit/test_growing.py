@@ -40,8 +40,7 @@ from evenbins import (
     digest,
     digest_many,
 )
-from evenbins.filters import build, growing
-from evenbins.theory import plan_standard
+from evenbins.filters import build, growing, plan_standard
 from reference.format import CHECKSUM, FIXED, header_bytes
 from reference.xxh3 import xxh3_64
 

@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 from evenbins import BloomFilter, _core
-from evenbins.theory import plan_of_core, plan_standard
+from evenbins.filters import plan_of_core, plan_standard
+from evenbins.study.hashing import plan_scheme
 from reference.bloom import HASHING, ReferenceBloom
 from reference.format import unpack
 
@@ -48,7 +49,7 @@ def test_bits_are_those_of_the_twin(hashing: str, bits: int, hashes: int, kernel
 
 @pytest.mark.parametrize("hashing", SCHEMES)
 def test_files_keep_the_scheme(hashing: str) -> None:
-    f = BloomFilter.from_plan(plan_standard(1000, bits_per_key=12, hashing=hashing, seed=9))
+    f = BloomFilter.from_plan(plan_scheme(hashing, 1000, bits_per_key=12, seed=9))
     f.add_many(range(1000))
     again = BloomFilter.from_bytes(f.to_bytes())
     assert again == f
@@ -67,7 +68,7 @@ def test_rates_are_those_of_the_plan(hashing: str, bits_per_key: int) -> None:
     """200 filters of 1000 keys, 50,000 absent keys each: the mean inside its t-interval at 1e-6, and 2 %."""
     found = []
     for seed in range(200):
-        f = BloomFilter.from_plan(plan_standard(1000, bits_per_key=bits_per_key, hashing=hashing, seed=seed))
+        f = BloomFilter.from_plan(plan_scheme(hashing, 1000, bits_per_key=bits_per_key, seed=seed))
         f.add_many(np.arange(1000))
         found.append(f.contains_many(np.arange(10**6, 10**6 + 50_000)).mean())
     error = stats.sem(found) * stats.t.isf(5e-7, len(found) - 1)
@@ -86,18 +87,28 @@ def test_the_rate_of_this_filter_includes_the_floor() -> None:
 
 def test_a_rate_below_the_floor_warns_with_the_number() -> None:
     with pytest.warns(UserWarning, match=r'hashing="double" has a floor of 2\.\d+e-05 .* not 1e-08'):
-        BloomFilter.from_plan(plan_standard(1000, fpr=1e-8, hashing="double"))
+        BloomFilter.from_plan(plan_scheme("double", 1000, fpr=1e-8))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         BloomFilter(1000, fpr=1e-8)
-        BloomFilter.from_plan(plan_standard(100_000_000, fpr=1e-6, hashing="double"))
+        BloomFilter.from_plan(plan_scheme("double", 100_000_000, fpr=1e-6))
 
 
 @pytest.mark.parametrize("hashing", SCHEMES)
 def test_a_rate_above_the_floor_is_met(hashing: str) -> None:
-    plan = plan_standard(10_000, fpr=1e-3, hashing=hashing)
+    plan = plan_scheme(hashing, 10_000, fpr=1e-3)
     assert plan.fpr <= 1e-3
     assert plan.bits_per_key <= 1.25 * plan_standard(10_000, fpr=1e-3).bits_per_key
+
+
+@pytest.mark.parametrize("hashing", SCHEMES)
+@pytest.mark.parametrize("fpr", [1e-2, 1e-4, 1e-6, 1e-8])
+def test_a_plan_reaches_its_rate_or_warns(hashing: str, fpr: float) -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        plan = plan_scheme(hashing, 10_000, fpr=fpr)
+    assert plan.hashing == hashing
+    assert (plan.fpr > 1.01 * fpr) == bool(seen)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +116,7 @@ def test_a_rate_above_the_floor_is_met(hashing: str) -> None:
 )
 def test_a_scheme_that_is_none_is_refused(hashing: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match='hashing must be one of "independent", "partition"'):
-        BloomFilter.from_plan(plan_standard(100, hashing=hashing))
+        BloomFilter.from_plan(plan_scheme(hashing, 100))
 
 
 def test_parts_must_be_equal() -> None:

@@ -19,7 +19,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from evenbins.study.theory import multilevel
+from evenbins.study.theory import multilevel, summary_failures
 from evenbins.theory import counting, fpr, multilevel_law, summary_rates
 
 SMALL = (40_000, 10_000, 5_000, 2_500, 2_500)
@@ -296,9 +296,9 @@ def test_rates_of_filters() -> None:
 
 def test_rates_of_unpartitioned_filters_are_interpolated_for_many_keys() -> None:
     size = multilevel.FilterSize(2_000_000, 9)
-    band = summary_rates._rates(size, 199_000, 2001, False)
+    band = summary_failures.rates_of_filter(size, 199_000, 2001, False)
     for at in (0, 17, 1000, 1999, 2000):
-        exact = summary_rates._unpartitioned_rate(*size, 199_000 + at)
+        exact = summary_rates.unpartitioned_rate(*size, 199_000 + at)
         assert band[at] == pytest.approx(exact, rel=1e-11)
 
 
@@ -432,6 +432,7 @@ def test_the_door_needs_no_scipy() -> None:
         "theory.summary_rates",
         "theory.summary_size",
         "study.theory.multilevel",
+        "study.theory.summary_failures",
         "study.papers.summary_simulation",
     ],
 )

@@ -5,6 +5,7 @@ list.
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -95,12 +96,10 @@ def test_equal_levels() -> None:
 
 def test_an_optimum_can_be_read_and_written() -> None:
     found = optimise.space("standard", 2, 0.05)
-    written = found.to_dict()
-    assert json.loads(json.dumps(written)) == written
-    assert written["levels"] == 2
-    assert "space=" in repr(found)
-    assert "space" in str(found)
-    assert "<table>" in found._repr_html_()
+    assert json.loads(json.dumps(asdict(found)))["overflow"] == found.overflow == pytest.approx(0.05)
+    assert found.levels == 2
+    assert not found.deletions
+    assert "shares=" in repr(found)
 
 
 # --- the overflow list -----------------------------------------------------------------------------------

@@ -25,8 +25,10 @@ from together import together
 
 import evenbins
 from evenbins import FormatError, MultilevelTable, PagedStats, PagedTable, TableFullError
-from evenbins.tables import paged
-from evenbins.theory.paged import PagedPlan, page_slots, passed_on, plan_of_paged_core, plan_paged
+from evenbins.tables import page_files
+from evenbins.tables.paged import PagedPlan, plan_of_paged_core, plan_paged
+from evenbins.tables.paged_plan import page_slots
+from evenbins.theory.paged import passed_on
 from reference.paged import ReferencePaged, read_table
 
 
@@ -534,18 +536,18 @@ def test_others_say_how_to_open_it(path: str) -> None:
 def test_reading_needs_no_permission_to_write(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(path).close()
     flags = []
-    plain, plain_descriptor = os.open, paged.Descriptor
+    plain, plain_descriptor = os.open, page_files.Descriptor
 
     def watch(name: object, mode: int, *rest: object, **more: object) -> int:
         flags.append(mode)
         return plain(name, mode, *rest, **more)  # type: ignore[arg-type]
 
-    def watch_descriptor(name: bytes, mode: int, permissions: int) -> paged.Descriptor:
+    def watch_descriptor(name: bytes, mode: int, permissions: int) -> page_files.Descriptor:
         flags.append(mode)
         return plain_descriptor(name, mode, permissions)
 
     monkeypatch.setattr(os, "open", watch)
-    monkeypatch.setattr(paged, "Descriptor", watch_descriptor)
+    monkeypatch.setattr(page_files, "Descriptor", watch_descriptor)
     with PagedTable.open(path) as t:
         assert t[1] == 2
     assert len(flags) >= 2  # the table, its journal
@@ -555,15 +557,15 @@ def test_reading_needs_no_permission_to_write(path: str, monkeypatch: pytest.Mon
 def test_recovery_without_permission_says_so(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     t = filled(path)
     t._close()  # as if the process had died: the journal is full
-    plain = paged.Descriptor
+    plain = page_files.Descriptor
 
-    def refuse(name: bytes, mode: int, permissions: int) -> paged.Descriptor:
+    def refuse(name: bytes, mode: int, permissions: int) -> page_files.Descriptor:
         if mode & os.O_RDWR:
             raise PermissionError(errno.EACCES, "no", path)
         return plain(name, mode, permissions)
 
     with monkeypatch.context() as patch:
-        patch.setattr(paged, "Descriptor", refuse)
+        patch.setattr(page_files, "Descriptor", refuse)
         with pytest.raises(PermissionError, match="a writer died and left changes in the journal"):
             PagedTable.open(path)
     with PagedTable.open(path) as t:  # with permission it recovers

@@ -23,7 +23,7 @@ from reference.xxh3 import xxh3_64
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
-from damage_pages import damage, opened, small_table
+from damage_pages import damage, read_table, small_table
 
 CAPACITY, WORDS, UID, CORE = 32, 40, 48, 80  # of a header (page_store.hpp)
 HUGE = (0, 2**31, 2**32, 2**40, 2**56, 2**63, 2**64 - 1)
@@ -66,7 +66,7 @@ import test_paged_damage as here
 
 path = Path(sys.argv[2])
 states = here.small_table(path)
-assert here.opened(path) == states[-1]
+assert here.read_table(path) == states[-1]
 data = path.read_bytes()
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), used + (1 << 30)))
@@ -75,12 +75,12 @@ tried = 0
 for offset in (here.CAPACITY, here.WORDS, *(here.CORE + 8 * i for i in range(words))):
     for value in here.HUGE:
         path.write_bytes(here.with_header(data, offset, value))
-        here.opened(path)  # refused, or it was no size: no MemoryError, no crash
+        here.read_table(path)  # refused, or it was no size: no MemoryError, no crash
         tried += 1
 for offset, values in ((8, (0, *range(2, 20), 2**32 - 1)), (12, (*range(13), *range(14, 64), 2**32 - 1))):
     for value in values:  # version and kind
         path.write_bytes(here.with_header(data, offset, value, 4))
-        assert here.opened(path) is None, (offset, value)
+        assert here.read_table(path) is None, (offset, value)
         tried += 1
 print(tried)
 """
@@ -125,7 +125,7 @@ def test_a_page_that_says_it_holds_more_than_it_can(folder: Path, count: int) ->
         with pytest.raises(FormatError, match=f"page {which} says that it holds more keys than it has slots"):
             _read(path, verify)
     journal.write_bytes(changes)
-    assert opened(path) == states[-1]
+    assert read_table(path) == states[-1]
 
 
 def _read(path: Path, verify: bool) -> None:

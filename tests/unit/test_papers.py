@@ -26,7 +26,7 @@ from evenbins import cli
 from evenbins.study import papers
 from evenbins.study.papers import Context, Row, plots, registry, row, table
 from evenbins.study.papers.simulation import simulate
-from evenbins.theory import balance
+from evenbins.study.theory import balance
 
 COMMAND = [sys.executable, "-m", "evenbins"]
 

@@ -66,7 +66,7 @@ def test_nan_of_table_8_is_no_mean() -> None:
     assert seldom.paper is None
     assert "printed: 3000, nan" in (seldom.note or "")
     assert at(found, "first_full_theory", keys=3000, epsilon=3.0, copies=7, policy="clockwise").ours == (
-        pytest.approx(rings.first_full(1000, 12, copies=7, keys=3000))
+        pytest.approx(rings.first_full_within(1000, 12, 3000, copies=7))
     )
 
 

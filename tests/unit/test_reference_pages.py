@@ -35,7 +35,6 @@ MODULES = [
     "evenbins.sketches",
     "evenbins.tables.summaries",
     "evenbins.tables",
-    "evenbins.theory",
     "evenbins.study.theory.balance",
     "evenbins.study.theory.rings",
     "evenbins.study.traces",

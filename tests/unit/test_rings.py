@@ -709,8 +709,8 @@ def test_subclasses_keep_their_attributes() -> None:
         ({"nodes": ["a", "\ud800"]}, ValueError, "valid Unicode"),
         ({"nodes": ["a", "a"]}, ValueError, "'a' twice"),
         ({"policy": "ring"}, ValueError, "policy must be one of"),
-        ({"layout": "ring"}, ValueError, "'dense' or 'sparse'"),
-        ({"rehash": "x"}, ValueError, "'object' or 'bin'"),
+        ({"layout": "ring"}, ValueError, '"dense" or "sparse"'),
+        ({"rehash": "x"}, ValueError, '"object" or "bin"'),
         ({"rehash": "bin"}, ValueError, "belongs to policy='rehash'"),
         ({"epsilon": -0.1}, ValueError, "from 0 to 1000"),
         ({"epsilon": math.nan}, ValueError, "from 0 to 1000"),
@@ -738,7 +738,7 @@ def test_refused_calls() -> None:
     ring = HashRing(NODES)
     with pytest.raises(ValueError, match="a node 'a:1' already"):
         ring.add_node("a:1")
-    with pytest.raises(ValueError, match="'now' or 'lazy'"):
+    with pytest.raises(ValueError, match='"now" or "lazy"'):
         ring.add_node("x", move="later")
     with pytest.raises(ValueError, match="weight must be a positive"):
         ring.add_node("x", -1)

@@ -25,9 +25,9 @@ import pytest
 import evenbins
 import reference
 from evenbins import BlockedBloomFilter, Filter, FormatError, _core, digest, digest_many
+from evenbins.filters import plan_blocked, plan_sharded
 from evenbins.filters import sharded_files as directory
 from evenbins.filters.sharded import ShardedFilter
-from evenbins.theory import plan_blocked, plan_sharded
 from reference.sharded import shard_word
 
 POLICIES = ["standard", "blocked", "single", "sequential", "multilevel", "fill", "two-choice"]

@@ -120,7 +120,7 @@ def test_times_are_positive() -> None:
     ("changes", "message"),
     [
         ({"policy": "walk"}, "policy must be one of plain"),
-        ({"layout": "round"}, "layout must be one of"),
+        ({"layout": "round"}, "layout must be 'sparse' or 'dense'"),
         ({"limit": 0}, "limit must be 1 to"),
         ({"limit": 5}, "limit must leave room for one key more than 100, not 5"),
         ({"keys": -1}, "keys must be 0 to"),

@@ -17,7 +17,7 @@ import pytest
 from evenbins import MultilevelTable, TableFullError
 from evenbins.study.stepwise import Full
 from evenbins.tables.multilevel import plan_multilevel
-from evenbins.theory.table_plan import SCHEMES
+from evenbins.tables.multilevel_plan import SCHEMES
 from reference import ReferenceMultilevel
 
 BATCHES = [0, 1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 129, 200]

@@ -11,8 +11,10 @@ from sizes import size
 
 from evenbins import MultilevelTable, design
 from evenbins.cli import commands
-from evenbins.theory import TablePlan, fluid, least_loaded, optimise, plan_of_table_core, plan_table
-from evenbins.theory.table_plan import SCHEMES, predictable, scaled_plan
+from evenbins.tables import TablePlan, plan_multilevel
+from evenbins.tables.multilevel import plan_of_table_core
+from evenbins.tables.multilevel_plan import SCHEMES, predictable, scaled_plan
+from evenbins.theory import fluid, least_loaded, optimise
 
 THESIS = [scheme for scheme in SCHEMES if scheme != "least-loaded"]
 
@@ -20,14 +22,14 @@ THESIS = [scheme for scheme in SCHEMES if scheme != "least-loaded"]
 @pytest.mark.parametrize("scheme", THESIS)
 @pytest.mark.parametrize("overflow", [0.02, 0.002, 1e-4])
 def test_the_least_space_for_an_overflow_is_planned(scheme: str, overflow: float) -> None:
-    plan = plan_table(1_000_000, scheme=scheme, levels=3, overflow=overflow)
+    plan = plan_multilevel(1_000_000, scheme=scheme, levels=3, overflow=overflow)
     best = optimise.space(scheme, 3, overflow)
     assert best.space <= plan.space <= best.space * 1.0001
     assert overflow * 0.99 <= plan.overflow <= overflow  # type: ignore[operator]
 
 
 def test_predictions_are_those_of_the_equations_at_the_rounded_sizes() -> None:
-    plan = plan_table(1000, scheme="second-chance", space=1.3)
+    plan = plan_multilevel(1000, scheme="second-chance", space=1.3)
     limit = fluid.solve("second-chance", plan.shares)
     assert (plan.overflow, plan.moves, plan.fills) == (limit.overflow, limit.moves, limit.fills)
     assert plan.shares == tuple(each / 1000 for each in plan.buckets)
@@ -38,8 +40,8 @@ def test_predictions_are_those_of_the_equations_at_the_rounded_sizes() -> None:
 
 
 def test_deletions_ask_for_more() -> None:
-    without = plan_table(100_000, scheme="second-chance", overflow=0.002)
-    with_ = plan_table(100_000, scheme="second-chance", overflow=0.002, deletions=True)
+    without = plan_multilevel(100_000, scheme="second-chance", overflow=0.002)
+    with_ = plan_multilevel(100_000, scheme="second-chance", overflow=0.002, deletions=True)
     assert with_.space > without.space * 1.3
     assert with_.overflow == fluid.steady_state("second-chance", with_.shares).overflow
     assert with_.overflow_limit > without.overflow_limit  # an overrun must be rarer: there are many moments
@@ -52,7 +54,7 @@ def test_deletions_ask_for_more() -> None:
 @pytest.mark.parametrize("deletions", [False, True])
 def test_every_scheme_and_bucket_can_be_planned(scheme: str, slots: int, deletions: bool) -> None:
     """Where a scheme has no equations nothing is predicted, but there are sizes and a list."""
-    plan = plan_table(10_000, scheme=scheme, slots=slots, space=1.6, deletions=deletions)
+    plan = plan_multilevel(10_000, scheme=scheme, slots=slots, space=1.6, deletions=deletions)
     assert (plan.overflow is not None) == predictable(scheme, slots, deletions)
     assert plan.space == pytest.approx(1.6, rel=0.01)
     assert plan.overflow_limit >= 32
@@ -77,7 +79,7 @@ def test_load_and_overflow_of_least_loaded_are_inverse(levels: int, slots: int, 
 
 
 def test_the_default_holds_its_list_with_and_without_deletions() -> None:
-    plan = plan_table(1_000_000)
+    plan = plan_multilevel(1_000_000)
     assert 5e-6 < plan.overflow < 1e-4  # type: ignore[operator]
     churned = least_loaded.behaviour(2, 8, 1 / plan.space, True)
     assert churned.overflow < 1e-4
@@ -85,7 +87,7 @@ def test_the_default_holds_its_list_with_and_without_deletions() -> None:
 
 
 def test_unequal_levels_of_least_loaded_are_built_and_not_predicted() -> None:
-    plan = plan_table(10_000, shares=[0.08, 0.06])
+    plan = plan_multilevel(10_000, shares=[0.08, 0.06])
     assert (plan.overflow, plan.reads, plan.fills) == (None, None, None)
     assert "overflow" in str(plan)
     table = MultilevelTable.from_plan(plan)
@@ -96,18 +98,18 @@ def test_unequal_levels_of_least_loaded_are_built_and_not_predicted() -> None:
 @pytest.mark.parametrize("keys", [1, 2, 3, 7, 16, 17, 50, 100, 333, 1000])
 def test_small_tables_take_their_keys(keys: int) -> None:
     """Nothing overruns, whatever the seed: the limit of many keys is far, and the list's least size helps."""
-    plans = {seed: plan_table(keys, seed=seed) for seed in range(size(80, 300))}
+    plans = {seed: plan_multilevel(keys, seed=seed) for seed in range(size(80, 300))}
     for plan in plans.values():
         MultilevelTable.from_plan(plan).insert_many(np.arange(keys), 0)
     for scheme in THESIS:
-        plan = plan_table(keys, scheme=scheme)
+        plan = plan_multilevel(keys, scheme=scheme)
         for seed in range(size(10, 30)):
             again = plan_of_table_core(plan.core, keys=keys, seed=seed)
             MultilevelTable.from_plan(again).insert_many(np.arange(keys), 0)
 
 
 def test_a_grown_plan_keeps_its_shape() -> None:
-    plan = plan_table(1000, scheme="second-chance", overflow=0.01)
+    plan = plan_multilevel(1000, scheme="second-chance", overflow=0.01)
     larger = scaled_plan(plan, 50_000)
     assert larger.space == pytest.approx(plan.space, rel=0.01)
     assert larger.overflow == pytest.approx(plan.overflow, rel=0.05)
@@ -221,10 +223,10 @@ def test_the_command_sizes_summaries() -> None:
 
 
 def test_a_plan_is_a_plan() -> None:
-    plan = plan_table(1000)
+    plan = plan_multilevel(1000)
     assert isinstance(plan, TablePlan)
-    assert hash(plan) == hash(plan_table(1000))
-    assert plan != plan_table(1000, seed=1)
+    assert hash(plan) == hash(plan_multilevel(1000))
+    assert plan != plan_multilevel(1000, seed=1)
 
 
 def test_with_many_levels_what_is_not_known_is_left_out_unless_it_is_named() -> None:

@@ -34,9 +34,9 @@ from evenbins import (
     TablePlan,
     _core,
 )
-from evenbins.tables.multilevel import plan_multilevel
-from evenbins.theory import plan_of_table_core, plan_table
-from evenbins.theory.table_plan import SCHEMES, table_bytes
+from evenbins.tables import plan_multilevel
+from evenbins.tables.multilevel import plan_of_table_core
+from evenbins.tables.multilevel_plan import SCHEMES, TableCore
 from reference import ReferenceMultilevel
 from reference import format as reference_format
 from reference.format import CHECKSUM, FIXED
@@ -75,7 +75,7 @@ def filled(name: str, n: int = 150, **changes: Any) -> tuple[MultilevelTable, di
 
 
 def test_the_default_is_two_levels_of_cache_lines_at_95_percent() -> None:
-    plan = plan_table(10_000_000)
+    plan = plan_multilevel(10_000_000)
     assert (plan.scheme, plan.levels, plan.slots) == ("least-loaded", 2, 8)
     assert plan.buckets == (657_895, 657_895)
     assert plan.nbytes / plan.keys < 17.5
@@ -88,12 +88,12 @@ def test_the_default_is_two_levels_of_cache_lines_at_95_percent() -> None:
 
 
 def test_shares_are_buckets_per_key_and_with_a_space_proportions() -> None:
-    plan = plan_table(1000, scheme="second-chance", space=1.3, shares=[4, 4, 2])
+    plan = plan_multilevel(1000, scheme="second-chance", space=1.3, shares=[4, 4, 2])
     assert plan.levels == 3
     assert plan.buckets == (520, 520, 260)
     assert plan.shares == (0.52, 0.52, 0.26)
-    assert plan_table(1000, scheme="second-chance", shares=plan.shares) == plan
-    assert plan_table(3, slots=8).buckets == (1, 1)
+    assert plan_multilevel(1000, scheme="second-chance", shares=plan.shares) == plan
+    assert plan_multilevel(3, slots=8).buckets == (1, 1)
 
 
 def test_bytes_are_those_of_the_core(name: str) -> None:
@@ -101,7 +101,7 @@ def test_bytes_are_those_of_the_core(name: str) -> None:
     assert (
         t.nbytes
         == t.plan.nbytes
-        == table_bytes(t.plan.core)
+        == TableCore.of(t.plan.core).nbytes
         == len(ReferenceMultilevel(t.plan.core).payload())
     )
     assert MultilevelTable.from_plan(t.plan) == t
@@ -705,14 +705,14 @@ def test_update_takes_mappings_pairs_and_tables(name: str) -> None:
     assert dict(pairs.items()) == dict(t.items())
 
 
-# --- the promise of new=True ---------------------------------------------
+# --- the promise of assume_unique=True -----------------------------------
 
 
 def test_new_keys_are_stored_as_others_but_read_nothing(name: str) -> None:
     checked, trusted = make(name, 1000, overflow_limit=1000), make(name, 1000, overflow_limit=1000)
     known = keys_of(checked, 1000)
     checked.insert_many(known, range(1000))
-    trusted.insert_many(known, range(1000), new=True)
+    trusted.insert_many(known, range(1000), assume_unique=True)
     assert list(checked.items()) == list(trusted.items())
     assert checked.stats().insertion_reads == checked.plan.levels
     if checked.plan.scheme in ("standard", "slots") or checked.plan.next_hashes:
@@ -736,7 +736,7 @@ def test_the_helpers_change_reads_and_nothing_else() -> None:
                         next_hashes=hashes,
                     )
                 )
-                t.insert_many(range(500), 0, new=True)
+                t.insert_many(range(500), 0, assume_unique=True)
                 found[bits, hashes] = t
         places = [list(t.items()) for t in found.values()]
         assert all(each == places[0] for each in places)
@@ -750,7 +750,7 @@ def test_the_helpers_change_reads_and_nothing_else() -> None:
 def test_a_broken_promise_is_found() -> None:
     t = MultilevelTable(100)
     t[5] = 1
-    t.insert_many([5], [2], new=True)
+    t.insert_many([5], [2], assume_unique=True)
     assert len(t) == 2
     with pytest.raises(AssertionError, match="stored twice"):
         t._check()
@@ -1066,7 +1066,8 @@ def test_files_that_lie_are_refused_or_harmless() -> None:
             except FormatError:
                 refused += 1
                 continue
-            assert t._invariant() in ("", "a key is stored twice: new=True was promised and not kept")
+            broken = t._invariant()
+            assert broken in ("", "a key is stored twice: assume_unique=True was promised and not kept")
     assert refused > 2 * size
 
 

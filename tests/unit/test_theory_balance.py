@@ -21,27 +21,26 @@ from scipy import stats
 from scipy.optimize import linprog
 from sizes import size
 
+from evenbins.study.theory import balance
 from evenbins.study.theory import balance as study_balance
 from evenbins.study.theory.balance import (
-    multilevel_equations,
-    optimality_region,
-    sequential_equations,
-    uniform_deviation,
-    uniform_overall,
-)
-from evenbins.theory import balance, over_time
-from evenbins.theory.balance import (
     Balance,
     Fluid,
     chain_variance,
     lower_bound,
     multilevel,
+    multilevel_equations,
     optimal_multilevel,
     optimal_sequential,
     optimal_single,
+    optimality_region,
     sequential,
+    sequential_equations,
     single,
+    uniform_deviation,
+    uniform_overall,
 )
+from evenbins.theory import over_time
 from evenbins.theory.bucket import best as best_distribution
 
 LEVEL = 1e-6

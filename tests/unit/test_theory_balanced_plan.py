@@ -13,17 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evenbins.theory import (
-    FilterPlan,
-    fpr,
-    levels,
-    plan_balanced,
-    plan_blocked,
-    plan_levels,
-    plan_of_core,
-    shapes,
-)
-from evenbins.theory.levels import COUNTED, POLICIES
+from evenbins.filters import FilterPlan, plan_balanced, plan_blocked, plan_of_core
+from evenbins.study.levels import plan_levels
+from evenbins.theory import fpr, levels, shapes
+from evenbins.theory.cores import COUNTED, POLICIES
 
 MANY = 10_000_000
 

@@ -20,58 +20,63 @@ import pytest
 from kinds import KINDS
 
 import evenbins
-from evenbins import design, theory
-from evenbins.design.filters import Request, designs_for
-from evenbins.theory import block, less_hashing, levels
+from evenbins import design, filters, rings, sketches, tables, theory
+from evenbins.filters import (
+    plan_balanced,
+    plan_blocked,
+    plan_counting,
+    plan_of_core,
+    plan_sharded,
+    plan_standard,
+)
+from evenbins.study import counter_summary
+from evenbins.study.hashing import plan_scheme
+from evenbins.study.levels import plan_levels
+from evenbins.study.theory import hashing_law
+from evenbins.tables import summaries
+from evenbins.theory import block, levels
 from evenbins.theory.caching import cached, frozen
 
 THREADS = 16
 
 PLANNERS: dict[str, Callable[[], Any]] = {
-    "plan_standard": lambda: theory.plan_standard(30_000, fpr=1e-4),
-    "plan_standard, double": lambda: theory.plan_standard(30_000, bits_per_key=12, hashing="double"),
-    "plan_blocked": lambda: theory.plan_blocked(30_000, fpr=1e-4),
+    "plan_standard": lambda: plan_standard(30_000, fpr=1e-4),
+    "plan_standard, double": lambda: plan_scheme("double", 30_000, bits_per_key=12),
+    "plan_blocked": lambda: plan_blocked(30_000, fpr=1e-4),
     **{
-        f"plan_balanced {policy}": lambda policy=policy: theory.plan_balanced(30_000, policy=policy, fpr=1e-4)
+        f"plan_balanced {policy}": lambda policy=policy: plan_balanced(30_000, policy=policy, fpr=1e-4)
         for policy in ("single", "sequential", "multilevel", "fill", "two-choice")
     },
-    "plan_balanced two-choice, few bits": lambda: theory.plan_balanced(
-        20_000, policy="two-choice", bits_per_key=11
+    "plan_balanced two-choice, few bits": lambda: plan_balanced(20_000, policy="two-choice", bits_per_key=11),
+    "plan_levels": lambda: plan_levels(10_000, policy="fill", blocks=[400], hashes=8),
+    "plan_of_core": lambda: plan_of_core("blocked", (1000, 512, 8), capacity=20_000, seed=0, hashing="lanes"),
+    "plan_counting": lambda: plan_counting(30_000, fpr=1e-3),
+    "plan_countmin": lambda: sketches.plan_countmin(epsilon=1e-4, delta=1e-3),
+    "plan_of_sketch_core": lambda: sketches.countmin.plan_of_sketch_core(
+        sketches.plan_countmin(epsilon=1e-4, delta=1e-3).core, seed=0
     ),
-    "plan_levels": lambda: theory.plan_levels(10_000, policy="fill", blocks=[400], hashes=8),
-    "plan_of_core": lambda: theory.plan_of_core(
-        "blocked", (1000, 512, 8), capacity=20_000, seed=0, hashing="lanes"
-    ),
-    "plan_counting": lambda: theory.plan_counting(30_000, fpr=1e-3),
-    "plan_countmin": lambda: theory.plan_countmin(epsilon=1e-4, delta=1e-3),
-    "plan_of_sketch_core": lambda: theory.plan_of_sketch_core(
-        theory.plan_countmin(epsilon=1e-4, delta=1e-3).core, seed=0
-    ),
-    "plan_table": lambda: theory.plan_table(30_000, scheme="least-loaded"),
-    "plan_table, standard": lambda: theory.plan_table(
+    "plan_multilevel": lambda: tables.plan_multilevel(30_000, scheme="least-loaded"),
+    "plan_multilevel, standard": lambda: tables.plan_multilevel(
         30_000, scheme="standard", levels=2, slots=2, space=1.6
     ),
-    "plan_of_table_core": lambda: theory.plan_of_table_core(
-        theory.plan_table(30_000).core, keys=30_000, seed=0
+    "plan_of_table_core": lambda: tables.multilevel.plan_of_table_core(
+        tables.plan_multilevel(30_000).core, keys=30_000, seed=0
     ),
-    "plan_chains": lambda: theory.plan_chains(30_000),
-    "plan_of_chain_core": lambda: theory.plan_of_chain_core(
-        theory.plan_chains(30_000).core, keys=30_000, seed=0
+    "plan_chains": lambda: tables.plan_chains(30_000),
+    "plan_of_chain_core": lambda: tables.chained.plan_of_chain_core(
+        tables.plan_chains(30_000).core, keys=30_000, seed=0
     ),
-    "plan_paged": lambda: theory.plan_paged(30_000),
-    "plan_of_paged_core": lambda: theory.plan_of_paged_core(
-        theory.plan_paged(30_000).core, keys=30_000, seed=0
+    "plan_paged": lambda: tables.plan_paged(30_000),
+    "plan_of_paged_core": lambda: tables.paged.plan_of_paged_core(
+        tables.plan_paged(30_000).core, keys=30_000, seed=0
     ),
-    "plan_ring": lambda: theory.plan_ring(5, 500, epsilon=0.2),
-    "plan_sharded": lambda: theory.plan_sharded(300_000, shards=8, fpr=1e-3),
-    "plan_summary": lambda: theory.summary_plan.plan_summary(3000),
-    "plan_counters": lambda: theory.summary_plan.plan_counters(3000),
-    "less_hashing.law": lambda: less_hashing.law("triple", 28_755, 20, 1000),
+    "plan_ring": lambda: rings.plan_ring(5, 500, epsilon=0.2),
+    "plan_sharded": lambda: plan_sharded(300_000, shards=8, fpr=1e-3),
+    "plan_summary": lambda: summaries.plan_summary(3000),
+    "plan_counters": lambda: counter_summary.plan_counters(3000),
+    "hashing_law.law": lambda: hashing_law.law("triple", 28_755, 20, 1000),
     "load_of_mean": lambda: [block.load_of_mean(512, k, mean) for k in (7, 10) for mean in (80.3, 200.1)],
     "design.filter": lambda: design.filter(30_000, fpr=1e-4, policies=("standard", "blocked", "two-choice")),
-    "design.filter, double": lambda: designs_for(
-        Request(20_000, fpr=1e-6, hashing="double"), policies=("standard", "blocked")
-    ),
     "design.ring": lambda: design.ring(4, 200, overload=2.0),
     "design.summary": lambda: design.summary(2000),
     "design.table": lambda: design.table(30_000, schemes=("least-loaded",), slots=(2,)),
@@ -103,7 +108,7 @@ def structures() -> dict[str, Any]:
 
 def caches() -> Iterator[Any]:
     """Every cache of a function in theory and design."""
-    for package in (theory, design):
+    for package in (theory, design, filters, tables, sketches, rings):
         for info in pkgutil.iter_modules(package.__path__):
             module = importlib.import_module(f"{package.__name__}.{info.name}")
             yield from (each for each in vars(module).values() if hasattr(each, "cache_clear"))
@@ -221,14 +226,14 @@ def test_no_array_in_a_cache_can_be_written_to() -> None:
 
 
 def test_results_that_callers_get_are_theirs_or_cannot_be_changed() -> None:
-    law = less_hashing.law("double", 28_755, 20, 1000)
+    law = hashing_law.law("double", 28_755, 20, 1000)
     law.terms["same"] = 1.0
-    assert less_hashing.law("double", 28_755, 20, 1000).terms["same"] < 1e-5
-    plan = theory.plan_blocked(1000, fpr=1e-3)
-    core = theory.plan_balanced(1000, policy="fill", fpr=1e-3).core
+    assert hashing_law.law("double", 28_755, 20, 1000).terms["same"] < 1e-5
+    plan = plan_blocked(1000, fpr=1e-3)
+    core = plan_balanced(1000, policy="fill", fpr=1e-3).core
     with pytest.raises(ValueError, match="read-only"):
         levels.predict(core, 1000).loads[0][0] = 0.5
-    assert plan == theory.plan_blocked(1000, fpr=1e-3)
+    assert plan == plan_blocked(1000, fpr=1e-3)
 
 
 def test_cached_makes_arrays_read_only_wherever_they_are() -> None:
@@ -246,7 +251,7 @@ def test_cached_makes_arrays_read_only_wherever_they_are() -> None:
 
 def test_theory_and_design_keep_results_by_the_one_cache_only() -> None:
     """No other cache, and no change of `warnings`, whose filters all threads share."""
-    for package in (theory, design):
+    for package in (theory, design, filters, tables, sketches, rings):
         for path in Path(package.__path__[0]).glob("*.py"):
             if path.name == "caching.py":
                 continue
@@ -260,6 +265,6 @@ def test_theory_and_design_keep_results_by_the_one_cache_only() -> None:
 
 def test_design_leaves_the_filters_of_warnings_alone() -> None:
     before = list(warnings.filters)
-    found = designs_for(Request(20_000, fpr=1e-6, hashing="double"), policies=("standard", "blocked"))
-    assert [each.plan.policy for each in found] == ["blocked"]  # double hashing cannot reach that rate
+    found = design.filter(20_000, fpr=1e-6, policies=("standard", "blocked"), reads=1)
+    assert [each.plan.policy for each in found] == ["blocked"]  # one hash is not enough for that rate
     assert list(warnings.filters) == before

@@ -7,7 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from evenbins.theory import balance, chains, plan_chains
+from evenbins.study.theory import balance
+from evenbins.tables import plan_chains
+from evenbins.theory import chains
 from evenbins.theory.chains import NEVER_FULL, Layout, predict
 
 PLANS = {

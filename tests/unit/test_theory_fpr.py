@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from evenbins.study.theory import asymptotic
-from evenbins.theory import fpr
+from evenbins.theory import block, fpr
 
 # --- other ways to the same numbers --------------------------------------------------------------
 
@@ -107,7 +107,7 @@ def test_occupancy_of_a_huge_filter_is_short() -> None:
 
 @pytest.mark.parametrize("load", [0, 1e-6, 0.3, 1, 12.8, 40.5, 700])
 def test_set_bits_of_a_block_have_the_mean_of_a_compound_poisson(load: float) -> None:
-    chance = fpr.blocked_set_bits(512, 8, load)
+    chance = block.set_bits_at_load(512, 8, load)
     assert len(chance) == 513
     assert chance.sum() == pytest.approx(1, rel=1e-12)
     unset = math.exp(-load * -math.expm1(8 * math.log1p(-1 / 512)))
@@ -115,7 +115,7 @@ def test_set_bits_of_a_block_have_the_mean_of_a_compound_poisson(load: float) ->
 
 
 def test_set_bits_of_an_overloaded_block_are_all() -> None:
-    chance = fpr.blocked_set_bits(256, 16, 10_000)
+    chance = block.set_bits_at_load(256, 16, 10_000)
     assert chance[256] == pytest.approx(1, rel=1e-12)
 
 
@@ -184,7 +184,7 @@ def test_blocked_is_exact_for_few_blocks_and_small_rates(
 def test_blocked_is_the_moment_of_the_set_bits_of_many_blocks(load: float, hashes: int) -> None:
     blocks = 10**10
     keys = round(load * blocks)
-    chance = fpr.blocked_set_bits(512, hashes, load)
+    chance = block.set_bits_at_load(512, hashes, load)
     moment = chance @ (np.arange(513) / 512) ** hashes
     floor = fpr.digest_floor(keys)
     assert fpr.blocked(blocks, 512, hashes, keys) == pytest.approx(moment + (1 - moment) * floor, rel=1e-8)
@@ -416,7 +416,7 @@ def test_values_outside_their_range_are_refused_by_name() -> None:
         fpr.standard_miss_reads(1.5, 3)
     for load in (-1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match="load must be"):
-            fpr.blocked_set_bits(512, 3, load)
+            asymptotic.poisson_loads(load)
     for rate in (0.0, 1.0, math.nan):
         with pytest.raises(ValueError, match="fpr must be a rate between 0 and 1"):
             fpr.blocked_blocks(10, rate, 512)

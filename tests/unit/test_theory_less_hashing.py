@@ -18,10 +18,10 @@ from scipy.stats import t as student
 from sizes import size
 
 from evenbins.study.papers.simulation import simulate_hashing
+from evenbins.study.theory import hashing_law as laws
 from evenbins.study.theory import hashing_schemes
 from evenbins.study.theory import less_hashing as less
 from evenbins.theory import fpr
-from evenbins.theory import less_hashing as laws
 
 SCHEMES = [
     ("independent", "square"),

@@ -19,7 +19,8 @@ import pytest
 
 from evenbins.study.theory import asymptotic
 from evenbins.theory import block, fpr, levels
-from evenbins.theory.levels import COIN_UNIT, Behaviour, predict
+from evenbins.theory.cores import COIN_UNIT, POLICIES, BalancedCore, counter_bits
+from evenbins.theory.levels import Behaviour, predict
 
 Vector = npt.NDArray[np.float64]
 SIGMAS = 6.0
@@ -28,7 +29,7 @@ ENDLESS = 2**40
 
 
 def core_of(policy: str, block_bits: int, hashes: int, *tables: int, **other: int) -> tuple[int, ...]:
-    number = levels.POLICIES.index(policy) + 1
+    number = POLICIES.index(policy) + 1
     choices = other.get("choices", 2 if policy == "two-choice" else len(tables) // 2)
     coin, limit = other.get("coin", 0), other.get("limit", 0)
     return (
@@ -91,7 +92,7 @@ class Seen:
 
 def tables(core: tuple[int, ...], keys: int, seed: int) -> Seen:
     """Simulate single, multilevel or fill; the error of the rate is from the spread over blocks."""
-    design = levels.Design.of_core(core)
+    design = BalancedCore(core)
     rng = np.random.default_rng(seed)
     left, stored, reads, rate, error, walk, misses, filled = keys, 0, 0, 0.0, 0.0, 1.0, 0.0, 0.0
     histograms = []
@@ -170,7 +171,7 @@ def test_the_lists_variance_as_simulated() -> None:
     rng = np.random.default_rng(3)
     filters, blocks, keys, threshold, coin = 60, 300, 9_600, 34, 0.25
     arrivals = np.concatenate([rng.multinomial(keys, np.full(blocks, 1 / blocks)) for _ in range(filters)])
-    bits = 512 - levels.counter_bits(threshold)
+    bits = 512 - counter_bits(threshold)
     passed = np.zeros(filters)
     for which in range(filters):
         part = arrivals[which * blocks : (which + 1) * blocks]
@@ -200,7 +201,7 @@ def test_the_lists_variance_of_one_full_table_by_sums() -> None:
 
 def key_by_key(core: tuple[int, ...], keys: int, seed: int) -> tuple[Seen, dict[str, Any]]:
     """Follow the rules for each key; blocks are integers. Rates are computed from the set bits."""
-    design = levels.Design.of_core(core)
+    design = BalancedCore(core)
     rng = np.random.default_rng(seed)
     d, k, bits = design.choices, design.hashes, design.key_bits
     which = [0] * d if len(design.blocks) == 1 else list(range(d))

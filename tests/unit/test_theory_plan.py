@@ -15,24 +15,63 @@ import numpy as np
 import pytest
 
 from evenbins import _show
-from evenbins.theory import FilterPlan, fpr, plan_blocked, plan_of_core, plan_standard
+from evenbins.filters import (
+    BalancedPlan,
+    BlockedPlan,
+    CountingPlan,
+    FilterPlan,
+    StandardPlan,
+    plan_balanced,
+    plan_blocked,
+    plan_counting,
+    plan_of_core,
+    plan_standard,
+)
+from evenbins.theory import fpr
 
 PLANNERS = (plan_standard, plan_blocked)
 
-FIELDS = [
-    "keys", "policy", "bits_per_key", "block_bits", "hashes", "counter_bits", "choices", "thresholds",
-    "coin", "shares", "fpr", "reads", "miss_reads", "list_reads", "spilled", "fill", "saturation",
-    "saturated", "overflow", "overflow_limit", "spill", "nbytes", "hashing", "seed", "core",
-]  # fmt: skip
+FIRST = ["keys", "policy", "bits_per_key"]
+LAST = ["fpr", "reads", "miss_reads", "fill", "nbytes", "hashing", "seed", "core"]
+OWN = {
+    StandardPlan: ["hashes"],
+    BlockedPlan: ["block_bits", "hashes"],
+    CountingPlan: ["block_bits", "hashes", "counter_bits", "saturation", "saturated"],
+    BalancedPlan: [
+        "block_bits", "hashes", "choices", "thresholds", "coin", "shares", "list_reads", "spilled",
+        "overflow", "overflow_limit", "spill",
+    ],
+}  # fmt: skip
+
+
+def shown(plan: FilterPlan) -> list[str]:
+    """Return the names in the order in which a plan shows them."""
+    return [*FIRST, *OWN[type(plan)], "fpr", "overfilled_fpr", *LAST[1:]]
+
 
 # --- what a plan chooses -------------------------------------------------------------------------
 
 
-SHOWN = [*FIELDS[: FIELDS.index("fpr") + 1], "overfilled_fpr", *FIELDS[FIELDS.index("fpr") + 1 :]]
+@pytest.mark.parametrize("cls", OWN)
+def test_a_plan_has_the_documented_fields(cls: type[FilterPlan]) -> None:
+    names = {field.name for field in dataclasses.fields(cls)}
+    assert names == {*FIRST, *OWN[cls], *LAST}
+    assert {field.name for field in dataclasses.fields(FilterPlan)} == {*FIRST, *LAST}
 
 
-def test_a_plan_has_the_documented_fields() -> None:
-    assert [field.name for field in dataclasses.fields(FilterPlan)] == FIELDS
+@pytest.mark.parametrize("planner", [plan_standard, plan_blocked, plan_counting, plan_balanced])
+def test_any_plan_answers_for_what_other_families_have(planner: Any) -> None:
+    """Programs that read plans of any filter read these names."""
+    plan = planner(1000)
+    answers = {
+        "block_bits": None, "counter_bits": None, "choices": 1, "thresholds": (), "coin": None,
+        "shares": (1.0,), "list_reads": 0.0, "spilled": 0.0, "saturation": 0.0, "saturated": 0.0,
+        "overflow": 0.0, "overflow_limit": 0, "spill": None,
+    }  # fmt: skip
+    assert plan.hashes > 0
+    for name, default in answers.items():
+        assert name in OWN[type(plan)] or getattr(plan, name) == default
+    assert FilterPlan.hashes == 0  # a family need not have any
 
 
 def test_a_standard_plan_has_the_least_bits_and_their_predictions() -> None:
@@ -289,7 +328,7 @@ def test_plans_are_equal_by_policy_hashing_seed_and_core() -> None:
     assert hash(plan) == hash(same)
     assert plan.fpr != same.fpr
     assert len({plan, same}) == 1
-    for name in FIELDS:
+    for name in (*FIRST, *OWN[BlockedPlan], *LAST):
         change: dict[str, Any] = {name: None}
         is_compared = name in ("policy", "hashing", "seed", "core")
         assert (dataclasses.replace(plan, **change) != plan) is is_compared
@@ -310,22 +349,23 @@ def test_a_plan_is_frozen_and_copies_and_pickles() -> None:
 def test_to_dict_is_json(planner: Any) -> None:
     plan = planner(np.int64(1000), bits_per_key=np.float32(12), hashes=np.uint8(5), seed=np.int8(3))
     written = plan.to_dict()
-    assert list(written) == SHOWN
+    assert list(written) == shown(plan)
     assert json.loads(json.dumps(written)) == written
     assert written["core"] == list(plan.core)
 
 
 def test_repr_is_one_readable_line() -> None:
     assert repr(plan_blocked(10_000_000, bits_per_key=14.4, hashes=8)) == (
-        "FilterPlan(policy='blocked', keys=10_000_000, bits_per_key=14.4, hashes=8, fpr=1.58e-03, "
+        "BlockedPlan(policy='blocked', keys=10_000_000, bits_per_key=14.4, hashes=8, fpr=1.58e-03, "
         "reads=1, miss_reads=1, nbytes=18.0 MB)"
     )
 
 
 def test_str_is_an_aligned_table_of_every_field() -> None:
-    title, *lines = str(plan_standard(1000, fpr=1e-3)).splitlines()
-    assert title == "FilterPlan"
-    assert [row.split()[0] for row in lines] == SHOWN
+    plan = plan_standard(1000, fpr=1e-3)
+    title, *lines = str(plan).splitlines()
+    assert title == "StandardPlan"
+    assert [row.split()[0] for row in lines] == shown(plan)
     assert len({len(row) - len(row.lstrip()) for row in lines}) == 1
     column = len("  overflow_limit  ")
     assert all(row[column - 1] == " " != row[column] for row in lines)
@@ -333,10 +373,10 @@ def test_str_is_an_aligned_table_of_every_field() -> None:
 
 def test_html_is_escaped() -> None:
     plan = dataclasses.replace(plan_standard(1000), policy="<script>alert('&')</script>")
-    shown = plan._repr_html_()
-    assert "<script>" not in shown
-    assert "&lt;script&gt;alert(&#x27;&amp;&#x27;)&lt;/script&gt;" in shown
-    assert shown.count("<tr>") == shown.count("</tr>") == len(SHOWN)
+    page = plan._repr_html_()
+    assert "<script>" not in page
+    assert "&lt;script&gt;alert(&#x27;&amp;&#x27;)&lt;/script&gt;" in page
+    assert page.count("<tr>") == page.count("</tr>") == len(shown(plan))
     assert "<b>" not in _show.html_table("<b>", [("<b>", "<b>")])
 
 

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from scipy.stats import betabinom, binom
 
+from evenbins.rings import plan_ring
 from evenbins.study.theory import rings
-from evenbins.theory import plan_ring
 
 # --- doctests --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "name",
-    ["study.theory.rings", "theory.ring_plan", "theory.ring_laws", "theory.ring_first_full",
+    ["study.theory.rings", "rings.plan", "theory.ring_laws", "theory.ring_first_full",
      "study.papers.chen", "study.papers.chen_tables", "study.papers.ring_simulation"],
 )  # fmt: skip
 def test_the_examples_of_a_module_work(name: str) -> None:
@@ -106,7 +106,7 @@ def test_without_keys_without_room_and_with_just_enough() -> None:
 def test_searches_are_geometric() -> None:
     found = rings.jump_loads(10_000, 1000, 11)
     assert found.searches == pytest.approx(1 / (1 - found.full))
-    assert sum(found.searches_above(s) for s in range(500)) == pytest.approx(found.searches)
+    assert sum(rings.searches_above(found, s) for s in range(500)) == pytest.approx(found.searches)
 
 
 def test_one_random_point_a_node_has_the_same_loads_clockwise_and_rehashed() -> None:
@@ -166,7 +166,7 @@ def test_the_first_full_node_by_enumeration(nodes: int, limit: int) -> None:
         chances.append(fine / nodes**keys)
         assert rings.no_full(nodes, limit, keys) == pytest.approx(chances[-1], abs=1e-12)
     assert rings.first_full(nodes, limit) == pytest.approx(sum(chances), rel=1e-9)
-    assert rings.first_full(nodes, limit, keys=limit + 1) == pytest.approx(
+    assert rings.first_full_within(nodes, limit, limit + 1) == pytest.approx(
         sum(chances[: limit + 1]), rel=1e-9
     )
 
@@ -285,7 +285,7 @@ def test_plans_know_what_they_do_not_know() -> None:
         (lambda: plan_ring(3, 5, copies=0), ValueError, "copies must be an integer from 1"),
         (lambda: rings.first_full(3, 0), ValueError, "limit must be 1 or more"),
         (lambda: rings.first_full(3, 2, copies=1, weights=[1, 2, 3]), ValueError, "exclude each other"),
-        (lambda: rings.first_full(3, 2, weights=[1, 2, 3], keys=9), ValueError, "keys must be left out"),
+        (lambda: rings.first_full_within(3, 2, -1), ValueError, "keys must be an integer from 0"),
         (lambda: rings.jump_loads(3, 2, 2, weights=[1]), ValueError, "weights must be one for each of 2"),
         (lambda: rings.jump_loads(3, 2, [2], weights=[1, 1]), ValueError, "limit must be one number, or"),
         (lambda: rings.growing_loads(3, 2, 0.1, weights=[1]), ValueError, "weights must be one for each"),

@@ -10,16 +10,19 @@ from typing import Any
 import pytest
 
 from evenbins import design
+from evenbins.filters import (
+    plan_blocked,
+    plan_sharded,  # fmt: skip
+)
 from evenbins.filters.sharded import ShardedFilter
-from evenbins.theory import plan_blocked, sharding
+from evenbins.theory import sharding
 from evenbins.theory.sharding import (
     largest_shard,
     moved,
     overflow_probability,
-    plan_sharded,
     shard_capacity,
     shards_touched,
-)  # fmt: skip
+)
 from reference.keys import mulhi, splitmix
 
 
@@ -159,8 +162,7 @@ def test_the_rate_is_the_mean_over_binomial_shards() -> None:
     """Three points against the whole sum, where shards are small and the rate varies most."""
     plan = plan_sharded(1000, fpr=1e-3, shards=10, policy="standard")
     mean = sum(
-        math.comb(1000, k) * 0.1**k * 0.9 ** (1000 - k) * sharding._at_load(plan.shard, k).fpr
-        for k in range(1, 300)
+        math.comb(1000, k) * 0.1**k * 0.9 ** (1000 - k) * plan.shard.with_keys(k).fpr for k in range(1, 300)
     )
     assert plan.fpr == pytest.approx(mean, rel=2e-2)
 

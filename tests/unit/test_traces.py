@@ -178,7 +178,7 @@ def test_broken_archives_are_refused(tmp_path: Path) -> None:
         read(tmp_path, b"0,a\n", "log.csv.gz")
     with pytest.raises(TraceError, match="zstd -t"):
         read(tmp_path, b"0,a\n", "log.csv.zst")
-    with pytest.raises(TraceError, match="no Parquet file"):
+    with pytest.raises(TraceError, match="not a Parquet file"):
         read(tmp_path, b"0,a\n", "log.parquet")
     for name in ("none.csv", "none.csv.gz", "none.csv.zst", "none.parquet"):
         with pytest.raises(FileNotFoundError):

@@ -57,7 +57,7 @@ def blocks() -> Picture:
 
 
 @cache
-def _filled(policy: str) -> tuple[float, FloatArray, FloatArray]:
+def _fill(policy: str) -> tuple[float, FloatArray, FloatArray]:
     """Fill a filter: its rate; by set bits the share of the blocks, and of the false positives they make."""
     made = (
         BlockedBloomFilter(_KEYS, bits_per_key=_BITS, seed=1)
@@ -93,7 +93,7 @@ def loads() -> Picture:
     p.rect(220, 48, 14, 14, fill=FULL, corner=3)
     p.text(240, 61, "share of the false positives they make", size=16, fill=MUTED)
     edges = range(low, high, width)
-    found = {policy: _filled(policy) for policy in ("blocked", "fill", "two-choice")}
+    found = {policy: _fill(policy) for policy in ("blocked", "fill", "two-choice")}
     bars = {
         policy: [[float(share[edge : edge + width].sum()) for edge in edges] for share in shares]
         for policy, (_, *shares) in found.items()

@@ -13,7 +13,7 @@ _NODES, _KEYS, _PERCENT, _SEED = 40, 400, 110, 3
 
 
 @cache
-def _placed(policy: str) -> tuple[list[str], list[int], list[tuple[int, int]], int, float]:
+def _place_keys(policy: str) -> tuple[list[str], list[int], list[tuple[int, int]], int, float]:
     """Place the keys: nodes around the ring, loads, (first, last) node of keys sent on, limit, searches."""
     names = [f"s{i:02}" for i in range(_NODES)]
     layout = "dense" if policy == "jump" else "sparse"
@@ -47,7 +47,7 @@ def cascade() -> Picture:
         "servers. Jump: each key goes to a server of its own, all over the circle.",
     )  # fmt: skip
     for i, (policy, title) in enumerate([("clockwise", "clockwise (CH-BL)"), ("jump", "jump (RJ-CH)")]):
-        _, loads, sent, limit, searches = _placed(policy)
+        _, loads, sent, limit, searches = _place_keys(policy)
         left = 12 + i * 312
         p.rect(left, 12, 304, 446, fill=PANEL, stroke=FAINT, corner=14)
         p.text(left + 152, 46, title, size=19, anchor="middle", bold=True)
@@ -105,7 +105,7 @@ def loads() -> Picture:
     titles = {"plain": "plain: no limit", "clockwise": "clockwise (CH-BL)", "jump": "jump (RJ-CH)"}
     left, step, scale = 30, 14.6, 3.1
     for i, (policy, title) in enumerate(titles.items()):
-        _, found, _, limit, _ = _placed(policy)
+        _, found, _, limit, _ = _place_keys(policy)
         base = 196 + i * 130
         mean = sum(found) / len(found)
         variance = sum((each - mean) ** 2 for each in found) / len(found)

@@ -1,6 +1,6 @@
 """A soak: random operations on one structure beside an oracle that is exact, and audits at each tenth.
 
-    step ──▶ so many operations, answers compared with the oracle     (Soak.step; failures are counted)
+    step ──▶ operations, answers compared with the oracle     (Soak.step; failures are counted)
     audit ─▶ stats() against a recount, invariants, bounds            (Soak.audit; after each tenth)
     memory ▶ resident bytes after each tenth, and open descriptors    (flat: `Outcome.grew`)
 
@@ -74,7 +74,7 @@ class Soak:
         self.done: Counter[str] = Counter()
 
     def step(self) -> int:
-        """Do something; give how many operations it was."""
+        """Make one step; return its number of operations."""
         raise NotImplementedError
 
     def audit(self) -> None:
@@ -145,7 +145,7 @@ def run(case: Case, setting: str, operations: int, seed: int, number: int) -> Ou
             out.audits += 1
             out.rss.append(memory())
             out.descriptors.append(len(os.listdir("/proc/self/fd")))
-    except Exception as error:  # what no step expects: told like a loss, and the other soaks go on
+    except Exception as error:  # what no step expects: counted as a loss, and the other soaks go on
         soak.lose(1, f"{type(error).__name__}: {error}")
         out.rss.append(memory())
         out.descriptors.append(len(os.listdir("/proc/self/fd")))

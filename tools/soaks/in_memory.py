@@ -37,9 +37,10 @@ from evenbins import (
     ShardedFilter,
     TableFullError,
 )
+from evenbins.study.counter_summary import CounterSummary
+from evenbins.study.hashing import plan_scheme
 from evenbins.study.ring import ring as study_ring
 from evenbins.tables import summaries
-from evenbins.theory import plan_standard
 from soaks.harness import Case, Soak
 
 __all__ = ["CASES", "FilterSoak", "TableSoak"]
@@ -62,7 +63,7 @@ def part(rng: np.random.Generator, size: int) -> slice:
     return slice(start, start + size // 5)
 
 
-def rebuilt(rng: np.random.Generator, made: Any) -> Any:
+def rebuild(rng: np.random.Generator, made: Any) -> Any:
     """Send a structure through one of the ways out and back."""
     match int(rng.integers(3)):
         case 0:
@@ -107,7 +108,7 @@ class FilterSoak(Soak):
                 self.done["merged"] += 1
                 done = len(places)
             case 2:
-                self.filter, places = rebuilt(rng, self.filter), np.zeros(0, np.int64)
+                self.filter, places = rebuild(rng, self.filter), np.zeros(0, np.int64)
                 self.done["rebuilt"] += 1
             case _:
                 places = self._batch()
@@ -167,7 +168,7 @@ class CountingSoak(Soak):
                         self.count[place] += 1
                 done = len(places[:_SINGLY])
             case 1:
-                self.filter = rebuilt(rng, self.filter)
+                self.filter = rebuild(rng, self.filter)
                 self.done["rebuilt"] += 1
             case 2 | 3 | 4 | 5 if not full:
                 places = places[self.count[places] < self.most]
@@ -237,7 +238,7 @@ class SketchSoak(Soak):
                 weights = rng.integers(1, 1000, done).astype(np.uint64)
                 self.sketch.add_many(self.keys[places], weights)
             case 3:
-                self.sketch = rebuilt(rng, self.sketch)
+                self.sketch = rebuild(rng, self.sketch)
                 places, weights, done = places[:0], weights[:0], 0
                 self.done["rebuilt"] += 1
             case _:
@@ -322,7 +323,7 @@ class TableSoak(Soak):
             case 0:
                 done = self.singly(places[:_SINGLY])
             case 1 if self.copies:
-                self.table = rebuilt(rng, self.table)
+                self.table = rebuild(rng, self.table)
                 self.done["rebuilt"] += 1
             case 2 | 3:
                 deleted = self.table.delete_many(self.keys[places])
@@ -391,10 +392,10 @@ class SummarySoak(Soak):
     def __init__(self, rng: np.random.Generator, make: Callable[[], Any], *, removal: bool) -> None:
         super().__init__(rng)
         self.make, self.summary, self.removal = make, make(), removal
-        self.levels = self.summary.plan.levels
+        counters = isinstance(self.summary, CounterSummary)  # they choose the levels themselves
+        self.levels = 1 if counters else self.summary.plan.levels
         self.keys = universe(rng, _KEYS)
         self.level = np.zeros(_KEYS, np.uint8)
-        self.shares = np.array(self.summary.plan.shares if hasattr(self.summary.plan, "shares") else [1.0])
 
     def step(self) -> int:
         rng = self.rng
@@ -417,7 +418,7 @@ class SummarySoak(Soak):
             self.level[there] = 0
             done += len(there)
         if rng.random() < 0.1:
-            self.summary = rebuilt(rng, self.summary)
+            self.summary = rebuild(rng, self.summary)
             self.done["rebuilt"] += 1
         return done + self.ask(part(rng, _KEYS))
 
@@ -528,12 +529,8 @@ def _filter(name: str, make: Callable[[], Any], share: float = 1.0, *, ordered: 
 def _cases() -> list[Case]:
     cases = [
         _filter("standard", lambda: BloomFilter(_KEYS), 4),
-        _filter(
-            "standard, partition", lambda: BloomFilter.from_plan(plan_standard(_KEYS, hashing="partition"))
-        ),
-        _filter(
-            "standard, double hashing", lambda: BloomFilter.from_plan(plan_standard(_KEYS, hashing="double"))
-        ),
+        _filter("standard, partition", lambda: BloomFilter.from_plan(plan_scheme("partition", _KEYS))),
+        _filter("standard, double hashing", lambda: BloomFilter.from_plan(plan_scheme("double", _KEYS))),
         _filter("blocked 256", lambda: BlockedBloomFilter(_KEYS, block_bits=256), 4),
         _filter("blocked 512", lambda: BlockedBloomFilter(_KEYS), 4),
         _filter("sharded", lambda: ShardedFilter(_KEYS, shards=4), 3),
@@ -577,6 +574,7 @@ def _cases() -> list[Case]:
         ("single filter, counting", lambda: summaries.SingleFilterSummary(_KEYS, counting=True), True),
         ("multiple bloom", lambda: summaries.MultipleBloomSummary(_KEYS), False),
         ("multiple bloom, counting", lambda: summaries.MultipleBloomSummary(_KEYS, counting=True), True),
+        ("counters", lambda: CounterSummary(_KEYS), False),
     ):
         cases.append(
             Case(

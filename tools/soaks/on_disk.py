@@ -147,7 +147,7 @@ class MappedSoak(Soak):
         shutil.rmtree(self.folder)
 
 
-def _mapped(name: str, make: Callable[[], Any], share: float = 1.0) -> Case:
+def _mapped_case(name: str, make: Callable[[], Any], share: float = 1.0) -> Case:
     return Case(name, lambda rng: MappedSoak(rng, make), share)
 
 
@@ -155,9 +155,9 @@ CASES = [
     Case("pages", lambda rng: PagesSoak(rng), 3),
     Case("pages, not durable", lambda rng: PagesSoak(rng, durable=False), 3),
     Case("pages of 8192 bytes", lambda rng: PagesSoak(rng, page_bytes=8192, levels=2), 2),
-    _mapped("mapped, standard", lambda: BloomFilter(_KEYS)),
-    _mapped("mapped, blocked", lambda: BlockedBloomFilter(_KEYS)),
-    _mapped("mapped, balanced", lambda: BalancedBloomFilter(_KEYS)),
-    _mapped("mapped, growing", lambda: GrowingFilter(1e-3, first=1_000)),
-    _mapped("sharded folder", lambda: ShardedFilter(_KEYS, shards=4)),
+    _mapped_case("mapped, standard", lambda: BloomFilter(_KEYS)),
+    _mapped_case("mapped, blocked", lambda: BlockedBloomFilter(_KEYS)),
+    _mapped_case("mapped, balanced", lambda: BalancedBloomFilter(_KEYS)),
+    _mapped_case("mapped, growing", lambda: GrowingFilter(1e-3, first=1_000)),
+    _mapped_case("sharded folder", lambda: ShardedFilter(_KEYS, shards=4)),
 ]

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from evenbins import theory
 from evenbins.cluster import RedisFilter
-from evenbins.cluster.http import Router
+from evenbins.cluster.http import Router, RouterConfig
 from evenbins.cluster.memcached import RingMemcache
+from evenbins.filters import plan_balanced, plan_blocked, plan_standard
 from soaks.harness import Case, Soak
 from soaks.in_memory import universe
 
@@ -52,9 +52,9 @@ class RedisSoak(Soak):
             for _ in range(3)
         ]
         self.plan = {
-            "standard": lambda: theory.plan_standard(_KEYS, bits_per_key=16),
-            "blocked": lambda: theory.plan_blocked(_KEYS, bits_per_key=16),
-            "multilevel": lambda: theory.plan_balanced(_KEYS, bits_per_key=16, policy="multilevel"),
+            "standard": lambda: plan_standard(_KEYS, bits_per_key=16),
+            "blocked": lambda: plan_blocked(_KEYS, bits_per_key=16),
+            "multilevel": lambda: plan_balanced(_KEYS, bits_per_key=16, policy="multilevel"),
         }[policy]()
         self.keys = universe(rng, _KEYS)
         self.filters: list[RedisFilter] = []
@@ -211,7 +211,7 @@ class RouterSoak(Soak):
 
         self.replicas = [_Echo() for _ in range(4)]
         urls = [await self.stack.enter_async_context(served(each)) for each in self.replicas]
-        self.router = Router(urls, limit=self.limit, wait=20.0)
+        self.router = Router(RouterConfig(urls, limit=self.limit, wait=20.0))
         base = await self.stack.enter_async_context(served(self.router))
         limits = httpx.Limits(max_connections=16)
         self.client = await self.stack.enter_async_context(

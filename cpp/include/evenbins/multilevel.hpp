@@ -33,7 +33,7 @@
 // hash index of at least twice the limit.
 //
 // The flags change what is counted, never what is stored where: `insertion_reads` counts the buckets that insertions of
-// new keys read. The check that a key is new reads its buckets (all of them, none with new=True). Without occupancy
+// new keys read. The check that a key is new reads its buckets (all of them, none with assume_unique). Without occupancy
 // bits a look at a bucket's occupancy is a read, unless that bucket was read already by the same insertion (for x's own
 // buckets). Without next hashes the residents of a bucket are a read, with the same exception. Moving a resident is
 // counted in `moves`, not here.

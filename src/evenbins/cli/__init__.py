@@ -1,25 +1,25 @@
 """The command `evenbins`: filters for the shell.
 
     evenbins build keys.txt -o keys.evb      lines ──▶ a filter in a file
-    evenbins query keys.evb < lines          grep's manners: prints the lines that are in it
+    evenbins query keys.evb < lines          like grep: prints the lines that are in it
     evenbins inspect keys.evb                plan beside stats, blocks by their load, checks
     evenbins design filter --keys 1e9 --fpr 1e-6    every design that meets it, best first
     evenbins reproduce kanizo-fig5           a paper's numbers beside ours
     evenbins lab                             all of it on a local page
 
-One module a command, imported when it is called (_group.py); what they share begins with an underscore.
+One module per command, imported when it is called (_group.py); those for study are in `study.commands`.
 
 A key is the bytes of one line, without its newline. Nothing is decoded, nothing is trimmed, an empty line
-is the empty key: so `query` prints every line of the file a filter was built from, whatever is in it.
-Lines travel in blocks of whole lines and meet the core in bulk.
+is the empty key: so `query` prints every line of the file that a filter was built from. Lines are read in
+blocks of whole lines and passed to the core in bulk.
 
 Invariants
 - Standard output carries the answer alone, bytes as they came in; all else goes to standard error.
 - Exit codes are grep's: 0 something selected (or done), 1 nothing selected, 2 an error; 130 after Ctrl-C. A
   reader that has gone (`| head`) ends the command as it ends grep, by SIGPIPE.
-- An error is one line which says what to do. Commands raise; `_run` alone writes it. What nobody expected is
-  one line too, and says that it is a bug; EVENBINS_DEBUG=1 shows where.
-- What a command does not need it does not import: rich and scipy come in where they are used.
+- An error is one line that says what to do. Commands raise; `_run` alone prints. An unexpected exception is
+  one line too, and says that it is a bug; EVENBINS_DEBUG=1 shows the traceback.
+- A command imports only what it needs: rich and scipy where they are used.
 """
 
 from __future__ import annotations
@@ -32,32 +32,25 @@ from typing import NoReturn
 
 import click
 
+from evenbins._console import OutputError, integer
 from evenbins.cli._group import LazyGroup, Row
-from evenbins.cli._options import integer
-from evenbins.cli._output import (
-    OutputError,
-    abandon_output,
-    about,
-    complain,
-    end_by_sigpipe,
-    leaves_at_once,
-)
+from evenbins.cli._output import abandon_output, complain, describe, end_by_sigpipe, leaves_at_once
 
 __all__ = ["commands", "integer", "main"]
 
 _ROWS = (
     Row("build", "Build a filter from lines.", "evenbins.cli.build"),
     Row("completion", "Print a shell's completion script.", "evenbins.cli.completion"),
-    Row("demo", "Show it at work on generated keys.", "evenbins.cli.demo"),
+    Row("demo", "Show it at work on generated keys.", "evenbins.study.commands.demo"),
     Row("design", "Find the designs that meet a request, best first.", "evenbins.cli.design"),
     Row("inspect", "Show a file: plan beside stats, and checks.", "evenbins.cli.inspect"),
-    Row("lab", "Open the lab: pages to understand and to decide.", "evenbins.study.lab.command"),
+    Row("lab", "Open the lab: pages to understand and to decide.", "evenbins.study.commands.lab"),
     Row("merge", "Merge files into one with the keys of all.", "evenbins.cli.merge"),
     Row("query", "Print the lines that are in a filter.", "evenbins.cli.query"),
-    Row("reproduce", "Repeat the papers' experiments.", "evenbins.cli.reproduce"),
+    Row("reproduce", "Repeat the papers' experiments.", "evenbins.study.commands.reproduce"),
     Row("route", "Pass HTTP requests on to replicas, by key.", "evenbins.cli.route"),
     Row("seed", "Write a new secret seed to a file.", "evenbins.cli.seed"),
-    Row("simulate", "Replay a log of requests through cache servers.", "evenbins.cli.simulate"),
+    Row("simulate", "Replay a log of requests through cache servers.", "evenbins.study.commands.simulate"),
 )
 
 
@@ -92,7 +85,7 @@ def _run(args: Sequence[str] | None) -> int:
         abandon_output()
         if isinstance(error.args[0], BrokenPipeError):
             end_by_sigpipe()
-        return complain(about(error.args[0], "standard output"))
+        return complain(describe(error.args[0], "standard output"))
     except click.UsageError as error:  # click's own; ours are plain ClickExceptions and say what to do
         message = error.format_message()
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
@@ -105,7 +98,7 @@ def _run(args: Sequence[str] | None) -> int:
     except MemoryError as error:
         return complain(str(error) or "not enough memory: use fewer keys or fewer bits")
     except OSError as error:
-        return complain(about(error))
+        return complain(describe(error))
     except Exception as error:
         from evenbins._compressed import CompressedError
         from evenbins._core import FormatError

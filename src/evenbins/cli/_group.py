@@ -1,9 +1,10 @@
-"""A group of commands that are imported when they are called, so that none waits for what another needs.
+"""A group of commands that are imported when they are called, so that none waits for another's imports.
 
 The group knows names and one-line helps without an import (a test compares them with the commands' own);
-`commands`, its dict, gives the real thing to whoever asks: click, the documentation, completion.
+`commands`, its dict, imports a command when click, the documentation or completion reads it.
 
-Classes here and in _inputs.py are plain ones: making a dataclass takes a millisecond, and start-up has few.
+Classes here and in _inputs.py are plain ones: creating a dataclass takes a millisecond
+of the start-up.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     a file, a pipe, - ──▶ name, first bytes: gzip, zstd, Parquet? ──▶ blocks ──▶ batches of lines or records
 
-A batch knows its keys, their number, and gives what it read of those that a mask names: lines and records of
-CSV as they came, byte for byte; of Parquet the keys, one a line.
+A batch has its keys and their number, and returns what it read for those that a mask selects: lines and
+records of CSV byte for byte; of Parquet the keys, one per line.
 
 Invariants
 - A line from a slow pipe is not kept waiting: what is there is read, answered and written.
@@ -32,6 +32,7 @@ import click
 
 from evenbins import _compressed, _core
 from evenbins._bulk import Lines, Spans
+from evenbins._console import check_readable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,14 +40,23 @@ if TYPE_CHECKING:
 
     Mask = npt.NDArray[np.bool_]
 
-__all__ = ["BLOCK_BYTES", "Batch", "How", "Input", "check_readable", "open_inputs"]
+__all__ = ["BLOCK_BYTES", "LINES", "Batch", "How", "Input", "binary_option", "null_option", "open_inputs"]
 
-BLOCK_BYTES = 1 << 20  # so much stays in a core's cache while it is read, answered and selected
+LINES = click.Path(readable=False, allow_dash=True)
+null_option = click.option(
+    "-0", "--null", is_flag=True, help="Lines end with a NUL byte; newlines are ordinary bytes."
+)
+binary_option = click.option(
+    "-U", "--binary", is_flag=True, help=r"Bytes as they are: no \r is dropped, nothing unpacked."
+)
+
+BLOCK_BYTES = 1 << 20  # stays in a core's cache while it is read, answered and selected
 _MOST_RECORD_BYTES = 1 << 26  # of CSV: a longer one is a quote that was never closed
 _BATCH_ROWS = 1 << 16
 _SUFFIXES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".parquet": "parquet", ".pq": "parquet"}
 _TEXT_SUFFIXES = (".txt", ".text", ".csv", ".tsv", ".lst", ".list", ".log")
 _CONTROL_BYTES = [bytes([code]) for code in range(32) if code not in b"\t\n\r"]  # no text holds them
+_OPEN_QUOTE = "a quote is opened and never closed: repair it"
 _PARQUET = b"PAR1"  # its first and its last bytes
 
 
@@ -112,11 +122,8 @@ class ColumnBatch:
     def keys(self, *, as_text: bool = False) -> object:
         """Return the keys as bulk calls take them: integers stay integers unless text is wanted."""
         arrow = import_module("pyarrow")
-        return (
-            self.column.cast("string")
-            if as_text and arrow.types.is_integer(self.column.type)
-            else self.column
-        )
+        is_integer = arrow.types.is_integer(self.column.type)
+        return self.column.cast("string") if as_text and is_integer else self.column
 
     def __len__(self) -> int:
         return len(self.column)
@@ -145,7 +152,7 @@ class Input:
     nulls
         Rows without a key, which were left out; of Parquet alone.
     one_line_of_many
-        It had carriage returns and not one newline: it was taken for a single line.
+        It has carriage returns and no newline, and was read as a single line.
     """
 
     def __init__(self, name: str, how: How) -> None:
@@ -158,9 +165,9 @@ class Input:
         self._copy: IO[bytes] | None = None
 
     def count(self, advance: Callable[[int], None]) -> int:
-        """Count the keys; `batches` gives them still."""
-        with self._opened() as opened:
-            file = opened if opened.seekable() else self._spooled(b"", opened)
+        """Count the keys; `batches` can still be called."""
+        with self._open() as opened:
+            file = opened if opened.seekable() else self._spool(b"", opened)
             start = file.tell()
             file, chunks, format = self._chunks(file, advance)
             if self._how.column is not None or format == "parquet":
@@ -173,14 +180,18 @@ class Input:
 
     def batches(self, advance: Callable[[int], None] = lambda _: None) -> Iterator[Batch]:
         """Return the keys in batches; to a last line that has no newline one is added."""
-        with self._opened() as opened:
+        with self._open() as opened:
             file, chunks, format = self._chunks(opened, advance)
             yield from self._batches(file, chunks, format)
+
+    def _error(self, text: str, *, record: int | None = None) -> click.ClickException:
+        where = self._title if record is None else f"{self._title}, record {record}"
+        return click.ClickException(f"{where}: {text}")
 
     # --- bytes ----------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _opened(self) -> Iterator[IO[bytes]]:
+    def _open(self) -> Iterator[IO[bytes]]:
         if self._copy is not None:
             yield self._copy
         elif self.name != "-":
@@ -191,12 +202,12 @@ class Input:
         else:
             yield sys.stdin.buffer
 
-    def _spooled(self, first: bytes, file: IO[bytes]) -> IO[bytes]:
+    def _spool(self, first: bytes, file: IO[bytes]) -> IO[bytes]:
         """Copy what cannot be rewound: the bytes read already, and the rest."""
         import tempfile
 
         copy: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (it goes with this object)
-        for block in itertools.chain([first], _reads(file)):
+        for block in itertools.chain([first], _read_blocks(file)):
             try:
                 copy.write(block)
                 copy.flush()
@@ -214,21 +225,21 @@ class Input:
         first = _first_bytes(file)
         format = None if self._how.binary else _compressed.format_of(first)
         if format == "parquet" and self._suffix not in _TEXT_SUFFIXES and not file.seekable():
-            file = self._spooled(first, file)
+            file = self._spool(first, file)
             first = _first_bytes(file)
         if first and not self._how.binary:
-            format = self._checked_format(format, first, file)
+            format = self._check_format(format, first, file)
         plain = _Plain(first, file, advance)
         if format in (None, "parquet"):
             return file, plain, format
-        return file, self._unpacked(plain, format or ""), format
+        return file, self._unpack(plain, format or ""), format
 
-    def _checked_format(self, format: str | None, first: bytes, file: IO[bytes]) -> str | None:
+    def _check_format(self, format: str | None, first: bytes, file: IO[bytes]) -> str | None:
         """Return the format, by the name before the content; refuse the two if they contradict each other."""
         named = _SUFFIXES.get(self._suffix)
         if named is not None and format != named:
-            raise click.ClickException(
-                f"{self._title}: by its name {named}, but it does not begin as such a file does: check it, "
+            raise self._error(
+                f"by its name {named}, but it does not begin as such a file does: check it, "
                 "rename it, or read it as lines with -U"
             )
         if named is not None or format != "parquet":
@@ -237,15 +248,14 @@ class Input:
         if self._suffix in _TEXT_SUFFIXES:
             if is_text:
                 return None
-            raise click.ClickException(
-                f"{self._title}: by its name text, but it begins as Parquet does: rename it, or read it as "
-                "lines with -U"
+            raise self._error(
+                "by its name text, but it begins as Parquet does: rename it, or read it as lines with -U"
             )
         return None if is_text and not _ends_as_parquet(file) else format
 
-    def _unpacked(self, chunks: Iterator[bytes], format: str) -> Iterator[bytes]:
+    def _unpack(self, chunks: Iterator[bytes], format: str) -> Iterator[bytes]:
         try:
-            yield from _compressed.unpacked(_read_of(chunks), format, self._title)
+            yield from _compressed.unpack(_read_of(chunks), format, self._title)
         except _compressed.CompressedError as error:
             if self._suffix in _SUFFIXES:
                 raise
@@ -269,7 +279,7 @@ class Input:
         return self._lines(chunks)
 
     def _lines(self, chunks: Iterator[bytes]) -> Iterator[Batch]:
-        """Fill one buffer again and again; give the whole lines in it, and move the rest to its beginning."""
+        """Fill one buffer again and again; yield the whole lines in it, and move the rest to its start."""
         separator, whole, filled = self._how.separator, 0, 0
         readinto, buffer = _readinto_of(chunks), bytearray(BLOCK_BYTES)
         while size := readinto(memoryview(buffer)[filled:]):
@@ -299,9 +309,8 @@ class Input:
                 found = self._header(block, column, whole=chunk is None)
                 if found is None:
                     if len(block) > _MOST_RECORD_BYTES:
-                        raise click.ClickException(
-                            f"{self._title}: no line of names in {len(block):,} bytes: is it CSV? "
-                            "Leave out --column"
+                        raise self._error(
+                            f"no line of names in {len(block):,} bytes: is it CSV? Leave out --column"
                         )
                     pending = block
                     continue
@@ -312,15 +321,11 @@ class Input:
                 yield CsvBatch(block, Spans(data, offsets), starts, ends)
             records += len(starts)
             if bad >= 0:
-                raise click.ClickException(
-                    f"{self._title}, record {records + 1}: {bad} column{'s' * (bad != 1)}, but {column!r} is "
-                    f"number {index + 1}: repair or remove it"
-                )
+                columns = f"{bad} column{'s' * (bad != 1)}, but {column!r} is number {index + 1}"
+                raise self._error(f"{columns}: repair or remove it", record=records + 1)
             pending = block[consumed:]
             if len(pending) > _MOST_RECORD_BYTES or (chunk is None and pending):
-                raise click.ClickException(
-                    f"{self._title}, record {records + 1}: a quote is opened and never closed: repair it"
-                )
+                raise self._error(_OPEN_QUOTE, record=records + 1)
 
     def _header(self, block: bytes, column: str, *, whole: bool) -> tuple[str, int, int] | None:
         """Return the delimiter, the column's number and where records begin; None if names are missing."""
@@ -329,30 +334,24 @@ class Input:
         bom = 3 if block.startswith(b"\xef\xbb\xbf") else 0
         line = block.partition(b"\n")[0]
         if b"\0" in line or block.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise click.ClickException(
-                f"{self._title}: UTF-16 or no text: convert it, as iconv -f UTF-16 -t UTF-8 does"
-            )
+            raise self._error("UTF-16 or no text: convert it, as iconv -f UTF-16 -t UTF-8 does")
         delimiter = next((each for each in "\t,;" if each.encode() in line), ",")
         _, _, starts, ends, _, _ = _core.csv_column(memoryview(block)[bom:], delimiter, 0)
         if not len(ends):
             if whole and block.strip():
-                raise click.ClickException(f"{self._title}: a quote is opened and never closed: repair it")
+                raise self._error(_OPEN_QUOTE)
             if whole:
-                raise click.ClickException(f"{self._title}: empty: CSV begins with a line of names")
+                raise self._error("empty: CSV begins with a line of names")
             return None
         end = bom + int(ends[0])
         text = block[bom + int(starts[0]) : end].decode("utf-8", "surrogateescape")
         try:
             names = next(csv.reader([text], delimiter=delimiter))
         except csv.Error as error:  # a bare carriage return, a name of 128 KiB
-            raise click.ClickException(
-                f"{self._title}: its line of names cannot be read ({error}): repair it"
-            ) from None
+            raise self._error(f"its line of names cannot be read ({error}): repair it") from None
         if column not in names:
             there = ", ".join(names).encode("utf-8", "backslashreplace").decode()
-            raise click.ClickException(
-                f"{self._title}: no column {column!r}: --column must be one of {there}"
-            )
+            raise self._error(f"no column {column!r}: --column must be one of {there}")
         return delimiter, names.index(column), end
 
     # --- Parquet --------------------------------------------------------------------------------------
@@ -362,21 +361,16 @@ class Input:
             arrow: Any = import_module("pyarrow")
             parquet: Any = import_module("pyarrow.parquet")
         except ImportError:
-            raise click.ClickException(
-                f"{self._title}: Parquet needs pyarrow: pip install 'evenbins[arrow]'"
-            ) from None
+            raise self._error("Parquet needs pyarrow: pip install 'evenbins[arrow]'") from None
         try:
             file.seek(0)
             opened = parquet.ParquetFile(file)
             names = opened.schema_arrow.names
             column = self._how.column if self._how.column is not None or len(names) != 1 else names[0]
             if column not in names:
-                what = (
-                    "Parquet: --column is missing; it"
-                    if column is None
-                    else f"no column {column!r}: --column"
-                )
-                raise click.ClickException(f"{self._title}: {what} must be one of {', '.join(names)}")
+                missing = "Parquet: --column is missing; it"
+                what = missing if column is None else f"no column {column!r}: --column"
+                raise self._error(f"{what} must be one of {', '.join(names)}")
             for batch in opened.iter_batches(_BATCH_ROWS, columns=[column], use_threads=False):
                 found = batch.column(0)
                 if arrow.types.is_dictionary(found.type):
@@ -388,8 +382,8 @@ class Input:
                     arrow.types.is_integer, arrow.types.is_string, arrow.types.is_large_string,
                     arrow.types.is_binary, arrow.types.is_large_binary,
                 )):  # fmt: skip
-                    raise click.ClickException(
-                        f"{self._title}: column {column!r} holds {found.type}, and keys are text, bytes or "
+                    raise self._error(
+                        f"column {column!r} holds {found.type}, and keys are text, bytes or "
                         "integers: name another column, or convert it"
                     )
                 yield ColumnBatch(found, self._how)
@@ -397,18 +391,18 @@ class Input:
             arrow.ArrowException,
             OSError,
             UnicodeDecodeError,
-        ) as error:  # the last: names that are no text
+        ) as error:  # of names
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            raise click.ClickException(
-                f"{self._title}: not a whole Parquet file ({error}): check it, or read it as lines with -U"
+            raise self._error(
+                f"not a whole Parquet file ({error}): check it, or read it as lines with -U"
             ) from None
 
 
 def _first_bytes(file: IO[bytes]) -> bytes:
-    """Read what tells a format."""
+    """Read the bytes that determine a format."""
     first = b""
-    for block in _reads(file):
+    for block in _read_blocks(file):
         first += block
         if not _compressed.may_become(first):
             break
@@ -424,7 +418,7 @@ def _ends_as_parquet(file: IO[bytes]) -> bool:
     return ends and size > 2 * len(_PARQUET)
 
 
-def _reads(file: IO[bytes]) -> Iterator[bytes]:
+def _read_blocks(file: IO[bytes]) -> Iterator[bytes]:
     """Return what is there, at most a block of it: a line from a slow pipe is not kept waiting."""
     read1: Callable[[int], bytes] = file.read1  # type: ignore[attr-defined]
     while block := read1(BLOCK_BYTES):
@@ -435,19 +429,19 @@ class _Plain:
     """What is in a file, as chunks or into a buffer; its first bytes have been read."""
 
     def __init__(self, first: bytes, file: IO[bytes], advance: Callable[[int], None]) -> None:
-        self._first, self._reads, self._advance = first, _reads(file), advance
+        self._first, self._read_blocks, self._advance = first, _read_blocks(file), advance
         self._readinto1: Callable[[memoryview], int] = file.readinto1  # type: ignore[attr-defined]
 
     def __iter__(self) -> _Plain:
         return self
 
     def __next__(self) -> bytes:
-        chunk, self._first = self._first or next(self._reads), b""
+        chunk, self._first = self._first or next(self._read_blocks), b""
         self._advance(len(chunk))
         return chunk
 
     def readinto(self, view: memoryview) -> int:
-        """Fill a buffer with what is there; give the number of bytes, 0 at the end."""
+        """Fill a buffer with what is there; return the number of bytes, 0 at the end."""
         if self._first:
             size = min(len(view), len(self._first))
             view[:size], self._first = self._first[:size], self._first[size:]
@@ -493,13 +487,3 @@ def open_inputs(names: Sequence[str], how: How) -> list[Input]:
         if name != "-" and not stat.S_ISREG(check_readable(name)) and names.count(name) > 1:
             raise click.ClickException(f"{name} is not a regular file, and can be read only once")
     return [Input(name, how) for name in names]
-
-
-def check_readable(name: str) -> int:
-    """Return a file's mode; raise OSError for what cannot be read as a file."""
-    mode = os.stat(name).st_mode
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, "is a directory", name)
-    if not os.access(name, os.R_OK):
-        raise PermissionError(errno.EACCES, "permission denied", name)
-    return mode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from evenbins.cli._inputs import BLOCK_BYTES
@@ -52,51 +52,6 @@ class Bar:
         self._progress.start()
 
     def __enter__(self) -> Bar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-
-
-class Steps:
-    """Progress of experiments on standard error, on a terminal only: all of them, and the one that runs."""
-
-    def __init__(self, experiments: int) -> None:
-        self._experiments = experiments
-        self._progress: Progress | None = None
-
-    def begin(self, title: str) -> Callable[[int, int], None]:
-        """Show a bar for what begins now; give the function that moves it."""
-        if self._progress is None:
-            return lambda done, total: None
-        progress, task = self._progress, self._progress.add_task(title, total=None)
-        self._task = task
-        return lambda done, total: progress.update(task, completed=done, total=total)
-
-    def end(self) -> None:
-        """Remove the bar, and count."""
-        if self._progress is not None:
-            self._progress.remove_task(self._task)
-            self._progress.advance(self._progress.task_ids[0])
-
-    def above(self, write: Callable[[], None]) -> None:
-        """Let something be printed while the bars are away."""
-        if self._progress is not None:
-            self._progress.stop()
-        write()
-        if self._progress is not None:
-            self._progress.start()
-
-    def __enter__(self) -> Steps:
-        if sys.stderr is not None and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-            columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._progress.add_task("experiments", total=self._experiments)
-            self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:

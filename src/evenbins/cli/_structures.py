@@ -4,7 +4,7 @@
                                     `query` starts as fast as NumPy
                      ──▶ open_structure   the library's own class
 
-A kind that cannot say what is in it (a sketch, a summary, a ring) is refused, in one line.
+A kind without membership (a sketch, a summary, a ring) raises a one-line error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evenbins import _bulk, _core, _files, structure
-from evenbins.cli._inputs import check_readable
+from evenbins._console import check_readable
 from evenbins.structure import Kind
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Members:
             source, _ = _bulk.key_source(keys)
             found: npt.NDArray[np.bool_] = self._structure._contains_from(source, threads)
         elif isinstance(self._structure, _core.Table):
-            found = self._structure._contains_many(_words(keys, self._structure._seed), threads)
+            found = self._structure._contains_many(_words_of(keys, self._structure._seed), threads)
         elif self._kind.name == "paged-table":
             found = self._structure.contains_many(keys)
         else:
@@ -56,7 +56,7 @@ class Members:
         return found
 
 
-def _words(keys: object, seed: int) -> npt.NDArray[np.uint64]:
+def _words_of(keys: object, seed: int) -> npt.NDArray[np.uint64]:
     if isinstance(keys, _bulk.Lines):
         return _core.stored_lines(keys.block, keys.separator.decode(), keys.crlf, seed)
     if isinstance(keys, _bulk.Spans):
@@ -84,7 +84,7 @@ def open_members(path: str, *, verify: bool) -> Members:
     kind = kind_of(path)
     if "members" not in kind.can:
         raise click.ClickException(
-            f"{path}: it holds {kind.title}, which cannot say what is in it: name a filter or a table, or "
+            f"{path}: it holds {kind.title}, which has no membership test: name a filter or a table, or "
             "use 'evenbins inspect'"
         )
     try:
@@ -93,16 +93,16 @@ def open_members(path: str, *, verify: bool) -> Members:
         if kind.name == "multilevel-table":
             table = _core.Table(_files.map_file(path), True, verify)
             _, _, key_type, *_ = table._core
-            return Members(_of_text(table, key_type, path, kind.title), kind)
+            return Members(_check_text_keys(table, key_type, path, kind.title), kind)
     except _core.FormatError as error:
         raise _core.FormatError(f"{path}: {error}") from None
     opened = kind.cls.open(path, verify=verify)
     if kind.family == "tables":
-        _of_text(opened, opened._key_type, path, kind.title)
+        _check_text_keys(opened, opened._key_type, path, kind.title)
     return Members(opened, kind)
 
 
-def _of_text(table: Any, key_type: int, path: str, what: str) -> Any:
+def _check_text_keys(table: Any, key_type: int, path: str, what: str) -> Any:
     if key_type != _DIGEST:
         raise click.ClickException(
             f"{path}: it holds {what} of integers, and lines are text: name a filter, or a table with "

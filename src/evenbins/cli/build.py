@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evenbins import theory
-from evenbins.cli._inputs import How, Input, open_inputs
-from evenbins.cli._options import FILE, LINES, binary_option, check_output, integer, null_option, planned
-from evenbins.cli._output import note, show_json, tell, warn
+from evenbins._console import FILE, check_output, integer, with_option_errors
+from evenbins.cli._inputs import LINES, Batch, How, Input, binary_option, null_option, open_inputs
+from evenbins.cli._output import warn, warn_of_inputs
 from evenbins.cli._progress import Bar
-from evenbins.cli.inspect import compared, measured
+from evenbins.cli.inspect import report
 from evenbins.cli.seed import SecretSeed, keep_private, seed_of
-from evenbins.filters import BalancedBloomFilter
+from evenbins.filters import BalancedBloomFilter, plan_balanced, plan_blocked, plan_standard
 from evenbins.filters import build as build_filter
 
 if TYPE_CHECKING:
+    from evenbins.filters import FilterPlan
     from evenbins.tables import MultilevelTable
-    from evenbins.theory import FilterPlan
 
 __all__ = ["build"]
 
@@ -101,31 +100,24 @@ def build(
             **(arguments | policy),
         )  # fmt: skip
     plan = partial(planner, **arguments)
-    planned(partial(plan, 1 if capacity is None else capacity))  # refused now, not after reading for an hour
+    with_option_errors(
+        partial(plan, 1 if capacity is None else capacity)
+    )  # refused now, not after reading for an hour
     inputs = open_inputs(keys, how)
     check_output(output, keys)
 
     with Bar(keys) as bar:
-        capacity, added = capacity or _counted(inputs, bar), 0
+        capacity = capacity or _count(inputs, bar)
         if capacity == 0:
             raise click.ClickException(
                 f"no keys: {', '.join(keys)} has no line. Give --capacity to build an empty filter"
             )
-        filter_ = build_filter(planned(partial(plan, capacity)))
-        bar.begin("adding keys")
-        for each in inputs:
-            for batch in each.batches(bar.advance):
-                filter_.add_many(batch.keys(), threads=threads)
-                added += len(batch)
+        filter_ = build_filter(with_option_errors(partial(plan, capacity)))
+        added = _add(inputs, bar, lambda batch: filter_.add_many(batch.keys(), threads=threads))
     filter_.save(output)
-
-    if as_json:
-        nulls = sum(each.nulls for each in inputs)
-        show_json({"file": output, "lines": added, "nulls": nulls} | measured(filter_))
-    else:
-        what = f"{click.format_filename(output)}: {filter_.plan.policy} filter, {added:_} lines added"
-        note("\n".join([what, *compared(filter_.plan, filter_.stats())]))
-    tell(inputs)
+    what = f"{filter_.plan.policy} filter, {added:_} lines added"
+    report(filter_, output, what, as_json, lines=added, nulls=sum(each.nulls for each in inputs))
+    warn_of_inputs(inputs)
     if added > capacity:
         warn(
             f"{added:_} keys in a filter planned for {capacity:_}, so more false positives"
@@ -133,9 +125,20 @@ def build(
         )
 
 
-def _counted(inputs: Sequence[Input], bar: Bar) -> int:
+def _count(inputs: Sequence[Input], bar: Bar) -> int:
     bar.begin("counting lines")
     return sum([each.count(bar.advance) for each in inputs])
+
+
+def _add(inputs: Sequence[Input], bar: Bar, add: Callable[[Batch], object]) -> int:
+    """Add every batch of the inputs; return the number of their keys."""
+    bar.begin("adding keys")
+    added = 0
+    for each in inputs:
+        for batch in each.batches(bar.advance):
+            add(batch)
+            added += len(batch)
+    return added
 
 
 def _planner(
@@ -162,8 +165,8 @@ def _planner(
     if kind != "standard":
         arguments["block_bits"] = int(block_bits or 512)
     if kind in ("standard", "blocked"):
-        return (theory.plan_blocked if kind == "blocked" else theory.plan_standard), arguments
-    return theory.plan_balanced, arguments | bounds | {"policy": None if kind == "balanced" else kind}
+        return (plan_blocked if kind == "blocked" else plan_standard), arguments
+    return plan_balanced, arguments | bounds | {"policy": None if kind == "balanced" else kind}
 
 
 # --- exactly -----------------------------------------------------------------------------------------------
@@ -186,30 +189,22 @@ def _build_exactly(
             f"--capacity {capacity}: an exact list holds {_MOST_EXACT:_} lines at most: use a filter"
         )
     if capacity is not None:
-        planned(partial(_empty_table, capacity, seed))
+        with_option_errors(partial(_empty_table, capacity, seed))
     inputs = open_inputs(keys, how)
     check_output(output, keys)
     with Bar(keys) as bar:
-        room, added = capacity if capacity is not None else _counted(inputs, bar), 0
-        table: MultilevelTable = planned(partial(_empty_table, max(1, room), seed))
-        bar.begin("adding keys")
-        for each in inputs:
-            for batch in each.batches(bar.advance):
-                try:
-                    table.insert_many(batch.keys(as_text=True), 0)
-                except TableFullError:
-                    raise click.ClickException(
-                        f"--capacity {room}: there are more different lines: raise it or leave it out"
-                    ) from None
-                added += len(batch)
+        capacity = capacity if capacity is not None else _count(inputs, bar)
+        table: MultilevelTable = with_option_errors(partial(_empty_table, max(1, capacity), seed))
+        try:
+            added = _add(inputs, bar, lambda batch: table.insert_many(batch.keys(as_text=True), 0))
+        except TableFullError:
+            raise click.ClickException(
+                f"--capacity {capacity}: there are more different lines: raise it or leave it out"
+            ) from None
     table.save(output)
-    if as_json:
-        nulls = sum(each.nulls for each in inputs)
-        show_json({"file": output, "lines": added, "nulls": nulls} | measured(table))
-    else:
-        what = f"{click.format_filename(output)}: exact, {added:_} lines, {len(table):_} different ones"
-        note("\n".join([what, *compared(table.plan, table.stats())]))
-    tell(inputs)
+    what = f"exact, {added:_} lines, {len(table):_} different ones"
+    report(table, output, what, as_json, lines=added, nulls=sum(each.nulls for each in inputs))
+    warn_of_inputs(inputs)
 
 
 def _empty_table(capacity: int, seed: int) -> MultilevelTable:
@@ -226,14 +221,10 @@ def _build_by_dask(paths: Sequence[str], output: str, as_json: bool, **request: 
 
     given = {name: value for name, value in request.items() if value is not None}
     try:
-        built = planned(partial(dask.build_files, list(paths), output=output, **given))
+        built = with_option_errors(partial(dask.build_files, list(paths), output=output, **given))
     except ImportError as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"{error.filename or paths[0]}: {error.strerror or error}") from None
-    filter_: Any = built.filter
-    if as_json:
-        more = measured(filter_)
-        return show_json({"file": output, "rows": built.rows, "seconds": built.seconds} | more)
-    what = f"{click.format_filename(output)}: {filter_.plan.policy} filter, {built.rows:_} rows added"
-    note("\n".join([what, *compared(filter_.plan, filter_.stats())]))
+    what = f"{built.filter.plan.policy} filter, {built.rows:_} rows added"
+    report(built.filter, output, what, as_json, rows=built.rows, seconds=built.seconds)

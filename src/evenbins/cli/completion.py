@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from evenbins.cli._output import show
+from evenbins._console import show
 
 __all__ = ["completion"]
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evenbins.cli._options import integer, planned
-from evenbins.cli._output import rendered, show, show_json
+from evenbins._console import integer, render, show, show_json, with_option_errors
 
 if TYPE_CHECKING:
     from evenbins.design._designs import Designs
@@ -22,7 +21,7 @@ def design() -> None:
     """Find the designs that meet a request, best first."""
 
 
-@design.command("filter", short_help="Filters for so many keys at such a rate.")
+@design.command("filter", short_help="Filters for a number of keys and a false-positive rate.")
 @click.option("--keys", required=True, type=float, help="Number of keys.")
 @click.option("--fpr", type=float, help="False-positive rate not to be exceeded.  [default: 0.01]")
 @click.option("--bits-per-key", type=float, help="Memory not to be exceeded, everything counted.")
@@ -33,7 +32,7 @@ def design() -> None:
               help="merge, remove, grow, shard, redis or dask; may be given several times.")  # fmt: skip
 @click.option("--cost", type=click.Choice(["memory", "fpr", "reads", "miss_reads"]),
               help="What comes first.  [default: memory, among those with at most 2 miss reads]")  # fmt: skip
-@click.option("--shard-bytes", type=float, help="In shards of at most so many bytes.")
+@click.option("--shard-bytes", type=float, help="Bytes of a shard, at most.")
 @click.option("--build-rate", type=float, help="With shards: keys per second that can be added.")
 @click.option("--json", "as_json", is_flag=True, help="Print request and designs as JSON.")
 def design_filter(
@@ -52,10 +51,10 @@ def design_filter(
         find = partial(evenbins.design.sharded_filter, keys, **shards, **request)
     elif build_rate is not None:
         raise click.ClickException("--build-rate is for designs in shards: pass --shard-bytes too")
-    _print_designs(_designed(find), as_json)
+    _print_designs(_find_designs(find), as_json)
 
 
-@design.command("table", short_help="Hash tables for so many keys with so small an overflow list.")
+@design.command("table", short_help="Hash tables for a number of keys and an overflow list.")
 @click.option("--keys", required=True, type=float, help="Number of keys.")
 @click.option("--overflow", type=float, default=0.002, show_default=True,
               help="Fraction of keys on the overflow list, at most.")  # fmt: skip
@@ -71,40 +70,40 @@ def design_table(keys: float, as_json: bool, **request: Any) -> None:
     """
     import evenbins.design
 
-    _print_designs(_designed(partial(evenbins.design.table, keys, **request)), as_json)
+    _print_designs(_find_designs(partial(evenbins.design.table, keys, **request)), as_json)
 
 
-@design.command("summary", short_help="Summaries that say in which level of a table a key is.")
+@design.command("summary", short_help="Summaries that find the level of a table that a key is in.")
 @click.option("--keys", required=True, type=float, help="Number of keys.")
 @click.option("--failure", type=float, default=1e-9, show_default=True,
-              help="Chance that a wrong level is told for any key, or that one finds no place.")  # fmt: skip
+              help="Chance of a wrong level for any key, or of a key without a place.")  # fmt: skip
 @click.option("--false-positives", type=float, default=0.01, show_default=True,
-              help="Chance that an absent key is not told so.")  # fmt: skip
+              help="Chance that an absent key is taken for a present one.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print request and designs as JSON.")
 def design_summary(keys: float, as_json: bool, **request: Any) -> None:
     """Find the smallest summary of each kind, with the table it is for."""
     import evenbins.design
 
-    _print_designs(_designed(partial(evenbins.design.summary, keys, **request)), as_json)
+    _print_designs(_find_designs(partial(evenbins.design.summary, keys, **request)), as_json)
 
 
-@design.command("ring", short_help="Hash rings for so many nodes and keys.")
+@design.command("ring", short_help="Hash rings for a number of nodes and keys.")
 @click.option("--nodes", required=True, type=integer, help="Number of nodes.")
 @click.option("--keys", required=True, type=float, help="Keys assigned at a time.")
 @click.option("--overload", type=float, help="The fullest node over the mean, at most; above 1.")
-@click.option("--searches", type=float, help="Nodes that a new key looks at on average, at most.")
+@click.option("--searches", type=float, help="Mean nodes that a new key probes, at most.")
 @click.option("--full", type=float, help="Fraction of nodes at their limit, at most.")
-@click.option("--move-rate", type=float, help="Keys a second that can be moved: how long a join takes.")
+@click.option("--move-rate", type=float, help="Keys per second that can be moved: how long a join takes.")
 @click.option("--json", "as_json", is_flag=True, help="Print request and designs as JSON.")
 def design_ring(nodes: int, keys: float, as_json: bool, **request: Any) -> None:
     """Find limits for a hash ring: how even, how many searches, what moves when a node joins."""
     import evenbins.design
 
-    _print_designs(_designed(partial(evenbins.design.ring, nodes, keys, **request)), as_json)
+    _print_designs(_find_designs(partial(evenbins.design.ring, nodes, keys, **request)), as_json)
 
 
-def _designed(call: Callable[[], Designs[Any]]) -> Designs[Any]:
-    return planned(call, capacity="--keys")  # what plans call their capacity
+def _find_designs(call: Callable[[], Designs[Any]]) -> Designs[Any]:
+    return with_option_errors(call, capacity="--keys")  # what plans call their capacity
 
 
 def _print_designs(found: Designs[Any], as_json: bool) -> None:
@@ -120,4 +119,4 @@ def _print_designs(found: Designs[Any], as_json: bool) -> None:
         sheet.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)
     for row in rows:
         sheet.add_row(*row)
-    show(rendered(sheet))
+    show(render(sheet))

@@ -12,15 +12,14 @@ import click
 import numpy as np
 
 from evenbins import _show
-from evenbins.cli._options import FILE
-from evenbins.cli._output import show, show_json
+from evenbins._console import FILE, show, show_json
+from evenbins.cli._output import note
 from evenbins.cli._structures import open_structure
-from evenbins.filters.protocols import FilterStats, side_by_side
+from evenbins.filters.plan import FilterPlan, FilterStats
+from evenbins.filters.protocols import side_by_side
 from evenbins.structure import Kind, kind_of_object
-from evenbins.theory import FilterPlan
-from evenbins.theory.block_loads import load_unit, planned_loads
 
-__all__ = ["compared", "inspect", "measured"]
+__all__ = ["inspect", "report"]
 
 _HISTOGRAM_ROWS = 20
 _BAR_WIDTH = 40
@@ -44,7 +43,7 @@ def inspect(file: str, as_json: bool, verify: bool, show_seed: bool) -> None:
     if as_json:
         return show_json(
             {"file": file, "file_bytes": file_bytes, "verified": verify}
-            | measured(structure, show_seed=show_seed)
+            | _to_dict(structure, show_seed=show_seed)
         )
     plan, stats = structure.plan, structure.stats()
     facts = [("kind", _name(structure))]
@@ -70,7 +69,7 @@ def inspect(file: str, as_json: bool, verify: bool, show_seed: bool) -> None:
                 click.style(click.format_filename(file), bold=True),
                 *(f"  {name:<{width}} {value}" for name, value in facts),
                 "",
-                *compared(plan, stats),
+                *_comparison_lines(plan, stats),
                 *_loads(kind, structure, plan, stats),
             ]
         )
@@ -84,7 +83,7 @@ def _loads(kind: Kind, structure: Any, plan: Any, stats: Any) -> list[str]:
     if kind.name == "chained-table":
         share = np.zeros(max(len(plan.loads), len(stats.loads)))
         share[: len(plan.loads)] = plan.loads
-        head = _show.row("keys", "planned", "measured") + "  bins with so many keys"
+        head = _show.row("keys", "planned", "measured") + "  bins with this many keys"
         return ["", head, *_rows_of_histogram(stats.loads, share)]
     if kind.name == "ring" and 0 < stats.nodes <= _HISTOGRAM_ROWS:
         loads, limits = structure.loads(), structure.limits()
@@ -113,16 +112,29 @@ def _name(structure: Any) -> str:
     return kind_of_object(structure).title.split(" ", 1)[1]
 
 
-def measured(structure: Any, *, show_seed: bool = False) -> dict[str, Any]:
+def report(structure: Any, output: str, what: str, as_json: bool, **facts: object) -> None:
+    """Print what was written to a file: on standard error, or as JSON with these facts on standard output."""
+    if as_json:
+        return show_json({"file": output, **facts, **_to_dict(structure)})
+    note(
+        "\n".join(
+            [
+                f"{click.format_filename(output)}: {what}",
+                *_comparison_lines(structure.plan, structure.stats()),
+            ]
+        )
+    )
+
+
+def _to_dict(structure: Any, *, show_seed: bool = False) -> dict[str, Any]:
     """Return plan and stats as JSON holds them; a seed is left out (null) unless it is asked for."""
-    plan = structure.plan
-    told = plan.to_dict()
-    if told.get("seed") and not show_seed:
-        told["seed"] = None
-    return {"kind": _name(structure), "plan": told, "stats": structure.stats().to_dict()}
+    plan = structure.plan.to_dict()
+    if plan.get("seed") and not show_seed:
+        plan["seed"] = None
+    return {"kind": _name(structure), "plan": plan, "stats": structure.stats().to_dict()}
 
 
-def compared(plan: Any, stats: Any) -> list[str]:
+def _comparison_lines(plan: Any, stats: Any) -> list[str]:
     """Write what was planned beside what is measured, in lines."""
     if isinstance(stats, FilterStats):
         rows = side_by_side(plan, stats)
@@ -134,25 +146,17 @@ def compared(plan: Any, stats: Any) -> list[str]:
 
 
 def _is_shown(value: object) -> bool:
-    short = (
-        isinstance(value, list | tuple) and len(value) <= 4 and all(isinstance(x, int | float) for x in value)
-    )
-    return short or isinstance(value, int | float)
+    values = value if isinstance(value, list | tuple) else [value]
+    return len(values) <= 4 and all(isinstance(each, int | float) for each in values)
 
 
 def _about_plan(plan: dict[str, Any], stats: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the facts of a plan, or of what was measured, that have no counterpart."""
-    facts = [
-        (name, _show.text(name, value))
-        for name, value in plan.items()
-        if name not in ("seed", "core", *stats) and isinstance(value, str | int | float)
+    facts = {name: value for name, value in plan.items() if name not in ("seed", "core", *stats)}
+    facts |= {name: value for name, value in stats.items() if name not in plan}
+    return [
+        (name, _show.text(name, facts[name])) for name in facts if isinstance(facts[name], str | int | float)
     ]
-    facts += [
-        (name, _show.text(name, value))
-        for name, value in stats.items()
-        if name not in plan and isinstance(value, str | int | float)
-    ]
-    return facts
 
 
 def _about_blocks(plan: FilterPlan, stats: FilterStats) -> list[tuple[str, str]]:
@@ -164,12 +168,8 @@ def _about_blocks(plan: FilterPlan, stats: FilterStats) -> list[tuple[str, str]]
         facts.append(("full at", f"{', '.join(shown)} {unit}" if shown else "never"))
     if plan.overflow_limit:
         used = round(stats.overflow * stats.keys)
-        facts.append(
-            (
-                "list",
-                f"{used:_} of {plan.overflow_limit:_} keys, {round(stats.spilled * stats.keys):_} spilled",
-            )
-        )
+        spilled = round(stats.spilled * stats.keys)
+        facts.append(("list", f"{used:_} of {plan.overflow_limit:_} keys, {spilled:_} spilled"))
     return facts
 
 
@@ -177,11 +177,11 @@ def _histogram(plan: FilterPlan, stats: FilterStats) -> list[str]:
     """Draw how many blocks of each level have which load, in about twenty rows, beside what was planned."""
     if not stats.loads:
         return []
-    planned, title = planned_loads(plan, blocks=sum(stats.loads[0])), load_unit(plan)
+    planned, title = plan.planned_loads(sum(stats.loads[0])), plan.load_unit
     lines = []
     for level, (counts, share) in enumerate(zip(stats.loads[: len(planned)], planned, strict=True)):
         where = f", level {level}" if len(planned) > 1 else ""
-        lines += ["", _show.row(title, "planned", "measured") + f"  blocks with so many {title}{where}"]
+        lines += ["", _show.row(title, "planned", "measured") + f"  blocks with this many {title}{where}"]
         lines += _rows_of_histogram(counts, share)
     return lines
 

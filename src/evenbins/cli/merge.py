@@ -9,20 +9,24 @@ The files that are merged are opened read-only; the result is written in one ste
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from functools import partial, reduce
+from collections.abc import Sequence
+from functools import reduce
 from operator import and_
 from typing import Any
 
 import click
 
-from evenbins.cli._options import FILE, check_output
-from evenbins.cli._output import note, show_json
+from evenbins._console import FILE, check_output
 from evenbins.cli._structures import open_structure
-from evenbins.cli.inspect import compared, measured
+from evenbins.cli.inspect import report
 from evenbins.cli.seed import keep_private
 
 __all__ = ["merge"]
+
+_PLANS = (
+    "policy", "hashing", "construction", "conservative", "block_bits", "counter_bits", "hashes", "width",
+    "depth", "copies", "nbytes", "thresholds", "core",
+)  # fmt: skip
 
 
 @click.command(short_help="Merge files into one with the keys of all.")
@@ -34,83 +38,54 @@ def merge(files: tuple[str, ...], output: str, as_json: bool) -> None:
 
     Filters, counting and growing ones, and sketches must have been built with the same arguments: build with
     the same --capacity, --fpr (or --bits-per-key), --kind and --seed. Exact lists (`build --exact`) need the
-    same --seed only. Every byte of every file is checked first. A new output can be read by nobody who cannot
-    read all of FILES: it has their seed.
+    same --seed only. Every byte of every file is checked first. A new output is
+    readable only by users who can read all of FILES: it has their seed.
     """
     if len(files) < 2:
-        raise click.ClickException("one file is nothing to merge: name two or more")
+        raise click.ClickException("merge needs two or more files")
     check_output(output, files)
-    first, *others = files
+    first, *rest = files
     kind, head = open_structure(first, verify=True)
     if "merge" not in kind.can:
         raise click.ClickException(f"{first}: it holds {kind.title}, which cannot be merged here: merge "
                                    "filters, sketches or exact lists")  # fmt: skip
-    is_table = kind.family == "tables"
-    tables = [head] if is_table else []
-    merged: Any = None if is_table else head.copy()
-    for path in others:
+    others = []
+    for path in rest:
         its_kind, other = open_structure(path, verify=True)
         if its_kind != kind:
             raise click.ClickException(
                 f"cannot merge {first} and {path}: one holds {kind.title}, the other "
                 f"{its_kind.title}. Build both with the same arguments"
             )
-        if is_table:
-            tables.append(_like(head, other, first, path))
-        else:
-            _joined(partial(merged.__ior__, other), head, other, first, path)
-    if is_table:
-        merged = _one_table(tables)
+        others.append((path, other))
+    merged = (_merge_tables if kind.family == "tables" else _merge_bits)(first, head, others)
     shared = reduce(and_, (os.stat(path).st_mode for path in files))
     with keep_private(~shared & 0o077):
         merged.save(output)
-    if as_json:
-        show_json({"file": output, "merged": list(files)} | measured(merged))
-    else:
-        what = f"{click.format_filename(output)}: {kind.title}, of {len(files)} files"
-        note("\n".join([what, *compared(merged.plan, merged.stats())]))
+    report(merged, output, f"{kind.title}, of {len(files)} files", as_json, merged=list(files))
 
 
-def _joined(join: Callable[[], Any], head: Any, other: Any, first: str, path: str) -> None:
-    try:
-        join()
-    except (ValueError, OverflowError, TypeError) as error:
-        found = _difference(head, other)
-        if found is None:
+def _merge_bits(first: str, head: Any, others: list[tuple[str, Any]]) -> Any:
+    """Merge filters or sketches of one plan."""
+    merged = head.copy()
+    for path, other in others:
+        try:
+            merged |= other
+        except (ValueError, OverflowError, TypeError) as error:
+            _check_same(
+                first, head, path, other, _PLANS, "Build both with the same --capacity, --fpr and --kind"
+            )
             raise click.ClickException(f"{first} and {path}: {error}") from None
-        raise click.ClickException(f"cannot merge {first} and {path}: {found}") from None
+    return merged
 
 
-def _difference(one: Any, other: Any) -> str | None:
-    """Name the first thing in which two plans differ, and the way out."""
-    ours, theirs = one.plan.to_dict(), other.plan.to_dict()
-    if ours.get("seed") != theirs.get("seed"):
-        return "their seeds differ. Build both with the same --seed, such as --seed @FILE"
-    names = ("policy", "hashing", "construction", "conservative", "block_bits", "counter_bits", "hashes",
-             "width", "depth", "copies", "nbytes", "thresholds", "core")  # fmt: skip
-    for name in names:
-        if name in ours and ours[name] != theirs.get(name):
-            way_out = "Build both with the same --capacity, --fpr and --kind"
-            return f"{name} is {ours[name]} in the first and {theirs.get(name)} in the second. {way_out}"
-    return None
-
-
-def _like(head: Any, other: Any, first: str, path: str) -> Any:
-    for name in ("key_dtype", "value_dtype", "seed"):
-        if getattr(head, name) != getattr(other, name):
-            what = "their seeds differ" if name == "seed" else (
-                f"{name} is {getattr(head, name)} in the first and {getattr(other, name)} in the second"
-            )  # fmt: skip
-            way_out = "Build both with the same --seed" if name == "seed" else "Merge tables of one kind"
-            raise click.ClickException(f"cannot merge {first} and {path}: {what}. {way_out}")
-    return other
-
-
-def _one_table(tables: list[Any]) -> Any:
+def _merge_tables(first: str, head: Any, others: list[tuple[str, Any]]) -> Any:
     """Make a table for all keys; the value of a key in several is that of the last."""
     from evenbins.tables import MultilevelTable
 
-    plan = tables[0].plan
+    for path, other in others:
+        _check_same(first, head, path, other, ("key_dtype", "value_dtype"), "Merge tables of one kind")
+    tables, plan = [head, *(other for _, other in others)], head.plan
     merged = MultilevelTable(
         max(1, sum(len(table) for table in tables)), scheme=plan.scheme, levels=plan.levels, slots=plan.slots,
         key_dtype=plan.key_dtype, value_dtype=plan.value_dtype, seed=plan.seed,
@@ -118,3 +93,15 @@ def _one_table(tables: list[Any]) -> Any:
     for table in tables:
         merged.update(table)
     return merged
+
+
+def _check_same(first: str, one: Any, path: str, other: Any, names: Sequence[str], remedy: str) -> None:
+    """Raise an error that names the first of these things in which two plans differ, and the remedy."""
+    ours, theirs = one.plan.to_dict(), other.plan.to_dict()
+    difference = next((name for name in ("seed", *names) if ours.get(name) != theirs.get(name)), None)
+    if difference is None:
+        return
+    what = f"{difference} is {ours.get(difference)} in the first and {theirs.get(difference)} in the second"
+    if difference == "seed":  # it may be a secret
+        what, remedy = "their seeds differ", "Build both with the same --seed, such as --seed @FILE"
+    raise click.ClickException(f"cannot merge {first} and {path}: {what}. {remedy}")

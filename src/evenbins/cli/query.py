@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from evenbins.cli._inputs import How, Input, open_inputs
-from evenbins.cli._options import FILE, LINES, binary_option, null_option
-from evenbins.cli._output import leave_at_once, show, show_json, tell, write
+from evenbins._console import FILE, show, show_json
+from evenbins.cli._inputs import LINES, How, Input, binary_option, null_option, open_inputs
+from evenbins.cli._output import leave_at_once, warn_of_inputs, write
 from evenbins.cli._progress import Bar
 from evenbins.cli._structures import Members, open_members
 
@@ -64,7 +64,7 @@ def query(
     elif count and not quiet:
         show(str(selected))
     if not quiet:
-        tell(sources)
+        warn_of_inputs(sources)
     return 0 if selected else 1
 
 

@@ -82,11 +82,11 @@ def route(
         weights[url] = weight
     if trusted_proxies:
         options["trusted_proxies"] = () if trusted_proxies == ("none",) else trusted_proxies
-    from evenbins.cluster.http import Router
+    from evenbins.cluster.http import Router, RouterConfig
 
     try:
         loads = _loads(shared_loads, shared_name)
-        router = Router(weights, weights=weights, loads=loads, **options)
+        router = Router(RouterConfig(weights, weights=weights, loads=loads, **options))
         serve(router, host=host, port=port, grace=grace, access_log=access_log)
     except (ImportError, TypeError, ValueError) as error:
         raise click.ClickException(str(error)) from None
@@ -117,13 +117,9 @@ def _loads(url: str | None, name: str) -> AsyncRedisLoads | None:
 
 
 def serve(
-    router: Router,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8080,
-    grace: float = 60.0,
+    router: Router, *, host: str = "127.0.0.1", port: int = 8080, grace: float = 60.0,
     access_log: bool = False,
-) -> None:
+) -> None:  # fmt: skip
     """Serve a router by uvicorn until SIGTERM or SIGINT; then finish what is under way.
 
     Parameters
@@ -162,7 +158,7 @@ def serve(
         router, lifespan="on", log_level="warning" if not access_log else "info", access_log=access_log,
         server_header=False, date_header=False, timeout_keep_alive=75, proxy_headers=False,
         timeout_graceful_shutdown=max(1, round(grace)), log_config=uvicorn.config.LOGGING_CONFIG |
-        {"disable_existing_loggers": False}, ws="none", http=protocol(router.read_timeout),
+        {"disable_existing_loggers": False}, ws="none", http=protocol(router.config.read_timeout),
     )  # fmt: skip
 
     class Server(uvicorn.Server):  # type: ignore[misc, name-defined]

@@ -1,7 +1,7 @@
 """`evenbins seed`, and what --seed takes: N, random, or @FILE.
 
-With a secret seed nobody can choose keys that collide, or that are found by accident. The seed is stored in
-the file of the filter: who can read that can read the seed. So `build --seed random|@FILE` makes new files
+With a secret seed nobody can choose keys that collide or are false positives. The seed is stored in the file
+of the filter: whoever can read the file can read the seed. So `build --seed random|@FILE` makes new files
 that their owner alone can read, and `merge` none that more people can read than its inputs; a file that is
 replaced keeps its mode, as its owner chose it.
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import click
 
-from evenbins.cli._options import FILE, check_output, integer
+from evenbins._console import FILE, check_output, integer
 from evenbins.cli._output import note
 
 __all__ = ["SecretSeed", "keep_private", "seed", "seed_of"]
@@ -24,27 +24,27 @@ _MOST = 2**64 - 1
 
 
 class SecretSeed(int):
-    """A seed that was drawn, or kept in a file: not one that stands on a command line."""
+    """A seed that was drawn or read from a file, not written on a command line."""
 
 
 def seed_of(text: str) -> int:
     """Read what --seed takes: a number, random, or @FILE."""
     if text == "random":
-        return SecretSeed(_fresh())
+        return SecretSeed(_new_seed())
     if text.startswith("@"):
-        return SecretSeed(_of_file(text[1:]))
+        return SecretSeed(_read_seed(text[1:]))
     try:
         number = integer(text)
     except click.BadParameter:
         raise click.BadParameter(
-            f"{text!r} is no seed: give a number from 0 to 2**64-1, random, or @FILE"
+            f"{text!r} is not a seed: give a number from 0 to 2**64-1, random, or @FILE"
         ) from None
-    return _checked(number, "--seed")
+    return _check_seed(number, "--seed")
 
 
 @contextlib.contextmanager
 def keep_private(forbidden: int) -> Iterator[None]:
-    """Let files that are made meanwhile lack these bits of the mode, whatever the umask allows."""
+    """Create files without these bits of the mode inside the block, whatever the umask allows."""
     before = os.umask(0o077)
     os.umask(before | forbidden)
     try:
@@ -53,17 +53,17 @@ def keep_private(forbidden: int) -> Iterator[None]:
         os.umask(before)
 
 
-def _checked(number: int, where: str) -> int:
+def _check_seed(number: int, where: str) -> int:
     if not 0 <= number <= _MOST:
         raise click.ClickException(f"{where} must be an integer from 0 to 2**64-1, not {number}")
     return number
 
 
-def _fresh() -> int:
-    return int.from_bytes(os.urandom(8), "little") or 1  # 0 is what everybody has
+def _new_seed() -> int:
+    return int.from_bytes(os.urandom(8), "little") or 1  # 0 is the default
 
 
-def _of_file(path: str) -> int:
+def _read_seed(path: str) -> int:
     with open(path, encoding="ascii", errors="replace") as file:
         text = file.read(100).strip()
     try:
@@ -72,7 +72,7 @@ def _of_file(path: str) -> int:
         raise click.ClickException(
             f"--seed @{path}: the file must hold one number, as 'evenbins seed -o {path}' writes it"
         ) from None
-    return _checked(number, f"--seed @{path}: the number")
+    return _check_seed(number, f"--seed @{path}: the number")
 
 
 @click.command(short_help="Write a new secret seed to a file.")
@@ -83,7 +83,7 @@ def seed(output: str) -> None:
     Use it as `evenbins build --seed @FILE`. Filters that are to be merged need the same seed. It is stored in
     what is built, which only its owner can read either, unless the file was there before.
     """
-    check_output(output, [])
+    check_output(output)
     try:
         descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
@@ -93,8 +93,8 @@ def seed(output: str) -> None:
     try:
         with open(descriptor, "w", encoding="ascii") as file:
             os.fchmod(descriptor, 0o600)  # whatever the umask is
-            file.write(f"{_fresh():#018x}\n")
+            file.write(f"{_new_seed():#018x}\n")
     except BaseException:
-        os.unlink(output)  # half a seed would stand in the way of a whole one
+        os.unlink(output)  # a partial seed must not block the next attempt
         raise
     note(f"{click.format_filename(output)}: a new seed, readable by its owner alone")

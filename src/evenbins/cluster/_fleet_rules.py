@@ -1,7 +1,7 @@
 """The rules of a fleet, without input or output: whom a request may ask, how often, and what it raises then.
 
 `fleet` describes them, and its two classes add what differs between threads and asyncio: how to wait for a
-lease, who probes. Methods that wait are steps (see `_steps`).
+lease, what probes. Methods that wait are steps (see `_steps`).
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from evenbins import _arguments as arguments
 from evenbins._bulk import Key
 from evenbins.cluster._steps import Steps
 from evenbins.cluster.health import Backoff, Health, ServerDownError
-from evenbins.rings import HashRing, NoNodesError, RingFullError
-from evenbins.rings.lease import Lease
+from evenbins.rings import HashRing, Lease, NoNodesError, RingFullError
 
 __all__ = ["FleetRules"]
 
 _T = TypeVar("_T")
 _K = TypeVar("_K", bound=Key)
 DEFAULT_LIMIT = 64
-_NAP = 0.05  # a limit may rise without a lease coming back: those who wait look again
+_NAP = 0.05  # a limit may rise without a lease coming back: waiting calls look again
 
 
 class FleetRules:
@@ -46,19 +45,15 @@ class FleetRules:
         backoff: Backoff | None = None,
         seed: int = 0,
     ) -> None:
-        if when_full not in ("jump", "wait"):
-            raise arguments.error("when_full", "'jump' or 'wait'", when_full, "Leave it out")
+        self.when_full = arguments.one_of("when_full", when_full, ("jump", "wait"), "Leave it out")
         rule = "a number of seconds, 0 or more"
-        self._wait = arguments.real("wait", wait, rule, "Pass for example 1.0")
-        if not 0 <= self._wait < 1e9:
-            raise arguments.error("wait", rule, wait, "Pass for example 1.0")
+        self._wait = arguments.real("wait", wait, rule, "Pass for example 1.0", least=0.0, below=1e9)
         if epsilon is None and limit is None:
             limit = DEFAULT_LIMIT
         self.ring = HashRing(servers, epsilon=epsilon, limit=limit, weights=weights, seed=seed)
         if not self.ring.names:
             raise ValueError("servers must name at least one server; got none")
-        self.when_full = when_full
-        self.health = Health(self.ring, failures=failures, backoff=backoff, on_change=self._changed)
+        self.health = Health(self.ring, failures=failures, backoff=backoff, on_change=self._on_state)
         self._failures = failures
         self._probe, self._broken, self._on_change = probe, broken, on_change
         self._closed = False
@@ -71,7 +66,7 @@ class FleetRules:
         """Prepare what waiting and probing need."""
         raise NotImplementedError
 
-    def _changed(self, name: str, state: str) -> None:
+    def _on_state(self, name: str, state: str) -> None:
         raise NotImplementedError
 
     def _servers_to_avoid(self, key: Key, failed: tuple[str, ...], stay: bool) -> tuple[str, ...]:
@@ -133,17 +128,10 @@ class FleetRules:
             raise self._no_server_error() from None
         return list(groups.items())
 
-    def _not_repeated_error(self, node: str, error: BaseException) -> ServerDownError:
-        return ServerDownError(
-            node,
-            f"server {node} failed under a request that cannot be repeated safely: "
-            f"{type(error).__name__}: {' '.join(str(error).split())}",
-        )
-
-    def _server_failed_error(self, node: str, error: BaseException) -> ServerDownError:
-        return ServerDownError(
-            node, f"server {node} failed: {type(error).__name__}: {' '.join(str(error).split())}; try again"
-        )
+    @staticmethod
+    def _down_error(node: str, error: BaseException, what: str, advice: str = "") -> ServerDownError:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return ServerDownError(node, f"server {node} failed{what}: {reason}{advice}")
 
     @staticmethod
     def _report(
@@ -167,8 +155,6 @@ class FleetRules:
         }
         return {"servers": servers, "jumps": self.jumps, "repeats": self.repeats}
 
-    # --- waiting, which the subclasses do -------------------------------------------------------------------
-
     def _waiting_room(self) -> contextlib.AbstractContextManager[object]:
         """Return what a call holds while it waits for a lease to come back."""
         return contextlib.nullcontext()
@@ -182,10 +168,8 @@ class FleetRules:
         raise NotImplementedError
 
     def _release(self, lease: Lease) -> None:
-        """Release a lease, and wake those who wait for one."""
+        """Release a lease, and wake the calls that wait for one."""
         raise NotImplementedError
-
-    # --- the rules --------------------------------------------------------------------------------------
 
     def _admit(self, key: Key, failed: tuple[str, ...] = (), stay: bool = False) -> Steps[Lease]:
         """Take a lease, and wait for room if there is none."""
@@ -248,7 +232,8 @@ class FleetRules:
         except self._broken as error:
             self.health.failed(node, error, epoch=epoch)
             if not again(error) or next(failures) >= self._attempts():
-                raise self._not_repeated_error(node, error) from error
+                what = " under a request that cannot be repeated safely"
+                raise self._down_error(node, error, what) from error
             return False, None
         self.health.succeeded(node)
         return True, answer
@@ -325,12 +310,12 @@ class FleetRules:
                 self.health.failed(node, error, epoch=epoch)
                 failures += 1
                 if failures >= self._failures or not self.health.alive(node):
-                    raise self._server_failed_error(node, error) from error
+                    raise self._down_error(node, error, "", "; try again") from error
             else:
                 self.health.succeeded(node)
                 return answer
 
-    def _drained(self, name: str, timeout: float | None = None) -> Steps[bool]:
+    def _drain(self, name: str, timeout: float | None = None) -> Steps[bool]:
         """Drain a server, wait until no request is under way there; False if that took too long."""
         self.health.drain(name)
         deadline = None if timeout is None else time.monotonic() + timeout

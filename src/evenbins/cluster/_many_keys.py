@@ -2,8 +2,8 @@
 
     asking   the blocks that are needed, one after the other in one reply; or the whole segment where many are
     adding   few keys of a segment: the script `add` decides, key by key
-             many: the segment is fetched, the keys are placed here, and it is swapped if nobody came between;
-             if somebody did, `add` after all
+             many: the segment is fetched, the keys are placed here, and it is swapped unless another client
+             changed it meanwhile; then `add` after all
 
 Standard, blocked and two-choice filters only ever OR bits: many keys of a segment are one mask, and nobody
 can come between. For two choices the blocks are chosen here, in the order of the keys; another client's
@@ -20,29 +20,20 @@ import numpy.typing as npt
 
 from evenbins import _core
 from evenbins.cluster import _scripts as scripts
-from evenbins.cluster._blocks import PASSED, PLACED, PRESENT, place_keys, records
 from evenbins.cluster._one_key import contains_one, spill
-from evenbins.cluster._requests import (
-    Operation,
-    Request,
-    add_call,
-    call,
-    call_list,
-    get_segment,
-    read_call,
-)
-from evenbins.cluster._segments import HEAD, LINE_BITS, Layout, Table
-from evenbins.cluster._whole_filter import ROUND, export
+from evenbins.cluster._requests import Operation, Request, add_call, call, call_list, get_segment, read_call
+from evenbins.cluster._segments import HEAD, LINE_BITS, Layout, Table, in_rounds
+from evenbins.cluster._whole_filter import export
 from evenbins.cluster.redis_errors import FilterDamagedError
 from evenbins.hashing import coins, lane_positions_many, mulhi_many, splitmix_many, words_many
 
-__all__ = ["BATCH", "add_many", "contains_many"]
+__all__ = ["BATCH", "add_many", "contains_many", "place_keys"]
 
 SWAP_FROM: Final = 96
 """Keys of one segment from which on it is fetched and swapped: the script takes about 10 µs a key of the
 server's time, fetching and swapping 64 KiB less than 1 ms of everybody's (measured on loopback)."""
 WHOLE_FROM: Final = 256
-"""A segment is read whole if that is at most so many bytes for each block wanted."""
+"""A segment is read whole if that is at most this number of bytes for each block wanted."""
 SCRIPT_KEYS: Final = 256
 """Keys of one `add`: a script keeps all other clients waiting."""
 LIST_KEYS: Final = 4096
@@ -52,8 +43,8 @@ BATCH: Final = 1 << 17
 
 Words = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.int64]
-
-# --- reading ------------------------------------------------------------------------------------
+Octets = npt.NDArray[np.uint8]
+Positions = npt.NDArray[np.uint16]
 
 
 def _by_segment(table: Table, blocks: Indices) -> list[tuple[int, Indices]]:
@@ -65,23 +56,21 @@ def _by_segment(table: Table, blocks: Indices) -> list[tuple[int, Indices]]:
     return [(table.first_segment + int(number), own) for number, own in zip(numbers, groups, strict=True)]
 
 
-def _read_rows(layout: Layout, table: Table, places: Indices, unit: int) -> Operation[npt.NDArray[np.uint8]]:
+def _read_rows(layout: Layout, table: Table, places: Indices, unit: int) -> Operation[Octets]:
     """Read the units (blocks, or bytes of a standard filter) of these numbers within the table: one a row."""
     per_segment = table.blocks_per_segment * table.block_bytes // unit
     rows = np.empty((len(places), unit), np.uint8)
     groups = _by_segment(table, places * unit // table.block_bytes)
-    for start in range(0, len(groups), ROUND):
+    for part in in_rounds(groups):
         requests = []
-        for segment, own in groups[start : start + ROUND]:
+        for segment, own in part:
             if len(own) * WHOLE_FROM >= layout.value_bytes(segment):
                 requests.append(get_segment(layout, segment))
             else:
                 offsets = (HEAD + places[own] % per_segment * unit).astype("<u4").tobytes()
                 requests.append(read_call(layout, segment, unit, offsets))
         replies = yield requests
-        for (segment, own), request, reply in zip(
-            groups[start : start + ROUND], requests, replies, strict=True
-        ):
+        for (segment, own), request, reply in zip(part, requests, replies, strict=True):
             if request.script is None:
                 blocks = np.frombuffer(layout.read_segment(segment, reply)[2], np.uint8)
                 rows[own] = blocks.reshape(-1, unit)[places[own] % per_segment]
@@ -92,27 +81,36 @@ def _read_rows(layout: Layout, table: Table, places: Indices, unit: int) -> Oper
     return rows
 
 
+def place_keys(layout: Layout, table: Table, blocks: Octets, rows: Indices, words: Words) -> Octets:
+    """Add keys to blocks, one a row; return for each key whether it passed, was placed or was present.
+
+    `rows` and `words` have for each key its row of `blocks` and its word at this level.
+    """
+    return _core.place_in_blocks(
+        blocks, rows, words, layout.plan.hashes, table.threshold, table.counter_bits, layout.coin
+    )
+
+
 def contains_many(layout: Layout, digests: Words) -> Operation[npt.NDArray[np.bool_]]:
     """Ask for up to BATCH keys."""
-    operation = _contains_standard if layout.policy == "standard" else _contains_blocks
+    operation = _contains_standard if layout.plan.policy == "standard" else _contains_blocks
     return (yield from operation(layout, digests))
 
 
 def _contains_blocks(layout: Layout, digests: Words) -> Operation[npt.NDArray[np.bool_]]:
     answers = np.zeros(len(digests), np.bool_)
     left = np.arange(len(digests))
-    for level in range(layout.choices):
+    for level in range(layout.plan.choices):
         table = layout.level(level)
         words = words_many(digests[left], level)
         blocks = yield from _read_rows(layout, table, mulhi_many(words, table.blocks), table.block_bytes)
         outcomes = place_keys(layout, table, blocks, np.arange(len(words)), words)
-        answers[left[outcomes == PRESENT]] = True
-        left = left[outcomes == PASSED] if layout.traverses else left[outcomes != PRESENT]
+        answers[left[outcomes == scripts.PRESENT]] = True
+        left = left[outcomes == scripts.PASSED] if layout.traverses else left[outcomes != scripts.PRESENT]
         if not left.size:
             return answers
     if layout.limit:
-        for start in range(0, len(left), LIST_KEYS):
-            own = left[start : start + LIST_KEYS]
+        for own in in_rounds(left, LIST_KEYS):
             asked = digests[own].astype("<u8").tobytes()
             (reply,) = yield [call_list(layout, scripts.LISTED, asked)]
             answers[own] = np.frombuffer(reply, np.uint8) == ord("1")
@@ -132,36 +130,43 @@ def _contains_standard(layout: Layout, digests: Words) -> Operation[npt.NDArray[
     return found
 
 
-# --- adding -------------------------------------------------------------------------------------
+def records(offsets: Indices, positions: Positions, coins: npt.NDArray[np.bool_] | None) -> bytes:
+    """Write keys as the script `add` reads them: u32 offset of the block, u8 coin, pairs of byte and mask."""
+    count, hashes = positions.shape
+    written = np.zeros((count, 5 + 2 * hashes), np.uint8)
+    written[:, :4] = offsets.astype("<u4").view(np.uint8).reshape(count, 4)
+    if coins is not None:
+        written[:, 4] = coins
+    written[:, 5::2] = positions >> 3
+    written[:, 6::2] = np.left_shift(1, positions & 7)
+    return written.tobytes()
 
 
 def add_many(layout: Layout, digests: Words) -> Operation[None]:
     """Add up to BATCH keys."""
-    if layout.policy == "standard":
+    if layout.plan.policy == "standard":
         positions = _standard_positions(layout, digests).reshape(-1, 1)
         lines, within = positions[:, 0] // LINE_BITS, (positions % LINE_BITS).astype(np.uint16)
         yield from _or_keys(layout, layout.tables[0], lines, within)
         return
     digests = digests[np.sort(np.unique(digests, return_index=True)[1])]  # a repeated key changes nothing
-    if layout.policy == "blocked":
+    if layout.plan.policy == "blocked":
         table = layout.tables[0]
         within = lane_positions_many(digests, layout.plan.hashes, table.span)
         yield from _or_keys(layout, table, mulhi_many(digests, table.blocks), within)
-    elif layout.policy == "two-choice":
+    elif layout.plan.policy == "two-choice":
         yield from _add_two_choice(layout, digests)
     else:
         yield from _add_by_level(layout, digests)
 
 
-def _or_keys(
-    layout: Layout, table: Table, blocks: Indices, positions: npt.NDArray[np.uint16]
-) -> Operation[None]:
+def _or_keys(layout: Layout, table: Table, blocks: Indices, positions: Positions) -> Operation[None]:
     """Set bits, in any order: a mask for a segment that gets many, records for one that gets few."""
     groups = _by_segment(table, blocks)
     within = blocks % table.blocks_per_segment
-    for start in range(0, len(groups), ROUND):
+    for part in in_rounds(groups):
         requests = []
-        for segment, own in groups[start : start + ROUND]:
+        for segment, own in part:
             if len(own) >= SWAP_FROM:
                 flags = np.zeros(8 * layout.value_bytes(segment), np.bool_)
                 first = 8 * (HEAD + within[own] * table.block_bytes)
@@ -181,10 +186,10 @@ def _add_two_choice(layout: Layout, digests: Words) -> Operation[None]:
         local = yield from export(layout)
         local.add_many(digests, digests=True)
         blocks, _, _ = layout.take_apart(memoryview(local))
-        for start in range(0, layout.segments, ROUND):
+        for segments in in_rounds(range(layout.segments)):
             yield [
                 call(layout, segment, scripts.MERGE, bytes(HEAD) + bytes(blocks[segment]))
-                for segment in range(start, min(start + ROUND, layout.segments))
+                for segment in segments
             ]
         return
     table, hashes = layout.tables[0], layout.plan.hashes
@@ -194,7 +199,7 @@ def _add_two_choice(layout: Layout, digests: Words) -> Operation[None]:
     rows = yield from _read_rows(layout, table, wanted, table.block_bytes)
     first, second = (np.searchsorted(wanted, each) for each in blocks_of)
     chosen = _core.choose_blocks(rows, first, second, digests, hashes)
-    placed = np.flatnonzero(chosen != PRESENT)
+    placed = np.flatnonzero(chosen != scripts.PRESENT)
     if placed.size:
         at = np.where(chosen == 0, *blocks_of)[placed]
         positions = lane_positions_many(np.where(chosen == 0, *words)[placed], hashes, table.span)
@@ -204,7 +209,7 @@ def _add_two_choice(layout: Layout, digests: Words) -> Operation[None]:
 def _add_by_level(layout: Layout, digests: Words) -> Operation[None]:
     """Take the levels one after the other: what one does depends on it alone."""
     left = digests
-    for level in range(layout.choices):
+    for level in range(layout.plan.choices):
         passed = yield from _add_level(layout, layout.level(level), words_many(left, level))
         left = left[passed]
         if not left.size:
@@ -212,21 +217,15 @@ def _add_by_level(layout: Layout, digests: Words) -> Operation[None]:
     full = left
     if layout.limit:
         rest = []
-        for start in range(0, len(left), LIST_KEYS):
-            own = left[start : start + LIST_KEYS]
+        for own in in_rounds(left, LIST_KEYS):
             listed = own.astype("<u8").tobytes()
             (reply,) = yield [call_list(layout, scripts.LIST, listed, layout.limit)]
             rest.append(own[np.frombuffer(reply, np.uint8) == ord("0")])
         full = np.concatenate(rest)
     for digest in full.tolist():
-        yield from _spill_late(layout, digest)
-
-
-def _spill_late(layout: Layout, digest: int) -> Operation[None]:
-    """Spill a key of a batch, unless keys spilled before it made it present."""
-    present = yield from contains_one(layout, digest)
-    if not present:
-        yield from spill(layout, digest)
+        present = yield from contains_one(layout, digest)  # keys spilled before it may have made it so
+        if not present:
+            yield from spill(layout, digest)
 
 
 def _add_level(layout: Layout, table: Table, words: Words) -> Operation[npt.NDArray[np.bool_]]:
@@ -236,13 +235,11 @@ def _add_level(layout: Layout, table: Table, words: Words) -> Operation[npt.NDAr
     outcomes = np.empty(len(words), np.uint8)
 
     def few(segment: int, own: Indices) -> Request:
-        positions = lane_positions_many(words[own], layout.hashes, table.span)
+        positions = lane_positions_many(words[own], layout.plan.hashes, table.span)
         keys = records(HEAD + within[own] * table.block_bytes, positions, coins(words[own], layout.coin))
-        return add_call(layout, table, segment, keys, layout.hashes)
+        return add_call(layout, table, segment, keys, layout.plan.hashes)
 
-    groups = _by_segment(table, blocks)
-    for start in range(0, len(groups), ROUND):
-        group = groups[start : start + ROUND]
+    for group in in_rounds(_by_segment(table, blocks)):
         replies = yield [
             few(segment, own) if len(own) < SWAP_FROM else get_segment(layout, segment)
             for segment, own in group
@@ -255,7 +252,7 @@ def _add_level(layout: Layout, table: Table, words: Words) -> Operation[npt.NDAr
             placed, spilled, data = layout.read_segment(segment, reply)
             blocks_now = np.frombuffer(data, np.uint8).reshape(-1, table.block_bytes).copy()
             outcomes[own] = place_keys(layout, table, blocks_now, within[own], words[own])
-            news = int(np.count_nonzero(outcomes[own] == PLACED))
+            news = int(np.count_nonzero(outcomes[own] == scripts.PLACED))
             if news:
                 head = layout.head(segment, placed + news, spilled, os.urandom(16))
                 value = head + blocks_now.tobytes()
@@ -265,10 +262,9 @@ def _add_level(layout: Layout, table: Table, words: Words) -> Operation[npt.NDAr
             continue
         replies = yield requests
         late = [each for each, reply in zip(swapped, replies, strict=True) if reply != 1]
-        for segment, own in late:  # somebody came between
-            for first in range(0, len(own), SCRIPT_KEYS):
-                part = own[first : first + SCRIPT_KEYS]
+        for segment, own in late:  # another client changed the segment meanwhile
+            for part in in_rounds(own, SCRIPT_KEYS):
                 (reply,) = yield [few(segment, part)]
                 outcomes[part] = np.frombuffer(reply, np.uint8) - ord("0")
-    passed: npt.NDArray[np.bool_] = outcomes == PASSED
+    passed: npt.NDArray[np.bool_] = outcomes == scripts.PASSED
     return passed

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Final
 
+import numpy as np
+
 from evenbins import _core
 from evenbins.cluster import _scripts as scripts
-from evenbins.cluster._blocks import PASSED, PRESENT, choose_block
-from evenbins.cluster._requests import Operation, Request, add_call, call_list, read_call, together
+from evenbins.cluster._requests import Operation, Request, add_call, call_list, join_calls, read_call
 from evenbins.cluster._segments import HEAD, LINE_BITS, Layout
 from evenbins.cluster.redis_errors import FilterDamagedError
 from evenbins.hashing import lane_positions, mulhi, splitmix
@@ -24,7 +25,7 @@ _OFFSET: Final = struct.Struct("<I")
 _KEY: Final = struct.Struct("<IB")
 _PAIRS: Final = [bytes((p >> 3, 1 << (p & 7))) for p in range(512)]
 
-__all__ = ["Place", "add_one", "contains_one", "spill"]
+__all__ = ["Place", "add_one", "choose_block", "contains_one", "spill"]
 
 
 class Place:
@@ -36,7 +37,7 @@ class Place:
         self.table = table = layout.level(level)
         self.word = word = splitmix(digest, level) if level else digest
         self.segment, self.offset = table.find(mulhi(word, table.blocks))
-        self.hashes, self.chance = layout.hashes, layout.coin
+        self.hashes, self.chance = layout.plan.hashes, layout.coin
 
     @property
     def positions(self) -> Iterator[int]:
@@ -75,26 +76,37 @@ class Place:
         return (int.from_bytes(block, "little") & (1 << self.table.span) - 1).bit_count()
 
 
+def choose_block(blocks: Sequence[bytes], digest: int, hashes: int) -> int:
+    """Return which of a key's two blocks takes it; PRESENT if one of them has it."""
+    rows = np.frombuffer(b"".join(blocks), np.uint8).reshape(2, -1).copy()
+    first, second = np.zeros(1, np.int64), np.ones(1, np.int64)
+    return int(_core.choose_blocks(rows, first, second, np.array([digest], np.uint64), hashes)[0])
+
+
 def contains_one(layout: Layout, digest: int) -> Operation[bool]:
     """Look one key up."""
-    if layout.policy == "standard":
+    if layout.plan.policy == "standard":
         found = yield from _read_standard(layout, digest)
         return found
-    if layout.policy == "two-choice":
+    if layout.plan.policy == "two-choice":
         places = [Place(layout, digest, level) for level in range(2)]
         blocks = yield from _read_places(layout, places)
-        return any(each.outcome(block) == PRESENT for each, block in zip(places, blocks, strict=True))
-    if layout.traverse_on == "server" and layout.choices > 1:
-        answer = yield from _read_together(layout, digest)
-        if answer is not None:
-            return answer
+        return any(each.outcome(block) == scripts.PRESENT for each, block in zip(places, blocks, strict=True))
+    if layout.traverse_on == "server" and layout.plan.choices > 1:
+        places = [Place(layout, digest, level) for level in range(layout.plan.choices)]
+        sizes = [each.table.block_bytes for each in places]
+        replies = yield from _replies(layout, [each.read(layout) for each in places], sizes)
+        for place, reply in zip(places, replies, strict=True):
+            outcome = place.outcome(place.block(layout, reply))
+            if outcome != scripts.PASSED:
+                return outcome == scripts.PRESENT
     else:
-        for level in range(layout.choices):
+        for level in range(layout.plan.choices):
             place = Place(layout, digest, level)
             (reply,) = yield [place.read(layout)]
             outcome = place.outcome(place.block(layout, reply))
-            if outcome != PASSED:
-                return outcome == PRESENT
+            if outcome != scripts.PASSED:
+                return outcome == scripts.PRESENT
     if not layout.limit:
         return False
     (reply,) = yield [call_list(layout, scripts.LISTED, digest.to_bytes(8, "little"))]
@@ -105,19 +117,19 @@ def contains_one(layout: Layout, digest: int) -> Operation[bool]:
 
 def add_one(layout: Layout, digest: int) -> Operation[None]:
     """Add one key."""
-    if layout.policy == "standard":
+    if layout.plan.policy == "standard":
         yield _add_standard(layout, digest)
-    elif layout.policy == "two-choice":
+    elif layout.plan.policy == "two-choice":
         places = [Place(layout, digest, level) for level in range(2)]
         blocks = yield from _read_places(layout, places)
-        chosen = choose_block(blocks, digest, layout.hashes)
-        if chosen != PRESENT:
+        chosen = choose_block(blocks, digest, layout.plan.hashes)
+        if chosen != scripts.PRESENT:
             yield [places[chosen].add(layout)]
-    elif layout.policy == "blocked":
+    elif layout.plan.policy == "blocked":
         yield [Place(layout, digest, 0).add(layout)]
     else:
-        path = (Place(layout, digest, level).add(layout) for level in range(layout.choices))
-        for request in (together(list(path)),) if layout.traverse_on == "server" else path:
+        path = (Place(layout, digest, level).add(layout) for level in range(layout.plan.choices))
+        for request in (join_calls(list(path)),) if layout.traverse_on == "server" else path:
             (reply,) = yield [request]
             if reply != b"0":
                 return
@@ -130,27 +142,17 @@ def add_one(layout: Layout, digest: int) -> Operation[None]:
 
 
 def spill(layout: Layout, digest: int) -> Operation[None]:
-    """Put a key that all its blocks refuse into one of them all the same."""
-    places = [Place(layout, digest, level) for level in range(layout.choices)]
+    """Put a key that all its blocks refuse into one of them all the same, unless another client just did."""
+    places = [Place(layout, digest, level) for level in range(layout.plan.choices)]
     if layout.spill == "random":
         chosen = places[mulhi(splitmix(digest, len(places) + 1), len(places))]
     else:
         blocks = yield from _read_places(layout, places)
+        if any(each.outcome(block) == scripts.PRESENT for each, block in zip(places, blocks, strict=True)):
+            return
         fills = [each.set_bits(block) for each, block in zip(places, blocks, strict=True)]
         chosen = places[fills.index(min(fills))]
     yield [chosen.add(layout, forced=1)]
-
-
-def _read_together(layout: Layout, digest: int) -> Operation[bool | None]:
-    """Read all blocks of a key's path in one request; None if all of them send it on."""
-    places = [Place(layout, digest, level) for level in range(layout.choices)]
-    sizes = [each.table.block_bytes for each in places]
-    replies = yield from _replies(layout, [each.read(layout) for each in places], sizes)
-    for each, reply in zip(places, replies, strict=True):
-        outcome = each.outcome(each.block(layout, reply))
-        if outcome != PASSED:
-            return outcome == PRESENT
-    return None
 
 
 def _read_places(layout: Layout, places: Sequence[Place]) -> Operation[list[bytes]]:
@@ -181,7 +183,7 @@ def _replies(layout: Layout, requests: list[Request], sizes: Sequence[int]) -> O
     """Send reads of several segments, in one request if the server traverses; return the reply of each."""
     if layout.traverse_on == "client" or len(requests) == 1:
         return (yield requests)
-    (whole,) = yield [together(requests)]
+    (whole,) = yield [join_calls(requests)]
     ends = list(accumulate(sizes))
     return [whole[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 

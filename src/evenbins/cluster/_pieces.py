@@ -13,8 +13,8 @@ file. A null is an error that says so.
 
 from __future__ import annotations
 
+import contextlib
 import glob
-import importlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,10 +23,11 @@ from typing import Any
 from evenbins import _arguments as arguments
 from evenbins import _core
 from evenbins._bulk import Lines
+from evenbins.cluster.libraries import library
 
 __all__ = [
-    "CsvPiece", "ParquetPiece", "Piece", "TextPiece", "count_of", "file_pieces", "grouped", "key_batches",
-    "library",
+    "ColumnPiece", "Piece", "TextPiece", "count_of", "file_pieces", "group_by_weight", "key_batches",
+    "one_column",
 ]  # fmt: skip
 
 TEXT_PIECE = 64 << 20
@@ -38,51 +39,29 @@ _SUFFIXES = {
 _FORMATS = ("parquet", "csv", "text")
 
 
-def library(name: str) -> Any:
-    """Import what only this package needs, when it is needed."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise ImportError(f"building on Dask needs {name}: pip install 'evenbins[dask]'") from None
-
-
 @dataclass(frozen=True, slots=True)
-class ParquetPiece:
-    """One row group's column of a Parquet file."""
-
-    path: str
-    row_group: int
-    column: str
-    rows: int | None
-    weight: int
-
-    def batches(self) -> Iterator[Any]:
-        """Yield the keys, batch by batch."""
-        pq = library("pyarrow.parquet")
-
-        with pq.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(
-                _BATCH_ROWS, row_groups=[self.row_group], columns=[self.column], use_threads=False
-            ):
-                yield batch.column(0)
-
-
-@dataclass(frozen=True, slots=True)
-class CsvPiece:
-    """One column of a CSV file with a header line."""
+class ColumnPiece:
+    """One column: of a row group of a Parquet file, or of a CSV file with a header line."""
 
     path: str
     column: str
     weight: int
     rows: int | None = None
+    row_group: int | None = None
 
     def batches(self) -> Iterator[Any]:
         """Yield the keys, batch by batch."""
-        pa, csv = library("pyarrow"), library("pyarrow.csv")
-
-        text = csv.ConvertOptions(include_columns=[self.column], column_types={self.column: pa.string()})
-        with csv.open_csv(self.path, convert_options=text) as reader:
-            for batch in reader:
+        with contextlib.ExitStack() as stack:
+            if self.row_group is None:
+                pa, csv = library("pyarrow", "dask"), library("pyarrow.csv", "dask")
+                types = {self.column: pa.string()}
+                text = csv.ConvertOptions(include_columns=[self.column], column_types=types)
+                found = stack.enter_context(csv.open_csv(self.path, convert_options=text))
+            else:
+                file = stack.enter_context(library("pyarrow.parquet", "dask").ParquetFile(self.path))
+                groups, columns = [self.row_group], [self.column]
+                found = file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=columns, use_threads=False)
+            for batch in found:
                 yield batch.column(0)
 
 
@@ -118,7 +97,7 @@ class TextPiece:
             yield Lines(block, b"\n")
 
 
-Piece = ParquetPiece | CsvPiece | TextPiece
+Piece = ColumnPiece | TextPiece
 
 
 def key_batches(part: object, column: str | None) -> Iterator[Any]:
@@ -126,17 +105,13 @@ def key_batches(part: object, column: str | None) -> Iterator[Any]:
     if isinstance(part, Piece):
         yield from part.batches()
     elif type(part).__module__.partition(".")[0] == "pandas":
-        pa = library("pyarrow")
-
-        yield part if _is_plain(part) else pa.Array.from_pandas(part)
+        pa = library("pyarrow", "dask")
+        dtype = part.dtype  # type: ignore[attr-defined]
+        plain = getattr(dtype, "kind", "O") in "iub" and type(dtype).__module__.startswith("numpy")
+        yield part if plain else pa.Array.from_pandas(part)
     else:
         items: Iterable[Any] = part  # type: ignore[assignment]  # of a bag
         yield [item[column] for item in items] if column is not None else list(items)
-
-
-def _is_plain(series: Any) -> bool:
-    kind = getattr(series.dtype, "kind", "O")
-    return kind in "iub" and type(series.dtype).__module__.startswith("numpy")
 
 
 def count_of(batch: Any) -> int:
@@ -152,19 +127,9 @@ def file_pieces(
     column: str | None = None,
     format: str | None = None,
 ) -> list[Piece]:
-    """Cut files, named by paths and globs, into pieces; the same in whatever order they are named.
-
-    Raises
-    ------
-    FileNotFoundError
-        A path or a glob names no file.
-    ValueError
-        The suffix does not determine the format, or the column is missing.
-    """
-    if format is not None and format not in _FORMATS:
-        raise ValueError(
-            f"format must be one of {', '.join(_FORMATS)}; got {format!r}. Leave it out for the suffix"
-        )
+    """Cut files, named by paths and globs, into pieces; the same in whatever order they are named."""
+    if format is not None:
+        arguments.one_of("format", format, _FORMATS, "Leave it out for the suffix")
     found: set[str] = set()
     for each in [paths] if isinstance(paths, str | os.PathLike) else paths:
         name = os.fspath(each)
@@ -180,9 +145,9 @@ def file_pieces(
         if how == "parquet":
             pieces += _parquet(path, column)
         elif how == "csv":
-            pieces.append(
-                CsvPiece(path, _one_column(path, column, _csv_columns(path)), os.path.getsize(path))
-            )
+            with library("pyarrow.csv", "dask").open_csv(path) as reader:
+                name = one_column(column, reader.schema.names, f" in {path}")
+            pieces.append(ColumnPiece(path, name, os.path.getsize(path)))
         else:
             if column is not None:
                 raise arguments.unmet("column", f" is for Parquet and CSV; {path} holds lines. Leave it out")
@@ -210,35 +175,26 @@ def _format_of(path: str) -> str:
 
 
 def _parquet(path: str, column: str | None) -> list[Piece]:
-    pq = library("pyarrow.parquet")
-
+    pq = library("pyarrow.parquet", "dask")
     with pq.ParquetFile(path) as file:
-        name = _one_column(path, column, file.schema_arrow.names)
+        name = one_column(column, file.schema_arrow.names, f" in {path}")
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
         return [
-            ParquetPiece(path, i, name, g.num_rows, g.num_rows) for i, g in enumerate(groups) if g.num_rows
+            ColumnPiece(path, name, g.num_rows, g.num_rows, i) for i, g in enumerate(groups) if g.num_rows
         ]
 
 
-def _csv_columns(path: str) -> list[str]:
-    csv = library("pyarrow.csv")
-
-    with csv.open_csv(path) as reader:
-        names: list[str] = reader.schema.names
-        return names
-
-
-def _one_column(path: str, column: str | None, names: Sequence[str]) -> str:
+def one_column(column: str | None, names: Sequence[str], where: str = "") -> str:
+    """Return the column that was asked for, or the only one there is."""
     if column is None and len(names) == 1:
         return names[0]
-    if column not in names:
-        raise arguments.unmet(
-            "column", f" must be one of {', '.join(names)} in {path}; got {column!r}. Name one of them"
-        )
-    return column  # type: ignore[return-value]
+    if column is None or column not in names:
+        text = f" must be one of {', '.join(names)}{where}; got {column!r}. Name one of them"
+        raise arguments.unmet("column", text)
+    return column
 
 
-def grouped(parts: Sequence[Any], groups: int) -> list[list[Any]]:
+def group_by_weight(parts: Sequence[Any], groups: int) -> list[list[Any]]:
     """Cut a sequence into about `groups` runs of about equal weight."""
     weights = [each.weight if isinstance(each, Piece) else 1 for each in parts]
     total, done = max(1, sum(weights)), 0

@@ -23,14 +23,15 @@ import os
 import threading
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from evenbins.cluster._requests import Request
 from evenbins.cluster._segments import Layout
+from evenbins.cluster.libraries import library
 from evenbins.cluster.redis_errors import FilterDamagedError, FilterMissingError, RedisFilterError, way_out
 
 __all__ = [
-    "AsyncServers", "Servers", "check_eviction", "check_roles", "raise_errors", "redis_module",
+    "AsyncServers", "Servers", "check_eviction", "check_roles", "raise_errors",
     "refuse_pipeline", "with_scripts",
 ]  # fmt: skip
 
@@ -38,23 +39,9 @@ Replies = list[Any]
 _AT_ONCE = 16  # requests of one call to a cluster: each takes a connection of the client's pool
 
 
-def redis_module() -> Any:
-    """Import the client library."""
-    try:
-        import redis
-        import redis.asyncio
-    except ImportError as error:
-        raise ImportError(
-            f"a filter on Redis needs the package redis ({error}): pip install 'evenbins[redis]'"
-        ) from None
-    return redis
-
-
 def pack(command: tuple[Any, ...]) -> bytes:
     """Write a command of str, bytes and int as the protocol has it.
 
-    Examples
-    --------
     >>> pack(("GET", b"a", 12))
     b'*3\\r\\n$3\\r\\nGET\\r\\n$1\\r\\na\\r\\n$2\\r\\n12\\r\\n'
     """
@@ -77,13 +64,13 @@ def refuse_pipeline(client: object) -> None:
 
 
 class _Clients:
-    """The clients, checked; a subclass says of which kind they must be."""
+    """The clients, checked: those of the library's module that a subclass names."""
 
+    _library: ClassVar[str]
     cluster = False
 
     def __init__(self, client: Any) -> None:
-        redis = redis_module()
-        single, cluster, names = self._kinds(redis)
+        redis = library(self._library, "redis")
         several = isinstance(client, Sequence) and not isinstance(client, str | bytes)
         self.clients: list[Any] = list(client) if several else [client]
         if not self.clients:
@@ -91,29 +78,25 @@ class _Clients:
         each: Any
         for each in self.clients:
             refuse_pipeline(each)
-            if isinstance(each, cluster) and not several:
+            if isinstance(each, redis.RedisCluster) and not several:
                 self.cluster = True
-            elif not isinstance(each, single):
-                raise TypeError(f"client must be {names}, or a list of the first; got {type(each).__name__}")
-            client_: Any = each
+            elif not isinstance(each, redis.Redis):
+                kinds = f"a {self._library}.Redis or a {self._library}.RedisCluster"
+                raise TypeError(f"client must be {kinds}, or a list of the first; got {type(each).__name__}")
             if getattr(each, "read_from_replicas", False) or getattr(each, "load_balancing_strategy", None):
                 raise ValueError(
                     "client must not read from replicas, which lag behind: a key that was added could be "
                     "missed. Make one without read_from_replicas and load_balancing_strategy"
                 )
-            encoder = client_.get_encoder()
-            if encoder.decode_responses:
+            if each.get_encoder().decode_responses:
                 raise ValueError(
                     "client must not decode responses, since a filter's are bytes; got one with "
                     "decode_responses=True. Make one without it"
                 )
-        errors = redis.exceptions
+        errors = library("redis.exceptions", "redis")
         self._response_error = errors.ResponseError
+        self._timeout, self._connection_error = errors.TimeoutError, errors.ConnectionError
         self._moved = (errors.MovedError, errors.AskError, errors.TryAgainError, errors.ClusterDownError)
-
-    @staticmethod
-    def _kinds(redis: Any) -> tuple[type, type, str]:
-        raise NotImplementedError
 
     @property
     def count(self) -> int:
@@ -179,16 +162,11 @@ class _ThreadConnections:
 class Servers(_Clients):
     """Blocking connections."""
 
-    @staticmethod
-    def _kinds(redis: Any) -> tuple[type, type, str]:
-        return redis.Redis, redis.RedisCluster, "a redis.Redis or a redis.RedisCluster"
+    _library = "redis"
 
     def __init__(self, client: Any) -> None:
         super().__init__(client)
         self._thread = threading.local()
-        errors = redis_module().exceptions
-        self._timeout, self._connection_error = errors.TimeoutError, errors.ConnectionError
-        self._broken = (self._connection_error, self._timeout)
 
     def run(self, requests: Sequence[Request]) -> Replies:
         """Send requests, and return their replies."""
@@ -294,7 +272,7 @@ class Servers(_Clients):
         for pool, own in by_pool.items():
             try:
                 self._exchange_some(pool, requests, own, replies)
-            except self._broken:  # another took its place? the cluster's own client finds out
+            except (self._connection_error, self._timeout):  # another node may have taken over
                 for i in own:
                     replies[i] = self._follow(requests[i].command)
         for i, reply in enumerate(replies):
@@ -320,28 +298,28 @@ class Servers(_Clients):
 class AsyncServers(_Clients):
     """Asyncio connections."""
 
-    @staticmethod
-    def _kinds(redis: Any) -> tuple[type, type, str]:
-        names = "a redis.asyncio.Redis or a redis.asyncio.RedisCluster"
-        return redis.asyncio.Redis, redis.asyncio.RedisCluster, names
+    _library = "redis.asyncio"
 
     async def run(self, requests: Sequence[Request]) -> Replies:
         """Send requests, and return their replies."""
         if len(requests) == 1:
-            return [await self._one(self.clients[requests[0].server], requests[0].command)]
+            return [await self._execute(self.clients[requests[0].server], requests[0].command)]
         if self.cluster:
             turns = asyncio.Semaphore(_AT_ONCE)
-            return await _all(self._in_turn(turns, each) for each in requests)
+
+            async def in_turn(request: Request) -> Any:
+                async with turns:
+                    return await self._execute(self.clients[0], request.command)
+
+            return await _gather(map(in_turn, requests))
         replies: Replies = [None] * len(requests)
         by_server = self._by_server(requests).items()
-        await _all(self._pipeline(self.clients[server], requests, own, replies) for server, own in by_server)
+        await _gather(
+            self._pipeline(self.clients[server], requests, own, replies) for server, own in by_server
+        )
         return replies
 
-    async def _in_turn(self, turns: asyncio.Semaphore, request: Request) -> Any:
-        async with turns:
-            return await self._one(self.clients[0], request.command)
-
-    async def _one(self, client: Any, command: tuple[Any, ...], **options: Any) -> Any:
+    async def _execute(self, client: Any, command: tuple[Any, ...], **options: Any) -> Any:
         try:
             return await client.execute_command(*command, **options)
         except self._response_error as error:
@@ -359,13 +337,13 @@ class AsyncServers(_Clients):
     async def everywhere(self, *command: Any) -> Replies:
         """Send the same command to every server, every primary of a cluster."""
         if not self.cluster:
-            return [await self._one(each, command) for each in self.clients]
+            return [await self._execute(each, command) for each in self.clients]
         await self.clients[0].initialize()
         nodes = self.clients[0].get_primaries()
-        return [await self._one(self.clients[0], command, target_nodes=[node]) for node in nodes]
+        return [await self._execute(self.clients[0], command, target_nodes=[node]) for node in nodes]
 
 
-async def _all(running: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+async def _gather(running: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
     """Wait for all of them, also when one fails: the caller may close the client when it sees the error."""
     tasks = [asyncio.ensure_future(each) for each in running]
     try:
@@ -375,23 +353,19 @@ async def _all(running: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
             await asyncio.wait(left)
 
 
-# --- replies that are errors -------------------------------------------------------------------------------
-
-
 def with_scripts(requests: Sequence[Request], replies: Replies) -> tuple[list[int], list[Request]]:
     """Find the requests whose script the server does not know (it was restarted); and those with its text.
 
     The text goes with the request to the server that lacks it, in one step: SCRIPT LOAD before the request
     would ask all servers, of which others may be down, and could be followed by another SCRIPT FLUSH.
     """
-    no_script = redis_module().exceptions.NoScriptError
+    no_script = library("redis.exceptions", "redis").NoScriptError
     again = [i for i, reply in enumerate(replies) if isinstance(reply, no_script)]
-    return again, [_with_text(requests[i]) for i in again]
-
-
-def _with_text(request: Request) -> Request:
-    assert request.script is not None
-    return replace(request, command=("EVAL", request.script.text, *request.command[2:]))
+    complete = []
+    for request in (requests[i] for i in again):
+        assert request.script is not None
+        complete.append(replace(request, command=("EVAL", request.script.text, *request.command[2:])))
+    return again, complete
 
 
 def raise_errors(name: str, layout: Layout | None, requests: Sequence[Request], replies: Replies) -> None:

@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 from evenbins.cluster import _scripts as scripts
 from evenbins.cluster._segments import Layout, Table
 
-__all__ = ["Operation", "Request", "add_call", "call", "call_list", "get_segment", "read_call", "together"]
+__all__ = ["Operation", "Request", "add_call", "call", "call_list", "get_segment", "join_calls", "read_call"]
 
 T = TypeVar("T")
 _OCTETS: Final = [bytes([number]) for number in range(256)]
@@ -69,7 +69,7 @@ def add_call(
     return Request(layout.server_of(segment), key, ("EVALSHA", scripts.ADD.sha, 1, key, asked), scripts.ADD)
 
 
-def together(requests: Sequence[Request]) -> Request:
+def join_calls(requests: Sequence[Request]) -> Request:
     """Make one request of several for READ, or for ADD: all their segments must be on one server."""
     first = requests[0]
     assert first.script is not None

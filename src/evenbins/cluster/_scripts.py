@@ -2,7 +2,7 @@
 
     read     blocks of a segment, one after the other (several segments: see `traverse_on` of RedisFilter)
     add      keys to blocks of a segment: each is present, is placed, or passes because its block is full
-    swap     a whole segment, if nobody changed it since it was read
+    swap     a whole segment, if it has not been changed since it was read
     merge    OR a mask of the size of a segment into it
     claim    a name, for a filter that is to be made
     make     an empty segment
@@ -25,7 +25,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-__all__ = ["ADD", "CLAIM", "LIST", "LISTED", "MAKE", "MERGE", "READ", "SCRIPTS", "SWAP", "Script"]
+__all__ = [
+    "ADD", "CLAIM", "LIST", "LISTED", "MAKE", "MERGE", "PASSED", "PLACED", "PRESENT", "READ", "SCRIPTS",
+    "SWAP", "Script",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,9 @@ ARGV, for each: mark, turn, pairs of a key (u8), bytes of a block (u8), threshol
 (u8; 0: the threshold is for set bits), forced (u8; 1: spill, whatever the load), then keys: u32 offset, u8
 coin, pairs of byte and mask.
 Reply: a character a key, 0 it passed, 1 it was placed, 2 it was present; of the last block asked."""
+
+PASSED, PLACED, PRESENT = range(3)
+"""What a block does with a key: in the replies of `ADD`, and as `_core.place_in_blocks` decides it."""
 
 SWAP = Script(
     _MARKED

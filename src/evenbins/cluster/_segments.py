@@ -36,6 +36,7 @@ import json
 import re
 import secrets
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -46,13 +47,13 @@ import numpy.typing as npt
 from evenbins import _arguments as arguments
 from evenbins._core import digest as checksum
 from evenbins.cluster.redis_errors import FilterDamagedError, FilterMissingError, RedisFilterError
+from evenbins.filters import FilterPlan, plan_of_core
 from evenbins.filters.base import BaseFilter, class_for, file_header
 from evenbins.hashing import mulhi, splitmix
 from evenbins.rings import HashRing
-from evenbins.theory import FilterPlan, plan_of_core
-from evenbins.theory.cores import COIN_UNIT, COUNTED, Design, counter_bits
+from evenbins.theory.cores import COIN_UNIT, COUNTED, BalancedCore, counter_bits
 
-__all__ = ["HEAD", "SEGMENT_BYTES", "Base", "Layout", "Table", "place"]
+__all__ = ["HEAD", "SEGMENT_BYTES", "Base", "Layout", "Table", "in_rounds", "place"]
 
 HEAD: Final = 64
 MARK: Final = 32
@@ -64,6 +65,15 @@ TRAVERSERS: Final = ("client", "server")
 _HEAD: Final = struct.Struct("<8sII16sQQ16s")
 _NAME: Final = re.compile(r"[^{}\s\x00-\x1f]{1,200}")
 _MAGIC: Final = b"EVENBSEG"
+
+
+ROUND: Final = 32
+"""Segments that one step holds in memory."""
+
+
+def in_rounds(items: Any, size: int = ROUND) -> Iterator[Any]:
+    """Yield the items, `size` at a time: slices of a list, a range or an array."""
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def place(segment: int, servers: int) -> int:
@@ -95,11 +105,6 @@ class Table:
     def span(self) -> int:
         """Bits of a block that keys can set."""
         return 8 * self.block_bytes - self.counter_bits
-
-    @property
-    def never_full(self) -> bool:
-        """Whether every key is accepted."""
-        return not self.counter_bits and self.threshold > 8 * self.block_bytes
 
     @property
     def segments(self) -> int:
@@ -143,7 +148,7 @@ class Layout:
     servers: int = 1
     epoch: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     base: Base = Base()
-    traverse_on: str = field(default="client", compare=False)  # the client's own choice: nobody else sees it
+    traverse_on: str = field(default="client", compare=False)  # the client's own choice, not stored
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -169,11 +174,6 @@ class Layout:
         return found
 
     @cached_property
-    def policy(self) -> str:
-        """The plan's."""
-        return self.plan.policy
-
-    @cached_property
     def counted(self) -> bool:
         """Whether blocks count their keys, and there may be a list."""
         return self.plan.policy in COUNTED
@@ -182,11 +182,6 @@ class Layout:
     def traverses(self) -> bool:
         """Whether a key goes from block to block until one accepts it."""
         return self.plan.policy in ("single", "multilevel", "fill")
-
-    @cached_property
-    def hashes(self) -> int:
-        """The plan's."""
-        return self.plan.hashes
 
     @cached_property
     def limit(self) -> int:
@@ -204,24 +199,24 @@ class Layout:
         return self._design.spill
 
     @cached_property
-    def _design(self) -> Design:
+    def _design(self) -> BalancedCore:
         """A balanced filter's core."""
-        return Design.of_core(self.plan.core)
+        return BalancedCore(self.plan.core)
 
     @cached_property
     def tables(self) -> tuple[Table, ...]:
         """The tables, in the order of the payload."""
-        if self.policy == "standard":
+        if self.plan.policy == "standard":
             bits, _ = self.plan.core
             sizes, block_bits = [(-(-bits // LINE_BITS), LINE_BITS + 1)], LINE_BITS
-        elif self.policy == "blocked":
+        elif self.plan.policy == "blocked":
             blocks, block_bits, _ = self.plan.core
             sizes = [(blocks, block_bits + 1)]
         else:
             design = self._design
             block_bits = design.block_bits
             sizes = list(zip(design.blocks, design.thresholds, strict=True))
-            if self.policy == "two-choice":
+            if self.plan.policy == "two-choice":
                 sizes = [(design.blocks[0], block_bits + 1)]
         tables, first = [], 0
         for blocks, threshold in sizes:
@@ -242,11 +237,6 @@ class Layout:
         """Number of segments."""
         return sum(table.segments for table in self.tables)
 
-    @cached_property
-    def choices(self) -> int:
-        """Blocks that a key may use."""
-        return self.plan.choices
-
     def level(self, level: int) -> Table:
         """Return the table of a level: two choices share one."""
         return self.tables[level if len(self.tables) > 1 else 0]
@@ -254,8 +244,6 @@ class Layout:
     def table_of(self, segment: int) -> Table:
         """Return the table that a segment belongs to."""
         return next(table for table in reversed(self.tables) if segment >= table.first_segment)
-
-    # --- names -----------------------------------------------------------------------------------------
 
     @property
     def meta_key(self) -> str:
@@ -283,8 +271,6 @@ class Layout:
     def list_server(self) -> int:
         """The number of the server that has the list."""
         return place(self.segments, self.servers)
-
-    # --- heads ------------------------------------------------------------------------------------------
 
     def head(self, segment: int, placed: int = 0, spilled: int = 0, turn: bytes = b"") -> bytes:
         """Write a segment's head."""
@@ -323,18 +309,11 @@ class Layout:
             "and build it again"
         )
 
-    # --- the local filter -------------------------------------------------------------------------------
-
     def local_filter(self, payload: bytes) -> BaseFilter:
         """Make the local filter that has this payload, checked as any file is."""
         return class_for(self.plan).from_bytes(file_header(self.plan, payload) + payload)
 
-    def payload(
-        self,
-        blocks: list[memoryview],
-        counts: list[tuple[int, int]],
-        listed: list[int],
-    ) -> bytes:
+    def payload(self, blocks: list[memoryview], counts: list[tuple[int, int]], listed: list[int]) -> bytes:
         """Put a filter's payload together: segments' blocks, what they counted, the list in its order."""
         parts: list[bytes | memoryview] = []
         for table in self.tables:
@@ -348,11 +327,11 @@ class Layout:
         for level, table in enumerate(self.tables):
             for placed, moved in counts[table.first_segment : table.first_segment + table.segments]:
                 keys += placed + moved
-                spent += placed * (level + 1) + moved * self.choices
+                spent += placed * (level + 1) + moved * self.plan.choices
                 spilled += moved
         keys += len(listed)
-        spent += len(listed) * self.choices
-        slots = list_slots(listed, self.limit, self.choices)
+        spent += len(listed) * self.plan.choices
+        slots = list_slots(listed, self.limit, self.plan.choices)
         state = (keys, len(listed), spent, int(0 in listed), spilled, 0, 0, 0)
         return data + np.array(slots, np.uint64).tobytes() + struct.pack("<8Q", *state)
 
@@ -365,7 +344,7 @@ class Layout:
             step = table.blocks_per_segment * table.block_bytes
             blocks += [payload[at : min(at + step, end)] for at in range(start, end, step)]
             start = end + -(end - start) % 64
-        if self.policy == "standard":  # ends within a line
+        if self.plan.policy == "standard":  # ends within a line
             last = bytes(blocks[-1])
             blocks[-1] = memoryview(last.ljust(self.value_bytes(self.segments - 1) - HEAD, b"\0"))
         if not self.counted:
@@ -373,9 +352,7 @@ class Layout:
         words = np.frombuffer(payload[start:], np.uint64).tolist()
         keys, entries, spent, flags, spilled, *_ = words[-8:]
         listed = [0] * (flags & 1) + in_rebuilding_order(words[:-8])
-        return blocks, listed, Base(keys - entries, spent - entries * self.choices, spilled)
-
-    # --- the description --------------------------------------------------------------------------------
+        return blocks, listed, Base(keys - entries, spent - entries * self.plan.choices, spilled)
 
     def meta(self, server: int, *, ready: bool) -> bytes:
         """Write what lies under the meta key of a server."""
@@ -463,9 +440,6 @@ def check_plan(plan: object) -> FilterPlan:
             f'plan must have hashing "independent"; got {plan.hashing!r}. Leave hashing out when planning'
         )
     return plan
-
-
-# --- the list's slots ------------------------------------------------------------------------------------
 
 
 def list_slots(listed: list[int], limit: int, home_word: int) -> list[int]:

@@ -24,9 +24,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Generator
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
 
-__all__ = ["Steps", "awaitable", "blocking", "run", "run_async"]
+__all__ = [
+    "AsyncClosing",
+    "Closing",
+    "Steps",
+    "awaitable",
+    "awaitable_maker",
+    "blocking",
+    "blocking_maker",
+    "run",
+    "run_async",
+]
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -38,8 +48,6 @@ Steps = Generator[Any, Any, T]
 def run(steps: Steps[T]) -> T:
     """Return the result of steps that yield values.
 
-    Examples
-    --------
     >>> def add(first):
     ...     second = yield first + 1
     ...     return first + second
@@ -98,6 +106,52 @@ def awaitable(
 
     _describe(call, method)
     return call
+
+
+class Closing:
+    """A context manager of itself: its block ends with `close`."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class AsyncClosing:
+    """An asynchronous context manager of itself: its block ends with `close`."""
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+
+class _BlockingMaker(Protocol[P]):
+    def __get__(self, instance: object, owner: type[S]) -> Callable[P, S]: ...
+
+
+class _AwaitableMaker(Protocol[P]):
+    def __get__(self, instance: object, owner: type[S]) -> Callable[P, Coroutine[Any, Any, S]]: ...
+
+
+def blocking_maker(method: Callable[P, Steps[Any]]) -> _BlockingMaker[P]:
+    """Make a blocking class method of one whose steps return an object of the class."""
+    made: Any = classmethod(blocking(cast("Any", method).__func__))
+    return cast("_BlockingMaker[P]", made)
+
+
+def awaitable_maker(method: Callable[P, Steps[Any]]) -> _AwaitableMaker[P]:
+    """Make a coroutine class method of one whose steps return an object of the class."""
+    made: Any = classmethod(awaitable(cast("Any", method).__func__))
+    return cast("_AwaitableMaker[P]", made)
 
 
 def _describe(call: Any, method: Any) -> None:

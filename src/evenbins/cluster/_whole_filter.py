@@ -12,7 +12,7 @@ from typing import Final
 
 from evenbins.cluster import _scripts as scripts
 from evenbins.cluster._requests import Operation, Request, call_list, get_segment
-from evenbins.cluster._segments import HEAD, Layout, meta_key
+from evenbins.cluster._segments import HEAD, Layout, in_rounds, meta_key
 from evenbins.cluster.redis_errors import (
     FilterDamagedError,
     FilterMissingError,
@@ -21,11 +21,10 @@ from evenbins.cluster.redis_errors import (
 )
 from evenbins.filters.base import BaseFilter
 
-__all__ = ["ROUND", "create", "delete", "export", "open_", "verify"]
+__all__ = ["create", "delete", "export", "open_", "verify"]
 
-ROUND: Final = 32
-"""Segments that one step holds in memory."""
 _LIST_KEYS: Final = 4096
+_MANY: Final = 512  # segments of one step that asks for no contents
 
 
 def create(
@@ -43,9 +42,9 @@ def create(
             f"there is a filter {layout.name!r} already: open it, choose another name, or delete it first "
             "(RedisFilter.delete; also for one whose creation was interrupted)"
         )
-    for start in range(0, layout.segments, ROUND):
+    for segments in in_rounds(range(layout.segments)):
         requests = []
-        for segment in range(start, min(start + ROUND, layout.segments)):
+        for segment in segments:
             key, server, head = layout.segment_key(segment), layout.server_of(segment), layout.head(segment)
             if blocks is not None:
                 requests.append(Request(server, key, ("SET", key, head + bytes(blocks[segment]))))
@@ -58,8 +57,8 @@ def create(
         key, server = layout.list_key, layout.list_server
         yield [Request(server, key, ("DEL", key))]
         yield [Request(server, key, ("HSET", key, "epoch", layout.epoch))]
-        for start in range(0, len(listed), _LIST_KEYS):
-            own = b"".join(digest.to_bytes(8, "little") for digest in listed[start : start + _LIST_KEYS])
+        for digests in in_rounds(listed, _LIST_KEYS):
+            own = b"".join(digest.to_bytes(8, "little") for digest in digests)
             yield [call_list(layout, scripts.LIST, own, layout.limit)]
     key = layout.meta_key
     yield [Request(server, key, ("SET", key, layout.meta(server, ready=True))) for server in servers]
@@ -99,8 +98,7 @@ def open_(name: str, servers: int) -> Operation[Layout]:
 
 def verify(layout: Layout) -> Operation[None]:
     """Look at every part: its mark and its size."""
-    for start in range(0, layout.segments, 16 * ROUND):
-        segments = range(start, min(start + 16 * ROUND, layout.segments))
+    for segments in in_rounds(range(layout.segments), _MANY):
         requests = []
         for segment in segments:
             key, server = layout.segment_key(segment), layout.server_of(segment)
@@ -119,8 +117,7 @@ def verify(layout: Layout) -> Operation[None]:
 def export(layout: Layout) -> Operation[BaseFilter]:
     """Fetch all of a filter as a local one."""
     blocks, counts, listed = [], [], []
-    for start in range(0, layout.segments, ROUND):
-        segments = range(start, min(start + ROUND, layout.segments))
+    for segments in in_rounds(range(layout.segments)):
         replies = yield [get_segment(layout, segment) for segment in segments]
         for segment, reply in zip(segments, replies, strict=True):
             placed, spilled, data = layout.read_segment(segment, reply)
@@ -152,10 +149,10 @@ def delete(name: str, servers: int) -> Operation[bool]:
         raise PlanMismatchError(
             f"filter {name!r} lies on {layout.servers} servers; got {servers}. Pass the clients of all"
         )
-    for start in range(0, layout.segments, 16 * ROUND):
+    for segments in in_rounds(range(layout.segments), _MANY):
         yield [
             Request(layout.server_of(each), layout.segment_key(each), ("UNLINK", layout.segment_key(each)))
-            for each in range(start, min(start + 16 * ROUND, layout.segments))
+            for each in segments
         ]
     yield [Request(layout.list_server, layout.list_key, ("UNLINK", layout.list_key))]
     yield [Request(server, key, ("DEL", key)) for server in range(servers)]

@@ -10,7 +10,7 @@
 The bytes do not depend on workers, pieces or the order of the files. Bits that are ORed know no order. Where
 blocks pass keys on, the order of the keys leaves a trace, so there is one order for all: that of the words
 which also choose the shard (cpp/include/evenbins/sharding.hpp), a hash of the digest. The result is the
-filter to which somebody added the distinct keys in that order:
+filter to which the distinct keys were added in that order:
 
     filter.add_many(_core.shard_digests(np.unique(_core.shard_words(digest_many(keys)))), digests=True)
 
@@ -50,14 +50,14 @@ import numpy.typing as npt
 from evenbins import _arguments as arguments
 from evenbins import _core, _files
 from evenbins._files import StrPath
-from evenbins.cluster._pieces import Piece, count_of, file_pieces, grouped, key_batches, library
+from evenbins.cluster._pieces import Piece, count_of, file_pieces, group_by_weight, key_batches, one_column
+from evenbins.cluster.libraries import library
+from evenbins.filters import FilterPlan, ShardedPlan, plan_sharded
 from evenbins.filters import build as build_filter
 from evenbins.filters.base import BaseFilter, class_for, file_header
 from evenbins.filters.sharded import ShardedFilter
 from evenbins.filters.sharded_files import ShardFile, begin_directory, discard, finish_directory, write_shard
 from evenbins.hashing import digest_many
-from evenbins.theory import FilterPlan, plan_sharded
-from evenbins.theory.sharding import ShardedPlan
 
 __all__ = ["Built", "build", "build_files"]
 
@@ -66,7 +66,6 @@ GROUPS = 4
 _FAN_IN = 4
 _LEAST = 1 << 16  # smallest digests kept to estimate the distinct keys: 0.4 %, five times that is added
 _BY_OR = ("standard", "blocked")
-_LOCAL = ("threads", "synchronous", "processes")
 _CONNECT_SECONDS = 30
 
 Words = npt.NDArray[np.uint64]
@@ -142,11 +141,9 @@ def build(
     >>> "bee" in f, "elk" in f, f.capacity
     (True, False, 4)
     """
-    job = _Job(
-        collection, column, policy=policy, fpr=fpr, bits_per_key=bits_per_key, keys=keys, shards=shards,
-        shard_bytes=shard_bytes, seed=seed, format=format, output=output, plan=plan,
-    )  # fmt: skip
-    with _running(scheduler, workers, timeout) as engine:
+    plan |= {"policy": policy, "fpr": fpr, "bits_per_key": bits_per_key, "seed": seed}
+    job = _Job(collection, column, keys, shards, shard_bytes, format, output, plan)
+    with _start_engine(scheduler, workers, timeout) as engine:
         return job.run(engine).filter
 
 
@@ -157,23 +154,22 @@ def build_files(
     column: str | None = None,
     workers: int | None = None,
     scheduler: Any = None,
-    **arguments: Any,
+    keys: int | str | None = None,
+    shards: int | None = None,
+    shard_bytes: int | None = None,
+    format: str | None = None,
+    timeout: float | None = None,
+    **plan: Any,
 ) -> Built:
     """Build a filter of the keys in files and save it: what `evenbins build --workers` does.
 
     Takes the arguments of `build`; returns the filter, open read-only, with the number of rows.
     """
-    timeout = arguments.pop("timeout", None)
-    planned = {name: arguments.pop(name, None) for name in ("fpr", "bits_per_key", "keys", "shards")}
-    planned |= {name: arguments.pop(name, None) for name in ("shard_bytes", "format")}
-    policy, seed = arguments.pop("policy", "blocked"), arguments.pop("seed", 0)
     names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    job = _Job(names, column, policy=policy, seed=seed, output=output, plan=arguments, **planned)
-    with _running(scheduler, workers, timeout) as engine:
+    plan = {"policy": "blocked", "seed": 0} | plan
+    job = _Job(names, column, keys, shards, shard_bytes, format, output, plan)
+    with _start_engine(scheduler, workers, timeout) as engine:
         return job.run(engine)
-
-
-# --- tasks: pure functions of what they are given ------------------------------------------------------
 
 
 def _fold(plan: FilterPlan, parts: Sequence[Any], column: str | None) -> tuple[Words, int]:
@@ -275,28 +271,21 @@ def _estimate(samples: Sequence[Words]) -> int:
     return int((_LEAST - 1) / (int(least[-1]) / 2**64) * (1 + 5 / math.sqrt(_LEAST)))
 
 
-# --- the work as a whole -------------------------------------------------------------------------------
-
-
 class _Job:
     """What is to be built, checked as far as possible before anything starts."""
 
     def __init__(
-        self, collection: Any, column: str | None, *, policy: str | None, fpr: float | None,
-        bits_per_key: float | None, keys: int | str | None, shards: int | None, shard_bytes: int | None,
-        seed: int, format: str | None, output: StrPath | None, plan: dict[str, Any],
+        self, collection: Any, column: str | None, keys: int | str | None, shards: int | None,
+        shard_bytes: int | None, format: str | None, output: StrPath | None, plan: dict[str, Any],
     ) -> None:  # fmt: skip
         if isinstance(keys, str) and keys != "distinct":
             rule = 'a number of keys, None for the number of rows, or "distinct"'
             raise arguments.error("keys", rule, keys, "Leave it out")
         if shards is not None and shard_bytes is not None:
             raise ValueError("shards and shard_bytes exclude each other: pass one, or none for one filter")
-        self.column, self.keys, self.output, self.seed = column, keys, output, arguments.seed(seed)
+        self.column, self.keys, self.output, self.seed = column, keys, output, arguments.seed(plan["seed"])
         self.in_shards = shards is not None or shard_bytes is not None
-        self.request: dict[str, Any] = {
-            "policy": policy, "fpr": fpr, "bits_per_key": bits_per_key, "seed": seed, **plan,
-            "shards": shards if self.in_shards else 1, "shard_bytes": shard_bytes,
-        }  # fmt: skip
+        self.request = {**plan, "shards": shards if self.in_shards else 1, "shard_bytes": shard_bytes}
         trial = keys if isinstance(keys, int) else 2**20 if self.in_shards else 1
         plan_sharded(trial, **self.request)  # refused now, not after reading for an hour
         self.parts = _parts(collection, column, format)
@@ -308,16 +297,15 @@ class _Job:
 
     def plan(self, engine: _Engine) -> ShardedPlan:
         keys: Any = self.keys
-        if keys is None:
-            known = [each.rows if isinstance(each, Piece) else None for each in self.parts]
-            keys = sum(known) if None not in known else None
-        if keys is None:
-            groups = grouped(self.parts, GROUPS * engine.workers)
-            keys = engine.run(sum, [engine.task(_count, group, self.column) for group in groups])
-        elif keys == "distinct":
-            groups = grouped(self.parts, GROUPS * engine.workers)
+        groups = group_by_weight(self.parts, GROUPS * engine.workers)
+        if keys == "distinct":
             samples = [engine.task(_smallest, group, self.column, self.seed) for group in groups]
             keys = engine.run(_estimate, samples)
+        elif keys is None:
+            known = [each.rows if isinstance(each, Piece) else None for each in self.parts]
+            if None in known:
+                known = engine.run(list, [engine.task(_count, group, self.column) for group in groups])
+            keys = sum(known)
         return plan_sharded(max(1, keys), **self.request)
 
     def run(self, engine: _Engine) -> Built:
@@ -327,13 +315,13 @@ class _Job:
         if plan.policy in _BY_OR and not self.in_shards:
             made, rows = self._by_or(engine, plan.shard)
         else:
-            made, rows = self._by_words(engine, plan, grouped(self.parts, GROUPS * engine.workers))
+            made, rows = self._by_words(engine, plan, group_by_weight(self.parts, GROUPS * engine.workers))
         return Built(made, rows, time.perf_counter() - begun)
 
     def _by_or(self, engine: _Engine, plan: FilterPlan) -> tuple[BaseFilter, int]:
         # A group's filter is as large as the whole: to send and merge it costs more than to wait for the
         # last worker, if the work can be shared out evenly beforehand.
-        groups = grouped(self.parts, engine.workers if self.from_files else GROUPS * engine.workers)
+        groups = group_by_weight(self.parts, engine.workers if self.from_files else GROUPS * engine.workers)
         level = [engine.task(_fold, plan, group, self.column) for group in groups]
         while len(level) > _FAN_IN:
             level = [engine.task(_merge, level[i : i + _FAN_IN]) for i in range(0, len(level), _FAN_IN)]
@@ -402,18 +390,8 @@ def _parts(collection: Any, column: str | None, format: str | None) -> list[Any]
             f"{type(collection).__name__}: use filter.add_many for what is in memory"
         )
     if getattr(collection, "ndim", 0) == 2:  # a dataframe
-        names = list(map(str, collection.columns))
-        if column is None and len(names) == 1:
-            column = names[0]
-        if column not in names:
-            raise arguments.unmet(
-                "column", f" must be one of {', '.join(names)}; got {column!r}. Name one of them"
-            )
-        collection = collection[column]
+        collection = collection[one_column(column, list(map(str, collection.columns)))]
     return list(collection.to_delayed())
-
-
-# --- where it runs -------------------------------------------------------------------------------------
 
 
 class _Engine:
@@ -424,14 +402,14 @@ class _Engine:
         self._deadline = None if timeout is None else time.monotonic() + timeout
 
     def task(self, function: Any, *values: Any) -> Any:
-        return library("dask").delayed(function, pure=False)(*values)
+        return library("dask", "dask").delayed(function, pure=False)(*values)
 
     def run(self, function: Any, *values: Any) -> Any:
         """Run the last task and all that it needs; return its result."""
         last = self.task(function, *values)
         if self._client is None:
-            return library("dask").compute(last, scheduler=self._local)[0]
-        slow = library("distributed").TimeoutError
+            return library("dask", "dask").compute(last, scheduler=self._local)[0]
+        slow = library("distributed", "dask").TimeoutError
         future = self._client.compute(last)
         try:
             left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
@@ -455,16 +433,16 @@ def _silence(name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _running(scheduler: Any, workers: int | None, timeout: float | None) -> Iterator[_Engine]:
+def _start_engine(scheduler: Any, workers: int | None, timeout: float | None) -> Iterator[_Engine]:
     """Yield an engine; start and stop one of our own if none is named."""
-    distributed = library("distributed")
+    distributed = library("distributed", "dask")
     if workers is not None:
         if scheduler is not None:
             raise arguments.unmet(
                 "workers", f" is for a cluster of our own; got workers={workers} and a scheduler. Pass one"
             )
         workers = arguments.integer("workers", workers, 1, 1024, "Leave it out for all cores")
-    if scheduler in _LOCAL and scheduler != "processes":
+    if isinstance(scheduler, str) and scheduler in ("threads", "synchronous"):
         yield _Engine(None, scheduler, os.cpu_count() or 1 if scheduler == "threads" else 1, timeout)
         return
     with contextlib.ExitStack() as stack:
@@ -485,9 +463,7 @@ def _running(scheduler: Any, workers: int | None, timeout: float | None) -> Iter
             except OSError as error:
                 raise TimeoutError(f"no scheduler answers at {scheduler}: {error}") from None
         else:
-            rule = (
-                'None, an address such as "tcp://host:8786", a distributed.Client, "threads" or "synchronous"'
-            )
+            rule = 'None, an address ("tcp://host:8786"), a distributed.Client, "threads" or "synchronous"'
             raise arguments.error("scheduler", rule, scheduler, "Leave it out for processes of our own")
         try:
             client.wait_for_workers(1, timeout=_CONNECT_SECONDS)

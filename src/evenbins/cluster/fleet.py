@@ -7,14 +7,14 @@
                           └ when_full="wait": wait for this one
 
 `Fleet` is for threads, `AsyncFleet` for asyncio. The rules are written once, in `_fleet_rules`, as steps (see
-`_steps`); the two classes add how to wait, and who probes. The clients of memcached and Redis use them.
+`_steps`); the two classes add how to wait, and what probes. The clients of memcached and Redis use them.
 
 Repeats. `again(error)` returns whether the request may be sent to another server after that error. It must
 return False if the dead server may have executed it already, and twice differs from once.
 
 Where a repeat goes. To the server that the ring names: the same one, until it is marked down. A request that
-went elsewhere after a single cut connection would leave its value where nobody looks (a server that is up is
-asked first), and the old one in its place. So a call may wait `failures` timeouts for one server.
+went elsewhere after one cut connection would leave its value where no later request looks (a server that is
+up is asked first), and the old one in its place. So a call may wait `failures` timeouts for one server.
 
 Batches: keys are grouped by their first server; a group is one request, one lease, and jumps for room as one.
 A group whose server goes down is grouped anew, since its keys part then. A group that fails for good does not
@@ -40,8 +40,8 @@ from evenbins.cluster._fleet_rules import FleetRules
 from evenbins.cluster._forks import reset_in_children
 from evenbins.cluster._steps import Steps, awaitable, blocking, run, run_async
 from evenbins.cluster.health import notify
-from evenbins.rings import HashRing
-from evenbins.rings.lease import Lease
+from evenbins.errors import EvenbinsError
+from evenbins.rings import HashRing, Lease
 
 __all__ = ["AsyncFleet", "Fleet"]
 
@@ -98,10 +98,10 @@ class Fleet(FleetRules):
     call = blocking(FleetRules._call)
     call_many = blocking(FleetRules._call_many)
     on = blocking(FleetRules._on)
-    drained = blocking(FleetRules._drained)
+    drain = blocking(FleetRules._drain)
 
     @contextlib.contextmanager
-    def admitted(self, key: Key, failed: tuple[str, ...] = (), *, stay: bool = False) -> Iterator[str]:
+    def admit(self, key: Key, failed: tuple[str, ...] = (), *, stay: bool = False) -> Iterator[str]:
         """Hold a place on a server while the block runs; yields the server."""
         lease = run(self._admit(key, failed, stay))
         try:
@@ -154,7 +154,7 @@ class Fleet(FleetRules):
         if thread is not None and thread is not threading.current_thread():
             thread.join(5.0)
 
-    def _changed(self, name: str, state: str) -> None:
+    def _on_state(self, name: str, state: str) -> None:
         if state == "down":
             self._watch_servers()
         notify(self._on_change, name, state)
@@ -218,10 +218,10 @@ class AsyncFleet(FleetRules):
         return cast("_T", answer)
 
     call_many = awaitable(FleetRules._call_many)
-    drained = awaitable(FleetRules._drained)
+    drain = awaitable(FleetRules._drain)
 
     @contextlib.asynccontextmanager
-    async def admitted(
+    async def admit(
         self, key: Key, failed: tuple[str, ...] = (), *, stay: bool = False
     ) -> AsyncIterator[str]:
         """Hold a place on a server while the block runs; yields the server."""
@@ -259,7 +259,7 @@ class AsyncFleet(FleetRules):
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    def _changed(self, name: str, state: str) -> None:
+    def _on_state(self, name: str, state: str) -> None:
         if state == "down" and not self._closed:
             self._wake.set()
             if self._task is None:
@@ -273,6 +273,15 @@ class AsyncFleet(FleetRules):
                 await asyncio.wait_for(self._wake.wait(), delay)
             await asyncio.gather(*(run_async(self._ask(name)) for name in self.health.due()))
         self._task = None
+
+
+class NotSentError(EvenbinsError, ConnectionError):
+    """There was no connection: the server has not seen the request."""
+
+
+def never_sent(error: BaseException) -> bool:
+    """Return whether the server has not seen the request, which may then be repeated whatever it does."""
+    return isinstance(error, NotSentError)
 
 
 class FleetClient:
@@ -291,18 +300,11 @@ class FleetClient:
 
     def server_for(self, key: str | bytes) -> str:
         """Return the server that a key belongs to now."""
-        name: str = self._fleet.ring.node(key)
-        return name
+        return self._fleet.ring.node(key)
 
 
-def several(servers: object) -> list[Any]:
-    """Return a list of addresses.
-
-    Raises
-    ------
-    TypeError
-        It is one address, or no iterable.
-    """
+def address_list(servers: object) -> list[Any]:
+    """Return a list of addresses; TypeError if it is one address, or no iterable."""
     if isinstance(servers, str | bytes) or not isinstance(servers, Iterable):
         raise TypeError(f"servers must be several addresses, not one {type(servers).__name__}; use a list")
     return list(servers)

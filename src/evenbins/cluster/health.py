@@ -17,9 +17,9 @@ Invariants
   timed out afterwards, says nothing of the new one (`epoch`).
 - Draining is the operator's word and survives failures: a drained server that fails and returns is still
   drained.
-- A callback that raises changes nothing here, and nobody's request fails because of it: it is logged.
+- A callback that raises changes nothing here, and no request fails because of it: it is logged.
 
-Tried and dropped: letting one real request in so many through to a dead server, instead of probes. It is
+Tried and dropped: letting an occasional real request through to a dead server, instead of probes. It is
 simpler, and each such request fails or waits for a timeout.
 """
 
@@ -87,20 +87,13 @@ class Backoff:
     jitter: float = 0.5
 
     def __post_init__(self) -> None:
-        ranges = {
-            "first": (1e-3, 86400.0),
-            "factor": (1.0, 1e3),
-            "most": (1e-3, 86400.0),
-            "jitter": (0.0, 1.0),
-        }
+        day = 86400.0
+        ranges = {"first": (1e-3, day), "factor": (1.0, 1e3), "most": (1e-3, day), "jitter": (0.0, 1.0)}
         for name, (least, most) in ranges.items():
-            rule = f"a number from {least:g} to {most:g}"
-            value = arguments.real(name, getattr(self, name), rule, "Leave it out")
-            if not least <= value <= most:
-                raise arguments.error(name, rule, value, "Leave it out")
+            arguments.real(name, getattr(self, name), "", "Leave it out", least=least, most=most)
 
     def delay(self, failures: int, rng: random.Random | None = None) -> float:
-        """Return the seconds to wait after so many failed probes, the failure itself counted."""
+        """Return the seconds to wait after this number of failed probes, the failure itself counted."""
         steps = min(failures - 1, 1000)
         try:
             whole = min(self.most, self.first * self.factor**steps)
@@ -186,9 +179,7 @@ class Health:
 
     def _reset_after_fork(self) -> None:
         self._lock = threading.RLock()
-        self.abandon_probes()  # who sent them is not here
-
-    # --- what requests met ------------------------------------------------------------------------------
+        self.abandon_probes()  # their senders are in the parent
 
     def epoch(self, name: str) -> int:
         """Return the number of a server's present life; a request takes it along for `failed`."""
@@ -200,14 +191,8 @@ class Health:
     ) -> bool:
         """Report that a request met no living server; return whether that took it down now.
 
-        Parameters
-        ----------
-        name, error
-            The server, and what the request met.
-        epoch
-            The server's life in which the request began; a report of another one is ignored.
-        at_once
-            It is down, whatever came before: for checks that count by themselves.
+        `epoch` is the server's life in which the request began: a report of another one is ignored. With
+        `at_once` it is down, whatever came before: for checks that count by themselves.
         """
         with self._lock:
             server = self._servers.get(name)
@@ -237,8 +222,6 @@ class Health:
                 if not server.down:
                     server.failures = 0
 
-    # --- probes -----------------------------------------------------------------------------------------
-
     def due(self) -> list[str]:
         """Return the servers to probe now; the caller reports `recovered` or `probe_failed` for each."""
         now = self._clock()
@@ -253,7 +236,7 @@ class Health:
         return names
 
     def abandon_probes(self) -> None:
-        """Forget the probes under way, whose outcome nobody will report: they are due again."""
+        """Forget the probes under way, whose outcome will not be reported: they are due again."""
         with self._lock:
             for server in self._servers.values():
                 server.probing = False
@@ -289,8 +272,6 @@ class Health:
             server.error = _one_line(error)
             server.probe_at = self._clock() + self._backoff.delay(server.failures, self._rng)
 
-    # --- what operators do ------------------------------------------------------------------------------
-
     def add(self, name: str, weight: float = 1.0) -> None:
         """Add a server to the ring; those that are there keep all keys but its share."""
         with self._lock:
@@ -308,14 +289,14 @@ class Health:
     def drain(self, name: str) -> None:
         """Let a server take nothing new; requests under way go on."""
         with self._lock:
-            self._known(name).drained = True
+            self._server(name).drained = True
             self._ring.drain(name)
         notify(self._on_change, name, "draining")
 
     def undrain(self, name: str) -> None:
         """Let a drained server serve again, as soon as it is alive."""
         with self._lock:
-            server = self._known(name)
+            server = self._server(name)
             if not server.drained:
                 return
             server.drained = False
@@ -329,7 +310,7 @@ class Health:
     def state(self, name: str) -> str:
         """Return "up", "down" or "draining"."""
         with self._lock:
-            server = self._known(name)
+            server = self._server(name)
             return "draining" if server.drained else "down" if server.down else "up"
 
     def alive(self, name: str) -> bool:
@@ -353,7 +334,7 @@ class Health:
                 for name, server in self._servers.items()
             }
 
-    def _known(self, name: str) -> _Server:
+    def _server(self, name: str) -> _Server:
         server = self._servers.get(name)
         if server is None:
             known = ", ".join(repr(each) for each in sorted(self._servers)[:5]) or "none"

@@ -42,21 +42,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
 
 from evenbins import _arguments as arguments
 from evenbins._bulk import Key
-from evenbins.cluster.fleet import AsyncFleet
-from evenbins.cluster.health import Backoff
+from evenbins.cluster.fleet import AsyncFleet, FleetClient
 from evenbins.cluster.http_bodies import (
     Answer,
     ClientGoneError,
+    Receive,
     RequestBody,
+    Send,
     SlowClientError,
     TooLargeError,
 )
+from evenbins.cluster.http_config import RouterConfig
 from evenbins.cluster.http_headers import (
+    Scope,
     TrustedProxies,
     answer_error,
     raw_path,
@@ -65,20 +69,12 @@ from evenbins.cluster.http_headers import (
 )
 from evenbins.cluster.http_keys import KeyMissingError, KeyRule
 from evenbins.cluster.http_metrics import Metrics
-from evenbins.cluster.http_pages import THIS_MACHINE, answer_page
-from evenbins.cluster.http_upstreams import Upstream, check_url, close_if_more_comes, is_exhausted
+from evenbins.cluster.http_pages import answer_page
+from evenbins.cluster.http_upstreams import Upstream, close_if_more_comes, is_exhausted
 from evenbins.cluster.libraries import library
-from evenbins.rings import HashRing, NoNodesError, RingFullError
+from evenbins.rings import NoNodesError, RingFullError
 
-if TYPE_CHECKING:
-    from evenbins.cluster.shared_loads import AsyncRedisLoads
-
-__all__ = ["Router"]
-
-_Scope = MutableMapping[str, Any]
-_Message = MutableMapping[str, Any]
-_Receive = Callable[[], Awaitable[_Message]]
-_Send = Callable[[_Message], Awaitable[None]]
+__all__ = ["Router", "RouterConfig"]
 
 _IDLE = 1.5  # seconds that a connection is kept for the next request
 _PAUSE = 1.0  # seconds without asking Redis after it failed
@@ -93,150 +89,58 @@ class _AnswerError(Exception):
         self.status, self.line = status, line
 
 
-class Router:
+class Router(FleetClient):
     """An ASGI application that passes requests on to replicas, by key.
 
     Parameters
     ----------
-    upstreams
-        URLs of replicas, such as "http://127.0.0.1:8001"; a path in them is put before the request's.
-    key
-        What of a request is its key: "path", "url", "header:NAME" or "json:FIELD[:CHARS]" (see `http_keys`).
-    epsilon, limit, weights, seed
-        The bound of requests in flight at each replica, as for `HashRing`; epsilon 0.25 if neither is given.
-    wait
-        Seconds that a request may wait for room before it is refused with 503.
-    health_path
-        Asked by GET every `health_interval` seconds; an answer of 400 or above is a failure. None: only
-        failed requests mark a replica down, and a connection marks it up.
-    health_interval, health_timeout
-        Seconds.
-    failures
-        Failures in a row, of connects or of checks, after which a replica is down. A connection that
-        breaks later is not counted.
-    backoff
-        Delays between probes of a replica that is down.
-    retries
-        How often one request is repeated at other replicas, at most; once, if it was sent.
-    connect_timeout
-        Seconds for a connection to a replica.
-    read_timeout
-        Seconds between two pieces of an answer, for a client to send 16 KiB of its body (or the rest of it),
-        and for a client to read what it was sent.
-    total_timeout
-        Seconds for the whole exchange (None: any).
-    max_body
-        The most bytes of a body that must be read for its key.
-    body_buffer
-        So many bytes of a body are received before its request takes a place at a replica; a longer body is
-        then passed on in pieces. A connection needs so much memory at most. 0: as soon as a byte has come.
-    trusted_proxies
-        Addresses and networks of proxies whose X-Forwarded-* headers are kept; from others they are replaced.
-        By default this machine.
-    keep_host
-        Send the client's Host header on, instead of the replica's name.
-    loads
-        Counts shared by several routers: an `AsyncRedisLoads`. While Redis does not answer, this router
-        counts its own.
-    on_admission
-        Called with (key, upstream) after each admission, before the request is sent.
+    config
+        What it does: see `RouterConfig`.
 
     Attributes
     ----------
-    read_timeout
-        As passed: servers of the application may use it for heads of requests.
+    config
+        As passed.
     metrics
         Counts, see `http_metrics.Metrics`.
 
     Raises
     ------
-    ValueError, TypeError
-        An argument is wrong.
     ImportError
         httpx is not installed.
 
     Examples
     --------
-    >>> router = Router(["http://127.0.0.1:8001", "http://127.0.0.1:8002"], key="json:prompt:256")
+    >>> router = Router(RouterConfig(["http://127.0.0.1:8001", "http://127.0.0.1:8002"], limit=16))
     >>> router.ring.names
     ('http://127.0.0.1:8001', 'http://127.0.0.1:8002')
     """
 
-    def __init__(
-        self,
-        upstreams: Iterable[str],
-        *,
-        key: str = "path",
-        epsilon: float | None = None,
-        limit: int | None = None,
-        weights: Mapping[str, float] | None = None,
-        seed: int = 0,
-        wait: float = 0.0,
-        health_path: str | None = None,
-        health_interval: float = 5.0,
-        health_timeout: float = 2.0,
-        failures: int = 2,
-        backoff: Backoff | None = None,
-        retries: int = 2,
-        connect_timeout: float = 2.0,
-        read_timeout: float = 60.0,
-        total_timeout: float | None = None,
-        max_body: int = 2**20,
-        body_buffer: int = 2**20,
-        trusted_proxies: Iterable[str] = THIS_MACHINE,
-        keep_host: bool = False,
-        loads: AsyncRedisLoads | None = None,
-        on_admission: Callable[[Key, str], object] | None = None,
-    ) -> None:
+    def __init__(self, config: RouterConfig) -> None:
+        if not isinstance(config, RouterConfig):
+            raise arguments.type_error("config", "a RouterConfig", config, "Pass RouterConfig(upstreams, …)")
         self._httpx = library("httpx", "route")
-        if isinstance(upstreams, str):
-            raise TypeError(f"upstreams must be several URLs, not one str; pass [{upstreams!r}]")
-        names = [check_url(each) for each in upstreams]
-        self._rule = KeyRule.parse(key)
-        if epsilon is None and limit is None:
-            epsilon = 0.25
-        if health_path is not None and not health_path.startswith("/"):
-            raise ValueError(f"health_path must begin with '/'; got {health_path!r}")
-        for name, value in (
-            ("health_interval", health_interval), ("health_timeout", health_timeout),
-            ("connect_timeout", connect_timeout), ("read_timeout", read_timeout),
-            ("total_timeout", 1.0 if total_timeout is None else total_timeout),
-        ):  # fmt: skip
-            rule = "a number of seconds above 0"
-            if not 0 < arguments.real(name, value, rule, "Leave it out") < 1e9:
-                raise arguments.error(name, rule, value, "Leave it out")
-        self._retries = arguments.integer("retries", retries, 0, 100, "Leave it out for 2")
-        self._max_body = arguments.integer("max_body", max_body, 0, 2**40, "Pass bytes, such as 2**20")
-        self._body_buffer = arguments.integer(
-            "body_buffer", body_buffer, 0, 2**40, "Pass bytes, such as 2**20"
-        )
-        self._trusted = TrustedProxies(trusted_proxies)
-        self.read_timeout = read_timeout
-        self._health_path, self._health_interval = health_path, health_interval
-        self._health_timeout, self._failures = health_timeout, failures
-        self._timeout = {
-            "connect": connect_timeout, "read": read_timeout, "write": read_timeout, "pool": None,
-        }  # fmt: skip
-        self._total, self._keep_host = total_timeout, keep_host
-        self._loads, self._on_admission = loads, on_admission
-        self._fleet = AsyncFleet(
-            names, probe=self._probe, broken=(self._httpx.TransportError, OSError), epsilon=epsilon,
-            limit=limit, weights=weights, seed=seed, wait=wait, failures=failures, backoff=backoff,
+        self.config, self.metrics = config, Metrics()
+        self._rule, self._trusted = KeyRule.parse(config.key), TrustedProxies(config.trusted_proxies)
+        read = config.read_timeout
+        self._timeout = {"connect": config.connect_timeout, "read": read, "write": read, "pool": None}
+        unbounded = config.epsilon is None and config.limit is None
+        self._fleet: AsyncFleet = AsyncFleet(
+            config.upstreams, probe=self._probe, broken=(self._httpx.TransportError, OSError),
+            epsilon=0.25 if unbounded else config.epsilon, limit=config.limit, weights=config.weights,
+            seed=config.seed, wait=config.wait, failures=config.failures, backoff=config.backoff,
         )  # fmt: skip
-        self._urls = {name: Upstream(name) for name in names}
-        self._bad = dict.fromkeys(names, 0)  # checks in a row that failed
-        self._shared: dict[str, int] = dict.fromkeys(names, 0)  # in flight here by shared leases
+        self._urls = {name: Upstream(name) for name in config.upstreams}
+        self._bad: Counter[str] = Counter()  # checks in a row that failed
+        self._shared: Counter[str] = Counter()  # in flight here by shared leases
         self._ask_again = 0.0
-        self.metrics = Metrics()
         self._transports: dict[str, Any] = {}
         self._checking: asyncio.Task[None] | None = None
 
-    # --- the application --------------------------------------------------------------------------------
-
-    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of ASGI."""
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._run_lifespan(receive, send)
         elif scope["type"] == "http":
             self.start()
             await self._serve(scope, receive, send)
@@ -252,11 +156,9 @@ class Router:
             )
             https = any(name.startswith("https:") for name in self._urls)  # certificates take time to load
             secure = self._httpx.create_ssl_context(trust_env=False) if https else False
-            for name in self._urls:
-                self._transports[name] = self._httpx.AsyncHTTPTransport(
-                    verify=secure, limits=limits, trust_env=False
-                )
-            if self._health_path is not None:
+            options = {"verify": secure, "limits": limits, "trust_env": False}
+            self._transports = {name: self._httpx.AsyncHTTPTransport(**options) for name in self._urls}
+            if self.config.health_path is not None:
                 self._checking = asyncio.get_running_loop().create_task(self._check_all())
 
     async def close(self) -> None:
@@ -267,13 +169,13 @@ class Router:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await self._fleet.close()
-        if self._loads is not None:
-            await self._loads.close()
+        if self.config.loads is not None:
+            await self.config.loads.close()
         transports, self._transports = self._transports, {}
         for transport in transports.values():
             await transport.aclose()
 
-    async def _live(self, receive: _Receive, send: _Send) -> None:
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
@@ -284,18 +186,16 @@ class Router:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    # --- one request ------------------------------------------------------------------------------------
-
-    async def _serve(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or stop as soon as its client has left."""
-        answer = Answer(send, self.read_timeout)
+        answer = Answer(send, self.config.read_timeout)
         if problem := request_error(scope):
             self.metrics.rejected["bad_request"] += 1
             with contextlib.suppress(ClientGoneError, SlowClientError):
                 await answer.write(400, problem + "\n", close=True)
                 await answer.end()
             return
-        body = RequestBody(scope, receive, self.read_timeout)
+        body = RequestBody(scope, receive, self.config.read_timeout)
         exchange = asyncio.ensure_future(self._answer(scope, body, answer))
         leaving = asyncio.ensure_future(body.client_left())
         try:
@@ -315,7 +215,7 @@ class Router:
         except SlowClientError:  # it does not read: the server closes an answer that is not complete
             self.metrics.aborted["slow_client"] += 1
 
-    async def _answer(self, scope: _Scope, body: RequestBody, answer: Answer) -> None:
+    async def _answer(self, scope: Scope, body: RequestBody, answer: Answer) -> None:
         try:
             if scope["path"].startswith("/-/"):
                 await answer_page(self, scope, body, answer)
@@ -335,12 +235,12 @@ class Router:
         await body.linger()
         await answer.end()
 
-    async def _in_time(self, scope: _Scope, body: RequestBody, answer: Answer) -> None:
+    async def _in_time(self, scope: Scope, body: RequestBody, answer: Answer) -> None:
         try:
-            async with asyncio.timeout(self._total):
+            async with asyncio.timeout(self.config.total_timeout):
                 await self._exchange(scope, body, answer, await self._key(scope, body))
         except TimeoutError:
-            raise _AnswerError(504, f"no complete answer within {self._total:g} s") from None
+            raise _AnswerError(504, f"no complete answer within {self.config.total_timeout:g} s") from None
         except SlowClientError:
             if answer.begun:
                 raise
@@ -351,7 +251,7 @@ class Router:
             raise _AnswerError(400, str(error)) from None
         except TooLargeError:
             self.metrics.rejected["too_large"] += 1
-            raise _AnswerError(413, f"the body has more than {self._max_body} bytes") from None
+            raise _AnswerError(413, f"the body has more than {self.config.max_body} bytes") from None
         except RingFullError:
             self.metrics.rejected["full"] += 1
             raise _AnswerError(503, "all upstreams are at their limit of requests: try again") from None
@@ -359,30 +259,30 @@ class Router:
             self.metrics.rejected["down"] += 1
             raise _AnswerError(503, "no upstream is up: try again") from None
 
-    async def _key(self, scope: _Scope, body: RequestBody) -> Key:
+    async def _key(self, scope: Scope, body: RequestBody) -> Key:
         """Return the key of a request, whose body has arrived by then as far as it is kept."""
         if self._rule.needs_body and body.exists:
-            return self._rule.of_body(await body.whole(self._max_body))
+            return self._rule.of_body(await body.whole(self.config.max_body))
         key = self._rule.of_head(raw_path(scope), scope["query_string"], scope["headers"])
-        await body.buffer(self._body_buffer)
+        await body.buffer(self.config.body_buffer)
         return key
 
-    async def _exchange(self, scope: _Scope, body: RequestBody, answer: Answer, key: Key) -> None:
+    async def _exchange(self, scope: Scope, body: RequestBody, answer: Answer, key: Key) -> None:
         """Ask a replica, and others where that is safe, until one answers."""
         failed: tuple[str, ...] = ()
         sent = False  # some replica may have seen the request
         failure: _AnswerError | None = None
         while True:
             try:
-                async with self._admitted(key, failed) as name:
-                    if self._on_admission is not None:
-                        self._on_admission(key, name)
+                async with self._admit(key, failed) as name:
+                    if self.config.on_admission is not None:
+                        self.config.on_admission(key, name)
                     try:
                         await self._attempt(name, scope, body, answer)
                     except self._httpx.TransportError as error:
                         failure = self._failure(error)
                         again = not answer.begun and self._repeatable(error, scope, body, sent)
-                        if not again or len(failed) >= self._retries:
+                        if not again or len(failed) >= self.config.retries:
                             raise failure from error
                         sent = sent or not self._no_connection(error)
                     else:
@@ -400,7 +300,7 @@ class Router:
             failed += (name,)
             self._fleet.repeats += 1
 
-    async def _attempt(self, name: str, scope: _Scope, body: RequestBody, answer: Answer) -> None:
+    async def _attempt(self, name: str, scope: Scope, body: RequestBody, answer: Answer) -> None:
         """Send the request to one replica and its answer to the client."""
         epoch = self._fleet.health.epoch(name)
         begun = time.monotonic()
@@ -427,21 +327,21 @@ class Router:
             raise
 
     @contextlib.asynccontextmanager
-    async def _admitted(self, key: Key, failed: tuple[str, ...]) -> AsyncIterator[str]:
+    async def _admit(self, key: Key, failed: tuple[str, ...]) -> AsyncIterator[str]:
         """Hold a place at an upstream: by shared counts if there are any and Redis answers, else by ours."""
         async with contextlib.AsyncExitStack() as stack:
-            ask = self._loads is not None and time.monotonic() >= self._ask_again
+            ask = self.config.loads is not None and time.monotonic() >= self._ask_again
             name = await self._shared_place(stack, key, failed) if ask else None
             if name is None:
-                name = await stack.enter_async_context(self._fleet.admitted(key, failed))
+                name = await stack.enter_async_context(self._fleet.admit(key, failed))
             yield name
 
     async def _shared_place(
         self, stack: contextlib.AsyncExitStack, key: Key, failed: tuple[str, ...]
     ) -> str | None:
-        assert self._loads is not None
+        assert self.config.loads is not None
         try:
-            lease = self._loads.admitted(self.ring, key, avoid=failed)
+            lease = self.config.loads.admit(self.ring, key, avoid=failed)
             name = await stack.enter_async_context(lease)
         except (RingFullError, NoNodesError):
             raise
@@ -452,13 +352,10 @@ class Router:
         if not failed and name != self.ring.node(key):
             self._fleet.jumps += 1
         self._shared[name] += 1
-        stack.callback(self._left, name)
+        stack.callback(self._shared.subtract, [name])
         return name
 
-    def _left(self, name: str) -> None:
-        self._shared[name] -= 1
-
-    def _request(self, name: str, scope: _Scope, body: RequestBody) -> Any:
+    def _request(self, name: str, scope: Scope, body: RequestBody) -> Any:
         upstream = self._urls[name]
         target = (
             upstream.path + raw_path(scope) + (b"?" + scope["query_string"] if scope["query_string"] else b"")
@@ -466,7 +363,7 @@ class Router:
         return self._httpx.Request(
             scope["method"],
             name,
-            headers=upstream_headers(scope, None if self._keep_host else upstream.host, self._trusted),
+            headers=upstream_headers(scope, None if self.config.keep_host else upstream.host, self._trusted),
             content=body.to_send(),
             extensions={"timeout": self._timeout, "target": target},
         )
@@ -474,7 +371,7 @@ class Router:
     def _no_connection(self, error: BaseException) -> bool:
         return isinstance(error, self._httpx.ConnectError | self._httpx.ConnectTimeout)
 
-    def _repeatable(self, error: BaseException, scope: _Scope, body: RequestBody, sent: bool) -> bool:
+    def _repeatable(self, error: BaseException, scope: Scope, body: RequestBody, sent: bool) -> bool:
         if not body.resendable:
             return False
         if self._no_connection(error):
@@ -488,22 +385,20 @@ class Router:
             return _AnswerError(504, f"upstream did not answer in time ({type(error).__name__})")
         return _AnswerError(502, f"upstream failed ({type(error).__name__})")
 
-    # --- health -----------------------------------------------------------------------------------------
-
     async def _probe(self, name: str) -> None:
         """Ask a replica for its health, or just connect; raises if that fails."""
         upstream = self._urls[name]
-        if self._health_path is None:
+        if self.config.health_path is None:
             opened = asyncio.open_connection(upstream.hostname, upstream.port)
-            _, writer = await asyncio.wait_for(opened, self._health_timeout)
+            _, writer = await asyncio.wait_for(opened, self.config.health_timeout)
             writer.close()
             return
-        timeout = dict.fromkeys(("connect", "read", "write", "pool"), self._health_timeout)
+        timeout = dict.fromkeys(("connect", "read", "write", "pool"), self.config.health_timeout)
         request = self._httpx.Request(
             "GET", name, headers={"user-agent": "evenbins", "accept": "*/*"},
-            extensions={"timeout": timeout, "target": upstream.path + self._health_path.encode()},
+            extensions={"timeout": timeout, "target": upstream.path + self.config.health_path.encode()},
         )  # fmt: skip
-        async with asyncio.timeout(self._health_timeout):
+        async with asyncio.timeout(self.config.health_timeout):
             response = await self._transports[name].handle_async_request(request)
             try:
                 async for _ in response.stream:
@@ -512,13 +407,13 @@ class Router:
             finally:
                 await response.aclose()
         if not 200 <= response.status_code < 400:
-            raise ConnectionError(f"{self._health_path} answered {response.status_code}")
+            raise ConnectionError(f"{self.config.health_path} answered {response.status_code}")
 
     async def _check_all(self) -> None:
         while True:
             status = self._fleet.health.status()
             await asyncio.gather(*(self._check(name) for name, each in status.items() if each["alive"]))
-            await asyncio.sleep(self._health_interval)
+            await asyncio.sleep(self.config.health_interval)
 
     async def _check(self, name: str) -> None:
         epoch = self._fleet.health.epoch(name)
@@ -526,18 +421,11 @@ class Router:
             await self._probe(name)
         except Exception as error:  # whatever it meets, it is not healthy
             self._bad[name] += 1
-            if self._bad[name] >= self._failures:
+            if self._bad[name] >= self.config.failures:
                 self._bad[name] = 0
                 self._fleet.health.failed(name, error, epoch=epoch, at_once=True)
         else:
             self._bad[name] = 0
-
-    # --- what operators see -----------------------------------------------------------------------------
-
-    @property
-    def ring(self) -> HashRing:
-        """The ring, for looking."""
-        return self._fleet.ring
 
     def drain(self, upstream: str) -> None:
         """Send nothing new to a replica; what is under way goes on."""
@@ -561,7 +449,7 @@ class Router:
             "in_flight": sum(each["in_flight"] for each in servers.values()),
             "epsilon": self.ring.epsilon,
             "limit": self.ring.limit,
-            "shared": self._loads is not None,
+            "shared": self.config.loads is not None,
             "fingerprint": self.ring.fingerprint(),
             "jumps": fleet["jumps"],
             "repeats": fleet["repeats"],

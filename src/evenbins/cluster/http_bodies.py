@@ -19,14 +19,13 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 
-from evenbins.cluster.http_headers import answer_headers
+from evenbins.cluster.http_headers import Scope, answer_headers
 
-__all__ = ["Answer", "ClientGoneError", "RequestBody", "SlowClientError", "TooLargeError"]
+__all__ = ["Answer", "ClientGoneError", "Receive", "RequestBody", "Send", "SlowClientError", "TooLargeError"]
 
-_Scope = MutableMapping[str, Any]
-_Message = MutableMapping[str, Any]
-_Receive = Callable[[], Awaitable[_Message]]
-_Send = Callable[[_Message], Awaitable[None]]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 
 _PROGRESS = 2**14  # bytes
 _LINGER = 1.0  # seconds in which a client that was answered early may finish its body and read the answer
@@ -47,15 +46,10 @@ class TooLargeError(Exception):
 class RequestBody:
     """A request's body: its beginning in memory, the rest received when it is sent.
 
-    Parameters
-    ----------
-    scope, receive
-        Of the ASGI request; `scope` has passed `http_headers.request_error`.
-    timeout
-        Seconds of waiting for `_PROGRESS` bytes.
+    `scope` has passed `http_headers.request_error`; `timeout` is for `_PROGRESS` bytes.
     """
 
-    def __init__(self, scope: _Scope, receive: _Receive, timeout: float) -> None:
+    def __init__(self, scope: Scope, receive: Receive, timeout: float) -> None:
         self._receive, self._timeout = receive, timeout
         headers = {name.lower(): value for name, value in scope["headers"]}
         self._length = int(headers.get(b"content-length", b"0").partition(b",")[0])
@@ -65,7 +59,7 @@ class RequestBody:
         self._streaming = False  # bytes have been passed on that are not in memory
         self._waited, self._progress = 0.0, 0
         self._complete = asyncio.Event()
-        self._released = asyncio.Event()  # nobody but client_left calls receive
+        self._released = asyncio.Event()  # only client_left calls receive now
         if not self.exists:
             self._complete.set()
             self._released.set()
@@ -81,13 +75,7 @@ class RequestBody:
         return not self._streaming
 
     async def buffer(self, most: int) -> None:
-        """Receive the body, or more than `most` bytes of it.
-
-        Raises
-        ------
-        ClientGoneError, SlowClientError
-            The client left, or is too slow.
-        """
+        """Receive the body, or more than `most` bytes of it; the client may leave or be too slow."""
         while not self.complete and self._size <= most:
             piece = await self._next()
             self._pieces.append(piece)
@@ -97,13 +85,7 @@ class RequestBody:
             self.exists = self._size > 0
 
     async def whole(self, most: int) -> bytes:
-        """Receive the body and return it.
-
-        Raises
-        ------
-        TooLargeError
-            It has more than `most` bytes.
-        """
+        """Receive the body and return it; TooLargeError if it has more than `most` bytes."""
         if self._length > most:
             raise TooLargeError
         await self.buffer(most)
@@ -165,17 +147,9 @@ class RequestBody:
 
 
 class Answer:
-    """An answer on its way to the client.
+    """An answer on its way to the client, which has `timeout` seconds to make space for each piece."""
 
-    Parameters
-    ----------
-    send
-        Of the ASGI request.
-    timeout
-        Seconds for the client to make space for a piece.
-    """
-
-    def __init__(self, send: _Send, timeout: float) -> None:
+    def __init__(self, send: Send, timeout: float) -> None:
         self._send_message, self._timeout = send, timeout
         self.begun = False
         self.delivered = False  # all but the end of it
@@ -212,7 +186,7 @@ class Answer:
     async def _piece(self, data: bytes) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
-    async def _send(self, message: _Message) -> None:
+    async def _send(self, message: Message) -> None:
         try:
             async with asyncio.timeout(self._timeout):
                 await self._send_message(message)

@@ -20,6 +20,8 @@ from typing import Any
 from evenbins import _arguments as arguments
 
 __all__ = [
+    "THIS_MACHINE",
+    "Scope",
     "TrustedProxies",
     "answer_error",
     "answer_headers",
@@ -30,7 +32,9 @@ __all__ = [
 ]
 
 _Headers = Iterable[tuple[bytes, bytes]]
-_Scope = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+"""Of an ASGI request."""
+THIS_MACHINE = ("127.0.0.0/8", "::1")
 
 _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer trailers "
@@ -39,20 +43,8 @@ _HOP_BY_HOP = frozenset(
 
 
 class TrustedProxies:
-    """The peers whose X-Forwarded-* headers are believed.
+    """The peers whose X-Forwarded-* headers are believed: addresses and networks.
 
-    Parameters
-    ----------
-    networks
-        Addresses and networks, such as "10.0.0.7" and "10.1.0.0/16".
-
-    Raises
-    ------
-    ValueError, TypeError
-        One of them is neither an address nor a network.
-
-    Examples
-    --------
     >>> trusted = TrustedProxies(["10.0.0.0/8", "::1"])
     >>> [address in trusted for address in ("10.9.9.9", "::1", "::ffff:10.1.1.1", "192.0.2.1")]
     [True, True, True, False]
@@ -60,10 +52,12 @@ class TrustedProxies:
 
     def __init__(self, networks: Iterable[str]) -> None:
         if isinstance(networks, str):
-            raise TypeError(f"trusted_proxies must be several networks, not one str; pass [{networks!r}]")
+            rule = "several networks, not one str"
+            raise arguments.type_error("trusted_proxies", rule, networks, f"Pass [{networks!r}]")
+        self.names = tuple(networks)
         rule = "addresses or networks such as 10.0.0.7 or 10.0.0.0/8"
         self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
-        for each in networks:
+        for each in self.names:
             if not isinstance(each, str):
                 raise arguments.type_error("trusted_proxies", rule, each, "Pass a str")
             try:
@@ -81,11 +75,9 @@ class TrustedProxies:
         return any(found in network for network in self._networks)
 
 
-def request_error(scope: _Scope) -> str | None:
+def request_error(scope: Scope) -> str | None:
     """Return what is wrong with a request's head, if it cannot be passed on.
 
-    Examples
-    --------
     >>> head = {"method": "POST", "raw_path": b"/", "path": "/", "http_version": "1.1"}
     >>> request_error(head | {"headers": [(b"content-length", b"5")]})
     >>> request_error(head | {"headers": [(b"content-length", b"5"), (b"transfer-encoding", b"chunked")]})
@@ -101,8 +93,6 @@ def request_error(scope: _Scope) -> str | None:
 def answer_error(status: int, headers: _Headers) -> str | None:
     """Return what is wrong with an answer's head, if it cannot be passed on.
 
-    Examples
-    --------
     >>> answer_error(200, [])
     >>> answer_error(999, [])
     'status 999'
@@ -132,18 +122,11 @@ def _framing_error(headers: _Headers, what: str) -> str | None:
     return None
 
 
-def upstream_headers(scope: _Scope, host: bytes | None, trusted: TrustedProxies) -> list[tuple[bytes, bytes]]:
+def upstream_headers(scope: Scope, host: bytes | None, trusted: TrustedProxies) -> list[tuple[bytes, bytes]]:
     """Return the headers for a replica: without those of the client's connection, with X-Forwarded-*.
 
-    Parameters
-    ----------
-    scope
-        The request's ASGI scope.
-    host
-        The replica's Host; None passes the client's on.
-    trusted
-        If the peer is one of them, the X-Forwarded-* that it sent are kept. A peer without an address (a Unix
-        socket) counts as 127.0.0.1.
+    `host` is the replica's; None passes the client's on. If the peer is trusted, the X-Forwarded-* that it
+    sent are kept; one without an address (a Unix socket) counts as 127.0.0.1.
     """
     received: list[tuple[bytes, bytes]] = scope["headers"]
     peer: str = (scope.get("client") or ("",))[0]
@@ -178,8 +161,6 @@ def is_forwarding(name: bytes) -> bool:
 
     Servers of CGI and WSGI write X_Forwarded_For and X-Forwarded-For alike, so "_" counts as "-".
 
-    Examples
-    --------
     >>> [is_forwarding(name) for name in (b"X-Forwarded-For", b"x_real_ip", b"Via")]
     [True, True, False]
     """
@@ -196,7 +177,7 @@ def answer_headers(status: int, headers: _Headers) -> list[tuple[bytes, bytes]]:
     return [(name.lower(), value) for name, value in headers if name.lower() not in dropped]
 
 
-def raw_path(scope: _Scope) -> bytes:
+def raw_path(scope: Scope) -> bytes:
     """Return the path as the client wrote it."""
     path: bytes = scope.get("raw_path") or scope["path"].encode()
     return path

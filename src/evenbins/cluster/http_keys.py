@@ -14,8 +14,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from evenbins import _arguments as arguments
 from evenbins.errors import EvenbinsError
 
 __all__ = ["KeyMissingError", "KeyRule"]
@@ -31,14 +31,6 @@ class KeyMissingError(EvenbinsError, ValueError):
 class KeyRule:
     """Where a request's key is; made by `KeyRule.parse`.
 
-    Attributes
-    ----------
-    kind : "path", "url", "header" or "json"
-    field : name of the header, or way to the value in the body
-    chars : number of leading characters of the value that count; 0: all
-
-    Examples
-    --------
     >>> KeyRule.parse("json:messages.0.content:256")
     KeyRule(kind='json', field='messages.0.content', chars=256)
     >>> rule = KeyRule.parse("json:prompt:5")
@@ -46,21 +38,15 @@ class KeyRule:
     'Once '
     """
 
-    kind: str
-    field: str = ""
-    chars: int = 0
+    kind: str  # "path", "url", "header" or "json"
+    field: str = ""  # name of the header, or way to the value in the body
+    chars: int = 0  # leading characters of the value that count; 0: all
 
     @classmethod
     def parse(cls, text: str) -> KeyRule:
-        """Read a rule.
-
-        Raises
-        ------
-        ValueError
-            The text is not a rule.
-        """
+        """Read a rule."""
         if not isinstance(text, str):
-            raise TypeError(f"key must be a str: {_KINDS}; got {text!r}")
+            raise arguments.type_error("key", f"a str: {_KINDS}", text, "Leave it out for path")
         kind, _, rest = text.partition(":")
         if kind in ("path", "url") and not rest and ":" not in text:
             return cls(kind)
@@ -72,7 +58,7 @@ class KeyRule:
                 field, chars = rest, "0"
             if all(field.split(".")) and chars.isascii() and chars.isdecimal() and (int(chars) or not colon):
                 return cls(kind, field, int(chars))
-        raise ValueError(f"key must be {_KINDS}; got {text!r}")
+        raise arguments.error("key", _KINDS, text, "Leave it out for path")
 
     @property
     def needs_body(self) -> bool:
@@ -80,13 +66,7 @@ class KeyRule:
         return self.kind == "json"
 
     def of_head(self, path: bytes, query: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-        """Return the key of a request, from its head.
-
-        Raises
-        ------
-        KeyMissingError
-            It lacks the header.
-        """
+        """Return the key of a request, from its head; KeyMissingError if it lacks the header."""
         if self.kind == "url":
             return path + b"?" + query if query else path
         if self.kind == "header":
@@ -98,13 +78,7 @@ class KeyRule:
         return path
 
     def of_body(self, body: bytes) -> str:
-        """Return the key of a request, from its body.
-
-        Raises
-        ------
-        KeyMissingError
-            The body is not JSON, or lacks the field.
-        """
+        """Return the key of a request, from its body; KeyMissingError if that lacks the field."""
         try:
             value = json.loads(body)
         except (ValueError, RecursionError):
@@ -112,20 +86,12 @@ class KeyRule:
                 f"the body is not JSON: its field {self.field} is the key of requests"
             ) from None
         for step in self.field.split("."):
-            value = _inside(value, step)
-            if value is _NOTHING:
-                raise KeyMissingError(f"the body has no field {self.field}: it is the key of requests")
+            number = isinstance(value, list) and step.isascii() and step.isdecimal()
+            try:
+                value = value[int(step) if number else step]
+            except (KeyError, IndexError, TypeError):
+                text = f"the body has no field {self.field}: it is the key of requests"
+                raise KeyMissingError(text) from None
         text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
         text = text[: self.chars] if self.chars else text
         return text.encode("utf-8", "replace").decode()  # half a surrogate pair is no key
-
-
-_NOTHING = object()
-
-
-def _inside(value: Any, step: str) -> Any:
-    if isinstance(value, dict):
-        return value.get(step, _NOTHING)
-    if isinstance(value, list) and step.isascii() and step.isdecimal() and int(step) < len(value):
-        return value[int(step)]
-    return _NOTHING

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from evenbins.cluster.http_bodies import Answer, RequestBody
-from evenbins.cluster.http_headers import TrustedProxies, is_forwarding
+from evenbins.cluster.http_headers import THIS_MACHINE, Scope, TrustedProxies, is_forwarding
 
 if TYPE_CHECKING:
     from evenbins.cluster.http import Router
 
-__all__ = ["THIS_MACHINE", "answer_page", "drain_or_undrain"]
+__all__ = ["answer_page", "drain_or_undrain"]
 
-_Scope = MutableMapping[str, Any]
-
-THIS_MACHINE = ("127.0.0.0/8", "::1")
 _LOOPBACK = TrustedProxies(THIS_MACHINE)
 
 
-async def answer_page(router: Router, scope: _Scope, body: RequestBody, answer: Answer) -> None:
+async def answer_page(router: Router, scope: Scope, body: RequestBody, answer: Answer) -> None:
     """Answer a page of the router's own."""
     page, method = scope["path"], scope["method"]
     reading = method in ("GET", "HEAD")
@@ -42,20 +38,17 @@ async def answer_page(router: Router, scope: _Scope, body: RequestBody, answer: 
     await answer.write(status, text, close=not body.complete, headers=headers)
 
 
-def drain_or_undrain(router: Router, page: str, method: str, scope: _Scope) -> tuple[int, str]:
+def drain_or_undrain(router: Router, page: str, method: str, scope: Scope) -> tuple[int, str]:
     """Drain or undrain, if whoever asks may: a program on this machine, no web page, no other proxy."""
     if method != "POST":
         return 405, "use POST\n"
     names = [name.lower() for name, _ in scope["headers"]]
-    if not _local(scope) or b"origin" in names or any(map(is_forwarding, names)):
+    client = scope.get("client")  # none: a Unix socket
+    local = not client or client[0] in _LOOPBACK
+    if not local or b"origin" in names or any(map(is_forwarding, names)):
         return 403, "only programs on this machine may do that\n"
     given = parse_qs(scope["query_string"].decode("ascii", "replace")).get("upstream", [])
     if len(given) != 1 or given[0] not in router.ring.names:
         return 400, "name one upstream, as /-/status writes it: /-/drain?upstream=URL\n"
     (router.drain if page == "/-/drain" else router.undrain)(given[0])
     return 200, json.dumps({given[0]: router.status()["upstreams"][given[0]]["state"]}) + "\n"
-
-
-def _local(scope: _Scope) -> bool:
-    client = scope.get("client")
-    return not client or client[0] in _LOOPBACK  # none: a Unix socket

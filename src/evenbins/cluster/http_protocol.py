@@ -38,17 +38,14 @@ def protocol(timeout: float) -> type[H11Protocol]:
             self._bytes_came = True
             super().data_received(data)
             if not self._expects_head():
-                self._stop_head_timer()
+                self._stop("_head_timer")
                 if self.conn.their_state is h11.DONE and len(self.conn.trailing_data[0]) < _AHEAD:
-                    self.flow.resume_reading()  # only who reads notices that a client has left
+                    self.flow.resume_reading()  # only a reader notices that a client has left
             elif self._head_timer is None and not self.transport.is_closing():
                 self._head_timer = self.loop.call_later(timeout, self._head_is_late)
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_head_timer()
-            self._stop_write_timer()
-            if self._unread_timer is not None:
-                self._unread_timer.cancel()
+            self._stop("_head_timer", "_write_timer", "_unread_timer")
             super().connection_lost(exc)
 
         def on_response_complete(self) -> None:
@@ -57,11 +54,11 @@ def protocol(timeout: float) -> type[H11Protocol]:
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            self._stop_write_timer()
+            self._stop("_write_timer")
             self._write_timer = self.loop.call_later(timeout, self.transport.abort)
 
         def resume_writing(self) -> None:
-            self._stop_write_timer()
+            self._stop("_write_timer")
             super().resume_writing()
 
         def send_400_response(self, msg: str) -> None:
@@ -75,15 +72,11 @@ def protocol(timeout: float) -> type[H11Protocol]:
                 self.transport.close()
                 self._watch_unread()
 
-        def _stop_head_timer(self) -> None:
-            if self._head_timer is not None:
-                self._head_timer.cancel()
-                self._head_timer = None
-
-        def _stop_write_timer(self) -> None:
-            if self._write_timer is not None:
-                self._write_timer.cancel()
-                self._write_timer = None
+        def _stop(self, *timers: str) -> None:
+            for name in timers:
+                if (timer := getattr(self, name)) is not None:
+                    timer.cancel()
+                    setattr(self, name, None)
 
         def _expects_head(self) -> bool:
             return self.cycle is None or self.cycle.response_complete

@@ -25,29 +25,17 @@ class Upstream:
 
 
 def check_url(url: object) -> str:
-    """Return a replica's URL.
-
-    Raises
-    ------
-    ValueError, TypeError
-        It is not a URL, or has a user, a query or a fragment.
-    """
+    """Return a replica's URL, which has no user, query or fragment."""
     rule = "a URL such as http://127.0.0.1:8001"
     if not isinstance(url, str):
         raise arguments.type_error("an upstream", rule, url, "Pass a str")
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+        good = good and not (parts.query or parts.fragment or "@" in parts.netloc)
     except ValueError:
         good = False
-    if (
-        not good
-        or parts.query
-        or parts.fragment
-        or "@" in parts.netloc
-        or not url.isprintable()
-        or " " in url
-    ):
+    if not good or not url.isprintable() or " " in url:
         raise arguments.error("an upstream", rule, url, "Leave out user, query and fragment")
     return url
 

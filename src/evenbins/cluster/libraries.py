@@ -9,13 +9,7 @@ __all__ = ["library"]
 
 
 def library(module: str, extra: str) -> Any:
-    """Import a module that an extra of this package installs.
-
-    Raises
-    ------
-    ImportError
-        It is not installed.
-    """
+    """Import a module that an extra of this package installs; ImportError names the extra."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

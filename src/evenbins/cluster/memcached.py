@@ -29,10 +29,11 @@ from __future__ import annotations
 import select
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from evenbins.cluster._forks import reset_in_children
-from evenbins.cluster.fleet import Fleet, FleetClient, several
+from evenbins.cluster._steps import Closing
+from evenbins.cluster.fleet import Fleet, FleetClient, NotSentError, address_list, never_sent
 from evenbins.cluster.health import Backoff, ServerDownError, notify
 from evenbins.cluster.libraries import library
 from evenbins.rings import HashRing, NoNodesError
@@ -103,13 +104,7 @@ class RingHasher:
             self._ring.add_node(node, self._weights.get(node, 1.0))
 
     def remove_node(self, node: str) -> None:
-        """Mark a server down.
-
-        Raises
-        ------
-        ValueError
-            It is not there (as pymemcache's own hasher has it).
-        """
+        """Mark a server down; ValueError if it is not there (as in pymemcache's own hasher)."""
         if self._ring is None and node in self._first:
             self._first[node] = False
         elif self._ring is not None and node in self._ring.names:
@@ -130,10 +125,6 @@ class RingHasher:
         self.ring.remove_node(node)
 
 
-class _NotSentError(OSError):
-    """There was no connection: the server has not seen the request."""
-
-
 class _Pool:
     """Connections to one server; each is used by one call at a time.
 
@@ -150,10 +141,7 @@ class _Pool:
 
     def _reset_after_fork(self) -> None:
         self._lock = threading.RLock()
-        idle, self._idle = self._idle, []
-        self._life += 1
-        for client in idle:
-            client.close()  # the child's descriptor: the parent's connection stays
+        self.clear()  # closes the child's descriptors: the parent's connections stay
 
     def use(self, operate: Callable[[Any], _T]) -> _T:
         with self._lock:
@@ -187,7 +175,7 @@ class _Pool:
             client.version()
         except Exception as error:
             client.close()
-            raise _NotSentError(f"cannot connect: {type(error).__name__}: {error}") from error
+            raise NotSentError(f"cannot connect: {type(error).__name__}: {error}") from error
         return client
 
     def clear(self) -> None:
@@ -210,7 +198,7 @@ def _is_alive(sock: Any) -> bool:
         return False
 
 
-class RingMemcache(FleetClient):
+class RingMemcache(FleetClient, Closing):
     """A memcached client over many servers, each with a limit of requests in flight; safe for threads.
 
     Methods are pymemcache's, with the same arguments; `noreply` is off unless asked for, because a request
@@ -220,66 +208,37 @@ class RingMemcache(FleetClient):
     ----------
     servers
         "host:port", (host, port), or the path of a Unix socket.
-    limit, epsilon, weights, seed
-        The bound of requests in flight at each server, and the ring's weights and seed, as for `HashRing`. By
-        default 64 a server. A batch to one server counts one.
+    limit, epsilon, weights, seed, wait, timeout, connect_timeout, failures, backoff, on_change
+        As for `evenbins.cluster.sharded_redis.ShardedRedis`.
     when_full
         "jump": reads and `set` go to the key's next server. "wait": they wait for their own.
-    wait
-        Seconds to wait for room, at most.
-    timeout, connect_timeout
-        Seconds for each answer, and for a connection.
-    failures
-        Failures in a row after which a server is down; one request tries its server at most as often.
-    backoff
-        Delays between probes of a server that is down.
     flush_returning
         Empty a server that comes back, after a failure or a drain, so that no old value does.
-    on_change
-        Called with (server, state): "up", "down", "draining", "removed".
     **client_options
         More for `pymemcache.client.base.Client`: serde, key_prefix, allow_unicode_keys, tls_context …
 
-    Raises
-    ------
-    ServerDownError
-        From requests that are not safe to repeat, if their server died under them.
-    evenbins.RingFullError, evenbins.NoNodesError
-        No room in time; no server is alive.
-    ImportError
-        pymemcache is not installed.
+    Requests raise what those of `ShardedRedis` do.
     """
 
     def __init__(
-        self,
-        servers: Iterable[_Address],
-        *,
-        limit: int | None = None,
-        epsilon: float | None = None,
-        weights: Mapping[str, float] | None = None,
-        seed: int = 0,
-        when_full: str = "jump",
-        wait: float = 1.0,
-        timeout: float = 1.0,
-        connect_timeout: float = 1.0,
-        failures: int = 2,
-        backoff: Backoff | None = None,
-        flush_returning: bool = True,
-        on_change: Callable[[str, str], object] | None = None,
-        **client_options: Any,
-    ) -> None:
+        self, servers: Iterable[_Address], *, limit: int | None = None, epsilon: float | None = None,
+        weights: Mapping[str, float] | None = None, seed: int = 0, when_full: str = "jump",
+        wait: float = 1.0, timeout: float = 1.0, connect_timeout: float = 1.0, failures: int = 2,
+        backoff: Backoff | None = None, flush_returning: bool = True,
+        on_change: Callable[[str, str], object] | None = None, **client_options: Any,
+    ) -> None:  # fmt: skip
         self._client_class = library("pymemcache.client.base", "memcached").Client
         closed = library("pymemcache.exceptions", "memcached").MemcacheUnexpectedCloseError
         self._options = {
             "timeout": timeout, "connect_timeout": connect_timeout, "no_delay": True,
             "default_noreply": False, **client_options,
         }  # fmt: skip
-        addresses = [(_name(each), each) for each in several(servers)]
+        addresses = [(_name(each), each) for each in address_list(servers)]
         self._pools = {name: self._pool(address) for name, address in addresses}
         self._flush_returning, self._on_change = flush_returning, on_change
         self._fleet: Fleet = Fleet(
             [name for name, _ in addresses], probe=self._probe, broken=(OSError, closed),
-            on_change=self._changed, epsilon=epsilon, limit=limit, weights=weights, seed=seed,
+            on_change=self._on_state, epsilon=epsilon, limit=limit, weights=weights, seed=seed,
             when_full=when_full, wait=wait, failures=failures, backoff=backoff,
         )  # fmt: skip
 
@@ -366,7 +325,7 @@ class RingMemcache(FleetClient):
                 try:
                     self._fleet.on(node, lambda name, others=others: self._delete_from(name, others))  # type: ignore[misc]
                 except ServerDownError:
-                    if self._fleet.health.alive(node):  # nobody will flush it: the copy may be there yet
+                    if self._fleet.health.alive(node):  # it will not be flushed: the copy may still be there
                         raise
 
     def _delete_from(self, node: str, keys: list[_Key]) -> None:
@@ -424,18 +383,17 @@ class RingMemcache(FleetClient):
         return self._change(key, lambda client: client.decr(key, value, noreply))  # type: ignore[no-any-return]
 
     def _change(self, key: _Key, operate: Callable[[Any], _T]) -> _T:
-        return self._fleet.call(
-            key,
-            lambda node: self._pools[node].use(operate),
-            again=lambda error: isinstance(error, _NotSentError),
-            stay=True,
-        )
+        return self._fleet.call(key, lambda node: self._pools[node].use(operate), again=never_sent, stay=True)
 
     # --- all servers ------------------------------------------------------------------------------------
 
     def stats(self, *arguments: str) -> dict[str, dict[str, Any]]:
         """Return memcached's own statistics of each server that is alive."""
-        return self._everywhere(lambda client: _texts(client.stats(*arguments)))
+
+        def ask(client: Any) -> dict[str, Any]:
+            return {_text(name): _text(value) for name, value in client.stats(*arguments).items()}
+
+        return self._everywhere(ask)
 
     def version(self) -> dict[str, str]:
         """Return the version of each server that is alive."""
@@ -471,7 +429,7 @@ class RingMemcache(FleetClient):
 
     def drain(self, server: _Address, timeout: float | None = 10.0) -> bool:
         """Send nothing more to a server; wait for what is under way, False if longer than `timeout`."""
-        return self._fleet.drained(_name(server), timeout)
+        return self._fleet.drain(_name(server), timeout)
 
     def undrain(self, server: _Address) -> None:
         """Use a drained server again; it is flushed first if `flush_returning` is set."""
@@ -488,12 +446,6 @@ class RingMemcache(FleetClient):
         for pool in self._pools.values():
             pool.clear()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def _pool(self, address: _Address) -> _Pool:
         return _Pool(lambda: self._client_class(address, **self._options))
 
@@ -502,7 +454,7 @@ class RingMemcache(FleetClient):
             lambda client: client.flush_all(0, False) if self._flush_returning else client.version()
         )
 
-    def _changed(self, name: str, state: str) -> None:
+    def _on_state(self, name: str, state: str) -> None:
         if state == "down":
             self._pools[name].clear()
         notify(self._on_change, name, state)
@@ -514,10 +466,6 @@ def _name(server: object) -> str:
     if isinstance(server, tuple | list) and len(server) == 2:
         return f"{server[0]}:{server[1]}"
     raise TypeError(f"a server must be 'host:port' or (host, port), not {server!r}")
-
-
-def _texts(stats: Mapping[Any, Any]) -> dict[str, Any]:
-    return {_text(name): _text(value) for name, value in stats.items()}
 
 
 def _text(value: Any) -> Any:

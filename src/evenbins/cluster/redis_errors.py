@@ -30,8 +30,6 @@ WAYS_OUT: Final = {
 def way_out(error: BaseException) -> str:
     """Return what to do about an error reply of a server.
 
-    Examples
-    --------
     >>> way_out(ValueError("WRONGTYPE Operation against a key holding the wrong kind of value"))
     'Something else lies under the key: delete that, or choose another name'
     """

@@ -40,11 +40,20 @@ from evenbins.cluster._redis_servers import (
 )
 from evenbins.cluster._requests import Operation
 from evenbins.cluster._segments import SEGMENT_BYTES, Layout, check_name, check_plan
-from evenbins.cluster._steps import Steps, awaitable, blocking, run, run_async
+from evenbins.cluster._steps import (
+    Closing,
+    Steps,
+    awaitable,
+    awaitable_maker,
+    blocking,
+    blocking_maker,
+    run,
+    run_async,
+)
 from evenbins.cluster.redis_errors import PlanMismatchError
 from evenbins.cluster.redis_plan import Counts, RedisPlan, RedisStats, plan_of_layout
+from evenbins.filters import FilterPlan
 from evenbins.filters.base import BaseFilter
-from evenbins.theory import FilterPlan
 
 __all__ = ["AsyncRedisFilter", "RedisFilter"]
 
@@ -97,20 +106,45 @@ class _Shared:
         ]  # fmt: skip
         return _show.line(type(self).__name__, rows)
 
-    # --- making and finding one ------------------------------------------------------------------------
-
     @classmethod
     def _create(
         cls,
         client: Any,
         name: str,
         plan: FilterPlan,
-        segment_bytes: int,
-        allow_eviction: bool,
-        traverse_on: str,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        allow_eviction: bool = False,
+        traverse_on: str = "client",
     ) -> Steps[Self]:
-        servers = cls._connections(client)
-        servers.check_traverse_on(traverse_on)
+        """Create an empty filter.
+
+        Parameters
+        ----------
+        client
+            A redis.Redis, a redis.RedisCluster, or a list of redis.Redis: independent servers, whose order
+            matters.
+        name
+            Its name on the servers: no braces, no spaces.
+        plan
+            What to build: `f.plan` of a local filter, or `plan_balanced(…)` and its like. Policies
+            "standard", "blocked", "single", "multilevel", "fill", "two-choice".
+        segment_bytes
+            Bytes of blocks in one string value; a multiple of 64.
+        allow_eviction
+            Accept a server that evicts keys without an expiry when its memory is full.
+        traverse_on
+            Which side follows a key from block to block: "client", one request per block, on any number of
+            servers; "server", one request for all of a key's blocks, on a single server. Each client chooses
+            for itself.
+
+        Raises
+        ------
+        RedisFilterError
+            There is a filter of this name already, or the server may evict it, is a replica, or refused a
+            command.
+        """
+        servers = cls._connect(client, traverse_on)
         layout = Layout(name, plan, segment_bytes, servers.count, traverse_on=traverse_on)
         yield from _check_servers(servers, allow_eviction)
         return (yield from cls._write(servers, layout, _whole_filter.create(layout)))
@@ -120,27 +154,48 @@ class _Shared:
         cls,
         client: Any,
         name: str,
-        filter_: object,
-        segment_bytes: int,
-        allow_eviction: bool,
-        traverse_on: str,
+        filter: BaseFilter,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        allow_eviction: bool = False,
+        traverse_on: str = "client",
     ) -> Steps[Self]:
-        servers = cls._connections(client)
-        servers.check_traverse_on(traverse_on)
-        layout, blocks, listed = _local_layout(name, filter_, segment_bytes, servers.count, traverse_on)
+        """Create a filter with the contents of a local one; parameters and errors as for `create`."""
+        servers = cls._connect(client, traverse_on)
+        layout, blocks, listed = _local_layout(name, filter, segment_bytes, servers.count, traverse_on)
         yield from _check_servers(servers, allow_eviction)
         return (yield from cls._write(servers, layout, _whole_filter.create(layout, blocks, listed)))
 
     @classmethod
-    def _write(cls, servers: Servers | AsyncServers, layout: Layout, making: Operation[None]) -> Steps[Self]:
-        made = cls(servers, layout, Counts())
-        yield from made._ask(making)
-        return made
-
-    @classmethod
     def _open(
-        cls, client: Any, name: str, plan: FilterPlan | None, allow_eviction: bool, traverse_on: str
+        cls,
+        client: Any,
+        name: str,
+        *,
+        plan: FilterPlan | None = None,
+        allow_eviction: bool = False,
+        traverse_on: str = "client",
     ) -> Steps[Self]:
+        """Open a filter that exists, and check all its parts.
+
+        Parameters
+        ----------
+        client, name, allow_eviction, traverse_on
+            As for `create`.
+        plan
+            The plan it must have; by default any plan is accepted.
+
+        Raises
+        ------
+        FilterMissingError
+            The filter does not exist, or a part of it is missing.
+        FilterDamagedError
+            Something else lies under one of its keys.
+        PlanMismatchError
+            It has another plan, or lies on other servers.
+        RedisFilterError
+            The server may evict it, or is a replica, which lags behind.
+        """
         servers, counts = cls._connections(client), Counts()
         yield from _check_servers(servers, allow_eviction)
         opening = _whole_filter.open_(check_name(name), servers.count)
@@ -157,24 +212,28 @@ class _Shared:
         deleted, _ = yield from _exchange(servers, name, None, deleting, Counts())
         return deleted
 
-    # --- keys in, answers out ----------------------------------------------------------------------------
+    @classmethod
+    def _connect(cls, client: Any, traverse_on: str) -> Servers | AsyncServers:
+        servers = cls._connections(client)
+        servers.check_traverse_on(traverse_on)
+        return servers
+
+    @classmethod
+    def _write(cls, servers: Servers | AsyncServers, layout: Layout, making: Operation[None]) -> Steps[Self]:
+        made = cls(servers, layout, Counts())
+        yield from made._ask(making)
+        return made
 
     def _add(self, key: Key) -> Steps[None]:
         """Add one key. When this returns, the server has acknowledged it."""
         _, used = yield from self._ask(_one_key.add_one(self._layout, _core.digest(key, self.seed)))
-        self._counts.added += 1
-        self._counts.added_requests += used
+        self._counts.add("added", 1, used)
 
     def _contains(self, key: Key) -> Steps[bool]:
         """Return whether a key may be in the filter: never False for one that was added."""
         asking = _one_key.contains_one(self._layout, _core.digest(key, self.seed))
         found, used = yield from self._ask(asking)
-        if found:
-            self._counts.found += 1
-            self._counts.found_requests += used
-        else:
-            self._counts.absent += 1
-            self._counts.absent_requests += used
+        self._counts.add("found" if found else "absent", 1, used)
         return found
 
     def _update(self, *keys: object) -> Steps[None]:
@@ -195,7 +254,7 @@ class _Shared:
         for chunk in chunks:
             with _progress(added, len(chunk)):
                 _, used = yield from self._ask(_many_keys.add_many(self._layout, chunk))
-            self._count_many(len(chunk), used)
+            self._counts.add("bulk", len(chunk), used)
             added += len(chunk)
 
     def _contains_many(
@@ -207,7 +266,7 @@ class _Shared:
         for chunk in chunks:
             found, used = yield from self._ask(_many_keys.contains_many(self._layout, chunk))
             answers.append(found)
-            self._count_many(len(chunk), used)
+            self._counts.add("bulk", len(chunk), used)
         joined = np.concatenate(answers)
         return joined if shape is None else joined.reshape(shape)
 
@@ -218,12 +277,6 @@ class _Shared:
         _bulk.checked_threads(threads)
         source, shape = _bulk.key_source(keys, digests=digests)
         return _bulk.digest_chunks(source, self.seed, verb=verb, chunk=_many_keys.BATCH), shape
-
-    def _count_many(self, keys: int, used: int) -> None:
-        self._counts.bulk_keys += keys
-        self._counts.bulk_requests += used
-
-    # --- the filter as a whole ---------------------------------------------------------------------------
 
     def _to_local(self) -> Steps[BaseFilter]:
         """Fetch the filter as a local one: equal to what the same adds would have made here.
@@ -267,11 +320,7 @@ def _local_layout(
 
 
 def _exchange(
-    servers: Servers | AsyncServers,
-    name: str,
-    layout: Layout | None,
-    operation: Operation[T],
-    counts: Counts,
+    servers: Servers | AsyncServers, name: str, layout: Layout | None, operation: Operation[T], counts: Counts
 ) -> Steps[tuple[T, int]]:
     """Run an operation: send what it asks for until it returns; its result, and the requests it took."""
     used = 0
@@ -316,7 +365,7 @@ def _progress(added: int, batch: int) -> Iterator[None]:
         raise
 
 
-class RedisFilter(_Shared):
+class RedisFilter(_Shared, Closing):
     """A filter on Redis or Valkey: made by `create`, `open` or `from_local`, never by its constructor.
 
     Methods that take keys are those of the local filters; `key in f` and `f.add(key)` are one request for
@@ -328,7 +377,7 @@ class RedisFilter(_Shared):
     --------
     With a server at hand::
 
-        plan = theory.plan_balanced(1_000_000, fpr=1e-6, policy="multilevel")
+        plan = plan_balanced(1_000_000, fpr=1e-6, policy="multilevel")
         f = RedisFilter.create(redis.Redis(socket_timeout=5), "seen", plan)
         f.add("key")
         assert "key" in f
@@ -336,109 +385,20 @@ class RedisFilter(_Shared):
 
     _connections = Servers
 
-    # --- making and finding one ------------------------------------------------------------------------
-
-    @classmethod
-    def create(
-        cls,
-        client: Any,
-        name: str,
-        plan: FilterPlan,
-        *,
-        segment_bytes: int = SEGMENT_BYTES,
-        allow_eviction: bool = False,
-        traverse_on: str = "client",
-    ) -> Self:
-        """Create an empty filter.
-
-        Parameters
-        ----------
-        client
-            A redis.Redis, a redis.RedisCluster, or a list of redis.Redis: independent servers, whose order
-            matters.
-        name
-            Its name on the servers: no braces, no spaces.
-        plan
-            What to build: `f.plan` of a local filter, or `theory.plan_balanced(…)` and its like. Policies
-            "standard", "blocked", "single", "multilevel", "fill", "two-choice".
-        segment_bytes
-            Bytes of blocks in one string value; a multiple of 64.
-        allow_eviction
-            Accept a server that evicts keys without an expiry when its memory is full.
-        traverse_on
-            Which side follows a key from block to block: "client", one request per block, on any number of
-            servers; "server", one request for all of a key's blocks, on a single server. Each client chooses
-            for itself.
-
-        Raises
-        ------
-        RedisFilterError
-            There is a filter of this name already, or the server may evict it, is a replica, or refused a
-            command.
-        """
-        return run(cls._create(client, name, plan, segment_bytes, allow_eviction, traverse_on))
-
-    @classmethod
-    def from_local(
-        cls,
-        client: Any,
-        name: str,
-        filter: BaseFilter,
-        *,
-        segment_bytes: int = SEGMENT_BYTES,
-        allow_eviction: bool = False,
-        traverse_on: str = "client",
-    ) -> Self:
-        """Create a filter with the contents of a local one; parameters and errors as for `create`."""
-        return run(cls._from_local(client, name, filter, segment_bytes, allow_eviction, traverse_on))
-
-    @classmethod
-    def open(
-        cls,
-        client: Any,
-        name: str,
-        *,
-        plan: FilterPlan | None = None,
-        allow_eviction: bool = False,
-        traverse_on: str = "client",
-    ) -> Self:
-        """Open a filter that exists, and check all its parts.
-
-        Parameters
-        ----------
-        client, name, allow_eviction, traverse_on
-            As for `create`.
-        plan
-            The plan it must have; by default any plan is accepted.
-
-        Raises
-        ------
-        FilterMissingError
-            The filter does not exist, or a part of it is missing.
-        FilterDamagedError
-            Something else lies under one of its keys.
-        PlanMismatchError
-            It has another plan, or lies on other servers.
-        RedisFilterError
-            The server may evict it, or is a replica, which lags behind.
-        """
-        return run(cls._open(client, name, plan, allow_eviction, traverse_on))
+    create = blocking_maker(_Shared._create)
+    from_local = blocking_maker(_Shared._from_local)
+    open = blocking_maker(_Shared._open)
 
     @classmethod
     def delete(cls, client: Any, name: str) -> bool:
         """Remove a filter from the servers, even an incomplete one; return False if it does not exist."""
         return run(cls._delete(client, name))
 
-    # --- keys in, answers out ----------------------------------------------------------------------------
-
     add = blocking(_Shared._add)
     contains = __contains__ = blocking(_Shared._contains)
     update = blocking(_Shared._update)
     add_many = blocking(_Shared._add_many)
     contains_many = blocking(_Shared._contains_many)
-
-    # --- the filter as a whole ---------------------------------------------------------------------------
-
     to_local = blocking(_Shared._to_local)
     verify = blocking(_Shared._verify)
 
@@ -450,12 +410,6 @@ class RedisFilter(_Shared):
         """
         self._servers.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
 
 class AsyncRedisFilter(_Shared):
     """The asyncio twin of `RedisFilter`: the same filters, with `await`; `await f.contains(key)` asks.
@@ -465,52 +419,13 @@ class AsyncRedisFilter(_Shared):
 
     _connections = AsyncServers
 
-    @classmethod
-    async def create(
-        cls,
-        client: Any,
-        name: str,
-        plan: FilterPlan,
-        *,
-        segment_bytes: int = SEGMENT_BYTES,
-        allow_eviction: bool = False,
-        traverse_on: str = "client",
-    ) -> Self:
-        """Create an empty filter; see `RedisFilter.create`."""
-        return await run_async(cls._create(client, name, plan, segment_bytes, allow_eviction, traverse_on))
-
-    @classmethod
-    async def from_local(
-        cls,
-        client: Any,
-        name: str,
-        filter: BaseFilter,
-        *,
-        segment_bytes: int = SEGMENT_BYTES,
-        allow_eviction: bool = False,
-        traverse_on: str = "client",
-    ) -> Self:
-        """Create a filter with the contents of a local one; see `RedisFilter.from_local`."""
-        return await run_async(
-            cls._from_local(client, name, filter, segment_bytes, allow_eviction, traverse_on)
-        )
-
-    @classmethod
-    async def open(
-        cls,
-        client: Any,
-        name: str,
-        *,
-        plan: FilterPlan | None = None,
-        allow_eviction: bool = False,
-        traverse_on: str = "client",
-    ) -> Self:
-        """Open a filter that exists, and check all its parts; see `RedisFilter.open`."""
-        return await run_async(cls._open(client, name, plan, allow_eviction, traverse_on))
+    create = awaitable_maker(_Shared._create)
+    from_local = awaitable_maker(_Shared._from_local)
+    open = awaitable_maker(_Shared._open)
 
     @classmethod
     async def delete(cls, client: Any, name: str) -> bool:
-        """Remove a filter from the servers, even an incomplete one; return False if it does not exist."""
+        """Remove a filter, as `RedisFilter.delete` does."""
         return await run_async(cls._delete(client, name))
 
     add = awaitable(_Shared._add)

@@ -16,15 +16,18 @@ go out together; a walk waits for each before the next.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
 from evenbins._show import ReprMixin
 from evenbins.cluster._segments import HEAD, Layout
-from evenbins.theory import FilterPlan
+from evenbins.filters import FilterPlan
 
 __all__ = ["Counts", "RedisPlan", "RedisStats", "plan_of_layout"]
+
+_SINGLE = ("found", "absent", "added")  # outcomes of operations with one key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -77,56 +80,47 @@ class RedisStats(ReprMixin):
     requests: int
 
 
-@dataclass(slots=True)
 class Counts:
-    """Counters of a client."""
+    """What a client counts: keys and requests of single-key operations and of bulk calls; all requests."""
 
-    found: int = 0
-    found_requests: int = 0
-    absent: int = 0
-    absent_requests: int = 0
-    added: int = 0
-    added_requests: int = 0
-    bulk_keys: int = 0
-    bulk_requests: int = 0
-    requests: int = 0
+    def __init__(self) -> None:
+        self._keys: Counter[str] = Counter()
+        self._requests: Counter[str] = Counter()
+        self.requests = 0
+
+    def add(self, outcome: str, keys: int, requests: int) -> None:
+        """Count keys that were "found", "absent", "added", or part of a "bulk" call, and their requests."""
+        self._keys[outcome] += keys
+        self._requests[outcome] += requests
 
     def stats(self) -> RedisStats:
         """Return the means of what was counted."""
-
-        def mean(requests: int, operations: int) -> float:
-            return requests / operations if operations else math.nan
-
+        keys, requests = self._keys, self._requests
+        mean = {each: requests[each] / keys[each] if keys[each] else math.nan for each in _SINGLE}
         return RedisStats(
-            round_trips=mean(self.found_requests, self.found),
-            miss_round_trips=mean(self.absent_requests, self.absent),
-            add_round_trips=mean(self.added_requests, self.added),
-            found=self.found,
-            absent=self.absent,
-            added=self.added,
-            bulk_keys=self.bulk_keys,
-            bulk_round_trips=self.bulk_requests,
-            requests=self.requests,
-        )
+            round_trips=mean["found"], miss_round_trips=mean["absent"], add_round_trips=mean["added"],
+            found=keys["found"], absent=keys["absent"], added=keys["added"], bulk_keys=keys["bulk"],
+            bulk_round_trips=requests["bulk"], requests=self.requests,
+        )  # fmt: skip
 
 
 def plan_of_layout(layout: Layout) -> RedisPlan:
     """Predict the requests of a layout."""
     plan = layout.plan
     alone = layout.traverse_on == "client"
-    if layout.policy == "standard":
+    if layout.plan.policy == "standard":
         added = float((1.0 - (1.0 - layout.tables[0].shares()) ** plan.hashes).sum())
         present = absent = added if alone else 1.0
-    elif layout.policy == "blocked":
+    elif layout.plan.policy == "blocked":
         present = absent = added = 1.0
-    elif layout.policy == "two-choice":
+    elif layout.plan.policy == "two-choice":
         present = absent = 2.0 - float(np.square(layout.tables[0].shares()).sum()) if alone else 1.0
         added = present + 1.0
     else:
         list_asked = plan.overflow + plan.spilled if layout.limit else 0.0
         present = (plan.reads if alone else 1.0) + list_asked
         absent = (plan.miss_reads if alone else 1.0) + plan.list_reads
-        spilling = 1.0 if layout.spill == "random" else 1.0 + layout.choices
+        spilling = 1.0 if layout.spill == "random" else 1.0 + layout.plan.choices
         added = present + plan.spilled * spilling
     return RedisPlan(
         filter=plan,

@@ -29,8 +29,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit, urlunsplit
 
-from evenbins.cluster._steps import Steps, awaitable, blocking, run, run_async
-from evenbins.cluster.fleet import AsyncFleet, Fleet, FleetClient, several
+from evenbins.cluster._steps import AsyncClosing, Closing, Steps, awaitable, blocking, run, run_async
+from evenbins.cluster.fleet import AsyncFleet, Fleet, FleetClient, NotSentError, address_list, never_sent
 from evenbins.cluster.health import Backoff, ServerDownError
 from evenbins.cluster.libraries import library
 from evenbins.cluster.redis_errors import way_out
@@ -39,14 +39,6 @@ __all__ = ["AsyncPipeline", "AsyncShardedRedis", "Pipeline", "ShardedRedis"]
 
 _Key = str | bytes
 _MANY_CONNECTIONS = 2**20  # the ring's limit holds, not the pool's
-
-
-class _NotSentError(ConnectionError):
-    """There was no connection: the server has not seen the request."""
-
-
-def _never_sent(error: BaseException) -> bool:
-    return isinstance(error, _NotSentError)
 
 
 def _thread_client(url: str, **options: Any) -> Any:
@@ -100,7 +92,7 @@ class _Sharded(FleetClient):
         on_change: Callable[[str, str], object] | None = None,
         **client_options: Any,
     ) -> None:
-        addresses = several(servers)
+        addresses = address_list(servers)
         if client_options.pop("single_connection_client", False):
             raise ValueError("single_connection_client must be left out: a call may need its own connection")
         exceptions = library("redis.exceptions", "redis")
@@ -132,8 +124,6 @@ class _Sharded(FleetClient):
         self._clients[name] = self._make_client(url)
         return name
 
-    # --- servers --------------------------------------------------------------------------------------
-
     def client(self, server: str) -> Any:
         """Return the redis-py client of one server, for commands that this class lacks."""
         return self._clients[server]
@@ -152,7 +142,7 @@ class _Sharded(FleetClient):
 
     def _drain(self, server: str, timeout: float | None = 10.0) -> Steps[bool]:
         """Send nothing more to a server; wait for what is under way, False if longer than `timeout`."""
-        drained: bool = yield self._fleet.drained(server, timeout)
+        drained: bool = yield self._fleet.drain(server, timeout)
         return drained
 
     def _servers_to_scan(self, partial: bool) -> list[str]:
@@ -171,8 +161,6 @@ class _Sharded(FleetClient):
         if self._flush_returning:
             yield client.flushdb()
 
-    # --- commands -------------------------------------------------------------------------------------
-
     def _get(self, key: _Key) -> Steps[Any]:
         """Return a value; None if the key does not exist."""
         return (yield from self._ask(key, lambda client: client.get(key)))
@@ -189,17 +177,19 @@ class _Sharded(FleetClient):
         get: bool = False,
     ) -> Steps[Any]:
         """Store a value; arguments and answers are those of redis-py."""
-        ask = self._ask_once if nx or xx or get else self._ask
         options = {"ex": ex, "px": px, "nx": nx, "xx": xx, "keepttl": keepttl, "get": get}
-        return (yield from ask(key, lambda client: client.set(key, value, **options)))
+        once = nx or xx or get
+        return (yield from self._ask(key, lambda client: client.set(key, value, **options), once=once))
 
     def _delete(self, *keys: _Key) -> Steps[int]:
         """Delete keys; return how many existed."""
-        return (yield from self._sum(keys, lambda client, group: client.delete(*group)))
+        answers = yield from self._ask_all(keys, lambda client, group: client.delete(*group))
+        return sum(count for _, count in answers)
 
     def _exists(self, *keys: _Key) -> Steps[int]:
         """Count the keys that exist, repeated ones too."""
-        return (yield from self._sum(keys, lambda client, group: client.exists(*group)))
+        answers = yield from self._ask_all(keys, lambda client, group: client.exists(*group))
+        return sum(count for _, count in answers)
 
     def _expire(self, key: _Key, time: int) -> Steps[bool]:
         """Let a key expire after `time` seconds; return whether it exists."""
@@ -211,41 +201,21 @@ class _Sharded(FleetClient):
 
     def _incr(self, key: _Key, amount: int = 1) -> Steps[int]:
         """Add to a counter; return the sum."""
-        return int((yield from self._ask_once(key, lambda client: client.incrby(key, amount))))
+        return int((yield from self._ask(key, lambda client: client.incrby(key, amount), once=True)))
 
     def _mget(self, keys: Iterable[_Key]) -> Steps[list[Any]]:
         """Return the values of keys, in their order: one request to each server concerned."""
         wanted = list(keys)
-        values: dict[_Key, Any] = {}
-
-        def fetch(node: str, group: list[_Key]) -> Steps[None]:
-            with self._at(node) as client:
-                values.update(zip(group, (yield client.mget(group)), strict=True))
-
-        yield from self._for_each_server(dict.fromkeys(wanted), fetch)
+        answers = yield from self._ask_all(dict.fromkeys(wanted), lambda client, group: client.mget(group))
+        values = {key: value for group, found in answers for key, value in zip(group, found, strict=True)}
         return [values[key] for key in wanted]
 
     def _mset(self, mapping: Mapping[_Key, Any]) -> Steps[bool]:
         """Store many values: atomic on each server, not over all of them."""
-
-        def store(node: str, group: list[_Key]) -> Steps[None]:
-            with self._at(node) as client:
-                yield client.mset({key: mapping[key] for key in group})
-
-        yield from self._for_each_server(list(mapping), store)
+        yield from self._ask_all(
+            list(mapping), lambda client, group: client.mset({key: mapping[key] for key in group})
+        )
         return True
-
-    def _sum(self, keys: Iterable[_Key], operate: Callable[[Any, list[_Key]], Any]) -> Steps[int]:
-        counts: list[int] = []
-
-        def count(node: str, group: list[_Key]) -> Steps[None]:
-            with self._at(node) as client:
-                counts.append((yield operate(client, group)))
-
-        yield from self._for_each_server(keys, count)
-        return sum(counts)
-
-    # --- requests -------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _at(self, node: str) -> Iterator[Any]:
@@ -261,29 +231,30 @@ class _Sharded(FleetClient):
             answer.add_note(f"server {node}: {way_out(answer)}")
         return answer
 
-    def _ask(self, key: _Key, operate: Callable[[Any], Any]) -> Steps[Any]:
-        """Send a request that may be repeated."""
+    def _ask(self, key: _Key, operate: Callable[[Any], Any], *, once: bool = False) -> Steps[Any]:
+        """Send a request that may be repeated; `once`: only if the server has not seen it."""
 
         def ask(node: str) -> Steps[Any]:
+            if once:
+                yield from self._connect(node)
             with self._at(node) as client:
                 return (yield operate(client))
 
-        return (yield self._fleet.call(key, lambda node: self._run(ask(node))))
+        options = {"again": never_sent} if once else {}
+        return (yield self._fleet.call(key, lambda node: self._run(ask(node)), **options))
 
-    def _ask_once(self, key: _Key, operate: Callable[[Any], Any]) -> Steps[Any]:
-        """Send a request that may be repeated only if the server has not seen it."""
+    def _ask_all(
+        self, keys: Iterable[_Key], operate: Callable[[Any, list[_Key]], Any]
+    ) -> Steps[list[tuple[list[_Key], Any]]]:
+        """Send one request to each server concerned; return the keys of each and its answer."""
+        answers: list[tuple[list[_Key], Any]] = []
 
-        def ask(node: str) -> Steps[Any]:
-            yield from self._connect(node)
+        def ask(node: str, group: list[_Key]) -> Steps[None]:
             with self._at(node) as client:
-                return (yield operate(client))
+                answers.append((group, (yield operate(client, group))))
 
-        return (yield self._fleet.call(key, lambda node: self._run(ask(node)), again=_never_sent))
-
-    def _for_each_server(
-        self, keys: Iterable[_Key], operate: Callable[[str, list[_Key]], Steps[None]], **options: Any
-    ) -> Steps[None]:
-        yield self._fleet.call_many(keys, lambda node, group: self._run(operate(node, group)), **options)
+        yield self._fleet.call_many(keys, lambda node, group: self._run(ask(node, group)))
+        return answers
 
     def _connect(self, node: str) -> Steps[None]:
         """Have a living connection ready: what fails here was not sent."""
@@ -291,10 +262,10 @@ class _Sharded(FleetClient):
         try:
             yield pool.release((yield pool.get_connection()))
         except self._broken as error:
-            raise _NotSentError(str(error)) from error
+            raise NotSentError(str(error)) from error
 
 
-class ShardedRedis(_Sharded):
+class ShardedRedis(_Sharded, Closing):
     """A client of many independent Redis servers; safe for threads.
 
     Parameters
@@ -372,14 +343,8 @@ class ShardedRedis(_Sharded):
         for client in self._clients.values():
             client.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-
-class AsyncShardedRedis(_Sharded):
+class AsyncShardedRedis(_Sharded, AsyncClosing):
     """A client of many independent Redis servers for asyncio: `ShardedRedis` in one event loop.
 
     Parameters are those of `ShardedRedis`. Batches go to all servers at once.
@@ -417,12 +382,6 @@ class AsyncShardedRedis(_Sharded):
         await self._fleet.close()
         for client in self._clients.values():
             await client.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self.close()
 
 
 class _Commands:
@@ -504,7 +463,12 @@ class _Commands:
                     answers[number] = error
 
         try:
-            yield from client._for_each_server(list(numbers), send, again=_never_sent, failed=failed)
+            yield client._fleet.call_many(
+                list(numbers),
+                lambda node, keys: client._run(send(node, keys)),
+                again=never_sent,
+                failed=failed,
+            )
         finally:
             self._queued = []
         for answer in answers:

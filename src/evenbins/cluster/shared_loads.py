@@ -38,7 +38,6 @@ import math
 import secrets
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from fractions import Fraction
 from typing import Any
 
 from evenbins import _arguments as arguments
@@ -49,6 +48,7 @@ from evenbins.cluster._steps import Steps, awaitable, blocking, run, run_async
 from evenbins.cluster.libraries import library
 from evenbins.cluster.redis_errors import way_out
 from evenbins.rings import HashRing, NoNodesError, RingFullError
+from evenbins.theory.ring_limits import as_written
 
 __all__ = ["AsyncRedisLoads", "RedisLoads"]
 
@@ -129,11 +129,6 @@ return counts
 _NO_LIMIT = 10**15
 
 
-def _exactly(number: float) -> Fraction:
-    """Return the decimal number that was written, as the ring does: 0.1 is a tenth."""
-    return Fraction(repr(float(number)))
-
-
 def _limbs(number: int, count: int) -> str:
     return " ".join(str(number >> 24 * j & 0xFFFFFF) for j in range(count))
 
@@ -141,21 +136,19 @@ def _limbs(number: int, count: int) -> str:
 def exact_bounds(ring: HashRing, serving: Iterable[str]) -> tuple[str, dict[str, str]]:
     """Return what the script needs: the limbs of a denominator, and of each node its numerator, or its cap.
 
-    Examples
-    --------
     >>> ring = HashRing(["a", "b"], limit=100, weights={"a": 1.1})
     >>> exact_bounds(ring, ring.names)
     ('', {'a': '110', 'b': '100'})
     >>> exact_bounds(HashRing(["a", "b"], epsilon=0.25), ["a", "b"])
     ('8', {'a': '5', 'b': '5'})
     """
-    weights = {name: _exactly(weight) for name, weight in ring.weights.items()}
+    weights = {name: as_written(weight) for name, weight in ring.weights.items()}
     if ring.limit is not None:
         return "", {name: str(max(1, math.ceil(ring.limit * weights[name]))) for name in serving}
     if ring.epsilon is None:
         return "", dict.fromkeys(serving, str(_NO_LIMIT))
     whole = sum(weights[name] for name in serving)
-    shares = {name: (1 + _exactly(ring.epsilon)) * weights[name] / whole for name in serving}
+    shares = {name: (1 + as_written(ring.epsilon)) * weights[name] / whole for name in serving}
     denominator = math.lcm(*(each.denominator for each in shares.values()))
     numerators = {name: int(each * denominator) for name, each in shares.items()}
     count = -(-max(denominator, *numerators.values()).bit_length() // 24)
@@ -170,18 +163,14 @@ class _Loads:
         if not isinstance(name, str) or not name or "{" in name or "}" in name:
             raise ValueError(f"name must be a text without braces; got {name!r}. Pass for example 'replicas'")
         rule = "a number of seconds from 0.1 to 86400"
-        self.ttl = arguments.real("ttl", ttl, rule, "Pass for example 10")
-        if not 0.1 <= self.ttl <= 86400:
-            raise arguments.error("ttl", rule, ttl, "Pass for example 10")
+        self.ttl = arguments.real("ttl", ttl, rule, "Pass for example 10", least=0.1, most=86400)
         refuse_pipeline(client)
         self._client, self._name = client, name
         self._admit = client.register_script(_ADMIT)
         self._renew = client.register_script(_RENEW)
         self._count = client.register_script(_COUNT)
         self._milliseconds = round(1000 * self.ttl)
-        self._known: tuple[HashRing, int, str, dict[str, str]] | None = (
-            None  # a ring, its version, its bounds
-        )
+        self._known: tuple[HashRing, int, str, dict[str, str]] | None = None  # a ring, version, bounds
         self._begin()
         reset_in_children(self)
 
@@ -235,7 +224,7 @@ class _Loads:
             self._drop(key, lease)
 
     def _drop(self, key: str, lease: str) -> None:
-        """Release a lease; one that cannot be released ends by itself, since nobody renews it."""
+        """Release a lease; one that cannot be released ends by itself, since it is not renewed."""
         raise NotImplementedError
 
     def _bounds(self, ring: HashRing, version: int, serving: Sequence[str]) -> tuple[str, dict[str, str]]:
@@ -279,7 +268,7 @@ class RedisLoads(_Loads):
     Raises
     ------
     redis.exceptions.RedisError
-        From `admitted`, if Redis does not answer, or refuses: the note of the error says what to do.
+        From `admit`, if Redis does not answer, or refuses: the note of the error says what to do.
     """
 
     def _begin(self) -> None:
@@ -289,7 +278,7 @@ class RedisLoads(_Loads):
         self._lock = threading.RLock()  # a signal's handler may come in
 
     @contextlib.contextmanager
-    def admitted(self, ring: HashRing, key: Key, *, avoid: Iterable[str] = ()) -> Iterator[str]:
+    def admit(self, ring: HashRing, key: Key, *, avoid: Iterable[str] = ()) -> Iterator[str]:
         """Hold a place on the key's first node that has room, counted over all routers.
 
         Raises
@@ -316,12 +305,12 @@ class RedisLoads(_Loads):
     def _watch(self) -> None:
         with self._lock:
             if self._thread is None:
-                thread = threading.Thread(target=self._renewing, name="evenbins-leases", daemon=True)
+                thread = threading.Thread(target=self._keep_renewing, name="evenbins-leases", daemon=True)
                 with contextlib.suppress(RuntimeError):  # no more threads now: the next request tries again
                     thread.start()
                     self._thread = thread
 
-    def _renewing(self) -> None:
+    def _keep_renewing(self) -> None:
         while not self._end.wait(self.ttl / 3):
             run(self._renew_leases())
 
@@ -339,13 +328,13 @@ class AsyncRedisLoads(_Loads):
         self._dropping: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
-    async def admitted(self, ring: HashRing, key: Key, *, avoid: Iterable[str] = ()) -> AsyncIterator[str]:
-        """Hold a place, as `RedisLoads.admitted` does."""
+    async def admit(self, ring: HashRing, key: Key, *, avoid: Iterable[str] = ()) -> AsyncIterator[str]:
+        """Hold a place, as `RedisLoads.admit` does."""
         lease = self._new_lease()
         try:
             node = await run_async(self._take(lease, ring, key, avoid))
             if self._task is None:
-                self._task = asyncio.get_running_loop().create_task(self._renewing())
+                self._task = asyncio.get_running_loop().create_task(self._keep_renewing())
             yield node
         finally:
             self._release(lease)
@@ -372,7 +361,7 @@ class AsyncRedisLoads(_Loads):
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def _renewing(self) -> None:
+    async def _keep_renewing(self) -> None:
         while True:
             await asyncio.sleep(self.ttl / 3)
             await run_async(self._renew_leases())

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, Generic, Protocol, TypeVar, overload
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
+
+from evenbins import _show
+from evenbins.filters.plan import FilterPlan
+from evenbins.filters.sharded_plan import ShardedPlan
 
 
 class Design(Protocol):
@@ -24,17 +29,10 @@ class Design(Protocol):
         ...
 
 
-class DesignOfPolicy(Design, Protocol):
-    """A design that has a policy."""
-
-    @property
-    def policy(self) -> str:
-        """The policy of its plan."""
-        ...
-
-
 D = TypeVar("D", bound=Design)
-P = TypeVar("P", bound=DesignOfPolicy)
+F = TypeVar("F", FilterPlan, ShardedPlan)
+P = TypeVar("P", bound="PlanDesign[Any]")
+T = TypeVar("T", str, int)
 
 
 class Designs(Sequence[D], Generic[D]):
@@ -112,6 +110,27 @@ class Designs(Sequence[D], Generic[D]):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class PlanDesign(Generic[F]):
+    """A filter's design: its plan, and whether no other is as good in every respect and better in one."""
+
+    plan: F
+    pareto: bool
+
+    @property
+    def policy(self) -> str:
+        """The plan's policy."""
+        return self.plan.policy
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the plan by name, with the mark, as plain values that JSON can hold."""
+        return self.plan.to_dict() | {"pareto": self.pareto}
+
+    def cell(self, name: str) -> str:
+        """Return a quantity as text."""
+        return _show.text(name, getattr(self.plan, name))
+
+
 class PolicyDesigns(Designs[P], Generic[P]):
     """Designs of which each has a policy."""
 
@@ -123,10 +142,27 @@ class PolicyDesigns(Designs[P], Generic[P]):
         raise KeyError(policy)
 
 
+def some_of(name: str, given: Sequence[T] | None, known: Sequence[T]) -> list[T]:
+    """Check a list of some known ones; None is all of them."""
+    if given is None:
+        return list(known)
+    if isinstance(given, str) or not given or not set(given) <= set(known):
+        raise ValueError(
+            f"{name} must be a list of some of {', '.join(map(str, known))}; got {given!r}. "
+            "Leave it out for all"
+        )
+    return list(given)
+
+
 def beats(other: object, plan: object, names: Sequence[str]) -> bool:
     """Return whether `other` is at most `plan` in all these respects, and less in one: less is better."""
     pairs = [(getattr(other, name) or 0.0, getattr(plan, name) or 0.0) for name in names]
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+
+
+def with_marks(plans: Sequence[F], names: Sequence[str]) -> list[tuple[F, bool]]:
+    """Return each plan, and whether no other beats it in these respects."""
+    return [(plan, not any(beats(other, plan, names) for other in plans)) for plan in plans]
 
 
 def _asked(value: object) -> str:

@@ -8,7 +8,7 @@ Which is best depends on what a memory read costs, which only the user knows; so
 the least memory comes first among the designs that read at most two blocks for an absent key, since two
 independent reads overlap and more do not pay.
 
-`theory` plans each design; this module compares them.
+The families plan each design; this module compares them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from dataclasses import dataclass, replace
 from typing import Any, SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
-from evenbins import _show
 from evenbins._arguments import MAX_BITS_PER_KEY
-from evenbins.design._designs import PolicyDesigns, beats
+from evenbins.design._designs import PlanDesign, PolicyDesigns, with_marks
 from evenbins.filters.base import BaseFilter, build
+from evenbins.filters.blocked import plan_blocked
+from evenbins.filters.plan import FilterPlan, keywords_of, planner_of
 from evenbins.structure import kind_of_policy, that_can
-from evenbins.theory import FilterPlan, plan_balanced, plan_blocked, plan_counting
-from evenbins.theory.balanced_plan import check_bounds
-from evenbins.theory.plan import plan_scheme
+from evenbins.theory.balanced_request import Request as BalancedRequest
 
 __all__ = [
     "FilterDesign", "FilterDesigns", "Request", "designs_for", "filter", "order_of", "policies_for",
@@ -37,6 +36,7 @@ FEW_READS = 2.0
 """Reads of an absent key up to which memory decides, by default."""
 
 _NEEDS = ("merge", "remove", "grow", "shard", "redis", "dask")
+_BOUNDS = frozenset({"reads", "miss_reads", "overflow", "choices", "block_bits"})
 _BY_OR = ("standard", "blocked", "fill", "two-choice")
 _COLUMNS = (
     ("policy", "policy"), ("hashes", "hashes"), ("choices", "choices"), ("thresholds", "thresholds"),
@@ -45,17 +45,10 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class FilterDesign:
+class FilterDesign(PlanDesign[FilterPlan]):
     """One design: its plan, and whether no other design is as good in every respect and better in one."""
 
-    plan: FilterPlan
-    pareto: bool
-
-    @property
-    def policy(self) -> str:
-        """The plan's policy."""
-        return self.plan.policy
+    __slots__ = ()
 
     @property
     def mebibytes(self) -> float:
@@ -76,16 +69,15 @@ class FilterDesign:
 
     def to_dict(self) -> dict[str, object]:
         """Return the plan by name, with the mark, as plain values that JSON can hold."""
-        return self.plan.to_dict() | {"mebibytes": self.mebibytes, "pareto": self.pareto}
+        return PlanDesign.to_dict(self) | {"mebibytes": self.mebibytes}
 
     def cell(self, name: str) -> str:
         """Return a quantity as text."""
         if name == "mebibytes":
             return f"{self.mebibytes:.4g}" if self.mebibytes < 1000 else f"{self.mebibytes:,.0f}"
-        value = getattr(self.plan, name)
         if name == "thresholds":
-            return " ".join(map(str, value)) if value else "-"
-        return _show.text(name, value)
+            return " ".join(map(str, self.plan.thresholds)) or "-"
+        return PlanDesign.cell(self, name)
 
 
 class FilterDesigns(PolicyDesigns[FilterDesign]):
@@ -165,7 +157,6 @@ class Request:
     ----------
     choices : blocks a key may use, at most
     block_bits : 512 or 256
-    hashing : how a standard filter draws its positions
     """
 
     keys: Any
@@ -176,7 +167,6 @@ class Request:
     overflow: float | None = None
     choices: int | None = None
     block_bits: int = 512
-    hashing: str = "independent"
     seed: int = 0
 
     @property
@@ -184,13 +174,17 @@ class Request:
         """Whether the rate is given, and the memory is what remains to be found."""
         return self.fpr is not None or self.bits_per_key is None
 
+    def options(self, policy: str) -> dict[str, Any]:
+        """Return what the policy's planner takes of this, except the keys."""
+        names = ("fpr", "bits_per_key", "seed", *(_BOUNDS & keywords_of(policy)))
+        return {name: getattr(self, name) for name in names}
+
     def shown(self, needs: Sequence[str]) -> dict[str, object]:
         """Return what a table of designs says above itself; None for what was not asked."""
         return {
             "keys": self.keys, "fpr": self.fpr, "bits_per_key": self.bits_per_key, "reads": self.reads,
             "miss_reads": self.miss_reads, "overflow": self.overflow, "choices": self.choices,
             "needs": ", ".join(needs) or None, "block_bits": self.block_bits,
-            "hashing": None if self.hashing == "independent" else self.hashing,
         }  # fmt: skip
 
 
@@ -204,7 +198,7 @@ def designs_for(
     """Find all designs that meet a request; see `filter`."""
     wanted = policies_for(needs, policies)
     order = order_of(cost, asked.by_rate)
-    check_bounds(
+    BalancedRequest.of(  # checks each bound by itself, whether or not a policy can keep it
         reads=asked.reads, miss_reads=asked.miss_reads, overflow=asked.overflow, choices=asked.choices
     )
     goal = asked if not asked.by_rate else replace(asked, bits_per_key=None)
@@ -222,10 +216,7 @@ def designs_for(
         found = within
     if not found:
         raise ValueError("no design meets the request. " + "; ".join(refused))
-    respects = respects_of(asked.by_rate)
-    designs = [
-        FilterDesign(plan, pareto=not any(beats(other, plan, respects) for other in found)) for plan in found
-    ]
+    designs = [FilterDesign(*each) for each in with_marks(found, respects_of(asked.by_rate))]
     return FilterDesigns(sorted(designs, key=order), asked.shown(needs))
 
 
@@ -259,34 +250,17 @@ class _UnfitError(ValueError):
 
 def _planned(asked: Request, policy: str) -> FilterPlan:
     """Plan for the request: _UnfitError if this policy breaks a bound, ValueError if all would."""
-    goal: dict[str, Any] = {"fpr": asked.fpr, "bits_per_key": asked.bits_per_key, "seed": asked.seed}
-    if policy == "standard":
-        return _within(asked, _standard(asked, goal))
-    if policy == "counting":
-        return _within(asked, plan_counting(asked.keys, **goal))
-    plan = plan_blocked(asked.keys, block_bits=asked.block_bits, **goal)  # checks the goal, for all policies
-    if policy == "blocked":
-        return _within(asked, plan)
-    try:
-        return plan_balanced(
-            asked.keys, policy=policy, reads=asked.reads, miss_reads=asked.miss_reads,
-            choices=asked.choices, overflow=asked.overflow, block_bits=asked.block_bits, **goal,
-        )  # fmt: skip
-    except ValueError as error:
-        raise _UnfitError(str(error)) from None
-
-
-def _standard(asked: Request, goal: dict[str, Any]) -> FilterPlan:
-    goal |= {"hashing": asked.hashing}
-    # Not by catching the planner's warning: the filters of `warnings` belong to all threads.
-    plan, problem = plan_scheme(asked.keys, **goal)
-    if problem is None and asked.reads is not None and plan.reads > asked.reads >= 1:
-        plan, problem = plan_scheme(asked.keys, hashes=math.floor(asked.reads), **goal)
-    if problem is not None:  # the scheme cannot reach the rate
-        raise _UnfitError(problem)
-    if asked.fpr is not None and plan.fpr > asked.fpr * (1 + 1e-9):
-        raise _UnfitError(f"it gives fpr={plan.fpr:.4g}, and {asked.fpr:g} is allowed")
-    return plan
+    planner, options = planner_of(policy), asked.options(policy)
+    if "reads" in options:
+        plan_blocked(asked.keys, **asked.options("blocked"))  # checks the goal, for all policies
+        try:
+            return planner(asked.keys, **options)
+        except ValueError as error:
+            raise _UnfitError(str(error)) from None
+    plan = planner(asked.keys, **options)
+    if policy == "standard" and asked.reads is not None and plan.reads > asked.reads >= 1:
+        plan = planner(asked.keys, hashes=math.floor(asked.reads), **options)
+    return _within(asked, plan)
 
 
 def _within(asked: Request, plan: FilterPlan) -> FilterPlan:

@@ -1,4 +1,4 @@
-"""Rings by requirement: say how many nodes and keys; get the limits that meet it, with what they cost.
+"""Rings by requirement: from the number of nodes and keys to the limits that meet it, and what they cost.
 
     nodes, keys, overload,        jump with each of several epsilons,      the plans, the cheapest even ones
     searches, full, move_rate ──▶ and plain hashing, predicted        ──▶  first, the Pareto front marked,
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from evenbins import _arguments, _show
 from evenbins.design._designs import Designs, beats
 from evenbins.rings import HashRing
-from evenbins.theory import RingPlan, plan_ring
+from evenbins.rings.plan import RingPlan, plan_ring
 
 __all__ = ["RingDesign", "RingDesigns", "ring"]
 
@@ -103,16 +103,8 @@ class RingDesign:
 
     def to_dict(self) -> dict[str, object]:
         """Return the plan and the rest as JSON-serialisable values."""
-        names = (
-            "overload",
-            "searches_p99",
-            "moved",
-            "map_bytes",
-            "join_seconds",
-            "rebuild_seconds",
-            "pareto",
-        )
-        return self.plan.to_dict() | {name: getattr(self, name) for name in names}
+        names = ("overload", "searches_p99", "moved", "map_bytes", "join_seconds", "rebuild_seconds")
+        return self.plan.to_dict() | {name: getattr(self, name) for name in (*names, "pareto")}
 
     def cell(self, name: str) -> str:
         """Return a quantity as text."""
@@ -140,14 +132,9 @@ class RingDesigns(Designs[RingDesign]):
 
 
 def ring(
-    nodes: int | Sequence[float],
-    keys: int | float,
-    *,
-    overload: float | None = None,
-    searches: float | None = None,
-    full: float | None = None,
-    move_rate: float | None = None,
-) -> RingDesigns:
+    nodes: int | Sequence[float], keys: int | float, *, overload: float | None = None,
+    searches: float | None = None, full: float | None = None, move_rate: float | None = None,
+) -> RingDesigns:  # fmt: skip
     """Find the limits that meet a request, and what they cost.
 
     Parameters
@@ -157,9 +144,9 @@ def ring(
     keys
         Keys assigned at a time.
     overload
-        The fullest node may have so many times the mean, above 1.
+        Keys of the fullest node over the mean, at most; above 1.
     searches
-        A new key may look at so many nodes on average.
+        Mean number of nodes that a new key may look at.
     full
         Fraction of nodes at their limit, at most.
     move_rate
@@ -184,15 +171,11 @@ def ring(
     for name, value in bounds.items():
         least = 0.0 if name == "full" else 1.0
         if value is not None:
-            number = _arguments.real(name, value, f"a number from {least:g} on", "Leave it out for no bound")
-            if not number >= least:
-                raise _arguments.error(
-                    name, f"a number from {least:g} on", value, "Leave it out for no bound"
-                )
+            rule = f"a number from {least:g} on"
+            _arguments.real(name, value, rule, "Leave it out for no bound", least=least)
     if move_rate is not None:
         rule = "a positive number of keys a second"
-        if not _arguments.real("move_rate", move_rate, rule, "Leave it out") > 0:
-            raise _arguments.error("move_rate", rule, move_rate, "Leave it out")
+        _arguments.real("move_rate", move_rate, rule, "Leave it out", above=0.0)
     plans = [plan_ring(nodes, keys, epsilon=epsilon) for epsilon in EPSILONS]  # type: ignore[arg-type]
     plans.append(plan_ring(nodes, keys, policy="plain"))  # type: ignore[arg-type]
     designs = [
@@ -216,9 +199,9 @@ def ring(
         "nodes": nodes if isinstance(nodes, int) else len(nodes), "keys": keys, **bounds, "move_rate":
         move_rate,
     }  # fmt: skip
-    return RingDesigns(sorted(fitting, key=_order), request)
 
+    def order(design: RingDesign) -> tuple[bool, float, float]:
+        searches = design.plan.searches or 1.0
+        return searches > _CHEAP, design.overload, searches
 
-def _order(design: RingDesign) -> tuple[bool, float, float]:
-    searches = design.plan.searches or 1.0
-    return searches > _CHEAP, design.overload, searches
+    return RingDesigns(sorted(fitting, key=order), request)

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
 from evenbins import _show
-from evenbins.design._designs import PolicyDesigns, beats
+from evenbins.design._designs import PlanDesign, PolicyDesigns, with_marks
 from evenbins.design.filters import FilterDesign, Request, designs_for, order_of, respects_of
 from evenbins.filters.sharded import ShardedFilter
-from evenbins.theory.sharding import ShardedPlan, plan_sharded
+from evenbins.filters.sharded_plan import ShardedPlan, plan_sharded
 
 __all__ = ["ShardedDesign", "ShardedDesigns", "sharded_filter"]
 
@@ -31,17 +31,10 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class ShardedDesign:
+class ShardedDesign(PlanDesign[ShardedPlan]):
     """One design in shards: its plan, and whether no other is as good in every respect and better in one."""
 
-    plan: ShardedPlan
-    pareto: bool
-
-    @property
-    def policy(self) -> str:
-        """The policy of the shards."""
-        return self.plan.policy
+    __slots__ = ()
 
     def build(self) -> ShardedFilter:
         """Build the filter, where it fits; MemoryError says so where it does not.
@@ -55,10 +48,6 @@ class ShardedDesign:
         (True, 4)
         """
         return ShardedFilter.from_plan(self.plan)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the plan by name, with the mark, as plain values that JSON can hold."""
-        return self.plan.to_dict() | {"pareto": self.pareto}
 
     def cell(self, name: str) -> str:
         """Return a quantity as text."""
@@ -84,20 +73,12 @@ class ShardedDesigns(PolicyDesigns[ShardedDesign]):
 
 
 def sharded_filter(
-    keys: SupportsIndex | SupportsFloat,
-    *,
-    shard_bytes: SupportsIndex | SupportsFloat,
-    fpr: float | None = None,
-    bits_per_key: float | None = None,
-    reads: float | None = None,
-    miss_reads: float | None = None,
-    overflow: float | None = None,
-    needs: Sequence[str] = (),
-    policies: Sequence[str] | None = None,
-    cost: str | None = None,
-    build_rate: float | None = None,
+    keys: SupportsIndex | SupportsFloat, *, shard_bytes: SupportsIndex | SupportsFloat,
+    fpr: float | None = None, bits_per_key: float | None = None, reads: float | None = None,
+    miss_reads: float | None = None, overflow: float | None = None, needs: Sequence[str] = (),
+    policies: Sequence[str] | None = None, cost: str | None = None, build_rate: float | None = None,
     seed: int = 0,
-) -> ShardedDesigns:
+) -> ShardedDesigns:  # fmt: skip
     """Find all designs in shards that meet a request, past one machine; needs no memory, whatever the keys.
 
     Parameters
@@ -120,8 +101,8 @@ def sharded_filter(
     small = replace(asked, keys=min(total, _guess(shard_bytes)))
     plans = [
         plan_sharded(
-            total, shard_bytes=shard_bytes, policy=each.policy, build_rate=build_rate, seed=seed,
-            **_goal(fpr, bits_per_key), **_options(each, asked),
+            total, shard_bytes=shard_bytes, policy=each.policy, build_rate=build_rate,
+            **_options(each, asked),
         )
         for each in designs_for(small, needs=["shard", *needs], policies=policies, cost=cost)
     ]  # fmt: skip
@@ -134,10 +115,7 @@ def sharded_filter(
                 f"={bits_per_key:g} is too little for fpr={fpr:g} in shards: the least is {least:.4g}",
             )
         plans = within
-    respects = respects_of(asked.by_rate)
-    designs = [
-        ShardedDesign(plan, pareto=not any(beats(other, plan, respects) for other in plans)) for plan in plans
-    ]
+    designs = [ShardedDesign(*each) for each in with_marks(plans, respects_of(asked.by_rate))]
     shown = asked.shown(needs) | {"shard_bytes": shard_bytes, "build_rate": build_rate}
     return ShardedDesigns(sorted(designs, key=order_of(cost, asked.by_rate)), shown)
 
@@ -148,20 +126,13 @@ def _guess(shard_bytes: object) -> int:
     return max(1000, math.floor(min(size, 2.0**40) / 2))
 
 
-def _goal(fpr: float | None, bits_per_key: float | None) -> dict[str, Any]:
-    """Return what a plan is made for: the rate if both were asked for, as `design.filter` does."""
-    return {"fpr": fpr, "bits_per_key": None if fpr is not None else bits_per_key}
-
-
 def _options(each: FilterDesign, asked: Request) -> dict[str, Any]:
-    """Return what the policy's planner takes of the request."""
-    if each.policy == "standard":
-        limited = asked.reads is not None and each.plan.reads <= asked.reads
-        return {"hashes": each.plan.hashes} if limited else {}
-    if each.policy == "blocked":
-        return {"block_bits": asked.block_bits}
-    names = ("reads", "miss_reads", "overflow", "choices", "block_bits")
-    return {name: getattr(asked, name) for name in names}
+    """Return what the policy's planner takes of the request: the rate if memory was asked for too."""
+    options = asked.options(each.policy)
+    if asked.fpr is not None:
+        options["bits_per_key"] = None
+    limited = asked.reads is not None and each.plan.reads <= asked.reads
+    return options | {"hashes": each.plan.hashes} if each.policy == "standard" and limited else options
 
 
 def _duration(seconds: float) -> str:

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import SupportsFloat, SupportsIndex, TypeVar
+from typing import SupportsFloat, SupportsIndex
 
 from evenbins import _arguments, _show
-from evenbins.design._designs import Designs, beats
-from evenbins.tables import MultilevelTable
-from evenbins.theory import TablePlan, plan_table
-from evenbins.theory.table_plan import SCHEMES, SLOTS, predictable
+from evenbins.design._designs import Designs, beats, some_of
+from evenbins.tables import MultilevelTable, TablePlan, plan_multilevel
+from evenbins.tables.multilevel_plan import SCHEMES, SLOTS, predictable
 
 __all__ = ["TableDesign", "TableDesigns", "table"]
 
@@ -27,7 +26,10 @@ _COLUMNS = (
     ("bytes_per_key", "bytes/key"), ("mebibytes", "MiB"), ("overflow", "overflow"),
     ("overflow_limit", "list"), ("moves", "moves"), ("reads", "reads"), ("miss_reads", "miss reads"),
 )  # fmt: skip
-_T = TypeVar("_T", str, int)
+RESPECTS = ("nbytes", "reads", "miss_reads", "moves")
+"""In what designs are compared."""
+_MANY_LEVELS = 4
+_LEFT_OUT = (("second-chance", 8), *(("least-loaded", slots) for slots in SLOTS))  # with more levels
 _WORD = 8  # bytes of a value, and of an integer key, of a table that can be built
 
 
@@ -134,10 +136,8 @@ def table(
 
     Parameters
     ----------
-    keys
-        Number of keys.
-    overflow
-        Fraction of keys on the overflow list, at most.
+    keys, overflow, key_dtype, seed
+        As of `MultilevelTable`; keys is its capacity.
     levels
         Sub-tables: what a look-up of an absent key reads. By default 2 for "least-loaded", 4 for the
         others.
@@ -148,13 +148,11 @@ def table(
     schemes, slots
         Only these; by default all, but with five levels and more not "least-loaded", of which only up to four
         were measured, nor "second-chance" with 8 slots, whose planning takes a quarter of an hour.
-    key_dtype, seed
-        As of `MultilevelTable`.
 
     Raises
     ------
     ValueError
-        An argument is out of its range, or nothing meets the request.
+        Nothing meets the request.
 
     Examples
     --------
@@ -164,8 +162,8 @@ def table(
     >>> round(designs.by_scheme("second-chance", slots=1).plan.space, 2)
     1.29
     """
-    wanted = _some("schemes", schemes, SCHEMES)
-    sizes = _some("slots", slots, SLOTS)
+    wanted = some_of("schemes", schemes, SCHEMES)
+    sizes = some_of("slots", slots, SLOTS)
     value_bytes = _arguments.integer("value_bytes", value_bytes, 0, 2**20, "Pass the bytes of a record")
     request: dict[str, object] = {
         "keys": keys, "overflow": overflow, "levels": levels, "deletions": deletions or None,
@@ -174,12 +172,11 @@ def table(
     plans = []
     for scheme in wanted:
         for size in sizes:
-            if not predictable(scheme, size, deletions) or (
-                schemes is None and levels is not None and levels > _MANY_LEVELS and _left_out(scheme, size)
-            ):
+            unknown = schemes is None and (levels or 0) > _MANY_LEVELS and (scheme, size) in _LEFT_OUT
+            if unknown or not predictable(scheme, size, deletions):
                 continue
             plans.append(
-                plan_table(
+                plan_multilevel(
                     keys, scheme=scheme, levels=levels, slots=size, overflow=overflow, deletions=deletions,
                     key_dtype=key_dtype, seed=seed,
                 )
@@ -195,24 +192,3 @@ def table(
         for plan in plans
     ]
     return TableDesigns(sorted(designs, key=lambda each: (each.nbytes, each.plan.reads or 0.0)), request)
-
-
-_MANY_LEVELS = 4
-RESPECTS = ("nbytes", "reads", "miss_reads", "moves")
-"""In what designs are compared."""
-
-
-def _left_out(scheme: str, slots: int) -> bool:
-    """Return whether a design of many levels is not known or takes too long."""
-    return scheme == "least-loaded" or (scheme == "second-chance" and slots == max(SLOTS))
-
-
-def _some(name: str, given: Sequence[_T] | None, known: Sequence[_T]) -> list[_T]:
-    if given is None:
-        return list(known)
-    if isinstance(given, str) or not given or not set(given) <= set(known):
-        raise ValueError(
-            f"{name} must be a list of some of {', '.join(map(str, known))}; got {given!r}. "
-            "Leave it out for all"
-        )
-    return list(given)

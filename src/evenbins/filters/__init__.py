@@ -17,37 +17,36 @@ from typing import TYPE_CHECKING
 from evenbins._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from evenbins.filters.balanced import BalancedBloomFilter
+    from evenbins.filters.balanced import BalancedBloomFilter, BalancedPlan, BalancedStats, plan_balanced
     from evenbins.filters.base import build
-    from evenbins.filters.blocked import BlockedBloomFilter
-    from evenbins.filters.counting import CountingBloomFilter
-    from evenbins.filters.growing import GrowingFilter
-    from evenbins.filters.protocols import Filter, FilterStats, OverfilledWarning
+    from evenbins.filters.blocked import BlockedBloomFilter, BlockedPlan, BlockedStats, plan_blocked
+    from evenbins.filters.counting import CountingBloomFilter, CountingPlan, CountingStats, plan_counting
+    from evenbins.filters.growing import GrowingFilter, GrowingPlan
+    from evenbins.filters.plan import FilterPlan, FilterStats, plan_of_core
+    from evenbins.filters.protocols import Filter, OverfilledWarning
     from evenbins.filters.sharded import ShardedFilter
-    from evenbins.filters.standard import BloomFilter
+    from evenbins.filters.sharded_plan import ShardedPlan, plan_sharded
+    from evenbins.filters.standard import BloomFilter, StandardPlan, plan_standard
 
 __all__ = [
-    "BalancedBloomFilter",
-    "BlockedBloomFilter",
-    "BloomFilter",
-    "CountingBloomFilter",
-    "Filter",
-    "FilterStats",
-    "GrowingFilter",
-    "OverfilledWarning",
-    "ShardedFilter",
-    "build",
-]
+    "BalancedBloomFilter", "BalancedPlan", "BalancedStats", "BlockedBloomFilter", "BlockedPlan",
+    "BlockedStats", "BloomFilter", "CountingBloomFilter", "CountingPlan", "CountingStats", "Filter",
+    "FilterPlan", "FilterStats", "GrowingFilter", "GrowingPlan", "OverfilledWarning", "ShardedFilter",
+    "ShardedPlan", "StandardPlan", "build", "plan_balanced", "plan_blocked", "plan_counting", "plan_of_core",
+    "plan_sharded", "plan_standard",
+]  # fmt: skip
 
 _HOMES = {
-    "balanced": "BalancedBloomFilter",
-    "blocked": "BlockedBloomFilter",
-    "counting": "CountingBloomFilter",
-    "growing": "GrowingFilter",
-    "protocols": "Filter FilterStats OverfilledWarning",
-    "sharded": "ShardedFilter",
-    "standard": "BloomFilter",
+    "balanced": "BalancedBloomFilter BalancedPlan BalancedStats plan_balanced",
     "base": "build",
+    "blocked": "BlockedBloomFilter BlockedPlan BlockedStats plan_blocked",
+    "counting": "CountingBloomFilter CountingPlan CountingStats plan_counting",
+    "growing": "GrowingFilter GrowingPlan",
+    "plan": "FilterPlan FilterStats plan_of_core",
+    "protocols": "Filter OverfilledWarning",
+    "sharded": "ShardedFilter",
+    "sharded_plan": "ShardedPlan plan_sharded",
+    "standard": "BloomFilter StandardPlan plan_standard",
 }
 
 __getattr__ = lazy_names(globals(), _HOMES)

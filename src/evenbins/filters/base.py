@@ -6,23 +6,24 @@ single calls leave the same bytes.
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Sized
+from collections.abc import Callable, Sized
+from functools import wraps
 from types import MethodDescriptorType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _bulk, _core, structure
-from evenbins.filters.protocols import FilterStats, OverfilledWarning, side_by_side
+from evenbins.filters.plan import OVERFILLED, FilterPlan, FilterStats
+from evenbins.filters.protocols import OverfilledWarning, side_by_side
 from evenbins.structure import Mergeable
-from evenbins.theory import FilterPlan, plan_of_core
-from evenbins.theory.plan import OVERFILLED
 
-__all__ = ["HASHING", "HASHING_NAMES", "BaseFilter", "build", "class_for", "file_header"]
+__all__ = ["HASHING", "HASHING_NAMES", "BaseFilter", "build", "class_for", "file_header", "planned_by"]
 
 HASHING = {
     "independent": 1, "lanes": 2, "partition": 3, "double": 4, "enhanced-double": 5,
@@ -30,6 +31,33 @@ HASHING = {
 }  # fmt: skip
 _KEYS_PER_CHECK = 100_000  # at least so many between two checks whether a filter is overfilled
 HASHING_NAMES = {number: name for name, number in HASHING.items()}
+_P = ParamSpec("_P")
+
+
+def planned_by(
+    planner: Callable[_P, FilterPlan],
+) -> Callable[[Callable[[Any], None]], Callable[Concatenate[Any, _P], None]]:
+    """Return a decorator that makes `__init__` take what the planner takes, and build what it plans."""
+
+    asked = inspect.signature(planner)
+
+    def decorate(method: Callable[[Any], None]) -> Callable[Concatenate[Any, _P], None]:
+        @wraps(method)
+        def plan_and_build(self: Any, /, *args: _P.args, **options: _P.kwargs) -> None:
+            try:
+                plan = planner(*args, **options)
+            except TypeError:
+                asked.bind(*args, **options)  # what is missing or too many is not the planner's affair
+                raise
+            self._warn_of_plan(plan)
+            self._build(plan)
+
+        first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        signature = asked.replace(parameters=[first, *asked.parameters.values()], return_annotation=None)
+        plan_and_build.__signature__ = signature  # type: ignore[attr-defined]
+        return plan_and_build
+
+    return decorate
 
 
 class BaseFilter(_core.Filter, Mergeable[FilterPlan]):
@@ -39,21 +67,27 @@ class BaseFilter(_core.Filter, Mergeable[FilterPlan]):
     __slots__ = ("_cached_plan", "_keys_to_check")
 
     _kind: ClassVar[int]
+    _plan_class: ClassVar[type[FilterPlan]]
+    _planner: ClassVar[Callable[..., FilterPlan]]
     _policies: ClassVar[tuple[str, ...]]
-    _plan_class = FilterPlan
-    _keys_to_check: (
-        float  # keys that bulk calls may still add before the filter is measured; unset: 1.1 * capacity
-    )
+    _keys_to_check: float  # that bulk calls may add before the filter is measured; unset: 1.1 * capacity
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        kind = structure.kind_of_number(cls._kind)
+        assert kind is not None
+        cls._policies = kind.policies
         if all(isinstance(each, MethodDescriptorType) for each in (cls.add, cls.add_new)):
             _core.bind_add(cls)  # unless somebody overrides one in Python
 
     @property
-    @abstractmethod
     def _policy(self) -> str:
         """The plan's policy, as the integer core tells it."""
+        return self._policies[0]
+
+    @staticmethod
+    def _warn_of_plan(plan: FilterPlan) -> None:
+        """Warn of what a plan that the constructor made has to be known for."""
 
     @classmethod
     def from_plan(cls, plan: FilterPlan) -> Self:
@@ -61,8 +95,7 @@ class BaseFilter(_core.Filter, Mergeable[FilterPlan]):
 
         Examples
         --------
-        >>> from evenbins import BloomFilter
-        >>> from evenbins.theory import plan_standard
+        >>> from evenbins.filters import BloomFilter, plan_standard
         >>> BloomFilter.from_plan(plan_standard(1000, fpr=1e-3)).plan.hashes
         10
         """
@@ -77,13 +110,8 @@ class BaseFilter(_core.Filter, Mergeable[FilterPlan]):
         return self._kind, HASHING[plan.hashing], plan.seed, plan.keys, list(plan.core)
 
     def _plan_of_core(self) -> FilterPlan:
-        return plan_of_core(
-            self._policy,
-            tuple(self._core),
-            capacity=self._capacity,
-            seed=self._seed,
-            hashing=HASHING_NAMES[self._hashing],
-        )
+        hashing = HASHING_NAMES[self._hashing]
+        return self._plan_class.of_core(self._policy, self._core, self._capacity, self._seed, hashing)
 
     def _shown(self) -> list[tuple[str, object]]:
         plan = self.plan
@@ -224,10 +252,6 @@ class BaseFilter(_core.Filter, Mergeable[FilterPlan]):
         """Remove all keys."""
         self._clear()
         self._keys_to_check = OVERFILLED * self._capacity
-
-    # --- bytes and files ---------------------------------------------------------------------------
-
-    # --- for people --------------------------------------------------------------------------------
 
     def _check(self) -> None:
         """Assert every invariant of the structure; for tests."""

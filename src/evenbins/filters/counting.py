@@ -22,19 +22,176 @@ there are.
 from __future__ import annotations
 
 import warnings
-from typing import Any, SupportsFloat, SupportsIndex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, SupportsFloat, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
+from evenbins import _arguments as arguments
 from evenbins import _bulk
 from evenbins._bulk import Key
-from evenbins.filters.base import BaseFilter
-from evenbins.filters.protocols import FilterStats
-from evenbins.theory import FilterPlan, fpr, plan_counting
-from evenbins.theory.counting import COUNTER_BITS, SATURATION_BOUND, keys_from_counters
+from evenbins.filters.base import BaseFilter, planned_by
+from evenbins.filters.plan import OF_CORE, FilterPlan, FilterStats, Request
+from evenbins.theory import block
+from evenbins.theory import fpr as theory
+from evenbins.theory.counting import hit_chance, keys_from_counters, saturation
 
-__all__ = ["CountingBloomFilter"]
+__all__ = ["CountingBloomFilter", "CountingCore", "CountingPlan", "CountingStats", "plan_counting"]
+
+
+COUNTER_BITS = (2, 4, 8, 16)
+LAYOUTS = ("flat", "blocked")
+BLOCK_BITS = 512
+SATURATION_BOUND = 1e-3
+"""The probability of a full counter above which `CountingBloomFilter` warns."""
+
+
+class CountingCore(NamedTuple):
+    """The integers of a counting filter; `block_bits` is 0 without blocks."""
+
+    counters: int
+    counter_bits: int
+    hashes: int
+    block_bits: int
+
+    @property
+    def block_counters(self) -> int | None:
+        """Counters of a block, None without blocks."""
+        return self.block_bits // self.counter_bits or None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CountingPlan(FilterPlan):
+    """The plan of a counting filter.
+
+    Attributes
+    ----------
+    block_bits : bits of a block, None without blocks
+    hashes : counters moved by each key (k)
+    counter_bits : bits of a counter
+    saturation, saturated : probability that a counter is full, and the number expected to be
+    """
+
+    _core_names = CountingCore._fields
+
+    block_bits: int | None = field(compare=False)
+    hashes: int = field(compare=False)
+    counter_bits: int = field(compare=False)
+    saturation: float = field(compare=False)
+    saturated: float = field(compare=False)
+    core: CountingCore
+
+    @classmethod
+    def of_core(cls, policy: str, core: Sequence[int], keys: int, seed: int, hashing: str) -> CountingPlan:
+        """Check the integers of a core and predict a filter with them."""
+        counters, width, hashes, block_bits = core
+        width = _checked_counter_bits(width, "core[1] (counter_bits)")
+        counters = arguments.integer("core[0] (counters)", counters, 1, theory.MAX_BITS // width, OF_CORE)
+        block_bits = arguments.integer("core[3] (block_bits)", block_bits, 0, BLOCK_BITS, OF_CORE)
+        if block_bits not in (0, BLOCK_BITS):
+            raise arguments.error("core[3] (block_bits)", "0 or 512", block_bits, OF_CORE)
+        most = theory.MAX_HASHES_BLOCKED if block_bits else theory.MAX_HASHES_STANDARD
+        hashes = arguments.integer("core[2] (hashes)", hashes, 1, most, OF_CORE)
+        if block_bits and counters * width % BLOCK_BITS:
+            rule = f"a multiple of {BLOCK_BITS // width}, the counters of a block"
+            raise arguments.error("core[0] (counters)", rule, counters, OF_CORE)
+        checked = CountingCore(counters, width, hashes, block_bits)
+        if span := checked.block_counters:
+            rate = theory.blocked(counters // span, span, hashes, keys)
+            fill = theory.blocked_fill(counters // span, span, hashes, keys)
+            reads = miss_reads = 1.0
+        else:
+            rate = theory.standard(counters, hashes, keys)
+            fill = theory.standard_fill(counters, hashes, keys)
+            reads, miss_reads = float(hashes), theory.standard_miss_reads(fill, hashes)
+        full = saturation(keys, hit_chance(counters, hashes, span), width)
+        nbytes = -(-counters * width // 64) * 8
+        return cls(
+            keys=keys,
+            policy="counting",
+            bits_per_key=nbytes * 8 / keys,
+            block_bits=block_bits or None,
+            hashes=hashes,
+            counter_bits=width,
+            fpr=rate,
+            reads=reads,
+            miss_reads=miss_reads,
+            fill=fill,
+            saturation=full,
+            saturated=counters * full,
+            nbytes=nbytes,
+            hashing="lanes" if block_bits else "independent",
+            seed=seed,
+            core=checked,
+        )
+
+    @property
+    def load_unit(self) -> str:
+        """What a block's load counts."""
+        return "counters"
+
+    def planned_loads(self, blocks: int) -> Sequence[npt.NDArray[np.float64]]:
+        """Return the planned shares of blocks with 0, 1, 2, … counters above zero."""
+        span = self.core.block_counters
+        return (block.set_bits_at_load(span, self.hashes, self.keys / blocks),) if span else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CountingStats(FilterStats):
+    """What a counting filter measures on itself.
+
+    Attributes
+    ----------
+    saturated : number of full counters
+    loads : for one level, how many blocks have 0, 1, 2, … counters above zero; empty without blocks
+    """
+
+    saturated: int
+    loads: tuple[tuple[int, ...], ...]
+
+
+def plan_counting(
+    capacity: SupportsIndex | SupportsFloat, fpr: float | None = None, *, bits_per_key: float | None = None,
+    hashes: int | None = None, counter_bits: int = 4, layout: str = "flat", seed: int = 0,
+) -> CountingPlan:  # fmt: skip
+    """Plan a counting filter: the fewest counters for `fpr`, or the best use of `bits_per_key`.
+
+    Parameters and errors are those of `CountingBloomFilter`.
+
+    Examples
+    --------
+    >>> plan = plan_counting(10_000, fpr=1e-3)
+    >>> plan.core
+    CountingCore(counters=143779, counter_bits=4, hashes=10, block_bits=0)
+    >>> f"{plan.saturated:.1e}"
+    '2.4e-10'
+    """
+    remedy = 'Pass "flat" for the fewest bits, "blocked" for one memory read'
+    flat = arguments.one_of("layout", layout, LAYOUTS, remedy) == "flat"
+    most = theory.MAX_HASHES_STANDARD if flat else theory.MAX_HASHES_BLOCKED
+    asked = Request.of(capacity, fpr, bits_per_key, hashes, seed, most=most)
+    width = _checked_counter_bits(counter_bits)
+    if flat:
+        counters = asked.size(width, theory.standard_bits)
+        k = asked.hashes or theory.best_hashes_standard(counters, asked.keys)
+    else:
+        span = BLOCK_BITS // width
+        blocks = asked.size(BLOCK_BITS, lambda keys, rate, k: theory.blocked_blocks(keys, rate, span, k))
+        k = asked.hashes or theory.best_hashes_blocked(blocks, span, asked.keys)
+        counters = blocks * span
+    arguments.check_total(counters * width, "fpr", fpr)
+    core = (counters, width, k, 0 if flat else BLOCK_BITS)
+    return CountingPlan.of_core("counting", core, asked.keys, asked.seed, "")
+
+
+def _checked_counter_bits(value: object, name: str = "counter_bits") -> int:
+    remedy = "Pass 4, enough for keys that are added once"
+    number = arguments.integer(name, value, 0, None, remedy)
+    if number not in COUNTER_BITS:
+        raise arguments.error(name, "2, 4, 8 or 16", value, remedy)
+    return number
 
 
 class CountingBloomFilter(BaseFilter):
@@ -46,7 +203,8 @@ class CountingBloomFilter(BaseFilter):
     Parameters
     ----------
     capacity, fpr, bits_per_key, hashes, seed
-        As for `BloomFilter`; `bits_per_key` counts memory, `counter_bits` for each counter.
+        As for `BloomFilter`; `bits_per_key` counts memory, `counter_bits` for each counter. At most 64
+        hashes, in a block 32.
     counter_bits
         Bits of a counter: 2, 4, 8 or 16. Four are enough for keys that are added once; a key that is
         added 2**counter_bits - 1 times, or more often, cannot be removed again.
@@ -72,40 +230,30 @@ class CountingBloomFilter(BaseFilter):
 
     __slots__ = ()
     _kind = 5
-    _policies = ("counting",)
+    _plan_class = CountingPlan
+    _planner = staticmethod(plan_counting)
+
+    @planned_by(plan_counting)
+    def __init__(self) -> None: ...
+
+    @staticmethod
+    def _warn_of_plan(plan: FilterPlan) -> None:
+        if plan.saturated > SATURATION_BOUND:
+            warnings.warn(_full_counters(plan), UserWarning, stacklevel=3)
 
     @property
-    def _policy(self) -> str:
-        return "counting"
-
-    def __init__(
-        self,
-        capacity: SupportsIndex | SupportsFloat,
-        fpr: float | None = None,
-        *,
-        bits_per_key: float | None = None,
-        hashes: int | None = None,
-        counter_bits: int = 4,
-        layout: str = "flat",
-        seed: int = 0,
-    ) -> None:
-        plan = plan_counting(
-            capacity, fpr=fpr, bits_per_key=bits_per_key, hashes=hashes, counter_bits=counter_bits,
-            layout=layout, seed=seed,
-        )  # fmt: skip
-        if plan.saturated > SATURATION_BOUND:
-            warnings.warn(_full_counters(plan), UserWarning, stacklevel=2)
-        self._build(plan)
+    def _numbers(self) -> CountingCore:
+        return CountingCore(*self._core)
 
     @property
     def counter_bits(self) -> int:
         """Bits of a counter."""
-        return self._core[1]
+        return self._numbers.counter_bits
 
     @property
     def layout(self) -> str:
         """Where a key's counters lie: "flat", anywhere, or "blocked", in one cache line."""
-        return "blocked" if self._core[3] else "flat"
+        return "blocked" if self._numbers.block_bits else "flat"
 
     # --- keys out, and how often they are in -------------------------------------------------------
 
@@ -175,66 +323,54 @@ class CountingBloomFilter(BaseFilter):
 
     # --- the filter as a whole ---------------------------------------------------------------------
 
-    @property
-    def _block_counters(self) -> int | None:
-        return self._core[3] // self._core[1] or None
-
-    def stats(self) -> FilterStats:
+    def stats(self) -> CountingStats:
         """Measure this very filter: computed from its counters, in two passes over them.
 
         `keys` are the keys in the filter, repeats counted, estimated from the sum of the counters;
         too few once counters are full. `approx_items` estimates the distinct ones.
         """
-        counters, width, hashes, block_bits = self._core
+        counters, _, hashes, block_bits = self._core
+        span = self._numbers.block_counters
         values = np.array(self._counter_histogram(), dtype=np.float64)
         total = int(values @ np.arange(len(values)))
-        used = counters - int(values[0])
-        fill = used / counters
-        common: dict[str, Any] = {
-            "keys": keys_from_counters(counters, hashes, total, self._block_counters),
-            "overflow": 0.0,
-            "fill": fill,
-            "saturated": int(values[-1]),
-            "nbytes": self.nbytes,
-            "bits_per_key": 8 * self.nbytes / self._capacity,
-        }
-        if not block_bits:
-            return FilterStats(
-                fpr=fill**hashes,
-                reads=float(hashes),
-                miss_reads=fpr.standard_miss_reads(fill, hashes),
-                loads=(),
-                **common,
-            )
-        span = block_bits // width
-        loads = np.array(self._set_bits_histogram(block_bits), dtype=np.float64)
-        rates = (np.arange(span + 1) / span) ** hashes
-        return FilterStats(
-            fpr=float(loads @ rates / loads.sum()),
-            reads=1.0,
-            miss_reads=1.0,
-            loads=(tuple(int(n) for n in loads),),
-            **common,
+        fill = (counters - int(values[0])) / counters
+        if span is None:
+            rate, reads, miss_reads = fill**hashes, float(hashes), theory.standard_miss_reads(fill, hashes)
+            loads: tuple[tuple[int, ...], ...] = ()
+        else:
+            used = np.array(self._set_bits_histogram(block_bits), dtype=np.float64)
+            rate = float(used @ (np.arange(span + 1) / span) ** hashes / used.sum())
+            reads = miss_reads = 1.0
+            loads = (tuple(int(n) for n in used),)
+        return CountingStats(
+            keys=keys_from_counters(counters, hashes, total, span),
+            fpr=rate,
+            reads=reads,
+            miss_reads=miss_reads,
+            fill=fill,
+            saturated=int(values[-1]),
+            loads=loads,
+            nbytes=self.nbytes,
+            bits_per_key=8 * self.nbytes / self._capacity,
         )
 
     def approx_items(self) -> float:
         """Estimate the number of distinct keys, from the counters above zero; infinite when all are."""
         counters, _, hashes, _ = self._core
-        span, used = self._block_counters, self._set_bits()
+        span, used = self._numbers.block_counters, self._set_bits()
         if span is None:
-            return fpr.keys_from_standard_fill(counters, hashes, used)
-        return fpr.keys_from_blocked_fill(counters // span, span, hashes, used)
+            return theory.keys_from_standard_fill(counters, hashes, used)
+        return theory.keys_from_blocked_fill(counters // span, span, hashes, used)
 
     def _check(self) -> None:
         super()._check()
         values = self._counter_histogram()
-        assert sum(values) == self._core[0]
-        assert self._core[0] - values[0] == self._set_bits()
+        assert sum(values) == self._numbers.counters
+        assert self._numbers.counters - values[0] == self._set_bits()
 
 
 def _full_counters(plan: FilterPlan) -> str:
-    width, counters = plan.counter_bits, plan.core[0]
-    assert width is not None
+    counters, width, _, _ = plan.core
     wider = next((bits for bits in COUNTER_BITS if bits > width), None)
     way_out = f"Pass counter_bits={wider}" if wider else "Pass a larger capacity"
     return (

@@ -31,28 +31,27 @@ each stage, 13 more in the tenth, where the squares cost 9.6.
 
 from __future__ import annotations
 
-import copy
 import math
 import struct
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins import _bulk, _core, _files, _show, structure
+from evenbins import _bulk, _core, _files, structure
 from evenbins._bulk import Key
 from evenbins._core import FormatError
 from evenbins._files import StrPath
 from evenbins.filters.base import BaseFilter, build
-from evenbins.filters.protocols import FilterStats, side_by_side
-from evenbins.hashing import digest_many
-from evenbins.theory import FilterPlan, plan_balanced, plan_blocked, plan_standard
+from evenbins.filters.composite import CompositeFilter, CompositePlan, CompositeStats
+from evenbins.filters.plan import FilterPlan, FilterStats, planner_of
 from evenbins.theory.fpr import digest_floor
 
-__all__ = ["GrowingFilter"]
+__all__ = ["GrowingFilter", "GrowingPlan"]
 
 _T = TypeVar("_T")
 
@@ -63,10 +62,20 @@ _MOST_KEYS = 1 << 48  # of a stage; counts of filters merged again and again sto
 _LEAST_GROWTH = 8  # the least number of keys that a filter must be able to hold, in units of its first stage
 _ABOVE_FLOOR = 2.001  # the least rate of a stage, in units of the digests' own: what every planner reaches
 _LINE = 64
-_OWN = ("_fpr", "_first", "_growth", "_policy", "_block_bits", "_seed", "_writing", "_stages")
 
 
-class GrowingFilter(_files.Loadable):
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class GrowingPlan(CompositePlan):
+    """The plan of a growing filter as large as it is now; hashes and the like are the newest stage's."""
+
+    _to_merge = "Plan a stage, with plan_balanced"
+
+    def with_keys(self, keys: int) -> FilterPlan:
+        """Return this plan: with more keys there is one more stage, and the rate does not rise."""
+        return self
+
+
+class GrowingFilter(CompositeFilter):
     """A membership filter for an unknown number of keys, with a promised false-positive rate.
 
     It has the methods of the other filters. `plan` describes it as large as it is now. The key after
@@ -94,6 +103,10 @@ class GrowingFilter(_files.Loadable):
     (True, 4, True)
     """
 
+    _own = ("_fpr", "_first", "_growth", "_policy", "_block_bits", "_seed", "_writing", "_stages")
+    __slots__ = ("__dict__", "__weakref__", *_own)
+    _stages: tuple[BaseFilter, ...]
+
     def __init__(
         self,
         fpr: float = 0.01,
@@ -115,7 +128,7 @@ class GrowingFilter(_files.Loadable):
         self._block_bits = arguments.block_bits(block_bits)
         self._seed = arguments.seed(seed)
         self._writing = threading.RLock()
-        self._stages: tuple[BaseFilter, ...] = ()
+        self._stages = ()
         if self.max_keys < _LEAST_GROWTH * self._first:
             raise arguments.unmet(
                 "fpr",
@@ -135,13 +148,10 @@ class GrowingFilter(_files.Loadable):
         return keys
 
     def _stage_plan(self, stage: int) -> FilterPlan:
-        rate, keys = self._planned_rate(stage), self._planned_keys(stage)
-        if self._policy == "standard":
-            return plan_standard(keys, fpr=rate, seed=self._seed)
-        if self._policy == "blocked":
-            return plan_blocked(keys, fpr=rate, block_bits=self._block_bits, seed=self._seed)
-        return plan_balanced(
-            keys, policy=self._policy, fpr=rate, block_bits=self._block_bits, seed=self._seed
+        block_bits = None if self._policy == "standard" else self._block_bits
+        planner = planner_of(self._policy)
+        return planner(
+            self._planned_keys(stage), fpr=self._planned_rate(stage), block_bits=block_bits, seed=self._seed
         )
 
     def _most_stages(self) -> int:
@@ -194,6 +204,10 @@ class GrowingFilter(_files.Loadable):
         )
 
     @property
+    def _filters(self) -> tuple[BaseFilter, ...]:
+        return self._stages
+
+    @property
     def stages(self) -> int:
         """The number of stages so far."""
         return len(self._stages)
@@ -211,12 +225,6 @@ class GrowingFilter(_files.Loadable):
                 if self._stages is stages and self._counts == counts:
                     return result
 
-    def _require_writable(self) -> None:
-        if self._stages[-1]._read_only:
-            raise ValueError(
-                "this filter is open read-only: use load() or copy() for one that can be changed"
-            )
-
     # --- keys in, answers out ----------------------------------------------------------------------
 
     def add(self, key: Key, /) -> None:
@@ -233,11 +241,6 @@ class GrowingFilter(_files.Loadable):
         digest = np.array([_core.digest(key, self._seed)], dtype=np.uint64)
         return any(stage.contains_many(digest, digests=True)[0] for stage in reversed(self._stages))
 
-    def update(self, *keys: object) -> None:
-        """Add the keys of each argument, as `set.update` does; see `add_many`."""
-        for each in keys:
-            self.add_many(each)
-
     def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
         """Add many keys; takes what `BloomFilter.add_many` takes.
 
@@ -250,79 +253,59 @@ class GrowingFilter(_files.Loadable):
         self._require_writable()
         _core.add_to_stages(self, source, self._seed)
 
-    def add_new_many(
-        self, keys: object, *, digests: bool = False, threads: int | None = None
-    ) -> npt.NDArray[np.bool_]:
-        """Add the keys that are not present; return for each key whether it was new.
+    def _add_new_from(self, source: _core.KeySource, threads: int) -> npt.NDArray[np.bool_]:
+        return _core.add_new_to_stages(self, source, self._seed)
 
-        As `BloomFilter.add_new_many`; for `threads` see `add_many`.
-        """
-        _bulk.checked_threads(threads)
-        source, shape = _bulk.key_source(keys, digests=digests)
-        self._require_writable()
-        answers = _core.add_new_to_stages(self, source, self._seed)
-        return answers if shape is None else answers.reshape(shape)
-
-    def contains_many(
-        self, keys: object, *, digests: bool = False, threads: int = 1
-    ) -> npt.NDArray[np.bool_]:
-        """Answer `key in self` for many keys: an array of bool, in the shape of a NumPy array of keys."""
-        _bulk.checked_threads(threads)
-        wanted = self._digests_of(keys, digests)
-        return _in_any(self._stages, wanted.ravel(), threads).reshape(wanted.shape)
-
-    def _digests_of(self, keys: object, digests: bool) -> npt.NDArray[np.uint64]:
-        if digests:
-            _bulk.key_source(keys, digests=True)  # checks them
-            return np.asarray(_bulk.digest_array(keys), dtype=np.uint64)
-        return digest_many(keys, self._seed)
+    def _contains_digests(self, digests: npt.NDArray[np.uint64], threads: int) -> npt.NDArray[np.bool_]:
+        """Return which digests some stage has: the newest is asked first, the others for what is left."""
+        found = np.zeros(len(digests), dtype=np.bool_)
+        left: npt.NDArray[np.intp] | None = None
+        for stage in reversed(self._stages):
+            if left is None:
+                found = stage.contains_many(digests, digests=True, threads=threads)
+            else:
+                found[left] = stage.contains_many(digests[left], digests=True, threads=threads)
+            left = np.flatnonzero(~found)
+            if not len(left):
+                break
+        return found
 
     # --- the filter as a whole ---------------------------------------------------------------------
 
     @property
-    def plan(self) -> FilterPlan:
+    def plan(self) -> GrowingPlan:
         """The design as it is now, and what it predicts when all its stages are full."""
         plans = [stage.plan for stage in self._stages]
-        keys, nbytes, newest = sum(each.keys for each in plans), sum(each.nbytes for each in plans), plans[-1]
-        return FilterPlan(
-            keys=keys,
+        newest = plans[-1]
+        return GrowingPlan(
+            **_together(plans, [each.keys for each in plans]),
+            keys=self.capacity,
             policy="growing",
-            bits_per_key=8 * nbytes / keys,
+            bits_per_key=8 * self.nbytes / self.capacity,
             block_bits=newest.block_bits,
             hashes=newest.hashes,
             choices=newest.choices,
-            fpr=_at_least_one([each.fpr for each in plans]),
-            reads=_reads_present(plans, [each.keys for each in plans]),
-            miss_reads=math.fsum(each.miss_reads for each in plans),
-            list_reads=math.fsum(each.list_reads for each in plans),
-            spilled=_mean("spilled", plans),
-            fill=math.fsum(each.fill * each.nbytes for each in plans) / nbytes,
-            overflow=_mean("overflow", plans),
+            thresholds=(),
+            coin=None,
+            shares=(1.0,),
             overflow_limit=sum(each.overflow_limit for each in plans),
-            nbytes=nbytes,
+            spill=None,
             hashing=newest.hashing,
             seed=self._seed,
             core=(*self._parameters(), len(plans)),
         )
 
-    def stats(self) -> FilterStats:
+    def stats(self) -> CompositeStats:
         """Measure this very filter: its stages together."""
         parts, keys, found = self._at_one_moment(
             lambda stages: (stages, self._counts, [stage.stats() for stage in stages])
         )
-        nbytes = sum(each.nbytes for each in found)
-        return FilterStats(
+        together = _together(found, keys)
+        return CompositeStats(
+            **together,
             keys=float(sum(keys)),
-            fpr=_at_least_one([each.fpr for each in found]),
-            reads=_reads_present(found, keys),
-            miss_reads=math.fsum(each.miss_reads for each in found),
-            list_reads=math.fsum(each.list_reads for each in found),
-            overflow=_mean("overflow", found),
-            spilled=_mean("spilled", found),
-            fill=math.fsum(each.fill * each.nbytes for each in found) / nbytes,
             loads=tuple(level for each in found for level in each.loads),
-            nbytes=nbytes,
-            bits_per_key=8 * nbytes / sum(part.capacity for part in parts),
+            bits_per_key=8 * together["nbytes"] / sum(part.capacity for part in parts),
         )
 
     def approx_items(self) -> float:
@@ -330,19 +313,9 @@ class GrowingFilter(_files.Loadable):
         return float(sum(self._counts))
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all stages."""
-        return sum(stage.nbytes for stage in self._stages)
-
-    @property
     def capacity(self) -> int:
         """The number of keys that the stages so far were planned for."""
         return sum(stage.capacity for stage in self._stages)
-
-    @property
-    def seed(self) -> int:
-        """The seed of the digests. Filters with different seeds cannot be merged."""
-        return self._seed
 
     def clear(self) -> None:
         """Remove all keys, and all stages but the first."""
@@ -350,24 +323,9 @@ class GrowingFilter(_files.Loadable):
         with self._writing:
             self._stages = (self._next_stage(0),)
 
-    def copy(self) -> Self:
-        """Make an independent copy; it can be changed even if this filter is open read-only."""
-        twin = type(self).__new__(type(self))
-        vars(twin).update(vars(self))
+    def _copy_parts_to(self, twin: Self) -> None:
         twin._writing = threading.RLock()
         twin._stages = self._at_one_moment(lambda stages: tuple(stage.copy() for stage in stages))
-        return twin
-
-    __copy__ = copy
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        twin = self.copy()
-        vars(twin).update(copy.deepcopy(self._attributes(), memo))
-        return twin
-
-    def _attributes(self) -> dict[str, Any]:
-        """Return the attributes that a subclass, or a user, has put on the object."""
-        return {name: value for name, value in vars(self).items() if name not in _OWN}
 
     def __ior__(self, other: Self) -> Self:
         """Add the keys of `other`: stage by stage.
@@ -402,13 +360,6 @@ class GrowingFilter(_files.Loadable):
             raise ValueError(f"cannot merge: {self._limit()}")
         return _core.merge_stages(self, mine, parts, self._next_stage(number) if full else None)
 
-    def __or__(self, other: Self) -> Self:
-        if not isinstance(other, GrowingFilter):
-            return NotImplemented
-        merged = self.copy()
-        merged |= other
-        return merged
-
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self) or not isinstance(other, GrowingFilter):
             return False
@@ -422,7 +373,6 @@ class GrowingFilter(_files.Loadable):
             return self._counts == other._counts and all(a == b for a, b in zip(mine, theirs, strict=True))
 
     __hash__ = None  # type: ignore[assignment]  # it changes
-    __array_ufunc__ = None
 
     # --- bytes and files ---------------------------------------------------------------------------
 
@@ -482,9 +432,6 @@ class GrowingFilter(_files.Loadable):
         data = self.to_bytes()
         _files.replace_file(path, lambda descriptor: _files.write_all(descriptor, data))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_bytes, (self.to_bytes(),), self._attributes() or None
-
     # --- for people --------------------------------------------------------------------------------
 
     def _check(self) -> None:
@@ -496,36 +443,11 @@ class GrowingFilter(_files.Loadable):
             newest, keys = number == len(self._stages) - 1, stage._stage_keys
             assert 0 <= keys < stage.capacity if newest else stage.capacity <= keys <= _MOST_KEYS
 
-    def __repr__(self) -> str:
-        rows: list[tuple[str, object]] = [
+    def _shown(self) -> list[tuple[str, object]]:
+        return [
             ("fpr", self._fpr), ("keys", sum(self._counts)), ("stages", self.stages),
             ("policy", self._policy), ("nbytes", self.nbytes),
         ]  # fmt: skip
-        if self._seed:
-            rows.append(("seed", "set"))
-        return _show.line(type(self).__name__, rows)
-
-    def _repr_html_(self) -> str:
-        return _show.html_comparison(
-            type(self).__name__, ("plan", "stats()"), side_by_side(self.plan, self.stats())
-        )
-
-
-def _in_any(
-    stages: Sequence[BaseFilter], digests: npt.NDArray[np.uint64], threads: int = 1
-) -> npt.NDArray[np.bool_]:
-    """Return which digests some stage has: the newest is asked first, the others for what is left."""
-    found = np.zeros(len(digests), dtype=np.bool_)
-    left: npt.NDArray[np.intp] | None = None
-    for stage in reversed(stages):
-        if left is None:
-            found = stage.contains_many(digests, digests=True, threads=threads)
-        else:
-            found[left] = stage.contains_many(digests[left], digests=True, threads=threads)
-        left = np.flatnonzero(~found)
-        if not len(left):
-            break
-    return found
 
 
 def _stage_of(
@@ -555,16 +477,24 @@ def _at_least_one(rates: Sequence[float]) -> float:
     return -math.expm1(math.fsum(math.log1p(-rate) for rate in rates))
 
 
-def _mean(name: str, parts: Sequence[FilterPlan | FilterStats]) -> float:
-    """Average over the keys of all stages."""
-    keys = math.fsum(part.keys for part in parts)
-    return math.fsum(getattr(part, name) * part.keys for part in parts) / keys if keys else 0.0
-
-
-def _reads_present(parts: Sequence[FilterPlan | FilterStats], keys: Sequence[int]) -> float:
-    """Compute the mean reads of a present key: its stage's, and a miss in every newer stage."""
-    total, newer = 0.0, 0.0
+def _together(parts: Sequence[FilterPlan | FilterStats], keys: Sequence[int]) -> dict[str, Any]:
+    """Return what plans and statistics of all stages come to, by name; `keys` are those of each stage."""
+    nbytes, total = sum(each.nbytes for each in parts), math.fsum(each.keys for each in parts)
+    reads = newer = 0.0
     for part, count in zip(reversed(parts), reversed(keys), strict=True):
-        total += count * (newer + part.reads)
+        reads += count * (newer + part.reads)  # a present key reads its stage, and misses every newer one
         newer += part.miss_reads
-    return total / sum(keys) if sum(keys) else parts[-1].reads
+
+    def mean(name: str) -> float:
+        return math.fsum(getattr(each, name) * each.keys for each in parts) / total if total else 0.0
+
+    return {
+        "fpr": _at_least_one([each.fpr for each in parts]),
+        "reads": reads / sum(keys) if sum(keys) else parts[-1].reads,
+        "miss_reads": math.fsum(each.miss_reads for each in parts),
+        "list_reads": math.fsum(each.list_reads for each in parts),
+        "overflow": mean("overflow"),
+        "spilled": mean("spilled"),
+        "fill": math.fsum(each.fill * each.nbytes for each in parts) / nbytes,
+        "nbytes": nbytes,
+    }

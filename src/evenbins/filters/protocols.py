@@ -5,7 +5,6 @@ A function that takes "any filter" takes a `Filter`; every filter of this librar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -13,59 +12,13 @@ import numpy.typing as npt
 
 from evenbins._bulk import Key
 from evenbins._files import StrPath
-from evenbins._show import ReprMixin
-from evenbins.theory import FilterPlan
+from evenbins.filters.plan import FilterPlan, FilterStats
 
-__all__ = ["Filter", "FilterStats", "OverfilledWarning", "side_by_side"]
+__all__ = ["Filter", "OverfilledWarning", "side_by_side"]
 
 
 class OverfilledWarning(UserWarning):
     """A filter holds more keys than it was planned for, so its false-positive rate is above the plan's."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class FilterStats(ReprMixin):
-    """What a filter measures on itself; each name means the same as in its plan.
-
-    Attributes
-    ----------
-    keys : number of distinct keys, estimated from the set bits
-    fpr : probability that a random absent key is reported present, computed from the actual bits
-    reads, miss_reads : memory reads of a look-up of a present and of an absent key
-    list_reads : probability that a look-up of an absent key asks the overflow list
-    overflow : fraction of keys on the overflow list
-    spilled : fraction of keys that found neither a block with room nor a list with room
-    fill : fraction of set bits, or of counters above zero
-    saturated : number of full counters
-    loads : for each level, how many blocks have a load of 0, 1, 2, …: keys where blocks count them, else
-        set bits; empty without blocks
-    nbytes, bits_per_key : memory; per planned key
-    overfilled : by what fraction the keys exceed the number planned for; 0 if they do not
-    """
-
-    _not_shown = ("loads",)
-
-    keys: float
-    fpr: float
-    reads: float
-    miss_reads: float
-    overflow: float
-    fill: float
-    loads: tuple[tuple[int, ...], ...]
-    nbytes: int
-    bits_per_key: float
-    list_reads: float = 0.0
-    spilled: float = 0.0
-    saturated: int = 0
-
-    @property
-    def overfilled(self) -> float:
-        """By what fraction the keys exceed the number planned for; 0 if they do not."""
-        planned = 8 * self.nbytes / self.bits_per_key
-        return max(self.keys / planned - 1.0, 0.0)
-
-    def _rows(self) -> list[tuple[str, object]]:
-        return [*ReprMixin._rows(self), ("overfilled", self.overfilled)]
 
 
 def side_by_side(plan: FilterPlan, stats: FilterStats) -> list[tuple[str, object, object]]:

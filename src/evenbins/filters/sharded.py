@@ -22,7 +22,6 @@ one file with an index (shards could not live on several disks, or be written by
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 import struct
@@ -36,12 +35,12 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins import _bulk, _core, _files, _show
+from evenbins import _bulk, _core, _show
 from evenbins._bulk import Key
 from evenbins._core import FormatError
 from evenbins._files import StrPath
 from evenbins.filters.base import BaseFilter, build
-from evenbins.filters.protocols import FilterStats, side_by_side
+from evenbins.filters.composite import CompositeFilter, CompositePlan, CompositeStats
 from evenbins.filters.sharded_files import (
     Manifest,
     ShardFile,
@@ -54,16 +53,13 @@ from evenbins.filters.sharded_files import (
     shard_name,
     write_shard,
 )
-from evenbins.hashing import digest_many
-from evenbins.theory import FilterPlan, sharding
-from evenbins.theory.sharding import ShardedPlan, plan_sharded
+from evenbins.filters.sharded_plan import ShardedPlan, plan_sharded, sharded_plan_of
 
 __all__ = ["ShardedFilter"]
 
 _MAGIC = b"EVBSHARD"
 _PIECE = 1 << 22  # digests sorted by shard at a time
 _OPEN_TRIES = 3
-_OWN = ("_parts", "_keys", "_cached", "_seed")
 
 
 def _core_of(part: BaseFilter) -> tuple[Any, ...]:
@@ -74,7 +70,7 @@ def _identity(part: BaseFilter) -> tuple[Any, ...]:
     return type(part), *_core_of(part), part.seed, part.capacity
 
 
-class ShardedFilter(_files.Loadable):
+class ShardedFilter(CompositeFilter):
     """A membership filter in shards, each an ordinary filter; saved as a directory.
 
     Parameters
@@ -98,6 +94,11 @@ class ShardedFilter(_files.Loadable):
     (True, 8, True)
     """
 
+    _own = ("_parts", "_keys", "_cached", "_seed")
+    __slots__ = ("__dict__", "__weakref__", *_own)
+    _parts: tuple[BaseFilter, ...]
+    _cached: ShardedPlan | None
+
     def __init__(
         self,
         capacity: SupportsIndex | SupportsFloat,
@@ -120,7 +121,7 @@ class ShardedFilter(_files.Loadable):
 
     @classmethod
     def from_plan(cls, plan: ShardedPlan) -> Self:
-        """Build the filter of a plan, as `design.sharded_filter` and `theory.plan_sharded` give it.
+        """Build the filter of a plan, as `design.sharded_filter` and `filters.plan_sharded` give it.
 
         Raises
         ------
@@ -176,6 +177,10 @@ class ShardedFilter(_files.Loadable):
         return len(self._parts)
 
     @property
+    def _filters(self) -> tuple[BaseFilter, ...]:
+        return self._parts
+
+    @property
     def parts(self) -> tuple[BaseFilter, ...]:
         """The shards, in order."""
         return self._parts
@@ -188,14 +193,8 @@ class ShardedFilter(_files.Loadable):
     def sharding(self) -> ShardedPlan:
         """The plan of the shards: sizes, the imbalance, what it costs to add some."""
         if self._cached is None:
-            self._cached = sharding.sharded_plan_of(self._keys, self.shards, self._parts[0].plan)
+            self._cached = sharded_plan_of(self._keys, self.shards, self._parts[0].plan)
         return self._cached
-
-    def _require_writable(self) -> None:
-        if self._parts[0]._read_only:
-            raise ValueError(
-                "this filter is open read-only: use load() or copy() for one that can be changed"
-            )
 
     # --- keys in, answers out ----------------------------------------------------------------------
 
@@ -210,11 +209,6 @@ class ShardedFilter(_files.Loadable):
     def __contains__(self, key: Key, /) -> bool:
         return key in self._parts[self.shard_of(key)]
 
-    def update(self, *keys: object) -> None:
-        """Add the keys of each argument, as `set.update` does; see `add_many`."""
-        for each in keys:
-            self.add_many(each)
-
     def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
         """Add many keys; takes what `BloomFilter.add_many` takes.
 
@@ -226,29 +220,13 @@ class ShardedFilter(_files.Loadable):
         self._require_writable()
         _core.add_to_shards(self._parts, source, self._seed, threads)
 
-    def add_new_many(
-        self, keys: object, *, digests: bool = False, threads: int | None = None
-    ) -> npt.NDArray[np.bool_]:
-        """Add the keys that are not present; return for each key whether it was new.
+    def _add_new_from(self, source: _core.KeySource, threads: int) -> npt.NDArray[np.bool_]:
+        return _core.add_new_to_shards(self._parts, source, self._seed, threads)
 
-        As `BloomFilter.add_new_many`.
-        """
-        threads = _bulk.checked_threads(threads)
-        source, shape = _bulk.key_source(keys, digests=digests)
-        self._require_writable()
-        answers = _core.add_new_to_shards(self._parts, source, self._seed, threads)
-        return answers if shape is None else answers.reshape(shape)
-
-    def contains_many(
-        self, keys: object, *, digests: bool = False, threads: int = 1
-    ) -> npt.NDArray[np.bool_]:
-        """Answer `key in self` for many keys: an array of bool, in the shape of a NumPy array of keys."""
-        threads = _bulk.checked_threads(threads)
-        wanted = self._digests_of(keys, digests)
-        flat = wanted.ravel()
-        answers = np.empty(len(flat), dtype=np.bool_)
-        for start in range(0, len(flat), _PIECE):
-            piece = np.ascontiguousarray(flat[start : start + _PIECE])
+    def _contains_digests(self, digests: npt.NDArray[np.uint64], threads: int) -> npt.NDArray[np.bool_]:
+        answers = np.empty(len(digests), dtype=np.bool_)
+        for start in range(0, len(digests), _PIECE):
+            piece = np.ascontiguousarray(digests[start : start + _PIECE])
             grouped, starts, places = _core.split_by_shard(piece, self.shards, True)
             out = answers[start : start + _PIECE]
 
@@ -266,7 +244,7 @@ class ShardedFilter(_files.Loadable):
                     out[places[mine]] = found
 
             self._each_shard(ask, threads)
-        return answers.reshape(wanted.shape)
+        return answers
 
     def _each_shard(self, call: Callable[[int, int], None], threads: int) -> None:
         """Call for every shard, by so many threads; where shards are fewer, threads share a shard."""
@@ -278,20 +256,14 @@ class ShardedFilter(_files.Loadable):
             for _ in pool.map(lambda shard: call(shard, 1), range(self.shards)):
                 pass
 
-    def _digests_of(self, keys: object, digests: bool) -> npt.NDArray[np.uint64]:
-        if digests:
-            _bulk.key_source(keys, digests=True)  # checks them
-            return np.asarray(_bulk.digest_array(keys), dtype=np.uint64)
-        return digest_many(keys, self._seed)
-
     # --- the filter as a whole ---------------------------------------------------------------------
 
     @property
-    def plan(self) -> FilterPlan:
+    def plan(self) -> CompositePlan:
         """The design of the whole, and the behaviour it predicts; `sharding` tells more."""
         return self.sharding.filter_plan()
 
-    def stats(self) -> FilterStats:
+    def stats(self) -> CompositeStats:
         """Measure this very filter: its shards together, computed from their bits."""
         found = [part.stats() for part in self._parts]
         keys = math.fsum(each.keys for each in found)
@@ -308,7 +280,7 @@ class ShardedFilter(_files.Loadable):
             tuple(sum(counts) for counts in zip_longest(*levels, fillvalue=0))
             for levels in zip(*(each.loads for each in found), strict=True)
         ]
-        return FilterStats(
+        return CompositeStats(
             keys=keys,
             fpr=mean("fpr"),
             reads=by_keys("reads"),
@@ -327,19 +299,9 @@ class ShardedFilter(_files.Loadable):
         return math.fsum(part.approx_items() for part in self._parts)
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all shards."""
-        return sum(part.nbytes for part in self._parts)
-
-    @property
     def capacity(self) -> int:
         """The number of keys that the whole was planned for."""
         return self._keys
-
-    @property
-    def seed(self) -> int:
-        """The seed of the digests. Filters with different seeds cannot be merged."""
-        return self._seed
 
     def clear(self) -> None:
         """Remove all keys."""
@@ -347,23 +309,8 @@ class ShardedFilter(_files.Loadable):
         for part in self._parts:
             part.clear()
 
-    def copy(self) -> Self:
-        """Make an independent copy; it can be changed even if this filter is open read-only."""
-        twin = type(self).__new__(type(self))
-        vars(twin).update(vars(self))
+    def _copy_parts_to(self, twin: Self) -> None:
         twin._parts = tuple(part.copy() for part in self._parts)
-        return twin
-
-    __copy__ = copy
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        twin = self.copy()
-        vars(twin).update(copy.deepcopy(self._attributes(), memo))
-        return twin
-
-    def _attributes(self) -> dict[str, Any]:
-        """Return the attributes that a subclass, or a user, has put on the object."""
-        return {name: value for name, value in vars(self).items() if name not in _OWN}
 
     def __ior__(self, other: Self) -> Self:
         """Take in the keys of `other`, shard by shard."""
@@ -383,13 +330,6 @@ class ShardedFilter(_files.Loadable):
             part._merge(source)
         return self
 
-    def __or__(self, other: Self) -> Self:
-        if not isinstance(other, ShardedFilter):
-            return NotImplemented
-        merged = self.copy()
-        merged |= other
-        return merged
-
     def __eq__(self, other: object) -> bool:
         return (
             type(other) is type(self)
@@ -399,7 +339,6 @@ class ShardedFilter(_files.Loadable):
         )
 
     __hash__ = None  # type: ignore[assignment]  # it changes
-    __array_ufunc__ = None
 
     # --- bytes and files ---------------------------------------------------------------------------
 
@@ -473,9 +412,6 @@ class ShardedFilter(_files.Loadable):
             discard(target)
             raise
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_bytes, (self.to_bytes(),), self._attributes() or None
-
     # --- for people --------------------------------------------------------------------------------
 
     def _check(self) -> None:
@@ -485,19 +421,9 @@ class ShardedFilter(_files.Loadable):
             part._check()
             assert _identity(part) == _identity(self._parts[0])
 
-    def __repr__(self) -> str:
+    def _shown(self) -> list[tuple[str, object]]:
         plan = self.sharding
-        rows: list[tuple[str, object]] = [
+        return [
             ("capacity", plan.keys), ("shards", plan.shards), ("policy", plan.policy), ("fpr", plan.fpr),
             ("nbytes", plan.nbytes),
         ]  # fmt: skip
-        if self._seed:
-            rows.append(("seed", "set"))
-        if self._parts[0]._read_only:
-            rows.append(("open", "read-only"))
-        return _show.line(type(self).__name__, rows)
-
-    def _repr_html_(self) -> str:
-        return _show.html_comparison(
-            type(self).__name__, ("plan", "stats()"), side_by_side(self.plan, self.stats())
-        )

@@ -31,7 +31,8 @@ from evenbins import _core, _files, structure
 from evenbins._core import FormatError
 from evenbins._files import StrPath
 from evenbins.filters.base import BaseFilter
-from evenbins.theory import FilterPlan, plan_of_core, sharding
+from evenbins.filters.plan import FilterPlan, plan_of_core
+from evenbins.theory import sharding
 
 __all__ = [
     "MANIFEST", "Manifest", "ShardFile", "begin_directory", "discard", "finish_directory", "header_checksum",
@@ -191,8 +192,9 @@ class Manifest(NamedTuple):
 
     def plan(self) -> FilterPlan:
         """Return the plan of the shards."""
-        hashing = {"hashing": self.hashing} if self.policy == "standard" else {}
-        return plan_of_core(self.policy, self.core, capacity=self.shard_keys, seed=self.seed, **hashing)
+        return plan_of_core(
+            self.policy, self.core, capacity=self.shard_keys, seed=self.seed, hashing=self.hashing
+        )
 
     def shards_in(self, folder: Path, *, mapped: bool, verify: bool) -> list[BaseFilter]:
         """Read all shards of a directory; refuse what is missing and what is too many."""

@@ -1,4 +1,4 @@
-"""What a ring says when it cannot place a key: every node is full, or there is none.
+"""The errors of a ring that cannot place a key: every node is full, or none serves.
 
 A module of its own, without imports, because the ring, its twin in ``reference`` and ``forwarding`` raise the
 same errors and none of them imports another.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class Lease:
         self.node: str | None = None
 
     def acquire(self) -> str:
-        """Admit it, and give the node; whoever calls this must call `release`.
+        """Admit it and return the node; the caller must call `release`.
 
         Raises
         ------
@@ -51,7 +50,7 @@ class Lease:
         return node
 
     def release(self) -> None:
-        """Return it back; nothing, if that was done."""
+        """Give the place back; a second call does nothing."""
         number, self._id, self.node = self._id, -1, None
         if number >= 0:
             self._ring._unlease(number)
@@ -59,17 +58,13 @@ class Lease:
     def __enter__(self) -> str:
         return self.acquire()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
     async def __aenter__(self) -> str:
         return self.acquire()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self.release()
 
     def __repr__(self) -> str:

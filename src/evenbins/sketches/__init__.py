@@ -9,18 +9,11 @@ from typing import TYPE_CHECKING
 from evenbins._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from evenbins.sketches.countmin import CountMinSketch, SketchStats
+    from evenbins.sketches.countmin import CountMinSketch, SketchPlan, SketchStats, plan_countmin
     from evenbins.sketches.heavy_hitters import HeavyHitters
 
-__all__ = [
-    "CountMinSketch",
-    "HeavyHitters",
-    "SketchStats",
-]
+__all__ = ["CountMinSketch", "HeavyHitters", "SketchPlan", "SketchStats", "plan_countmin"]
 
-_HOMES = {
-    "countmin": "CountMinSketch SketchStats",
-    "heavy_hitters": "HeavyHitters",
-}
+_HOMES = {"countmin": "CountMinSketch SketchPlan SketchStats plan_countmin", "heavy_hitters": "HeavyHitters"}
 
 __getattr__ = lazy_names(globals(), _HOMES)

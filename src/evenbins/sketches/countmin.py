@@ -1,7 +1,20 @@
 """The count-min sketch: how often has this key been seen? Never too small, seldom much too large.
 
 A key adds its weight to one counter in each row; the least of them is its estimate. Other keys that share a
-counter can only have added to it, so no estimate is too small (kirsch, section 3.8).
+counter can only have added to it, so no estimate is too small; one is more than `epsilon` times the stream's
+total too large with a probability of at most `delta`, for each key (kirsch, section 3.8). Two ways to get
+there:
+
+    "classic"    w = ⌈e/ε⌉ counters in each of d = ⌈ln 1/δ⌉ rows, a hash for each row:
+                     failure ≤ (1/(εw))^d
+    "two-hash"   a prime w ≥ 2e/ε of counters in each of d = ⌈ln 1/(ε(1 − 1/(2e²)))⌉ tables, all from two
+                 hash values, h1 + j·h2 mod w: that fails with a probability of at most ε, and so
+                 ⌈(ln 1/δ)/(ln 1/ε)⌉ copies of it:
+                     failure ≤ (2/(εw²) + (2/(εw))^d)^copies
+
+Invariants: a plan that is returned can be built and has failure ≤ delta; two plans are equal exactly when
+seed and core are. All keys are told apart by 64-bit digests: two share one with probability 2^-64, which by
+Markov's inequality adds about 2^-63/ε to the failure; a `delta` below that is refused.
 
 Bulk calls, single calls and the twin in `reference` leave the same bytes. Threads: look-ups may run at any
 time; writers, and calls that read the whole sketch, take turns by themselves.
@@ -9,25 +22,97 @@ time; writers, and calls that read the whole sketch, take turns by themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+import math
+import struct
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, Self, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins import _bulk, _core
-from evenbins._core import FormatError
 from evenbins._show import ReprMixin
-from evenbins.structure import Mergeable
-from evenbins.theory import SketchPlan, plan_countmin, plan_of_sketch_core
+from evenbins.structure import Mergeable, Plan
+from evenbins.theory.sketch import classic_failure, is_prime, next_prime, two_hash_failure
 
-__all__ = ["MOST", "CountMinSketch", "SketchStats", "checked_weights"]
+__all__ = [
+    "MOST", "CountMinSketch", "SketchPlan", "SketchStats", "checked_weights", "plan_countmin",
+    "plan_of_sketch_core",
+]  # fmt: skip
 
 MOST = 2**64 - 1
+CONSTRUCTIONS = ("two-hash", "classic")  # by their number in the core, from 1
+MAX_ROWS = 1024
+MAX_WIDTH = 2**32
+_STATE_WORDS = 2
 
 _Words = npt.NDArray[np.uint64]
+
+
+class SketchCore(NamedTuple):
+    """The integers of a sketch by names; epsilon and delta as the bits of their doubles."""
+
+    construction: int
+    width: int
+    depth: int
+    copies: int
+    conservative: int
+    epsilon_bits: int
+    delta_bits: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class SketchPlan(Plan):
+    """A count-min sketch's design and what it promises.
+
+    Equality and hash look at seed and core alone.
+
+    Attributes
+    ----------
+    epsilon : an estimate is too large by at most this fraction of the stream's total, but for
+    delta : the probability, for each key, that it is too large by more
+    construction : "classic", a hash for each row, or "two-hash"
+    width : counters of a row (w)
+    depth : rows (d); of each copy
+    copies : independent copies; 1 for "classic"
+    hashes : hash values computed for a key
+    failure : what the theorem proves in place of `delta`, for these integers
+    conservative : whether counters rise only as far as the estimate needs
+    nbytes : bytes of the sketch
+    seed : seed of the digests
+    core : the integers stored, compared and merged by: construction, width, depth, copies, conservative,
+        and the bits of epsilon and delta
+    """
+
+    _identity = ("seed", "core")
+    _in_one_line = (
+        "epsilon", "delta", "construction", "width", "depth", "copies", "failure", "conservative", "nbytes",
+    )  # fmt: skip
+
+    epsilon: float
+    delta: float
+    construction: str
+    width: int
+    depth: int
+    copies: int
+    hashes: int
+    failure: float
+    conservative: bool
+    nbytes: int
+    seed: int
+    core: SketchCore
+
+    def error_bound(self, total: float) -> float:
+        """Return what an estimate exceeds the count by at most, but for `failure`, in a stream of this total.
+
+        Examples
+        --------
+        >>> plan_countmin(1e-3, 1e-3).error_bound(1_000_000)
+        1000.0
+        """
+        return self.epsilon * total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -90,6 +175,7 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
 
     __slots__ = ("_cached_plan",)
     _plan_class = SketchPlan
+    _noun = "sketch"
 
     def _core_arguments(self, plan: SketchPlan) -> tuple[Any, ...]:
         return plan.seed, list(plan.core)
@@ -113,14 +199,8 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
             ("nbytes", plan.nbytes, stats.nbytes),
         ]  # fmt: skip
 
-    @classmethod
-    def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
-        sketch = super()._from_data(data, mapped=mapped, verify=verify)
-        try:
-            sketch._cached_plan = sketch._plan_of_core()
-        except ValueError as error:
-            raise FormatError(f"the header describes no possible sketch: {error}") from None
-        return sketch
+    def _check_core(self) -> None:
+        self._cached_plan = self._plan_of_core()
 
     def __init__(
         self,
@@ -134,8 +214,6 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
         self._build(
             plan_countmin(epsilon, delta, construction=construction, conservative=conservative, seed=seed)
         )
-
-    # --- keys in, counts out -----------------------------------------------------------------------
 
     def add_many(self, keys: object, weights: object = None, *, digests: bool = False) -> None:
         """Add many keys: a NumPy array, an Arrow column or stream, or any iterable.
@@ -209,8 +287,6 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
         high, low = self._inner_product(other)
         return high << 64 | low
 
-    # --- the sketch as a whole -----------------------------------------------------------------------
-
     def stats(self) -> SketchStats:
         """Measure this very sketch: computed from its counters, in one pass over them.
 
@@ -236,18 +312,114 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
         """Forget the stream: all counters 0."""
         self._clear()
 
-    # --- bytes and files -----------------------------------------------------------------------------
-
-    # --- for people ----------------------------------------------------------------------------------
-
     def _check(self) -> None:
-        """Assert every invariant of the structure; for tests."""
-        broken = self._invariant()
-        assert not broken, broken
-        assert self.nbytes == self.plan.nbytes
-        assert self.plan.core == tuple(self._core)
+        super()._check()
         assert self.plan.failure <= self.plan.delta * (1 + 1e-9)
         assert self.stats().updates <= self.total
+
+
+# --- planning ------------------------------------------------------------------------------------------
+
+
+def plan_countmin(
+    epsilon: float, delta: float, *, construction: str = "classic", conservative: bool = False, seed: int = 0
+) -> SketchPlan:
+    """Plan a count-min sketch; parameters as of `CountMinSketch`, epsilon and delta between 0 and 1.
+
+    Examples
+    --------
+    >>> plan = plan_countmin(1e-3, 1e-3)
+    >>> plan.width, plan.depth
+    (2719, 7)
+    >>> plan = plan_countmin(1e-3, 1e-6, construction="two-hash")
+    >>> plan.width, plan.depth, plan.copies, plan.hashes
+    (5437, 7, 2, 4)
+    """
+    epsilon, delta = _fraction("epsilon", epsilon), _fraction("delta", delta)
+    least = 2.0**-63 / epsilon
+    if delta < least:
+        raise ValueError(
+            f"delta must be at least 2**-63/epsilon = {least:.3g}, since keys are told apart by 64-bit "
+            f"digests; got {arguments.shown(delta)}. Pass a larger delta"
+        )
+    arguments.one_of("construction", construction, CONSTRUCTIONS, "Leave it out for the smaller one")
+    arguments.flag("conservative", conservative, "Pass True for smaller errors without merging")
+    seed = arguments.seed(seed)
+    per_epsilon = math.e if construction == "classic" else 2 * math.e
+    if per_epsilon / epsilon > MAX_WIDTH:
+        raise ValueError(
+            f"epsilon must be at least {per_epsilon / MAX_WIDTH:.3g}, for a width of 2**32 counters; "
+            f"got {arguments.shown(epsilon)}. Pass a larger epsilon"
+        )
+    width, depth, copies = math.ceil(per_epsilon / epsilon), math.ceil(math.log(1 / delta)), 1
+    if construction == "two-hash":
+        width = next_prime(width)
+        depth = math.ceil(-math.log(epsilon * (1 - 1 / (2 * math.e**2))))
+        copies = math.ceil(math.log(delta) / math.log(epsilon))
+        while two_hash_failure(epsilon, width, depth, copies) > delta:  # rounding alone: at most once
+            copies += 1
+    while construction == "classic" and classic_failure(epsilon, width, depth) > delta:
+        depth += 1
+    depth, copies = max(1, depth), max(1, copies)
+    if depth * copies > MAX_ROWS:
+        raise ValueError(
+            f"the sketch must have at most {MAX_ROWS} rows; epsilon={arguments.shown(epsilon)} and "
+            f"delta={arguments.shown(delta)} ask for {depth * copies} ({construction}). "
+            'Pass a smaller epsilon, or construction="classic"'
+        )
+    number, bits = CONSTRUCTIONS.index(construction) + 1, struct.pack("<2d", epsilon, delta)
+    core = SketchCore(number, width, depth, copies, int(conservative), *struct.unpack("<2Q", bits))
+    return _plan(core, seed)
+
+
+def plan_of_sketch_core(core: Sequence[int], *, seed: int) -> SketchPlan:
+    """Check an integer core and predict anew: the plan of a file that was loaded."""
+    rule = f"the integers ({', '.join(SketchCore._fields)}) of a sketch"
+    remedy = "Pass a sketch's plan.core"
+    numbers = arguments.integers("core", core, rule, remedy)
+    if len(numbers) != len(SketchCore._fields):
+        raise arguments.error("core", rule, core, remedy)
+    given = SketchCore(*numbers)
+    limits = ((1, 2), (1, MAX_WIDTH), (1, MAX_ROWS), (1, MAX_ROWS), (0, 1), (0, MOST), (0, MOST))
+    for i, (name, (least, most)) in enumerate(zip(SketchCore._fields, limits, strict=True)):
+        arguments.integer(f"core[{i}] ({name})", given[i], least, most, remedy)
+    construction = CONSTRUCTIONS[given.construction - 1]
+    if construction == "two-hash" and not is_prime(given.width):
+        raise arguments.error("core[1] (width)", 'prime for "two-hash"', given.width, remedy)
+    if construction == "classic" and given.copies != 1:
+        raise arguments.error("core[3] (copies)", '1 for "classic"', given.copies, remedy)
+    plan = _plan(given, arguments.seed(seed))
+    if plan.failure > plan.delta * (1 + 1e-9):  # pow may round otherwise where the file was written
+        raise arguments.error("core", "enough rows and counters for its delta", core, remedy)
+    return plan
+
+
+def _plan(core: SketchCore, seed: int) -> SketchPlan:
+    epsilon, delta = struct.unpack("<2d", struct.pack("<2Q", core.epsilon_bits, core.delta_bits))
+    epsilon, delta = _fraction("epsilon", epsilon), _fraction("delta", delta)
+    construction = CONSTRUCTIONS[core.construction - 1]
+    if is_classic := construction == "classic":
+        failure = classic_failure(epsilon, core.width, core.depth)
+    else:
+        failure = two_hash_failure(epsilon, core.width, core.depth, core.copies)
+    return SketchPlan(
+        epsilon=epsilon,
+        delta=delta,
+        construction=construction,
+        width=core.width,
+        depth=core.depth,
+        copies=core.copies,
+        hashes=core.depth if is_classic else 2 * core.copies,
+        failure=failure,
+        conservative=bool(core.conservative),
+        nbytes=8 * (core.width * core.depth * core.copies + _STATE_WORDS),
+        seed=seed,
+        core=core,
+    )
+
+
+def _fraction(name: str, value: object) -> float:
+    return arguments.real(name, value, "", "Pass for example 0.001", above=0.0, below=1.0)
 
 
 # --- weights -------------------------------------------------------------------------------------------

@@ -91,9 +91,7 @@ class HeavyHitters:
             epsilon, delta, construction=construction, conservative=conservative, seed=seed
         )
         self._found: dict[int, tuple[int, Key]] = {}  # digest: estimate, key
-        self._heap: list[
-            tuple[int, int]
-        ] = []  # for each found one: an estimate, perhaps an older one; digest
+        self._heap: list[tuple[int, int]] = []  # for each found one: an estimate, maybe older; digest
         self._open: _Addition | None = None  # the addition under way, or left half done by a signal handler
         self._lock = threading.RLock()
 
@@ -280,10 +278,8 @@ class HeavyHitters:
 
     def __repr__(self) -> str:
         plan = self._sketch.plan
-        return _show.line(
-            type(self).__name__,
-            [("k", self._k), ("epsilon", plan.epsilon), ("delta", plan.delta), ("total", self.total)],
-        )
+        rows = [("k", self._k), ("epsilon", plan.epsilon), ("delta", plan.delta), ("total", self.total)]
+        return _show.line(type(self).__name__, rows)
 
 
 def _plain(key: Any) -> Any:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 
 from evenbins import _arguments
 from evenbins.rings import HashRing
-from evenbins.rings.forwarding.nodes import MarkedNodes
+from evenbins.study.marked_nodes import MarkedNodes
 
 __all__ = ["ForwardingRow", "ForwardingStudy", "forwarding_study"]
 

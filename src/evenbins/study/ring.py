@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from evenbins.rings.config import checked_names, checked_weights, ring_config
 from evenbins.rings.ring import HashRing
 
 __all__ = ["ring"]
 
 
 def ring(
-    nodes: Iterable[str] = (),
-    *,
-    policy: str = "jump",
-    layout: str = "dense",
-    epsilon: float | None = None,
-    limit: int | None = None,
-    weights: Mapping[str, float] | None = None,
-    copies: int = 1,
-    rehash: str = "object",
-    array_bits: int = 20,
-    seed: int = 0,
-) -> HashRing:
+    nodes: Iterable[str] = (), *, policy: str = "jump", layout: str = "dense", epsilon: float | None = None,
+    limit: int | None = None, weights: Mapping[str, float] | None = None, copies: int = 1,
+    rehash: str = "object", array_bits: int = 20, seed: int = 0,
+) -> HashRing:  # fmt: skip
     """Build a ring of a paper; look-ups in a sparse array take about 1000 hashes.
 
     Parameters
@@ -41,17 +34,11 @@ def ring(
     >>> ring(["a", "b"], layout="sparse", array_bits=10).layout
     'sparse'
     """
-    made = HashRing.__new__(HashRing)
-    made._start(
-        nodes,
-        policy,
-        epsilon,
-        limit,
-        weights,
-        copies,
-        seed,
-        layout=layout,
-        rehash=rehash,
+    known = checked_weights(weights, checked_names(nodes))
+    config = ring_config(
+        known.values(), policy, epsilon, limit, copies, seed, layout=layout, rehash=rehash,
         array_bits=array_bits,
-    )
+    )  # fmt: skip
+    made = HashRing.__new__(HashRing)
+    made._start(known, config)
     return made

@@ -30,7 +30,7 @@ _MOST_SLOTS = 2**18
 
 @dataclass(frozen=True)
 class CacheConfiguration:
-    """Servers and what they can bear; parameters as of `replay_cache`."""
+    """Servers and their limits; parameters as for `replay_cache`."""
 
     servers: int
     cache_size: int | None
@@ -138,8 +138,8 @@ class CacheReport:
             If the policy was not replayed, or there is no such quantity.
         """
         if policy not in self.policies:
-            way_out = "Name one of these, or replay it"
-            raise error("policy", f"one of {', '.join(self.policies)}", policy, way_out)
+            remedy = "Name one of these, or replay it"
+            raise error("policy", f"one of {', '.join(self.policies)}", policy, remedy)
         if quantity not in _QUANTITIES:
             rule = f"one of {', '.join(_QUANTITIES)}"
             raise error("quantity", rule, quantity, "See CacheRun")
@@ -269,8 +269,8 @@ def replay_cache(
     True
     """
     if not isinstance(trace, Trace):
-        way_out = "Pass what evenbins.study.traces.read_trace gives"
-        raise type_error("trace", "a Trace", trace, way_out)
+        remedy = "Pass what evenbins.study.traces.read_trace returns"
+        raise type_error("trace", "a Trace", trace, remedy)
     if not len(trace):
         raise ValueError(f"trace must have requests; got none in {trace.name}. Pass one that is not empty")
     chosen = _checked_policies(policies)
@@ -305,15 +305,15 @@ def replay_cache(
 
 
 def _checked_policies(policies: Iterable[str]) -> list[str]:
-    way_out = "Pass a list such as ['clockwise', 'jump']"
+    remedy = "Pass a list such as ['clockwise', 'jump']"
     if isinstance(policies, str):
-        raise type_error("policies", "a list of names", policies, way_out)
+        raise type_error("policies", "a list of names", policies, remedy)
     chosen = list(dict.fromkeys(policies))
     for each in chosen:
         if each not in POLICIES:
-            raise error("policies", f"of {', '.join(POLICIES)}", each, way_out)
+            raise error("policies", f"of {', '.join(POLICIES)}", each, remedy)
     if not chosen:
-        raise error("policies", "at least one name", chosen, way_out)
+        raise error("policies", "at least one name", chosen, remedy)
     return chosen
 
 

@@ -36,11 +36,12 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins import _compressed, _show
+from evenbins import _show
 from evenbins._arguments import integer, real
 from evenbins._arguments import seed as checked_seed
 from evenbins.errors import EvenbinsError
 from evenbins.hashing import digest_many
+from evenbins.study.compressed_files import CompressedError, open_named
 
 __all__ = ["SYNTHETIC", "Trace", "TraceError", "read_trace", "synthetic_trace", "write_trace"]
 
@@ -65,7 +66,7 @@ Shenker found for six proxies ("Web caching and Zipf-like distributions", INFOCO
 
 
 class TraceError(EvenbinsError, ValueError):
-    """A file that is no trace; the message names file and line, and says what to do."""
+    """A file that is not a trace; the message names file, line and remedy."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -150,7 +151,9 @@ class Trace:
         return _show.line("Trace", [(name, getattr(self, name)) for name in names])
 
 
-def _sorted(times: npt.NDArray[np.int64], digests: npt.NDArray[np.uint64], name: str, skipped: int) -> Trace:
+def _sort_trace(
+    times: npt.NDArray[np.int64], digests: npt.NDArray[np.uint64], name: str, skipped: int
+) -> Trace:
     if (np.diff(times) < 0).any():
         order = np.argsort(times, kind="stable")
         times, digests = times[order], digests[order]
@@ -201,11 +204,11 @@ def synthetic_trace(
     """
     requests = integer("requests", requests, 1, 2**31, "Pass how many requests to draw")
     urls = integer("urls", urls, 1, requests, "Pass at most as many as there are requests")
-    minutes = _ranged("minutes", minutes, 0, 1e9, "Pass the time that the trace takes")
-    exponent = _ranged("exponent", exponent, 0, 10, "Pass for example 0.8")
-    swing = _ranged("swing", swing, 0, 1, "Pass 0 for a steady rate")
-    bursts = _ranged("bursts", bursts, 0, 1, "Pass 0 for none")
-    burst_minutes = _ranged("burst_minutes", burst_minutes, 0, 1e9, "Pass for example 5")
+    minutes = _check_range("minutes", minutes, 0, 1e9, "Pass the time that the trace takes")
+    exponent = _check_range("exponent", exponent, 0, 10, "Pass for example 0.8")
+    swing = _check_range("swing", swing, 0, 1, "Pass 0 for a steady rate")
+    bursts = _check_range("bursts", bursts, 0, 1, "Pass 0 for none")
+    burst_minutes = _check_range("burst_minutes", burst_minutes, 0, 1e9, "Pass for example 5")
     rng = np.random.default_rng(checked_seed(seed))
     span = minutes * 60_000
     weights = np.arange(1, urls + 1, dtype=float) ** -exponent
@@ -221,7 +224,7 @@ def synthetic_trace(
         later = times[leader] + rng.exponential(burst_minutes * 60_000, requests)
         times = np.where(follows & (later <= span), later, times[leader])
     digests = digest_many(np.arange(urls), checked_seed(seed))[chosen]  # integers of one sign: no two alike
-    return _sorted(np.floor(times).astype(np.int64), digests, "synthetic", 0)
+    return _sort_trace(np.floor(times).astype(np.int64), digests, "synthetic", 0)
 
 
 def _moments(uniform: npt.NDArray[np.float64], days: float, swing: float) -> npt.NDArray[np.float64]:
@@ -235,11 +238,11 @@ def _moments(uniform: npt.NDArray[np.float64], days: float, swing: float) -> npt
     return moments
 
 
-def _ranged(name: str, value: float, least: float, most: float, way_out: str) -> float:
+def _check_range(name: str, value: float, least: float, most: float, remedy: str) -> float:
     rule = f"a number from {least:g} to {most:g}"
-    number = real(name, value, rule, way_out)
+    number = real(name, value, rule, remedy)
     if not least <= number <= most:
-        raise arguments.error(name, rule, value, way_out)
+        raise arguments.error(name, rule, value, remedy)
     return number
 
 
@@ -267,7 +270,7 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
         raise arguments.error("path", "a name that ends in .csv or .tsv, and then .gz or .zst if you like",
                                  name, "Choose for example trace.csv.gz")  # fmt: skip
     separator = "\t" if plain.endswith(".tsv") else ","
-    with _opened(name, "wb") as file:
+    with _open(name, "wb") as file:
         file.write(f"time_ms{separator}digest\n".encode())
         for start in range(0, len(trace), _BATCH):
             times = trace.times[start : start + _BATCH].tolist()
@@ -276,11 +279,11 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
             file.write("".join(rows).encode())
 
 
-def _opened(name: str, mode: str) -> IO[bytes]:
+def _open(name: str, mode: str) -> IO[bytes]:
     """Open a file, compressed or not, by its name."""
     try:
-        return _compressed.open_named(name, mode)
-    except _compressed.CompressedError as error:
+        return open_named(name, mode)
+    except CompressedError as error:
         raise TraceError(str(error)) from None
 
 
@@ -315,7 +318,7 @@ def read_trace(
     Raises
     ------
     TraceError
-        If the file is no such log; names the line.
+        If the file is not such a log; names the line.
     ValueError
         If `time_format` is none of these.
     OSError
@@ -329,10 +332,10 @@ def read_trace(
     if name.lower().endswith((".parquet", ".pq")):
         return _read_parquet(name, wanted, time_format)
     try:
-        with _opened(name, "rb") as file:
+        with _open(name, "rb") as file:
             text = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="")
             return _read_text(name, text, wanted, time_format, progress)
-    except _compressed.CompressedError as error:
+    except CompressedError as error:
         raise TraceError(str(error)) from None
 
 
@@ -387,7 +390,7 @@ def _read_text(name: str, text: io.TextIOWrapper, wanted: tuple[str | int | None
     if not times:
         raise TraceError(f"{name}: all {skipped} rows have an empty key: name another key column")
     digests.append(layout.digests(name, keys))
-    return _sorted(np.array(times, np.int64), np.concatenate(digests), os.path.basename(name), skipped)
+    return _sort_trace(np.array(times, np.int64), np.concatenate(digests), os.path.basename(name), skipped)
 
 
 @dataclass
@@ -483,7 +486,7 @@ def _columns(where: str, names: Sequence[str] | None, width: int,
 
 
 def _parser(sample: str, time_format: str | None) -> Callable[[str], int] | None:
-    """Return the function that reads times like this one as milliseconds; None if it is no time."""
+    """Return the function that reads times like this one as milliseconds; None if it is not a time."""
     if time_format is None or time_format in _UNITS:
         try:
             number = float(sample)
@@ -551,7 +554,7 @@ def _read_parquet(name: str, wanted: tuple[str | int | None, str | int | None],
         time, key = _columns(name, names, len(names), wanted)
         table = parquet.read_table(name, columns=[names[time], names[key]])
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: names that are no text
-        raise TraceError(f"{name}: no Parquet file ({error}): check the name") from None
+        raise TraceError(f"{name}: not a Parquet file ({error}): check the name") from None
     rows = table.num_rows
     table = table.filter(table.column(1).is_valid())
     when, keys = table.column(0), table.column(1)
@@ -574,7 +577,7 @@ def _read_parquet(name: str, wanted: tuple[str | int | None, str | int | None],
         try:
             texts = when.to_pylist()
         except UnicodeDecodeError as error:
-            raise TraceError(f"{name}: column {names[time]!r} is no text ({error}): name another") from None
+            raise TraceError(f"{name}: column {names[time]!r} is not text ({error}): name another") from None
         times = np.array(
             [layout.milliseconds(name, i + 1, str(each)) for i, each in enumerate(texts)], np.int64
         )
@@ -582,4 +585,4 @@ def _read_parquet(name: str, wanted: tuple[str | int | None, str | int | None],
         digests = digest_many(keys)
     except TypeError as error:
         raise TraceError(f"{name}: column {names[key]!r} holds no keys ({error}): name another") from None
-    return _sorted(times, digests, os.path.basename(name), rows - table.num_rows)
+    return _sort_trace(times, digests, os.path.basename(name), rows - table.num_rows)

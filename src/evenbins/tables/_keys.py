@@ -12,7 +12,7 @@ where it would be stored, and absent where it is looked up or deleted.
 from __future__ import annotations
 
 import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -24,8 +24,8 @@ from evenbins._bulk import Lines, Spans, arrow_stream, is_array_like
 from evenbins._core import KeyRangeError
 
 __all__ = [
-    "KEY_TYPES", "VALUE_DTYPES", "VALUE_TYPES", "Words", "stored_keys", "stored_values", "values_of",
-    "wanted_keys",
+    "KEY_TYPES", "VALUE_DTYPES", "VALUE_TYPES", "Words", "checked_dtypes", "dtype_names", "stored_keys",
+    "stored_values", "values_of", "wanted_keys",
 ]  # fmt: skip
 
 Words = npt.NDArray[np.uint64]
@@ -37,15 +37,29 @@ VALUE_TYPES: Final = {"int64": 1, "uint64": 2, "float64": 3}
 VALUE_DTYPES: Final = {1: np.dtype(np.int64), 2: np.dtype(np.uint64), 3: np.dtype(np.float64)}
 
 
-def stored_keys(keys: object, key_type: int, seed: int) -> tuple[Words, tuple[int, ...] | None]:
-    """Return keys to store as words, and the shape that answers should have (None: one dimension)."""
-    words, shape, unfit = _keys_as_words(keys, key_type, seed, refuse=True)
-    assert unfit is None
-    return words, shape
+_ITEMS = _core.stored_items, _core.wanted_items
+_ARROW = _core.stored_arrow, _core.wanted_arrow
+
+
+def checked_dtypes(key_dtype: object, value_dtype: object) -> tuple[int, int]:
+    """Check both arguments; return their numbers in a core."""
+    keys = arguments.one_of("key_dtype", key_dtype, tuple(KEY_TYPES), 'Pass "digest" for str and bytes')
+    values = arguments.one_of("value_dtype", value_dtype, tuple(VALUE_TYPES), 'Pass "float64" for floats')
+    return KEY_TYPES[keys], VALUE_TYPES[values]
+
+
+def dtype_names(key_type: int, value_type: int) -> tuple[str, str]:
+    """Return the names of a core's types."""
+    return tuple(KEY_TYPES)[key_type - 1], tuple(VALUE_TYPES)[value_type - 1]
+
+
+def stored_keys(keys: object, key_type: int, seed: int) -> Words:
+    """Return keys to store as words."""
+    return _keys_as_words(keys, key_type, seed, refuse=True)[0]
 
 
 def wanted_keys(keys: object, key_type: int, seed: int) -> tuple[Words, tuple[int, ...] | None, _Mask | None]:
-    """Return keys to look up as words, their shape, and which are out of the table's range (None: none)."""
+    """Return keys to look up as words, their shape if not one-dimensional, and which cannot be there."""
     return _keys_as_words(keys, key_type, seed, refuse=False)
 
 
@@ -67,13 +81,13 @@ def _keys_as_words(
             words, _, unfit = _of_array(numbers, key_type, seed, refuse)
             return words, None, unfit
     if hasattr(keys, "__arrow_c_stream__"):
-        words, unfit = _of_arrow((arrow_stream(keys), None, None), key_type, seed, refuse)
+        words, unfit = _of_core(*_ARROW, arrow_stream(keys), None, None, key_type, seed, refuse=refuse)
     elif hasattr(keys, "__arrow_c_array__"):
-        words, unfit = _of_arrow((None, *keys.__arrow_c_array__()), key_type, seed, refuse)
+        words, unfit = _of_core(*_ARROW, None, *keys.__arrow_c_array__(), key_type, seed, refuse=refuse)
     elif hasattr(keys, "__array__") and not isinstance(keys, Iterable):
         return _of_array(keys, key_type, seed, refuse)
     elif isinstance(keys, Iterable):
-        words, unfit = _of_items(keys, key_type, seed, refuse)
+        words, unfit = _of_core(*_ITEMS, keys, key_type, seed, refuse=refuse)
     else:
         raise TypeError(
             "keys must be an array, an Arrow column or an iterable of str, bytes or int, "
@@ -82,21 +96,12 @@ def _keys_as_words(
     return words, None, unfit
 
 
-def _of_items(items: object, key_type: int, seed: int, refuse: bool) -> tuple[Words, _Mask | None]:
-    if refuse:
-        return _core.stored_items(items, key_type, seed), None
-    return _marked(*_core.wanted_items(items, key_type, seed))
-
-
-def _of_arrow(
-    capsules: tuple[Any, Any, Any], key_type: int, seed: int, refuse: bool
+def _of_core(
+    stored: Callable[..., Words], wanted: Callable[..., tuple[Words, Words]], *source: Any, refuse: bool
 ) -> tuple[Words, _Mask | None]:
     if refuse:
-        return _core.stored_arrow(*capsules, key_type, seed), None
-    return _marked(*_core.wanted_arrow(*capsules, key_type, seed))
-
-
-def _marked(words: Words, numbers: Words) -> tuple[Words, _Mask | None]:
+        return stored(*source), None
+    words, numbers = wanted(*source)
     if not numbers.size:
         return words, None
     unfit = np.zeros(words.size, bool)
@@ -125,7 +130,7 @@ def _of_array(
         raise TypeError("keys must have at least one dimension: for one key use table[key] or `key in table`")
     kind = found.dtype.kind
     if kind in "OTSU":  # NumPy drops trailing NULs of S and U, here as in the filters
-        words, unfit = _of_items(found.ravel().tolist(), key_type, seed, refuse)
+        words, unfit = _of_core(*_ITEMS, found.ravel().tolist(), key_type, seed, refuse=refuse)
         return words, found.shape, unfit
     if kind not in "iub":
         raise TypeError(

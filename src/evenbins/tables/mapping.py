@@ -6,7 +6,7 @@ A class that mixes this in has a core with raw `in`, `[]`, `[] =`, `del`, `len` 
     _get_many(keys, missing, threads)   _contains_many(keys, threads)   _setdefault(key, default)
     _page(slot, entry, most)   _each_batch(store, most)   _clear()   _version   _core   _seed
 
-all in words (`_table_keys`), and says by `_key_type` and `_value_type` what the words mean.
+all in words (`_keys`), and says by `_types_at` where its core has what the words mean.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,19 +24,12 @@ from evenbins import _arguments as arguments
 from evenbins import _bulk
 from evenbins._bulk import Key
 from evenbins._core import FormatError
-from evenbins.tables._keys import (
-    KEY_TYPES,
-    VALUE_DTYPES,
-    Words,
-    stored_keys,
-    stored_values,
-    values_of,
-    wanted_keys,
-)
+from evenbins.tables import _keys
+from evenbins.tables._keys import KEY_TYPES, VALUE_DTYPES, Words, stored_keys, stored_values, wanted_keys
 
-__all__ = ["TableMapping"]
+__all__ = ["MISSING", "TableMapping"]
 
-_MISSING: Any = object()
+MISSING: Any = object()
 _PAGE = 1024  # keys that an iterator fetches at a time
 _BATCH = 1 << 20  # items that go from one table to another at a time
 
@@ -63,62 +56,29 @@ if TYPE_CHECKING:
     class _TableCore:
         """What the compiled class behind a table offers."""
 
-        def _insert_many(self, keys: Words, values: Words, are_new: bool, before: int = 0) -> None:
-            raise NotImplementedError
-
-        def _erase_many(self, keys: Words, strict: bool) -> tuple[int, int, int]:
-            raise NotImplementedError
-
-        def _pop(self, key: Key, default: Any) -> object:
-            raise NotImplementedError
-
-        def _setdefault(self, key: Key, default: Any) -> Value:
-            raise NotImplementedError
-
-        def _each_batch(self, store: Callable[[Words, Words], object], most: int) -> None:
-            raise NotImplementedError
-
-        def _get_many(self, keys: Words, missing: int, threads: int) -> tuple[Words, int, int]:
-            raise NotImplementedError
-
-        def _contains_many(self, keys: Words, threads: int) -> npt.NDArray[np.bool_]:
-            raise NotImplementedError
-
-        def _page(self, slot: int, entry: int, most: int) -> tuple[Words, Words, int, int]:
-            raise NotImplementedError
-
-        def _clear(self) -> None:
-            raise NotImplementedError
-
+        def _insert_many(self, keys: Words, values: Words, are_new: bool, before: int = 0) -> None: ...
+        def _erase_many(self, keys: Words, strict: bool) -> tuple[int, int, int]: ...
+        def _pop(self, key: Key, default: Any) -> object: ...
+        def _setdefault(self, key: Key, default: Any) -> Value: ...
+        def _each_batch(self, store: Callable[[Words, Words], object], most: int) -> None: ...
+        def _get_many(self, keys: Words, missing: int, threads: int) -> tuple[Words, int, int]: ...
+        def _contains_many(self, keys: Words, threads: int) -> npt.NDArray[np.bool_]: ...
+        def _page(self, slot: int, entry: int, most: int) -> tuple[Words, Words, int, int]: ...
+        def _clear(self) -> None: ...
         @property
-        def _version(self) -> int:
-            raise NotImplementedError
-
+        def _core(self) -> list[int]: ...
         @property
-        def _seed(self) -> int:
-            raise NotImplementedError
-
+        def _version(self) -> int: ...
         @property
-        def _read_only(self) -> bool:
-            raise NotImplementedError
-
-        def _invariant(self) -> str:
-            raise NotImplementedError
-
-        def __contains__(self, key: Key, /) -> bool:
-            raise NotImplementedError
-
-        def __getitem__(self, key: Key, /) -> Value:
-            raise NotImplementedError
-
-        def __setitem__(self, key: Key, value: Any, /) -> None:
-            raise NotImplementedError
-
-        def __delitem__(self, key: Key, /) -> None:
-            raise NotImplementedError
-
-        def __len__(self) -> int:
-            raise NotImplementedError
+        def _seed(self) -> int: ...
+        @property
+        def _read_only(self) -> bool: ...
+        def _invariant(self) -> str: ...
+        def __contains__(self, key: Key, /) -> bool: ...
+        def __getitem__(self, key: Key, /) -> Value: ...
+        def __setitem__(self, key: Key, value: Any, /) -> None: ...
+        def __delitem__(self, key: Key, /) -> None: ...
+        def __len__(self) -> int: ...
 
 else:
     _TableCore = object  # the compiled class comes first among a table's bases
@@ -128,14 +88,15 @@ class TableMapping(_TableCore):
     """The mapping that every table is."""
 
     __slots__ = ()
+    _types_at: ClassVar[int]  # where the core has the number of the keys' type; that of the values follows
 
     @property
     def _key_type(self) -> int:
-        raise NotImplementedError
+        return self._core[self._types_at]
 
     @property
     def _value_type(self) -> int:
-        raise NotImplementedError
+        return self._core[self._types_at + 1]
 
     # --- one key -------------------------------------------------------------------------------------
 
@@ -151,7 +112,7 @@ class TableMapping(_TableCore):
         """
         return self._setdefault(key, default)
 
-    def pop(self, key: Key, default: Any = _MISSING) -> Any:
+    def pop(self, key: Key, default: Any = MISSING) -> Any:
         """Remove a key and return its value, or the default; KeyError if there is neither.
 
         One step for other threads: of several that pop a key, one gets its value.
@@ -165,13 +126,13 @@ class TableMapping(_TableCore):
         (7, None, 0)
         """
         value = self._pop(key, default)
-        if value is _MISSING:
+        if value is MISSING:
             raise KeyError(key)
         return value
 
     # --- many keys -------------------------------------------------------------------------------------
 
-    def insert_many(self, keys: object, values: object, *, new: bool = False) -> None:
+    def insert_many(self, keys: object, values: object, *, assume_unique: bool = False) -> None:
         """Store many keys with their values; of a key that comes twice, the last value stays.
 
         The same as single assignments in the same order, to the byte. Keys and values are converted first:
@@ -185,8 +146,8 @@ class TableMapping(_TableCore):
             of other widths are converted exactly or refused.
         values
             One number for all keys, or as many as keys, of the table's `value_dtype`.
-        new
-            A promise that no key is in the table and none comes twice; then nobody looks. A broken promise
+        assume_unique
+            A promise that no key is in the table or comes twice, which saves the look-ups. A broken promise
             stores a key twice: look-ups find one of them, a deletion uncovers the other; `_check()` finds it.
 
         Raises
@@ -205,10 +166,11 @@ class TableMapping(_TableCore):
         >>> t.get_many([1, 2, 3], default=-1)
         array([10, 21, -1])
         """
-        words, _ = stored_keys(keys, self._key_type, self._seed)
-        self._insert_many(words, stored_values(values, self._value_type, self._count(words)), bool(new))
+        words = stored_keys(keys, self._key_type, self._seed)
+        stored = stored_values(values, self._value_type, self._count(words))
+        self._insert_many(words, stored, bool(assume_unique))
 
-    def get_many(self, keys: object, default: Any = _MISSING, *, threads: int = 1) -> npt.NDArray[Any]:
+    def get_many(self, keys: object, default: Any = MISSING, *, threads: int = 1) -> npt.NDArray[Any]:
         """Return the values of many keys: an array of the value_dtype, in the shape of a NumPy array of keys.
 
         Parameters
@@ -223,24 +185,22 @@ class TableMapping(_TableCore):
         threads = _bulk.checked_threads(threads)
         words, shape, unfit = wanted_keys(keys, self._key_type, self._seed)
         missing = 0
-        if default is not _MISSING:
+        if default is not MISSING:
             if np.ndim(default):
                 raise TypeError("default must be one number: for one each, use contains_many and numpy.where")
             missing = int(stored_values(default, self._value_type, 1, name="default")[0])
-        if unfit is None:
-            found, absent, first = self._get_many(words, missing, threads)
-            count = self._count(words)
-        else:
-            found = np.full(words.size, missing, np.uint64)
-            found[~unfit], absent, first = self._get_many(words[~unfit], missing, threads)
+        fitting = words if unfit is None else words[~unfit]
+        found, absent, first = self._get_many(fitting, missing, threads)
+        if unfit is not None:
+            of_fitting, found = found, np.full(words.size, missing, np.uint64)
+            found[~unfit] = of_fitting
             absent, first = _with_unfit(unfit, absent, first)
-            count = words.size
-        if absent and default is _MISSING:
+        if absent and default is MISSING:
             raise KeyError(
-                f"{absent} of {count} keys are not in the table, the first at index {first}: "
+                f"{absent} of {found.size} keys are not in the table, the first at index {first}: "
                 "pass default= for a value in their place"
             )
-        values = values_of(found, self._value_type)
+        values = _keys.values_of(found, self._value_type)
         return values if shape is None else values.reshape(shape)
 
     def contains_many(self, keys: object, *, threads: int = 1) -> npt.NDArray[np.bool_]:
@@ -336,7 +296,7 @@ class TableMapping(_TableCore):
 
         def take(key_words: Words, value_words: Words) -> None:
             keys.extend(other._key_list(key_words))
-            values.extend(values_of(value_words, other._value_type).tolist())
+            values.extend(_keys.values_of(value_words, other._value_type).tolist())
 
         other._each_batch(take, _BATCH)
         self.insert_many(keys, values)
@@ -376,7 +336,7 @@ class TableMapping(_TableCore):
 
     def keys(self) -> KeysView[Any]:
         """View the keys: integers, or digests as integers of 128 bits; in no order that means something."""
-        return _Keys(self)
+        return KeysView(self)
 
     def values(self) -> ValuesView[Any]:
         """View the values, in the order of the keys."""
@@ -397,7 +357,7 @@ class TableMapping(_TableCore):
     def _batches(self) -> Iterator[tuple[list[int], list[Value]]]:
         version = self._version
         for keys, values in self._pages(_PAGE):
-            yield self._key_list(keys), values_of(values, self._value_type).tolist()
+            yield self._key_list(keys), _keys.values_of(values, self._value_type).tolist()
             if self._version != version:
                 self._changed()
 
@@ -477,10 +437,6 @@ def _with_unfit(unfit: npt.NDArray[np.bool_], absent: int, first: int) -> tuple[
     if absent:
         starts.append(int(np.flatnonzero(~unfit)[first]))
     return absent + int(unfit.sum()), min(starts)
-
-
-class _Keys(KeysView[Any]):
-    __slots__ = ()
 
 
 class _Values(ValuesView[Any]):

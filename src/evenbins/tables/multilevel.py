@@ -7,14 +7,13 @@ resident at most. That holds always, not on average (kirsch, chapter 5); `plan` 
 `stats()` measures them.
 
 Bulk calls, single calls and the twin in `reference` leave the same bytes. Threads: any number of look-ups,
-or one writer; who comes in between waits.
+or one writer; other callers block until it finishes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Self, SupportsFloat, SupportsIndex
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self, SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
 from evenbins import _core
@@ -22,15 +21,18 @@ from evenbins._bulk import Key
 from evenbins._core import TableFullError
 from evenbins._files import StrPath, attributes_of
 from evenbins._show import ReprMixin
-from evenbins.structure import Structure
-from evenbins.tables._guided import GuideState, attachment, lazy_capacity, needs, with_summary
+from evenbins.structure import Structure, kind_of_number
+from evenbins.tables import multilevel_plan as planning
 from evenbins.tables.mapping import TableMapping
-from evenbins.tables.paged import PagedTable, is_paged, save_pages
-from evenbins.tables.summaries import CLASSES, Summary
-from evenbins.theory.summary_plan import KINDS, NUMBERS, SummaryPlan
-from evenbins.theory.table_plan import TablePlan, TableShape, plan_of_table_core, plan_table, scaled_plan
+from evenbins.tables.multilevel_plan import TableCore, TablePlan, plan_multilevel, plan_of_table_core
+from evenbins.tables.page_files import is_paged
+from evenbins.tables.paged import PagedTable, save_pages
+from evenbins.tables.summaries import Summary
+from evenbins.tables.summary_plan import KINDS, NUMBERS, SummaryPlan
 
-__all__ = ["MultilevelTable", "TableFullError", "TableStats", "plan_multilevel"]
+__all__ = [
+    "MultilevelTable", "TableFullError", "TablePlan", "TableStats", "plan_multilevel", "plan_of_table_core",
+]  # fmt: skip
 
 # Words of a table's state (cpp/include/evenbins/table_view.hpp).
 _INSERTIONS, _MOVES, _INSERTION_READS, _LISTED, _PLACED = 0, 1, 2, 6, 16
@@ -43,10 +45,8 @@ class TableStats(ReprMixin):
     Attributes
     ----------
     keys : number of keys in the table
-    scheme, levels, slots : the plan's
-    fills : fraction of occupied slots, for each level
-    overflow : fraction of keys on the overflow list
-    overflow_used, overflow_limit : keys on the list; at most
+    scheme, levels, slots, fills, overflow, overflow_limit : as in the plan
+    overflow_used : keys on the list
     moves : fraction of insertions that moved a resident
     reads : mean number of buckets that a look-up of a present key reads; exact, over the keys that are there
     miss_reads : the same for an absent key
@@ -86,8 +86,26 @@ class TableStats(ReprMixin):
     rebuild_moves: int | None = None
 
     def _rows(self) -> list[tuple[str, object]]:
-        rows = [(each.name, getattr(self, each.name)) for each in fields(self)]
-        return rows if self.summary is not None else [row for row in rows if row[1] is not None]
+        return [row for row in ReprMixin._rows(self) if row[1] is not None or self.summary is not None]
+
+
+class GuideState(NamedTuple):
+    """What a table's guide counts (cpp/include/evenbins/guided.hpp)."""
+
+    hits: int
+    hit_reads: int
+    wrong: int
+    misses: int
+    miss_reads: int
+    false_positives: int
+    reserved: int
+    due: int
+    steps: int
+    rebuilds: int
+    rebuild_moves: int
+    cursor: int
+    nbytes: int
+    rebuilding: int
 
 
 class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
@@ -147,6 +165,7 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
 
     __slots__ = ("_cached_plan",)
     _plan_class = TablePlan
+    _types_at = 2
     _side_by_side = (
         "keys", "fills", "overflow", "overflow_limit", "moves", "reads", "miss_reads", "nbytes",
     )  # fmt: skip
@@ -154,50 +173,31 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
     def _build(self, plan: TablePlan) -> None:
         super()._build(plan)
         if plan.summary is not None:
-            self._attach(*attachment(plan))
-
-    def _core_arguments(self, plan: TablePlan) -> tuple[Any, ...]:
-        return plan.keys, plan.seed, list(plan.core)
+            self._attach(*planning.attachment(plan))
 
     def _plan_of_core(self) -> TablePlan:
         return plan_of_table_core(self._core, keys=self._capacity, seed=self._seed)
 
     def _shown(self) -> list[tuple[str, object]]:
-        shape = TableShape.of_core(self._core)
+        shape = TableCore.of(self._core)
         return [
             ("keys", len(self)), ("capacity", self._capacity), ("scheme", shape.scheme),
-            ("levels", len(shape.buckets)), ("slots", shape.slots), ("key_dtype", shape.key_dtype),
-            ("value_dtype", shape.value_dtype), ("nbytes", self.nbytes),
+            ("levels", len(shape.buckets)), ("slots", shape.slots), ("key_dtype", self.key_dtype),
+            ("value_dtype", str(self.value_dtype)), ("nbytes", self.nbytes),
         ]  # fmt: skip
 
     def __init__(
-        self,
-        capacity: SupportsIndex | SupportsFloat,
-        *,
-        scheme: str = "least-loaded",
-        levels: int | None = None,
-        slots: int | None = None,
-        overflow: float | None = None,
-        summary: str | SummaryPlan | None = None,
-        deletions: bool | str = False,
-        key_dtype: str = "int64",
-        value_dtype: str = "int64",
-        seed: int = 0,
-    ) -> None:
+        self, capacity: SupportsIndex | SupportsFloat, *, scheme: str = "least-loaded",
+        levels: int | None = None, slots: int | None = None, overflow: float | None = None,
+        summary: str | SummaryPlan | None = None, deletions: bool | str = False, key_dtype: str = "int64",
+        value_dtype: str = "int64", seed: int = 0,
+    ) -> None:  # fmt: skip
         self._build(
             plan_multilevel(
                 capacity, scheme=scheme, levels=levels, slots=slots, overflow=overflow, summary=summary,
                 deletions=deletions, key_dtype=key_dtype, value_dtype=value_dtype, seed=seed,
             )
         )  # fmt: skip
-
-    @property
-    def _key_type(self) -> int:
-        return self._core[2]
-
-    @property
-    def _value_type(self) -> int:
-        return self._core[3]
 
     def probe(self, key: Key) -> tuple[int, int, bool]:
         """Return how a look-up of this key goes: its level, the buckets read, whether the list was asked.
@@ -216,14 +216,14 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         false_positives: float | None = None,
         failure: float | None = None,
     ) -> None:
-        """Return the table a summary, or another one, made by one scan of its keys; None takes it away.
+        """Attach a summary, or another one, made by one scan of the keys; None removes it.
 
         The bytes of a table hold no summary: after `from_bytes` and `open` it has none until this is called.
 
         Parameters
         ----------
         summary, deletions, false_positives, failure
-            As of the class; of `deletions` only "lazy" means something.
+            Same as in `plan_multilevel`; for `deletions` only "lazy" has an effect.
 
         Examples
         --------
@@ -236,8 +236,11 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         plan = plan_of_table_core(
             self._core, keys=self._capacity, seed=self._seed, deletions=self.plan.deletions
         )
-        plan = _summarised(plan, summary, _is_lazy(deletions, summary), false_positives, failure)
-        self._attach(*attachment(plan))
+        lazy = planning.is_lazy(deletions, summary)
+        plan = planning.with_summary(
+            plan, summary, lazy=lazy, false_positives=false_positives, failure=failure
+        )
+        self._attach(*planning.attachment(plan))
         self._cached_plan = plan
 
     def rebuild(self) -> None:
@@ -268,29 +271,17 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
             data = self._summary_bytes()
         except ValueError:  # it has none
             return None
-        number = int.from_bytes(data[12:16], "little")  # the kind in a file's header
-        found = next(each for each in CLASSES.values() if each._kind == number).from_bytes(data)
+        kind = kind_of_number(int.from_bytes(data[12:16], "little"))  # in a file's header
+        assert kind is not None
+        found: Summary = kind.cls.from_bytes(data)
         plan = self.plan.summary
         if plan is not None and plan.core == tuple(found._core):
             found._cached_plan = plan
         return found
 
-    @staticmethod
-    def _summary_kind(number: int, can_remove: bool) -> str | None:
-        """Return the name of a kind of summary, from what the core says of it."""
-        names = [name for name in KINDS if NUMBERS[name] == number]
-        counting = [name for name in names if name.startswith("counting-")]
-        return next(iter(counting if can_remove and counting else names), None)
-
     @classmethod
     def load(cls, path: StrPath, *, summary: str | SummaryPlan | None = None) -> Self:
-        """Read a file into memory, every byte checked, and make a summary if one is asked for.
-
-        Raises
-        ------
-        FormatError
-            The file is damaged, cut short, of a future version or of another kind.
-        """
+        """Read a file into memory, every byte checked, and make a summary if one is asked for."""
         table = super().load(path)
         if summary is not None:
             table.attach_summary(summary)
@@ -313,7 +304,7 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         (1000, 0.0, 2.0)
         """
         state, guide, number, can_remove = self._measure()
-        shape = TableShape.of_core(self._core)
+        shape = TableCore.of(self._core)
         levels = len(shape.buckets)
         placed = state[_PLACED : _PLACED + levels]
         listed = state[_LISTED]
@@ -322,7 +313,8 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         reads = (sum(level * count for level, count in enumerate(placed, 1)) + levels * listed) / max(1, keys)
         miss_reads = float(levels)
         more: dict[str, Any] = {}
-        if kind := self._summary_kind(number, can_remove):
+        if kinds := [name for name in KINDS if NUMBERS[name] == number]:  # the one that counts is the last
+            kind = kinds[-1 if can_remove else 0]
             reads, miss_reads, more = self._counted(kind, GuideState(*guide))
         return TableStats(
             keys=keys,
@@ -369,12 +361,7 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         >>> len(t), len(larger)
         (1000, 5000)
         """
-        old = self.plan
-        plan = scaled_plan(old, lazy_capacity(capacity) if old.rebuild_threshold else capacity)
-        if old.summary is not None:
-            plan = with_summary(
-                plan, old.summary.kind, lazy=bool(old.rebuild_threshold), **needs(old.summary)
-            )
+        plan = planning.scaled_plan(self.plan, capacity)
         if plan.keys < len(self):
             raise arguments.unmet(
                 "capacity", f" must be at least the number of keys, {len(self)}; got {capacity}"
@@ -388,8 +375,6 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
 
         Parameters
         ----------
-        path
-            Where to.
         layout
             "memory": the arrays as they lie in memory, to be loaded or mapped. "pages": a one-read table
             (`PagedTable`), whose pages stay in the file. Both hold the items of one moment: changes of this
@@ -414,8 +399,6 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
 
         Parameters
         ----------
-        path
-            The file.
         verify
             Read and check everything now; otherwise a mapped file's header, and a page when it is read.
         summary
@@ -435,103 +418,13 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         return table
 
     def _check(self) -> None:
-        """Assert every invariant of the structure; for tests."""
-        broken = self._invariant()
-        assert not broken, broken
-        assert self.nbytes == self.plan.nbytes
-        assert self.plan.core == tuple(self._core)
+        super()._check()
         assert len(self) == sum(1 for _ in self)
-
-
-def plan_multilevel(
-    capacity: SupportsIndex | SupportsFloat,
-    *,
-    scheme: str = "least-loaded",
-    levels: int | None = None,
-    slots: int | None = None,
-    overflow: float | None = None,
-    space: float | None = None,
-    shares: Sequence[float] | None = None,
-    overflow_limit: int | None = None,
-    deletions: bool | str = False,
-    summary: str | SummaryPlan | None = None,
-    false_positives: float | None = None,
-    failure: float | None = None,
-    key_dtype: str = "int64",
-    value_dtype: str = "int64",
-    seed: int = 0,
-    occupancy_bits: bool = True,
-    next_hashes: bool = False,
-) -> TablePlan:
-    """Plan a table with its summary, for `MultilevelTable.from_plan`.
-
-    Parameters
-    ----------
-    capacity, scheme, levels, slots, overflow, deletions, summary, key_dtype, value_dtype, seed
-        As for `MultilevelTable`.
-    space
-        Slots per key (c) instead.
-    shares
-        Buckets of each level per key (α_i), instead of the best ones; with `space` only their proportions
-        count.
-    overflow_limit
-        Most keys that the list holds; planned so that `capacity` keys overrun it with a probability below
-        1e-9.
-    false_positives, failure
-        Of the summary, at most: the chance that an absent key is read at all, by default 0.01; the chance
-        that any of `capacity` keys is looked for in a wrong level first, by default 1e-3.
-    occupancy_bits, next_hashes
-        Helpers in fast memory, as in the thesis: they change what `stats().insertion_reads` counts. Without
-        occupancy bits a look at a bucket's occupancy is a read of it. With next hashes, which take four
-        bytes a slot and level, an insertion need not read residents to find out where they may move.
-
-    Examples
-    --------
-    >>> plan = plan_multilevel(1_000, scheme="standard", space=1.25)
-    >>> MultilevelTable.from_plan(plan).plan.space >= 1.25
-    True
-    """
-    lazy = _is_lazy(deletions, summary)
-    plan = plan_table(
-        lazy_capacity(capacity) if lazy else capacity, scheme=scheme, levels=levels, slots=slots,
-        overflow=overflow, space=space, shares=shares, overflow_limit=overflow_limit,
-        deletions=False if lazy else deletions,  # type: ignore[arg-type]  # plan_table refuses what is no bool
-        key_dtype=key_dtype, value_dtype=value_dtype, seed=seed, occupancy_bits=occupancy_bits,
-        next_hashes=next_hashes,
-    )  # fmt: skip
-    return _summarised(plan, summary, lazy, false_positives, failure)
-
-
-def _is_lazy(deletions: object, summary: object) -> bool:
-    if deletions != "lazy":
-        return False
-    if summary is None:
-        raise ValueError(
-            "deletions='lazy' is for a table with a summary that cannot forget; got summary=None. Pass "
-            "summary='multiple-bloom', or leave out deletions"
-        )
-    return True
-
-
-def _summarised(
-    plan: TablePlan,
-    summary: str | SummaryPlan | None,
-    lazy: bool,
-    false_positives: float | None,
-    failure: float | None,
-) -> TablePlan:
-    if summary is not None:
-        return with_summary(plan, summary, lazy=lazy, false_positives=false_positives, failure=failure)
-    for name, value in (("false_positives", false_positives), ("failure", failure)):
-        if value is not None:
-            shown = arguments.shown(value)
-            raise ValueError(f"{name} is of a summary; got {shown} and summary=None. Pass a summary too")
-    return plan
 
 
 def _restored(cls: type[MultilevelTable], data: bytes, plan: TablePlan) -> MultilevelTable:
     """Make a table from its pickle: its summary by a scan."""
     table = cls.from_bytes(data)
-    table._attach(*attachment(plan))
+    table._attach(*planning.attachment(plan))
     table._cached_plan = plan
     return table

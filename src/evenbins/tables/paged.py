@@ -17,36 +17,34 @@ import contextlib
 import errno
 import fcntl
 import os
-import secrets
-import struct
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins import _core, _files, _show
+from evenbins import _core, _show
 from evenbins._bulk import Key
 from evenbins._core import Descriptor, FormatError
 from evenbins._files import StrPath
 from evenbins._show import ReprMixin
+from evenbins.tables import page_files
 from evenbins.tables._keys import Words, stored_keys, stored_values
-from evenbins.tables.mapping import _MISSING, TableMapping
-from evenbins.theory.paged import PagedPlan, plan_of_paged_core, plan_paged
+from evenbins.tables.mapping import MISSING, TableMapping
+from evenbins.tables.paged_plan import PagedPlan, plan_of_paged_core, plan_paged
 
 if TYPE_CHECKING:
     from evenbins.tables import MultilevelTable
 
-__all__ = ["PagedStats", "PagedTable", "is_paged", "save_pages"]
+__all__ = [
+    "PagedPlan", "PagedStats", "PagedTable", "plan_of_paged_core", "plan_paged", "save_pages",
+]  # fmt: skip
 
 IN_FLIGHT = 32
 _SAVED_AT_ONCE = 1 << 22  # items that `save_pages` sorts by page and writes at a time: 64 MiB
-KIND = 13
 _SUMMARIES = ("multiple-bloom",)
 
 
@@ -57,10 +55,8 @@ class PagedStats(ReprMixin):
     Attributes
     ----------
     keys : number of keys in the table
-    levels, slots : the plan's
+    levels, slots, fills, overflow : as in the plan
     level_keys : keys in each level, and in the overflow pages
-    fills : fraction of occupied slots, for each level
-    overflow : fraction of keys in the overflow pages
     lookups, misses : look-ups since the table was opened: of keys that were there, and of others
     reads : pages that a look-up of a present key asked for, on average; 0 before the first
     miss_reads : the same for absent keys
@@ -89,7 +85,17 @@ class PagedStats(ReprMixin):
     nbytes: int
 
 
-class PagedTable(_core.Pages, TableMapping, _files.Persistent):
+def _refusal(what: str) -> Callable[..., NoReturn]:
+    """Return the method of a structure in memory that a table in its file does not have."""
+
+    def refuse(*_: object) -> NoReturn:
+        """Refuse: the table is its file."""
+        raise TypeError(f"a PagedTable lives in its file and {what}: close it and copy the file")
+
+    return refuse
+
+
+class PagedTable(_core.Pages, TableMapping):
     """A mapping from keys to 64-bit numbers in a file: one page read for a present key, none for others.
 
     Made by `PagedTable.create`, or from a table in memory by `MultilevelTable.save(path, layout="pages")`;
@@ -121,6 +127,7 @@ class PagedTable(_core.Pages, TableMapping, _files.Persistent):
     __slots__ = ("_path", "_plan")
     _path: str
     _plan: PagedPlan | None
+    _types_at = 0
 
     def __init__(self) -> None:
         raise TypeError(
@@ -131,21 +138,11 @@ class PagedTable(_core.Pages, TableMapping, _files.Persistent):
 
     @classmethod
     def create(
-        cls,
-        path: StrPath,
-        capacity: SupportsIndex | SupportsFloat,
-        *,
-        load: float | None = None,
-        levels: int | None = None,
-        miss_reads: float | None = None,
-        bits_per_key: float | None = None,
-        page_bytes: int = 4096,
-        overflow_pages: int = 1,
-        key_dtype: str = "int64",
-        value_dtype: str = "int64",
-        seed: int = 0,
-        durable: bool = True,
-    ) -> Self:
+        cls, path: StrPath, capacity: SupportsIndex | SupportsFloat, *, load: float | None = None,
+        levels: int | None = None, miss_reads: float | None = None, bits_per_key: float | None = None,
+        page_bytes: int = 4096, overflow_pages: int = 1, key_dtype: str = "int64",
+        value_dtype: str = "int64", seed: int = 0, durable: bool = True,
+    ) -> Self:  # fmt: skip
         """Make a new, empty table in a file and open it for writing. All its pages are written at once.
 
         Parameters
@@ -153,7 +150,7 @@ class PagedTable(_core.Pages, TableMapping, _files.Persistent):
         path
             Where; it must not exist.
         capacity, load, levels, miss_reads, bits_per_key, page_bytes, overflow_pages, key_dtype, value_dtype
-            And `seed`: as for `theory.paged.plan_paged`.
+            And `seed`: as for `plan_paged`.
         durable
             False: changes are not forced to the disk. After a crash of the machine the table is as it was
             at some moment before; nothing is ever half done.
@@ -176,26 +173,19 @@ class PagedTable(_core.Pages, TableMapping, _files.Persistent):
             raise FileExistsError(
                 errno.EEXIST, "the journal of a table that was not closed: move it to its table", journal
             )
-        with _files.synced_folder(os.path.dirname(target), target), _new_file(target, plan) as temporary:
+        with page_files.new_file(target, plan) as temporary:
             os.link(temporary, target)  # fails if somebody was faster
         return cls.open(target, writable=True, durable=durable)
 
     @classmethod
     def open(
-        cls,
-        path: StrPath,
-        *,
-        summary: str = "multiple-bloom",
-        writable: bool = False,
-        durable: bool = True,
+        cls, path: StrPath, *, summary: str = "multiple-bloom", writable: bool = False, durable: bool = True,
         verify: bool = False,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """Open a table that lies in a file; its summary is read, or made anew by one scan.
 
         Parameters
         ----------
-        path
-            The file.
         summary
             The kind of summary: "multiple-bloom".
         writable
@@ -233,9 +223,8 @@ class PagedTable(_core.Pages, TableMapping, _files.Persistent):
             elif table._groups_due():
                 table._close()
                 try:
-                    _patiently(
-                        lambda: cls._open(path, True, durable, False).close()
-                    )  # takes the journal over
+                    # Opening it for writing takes the journal over.
+                    page_files.retry_while_locked(lambda: cls._open(path, True, durable, False).close())
                 except PermissionError as error:
                     raise PermissionError(
                         error.errno,
@@ -261,31 +250,8 @@ class PagedTable(_core.Pages, TableMapping, _files.Persistent):
 
     @classmethod
     def _with_locked_file(cls, path: str, writable: bool, durable: bool) -> Self:
-        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NONBLOCK
-        while True:
-            file, journal = _opened(path, flags), None
-            try:
-                try:
-                    fcntl.flock(file, (fcntl.LOCK_EX if writable else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    text = "open already" if writable else "open for writing"
-                    text = f"it is {text}, here or in another process: close it there first"
-                    raise BlockingIOError(errno.EWOULDBLOCK, text, path) from None
-                status = os.fstat(file.fileno())
-                with contextlib.suppress(FileNotFoundError):
-                    if not os.path.samestat(status, os.stat(path)):  # replaced meanwhile
-                        continue
-                if writable:
-                    journal = _opened(path + ".journal", os.O_RDWR | os.O_CREAT, status.st_mode & 0o777)
-                    _files._sync_folder(Path(path).absolute().parent)
-                else:
-                    with contextlib.suppress(FileNotFoundError):
-                        journal = _opened(path + ".journal", os.O_RDONLY)
-                return cls._of_files(file, journal, path, writable, durable)
-            finally:  # what the table has not taken over: of an exception's traceback, or replaced
-                file.close()
-                if journal is not None:
-                    journal.close()
+        with page_files.locked_files(path, writable) as (file, journal):
+            return cls._of_files(file, journal, path, writable, durable)
 
     @classmethod
     def _of_files(
@@ -306,7 +272,7 @@ class PagedTable(_core.Pages, TableMapping, _files.Persistent):
 
     def _keep_summary(self) -> None:
         """Save the summary if that can be done: without it, or with an old one, the next `open` scans."""
-        _keep_summary(self._path, self._summary_file())
+        page_files.keep_summary(self._path, self._summary_file())
 
     # --- the end ------------------------------------------------------------------------------------------
 
@@ -333,13 +299,7 @@ class PagedTable(_core.Pages, TableMapping, _files.Persistent):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def probe(self, key: Key) -> tuple[int, int]:
@@ -348,16 +308,6 @@ class PagedTable(_core.Pages, TableMapping, _files.Persistent):
         Overflow pages are levels after the others.
         """
         return self._probe(key)
-
-    # --- what the mapping needs -----------------------------------------------------------------------------
-
-    @property
-    def _key_type(self) -> int:
-        return self._core[0]
-
-    @property
-    def _value_type(self) -> int:
-        return self._core[1]
 
     def _insert_many(self, keys: Words, values: Words, are_new: bool, before: int = 0) -> None:
         self._insert_words(keys, values, IN_FLIGHT, before)
@@ -385,7 +335,7 @@ class PagedTable(_core.Pages, TableMapping, _files.Persistent):
             self._erase_words(keys, IN_FLIGHT, False)
 
     def insert_many(
-        self, keys: object, values: object, *, new: bool = False, in_flight: int = IN_FLIGHT
+        self, keys: object, values: object, *, assume_unique: bool = False, in_flight: int = IN_FLIGHT
     ) -> None:
         """Store many keys with their values; of a key that comes twice, the last value stays.
 
@@ -398,7 +348,7 @@ class PagedTable(_core.Pages, TableMapping, _files.Persistent):
         ----------
         keys, values
             As for `MultilevelTable.insert_many`.
-        new
+        assume_unique
             Accepted for the tables' common interface; a key is looked for in any case, by its summary.
         in_flight
             Reads under way at the same time, 1 ... 1024.
@@ -408,12 +358,12 @@ class PagedTable(_core.Pages, TableMapping, _files.Persistent):
         TableFullError
             There is no room for one more; `inserted` is the number of keys that are in.
         """
-        words, _ = stored_keys(keys, self._key_type, self._seed)
+        words = stored_keys(keys, self._key_type, self._seed)
         stored = stored_values(values, self._value_type, self._count(words))
         self._insert_words(words, stored, _flight(in_flight))
 
     def get_many(  # type: ignore[override]
-        self, keys: object, default: Any = _MISSING, *, in_flight: int = IN_FLIGHT
+        self, keys: object, default: Any = MISSING, *, in_flight: int = IN_FLIGHT
     ) -> npt.NDArray[Any]:
         """Return the values of many keys: an array of the value_dtype, in the shape of a NumPy array of keys.
 
@@ -477,37 +427,11 @@ class PagedTable(_core.Pages, TableMapping, _files.Persistent):
         """The seed of the digests."""
         return self._seed
 
-    def _refuse(self, what: str) -> NoReturn:
-        raise TypeError(f"a PagedTable lives in its file and cannot be {what}: close it and copy the file")
-
-    def copy(self) -> NoReturn:
-        """Refuse: the table is its file."""
-        self._refuse("copied in memory")
-
-    def to_bytes(self) -> NoReturn:
-        """Refuse: the table is its file."""
-        self._refuse("turned into bytes")
-
-    def save(self, path: StrPath) -> NoReturn:
-        """Refuse: the table is its file, and saved already."""
-        self._refuse("saved elsewhere")
-
-    @classmethod
-    def load(cls, path: StrPath) -> NoReturn:
-        """Refuse: nothing of the pages is loaded."""
-        raise TypeError("a PagedTable is opened, not loaded: use PagedTable.open(path)")
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> NoReturn:
-        """Refuse: the table is its file."""
-        raise TypeError("a PagedTable lives in a file: use PagedTable.open(path)")
-
-    def __reduce__(self) -> NoReturn:
-        self._refuse("pickled")
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
-        self._refuse("copied in memory")
-
+    copy = _refusal("cannot be copied in memory")
+    to_bytes = _refusal("cannot be turned into bytes")
+    save = _refusal("cannot be saved elsewhere")
+    __reduce__ = _refusal("cannot be pickled")
+    load = from_bytes = staticmethod(_refusal("is opened, not loaded, by PagedTable.open(path)"))
     __array_ufunc__ = None
 
     def __eq__(self, other: object) -> bool:
@@ -543,39 +467,6 @@ def _flight(value: object) -> int:
     return arguments.integer("in_flight", value, 1, 1024, "Leave it out for 32")
 
 
-def _opened(path: str, flags: int, mode: int = 0o666) -> Descriptor:
-    """Open a file, in one step: a signal handler that raises leaves no descriptor behind, and no lock."""
-    return Descriptor(os.fsencode(path), flags, mode)
-
-
-def _patiently(recover: Callable[[], None]) -> None:
-    """Let another reader finish, who may be doing the same."""
-    for _ in range(100):
-        with contextlib.suppress(BlockingIOError):
-            return recover()
-        time.sleep(0.02)
-    return recover()
-
-
-@contextlib.contextmanager
-def _new_file(target: str, plan: PagedPlan) -> Iterator[str]:
-    """Return the name of an empty table's file beside the target; it is taken away afterwards."""
-    folder = os.path.dirname(os.path.abspath(target))
-    temporary = os.path.join(folder, f".evenbins-{secrets.token_hex(8)}.tmp")
-    try:
-        try:
-            file = _opened(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-            _core.create_pages(file, temporary, plan.keys, plan.seed, list(plan.core), secrets.randbits(64))
-            yield temporary
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-    except OSError as error:
-        if error.errno is None or error.filename not in (temporary, None):
-            raise
-        raise OSError(error.errno, error.strerror, target) from error
-
-
 def save_pages(table: MultilevelTable, path: StrPath, **options: Any) -> None:
     """Write a table of any kind as a one-read table; what `MultilevelTable.save(path, layout="pages")` does.
 
@@ -584,10 +475,6 @@ def save_pages(table: MultilevelTable, path: StrPath, **options: Any) -> None:
 
     Parameters
     ----------
-    table
-        The keys and values.
-    path
-        Where to.
     **options
         Of `plan_paged`: `capacity` (by default the table's), `load`, `levels`, `miss_reads`, ...
     """
@@ -609,10 +496,12 @@ def save_pages(table: MultilevelTable, path: StrPath, **options: Any) -> None:
                 raise BlockingIOError(
                     errno.EWOULDBLOCK, "it is open for writing: close it there first", target
                 ) from None
-        with _files.synced_folder(os.path.dirname(target), target), _new_file(target, plan) as temporary:
+        with page_files.new_file(target, plan) as temporary:
             if old is not None:
                 os.chmod(temporary, os.fstat(old).st_mode & 0o7777)
-            made = PagedTable._of_files(_opened(temporary, os.O_RDWR), None, temporary, True, True)
+            made = PagedTable._of_files(
+                page_files.open_file(temporary, os.O_RDWR), None, temporary, True, True
+            )
             try:
                 table._each_batch(
                     lambda keys, values: made._insert_words(keys, values, IN_FLIGHT), _SAVED_AT_ONCE
@@ -626,24 +515,4 @@ def save_pages(table: MultilevelTable, path: StrPath, **options: Any) -> None:
         for leftover in (".journal", ".summary"):
             with contextlib.suppress(OSError):
                 os.unlink(target + leftover)
-    _keep_summary(target, data)
-
-
-def _keep_summary(path: str, data: Any) -> None:
-    """Save a summary beside its table. A full disk, or a folder without permission, is no failure.
-
-    The table is whole without it: it is the table's pages in short, and made from them if it is missing.
-    """
-    with contextlib.suppress(OSError):
-        _files.replace_file(path + ".summary", lambda descriptor: _files.write_all(descriptor, data))
-
-
-def is_paged(path: StrPath) -> bool:
-    """Return whether a file begins as a one-read table does. An unreadable file counts as not paged."""
-    with contextlib.suppress(OSError), open(os.fspath(path), "rb", opener=_files._open_at_once) as file:
-        for start in file.read(16), file.seek(4096) and file.read(16):
-            if isinstance(start, bytes) and len(start) == 16:
-                magic, _, kind = struct.unpack("<8sII", start)
-                if magic == b"EVENBINS":
-                    return bool(kind == KIND)
-    return False
+    page_files.keep_summary(target, data)

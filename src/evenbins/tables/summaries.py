@@ -5,7 +5,6 @@
     InterpolationSummary     sorted digests with levels (4.6): exact but for equal digests; the largest
     SingleFilterSummary      cells that hold the greatest level (4.7.1)
     MultipleBloomSummary     Bloom filters, one for the keys above each level (4.7.2): the smallest
-    CounterSummary           Song et al.'s counters (4.3), built once, for comparison
 
 What holds of each: a key that is in is never answered 0. It may be answered a wrong level, with a
 probability that `plan.failure` bounds, and an absent key a level (`plan.false_positives`). A
@@ -15,7 +14,7 @@ reads, never a key.
 `counting=True` makes filters of counters (4.10.2), from which keys can be removed.
 
 Bulk calls, single calls and the twins in `reference` leave the same bytes. Threads: any number of look-ups,
-or one writer; who comes in between waits.
+or one writer; other callers block until it finishes.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from evenbins import _bulk, _core
 from evenbins._bulk import Key
 from evenbins._show import ReprMixin
 from evenbins.structure import Structure
-from evenbins.theory.summary_plan import SummaryPlan, plan_counters, plan_of_summary_core, plan_summary
+from evenbins.tables.summary_plan import SummaryPlan, plan_of_summary_core, plan_summary
 
 __all__ = [
-    "CounterSummary", "InterpolationSummary", "MultipleBloomSummary", "SingleFilterSummary", "Summary",
-    "SummaryStats",
+    "InterpolationSummary", "MultipleBloomSummary", "SingleFilterSummary", "Summary", "SummaryPlan",
+    "SummaryStats", "plan_of_summary_core", "plan_summary",
 ]  # fmt: skip
 
 _Digests = npt.NDArray[np.uint64]
@@ -68,11 +67,33 @@ class SummaryStats(ReprMixin):
 
 
 class Summary(_core.Summary, Structure[SummaryPlan]):
-    """What all summaries can do; made by one of the classes below."""
+    """What all summaries can do; made by one of the classes below. `plan_summary` has more options.
+
+    Parameters
+    ----------
+    capacity
+        Keys to plan for (n).
+    levels
+        Answers of a present key, 1 to 9: a table's levels and, where it has one, its overflow list. By
+        default as many as `shares`, or 5.
+    shares
+        Fraction of the keys in each level; by default those of the thesis' tables (section 4.8). They do not
+        matter to an `InterpolationSummary`.
+    false_positives
+        Chance, at most, that an absent key is answered a level; by default 0.01.
+    failure
+        Chance, at most, that any of `capacity` keys is answered a wrong level; by default 1e-3.
+    counting
+        Filters of counters: keys can be removed and move to lower levels. An `InterpolationSummary` can do
+        that in any case.
+    seed
+        0 … 2**64-1.
+    """
 
     __slots__ = ("_cached_plan",)
     _kind: ClassVar[int]
     _plan_class = SummaryPlan
+    _kinds: ClassVar[tuple[str, str]]  # of plans: without and with counters
 
     def _core_arguments(self, plan: SummaryPlan) -> tuple[Any, ...]:
         return self._kind, plan.seed, plan.keys, list(plan.core)
@@ -86,7 +107,23 @@ class Summary(_core.Summary, Structure[SummaryPlan]):
             ("levels", self._core[0]), ("nbytes", self.nbytes),
         ]  # fmt: skip
 
-    # --- keys ------------------------------------------------------------------------------------------
+    def __init__(
+        self,
+        capacity: SupportsIndex | SupportsFloat,
+        *,
+        levels: int | None = None,
+        shares: Sequence[float] | None = None,
+        false_positives: float | None = None,
+        failure: float | None = None,
+        counting: bool = False,
+        seed: int = 0,
+    ) -> None:
+        self._build(
+            plan_summary(
+                capacity, kind=self._kinds[bool(counting)], levels=levels, shares=shares,
+                false_positives=false_positives, failure=failure, seed=seed,
+            )
+        )  # fmt: skip
 
     def _digests(self, keys: object, digests: bool) -> tuple[_Digests, tuple[int, ...] | None]:
         source, shape = _bulk.key_source(keys, digests=digests)
@@ -206,8 +243,6 @@ class Summary(_core.Summary, Structure[SummaryPlan]):
             )
         return np.ascontiguousarray(found.ravel(), dtype=np.uint8)
 
-    # --- the summary as a whole ----------------------------------------------------------------------------
-
     def stats(self) -> SummaryStats:
         """Measure this very summary, in one pass over it."""
         keys, fills, positives, saturated = self._measure()
@@ -216,13 +251,6 @@ class Summary(_core.Summary, Structure[SummaryPlan]):
             fills=tuple(fills), saturated=saturated, nbytes=self.nbytes,
         )  # fmt: skip
 
-    def _check(self) -> None:
-        """Assert every invariant of the structure; for tests."""
-        broken = self._invariant()
-        assert not broken, broken
-        assert self.nbytes == self.plan.nbytes
-        assert self.plan.core == tuple(self._core)
-
 
 class InterpolationSummary(Summary):
     """Sorted digests with levels (kirsch, section 4.6): nearly exact; it can forget, and follow every move.
@@ -230,19 +258,6 @@ class InterpolationSummary(Summary):
     An entry lies where linear interpolation expects it, or a little behind, in an array with gaps: a look-up
     takes one guess and a short walk, an insertion shifts twelve entries in the mean and 2048 at most.
     An entry that would need more is only counted; while there is one, an unknown key is answered 1.
-
-    Parameters
-    ----------
-    capacity
-        Keys to plan for (n).
-    levels
-        Answers of a present key, 1 to 9: a table's levels and, where it has one, its overflow list.
-    shares, false_positives, failure
-        As of `MultipleBloomSummary`. Shares do not matter here.
-    digest_bits
-        Bits of a digest (b), instead of the least that meet the need.
-    seed
-        0 … 2**64-1.
 
     Examples
     --------
@@ -258,44 +273,18 @@ class InterpolationSummary(Summary):
 
     __slots__ = ()
     _kind = 9
-
-    def __init__(
-        self,
-        capacity: SupportsIndex | SupportsFloat,
-        *,
-        levels: int | None = None,
-        shares: Sequence[float] | None = None,
-        false_positives: float | None = None,
-        failure: float | None = None,
-        digest_bits: int | None = None,
-        seed: int = 0,
-    ) -> None:
-        self._build(
-            plan_summary(
-                capacity, kind="interpolation", levels=levels, shares=shares, failure=failure,
-                false_positives=false_positives, digest_bits=digest_bits, seed=seed,
-            )
-        )  # fmt: skip
+    _kinds = ("interpolation", "interpolation")
 
 
 class SingleFilterSummary(Summary):
     """Cells that hold the greatest level of their keys; the answer is the least of a key's cells (4.7.1).
 
-    Parameters
-    ----------
-    capacity, levels, shares, false_positives, failure, seed
-        As of `MultipleBloomSummary`.
-    cells, hashes
-        The size (m, k) instead of the smallest that meets the need; rounded up to whole groups.
-    counting
-        A counter for each level in each cell: keys can be removed and move to lower levels.
-    counter_bits
-        Bits of these counters, one number or one for each level, instead of the least that make a full
-        one unlikely.
+    With `counting` there is a counter for each level in each cell.
 
     Examples
     --------
-    >>> s = SingleFilterSummary(10_000, levels=5, cells=120_000, hashes=15)
+    >>> plan = plan_summary(10_000, kind="single-filter", levels=5, filters=[(120_000, 15)])
+    >>> s = SingleFilterSummary.from_plan(plan)
     >>> s.add_many(["a", "b"], [1, 4])
     >>> s.level_many(["a", "b", "c"])
     array([1, 4, 0], dtype=uint8)
@@ -305,34 +294,7 @@ class SingleFilterSummary(Summary):
 
     __slots__ = ()
     _kind = 10
-
-    def __init__(
-        self,
-        capacity: SupportsIndex | SupportsFloat,
-        *,
-        levels: int | None = None,
-        shares: Sequence[float] | None = None,
-        false_positives: float | None = None,
-        failure: float | None = None,
-        cells: int | None = None,
-        hashes: int | None = None,
-        counting: bool = False,
-        counter_bits: int | Sequence[int] | None = None,
-        seed: int = 0,
-    ) -> None:
-        if (cells is None) != (hashes is None):
-            raise ValueError(
-                f"cells and hashes belong together; got cells={arguments.shown(cells)} and "
-                f"hashes={arguments.shown(hashes)}. Pass both or none"
-            )
-        filters = None if cells is None or hashes is None else [(cells, hashes)]
-        self._build(
-            plan_summary(
-                capacity, kind="counting-single-filter" if counting else "single-filter", levels=levels,
-                shares=shares, false_positives=false_positives, failure=failure, filters=filters,
-                counter_bits=counter_bits, seed=seed,
-            )
-        )  # fmt: skip
+    _kinds = ("single-filter", "counting-single-filter")
 
 
 class MultipleBloomSummary(Summary):
@@ -340,32 +302,6 @@ class MultipleBloomSummary(Summary):
 
     Since few keys are above the first level, and fewer above the second, each filter is smaller than the
     one before. The smallest summary for skewed tables.
-
-    Parameters
-    ----------
-    capacity
-        Keys to plan for (n).
-    levels
-        Answers of a present key, 1 to 9: a table's levels and, where it has one, its overflow list.
-    shares
-        Fraction of the keys in each level; by default those of the thesis' tables (section 4.8).
-    false_positives
-        Chance, at most, that an absent key is answered a level; by default 0.01.
-    failure
-        Chance, at most, that any of `capacity` keys is answered a wrong level; by default 1e-3.
-    filters
-        Bits and hashes of each filter instead; 0 hashes: an exact list of so many keys.
-    wide
-        One wide hash reduced modulo each filter's size, instead of hashes for each filter.
-    lists
-        Exact lists of digests in place of filters, where they are smaller.
-    counting
-        Filters of counters: keys can be removed and move to lower levels.
-    counter_bits
-        Bits of the counters, one number or one for each filter, instead of the least that make a full
-        one unlikely.
-    seed
-        0 … 2**64-1.
 
     Examples
     --------
@@ -381,108 +317,4 @@ InterpolationSummary
 
     __slots__ = ()
     _kind = 11
-
-    def __init__(
-        self,
-        capacity: SupportsIndex | SupportsFloat,
-        *,
-        levels: int | None = None,
-        shares: Sequence[float] | None = None,
-        false_positives: float | None = None,
-        failure: float | None = None,
-        filters: Sequence[tuple[int, int]] | None = None,
-        wide: bool = False,
-        lists: bool = True,
-        counting: bool = False,
-        counter_bits: int | Sequence[int] | None = None,
-        seed: int = 0,
-    ) -> None:
-        self._build(
-            plan_summary(
-                capacity, kind="counting-multiple-bloom" if counting else "multiple-bloom", levels=levels,
-                shares=shares, false_positives=false_positives, failure=failure, filters=filters, wide=wide,
-                lists=lists, counter_bits=counter_bits, seed=seed,
-            )
-        )  # fmt: skip
-
-
-class CounterSummary(Summary):
-    """Song et al.'s summary: a counter for each bucket of a table, the key lies where it is least (4.3).
-
-    Built once from all keys (`add_many` without levels), for comparison: their table puts every key into all
-    its `choices` buckets, then *prunes*: a key stays where the counter is least, of equal ones in the first.
-    `level` answers which choice, from 1; `bucket_many` which bucket.
-
-    Parameters
-    ----------
-    capacity
-        Keys to plan for (n).
-    buckets
-        Of the table (m); by default 13.1 for each key, as they have.
-    choices
-        Buckets of a key (d).
-    counter_bits
-        Bits of a counter; a full one sticks.
-    seed
-        0 … 2**64-1.
-
-    Examples
-    --------
-    >>> s = CounterSummary(10_000)
-    >>> s.add_many(range(10_000))
-    >>> s.loads(range(10_000))                      # buckets of 0 and 1 keys after pruning
-    [121072, 10000]
-    """
-
-    __slots__ = ()
-    _kind = 12
-
-    def __init__(
-        self,
-        capacity: SupportsIndex | SupportsFloat,
-        *,
-        buckets: int | None = None,
-        choices: int = 10,
-        counter_bits: int = 3,
-        seed: int = 0,
-    ) -> None:
-        self._build(
-            plan_counters(capacity, buckets=buckets, choices=choices, counter_bits=counter_bits, seed=seed)
-        )
-
-    def add(self, key: Key, level: SupportsIndex = 1, /) -> None:
-        """Count a key; where it lies is known when all keys are counted."""
-        super().add(key, level)
-
-    def add_many(self, keys: object, levels: object = 1, *, digests: bool = False) -> None:
-        """Count many keys."""
-        super().add_many(keys, levels, digests=digests)
-
-    def bucket_many(self, keys: object, *, digests: bool = False) -> npt.NDArray[np.int64]:
-        """Return the bucket that each key lies in after pruning; -1 for a key that is not in."""
-        words, shape = self._digests(keys, digests)
-        found = self._buckets(words).view(np.int64)
-        return found if shape is None else found.reshape(shape)
-
-    def loads(self, keys: object) -> list[int]:
-        """Count the buckets that hold 0, 1, … of these keys after pruning."""
-        found = self.bucket_many(keys)
-        counts = np.bincount(np.unique(found[found >= 0], return_counts=True)[1], minlength=1)
-        counts[0] = self._core[1] - int(counts.sum())
-        return [int(each) for each in counts]
-
-    def _need_removal(self) -> None:
-        raise TypeError(
-            "a CounterSummary is built once and cannot forget a key: use a summary with counting=True"
-        )
-
-
-CLASSES: dict[str, type[Summary]] = {
-    "interpolation": InterpolationSummary,
-    "single-filter": SingleFilterSummary,
-    "counting-single-filter": SingleFilterSummary,
-    "multiple-bloom": MultipleBloomSummary,
-    "counting-multiple-bloom": MultipleBloomSummary,
-    "counters": CounterSummary,
-}
-"""The class of each kind of plan."""
+    _kinds = ("multiple-bloom", "counting-multiple-bloom")

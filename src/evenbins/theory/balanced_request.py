@@ -21,7 +21,7 @@ from evenbins.theory.balanced_core import (
 )
 from evenbins.theory.cores import COIN_UNIT
 
-__all__ = ["DEFAULT_CHOICES", "DEFAULT_OVERFLOW", "Request", "check_bounds"]
+__all__ = ["DEFAULT_CHOICES", "DEFAULT_OVERFLOW", "Request"]
 
 DEFAULT_OVERFLOW = 0.005
 DEFAULT_CHOICES = 3
@@ -48,9 +48,10 @@ class Request:
 
     @classmethod
     def of(
-        cls, policy: object, fpr: object, bits_per_key: object, reads: object, choices: object,
-        overflow: object, miss_reads: object, block_bits: int, hashes: object, thresholds: object,
-        coin: object, shares: object, spill: object,
+        cls, *, policy: object = None, fpr: object = None, bits_per_key: object = None, reads: object = None,
+        choices: object = None, overflow: object = None, miss_reads: object = None, block_bits: object = 512,
+        hashes: object = None, thresholds: object = None, coin: object = None, shares: object = None,
+        spill: object = "least",
     ) -> Request:  # fmt: skip
         """Check each argument by itself."""
         rate, per_key = arguments.goal(fpr, bits_per_key)
@@ -79,72 +80,51 @@ class Request:
         request = replace(self, policy=policy)
         tables = 1 if policy in ("single", "sequential") else None
         if policy == "two-choice":
-            for name, value in (
-                ("reads", self.reads),
-                ("miss_reads", self.miss_reads),
-                ("choices", self.choices),
-            ):
-                if value < 2:
-                    remedy = "Raise it, or take another policy"
-                    raise arguments.error(name, 'at least 2 for policy="two-choice"', value, remedy)
+            for name in ("reads", "miss_reads", "choices"):
+                if getattr(self, name) < 2:
+                    rule, remedy = 'at least 2 for policy="two-choice"', "Raise it, or take another policy"
+                    raise arguments.error(name, rule, getattr(self, name), remedy)
             for name in ("thresholds", "coin", "shares"):
                 if getattr(self, name) is not None:
                     raise _no_such(name, policy, getattr(self, name))
         if policy == "fill" and self.coin:
             raise _no_such("coin", policy, self.coin)
         if self.thresholds is not None:
-            given = self.thresholds
-            last = None
-            if policy == "fill" and given:
-                of_all = self.shares is not None and len(self.shares) == len(given)
-                if of_all or given[-1] == self.block_bits + 1:
-                    *above, last = given
-                    given = tuple(above)
-                    remedy = "Leave it out for the best"
-                    arguments.integer(f"thresholds[{len(given)}]", last, 1, self.block_bits + 1, remedy)
-            most = self.block_bits if policy == "fill" else MAX_THRESHOLD
-            least = 1 if policy == "fill" else 0
-            for place, each in enumerate(given):
-                arguments.integer(
-                    f"thresholds[{place}]", each, least, most, "Leave thresholds out for the best"
-                )
-            if (tables is not None and len(given) != tables) or not (policy == "fill" or given):
+            marks, last = self.thresholds, None
+            filling = policy == "fill"
+            every = self.shares is not None and len(self.shares) == len(marks)
+            if filling and marks and (every or marks[-1] == self.block_bits + 1):
+                *above, last = marks
+                marks, remedy = tuple(above), "Leave it out for the best"
+                arguments.integer(f"thresholds[{len(marks)}]", last, 1, self.block_bits + 1, remedy)
+            least, most = (1, self.block_bits) if filling else (0, MAX_THRESHOLD)
+            remedy = "Leave thresholds out for the best"
+            for place, each in enumerate(marks):
+                arguments.integer(f"thresholds[{place}]", each, least, most, remedy)
+            if (tables is not None and len(marks) != tables) or not (filling or marks):
                 rule = "one number" if tables else "a number for each table"
-                raise arguments.error("thresholds", f"{rule} for policy={policy!r}", given, "Pass as many")
-            request = replace(request, thresholds=given, last_threshold=last)
-        count = self._tables(request)
-        if tables is not None and self.shares is not None and len(self.shares) != 1:
-            raise arguments.error(
-                "shares", f"one number for policy={policy!r}", self.shares, "Leave them out"
-            )
-        if self.shares is not None and count is not None and count != len(self.shares):
-            raise arguments.error(
-                "shares", f"{count} numbers, as thresholds has", self.shares, "Pass as many"
-            )
-        if count is None and self.shares is not None:
+                raise arguments.error("thresholds", f"{rule} for policy={policy!r}", marks, "Pass as many")
+            request = replace(request, thresholds=marks, last_threshold=last)
+        count = None
+        if request.thresholds is not None:
+            count = len(request.thresholds) + (policy == "fill")
+        if self.shares is not None:
+            if tables is not None and len(self.shares) != 1:
+                rule = f"one number for policy={policy!r}"
+                raise arguments.error("shares", rule, self.shares, "Leave them out")
+            if count not in (None, len(self.shares)):
+                rule = f"{count} numbers, as thresholds has"
+                raise arguments.error("shares", rule, self.shares, "Pass as many")
             count = len(self.shares)
         if count is not None and count > self.choices and policy in ("multilevel", "fill"):
             rule = f"at least {count}, the number of tables given"
             raise arguments.error("choices", rule, self.choices, "Raise it or give fewer thresholds")
         return request
 
-    @staticmethod
-    def _tables(request: Request) -> int | None:
-        if request.thresholds is None:
-            return None
-        return len(request.thresholds) + (1 if request.policy == "fill" else 0)
-
 
 def _no_such(name: str, policy: str, value: object) -> ArgumentError:
     got = arguments.shown(value)
     return arguments.unmet(name, f" has no meaning for policy={policy!r}; got {got}. Leave it out")
-
-
-def check_bounds(
-    *, reads: object = None, miss_reads: object = None, overflow: object = None, choices: object = None
-) -> None:
-    """Check each bound by itself, as `plan_balanced` does, whether or not a policy can keep it."""
-    Request.of(None, None, None, reads, choices, overflow, miss_reads, 512, None, None, None, None, "least")
 
 
 def _bound(name: str, value: object, reason: str) -> float:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -31,25 +32,10 @@ from evenbins.theory import fpr as theory
 from evenbins.theory.caching import cached, frozen
 
 __all__ = [
-    "KEYS_PER_BIT",
-    "arrivals",
-    "chain",
-    "counted_level",
-    "effective_rates",
-    "fill_distribution",
-    "fill_level",
-    "geometric",
-    "hashes_log",
-    "key_matrix",
-    "load_of_mean",
-    "loads_to_follow",
-    "more_than",
-    "pair",
-    "poisson",
-    "reach",
-    "running_integral",
-    "set_bits",
-]
+    "KEYS_PER_BIT", "advance", "arrivals", "chain", "counted_level", "effective_rates", "fill_distribution",
+    "fill_level", "geometric", "hashes_log", "key_matrix", "load_of_mean", "loads_to_follow", "more_than",
+    "pair", "per_key", "poisson", "reach", "running_integral", "set_bits", "set_bits_at_load",
+]  # fmt: skip
 
 Vector = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -74,12 +60,36 @@ def running_integral(values: Vector, step: float) -> Vector:
     return summed
 
 
+def advance(change: Callable[[Vector], Vector], state: Vector, step: float) -> Vector:
+    """Take one step of Runge and Kutta along state' = change(state)."""
+    k1 = change(state)
+    k2 = change(state + 0.5 * step * k1)
+    k3 = change(state + 0.5 * step * k2)
+    k4 = change(state + step * k3)
+    moved: Vector = state + step / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
+    return moved
+
+
 def geometric(ratio: Vector, terms: int) -> Vector:
     """Sum 1 + ratio + … of so many terms."""
     total = np.ones_like(ratio)
     for _ in range(terms - 1):
         total = 1.0 + ratio * total
     return total
+
+
+def per_key(positive: Vector, passes: Vector, choices: int) -> tuple[Vector, Vector, Vector]:
+    """Return reads, and the chances to change the filter and to be listed, of a key with so many choices.
+
+    `positive` and `passes` are F and C of each of its blocks.
+    """
+    accepted = np.maximum(1.0 - positive - passes, 0.0)
+    listed: Vector = passes**choices
+    spent, changed = choices * listed, listed.copy()
+    for j in range(choices):
+        changed += passes**j * accepted
+        spent += (j + 1) * passes**j * accepted
+    return spent, changed, listed
 
 
 def hashes_log(bits: int, hashes: int) -> float:
@@ -265,6 +275,15 @@ def set_bits(bits: int, hashes: int, most: int) -> Vector:
     return _kept_set_bits(bits, hashes, most) if most <= 1024 else _new_set_bits(bits, hashes, most)
 
 
+def set_bits_at_load(bits: int, hashes: int, load: float) -> Vector:
+    """Compute P(x set bits) of a block of Poisson(load) keys, x = 0 .. bits."""
+    load = min(load, float(KEYS_PER_BIT * bits))
+    most = reach(load)
+    chance = poisson(np.array([load]), most)[0]
+    spread: Vector = (chance / chance.sum()) @ set_bits(bits, hashes, most)
+    return spread
+
+
 def _new_set_bits(bits: int, hashes: int, most: int) -> Vector:
     matrix = key_matrix(bits, hashes)
     table = np.zeros((most + 1, bits + 1))
@@ -418,12 +437,7 @@ class _Pair:
         return _Window(self.harm, first, min(last + 4 * self.hashes, self.bits + 1))
 
     def _advance(self, state: Vector, step: float, window: _Window) -> Vector:
-        k1 = self._change(state, window)
-        k2 = self._change(state + 0.5 * step * k1, window)
-        k3 = self._change(state + 0.5 * step * k2, window)
-        k4 = self._change(state + step * k3, window)
-        moved: Vector = np.maximum(state + step / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4), 0.0)
-        return frozen(moved)
+        return frozen(np.maximum(advance(lambda at: self._change(at, window), state, step), 0.0))
 
     def _extend(self, path: _Path, load: float) -> _Path:
         loads, states, windows = list(path.loads), list(path.states), list(path.windows)

@@ -12,8 +12,7 @@ from numpy.polynomial import legendre
 from evenbins.theory.caching import cached
 
 __all__ = [
-    "BALANCED", "NOTHING", "Chains", "Layout", "absent_query", "load_time", "moments_of", "moments_of_time",
-    "quadrature", "then",
+    "BALANCED", "NOTHING", "Chains", "Layout", "absent_query", "assemble", "quadrature", "then",
 ]  # fmt: skip
 
 Vector = npt.NDArray[np.float64]
@@ -59,13 +58,9 @@ class Chains:
     ----------
     tables : [table, i]: fraction of the bins of each table with i keys
     loads : entry i: fraction of all bins with i keys; overflow chains are not bins
-    mean, variance : of `loads`
-    overflow : fraction of keys in the overflow chains (gamma)
     overflow_loads : entry i: fraction of the overflow chains with i keys
-    insertion_reads : mean bins whose load an insertion looks at
-    reads, miss_reads : mean bins that a look-up of a present and of an absent key reads
-    query_mean, query_variance : entries that a look-up of a present key compares, over the keys in the table
-    miss_mean, miss_variance : the same for an absent key
+    mean, variance, overflow, insertion_reads, reads, miss_reads : as in `evenbins.ChainPlan`
+    query_mean, query_variance, miss_mean, miss_variance : as there
     """
 
     tables: Vector = field(repr=False)
@@ -100,23 +95,16 @@ def then(a: Vector, b: Vector) -> Vector:
     )
 
 
-def moments_of_time(time: Vector) -> tuple[float, float]:
+def _moments_of_time(time: Vector) -> tuple[float, float]:
     """Return mean and variance of a time."""
     mean = float(time[1] / time[0])
     return mean, max(float(time[2] / time[0]) - mean * mean, 0.0)
 
 
-def load_time(chance: Vector) -> Vector:
+def _load_time(chance: Vector) -> Vector:
     """Return the time of a bin whose entries are all compared: chance[..., i] is that of i entries."""
     i = np.arange(chance.shape[-1], dtype=np.float64)
     return np.stack([chance.sum(-1), (chance * i).sum(-1), (chance * i * i).sum(-1)], axis=-1)
-
-
-def moments_of(chance: Vector) -> tuple[float, float]:
-    """Return mean and variance of a distribution over 0, 1, 2, ..."""
-    i = np.arange(len(chance))
-    mean = float((chance * i).sum())
-    return mean, float((chance * (i - mean) ** 2).sum())
 
 
 def absent_query(
@@ -148,12 +136,43 @@ def absent_query(
     time, so_far, reads = np.zeros(3), NOTHING, 0.0
     for level in range(choices):
         table = min(level, len(tables) - 1)
-        whole, goes_on = load_time(tables[table]), load_time(passed[table])
+        whole, goes_on = _load_time(tables[table]), _load_time(passed[table])
         reads += float(so_far[0])
         time = time + then(so_far, whole - goes_on)
         so_far = then(so_far, goes_on)
-    mean, variance = moments_of_time(time + then(so_far, load_time(overflow_loads)))
+    mean, variance = _moments_of_time(time + then(so_far, _load_time(overflow_loads)))
     return reads, mean, variance
+
+
+def assemble(
+    layout: Layout, tables: Sequence[Vector] | Vector, passed: Sequence[Vector] | Vector, time: Vector, *,
+    reads: float, insertion_reads: float, overflow: float = 0.0, overflow_loads: Vector | None = None,
+) -> Chains:  # fmt: skip
+    """Complete what is known of a table: loads as of `absent_query`, and the time of a present key's walk."""
+    listed = np.array([1.0]) if overflow_loads is None else overflow_loads
+    by_table = np.zeros((len(tables), max(len(each) for each in tables)))
+    for row, each in zip(by_table, tables, strict=True):
+        row[: len(each)] = each
+    loads = np.array(layout.bins) / sum(layout.bins) @ by_table
+    i = np.arange(len(loads))
+    mean = float(loads @ i)
+    query_mean, query_variance = _moments_of_time(time)
+    miss_reads, miss_mean, miss_variance = absent_query(layout.choices, tables, passed, listed)
+    return Chains(
+        tables=by_table,
+        loads=loads,
+        mean=mean,
+        variance=float(loads @ (i - mean) ** 2),
+        overflow=overflow,
+        overflow_loads=listed,
+        insertion_reads=insertion_reads,
+        reads=reads,
+        miss_reads=miss_reads,
+        query_mean=query_mean,
+        query_variance=query_variance,
+        miss_mean=miss_mean,
+        miss_variance=miss_variance,
+    )
 
 
 @cached(4)

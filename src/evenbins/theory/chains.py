@@ -1,20 +1,11 @@
 """Tables of chains: how long the chains are, and how many entries a look-up compares, predicted.
 
-    Layout(policy, choices, bins, thresholds, coin, overflow_bins)      the integers of a table
-    predict(layout, keys) -> Chains                                     what it is like with so many keys
-    max_load_chances(layout, loads, overflow_loads) -> array            distribution of the longest chain
-    asymptotic_max_load(policy, choices, keys) -> float                 its growth: ln ln n / ln d, …
-    growth_rate(choices) -> float                                       phi_d of d-left
-
 A key is an entry in one of the chains (bins) it may use; a look-up compares it with the entries of these
 chains in turn. Two families of policies:
 
-    single, sequential, multilevel   a bin takes a key while it has fewer than `threshold`, at exactly
-    `threshold` by
-                                     a coin; else the next bin; else the overflow chains (kanizo, Appendix C)
-    least-loaded, d-left             the shortest of the key's chains, the first of them when several are: of
-                                     `choices` bins of one table, or of one bin in each of `choices` tables
-                                     (kirsch, section 2.1.3: d-way chaining, and Vöcking's d-left)
+    single, sequential, multilevel   a bin takes a key while it has fewer than `threshold`, at exactly that
+                                     by a coin; else the next bin; else the overflow chains
+    least-loaded, d-left             the shortest of the key's chains, the first of them when several are
 
 What the query time is. The number of entries that a look-up compares: all entries of the chains it leaves
 behind, and in the last one those up to the key (new entries come first in a chain) or, if it is absent, all.
@@ -30,7 +21,11 @@ came the bins of the walk are independent. So a bin contributes three numbers, [
 the part of its time that belongs to "passed" or "placed"; two bins in turn are the product (a, b, c)·(a', b',
 c') = (aa', ab' + ba', ac' + 2bb' + ca'), and the walk is a sum of products, averaged over the moments. For
 the first family the loads at a moment are those of `over_time`, and what a bin still gets is Poisson; the
-second is in `chains_of_choice`, the longest chain in `longest_chain`.
+second is in `chains_of_choice`.
+
+The longest chain. The fluid limit ends where few chains are that long: bins times u_i is the expected number
+of chains of i keys or more, and the number is near Poisson where it is small. (With d choices the tail falls
+doubly exponentially, so that only one height is in doubt.)
 
 Invariants: fluid limits, for many bins; the error is of the order 1/bins.
 
@@ -38,7 +33,8 @@ Not done: the second moments as if the bins of a walk were independent of each o
 the moment at which the key came: a late key passes more bins.
 
 Sources: Y. Kanizo, D. Hay, I. Keslassy, "Access-efficient balanced Bloom filters", Appendix C, which keeps
-the overflow list of the schemes (its mean load is (1 - gamma) n/m); A. Kirsch's thesis, section 2.1.3.
+the overflow list of the schemes (its mean load is (1 - gamma) n/m); A. Kirsch's thesis, section 2.1.3, where
+d-left's maximum is printed as ln ln n/(d phi_d): Vöcking has ln ln n/(d ln phi_d).
 """
 
 from __future__ import annotations
@@ -49,21 +45,12 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
+from evenbins.theory import chain_walk as walk
+from evenbins.theory.balance_arguments import MAX_CHOICES
 from evenbins.theory.block import poisson
 from evenbins.theory.caching import cached
-from evenbins.theory.chain_walk import (
-    BALANCED,
-    NOTHING,
-    Chains,
-    Layout,
-    absent_query,
-    moments_of,
-    moments_of_time,
-    quadrature,
-    then,
-)
+from evenbins.theory.chain_walk import BALANCED, Chains, Layout, absent_query
 from evenbins.theory.chains_of_choice import predict_least
-from evenbins.theory.longest_chain import asymptotic_max_load, growth_rate, max_load_chances, median_of_max
 from evenbins.theory.over_time import multilevel, sequential, single
 
 __all__ = [
@@ -79,19 +66,7 @@ NEVER_FULL = 2**31
 
 
 def predict(layout: Layout, keys: int) -> Chains:
-    """Predict chains and query times of a table with `keys` keys, inserted one after the other.
-
-    Parameters
-    ----------
-    layout
-        The table.
-    keys
-        Number of keys (n), at least 1.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `keys` is no integer of at least 1.
+    """Predict chains and query times of a table with `keys` keys (n), inserted one after the other.
 
     Examples
     --------
@@ -102,8 +77,7 @@ def predict(layout: Layout, keys: int) -> Chains:
     >>> round(one.query_mean, 6), round(one.miss_mean, 6)  # 1 + load/2, load
     (1.5, 1.0)
     """
-    keys = arguments.integer("keys", keys, 1, 2**48, "Pass the number of keys in the table")
-    return _predict(layout, keys)
+    return _predict(layout, arguments.integer("keys", keys, 1, 2**48, "Pass the number of keys in the table"))
 
 
 @cached(64)
@@ -112,10 +86,6 @@ def _predict(layout: Layout, keys: int) -> Chains:
 
 
 # --- single, sequential, multilevel --------------------------------------------------------------
-
-
-def _reach(mean: float) -> int:
-    return int(mean + 12.0 * math.sqrt(mean + 1.0) + 24.0)
 
 
 class _Table:
@@ -127,7 +97,7 @@ class _Table:
     def __init__(self, threshold: int | None, coin: float, attempts: Vector) -> None:
         end = float(attempts[-1])
         now, later = attempts[:-1], np.maximum(end - attempts[:-1], 0.0)
-        length = _reach(end)
+        length = int(end + 12.0 * math.sqrt(end + 1.0) + 24.0)
         h = length if threshold is None else min(threshold, length)  # no bin gets as far
         arrived = poisson(now, h)
         # What comes after a key in a bin with room for g more before the threshold, of k later attempts.
@@ -167,16 +137,15 @@ class _Table:
 
 def _at(attempts: float, threshold: int, coin: float) -> float:
     if attempts <= 0.0:
-        return 1.0 if threshold == 0 else 0.0
-    occupancy = single(attempts, threshold, coin).occupancy[0]
-    return float(occupancy[threshold])
+        return float(threshold == 0)
+    return float(single(attempts, threshold, coin).occupancy[0][threshold])
 
 
 def _predict_balanced(layout: Layout, keys: int) -> Chains:
     bins = sum(layout.bins)
     load = keys / bins
     coin = layout.coin / COIN_UNIT
-    moments, weights = quadrature()
+    moments, weights = walk.quadrature()
     times = np.append(moments, 1.0)
     thresholds = [None if h >= NEVER_FULL else h for h in layout.thresholds]
     shares = np.array(layout.bins) / bins
@@ -193,37 +162,111 @@ def _predict_balanced(layout: Layout, keys: int) -> Chains:
     spread = max(layout.overflow_bins, 1)
     listed = _Table(None, 1.0, fluid.overflow * (keys / spread))
     # The walk of a present key, at every moment.
-    so_far = np.broadcast_to(NOTHING, (len(moments), 3))
+    so_far = np.broadcast_to(walk.NOTHING, (len(moments), 3))
     total = np.zeros((len(moments), 3))
     reads = 0.0
     for level in range(layout.choices):
         table = tables[min(level, len(tables) - 1)]
         reads += float(weights @ so_far[:, 0])
-        total = total + then(so_far, table.placed)
-        so_far = then(so_far, table.passed)
-    total = total + then(so_far, listed.placed)
-    query_mean, query_variance = moments_of_time(weights @ total)
-    miss_reads, miss_mean, miss_variance = absent_query(
-        layout.choices, [table.loads for table in tables], [table.goes_on for table in tables], listed.loads
-    )
-    longest = max(len(table.loads) for table in tables)
-    all_loads = np.zeros((len(tables), longest))
-    for j, table in enumerate(tables):
-        all_loads[j, : len(table.loads)] = table.loads
-    loads = shares @ all_loads
-    mean, variance = moments_of(loads)
-    return Chains(
-        tables=all_loads,
-        loads=loads,
-        mean=mean,
-        variance=variance,
-        overflow=float(fluid.overflow[-1]),
+        total = total + walk.then(so_far, table.placed)
+        so_far = walk.then(so_far, table.passed)
+    total = total + walk.then(so_far, listed.placed)
+    return walk.assemble(
+        layout, [table.loads for table in tables], [table.goes_on for table in tables], weights @ total,
+        reads=reads, insertion_reads=float(fluid.accesses[-1]), overflow=float(fluid.overflow[-1]),
         overflow_loads=listed.loads,
-        insertion_reads=float(fluid.accesses[-1]),
-        reads=reads,
-        miss_reads=miss_reads,
-        query_mean=query_mean,
-        query_variance=query_variance,
-        miss_mean=miss_mean,
-        miss_variance=miss_variance,
-    )
+    )  # fmt: skip
+
+
+# --- the longest chain ---------------------------------------------------------------------------
+
+
+def max_load_chances(layout: Layout, tables: Vector, overflow_loads: Vector) -> Vector:
+    """Return the distribution of the longest chain's length, overflow chains counted.
+
+    Chains are taken as independent: P(longest < i) is the product of their chances.
+
+    Parameters
+    ----------
+    tables, overflow_loads
+        Fractions of chains by length, as `Chains` has them.
+
+    Examples
+    --------
+    >>> layout = Layout(policy="d-left", choices=4, bins=(25_000,) * 4)
+    >>> seen = predict(layout, 100_000)
+    >>> max_load_chances(layout, seen.tables, seen.overflow_loads)[:5].round(4).tolist()
+    [0.0, 0.0, 1.0, 0.0, 0.0]
+    """
+    groups = [(float(n), each) for n, each in zip(layout.bins, tables, strict=True)]
+    if layout.overflow_bins:
+        groups.append((float(layout.overflow_bins), overflow_loads))
+    longest = max(len(each) for _, each in groups)
+    below = np.zeros(longest + 1)  # log P(longest < i)
+    for n, each in groups:
+        tail = np.zeros(longest + 1)
+        tail[: len(each)] = np.cumsum(each[::-1])[::-1]
+        with np.errstate(divide="ignore"):
+            below += n * np.log1p(-np.minimum(tail, 1.0))
+    chances: Vector = np.diff(np.exp(below))
+    return chances
+
+
+def median_of_max(chances: Vector) -> int:
+    """Return the median of the longest chain: the first length that at least half of all tables stay within.
+
+    Examples
+    --------
+    >>> median_of_max(np.array([0.0, 0.1, 0.3, 0.6]))
+    3
+    """
+    return int(np.searchsorted(np.cumsum(chances), 0.5 * (1.0 - 1e-12)))
+
+
+def growth_rate(choices: int) -> float:
+    """Compute phi_d, at which Fibonacci numbers of order d grow: the root of x**d = 1 + x + ... + x**(d-1).
+
+    Examples
+    --------
+    >>> round(growth_rate(2), 6), round(growth_rate(3), 6)
+    (1.618034, 1.839287)
+    """
+    choices = arguments.integer("choices", choices, 2, MAX_CHOICES, "Pass for example 2")
+    x = 2.0
+    for _ in range(200):  # x**(d+1) - 2 x**d + 1 = 0: Newton comes down from 2
+        step = (x ** (choices + 1) - 2 * x**choices + 1) / (
+            (choices + 1) * x**choices - 2 * choices * x ** (choices - 1)
+        )
+        x -= step
+        if step <= 1e-16:
+            break
+    return x
+
+
+def asymptotic_max_load(policy: str, choices: int, keys: int) -> float:
+    """Compute what the longest chain grows like when there are as many bins as keys, but for a constant.
+
+    One choice: ln n / ln ln n. "least-loaded": ln ln n / ln d (Azar et al.); "d-left": ln ln n / (d ln phi_d)
+    (Vöcking). The constants are as large as these numbers: `max_load_chances` has the answer for a finite
+    table.
+
+    Raises
+    ------
+    ValueError
+        The policy has no such law: with thresholds the longest chain is threshold + 1, but for overflow
+        chains.
+
+    Examples
+    --------
+    >>> [round(asymptotic_max_load(policy, 2, 10**6), 2) for policy in ("least-loaded", "d-left")]
+    [3.79, 2.73]
+    """
+    log = math.log(max(keys, 3))
+    if policy == "single":
+        return log / math.log(max(log, 1.0 + 1e-9))
+    if policy == "least-loaded":
+        return math.log(log) / math.log(choices)
+    if policy == "d-left":
+        return math.log(log) / (choices * math.log(growth_rate(choices)))
+    rule = 'one of "single", "least-loaded" and "d-left"'
+    raise arguments.error("policy", rule, policy, "Other policies have a bound: threshold + 1")

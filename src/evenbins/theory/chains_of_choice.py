@@ -18,15 +18,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from evenbins.theory.chain_walk import (
-    Chains,
-    Layout,
-    absent_query,
-    moments_of,
-    moments_of_time,
-    quadrature,
-    then,
-)
+from evenbins.theory.chain_walk import Chains, Layout, assemble, quadrature, then
 
 __all__ = ["predict_least"]
 
@@ -106,26 +98,9 @@ def predict_least(layout: Layout, keys: int) -> Chains:
         time, read = _choose(rule, rule.full(path(t)), value)
         found = found + weight * time
         reads += weight * read
-    reads /= float(found[0])
-    query_mean, query_variance = moments_of_time(found)
     tables = -np.diff(end, axis=1)
-    _, miss_mean, miss_variance = absent_query(rule.choices, tables, tables, np.array([1.0]))
-    loads = np.array(layout.bins) / sum(layout.bins) @ tables
-    mean, variance = moments_of(loads)
-    return Chains(
-        tables=tables,
-        loads=loads,
-        mean=mean,
-        variance=variance,
-        overflow=0.0,
-        overflow_loads=np.array([1.0]),
-        insertion_reads=float(rule.choices),
-        reads=reads,
-        miss_reads=float(rule.choices),
-        query_mean=query_mean,
-        query_variance=query_variance,
-        miss_mean=miss_mean,
-        miss_variance=miss_variance,
+    return assemble(
+        layout, tables, tables, found, reads=reads / float(found[0]), insertion_reads=float(rule.choices)
     )
 
 

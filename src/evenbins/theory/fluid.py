@@ -1,17 +1,14 @@
 """Multilevel tables in the limit of many keys: overflow, moves and fills, with and without deletions.
 
-    solve(scheme, shares, slots=1, *, keys=1.0) -> FluidLimit           keys inserted into an empty table
-    steady_state(scheme, shares, slots=1, *, keys=1.0) -> SteadyState   endless deletions and insertions
-
 The idea. A key looks at one random bucket of each level; so the chance of what happens to it depends only
 on which fraction of buckets is in which state, and with many keys the fractions follow the differential
-equations of their mean changes (Kurtz; the thesis' chapter 5). `_fluid_schemes` has the equations, this
+equations of their mean changes (Kurtz; the thesis' chapter 5). `fluid_schemes` has the equations, this
 module solves them:
 
     shares ──▶ Runge-Kutta of order 8 (scipy's DOP853) ──▶ fractions at time 1 ──▶ overflow, moves, fills
           └──▶ the same steps in complex numbers: shares + 1e-30 i e_k ──▶ imaginary part = exact gradient
 
-Deletions: `_fluid_steady` solves for the fixed point.
+Deletions: `fluid_steady` solves for the fixed point.
 
 Definitions. A table for n keys has shares[i] * n buckets in level i (alpha_i), each with `slots` slots, so
 that `space` = slots * sum(shares) is slots per key, as in Table 5.1 of the thesis (its shares are buckets
@@ -33,19 +30,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins._show import ReprMixin
-from evenbins.theory import _fluid_steady as steady
-from evenbins.theory._fluid_schemes import AVAILABLE, SCHEMES, System, system
+from evenbins.theory import fluid_steady as steady
 from evenbins.theory.caching import cached
+from evenbins.theory.fluid_schemes import AVAILABLE, SCHEMES, System, system
 
-__all__ = ["SCHEMES", "FluidLimit", "SteadyState", "Trajectory", "solve", "steady_state"]
+__all__ = ["SCHEMES", "FluidLimit", "solve", "steady_state"]
 
 Vector = npt.NDArray[np.float64]
 
@@ -53,45 +48,19 @@ MAX_LEVELS = 16
 MAX_SLOTS = 64
 MIN_SHARE = 1e-6
 _STEP = 1e-30  # of the complex numbers that carry derivatives
-_POINTS = 128  # of a trajectory
 _RTOL, _ATOL = 1e-8, 1e-6  # tolerance of a step, and the part of it that is absolute
 
 
-@dataclass(frozen=True)
-class Trajectory:
-    """A table as it fills.
-
-    Attributes
-    ----------
-    times : keys inserted so far, per planned key: 0 ... keys
-    fills : fraction of slots occupied, one row a time, one column a level
-    overflow, moves : keys on the overflow list, and insertions that moved a key, so far, per planned key
-    """
-
-    times: Vector
-    fills: Vector
-    overflow: Vector
-    moves: Vector
-
-
-class _Shown(ReprMixin):
-    """What limits and steady states have in common."""
-
-    _names = ("scheme", "slots", "space", "shares", "overflow", "moves", "fills")
-
-    def _rows(self) -> list[tuple[str, object]]:
-        return [(name, getattr(self, name)) for name in self._names]
-
-
-@dataclass(frozen=True, repr=False)
-class FluidLimit(_Shown):
-    """A table after `keys` insertions, none of them undone.
+@dataclass(frozen=True, slots=True)
+class FluidLimit:
+    """A table of many keys: after `keys` insertions or, with `deletions`, after many of both.
 
     Attributes
     ----------
     scheme, shares, slots, keys : as given
-    overflow : keys on the overflow list, per planned key (w)
-    moves : insertions that moved a key, per planned key (m)
+    deletions : whether it is the steady state under deletions and insertions
+    overflow : keys on the overflow list, per planned key (w, w*)
+    moves : insertions that moved a key, per planned key (m); with deletions per insertion
     fills : fraction of slots occupied, per level
     """
 
@@ -99,46 +68,7 @@ class FluidLimit(_Shown):
     shares: tuple[float, ...]
     slots: int
     keys: float
-    overflow: float
-    moves: float
-    fills: tuple[float, ...]
-
-    @property
-    def levels(self) -> int:
-        """Number of levels (d)."""
-        return len(self.shares)
-
-    @property
-    def space(self) -> float:
-        """Slots per planned key (c)."""
-        return self.slots * math.fsum(self.shares)
-
-    @cached_property
-    def trajectory(self) -> Trajectory:
-        """The way there, at 129 times; computed when first asked for."""
-        model = system(self.scheme, self.levels, self.slots)
-        times, path = integrate(
-            model, np.array(self.shares), keys=self.keys, times=np.linspace(0.0, self.keys, _POINTS + 1)
-        )
-        return Trajectory(times, model.fills(path).T.copy(), path[-2].copy(), path[-1].copy())
-
-
-@dataclass(frozen=True, repr=False)
-class SteadyState(_Shown):
-    """A table that has seen many deletions and insertions.
-
-    Attributes
-    ----------
-    scheme, shares, slots, keys : as given
-    overflow : keys on the overflow list, per planned key (w*)
-    moves : fraction of insertions that move a key
-    fills : fraction of slots occupied, per level
-    """
-
-    scheme: str
-    shares: tuple[float, ...]
-    slots: int
-    keys: float
+    deletions: bool
     overflow: float
     moves: float
     fills: tuple[float, ...]
@@ -170,22 +100,19 @@ def solve(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: float =
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is of the wrong type, out of range, or the scheme has no equations for these slots.
+    ValueError
+        The scheme has no equations for these slots.
 
     Examples
     --------
     >>> table = solve("second-chance", [0.4694, 0.4562, 0.2512, 0.1082])
     >>> f"{table.overflow:.5f} {table.moves:.4f} {table.space:.3f}"
     '0.00201 0.1286 1.285'
-    >>> f"{table.trajectory.overflow[112]:.1e}"  # when 112/128 of the keys are in
-    '5.8e-05'
     """
-    scheme, given, slots, keys = checked_arguments(scheme, shares, slots, keys)
-    return FluidLimit(scheme, given, slots, keys, *_final_state(scheme, given, slots, keys))
+    return _solved(*checked_arguments(scheme, shares, slots, keys))
 
 
-def steady_state(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: float = 1.0) -> SteadyState:
+def steady_state(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: float = 1.0) -> FluidLimit:
     """Compute overflow, moves and fills of a table under endless deletions and insertions (section 5.9).
 
     Both models of the thesis have this limit: n keys, a new one inserted and a random old one deleted in
@@ -203,31 +130,25 @@ def steady_state(scheme: str, shares: Iterable[float], slots: int = 1, *, keys: 
     >>> f"{table.overflow:.3e}"
     '1.765e-03'
     """
-    scheme, given, slots, keys = checked_arguments(scheme, shares, slots, keys, deletions=True)
-    overflow, moves, fills = _stationary_state(scheme, tuple(each / keys for each in given), slots)
-    return SteadyState(scheme, given, slots, keys, keys * overflow, moves, fills)
+    return _steady(*checked_arguments(scheme, shares, slots, keys, deletions=True))
 
 
 # Tables of one plan that differ in their seeds, and every load of a file, ask for the same solution.
 
 
 @cached(1024)
-def _final_state(
-    scheme: str, shares: tuple[float, ...], slots: int, keys: float
-) -> tuple[float, float, tuple[float, ...]]:
-    """Return overflow, moves and fills of `solve`."""
+def _solved(scheme: str, shares: tuple[float, ...], slots: int, keys: float) -> FluidLimit:
     model = system(scheme, len(shares), slots)
     y = integrate(model, np.array(shares), keys=keys)[1][:, -1]
-    return float(y[-2]), float(y[-1]), tuple(float(each) for each in model.fills(y))
+    fills = tuple(model.fills(y).tolist())
+    return FluidLimit(scheme, shares, slots, keys, False, float(y[-2]), float(y[-1]), fills)
 
 
 @cached(1024)
-def _stationary_state(
-    scheme: str, shares: tuple[float, ...], slots: int
-) -> tuple[float, float, tuple[float, ...]]:
-    """Return overflow, moves and fills of `steady_state` for one key."""
-    y = steady.solve(scheme, np.array(shares), slots)
-    return float(y.overflow), float(y.moves), tuple(float(each) for each in y.fills)
+def _steady(scheme: str, shares: tuple[float, ...], slots: int, keys: float) -> FluidLimit:
+    y = steady.solve(scheme, np.array(shares) / keys, slots)
+    fills = tuple(y.fills.tolist())
+    return FluidLimit(scheme, shares, slots, keys, True, keys * float(y.overflow), float(y.moves), fills)
 
 
 # --- for the other modules of this package ---------------------------------------------------------------

@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -48,27 +49,11 @@ from evenbins import _arguments as arguments
 from evenbins.theory.caching import cached
 
 __all__ = [
-    "MAX_BITS",
-    "MAX_HASHES_BLOCKED",
-    "MAX_HASHES_STANDARD",
-    "best_hashes_blocked",
-    "best_hashes_standard",
-    "blocked",
-    "blocked_blocks",
-    "blocked_fill",
-    "blocked_set_bits",
-    "checked_sizes",
-    "digest_floor",
-    "keys_from_blocked_fill",
-    "keys_from_standard_fill",
-    "occupancy",
-    "poisson_loads",
-    "rate_by_load",
-    "standard",
-    "standard_bits",
-    "standard_fill",
-    "standard_miss_reads",
-]
+    "MAX_BITS", "MAX_HASHES_BLOCKED", "MAX_HASHES_STANDARD", "best_hashes_blocked", "best_hashes_standard",
+    "blocked", "blocked_blocks", "blocked_fill", "checked_sizes", "digest_floor",
+    "keys_from_blocked_fill", "keys_from_standard_fill", "occupancy", "rate_by_load",
+    "round_up", "standard", "standard_bits", "standard_fill", "standard_miss_reads",
+]  # fmt: skip
 
 Vector = npt.NDArray[np.float64]
 
@@ -77,6 +62,7 @@ MAX_BITS = 2**56
 MAX_HASHES_STANDARD = 64
 MAX_HASHES_BLOCKED = 32
 
+_ROUNDING = Fraction(1, 2**50)
 _NEGLIGIBLE = 1e-290  # dropped from distributions: far below every rate, and no slow subnormals
 
 
@@ -102,32 +88,6 @@ def occupancy(bits: int, throws: int) -> Vector:
     return chance
 
 
-def blocked_set_bits(block_bits: int, hashes: int, load: float) -> Vector:
-    """Distribute the number of set bits in a block that receives Poisson(`load`) keys.
-
-    Entry x of block_bits + 1 is P(X = x): the definition of a blocked filter's behaviour when
-    its blocks are many. `blocked` gives E[(X/block_bits)**hashes] without it, and faster.
-    """
-    block_bits = _whole("block_bits", block_bits, 1)
-    hashes = _whole("hashes", hashes, 1)
-    first_load, weights = poisson_loads(load)
-    hit_set = np.arange(block_bits + 1) / block_bits
-    hit_new = 1.0 - hit_set
-    chance = np.zeros(block_bits + 1)
-    chance[0] = 1.0
-    first, last = 0, 0
-    total = np.zeros(block_bits + 1)
-    for keys in range(first_load + len(weights)):
-        if last == block_bits and chance[first:last].sum() < 1e-40:  # all set, and will stay so
-            total[block_bits] += float(weights[max(keys - first_load, 0) :].sum())
-            break
-        if keys >= first_load:
-            total += weights[keys - first_load] * chance
-        for _ in range(hashes):
-            first, last = _throw(chance, hit_set, hit_new, first, last)
-    return total
-
-
 def _throw(chance: Vector, hit_set: Vector, hit_new: Vector, first: int, last: int) -> tuple[int, int]:
     """Do one throw, in place; entries outside first..last are zero, before and after."""
     grown = min(last + 1, len(chance) - 1)
@@ -141,22 +101,6 @@ def _throw(chance: Vector, hit_set: Vector, hit_new: Vector, first: int, last: i
         chance[grown] = 0.0
         grown -= 1
     return first, grown
-
-
-def poisson_loads(load: float) -> tuple[int, Vector]:
-    """Return first index and weights of Poisson(`load`): all but a tail of about 1e-40 on each side.
-
-    Ratios outward from the mode, then normalised: no logarithm of a large factorial to lose digits.
-    """
-    if not (math.isfinite(load) and load >= 0):
-        raise ValueError(f"load must be a finite number of keys, at least 0; got {load!r}")
-    mode = int(load)
-    reach = int(15 * math.sqrt(load)) + 60
-    low = max(mode - reach, 0)
-    up = np.cumprod(load / np.arange(mode + 1.0, mode + reach + 1.0))
-    down = np.cumprod(np.arange(float(mode), float(low), -1.0) / load) if mode else np.empty(0)
-    weights = np.concatenate([down[::-1], [1.0], up])
-    return low, weights / weights.sum()
 
 
 # --- the chain of a probe's unset bits -----------------------------------------------------------
@@ -394,43 +338,24 @@ def standard_bits(keys: int, fpr: float, hashes: int | None = None) -> int:
     ValueError
         No filter of up to 2**56 bits reaches `fpr`; the message names the least rate that can be.
     """
-    return _least_size(
-        lambda k, bits: standard(bits, k, keys),
-        lambda bits: best_hashes_standard(bits, keys),
-        keys=keys,
-        fpr=fpr,
-        hashes=hashes,
-        unit=1,
-        most_hashes=MAX_HASHES_STANDARD,
-    )
+    rate, best = lambda k, bits: standard(bits, k, keys), lambda bits: best_hashes_standard(bits, keys)
+    return _least_size(rate, best, keys, fpr, hashes, 1, MAX_HASHES_STANDARD)
 
 
 @cached(4096)
 def blocked_blocks(keys: int, fpr: float, block_bits: int, hashes: int | None = None) -> int:
-    """Find the least number of blocks of a blocked filter with a rate of at most `fpr`.
-
-    With `hashes` None, every size uses its best number of them.
-
-    Raises
-    ------
-    ValueError
-        No filter of up to 2**56 bits reaches `fpr`; the message names the least rate that can be.
-    """
+    """Find the least blocks of a blocked filter with a rate of at most `fpr`, as `standard_bits` does."""
+    unit = _whole("block_bits", block_bits, 1)
     return _least_size(
         lambda k, blocks: blocked(blocks, block_bits, k, keys),
         lambda blocks: best_hashes_blocked(blocks, block_bits, keys),
-        keys=keys,
-        fpr=fpr,
-        hashes=hashes,
-        unit=_whole("block_bits", block_bits, 1),
-        most_hashes=MAX_HASHES_BLOCKED,
-    )
+        keys, fpr, hashes, unit, MAX_HASHES_BLOCKED,
+    )  # fmt: skip
 
 
 def _least_size(
     rate: Callable[[int, int], float],
     best_hashes: Callable[[int], int],
-    *,
     keys: int,
     fpr: float,
     hashes: int | None,
@@ -529,3 +454,14 @@ def checked_sizes(**values: int) -> tuple[int, ...]:
     return tuple(
         _whole(name, value, 0 if name in ("keys", "set_bits") else 1) for name, value in values.items()
     )
+
+
+def round_up(keys: int, bits_per_key: float, unit: int) -> int:
+    """Count the units of so many bits that keys * bits_per_key bits take: exactly, rounded up.
+
+    A product that differs from an integer by at most 2**-50 of itself *is* that integer, since the float may
+    lie that far from the number the user meant: 28.755 * 1000 is 28755 bits, not 28756.
+    """
+    exact = Fraction(bits_per_key) * keys / unit
+    nearest = round(exact)
+    return nearest if abs(exact - nearest) <= exact * _ROUNDING else math.ceil(exact)

@@ -1,8 +1,5 @@
 """The scheme "least-loaded" as measured: overflow, moves and fills at each load.
 
-    behaviour(levels, slots, load, deletions=False) -> Behaviour      what a table of this load does
-    load_for(levels, slots, overflow, deletions=False) -> float       the largest load within an overflow
-
 The scheme has no equations here: a resident that must move was once placed where it was least loaded, so its
 other buckets are not random ones, and a closed system would have to follow all pairs of loads. Instead tables
 of the library itself were measured, in the limit of many keys (a million slots), and `least_loaded.json`
@@ -19,9 +16,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +34,7 @@ STEADY_DISPERSION = 1.5
 """Variance over mean of the list under deletions, above all that was measured with a fixed number of keys."""
 
 
-@dataclass(frozen=True)
-class Behaviour:
+class Behaviour(NamedTuple):
     """A table of one load.
 
     Attributes
@@ -54,8 +49,7 @@ class Behaviour:
     fills: tuple[float, ...]
 
 
-@dataclass(frozen=True)
-class _Curve:
+class _Curve(NamedTuple):
     load: Vector
     log_overflow: Vector
     moves: Vector
@@ -75,13 +69,8 @@ def _curve(levels: int, slots: int, deletions: bool) -> _Curve:
     given = _data()[f"{levels}x{slots}"]["churned" if deletions else "filled"]
     overflow = np.maximum.accumulate(np.array(given["overflow"]))
     dispersion = STEADY_DISPERSION if deletions else max(1.0, given["dispersion"] or 1.0)
-    return _Curve(
-        np.array(given["load"]),
-        np.log(overflow),
-        np.array(given["moves"]),
-        np.array(given["fills"]).T,
-        dispersion,
-    )
+    moves, fills = np.array(given["moves"]), np.array(given["fills"]).T
+    return _Curve(np.array(given["load"]), np.log(overflow), moves, fills, dispersion)
 
 
 def behaviour(levels: int, slots: int, load: float, deletions: bool = False) -> Behaviour:

@@ -50,26 +50,15 @@ import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins.theory import block, spilling
-from evenbins.theory.behaviour import Behaviour, counted_loads, with_digest_floor, without_keys
+from evenbins.theory.behaviour import Behaviour, Walk, counted_loads, with_digest_floor, without_keys
 from evenbins.theory.caching import cached
-from evenbins.theory.cores import COIN_UNIT, COUNTED, POLICIES, SPILLS, Design, counter_bits, with_list
+from evenbins.theory.cores import BalancedCore
 from evenbins.theory.overflow_list import overflow_limit
 from evenbins.theory.sequential_filter import predict_sequential
 
 __all__ = [
-    "COIN_UNIT",
-    "COUNTED",
-    "POLICIES",
-    "SPILLS",
-    "Behaviour",
-    "Design",
-    "counter_bits",
-    "keys_from_fill_bits",
-    "overflow_limit",
-    "passed_on",
-    "predict",
-    "steady",
-]
+    "Behaviour", "keys_from_fill_bits", "overflow_limit", "passed_on", "predict", "steady",
+]  # fmt: skip
 
 Vector = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -119,14 +108,14 @@ FEW_SPILLED = 1e-4
 
 @cached(1024)
 def _predict(core: tuple[int, ...], keys: int, stop: str) -> Behaviour:
-    design = Design.of_core(core)
+    design = BalancedCore(core)
     if keys == 0:
         return without_keys(design)
     if design.policy == "two-choice":
         return _predict_two_choice(design, keys)
     if design.policy == "fill":
         return _predict_fill(design, keys, stop)
-    found = _predict_unlimited(with_list(core, _ENDLESS, spill=0), keys, stop)
+    found = _predict_unlimited(design.with_list(_ENDLESS, spill=0), keys, stop)
     if design.overflow_limit == 0:
         found = replace(found, list_reads=0.0)
     waiting = found.overflow * found.changed * keys
@@ -140,7 +129,7 @@ def _predict(core: tuple[int, ...], keys: int, stop: str) -> Behaviour:
 @cached(1024)
 def _predict_unlimited(core: tuple[int, ...], keys: int, stop: str) -> Behaviour:
     """Predict a counted filter whose list has no end."""
-    design = Design.of_core(core)
+    design = BalancedCore(core)
     if design.policy == "sequential" and design.thresholds[0] < keys:  # else no block is ever full
         return predict_sequential(design, keys, stop)
     return _predict_levels(design, keys, stop)
@@ -148,15 +137,15 @@ def _predict_unlimited(core: tuple[int, ...], keys: int, stop: str) -> Behaviour
 
 def passed_on(core: Sequence[int], keys: int) -> float:
     """Return the fraction of keys that every level of a "fill" or multilevel filter turns away."""
-    design = Design.of_core(core)
+    design = BalancedCore(core)
     if design.policy == "fill":
         return _predict_levels(design, keys, "coin").overflow
-    return _predict_unlimited(with_list(core, _ENDLESS, spill=0), keys, "coin").overflow
+    return _predict_unlimited(design.with_list(_ENDLESS, spill=0), keys, "coin").overflow
 
 
 def steady(core: Sequence[int], keys: int) -> Behaviour:
     """Predict a single or sequential filter of endless list; no variance, no digest floor."""
-    return predict_sequential(Design.of_core(core), keys, "coin", noise=False)
+    return predict_sequential(BalancedCore(core), keys, "coin", noise=False)
 
 
 # --- single, multilevel, fill: level after level -------------------------------------------------
@@ -175,7 +164,7 @@ class _Level:
     noise: float  # variance of the number of passes of one block, arrivals in all given
 
 
-def _level(design: Design, table: int, arrivals: float, keys: int, stop: str) -> _Level:
+def _level(design: BalancedCore, table: int, arrivals: float, keys: int, stop: str) -> _Level:
     bits, hashes, threshold = design.key_bits[table], design.hashes, design.thresholds[table]
     blocks = design.blocks[table]
     all_arrivals = arrivals / blocks
@@ -216,7 +205,7 @@ def _level(design: Design, table: int, arrivals: float, keys: int, stop: str) ->
 
 
 def _pass_noise(
-    design: Design, threshold: int, rates: Vector, chance: Vector, at: Vector, over: Vector, mean: float
+    design: BalancedCore, threshold: int, rates: Vector, chance: Vector, at: Vector, over: Vector, mean: float
 ) -> float:
     """Compute the variance of one block's passes, for a fixed sum of all blocks' arrivals.
 
@@ -244,45 +233,41 @@ def _pass_noise(
     return max(mean_square - mean_passes**2 - mean * ends**2, 0.0)
 
 
-def _predict_levels(design: Design, keys: int, stop: str) -> Behaviour:
+def _predict_levels(design: BalancedCore, keys: int, stop: str) -> Behaviour:
     arrivals, variance = float(keys), 0.0
     stored, reads = 0.0, 0.0
-    rate, walk, misses = 0.0, 1.0, 0.0
     set_bits_all = 0.0
-    loads: list[Vector] = []
+    met: list[_Level] = []
     for table, blocks in enumerate(design.blocks):
         level = _level(design, table, arrivals, keys, stop)
-        rate += walk * level.positive
-        misses += walk
-        walk *= level.passes
         accepted = arrivals * max(1.0 - level.thinned - level.passed, 0.0)
         stored += accepted
         reads += (table + 1) * accepted
         variance = blocks * level.noise + level.passes**2 * variance
         arrivals *= level.passed
         set_bits_all += blocks * level.set_bits
-        loads.append(level.loads)
+        met.append(level)
     stored += arrivals
     reads += len(design.blocks) * arrivals
+    walk = Walk.of([level.positive for level in met], [level.passes for level in met])
     all_bits = sum(b * each for b, each in zip(design.blocks, design.key_bits, strict=True))
     return Behaviour(
-        fpr=with_digest_floor(rate, keys),
+        fpr=with_digest_floor(walk.fpr, keys),
         reads=reads / stored if stored else 1.0,
-        miss_reads=misses,
-        list_reads=walk if design.overflow_limit else 0.0,
+        miss_reads=walk.reads,
+        list_reads=walk.passed if design.overflow_limit else 0.0,
         overflow=arrivals / stored if stored else 0.0,
         overflow_sd=math.sqrt(variance),
-        spilled=0.0,
         changed=min(stored / keys, 1.0),
         fill=min(set_bits_all / all_bits, 1.0),
-        loads=tuple(loads),
+        loads=tuple(level.loads for level in met),
     )
 
 
 # --- two choices ---------------------------------------------------------------------------------
 
 
-def _predict_two_choice(design: Design, keys: int) -> Behaviour:
+def _predict_two_choice(design: BalancedCore, keys: int) -> Behaviour:
     equation = block.pair(design.block_bits, design.hashes)
     load = min(keys / design.blocks[0], float(block.KEYS_PER_BIT * design.block_bits))
     state = equation.at(load)
@@ -294,10 +279,6 @@ def _predict_two_choice(design: Design, keys: int) -> Behaviour:
         fpr=with_digest_floor(positive * (2.0 - positive), keys),
         reads=2.0,
         miss_reads=2.0,
-        list_reads=0.0,
-        overflow=0.0,
-        overflow_sd=0.0,
-        spilled=0.0,
         changed=min(max(1.0 - lost, 0.0), 1.0),
         fill=float(state @ np.arange(design.block_bits + 1)) / design.block_bits,
         loads=(state,),
@@ -307,7 +288,7 @@ def _predict_two_choice(design: Design, keys: int) -> Behaviour:
 # --- keys that no block and no list takes --------------------------------------------------------
 
 
-def _predict_spilling(design: Design, keys: int, stop: str, found: Behaviour) -> Behaviour:
+def _predict_spilling(design: BalancedCore, keys: int, stop: str, found: Behaviour) -> Behaviour:
     waiting = found.overflow * found.changed * keys
     room = design.overflow_limit - waiting
     if room > 0.0 and design.overflow_limit > 0:  # only chance can overrun the list
@@ -339,19 +320,14 @@ def _predict_spilling(design: Design, keys: int, stop: str, found: Behaviour) ->
             passes[table] += design.coin * float(state[at:over] @ turned)
     if equation.shared:
         positive, passes = positive * design.choices, passes * design.choices
-    rate, walk, misses = 0.0, 1.0, 0.0
-    for f, c in zip(positive, passes, strict=True):
-        rate += walk * f
-        misses += walk
-        walk *= c
+    walk = Walk.of(positive, passes)
     listed, spilled, stored, reads = (float(each) for each in state[-4:])
     return Behaviour(
-        fpr=with_digest_floor(min(rate, 1.0), keys),
+        fpr=with_digest_floor(min(walk.fpr, 1.0), keys),
         reads=reads / stored,
-        miss_reads=misses,
-        list_reads=walk if design.overflow_limit else 0.0,
+        miss_reads=walk.reads,
+        list_reads=walk.passed if design.overflow_limit else 0.0,
         overflow=listed / stored,
-        overflow_sd=0.0,
         spilled=spilled / stored,
         changed=min(stored, 1.0),
         fill=min(set_all / all_bits, 1.0),
@@ -360,26 +336,19 @@ def _predict_spilling(design: Design, keys: int, stop: str, found: Behaviour) ->
     )
 
 
-def _predict_fill(design: Design, keys: int, stop: str) -> Behaviour:
+def _predict_fill(design: BalancedCore, keys: int, stop: str) -> Behaviour:
     found = _predict_levels(design, keys, stop)
     if found.overflow <= FEW_SPILLED or len(design.blocks) == 1:
         return replace(found, overflow=0.0, spilled=found.overflow)
     equation = spilling.FillSpilling(design, keys)
     state, (spilled, stored, reads) = equation.end()
     positive, _, passes = equation.meets(state)
-    rate, walk, misses = 0.0, 1.0, 0.0
-    for f, c in zip(positive, passes, strict=True):
-        rate += walk * f
-        misses += walk
-        walk *= c
+    walk = Walk.of(positive, passes)
     mean = state @ np.arange(design.block_bits + 1)
     return Behaviour(
-        fpr=with_digest_floor(min(rate, 1.0), keys),
+        fpr=with_digest_floor(min(walk.fpr, 1.0), keys),
         reads=float(reads / stored),
-        miss_reads=misses,
-        list_reads=0.0,
-        overflow=0.0,
-        overflow_sd=0.0,
+        miss_reads=walk.reads,
         spilled=float(spilled / stored),
         changed=min(float(stored), 1.0),
         fill=float(mean @ np.array(design.blocks)) / (sum(design.blocks) * design.block_bits),
@@ -410,7 +379,7 @@ def keys_from_fill_bits(core: Sequence[int], histograms: Sequence[Sequence[int] 
     ValueError
         The policy counts its keys itself, or the histograms are not of this core.
     """
-    design = Design.of_core(core)
+    design = BalancedCore(core)
     if design.counted:
         raise ValueError(f"a {design.policy} filter counts its keys; read its state instead of its bits")
     counts = [np.asarray(each, dtype=np.float64) for each in histograms]

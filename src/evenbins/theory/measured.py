@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins.theory import levels
+from evenbins.theory.behaviour import Walk
+from evenbins.theory.cores import BalancedCore
 
 __all__ = ["Measured", "measure"]
 
@@ -27,8 +29,7 @@ Counts = npt.NDArray[np.int64]
 _BUDGET_SPENT = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measured(NamedTuple):
     """What `measure` finds; each name means the same as in a plan."""
 
     keys: float
@@ -61,7 +62,7 @@ def measure(
         "threshold", only at a load below the threshold, as in the paper.
     """
     arguments.one_of("stop", stop, ("coin", "threshold"), 'Leave it out for "coin"')
-    design = levels.Design.of_core(core)
+    design = BalancedCore(core)
     hits, passes, set_bits, loads = [], [], [], []
     for table, size, threshold, key_bits in zip(
         tables, design.blocks, design.thresholds, design.key_bits, strict=True
@@ -83,19 +84,16 @@ def measure(
     if design.policy == "two-choice":
         keys = levels.keys_from_fill_bits(core, set_bits)
         rate = hits[0] * (2.0 - hits[0])
-        return Measured(keys=keys, fpr=rate, reads=2.0, miss_reads=2.0, fill=fill, loads=tuple(loads))
+        return Measured(keys, rate, 2.0, 2.0, fill, tuple(loads))
     if design.policy == "sequential":
         hits, passes = hits * design.choices, passes * design.choices
-    reach = np.concatenate([[1.0], np.cumprod(passes)])
-    rate, miss_reads = float(reach[:-1] @ hits), float(reach[:-1].sum())
+    rate, miss_reads, passed = Walk.of(hits, passes)
     if design.policy == "fill":
         by_level = [_keys_of_level(core, set_bits, level) for level in range(design.choices)]
         keys, reads = math.fsum(by_level), _mean_reads(by_level)
-        return Measured(
-            keys=keys, fpr=rate, reads=reads, miss_reads=miss_reads, fill=fill, loads=tuple(loads)
-        )
+        return Measured(keys, rate, reads, miss_reads, fill, tuple(loads))
     added, listed, read, flags, spilled = state[:5]
-    asks = 1.0 - rate if flags & _BUDGET_SPENT else float(reach[-1])
+    asks = 1.0 - rate if flags & _BUDGET_SPENT else passed
     return Measured(
         keys=float(added),
         fpr=rate,

@@ -18,15 +18,15 @@ need no prediction: merged, they are what one filter of all keys would be.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins.theory import block, levels
-from evenbins.theory import fpr as theory
+from evenbins.theory.behaviour import Walk, with_digest_floor
 from evenbins.theory.caching import cached
-from evenbins.theory.cores import Design
+from evenbins.theory.cores import BalancedCore
 
 __all__ = ["Merged", "merge"]
 
@@ -35,8 +35,7 @@ Vector = npt.NDArray[np.float64]
 _TRACE = 1e-13
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(NamedTuple):
     """Predictions for a merged filter; each name means the same as in a plan."""
 
     fpr: float
@@ -56,7 +55,7 @@ def merge(core: tuple[int, ...], keys: int, parts: int) -> Merged:
     >>> [round(merge(core, 10**6, parts).fpr, 5) for parts in (1, 2, 4)]
     [0.00102, 0.00139, 0.00158]
     """
-    design = Design.of_core(core)
+    design = BalancedCore(core)
     part = levels.predict(core, max(round(keys / parts), 1))
     positive, passes, filled = [], [], 0.0
     for table, loads in enumerate(part.loads):
@@ -70,23 +69,18 @@ def merge(core: tuple[int, ...], keys: int, parts: int) -> Merged:
         filled += design.blocks[table] * mean
     if len(positive) == 1:  # of "sequential" and "two-choice" all choices are in one table
         positive, passes = positive * design.choices, passes * design.choices
-    rate, walk, misses = 0.0, 1.0, 0.0
-    for f, c in zip(positive, passes, strict=True):
-        rate += walk * f
-        misses += walk
-        walk *= c
+    walk = Walk.of(positive, passes)
     bits = sum(b * each for b, each in zip(design.blocks, design.key_bits, strict=True))
-    floor = theory.digest_floor(keys)
     return Merged(
-        fpr=min(rate + (1.0 - rate) * floor, 1.0),
+        fpr=with_digest_floor(walk.fpr, keys),
         reads=part.reads,  # a key is found where its part put it
-        miss_reads=2.0 if design.policy == "two-choice" else misses,
-        list_reads=walk if design.overflow_limit else 0.0,
+        miss_reads=2.0 if design.policy == "two-choice" else walk.reads,
+        list_reads=walk.passed if design.overflow_limit else 0.0,
         fill=filled / bits,
     )
 
 
-def _set(design: Design, table: int, chance: Vector, parts: int) -> tuple[float, float, float]:
+def _set(design: BalancedCore, table: int, chance: Vector, parts: int) -> tuple[float, float, float]:
     """Return F, C and the mean of the set bits of a level whose blocks are known by their set bits."""
     merged = _union_of(np.asarray(chance), parts)
     x = np.arange(design.block_bits + 1)
@@ -95,7 +89,9 @@ def _set(design: Design, table: int, chance: Vector, parts: int) -> tuple[float,
     return float(merged @ rate), float(merged[full] @ (1.0 - rate[full])), float(merged @ x)
 
 
-def _counted_level(design: Design, table: int, chance: Vector, parts: int) -> tuple[float, float, float]:
+def _counted_level(
+    design: BalancedCore, table: int, chance: Vector, parts: int
+) -> tuple[float, float, float]:
     """Return F, C and the mean of the set bits of a level whose blocks are known by their loads."""
     last = int(np.flatnonzero(chance > _TRACE)[-1])
     merged = one = np.asarray(chance)[: last + 1]

@@ -1,16 +1,10 @@
-"""The best sizes of a multilevel table's levels, the least space for an overflow, and the overflow list's
-size.
-
-    shares(scheme, levels, space, slots=1, *, deletions=False) -> tuple             least overflow
-    space(scheme, levels, overflow, slots=1, *, deletions=False) -> Optimum         least space
-    overflow_distribution(scheme, shares, keys, slots=1, *, deletions=False) -> OverflowDistribution
-    overflow_limit(scheme, shares, keys, slots=1, *, overrun=1e-9, deletions=False) -> int
+"""Multilevel tables: the best sizes of their levels, the least space for an overflow, the overflow list.
 
 The idea. `fluid` gives the overflow w with its exact gradient in the shares, so a few dozen solutions are
 enough (the thesis: "a week or two" by a minimiser that saw no gradients):
 
-    shares   min log w over the softmax of unconstrained numbers, by BFGS; its sum is the space space    min
-    log(sum shares) with log w = log overflow, by sequential quadratic programming in log(shares),
+    shares   min log w over the softmax of unconstrained numbers, by BFGS; its sum is the space
+    space    min log(sum shares) with log w = log overflow, by sequential quadratic programming in their logs,
              from levels that have the overflow already; at last all levels are scaled to meet it exactly
 
 log w, since it falls exponentially, with several slots even faster. Both agree: `shares` at the space that
@@ -22,31 +16,26 @@ The optimum is flat: shares and moves may vary by some percent within 0.001 of t
 Invariants
 - Every number returned was computed by `fluid.solve` or `fluid.steady_state` at the shares returned with it.
 
-Source: A. Kirsch's thesis, chapter 5.8; `_fluid_noise` for the overflow list.
+Source: A. Kirsch's thesis, chapter 5.8; `fluid_noise` for the overflow list.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins._show import ReprMixin
-from evenbins.theory import _fluid_noise as noise
-from evenbins.theory import _fluid_steady as steady
 from evenbins.theory import fluid
-from evenbins.theory._fluid_schemes import system
+from evenbins.theory import fluid_noise as noise
+from evenbins.theory import fluid_steady as steady
 from evenbins.theory.caching import cached
+from evenbins.theory.fluid_schemes import system
 
-__all__ = [
-    "Optimum", "OverflowDistribution",
-    "overflow_distribution", "overflow_limit", "shares", "space",
-]  # fmt: skip
+__all__ = ["OverflowDistribution", "overflow_distribution", "overflow_limit", "shares", "space"]
 
 Vector = npt.NDArray[np.float64]
 
@@ -58,30 +47,6 @@ _STARTS = {  # how shares fall to the last level: log(share) = -drop * x**power,
     "standard": (1.7, 1.2), "conservative": (1.2, 1.3), "second-chance": (1.9, 2.0),
     "extreme-second-chance": (1.3, 3.5),
 }  # fmt: skip
-
-
-@dataclass(frozen=True, repr=False)
-class Optimum(ReprMixin):
-    """Levels for a table, with what the equations say of it.
-
-    Attributes
-    ----------
-    scheme, levels, slots, deletions : as given; deletions: in the steady state
-    space : slots per key (c)
-    shares : buckets of each level per key (alpha_i)
-    overflow, moves : fractions (w, m)
-    fills : fraction of slots occupied, per level
-    """
-
-    scheme: str
-    levels: int
-    slots: int
-    deletions: bool
-    space: float
-    shares: tuple[float, ...]
-    overflow: float
-    moves: float
-    fills: tuple[float, ...]
 
 
 def shares(
@@ -113,7 +78,9 @@ def shares(
     return _shares(scheme, levels, checked_space(space), slots, bool(deletions))
 
 
-def space(scheme: str, levels: int, overflow: float, slots: int = 1, *, deletions: bool = False) -> Optimum:
+def space(
+    scheme: str, levels: int, overflow: float, slots: int = 1, *, deletions: bool = False
+) -> fluid.FluidLimit:
     """Compute the least space for an overflow, with its shares.
 
     Parameters
@@ -136,8 +103,7 @@ def space(scheme: str, levels: int, overflow: float, slots: int = 1, *, deletion
 # --- the overflow list -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class OverflowDistribution:
+class OverflowDistribution(NamedTuple):
     """The number of keys on the overflow list of one table, at one moment.
 
     A negative binomial distribution of this mean and variance; Poisson where the variance is not above the
@@ -199,7 +165,7 @@ def overflow_distribution(
 ) -> OverflowDistribution:
     """Return the distribution of the overflow list's size for a table of so many keys.
 
-    Without deletions mean and variance are those of the diffusion limit (`_fluid_noise`): the list is
+    Without deletions mean and variance are those of the diffusion limit (`fluid_noise`): the list is
     over-dispersed against Poisson. Under deletions the variance is taken as 1.25 times the mean, above what
     simulations show; the distribution is that of one moment, so that a table of long life sees many draws.
 
@@ -319,16 +285,15 @@ def search(scheme: str, logs: Vector, given: float, slots: int, deletions: bool)
 
 
 @cached(1024)
-def _least(scheme: str, levels: int, overflow: float, slots: int, deletions: bool) -> Optimum:
+def _least(scheme: str, levels: int, overflow: float, slots: int, deletions: bool) -> fluid.FluidLimit:
     from scipy.optimize import minimize  # here: its import takes longer than all other imports
 
     target = Target(scheme, slots, deletions)
     goal = math.log(overflow)
     alphas = scale_near(scheme, _softmax(starting_logs(scheme, levels)), slots, deletions, overflow)
 
-    weight = (
-        5.0 * slots**2 + 5.0
-    )  # against SLSQP's first guess of all second derivatives, 1: a fifth of the time
+    # Against SLSQP's first guess of all second derivatives, 1: a fifth of the time.
+    weight = 5.0 * slots**2 + 5.0
 
     def size(logs: Vector) -> tuple[float, Vector]:
         return weight * math.log(np.exp(logs).sum()), weight * _softmax(logs)
@@ -346,7 +311,7 @@ def _least(scheme: str, levels: int, overflow: float, slots: int, deletions: boo
         target.renew(alphas)
         if abs(target(found.x)[0] - goal) < 1e-3:  # the new steps agree; what is missing is a matter of scale
             break
-    return optimum_of(scheme, scale_to(target, alphas, overflow), slots, deletions)
+    return limit_of(scheme, scale_to(target, alphas, overflow), slots, deletions)
 
 
 def scale_near(scheme: str, parts: Vector, slots: int, deletions: bool, overflow: float) -> Vector:
@@ -375,11 +340,8 @@ def scale_to(target: Target, alphas: Vector, overflow: float) -> Vector:
     slope = float(target(np.log(alphas))[1].sum())
     scale, step, excess = 0.0, 0.0, math.inf
     for _ in range(50):
-        before, excess = (
-            excess,
-            _log_overflow(target.scheme, math.exp(scale) * alphas, target.slots, target.deletions, 1e-8)
-            - goal,
-        )
+        before, scaled = excess, math.exp(scale) * alphas
+        excess = _log_overflow(target.scheme, scaled, target.slots, target.deletions, 1e-8) - goal
         if abs(step) > 1e-7:
             slope = (excess - before) / step
         step = -excess / slope
@@ -397,27 +359,9 @@ def _log_overflow(scheme: str, alphas: Vector, slots: int, deletions: bool, rtol
     return math.log(max(found, 1e-300))
 
 
-def _solution(
-    scheme: str, alphas: tuple[float, ...], slots: int, deletions: bool
-) -> fluid.FluidLimit | fluid.SteadyState:
-    how: Callable[..., Any] = fluid.steady_state if deletions else fluid.solve
-    found: fluid.FluidLimit | fluid.SteadyState = how(scheme, alphas, slots)
-    return found
-
-
-def optimum_of(scheme: str, alphas: Vector, slots: int, deletions: bool) -> Optimum:
-    found = _solution(scheme, tuple(float(each) for each in alphas), slots, deletions)
-    return Optimum(
-        scheme,
-        len(alphas),
-        slots,
-        deletions,
-        found.space,
-        found.shares,
-        found.overflow,
-        found.moves,
-        found.fills,
-    )
+def limit_of(scheme: str, alphas: Vector, slots: int, deletions: bool) -> fluid.FluidLimit:
+    """Return what the equations say of these shares."""
+    return (fluid.steady_state if deletions else fluid.solve)(scheme, alphas.tolist(), slots)
 
 
 def starting_logs(scheme: str, levels: int) -> Vector:

@@ -132,7 +132,7 @@ def sequential(
 
     Examples
     --------
-    >>> from evenbins.theory.balance import optimal_sequential
+    >>> from evenbins.study.theory.balance import optimal_sequential
     >>> best = optimal_sequential(1.1, 8, 3)
     >>> end = sequential(8, best.threshold, best.coin, 3)
     >>> f"{end.accesses[0]:.9f} {end.overflow[0]:.5%}"
@@ -179,7 +179,7 @@ def multilevel(
 
     Examples
     --------
-    >>> from evenbins.theory.balance import optimal_multilevel
+    >>> from evenbins.study.theory.balance import optimal_multilevel
     >>> best = optimal_multilevel(1.2, 8, 3)
     >>> end = multilevel(8, best.threshold, best.coin, best.shares)
     >>> f"{end.accesses[0]:.9f} {end.overflow[0]:.5%}"

@@ -1,7 +1,7 @@
 """Loads of a ring under clockwise (CH-BL), predicted: a queue around the ring.
 
-Clockwise, fixed limit, one point a node: who is where depends on the neighbours, but not on the order of the
-keys. Node by node around the ring, W of the previous nodes' keys pass by and A are the node's own:
+Clockwise, fixed limit, one point per node: which node has a key depends on the neighbours, but not on the
+order of the keys. Node by node around the ring, W of the previous nodes' keys pass by, A are its own:
 
     W' = max(W + A - limit, 0)        load = min(W + A, limit)
 
@@ -18,15 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins.theory.ring_laws import LawPart, RingLoads, chances, mixed_law
-from evenbins.theory.ring_limits import checked_keys, checked_limit, checked_nodes
+from evenbins.theory.ring_limits import checked
 
 __all__ = ["clockwise_loads"]
 
 _Floats = npt.NDArray[np.float64]
 
-_LONG_RING = (
-    500  # relaxation times of the queue in a ring from which its runs of full nodes are those of a line
-)
+_LONG_RING = 500  # relaxation times of the queue, from which on runs of full nodes are those of a line
 _MOST_WAITING = 1400  # states of the clockwise queue: a linear system of that size takes some 50 ms
 _MOST_CLOCKWISE = 2**22  # keys of a node, for the queue of clockwise
 
@@ -41,17 +39,9 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
     A ring of k nodes with exactly n keys fluctuates less than an endless queue. Loads do not mind, but the
     runs of full nodes are shorter, by about 7 relaxation times / k, a relaxation time being the variance of A
     / (limit - n/k)^2 nodes: 66 searches for 51 at 10 keys a node, epsilon 0.1 and 1000 nodes. `searches` is
-    None where that exceeds 1.5 %.
+    None where that exceeds 1.5 %. `random_arcs`: whether the points are random (sparse layout), or the arcs
+    equal (dense).
 
-    Parameters
-    ----------
-    keys, nodes, limit
-        n, k and C; `limit` above keys / nodes.
-    random_arcs
-        Whether the points are random (sparse layout), or the arcs equal (dense).
-
-    Examples
-    --------
     >>> seen = clockwise_loads(10_000, 1000, 20)
     >>> round(seen.full, 3), round(seen.variance, 2), round(seen.searches, 1)
     (0.225, 52.09, 2.2)
@@ -61,7 +51,7 @@ def clockwise_loads(keys: int, nodes: int, limit: int, *, random_arcs: bool = Tr
     from scipy.linalg import solve
     from scipy.optimize import brentq
 
-    keys, nodes, limit = checked_keys(keys), checked_nodes(nodes), checked_limit(limit)
+    keys, nodes, limit = checked(keys=keys, nodes=nodes, limit=limit)
     mean = keys / nodes
     if keys == 0:
         return RingLoads(np.array([1.0]), 0.0, 0.0, 0.0, 1.0)

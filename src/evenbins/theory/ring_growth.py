@@ -82,17 +82,9 @@ def grown_loads(
 ) -> tuple[list[Grown], float]:
     """Follow a ring from no keys to `keys`: the loads of each class of nodes, and the mean searches.
 
-    Parameters
-    ----------
-    keys
-        Keys placed, one after the other.
-    weights, counts
-        Of each class: the weight of a node, the number of nodes.
-    rate
-        1 + epsilon.
+    `weights` and `counts` have for each class the weight of a node and the number of nodes; `rate` is
+    1 + epsilon.
 
-    Examples
-    --------
     >>> (loads,), searches = grown_loads(10_000, [1.0], [1000], 1.1)
     >>> loads.limit, round(loads.full, 4), round(loads.variance, 3), round(searches, 3)
     (11, 0.4463, 1.413, 1.681)
@@ -115,13 +107,16 @@ def grown_loads(
         if placed >= keys:
             break
         for i, each in list(near.items()):
-            if rate > 1.0 and _far(loads := Grown(each.limit, each.gaps)):
+            loads = Grown(each.limit, each.gaps)
+            below = loads.full < 1e-15 and loads.limit - loads.mean > _FAR * math.sqrt(loads.mean)
+            if rate > 1.0 and below:
                 far[i] = loads, time
                 rate_far += each.count * each.share
                 keys_far += each.count * (loads.mean - each.share * time)
                 del near[i]
             elif ends[i] <= placed:
-                rise = min(last[i] - each.limit, _rise(each.limit))
+                root = math.isqrt(each.limit) // (40 if each.limit <= 5 * _ONE_BY_ONE else 10)
+                rise = min(last[i] - each.limit, 1 if each.limit <= _ONE_BY_ONE else root)
                 each.limit += rise
                 each.gaps = _trim(np.concatenate((np.zeros(rise), each.gaps)))
     if not near:
@@ -173,16 +168,8 @@ def _step(near: dict[int, _Class], keys: float, rate_far: float) -> float:
     return float(time)
 
 
-def _rise(limit: int) -> int:
-    return 1 if limit <= _ONE_BY_ONE else math.isqrt(limit) // (40 if limit <= 5 * _ONE_BY_ONE else 10)
-
-
-def _far(loads: Grown) -> bool:
-    return loads.full < 1e-15 and loads.limit - loads.mean > _FAR * math.sqrt(loads.mean)
-
-
 def _final(before: Grown, last: int, mean: float) -> Grown:
-    """Return the loads below the last limit, after Poisson arrivals that fill nobody."""
+    """Return the loads below the last limit, after Poisson arrivals that fill no node."""
     from scipy import special
 
     reach = int(12 * math.sqrt(mean) + 20)

@@ -35,11 +35,9 @@ import numpy.typing as npt
 from evenbins.theory.ring_growth import grown_loads
 from evenbins.theory.ring_limits import (
     RATE_UNIT,
+    checked,
     checked_copies,
     checked_epsilon,
-    checked_keys,
-    checked_limit,
-    checked_nodes,
     checked_weights,
     rate_units,
 )
@@ -53,9 +51,6 @@ _Floats = npt.NDArray[np.float64]
 
 _MOST_GROUPS = 8  # of unlike weights, while the limit moves
 _MOST_LOADS = 2**18  # entries of a law of loads
-
-
-# --- laws of throws --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -83,15 +78,6 @@ class RingLoads:
     searches: float | None
     first: int = 0
     step: int = 1
-
-    def searches_above(self, count: int) -> float:
-        """Return the chance that one more key looks at more than `count` nodes, if its looks are independent.
-
-        They are for jump and rehash, which draw anew each time; not for clockwise.
-        """
-        if self.searches is None or self.searches < 1.0:
-            return math.nan
-        return float((1.0 - 1.0 / self.searches) ** count)
 
 
 def chances(mean: float, copies: int | None, most: int) -> _Floats:
@@ -141,23 +127,26 @@ class _Group:
 def groups_of(nodes: int, limit: object, weights: Sequence[float] | None, copies: int | None) -> list[_Group]:
     """Group nodes of equal weight."""
     if weights is None:
-        return [_Group(nodes, 1.0, checked_limit(limit), copies)]
+        return [_Group(nodes, 1.0, checked(limit=limit)[0], copies)]
+    each_limit = limit if isinstance(limit, Sequence | np.ndarray) else [limit] * nodes
+    limits = [checked(limit=each)[0] for each in each_limit]
+    if len(limits) != nodes:
+        raise ValueError(
+            f"limit must be one number, or one for each of {nodes} nodes; got {len(limits)}. Pass as many"
+        )
+    alike = Counter(zip(_relative_weights(nodes, weights), limits, strict=True))
+    return [_Group(count, weight, most, copies) for (weight, most), count in alike.items()]
+
+
+def _relative_weights(nodes: int, weights: Sequence[float]) -> list[float]:
+    """Return the nodes' weights, of which the mean is 1."""
     numbers = checked_weights(weights)
     if len(numbers) != nodes:
         raise ValueError(
             f"weights must be one for each of {nodes} nodes; got {len(numbers)}. Pass as many as nodes"
         )
-    if isinstance(limit, Sequence | np.ndarray):
-        limits = [checked_limit(each) for each in limit]
-    else:
-        limits = [checked_limit(limit)] * nodes
-    if len(limits) != nodes:
-        raise ValueError(
-            f"limit must be one number, or one for each of {nodes} nodes; got {len(limits)}. Pass as many"
-        )
     mean = math.fsum(numbers) / nodes
-    alike = Counter(zip(numbers, limits, strict=True))
-    return [_Group(count, weight / mean, most, copies) for (weight, most), count in alike.items()]
+    return [each / mean for each in numbers]
 
 
 def _loads_after_throws(keys: int, nodes: int, groups: Sequence[_Group]) -> RingLoads:
@@ -261,24 +250,9 @@ def jump_loads(
     """Predict loads under random jumps (RJ-CH) with a fixed limit: min(Poisson, limit).
 
     The same law holds for `rehash` on the dense layout. Against simulation of 1000 nodes the error is that of
-    the model, one part in 1000 (docs/rings_theory.md).
+    the model, one part in 1000 (docs/rings_theory.md). The limit is the same while all keys come; with
+    weights, which are the nodes' shares of first probes, it may be one for each node.
 
-    Parameters
-    ----------
-    keys, nodes
-        n and k.
-    limit
-        C, the same while all keys come; with weights also one for each node.
-    weights
-        Of the nodes: their shares of first probes.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong type or outside its range, or the limits leave no room for the keys.
-
-    Examples
-    --------
     >>> seen = jump_loads(10_000, 1000, 11)
     >>> round(seen.full, 4), round(seen.variance, 3), round(seen.searches, 3)
     (0.6263, 2.639, 2.676)
@@ -286,29 +260,21 @@ def jump_loads(
     >>> round(seen.mean, 6), round(seen.full, 3)
     (3.0, 0.173)
     """
-    keys, nodes = checked_keys(keys), checked_nodes(nodes)
+    keys, nodes = checked(keys=keys, nodes=nodes)
     return _loads_after_throws(keys, nodes, groups_of(nodes, limit, weights, None))
 
 
 def rehash_loads(keys: int, nodes: int, limit: int, *, copies: int = 1) -> RingLoads:
     """Predict loads of Appendix Q's rehashing on a ring of random points, with a fixed limit.
 
-    Every throw goes to the next point, so that a node's share is its arcs': min(negative binomial, limit).
+    Every throw goes to the next of a node's `copies` points, so that its share is its arcs': min(negative
+    binomial, limit).
 
-    Parameters
-    ----------
-    keys, nodes, limit
-        n, k and C.
-    copies
-        Points of a node, the first counted.
-
-    Examples
-    --------
     >>> seen = rehash_loads(10_000, 1000, 11)
     >>> round(seen.full, 3), round(seen.variance, 2), round(seen.searches, 1)
     (0.838, 6.78, 66.1)
     """
-    keys, nodes = checked_keys(keys), checked_nodes(nodes)
+    keys, nodes = checked(keys=keys, nodes=nodes)
     return _loads_after_throws(keys, nodes, groups_of(nodes, limit, None, checked_copies(copies)))
 
 
@@ -321,32 +287,15 @@ def growing_loads(
     leaves. Between two changes of the limit the law is that of `jump_loads`, from where it stands. `full` is
     by the limit of key n, `searches` by that of key n + 1: in the example it has just risen.
 
-    Parameters
-    ----------
-    keys, nodes
-        n and k.
-    epsilon
-        What a node may hold above its mean, as a fraction of it.
-    weights
-        Of the nodes.
-
-    Examples
-    --------
     >>> seen = growing_loads(10_000, 1000, 0.1)
     >>> round(seen.full, 3), round(seen.variance, 2), round(seen.searches, 2)
     (0.446, 1.41, 1.0)
     """
-    keys, nodes = checked_keys(keys), checked_nodes(nodes)
+    keys, nodes = checked(keys=keys, nodes=nodes)
     rate = rate_units(checked_epsilon(epsilon))
     alike: dict[float, int] = {1.0: nodes}
     if weights is not None:
-        numbers = checked_weights(weights)
-        if len(numbers) != nodes:
-            raise ValueError(
-                f"weights must be one for each of {nodes} nodes; got {len(numbers)}. Pass as many as nodes"
-            )
-        mean = math.fsum(numbers) / nodes
-        alike = _merge_weights(dict(Counter(each / mean for each in numbers)))
+        alike = _merge_weights(dict(Counter(_relative_weights(nodes, weights))))
     if keys == 0:
         return RingLoads(np.array([1.0]), 0.0, 0.0, 0.0, 1.0)
 
@@ -374,34 +323,24 @@ def _merge_weights(alike: dict[float, int]) -> dict[float, int]:
     return out
 
 
-# --- without a bound -------------------------------------------------------------------------------------
-
-
 def plain_variance(keys: int, nodes: int, copies: int | None = None) -> float:
     """Return the expected variance of the loads of plain consistent hashing, exactly.
 
-    n/k (1 - 1/k) for equal shares; for arcs of `copies` random points a node a share is a Beta(v, (k - 1) v)
-    variable, and n (n - 1) times its variance is added. (The variance is over the nodes of one ring.)
+    n/k (1 - 1/k) for equal shares, as in the dense layout; for arcs of v = `copies` random points a node a
+    share is a Beta(v, (k - 1) v) variable, and n (n - 1) times its variance is added. (The variance is over
+    the nodes of one ring.)
 
-    Parameters
-    ----------
-    keys, nodes
-        n and k.
-    copies
-        Points of a node (v); None if shares are equal, as in the dense layout.
-
-    Examples
-    --------
     >>> round(plain_variance(10_000, 1000), 2), round(plain_variance(10_000, 1000, 1), 2)
     (9.99, 109.78)
     >>> round(plain_variance(10_000, 1000, 7), 2)
     24.26
     """
-    keys, nodes = checked_keys(keys), checked_nodes(nodes)
+    keys, nodes = checked(keys=keys, nodes=nodes)
     variance = keys / nodes * (1.0 - 1.0 / nodes)
+    copies = checked_copies(copies)
     if copies is None:
         return variance
-    points = nodes * checked_copies(copies)
+    points = nodes * copies
     return variance + keys * (keys - 1) * (nodes - 1) / (nodes**2 * (points + 1))
 
 
@@ -411,9 +350,8 @@ def plain_loads(keys: int, nodes: int, limit: int, *, copies: int | None = None)
     >>> round(plain_loads(10_000, 1000, 20).full, 5)
     0.00345
     """
-    keys, nodes, limit = checked_keys(keys), checked_nodes(nodes), checked_limit(limit)
-    if copies is not None:
-        copies = checked_copies(copies)
+    keys, nodes, limit = checked(keys=keys, nodes=nodes, limit=limit)
+    copies = checked_copies(copies)
     mean = keys / nodes
     first, chances, step = _window(mean, copies, max(keys, limit) + 1)
     full = 1.0 - float(chance_below(mean, copies, limit)) if keys else 0.0

@@ -11,9 +11,9 @@ import numpy as np
 from evenbins import _arguments as arguments
 
 __all__ = [
-    "LEAST_WEIGHT", "MAX_COPIES", "MAX_KEYS", "MAX_NODES", "MOST_WEIGHT", "RATE_UNIT", "checked_copies",
-    "checked_epsilon", "checked_keys", "checked_limit", "checked_nodes", "checked_weights", "rate_units",
-    "ring_limit", "ring_limits",
+    "LEAST_WEIGHT", "MAX_COPIES", "MAX_KEYS", "MAX_NODES", "MOST_WEIGHT", "RATE_UNIT", "as_written",
+    "checked", "checked_copies", "checked_epsilon", "checked_weights", "rate_units", "ring_limit",
+    "ring_limits",
 ]  # fmt: skip
 
 MAX_KEYS = 2**48
@@ -23,24 +23,22 @@ LEAST_WEIGHT, MOST_WEIGHT, MOST_RATIO = 1e-100, 1e100, 1e30  # of two weights in
 RATE_UNIT = 10**9
 
 
-def checked_keys(value: object) -> int:
-    """Check the number of keys."""
-    return arguments.integer("keys", value, 0, MAX_KEYS, "Pass the number of assigned keys")
+_RANGES = {
+    "keys": (0, MAX_KEYS, "Pass the number of assigned keys"),
+    "nodes": (1, MAX_NODES, "Pass the number of nodes, or their weights"),
+    "copies": (1, MAX_COPIES, "Pass 1, or leave it out for equal shares"),
+    "limit": (0, MAX_KEYS, "Pass for example ring_limit(keys, nodes, 0.25)"),
+}
 
 
-def checked_nodes(value: object) -> int:
-    """Check the number of nodes."""
-    return arguments.integer("nodes", value, 1, MAX_NODES, "Pass the number of nodes, or their weights")
+def checked(**numbers: object) -> tuple[int, ...]:
+    """Check keys, nodes, copies, a node's limit: those that are passed, by these names."""
+    return tuple(arguments.integer(name, value, *_RANGES[name]) for name, value in numbers.items())
 
 
-def checked_copies(value: object) -> int:
-    """Check the number of places of a node."""
-    return arguments.integer("copies", value, 1, MAX_COPIES, "Pass 1, or leave it out for equal shares")
-
-
-def checked_limit(value: object) -> int:
-    """Check a node's limit."""
-    return arguments.integer("limit", value, 0, MAX_KEYS, "Pass for example ring_limit(keys, nodes, 0.25)")
+def checked_copies(value: object) -> int | None:
+    """Check the number of random points of a node; None stays None."""
+    return None if value is None else checked(copies=value)[0]
 
 
 def checked_epsilon(value: object) -> float:
@@ -72,19 +70,10 @@ def ring_limit(keys: int, nodes: int, epsilon: float) -> int:
     1 + epsilon is taken in billionths, in integers: 1.1 * 110 is 121, not the 122 that floating point
     makes of its 121.00000000000001.
 
-    Parameters
-    ----------
-    keys, nodes
-        n and k.
-    epsilon
-        What a node may hold above the mean, as a fraction of it.
-
-    Examples
-    --------
     >>> ring_limit(10_000, 1000, 0.1), ring_limit(3000, 1000, 0.3), ring_limit(0, 7, 0.25)
     (11, 4, 0)
     """
-    keys, nodes = checked_keys(keys), checked_nodes(nodes)
+    keys, nodes = checked(keys=keys, nodes=nodes)
     return -(-rate_units(checked_epsilon(epsilon)) * keys // (RATE_UNIT * nodes))
 
 
@@ -96,14 +85,19 @@ def ring_limits(keys: int, weights: Sequence[float], epsilon: float) -> tuple[in
     >>> ring_limits(100, [1, 1, 2], 0.1), ring_limits(30, [0.1, 0.2], 0)
     ((28, 28, 55), (10, 20))
     """
-    keys, rate = checked_keys(keys), rate_units(checked_epsilon(epsilon))
-    exact = [Fraction(repr(each)) for each in checked_weights(weights)]
+    (keys,), rate = checked(keys=keys), rate_units(checked_epsilon(epsilon))
+    exact = [as_written(each) for each in checked_weights(weights)]
     unit = RATE_UNIT * sum(exact, Fraction(0))
     known: dict[Fraction, int] = {}
     for each in exact:
         if each not in known:
             known[each] = math.ceil(rate * keys * each / unit)
     return tuple(known[each] for each in exact)
+
+
+def as_written(number: float) -> Fraction:
+    """Return the decimal number that was written: 0.1 is a tenth."""
+    return Fraction(repr(float(number)))
 
 
 def rate_units(epsilon: float) -> int:

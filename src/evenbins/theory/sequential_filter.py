@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from evenbins.theory import block
 from evenbins.theory.behaviour import Behaviour, counted_loads, with_digest_floor
-from evenbins.theory.cores import Design
+from evenbins.theory.cores import BalancedCore
 
 __all__ = ["predict_sequential"]
 
@@ -34,7 +34,7 @@ class _Path:
 _POINTS = 257
 
 
-def _path(design: Design, end: float, most: int) -> _Path:
+def _path(design: BalancedCore, end: float, most: int) -> _Path:
     attempts = np.linspace(0.0, end, _POINTS)
     found = block.counted_level(
         design.key_bits[0], design.hashes, np.array([design.thresholds[0]]), design.coin, most
@@ -43,19 +43,13 @@ def _path(design: Design, end: float, most: int) -> _Path:
     positive, passes = chance @ found[0][:, 0], chance @ found[1][:, 0]
     choices = design.choices
     pace = 1.0 / block.geometric(passes, choices)  # keys to an attempt
-    accepted = np.maximum(1.0 - positive - passes, 0.0)
-    listed = passes**choices
-    spent = choices * listed
-    changed = listed.copy()
-    for j in range(choices):
-        changed += passes**j * accepted
-        spent += (j + 1) * passes**j * accepted
+    spent, changed, listed = block.per_key(positive, passes, choices)
     step = attempts[1] - attempts[0]
     sums = block.running_integral(np.stack([pace, spent * pace, changed * pace, listed * pace], axis=1), step)
     return _Path(attempts, positive, passes, sums[:, 0], sums[:, 1], sums[:, 2], sums[:, 3])
 
 
-def predict_sequential(design: Design, keys: int, stop: str, *, noise: bool = True) -> Behaviour:
+def predict_sequential(design: BalancedCore, keys: int, stop: str, *, noise: bool = True) -> Behaviour:
     """Predict a single or sequential filter of endless list; without `noise` no variance, no digest floor."""
     blocks, choices = design.blocks[0], design.choices
     load = keys / blocks
@@ -103,7 +97,6 @@ def predict_sequential(design: Design, keys: int, stop: str, *, noise: bool = Tr
         list_reads=list_reads,
         overflow=listed / changed if changed else 0.0,
         overflow_sd=sd,
-        spilled=0.0,
         changed=min(changed / load, 1.0),
         fill=min(float(loads[:top] @ mean_set[:top]) / bits, 1.0),
         loads=(loads,),
@@ -111,7 +104,7 @@ def predict_sequential(design: Design, keys: int, stop: str, *, noise: bool = Tr
     )
 
 
-def _attempts(design: Design, load: float) -> float:
+def _attempts(design: BalancedCore, load: float) -> float:
     """Find the attempts per block that `load` keys per block make."""
     most = float(block.KEYS_PER_BIT * design.block_bits)
     if design.choices == 1 or load >= most:
@@ -134,7 +127,7 @@ def _attempts(design: Design, load: float) -> float:
     return total
 
 
-def _list_noise(design: Design, path: _Path, rates: Vector, most: int) -> float:
+def _list_noise(design: BalancedCore, path: _Path, rates: Vector, most: int) -> float:
     """Compute the variance of the list's length, per block.
 
     Backwards through the filter's life, by the adjoint of the mean-field equation: worth[i] is by how

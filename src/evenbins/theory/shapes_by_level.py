@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from evenbins.theory import block, levels
+from evenbins.theory import block
 from evenbins.theory.caching import cached
+from evenbins.theory.cores import counter_bits
 from evenbins.theory.shape_search import Bounds, Given, Goal, Search, Shape, distinct
 
 __all__ = ["Stepped"]
@@ -111,7 +112,7 @@ class Stepped(Search):
         if self.is_fill:
             groups = [(self.block_bits, np.ones(len(thresholds), dtype=bool))]
         else:
-            width = np.array([levels.counter_bits(each) for each in thresholds.tolist()])
+            width = np.array([counter_bits(each) for each in thresholds.tolist()])
             groups = [(self.block_bits - int(each), width == each) for each in distinct(width)]
         for bits, mask in groups:
             if self.is_fill:
@@ -276,7 +277,7 @@ class Stepped(Search):
             if self.is_fill:
                 f, c = block.fill_level(self.block_bits, hashes, np.array([threshold]), most)
             else:
-                key_bits = self.block_bits - levels.counter_bits(threshold)
+                key_bits = self.block_bits - counter_bits(threshold)
                 f, c, _, _ = block.counted_level(key_bits, hashes, np.array([threshold]), coin, most)
             self.after[key] = np.concatenate([f, c], axis=1)
         chance = block.poisson(np.array([load]), most)[0]

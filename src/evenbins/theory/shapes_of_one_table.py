@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ import numpy.typing as npt
 from evenbins.theory import block, levels
 from evenbins.theory import fpr as theory
 from evenbins.theory.caching import cached
+from evenbins.theory.cores import COIN_UNIT, BalancedCore, counter_bits
 from evenbins.theory.shape_search import Bounds, Search, Shape, distinct
 
 __all__ = ["OneTable", "Paired"]
@@ -69,7 +71,7 @@ class OneTable(Search):
         attempts = np.linspace(0.0, end, points)
         most = block.reach(end)
         chance = _even_arrivals(end, points, most)
-        width = np.array([levels.counter_bits(each) for each in thresholds.tolist()])
+        width = np.array([counter_bits(each) for each in thresholds.tolist()])
         best: Shape | None = None
         for each in distinct(width):
             marks = thresholds[width == each]
@@ -86,12 +88,7 @@ class OneTable(Search):
         step = float(attempts[1] - attempts[0])
         walks = block.geometric(c, choices)
         pace = 1.0 / walks
-        accepted = np.maximum(1.0 - f - c, 0.0)
-        listed = c**choices
-        spent, changed = choices * listed, listed.copy()
-        for j in range(choices):
-            changed += c**j * accepted
-            spent += (j + 1) * c**j * accepted
+        spent, changed, listed = block.per_key(f, c, choices)
         keys = np.maximum(block.running_integral(pace, step), 1e-12)
         changed = np.maximum(block.running_integral(changed * pace, step), 1e-12)
         listed = np.maximum(block.running_integral(listed * pace, step), 0.0)
@@ -129,18 +126,14 @@ class OneTable(Search):
     def at_load(self, like: Shape, load: float) -> Shape:
         """Evaluate the same numbers at another load, exactly."""
         unit = 10**12
-        core = (
-            levels.POLICIES.index(self.policy) + 1, self.block_bits, like.hashes, like.choices,
-            round(like.coin * levels.COIN_UNIT), 2**40, 0, 0, max(round(unit / load), 1), like.thresholds[0],
+        core = BalancedCore.of(
+            self.policy, self.block_bits, like.hashes, like.choices, round(like.coin * COIN_UNIT), 2**40,
+            "least", 0, (max(round(unit / load), 1),), like.thresholds,
         )  # fmt: skip
         found = levels.steady(core, unit)
         keyed = found.overflow * found.changed
-        return Shape(
-            policy=self.policy,
-            hashes=like.hashes,
-            choices=like.choices,
-            thresholds=like.thresholds,
-            coin=like.coin,
+        return replace(
+            like,
             blocks=(1.0 / load,),
             bits=self.block_bits / load + self.list_price * keyed,
             fpr=found.fpr,

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins.theory import block
-from evenbins.theory.cores import Design
+from evenbins.theory.cores import BalancedCore
 
 __all__ = ["FillSpilling", "Spilling"]
 
@@ -58,7 +58,7 @@ def _least_of(at_least: list[Vector], above: list[Vector]) -> list[Vector]:
 class Spilling:
     """Mean-field equation of all tables in time: loads below the threshold, set bits from it on."""
 
-    def __init__(self, design: Design, keys: int) -> None:
+    def __init__(self, design: BalancedCore, keys: int) -> None:
         self.design, self.keys = design, keys
         self.shared = design.policy == "sequential"
         tables = range(len(design.blocks))
@@ -233,18 +233,13 @@ class Spilling:
         return fastest
 
     def _step(self, state: Vector, step: float, listing: bool) -> Vector:
-        k1 = self.change(state, listing)
-        k2 = self.change(state + 0.5 * step * k1, listing)
-        k3 = self.change(state + 0.5 * step * k2, listing)
-        k4 = self.change(state + step * k3, listing)
-        moved: Vector = state + step / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
-        return moved
+        return block.advance(lambda at: self.change(at, listing), state, step)
 
 
 class FillSpilling:
     """Mean-field equation of a "fill" filter whose last level can be full: set bits of all tables in time."""
 
-    def __init__(self, design: Design, keys: int) -> None:
+    def __init__(self, design: BalancedCore, keys: int) -> None:
         bits = design.block_bits
         self.choices = len(design.blocks)
         keys = min(keys, block.KEYS_PER_BIT * bits * sum(design.blocks))  # by then every bit is set

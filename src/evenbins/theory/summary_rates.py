@@ -32,25 +32,19 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins.theory import fpr
-from evenbins.theory.multilevel_law import Law, checked_keys, checked_table, distribution
+from evenbins.theory.multilevel_law import checked_keys, checked_table
 
 __all__ = [
-    "FilterSize", "checked_filter", "counters_false_positives", "filter_rate",
+    "FilterSize", "checked_filter", "checked_filters", "filter_rate",
     "interpolation_bytes", "interpolation_failure", "interpolation_false_positives", "level_bits",
-    "multiple_bloom_bytes", "multiple_bloom_failures", "occupancy_bytes", "single_filter_bytes",
-    "single_filter_failures",
+    "multiple_bloom_bytes", "occupancy_bytes", "single_filter_bytes", "unpartitioned_rate",
 ]  # fmt: skip
-
-Vector = npt.NDArray[np.float64]
 
 MAX_HASHES = 256
 MAX_CELLS = 2**48
-_STEPWISE = 2**15  # keys up to which all rates of an unpartitioned filter are computed, key by key
-_NODES = 24  # of the interpolation of its logarithm beyond that
 
 
 class FilterSize(NamedTuple):
@@ -80,34 +74,16 @@ def filter_rate(cells: int, hashes: int, keys: int, *, partitioned: bool = True)
     >>> f"{filter_rate(120_000, 15, 10_000):.4f} {filter_rate(120_000, 15, 10_000, partitioned=False):.4f}"
     '0.0063 0.0063'
     """
-    size = checked_filter(FilterSize(cells, hashes), partitioned)
-    return float(_rates(size, checked_keys(keys), 1, partitioned)[0])
+    (m, k), number = checked_filter(FilterSize(cells, hashes), partitioned), checked_keys(keys)
+    if not partitioned:
+        return unpartitioned_rate(m, k, number)
+    if k == m:
+        return float(number > 0)
+    return float((-math.expm1(number * math.log1p(-k / m))) ** k)
 
 
-def _rates(size: FilterSize, first: int, count: int, partitioned: bool) -> Vector:
-    """Compute q_l for l = first ... first + count - 1."""
-    m, k = size
-    last = first + count - 1
-    if partitioned:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            filled = -np.expm1(np.arange(first, last + 1) * np.log1p(-k / m))
-        if k == m and first == 0:
-            filled[0] = 0.0  # 0 times infinity
-        return np.asarray(filled**k)
-    if last <= _STEPWISE and m <= 2**53:
-        return np.array(fpr.rate_by_load(m, k, last)[first : last + 1])
-    if count <= _NODES:
-        return np.array([_unpartitioned_rate(m, k, keys) for keys in range(first, last + 1)])
-    nodes = np.unique(
-        np.rint(np.polynomial.chebyshev.chebpts2(_NODES) * (count - 1) / 2 + (first + last) / 2)
-    )
-    logs = [math.log(max(_unpartitioned_rate(m, k, int(keys)), 1e-300)) for keys in nodes]
-    fit = np.polynomial.Chebyshev.fit(nodes, logs, min(len(nodes) - 1, 14))
-    return np.asarray(np.exp(fit(np.arange(first, last + 1))))
-
-
-def _unpartitioned_rate(cells: int, hashes: int, keys: int) -> float:
-    """Compute E[(X/m)**k] as `fpr.standard` does, without the floor of its digests."""
+def unpartitioned_rate(cells: int, hashes: int, keys: int) -> float:
+    """Compute E[(X/m)**k], exactly, as `fpr.standard` does, without the floor of its digests."""
     if keys == 0:
         return 0.0
     distinct = fpr._distinct(cells, hashes)
@@ -115,65 +91,7 @@ def _unpartitioned_rate(cells: int, hashes: int, keys: int) -> float:
     return fpr._all_set(distinct, fpr._power(strict, log_diagonal, keys * hashes))
 
 
-def _failures(law: Law, size: FilterSize, partitioned: bool) -> float:
-    """Sum E[keys in T_i; |S_i| = l] q_l, smallest terms included."""
-    return math.fsum(law.held * _rates(size, law.first, len(law.held), partitioned))
-
-
-def single_filter_failures(
-    keys: int, sizes: Sequence[int], cells: int, hashes: int, *, partitioned: bool = True
-) -> tuple[float, ...]:
-    """Compute the expected failures of each type 1 ... d - 1 with a single filter.
-
-    Their sum bounds the chance that there is one.
-
-    Parameters
-    ----------
-    keys, sizes
-        As of `distribution`.
-    cells, hashes
-        Of the filter: m and k.
-    partitioned
-        As of `filter_rate`. The union bound is all that is lost in the partitioned case, and in the other.
-
-    Examples
-    --------
-    >>> sizes = [40_000, 10_000, 5_000, 2_500, 2_500]
-    >>> f"{sum(single_filter_failures(10_000, sizes, 120_000, 15)):.3e}"
-    '7.630e-10'
-    """
-    size = checked_filter(FilterSize(cells, hashes), partitioned)
-    return tuple(_failures(law, size, partitioned) for law in distribution(keys, sizes)[1:-1])
-
-
-def multiple_bloom_failures(
-    keys: int, sizes: Sequence[int], filters: Sequence[tuple[int, int]], *, partitioned: bool = True
-) -> tuple[float, ...]:
-    """Compute the expected failures of each type 1 ... d - 1 with filters B_0 ... B_{d-1}.
-
-    Parameters
-    ----------
-    keys, sizes
-        As of `distribution`.
-    filters
-        Bits and hashes of B_0 ... B_{d-1}, one for each sub-table; B_0 makes no failures.
-    partitioned
-        As of `filter_rate`.
-
-    Examples
-    --------
-    >>> sizes = [40_000, 10_000, 5_000, 2_500, 2_500]
-    >>> filters = [(106_000, 7), (87_500, 49), (5_500, 49), (500, 49), (100, 49)]
-    >>> f"{sum(multiple_bloom_failures(10_000, sizes, filters)):.2e}"
-    '3.96e-12'
-    """
-    number, checked = checked_table(keys, sizes)
-    each = _filters(filters, len(checked), partitioned)
-    laws = distribution(number, checked)
-    return tuple(_failures(law, size, partitioned) for law, size in zip(laws[1:-1], each[1:], strict=True))
-
-
-# --- digests and counters --------------------------------------------------------------------------------
+# --- digests ---------------------------------------------------------------------------------------------
 
 
 def interpolation_failure(keys: int, digest_bits: int) -> float:
@@ -201,21 +119,7 @@ def interpolation_false_positives(keys: int, digest_bits: int) -> float:
     return min(checked_keys(keys) / 2.0 ** _digest_bits(digest_bits), 1.0)
 
 
-def counters_false_positives(keys: int, buckets: int, hashes: int) -> float:
-    """Compute the false-positive rate of Song et al.'s counters: none of the key's counters is zero.
-
-    Where the keys are, and whether two of them share a bucket, has no formula once the table is pruned:
-    `evenbins.study.papers.summary_simulation.simulate_song` has it by simulation.
-
-    Examples
-    --------
-    >>> round(counters_false_positives(10_000, 131_072, 10), 5)
-    0.00188
-    """
-    return filter_rate(buckets, hashes, keys, partitioned=False)
-
-
-# --- bytes -----------------------------------------------------------------------------------------------
+# --- bytes, the bit table included -----------------------------------------------------------------------
 
 
 def occupancy_bytes(sizes: Sequence[int]) -> int:
@@ -229,7 +133,7 @@ def level_bits(sizes: Sequence[int]) -> int:
 
 
 def interpolation_bytes(keys: int, sizes: Sequence[int], digest_bits: int) -> int:
-    """Count the bytes of an interpolation summary: digests with levels, and the bit table.
+    """Count the bytes of an interpolation summary: digests with levels.
 
     >>> interpolation_bytes(10_000, [40_000, 10_000, 5_000, 2_500, 2_500], 55)
     80000
@@ -239,27 +143,24 @@ def interpolation_bytes(keys: int, sizes: Sequence[int], digest_bits: int) -> in
 
 
 def single_filter_bytes(sizes: Sequence[int], cells: int) -> int:
-    """Count the bytes of a single filter, and of the bit table.
-
-    Three cells a byte for up to 5 levels, else whole bits a cell.
+    """Count the bytes of a single filter: three cells a byte for up to 5 levels, else whole bits a cell.
 
     >>> single_filter_bytes([40_000, 10_000, 5_000, 2_500, 2_500], 120_000)
     47500
     """
-    levels = len(checked_table(0, sizes)[1])
-    m = checked_filter(FilterSize(cells, 1), True).cells
+    levels, m = len(sizes), checked_filter(FilterSize(cells, 1), True).cells
     packed = -(-m * levels.bit_length() // 8)
     return (min(packed, -(-m // 3)) if levels <= 5 else packed) + occupancy_bytes(sizes)
 
 
 def multiple_bloom_bytes(sizes: Sequence[int], filters: Sequence[tuple[int, int]]) -> int:
-    """Count the bytes of multiple Bloom filters, laid one after the other without a gap; and the bit table.
+    """Count the bytes of multiple Bloom filters, laid one after the other without a gap.
 
     >>> filters = [(106_000, 7), (87_500, 49), (5_500, 49), (500, 49), (100, 49)]
     >>> multiple_bloom_bytes([40_000, 10_000, 5_000, 2_500, 2_500], filters)
     32450
     """
-    each = _filters(filters, len(checked_table(0, sizes)[1]), False)
+    each = checked_filters(filters, len(sizes), False)
     return -(-sum(size.cells for size in each) // 8) + occupancy_bytes(sizes)
 
 
@@ -283,7 +184,10 @@ def checked_filter(size: FilterSize, partitioned: bool) -> FilterSize:
     return FilterSize(cells, hashes)
 
 
-def _filters(filters: Sequence[tuple[int, int]], levels: int, partitioned: bool) -> tuple[FilterSize, ...]:
+def checked_filters(
+    filters: Sequence[tuple[int, int]], levels: int, partitioned: bool
+) -> tuple[FilterSize, ...]:
+    """Check the filters of a table's sub-tables."""
     checked = tuple(checked_filter(FilterSize(*each), partitioned) for each in filters)
     if len(checked) != levels:
         raise ValueError(

@@ -1,10 +1,7 @@
-"""From a need to sizes: sub-tables and a summary that fail with a chance of at most so much.
+"""From a need to sizes: sub-tables, and the filters or digests that tell their keys apart.
 
-    keys, failure, false positives ──▶ sub-tables (skewed, section 4.8) ──▶ filters ──▶ bytes
-
-The sub-tables are the thesis': each half of the one before, the first enlarged, so that few keys pass it and
-the summary has few to tell apart, the last as large as the one before it; as many as bring the chance of a
-crisis below a tenth of `failure`. What is left of `failure` goes to the summary:
+The sub-tables are the thesis' (section 4.8): each half of the one before, the first enlarged, so that few
+keys pass it and the summary has few to tell apart, the last as large as the one before it. Of a summary
 
     interpolation    the least digest bits
     single-filter    for each number of hashes the fewest cells that meet both bounds; the best of these
@@ -18,79 +15,26 @@ cases we computed for others: what is promised holds for both.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins import _show
 from evenbins.theory import summary_rates as rates
-from evenbins.theory.multilevel_law import MAX_LEVELS, Law, checked_keys, crisis_probability, distribution
+from evenbins.theory.block import poisson
+from evenbins.theory.multilevel_law import MAX_LEVELS, Law, checked_keys, distribution
 from evenbins.theory.summary_rates import FilterSize
 
-__all__ = ["KINDS", "SummarySize", "size_summary", "skewed_sizes"]
-
-KINDS = ("interpolation", "single-filter", "multiple-bloom")
-"""The summaries that can be sized; Song et al.'s counters have no formula for their failures."""
+__all__ = [
+    "Places", "checked_chance", "digest_bits", "multiple_filters", "single_filter", "skewed_sizes",
+]  # fmt: skip
 
 MAX_HASHES = 64
-_CRISIS_PART = 0.1  # of the failure, at most
 _NEGLIGIBLE = 1e-60  # keys
 _MOST_ENTRIES = 3000  # of a law, while sizes are searched for
 _LEAST_PART = 0.02  # of the failures for each filter
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummarySize:
-    """A multilevel table of one slot a bucket, and a summary for it.
-
-    Attributes
-    ----------
-    kind : "interpolation", "single-filter" or "multiple-bloom"
-    keys : keys it is made for (n)
-    sizes : buckets of the sub-tables
-    filters : cells and hashes of each filter; none for "interpolation"
-    digest_bits : bits of a digest; 0 for filters
-    crisis : chance that a key finds no place in the table
-    failure : probability that the summary names a wrong sub-table for any of the keys, at most
-    false_positives : probability that an absent key is not recognised as absent
-    occupancy_bytes : of the bit table, one bit a bucket
-    nbytes : of the summary, the bit table included
-    """
-
-    kind: str
-    keys: int
-    sizes: tuple[int, ...]
-    filters: tuple[FilterSize, ...]
-    digest_bits: int
-    crisis: float
-    failure: float
-    false_positives: float
-    occupancy_bytes: int
-    nbytes: int
-
-    @property
-    def space(self) -> float:
-        """Slots per key."""
-        return sum(self.sizes) / max(self.keys, 1)
-
-    @property
-    def bits_per_key(self) -> float:
-        """Bits of the summary per key, the bit table included."""
-        return 8 * self.nbytes / max(self.keys, 1)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON-serialisable values."""
-        return {name: getattr(self, name) for name in self.__slots__} | {
-            "sizes": list(self.sizes),
-            "filters": [list(each) for each in self.filters],
-        }
-
-    def __str__(self) -> str:
-        rows = [(name, value) for name, value in self.to_dict().items() if name != "kind"]
-        return _show.table(f"SummarySize {self.kind}", rows)
+_FEW = 1000  # keys above a level whose number is taken to vary
 
 
 def skewed_sizes(keys: int, levels: int, *, first: float = 4.0, factor: float = 0.5) -> tuple[int, ...]:
@@ -122,130 +66,81 @@ def skewed_sizes(keys: int, levels: int, *, first: float = 4.0, factor: float = 
     return tuple(max(1, math.ceil(share * number * (1 - 1e-12))) for share in shares)
 
 
-def size_summary(
-    keys: int,
-    failure: float,
-    false_positives: float,
-    kind: str = "multiple-bloom",
-    *,
-    first: float = 4.0,
-    factor: float = 0.5,
-) -> SummarySize:
-    """Size a table and its summary for a need.
+class Places:
+    """Where the keys are: how many in each level, and how many above it, as a law or in the mean.
 
-    Parameters
-    ----------
-    keys
-        n, 1 or more.
-    failure
-        The chance, at most, that a key finds no place in the table or is looked for in a wrong one.
-    false_positives
-        The chance, at most, that an absent key is not recognised as absent.
-    kind
-        One of `KINDS`.
-    first, factor
-        Of the sub-tables, as of `skewed_sizes`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong type or outside its range, or no sub-tables of this shape are enough.
-
-    Examples
-    --------
-    >>> small = size_summary(10_000, failure=5e-12, false_positives=0.006)
-    >>> small.sizes, small.crisis + small.failure <= 5e-12
-    ((40000, 10000, 5000, 2500, 1250, 1250), True)
-    >>> small.nbytes, small.filters[0]
-    (32270, FilterSize(cells=106580, hashes=7))
+    In the mean, the number of keys above a level varies by Poisson's law where it is small.
     """
-    number = arguments.integer("keys", keys, 1, 2**40, "Pass the number of keys")
-    worst = checked_chance("failure", failure)
-    positives = checked_chance("false_positives", false_positives)
-    arguments.one_of("kind", kind, KINDS, f'Pass "{KINDS[-1]}"')
-    sizes, crisis = _sub_tables(number, worst, first, factor)
-    budget = worst - crisis
-    filters: tuple[FilterSize, ...] = ()
-    digest_bits = 0
-    if kind == "interpolation":
-        digest_bits = _digest_bits(number, budget, positives)
-        wrong = rates.interpolation_failure(number, digest_bits)
-        positive = rates.interpolation_false_positives(number, digest_bits)
-        nbytes = rates.interpolation_bytes(number, sizes, digest_bits)
-    elif kind == "single-filter":
-        filters = (_single(number, sizes, budget, positives),)
-        wrong = sum(rates.single_filter_failures(number, sizes, *filters[0]))
-        positive = rates.filter_rate(*filters[0], number)
-        nbytes = rates.single_filter_bytes(sizes, filters[0].cells)
-    else:
-        filters = _multiple(number, sizes, budget, positives)
-        wrong = sum(rates.multiple_bloom_failures(number, sizes, filters))
-        positive = rates.filter_rate(*filters[0], number)
-        nbytes = rates.multiple_bloom_bytes(sizes, filters)
-    return SummarySize(
-        kind=kind, keys=number, sizes=sizes, filters=filters, digest_bits=digest_bits, crisis=crisis,
-        failure=wrong, false_positives=positive, occupancy_bytes=rates.occupancy_bytes(sizes), nbytes=nbytes,
-    )  # fmt: skip
+
+    def __init__(self, held: list[float], laws: Sequence[Law] | None = None) -> None:
+        self.held = held
+        self.above = [math.fsum(held[j:]) for j in range(len(held))]  # keys of levels above 0, 1, ...
+        self.laws = None if laws is None else [_TrimmedLaw(law) for law in laws]
+
+    @classmethod
+    def in_table(cls, keys: int, sizes: Sequence[int], *, with_list: bool = False) -> Places:
+        """Place keys in sub-tables of one slot a bucket, by the standard scheme; the list is a level more."""
+        laws = distribution(keys, sizes)
+        held = [float(law.held.sum()) for law in laws[1:]]
+        if with_list:
+            held.append(laws[-1].mean)
+        return cls(held, laws[1 : len(held)])
+
+    def failures(self, level: int, size: FilterSize) -> float:
+        """Expect so many keys of a level, of 1 ..., that a filter of the keys above it covers."""
+        if self.laws is not None:
+            return self.laws[level - 1].failures(size)
+        keys = self.above[level]
+        if keys >= _FEW:
+            return self.held[level - 1] * _positives(size, keys)
+        chances = poisson(np.array([keys]), math.ceil(keys + 12 * math.sqrt(keys) + 29))[0]
+        rate = chances @ _cover_chance(size, np.arange(len(chances), dtype=np.float64))
+        return self.held[level - 1] * float(rate)
 
 
-def _sub_tables(keys: int, failure: float, first: float, factor: float) -> tuple[tuple[int, ...], float]:
-    """Find the fewest sub-tables that are enough."""
-    best = 1.0
-    for levels in range(2, MAX_LEVELS + 1):
-        sizes = skewed_sizes(keys, levels, first=first, factor=factor)
-        crisis = crisis_probability(keys, sizes)
-        best = min(best, crisis)
-        if crisis <= _CRISIS_PART * failure:
-            return sizes, crisis
-    raise arguments.unmet(
-        "failure",
-        f" must be one that sub-tables of first={first} and factor={factor} can reach, "
-        f"{best / _CRISIS_PART:.2g} at least; got {failure}. Enlarge first or factor",
-    )
-
-
-def _digest_bits(keys: int, budget: float, positives: float) -> int:
-    bits = 1
-    while (
-        rates.interpolation_failure(keys, bits) > budget
+def digest_bits(keys: int, failure: float, positives: float, *, least: int = 1, most: int = 512) -> int:
+    """Find the fewest bits of a digest that meet both bounds; `most` if none do."""
+    bits = least
+    while bits < most and (
+        rates.interpolation_failure(keys, bits) > failure
         or rates.interpolation_false_positives(keys, bits) > positives
     ):
         bits += 1
     return bits
 
 
-def _single(keys: int, sizes: tuple[int, ...], budget: float, positives: float) -> FilterSize:
-    laws = [TrimmedLaw(law) for law in distribution(keys, sizes)[1:-1]]
+def single_filter(keys: int, places: Places, failure: float, positives: float) -> FilterSize:
+    """Find the smallest single filter that meets both bounds."""
 
     def enough(size: FilterSize) -> bool:
-        return _positives(size, keys) <= positives and sum(law.failures(size) for law in laws) <= budget
+        return _positives(size, keys) <= positives and (
+            math.fsum(places.failures(j, size) for j in range(1, len(places.held))) <= failure
+        )
 
-    return smallest_filter(12 * keys, round(-math.log2(positives)), enough)
+    return _smallest_filter(12 * keys, round(-math.log2(positives)), enough)
 
 
-def _multiple(keys: int, sizes: tuple[int, ...], budget: float, positives: float) -> tuple[FilterSize, ...]:
-    laws = distribution(keys, sizes)[1:-1]
-    means = [law.mean for law in laws]
-    total = sum(means) or 1.0
-    parts = [max(mean / total, _LEAST_PART) for mean in means]
+def multiple_filters(keys: int, places: Places, failure: float, positives: float) -> list[FilterSize]:
+    """Find the smallest filters B_0, B_1, ... that meet both bounds."""
     found = [
-        smallest_filter(
+        _smallest_filter(
             10 * keys, round(-math.log2(positives)), lambda size: _positives(size, keys) <= positives
         )
     ]
-    for law, mean, part in zip(laws, means, parts, strict=True):
-        found.append(_one_of_multiple(TrimmedLaw(law), mean, budget * part / sum(parts)))
-    return tuple(found)
+    above = places.above[1:]
+    parts = [max(each / max(sum(above), 1e-9), _LEAST_PART) for each in above]
+    for level, part in enumerate(parts, 1):
+        found.append(_one_of_multiple(places, level, failure * part / sum(parts)))
+    return found
 
 
-def _one_of_multiple(law: TrimmedLaw, mean: float, allowed: float) -> FilterSize:
-    best = math.log2(max(law.total / allowed, 2.0))  # hashes that halve the rate each, if bits were many
-    return smallest_filter(
-        1.5 * best * max(mean, 1.0), round(best), lambda size: law.failures(size) <= allowed
-    )
+def _one_of_multiple(places: Places, level: int, allowed: float) -> FilterSize:
+    best = math.log2(max(places.held[level - 1] / allowed, 2.0))  # hashes, each halving the rate
+    guess = 1.5 * best * max(places.above[level], 1.0)
+    return _smallest_filter(guess, round(best), lambda size: places.failures(level, size) <= allowed)
 
 
-class TrimmedLaw:
+class _TrimmedLaw:
     """E[keys in T_i; |S_i| = l] without the entries that no failure of interest depends on."""
 
     def __init__(self, law: Law) -> None:
@@ -258,24 +153,24 @@ class TrimmedLaw:
             weighted = np.add.reduceat(keys * held, starts)
             held = np.add.reduceat(held, starts)
             keys = weighted / held
-        self.keys, self.held, self.total = keys, held, float(held.sum())
+        self.keys, self.held = keys, held
 
     def failures(self, size: FilterSize) -> float:
-        return float(self.held @ cover_chance(size, self.keys))
+        return float(self.held @ _cover_chance(size, self.keys))
 
 
-def _positives(size: FilterSize, keys: int) -> float:
-    return float(cover_chance(size, np.array(float(keys))))
+def _positives(size: FilterSize, keys: float) -> float:
+    return float(_cover_chance(size, np.array(float(keys))))
 
 
-def cover_chance(size: FilterSize, keys: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _cover_chance(size: FilterSize, keys: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Compute (1 - (1 - k/m)**keys)**k; all ones from one cell a hash on."""
     if size.hashes >= size.cells:
         return np.where(keys > 0, 1.0, 0.0)
     return np.asarray((-np.expm1(keys * math.log1p(-size.hashes / size.cells))) ** size.hashes)
 
 
-def smallest_filter(cells: float, hashes: int, enough: Callable[[FilterSize], bool]) -> FilterSize:
+def _smallest_filter(cells: float, hashes: int, enough: Callable[[FilterSize], bool]) -> FilterSize:
     """Find the fewest cells, over all numbers of hashes, with which the filter is good enough.
 
     For one number of hashes more cells are always better; over the hashes the fewest cells fall, then rise.

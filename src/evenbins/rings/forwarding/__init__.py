@@ -15,8 +15,9 @@ cost *less* than before.
 Invariant: the trail of a live key is the set of its candidates before the node that holds it; a node's marks
 are the live keys whose trail it is in. It is kept by the node that refuses (place), by the client that
 takes a key away (forget), and, when nodes come and go, by the servers that hold keys: each compares the
-trails of its own keys before and after (`MarkedNodes.remark`). It is not enough to mark the new node: a
-slot that a key drew twice may go to the newcomer once, and then a node that came second comes first.
+trails of its own keys before and after (`evenbins.study.marked_nodes` is a model of such servers). It is not
+enough to mark the new node: a slot that a key drew twice may go to the newcomer once, and then a node that
+came second comes first.
 
 Marks are counted fingerprints (`ForwardingMarks`): a false one costs a probe, never a key. Their memory is
 bounded; a node that cannot store a mark answers "further" to everything until the keys it could not note
@@ -30,13 +31,5 @@ Source: chen, section 2 (the classical rule is implicit in its look-ups); the lo
 
 from evenbins.rings.forwarding.client import forget, locate, place
 from evenbins.rings.forwarding.marks import ForwardingMarks
-from evenbins.rings.forwarding.nodes import MarkedNode, MarkedNodes
 
-__all__ = [
-    "ForwardingMarks",
-    "MarkedNode",
-    "MarkedNodes",
-    "forget",
-    "locate",
-    "place",
-]
+__all__ = ["ForwardingMarks", "forget", "locate", "place"]

@@ -1,7 +1,8 @@
 """What a client does with a key: place, locate, forget, over any candidates and any servers.
 
 Each of the three walks the candidates (distinct nodes in probe order) and asks a callable about one node at a
-time: here is where a network call goes. None knows how a server decides; `nodes` has one that does.
+time: here is where a network call goes. How a server decides is its own business. Any other answer is an
+ArgumentError.
 """
 
 from __future__ import annotations
@@ -21,12 +22,9 @@ Dropped = Literal["dropped", "further", "miss"]
 
 
 def place(
-    candidates: Iterable[str],
-    offer: Callable[[str], Offered],
-    *,
-    drop: Callable[[str], object] | None = None,
+    candidates: Iterable[str], offer: Callable[[str], Offered], *, drop: Callable[[str], object] | None = None
 ) -> str:
-    """Offer a key to its candidates until one stores it.
+    """Offer a key to its candidates until one stores it; return the name of that node.
 
     Parameters
     ----------
@@ -36,20 +34,13 @@ def place(
         ``offer(name)`` asks a node to store the key: "stored" (or True), or "full" (or False), and then the
         node has set a mark for the key.
     drop
-        ``drop(name)`` takes such a mark back; called for every node that refused, if in the end nobody stores
-        the key or a call fails. Without it those marks stay: harmless, but they lead further for nothing.
-
-    Returns
-    -------
-    str
-        The node that stored it.
+        ``drop(name)`` takes such a mark back; called for every node that refused, if in the end no node
+        stores the key or a call fails. Without it those marks stay: harmless, but they cost probes.
 
     Raises
     ------
     RingFullError
         All candidates are full, or there is none.
-    ValueError
-        `offer` answers something else.
 
     Notes
     -----
@@ -68,7 +59,7 @@ def place(
             if answer is True or answer == "stored":
                 return name
             if answer is not False and answer != "full":
-                raise _wrong("offer", name, '"stored" or "full"', answer)
+                raise _answer_error("offer", name, '"stored" or "full"', answer)
             refused.append(name)
         raise RingFullError(
             f"none of {len(refused)} candidates has room for the key; add a node, or raise the limits"
@@ -83,7 +74,7 @@ def place(
 
 
 def locate(candidates: Iterable[str], holds: Callable[[str], Held]) -> str | None:
-    """Ask the candidates of a key for it until one has it or says that none further on has.
+    """Ask the candidates of a key for it until one has it; None if one says that none further on has.
 
     Parameters
     ----------
@@ -92,16 +83,6 @@ def locate(candidates: Iterable[str], holds: Callable[[str], Held]) -> str | Non
     holds
         ``holds(name)`` asks a node: "hit" (or True), "further" (it has a mark for the key; by the classical
         rule: it is full), "miss" (or False).
-
-    Returns
-    -------
-    str or None
-        The node that holds the key.
-
-    Raises
-    ------
-    ValueError
-        `holds` answers something else.
 
     Examples
     --------
@@ -116,39 +97,26 @@ def locate(candidates: Iterable[str], holds: Callable[[str], Held]) -> str | Non
         if answer is False or answer == "miss":
             return None
         if answer != "further":
-            raise _wrong("holds", name, '"hit", "further" or "miss"', answer)
+            raise _answer_error("holds", name, '"hit", "further" or "miss"', answer)
     return None
 
 
 def forget(
-    candidates: Iterable[str],
-    drop: Callable[[str], Dropped],
-    *,
-    holds: Callable[[str], Held] | None = None,
+    candidates: Iterable[str], drop: Callable[[str], Dropped], *, holds: Callable[[str], Held] | None = None
 ) -> str | None:
-    """Take a key from the node that holds it and its marks from the nodes it passed.
+    """Take a key from the node that holds it, which is returned, and its marks from the nodes it passed.
 
     Parameters
     ----------
     candidates
         Names of nodes in probe order.
     drop
-        ``drop(name)`` tells a node to forget the key: "dropped" (it held it: the end), "further" (it had a
+        ``drop(name)`` asks a node to forget the key: "dropped" (it held it: the end), "further" (it had a
         mark, which is gone now), "miss".
     holds
         As for `locate`: if given, nothing is dropped unless the key is found. Pass it unless you know that
         the key is stored: two keys may share a fingerprint, and to forget one that is not there would take
         the other's mark (as with a counting Bloom filter).
-
-    Returns
-    -------
-    str or None
-        The node that held the key.
-
-    Raises
-    ------
-    ValueError
-        `drop` or `holds` answers something else.
 
     Examples
     --------
@@ -158,7 +126,7 @@ def forget(
     True
     """
     if holds is not None:
-        candidates = list(_seen(candidates, holds))
+        candidates = list(_candidates_to_holder(candidates, holds))
         if not candidates:
             return None
     for name in candidates:
@@ -168,11 +136,11 @@ def forget(
         if answer == "miss":
             return None
         if answer != "further":
-            raise _wrong("drop", name, '"dropped", "further" or "miss"', answer)
+            raise _answer_error("drop", name, '"dropped", "further" or "miss"', answer)
     return None
 
 
-def _seen(candidates: Iterable[str], holds: Callable[[str], Held]) -> list[str]:
+def _candidates_to_holder(candidates: Iterable[str], holds: Callable[[str], Held]) -> list[str]:
     """Return the candidates up to the one that holds the key; none, if none does."""
     asked: list[str] = []
 
@@ -183,5 +151,5 @@ def _seen(candidates: Iterable[str], holds: Callable[[str], Held]) -> list[str]:
     return asked if locate(candidates, ask) is not None else []
 
 
-def _wrong(argument: str, name: str, rule: str, answer: object) -> ArgumentError:
+def _answer_error(argument: str, name: str, rule: str, answer: object) -> ArgumentError:
     return _arguments.error(f"{argument}({name!r})", rule, answer, "Return one of these words")

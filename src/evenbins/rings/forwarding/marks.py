@@ -15,7 +15,7 @@ from typing import Final
 from evenbins import _arguments, _core
 from evenbins._bulk import Key
 
-__all__ = ["ForwardingMarks", "KeyDigest", "digest_of", "identify", "key_of"]
+__all__ = ["ForwardingMarks", "digest_of"]
 
 PHI: Final = 0x9E3779B97F4A7C15
 TYPES: Final = {8: "B", 16: "H", 32: "I", 64: "Q"}  # of the fingerprints
@@ -35,39 +35,6 @@ def digest_of(key: Key) -> int:
     return number if 0 <= number < 2**64 else _core.digest(number, 0)
 
 
-class KeyDigest(int):
-    """The digest of a key, by which it is known; `key` is the key itself, as it was given first."""
-
-    key: Key
-
-
-def identify(key: Key) -> int:
-    """Return the digest of a key; unless the key is a digest, a `KeyDigest`.
-
-    >>> identify("a") == identify(bytearray(b"a")), identify("a").key, identify(7)
-    (True, 'a', 7)
-    """
-    if isinstance(key, KeyDigest):
-        return key
-    digest = digest_of(key)
-    try:
-        number = operator.index(key)  # type: ignore[arg-type]
-    except TypeError:
-        found = KeyDigest(digest)
-        found.key = key if isinstance(key, str) else bytes(key)
-        return found
-    if number == digest:
-        return digest
-    found = KeyDigest(digest)
-    found.key = number
-    return found
-
-
-def key_of(digest: int) -> Key:
-    """Return the key that `identify` was given."""
-    return digest.key if isinstance(digest, KeyDigest) else digest
-
-
 class ForwardingMarks:
     """The marks of one node: which live keys passed it. No mark is ever lost.
 
@@ -83,11 +50,6 @@ class ForwardingMarks:
         ``r / 2**fingerprint_bits``.
     memory_bytes
         Bound of `nbytes`; None: no bound.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument breaks its rule.
 
     Notes
     -----
@@ -173,13 +135,7 @@ class ForwardingMarks:
             self._counts.insert(at, 1)
 
     def remove(self, digest: Key) -> None:
-        """Take a mark away.
-
-        Raises
-        ------
-        KeyError
-            There is no such mark (told only while not saturated, and up to shared fingerprints).
-        """
+        """Take a mark away; KeyError if there is none, which is noticed unless saturated or shared."""
         at, found = self._find(self._fingerprint(digest))
         if not found:
             if not self.unstored:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evenbins import Filter, HashRing
+from evenbins.filters.plan import FilterPlan
 from evenbins.study.demo.report import COLOURS
-from evenbins.theory import FilterPlan
-from evenbins.theory.block_loads import load_unit, planned_loads
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +32,7 @@ def loads(filters: Sequence[Filter], figure: Figure) -> None:
     """Draw the blocks of filters by their load, every level of its own colour."""
     for axes, filter_ in zip(figure.subplots(1, len(filters), sharex=True), filters, strict=True):
         stats, plan = filter_.stats(), filter_.plan
-        planned = planned_loads(plan, blocks=sum(stats.loads[0]))
+        planned = plan.planned_loads(sum(stats.loads[0]))
         total = sum(sum(level) for level in stats.loads)
         for level, (counts, share) in enumerate(zip(stats.loads, planned, strict=True)):
             where = f", level {level + 1}" if len(planned) > 1 else ""
@@ -49,7 +48,7 @@ def loads(filters: Sequence[Filter], figure: Figure) -> None:
             )
             axes.plot(share * counted.sum(), color=colour, linewidth=1.4, label="planned" + where)
         axes.set_title(plan.policy)
-        axes.set_xlabel(f"{load_unit(plan)} of a block")
+        axes.set_xlabel(f"{plan.load_unit} of a block")
         axes.set_xlim(150, 400)
         axes.legend(fontsize=8, loc="upper right")
     figure.axes[0].set_ylabel("share of blocks")

@@ -100,7 +100,7 @@ class Report:
             for number, (title, _) in enumerate(self._sections, 1)
         )
         sections = "\n".join(
-            f'<section><h2 id="s{number}">{html.escape(title)}</h2>\n{_grouped(parts)}</section>'
+            f'<section><h2 id="s{number}">{html.escape(title)}</h2>\n{_group_claims(parts)}</section>'
             for number, (title, parts) in enumerate(self._sections, 1)
         )
         return (
@@ -115,7 +115,7 @@ class Report:
         )
 
 
-def _grouped(parts: Sequence[str]) -> str:
+def _group_claims(parts: Sequence[str]) -> str:
     """Put claims that follow one another into one list."""
     lines: list[str] = []
     inside = False

@@ -46,12 +46,11 @@ from evenbins import (
     PagedTable,
     ShardedFilter,
     _show,
-    theory,
 )
+from evenbins.filters import FilterPlan, plan_blocked, plan_standard
 from evenbins.study.demo import figures
 from evenbins.study.demo.report import Report
 from evenbins.study.ring import ring as study_ring
-from evenbins.theory import FilterPlan
 
 __all__ = ["LEAST_KEYS", "MOST_KEYS", "STEPS", "Demo", "run"]
 
@@ -131,7 +130,7 @@ def plan(demo: Demo) -> None:
     wishes: tuple[dict[str, Any], ...] = ({"fpr": _FPR}, {"fpr": 1e-6}, {"bits_per_key": 16})
     for wish in wishes:
         table.add_row(*(f"{name}={value:g}" for name, value in wish.items()))
-        planners: tuple[Callable[..., FilterPlan], ...] = (theory.plan_standard, theory.plan_blocked)
+        planners: tuple[Callable[..., FilterPlan], ...] = (plan_standard, plan_blocked)
         for kind, planner in zip(_KINDS, planners, strict=True):
             found = planner(demo.keys, **wish)
             table.add_row(f"  {kind.__name__}", *(_show.text(name, getattr(found, name)) for name in names))

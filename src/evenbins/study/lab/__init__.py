@@ -11,14 +11,14 @@ declarations come the checks, their messages and /api/openapi.json.
 
     app.py         the application: pages, endpoints, jobs      security.py   who may ask, fenced answers
     parameters.py  declarations of parameters                   openapi.py    the description of the API
-    jobs.py        long work: progress, cancelling, bounds      command.py    the command `evenbins lab`
+    jobs.py        long work: progress, cancelling, bounds      ../commands/lab.py    the command
     filters.py  tables.py  rings.py  papers.py    one module a page
     static/        index.html, style.css and the ES modules; one module a page
 
 Invariants
 - Standard library and NumPy come first: scipy is imported by a thread at the start, behind the first picture.
-- Every parameter has a type and bounds; what is unknown, repeated, malformed or out of range is refused in
-  words.
+- Every parameter has a type and bounds; what is unknown, repeated, malformed or out of range raises a
+  descriptive error.
 - An endpoint gives the same answer for the same parameters: a view is its URL. (Times of runs aside.)
 - The server listens to this machine alone, and answers only to its own pages (security.py).
 

@@ -90,7 +90,7 @@ def create_app(*, jobs: Jobs | None = None, pages: Iterable[Endpoint] | None = N
     async def openapi(request: Request) -> Response:
         return _json(description)
 
-    routes: list[Any] = [Route("/", _home)]
+    routes: list[Any] = [Route("/", _redirect_home)]
     routes += [Route(f"/{page}", _page) for page in PAGES]
     routes.append(Route("/favicon.ico", _icon))
     routes.append(Mount("/static", StaticFiles(directory=STATIC)))
@@ -106,7 +106,7 @@ def create_app(*, jobs: Jobs | None = None, pages: Iterable[Endpoint] | None = N
         routes=routes,
         lifespan=lifespan,
         middleware=[Middleware(Fence)],
-        exception_handlers={RefusedError: _refused, HTTPException: _missing},
+        exception_handlers={RefusedError: _refusal_response, HTTPException: _missing},
     )
     app.state.jobs = running
     return app
@@ -156,7 +156,7 @@ async def _start(endpoint: Endpoint, jobs: Jobs, request: Request) -> Response:
     return _json(jobs.start(endpoint.path, endpoint.function, **values).to_dict(), status=202)
 
 
-async def _home(request: Request) -> Response:
+async def _redirect_home(request: Request) -> Response:
     return RedirectResponse("/filters", status_code=307)
 
 
@@ -168,7 +168,7 @@ async def _icon(request: Request) -> Response:
     return FileResponse(STATIC / "icon.svg")
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _refusal_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, RefusedError)
     return _json({"error": str(error)}, status=error.status)
 

@@ -20,21 +20,19 @@ from typing import Any
 
 import numpy as np
 
-from evenbins import design, theory
+from evenbins import design
 from evenbins._arguments import DEFAULT_FPR
 from evenbins.design.filters import Request, designs_for
 from evenbins.filters import build
-from evenbins.filters.protocols import FilterStats
-from evenbins.structure import kind_of_policy
+from evenbins.filters.plan import FilterPlan, FilterStats, plan_of_core
+from evenbins.structure import kind_of_policy, that_can
 from evenbins.study.lab.parameters import Choice, Endpoint, Number
-from evenbins.theory import FilterPlan
-from evenbins.theory.block_loads import load_unit, planned_loads
 
 __all__ = ["ENDPOINTS", "curve", "curves", "designs", "measure"]
 
 QUICK = ("standard", "blocked")
-SLOW = tuple(theory.levels.POLICIES)
-POLICIES = (*QUICK, *SLOW)
+POLICIES = tuple(policy for kind in that_can("lab") for policy in kind.policies)
+SLOW = tuple(policy for policy in POLICIES if policy not in QUICK)
 BITS = (4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 28, 32, 36, 40)
 """Bits per key of the curves."""
 
@@ -76,7 +74,7 @@ def _rate(
 ) -> float | None:
     """Return the least rate within this memory, None where the policy cannot meet the bounds."""
     try:
-        found = _found(
+        found = _find_designs(
             keys, bits_per_key=bits, reads=reads, miss_reads=miss_reads, block_bits=block_bits,
             policies=(policy,),
         )  # fmt: skip
@@ -91,7 +89,7 @@ def designs(
 ) -> dict[str, Any]:  # fmt: skip
     """Return all designs that meet the request, best first; which is chosen; and how to build it."""
     request = _request(fpr, bits_per_key, reads, miss_reads, block_bits)
-    found = _found(keys, **request)
+    found = _find_designs(keys, **request)
     names = [each.policy for each in found]
     note = None
     chosen = names[0]
@@ -111,7 +109,7 @@ def designs(
 
 
 @lru_cache(maxsize=256)
-def _found(keys: int, policies: Sequence[str] | None = None, **request: Any) -> design.FilterDesigns:
+def _find_designs(keys: int, policies: Sequence[str] | None = None, **request: Any) -> design.FilterDesigns:
     return designs_for(Request(keys, **request), policies=policies)
 
 
@@ -140,7 +138,7 @@ def _design(each: design.FilterDesign) -> dict[str, Any]:
 
 
 def _options(plan: FilterPlan, request: dict[str, Any]) -> dict[str, Any]:
-    """Return what must be said beside the keys to get this very plan."""
+    """Return the arguments besides the keys that give this plan."""
     goal = "fpr" if request["fpr"] is not None else "bits_per_key"
     options = {goal: request[goal]}
     if plan.policy == "standard":
@@ -164,7 +162,7 @@ def as_python(plan: FilterPlan, request: dict[str, Any]) -> str:
     more = ""
     if "miss_reads" in options:  # a bound that the planner alone takes
         made = f"{cls}.from_plan(plan_balanced({plan.keys:_}, {written}))"
-        more = "from evenbins.theory import plan_balanced\n"
+        more = "from evenbins.filters import plan_balanced\n"
     return (
         f"from evenbins import {cls}\n{more}\n"
         f"f = {made}\n"
@@ -194,7 +192,7 @@ def measure(
     from the filters' bits, and by asking for as many absent keys.
     """
     request = _request(fpr, bits_per_key, reads, miss_reads, block_bits)
-    found = _found(keys, **request, **({} if policy == "best" else {"policies": (policy,)}))
+    found = _find_designs(keys, **request, **({} if policy == "best" else {"policies": (policy,)}))
     plan = found.best.plan
     if plan.nbytes > MOST_BYTES:
         raise ValueError(
@@ -205,7 +203,7 @@ def measure(
     done = positives = 0
     measured: list[FilterStats] = []
     for number in range(filters):
-        filter_ = build(theory.plan_of_core(
+        filter_ = build(plan_of_core(
             plan.policy, plan.core, capacity=plan.keys, seed=(seed + number) % 2**64, hashing=plan.hashing
         ))  # fmt: skip
         first = 2 * number * keys
@@ -229,7 +227,7 @@ def measure(
         "positives": positives,
         "interval": list(interval(positives, asked_keys)),
         "level": _LEVEL,
-        "unit": load_unit(plan),
+        "unit": plan.load_unit,
         "levels": _levels(plan, measured),
     }
 
@@ -250,10 +248,10 @@ def _rows(plan: FilterPlan, measured: list[FilterStats]) -> list[dict[str, Any]]
 
 
 def _levels(plan: FilterPlan, measured: list[FilterStats]) -> list[dict[str, Any]]:
-    """Give, for each level, the predicted and the measured shares of blocks by load."""
+    """Return, for each level, the predicted and the measured shares of blocks by load."""
     if plan.block_bits is None:
         return []
-    predicted = planned_loads(plan, blocks=sum(measured[0].loads[0]))
+    predicted = plan.planned_loads(sum(measured[0].loads[0]))
     levels = []
     for number, shares in enumerate(predicted):
         counts = np.zeros(max(len(each.loads[number]) for each in measured))

@@ -63,17 +63,17 @@ class Job:
     def to_dict(self) -> dict[str, Any]:
         """Return the state as JSON's types; a job that was asked to stop is called cancelled at once."""
         state = "cancelled" if self.state == "running" and self._stop.is_set() else self.state
-        told: dict[str, Any] = {
+        answer: dict[str, Any] = {
             "id": self.id,
             "path": self.path,
             "state": state,
             "progress": list(self.progress),
         }
         if state == "done":
-            told["result"] = self.result
+            answer["result"] = self.result
         if state == "failed":
-            told["error"] = self.error
-        return told
+            answer["error"] = self.error
+        return answer
 
 
 class Jobs:
@@ -117,7 +117,7 @@ class Jobs:
     def start(self, path: str, function: Callable[..., Any], **arguments: Any) -> Job:
         """Begin a job; RefusedError with status 429 if too many run already."""
         with self._lock:
-            self._forget()
+            self._drop_old_jobs()
             if len(self._threads) >= self._at_once:
                 raise RefusedError(
                     f"{len(self._threads)} jobs are running, at most {self._at_once} may: wait until one "
@@ -136,7 +136,7 @@ class Jobs:
     def find(self, id: str) -> Job:
         """Return a job, noting that someone looks; RefusedError with status 404 if there is none."""
         with self._lock:
-            self._forget()
+            self._drop_old_jobs()
             job = self._jobs.get(id)
         if job is None:
             raise RefusedError("there is no such job: it has ended long ago, start it again", status=404)
@@ -187,7 +187,7 @@ class Jobs:
             job.state, job.ended = state, time.monotonic()
             self._threads.pop(job.id, None)
 
-    def _forget(self) -> None:
+    def _drop_old_jobs(self) -> None:
         """Drop ended jobs that are old or too many; the lock is held."""
         now = time.monotonic()
         ended = sorted((job.ended, id) for id, job in self._jobs.items() if job.ended is not None)

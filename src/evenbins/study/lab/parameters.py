@@ -5,7 +5,7 @@
         │                          └──▶ designs(keys=10_000_000), after `read` has checked the query string
         └──▶ GET /api/filters/designs?keys=1e7        with job=True: POST /api/jobs/filters/designs?keys=1e7
 
-A message names the parameter, its rule, the value received and a way out. Nothing is guessed: an unknown or
+A message names the parameter, its rule, the value received and a remedy. Nothing is guessed: an unknown or
 repeated name is refused, since a view that ignores half of its URL shows something else than it says.
 """
 
@@ -141,9 +141,9 @@ class Choice:
         """Return the word, or raise RefusedError."""
         if text not in self.choices:
             close = difflib.get_close_matches(text[:100], self.choices, n=1)
-            way_out = f"did you mean {close[0]}?" if close else "pass one of them"
+            remedy = f"did you mean {close[0]}?" if close else "pass one of them"
             listed = ", ".join(self.choices)
-            raise RefusedError(f"{self.name} must be one of {listed}, not {_shown(text)}: {way_out}")
+            raise RefusedError(f"{self.name} must be one of {listed}, not {_shown(text)}: {remedy}")
         return text
 
     def schema(self) -> dict[str, Any]:

@@ -292,16 +292,16 @@ def theory(
 
     if bound == "growing":
         found = {"jump": laws.growing_loads(keys, servers, epsilon) if keys else None, "clockwise": None}
-        return {policy: _told(law, servers) for policy, law in found.items()}
+        return {policy: _law_to_dict(law, servers) for policy, law in found.items()}
     limit = fixed_limit(keys, servers, epsilon) if limit is None else limit
     if not 0 < keys <= limit * servers:
         return dict.fromkeys(POLICIES)
     jump = laws.jump_loads(keys, servers, limit)
     clockwise = laws.clockwise_loads(keys, servers, limit, random_arcs=True) if copies == 1 else None
-    return {"clockwise": _told(clockwise, servers), "jump": _told(jump, servers)}
+    return {"clockwise": _law_to_dict(clockwise, servers), "jump": _law_to_dict(jump, servers)}
 
 
-def _told(law: Any, servers: int) -> dict[str, Any] | None:
+def _law_to_dict(law: Any, servers: int) -> dict[str, Any] | None:
     if law is None:
         return None
     return {

@@ -64,7 +64,7 @@ class Fence:
 
         begun = False
 
-        async def fenced(message: Message) -> None:
+        async def send_fenced(message: Message) -> None:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
@@ -77,7 +77,7 @@ class Fence:
         refusal = _refusal(scope)
         if refusal is None:
             try:
-                await self._app(scope, receive, fenced)
+                await self._app(scope, receive, send_fenced)
                 return
             except Exception as error:  # ours: said in the terminal, and in words to the page
                 traceback.print_exception(error, file=sys.stderr)
@@ -86,7 +86,7 @@ class Fence:
                 refusal = 500, f"the lab failed ({type(error).__name__}): its terminal says where"
         status, text = refusal
         body = json.dumps({"error": text}).encode()
-        await fenced(
+        await send_fenced(
             {
                 "type": "http.response.start",
                 "status": status,
@@ -97,7 +97,7 @@ class Fence:
                 ],
             }
         )
-        await fenced({"type": "http.response.body", "body": body})
+        await send_fenced({"type": "http.response.body", "body": body})
 
 
 def _is_api(scope: Scope) -> bool:

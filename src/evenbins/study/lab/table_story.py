@@ -1,6 +1,6 @@
 """A small table, step by step: what an insertion looks at, who moves, who goes to the list.
 
-    plan ──▶ Watched (the twin of reference/multilevel.py, which tells what it does) ──▶ lists of events
+    plan ──▶ Watched (the twin of reference/multilevel.py, which logs what it does) ──▶ lists of events
 
     ["look", bucket, load]            the key's own bucket is looked at
     ["there", slot, bucket, load]     and a bucket where the resident of a slot may go
@@ -22,8 +22,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from evenbins.study.stepwise import Choice, Insertion, ReferenceMultilevel
+from evenbins.tables.multilevel import TablePlan, plan_multilevel
+from evenbins.tables.multilevel_plan import predictable
 from evenbins.theory import least_loaded
-from evenbins.theory.table_plan import TablePlan, plan_table, predictable
 
 __all__ = ["MAX_EVENTS", "Watched", "operations", "small_plan", "story"]
 
@@ -34,18 +35,18 @@ class Watched(ReferenceMultilevel):
     """The twin, telling what it does."""
 
     def clear(self) -> None:
-        """Take out everything, what was told included."""
+        """Remove everything, the log of events included."""
         super().clear()
-        self.told: list[list[Any]] = []
+        self.log: list[list[Any]] = []
         self._asked = -1  # the slot whose resident was last asked where it may go
         self._retrying = False
 
     def look_own(self, insertion: Insertion, level: int) -> int:
-        """Look at the key's own bucket; each is told once an operation."""
+        """Look at the key's own bucket; each is logged once per operation."""
         load = super().look_own(insertion, level)
         event = ["look", insertion.own[level], load]
-        if event not in self.told:
-            self.told.append(event)
+        if event not in self.log:
+            self.log.append(event)
         return load
 
     def resident_bucket(self, slot: int, level: int) -> int:
@@ -56,44 +57,44 @@ class Watched(ReferenceMultilevel):
     def look_there(self, insertion: Insertion, bucket: int) -> int:
         """Look at a bucket where a resident may go."""
         load = super().look_there(insertion, bucket)
-        self.told.append(["there", self._asked, bucket, load])
+        self.log.append(["there", self._asked, bucket, load])
         return load
 
     def put(self, choice: Choice, key: int, value: int) -> None:
         """Store a key, maybe after a move."""
         assert choice.slot is not None
         if choice.to is not None:
-            self.told.append(["move", choice.slot, self.first_free(choice.to)])
-        self.told.append(["back" if self._retrying else "put", choice.slot])
+            self.log.append(["move", choice.slot, self.first_free(choice.to)])
+        self.log.append(["back" if self._retrying else "put", choice.slot])
         super().put(choice, key, value)
 
     def list_add(self, key: int, value: int) -> None:
         """Put a key on the list."""
-        self.told.append(["list"])
+        self.log.append(["list"])
         super().list_add(key, value)
 
     def list_remove(self, entry: int) -> None:
         """Take a key off the list: deleted, or about to be put into a bucket."""
         if not self._retrying:
-            self.told.append(["unlist"])
+            self.log.append(["unlist"])
         super().list_remove(entry)
 
     def delete(self, key: int) -> bool:
         """Delete a key."""
         match self.find(key):
             case "slot", slot:
-                self.told.append(["take", slot])
+                self.log.append(["take", slot])
         return super().delete(key)
 
     def retry_oldest(self) -> None:
         """Try the oldest key of the list again."""
-        self.told.append(["retry", self.entries[self.order[0]][0]])
+        self.log.append(["retry", self.entries[self.order[0]][0]])
         before = self.returns
         self._retrying = True
         super().retry_oldest()
         self._retrying = False
         if self.returns == before:
-            self.told.append(["stay"])
+            self.log.append(["stay"])
 
 
 def small_plan(
@@ -101,7 +102,7 @@ def small_plan(
     shares: list[float] | None,
 ) -> TablePlan:  # fmt: skip
     """Plan a small table whose list takes all keys; `shares` in proportion, None: equal levels."""
-    return plan_table(
+    return plan_multilevel(
         keys, scheme=scheme, levels=levels, slots=slots, space=space,
         shares=None if scheme == "least-loaded" else shares or [1.0] * levels, overflow_limit=keys,
         deletions=deletions, seed=seed,
@@ -122,35 +123,35 @@ def operations(keys: int, turns: int, seed: int) -> Iterator[tuple[str, int]]:
 
 
 def story(plan: TablePlan, turns: int) -> dict[str, Any]:
-    """Fill a small table, then replace keys; give every operation with its events and counts.
+    """Fill a small table, then replace keys; return every operation with its events and counts.
 
     Examples
     --------
     >>> size = {"levels": 2, "slots": 1, "keys": 2, "space": 2, "shares": None}
-    >>> told = story(small_plan("standard", **size, deletions=False, seed=1), 0)
-    >>> [each["op"] for each in told["operations"]], told["operations"][0]["events"]
+    >>> found = story(small_plan("standard", **size, deletions=False, seed=1), 0)
+    >>> [each["op"] for each in found["operations"]], found["operations"][0]["events"]
     (['insert', 'insert'], [['look', 1, 0], ['put', 1]])
     """
     table = Watched(plan.core, plan.seed)
-    told: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     events, truncated = 0, False
     for op, key in operations(plan.keys, turns, plan.seed):
-        table.told = []
+        table.log = []
         if op == "insert":
             table.insert(key, 0)
         else:
             table.delete(key)
-        if events + len(table.told) > MAX_EVENTS:
+        if events + len(table.log) > MAX_EVENTS:
             truncated = True
             break
-        events += len(table.told)
-        told.append({"op": op, "key": key, "events": table.told, "counts": _counts(table)})
+        events += len(table.log)
+        rows.append({"op": op, "key": key, "events": table.log, "counts": _counts(table)})
     return {
         "keys": plan.keys,
         "buckets": list(plan.buckets),
         "slots": plan.slots,
         "levels": plan.levels,
-        "operations": told,
+        "operations": rows,
         "truncated": truncated,
         "predicted": predictions(plan),
     }
@@ -194,14 +195,15 @@ def predictions(plan: TablePlan) -> dict[str, Any] | None:
             moves.append(moved)
             placed.append([f * b * plan.slots for f, b in zip(found.fills, plan.buckets, strict=True)])
     else:
-        from evenbins.theory import fluid  # here: scipy takes longer than all other imports
+        from evenbins.study.theory.tables import trajectory  # here: scipy takes longer than all other imports
+        from evenbins.theory import fluid
 
-        path = fluid.solve(plan.scheme, plan.shares, plan.slots).trajectory
+        path = trajectory(fluid.solve(plan.scheme, plan.shares, plan.slots))
         at = [keys * (len(path.times) - 1) / plan.keys for keys in range(plan.keys + 1)]
-        overflow = [max(0.0, plan.keys * _between(path.overflow, each)) for each in at]
-        moves = [max(0.0, plan.keys * _between(path.moves, each)) for each in at]
+        overflow = [max(0.0, plan.keys * _interpolate(path.overflow, each)) for each in at]
+        moves = [max(0.0, plan.keys * _interpolate(path.moves, each)) for each in at]
         placed = [
-            [_between(path.fills[:, i], each) * b * plan.slots for i, b in enumerate(plan.buckets)]
+            [_interpolate(path.fills[:, i], each) * b * plan.slots for i, b in enumerate(plan.buckets)]
             for each in at
         ]
     reads = [
@@ -209,14 +211,14 @@ def predictions(plan: TablePlan) -> dict[str, Any] | None:
         else (sum(i * each for i, each in enumerate(placed[keys], 1)) + plan.levels * overflow[keys]) / keys
         for keys in range(plan.keys + 1)
     ]  # fmt: skip
-    filling = {"overflow": _rounded(overflow), "moves": _rounded(moves), "reads": _rounded(reads)}
+    filling = {"overflow": _round_all(overflow), "moves": _round_all(moves), "reads": _round_all(reads)}
     return {"filling": filling, "steady": steady}
 
 
-def _between(values: Any, at: float) -> float:
+def _interpolate(values: Any, at: float) -> float:
     low = min(int(at), len(values) - 2)
     return float(values[low] + (at - low) * (values[low + 1] - values[low]))
 
 
-def _rounded(values: list[Any]) -> list[float | None]:
+def _round_all(values: list[Any]) -> list[float | None]:
     return [None if each is None else float(f"{each:.4g}") for each in values]

@@ -23,10 +23,10 @@ from typing import Any
 
 from evenbins.study.lab.parameters import Choice, Endpoint, Flag, Number
 from evenbins.study.lab.table_story import small_plan, story
+from evenbins.tables.multilevel_plan import SCHEMES, SLOTS, predictable
 from evenbins.theory import least_loaded
-from evenbins.theory.table_plan import SCHEMES, SLOTS, predictable
 
-__all__ = ["ENDPOINTS", "curves", "designs", "point", "tell"]
+__all__ = ["ENDPOINTS", "curves", "designs", "point", "small_table"]
 
 LEVELS = (2, 6)
 Curve = list[tuple[float, float, float]]  # space, overflow, moves; space ascending
@@ -73,7 +73,7 @@ def curves(*, levels: int, deletions: bool) -> dict[str, Any]:
     lacking = [(s, n) for s in SCHEMES for n in SLOTS if _curve(s, levels, n, deletions) is None]
     slow = [each for each in lacking if each[0] != "least-loaded" and predictable(*each, deletions)]
     missing = [
-        f"{scheme} with {_several(few)} slots"
+        f"{scheme} with {_slots_text(few)} slots"
         for scheme in SCHEMES
         if (few := [n for s, n in lacking if s == scheme and (s, n) not in slow])
     ]
@@ -84,7 +84,7 @@ def curves(*, levels: int, deletions: bool) -> dict[str, Any]:
     }
 
 
-def _several(slots: list[int]) -> str:
+def _slots_text(slots: list[int]) -> str:
     return "any number of" if len(slots) == len(SLOTS) else ", ".join(map(str, slots))
 
 
@@ -111,13 +111,13 @@ def point(
     spaces = [x for x, _, _ in curve]
     moves = [m for _, _, m in curve]
     if goal == "overflow":
-        at = _place([-each for each in logs], -math.log(overflow))
-        space = _along(spaces, at)
+        at = _fractional_index([-each for each in logs], -math.log(overflow))
+        space = _interpolate(spaces, at)
     else:
-        at = _place(spaces, space)
-        overflow = min(1.0, math.exp(_along(logs, at)))
-    said = {"space": float(f"{space:.4g}"), "overflow": float(f"{overflow:.3g}")}
-    asked = f"overflow={said['overflow']!r}" if goal == "overflow" else f"space={said['space']!r}"
+        at = _fractional_index(spaces, space)
+        overflow = min(1.0, math.exp(_interpolate(logs, at)))
+    shown = {"space": float(f"{space:.4g}"), "overflow": float(f"{overflow:.3g}")}
+    asked = f"overflow={shown['overflow']!r}" if goal == "overflow" else f"space={shown['space']!r}"
     more = ", deletions=True" if deletions else ""
     options = f'{keys}, scheme="{scheme}", levels={levels}, slots={slots}, {asked}{more}'
     if goal == "overflow":
@@ -128,23 +128,23 @@ def point(
             f"table = MultilevelTable.from_plan(plan_multilevel({options}))\n"
         )
     python += "print(table.plan)\n"
-    command = f"evenbins design table --keys {keys} --overflow {said['overflow']!r} --levels {levels}"
+    command = f"evenbins design table --keys {keys} --overflow {shown['overflow']!r} --levels {levels}"
     return {
-        **said,
-        "moves": max(0.0, _along(moves, at)),
+        **shown,
+        "moves": max(0.0, _interpolate(moves, at)),
         "inside": 0 <= at <= len(curve) - 1,
         "python": python,
         "command": command + (" --deletions" if deletions else ""),
     }
 
 
-def _place(ascending: list[float], value: float) -> float:
-    """Return where a value stands among others, as a broken index; beyond the ends the last pieces go on."""
+def _fractional_index(ascending: list[float], value: float) -> float:
+    """Return the fractional index of a value; beyond the ends the last segments are extended."""
     i = min(max(bisect_left(ascending, value), 1), len(ascending) - 1)
     return i - 1 + (value - ascending[i - 1]) / (ascending[i] - ascending[i - 1])
 
 
-def _along(values: list[float], at: float) -> float:
+def _interpolate(values: list[float], at: float) -> float:
     i = min(max(math.floor(at), 0), len(values) - 2)
     return values[i] + (at - i) * (values[i + 1] - values[i])
 
@@ -179,7 +179,7 @@ def designs(
     return {"rows": [{name: each.to_dict()[name] for name in names} for each in found]}
 
 
-def tell(
+def small_table(
     *, scheme: str, levels: int, slots: int | str, keys: int, space: float, turns: int, deletions: bool,
     seed: int,
 ) -> dict[str, Any]:  # fmt: skip
@@ -259,7 +259,7 @@ ENDPOINTS = [
     ),
     Endpoint(
         "tables/story",
-        tell,
+        small_table,
         [
             _SCHEME, _LEVELS, _SLOTS,
             Number("keys", least=4, most=160, default=40, whole=True, help="keys of the small table"),

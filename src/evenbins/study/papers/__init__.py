@@ -5,7 +5,7 @@
 
 An experiment is a function from a `Context` to rows, under a decorator that gives it a name:
 
-    @experiment("kanizo-fig2", source="kanizo, Figure 2", title="...", plot=lines(x="reads"))
+    @experiment("kanizo-fig2", title="...", plot=lines(x="reads"))
     def fig2(context: Context) -> Iterator[Row]:
         yield row("P(8)", 0.14, reads=1.1)
 

@@ -64,13 +64,11 @@ def configuration(
     """Simulate a configuration of the paper, or give what was simulated before in this process."""
     limit = rings.ring_limit(keys, NODES, epsilon)
     count = context.pick(TRIALS, 20) if trials is None else trials
-    return _simulated(
-        policy, keys, limit, copies, churn, remove, layout, count, context.seed, context.threads
-    )
+    return _simulate(policy, keys, limit, copies, churn, remove, layout, count, context.seed, context.threads)
 
 
 @lru_cache(maxsize=512)
-def _cached(
+def _simulate_cached(
     policy: str,
     keys: int,
     limit: int,
@@ -84,11 +82,11 @@ def _cached(
     return []  # filled by the first who asks: threads are no part of the name
 
 
-def _simulated(
+def _simulate(
     policy: str, keys: int, limit: int, copies: int, churn: bool, remove: bool, layout: str, trials: int,
     seed: int, threads: int,
 ) -> SimulatedRings:  # fmt: skip
-    found = _cached(policy, keys, limit, copies, churn, remove, layout, trials, seed)
+    found = _simulate_cached(policy, keys, limit, copies, churn, remove, layout, trials, seed)
     if not found:
         name = f"chen/{policy}/{keys}/{limit}/{copies}/{churn}/{remove}/{layout}"
         found.append(
@@ -124,7 +122,7 @@ def _theory(quantity: str, policy: str, keys: int, epsilon: float, copies: int) 
     )
     if quantity == "first_full":
         assert plan.limit is not None
-        return rings.first_full(NODES, plan.limit, copies=None if policy == "jump" else copies, keys=keys)
+        return rings.first_full_within(NODES, plan.limit, keys, copies=None if policy == "jump" else copies)
     value = getattr(plan, quantity, None)
     return None if value is None else float(value)
 
@@ -174,25 +172,25 @@ def _plot(quantity: str, *, log: bool = True) -> Plot:
     return plots.lines(x="epsilon", y=_Y[quantity], log=log, panel="copies", quantities=(quantity,))
 
 
-@experiment(
-    "chen-table5",
-    source="chen, Table 5",
-    title="Variance of loads and full nodes, 10,000 keys",
-    plot=_plot("variance"),
-)
+def _table(number: int, title: str, quantity: str, **options: Any) -> None:
+    """Register a table that has one quantity."""
+
+    @experiment(f"chen-table{number}", title=title, plot=_plot(quantity, log=quantity != "full"))
+    def rows(context: Context) -> Iterator[Row]:
+        return _rows(context, number, quantity, **options)
+
+
+@experiment("chen-table5", title="Variance of loads and full nodes, 10,000 keys", plot=_plot("variance"))
 def table5(context: Context) -> Iterator[Row]:
     """10,000 keys, 1 copy: variance, and fraction of full nodes."""
     yield from _rows(context, 6, "variance", only=10_000)
     yield from _rows(context, 9, "full", only=10_000)
 
 
-@experiment("chen-table6", source="chen, Table 6", title="Variance of loads", plot=_plot("variance"))
-def table6(context: Context) -> Iterator[Row]:
-    """Variance of the nodes' loads."""
-    return _rows(context, 6, "variance")
+_table(6, "Variance of loads", "variance")
 
 
-@experiment("chen-table7", source="chen, Table 7", title="Searches of one more key", plot=_plot("searches"))
+@experiment("chen-table7", title="Searches of one more key", plot=_plot("searches"))
 def table7(context: Context) -> Iterator[Row]:
     """Nodes that key n + 1 looks at.
 
@@ -216,70 +214,15 @@ def table7(context: Context) -> Iterator[Row]:
             yield row("searches_formula", printed_bound, policy="clockwise", note=note, **where)
 
 
-@experiment(
-    "chen-table8", source="chen, Table 8", title="Keys until the first node is full", plot=_plot("first_full")
-)
-def table8(context: Context) -> Iterator[Row]:
-    """Keys placed when the first node became full, n if none did; see the module about nan."""
-    return _rows(context, 8, "first_full")
-
-
-@experiment("chen-table9", source="chen, Table 9", title="Full nodes", plot=_plot("full", log=False))
-def table9(context: Context) -> Iterator[Row]:
-    """Fraction of the nodes that are full."""
-    return _rows(context, 9, "full")
-
-
-@experiment("chen-table10", source="chen, Table 10", title="Variance after churn", plot=_plot("variance"))
-def table10(context: Context) -> Iterator[Row]:
-    """Variance of loads after arrivals and departures."""
-    return _rows(context, 10, "variance", churn=True)
-
-
-@experiment("chen-table11", source="chen, Table 11", title="Searches after churn", plot=_plot("searches"))
-def table11(context: Context) -> Iterator[Row]:
-    """Searches of one more key after arrivals and departures."""
-    return _rows(context, 11, "searches", churn=True)
-
-
-@experiment(
-    "chen-table12", source="chen, Table 12", title="Full nodes after churn", plot=_plot("full", log=False)
-)
-def table12(context: Context) -> Iterator[Row]:
-    """Full nodes after arrivals and departures."""
-    return _rows(context, 12, "full", churn=True)
-
-
-@experiment(
-    "chen-table13", source="chen, Table 13", title="Variance: rehashing on full nodes", plot=_plot("variance")
-)
-def table13(context: Context) -> Iterator[Row]:
-    """Variance of loads, clockwise against rehashing the key."""
-    return _rows(context, 13, "variance")
-
-
-@experiment(
-    "chen-table14", source="chen, Table 14", title="Searches: rehashing on full nodes", plot=_plot("searches")
-)
-def table14(context: Context) -> Iterator[Row]:
-    """Searches of one more key, clockwise against rehashing the key."""
-    return _rows(context, 14, "searches")
-
-
-@experiment(
-    "chen-table15", source="chen, Table 15", title="Full nodes: rehashing", plot=_plot("full", log=False)
-)
-def table15(context: Context) -> Iterator[Row]:
-    """Full nodes, clockwise against rehashing the key."""
-    return _rows(context, 15, "full")
-
-
-@experiment(
-    "chen-table16", source="chen, Table 16", title="Steps: rehashing on full nodes", plot=_plot("steps")
-)
-def table16(context: Context) -> Iterator[Row]:
-    """Indices of an array of 2^32 that one more key looks at, clockwise against rehashing the key."""
-    return _rows(context, 16, "steps", unit=1e6)
+_table(8, "Keys until the first node is full", "first_full")  # n if none becomes full; nan: see the head
+_table(9, "Full nodes", "full")
+_table(10, "Variance after churn", "variance", churn=True)  # after arrivals and departures
+_table(11, "Searches after churn", "searches", churn=True)
+_table(12, "Full nodes after churn", "full", churn=True)
+_table(13, "Variance: rehashing on full nodes", "variance")  # clockwise against rehashing the key
+_table(14, "Searches: rehashing on full nodes", "searches")
+_table(15, "Full nodes: rehashing", "full")
+_table(16, "Steps: rehashing on full nodes", "steps", unit=1e6)  # indices of an array of 2**32
 
 
 _SWEPT = ("variance", "full", "searches", "first_full", "steps")

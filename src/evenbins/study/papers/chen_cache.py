@@ -89,10 +89,10 @@ def _rows(context: Context, name: str, paper: dict[int, tuple[int, int]]) -> Ite
             trace, **CONFIGURATIONS[f"{name}-{configuration}"].to_dict(), policies=_POLICIES, copies=copies,
             seed=context.stream(configuration), repeat=context.pick(10, 2), threads=context.threads,
         )  # fmt: skip
-        yield from _of_report(report, configuration, copies, paper[configuration], note)
+        yield from _report_rows(report, configuration, copies, paper[configuration], note)
 
 
-def _of_report(
+def _report_rows(
     report: CacheReport, configuration: int, copies: int, paper: tuple[int, int], note: str
 ) -> Iterator[Row]:
     for policy, printed in zip(_POLICIES, paper, strict=True):
@@ -115,11 +115,7 @@ def _of_report(
 
 
 @experiment(
-    "chen-table1",
-    source="chen, Table 1",
-    title="Additional cache misses, AOL: clockwise against jump",
-    plot=_draw,
-    options=["trace"],
+    "chen-table1", title="Additional cache misses, AOL: clockwise against jump", plot=_draw, options=["trace"]
 )
 def table1(context: Context) -> Iterator[Row]:
     """3,826,181 requests, 607,782 urls, 92 days; ten placements of the servers; configurations of Table 3."""
@@ -128,7 +124,6 @@ def table1(context: Context) -> Iterator[Row]:
 
 @experiment(
     "chen-table2",
-    source="chen, Table 2",
     title="Additional cache misses, Indiana University: clockwise against jump",
     plot=_draw,
     options=["trace"],

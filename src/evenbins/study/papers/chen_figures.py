@@ -22,7 +22,7 @@ import numpy as np
 
 from evenbins.study.papers import plots
 from evenbins.study.papers.chen import EPSILONS, NODES, configuration
-from evenbins.study.papers.registry import Context, Row, experiment, measured, row
+from evenbins.study.papers.registry import Context, Plot, Row, experiment, measured, row
 from evenbins.study.papers.ring_simulation import ring_shares, ring_times, simulate_ring
 from evenbins.study.theory import rings
 
@@ -66,13 +66,13 @@ def _times(context: Context, which: int) -> Iterator[Row]:
 _TIME_PLOT = plots.lines(x="epsilon", y="nanoseconds", log=True, panel="copies", quantities=("nanoseconds",))
 
 
-@experiment("chen-fig6", source="chen, Figure 6", title="Time to place one more key", plot=_TIME_PLOT)
+@experiment("chen-fig6", title="Time to place one more key", plot=_TIME_PLOT)
 def fig6(context: Context) -> Iterator[Row]:
     """Wall clock time of key n + 1; Figures 13 and 19 too."""
     return _times(context, 0)
 
 
-@experiment("chen-fig22", source="chen, Figure 22", title="Removal of a node: time of a key", plot=_TIME_PLOT)
+@experiment("chen-fig22", title="Removal of a node: time of a key", plot=_TIME_PLOT)
 def fig22(context: Context) -> Iterator[Row]:
     """Wall clock time for each key of a removed node."""
     return _times(context, 1)
@@ -80,7 +80,6 @@ def fig22(context: Context) -> Iterator[Row]:
 
 @experiment(
     "chen-fig7",
-    source="chen, Figure 7",
     title="Variance of the nodes' chances of the next key",
     plot=plots.lines(x="full", y="variance", log=True, panel="arcs"),
 )
@@ -128,23 +127,17 @@ def _removal(context: Context, quantity: str) -> Iterator[Row]:
         yield measured(quantity, each, keys=keys, epsilon=epsilon, copies=copies, policy=policy)
 
 
-@experiment(
-    "chen-fig20",
-    source="chen, Figure 20",
-    title="Removal of a node: searches of a key",
-    plot=plots.lines(x="epsilon", y="searches", log=True, panel="copies"),
-)
+def _removal_plot(quantity: str) -> Plot:
+    return plots.lines(x="epsilon", y=quantity, log=True, panel="copies")
+
+
+@experiment("chen-fig20", title="Removal of a node: searches of a key", plot=_removal_plot("searches"))
 def fig20(context: Context) -> Iterator[Row]:
     """Searches for each key of a removed node, which looks again at what it once passed."""
     return _removal(context, "searches")
 
 
-@experiment(
-    "chen-fig21",
-    source="chen, Figure 21",
-    title="Removal of a node: steps of a key",
-    plot=plots.lines(x="epsilon", y="steps", log=True, panel="copies"),
-)
+@experiment("chen-fig21", title="Removal of a node: steps of a key", plot=_removal_plot("steps"))
 def fig21(context: Context) -> Iterator[Row]:
     """Steps, in an array of 2^32, for each key of a removed node."""
     return _removal(context, "steps")
@@ -152,7 +145,6 @@ def fig21(context: Context) -> Iterator[Row]:
 
 @experiment(
     "chen-appN",
-    source="chen, Appendix N",
     title="A hash function that gives one output with 90 %",
     plot=plots.lines(x="epsilon", y="variance", log=True, panel="bias", quantities=("variance",)),
 )
@@ -179,7 +171,6 @@ def app_n(context: Context) -> Iterator[Row]:
 
 @experiment(
     "chen-thm1",
-    source="chen, Theorem 1",
     title="Loads under jump are dominated by those under clockwise",
     plot=plots.lines(x="epsilon", y="variance", log=True, panel="keys", quantities=("variance",)),
 )
@@ -219,7 +210,6 @@ def thm1(context: Context) -> Iterator[Row]:
 
 @experiment(
     "chen-thm4",
-    source="chen, Theorem 4",
     title="Keys until the first node is full, by how even the shares are",
     plot=plots.lines(x="limit", y="keys", quantities=("first_full", "first_full_theory")),
 )

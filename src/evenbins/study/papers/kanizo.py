@@ -11,13 +11,14 @@ all evidence, the numbers of section 10.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import BalancedBloomFilter, BlockedBloomFilter, Filter, FilterPlan, FilterStats, theory
+from evenbins import BalancedBloomFilter, BlockedBloomFilter, Filter, FilterPlan, FilterStats
+from evenbins.study.levels import plan_levels
 from evenbins.study.papers import plots
 from evenbins.study.papers.registry import Context, Row, experiment, measured, row
 from evenbins.study.papers.simulation import simulate, split
@@ -53,13 +54,12 @@ _ALREADY_PRESENT = (
 
 @experiment(
     "kanizo-fig2",
-    source="kanizo, Figure 2",
     title="The most even loads that some reads a key allow: load 8, no overflow",
     plot=plots.lines(x=lambda each: float(each.quantity[2:-1]), y="P(i)", xlabel="keys in the bucket, i"),
 )
 def fig2(context: Context) -> Iterator[Row]:
     """Theorem 1 for three values of `reads`; P(i) to i = 20."""
-    from evenbins.theory import balance
+    from evenbins.study.theory import balance
 
     for reads in context.track([1.0, 1.1, 1.2]):
         chances = balance.lower_bound(reads, _LOAD).distribution
@@ -71,13 +71,12 @@ def fig2(context: Context) -> Iterator[Row]:
 
 @experiment(
     "kanizo-fig3",
-    source="kanizo, Figure 3",
     title="SINGLE over time, simulation and fluid limit: load 2.5, threshold 2, coin 0.5",
     plot=plots.lines(x="time", y="fraction of the buckets; of the keys so far"),
 )
 def fig3(context: Context) -> Iterator[Row]:
     """25,000 keys into 10,000 buckets, as in the paper, but many times; f_i is the fraction with i keys."""
-    from evenbins.theory import balance
+    from evenbins.study.theory import balance
 
     keys, bins, threshold, coin = 25_000, 10_000, 2, 0.5
     times = [step / 20 for step in range(1, 21)]
@@ -95,47 +94,45 @@ def fig3(context: Context) -> Iterator[Row]:
         yield row("overflow_fluid", fluid.overflow[look] / time, time=time)
 
 
+def _regions(context: Context, points: Sequence[tuple[float, float]], varied: str) -> Iterator[Row]:
+    """Yield the least overflow with which a policy is optimal, for reads and loads (Theorems 4 and 5)."""
+    from evenbins.study.theory import balance
+
+    printed: dict[tuple[str, float, float], tuple[float, str]] = {
+        ("sequential", 1.1, _LOAD): (0.01, _ABOUT_ONE_PERCENT),
+        ("multilevel", _READS, _LOAD): (0.005, _HALF_PERCENT),
+    }
+    for policy in context.track(["sequential", "multilevel"]):
+        for reads, load in points:
+            paper, note = printed.get((policy, reads, load)) or (None, None)
+            overflow = float(balance.optimality_region(policy, _CHOICES, reads=reads, load=load))
+            where = {varied: {"reads": reads, "load": load}[varied]}
+            yield row("overflow", overflow, paper=paper, note=note, policy=policy, **where)
+
+
 @experiment(
     "kanizo-fig4a",
-    source="kanizo, Figure 4(a)",
     title="The least overflow with which a policy is optimal, by reads: load 8, 3 choices",
     plot=plots.lines(x="reads", y="overflow"),
 )
 def fig4a(context: Context) -> Iterator[Row]:
     """Theorems 4 and 5."""
-    from evenbins.study.theory import balance
-
-    for policy in context.track(["sequential", "multilevel"]):
-        for step in range(1, 26):
-            reads = 1 + step / 50
-            overflow = float(balance.optimality_region(policy, _CHOICES, reads=reads, load=_LOAD))
-            paper, note = {
-                ("sequential", 1.1): (0.01, _ABOUT_ONE_PERCENT),
-                ("multilevel", 1.2): (0.005, _HALF_PERCENT),
-            }.get((policy, reads), (None, None))
-            yield row("overflow", overflow, paper=paper, note=note, policy=policy, reads=reads)
+    return _regions(context, [(1 + step / 50, _LOAD) for step in range(1, 26)], "reads")
 
 
 @experiment(
     "kanizo-fig4b",
-    source="kanizo, Figure 4(b)",
     title="The least overflow with which a policy is optimal, by load: reads 1.2, 3 choices",
     plot=plots.lines(x="load", y="overflow"),
 )
 def fig4b(context: Context) -> Iterator[Row]:
     """Theorems 4 and 5; MHT's overflow does not depend on the load, SEQUENTIAL's grows."""
-    from evenbins.study.theory import balance
-
-    for policy in context.track(["sequential", "multilevel"]):
-        for load in (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64):
-            overflow = float(balance.optimality_region(policy, _CHOICES, reads=_READS, load=load))
-            paper, note = (0.005, _HALF_PERCENT) if (policy, load) == ("multilevel", 8) else (None, None)
-            yield row("overflow", overflow, paper=paper, note=note, policy=policy, load=load)
+    loads = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
+    return _regions(context, [(_READS, load) for load in loads], "load")
 
 
 @experiment(
     "kanizo-appC",
-    source="kanizo, Appendix C",
     title="Variance of the bucket load, simulation and theory: load 8, 3 choices",
     plot=plots.lines(x="reads", y="variance"),
 )
@@ -144,7 +141,7 @@ def app_c(context: Context) -> Iterator[Row]:
 
     `variance_bound` is the least that any scheme of these reads and this overflow can have.
     """
-    from evenbins.theory import balance
+    from evenbins.study.theory import balance
 
     bins = 10_000
     keys = _LOAD * bins
@@ -181,7 +178,6 @@ def app_c(context: Context) -> Iterator[Row]:
 
 @experiment(
     "kanizo-fig5",
-    source="kanizo, Figure 5",
     title="False-positive rates in blocks of 256 bits: reads 1.2, 3 choices, overflow 0.5 %",
     plot=plots.lines(x="bits_per_key", y="false-positive rate", log=True),
 )
@@ -208,7 +204,7 @@ def fig5(context: Context) -> Iterator[Row]:
 
 def _limit_rates(name: str, block_bits: int, hashes: int, load: float) -> tuple[float, float]:
     """Return exact rate and the paper's formula, for many blocks."""
-    from evenbins.theory import balance
+    from evenbins.study.theory import balance
 
     if name == "blocked":
         loads = balance.lower_bound(1.0, load).distribution  # plain hashing: Poisson
@@ -245,7 +241,6 @@ _PRINTED = {
 
 @experiment(
     "kanizo-fig6",
-    source="kanizo, Figure 6",
     title="Real filters of 1024 blocks, with and without list: reads 1.2, 3 choices",
     plot=plots.lines(
         x="bits_per_key",
@@ -314,14 +309,14 @@ def _planned_by_paper(plan: FilterPlan) -> float:
 
 def _filter(name: str, block_bits: int, bits_per_key: int, keys: int, seed: int) -> Filter:
     """Make an empty filter of exactly 1024 blocks."""
-    from evenbins.theory import balance
+    from evenbins.study.theory import balance
 
     hashes = round(bits_per_key * math.log(2))
     if name == "blocked":
         exactly = _BLOCKS * block_bits / keys
         return BlockedBloomFilter(keys, bits_per_key=exactly, hashes=hashes, block_bits=block_bits, seed=seed)
     scheme = balance.optimal_multilevel(_READS, keys / _BLOCKS, _CHOICES)
-    plan = theory.plan_levels(
+    plan = plan_levels(
         keys,
         policy="multilevel",
         block_bits=block_bits,

@@ -59,7 +59,6 @@ _MISPRINT_D = "the thesis' 'delta >= ln ...' is the depth d >= ln(1/(epsilon (1 
 
 @experiment(
     "kirsch-sec2.1.2",
-    source="kirsch, Section 2.1.2",
     title="The chance that some counter of a counting filter overflows: 10,000 keys, 80,000 counters",
     plot=plots.lines(x="counter_bits", y="probability, or its bound", log=True),
 )
@@ -105,7 +104,6 @@ def _poisson_tail(mean: float, first: int) -> float:
 
 @experiment(
     "kirsch-fig3.1",
-    source="kirsch, Figure 3.1",
     title="False-positive probability of hashing schemes",
     plot=plots.lines(x="bits_per_key", y="false-positive probability", log=True, panel="keys"),
 )
@@ -148,7 +146,6 @@ def _best_hashes(bits_per_key: int) -> tuple[int, float]:
 
 @experiment(
     "kirsch-fig3.2",
-    source="kirsch, Figure 3.2",
     title="False positives among 464 queries: 5000 keys, 8 bits each",
     plot=plots.lines(
         x=lambda each: float(each.quantity.partition(")")[0][2:]),
@@ -238,10 +235,7 @@ def _draw_gaps(figure: Figure, rows: Sequence[Row]) -> None:
 
 
 @experiment(
-    "kirsch-sec3.5",
-    source="kirsch, Section 3.5",
-    title="Convergence: n times the distance from the limit, 8 bits a key",
-    plot=_draw_gaps,
+    "kirsch-sec3.5", title="Convergence: n times the distance from the limit, 8 bits a key", plot=_draw_gaps
 )
 def sec35(context: Context) -> Iterator[Row]:
     """Theorem 3.5.2 says that n times the distance is bounded. `gap` is measured, `gap_theory` predicted.
@@ -276,7 +270,6 @@ def sec35(context: Context) -> Iterator[Row]:
 
 @experiment(
     "kirsch-thm3.8.1",
-    source="kirsch, Theorem 3.8.1",
     title="Count-min sketch with two hash functions: estimates above the error bound",
     plot=plots.lines(
         x="epsilon",

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from evenbins.study.papers import plots
 from evenbins.study.papers.kirsch_tables import OVERFLOW, SCHEMES, TABLE_5_1, TABLE_5_2
 from evenbins.study.papers.registry import Context, Row, experiment, measured, row
 from evenbins.study.papers.simulation import SimulatedTables, simulate_table
+from evenbins.study.papers.trials import Run
 from evenbins.study.theory import tables
 from evenbins.theory import fluid, optimise
 
@@ -59,7 +60,7 @@ _Floats = npt.NDArray[np.float64]
 # --- insertions only -------------------------------------------------------------------------------------
 
 
-def _printed(context: Context, scheme: str, slots: int) -> SimulatedTables:
+def _simulate_printed(context: Context, scheme: str, slots: int) -> SimulatedTables:
     """Simulate a row of Table 5.1(b); the second chance scheme with all the trials of the thesis."""
     focus = (scheme, slots) == ("second-chance", 1)
     return simulate_table(
@@ -117,7 +118,6 @@ def _normality(samples: _Floats, level: int, **where: Any) -> Iterator[Row]:
 
 @experiment(
     "kirsch-fig5.4",
-    source="kirsch, Figure 5.4",
     title="Keys in level 4: normal probability plot, second chance, 10,000 keys",
     plot=_draw_normal,
 )
@@ -129,7 +129,7 @@ def fig54(context: Context) -> Iterator[Row]:
     the points of the figure, `quantile_normal(p)` its line.
     """
     for scheme, slots in context.track(SCHEMES):
-        seen = _printed(context, scheme, slots)
+        seen = _simulate_printed(context, scheme, slots)
         theory = fluid.solve(scheme, TABLE_5_1[scheme, 4, slots][2], slots)
         where: dict[str, Any] = {"scheme": scheme, "slots": slots}
         for level in range(4):
@@ -179,10 +179,7 @@ def _draw_cdf(figure: Figure, rows: Sequence[Row]) -> None:
 
 
 @experiment(
-    "kirsch-fig5.5",
-    source="kirsch, Figure 5.5",
-    title="Keys on the overflow list against Poisson(20), 10,000 keys",
-    plot=_draw_cdf,
+    "kirsch-fig5.5", title="Keys on the overflow list against Poisson(20), 10,000 keys", plot=_draw_cdf
 )
 def fig55(context: Context) -> Iterator[Row]:
     """The overflow list over 100,000 tables of the second chance scheme, 20,000 of the others, Table 5.1(b).
@@ -200,13 +197,13 @@ def fig55(context: Context) -> Iterator[Row]:
     for k in range(most + 1):
         yield row(f"cdf({k})", float(pdtr(k, 20.0)), scheme="poisson", slots=1)
     for scheme, slots in context.track(SCHEMES):
-        seen = _printed(context, scheme, slots)
+        seen = _simulate_printed(context, scheme, slots)
         yield from _list_law(seen.overflow[:, 0], most, 20.0, scheme=scheme, slots=slots)
         theory = optimise.overflow_distribution(scheme, TABLE_5_1[scheme, 4, slots][2], _KEYS, slots)
         yield row("variance_ratio_theory", theory.ratio, scheme=scheme, slots=slots)
 
 
-def _compared(quantity: str, seen: _Floats, theory: float, **where: Any) -> tuple[float, float, list[Row]]:
+def _compare(quantity: str, seen: _Floats, theory: float, **where: Any) -> tuple[float, float, list[Row]]:
     """Set a simulated fraction beside the equations': relative error, its standard error, rows."""
     error = float(seen.mean()) / theory - 1
     spread = float(seen.std(ddof=1)) / math.sqrt(seen.size) / theory
@@ -256,7 +253,6 @@ def _draw_errors(figure: Figure, rows: Sequence[Row]) -> None:
 
 @experiment(
     "kirsch-sec5.8",
-    source="kirsch, Section 5.8",
     title="Equations against simulation: relative errors of overflow and moves",
     plot=_draw_errors,
 )
@@ -286,7 +282,7 @@ def sec58(context: Context) -> Iterator[Row]:
         }  # fmt: skip
         # Of the table as it is, its levels rounded down.
         exact = fluid.solve(scheme, [each / keys for each in seen.buckets], slots)
-        error, _, rows = _compared("overflow", seen.overflow_share[:, 0], exact.overflow, **where)
+        error, _, rows = _compare("overflow", seen.overflow_share[:, 0], exact.overflow, **where)
         if shares != "best":
             off = not 0.9 < exact.overflow / OVERFLOW < 1.1
             rows[0] = replace(rows[0], paper=OVERFLOW, note=_OFF_TARGET if off else None)
@@ -294,7 +290,7 @@ def sec58(context: Context) -> Iterator[Row]:
         if focus:
             worst["overflow", slots, keys] = max(worst.get(("overflow", slots, keys), 0.0), abs(error))
         if scheme != "standard":
-            error, _, rows = _compared("moves", seen.moves_share[:, 0], exact.moves, **where)
+            error, _, rows = _compare("moves", seen.moves_share[:, 0], exact.moves, **where)
             if shares == "printed":
                 rows[0] = replace(rows[0], paper=TABLE_5_1[scheme, levels, slots][1])
             yield from rows
@@ -340,17 +336,15 @@ def simulated_steady_state(
     *,
     model: str = "replace",
     keys: int = _KEYS,
-    trials: int = 100,
     side: str = "any",
-    seed: int = 0,
-    threads: int = 1,
+    **run: Unpack[Run],
 ) -> SimulatedTables:
     """Simulate a table under endless deletions and insertions: ten samples a trial, one lifetime apart.
 
     Parameters
     ----------
-    scheme, shares, slots, keys, side, trials, seed, threads
-        As of `simulate_table`.
+    scheme, shares, slots, keys, side, run
+        As for `simulate_table`.
     model
         Its `process`: ``"replace"``, the thesis' first model, or ``"poisson"``, its second.
 
@@ -363,7 +357,7 @@ def simulated_steady_state(
     interval = keys if model == "replace" else 2 * keys  # a lifetime has n arrivals and n departures
     return simulate_table(
         scheme, keys=keys, shares=shares, slots=slots, process=model, side=side, samples=10,
-        interval=interval, trials=trials, seed=seed, threads=threads,
+        interval=interval, **run,
     )  # fmt: skip
 
 
@@ -378,7 +372,6 @@ def _second_chance_two(context: Context) -> tuple[tuple[float, ...], SimulatedTa
 
 @experiment(
     "kirsch-fig5.8",
-    source="kirsch, Figure 5.8",
     title="Deletions: keys in level 4, normal probability plot; section 5.10",
     plot=_draw_normal,
 )
@@ -439,11 +432,11 @@ def _section_510(context: Context) -> Iterator[Row]:
         where: dict[str, Any] = {
             "scheme": scheme, "slots": slots, "space": space, "shares": "best", "model": model, "side": side,
         }  # fmt: skip
-        error, _, rows = _compared("overflow", seen.overflow_share.mean(axis=1), theory.overflow, **where)
+        error, _, rows = _compare("overflow", seen.overflow_share.mean(axis=1), theory.overflow, **where)
         yield from rows
         yield _dispersion(seen, **where)
         if theory.moves:
-            yield from _compared("moves", seen.late_moves, theory.moves, **where)[2]
+            yield from _compare("moves", seen.late_moves, theory.moves, **where)[2]
         if theory.overflow > 1e-3:
             worst[model, scheme, slots] = max(worst[model, scheme, slots], abs(error))
         third = float(seen.fills[:, :, 2].mean()) / theory.fills[2] - 1
@@ -491,10 +484,7 @@ def _dispersion(seen: SimulatedTables, **where: Any) -> Row:
 
 
 @experiment(
-    "kirsch-fig5.9",
-    source="kirsch, Figure 5.9",
-    title="Deletions: keys on the overflow list against Poisson's law",
-    plot=_draw_cdf,
+    "kirsch-fig5.9", title="Deletions: keys on the overflow list against Poisson's law", plot=_draw_cdf
 )
 def fig59(context: Context) -> Iterator[Row]:
     """Second chance under deletions, space 2, model "replace": 10,000 samples of 1000 tables, as Figure 5.5.

@@ -96,10 +96,7 @@ _levels_plot = plots.lines(x="level", y="keys", quantities=["keys"], log=True, x
 
 
 @experiment(
-    "kirsch-table4.1",
-    source="kirsch, Table 4.1",
-    title="Expected keys in the sub-tables of a multilevel table",
-    plot=_levels_plot,
+    "kirsch-table4.1", title="Expected keys in the sub-tables of a multilevel table", plot=_levels_plot
 )
 def table41(context: Context) -> Iterator[Row]:
     """10,000 keys, c1 = 3, c2 = 1/2: exact, and by the thesis' heuristic, which ends below zero."""
@@ -107,10 +104,7 @@ def table41(context: Context) -> Iterator[Row]:
 
 
 @experiment(
-    "kirsch-table4.2",
-    source="kirsch, Table 4.2",
-    title="The same for a table with an enlarged first sub-table",
-    plot=_levels_plot,
+    "kirsch-table4.2", title="The same for a table with an enlarged first sub-table", plot=_levels_plot
 )
 def table42(context: Context) -> Iterator[Row]:
     """10,000 keys in sub-tables of 40,000, 10,000, 5,000, 2,500 and 2,500 buckets."""
@@ -119,7 +113,6 @@ def table42(context: Context) -> Iterator[Row]:
 
 @experiment(
     "kirsch-table4.3",
-    source="kirsch, Table 4.3",
     title="Summaries: bytes, false positives, failures",
     plot=plots.lines(
         x="keys", y="failure + crisis", quantities=["failure"], log=True, xlabel="keys in the table"
@@ -181,7 +174,6 @@ def table43(context: Context) -> Iterator[Row]:
 
 @experiment(
     "kirsch-sec4.3",
-    source="kirsch, Section 4.3",
     title="Song et al.'s counters with pruning",
     plot=plots.lines(x="hashes", y="keys beyond the first of a bucket", quantities=["crowded"]),
 )
@@ -222,7 +214,6 @@ _SINGLE_FILTERS = (  # cells, hashes, what the thesis saw in a million trials an
 
 @experiment(
     "kirsch-sec4.9",
-    source="kirsch, Section 4.9",
     title="The single filter for 10,000 keys, by simulation",
     plot=plots.lines(x="cells", y="tables with a failure", quantities=["failure", "failure_theory"]),
 )
@@ -270,7 +261,6 @@ _REBUILDS = {  # E[M'], mean, least, largest
 
 @experiment(
     "kirsch-sec4.10.1",
-    source="kirsch, Section 4.10.1",
     title="Keys that a rebuild moves after lazy deletions",
     plot=plots.lines(
         x=lambda each: float(each.where["model"] == "first"),
@@ -314,7 +304,6 @@ _WIDTHS = {"conservative": (4, 4, 4, 4, 2), "less conservative": (4, 4, 4, 3, 1)
 
 @experiment(
     "kirsch-sec4.10.2",
-    source="kirsch, Section 4.10.2",
     title="Counting filters: the largest counters",
     plot=plots.lines(x="filter", y="largest counter", quantities=["counter", "counter_theory"]),
 )

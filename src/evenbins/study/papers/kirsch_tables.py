@@ -14,7 +14,7 @@ are buckets per key.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -113,12 +113,7 @@ def _panels(figure: Figure, rows: Sequence[Row]) -> None:
     grid[0].set_ylim(bottom=0.9)
 
 
-@experiment(
-    "kirsch-table5.1",
-    source="kirsch, Table 5.1",
-    title="The least space for an overflow of 0.2 %",
-    plot=_panels,
-)
+@experiment("kirsch-table5.1", title="The least space for an overflow of 0.2 %", plot=_panels)
 def table51(context: Context) -> Iterator[Row]:
     """All eighteen rows.
 
@@ -144,7 +139,6 @@ def table51(context: Context) -> Iterator[Row]:
 
 @experiment(
     "kirsch-table5.2",
-    source="kirsch, Table 5.2",
     title="The least space for an overflow of 0.2 %, equal levels against optimised ones",
     plot=_panels,
 )
@@ -172,10 +166,13 @@ def _spaces(context: Context, last: float) -> list[float]:
     return [round(each, 3) for each in [*near, *(1.2 + 0.1 * i for i in range(round(10 * (last - 1.2)) + 1))]]
 
 
+_Point = tuple[str, int, float, float, float]  # scheme, slots, space, optimised overflow, naive overflow
+
+
 def _curves(
     context: Context, schemes: Sequence[tuple[str, int]], last: float, *, deletions: bool = False
-) -> Iterator[tuple[str, int, float, float, float]]:
-    """Return scheme, slots, space, optimised overflow and naive overflow, while they can be seen."""
+) -> Iterator[_Point]:
+    """Yield the points of curves, while they can be seen."""
     spaces = tuple(_spaces(context, last))
     for scheme, slots in context.track(schemes):
         for space, best, naive in _curve(scheme, slots, spaces, deletions):
@@ -199,40 +196,37 @@ def _curve(
     return found
 
 
-@experiment(
-    "kirsch-fig5.2",
-    source="kirsch, Figure 5.2",
-    title="Overflow against space, optimised levels",
-    plot=plots.lines(
-        x="space", y="overflow", quantities=["overflow"], log=True, xlabel="space, slots per key"
-    ),
+_SPACE = "space, slots per key"
+_overflow_plot = plots.lines(x="space", y="overflow", quantities=["overflow"], log=True, xlabel=_SPACE)
+_gain_plot = plots.lines(
+    x="space", y="naive overflow / optimised", quantities=["ratio"], log=True, xlabel=_SPACE
 )
+
+
+def _gains(curves: Iterable[_Point], printed: Callable[[str, int, float], float | None]) -> Iterator[Row]:
+    """Return `overflow` optimised, `overflow_naive` of equal levels, `ratio` of naive to optimised."""
+    for scheme, slots, space, overflow, naive in curves:
+        where: dict[str, Value] = {"scheme": scheme, "slots": slots, "space": space}
+        yield Row(where, "overflow", None, overflow)
+        yield Row(where, "overflow_naive", None, naive)
+        yield Row(where, "ratio", printed(scheme, slots, space), naive / overflow)
+
+
+@experiment("kirsch-fig5.2", title="Overflow against space, optimised levels", plot=_overflow_plot)
 def fig52(context: Context) -> Iterator[Row]:
     """Four levels, six schemes, down to an overflow of 1e-12; SCExt too, whose optimum the thesis missed."""
     for scheme, slots, space, overflow, _ in _curves(context, SCHEMES, 2.0):
         yield row("overflow", overflow, scheme=scheme, slots=slots, space=space)
 
 
-@experiment(
-    "kirsch-fig5.3",
-    source="kirsch, Figure 5.3",
-    title="What optimised levels gain over equal ones",
-    plot=plots.lines(
-        x="space",
-        y="naive overflow / optimised",
-        quantities=["ratio"],
-        log=True,
-        xlabel="space, slots per key",
-    ),
-)
+@experiment("kirsch-fig5.3", title="What optimised levels gain over equal ones", plot=_gain_plot)
 def fig53(context: Context) -> Iterator[Row]:
-    """Four levels: `overflow` optimised, `overflow_naive` of equal levels, `ratio` of naive to optimised."""
-    for scheme, slots, space, overflow, naive in _curves(context, SCHEMES, 2.0):
-        where: dict[str, Value] = {"scheme": scheme, "slots": slots, "space": space}
-        paper = _RATIOS_AT_1_2.get((scheme, slots)) if math.isclose(space, 1.2) else None
-        yield Row(where, "overflow", None, overflow)
-        yield Row(where, "overflow_naive", None, naive)
-        yield Row(where, "ratio", paper, naive / overflow)
+    """Four levels; the thesis prints ratios for a space of 1.2."""
+
+    def printed(scheme: str, slots: int, space: float) -> float | None:
+        return _RATIOS_AT_1_2.get((scheme, slots)) if math.isclose(space, 1.2) else None
+
+    return _gains(_curves(context, SCHEMES, 2.0), printed)
 
 
 # --- section 5.10: insertions and deletions --------------------------------------------------------------
@@ -243,11 +237,8 @@ _POINT = "the thesis' design point of Figures 5.8 and 5.9: 0.146 %"
 
 @experiment(
     "kirsch-fig5.6",
-    source="kirsch, Figure 5.6",
     title="Overflow against space under endless deletions and insertions, optimised levels",
-    plot=plots.lines(
-        x="space", y="overflow", quantities=["overflow"], log=True, xlabel="space, slots per key"
-    ),
+    plot=_overflow_plot,
 )
 def fig56(context: Context) -> Iterator[Row]:
     """Four levels; both deletion models have this limit."""
@@ -260,29 +251,15 @@ def fig56(context: Context) -> Iterator[Row]:
 
 
 @experiment(
-    "kirsch-fig5.7",
-    source="kirsch, Figure 5.7",
-    title="What optimised levels gain over equal ones under deletions",
-    plot=plots.lines(
-        x="space",
-        y="naive overflow / optimised",
-        quantities=["ratio"],
-        log=True,
-        xlabel="space, slots per key",
-    ),
+    "kirsch-fig5.7", title="What optimised levels gain over equal ones under deletions", plot=_gain_plot
 )
 def fig57(context: Context) -> Iterator[Row]:
-    """Four levels: `overflow` optimised, `overflow_naive` of equal levels, `ratio` of naive to optimised."""
-    for scheme, slots, space, overflow, naive in _curves(context, _STEADY, 3.0, deletions=True):
-        where: dict[str, Value] = {"scheme": scheme, "slots": slots, "space": space}
-        yield Row(where, "overflow", None, overflow)
-        yield Row(where, "overflow_naive", None, naive)
-        yield Row(where, "ratio", None, naive / overflow)
+    """Four levels; the thesis prints no ratio."""
+    return _gains(_curves(context, _STEADY, 3.0, deletions=True), lambda scheme, slots, space: None)
 
 
 @experiment(
     "kirsch-sec5.10",
-    source="kirsch, Section 5.10",
     title="The least space for an overflow of 0.2 % under deletions (not feasible for the thesis)",
     plot=_panels,
 )

@@ -20,6 +20,7 @@ import difflib
 import fnmatch
 import math
 import operator
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -36,27 +37,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "PAPERS",
-    "Context",
-    "Experiment",
-    "Plot",
-    "Result",
-    "Row",
-    "UnknownExperimentError",
-    "Value",
-    "experiment",
-    "experiments",
-    "measured",
-    "row",
-    "run",
-    "select",
-]
+    "PAPERS", "Context", "Experiment", "Plot", "Result", "Row", "UnknownExperimentError", "Value",
+    "experiment", "experiments", "measured", "row", "run", "select",
+]  # fmt: skip
 
 _T = TypeVar("_T")
 
 Value = str | int | float | bool
 Plot = Callable[["Figure", Sequence["Row"]], None]
 
+_PLACES = {
+    "fig": "Figure", "table": "Table", "sec": "Section", "app": "Appendix", "thm": "Theorem",
+}  # fmt: skip
 PAPERS = {
     "kanizo": "Kanizo, Hay, Keslassy: Access-efficient balanced Bloom filters",
     "kirsch": "Kirsch: Hash-Based Data Structures for Extreme Conditions",
@@ -136,7 +128,7 @@ def measured(
     return Row(where, quantity, paper, float(numbers.mean()), sd, note)
 
 
-def _silent(done: int, total: int) -> None:
+def _no_progress(done: int, total: int) -> None:
     pass
 
 
@@ -164,7 +156,7 @@ class Context:
     seed: int = 1
     quick: bool = False
     threads: int = 1
-    progress: Callable[[int, int], None] = _silent
+    progress: Callable[[int, int], None] = _no_progress
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def pick(self, full: _T, quick: _T) -> _T:
@@ -243,9 +235,11 @@ _registered: dict[str, Experiment] = {}
 
 
 def experiment(
-    id: str, *, source: str, title: str, plot: Plot, options: Iterable[str] = ()
+    id: str, *, title: str, plot: Plot, source: str | None = None, options: Iterable[str] = ()
 ) -> Callable[[Callable[[Context], Iterable[Row]]], Callable[[Context], Iterable[Row]]]:
-    """Register a function as an experiment; parameters as of `Experiment`.
+    """Register a function as an experiment; parameters as for `Experiment`.
+
+    The source follows from the id if it is left out: that of "kanizo-fig4a" is "kanizo, Figure 4(a)".
 
     Raises
     ------
@@ -258,10 +252,18 @@ def experiment(
         raise ValueError(f"id {id!r} is taken by {_registered[id].rows.__qualname__}: choose another")
 
     def register(function: Callable[[Context], Iterable[Row]]) -> Callable[[Context], Iterable[Row]]:
-        _registered[id] = Experiment(id, source, title, function, plot, frozenset(options))
+        _registered[id] = Experiment(id, source or _source_of(id), title, function, plot, frozenset(options))
         return function
 
     return register
+
+
+def _source_of(id: str) -> str:
+    paper, _, place = id.partition("-")
+    found = re.fullmatch(r"([a-z]+)([A-Z]|[\d.]+)([a-z]?)", place)
+    if found is None or found[1] not in _PLACES:
+        raise ValueError(f"source is missing: {place!r} is not one of {', '.join(_PLACES)} with a number")
+    return f"{paper}, {_PLACES[found[1]]} {found[2]}" + (f"({found[3]})" if found[3] else "")
 
 
 def experiments() -> dict[str, Experiment]:
@@ -317,7 +319,7 @@ def run(
     experiment
         An experiment, or its id.
     seed, quick, threads, progress, options
-        As of `Context`.
+        As for `Context`.
 
     Raises
     ------
@@ -335,7 +337,7 @@ def run(
     """
     if isinstance(experiment, str):
         known = experiments()
-        experiment = known[experiment] if experiment in known else _the_one(experiment)
+        experiment = known[experiment] if experiment in known else _select_one(experiment)
     seed, threads = operator.index(seed), operator.index(threads)
     if not 0 <= seed < 2**64:
         raise ValueError(f"seed must be 0 to 2**64-1, not {seed}")
@@ -345,16 +347,16 @@ def run(
     for name in given:
         if name not in experiment.options:
             takers = [each.id for each in experiments().values() if name in each.options]
-            way_out = f"{', '.join(takers)} take it" if takers else "no experiment takes it"
-            raise ValueError(f"option {name!r} is not for {experiment.id}: {way_out}")
-    context = Context(experiment.id, seed, bool(quick), threads, progress or _silent, given)
+            remedy = f"{', '.join(takers)} take it" if takers else "no experiment takes it"
+            raise ValueError(f"option {name!r} is not for {experiment.id}: {remedy}")
+    context = Context(experiment.id, seed, bool(quick), threads, progress or _no_progress, given)
     begun = time.perf_counter()
     rows = tuple(experiment.rows(context))
     seconds = time.perf_counter() - begun
     return Result(experiment.id, experiment.source, seed, bool(quick), seconds, rows)
 
 
-def _the_one(name: str) -> Experiment:
+def _select_one(name: str) -> Experiment:
     """Resolve a name that is no id; it must still mean one experiment."""
     chosen = select([name])
     if len(chosen) > 1:

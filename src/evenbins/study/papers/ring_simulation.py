@@ -9,23 +9,29 @@ In the library's words: a bin is a node here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _study
-from evenbins.study.papers.simulation import _whole
+from evenbins.study.papers.trials import (
+    Counts,
+    Floats,
+    Progress,
+    Run,
+    check_choice,
+    checked_run,
+    share,
+    whole,
+)
 
 __all__ = ["SimulatedRings", "ring_shares", "ring_times", "simulate_ring"]
 
 POLICIES = ("plain", "clockwise", "rehash", "rehash-bin", "jump")
 LAYOUTS = ("sparse", "dense")
 _NEVER = 2**64 - 1
-_Counts = npt.NDArray[np.uint64]
-_Floats = npt.NDArray[np.float64]
-_Progress = Callable[[int, int], object] | None
 
 
 @dataclass(frozen=True)
@@ -55,60 +61,42 @@ class SimulatedRings:
     """
 
     limit: int
-    keys: _Counts
-    nodes: _Counts
-    variance: _Floats
-    max_load: _Counts
-    first_full: _Counts
+    keys: Counts
+    nodes: Counts
+    variance: Floats
+    max_load: Counts
+    first_full: Counts
     never_full: npt.NDArray[np.bool_]
-    searches: _Counts
-    steps: _Counts
-    all_searches: _Counts
-    all_hashes: _Counts
-    removed: _Counts
-    removed_searches: _Counts
-    removed_steps: _Counts
-    loads: _Counts
+    searches: Counts
+    steps: Counts
+    all_searches: Counts
+    all_hashes: Counts
+    removed: Counts
+    removed_searches: Counts
+    removed_steps: Counts
+    loads: Counts
 
     @property
-    def full(self) -> _Floats:
+    def full(self) -> Floats:
         """Fraction of the nodes at the limit."""
-        fractions: _Floats = self.loads[:, -1] / self.nodes
-        return fractions
+        return share(self.loads[:, -1], self.nodes)
 
     @property
-    def mean_searches(self) -> _Floats:
+    def mean_searches(self) -> Floats:
         """Searches of a placement, on average over all."""
-        means: _Floats = self.all_searches / np.maximum(self.keys, 1)
-        return means
+        return share(self.all_searches, self.keys)
 
     @property
-    def mean_hashes(self) -> _Floats:
+    def mean_hashes(self) -> Floats:
         """Hash evaluations of a placement, on average over all, beside the key's own digest."""
-        means: _Floats = self.all_hashes / np.maximum(self.keys, 1)
-        return means
+        return share(self.all_hashes, self.keys)
 
 
 def simulate_ring(
-    policy: str,
-    *,
-    keys: int,
-    nodes: int,
-    limit: int,
-    copies: int = 1,
-    layout: str = "sparse",
-    empty: int = 0,
-    array_bits: int = 20,
-    step_bits: int | None = None,
-    bias: float = 0.0,
-    bias_on_node: bool = False,
-    churn: bool = False,
-    remove: bool = False,
-    trials: int = 1,
-    seed: int = 0,
-    threads: int = 1,
-    progress: _Progress = None,
-) -> SimulatedRings:
+    policy: str, *, keys: int, nodes: int, limit: int, copies: int = 1, layout: str = "sparse",
+    empty: int = 0, array_bits: int = 20, step_bits: int | None = None, bias: float = 0.0,
+    bias_on_node: bool = False, churn: bool = False, remove: bool = False, **run: Unpack[Run],
+) -> SimulatedRings:  # fmt: skip
     """Place keys on rings with bounded loads, in several independent trials. Hashing is fully random.
 
     Parameters
@@ -132,19 +120,8 @@ def simulate_ring(
         Whether keys and nodes first arrive and leave (Appendix P).
     remove
         Whether a node is removed at the end (Figures 20 to 22).
-    trials
-        Independent trials. A trial's numbers depend on `seed` and its position alone.
-    seed
-        0 to 2**64-1.
-    threads
-        Threads that share the trials.
-    progress
-        Called some times a second with trials done and trials in all.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
+    run
+        `trials`, `seed`, `threads`, `progress`: `evenbins.study.papers.trials.Run`.
 
     Examples
     --------
@@ -152,34 +129,22 @@ def simulate_ring(
     >>> round(float(seen.full.mean()), 2), round(float(seen.variance.mean()), 1)
     (0.63, 2.6)
     """
-    if policy not in POLICIES:
-        raise ValueError(f"policy must be one of {', '.join(POLICIES)}, not {policy!r}")
-    if layout not in LAYOUTS:
-        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, not {layout!r}")
-    limit = _whole("limit", limit, 1, 2**20)
-    array_bits = _whole("array_bits", array_bits, 4, 26)
+    check_choice("policy", policy, POLICIES)
+    check_choice("layout", layout, LAYOUTS)
+    ring = _checked_ring(policy, layout, nodes, copies, keys, limit, array_bits)
     counts, variance = _study.simulate_ring(
-        policy=policy,
-        layout=layout,
-        bins=_whole("nodes", nodes, 1, 2**22),
-        copies=_whole("copies", copies, 1, 2**22),
-        keys=_whole("keys", keys, 0, 2**28),
-        limit=limit,
-        empty=_whole("empty", empty, 0, 2**22),
-        array_bits=array_bits,
-        step_bits=32 if step_bits is None else _whole("step_bits", step_bits, array_bits, 40),
+        **ring,
+        empty=whole("empty", empty, 0, 2**22),
+        step_bits=32 if step_bits is None else whole("step_bits", step_bits, array_bits, 40),
         bias=float(bias),
         bias_on_bin=bool(bias_on_node),
         churn=bool(churn),
         remove=bool(remove),
-        trials=_whole("trials", trials, 1, 2**24),
-        seed=_whole("seed", seed, 0, 2**64 - 1),
-        threads=_whole("threads", threads, 1, 1024),
-        progress=progress,
+        **checked_run(run, most=2**24),
     )
     never = counts["first_full"] == np.uint64(_NEVER)
     return SimulatedRings(
-        limit=limit,
+        limit=ring["limit"],
         nodes=counts.pop("bins"),
         first_full=np.where(never, counts["keys"], counts.pop("first_full")),
         never_full=never,
@@ -188,16 +153,25 @@ def simulate_ring(
     )
 
 
+def _checked_ring(
+    policy: str, layout: str, nodes: int, copies: int, keys: int, limit: int, array_bits: int, *,
+    least_nodes: int = 1,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the arguments of a simulator that describe a ring."""
+    return {
+        "policy": policy,
+        "layout": layout,
+        "bins": whole("nodes", nodes, least_nodes, 2**22),
+        "copies": whole("copies", copies, 1, 2**22),
+        "keys": whole("keys", keys, 0, 2**28),
+        "limit": whole("limit", limit, 1, 2**20),
+        "array_bits": whole("array_bits", array_bits, 4, 26),
+    }
+
+
 def ring_shares(
-    nodes: int,
-    limit: int | None,
-    *,
-    random_arcs: bool = True,
-    trials: int = 1,
-    seed: int = 0,
-    threads: int = 1,
-    progress: _Progress = None,
-) -> _Floats:
+    nodes: int, limit: int | None, *, random_arcs: bool = True, **run: Unpack[Run],
+) -> Floats:  # fmt: skip
     """Return the variance of the open nodes' chances of the next key, clockwise: ``[trial, full nodes]``.
 
     Parameters
@@ -208,8 +182,8 @@ def ring_shares(
         Keys that fill a node; None: nodes fill in random order, as Theorem 6 assumes.
     random_arcs
         Whether the points are random, or arcs equal.
-    trials, seed, threads, progress
-        As of `simulate_ring`.
+    run
+        As for `simulate_ring`.
 
     Examples
     --------
@@ -218,48 +192,30 @@ def ring_shares(
     ((2, 1000), 0.0)
     """
     seen = _study.ring_shares(
-        bins=_whole("nodes", nodes, 2, 2**20),
-        limit=0 if limit is None else _whole("limit", limit, 1, 2**20),
+        bins=whole("nodes", nodes, 2, 2**20),
+        limit=0 if limit is None else whole("limit", limit, 1, 2**20),
         random_arcs=bool(random_arcs),
-        trials=_whole("trials", trials, 1, 2**24),
-        seed=_whole("seed", seed, 0, 2**64 - 1),
-        threads=_whole("threads", threads, 1, 1024),
-        progress=progress,
+        **checked_run(run, most=2**24),
     )
     seen[seen < 1e-17] = 0.0  # what rounding leaves of equal chances
     return seen
 
 
 def ring_times(
-    policy: str,
-    *,
-    keys: int,
-    nodes: int,
-    limit: int,
-    copies: int = 1,
-    layout: str = "sparse",
-    array_bits: int = 20,
-    probes: int = 200,
-    trials: int = 1,
-    seed: int = 0,
-    progress: _Progress = None,
-) -> tuple[_Floats, _Floats]:
+    policy: str, *, keys: int, nodes: int, limit: int, copies: int = 1, layout: str = "sparse",
+    array_bits: int = 20, probes: int = 200, trials: int = 1, seed: int = 0,
+    progress: Progress | None = None,
+) -> tuple[Floats, Floats]:  # fmt: skip
     """Time one more key, and a key of a removed node: nanoseconds by trial, the mean of up to `probes` keys.
 
-    The second has only the trials whose removed node had a key. Arguments as of `simulate_ring`; not for
+    The second has only the trials whose removed node had a key. Arguments as for `simulate_ring`; not for
     ``"rehash-bin"``.
     """
     insert, removed = _study.ring_times(
-        policy=policy,
-        layout=layout,
-        bins=_whole("nodes", nodes, 2, 2**22),
-        copies=_whole("copies", copies, 1, 2**22),
-        keys=_whole("keys", keys, 0, 2**28),
-        limit=_whole("limit", limit, 1, 2**20),
-        array_bits=_whole("array_bits", array_bits, 4, 26),
-        probes=_whole("probes", probes, 1, 2**24),
-        trials=_whole("trials", trials, 1, 2**24),
-        seed=_whole("seed", seed, 0, 2**64 - 1),
+        **_checked_ring(policy, layout, nodes, copies, keys, limit, array_bits, least_nodes=2),
+        probes=whole("probes", probes, 1, 2**24),
+        trials=whole("trials", trials, 1, 2**24),
+        seed=whole("seed", seed, 0, 2**64 - 1),
         progress=progress,
     )
     return insert, removed[removed >= 0]

@@ -12,15 +12,15 @@ small one.
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
-import numpy.typing as npt
 
 from evenbins import _study
-from evenbins.theory.less_hashing import HASHINGS, OFFSETS
+from evenbins.study.papers.trials import Counts, Floats, Run, Trials, check_choice, checked_run, share, whole
+from evenbins.study.theory.hashing_law import HASHINGS, OFFSETS
 
 __all__ = [
     "Simulated",
@@ -37,8 +37,6 @@ _SCHEMES = ("standard", "conservative", "second-chance", "extreme-second-chance"
 _PROCESSES = ("insert", "replace", "poisson")
 _SIDES = ("any", "right")
 _MOST_THRESHOLD = 65534
-_Counts = npt.NDArray[np.uint64]
-_Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -59,58 +57,45 @@ class Simulated:
 
     bins: tuple[int, ...]
     checkpoints: tuple[int, ...]
-    loads: _Counts
-    overflow: _Counts
-    spilled: _Counts
-    accesses: _Counts
+    loads: Counts
+    overflow: Counts
+    spilled: Counts
+    accesses: Counts
 
     @property
-    def occupancy(self) -> _Floats:
+    def occupancy(self) -> Floats:
         """``[trial, checkpoint, i]``: fraction of all bins that hold i keys."""
-        fractions: _Floats = self.loads.sum(axis=2) / sum(self.bins)
-        return fractions
+        return share(self.loads.sum(axis=2), sum(self.bins))
 
     @property
-    def overflow_share(self) -> _Floats:
+    def overflow_share(self) -> Floats:
         """``[trial, checkpoint]``: fraction of the keys that are on the list; 0 without keys."""
         return self._per_key(self.overflow)
 
     @property
-    def reads(self) -> _Floats:
+    def reads(self) -> Floats:
         """``[trial, checkpoint]``: bins read for a key, on average; 0 without keys."""
         return self._per_key(self.accesses)
 
     @property
-    def variance(self) -> _Floats:
+    def variance(self) -> Floats:
         """``[trial, checkpoint]``: variance of the load over all bins."""
         occupancy = self.occupancy
         load = np.arange(occupancy.shape[-1])
         mean = occupancy @ load
-        variance: _Floats = occupancy @ load**2 - mean**2
+        variance: Floats = occupancy @ load**2 - mean**2
         return variance
 
-    def _per_key(self, counts: _Counts) -> _Floats:
-        shares: _Floats = counts / np.maximum(np.array(self.checkpoints), 1)
-        return shares
+    def _per_key(self, counts: Counts) -> Floats:
+        return share(counts, self.checkpoints)
 
 
 def simulate(
-    policy: str,
-    *,
-    keys: int,
-    bins: int | Sequence[int],
-    thresholds: int | Sequence[int] | None = None,
-    coin: float = 0.0,
-    choices: int | None = None,
-    shares: Sequence[float] | None = None,
-    budget: int | None = None,
-    overflow_limit: int | None = None,
-    spill: str = "random",
-    checkpoints: Sequence[int] | None = None,
-    trials: int = 1,
-    seed: int = 0,
-    threads: int = 1,
-) -> Simulated:
+    policy: str, *, keys: int, bins: int | Sequence[int], thresholds: int | Sequence[int] | None = None,
+    coin: float = 0.0, choices: int | None = None, shares: Sequence[float] | None = None,
+    budget: int | None = None, overflow_limit: int | None = None, spill: str = "random",
+    checkpoints: Sequence[int] | None = None, **run: Unpack[Trials],
+) -> Simulated:  # fmt: skip
     """Put keys into bins, by one of the paper's schemes, in several independent trials.
 
     Parameters
@@ -137,17 +122,8 @@ def simulate(
         ``"random"`` (section 9.2) or ``"least"``: of least load, ties to the earlier level.
     checkpoints
         Numbers of keys, ascending, at which to look; `keys` alone if not given.
-    trials
-        Independent trials. A trial's numbers depend on `seed` and its position alone.
-    seed
-        0 to 2**64-1.
-    threads
-        Threads that share the trials.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
+    run
+        `trials`, `seed`, `threads`: `evenbins.study.papers.trials.Trials`.
 
     Examples
     --------
@@ -155,8 +131,7 @@ def simulate(
     >>> round(float(seen.overflow_share.mean()), 3)
     0.225
     """
-    if policy not in _POLICIES:
-        raise ValueError(f"policy must be one of {', '.join(_POLICIES)}, not {policy!r}")
+    check_choice("policy", policy, _POLICIES)
     tables = _tables(policy, bins, shares)
     if policy == "plain" and thresholds is not None:
         raise ValueError(f"thresholds must be left out for policy 'plain', not {thresholds!r}")
@@ -171,17 +146,16 @@ def simulate(
             )
         choices = len(tables)
     elif policy == "sequential":
-        choices = 1 if choices is None else _whole("choices", choices, 1, 8)
+        choices = 1 if choices is None else whole("choices", choices, 1, 8)
     elif choices not in (None, 1):
         raise ValueError(f"choices must be 1 for policy {policy!r}, not {choices}: take 'sequential'")
     limits = [_MOST_THRESHOLD] if thresholds is None else _sequence(thresholds, len(tables))
-    limits = [_whole("thresholds", each, 0, _MOST_THRESHOLD) for each in limits]
+    limits = [whole("thresholds", each, 0, _MOST_THRESHOLD) for each in limits]
     if not 0 <= coin <= 1:
         raise ValueError(f"coin must be a probability, 0 to 1, not {coin}")
-    if spill not in ("random", "least"):
-        raise ValueError(f"spill must be 'random' or 'least', not {spill!r}")
-    keys = _whole("keys", keys, 0, 2**48)
-    looks = [keys] if checkpoints is None else [_whole("checkpoints", each, 0, keys) for each in checkpoints]
+    check_choice("spill", spill, ("random", "least"))
+    keys = whole("keys", keys, 0, 2**48)
+    looks = [keys] if checkpoints is None else [whole("checkpoints", each, 0, keys) for each in checkpoints]
     if not looks or looks != sorted(looks):
         raise ValueError(f"checkpoints must be one or more numbers in ascending order, not {checkpoints}")
     counts = _study.simulate_balance(
@@ -189,13 +163,11 @@ def simulate(
         thresholds=limits,
         coin=round(coin * 2**32),
         choices=choices or 1,
-        budget=None if budget is None else _whole("budget", budget, 0, 2**63),
-        overflow_limit=None if overflow_limit is None else _whole("overflow_limit", overflow_limit, 0, 2**63),
+        budget=None if budget is None else whole("budget", budget, 0, 2**63),
+        overflow_limit=None if overflow_limit is None else whole("overflow_limit", overflow_limit, 0, 2**63),
         spill_least=spill == "least",
         checkpoints=looks,
-        trials=_whole("trials", trials, 1, 2**32),
-        seed=_whole("seed", seed, 0, 2**64 - 1),
-        threads=_whole("threads", threads, 1, 1024),
+        **checked_run(run, Trials),
     )
     return Simulated(tuple(tables), tuple(looks), *counts)
 
@@ -218,41 +190,31 @@ class SimulatedFilters:
 
     bits: int
     queries: int
-    positives: _Counts
-    set_bits: _Counts
+    positives: Counts
+    set_bits: Counts
 
     @property
-    def fpr(self) -> _Floats:
+    def fpr(self) -> Floats:
         """``[trial]``: fraction of false positives; 0 without queries."""
-        fractions: _Floats = self.positives / max(self.queries, 1)
-        return fractions
+        return share(self.positives, self.queries)
 
     @property
-    def fill(self) -> _Floats:
+    def fill(self) -> Floats:
         """``[trial]``: fraction of the bits that are set."""
-        fractions: _Floats = self.set_bits / self.bits
-        return fractions
+        return share(self.set_bits, self.bits)
 
 
 def simulate_hashing(
-    hashing: str,
-    *,
-    bits: int,
-    hashes: int,
-    keys: int,
-    queries: int,
-    offset: str = "square",
-    trials: int = 1,
-    seed: int = 0,
-    threads: int = 1,
-) -> SimulatedFilters:
+    hashing: str, *, bits: int, hashes: int, keys: int, queries: int, offset: str = "square",
+    **run: Unpack[Trials],
+) -> SimulatedFilters:  # fmt: skip
     """Fill Bloom filters and ask them for absent keys; hash functions are fully random.
 
     Parameters
     ----------
     hashing
         ``"independent"``, ``"partition"``, ``"double"``, ``"enhanced-double"`` or ``"triple"``, as
-        `evenbins.theory.less_hashing` defines them. A partition has parts of ``bits // hashes`` bits.
+        `evenbins.study.theory.hashing_law` defines them. A partition has parts of ``bits // hashes`` bits.
     bits
         m, 1 to 2**32.
     hashes
@@ -263,13 +225,8 @@ def simulate_hashing(
         Absent keys that each filter is asked for.
     offset
         f(i) of ``"enhanced-double"``: ``"square"``, ``"cube"`` or ``"tetrahedral"``.
-    trials, seed, threads
-        As of `simulate`.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
+    run
+        `trials`, `seed`, `threads`: `evenbins.study.papers.trials.Trials`.
 
     Examples
     --------
@@ -277,23 +234,19 @@ def simulate_hashing(
     >>> round(float(seen.fpr.mean()), 3), round(float(seen.fill.mean()), 2)
     (0.021, 0.53)
     """
-    if hashing not in HASHINGS:
-        raise ValueError(f"hashing must be one of {', '.join(HASHINGS)}, not {hashing!r}")
-    if offset not in OFFSETS:
-        raise ValueError(f"offset must be one of {', '.join(OFFSETS)}, not {offset!r}")
-    bits, hashes = _whole("bits", bits, 1, 2**32), _whole("hashes", hashes, 1, 64)
+    check_choice("hashing", hashing, HASHINGS)
+    check_choice("offset", offset, OFFSETS)
+    bits, hashes = whole("bits", bits, 1, 2**32), whole("hashes", hashes, 1, 64)
     if hashing == "partition" and bits < hashes:
         raise ValueError(f"bits must be one for each of {hashes} parts at least, not {bits}")
-    queries = _whole("queries", queries, 0, 2**48)
+    queries = whole("queries", queries, 0, 2**48)
     counts = _study.simulate_hashing(
         hashing=f"{hashing} {offset}" if hashing == "enhanced-double" else hashing,
         bits=bits,
         hashes=hashes,
-        keys=_whole("keys", keys, 0, 2**48),
+        keys=whole("keys", keys, 0, 2**48),
         queries=queries,
-        trials=_whole("trials", trials, 1, 2**32),
-        seed=_whole("seed", seed, 0, 2**64 - 1),
-        threads=_whole("threads", threads, 1, 1024),
+        **checked_run(run, Trials),
     )
     return SimulatedFilters(bits, queries, *counts)
 
@@ -319,25 +272,23 @@ class SimulatedTables:
     keys: int
     buckets: tuple[int, ...]
     slots: int
-    arrivals: _Counts
-    moves: _Counts
-    overflow: _Counts
-    held: _Counts
+    arrivals: Counts
+    moves: Counts
+    overflow: Counts
+    held: Counts
 
     @property
-    def overflow_share(self) -> _Floats:
+    def overflow_share(self) -> Floats:
         """``[trial, sample]``: keys on the list by `keys`; 0 without keys."""
-        shares: _Floats = self.overflow / max(self.keys, 1)
-        return shares
+        return share(self.overflow, self.keys)
 
     @property
-    def moves_share(self) -> _Floats:
+    def moves_share(self) -> Floats:
         """``[trial, sample]``: fraction of all insertions so far that moved a key; 0 without keys."""
-        shares: _Floats = self.moves / np.maximum(self.arrivals, 1)
-        return shares
+        return share(self.moves, self.arrivals)
 
     @property
-    def late_moves(self) -> _Floats:
+    def late_moves(self) -> Floats:
         """``[trial]``: that fraction among the insertions between the first and the last sample.
 
         0 where there are none, as without deletions.
@@ -345,33 +296,19 @@ class SimulatedTables:
         arrivals, moves = (
             counts[:, -1].astype(np.float64) - counts[:, 0] for counts in (self.arrivals, self.moves)
         )
-        shares: _Floats = moves / np.maximum(arrivals, 1)
-        return shares
+        return share(moves, arrivals)
 
     @property
-    def fills(self) -> _Floats:
+    def fills(self) -> Floats:
         """``[trial, sample, level]``: fraction of the level's cells that hold a key."""
-        fractions: _Floats = self.held / (np.array(self.buckets) * self.slots)
-        return fractions
+        return share(self.held, np.array(self.buckets) * self.slots)
 
 
 def simulate_table(
-    scheme: str,
-    *,
-    keys: int,
-    shares: Iterable[float] | None = None,
-    buckets: Iterable[int] | None = None,
-    slots: int = 1,
-    process: str = "insert",
-    side: str = "any",
-    burn_in: float = 30.0,
-    samples: int | None = None,
-    interval: int = 1,
-    trials: int = 1,
-    seed: int = 0,
-    threads: int = 1,
-    progress: Callable[[int, int], object] | None = None,
-) -> SimulatedTables:
+    scheme: str, *, keys: int, shares: Iterable[float] | None = None, buckets: Iterable[int] | None = None,
+    slots: int = 1, process: str = "insert", side: str = "any", burn_in: float = 30.0,
+    samples: int | None = None, interval: int = 1, **run: Unpack[Run],
+) -> SimulatedTables:  # fmt: skip
     """Put keys into multilevel hash tables that move at most one key for an insertion.
 
     Hashing is fully random.
@@ -403,19 +340,8 @@ def simulate_table(
         States looked at in each trial: 10 by default, as in the thesis; 1 without deletions.
     interval
         Steps from one sample to the next: replacements, or arrivals and departures.
-    trials
-        Independent trials. A trial's numbers depend on `seed` and its position alone.
-    seed
-        0 to 2**64-1.
-    threads
-        Threads that share the trials.
-    progress
-        Called some times a second with trials done and trials in all.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
+    run
+        `trials`, `seed`, `threads`, `progress`: `evenbins.study.papers.trials.Run`.
 
     Examples
     --------
@@ -424,23 +350,19 @@ def simulate_table(
     >>> round(float(seen.overflow_share.mean()), 3), round(float(seen.moves_share.mean()), 3)
     (0.002, 0.129)
     """
-    if scheme not in _SCHEMES:
-        raise ValueError(f"scheme must be one of {', '.join(_SCHEMES)}, not {scheme!r}")
-    if process not in _PROCESSES:
-        raise ValueError(f"process must be one of {', '.join(_PROCESSES)}, not {process!r}")
-    if side not in _SIDES:
-        raise ValueError(f"side must be 'any' or 'right', not {side!r}")
+    check_choice("scheme", scheme, _SCHEMES)
+    check_choice("process", process, _PROCESSES)
+    check_choice("side", side, _SIDES)
     if side != "any" and scheme != "extreme-second-chance":
         raise ValueError(f"side must be left out for scheme {scheme!r}: its keys move to the right only")
-    keys = _whole("keys", keys, 0 if process == "insert" else 1, 2**28)
-    slots = _whole("slots", slots, 1, 8)
+    keys = whole("keys", keys, 0 if process == "insert" else 1, 2**28)
+    slots = whole("slots", slots, 1, 8)
     levels = _levels(keys, slots, shares, buckets)
     if not 0 <= burn_in <= 1e6:
         raise ValueError(f"burn_in must be 0 to 1000000 mean lifetimes, not {burn_in}")
     if process == "insert" and samples not in (None, 1):
         raise ValueError(f"samples must be 1 or left out for process 'insert', not {samples}: it has one end")
-    looks = (1 if process == "insert" else 10) if samples is None else _whole("samples", samples, 1, 2**24)
-    trials = _whole("trials", trials, 1, 2**32)
+    looks = (1 if process == "insert" else 10) if samples is None else whole("samples", samples, 1, 2**24)
     counts = _study.simulate_table(
         scheme=f"{scheme} {side}" if scheme == "extreme-second-chance" else scheme,
         buckets=levels,
@@ -449,11 +371,8 @@ def simulate_table(
         keys=keys,
         burn_in=float(burn_in),
         samples=looks,
-        interval=_whole("interval", interval, 1, 2**32),
-        trials=trials,
-        seed=_whole("seed", seed, 0, 2**64 - 1),
-        threads=_whole("threads", threads, 1, 1024),
-        progress=progress,
+        interval=whole("interval", interval, 1, 2**32),
+        **checked_run(run),
     )
     return SimulatedTables(keys, tuple(levels), slots, *counts)
 
@@ -464,7 +383,7 @@ def _levels(
     if shares is not None and buckets is None:
         name, levels = "shares", [_rounded_down(keys, float(each)) for each in shares]
     elif buckets is not None and shares is None:
-        name, levels = "buckets", [_whole("buckets", each, 1, 2**30) for each in buckets]
+        name, levels = "buckets", [whole("buckets", each, 1, 2**30) for each in buckets]
     else:
         raise ValueError(f"shares or buckets must be given, not both; got shares={shares}, buckets={buckets}")
     if not 1 <= len(levels) <= 16:
@@ -492,7 +411,7 @@ def split(bins: int, shares: Sequence[float]) -> list[int]:
     >>> split(1024, [0.833, 0.142, 0.025])
     [853, 145, 26]
     """
-    bins = _whole("bins", bins, 1, 2**30)
+    bins = whole("bins", bins, 1, 2**30)
     if not shares or not all(math.isfinite(each) and each > 0 for each in shares):
         raise ValueError(f"shares must be positive numbers, not {list(shares)}")
     if len(shares) > bins:
@@ -513,7 +432,7 @@ def _tables(policy: str, bins: int | Sequence[int], shares: Sequence[float] | No
             raise ValueError(f"shares must be left out for policy {policy!r}, not {list(shares)}")
         if isinstance(bins, Sequence):
             raise ValueError(f"bins must be one number for policy {policy!r}, not {list(bins)}")
-        return [_whole("bins", bins, 1, 2**30)]
+        return [whole("bins", bins, 1, 2**30)]
     if isinstance(bins, Sequence) != (shares is None):
         raise ValueError(
             f"bins must be one number with shares, or those of each table without, not {bins} with {shares}"
@@ -521,7 +440,7 @@ def _tables(policy: str, bins: int | Sequence[int], shares: Sequence[float] | No
     tables = list(bins) if isinstance(bins, Sequence) else split(bins, shares or ())
     if not 1 <= len(tables) <= 8:
         raise ValueError(f"bins must be of 1 to 8 tables, not {len(tables)}")
-    return [_whole("bins", each, 1, 2**30) for each in tables]
+    return [whole("bins", each, 1, 2**30) for each in tables]
 
 
 def _sequence(thresholds: int | Sequence[int], tables: int) -> list[int]:
@@ -532,13 +451,3 @@ def _sequence(thresholds: int | Sequence[int], tables: int) -> list[int]:
             f"thresholds must be one number, or one for each of {tables} tables, not {list(thresholds)}"
         )
     return list(thresholds)
-
-
-def _whole(name: str, value: int, least: int, most: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be a whole number, not {value!r}") from None
-    if not least <= number <= most:
-        raise ValueError(f"{name} must be {least} to {most}, not {number}")
-    return number

@@ -1,6 +1,6 @@
 """Simulations of multilevel tables with summaries (cpp/study/simulate_summaries.hpp).
 
-    simulate_summary    do the filters tell every key's sub-table? single filter, or B_0 ... B_{d-1}
+    simulate_summary    do the filters find every key's sub-table? single filter, or B_0 ... B_{d-1}
     simulate_counters   the largest counter of each counting filter
     simulate_rebuild    keys that a rebuild moves after lazy deletions
     simulate_song       Song et al.'s counters with pruning: two keys in one bucket
@@ -11,14 +11,14 @@ released, Ctrl-C stops the work, `progress` is called some times a second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
-import numpy.typing as npt
 
 from evenbins import _study
-from evenbins.study.papers.simulation import _whole
+from evenbins.study.papers.trials import Counts, Floats, Run, check_choice, checked_run, whole
 from evenbins.study.theory.multilevel import DELETIONS
 
 __all__ = [
@@ -31,8 +31,6 @@ __all__ = [
     "simulate_summary",
 ]
 
-_Counts = npt.NDArray[np.uint64]
-_Progress = Callable[[int, int], object]
 _MOST_HASHES = 256
 
 
@@ -43,21 +41,21 @@ class SimulatedSummaries:
     Parameters
     ----------
     keys, sizes, queries
-        As of `simulate_summary`.
+        As for `simulate_summary`.
     passed
         ``[trial, i]``: size of S(i+1), keys not placed in the first i + 1 sub-tables; the last are a crisis.
     failures
-        ``[trial, i]``: keys in sub-table i + 1 that the summary tells to be elsewhere.
+        ``[trial, i]``: keys in sub-table i + 1 that the summary places elsewhere.
     positives
-        ``[trial]``: queries of absent keys that were not told so.
+        ``[trial]``: queries of absent keys that were answered as present.
     """
 
     keys: int
     sizes: tuple[int, ...]
     queries: int
-    passed: _Counts
-    failures: _Counts
-    positives: _Counts
+    passed: Counts
+    failures: Counts
+    positives: Counts
 
 
 def simulate_summary(
@@ -67,10 +65,7 @@ def simulate_summary(
     *,
     partitioned: bool = True,
     queries: int = 0,
-    trials: int = 1,
-    seed: int = 0,
-    threads: int = 1,
-    progress: _Progress | None = None,
+    **run: Unpack[Run],
 ) -> SimulatedSummaries:
     """Fill tables and their summaries, and count what the summaries get wrong.
 
@@ -87,13 +82,8 @@ def simulate_summary(
         Whether each hash has cells of its own, ``cells // hashes`` of them.
     queries
         Absent keys asked for, in each trial; they make it slower, for then all keys' cells are needed.
-    trials, seed, threads, progress
-        As of `simulation.simulate_table`.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
+    run
+        `trials`, `seed`, `threads`, `progress`: `evenbins.study.papers.trials.Run`.
 
     Examples
     --------
@@ -107,7 +97,7 @@ def simulate_summary(
         raise ValueError(
             f"filters must be one, or one for each of {len(tables)} sub-tables, not {len(filters)}"
         )
-    number, asked = _whole("keys", keys, 0, 2**26), _whole("queries", queries, 0, 2**48)
+    number, asked = whole("keys", keys, 0, 2**26), whole("queries", queries, 0, 2**48)
     counts = _study.simulate_summary(
         keys=number,
         sizes=tables,
@@ -115,10 +105,7 @@ def simulate_summary(
         shared=shared,
         partitioned=bool(partitioned),
         queries=asked,
-        trials=_whole("trials", trials, 1, 2**32),
-        seed=_whole("seed", seed, 0, 2**64 - 1),
-        threads=_whole("threads", threads, 1, 1024),
-        progress=progress,
+        **checked_run(run),
     )
     return SimulatedSummaries(number, tuple(tables), asked, *counts)
 
@@ -129,27 +116,19 @@ def simulate_counters(
     filters: Sequence[tuple[int, int]],
     *,
     once: Sequence[bool] | None = None,
-    trials: int = 1,
-    seed: int = 0,
-    threads: int = 1,
-    progress: _Progress | None = None,
-) -> _Counts:
-    """Fill counting filters B_0 ... B_{d-1}; give ``[trial, i]``, the largest counter of B_i.
+    **run: Unpack[Run],
+) -> Counts:
+    """Fill counting filters B_0 ... B_{d-1}; return ``[trial, i]``, the largest counter of B_i.
 
     Parameters
     ----------
-    keys, sizes, trials, seed, threads, progress
-        As of `simulate_summary`.
+    keys, sizes, run
+        As for `simulate_summary`.
     filters
         Counters and hashes of each filter; not partitioned.
     once
         For each filter, whether a key moves a counter by one though several of its hashes fall there; by
         default for none.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
 
     Examples
     --------
@@ -164,14 +143,11 @@ def simulate_counters(
             f"{len(flags)}"
         )
     return _study.simulate_counters(
-        keys=_whole("keys", keys, 0, 2**26),
+        keys=whole("keys", keys, 0, 2**26),
         sizes=tables,
         filters=_filters(filters, partitioned=False),
         once=flags,
-        trials=_whole("trials", trials, 1, 2**32),
-        seed=_whole("seed", seed, 0, 2**64 - 1),
-        threads=_whole("threads", threads, 1, 1024),
-        progress=progress,
+        **checked_run(run),
     )
 
 
@@ -189,9 +165,9 @@ class SimulatedRebuilds:
         ``[trial]``: keys that found no place when they were inserted.
     """
 
-    moves: _Counts
-    into_first: _Counts
-    crisis: _Counts
+    moves: Counts
+    into_first: Counts
+    crisis: Counts
 
 
 def simulate_rebuild(
@@ -200,24 +176,16 @@ def simulate_rebuild(
     sizes: Iterable[int],
     *,
     model: str = "random",
-    trials: int = 1,
-    seed: int = 0,
-    threads: int = 1,
-    progress: _Progress | None = None,
+    **run: Unpack[Run],
 ) -> SimulatedRebuilds:
     """Fill tables, delete some keys, rebuild, and count the moves (section 4.10.1).
 
     Parameters
     ----------
     keys, deleted, sizes, model
-        As of `evenbins.study.theory.multilevel.rebuild_moves`.
-    trials, seed, threads, progress
-        As of `simulate_summary`.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
+        As for `evenbins.study.theory.multilevel.rebuild_moves`.
+    run
+        As for `simulate_summary`.
 
     Examples
     --------
@@ -225,18 +193,14 @@ def simulate_rebuild(
     >>> bool(0.4 < seen.moves.mean() < 0.6)
     True
     """
-    if model not in DELETIONS:
-        raise ValueError(f"model must be 'random' or 'first', not {model!r}")
-    number = _whole("keys", keys, 0, 2**26)
+    check_choice("model", model, DELETIONS)
+    number = whole("keys", keys, 0, 2**26)
     counts = _study.simulate_rebuild(
         keys=number,
         sizes=_sizes(sizes),
-        deleted=_whole("deleted", deleted, 0, number),
+        deleted=whole("deleted", deleted, 0, number),
         first_only=model == "first",
-        trials=_whole("trials", trials, 1, 2**32),
-        seed=_whole("seed", seed, 0, 2**64 - 1),
-        threads=_whole("threads", threads, 1, 1024),
-        progress=progress,
+        **checked_run(run),
     )
     return SimulatedRebuilds(*counts)
 
@@ -248,7 +212,7 @@ class SimulatedSong:
     Parameters
     ----------
     buckets, hashes
-        As of `simulate_song`.
+        As for `simulate_song`.
     largest
         ``[trial]``: keys in the fullest bucket.
     crowded
@@ -263,14 +227,14 @@ class SimulatedSong:
 
     buckets: int
     hashes: int
-    largest: _Counts
-    crowded: _Counts
-    counted: _Counts
-    highest: _Counts
-    stuck: _Counts
+    largest: Counts
+    crowded: Counts
+    counted: Counts
+    highest: Counts
+    stuck: Counts
 
     @property
-    def false_positives(self) -> npt.NDArray[np.float64]:
+    def false_positives(self) -> Floats:
         """``[trial]``: the chance that none of an absent key's counters is zero."""
         return np.asarray((self.counted / self.buckets) ** self.hashes)
 
@@ -281,10 +245,7 @@ def simulate_song(
     hashes: int,
     *,
     counter_bits: int = 3,
-    trials: int = 1,
-    seed: int = 0,
-    threads: int = 1,
-    progress: _Progress | None = None,
+    **run: Unpack[Run],
 ) -> SimulatedSong:
     """Build Song et al.'s pruned tables (section 4.3).
 
@@ -301,35 +262,27 @@ def simulate_song(
         d, 1 to 256.
     counter_bits
         A counter is full at ``2**counter_bits - 1``; only `SimulatedSong.stuck` depends on it.
-    trials, seed, threads, progress
-        As of `simulate_summary`.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
+    run
+        As for `simulate_summary`.
 
     Examples
     --------
     >>> simulate_song(3, 1, 2).largest.tolist()      # one bucket for all
     [3]
     """
-    size, number = _whole("buckets", buckets, 1, 2**30), _whole("hashes", hashes, 1, _MOST_HASHES)
+    size, number = whole("buckets", buckets, 1, 2**30), whole("hashes", hashes, 1, _MOST_HASHES)
     counts = _study.simulate_song(
-        keys=_whole("keys", keys, 0, 2**26),
+        keys=whole("keys", keys, 0, 2**26),
         buckets=size,
         hashes=number,
-        full=2 ** _whole("counter_bits", counter_bits, 1, 32) - 1,
-        trials=_whole("trials", trials, 1, 2**32),
-        seed=_whole("seed", seed, 0, 2**64 - 1),
-        threads=_whole("threads", threads, 1, 1024),
-        progress=progress,
+        full=2 ** whole("counter_bits", counter_bits, 1, 32) - 1,
+        **checked_run(run),
     )
     return SimulatedSong(size, number, *counts)
 
 
 def _sizes(sizes: Iterable[int]) -> list[int]:
-    tables = [_whole("sizes", each, 1, 2**30) for each in sizes]
+    tables = [whole("sizes", each, 1, 2**30) for each in sizes]
     if not 1 <= len(tables) <= 16:
         raise ValueError(f"sizes must be of 1 to 16 sub-tables, not {len(tables)}")
     return tables
@@ -338,6 +291,6 @@ def _sizes(sizes: Iterable[int]) -> list[int]:
 def _filters(filters: Sequence[tuple[int, int]], partitioned: bool) -> list[tuple[int, int]]:
     checked = []
     for cells, hashes in filters:
-        number = _whole("hashes", hashes, 1, _MOST_HASHES)
-        checked.append((_whole("cells", cells, number if partitioned else 1, 2**32), number))
+        number = whole("hashes", hashes, 1, _MOST_HASHES)
+        checked.append((whole("cells", cells, number if partitioned else 1, 2**32), number))
     return checked

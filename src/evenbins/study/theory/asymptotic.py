@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins.theory.fpr import checked_sizes, digest_floor, poisson_loads
+from evenbins.theory.fpr import checked_sizes, digest_floor
 
-__all__ = ["balanced_asymptotic", "blocked_asymptotic", "partitioned", "standard_asymptotic"]
+__all__ = ["balanced_asymptotic", "blocked_asymptotic", "partitioned", "poisson_loads", "standard_asymptotic"]
 
 Vector = npt.NDArray[np.float64]
 
@@ -74,3 +74,19 @@ def blocked_asymptotic(blocks: int, block_bits: int, hashes: int, keys: int) -> 
     first, weights = poisson_loads(keys / blocks)
     loads = first + np.arange(len(weights))
     return float(weights @ (-np.expm1(-hashes * loads / block_bits)) ** hashes)
+
+
+def poisson_loads(load: float) -> tuple[int, Vector]:
+    """Return first index and weights of Poisson(`load`): all but a tail of about 1e-40 on each side.
+
+    Ratios outward from the mode, then normalised: no logarithm of a large factorial to lose digits.
+    """
+    if not (math.isfinite(load) and load >= 0):
+        raise ValueError(f"load must be a finite number of keys, at least 0; got {load!r}")
+    mode = int(load)
+    reach = int(15 * math.sqrt(load)) + 60
+    low = max(mode - reach, 0)
+    up = np.cumprod(load / np.arange(mode + 1.0, mode + reach + 1.0))
+    down = np.cumprod(np.arange(float(mode), float(low), -1.0) / load) if mode else np.empty(0)
+    weights = np.concatenate([down[::-1], [1.0], up])
+    return low, weights / weights.sum()

@@ -1,25 +1,50 @@
-"""Balancing keys over buckets: what the paper has beyond `evenbins.theory.balance`.
+"""Balancing keys over buckets with few reads: the best that can be, and the schemes that reach it.
 
+    lower_bound(reads, load, overflow=0.0) -> LowerBound        no scheme is more even (Theorem 1)
+    chain_variance(reads, load, overflow=0.0) -> float          its variance (Appendix C)
+    optimal_single(load, overflow) -> Balance                   schemes that reach the lower bound
+    optimal_sequential(reads, load, choices) -> Balance
+    optimal_multilevel(reads, load, choices) -> Balance
+    single, sequential, multilevel                              schemes over time (`theory.over_time`)
     uniform_overall(fractions, distributions, *, tolerance=1e-9) -> bool            Theorem 2
     uniform_deviation(fractions, distributions) -> float
     optimality_region(policy, choices, *, reads, load) -> array                     Figure 4
     sequential_equations, multilevel_equations                                      (A.1) to (A.7), integrated
 
-Source: Y. Kanizo, D. Hay, I. Keslassy, "Access-efficient balanced Bloom filters".
+`evenbins.theory.balance` has the idea, and what the planners use.
+
+Source: Y. Kanizo, D. Hay, I. Keslassy, "Access-efficient balanced Bloom filters"; Theorem n and (A.n) are
+theirs. Misprints corrected here: k0 is infinite when nothing may be removed (a = 1, gamma = 0); "a = 1.1
+needs 1 %" in section 8 is 0.587 %; the shares of section 10 do not depend on the load.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 from scipy.integrate import solve_ivp
 
 from evenbins import _arguments as arguments
-from evenbins.theory.balance import least_sequential, refused_fraction
-from evenbins.theory.balance_arguments import checked_choices, checked_coin, checked_load, checked_reads
+from evenbins.theory.balance import (
+    Scheme,
+    best_multilevel,
+    best_sequential,
+    best_single,
+    least_sequential,
+    refused_fraction,
+)
+from evenbins.theory.balance_arguments import (
+    checked_choices,
+    checked_coin,
+    checked_load,
+    checked_overflow,
+    checked_reads,
+)
+from evenbins.theory.bucket import Vector, attempts_of, best, dot, mean_of, variance_of
 from evenbins.theory.caching import frozen
 from evenbins.theory.over_time import (
     Fluid,
@@ -27,15 +52,282 @@ from evenbins.theory.over_time import (
     checked_heights,
     checked_shares,
     checked_times,
+    multilevel,
+    sequential,
+    single,
 )
 
 __all__ = [
-    "multilevel_equations", "optimality_region", "sequential_equations", "uniform_deviation",
-    "uniform_overall",
+    "Balance", "Fluid", "LowerBound", "chain_variance", "lower_bound", "multilevel", "multilevel_equations",
+    "optimal_multilevel", "optimal_sequential", "optimal_single", "optimality_region", "sequential",
+    "sequential_equations", "single", "uniform_deviation", "uniform_overall",
 ]  # fmt: skip
 
-Vector = npt.NDArray[np.float64]
+Cost = Callable[[int], float] | npt.ArrayLike
+"""A cost for each number of keys in a bucket: a function of it, or the costs of 0, 1, 2, ... keys."""
+MAX_READS = 1000.0
+"""Largest mean of bucket reads that `lower_bound` considers."""
 _POLICIES = ("single", "sequential", "multilevel")
+
+
+class _Loads:
+    """What follows from a distribution of keys over buckets."""
+
+    __slots__ = ()
+    threshold: int | None
+
+    @property
+    def _chances(self) -> Vector:
+        raise NotImplementedError
+
+    @property
+    def mean(self) -> float:
+        """Mean keys in a bucket: load * (1 - overflow)."""
+        return mean_of(self._chances)
+
+    @property
+    def variance(self) -> float:
+        """Variance of the keys in a bucket, the length of a chain (Appendix C)."""
+        return variance_of(self._chances)
+
+    @property
+    def max_load(self) -> int | None:
+        """Most keys in a bucket: threshold + 1; None if it has no bound."""
+        return None if self.threshold is None else self.threshold + 1
+
+    def cost(self, phi: Cost) -> float:
+        """Compute the mean of phi(keys in a bucket): the least possible if phi is convex.
+
+        Parameters
+        ----------
+        phi
+            A function of one integer, or the costs of 0, 1, 2, ... keys as a sequence.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A sequence of costs is none of numbers or shorter than the distribution.
+
+        Examples
+        --------
+        >>> bound = lower_bound(1.2, 8, 0.005)
+        >>> round(bound.cost(lambda keys: keys * keys), 6) == round(bound.variance + bound.mean**2, 6)
+        True
+        """
+        chance = self._chances
+        if callable(phi):
+            held = np.flatnonzero(chance)  # no cost is asked for loads that do not occur
+            return dot(chance[held], np.array([float(phi(int(keys))) for keys in held]))
+        rule = f"a function of an integer, or at least {len(chance)} numbers, the costs of 0, 1, 2, ... keys"
+        remedy = "Pass for example lambda keys: keys**2"
+        costs = arguments.reals("phi", phi, rule, remedy)
+        if costs.ndim != 1 or len(costs) < len(chance):
+            raise arguments.error("phi", rule, phi, remedy)
+        return dot(chance, costs[: len(chance)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowerBound(_Loads):
+    """The most even loads that `reads` bucket reads per key can achieve (Theorem 1).
+
+    Attributes
+    ----------
+    reads : mean bucket reads of an insertion (a)
+    load : keys per bucket (r), those on the overflow list counted
+    overflow : fraction of keys on the overflow list (gamma)
+    threshold : the height at which excess is cut off (k0); None when nothing is cut off, that is
+        when reads + overflow = 1: then the distribution is Poisson(reads * load)
+    distribution : entry i is the fraction of buckets with i keys, i = 0 ... threshold + 1
+    """
+
+    reads: float
+    load: float
+    overflow: float
+    threshold: int | None
+    distribution: Vector = field(compare=False, repr=False)
+
+    @property
+    def _chances(self) -> Vector:
+        return self.distribution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance(_Loads):
+    """A scheme that reaches the lower bound, and how it behaves when all keys are in.
+
+    Attributes
+    ----------
+    policy : "single", "sequential" or "multilevel"
+    reads : mean bucket reads of an insertion, or of a look-up of a present key (a)
+    load : keys per bucket (r), those on the overflow list counted
+    choices : buckets a key may use, at most (d)
+    threshold, coin : a bucket with fewer than `threshold` keys (h) accepts one more; with exactly
+        `threshold`, with chance `coin` (p). None and 1.0 if no bucket is ever full
+    shares : sizes of the tables as fractions (alpha), first to last; (1.0,) if there is one only
+    overflow : fraction of keys on the overflow list (gamma)
+    occupancy : entry i is the fraction of buckets with i keys; the same in every table
+    miss_reads : mean bucket reads of a look-up of an absent key, E(P), that stops at the first
+        bucket with fewer than `threshold` keys
+    miss_reads_coin : the same if the coin is a hash of the key, so that the look-up may stop at
+        a bucket of `threshold` keys, too, when that key's coin says "accept"
+    """
+
+    policy: str
+    reads: float
+    load: float
+    choices: int
+    threshold: int | None
+    coin: float
+    shares: tuple[float, ...]
+    overflow: float
+    occupancy: Vector = field(compare=False, repr=False)
+    miss_reads: float
+    miss_reads_coin: float
+
+    @property
+    def _chances(self) -> Vector:
+        return self.occupancy
+
+
+def lower_bound(reads: float, load: float, overflow: float = 0.0) -> LowerBound:
+    """Find the most even distribution of keys over buckets: a bound for every scheme (Theorem 1).
+
+    No scheme of uniform hash functions with `reads` bucket reads per key on average has a smaller mean
+    of phi(keys in a bucket), for any convex phi, however many choices it has.
+
+    Parameters
+    ----------
+    reads
+        Mean bucket reads of an insertion (a), at least 1 - overflow, up to 1000.
+    load
+        Keys per bucket (r), above 0 and up to 1e6.
+    overflow
+        Fraction of keys that may go on the overflow list (gamma), 0 <= overflow < 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is no number, outside its range, or the keys cannot be placed with so few reads.
+
+    Examples
+    --------
+    >>> bound = lower_bound(1.2, 8)
+    >>> bound.threshold, bound.max_load, round(bound.variance, 3)
+    (8, 9, 2.147)
+    >>> lower_bound(1, 8).threshold is None  # plain Poisson: variance = load
+    True
+    """
+    load = checked_load(load)
+    overflow = checked_overflow(overflow)
+    remedy = "Pass the mean bucket reads of a key, such as 1.2"
+    reads = arguments.real("reads", reads, "", remedy, above=0.0, most=MAX_READS)
+    if reads - 1.0 + overflow < -(2.0**-52):
+        raise arguments.error(
+            "reads",
+            f"at least 1 - overflow = {1.0 - overflow:.6g}, since a key is placed by a read",
+            reads,
+            f"Pass reads={1.0 - overflow:.6g} or more, or overflow={1.0 - reads:.6g}",
+        )
+    threshold, _, distribution = best(reads, load, overflow)
+    return LowerBound(
+        reads=reads, load=load, overflow=overflow, threshold=threshold, distribution=distribution
+    )
+
+
+def chain_variance(reads: float, load: float, overflow: float = 0.0) -> float:
+    """Compute the least variance of the keys in a bucket, the length of a chain (Appendix C).
+
+    Parameters and errors as for `lower_bound`.
+
+    Examples
+    --------
+    >>> round(chain_variance(1, 8), 9), round(chain_variance(1.2, 8, 0.005), 3)
+    (8.0, 2.106)
+    """
+    return lower_bound(reads, load, overflow).variance
+
+
+def optimal_single(load: float, overflow: float) -> Balance:
+    """Choose threshold and coin of SINGLE so that it reaches the lower bound (Theorem 3).
+
+    Parameters
+    ----------
+    load
+        Keys per bucket (r), above 0 and up to 1e6.
+    overflow
+        Fraction of keys on the overflow list (gamma), 0 <= overflow < 1; with 0 no bucket is ever full.
+
+    Examples
+    --------
+    >>> best = optimal_single(8, 0.005)
+    >>> best.threshold, round(best.coin, 4), round(best.variance, 3)
+    (13, 0.6156, 7.444)
+    """
+    return _balance("single", 1.0, load, 1, best_single(load, overflow))
+
+
+def optimal_sequential(reads: float, load: float, choices: int) -> Balance:
+    """Choose SEQUENTIAL with the least overflow at which it reaches the lower bound (Theorem 4).
+
+    Its budget of `reads` is then spent exactly when the last key has come.
+
+    Parameters
+    ----------
+    reads
+        Mean bucket reads of an insertion (a), between 1 and `choices`, both excluded.
+    load
+        Keys per bucket (r), above 0 and up to 1e6.
+    choices
+        Buckets a key may use, at most (d), 2 to 64.
+
+    Examples
+    --------
+    >>> best = optimal_sequential(1.2, 8, 3)
+    >>> best.threshold, f"{best.overflow:.3%}"
+    (8, '2.621%')
+    """
+    return _balance("sequential", reads, load, choices, best_sequential(reads, load, choices))
+
+
+def optimal_multilevel(reads: float, load: float, choices: int) -> Balance:
+    """Choose MHT with the least overflow at which it reaches the lower bound (Theorem 5).
+
+    With q the fraction that each table refuses, reads = 1 + q + ... + q**(d-1), overflow = q**d and
+    shares proportional to q**(j-1): none of it depends on the load.
+
+    Parameters
+    ----------
+    reads, load, choices
+        As for `optimal_sequential`; `choices` is the number of tables.
+
+    Examples
+    --------
+    >>> best = optimal_multilevel(1.2, 8, 3)
+    >>> best.threshold, f"{best.overflow:.3%}", [round(share, 4) for share in best.shares]
+    (8, '0.498%', [0.8333, 0.1424, 0.0243])
+    """
+    return _balance("multilevel", reads, load, choices, best_multilevel(reads, load, choices))
+
+
+def _balance(policy: str, reads: float, load: float, choices: int, scheme: Scheme) -> Balance:
+    threshold, coin, shares, overflow, occupancy = scheme
+    full, refused = 0.0, 0.0
+    if threshold is not None:
+        full = attempts_of(reads * load).at_least(threshold)
+        refused = (1.0 - coin) * float(occupancy[threshold]) + float(occupancy[threshold + 1])
+    return Balance(
+        policy=policy,
+        reads=float(reads),
+        load=float(load),
+        choices=choices,
+        threshold=threshold,
+        coin=coin,
+        shares=shares,
+        overflow=overflow,
+        occupancy=occupancy,
+        miss_reads=math.fsum(full**j for j in range(choices)),
+        miss_reads_coin=math.fsum(refused**j for j in range(choices)),
+    )
 
 
 def uniform_deviation(fractions: npt.ArrayLike, distributions: npt.ArrayLike) -> float:
@@ -216,7 +508,7 @@ def sequential_equations(
     left.terminal = True  # type: ignore[attr-defined]
     start = np.zeros(size + choices)
     start[0] = 1.0
-    states, spent = _integrated(slope, start, times, left if math.isfinite(budget) else None)
+    states, spent = _integrate(slope, start, times, left if math.isfinite(budget) else None)
     return Fluid(
         times=frozen(times),
         occupancy=frozen(states[:, :size].copy()),
@@ -263,7 +555,7 @@ def multilevel_equations(
 
     start = np.zeros(int(ends[-1]) + tables)
     start[starts] = 1.0
-    states, _ = _integrated(slope, start, times, None)
+    states, _ = _integrate(slope, start, times, None)
     occupancy = np.zeros((len(times), tables, max(heights) + 2))
     for j in range(tables):
         occupancy[:, j, : heights[j] + 2] = states[:, starts[j] : ends[j]]
@@ -275,7 +567,7 @@ def multilevel_equations(
     )
 
 
-def _integrated(
+def _integrate(
     slope: Callable[[float, Vector], Vector],
     start: Vector,
     times: Vector,

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+from evenbins.sketches.countmin import SketchPlan
 from evenbins.theory.counting import sum_from
-from evenbins.theory.sketch import SketchPlan
 
 __all__ = ["hit_everywhere", "overflow_bound", "poisson_tail"]
 
@@ -62,7 +62,7 @@ def hit_everywhere(plan: SketchPlan, keys: int) -> float:
 
     Examples
     --------
-    >>> from evenbins.theory import plan_countmin
+    >>> from evenbins.sketches import plan_countmin
     >>> round(hit_everywhere(plan_countmin(0.01, 0.01), 99), 5)
     0.00266
     >>> round(hit_everywhere(plan_countmin(0.01, 0.01, construction="two-hash"), 99), 6)

@@ -6,7 +6,7 @@
     convergence_bound(...) -> float                             Theorem 3.5.1 with its constants
     concentration(epsilon, ...) -> float                        Theorem 3.6.1: a filter's own rate
 
-`law`, which predicts a rate and its causes, is in `evenbins.theory.less_hashing`, and here too; section 3.3
+`law`, which predicts a rate and its causes, is in `hashing_law`, and here too; section 3.3
 for a scheme of your own is in `hashing_schemes`.
 
 Source: A. Kirsch, "Hash-Based Data Structures for Extreme Conditions", chapter 3. Letters: n `keys`, m
@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 
 from evenbins import _arguments as arguments
-from evenbins.theory.less_hashing import HASHINGS, OFFSETS, Law, checked_hashes, checked_scheme, law
+from evenbins.study.theory.hashing_law import HASHINGS, OFFSETS, Law, checked_hashes, checked_scheme, law
 
 __all__ = [
     "HASHINGS", "OFFSETS", "Law", "concentration", "convergence_bound", "floor", "law", "limit", "rate",
@@ -53,7 +53,7 @@ def limit(collisions: float, hashes: int) -> float:
 def rate(hashing: str, bits: int, hashes: int, keys: int, *, offset: str = "square") -> float:
     """Predict the false-positive probability of a Bloom filter, its floor included.
 
-    Parameters and errors as of `law`.
+    Parameters and errors as for `law`.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def convergence_bound(hashing: str, bits: int, hashes: int, keys: int, *, offset
     E[Z2] <= 2 B2/(lambda/n - 2 B2).
     O(1/n) for fixed bits per key. It is a bound and no estimate: `rate` is mostly a hundred times closer.
 
-    Parameters as of `rate`. At most 1, which says nothing.
+    Parameters as for `rate`. At most 1, which says nothing.
 
     Examples
     --------
@@ -151,7 +151,7 @@ def concentration(
     epsilon
         The distance, above 0.
     hashing, bits, hashes, keys, offset
-        As of `rate`.
+        As for `rate`.
     around
         p: ``"limit"``, as in the theorem, or ``"probability"``, E[R] itself.
 

@@ -23,6 +23,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from evenbins import _arguments as arguments
+from evenbins.design.summaries import KINDS, SummarySize, size_summary
+from evenbins.study.theory.summary_failures import multiple_bloom_failures, single_filter_failures
 from evenbins.theory import counting
 from evenbins.theory.multilevel_law import (
     EXACT_KEYS,
@@ -36,19 +38,16 @@ from evenbins.theory.multilevel_law import (
 from evenbins.theory.summary_rates import (
     FilterSize,
     checked_filter,
-    counters_false_positives,
     filter_rate,
     interpolation_bytes,
     interpolation_failure,
     interpolation_false_positives,
     level_bits,
     multiple_bloom_bytes,
-    multiple_bloom_failures,
     occupancy_bytes,
     single_filter_bytes,
-    single_filter_failures,
 )
-from evenbins.theory.summary_size import KINDS, SummarySize, size_summary, skewed_sizes
+from evenbins.theory.summary_size import skewed_sizes
 
 __all__ = [
     "DELETIONS", "EXACT_KEYS", "KINDS", "MAX_LEVELS", "FilterSize", "Law", "SummarySize",
@@ -69,7 +68,7 @@ def expected_keys(keys: int, sizes: Sequence[int], *, approximate: bool = False)
     Parameters
     ----------
     keys, sizes
-        As of `distribution`.
+        As for `distribution`.
     approximate
         The thesis' heuristic (4.1): every sub-table gets what passes on the mean, and keeps
         m (1 - (1 - 1/m)**x) of x keys. Good until x is a few keys; then even negative.
@@ -176,7 +175,7 @@ def rebuild_moves(keys: int, deleted: int, sizes: Sequence[int], *, model: str =
     deleted
         alpha n, at most `keys`.
     sizes
-        As of `distribution`.
+        As for `distribution`.
     model
         ``"random"``: any keys are deleted; ``"first"``: only such as are in the first sub-table.
 
@@ -217,7 +216,7 @@ def moves_into_first(keys: int, deleted: int, size: int) -> float:
     Parameters
     ----------
     keys, deleted
-        As of `rebuild_moves`.
+        As for `rebuild_moves`.
     size
         Buckets of the first sub-table.
 
@@ -258,7 +257,7 @@ def counter_tail(
     Parameters
     ----------
     keys, sizes
-        As of `distribution`.
+        As for `distribution`.
     level
         Which filter: 0 has all keys, i those of S_i.
     counters, hashes
@@ -292,6 +291,20 @@ def counter_tail(
         )
         total += chance * min(m * tail, 1.0)
     return total
+
+
+def counters_false_positives(keys: int, buckets: int, hashes: int) -> float:
+    """Compute the false-positive rate of Song et al.'s counters: none of the key's counters is zero.
+
+    Where the keys are, and whether two of them share a bucket, has no formula once the table is pruned:
+    `evenbins.study.papers.summary_simulation.simulate_song` has it by simulation.
+
+    Examples
+    --------
+    >>> round(counters_false_positives(10_000, 131_072, 10), 5)
+    0.00188
+    """
+    return filter_rate(buckets, hashes, keys, partitioned=False)
 
 
 def counters_bytes(buckets: int, counter_bits: int = 3) -> int:

@@ -11,8 +11,8 @@ Three laws of loads under jump, all of nodes that are cut off at the limit: plac
 the paper does (`jump_loads`); placed while the limit grows with the keys, as a service does
 (`growing_loads`); and after keys have come and gone for long (`steady_loads`).
 
-Loads and limits are in `evenbins.theory` (`ring_laws`, `ring_clockwise`, `ring_limits`), the first full node
-in `ring_first_full`, plans in `ring_plan`; all names are here too.
+Loads, limits and the first full node are in `evenbins.theory` (`ring_laws`, `ring_clockwise`, `ring_limits`,
+`ring_first_full`), plans in `evenbins.rings.plan`; all names are here too.
 
 What the paper says and is not so
 - (11) for epsilon >= 1: 1 + log(1 + epsilon)/(1 + epsilon) is 1.35 at epsilon 1, while the paper's own Table
@@ -26,13 +26,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
+from evenbins.rings.plan import RingPlan, plan_ring
 from evenbins.theory.ring_clockwise import clockwise_loads
-from evenbins.theory.ring_first_full import first_full, no_full
+from evenbins.theory.ring_first_full import first_full
 from evenbins.theory.ring_laws import (
     RingLoads,
     growing_loads,
@@ -42,19 +44,18 @@ from evenbins.theory.ring_laws import (
     rehash_loads,
 )
 from evenbins.theory.ring_limits import (
+    checked,
     checked_copies,
     checked_epsilon,
-    checked_nodes,
     ring_limit,
     ring_limits,
 )
-from evenbins.theory.ring_plan import RingPlan, plan_ring
 
 __all__ = [
-    "Dominance", "RingLoads", "RingPlan", "assignment_growth", "assignment_variance",
-    "clockwise_loads", "clockwise_searches_bound", "dominance", "first_full", "growing_loads", "jump_loads",
-    "no_full", "plain_loads", "plain_variance", "plan_ring", "rehash_loads", "ring_limit", "ring_limits",
-    "searches_bound", "share_variance", "steady_loads",
+    "Dominance", "RingLoads", "RingPlan", "assignment_growth", "assignment_variance", "clockwise_loads",
+    "clockwise_searches_bound", "dominance", "first_full", "first_full_within", "growing_loads",
+    "jump_loads", "no_full", "plain_loads", "plain_variance", "plan_ring", "rehash_loads", "ring_limit",
+    "ring_limits", "searches_above", "searches_bound", "share_variance", "steady_loads",
 ]  # fmt: skip
 
 
@@ -85,6 +86,19 @@ def clockwise_searches_bound(epsilon: float) -> float | None:
     return 2.0 / epsilon**2 if epsilon > 0.0 else math.inf
 
 
+def searches_above(loads: RingLoads, count: int) -> float:
+    """Return the chance that one more key looks at more than `count` nodes, if its looks are independent.
+
+    They are for jump and rehash, which draw anew each time; not for clockwise.
+
+    >>> round(searches_above(jump_loads(10_000, 1000, 11), 1), 3)
+    0.626
+    """
+    if loads.searches is None or loads.searches < 1.0:
+        return math.nan
+    return float((1.0 - 1.0 / loads.searches) ** count)
+
+
 def share_variance(nodes: int, copies: int | None = None) -> float:
     """Compute the variance of a node's share of first probes: 0 if equal, Beta(v, (k - 1) v)'s for random
     arcs.
@@ -94,10 +108,98 @@ def share_variance(nodes: int, copies: int | None = None) -> float:
     >>> share_variance(1000), round(1000**2 * share_variance(1000, 1), 3)
     (0.0, 0.998)
     """
-    nodes = checked_nodes(nodes)
-    if copies is None:
+    (nodes,), copies = checked(nodes=nodes), checked_copies(copies)
+    return 0.0 if copies is None else (nodes - 1) / (nodes**2 * (nodes * copies + 1))
+
+
+def first_full_within(nodes: int, limit: int, keys: int, *, copies: int | None = None) -> float:
+    """Compute the mean of min(N1, keys), N1 being `first_full`: for experiments that end after `keys` keys.
+
+    >>> round(first_full(1000, 20), 1), round(first_full_within(1000, 20, 10_000), 1)
+    (8606.7, 8600.3)
+    """
+    nodes, limit, keys = checked(nodes=nodes, limit=limit, keys=keys)
+    if nodes == 1:
+        return float(min(limit, keys))
+    if no_full(nodes, limit, keys, copies=copies) <= 1e-12:
+        return first_full(nodes, limit, copies=copies)
+    return _sum_of_no_full(nodes, limit, keys, copies)
+
+
+def no_full(nodes: int, limit: int, keys: int, *, copies: int | None = None) -> float:
+    """Compute the chance that no node is full after so many keys, exactly (Theorem 4).
+
+    It is a coefficient of a power series' k-th power, found on a circle in the complex plane.
+
+    Parameters
+    ----------
+    nodes, limit, copies
+        As for `first_full`.
+    keys
+        Placed so far.
+
+    Examples
+    --------
+    >>> round(no_full(365, 2, 22), 4), round(no_full(365, 2, 23), 4)  # birthdays
+    (0.5243, 0.4927)
+    """
+    from scipy.optimize import brentq
+    from scipy.special import gammaln
+
+    nodes, limit, keys = checked(nodes=nodes, limit=limit, keys=keys)
+    copies = checked_copies(copies)
+    if keys < limit:
+        return 1.0
+    if keys > nodes * (limit - 1):
         return 0.0
-    return (nodes - 1) / (nodes**2 * (nodes * checked_copies(copies) + 1))
+    i = np.arange(float(limit))
+    if copies is None:
+        log = -gammaln(i + 1)
+        whole = keys * math.log(nodes) - float(gammaln(keys + 1))
+    else:
+        log = gammaln(i + copies) - gammaln(copies) - gammaln(i + 1)
+        points = nodes * copies
+        whole = float(gammaln(points + keys) - gammaln(points) - gammaln(keys + 1))
+    if keys == nodes * (limit - 1):
+        return math.exp(nodes * float(log[-1]) - whole)
+
+    def tilted(x: float) -> tuple[npt.NDArray[np.float64], float]:
+        terms = log + i * x
+        top = float(terms.max())
+        chances = np.exp(terms - top)
+        total = float(chances.sum())
+        return chances / total, top + math.log(total)
+
+    def short(x: float) -> float:
+        return float(tilted(x)[0] @ i) - keys / nodes
+
+    low, high = -1.0, 1.0
+    while short(low) > 0.0:
+        low *= 2.0
+    while short(high) < 0.0:
+        high *= 2.0
+    x = float(brentq(short, low, high, xtol=1e-13))
+    chances, log_total = tilted(x)
+    deviation = math.sqrt(nodes * float(chances @ (i - keys / nodes) ** 2))
+    count = min(nodes * (limit - 1) + 1, 64 + 14 * math.ceil(deviation))  # what is further off is nothing
+    count = max(count, limit)
+    turned: Any = np.fft.fft(chances, count) ** nodes
+    turned *= np.exp(2j * np.pi * (np.arange(count) * (keys % count) % count) / count)
+    return float(max(0.0, turned.real.mean()) * math.exp(nodes * log_total - x * keys - whole))
+
+
+def _sum_of_no_full(nodes: int, limit: int, keys: int, copies: int | None) -> float:
+    """Sum P_l over l < keys: P_l is smooth, so that some of them and a spline through them do."""
+    from scipy.interpolate import CubicSpline
+
+    last = min(keys - 1, nodes * (limit - 1))
+    if last < limit:
+        return float(min(keys, limit))
+    at = np.unique(np.round(np.linspace(limit - 1, last, 160)).astype(int))
+    chances = [no_full(nodes, limit, int(each), copies=copies) for each in at]
+    if at.size < 160:  # each of them
+        return float(limit - 1 + sum(chances))
+    return float(limit - 1 + CubicSpline(at, chances)(np.arange(limit - 1, last + 1)).sum())
 
 
 def assignment_variance(nodes: int, full: int, *, start: float = 0.0) -> float:
@@ -122,7 +224,7 @@ def assignment_variance(nodes: int, full: int, *, start: float = 0.0) -> float:
     >>> math.isclose(assignment_variance(k, j), j * (r - 1) / (k * r**2 * (r + 1)))
     True
     """
-    nodes = checked_nodes(nodes)
+    (nodes,) = checked(nodes=nodes)
     full = arguments.integer("full", full, 0, nodes - 1, "Leave one node that is not full")
     variance = start
     for j in range(1, full + 1):
@@ -141,7 +243,7 @@ def assignment_growth(nodes: int, full: int) -> float:
     >>> assignment_growth(1000, 1) > 1 + 1 / 3000
     True
     """
-    nodes = checked_nodes(nodes)
+    (nodes,) = checked(nodes=nodes)
     full = arguments.integer("full", full, 1, nodes - 1, "Pass the number of full nodes after the step")
     r = nodes - full
     return 1.0 + 1.0 / r - 2.0 / r**2

@@ -3,25 +3,21 @@
     evenbins simulate cache --trace log.tsv.gz --servers 100 --cache-size 1000 --limit 500
     evenbins simulate cache --synthetic aol --config aol-1 --repeat 10 --json
 
-Manners, errors and exit codes are those of the package (__init__.py), which registers the group.
+Errors and exit codes are those of `evenbins.cli`.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from evenbins.cli._inputs import check_readable
-from evenbins.cli._options import cores, integer
-from evenbins.cli._output import show, show_json
+from evenbins._console import check_readable, integer, show, show_json, with_option_errors
+from evenbins.study.commands._shared import Steps, cores, threads_option
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from evenbins.study.simulate import CacheReport
     from evenbins.study.traces import Trace
 
@@ -70,9 +66,7 @@ def simulate() -> None:
 @click.option(
     "--repeat", type=integer, default=1, help="Replays, with seeds that follow: mean and deviation."
 )
-@click.option(
-    "--threads", type=click.IntRange(1, 1024), help="Threads; no number depends on it.  [default: all cores]"
-)
+@threads_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def cache(
     path: str | None, synthetic: str | None, requests: int | None, time_column: str | None,
@@ -83,7 +77,7 @@ def cache(
 ) -> None:  # fmt: skip
     """Replay a log of timed requests, and count misses beyond those of one cache without limits.
 
-    A full server passes a request on by the policy; one with more requests than it can bear fails and
+    A full server passes a request on by the policy; one with more requests than its limit fails and
     comes back empty. Of the log the columns of times and of keys (urls) are read; see docs/cache_replay.md.
     """
     from evenbins.study.simulate import CONFIGURATIONS, replay_cache
@@ -113,8 +107,8 @@ def cache(
             option = "--" + name.replace("_", "-")
             none = "" if name == "servers" else f" ('{option} none': no bound)"
             raise click.ClickException(f"{option} is missing: give it, or a --config{none}")
-    with _Bar() as bar:
-        report = _said(
+    with Steps() as bar:
+        report = _run(
             lambda: replay_cache(
                 _trace(path, synthetic, requests, (time_column, key_column), time_format, seed, bar),
                 policies=policies or ("clockwise", "jump"), copies=copies, seed=seed, repeat=repeat,
@@ -129,7 +123,7 @@ def cache(
 
 def _trace(
     path: str | None, synthetic: str | None, requests: int | None, columns: tuple[str | None, str | None],
-    time_format: str | None, seed: int, bar: _Bar,
+    time_format: str | None, seed: int, bar: Steps,
 ) -> Trace:  # fmt: skip
     from dataclasses import replace
 
@@ -147,17 +141,12 @@ def _trace(
     return trace if requests is None else trace.head(requests)
 
 
-def _said(call: Callable[[], CacheReport]) -> CacheReport:
-    """Call the library; what it says of an argument, say of the option."""
+def _run(call: Callable[[], CacheReport]) -> CacheReport:
+    """Call the library; an error about an argument, or a column, becomes one about the option."""
     try:
-        return call()
-    except (TypeError, ValueError) as error:
-        names = (
-            r"\b(?:(?:servers|cache_size|limit|copies|seed|repeat|requests)(?= must)|"
-            r"time_column|key_column|time_format)\b"
-        )
-        text = re.sub(names, lambda name: "--" + name[0].replace("_", "-"), str(error))
-        text = re.sub("|".join(_MINUTES), lambda name: _MINUTES[name[0]], text)
+        return with_option_errors(call, **_MINUTES)
+    except click.ClickException as error:
+        text = re.sub(r"\b(time|key)_(?=column\b)", r"--\1-", error.message)
         raise click.ClickException(text.replace("Pass None for", "Give 'none' for")) from None
 
 
@@ -169,34 +158,3 @@ def _text(report: CacheReport) -> str:
         what = f"{ratio:.3g}" if ratio is not None else "none: jump has no additional misses"
         lines += ["", f"additional misses, clockwise over jump: {what}"]
     return "\n".join(lines)
-
-
-class _Bar:
-    """Progress on standard error, on a terminal only."""
-
-    def __init__(self) -> None:
-        self._progress: Progress | None = None
-
-    def begin(self, title: str) -> Callable[[int, int | None], None]:
-        """Show a bar for what begins now, instead of the one before; give the function that moves it."""
-        if self._progress is None:
-            return lambda done, total: None
-        progress = self._progress
-        for task in progress.task_ids:
-            progress.remove_task(task)
-        shown = progress.add_task(title, total=None)
-        return lambda done, total: progress.update(shown, completed=done, total=total)
-
-    def __enter__(self) -> _Bar:
-        if sys.stderr is not None and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-            columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()

@@ -32,8 +32,8 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins.theory import fluid
-from evenbins.theory._fluid_schemes import Outcome, system
 from evenbins.theory.caching import cached
+from evenbins.theory.fluid_schemes import Outcome, system
 
 __all__ = ["STEADY", "moments", "variance"]
 

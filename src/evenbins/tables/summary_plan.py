@@ -4,15 +4,14 @@
     false positives, failure                                                           │
                              false positives and failure to expect  ◀──────────────────┘
 
-Rates are those of `multilevel` (section 4.11.3). If the sub-tables are known, of one slot and the standard
-scheme, the keys of each level have their exact law. For other tables expected numbers are given, and the
-number of keys above a level varies by Poisson's law where it is small. A level here is also the table's
-overflow list, the last.
+Rates are those of `summary_rates` (section 4.11.3). If the sub-tables are known, of one slot and the standard
+scheme, the keys of each level have their exact law. For other tables expected numbers are given. A level here
+is also the table's overflow list, the last.
 
     interpolation             the least digest bits that meet both bounds; 0.8 keys a slot
     single-filter             the fewest cells that meet both, over all numbers of hashes
-    multiple-bloom            B_0 by the false positives; the others share the failures in proportion to
-                              their keys; an exact list of 64-bit digests where that is smaller
+    multiple-bloom            `summary_size.multiple_filters`; an exact list of 64-bit digests where that is
+                              smaller
     counting-...              the same cells, with counters so wide that one is ever full with a chance
                               of at most SATURATED
 
@@ -24,28 +23,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import SupportsFloat, SupportsIndex
 
-import numpy as np
-
 from evenbins import _arguments as arguments
-from evenbins._show import ReprMixin
-from evenbins.theory import counting
+from evenbins.structure import Plan
+from evenbins.theory import counting, summary_size
 from evenbins.theory import summary_rates as rates
-from evenbins.theory.multilevel_law import Law, distribution
 from evenbins.theory.summary_rates import FilterSize
-from evenbins.theory.summary_size import (
-    TrimmedLaw,
-    checked_chance,
-    cover_chance,
-    skewed_sizes,
-    smallest_filter,
-)
+from evenbins.theory.summary_size import Places, checked_chance
 
 __all__ = [
-    "FAILURE", "FALSE_POSITIVES", "KINDS", "NUMBERS", "SATURATED", "SummaryPlan", "plan_counters",
-    "plan_of_summary_core", "plan_summary",
+    "FAILURE", "FALSE_POSITIVES", "KINDS", "NUMBERS", "SATURATED", "SummaryPlan", "plan_of_summary_core",
+    "plan_summary",
 ]  # fmt: skip
 
 KINDS = (
@@ -66,12 +56,10 @@ LOAD = 0.8
 MAX_LEVELS, MAX_HASHES, MAX_WIDTH, MAX_CELLS = 9, 64, 16, 2**48
 WIDE, COUNTING = 1, 2  # flags of multiple filters
 _REACH = 1024  # slots of an interpolation summary behind the last home
-_FEW = 1000  # keys above a level whose number is taken to vary
-_IN_ONE_LINE = ("keys", "kind", "levels", "nbytes", "false_positives", "failure")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SummaryPlan(ReprMixin):
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class SummaryPlan(Plan):
     """A summary's design, and what it predicts; a prediction that is not known is None.
 
     Equality and hash look at keys, kind, seed and core alone.
@@ -94,19 +82,20 @@ class SummaryPlan(ReprMixin):
     core : the integers stored and compared by
     """
 
-    _in_one_line = _IN_ONE_LINE
+    _identity = ("keys", "kind", "seed", "core")
+    _in_one_line = ("keys", "kind", "levels", "nbytes", "false_positives", "failure")
 
     keys: int
     kind: str
-    levels: int = field(compare=False)
-    keys_per_level: tuple[float, ...] | None = field(compare=False)
-    digest_bits: int = field(compare=False)
-    filters: tuple[FilterSize, ...] = field(compare=False)
-    counter_bits: tuple[int, ...] = field(compare=False)
-    false_positives: float = field(compare=False)
-    failure: float | None = field(compare=False)
-    nbytes: int = field(compare=False)
-    bits_per_key: float = field(compare=False)
+    levels: int
+    keys_per_level: tuple[float, ...] | None
+    digest_bits: int
+    filters: tuple[FilterSize, ...]
+    counter_bits: tuple[int, ...]
+    false_positives: float
+    failure: float | None
+    nbytes: int
+    bits_per_key: float
     seed: int
     core: tuple[int, ...]
 
@@ -136,40 +125,25 @@ def plan_summary(
 
     Parameters
     ----------
-    capacity
-        Number of keys (n).
+    capacity, levels, shares, false_positives, failure, seed
+        As for `Summary`.
     kind
         One of `KINDS`.
-    levels
-        Answers of a present key, 1 to 9: the levels of a table and, where it has one, its list. By
-        default as many as `shares`, or 5.
-    shares
-        Fraction of the keys in each level; by default those of the thesis' tables (section 4.8).
     sizes
-        Instead, buckets of the sub-tables, of one slot and the standard scheme: the exact law follows. With
-        one level more than sub-tables, the last is their overflow list.
-    false_positives
-        Chance, at most, that an absent key is answered a level; by default 0.01.
-    failure
-        Chance, at most, that any key is answered a wrong level; by default 1e-3.
+        Instead of `shares`, buckets of the sub-tables, of one slot and the standard scheme: the exact law
+        follows. With one level more than sub-tables, the last is their overflow list.
     digest_bits
-        Of "interpolation": the bits instead of the least that meet the need.
+        Of "interpolation": bits of a digest (b), instead of the least that meet the need.
     filters
-        Cells and hashes instead: one pair of "single-filter", as many as levels of "multiple-bloom", where 0
-        hashes mean an exact list of so many keys.
+        Cells and hashes (m, k) instead: one pair of "single-filter", rounded up to whole groups; as many as
+        levels of "multiple-bloom", where 0 hashes mean an exact list of so many keys.
     counter_bits
-        Of the counting kinds: one width, or one for each filter or level, instead of the least.
+        Of the counting kinds: bits of the counters, one number or one for each level or filter, instead of
+        the least that make a full one unlikely.
     wide
-        Of multiple filters: one wide hash reduced modulo each filter's size, as the thesis saves hashing.
+        Of multiple filters: one wide hash reduced modulo each filter's size, instead of hashes for each.
     lists
-        Of multiple filters: exact lists in place of filters where they are smaller.
-    seed
-        Of the digests.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is of the wrong type or outside its range, or does not fit the kind.
+        Of multiple filters: exact lists of digests in place of filters, where they are smaller.
 
     Examples
     --------
@@ -180,7 +154,7 @@ def plan_summary(
     54
     """
     keys = arguments.capacity(capacity)
-    checked_kind(kind, KINDS)
+    arguments.one_of("kind", kind, KINDS, 'Pass "multiple-bloom"')
     seed = arguments.seed(seed)
     places = _places(keys, levels, shares, sizes)
     count = len(places.held)
@@ -196,12 +170,23 @@ def plan_summary(
     if family == "interpolation":
         core = _interpolation_core(keys, count, positives, allowed, digest_bits)
     elif family == "single-filter":
-        core = _single_core(keys, places, positives, allowed, filters)
+        if filters is None:
+            size = summary_size.single_filter(keys, places, allowed, positives)
+        else:
+            (size,) = _checked_filters(filters, 1)
+        cells = -(-size.cells // size.hashes) * size.hashes
+        core = (count, cells, size.hashes)
         if counts:
-            _, cells, hashes = core
-            core += _widths(counter_bits, count, [(cells, hashes, each) for each in places.held])
+            core += _widths(counter_bits, count, [(cells, size.hashes, each) for each in places.held])
     else:
-        parts = _multiple(keys, places, positives, allowed, lists, filters, counts)
+        if filters is None:
+            parts = summary_size.multiple_filters(keys, places, allowed, positives)
+            parts[1:] = [
+                _listed(each, more, counts) if lists else each
+                for each, more in zip(parts[1:], places.above[1:], strict=True)
+            ]
+        else:
+            parts = _checked_filters(filters, count)
         widths: tuple[int, ...] = (1,) * count
         if counts:
             needs = [(size.cells, size.hashes, n) for size, n in zip(parts, places.above, strict=True)]
@@ -210,31 +195,6 @@ def plan_summary(
         for size, width in zip(parts, widths, strict=True):
             core += (size.cells, size.hashes, width if size.hashes else 1)
     return plan_of_summary_core(core, number=NUMBERS[kind], keys=keys, seed=seed, places=places)
-
-
-def plan_counters(
-    capacity: SupportsIndex | SupportsFloat,
-    *,
-    buckets: int | None = None,
-    choices: int = 10,
-    counter_bits: int = 3,
-    seed: int = 0,
-) -> SummaryPlan:
-    """Plan Song et al.'s counters; by default 13.1 buckets a key, ten choices and three bits, as they have.
-
-    Examples
-    --------
-    >>> plan = plan_counters(10_000, buckets=131_072)
-    >>> plan.nbytes - 64, round(plan.false_positives, 4)
-    (49152, 0.0019)
-    """
-    keys = arguments.capacity(capacity)
-    if buckets is None:
-        buckets = math.ceil(13.1072 * keys)
-    buckets = arguments.integer("buckets", buckets, 1, MAX_CELLS, "Pass 13 for each key")
-    choices = arguments.integer("choices", choices, 1, MAX_HASHES, "Pass 10, as Song et al.")
-    width = arguments.integer("counter_bits", counter_bits, 1, MAX_WIDTH, "Pass 3, as Song et al.")
-    return plan_of_summary_core((choices, buckets, width), number=12, keys=keys, seed=arguments.seed(seed))
 
 
 def plan_of_summary_core(
@@ -274,7 +234,7 @@ def plan_of_summary_core(
         cells, width = rest
         kind, filters, widths = "counters", (FilterSize(cells, levels),), (width,)
         body = -(-cells * width // 64) * 8
-        positives = rates.counters_false_positives(keys, cells, levels)
+        positives = rates.filter_rate(cells, levels, keys, partitioned=False)
     return SummaryPlan(
         keys=keys,
         kind=kind,
@@ -292,21 +252,6 @@ def plan_of_summary_core(
     )
 
 
-class Places:
-    """Where the keys are: how many in each level, and how many above it, as a law or in the mean."""
-
-    def __init__(self, held: list[float], laws: Sequence[Law] | None = None) -> None:
-        self.held = held
-        self.above = [math.fsum(held[j:]) for j in range(len(held))]  # keys of levels above 0, 1, ...
-        self.laws = None if laws is None else [TrimmedLaw(law) for law in laws]
-
-    def failures(self, level: int, size: FilterSize) -> float:
-        """Expect so many keys of a level, of 1 ..., that a filter of the keys above it covers."""
-        if self.laws is not None:
-            return self.laws[level - 1].failures(size)
-        return self.held[level - 1] * _rate(size, self.above[level])
-
-
 # --- sizes ------------------------------------------------------------------------------------------------
 
 
@@ -317,12 +262,7 @@ def _interpolation_core(
     if given is not None:
         bits = arguments.integer("digest_bits", given, 8, most, "Leave it out for the least that is enough")
     else:
-        bits = max(8, keys.bit_length())
-        while bits < most and (
-            rates.interpolation_failure(keys, bits) > allowed
-            or rates.interpolation_false_positives(keys, bits) > positives
-        ):
-            bits += 1
+        bits = summary_size.digest_bits(keys, allowed, positives, least=max(8, keys.bit_length()), most=most)
         if rates.interpolation_false_positives(keys, bits) > positives:
             raise arguments.unmet(
                 "false_positives",
@@ -331,67 +271,10 @@ def _interpolation_core(
     return levels, bits, math.ceil(keys / LOAD)
 
 
-def _single_core(
-    keys: int, places: Places, positives: float, allowed: float, given: Sequence[tuple[int, int]] | None
-) -> tuple[int, ...]:
-    levels = len(places.held)
-    if given is not None:
-        (size,) = _checked_filters(given, 1)
-        if not size.hashes:
-            raise ValueError("filters must have 1 to 64 hashes for a single filter; got 0. Pass 15")
-    else:
-
-        def enough(size: FilterSize) -> bool:
-            return float(cover_chance(size, np.array(float(keys)))) <= positives and (
-                math.fsum(places.failures(j, size) for j in range(1, levels)) <= allowed
-            )
-
-        size = smallest_filter(12 * keys, round(-math.log2(positives)), enough)
-    return levels, -(-size.cells // size.hashes) * size.hashes, size.hashes
-
-
-def _multiple(
-    keys: int,
-    places: Places,
-    positives: float,
-    allowed: float,
-    lists: bool,
-    given: Sequence[tuple[int, int]] | None,
-    counts: bool,
-) -> list[FilterSize]:
-    if given is not None:
-        sizes = _checked_filters(given, len(places.held))
-        if not sizes[0].hashes:
-            raise ValueError("filters[0] must have 1 to 64 hashes: all keys are in it; got 0. Pass 7")
-        return sizes
-
-    def few_positives(size: FilterSize) -> bool:
-        return float(cover_chance(size, np.array(float(keys)))) <= positives
-
-    found = [smallest_filter(10 * keys, round(-math.log2(positives)), few_positives)]
-    above = places.above[1:]
-    parts = [max(each / max(sum(above), 1e-9), 0.02) for each in above]
-    for j, (more, part) in enumerate(zip(above, parts, strict=True), 1):
-        size = _size_filter(places, j, allowed * part / sum(parts))
-        listed = FilterSize(math.ceil(more + 8 * math.sqrt(more)) + 16, 0)
-        width = 4 if counts else 1
-        found.append(listed if lists and _part_bytes(*listed, 1) <= _part_bytes(*size, width) else size)
-    return found
-
-
-def _size_filter(places: Places, level: int, budget: float) -> FilterSize:
-    best = math.log2(max(places.held[level - 1] / budget, 2.0))
-    guess = 1.5 * best * max(places.above[level], 1.0)
-    return smallest_filter(guess, round(best), lambda size: places.failures(level, size) <= budget)
-
-
-def _rate(size: FilterSize, keys: float) -> float:
-    """Compute the rate of a filter of so many keys in the mean."""
-    if keys >= _FEW:
-        return float(cover_chance(size, np.array(keys)))
-    numbers = np.arange(0, math.ceil(keys + 12 * math.sqrt(keys) + 30))
-    logs = numbers * math.log(max(keys, 1e-300)) - keys - np.array([math.lgamma(i + 1) for i in numbers])
-    return float(np.exp(logs) @ cover_chance(size, numbers.astype(np.float64)))
+def _listed(size: FilterSize, keys: float, counts: bool) -> FilterSize:
+    """Return an exact list in place of a filter if it is smaller."""
+    listed = FilterSize(math.ceil(keys + 8 * math.sqrt(keys)) + 16, 0)
+    return listed if _part_bytes(*listed, 1) <= _part_bytes(*size, 4 if counts else 1) else size
 
 
 def _widths(given: object, levels: int, parts: list[tuple[int, int, float]]) -> tuple[int, ...]:
@@ -402,15 +285,15 @@ def _widths(given: object, levels: int, parts: list[tuple[int, int, float]]) -> 
             raise ValueError(f"counter_bits must be one number, or one for each of {levels}; got {len(each)}")
         remedy = "Leave it out for the least that is enough"
         return tuple(arguments.integer("counter_bits", bits, 1, MAX_WIDTH, remedy) for bits in each)
-    return tuple(2 if not hashes else _width(cells, hashes, keys) for cells, hashes, keys in parts)
 
+    def saturated(width: int, cells: int, hashes: int, keys: float) -> bool:
+        trials, chance = math.ceil(keys + 6 * math.sqrt(keys) + 2), counting.hit_chance(cells, hashes)
+        return cells * counting.binomial_tail(trials, chance, 2**width - 1) > SATURATED
 
-def _width(cells: int, hashes: int, keys: float) -> int:
-    trials, chance = math.ceil(keys + 6 * math.sqrt(keys) + 2), counting.hit_chance(cells, hashes)
-    for width in range(2, 8):
-        if cells * counting.binomial_tail(trials, chance, 2**width - 1) <= SATURATED:
-            return width
-    return 8
+    return tuple(
+        next((width for width in range(2, 8) if not part[1] or not saturated(width, *part)), 8)
+        for part in parts
+    )
 
 
 def _cell_bytes(cells: int, levels: int) -> int:
@@ -427,11 +310,6 @@ def _part_bytes(cells: int, hashes: int, width: int) -> int:
 # --- arguments ----------------------------------------------------------------------------------------------
 
 
-def checked_kind(kind: object, kinds: Sequence[str], name: str = "kind") -> None:
-    """Check the name of a kind."""
-    arguments.one_of(name, kind, kinds, 'Pass "multiple-bloom"')
-
-
 def _only(name: str, value: object, fits: bool, kind: str) -> None:
     if value is not None and not fits:
         raise ValueError(f'{name} is not for kind "{kind}"; got {arguments.shown(value)}. Leave it out')
@@ -444,15 +322,11 @@ def _places(keys: int, levels: object, shares: Sequence[float] | None, sizes: Se
     if shares is None:
         if sizes is None:
             count = 5 if levels is None else arguments.integer("levels", levels, 1, MAX_LEVELS, "Pass 5")
-            sizes = skewed_sizes(keys, count)
+            sizes = summary_size.skewed_sizes(keys, count)
         count = len(sizes) if levels is None else arguments.integer("levels", levels, 1, MAX_LEVELS, "Pass 5")
         if count not in (len(sizes), len(sizes) + 1):
             raise arguments.unmet("levels", f" must be {len(sizes)}, or one more for the list; got {levels}")
-        laws = distribution(keys, sizes)
-        held = [float(law.held.sum()) for law in laws[1:]]
-        if count > len(sizes):
-            held.append(laws[-1].mean)
-        return Places(held, laws[1:count])
+        return Places.in_table(keys, sizes, with_list=count > len(sizes))
     if isinstance(shares, str) or not hasattr(shares, "__len__") or not len(shares):
         raise arguments.type_error("shares", "a sequence of numbers", shares, "Pass one for each level")
     if levels is not None and levels != len(shares):
@@ -475,4 +349,6 @@ def _checked_filters(filters: Sequence[tuple[int, int]], count: int) -> list[Fil
         k = arguments.integer("hashes", hashes, 0, MAX_HASHES, "Pass the number of hash functions")
         m = arguments.integer("cells", cells, max(k, 1), MAX_CELLS, "Pass more cells")
         found.append(FilterSize(m, k))
+    if not found[0].hashes:
+        raise ValueError("filters[0] must have 1 to 64 hashes: all keys are in it; got 0. Pass 7")
     return found

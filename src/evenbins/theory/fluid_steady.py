@@ -33,8 +33,7 @@ Pointers are cut off at `_MOST`; the numbers fall faster than a Poisson distribu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,8 +47,7 @@ _MOST = 24  # pointers to one bucket
 STEP = 1e-30
 
 
-@dataclass(frozen=True)
-class Fixed:
+class Fixed(NamedTuple):
     """A fixed point: overflow, moves, fills; columns as of the shares."""
 
     overflow: Array

@@ -1,14 +1,15 @@
-"""What a server knows, and a group of servers in one process.
+"""A model of servers with forwarding marks, in one process.
 
-`MarkedNode` is one server: `offer`, `holds` and `drop` in the words of `client`. `MarkedNodes` joins
-several and a client, with nodes that come, go, fail and recover; it is a model for a real service, whose
-messages are calls here.
+`MarkedNode` is one server: `offer`, `holds` and `drop` in the words of `evenbins.rings.forwarding`.
+`MarkedNodes` joins several and a client, with nodes that come, go, fail and recover; the messages of a real
+service are calls here.
 
 Invariant (`MarkedNodes.check`): a node's marks are the live keys whose trail it is in, one for each.
 """
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
@@ -16,9 +17,42 @@ from typing import Any, Literal
 from evenbins._bulk import Key
 from evenbins.rings.errors import RingFullError
 from evenbins.rings.forwarding.client import Dropped, Held, Offered, forget, locate, place
-from evenbins.rings.forwarding.marks import ForwardingMarks, identify, key_of
+from evenbins.rings.forwarding.marks import ForwardingMarks, digest_of
 
-__all__ = ["MarkedNode", "MarkedNodes"]
+__all__ = ["KeyDigest", "MarkedNode", "MarkedNodes", "identify", "key_of"]
+
+
+class KeyDigest(int):
+    """The digest of a key, by which it is known; `key` is the key itself, as it was given first."""
+
+    key: Key
+
+
+def identify(key: Key) -> int:
+    """Return the digest of a key; unless the key is a digest, a `KeyDigest`.
+
+    >>> identify("a") == identify(bytearray(b"a")), identify("a").key, identify(7)
+    (True, 'a', 7)
+    """
+    if isinstance(key, KeyDigest):
+        return key
+    digest = digest_of(key)
+    try:
+        number = operator.index(key)  # type: ignore[arg-type]
+    except TypeError:
+        found = KeyDigest(digest)
+        found.key = key if isinstance(key, str) else bytes(key)
+        return found
+    if number == digest:
+        return digest
+    found = KeyDigest(digest)
+    found.key = number
+    return found
+
+
+def key_of(digest: int) -> Key:
+    """Return the key that `identify` was given."""
+    return digest.key if isinstance(digest, KeyDigest) else digest
 
 
 class MarkedNode:

@@ -28,6 +28,7 @@ k < i.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -63,9 +64,9 @@ class System(ABC):
     def rates(self, y: Array, shares: Array) -> Array:
         """Compute dy/dt."""
 
-    @abstractmethod
     def fills(self, y: Array) -> Array:
-        """Return the fraction of slots occupied, one row a level."""
+        """Return the fraction of slots occupied, one row a level: the first rows, for one slot."""
+        return y[: self.levels]
 
     @abstractmethod
     def outcomes(self, y: Array, shares: Array, p: Array) -> list[Outcome]:
@@ -136,9 +137,6 @@ class Conservative(System):
                 all_marked = all_marked * marked[i]
         out[-2] = movers + all_marked * full[d - 1]
         return out
-
-    def fills(self, y: Array) -> Array:
-        return y[: self.levels]
 
     def outcomes(self, y: Array, shares: Array, p: Array) -> list[Outcome]:
         d = self.levels
@@ -273,9 +271,6 @@ class ExtremeSecondChance(System):
         out[-2] = passed
         return out
 
-    def fills(self, y: Array) -> Array:
-        return y[: self.levels]
-
     def outcomes(self, y: Array, shares: Array, p: Array) -> list[Outcome]:
         d = self.levels
         full = y[:d]
@@ -286,29 +281,16 @@ class ExtremeSecondChance(System):
                 where[i, j] = row
                 row += 1
 
-        def key(i: int, upto: int) -> Factor:
-            """The key of level i in the way: stuck up to level `upto`, the locations asked for now known."""
+        def key(i: int, upto: int, *, moves: bool = False) -> Factor:
+            """The key of level i in the way: stuck up to `upto`, where it asks now; or it moves there."""
             parts = []
             bounds = [full[i], *(y[where[i, j]] for j in range(i + 1, upto + 1))]
-            for r in range(i, upto + 1):  # known up to exactly r (at least, for the last)
+            for r in range(i, upto + (not moves)):  # known up to exactly r (at least, for the last)
                 chance = bounds[r - i] - (bounds[r - i + 1] if r < upto else 0.0)
-                worth = 0.0 * p[0]
+                worth = p[-1] if moves else 0.0 * p[0]
                 for j in range(r + 1, upto + 1):
-                    chance = chance * full[j]
+                    chance = chance if moves and j == upto else chance * full[j]
                     worth = worth + p[where[i, j]] / shares[i]
-                parts.append((chance, worth))
-            return _mix(parts)
-
-        def mover(i: int, j: int) -> Factor:
-            """The key of level i in the way: stuck up to level j-1, asked for level j."""
-            parts = []
-            bounds = [full[i], *(y[where[i, k]] for k in range(i + 1, j + 1))]
-            for r in range(i, j):
-                chance, worth = bounds[r - i] - bounds[r - i + 1], p[-1]
-                for k in range(r + 1, j):
-                    chance = chance * full[k]
-                for k in range(r + 1, j + 1):
-                    worth = worth + p[where[i, k]] / shares[i]
                 parts.append((chance, worth))
             return _mix(parts)
 
@@ -319,12 +301,12 @@ class ExtremeSecondChance(System):
             for i in range(j):
                 asked = [key(k, j) for k in range(i)]
                 spared = [key(k, j - 1) for k in range(i + 1, j)]
-                found.append([*asked, mover(i, j), *spared, _certain(full[j]), land])
+                found.append([*asked, key(i, j, moves=True), *spared, _certain(full[j]), land])
         found.append([*(key(i, d - 1) for i in range(d)), _worth(p[-2])])
         return found
 
 
-_SYSTEMS: dict[str, type[Any]] = {
+_SYSTEMS: dict[str, Callable[[int, int], System]] = {
     "standard": Standard,
     "conservative": Conservative,
     "second-chance": SecondChance,
@@ -334,8 +316,7 @@ _SYSTEMS: dict[str, type[Any]] = {
 
 def system(scheme: str, levels: int, slots: int) -> System:
     """Return the system of a scheme whose arguments have been checked."""
-    found: System = _SYSTEMS[scheme](levels, slots)
-    return found
+    return _SYSTEMS[scheme](levels, slots)
 
 
 # --- buckets ---------------------------------------------------------------------------------------------

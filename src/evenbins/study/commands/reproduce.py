@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evenbins.cli._options import FILE, check_output, cores, integer
-from evenbins.cli._output import rendered, show, show_json
-from evenbins.cli._progress import Steps
+from evenbins._console import FILE, check_output, integer, render, show, show_json
+from evenbins.study.commands._shared import Steps, cores, threads_option
 
 if TYPE_CHECKING:
     from evenbins.study import papers
@@ -22,15 +21,13 @@ __all__ = ["reproduce"]
 @click.command(short_help="Repeat the papers' experiments.")
 @click.argument("ids", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All experiments.")
-@click.option("--list", "listed", is_flag=True, help="Say what there is, and run nothing.")
+@click.option("--list", "listed", is_flag=True, help="List the experiments, and run none.")
 @click.option("--quick", is_flag=True, help="Fewer trials: a look, not a result.")
 @click.option("--seed", type=integer, default=1, show_default=True, help="Of all randomness: 0 to 2**64-1.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: an object for one ID, otherwise a list.")
 @click.option("--plot", type=FILE, help="Draw an SVG or PNG, by suffix; {id} stands for the id.")
 @click.option("--trace", type=FILE, help="For chen-table1 and -table2: a log of requests of your own.")
-@click.option(
-    "--threads", type=click.IntRange(1, 1024), help="Threads; no number depends on it.  [default: all cores]"
-)
+@threads_option
 def reproduce(
     ids: tuple[str, ...], everything: bool, listed: bool, quick: bool, seed: int, as_json: bool,
     plot: str | None, trace: str | None, threads: int | None,
@@ -51,7 +48,7 @@ def reproduce(
     if listed:
         return _list_experiments(chosen, as_json=as_json)
     if not chosen:
-        raise click.ClickException("no experiment named: give an ID, or --all; --list says what there is")
+        raise click.ClickException("no experiment named: give an ID, or --all; --list lists them")
     if not 0 <= seed < 2**64:
         raise click.ClickException(f"--seed must be 0 to 2**64-1, not {seed}")
     places = _plot_places(plot, [each.id for each in chosen])
@@ -91,7 +88,7 @@ def _trace_options(trace: str | None, chosen: Sequence[papers.Experiment]) -> di
     if trace is None:
         return {}
     if not any("trace" in each.options for each in chosen):
-        raise click.ClickException("--trace is for chen-table1 and chen-table2; none of them is named")
+        raise click.ClickException("--trace is for chen-table1 and chen-table2; neither is named")
     return {"trace": trace}
 
 
@@ -100,7 +97,7 @@ def _list_experiments(chosen: Sequence[papers.Experiment], *, as_json: bool) -> 
 
     if as_json:
         return show_json([{"id": each.id, "source": each.source, "title": each.title} for each in chosen])
-    show(rendered(table.listing(chosen)))
+    show(render(table.listing(chosen)))
 
 
 def _result_text(title: str, result: papers.Result) -> str:
@@ -108,11 +105,11 @@ def _result_text(title: str, result: papers.Result) -> str:
 
     how = f"{result.source}; seed {result.seed}{', quick' if result.quick else ''}; {result.seconds:.1f} s"
     head = click.style(result.id, bold=True) + f"  {title} ({how})\n"
-    return "\n".join([head, rendered(table.table(result)), *table.notes(result), ""])
+    return "\n".join([head, render(table.table(result)), *table.notes(result), ""])
 
 
 def _plot_places(plot: str | None, ids: Sequence[str]) -> dict[str, str]:
-    """Return where each figure goes, and refuse what cannot work before the experiments run."""
+    """Return where each figure goes, and raise an error for what cannot work before the experiments run."""
     if plot is None:
         return {}
     from evenbins.study.papers import plots
@@ -126,7 +123,7 @@ def _plot_places(plot: str | None, ids: Sequence[str]) -> dict[str, str]:
             f"--plot {plot} is one file for {len(ids)} experiments: put {{id}} in, as {stem}-{{id}}{suffix}"
         )
     for place in places.values():
-        check_output(place, [])
+        check_output(place)
     try:
         plots.check_available()
     except ImportError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from evenbins.cli._options import FILE, check_output, integer
+from evenbins._console import FILE, check_output, integer
 
 __all__ = ["demo"]
 
@@ -30,5 +30,5 @@ def demo(keys: int, out: str | None, report: str | None) -> int:
     if report is None and out is None:
         report = "evenbins-demo.html"
     if report is not None:
-        check_output(report, [])
+        check_output(report)
     return run(keys=keys, out=out, report=report)

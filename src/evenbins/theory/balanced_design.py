@@ -1,7 +1,7 @@
-"""Plans of balanced filters: from bounds and goals, or from explicit numbers, to an integer core.
+"""Balanced filters designed: from goals and bounds, or from what is given, to an integer core.
 
     goal: fpr or bits_per_key ─┐
-    bounds: reads, choices,    ├─▶ shape (real numbers, ──▶ integers, list, ──▶ FilterPlan
+    bounds: reads, choices,    ├─▶ shape (real numbers, ──▶ integers, list, ──▶ BalancedCore
       overflow, miss_reads     │    infinitely many blocks)   predicted anew
     given: thresholds, coin, … ┘
 
@@ -25,7 +25,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
 from evenbins.theory import fpr as theory
@@ -35,130 +34,52 @@ from evenbins.theory.balanced_core import (
     MAX_THRESHOLD,
     bytes_of_core,
     checked_core,
-    plan_levels,
-    plan_with,
     slots_of_limit,
 )
-from evenbins.theory.balanced_request import DEFAULT_OVERFLOW, Request, check_bounds
-from evenbins.theory.cores import COIN_UNIT, COUNTED, POLICIES, SPILLS, with_list
-from evenbins.theory.filter_plan import FilterPlan
-from evenbins.theory.plan import round_up
+from evenbins.theory.balanced_request import DEFAULT_OVERFLOW, Request
+from evenbins.theory.cores import COIN_UNIT, COUNTED, SPILLS, BalancedCore
 from evenbins.theory.shape_search import LIST_BITS
 
-__all__ = ["check_bounds", "plan_balanced", "plan_levels"]
-
+__all__ = ["check_reachable", "core_for"]
 
 FEW_KEYS = 200_000
 MOST_SPILLED = 0.002
 """Fraction of keys that a plan without a list lets spill, about: more would be no balance."""
-DEFAULT_MISS_READS = 2.0
-"""Bound on reads of absent keys when the policy is to be chosen."""
 
 
-def plan_balanced(
-    capacity: SupportsIndex | SupportsFloat,
-    *,
-    policy: str | None = None,
-    fpr: float | None = None,
-    bits_per_key: float | None = None,
-    reads: float | None = None,
-    choices: int | None = None,
-    overflow: float | None = None,
-    miss_reads: float | None = None,
-    block_bits: int = 512,
-    hashes: int | None = None,
-    thresholds: Sequence[int] | None = None,
-    coin: float | None = None,
-    shares: Sequence[float] | None = None,
-    spill: str = "least",
-    seed: int = 0,
-) -> FilterPlan:
-    """Plan a balanced filter: the least memory for `fpr`, or the least rate for `bits_per_key`.
-
-    Parameters
-    ----------
-    capacity, fpr, bits_per_key, policy, choices, miss_reads, block_bits, hashes, thresholds, coin, shares,
-    spill, seed
-        As for `BalancedBloomFilter`: 1 to 8 choices, 3 when None. Bits are rounded up to a whole block; a
-        filter is at least a block and, where keys are counted, 64 bytes of state.
-    reads
-        As for `BalancedBloomFilter`. For "sequential" with a list also its budget, reads * capacity in all,
-        of which the plan leaves three standard deviations free.
-    overflow
-        As for `BalancedBloomFilter`; 0.005 when None.
+def core_for(request: Request, keys: int) -> BalancedCore:
+    """Find the integers that serve a request for one policy best.
 
     Raises
     ------
-    TypeError, ValueError
-        An argument is of the wrong type or outside its range, or the bounds cannot be kept; the message
-        names the bound and the nearest value that can.
-
-    Examples
-    --------
-    >>> plan = plan_balanced(10_000_000, bits_per_key=16, policy="fill")
-    >>> plan.fpr < 7.4e-4 and plan.miss_reads < 1.45
-    True
+    ValueError
+        The policy cannot keep the bounds; the message names the bound and the nearest value that it can.
     """
-    request = Request.of(
-        policy, fpr, bits_per_key, reads, choices, overflow, miss_reads, block_bits, hashes, thresholds,
-        coin, shares, spill,
-    )  # fmt: skip
-    keys = arguments.capacity(capacity)
-    seed = arguments.seed(seed)
-    if request.fpr is not None:
-        _reachable(request, keys)
-    if request.policy is not None:
-        return _plan_policy(request, keys, seed)
-    return _plan_best(request, keys, seed)
+    assert request.policy is not None
+    request = request.for_policy(request.policy)
+    builder = _Builder(request, keys)
+    core = builder.core()
+    # Of few keys, a list is mostly room for chance.
+    if builder.has_list and keys <= FEW_KEYS and request.thresholds is None:
+        other = builder.without_need_of_list()
+        if other is not None and builder.better(other, core):
+            core = other
+    return checked_core(str(request.policy), core, named=False)
 
 
-def _reachable(request: Request, keys: int) -> None:
+def check_reachable(request: Request, keys: int) -> None:
     """Refuse a rate that no filter reaches: the digests' own."""
+    if request.fpr is None:
+        return
     floor = theory.digest_floor(keys)
-    assert request.fpr is not None
     if request.fpr < 2.0 * floor:
         raise arguments.unmet(
             "fpr",
             f" must be at least {2.001 * floor:.3e} for {keys} keys (64-bit digests); got {request.fpr!r}. "
             f"Ask for a larger fpr, or split the keys over several filters",
         )
-    if request.hashes is not None:
-        theory.blocked_blocks(
-            keys, request.fpr, request.block_bits, request.hashes
-        )  # or say what can be reached
-
-
-def _plan_best(request: Request, keys: int, seed: int) -> FilterPlan:
-    """Plan with every policy and take the best: least memory, or least rate."""
-    if math.isinf(request.miss_reads):
-        request = replace(request, miss_reads=DEFAULT_MISS_READS)
-    plans: list[FilterPlan] = []
-    problems: list[ValueError] = []
-    for policy in POLICIES:
-        try:
-            plans.append(_plan_policy(replace(request, policy=policy), keys, seed))
-        except ValueError as problem:
-            problems.append(problem)
-    if not plans:
-        raise problems[-1]
-    name = "fpr" if request.fpr is None else "nbytes"
-    least = min(getattr(plan, name) for plan in plans)
-    equals = [plan for plan in plans if getattr(plan, name) <= 1.0005 * least]
-    return min(equals, key=lambda plan: (plan.miss_reads, plan.reads, getattr(plan, name)))
-
-
-def _plan_policy(request: Request, keys: int, seed: int) -> FilterPlan:
-    assert request.policy is not None
-    request = request.for_policy(request.policy)
-    builder = _Builder(request, keys)
-    core = builder.core()
-    if (
-        builder.has_list and keys <= FEW_KEYS and request.thresholds is None
-    ):  # a short list is mostly room for chance
-        other = builder.without_need_of_list()
-        if other is not None and builder.better(other, core):
-            core = other
-    return plan_with(checked_core(str(request.policy), core, named=False), keys, seed)
+    if request.hashes is not None:  # or say what can be reached
+        theory.blocked_blocks(keys, request.fpr, request.block_bits, request.hashes)
 
 
 _MOST_PASSED_ON = 1e-4
@@ -232,13 +153,13 @@ class _Builder:
     def _budget(self) -> int:
         """Count the bits that bits_per_key allows, in whole 64-byte lines."""
         assert self.request.bits_per_key is not None
-        lines = round_up(self.keys, self.request.bits_per_key, 512)
+        lines = theory.round_up(self.keys, self.request.bits_per_key, 512)
         arguments.check_total(lines * 512, "bits_per_key", self.request.bits_per_key)
         return 512 * max(lines, 1)
 
     # integers
 
-    def core(self) -> tuple[int, ...]:
+    def core(self) -> BalancedCore:
         """Find the core: fewer levels where blocks are too few for the shape's."""
         explicit = self.request.thresholds is not None or self.request.shares is not None
         choices = self.choices
@@ -256,7 +177,9 @@ class _Builder:
             choices = shape.choices - 1
         while not explicit and self._has_tiny_level(shape):
             smaller = self.shape(shape.choices - 1)
-            if not self._keeps_bounds(smaller):
+            try:
+                self._refuse_broken(smaller)
+            except ValueError:
                 break
             shape = smaller
         core = self._with_goal(shape)
@@ -265,7 +188,7 @@ class _Builder:
             core = self._with_goal(shape)  # which needs fewer blocks now
         return self._raise_thresholds(core)
 
-    def _with_goal(self, shape: shapes.Shape) -> tuple[int, ...]:
+    def _with_goal(self, shape: shapes.Shape) -> BalancedCore:
         return self._by_memory(shape) if self.request.fpr is None else self._by_rate(shape)
 
     def _has_tiny_level(self, shape: shapes.Shape) -> bool:
@@ -273,14 +196,7 @@ class _Builder:
             return False
         return min(shape.blocks[2:]) < _LEAST_SHARE * sum(shape.blocks)
 
-    def _keeps_bounds(self, shape: shapes.Shape) -> bool:
-        try:
-            self._refuse_broken(shape)
-        except ValueError:
-            return False
-        return True
-
-    def _last_threshold(self, core: tuple[int, ...]) -> int:
+    def _last_threshold(self, core: BalancedCore) -> int:
         """Find a threshold for the last level, so that it does not take all that comes.
 
         Few keys find every level full at capacity, and when there are more the last level's blocks are no
@@ -288,17 +204,18 @@ class _Builder:
         """
         if self.request.last_threshold is not None:
             return self.request.last_threshold
-        *above, high = levels.Design.of_core(core).thresholds
+        *above, high = core.thresholds
         low = max(above)
         while low < high:
             middle = (low + high) // 2
-            if levels.passed_on((*core[:-1], middle), self.keys) <= _MOST_PASSED_ON:
+            trial = core.with_tables(thresholds=(*above, middle))
+            if levels.passed_on(trial, self.keys) <= _MOST_PASSED_ON:
                 high = middle
             else:
                 low = middle + 1
         return high
 
-    def without_need_of_list(self) -> tuple[int, ...] | None:
+    def without_need_of_list(self) -> BalancedCore | None:
         """Find a core whose blocks practically never turn a key away."""
         bound, self.overflow = self.overflow, min(self.overflow, 1e-7 / self.keys)
         try:
@@ -307,12 +224,11 @@ class _Builder:
             return None
         finally:
             self.overflow = bound
-        design = levels.Design.of_core(core)
-        if self.policy == "multilevel" and design.choices > 1 and design.overflow_limit == 0:
-            core = (*core[:-1], self._last_threshold(core))
+        if self.policy == "multilevel" and core.choices > 1 and core.overflow_limit == 0:
+            core = core.with_tables(thresholds=(*core.thresholds[:-1], self._last_threshold(core)))
         return core
 
-    def better(self, one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    def better(self, one: BalancedCore, other: BalancedCore) -> bool:
         """Return whether the first core serves the goal better."""
         rates = [levels.predict(core, self.keys).fpr for core in (one, other)]
         sizes = [bytes_of_core(core) for core in (one, other)]
@@ -321,32 +237,25 @@ class _Builder:
         budget = max(self._budget() // 8, 64 + self.state // 8)
         return (max(sizes[0], budget), rates[0]) < (max(sizes[1], budget), rates[1])
 
-    def _core(self, shape: shapes.Shape, blocks: Sequence[int], limit: int) -> tuple[int, ...]:
+    def _core(self, shape: shapes.Shape, blocks: Sequence[int], limit: int) -> BalancedCore:
         thresholds = (0,) if self.policy == "two-choice" else shape.thresholds
         budget = 0
         if self.policy == "sequential" and limit and self.request.reads < math.inf:
             budget = max(math.floor(Fraction(self.request.reads) * self.keys), 1)
-        return (
-            POLICIES.index(self.policy) + 1,
-            self.request.block_bits,
-            shape.hashes,
-            shape.choices,
-            round(shape.coin * COIN_UNIT),
-            limit,
-            SPILLS.index(self.request.spill) if self.counted else 0,
-            budget,
-            *(number for pair in zip(blocks, thresholds, strict=True) for number in pair),
-        )
+        return BalancedCore.of(
+            self.policy, self.request.block_bits, shape.hashes, shape.choices, round(shape.coin * COIN_UNIT),
+            limit, self.request.spill if self.counted else SPILLS[0], budget, blocks, thresholds,
+        )  # fmt: skip
 
-    def _limit(self, core: tuple[int, ...]) -> int:
+    def _limit(self, core: BalancedCore) -> int:
         """Find the list's length for a core."""
         if not self.has_list:
             return 0
-        found = levels.predict(with_list(core, MAX_LIST, budget=0), self.keys)
+        found = levels.predict(core.with_list(MAX_LIST, budget=0), self.keys)
         mean = found.overflow * found.changed * self.keys
         return min(levels.overflow_limit(mean, found.overflow_sd), MAX_LIST, self.keys)
 
-    def _with_limit(self, shape: shapes.Shape, blocks: Sequence[int]) -> tuple[int, ...]:
+    def _with_limit(self, shape: shapes.Shape, blocks: Sequence[int]) -> BalancedCore:
         return self._core(shape, blocks, self._limit(self._core(shape, blocks, 0)))
 
     def _whole(self, wanted: Sequence[float]) -> list[int]:
@@ -354,12 +263,12 @@ class _Builder:
         unit = 512 // self.request.block_bits
         return [max(round(each / unit), 1) * unit for each in wanted]
 
-    def _by_rate(self, shape: shapes.Shape) -> tuple[int, ...]:
+    def _by_rate(self, shape: shapes.Shape) -> BalancedCore:
         """Find the fewest blocks whose rate is low enough, all tables growing together."""
         goal = self.request.fpr
         assert goal is not None
 
-        def trial(scale: float) -> tuple[tuple[int, ...], float]:
+        def trial(scale: float) -> tuple[BalancedCore, float]:
             wanted = [max(each * self.keys * scale, 1e-9) for each in shape.blocks]
             if sum(wanted) * self.request.block_bits > theory.MAX_BITS:
                 raise arguments.unmet(
@@ -382,7 +291,7 @@ class _Builder:
             else:
                 low = max(low, scale)
             step = math.log(rate / goal) / slope if rate > 0.0 else -0.5
-            blocks = sum(levels.Design.of_core(core).blocks)
+            blocks = sum(core.blocks)
             least = 0.5 / blocks  # a block more or less
             step = max(step, least) if rate > goal else min(step, -least)
             if -2e-4 < step <= 0.0 or (low and high / low < 1.0 + max(2e-5, 0.3 / blocks)):
@@ -399,7 +308,7 @@ class _Builder:
             )
         return best
 
-    def _by_memory(self, shape: shapes.Shape) -> tuple[int, ...]:
+    def _by_memory(self, shape: shapes.Shape) -> BalancedCore:
         """Share out the budget: the list and the state first, then the tables.
 
         Fewer blocks make a longer list, so both are found together; where the list would eat up the
@@ -433,19 +342,21 @@ class _Builder:
 
     # bounds
 
+    def _broken(self, found: shapes.Shape | levels.Behaviour, slack: float) -> list[tuple[str, float, float]]:
+        """Return the bounds that are broken: name, bound, value."""
+        limits = (
+            ("overflow", self.overflow), ("reads", self.request.reads),
+            ("miss_reads", self.request.miss_reads),
+        )  # fmt: skip
+        values = [(name, limit, float(getattr(found, name))) for name, limit in limits]
+        return [bound for bound in values if bound[2] > bound[1] * (1.0 + slack)]
+
     def _refuse_broken(self, shape: shapes.Shape) -> None:
         """Refuse a goal that the bounds exclude."""
         if self.request.bits_per_key is not None and shape.bits * self.keys > 1.0001 * self._budget() > 512.0:
             self._refuse_memory(shape)
-        found = {"overflow": shape.overflow, "reads": shape.reads, "miss_reads": shape.miss_reads}
-        limits = {
-            "overflow": self.overflow,
-            "reads": self.request.reads,
-            "miss_reads": self.request.miss_reads,
-        }
-        for name, limit in limits.items():
-            if found[name] > limit * (1.0 + 1e-6):
-                self._refuse(name, limit, found[name])
+        for bound in self._broken(shape, 1e-6):
+            self._refuse(*bound)
         if self.request.fpr is not None and shape.fpr > self.request.fpr * (1.0 + 1e-9):
             raise arguments.unmet(
                 "fpr",
@@ -481,58 +392,44 @@ class _Builder:
         )
 
     def _refuse(self, name: str, limit: float, found: float) -> None:
-        goal = (
-            f"fpr={self.request.fpr!r}"
-            if self.request.fpr is not None
-            else f"bits_per_key={self.request.bits_per_key!r}"
-        )
+        asked = "bits_per_key" if self.request.fpr is None else "fpr"
+        goal = f"{asked}={getattr(self.request, asked)!r}"
         raise ValueError(
             f"{name} must be at least {math.ceil(found * 1.0001e6) / 1e6:.6g} for policy={self.policy!r} at "
             f"{goal} with what else is given; got {limit!r}. Raise it, or leave out thresholds, coin, shares "
             f"and other bounds"
         )
 
-    def _raise_thresholds(self, core: tuple[int, ...]) -> tuple[int, ...]:
+    def _raise_thresholds(self, core: BalancedCore) -> BalancedCore:
         """Correct what rounding broke: thresholds rise until the bounds hold for the integers too."""
         request = self.request
         for attempt in range(40):
             found = levels.predict(core, self.keys)
-            broken = [
-                (name, limit, value)
-                for name, limit, value in (
-                    ("overflow", self.overflow, found.overflow),
-                    ("reads", request.reads, found.reads),
-                    ("miss_reads", request.miss_reads, found.miss_reads),
-                )
-                if value > limit * (1.0 + 1e-9)
-            ]
+            broken = self._broken(found, 1e-9)
             if not broken or (request.fpr is not None and attempt and found.fpr > request.fpr):
                 break
             if request.thresholds is not None:
                 self._refuse(*broken[0])
-            raised = list(core)
-            tables = range(9, len(core) - (2 if self.policy == "fill" else 0), 2)
+            kept = core.thresholds[-1:] if self.policy == "fill" else ()
             top = request.block_bits if self.policy == "fill" else MAX_THRESHOLD
-            for place in tables:
-                raised[place] = min(raised[place] + 1 + attempt // 4, top)
-            core = tuple(raised)
+            free = core.thresholds[: len(core.thresholds) - len(kept)]
+            raised = (min(each + 1 + attempt // 4, top) for each in free)
+            core = core.with_tables(thresholds=(*raised, *kept))
             if self.has_list:
-                core = with_list(core, max(self._limit(core), 0))
+                core = core.with_list(max(self._limit(core), 0))
         if request.fpr is not None and levels.predict(core, self.keys).fpr > request.fpr:
             return self._add_blocks(core)
         return core
 
-    def _add_blocks(self, core: tuple[int, ...]) -> tuple[int, ...]:
+    def _add_blocks(self, core: BalancedCore) -> BalancedCore:
         """Add blocks until the rate is low enough again."""
         assert self.request.fpr is not None
         for attempt in range(200):
             if levels.predict(core, self.keys).fpr <= self.request.fpr:
                 break
             unit = 512 // self.request.block_bits
-            grown = list(core)
-            for place in range(8, len(core), 2):
-                grown[place] += max(round(grown[place] * 1e-3 * (1 + attempt) / unit), 1) * unit
-            core = tuple(grown)
+            more = [max(round(each * 1e-3 * (1 + attempt) / unit), 1) * unit for each in core.blocks]
+            core = core.with_tables(blocks=[a + b for a, b in zip(core.blocks, more, strict=True)])
         return core
 
 

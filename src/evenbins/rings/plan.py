@@ -32,21 +32,13 @@ import numpy as np
 
 from evenbins import _arguments as arguments
 from evenbins._show import ReprMixin
+from evenbins.rings.config import NodeRow, RingConfig
 from evenbins.theory import ring_laws as laws
 from evenbins.theory.ring_clockwise import clockwise_loads
 from evenbins.theory.ring_first_full import first_full
-from evenbins.theory.ring_limits import (
-    checked_copies,
-    checked_epsilon,
-    checked_keys,
-    checked_limit,
-    checked_nodes,
-    checked_weights,
-    ring_limit,
-    ring_limits,
-)
+from evenbins.theory.ring_limits import checked, checked_epsilon, checked_weights, ring_limit, ring_limits
 
-__all__ = ["POLICIES", "RingPlan", "plan_ring"]
+__all__ = ["POLICIES", "RingPlan", "plan_of_nodes", "plan_ring"]
 
 POLICIES = ("plain", "clockwise", "rehash", "jump")
 LAYOUTS = ("dense", "sparse")
@@ -57,7 +49,7 @@ _IN_ONE_LINE = ("nodes", "keys", "policy", "layout", "epsilon", "limit", "varian
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RingPlan(ReprMixin):
-    """What a ring of so many nodes will be like with so many keys.
+    """What to expect of a ring with this number of nodes and keys.
 
     Attributes
     ----------
@@ -89,25 +81,18 @@ class RingPlan(ReprMixin):
     limits: str
     limit: int | None
     mean: float
-    variance: float | None
-    full: float | None
-    searches: float | None
-    searches_bound: float | None
-    first_full: float | None
-    max_load: int | None
+    variance: float | None = None
+    full: float | None = None
+    searches: float | None = None
+    searches_bound: float | None = None
+    first_full: float | None = None
+    max_load: int | None = None
 
 
 def plan_ring(
-    nodes: int | Sequence[float],
-    keys: int,
-    *,
-    policy: str = "jump",
-    layout: str = "dense",
-    copies: int = 1,
-    epsilon: float | None = None,
-    limit: int | None = None,
-    limits: str | None = None,
-) -> RingPlan:
+    nodes: int | Sequence[float], keys: int, *, policy: str = "jump", layout: str = "dense", copies: int = 1,
+    epsilon: float | None = None, limit: int | None = None, limits: str | None = None,
+) -> RingPlan:  # fmt: skip
     """Predict a ring.
 
     Parameters
@@ -151,15 +136,13 @@ def plan_ring(
         if min(weights) == max(weights):
             weights = None
     else:
-        count = checked_nodes(nodes)
-    keys, copies = checked_keys(keys), checked_copies(copies)
+        (count,) = checked(nodes=nodes)
+    keys, copies = checked(keys=keys, copies=copies)
     policy = arguments.one_of("policy", policy, POLICIES, f"Leave it out for {POLICIES[-1]!r}")
     layout = arguments.one_of("layout", layout, LAYOUTS, f"Leave it out for {LAYOUTS[-1]!r}")
     if epsilon is not None and limit is not None:
-        raise ValueError(
-            f"epsilon and limit exclude each other; got epsilon={arguments.shown(epsilon)} and "
-            f"limit={arguments.shown(limit)}. Pass one"
-        )
+        got = f"epsilon={arguments.shown(epsilon)} and limit={arguments.shown(limit)}"
+        raise arguments.unmet("epsilon", f" and limit exclude each other; got {got}. Pass one")
     if limits is not None:
         limits = arguments.one_of("limits", limits, LIMITS, f"Leave it out for {LIMITS[-1]!r}")
     bound, limits = _bound(count, keys, weights, policy, epsilon, limit, limits)
@@ -168,7 +151,14 @@ def plan_ring(
     number = None if epsilon is None else checked_epsilon(epsilon)
     arcs = copies if layout == "sparse" and policy != "jump" else None  # of random lengths
     found = _loads(count, keys, weights, policy, arcs, bound, limits, number)
-    theorem = policy == "jump" and weights is None and number is not None
+    plain = policy == "plain"
+    correction = 1.0 if plain else 1.0 - 1.0 / count  # the loads' sum is known: `plain_loads` has it already
+    until_full = searches_bound = None
+    if bound is not None and limits == "fixed" and min(bound) >= 1 and (weights is None or arcs is None):
+        each_bound = bound[0] if weights is None else bound
+        until_full = first_full(count, each_bound, copies=arcs, weights=weights)
+    if policy == "jump" and weights is None and number is not None:
+        searches_bound = 1.0 + 1.0 / number if number else math.inf
     return RingPlan(
         nodes=count,
         keys=keys,
@@ -179,17 +169,36 @@ def plan_ring(
         limits=limits,
         limit=None if bound is None else max(bound),
         mean=keys / count,
-        variance=None if found is None else found.variance * _given_sum(policy, count),
+        variance=None if found is None else found.variance * correction,
         full=None if found is None or bound is None else found.full,
-        searches=1.0 if policy == "plain" else None if found is None else found.searches,
-        searches_bound=(1.0 + 1.0 / number if number else math.inf)
-        if theorem and number is not None
-        else None,
-        first_full=_first_full(count, weights, arcs, bound, limits),
-        max_load=None
-        if found is None
-        else _largest(found, count, keys, bound if policy != "plain" else None),
+        searches=1.0 if plain else None if found is None else found.searches,
+        searches_bound=searches_bound,
+        first_full=until_full,
+        max_load=None if found is None else _largest(found, count, keys, None if plain else bound),
     )
+
+
+def plan_of_nodes(rows: Sequence[NodeRow], config: RingConfig) -> RingPlan:
+    """Predict a ring as it is now: the nodes that serve, and the keys that they have.
+
+    Without such a node there is nothing to predict: its numbers are 0 or None.
+    """
+    rows = [row for row in rows if row.serves]
+    policy, layout, copies = config.policy_name, config.layout_name, config.copies
+    epsilon = config.epsilon if config.rate else None
+    if not rows:
+        return RingPlan(
+            nodes=0, keys=0, policy=policy, layout=layout, copies=copies, epsilon=epsilon, limits="none",
+            limit=None, mean=0.0,
+        )  # fmt: skip
+    keys = sum(row.load for row in rows)
+    limit = max(row.cap for row in rows) if config.limit else None
+    if limit is not None:  # a limit that has fallen may be below the loads
+        keys = min(keys, limit * len(rows))
+    return plan_ring(
+        [row.weight for row in rows], keys, policy=policy, layout=layout, copies=copies, epsilon=epsilon,
+        limit=limit,
+    )  # fmt: skip
 
 
 def _bound(
@@ -200,13 +209,13 @@ def _bound(
     if limit is not None:
         if limits == "moving":
             raise ValueError("limits must be 'fixed' with an absolute limit; got 'moving'. Leave it out")
-        most = checked_limit(limit)
+        (most,) = checked(limit=limit)
         if policy != "plain" and most * nodes < keys:
             raise ValueError(
                 f"limit must leave room for {keys} keys; {nodes} nodes of limit {most} hold {most * nodes}. "
                 "Raise it"
             )
-        return (most,), "fixed"
+        return (most,) * (1 if weights is None else nodes), "fixed"
     if epsilon is None and policy == "plain":
         return None, "none"
     epsilon = DEFAULT_EPSILON if epsilon is None else epsilon
@@ -230,18 +239,16 @@ def _loads(
         return None
     if policy == "plain":
         most = keys + 1 if bound is None else max(1, bound[0])
-        if weights is not None:  # no key meets a full node
-            return laws.jump_loads(
-                keys, nodes, 8 * math.ceil(keys * max(weights) / sum(weights)) + 64, weights=weights
-            )
+        if weights is not None:
+            unmet = 8 * math.ceil(keys * max(weights) / sum(weights)) + 64  # a limit that no node reaches
+            return laws.jump_loads(keys, nodes, unmet, weights=weights)
         return laws.plain_loads(keys, nodes, most, copies=arcs)
     assert bound is not None
     if policy == "jump" or (policy == "rehash" and arcs is None):
         if limits == "moving":
             assert epsilon is not None
             return laws.growing_loads(keys, nodes, epsilon, weights=weights)
-        each = list(bound) * nodes if len(bound) == 1 else list(bound)
-        return laws.jump_loads(keys, nodes, bound[0] if weights is None else each, weights=weights)
+        return laws.jump_loads(keys, nodes, bound[0] if weights is None else bound, weights=weights)
     if limits == "moving" or weights is not None:
         return None
     if policy == "rehash":
@@ -252,30 +259,8 @@ def _loads(
     return clockwise_loads(keys, nodes, bound[0], random_arcs=arcs is not None)
 
 
-def _first_full(
-    nodes: int,
-    weights: tuple[float, ...] | None,
-    arcs: int | None,
-    bound: tuple[int, ...] | None,
-    limits: str,
-) -> float | None:
-    if bound is None or limits != "fixed" or min(bound) < 1:
-        return None
-    if weights is None:
-        return first_full(nodes, bound[0], copies=arcs)
-    if arcs is not None:
-        return None
-    each = list(bound) * nodes if len(bound) == 1 else list(bound)
-    return first_full(nodes, each, weights=weights)
-
-
-def _given_sum(policy: str, nodes: int) -> float:
-    """Return the factor of a variance if the loads' sum is known; `plain_variance` has it already."""
-    return 1.0 if policy == "plain" else 1.0 - 1.0 / nodes
-
-
 def _largest(found: laws.RingLoads, nodes: int, keys: int, bound: tuple[int, ...] | None) -> int:
-    """Return the median of the largest of so many loads."""
+    """Return the median of the largest load."""
     above = np.cumsum(found.loads[::-1])[::-1]  # P(load >= i)
     rarely = math.log(2.0) / nodes
     at = int(np.flatnonzero(above >= rarely)[-1]) if keys else 0

@@ -4,7 +4,7 @@
     evenbins lab --port 0 --no-browser   any free port; the first line of standard output is the URL
 
 It listens to loopback addresses alone. To look at it from another machine, forward the port:
-`ssh -L 8765:127.0.0.1:8765 machine`. Manners and errors are those of cli.py, which registers the command.
+`ssh -L 8765:127.0.0.1:8765 machine`. Errors and exit codes are those of `evenbins.cli`.
 """
 
 from __future__ import annotations

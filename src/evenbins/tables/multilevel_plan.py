@@ -9,6 +9,17 @@ The integer core is what a table stores and is compared by; predictions stand be
 buckets as they are, after rounding. The overflow list is planned so that a table of `keys` keys overruns it
 with a probability of at most `OVERRUN`: from the distribution of its size, which is wider than Poisson's.
 
+Which summary serves which table:
+
+    scheme                               interpolation, counting-…    single-filter, multiple-bloom
+    standard                             yes, deletions too           yes; deletions="lazy"
+    conservative, second-chance          yes, deletions too           yes, without deletions: keys move up
+    extreme-second-chance, least-loaded  yes, deletions too           no: keys move to lower levels too
+
+A filter without counters keeps the greatest level that it was told of a key: it follows a key that moves to
+a higher level, not one that moves to a lower one or is deleted. It would still lose no key, but be wrong
+about more and more of them.
+
 Invariants: a plan that is returned can be built; two plans are equal exactly when keys, seed and core are.
 """
 
@@ -16,25 +27,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, NamedTuple, SupportsFloat, SupportsIndex
+from dataclasses import dataclass, replace
+from typing import NamedTuple, SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
 from evenbins._show import ReprMixin
+from evenbins.structure import Plan
+from evenbins.tables._keys import KEY_TYPES, checked_dtypes, dtype_names
+from evenbins.tables.summary_plan import KINDS, NUMBERS, SummaryPlan, plan_summary
 from evenbins.theory import least_loaded
 
-if TYPE_CHECKING:
-    from evenbins.theory.summary_plan import SummaryPlan
-
 __all__ = [
-    "KEY_DTYPES", "OVERRUN", "SCHEMES", "VALUE_DTYPES", "TablePlan", "TableShape", "plan_of_table_core",
-    "plan_table", "predictable", "scaled_plan", "table_bytes",
+    "LAZY", "OVERRUN", "SCHEMES", "TableCore", "TablePlan", "attachment", "is_lazy", "plan_multilevel",
+    "plan_of_table_core", "predictable", "scaled_plan", "with_summary",
 ]  # fmt: skip
 
 SCHEMES = ("standard", "conservative", "second-chance", "extreme-second-chance", "least-loaded")
 """The schemes in the order of their numbers in a core, from 1."""
-KEY_DTYPES = ("int64", "uint64", "digest")
-VALUE_DTYPES = ("int64", "uint64", "float64")
 SLOTS = (1, 2, 4, 8)
 MAX_LEVELS = 8
 MAX_LIMIT = 2**30
@@ -46,45 +55,62 @@ LOAD = 0.95
 """Keys per slot of a least-loaded table that is asked for nothing else."""
 OVERFLOW = 0.002
 """Overflow of the other schemes when nothing else is asked for: the thesis'."""
-_HEAD = 6  # numbers of a core before the buckets
+LAZY = 0.1
+"""Deleted keys that may hold their slots, as a fraction of the capacity (the thesis' α)."""
+FORGETFUL = ("interpolation", "counting-single-filter", "counting-multiple-bloom")
+RISING = ("standard", "conservative", "second-chance")
+"""Schemes in which a key moves to higher levels alone."""
 _STATE_WORDS = 24
 _LEAST_LIMIT = 32  # small tables are not yet as the limit of many keys says
-_IN_ONE_LINE = (
-    "keys", "scheme", "levels", "slots", "space", "overflow", "overflow_limit", "moves", "reads", "nbytes"
-)  # fmt: skip
 
 
-class TableShape(NamedTuple):
-    """An integer core, read."""
+class TableCore(NamedTuple):
+    """An integer core by names."""
 
     scheme: str
     slots: int
-    key_dtype: str
-    value_dtype: str
+    key_type: int
+    value_type: int
     flags: int
     overflow_limit: int
     buckets: tuple[int, ...]
 
     @classmethod
-    def of_core(cls, core: Sequence[int]) -> TableShape:
+    def of(cls, core: Sequence[int]) -> TableCore:
         """Read a core that is known to be right: a table's own, or a file's."""
         scheme, slots, key_type, value_type, flags, limit, *buckets = core
-        return cls(
-            SCHEMES[scheme - 1], slots, KEY_DTYPES[key_type - 1], VALUE_DTYPES[value_type - 1], flags, limit,
-            tuple(buckets),
-        )  # fmt: skip
+        return cls(SCHEMES[scheme - 1], slots, key_type, value_type, flags, limit, tuple(buckets))
 
     @property
-    def core(self) -> tuple[int, ...]:
+    def integers(self) -> tuple[int, ...]:
         """The core again."""
-        return (
-            SCHEMES.index(self.scheme) + 1, self.slots, KEY_DTYPES.index(self.key_dtype) + 1,
-            VALUE_DTYPES.index(self.value_dtype) + 1, self.flags, self.overflow_limit, *self.buckets,
+        return (SCHEMES.index(self.scheme) + 1, *self[1:6], *self.buckets)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of a table: every part in whole lines.
+
+        Examples
+        --------
+        >>> round(TableCore.of((5, 8, 1, 1, 1, 64, 657895, 657895)).nbytes / 10_000_000, 2)
+        16.97
+        """
+        total, limit = sum(self.buckets) * self.slots, self.overflow_limit
+        words = 2 if self.key_type == KEY_TYPES["digest"] else 1
+        next_words = 0
+        if self.flags & NEXT_HASHES and self.scheme != "standard":
+            next_words = 1 if self.scheme == "second-chance" else len(self.buckets) - 1
+        bits = -(-total // 8)
+        index = 1 << (2 * limit - 1).bit_length() if limit else 0
+        parts = (
+            8 * _STATE_WORDS, bits, bits if self.scheme == "conservative" else 0, 8 * total * (words + 1),
+            4 * total * next_words, 8 * limit * words, 8 * limit, 16 * limit, 4 * index,
         )  # fmt: skip
+        return sum(-(-part // 64) * 64 for part in parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class TablePlan(ReprMixin):
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class TablePlan(Plan):
     """A multilevel table's design, and what it predicts; a prediction that is not known is None.
 
     Equality and hash look at keys, seed and core alone.
@@ -114,42 +140,44 @@ class TablePlan(ReprMixin):
         and the buckets of each level
     """
 
-    _in_one_line = _IN_ONE_LINE
+    _in_one_line = (
+        "keys", "scheme", "levels", "slots", "space", "overflow", "overflow_limit", "moves", "reads", "nbytes"
+    )  # fmt: skip
 
     keys: int
-    scheme: str = field(compare=False)
-    levels: int = field(compare=False)
-    slots: int = field(compare=False)
-    space: float = field(compare=False)
-    shares: tuple[float, ...] = field(compare=False)
-    fills: tuple[float, ...] | None = field(compare=False, default=None)
-    overflow: float | None = field(compare=False, default=None)
-    overflow_limit: int = field(compare=False)
-    moves: float | None = field(compare=False, default=None)
-    reads: float | None = field(compare=False, default=None)
-    miss_reads: float | None = field(compare=False, default=None)
-    nbytes: int = field(compare=False)
-    key_dtype: str = field(compare=False)
-    value_dtype: str = field(compare=False)
-    occupancy_bits: bool = field(compare=False)
-    next_hashes: bool = field(compare=False)
-    deletions: bool = field(compare=False, default=False)
-    summary: SummaryPlan | None = field(compare=False, default=None)
-    rebuild_threshold: int = field(compare=False, default=0)
+    scheme: str
+    levels: int
+    slots: int
+    space: float
+    shares: tuple[float, ...]
+    fills: tuple[float, ...] | None = None
+    overflow: float | None = None
+    overflow_limit: int
+    moves: float | None = None
+    reads: float | None = None
+    miss_reads: float | None = None
+    nbytes: int
+    key_dtype: str
+    value_dtype: str
+    occupancy_bits: bool
+    next_hashes: bool
+    deletions: bool = False
+    summary: SummaryPlan | None = None
+    rebuild_threshold: int = 0
     seed: int
     core: tuple[int, ...]
 
     @property
     def buckets(self) -> tuple[int, ...]:
         """The number of buckets of each level."""
-        return self.core[_HEAD:]
+        return TableCore.of(self.core).buckets
 
     def _rows(self) -> list[tuple[str, object]]:
         hidden = ("summary", "rebuild_threshold") if self.summary is None else ()
-        return [(each.name, getattr(self, each.name)) for each in fields(self) if each.name not in hidden]
+        return [row for row in ReprMixin._rows(self) if row[0] not in hidden]
 
 
-def plan_table(
+def plan_multilevel(
     capacity: SupportsIndex | SupportsFloat,
     *,
     scheme: str = "least-loaded",
@@ -159,47 +187,61 @@ def plan_table(
     space: float | None = None,
     shares: Sequence[float] | None = None,
     overflow_limit: int | None = None,
-    deletions: bool = False,
+    deletions: bool | str = False,
+    summary: str | SummaryPlan | None = None,
+    false_positives: float | None = None,
+    failure: float | None = None,
     key_dtype: str = "int64",
     value_dtype: str = "int64",
     seed: int = 0,
     occupancy_bits: bool = True,
     next_hashes: bool = False,
 ) -> TablePlan:
-    """Plan a table: the least space for an overflow, or the least overflow for a space.
+    """Plan a table with its summary: the least space for an overflow, or the least overflow for a space.
 
     Parameters
     ----------
-    capacity, scheme, levels, slots, overflow, space, shares, overflow_limit, deletions
+    capacity, scheme, levels, slots, overflow, deletions, summary, key_dtype, value_dtype, seed
         As for `MultilevelTable`: by default 2 levels and 8 slots for "least-loaded", 4 and 1 for the others.
-        With `overflow` and `space` both must hold. Shares of "least-loaded" are equal.
-    key_dtype, value_dtype, seed, occupancy_bits, next_hashes
-        As for `MultilevelTable`.
+    space
+        Slots per key (c) instead of `overflow`; with both, both must hold.
+    shares
+        Buckets of each level per key (α_i), instead of the best ones, which are equal for "least-loaded";
+        with `space` only their proportions count.
+    overflow_limit
+        Most keys that the list holds; planned so that `capacity` keys overrun it with a probability below
+        1e-9.
+    false_positives, failure
+        Of the summary, at most: the chance that an absent key is read at all, by default 0.01; the chance
+        that any of `capacity` keys is looked for in a wrong level first, by default 1e-3.
+    occupancy_bits, next_hashes
+        Helpers in fast memory, as in the thesis: they change what `stats().insertion_reads` counts. Without
+        occupancy bits a look at a bucket's occupancy is a read of it. With next hashes, which take four
+        bytes a slot and level, an insertion need not read residents to find out where they may move.
 
     Raises
     ------
-    TypeError, ValueError
-        An argument is of the wrong type or outside its range, or no such table has the overflow.
+    ValueError
+        No such table has the overflow.
 
     Examples
     --------
-    >>> plan_table(10_000_000).buckets
+    >>> plan_multilevel(10_000_000).buckets
     (657895, 657895)
-    >>> plan = plan_table(10_000, scheme="second-chance", overflow=0.002)
+    >>> plan = plan_multilevel(10_000, scheme="second-chance", overflow=0.002)
     >>> round(plan.space, 2), round(plan.moves, 2), plan.overflow <= 0.002
     (1.29, 0.13, True)
-    >>> plan_table(10_000, scheme="second-chance", shares=[0.47, 0.46, 0.25, 0.11]).buckets
+    >>> plan_multilevel(10_000, scheme="second-chance", shares=[0.47, 0.46, 0.25, 0.11]).buckets
     (4700, 4600, 2500, 1100)
     """
-    keys = arguments.capacity(capacity)
+    lazy = is_lazy(deletions, summary)
+    keys = _checked_capacity(capacity, lazy)
     arguments.one_of("scheme", scheme, SCHEMES, f"Pass {SCHEMES[-1]!r}")
-    arguments.one_of("key_dtype", key_dtype, KEY_DTYPES, f"Pass {KEY_DTYPES[-1]!r}")
-    arguments.one_of("value_dtype", value_dtype, VALUE_DTYPES, f"Pass {VALUE_DTYPES[-1]!r}")
+    types = checked_dtypes(key_dtype, value_dtype)
     seed = arguments.seed(seed)
-    deletions = _flag("deletions", deletions)
-    flags = OCCUPANCY_BITS * _flag("occupancy_bits", occupancy_bits) + NEXT_HASHES * _flag(
-        "next_hashes", next_hashes
-    )
+    churn = not lazy and arguments.flag("deletions", deletions)
+    flags = OCCUPANCY_BITS * arguments.flag("occupancy_bits", occupancy_bits)
+    flags += NEXT_HASHES * arguments.flag("next_hashes", next_hashes)
     modern = scheme == "least-loaded"
     slots = 8 if slots is None and modern else 1 if slots is None else slots
     remedy = "Pass 8, a cache line of keys"
@@ -212,33 +254,34 @@ def plan_table(
     if given is not None and len(given) != levels:
         raise ValueError(f"shares must have one number for each of {levels} levels; got {len(given)}")
     total = None if space is None else _positive("space", space, 1000, "Pass slots per key, such as 1.05")
-    most = None if overflow is None else _overflow(overflow)
-    alphas = _alphas(scheme, levels, slots, total, given, most, deletions)
+    if overflow is not None:
+        remedy = "Pass a fraction of the keys, such as 0.002"
+        overflow = arguments.real("overflow", overflow, "", remedy, least=1e-12, most=0.5)
+    alphas = _alphas(scheme, levels, slots, total, given, overflow, churn)
     buckets = tuple(max(1, math.ceil(keys * alpha * (1 - 1e-12))) for alpha in alphas)
     if max(buckets) > MAX_BUCKETS:
         raise ValueError(
             f"a level must have at most 2**32 buckets; this one has {max(buckets)}. Use more slots or levels"
         )
-    shape = TableShape(scheme, slots, key_dtype, value_dtype, flags, 0, buckets)
-    limit = _limit(shape, keys, deletions, overflow_limit)
-    plan = plan_of_table_core(
-        shape._replace(overflow_limit=limit).core, keys=keys, seed=seed, deletions=deletions
-    )
-    if most is not None and plan.overflow is not None and plan.overflow > most * (1 + 1e-6):
+    shape = TableCore(scheme, slots, *types, flags, 0, buckets)
+    shape = shape._replace(overflow_limit=_limit(shape, keys, churn, overflow_limit))
+    plan = plan_of_table_core(shape.integers, keys=keys, seed=seed, deletions=churn)
+    if overflow is not None and plan.overflow is not None and plan.overflow > overflow * (1 + 1e-6):
         raise arguments.unmet(
             "overflow",
-            f"={most:g} cannot be had with space={plan.space:.4g}: this table has "
+            f"={overflow:g} cannot be had with space={plan.space:.4g}: this table has "
             f"{plan.overflow:.3g}. Leave out space (and shares) for the least that has it",
         )
-    return plan
+    return with_summary(plan, summary, lazy=lazy, false_positives=false_positives, failure=failure)
 
 
 def plan_of_table_core(
     core: Sequence[int], *, keys: int, seed: int = 0, deletions: bool = False
 ) -> TablePlan:
     """Return the plan of an integer core that is known to be right: a table's own, or a file's."""
-    shape = TableShape.of_core(core)
+    shape = TableCore.of(core)
     will = _predict(shape, keys, deletions)
+    key_dtype, value_dtype = dtype_names(shape.key_type, shape.value_type)
     return TablePlan(
         keys=keys,
         scheme=shape.scheme,
@@ -252,9 +295,9 @@ def plan_of_table_core(
         moves=None if will is None else will.moves,
         reads=None if will is None else _reads(shape, keys, will),
         miss_reads=float(len(shape.buckets)),
-        nbytes=table_bytes(core),
-        key_dtype=shape.key_dtype,
-        value_dtype=shape.value_dtype,
+        nbytes=shape.nbytes,
+        key_dtype=key_dtype,
+        value_dtype=value_dtype,
         occupancy_bits=bool(shape.flags & OCCUPANCY_BITS),
         next_hashes=bool(shape.flags & NEXT_HASHES),
         deletions=deletions,
@@ -263,40 +306,20 @@ def plan_of_table_core(
     )
 
 
-def scaled_plan(plan: TablePlan, capacity: int) -> TablePlan:
-    """Plan the same table for another number of keys: the buckets in proportion, the limit anew."""
-    keys = arguments.capacity(capacity)
-    shape = TableShape.of_core(plan.core)
-    buckets = tuple(math.ceil(each * keys / plan.keys) for each in shape.buckets)
-    shape = shape._replace(buckets=buckets)
+def scaled_plan(plan: TablePlan, capacity: object) -> TablePlan:
+    """Plan the same table for another number of keys: the buckets in proportion, limit and summary anew."""
+    lazy = bool(plan.rebuild_threshold)
+    keys = _checked_capacity(capacity, lazy)
+    shape = TableCore.of(plan.core)
+    shape = shape._replace(buckets=tuple(math.ceil(each * keys / plan.keys) for each in shape.buckets))
     limit = max(_limit(shape, keys, plan.deletions, None), min(plan.overflow_limit, MAX_LIMIT))
-    return plan_of_table_core(
-        shape._replace(overflow_limit=limit).core, keys=keys, seed=plan.seed, deletions=plan.deletions
-    )
-
-
-def table_bytes(core: Sequence[int]) -> int:
-    """Count the bytes of a table: every part in whole lines.
-
-    Examples
-    --------
-    >>> round(table_bytes((5, 8, 1, 1, 1, 64, 657895, 657895)) / 10_000_000, 2)
-    16.97
-    """
-    scheme, slots, key_type, _, flags, limit, *buckets = core
-    total = sum(buckets) * slots
-    words = 2 if KEY_DTYPES[key_type - 1] == "digest" else 1
-    name = SCHEMES[scheme - 1]
-    next_words = 0
-    if flags & NEXT_HASHES and name != "standard":
-        next_words = 1 if name == "second-chance" else len(buckets) - 1
-    bits = -(-total // 8)
-    index = 1 << (2 * limit - 1).bit_length() if limit else 0
-    parts = (
-        8 * _STATE_WORDS, bits, bits if name == "conservative" else 0, 8 * total * (words + 1),
-        4 * total * next_words, 8 * limit * words, 8 * limit, 16 * limit, 4 * index,
-    )  # fmt: skip
-    return sum(-(-part // 64) * 64 for part in parts)
+    core = shape._replace(overflow_limit=limit).integers
+    scaled = plan_of_table_core(core, keys=keys, seed=plan.seed, deletions=plan.deletions)
+    if plan.summary is None:
+        return scaled
+    met = {"false_positives": plan.summary.false_positives, "failure": plan.summary.failure}
+    needs = {name: value for name, value in met.items() if value is not None and 0 < value < 1}
+    return with_summary(scaled, plan.summary.kind, lazy=lazy, **needs)
 
 
 # --- what a table will do ------------------------------------------------------------------------------
@@ -338,7 +361,11 @@ def _alphas(
         if space is None:
             space = 1 / LOAD
             if overflow is not None:
-                _measured_design(levels, slots, "overflow", overflow)
+                if (levels, slots) not in least_loaded.DESIGNS:
+                    raise ValueError(
+                        f'overflow={overflow} cannot be planned for "least-loaded" with {levels} levels and '
+                        f"{slots} slots: it was measured with 2, 3 and 4 levels. Pass space instead"
+                    )
                 space = 1 / least_loaded.load_for(levels, slots, overflow, deletions)
         return [space / slots / levels] * levels
     from evenbins.theory import optimise  # here: scipy takes longer than all other imports
@@ -350,11 +377,11 @@ def _alphas(
     return list(optimise.shares(twin, levels, space, slots, deletions=deletions))
 
 
-def _equal(shape: TableShape) -> bool:
+def _equal(shape: TableCore) -> bool:
     return len(set(shape.buckets)) == 1 and (len(shape.buckets), shape.slots) in least_loaded.DESIGNS
 
 
-def _predict(shape: TableShape, keys: int, deletions: bool) -> least_loaded.Behaviour | None:
+def _predict(shape: TableCore, keys: int, deletions: bool) -> least_loaded.Behaviour | None:
     """Predict for the buckets as they are; None where nothing is known."""
     if shape.scheme == "least-loaded":
         if not _equal(shape):
@@ -371,14 +398,14 @@ def _predict(shape: TableShape, keys: int, deletions: bool) -> least_loaded.Beha
     return least_loaded.Behaviour(found.overflow, found.moves, found.fills)
 
 
-def _reads(shape: TableShape, keys: int, will: least_loaded.Behaviour) -> float:
+def _reads(shape: TableCore, keys: int, will: least_loaded.Behaviour) -> float:
     placed = [
         fill * buckets * shape.slots / keys for fill, buckets in zip(will.fills, shape.buckets, strict=True)
     ]
     return math.fsum(level * part for level, part in enumerate(placed, 1)) + len(placed) * will.overflow
 
 
-def _limit(shape: TableShape, keys: int, deletions: bool, given: object) -> int:
+def _limit(shape: TableCore, keys: int, deletions: bool, given: object) -> int:
     """Plan the list's limit, or check the one that is given."""
     if given is not None:
         remedy = "Leave it out for one that fits the overflow"
@@ -402,13 +429,108 @@ def _limit(shape: TableShape, keys: int, deletions: bool, given: object) -> int:
     return min(MAX_LIMIT, keys, max(bound, _LEAST_LIMIT))
 
 
+# --- the summary ---------------------------------------------------------------------------------------
+
+
+def is_lazy(deletions: object, summary: object) -> bool:
+    """Return whether deletions are to be lazy; refuse it without a summary."""
+    if deletions != "lazy":
+        return False
+    if summary is None:
+        raise ValueError(
+            "deletions='lazy' is for a table with a summary that cannot forget; got summary=None. Pass "
+            "summary='multiple-bloom', or leave out deletions"
+        )
+    return True
+
+
+def with_summary(
+    plan: TablePlan,
+    summary: str | SummaryPlan | None,
+    *,
+    lazy: bool = False,
+    false_positives: float | None = None,
+    failure: float | None = None,
+) -> TablePlan:
+    """Plan a summary for a table, and what the table then predicts; refuse what cannot work."""
+    if summary is None:
+        for name, value in (("false_positives", false_positives), ("failure", failure)):
+            if value is not None:
+                shown = arguments.shown(value)
+                raise ValueError(f"{name} is of a summary; got {shown} and summary=None. Pass a summary too")
+        return plan
+    kind = summary.kind if isinstance(summary, SummaryPlan) else summary
+    arguments.one_of("summary", kind, KINDS, 'Pass "multiple-bloom"')
+    _check_summary(plan, kind, lazy)
+    levels = plan.levels + (plan.overflow_limit > 0)
+    if isinstance(summary, SummaryPlan):
+        if summary.levels < levels:
+            raise ValueError(
+                f"summary must have {levels} levels, those of the table and its list; got {summary.levels}. "
+                "Pass its name instead"
+            )
+        found = summary
+    else:
+        found = _planned(plan, kind, levels, false_positives, failure)
+    wrong = found.wrong
+    reads = None if plan.overflow is None or wrong is None else 1 - plan.overflow + wrong
+    return replace(
+        plan, summary=found, reads=reads, miss_reads=found.false_positives * plan.levels,
+        rebuild_threshold=max(1, round(plan.keys * LAZY / (1 + LAZY))) if lazy else 0,
+    )  # fmt: skip
+
+
+def attachment(plan: TablePlan) -> tuple[int, list[int], int]:
+    """Return what a core needs to attach a summary: its kind, its core, the slots that begin a rebuild."""
+    if plan.summary is None:
+        return 0, [], 0
+    return NUMBERS[plan.summary.kind], list(plan.summary.core), plan.rebuild_threshold
+
+
+def _check_summary(plan: TablePlan, kind: str, lazy: bool) -> None:
+    if lazy and (kind in FORGETFUL or plan.scheme != "standard"):
+        raise ValueError(
+            "deletions='lazy' is for scheme 'standard' with summary 'single-filter' or 'multiple-bloom'; got "
+            f"scheme {plan.scheme!r} and summary {kind!r}, which "
+            + ("can forget keys at once. Leave it out" if kind in FORGETFUL else "moves keys as it deletes")
+        )
+    if kind not in FORGETFUL and plan.scheme not in RISING:
+        raise ValueError(
+            f"summary={kind!r} cannot serve scheme {plan.scheme!r}, in which keys move to lower levels: it "
+            f"would go on naming the higher one. Pass 'interpolation' or 'counting-{kind}', or the scheme "
+            "'standard'"
+        )
+
+
+def _planned(
+    plan: TablePlan, kind: str, levels: int, false_positives: float | None, failure: float | None
+) -> SummaryPlan:
+    sizes = shares = None
+    if plan.scheme == "standard" and plan.slots == 1 and not plan.deletions:
+        sizes = list(plan.buckets)
+    elif plan.fills is not None and plan.overflow is not None:
+        shares = [
+            fill * buckets * plan.slots / plan.keys
+            for fill, buckets in zip(plan.fills, plan.buckets, strict=True)
+        ]
+    else:
+        shares = [buckets / sum(plan.buckets) for buckets in plan.buckets]
+    if shares is not None:
+        shares += [plan.overflow or 0.0] * (levels - plan.levels)
+        shares = [each / sum(shares) for each in shares]
+    return plan_summary(
+        plan.keys, kind=kind, levels=levels, shares=shares, sizes=sizes, false_positives=false_positives,
+        failure=failure, seed=plan.seed,
+    )  # fmt: skip
+
+
 # --- arguments -----------------------------------------------------------------------------------------
 
 
-def _flag(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise arguments.type_error(name, "True or False", value, "Pass a bool")
-    return value
+def _checked_capacity(capacity: object, lazy: bool) -> int:
+    """Return the keys to plan for; with lazy deletions deleted ones still hold their slots."""
+    keys = arguments.capacity(capacity)
+    return keys + max(1, int(LAZY * keys)) if lazy else keys
 
 
 def _positive(name: str, value: object, most: float, remedy: str) -> float:
@@ -421,16 +543,3 @@ def _numbers(shares: Sequence[float]) -> list[float]:
     if not len(shares):
         raise ValueError("shares must have one number for each level; got none. Leave it out for the best")
     return [_positive(f"shares[{i}]", each, 1e6, "Pass buckets per key") for i, each in enumerate(shares)]
-
-
-def _overflow(value: object) -> float:
-    remedy = "Pass a fraction of the keys, such as 0.002"
-    return arguments.real("overflow", value, "", remedy, least=1e-12, most=0.5)
-
-
-def _measured_design(levels: int, slots: int, name: str, value: object) -> None:
-    if (levels, slots) not in least_loaded.DESIGNS:
-        raise ValueError(
-            f'{name}={value} cannot be planned for scheme "least-loaded" with {levels} levels and {slots} '
-            "slots: it was measured with 2, 3 and 4 levels. Pass space instead"
-        )

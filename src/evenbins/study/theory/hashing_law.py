@@ -63,7 +63,7 @@ from evenbins import _arguments as arguments
 from evenbins.theory import fpr
 from evenbins.theory.caching import cached
 
-__all__ = ["HASHINGS", "OFFSETS", "Law", "checked_hashes", "checked_scheme", "law"]
+__all__ = ["HASHINGS", "OFFSETS", "Law", "checked_hashes", "checked_scheme", "law", "law_of_scheme"]
 
 HASHINGS = ("independent", "partition", "double", "enhanced-double", "triple")
 OFFSETS = ("square", "cube", "tetrahedral")
@@ -135,6 +135,12 @@ def law(hashing: str, bits: int, hashes: int, keys: int, *, offset: str = "squar
     hashing, bits, hashes, keys, offset = checked_scheme(hashing, bits, hashes, keys, offset)
     found = _law(hashing, bits, hashes, keys, offset)
     return replace(found, terms=dict(found.terms))  # the caller's own: the rest cannot be changed
+
+
+def law_of_scheme(scheme: str, bits: int, hashes: int, keys: int) -> Law:
+    """Predict a filter by the name that its plan has for the scheme, such as "enhanced-double-cube"."""
+    name, _, offset = scheme.partition("-double-")
+    return law("enhanced-double" if offset else name, bits, hashes, keys, offset=offset or "square")
 
 
 @cached(1024)
