@@ -222,16 +222,6 @@ class Mapping {
         [&](uint64_t n, uint64_t* keys, uint64_t* values) { return cursor->next(n, keys, values); });
   }
 
-  static uint64_t count_of(const Object& self, const WordArray& keys) {
-    const uint32_t words = self.words();
-    if (keys.size() % words != 0) throw nb::value_error("the words of the keys are not whole keys");
-    return keys.size() / words;
-  }
-  static const uint64_t* data_of(const WordArray& words) {
-    static const uint64_t none[2] = {0, 0};  // an empty array may have no address
-    return words.size() == 0 ? none : words.data();
-  }
-
  private:
   // ---- one key ------------------------------------------------------------------------------------------
 
@@ -389,6 +379,15 @@ class Mapping {
 
   // ---- many keys ----------------------------------------------------------------------------------------
 
+  static uint64_t count_of(const Object& self, const WordArray& keys) {
+    const uint32_t words = self.words();
+    if (keys.size() % words != 0) throw nb::value_error("the words of the keys are not whole keys");
+    return keys.size() / words;
+  }
+  static const uint64_t* data_of(const WordArray& words) {
+    static const uint64_t none[2] = {0, 0};  // an empty array may have no address
+    return words.size() == 0 ? none : words.data();
+  }
   [[noreturn]] static void raise_stopped(uint64_t done) {
     if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) raise_interrupted(done);
     throw nb::python_error();

@@ -201,18 +201,7 @@ inline bool stored_float_of_int(PyObject* number, uint64_t& out) {
   return false;
 }
 
-// A set has no values (value_dtype=None).
-[[gnu::cold]] inline void refuse_values() {
-  PyErr_SetString(PyExc_TypeError,
-                  "this table is a set, without values (value_dtype=None): use add, discard and in, or make the table "
-                  "with value_dtype='int64'");
-}
-
 inline bool stored_value_of(PyObject* value, ValueType type, uint64_t& out) {
-  if (type == ValueType::none) {
-    refuse_values();
-    return false;
-  }
   const bool is_array = PyObject_TypeCheck(value, reinterpret_cast<PyTypeObject*>(types.ndarray));
   if (type == ValueType::float64) {
     if (PyIndex_Check(value) && !is_array && !PyFloat_Check(value)) {
@@ -266,10 +255,6 @@ inline bool stored_value_of(PyObject* value, ValueType type, uint64_t& out) {
 inline PyObject* value_object(ValueType type, uint64_t word) {
   if (type == ValueType::int64) return PyLong_FromLongLong(static_cast<int64_t>(word));
   if (type == ValueType::uint64) return PyLong_FromUnsignedLongLong(word);
-  if (type == ValueType::none) {
-    refuse_values();
-    return nullptr;
-  }
   return PyFloat_FromDouble(std::bit_cast<double>(word));
 }
 

@@ -54,11 +54,6 @@ struct TableObject : MemoryObject<MultilevelTable> {
     progress.changed = insertions() - before;
     return progress;
   }
-  BulkProgress add_new_all(const uint64_t* keys, uint64_t n, uint8_t* added, const Pulse& pulse) {
-    return in_stretches(n, pulse, [&](uint64_t start, uint64_t count, uint64_t&) {
-      return table->insert_many(keys + start * words(), nullptr, count, false, added + start);
-    });
-  }
   BulkProgress erase_all(const uint64_t* keys, uint64_t n, uint32_t, const Pulse& pulse) {
     return in_stretches(n, pulse, [&](uint64_t start, uint64_t count, uint64_t& erased) {
       erased += table->erase_many(keys + start * words(), count);
@@ -80,50 +75,6 @@ struct TableObject : MemoryObject<MultilevelTable> {
  private:
   uint64_t insertions() const { return table->view().state[kInsertions]; }
 };
-
-// Stores a key without a value; whether it is new.
-bool add_new(TableObject& self, nb::handle key) {
-  const StoredKey stored = Mapping<TableObject>::key_from(self.maker, key);
-  self.require_writable();
-  Put put = Put::full;
-  self.alone([&] {
-    put = self.put(stored, 0, false);
-    self.version += put == Put::inserted;
-  });
-  if (put == Put::full) raise_table_full(self.full_text(), 0);
-  return put == Put::inserted;
-}
-
-// Whether the key was there.
-bool discard(TableObject& self, nb::handle key) {
-  const StoredKey wanted = Mapping<TableObject>::key_from(self.finder, key);
-  self.require_writable();
-  bool erased = false;
-  self.alone([&] {
-    self.require_deletable();
-    erased = !self.finder.is_out_of_range(wanted) && self.erase(wanted);
-    self.version += erased;
-  });
-  return erased;
-}
-
-// Answers for the keys that found room: fewer than the keys if one finds none.
-nb::object add_new_many(TableObject& self, WordArray keys) {
-  const uint64_t n = Mapping<TableObject>::count_of(self, keys);
-  self.require_writable();
-  Answers<uint8_t> answers;
-  uint8_t* out = answers.extend(n);
-  BulkProgress progress;
-  {
-    const Writing alone(self);
-    SignalPulse pulse;
-    ++self.version;
-    progress = self.add_new_all(Mapping<TableObject>::data_of(keys), n, out, std::ref(pulse));
-  }
-  if (PyErr_Occurred()) raise_interrupted(progress.done);
-  answers.truncate(progress.done);
-  return nb::cast(answers.release<bool>());
-}
 
 nb::object probe(TableObject& self, nb::handle key) {
   const StoredKey wanted = Mapping<TableObject>::key_from(self.finder, key);
@@ -168,12 +119,6 @@ std::vector<uint64_t> guide_state(const MultilevelTable& table) {
 void bind_tables(nb::module_& m) {
   bind_table_keys(m);
   bind_mapping<TableObject>(m, "Table", "Base of the multilevel table: a plan's integer core and its memory.")
-      .def("_add_new", &add_new, nb::arg("key").none(), nb::sig("def _add_new(self, key: object) -> bool"))
-      .def("_add_new_many", &add_new_many, nb::arg("keys"),
-           nb::sig("def _add_new_many(self, keys: numpy.typing.NDArray[numpy.uint64]) -> "
-                   "numpy.typing.NDArray[numpy.bool_]"),
-           "Whether each key is new, for as many keys as found room.")
-      .def("_discard", &discard, nb::arg("key").none(), nb::sig("def _discard(self, key: object) -> bool"))
       .def("_probe", &probe, nb::arg("key").none(), nb::sig("def _probe(self, key: object) -> tuple[int, int, bool]"))
       .def(
           "_state", [](TableObject& self) { return read_in_turn(self, [&] { return state_of(*self.table); }); },

@@ -29,15 +29,15 @@ EVENBINS_INLINE uint32_t match(const uint64_t* line, uint64_t word) {
 // Where the keys of a bucket begin; its values lie behind them.
 template <uint32_t Slots, uint32_t Words>
 EVENBINS_INLINE uint64_t* keys_of(const TableView& t, uint64_t bucket) {
-  return t.records + bucket * t.stride;
+  return t.records + bucket * (Slots * (Words + 1));
 }
 template <uint32_t Slots, uint32_t Words>
-EVENBINS_INLINE uint64_t* value_of(const TableView& t, uint64_t bucket, uint64_t slot) {  // of the bucket
-  return t.is_set ? t.state + kNothing : keys_of<Slots, Words>(t, bucket) + Slots * Words + slot;
+EVENBINS_INLINE uint64_t* values_of(const TableView& t, uint64_t bucket) {
+  return keys_of<Slots, Words>(t, bucket) + Slots * Words;
 }
 template <uint32_t Slots, uint32_t Words>
 EVENBINS_INLINE uint64_t* value_at(const TableView& t, uint64_t slot) {
-  return value_of<Slots, Words>(t, slot / Slots, slot % Slots);
+  return values_of<Slots, Words>(t, slot / Slots) + slot % Slots;
 }
 
 // The slots of a bucket that hold the key: one bit at most, unless a caller broke the promise of assume_unique=True.
@@ -203,7 +203,7 @@ EVENBINS_INLINE uint32_t fast_level(const TableView& t, uint32_t levels, const u
 
 template <uint32_t Slots, uint32_t Words, uint32_t Levels>
 EVENBINS_INLINE size_t table_insert(const TableView& t, const uint64_t* keys, const uint64_t* values, size_t n,
-                                    bool are_new, uint8_t* added) {
+                                    bool are_new) {
   const uint32_t levels = Levels == 0 ? t.levels : Levels;
   constexpr size_t kGroup = kInsertGroup;
   struct Group {
@@ -217,7 +217,7 @@ EVENBINS_INLINE size_t table_insert(const TableView& t, const uint64_t* keys, co
     const size_t start = number * kGroup;
     g.n = n - start < kGroup ? n - start : kGroup;
     for (size_t i = 0; i < g.n * Words; ++i) g.keys[i] = keys[start * Words + i];
-    for (size_t i = 0; i < g.n; ++i) g.values[i] = values == nullptr ? 0 : values[start + i];
+    for (size_t i = 0; i < g.n; ++i) g.values[i] = values[start + i];
     if (t.hash.type == KeyType::int64)
       digest_i64(t.hash.ints, reinterpret_cast<const int64_t*>(g.keys), g.n, g.digests);
     else if (t.hash.type == KeyType::uint64)
@@ -238,10 +238,10 @@ EVENBINS_INLINE size_t table_insert(const TableView& t, const uint64_t* keys, co
       const uint32_t level = fast_level<Slots>(t, levels, g.buckets[i]);
       const uint64_t bucket = g.buckets[i][level < levels ? level : 0];
       if (are_new) __builtin_prefetch(keys_of<Slots, Words>(t, bucket), 1);
-      __builtin_prefetch(value_of<Slots, Words>(t, bucket, 0), 1);
+      __builtin_prefetch(values_of<Slots, Words>(t, bucket), 1);
     }
   };
-  const auto store = [&](const Group& g, size_t start) -> size_t {  // in order
+  const auto store = [&](const Group& g) -> size_t {  // in order
     for (size_t i = 0; i < g.n; ++i) {
       const uint64_t low = g.keys[Words * i], high = Words == 2 ? g.keys[Words * i + 1] : 0;
       const uint64_t digest = g.digests[i];
@@ -250,12 +250,11 @@ EVENBINS_INLINE size_t table_insert(const TableView& t, const uint64_t* keys, co
         for (uint32_t j = 0; j < levels; ++j) {
           const uint32_t mask = match_key<Slots, Words>(t, g.buckets[i][j], low, high);
           if (mask == 0) continue;
-          present = value_of<Slots, Words>(t, g.buckets[i][j], static_cast<uint32_t>(__builtin_ctz(mask)));
+          present = values_of<Slots, Words>(t, g.buckets[i][j]) + __builtin_ctz(mask);
           break;
         }
         if (present == nullptr && t.state[kListed] > 0)
           if (const uint64_t entry = list_find(t, low, high, digest); entry != 0) present = t.list_values + entry - 1;
-        if (added != nullptr) added[start + i] = present == nullptr;
         if (present != nullptr) {
           *present = g.values[i];
           continue;
@@ -271,7 +270,7 @@ EVENBINS_INLINE size_t table_insert(const TableView& t, const uint64_t* keys, co
       uint64_t* line = keys_of<Slots, Words>(t, bucket);
       line[s] = low;
       if constexpr (Words == 2) line[Slots + s] = high;
-      *value_of<Slots, Words>(t, bucket, s) = g.values[i];
+      values_of<Slots, Words>(t, bucket)[s] = g.values[i];
       set_bit(t.occupied, bucket * Slots + s);
       write_next(t, bucket * Slots + s, level, digest);
       ++t.state[kInsertions];
@@ -286,18 +285,17 @@ EVENBINS_INLINE size_t table_insert(const TableView& t, const uint64_t* keys, co
   for (size_t number = 0; number < count; ++number) {
     if (number + 2 < count) begin(number + 2);
     if (number + 1 < count) middle(groups[(number + 1) % 3]);
-    const size_t done = store(groups[number % 3], number * kGroup);
+    const size_t done = store(groups[number % 3]);
     if (done < groups[number % 3].n) return number * kGroup + done;
   }
   return n;
 }
 
 template <uint32_t Slots, uint32_t Words>
-size_t table_insert_many(const TableView& t, const uint64_t* keys, const uint64_t* values, size_t n, bool are_new,
-                         uint8_t* added) {
+size_t table_insert_many(const TableView& t, const uint64_t* keys, const uint64_t* values, size_t n, bool are_new) {
   if constexpr (Slots == 8)
-    if (t.levels == 2) return table_insert<Slots, Words, 2>(t, keys, values, n, are_new, added);
-  return table_insert<Slots, Words, 0>(t, keys, values, n, are_new, added);
+    if (t.levels == 2) return table_insert<Slots, Words, 2>(t, keys, values, n, are_new);
+  return table_insert<Slots, Words, 0>(t, keys, values, n, are_new);
 }
 
 template <uint32_t Slots, uint32_t Words>

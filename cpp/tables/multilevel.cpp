@@ -44,7 +44,7 @@ struct Layout {
     part(8 * kStateWords);
     occupied = part((slots_total + 7) / 8);
     marks = part(scheme == Scheme::conservative ? (slots_total + 7) / 8 : 0);
-    records = part(8 * slots_total * (words + (static_cast<ValueType>(core[3]) == ValueType::none ? 0 : 1)));
+    records = part(8 * slots_total * (words + 1));
     next = part(4 * slots_total * next_words);
     list_keys = part(8 * limit * words);
     list_values = part(8 * limit);
@@ -270,8 +270,7 @@ uint64_t MultilevelTable::payload_bytes(const Spec& spec) {
   if (core[0] < 1 || core[0] > 5) throw SpecError("scheme must be 1 … 5");
   if (core[1] != 1 && core[1] != 2 && core[1] != 4 && core[1] != 8) throw SpecError("slots must be 1, 2, 4 or 8");
   if (!is_key_type(core[2])) throw SpecError("the type of keys must be 1 … 3");
-  if (!is_value_type(core[3]) && static_cast<ValueType>(core[3]) != ValueType::none)
-    throw SpecError("the type of values must be 1 … 4");
+  if (!is_value_type(core[3])) throw SpecError("the type of values must be 1 … 3");
   if (core[4] > 3) throw SpecError("flags must be 0 … 3");
   if (core[5] > kMaxLimit) throw SpecError("overflow_limit must be at most 2^30");
   for (size_t j = kCoreHead; j < core.size(); ++j)
@@ -306,8 +305,7 @@ MultilevelTable::MultilevelTable(Spec spec, Bits bits)
   view_.index = halves_at(layout.index);
   view_.index_size = layout.index_size;
   view_.limit = spec_.core[5];
-  view_.is_set = value_type() == ValueType::none;
-  view_.stride = uint64_t{layout.slots} * (layout.words + (view_.is_set ? 0 : 1));
+  view_.stride = uint64_t{layout.slots} * (layout.words + 1);
   view_.levels = layout.levels;
   view_.slots = layout.slots;
   view_.words = layout.words;
@@ -435,8 +433,7 @@ size_t MultilevelTable::get_guided(const uint64_t* keys, size_t n, uint64_t miss
   return counts.hits;
 }
 
-size_t MultilevelTable::insert_guided(const uint64_t* keys, const uint64_t* values, size_t n, bool are_new,
-                                      uint8_t* added) {
+size_t MultilevelTable::insert_guided(const uint64_t* keys, const uint64_t* values, size_t n, bool are_new) {
   constexpr size_t kAhead = 8;
   const auto key_of = [&](size_t i) {
     const uint64_t* words = keys + i * view_.words;
@@ -455,14 +452,12 @@ size_t MultilevelTable::insert_guided(const uint64_t* keys, const uint64_t* valu
     const StoredKey key = key_of(i);
     const uint64_t d = digest(key);
     TableGuide::Found found;
-    const uint64_t value = values == nullptr ? 0 : values[i];
     if (!are_new) found = guide_->find(view_, key, d);
-    if (added != nullptr) added[i] = found.entry == 0 && found.slot == kAbsent;
     if (found.entry != 0)
-      view_.list_values[found.entry - 1] = value;
+      view_.list_values[found.entry - 1] = values[i];
     else if (found.slot != kAbsent)
-      *value_at(view_, found.slot) = value;
-    else if (!guide_->insert(view_, key, value, d, found))
+      *value_at(view_, found.slot) = values[i];
+    else if (!guide_->insert(view_, key, values[i], d, found))
       return i;
   }
   return n;

@@ -28,9 +28,7 @@ inline StoredKey key_at(const TableView& t, uint64_t slot) {
   const uint64_t* line = record_at(t, slot);
   return {line[0], t.words == 2 ? line[t.slots] : 0};
 }
-inline uint64_t* value_at(const TableView& t, uint64_t slot) {
-  return t.is_set ? t.state + kNothing : record_at(t, slot) + t.slots * t.words;
-}
+inline uint64_t* value_at(const TableView& t, uint64_t slot) { return record_at(t, slot) + t.slots * t.words; }
 inline void put(const TableView& t, uint64_t slot, uint32_t level, const StoredKey& key, uint64_t value,
                 uint64_t digest) {
   uint64_t* line = record_at(t, slot);

@@ -25,7 +25,7 @@
 //
 // Integer core: [scheme, slots, key type, value type, flags (1 occupancy bits, 2 next hashes), overflow limit, buckets
 // of each level]. Payload, each part from a cache line on:
-//     state (StateWord) │ occupancy, one bit a slot │ marks │ keys │ values, unless it is a set │ next hashes │
+//     state (StateWord) │ occupancy, one bit a slot │ marks │ keys │ values │ next hashes │
 //     the list: keys, values, links, index
 // Marks exist in the conservative scheme alone. Next hashes (T' of section 5.5): for each slot the numbers, within
 // their level, of its resident's bucket in the next level (second-chance) or in all others (the rest), so that an
@@ -92,11 +92,10 @@ class MultilevelTable {
     else
       loops_.contains_many(view_, keys, n, found);
   }
-  // Stores in key order (a set: values may be null); returns how many are in: fewer than n when the next one has no room.
-  // `added`, unless it is null, gets 1 for each key that was not there, and 0 for the others.
-  size_t insert_many(const uint64_t* keys, const uint64_t* values, size_t n, bool are_new, uint8_t* added = nullptr) {
-    if (guide_ != nullptr) return insert_guided(keys, values, n, are_new, added);
-    return loops_.insert_many(view_, keys, values, n, are_new, added);
+  // Stores in key order; returns how many are in: fewer than n when the next one has no room.
+  size_t insert_many(const uint64_t* keys, const uint64_t* values, size_t n, bool are_new) {
+    if (guide_ != nullptr) return insert_guided(keys, values, n, are_new);
+    return loops_.insert_many(view_, keys, values, n, are_new);
   }
   bool erase(const StoredKey& key);
   bool can_delete() const { return guide_ == nullptr || guide_->can_delete(); }
@@ -154,7 +153,7 @@ class MultilevelTable {
   template <typename F>
   void guided(const uint64_t* keys, size_t n, F&& f) const;
   size_t get_guided(const uint64_t* keys, size_t n, uint64_t missing, uint64_t* out, uint8_t* found) const;
-  size_t insert_guided(const uint64_t* keys, const uint64_t* values, size_t n, bool are_new, uint8_t* added);
+  size_t insert_guided(const uint64_t* keys, const uint64_t* values, size_t n, bool are_new);
   std::string check_levels() const;
   std::string check_list() const;
 

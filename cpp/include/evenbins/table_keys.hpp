@@ -16,8 +16,7 @@
 namespace evenbins {
 
 enum class KeyType : uint64_t { int64 = 1, uint64 = 2, digest = 3 };
-// One word, or nothing: then the table is a set.
-enum class ValueType : uint64_t { int64 = 1, uint64 = 2, float64 = 3, none = 4 };
+enum class ValueType : uint64_t { int64 = 1, uint64 = 2, float64 = 3 };  // always one word
 
 struct StoredKey {
   uint64_t low = 0, high = 0;  // high: of digests alone, else 0

@@ -39,7 +39,6 @@ enum StateWord : uint32_t {
   kYoungest,
   kFreed,        // the first of the entries that were used and are free
   kUsed,         // entries 1 … kUsed have been used
-  kNothing,      // 0: what a set reads and writes in place of values
   kPlaced = 16,  // keys of each level
   kStateWords = kPlaced + kMaxLevels
 };
@@ -68,10 +67,10 @@ struct TableView {
   uint64_t index_size = 0, limit = 0;
 
   uint64_t buckets[kMaxLevels] = {}, first[kMaxLevels] = {};  // of each level: how many, and the number of its first
-  uint64_t stride = 0;                                        // slots · (words + 1), of a set slots · words
+  uint64_t stride = 0;                                        // slots · (words + 1)
   uint32_t levels = 0, slots = 0, words = 0, next_words = 0;  // words of a key
   Scheme scheme = Scheme::standard;
-  bool occupancy_bits = true, is_set = false;
+  bool occupancy_bits = true;
   KeyHash hash;
   // Of a table with a summary alone (guided.hpp), else null: who keeps it; one bit a slot, and a digest a slot, if
   // deletions are lazy.
@@ -129,10 +128,8 @@ struct TableLoops {  // for one number of slots and words of a key
   // The values of keys, `missing` where there is none; found[i] = 1 where there is one. Returns how many there are.
   size_t (*get_many)(const TableView&, const uint64_t* keys, size_t n, uint64_t missing, uint64_t* out, uint8_t* found);
   void (*contains_many)(const TableView&, const uint64_t* keys, size_t n, uint8_t* found);
-  // Stores keys with their values (null: of a set) in order; returns how many are in: fewer than n when there was no room
-  // for one. `added`, unless it is null, gets 1 for each key that was not there, and 0 for the others.
-  size_t (*insert_many)(const TableView&, const uint64_t* keys, const uint64_t* values, size_t n, bool are_new,
-                        uint8_t* added);
+  // Stores keys with their values in order; returns how many are in: fewer than n when there was no room for one.
+  size_t (*insert_many)(const TableView&, const uint64_t* keys, const uint64_t* values, size_t n, bool are_new);
 };
 
 }  // namespace evenbins
