@@ -31,6 +31,7 @@ from evenbins import (
     GrowingFilter,
     HashRing,
     HeavyHitters,
+    HyperLogLog,
     MultilevelTable,
     PagedTable,
     ShardedFilter,
@@ -147,6 +148,12 @@ STRUCTURES = [
         lambda h, keys: np.array([h.count(int(key)) > 0 for key in keys[::50]]),
         state=lambda h: h.sketch.to_bytes(),
         whole=False,
+    ),
+    Structure(
+        "HyperLogLog",
+        lambda _: HyperLogLog(10),
+        lambda h, keys, _: h.add_many(keys, threads=2),
+        lambda h, keys: np.array([h.count() > 0.5 * len(keys)]),
     ),
     _table("MultilevelTable", lambda _: MultilevelTable(CAPACITY)),
     _table("MultilevelTable-with-summary", _guided),
@@ -314,6 +321,16 @@ HITTERS: dict[str, Run] = {
 }
 
 
+DISTINCT: dict[str, Run] = WHOLE | {
+    "add": lambda scene: [scene.made.add(key) for key in EXTRA[:20].tolist()],
+    "add_many": _with("add_many", EXTRA, threads=2),
+    "update": _with("update", EXTRA[:200].tolist()),
+    "count": _with("count"),
+    "|=": _merge_in,
+    "|": lambda scene: scene.made | scene.other,
+}
+
+
 def _iterate(scene: Scene) -> None:
     with contextlib.suppress(RuntimeError):  # as a dict's: it changed meanwhile
         list(scene.made.items())
@@ -456,6 +473,7 @@ def _family(made: Any) -> dict[str, Run]:
         (ShardedFilter, SHARDED),
         ((BloomFilter, BlockedBloomFilter, BalancedBloomFilter, GrowingFilter), FILTER),
         (HeavyHitters, HITTERS),
+        (HyperLogLog, DISTINCT),
         (ChainedTable, CHAINED),
         (PagedTable, PAGED),
         (HashRing, RING),

@@ -102,8 +102,8 @@ class Makers:
             yield name, each
 
     def sketches(self) -> Iterator[tuple[str, Any]]:
-        """Return sketches of both constructions."""
-        from evenbins import CountMinSketch
+        """Return sketches of both constructions, and HyperLogLogs of both forms."""
+        from evenbins import CountMinSketch, HyperLogLog
 
         weights = self.keys % type(self.keys[0])(9)
         for construction in ("classic", "two-hash"):
@@ -114,6 +114,11 @@ class Makers:
                 for keys, each in self.batches(self.keys, weights):
                     s.add_many(keys, each)
                 yield f"count-min-{construction}-{'conservative' if conservative else 'plain'}", s
+        for precision in (8, 18):
+            h = HyperLogLog(precision, seed=4)
+            for (keys,) in self.batches(self.keys):
+                h.add_many(keys, threads=self.threads)
+            yield f"hyperloglog-{precision}", h
 
     def tables(self) -> Iterator[tuple[str, Any]]:
         """Return tables of every scheme, chains of every policy."""

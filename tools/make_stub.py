@@ -25,8 +25,8 @@ HEADS = {
 }
 # In _core: classes that have methods alike, and the base class that the stub gives them for these.
 BASES = {
-    "_Structure": ("Filter", "Sketch", "Table", "Chains", "Summary", "Pages"),
-    "_Storable": ("Filter", "Sketch", "Table", "Chains", "Summary"),
+    "_Structure": ("Filter", "Sketch", "Distinct", "Table", "Chains", "Summary", "Pages"),
+    "_Storable": ("Filter", "Sketch", "Distinct", "Table", "Chains", "Summary"),
     "_Mapping": ("Table", "Chains", "Pages"),
     "_MappingInMemory": ("Table", "Chains"),
 }

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from evenbins.rings.stats import RingStats
     from evenbins.sketches.countmin import CountMinSketch, SketchPlan, SketchStats
     from evenbins.sketches.heavy_hitters import HeavyHitters
+    from evenbins.sketches.hyperloglog import HyperLogLog
     from evenbins.structure import load
     from evenbins.structure import open as open  # not in __all__: a star import must not hide Python's open
     from evenbins.tables.chained import ChainedTable, ChainPlan, ChainStats
@@ -61,6 +62,7 @@ __all__ = [
     "GrowingFilter",
     "HashRing",
     "HeavyHitters",
+    "HyperLogLog",
     "KeyRangeError",
     "MultilevelTable",
     "NoNodesError",
@@ -103,6 +105,7 @@ _HOMES = {
     "rings.stats": "RingStats",
     "sketches.countmin": "CountMinSketch SketchPlan SketchStats",
     "sketches.heavy_hitters": "HeavyHitters",
+    "sketches.hyperloglog": "HyperLogLog",
     "structure": "load open",
     "tables.chained": "ChainedTable ChainPlan ChainStats",
     "tables.multilevel": "MultilevelTable TableFullError TablePlan TableStats",

@@ -269,6 +269,7 @@ KINDS: tuple[Kind, ...] = (
     _kind(12, "counter-summary", "a summary", "study.counter_summary:CounterSummary", ""),
     _kind(_PAGED, "paged-table", "a table in pages", "tables.paged:PagedTable", "members remove"),
     _kind(14, "ring", "a hash ring", "rings.ring:HashRing", "design lab"),
+    _kind(15, "hyperloglog", "a HyperLogLog", "sketches.hyperloglog:HyperLogLog", "merge"),
     _kind(0, "sharded", "a filter in shards", "filters.sharded:ShardedFilter", "members design"),
 )  # fmt: skip
 

@@ -24,6 +24,7 @@ from evenbins import (
     FilterPlan,
     GrowingFilter,
     HashRing,
+    HyperLogLog,
     MultilevelTable,
 )
 from evenbins.filters import plan_of_core
@@ -141,6 +142,19 @@ def golden_sketch(name: str) -> CountMinSketch:
     s = SKETCHES[name]()
     s.add_many(KEYS, range(1, len(KEYS) + 1))
     return s
+
+
+DISTINCT: dict[str, Callable[[], HyperLogLog]] = {
+    "hyperloglog-sparse": lambda: HyperLogLog(12),
+    "hyperloglog-dense": lambda: HyperLogLog(6, seed=42),
+}
+
+
+def golden_distinct(name: str) -> HyperLogLog:
+    """Build the HyperLogLog of that name, with its keys."""
+    h = DISTINCT[name]()
+    h.add_many(KEYS)
+    return h
 
 
 def _table(*core: int, seed: int = 0) -> MultilevelTable:
@@ -372,6 +386,7 @@ def main() -> None:
     """Write the files that are missing, and their checksums."""
     wanted = {f"{name}.evenbins": golden_filter(name).to_bytes() for name in FILTERS}
     wanted |= {f"{name}.evenbins": golden_sketch(name).to_bytes() for name in SKETCHES}
+    wanted |= {f"{name}.evenbins": golden_distinct(name).to_bytes() for name in DISTINCT}
     wanted |= {f"{name}.evenbins": golden_table(name).to_bytes() for name in TABLES}
     wanted |= {f"{name}.evenbins": golden_chained(name).to_bytes() for name in CHAINED}
     wanted |= {f"{name}.evenbins": golden_summary(name).to_bytes() for name in SUMMARIES}

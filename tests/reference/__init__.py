@@ -10,6 +10,7 @@ slow and short. Nothing here needs the native core.
     balanced  the balanced filter, in its five policies
     chained   the chained table, in its five policies
     countmin  the count-min sketch, in its two constructions
+    hyperloglog  HyperLogLog, sparse and dense
     counting  the counting filter
     multilevel  the multilevel table, in its five schemes
     summaries  summaries of multilevel tables
@@ -27,6 +28,7 @@ from reference.bloom import ReferenceBloom
 from reference.chained import ReferenceChained
 from reference.counting import ReferenceCounting
 from reference.countmin import ReferenceCountMin
+from reference.hyperloglog import ReferenceHyperLogLog
 from reference.keys import digest, mix, mulhi, splitmix
 from reference.paged import ReferencePaged
 from reference.ring import Ring as ReferenceRing
@@ -40,6 +42,7 @@ __all__ = [
     "ReferenceChained",
     "ReferenceCountMin",
     "ReferenceCounting",
+    "ReferenceHyperLogLog",
     "ReferenceMultilevel",
     "ReferencePaged",
     "ReferenceRing",

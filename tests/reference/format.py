@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from evenbins.study import stepwise as multilevel
-from reference import balanced, chained, counting, countmin, summaries
+from reference import balanced, chained, counting, countmin, hyperloglog, summaries
 from reference.xxh3 import xxh3_64
 
 MAGIC: Final = b"EVENBINS"
@@ -48,12 +48,14 @@ COUNT_MIN: Final = 6
 MULTILEVEL: Final = 7
 CHAINED: Final = 8
 SUMMARIES: Final = (9, 10, 11, 12)
+HYPERLOGLOG: Final = 15
 PARTITION: Final = 3
 HASHING: Final = {  # the schemes by which each kind draws its positions
     STANDARD: (1, 3, 4, 5, 6, 7, 8),
     BLOCKED: (2,),
     BALANCED: (2,),
     COUNT_MIN: (1,),
+    HYPERLOGLOG: (1,),
     MULTILEVEL: (1,),
     CHAINED: (1,),
     **dict.fromkeys(SUMMARIES, (1,)),
@@ -68,6 +70,7 @@ CORE: Final = {  # what `payload_bytes` accepts, for its error
     CHAINED: "[policy, choices, coin, key type, value type, overflow_bins,"
     " then bins and threshold of each table]",
     COUNT_MIN: "[construction 1 or 2, width, depth, copies, conservative 0 or 1, epsilon, delta]",
+    HYPERLOGLOG: "[precision 4 .. 18, form 0 or 1]",
     MULTILEVEL: "[scheme 1 .. 5, slots, key type, value type, flags, overflow_limit, buckets of each level]",
     **dict.fromkeys(SUMMARIES, "a core as `summaries` says"),
 }
@@ -122,6 +125,8 @@ def payload_bytes(kind: int, core: Sequence[int], capacity: int = 1) -> int:
                 return countmin.payload_bytes(core)
             except ValueError as error:
                 raise ValueError(f"invalid core {list(core)}: {error}; kind 6 has {CORE[6]}") from error
+        case 15, _, _:
+            return hyperloglog.payload_bytes(core)
         case 7, *_:
             try:
                 return multilevel.payload_bytes(core)
@@ -195,8 +200,9 @@ def unpack(data: bytes) -> Parsed:
         raise ValueError("header damaged: its padding is not zero")
     if kind not in CORE:
         raise ValueError(
-            f"unknown kind {kind}: this reader knows 1 .. 3, 5 .. 12"
-            " (standard, blocked, balanced, counting, count-min, multilevel, chained, four summaries)"
+            f"unknown kind {kind}: this reader knows 1 .. 3, 5 .. 12, 15"
+            " (standard, blocked, balanced, counting, count-min, multilevel, chained, four summaries,"
+            " HyperLogLog)"
         )
     if hash_id != HASH_ID:
         raise ValueError(f"unknown hash id {hash_id}: this reader knows {HASH_ID}")
@@ -207,8 +213,8 @@ def unpack(data: bytes) -> Parsed:
         raise ValueError(f"the parts of hashing {PARTITION} must be equal: {core[-1]} hashes, {core[0]} bits")
     if not 1 <= capacity <= 2**48:
         raise ValueError(f"capacity must be 1 .. 2**48, got {capacity}")
-    if kind == COUNT_MIN and capacity != 1:
-        raise ValueError(f"capacity must be 1 for a count-min sketch, got {capacity}")
+    if kind in (COUNT_MIN, HYPERLOGLOG) and capacity != 1:
+        raise ValueError(f"capacity must be 1 for a sketch, got {capacity}")
     if payload_size != (wanted := payload_bytes(kind, core, capacity)):
         raise ValueError(f"payload size {payload_size} disagrees with the core {list(core)}: {wanted} bytes")
 
@@ -229,9 +235,10 @@ def unpack(data: bytes) -> Parsed:
             balanced.ReferenceBalanced.from_payload(core, seed, payload)
         except ValueError as error:
             raise ValueError(f"payload damaged: {error}") from error
-    if kind == COUNT_MIN:
+    if kind in (COUNT_MIN, HYPERLOGLOG):
         try:
-            countmin.ReferenceCountMin.from_payload(core, seed, payload)
+            sketch = countmin.ReferenceCountMin if kind == COUNT_MIN else hyperloglog.ReferenceHyperLogLog
+            sketch.from_payload(core, seed, payload)
         except ValueError as error:
             raise ValueError(f"payload damaged: {error}") from error
     if kind == MULTILEVEL:

@@ -31,6 +31,7 @@ from evenbins import (
     CountMinSketch,
     GrowingFilter,
     HeavyHitters,
+    HyperLogLog,
     MultilevelTable,
     NoNodesError,
     RingFullError,
@@ -203,6 +204,50 @@ class CountingSoak(Soak):
             self.same(stats, twin.stats(), "stats()")
         else:
             self.done["audits with full counters"] += 1
+
+
+class DistinctSoak(Soak):
+    """A HyperLogLog of keys that come again and again; begun anew after a while."""
+
+    def __init__(self, rng: np.random.Generator, make: Callable[[], HyperLogLog]) -> None:
+        super().__init__(rng)
+        self.make, self.sketch = make, make()
+        self.keys = universe(rng, _KEYS)
+        self.seen = np.zeros(_KEYS, np.bool_)
+
+    def step(self) -> int:
+        rng = self.rng
+        places = rng.integers(0, _KEYS, int(10 ** rng.uniform(0, 4)))
+        match int(rng.integers(8)):
+            case 0:
+                places = places[:_SINGLY]
+                for key in self.keys[places].tolist():
+                    self.sketch.add(key)
+            case 1:
+                other = self.make()
+                other.add_many(self.keys[places])
+                self.sketch |= other
+                self.done["merged"] += 1
+            case 2:
+                self.sketch = rebuild(rng, self.sketch)
+                places = places[:0]
+                self.done["rebuilt"] += 1
+            case 3 if self.seen.all():
+                self.sketch.clear()
+                self.seen[:] = False
+                places = places[:0]
+            case _:
+                self.sketch.add_many(self.keys[places], threads=1 + int(rng.integers(3)))
+        self.seen[places] = True
+        return len(places)
+
+    def audit(self) -> None:
+        self.sound(self.sketch)
+        twin = self.make()
+        twin.add_many(self.keys[self.seen])
+        self.same(self.sketch.to_bytes(), twin.to_bytes(), "the bytes of a fresh sketch with these keys")
+        known, found = int(self.seen.sum()), self.sketch.count()
+        self.same(abs(found - known) <= 7 * self.sketch.plan.error * known, True, f"count {found} of {known}")
 
 
 class SketchSoak(Soak):
@@ -553,6 +598,9 @@ def _cases() -> list[Case]:
             )
             name = f"count-min, {construction}" + ", conservative" * conservative
             cases.append(Case(name, lambda rng, make=make: SketchSoak(rng, make)))
+    for precision in (8, 14):
+        make = lambda precision=precision: HyperLogLog(precision)  # noqa: E731
+        cases.append(Case(f"hyperloglog, {precision}", lambda rng, make=make: DistinctSoak(rng, make)))
     cases.append(Case("heavy hitters", HittersSoak, 0.1))
     for scheme in ("standard", "conservative", "second-chance", "extreme-second-chance", "least-loaded"):
         make = lambda scheme=scheme: MultilevelTable(  # noqa: E731

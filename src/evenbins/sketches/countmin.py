@@ -215,7 +215,9 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
             plan_countmin(epsilon, delta, construction=construction, conservative=conservative, seed=seed)
         )
 
-    def add_many(self, keys: object, weights: object = None, *, digests: bool = False) -> None:
+    def add_many(
+        self, keys: object, weights: object = None, *, digests: bool = False, return_counts: bool = False
+    ) -> _Words | None:
         """Add many keys: a NumPy array, an Arrow column or stream, or any iterable.
 
         The GIL is released where the keys can be read without Python. If a key is refused, or the total would
@@ -231,6 +233,9 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
             Arrow column, a list). Integers from 0 to 2**64 - 1; adding 0 changes nothing.
         digests
             The keys are digests already, as `digest_many` makes them with this sketch's seed (uint64).
+        return_counts
+            Return each key's estimate just after it was added, as `add` and `count` in turn would: 1 for a
+            key that is new, unless others share its counters.
 
         Raises
         ------
@@ -246,10 +251,13 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
         >>> s.add_many(np.array([1, 2, 2]), weights=np.array([10, 1, 1]))
         >>> s.count_many([1, 2, 3])
         array([10,  2,  0], dtype=uint64)
+        >>> s.add_many([7, 2, 7], return_counts=True)
+        array([1, 3, 2], dtype=uint64)
         """
         words, each = checked_weights(weights, keys)
-        source, _ = _bulk.key_source(keys, digests=digests)
-        self._add_from(source, words, each, False)
+        source, shape = _bulk.key_source(keys, digests=digests)
+        counts = self._add_from(source, words, each, return_counts)
+        return counts if counts is None or shape is None else counts.reshape(shape)
 
     def update(self, *keys: object) -> None:
         """Add the keys of each argument, each once for each time it comes; see `add_many`."""

@@ -13,16 +13,16 @@ from typing import Any
 from evenbins import _arguments as arguments
 from evenbins import _bulk, _core
 from evenbins._show import ReprMixin
-from evenbins.structure import Mergeable
+from evenbins.structure import Mergeable, Plan
 from evenbins.theory import distinct
 
-__all__ = ["DistinctPlan", "DistinctStats", "HyperLogLog"]
+__all__ = ["DistinctPlan", "DistinctStats", "HyperLogLog", "plan_hyperloglog"]
 
 _LEAST, _MOST = 4, 18
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class DistinctPlan(ReprMixin):
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class DistinctPlan(Plan):
     """A HyperLogLog's design and its predicted behaviour; equal plans can be merged.
 
     Attributes
@@ -32,6 +32,9 @@ class DistinctPlan(ReprMixin):
     nbytes : bytes of the sketch once it is dense
     seed : seed of the digests
     """
+
+    _identity = ("precision", "seed")
+    _in_one_line = ("precision", "error", "nbytes")
 
     precision: int
     error: float
@@ -67,10 +70,9 @@ def plan_hyperloglog(
     if precision is not None and error is not None:
         raise arguments.error("error", "left out where precision is given", error, "Pass one of the two")
     if error is not None:
-        least, most = distinct.error_of_precision(_MOST), distinct.error_of_precision(_LEAST)
-        wanted = arguments.real(
-            "error", error, least, most, f"Pass a fraction from {least:.4f} to {most:.2f}"
-        )
+        least, most = (distinct.error_of_precision(each) for each in (_MOST, _LEAST))
+        rule, remedy = f"a number from {least:.5f} to {most:.2f}", "Pass 0.01 for one percent"
+        wanted = arguments.real("error", error, rule, remedy, least=least, most=most)
         precision = next(p for p in range(_LEAST, _MOST + 1) if distinct.error_of_precision(p) <= wanted)
     bits = 14 if precision is None else precision
     bits = arguments.integer("precision", bits, _LEAST, _MOST, "Pass 14 for an error of 0.8 %")
@@ -107,6 +109,7 @@ class HyperLogLog(_core.Distinct, Mergeable[DistinctPlan]):
 
     __slots__ = ("_cached_plan",)
     _plan_class = DistinctPlan
+    _noun = "HyperLogLog"
 
     def __init__(self, precision: int | None = None, *, error: float | None = None, seed: int = 0) -> None:
         self._build(plan_hyperloglog(precision, error=error, seed=seed))
