@@ -153,7 +153,7 @@ STRUCTURES = [
         "HyperLogLog",
         lambda _: HyperLogLog(10),
         lambda h, keys, _: h.add_many(keys, threads=2),
-        lambda h, keys: np.array([h.count() > 0.5 * len(keys)]),
+        lambda h, keys: np.array([h.count() >= 0.5 * len(keys)]),
     ),
     _table("MultilevelTable", lambda _: MultilevelTable(CAPACITY)),
     _table("MultilevelTable-with-summary", _guided),

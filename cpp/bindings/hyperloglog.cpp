@@ -32,7 +32,13 @@ struct DistinctObject : Turns {
   HyperLogLog& structure() const { return *sketch; }
   Hasher hasher;
   std::unique_ptr<HyperLogLog> sketch;
+  const bool read_only = sketch->bits().read_only();
 };
+
+// By what is known of it without its memory, which a call without the GIL may be replacing.
+void require_writable(const DistinctObject& object) {
+  if (object.read_only) throw nb::value_error(DistinctObject::kReadOnly);
+}
 
 class AddSink final : public Sink {
  public:
@@ -99,6 +105,19 @@ void bind_hyperloglog(nb::module_& m) {
           "Whether it is dense; the entries of a sparse one; the histogram of the registers of a dense one; its "
           "bytes.");
   bind_structure(cls, "Bytes of the sketch: it grows once, when it becomes dense.");
+  // In place of those that look at the memory or the form at any time.
+  cls.def("_clear",
+          [](DistinctObject& self) {
+            require_writable(self);
+            const Access access(self);
+            self.sketch->clear();
+          })
+      .def_prop_ro("_read_only", [](const DistinctObject& self) { return self.read_only; })
+      .def_prop_ro("_core",
+                   [](DistinctObject& self) { return in_turn(self, [&] { return self.sketch->spec().core; }); })
+      .def_prop_ro(
+          "nbytes", [](DistinctObject& self) { return in_turn(self, [&] { return self.sketch->bits().bytes(); }); },
+          "Bytes of the sketch: it grows once, when it becomes dense.");
 }
 
 }  // namespace evenbins::python

@@ -174,7 +174,7 @@ void HyperLogLog::clear() {
   Spec empty = spec_;
   empty.core[1] = 0;
   bits_ = Bits::zeroed(payload_bytes(empty));
-  spec_ = std::move(empty);
+  spec_.core[1] = 0;
 }
 
 std::vector<uint64_t> HyperLogLog::histogram() const {

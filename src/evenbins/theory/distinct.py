@@ -54,7 +54,7 @@ def estimate_sparse(entries: int) -> float:
     1000.01
     """
     cells = 2.0**SPARSE_PRECISION
-    return -cells * math.log1p(-entries / cells)
+    return abs(cells * math.log1p(-entries / cells))
 
 
 def sparse_error(entries: int) -> float:
