@@ -103,7 +103,7 @@ def test_all_servers_down_is_no_failure() -> None:
 @pytest.mark.parametrize(
     ("events", "part"),
     [
-        ("k0", "is none"), ("q3", "is none"), ("k5..a", "is none"), ("x12", "names server 12"),
+        ("k0", "is no event"), ("q3", "is no event"), ("k5..a", "is no event"), ("x12", "names server 12"),
         ("r3.u3", "names server 3"), ("k1000.k201", "at most 1200 keys"),
         (".".join(["a"] * 49), "room for 60 servers"), (".".join(["k1"] * (MAX_EVENTS + 1)), "at most 60"),
     ],

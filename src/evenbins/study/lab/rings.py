@@ -66,7 +66,7 @@ def parse(events: str, servers: int) -> list[Event]:
     for part in parts:
         match = _EVENT.fullmatch(part)
         if match is None:
-            raise ValueError(f"events: {part[:20]!r} is none: {_SYNTAX}")
+            raise ValueError(f"events: {part[:20]!r} is no event: {_SYNTAX}")
         many, number, kind, server, _ = match.groups()
         if many:
             keys += int(number)
