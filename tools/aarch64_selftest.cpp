@@ -308,7 +308,9 @@ class Exact final : public Filter, public ByRange, public SupportsRemoval {
   static constexpr Kind kKind = static_cast<Kind>(99);
 
   Exact() : Exact({kKind, Hashing::independent, 0, kBuckets * kRoom, {}}, Bits::zeroed(8 * kBuckets * kRoom)) {}
-  Exact(Spec spec, Bits bits) : Filter(std::move(spec), std::move(bits)) { set_one({add_key, contains_key, this}); }
+  Exact(Spec spec, Bits bits) : Filter(std::move(spec), std::move(bits)) {
+    set_one({add_key, add_key, contains_key, this});
+  }
 
   size_t add_many(const uint64_t* digests, size_t n) override {
     for (size_t i = 0; i < n; ++i)
@@ -396,8 +398,12 @@ void fill_up() {
     check(full_at == room && many == one, "the same place, the same bytes, by any number of threads");
   }
   Exact fresh;
-  const Filter::Progress done = fresh.add_new(digests.data(), digests.size(), digests.size());
-  check(done.seen == room && done.added == room && fresh == one, "new keys until it is full");
+  std::vector<uint8_t> added(digests.size());
+  const size_t seen = fresh.add_new_many(digests.data(), digests.size(), added.data());
+  check(seen == room && fresh == one, "new keys until it is full");
+  check(std::count(added.begin(), added.begin() + static_cast<std::ptrdiff_t>(room), 1) ==
+            static_cast<std::ptrdiff_t>(room),
+        "each of them was new");
 
   std::vector<uint8_t> removed(digests.size());
   const Array first(Words(digests.begin(), digests.begin() + 1000));

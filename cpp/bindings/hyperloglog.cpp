@@ -106,13 +106,7 @@ void bind_hyperloglog(nb::module_& m) {
           "bytes.");
   bind_structure(cls, "Bytes of the sketch: it grows once, when it becomes dense.");
   // In place of those that look at the memory or the form at any time.
-  cls.def("_clear",
-          [](DistinctObject& self) {
-            require_writable(self);
-            const Access access(self);
-            self.sketch->clear();
-          })
-      .def_prop_ro("_read_only", [](const DistinctObject& self) { return self.read_only; })
+  cls.def_prop_ro("_read_only", [](const DistinctObject& self) { return self.read_only; })
       .def_prop_ro("_core",
                    [](DistinctObject& self) { return in_turn(self, [&] { return self.sketch->spec().core; }); })
       .def_prop_ro(

@@ -50,6 +50,7 @@ class BlockedBloomFilter final : public Filter, public ByRange {
   uint64_t lines() const override { return (view_.blocks + 1) / 2; }
   uint64_t first_item_of(uint64_t line) const override { return least_word_of(2 * line, view_.blocks); }
   void add_items(const uint64_t* digests, size_t n) override { add_many(digests, n); }
+  bool tells_new_items() const override { return true; }
   void add_new_items(const uint64_t* digests, size_t n, uint8_t* added) override { add_new_many(digests, n, added); }
 
   std::unique_ptr<Filter> copy() const override { return std::make_unique<BlockedBloomFilter>(spec_, bits_.copy()); }

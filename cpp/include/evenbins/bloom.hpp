@@ -69,6 +69,7 @@ class BloomFilter final : public Filter, public ByRange {
   void add_items(const uint64_t* positions, size_t n) override {
     each_position(positions, n, [&](size_t i) { set_bit(view_.words, positions[i]); });
   }
+  bool tells_new_items() const override { return true; }
   void add_new_items(const uint64_t* positions, size_t n, uint8_t* added) override {
     each_position(positions, n, [&](size_t i) { added[i] = exchange_bit(view_.words, positions[i]) == 0; });
   }

@@ -41,9 +41,9 @@ class ByRange {
   virtual uint64_t first_item_of(uint64_t line) const = 0;      // the least item in that line or behind it
   virtual void add_items(const uint64_t* items, size_t n) = 0;  // of no more keys than keys_left()
   // The same, with added[i] = 1 if item i changed something: a key was absent if one of its items did. Only where items
-  // may be added before the others of their key are known.
-  virtual bool tells_new_items() const { return true; }
-  virtual void add_new_items(const uint64_t* items, size_t n, uint8_t* added) = 0;
+  // may be added before the others of their key are known; a family that has it says so.
+  virtual bool tells_new_items() const { return false; }
+  virtual void add_new_items(const uint64_t* /*items*/, size_t /*n*/, uint8_t* /*added*/) {}
 };
 
 // A filter whose levels can take a batch of keys one after the other: what level j does with a key depends on
