@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 from rich.console import Console
 
+from evenbins.study.demo import parts
 from evenbins.study.demo import steps as demo
 from evenbins.study.demo.report import Report
 from evenbins.study.demo.steps import STEPS, Demo
@@ -142,7 +143,7 @@ def test_the_interval_is_the_exact_one(hits, trials):
     """At its ends the counted number, or one more extreme, has a chance of 5e-7 (Clopper and Pearson)."""
     from scipy.stats import binom
 
-    low, high = demo._interval(hits, trials)
+    low, high = parts.binomial_interval(hits, trials)
     assert 0.0 <= low <= hits / trials <= high <= 1.0
     if hits > 0:
         assert binom.sf(hits - 1, trials, low) == pytest.approx(5e-7, rel=1e-6)

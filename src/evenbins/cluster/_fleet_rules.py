@@ -30,21 +30,12 @@ class FleetRules:
     """The ring, its health, admission and repeats."""
 
     def __init__(
-        self,
-        servers: Iterable[str],
-        *,
-        probe: Callable[[str], object],
-        broken: tuple[type[BaseException], ...],
-        on_change: Callable[[str, str], object] | None = None,
-        epsilon: float | None = None,
-        limit: int | None = None,
-        weights: Mapping[str, float] | None = None,
-        when_full: str = "jump",
-        wait: float = 1.0,
-        failures: int = 1,
-        backoff: Backoff | None = None,
+        self, servers: Iterable[str], *, probe: Callable[[str], object],
+        broken: tuple[type[BaseException], ...], on_change: Callable[[str, str], object] | None = None,
+        epsilon: float | None = None, limit: int | None = None, weights: Mapping[str, float] | None = None,
+        when_full: str = "jump", wait: float = 1.0, failures: int = 1, backoff: Backoff | None = None,
         seed: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.when_full = arguments.one_of("when_full", when_full, ("jump", "wait"), "Leave it out")
         rule = "a number of seconds, 0 or more"
         self._wait = arguments.real("wait", wait, rule, "Pass for example 1.0", least=0.0, below=1e9)

@@ -80,23 +80,11 @@ class Built(NamedTuple):
 
 
 def build(
-    collection: Any,
-    column: str | None = None,
-    *,
-    policy: str | None = "blocked",
-    fpr: float | None = None,
-    bits_per_key: float | None = None,
-    keys: int | str | None = None,
-    shards: int | None = None,
-    shard_bytes: int | None = None,
-    seed: int = 0,
-    scheduler: Any = None,
-    workers: int | None = None,
-    format: str | None = None,
-    output: StrPath | None = None,
-    timeout: float | None = None,
-    **plan: Any,
-) -> BaseFilter | ShardedFilter:
+    collection: Any, column: str | None = None, *, policy: str | None = "blocked", fpr: float | None = None,
+    bits_per_key: float | None = None, keys: int | str | None = None, shards: int | None = None,
+    shard_bytes: int | None = None, seed: int = 0, scheduler: Any = None, workers: int | None = None,
+    format: str | None = None, output: StrPath | None = None, timeout: float | None = None, **plan: Any,
+) -> BaseFilter | ShardedFilter:  # fmt: skip
     """Build a filter of all keys of a collection, by many workers.
 
     Parameters
@@ -148,19 +136,11 @@ def build(
 
 
 def build_files(
-    paths: StrPath | Sequence[StrPath],
-    *,
-    output: StrPath,
-    column: str | None = None,
-    workers: int | None = None,
-    scheduler: Any = None,
-    keys: int | str | None = None,
-    shards: int | None = None,
-    shard_bytes: int | None = None,
-    format: str | None = None,
-    timeout: float | None = None,
-    **plan: Any,
-) -> Built:
+    paths: StrPath | Sequence[StrPath], *, output: StrPath, column: str | None = None,
+    workers: int | None = None, scheduler: Any = None, keys: int | str | None = None,
+    shards: int | None = None, shard_bytes: int | None = None, format: str | None = None,
+    timeout: float | None = None, **plan: Any,
+) -> Built:  # fmt: skip
     """Build a filter of the keys in files and save it: what `evenbins build --workers` does.
 
     Takes the arguments of `build`; returns the filter, open read-only, with the number of rows.

@@ -76,22 +76,12 @@ class _Sharded(FleetClient):
     _run: Any  # run or run_async
 
     def __init__(
-        self,
-        servers: Iterable[str],
-        *,
-        limit: int | None = None,
-        epsilon: float | None = None,
-        weights: Mapping[str, float] | None = None,
-        seed: int = 0,
-        wait: float = 1.0,
-        timeout: float = 1.0,
-        connect_timeout: float = 1.0,
-        failures: int = 2,
-        backoff: Backoff | None = None,
-        flush_returning: bool = False,
-        on_change: Callable[[str, str], object] | None = None,
+        self, servers: Iterable[str], *, limit: int | None = None, epsilon: float | None = None,
+        weights: Mapping[str, float] | None = None, seed: int = 0, wait: float = 1.0, timeout: float = 1.0,
+        connect_timeout: float = 1.0, failures: int = 2, backoff: Backoff | None = None,
+        flush_returning: bool = False, on_change: Callable[[str, str], object] | None = None,
         **client_options: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         addresses = address_list(servers)
         if client_options.pop("single_connection_client", False):
             raise ValueError("single_connection_client must be left out: a call may need its own connection")

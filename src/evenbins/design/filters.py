@@ -92,18 +92,10 @@ class FilterDesigns(PolicyDesigns[FilterDesign]):
 
 
 def filter(
-    keys: SupportsIndex | SupportsFloat,
-    *,
-    fpr: float | None = None,
-    bits_per_key: float | None = None,
-    reads: float | None = None,
-    miss_reads: float | None = None,
-    overflow: float | None = None,
-    needs: Sequence[str] = (),
-    policies: Sequence[str] | None = None,
-    cost: str | None = None,
-    seed: int = 0,
-) -> FilterDesigns:
+    keys: SupportsIndex | SupportsFloat, *, fpr: float | None = None, bits_per_key: float | None = None,
+    reads: float | None = None, miss_reads: float | None = None, overflow: float | None = None,
+    needs: Sequence[str] = (), policies: Sequence[str] | None = None, cost: str | None = None, seed: int = 0,
+) -> FilterDesigns:  # fmt: skip
     """Find all filter designs that meet a request, best first.
 
     Parameters

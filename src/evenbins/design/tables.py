@@ -121,17 +121,10 @@ class TableDesigns(Designs[TableDesign]):
 
 
 def table(
-    keys: SupportsIndex | SupportsFloat,
-    *,
-    overflow: float = 0.002,
-    levels: int | None = None,
-    deletions: bool = False,
-    value_bytes: int = 8,
-    schemes: Sequence[str] | None = None,
-    slots: Sequence[int] | None = None,
-    key_dtype: str = "int64",
-    seed: int = 0,
-) -> TableDesigns:
+    keys: SupportsIndex | SupportsFloat, *, overflow: float = 0.002, levels: int | None = None,
+    deletions: bool = False, value_bytes: int = 8, schemes: Sequence[str] | None = None,
+    slots: Sequence[int] | None = None, key_dtype: str = "int64", seed: int = 0,
+) -> TableDesigns:  # fmt: skip
     """Find the table of each scheme that has the overflow with the least space; the smallest first.
 
     Parameters

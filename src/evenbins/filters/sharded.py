@@ -100,18 +100,11 @@ class ShardedFilter(CompositeFilter):
     _cached: ShardedPlan | None
 
     def __init__(
-        self,
-        capacity: SupportsIndex | SupportsFloat,
-        *,
-        shards: int | None = None,
-        shard_bytes: int | None = None,
-        policy: str | None = "blocked",
-        fpr: float | None = None,
-        bits_per_key: float | None = None,
-        hashes: int | None = None,
-        block_bits: int | None = None,
+        self, capacity: SupportsIndex | SupportsFloat, *, shards: int | None = None,
+        shard_bytes: int | None = None, policy: str | None = "blocked", fpr: float | None = None,
+        bits_per_key: float | None = None, hashes: int | None = None, block_bits: int | None = None,
         seed: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._set_up(
             plan_sharded(
                 capacity, shards=shards, shard_bytes=shard_bytes, policy=policy, fpr=fpr,

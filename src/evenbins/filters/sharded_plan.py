@@ -146,19 +146,11 @@ class ShardedPlan(ReprMixin):
 
 
 def plan_sharded(
-    keys: SupportsIndex | SupportsFloat,
-    *,
-    shards: int | None = None,
-    shard_bytes: SupportsIndex | SupportsFloat | None = None,
-    policy: str | None = "blocked",
-    fpr: float | None = None,
-    bits_per_key: float | None = None,
-    exceed: float = EXCEED,
-    added: int = 1,
-    build_rate: float | None = None,
-    seed: int = 0,
-    **rest: Any,
-) -> ShardedPlan:
+    keys: SupportsIndex | SupportsFloat, *, shards: int | None = None,
+    shard_bytes: SupportsIndex | SupportsFloat | None = None, policy: str | None = "blocked",
+    fpr: float | None = None, bits_per_key: float | None = None, exceed: float = EXCEED, added: int = 1,
+    build_rate: float | None = None, seed: int = 0, **rest: Any,
+) -> ShardedPlan:  # fmt: skip
     """Plan a filter in shards: so many, or as few as fit into `shard_bytes` each.
 
     Parameters

@@ -113,16 +113,9 @@ class HashRing(RingNodes, _files.Persistent):
     __slots__ = ()
 
     def __init__(
-        self,
-        nodes: Iterable[str] = (),
-        *,
-        policy: str = "jump",
-        epsilon: float | None = None,
-        limit: int | None = None,
-        weights: Mapping[str, float] | None = None,
-        copies: int = 1,
-        seed: int = 0,
-    ) -> None:
+        self, nodes: Iterable[str] = (), *, policy: str = "jump", epsilon: float | None = None,
+        limit: int | None = None, weights: Mapping[str, float] | None = None, copies: int = 1, seed: int = 0,
+    ) -> None:  # fmt: skip
         known = checked_weights(weights, checked_names(nodes))
         self._start(known, ring_config(known.values(), policy, epsilon, limit, copies, seed))
 

@@ -41,6 +41,11 @@ class DistinctPlan(Plan):
     nbytes: int
     seed: int
 
+    @property
+    def registers(self) -> int:
+        """How many there are: 2**precision."""
+        return self.nbytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class DistinctStats(ReprMixin):

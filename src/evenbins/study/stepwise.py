@@ -90,10 +90,8 @@ def payload_bytes(core: Sequence[int]) -> int:
         raise ValueError("slots must be 1, 2, 4 or 8")
     if key_type not in range(1, 4) or value_type not in range(1, 4):
         raise ValueError("the types of keys and values must be 1 .. 3")
-    if flags not in range(4):
-        raise ValueError("flags must be 0 .. 3")
-    if not 0 <= limit <= MAX_LIMIT:
-        raise ValueError("the overflow limit must be 0 .. 2**30")
+    if flags not in range(4) or not 0 <= limit <= MAX_LIMIT:
+        raise ValueError("flags must be 0 .. 3, the overflow limit 0 .. 2**30")
     if not all(1 <= each <= 2**32 for each in buckets):
         raise ValueError("a level must have 1 .. 2**32 buckets")
     if scheme == LEAST_LOADED and len(buckets) < 2:

@@ -178,25 +178,13 @@ class TablePlan(Plan):
 
 
 def plan_multilevel(
-    capacity: SupportsIndex | SupportsFloat,
-    *,
-    scheme: str = "least-loaded",
-    levels: int | None = None,
-    slots: int | None = None,
-    overflow: float | None = None,
-    space: float | None = None,
-    shares: Sequence[float] | None = None,
-    overflow_limit: int | None = None,
-    deletions: bool | str = False,
-    summary: str | SummaryPlan | None = None,
-    false_positives: float | None = None,
-    failure: float | None = None,
-    key_dtype: str = "int64",
-    value_dtype: str = "int64",
-    seed: int = 0,
-    occupancy_bits: bool = True,
-    next_hashes: bool = False,
-) -> TablePlan:
+    capacity: SupportsIndex | SupportsFloat, *, scheme: str = "least-loaded", levels: int | None = None,
+    slots: int | None = None, overflow: float | None = None, space: float | None = None,
+    shares: Sequence[float] | None = None, overflow_limit: int | None = None, deletions: bool | str = False,
+    summary: str | SummaryPlan | None = None, false_positives: float | None = None,
+    failure: float | None = None, key_dtype: str = "int64", value_dtype: str = "int64", seed: int = 0,
+    occupancy_bits: bool = True, next_hashes: bool = False,
+) -> TablePlan:  # fmt: skip
     """Plan a table with its summary: the least space for an overflow, or the least overflow for a space.
 
     Parameters

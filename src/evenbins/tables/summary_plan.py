@@ -106,21 +106,12 @@ class SummaryPlan(Plan):
 
 
 def plan_summary(
-    capacity: SupportsIndex | SupportsFloat,
-    *,
-    kind: str = "multiple-bloom",
-    levels: int | None = None,
-    shares: Sequence[float] | None = None,
-    sizes: Sequence[int] | None = None,
-    false_positives: float | None = None,
-    failure: float | None = None,
-    digest_bits: int | None = None,
-    filters: Sequence[tuple[int, int]] | None = None,
-    counter_bits: int | Sequence[int] | None = None,
-    wide: bool = False,
-    lists: bool = True,
-    seed: int = 0,
-) -> SummaryPlan:
+    capacity: SupportsIndex | SupportsFloat, *, kind: str = "multiple-bloom", levels: int | None = None,
+    shares: Sequence[float] | None = None, sizes: Sequence[int] | None = None,
+    false_positives: float | None = None, failure: float | None = None, digest_bits: int | None = None,
+    filters: Sequence[tuple[int, int]] | None = None, counter_bits: int | Sequence[int] | None = None,
+    wide: bool = False, lists: bool = True, seed: int = 0,
+) -> SummaryPlan:  # fmt: skip
     """Plan a summary, by need or with explicit sizes.
 
     Parameters

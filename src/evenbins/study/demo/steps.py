@@ -49,6 +49,7 @@ from evenbins import (
 )
 from evenbins.filters import FilterPlan, plan_blocked, plan_standard
 from evenbins.study.demo import figures
+from evenbins.study.demo.parts import binomial_interval, million_keys_a_second, plain_table
 from evenbins.study.demo.report import Report
 from evenbins.study.ring import ring as study_ring
 
@@ -58,7 +59,6 @@ LEAST_KEYS = 1_000
 MOST_KEYS = 200_000_000
 _FPR = 1e-3
 _SEED = 20
-_MISSES_OF_INTERVAL = 1e-6
 _KINDS: tuple[type[BloomFilter] | type[BlockedBloomFilter], ...] = (BloomFilter, BlockedBloomFilter)
 _POLICIES = ("fill", "two-choice", "multilevel")
 
@@ -126,7 +126,7 @@ class Demo:
 def plan(demo: Demo) -> None:
     """Ask for a rate, and see what it costs; ask for memory, and see the rate."""
     names = ("bits_per_key", "hashes", "fpr", "reads", "miss_reads", "nbytes")
-    table = _table("", *names)
+    table = plain_table("", *names)
     wishes: tuple[dict[str, Any], ...] = ({"fpr": _FPR}, {"fpr": 1e-6}, {"bits_per_key": 16})
     for wish in wishes:
         table.add_row(*(f"{name}={value:g}" for name, value in wish.items()))
@@ -153,7 +153,7 @@ def design(demo: Demo) -> None:
 
     found = designs.filter(demo.keys, fpr=1e-6)
     names = ("policy", "hashes", "bits_per_key", "nbytes", "reads", "miss_reads", "overflow")
-    table = _table("", *names)
+    table = plain_table("", *names)
     table.columns[1].justify = "left"
     for each in found:
         cells = (_show.text(name, getattr(each.plan, name)) for name in names)
@@ -249,7 +249,7 @@ def table(demo: Demo) -> None:
     seconds = time.perf_counter() - begun
     planned, measured = made.plan, made.stats()
     names = ("keys", "overflow", "moves", "reads", "miss_reads", "nbytes")
-    sheet = _table("", *names)
+    sheet = plain_table("", *names)
     for title, source in (("planned", planned), ("measured", measured)):
         sheet.add_row(title, *(_show.text(name, getattr(source, name)) for name in names))
     demo.show(sheet)
@@ -308,7 +308,7 @@ def ring(demo: Demo) -> None:
     before = made.assign_many(keys)
     seconds = time.perf_counter() - begun
     names = ("nodes", "keys", "limit", "variance", "full", "searches", "max_load")
-    sheet = _table("", *names)
+    sheet = plain_table("", *names)
     for title, source in (("planned", made.plan), ("measured", made.stats())):
         sheet.add_row(title, *(_show.text(name, getattr(source, name)) for name in names))
     demo.show(sheet)
@@ -374,7 +374,7 @@ def growing(demo: Demo) -> None:
     filter_.add_many(demo.present)
     measured = filter_.stats()
     answers = filter_.contains_many(demo.absent)
-    low, high = _interval(int(answers.sum()), answers.size)
+    low, high = binomial_interval(int(answers.sum()), answers.size)
     demo.say(
         f"{filter_!r}: {measured.bits_per_key:.1f} bits per planned key, "
         f"{measured.miss_reads:.1f} reads of an absent key"
@@ -391,7 +391,7 @@ def paper(demo: Demo) -> None:
     from evenbins.study import papers
 
     result = papers.run("kanizo-fig4a", quick=True)
-    table = _table("where", "quantity", "paper", "ours")
+    table = plain_table("where", "quantity", "paper", "ours")
     for each in result.rows:
         if each.paper is not None:
             where = ", ".join(f"{name} {value}" for name, value in each.where.items())
@@ -409,7 +409,7 @@ def speed(demo: Demo) -> None:
     threads = os.cpu_count() or 1
     workers = sorted({1, threads})
     measured: dict[str, list[float]] = {}
-    table = _table("million keys a second", *(f"threads={each}" for each in workers))
+    table = plain_table("million keys a second", *(f"threads={each}" for each in workers))
     kinds: list[tuple[str, Callable[[], Filter]]] = [
         ("standard", lambda: BloomFilter(demo.keys, fpr=_FPR)),
         ("blocked", lambda: BlockedBloomFilter(demo.keys, fpr=_FPR)),
@@ -423,7 +423,7 @@ def speed(demo: Demo) -> None:
             ("contains_many", "absent"),
         ):
             rates = [
-                _rate(getattr(filter_, call), getattr(demo, keys), each)
+                million_keys_a_second(getattr(filter_, call), getattr(demo, keys), each)
                 for filter_, each in zip(filters, workers, strict=True)
             ]
             measured[f"{name}.{call}({keys})"] = rates
@@ -559,13 +559,6 @@ def run(
 # --- parts of steps ---------------------------------------------------------------------------------------
 
 
-def _table(*names: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for position, name in enumerate(names):
-        table.add_column(name, justify="right" if position else "left", no_wrap=True)
-    return table
-
-
 def _predict_and_measure(demo: Demo, present: npt.NDArray[np.uint64] | list[str], absent: object) -> None:
     """Build both plain filters at one rate."""
     makers = [(kind.__name__, partial(kind, fpr=_FPR)) for kind in _KINDS]
@@ -580,7 +573,7 @@ def _lay_beside(
     makers: Sequence[tuple[str, Callable[[int], Filter]]],
 ) -> None:
     """Build filters; lay plan, stats and what is counted below each other."""
-    table = _table("", "", *names)
+    table = plain_table("", "", *names)
     table.columns[1].justify = "left"
     claims: list[tuple[bool, str]] = []
     for title, make in makers:
@@ -589,7 +582,7 @@ def _lay_beside(
         found = int(filter_.contains_many(present).sum())
         answers = filter_.contains_many(absent)
         rate = int(answers.sum()) / answers.size
-        low, high = _interval(int(answers.sum()), answers.size)
+        low, high = binomial_interval(int(answers.sum()), answers.size)
         planned, measured = filter_.plan, filter_.stats()
         table.add_row(title, "planned", *(_show.text(name, getattr(planned, name)) for name in names))
         table.add_row("", "measured", *(_show.text(name, getattr(measured, name)) for name in names))
@@ -604,19 +597,3 @@ def _lay_beside(
     demo.show(table)
     for holds, text in claims:
         demo.claim(holds, text)
-
-
-def _interval(hits: int, trials: int) -> tuple[float, float]:
-    """Return the exact interval of a probability from `hits` of `trials`."""
-    from scipy.special import betaincinv
-
-    tail = _MISSES_OF_INTERVAL / 2
-    low = float(betaincinv(hits, trials - hits + 1, tail)) if hits else 0.0
-    high = float(betaincinv(hits + 1, trials - hits, 1 - tail)) if hits < trials else 1.0
-    return low, high
-
-
-def _rate(call: Callable[..., object], keys: npt.NDArray[np.uint64], threads: int) -> float:
-    begun = time.perf_counter()
-    call(keys, threads=threads)
-    return len(keys) / (time.perf_counter() - begun) / 1e6
