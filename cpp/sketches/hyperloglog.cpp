@@ -180,7 +180,8 @@ void HyperLogLog::clear() {
 std::vector<uint64_t> HyperLogLog::histogram() const {
   std::vector<uint64_t> found(66 - precision(), 0);
   if (dense()) {
-    for (uint64_t i = 0; i < registers(); ++i) ++found[dense_registers()[i]];
+    const uint64_t most = found.size() - 1;  // a file that nobody verified may say more
+    for (uint64_t i = 0; i < registers(); ++i) ++found[std::min<uint64_t>(dense_registers()[i], most)];
     return found;
   }
   std::vector<uint8_t> all(registers());

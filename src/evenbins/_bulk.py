@@ -192,9 +192,7 @@ def _one_digest(value: object) -> int:
 
 
 def checked_threads(threads: object) -> int:
-    """Check the argument `threads`; None is one."""
-    if threads is None:
-        return 1
+    """Check the argument `threads`."""
     if isinstance(threads, bool):
         raise TypeError("threads must be an int, not bool")
     try:

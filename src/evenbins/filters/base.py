@@ -188,7 +188,7 @@ class BaseFilter(_core.Filter, Mergeable[FilterPlan]):
         (False, True)
         """
         source, shape = _bulk.key_source(keys, digests=digests)
-        answers = self._add_new_from(source, _bulk.checked_threads(threads))
+        answers = self._add_new_from(source, _bulk.checked_threads(1 if threads is None else threads))
         self._count_added(int(np.count_nonzero(answers)))
         return answers if shape is None else answers.reshape(shape)
 

@@ -89,7 +89,7 @@ class CompositeFilter(_files.Persistent):
 
         As `BloomFilter.add_new_many`; for `threads` see `add_many`.
         """
-        threads = _bulk.checked_threads(threads)
+        threads = _bulk.checked_threads(1 if threads is None else threads)
         source, shape = _bulk.key_source(keys, digests=digests)
         self._require_writable()
         answers = self._add_new_from(source, threads)

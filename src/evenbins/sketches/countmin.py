@@ -255,8 +255,9 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
         array([1, 3, 2], dtype=uint64)
         """
         words, each = checked_weights(weights, keys)
+        wanted = arguments.flag("return_counts", return_counts, "Pass True for each key's count")
         source, shape = _bulk.key_source(keys, digests=digests)
-        counts = self._add_from(source, words, each, return_counts)
+        counts = self._add_from(source, words, each, wanted)
         return counts if counts is None or shape is None else counts.reshape(shape)
 
     def update(self, *keys: object) -> None:
