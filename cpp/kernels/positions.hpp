@@ -41,7 +41,7 @@ void pair_positions(uint64_t width, uint64_t i, const uint64_t* digests, size_t 
 // long at 256 MiB.
 constexpr size_t kGroup = 1024;
 
-// Where to prefetch for a position. By a number, not a pointer: a position that is none (kNoCounter) has no pointer.
+// Where to prefetch for a position. By a number, not a pointer: there is no pointer for kNoCounter.
 template <uint32_t WordLog>
 EVENBINS_INLINE const void* near_word(const uint64_t* words, uint64_t position) {
   return reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(words) + 8 * (position >> WordLog));

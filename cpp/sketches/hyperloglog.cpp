@@ -205,7 +205,7 @@ std::string HyperLogLog::check(bool thorough) const {
     if (i >= entries() && entry[i] != 0) return "there is something behind the last entry";
     if (i >= entries()) continue;
     if (rank < 1 || rank > 65 - kSparsePrecision || entry[i] >> (kRankBits + kSparsePrecision) != 0)
-      return "an entry is none that a digest can make";
+      return "no digest can make an entry like one of these";
     if (i > 0 && entry[i] >> kRankBits <= entry[i - 1] >> kRankBits) return "the entries are not in order";
   }
   return {};

@@ -126,7 +126,7 @@ class ReferenceHyperLogLog:
         for word in words[:count]:
             index, found = word >> RANK_BITS, word & (1 << RANK_BITS) - 1
             if index >= 1 << SPARSE or not 1 <= found <= 65 - SPARSE:
-                raise ValueError("an entry is none that a digest can make")
+                raise ValueError("no digest can make an entry like one of these")
             if made.entries and index <= max(made.entries):
                 raise ValueError("the entries are not in order")
             made.entries[index] = found

@@ -8,7 +8,7 @@
 //     partition     h1 + i·h2 mod m/k, in part i of k equal parts: k divides m
 //
 // h2 may be 0, and may share a divisor with m, as the thesis' framework allows: a key then has fewer different
-// positions. What that costs is in the predicted rate (theory/less_hashing.py).
+// positions. What that costs is in the predicted rate (study/theory/hashing_law.py).
 #pragma once
 
 #include <vector>

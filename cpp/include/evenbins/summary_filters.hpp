@@ -9,7 +9,7 @@
 //
 // MultipleBloomSummary (4.7.2): filter B_j holds the keys of levels above j, so the skew of the table makes each
 // smaller than the one before. The answer is the least j whose filter does not know the key. Positions are from
-// independent hashes: with double hashing a filter's rate has a floor of about 1/bits^2 (theory/less_hashing.py), and
+// independent hashes: with double hashing a filter's rate has a floor of about 1/bits^2 (study/theory/hashing_law.py), and
 // B_1 … need rates far below. Options, both of the thesis: *wide* hashing, the same words for all filters, each reduced
 // modulo the filter's size (what is predicted needs independence within a filter alone); an exact *list* of digests for
 // a small filter (its hashes are 0). A list that is full counts what it could not take, and until that is 0 again knows

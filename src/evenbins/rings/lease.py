@@ -50,7 +50,7 @@ class Lease:
         return node
 
     def release(self) -> None:
-        """Give the place back; a second call does nothing."""
+        """Release the place; a second call does nothing."""
         number, self._id, self.node = self._id, -1, None
         if number >= 0:
             self._ring._unlease(number)
