@@ -14,16 +14,18 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from evenbins._numbers import parse_count, parse_number, parse_rate, parse_size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 __all__ = [
-    "FILE", "OutputError", "check_output", "check_readable", "integer", "output_stream", "render",
-    "show", "show_json", "with_option_errors",
+    "COUNT", "FILE", "NUMBER", "RATE", "SIZE", "OutputError", "check_output", "check_readable", "integer",
+    "output_stream", "render", "show", "show_json", "with_option_errors",
 ]  # fmt: skip
 
 _T = TypeVar("_T")
@@ -31,15 +33,34 @@ _T = TypeVar("_T")
 FILE = click.Path(readable=False)  # for completion; commands check by themselves, with better messages
 
 
+class _Written(click.ParamType):
+    """A number as people write it; see `_numbers`."""
+
+    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
+        self.name, self._parse = name, parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number; a default is one already."""
+        try:
+            return self._parse(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+COUNT = _Written("count", parse_count)
+RATE = _Written("rate", parse_rate)
+NUMBER = _Written("number", parse_number)
+SIZE = _Written("size", parse_size)
+
+
 def integer(text: object) -> int:
-    """Read a whole number as people write it: 10000000, 10_000_000, 1e7, 0xff."""
+    """Read a whole number, such as a seed: as a count is written, or 0xff."""
     with contextlib.suppress(ValueError):
         return int(str(text), 0)
-    with contextlib.suppress(ValueError):
-        number = float(str(text))
-        if number.is_integer():
-            return int(number)
-    raise click.BadParameter(f"{text!r} is not a whole number such as 1000000 or 1e6")
+    try:
+        return parse_count(str(text))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def with_option_errors(call: Callable[[], _T], **options: str) -> _T:
