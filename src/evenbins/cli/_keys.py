@@ -3,7 +3,7 @@
     text                       its bytes, so that it is the key that a line of the same text is
     a whole number             an integer, as in Parquet; 1, 1.0 and 1e0 are one number
     other numbers, true, false, arrays, objects     bytes with their type: true, 1 and "1" are three keys
-    several fields             type, length and bytes of each: ("a", "bc") and ("ab", "c") are two keys
+    several fields             the type and the value of each: ("a", "bc") and ("ab", "c") are two keys
 
 An object is compared by its fields, whatever their order. A key is null if all its fields are null or missing;
 --nulls says what becomes of the row.
@@ -18,10 +18,9 @@ from typing import Any
 
 from evenbins.cli._normalize import normalizer
 
-__all__ = ["NULL_KEY", "NULLS", "BadValueError", "KeyRule", "encode_fields", "json_parser", "key_of_value"]
+__all__ = ["NULLS", "NULL_KEY", "BadValueError", "KeyRule", "json_parser", "key_of_value", "normalized"]
 
 NULLS = ("error", "keep", "one")
-_Key = bytes | int
 _LEAST, _MOST = -(2**63), 2**64 - 1
 _EXACT = float(2**53)  # every whole number below it is a float
 
@@ -43,70 +42,51 @@ class KeyRule:
         """The fields as they are named on the command line."""
         return ",".join(self.fields)
 
-    def key_of(self, values: Sequence[Any]) -> _Key | None:
-        """Return the key of a row's values; None if all of them are null."""
-        if len(values) == 1:
-            return key_of_value(values[0], self.normalize)
-        if all(value is None for value in values):
-            return None
-        return encode_fields(values, self.normalize)
+
+def normalized(values: Sequence[Any], rule: KeyRule) -> list[bytes | None]:
+    """Return texts as the rule normalises them; nulls stay null."""
+    return [None if value is None else _text(value, rule.normalize) for value in values]
 
 
-def _text(value: str, normalize: Callable[[bytes], bytes] | None) -> bytes:
-    data = value.encode("utf-8", "surrogatepass")
+def _text(value: str | bytes, normalize: Callable[[bytes], bytes] | None) -> bytes:
+    data = value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
     return data if normalize is None else normalize(data)
 
 
-def key_of_value(value: Any, normalize: Callable[[bytes], bytes] | None = None) -> _Key | None:
-    """Return a value as a key: text as its bytes, a whole number as an integer; None for null."""
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return _text(value, normalize)
-    if isinstance(value, bytes):
-        return value if normalize is None else normalize(value)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and _LEAST <= value <= _MOST:
-        return value
-    return encode_fields([value], normalize)
-
-
-def encode_fields(values: Sequence[Any], normalize: Callable[[bytes], bytes] | None = None) -> bytes:
-    """Return several values as one key: of each its type, its length and its bytes.
+def key_of_value(value: Any, normalize: Callable[[bytes], bytes] | None = None) -> Any:
+    """Return a value of JSON as a key: text as bytes, a whole number as an int, all else with its type.
 
     Examples
     --------
-    >>> encode_fields(["a", "bc"]) == encode_fields(["ab", "c"])
-    False
+    >>> [key_of_value(each) for each in ("1", 1, 1.0, None)]
+    [b'1', 1, 1, None]
     """
-    pieces = []
-    for value in values:
-        tag, data = _tagged(value, normalize)
-        pieces += [tag, len(data).to_bytes(8, "little"), data]
-    return b"".join(pieces)
-
-
-def _tagged(value: Any, normalize: Callable[[bytes], bytes] | None) -> tuple[bytes, bytes]:
     if value is None:
-        return b"n", b""
+        return None
     if isinstance(value, str):
-        return b"s", _text(value, normalize)
-    if isinstance(value, bytes):
-        return b"s", value if normalize is None else normalize(value)
+        text = _text(value, normalize)
+        return b"\0text" + text if text.startswith(b"\0") else text
     if isinstance(value, bool):
-        return b"b", b"%d" % value
+        return b"\0bool\0%d" % value
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int):
-        return b"i", b"%d" % value
+        return value if _LEAST <= value <= _MOST else b"\0int\0%d" % value
     if isinstance(value, float):
-        return b"f", repr(value).encode()
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
-    return b"j", text.encode("utf-8", "surrogatepass")
+        return b"\0float\0" + repr(value).encode()
+    return b"\0json\0" + json.dumps(_plain(value), sort_keys=True).encode("utf-8", "surrogatepass")
 
 
-NULL_KEY = encode_fields([None])
+def _plain(value: Any) -> Any:
+    """Return a value of JSON with its whole numbers as int."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+NULL_KEY = b"\0null\0"
 
 # --- JSON --------------------------------------------------------------------------------------------------
 
@@ -141,15 +121,18 @@ def _getter(name: str) -> Callable[[Any], Any]:
     return get
 
 
-def json_parser(rule: KeyRule) -> Callable[[bytes], _Key | None]:
-    """Return a function from a line of JSON to its key; None for null. It raises BadValueError."""
+def json_parser(rule: KeyRule) -> Callable[[bytes], Any]:
+    """Return a function from a line of JSON to its key, a tuple of several; None for null.
+
+    It raises BadValueError for a line that is no object of JSON.
+    """
     try:
         fast: Callable[[bytes], Any] = import_module("orjson").loads
     except ImportError:
         fast = _parse_slowly
     getters = [_getter(name) for name in rule.fields]
 
-    def parse(line: bytes) -> _Key | None:
+    def parse(line: bytes) -> Any:
         try:
             row = fast(line)
         except ValueError:
@@ -162,7 +145,10 @@ def json_parser(rule: KeyRule) -> Callable[[bytes], _Key | None]:
         if fast is not _parse_slowly and any(map(_may_be_rounded, values)):
             row = _parse_slowly(line)
             values = [get(row) for get in getters]
-        return rule.key_of(values)
+        keys = [key_of_value(value, rule.normalize) for value in values]
+        if len(keys) == 1:
+            return keys[0]
+        return None if all(key is None for key in keys) else tuple(keys)
 
     return parse
 

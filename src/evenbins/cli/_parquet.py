@@ -15,6 +15,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from evenbins.cli._keys import normalized
+from evenbins.deduplication.fields import Fields
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -57,6 +60,10 @@ class TableRows:
     def __init__(self, batch: Any, keys: object, nulls: Mask | None) -> None:
         self._batch, self.keys, self.nulls, self.size = batch, keys, nulls, batch.num_rows
         self.head: Any = None
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        return self.size
 
     def select(self, chosen: Mask) -> Any:
         """Return the rows of a mask, with all columns."""
@@ -125,18 +132,21 @@ def _add_keys(source: RowInput, rows: TableRows, batch: Any, names: list[str], b
 
 
 def _keys_of(source: RowInput, columns: list[Any]) -> object:
-    arrow: Any = import_module("pyarrow")
-    if len(columns) == 1 and source.rule.normalize is None:
-        column = columns[0]
-        if arrow.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        kinds = arrow.types
-        if any(check(column.type) for check in (
-            kinds.is_integer, kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_large_binary,
-        )):  # fmt: skip
-            return column
-    values = zip(*(column.to_pylist() for column in columns), strict=True)
-    return [source.rule.key_of(each) for each in values]
+    """Return a single column of text, bytes or integers as it is; all else as fields with their types."""
+    kinds: Any = import_module("pyarrow").types
+    decoded = [each.dictionary_decode() if kinds.is_dictionary(each.type) else each for each in columns]
+    checks = (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_large_binary)
+    if source.rule.normalize is not None:
+        decoded = [
+            normalized(each.to_pylist(), source.rule) if any(check(each.type) for check in checks) else each
+            for each in decoded
+        ]
+    column = decoded[0]
+    if len(decoded) == 1 and (
+        isinstance(column, list) or any(check(column.type) for check in (kinds.is_integer, *checks))
+    ):
+        return column
+    return Fields(*decoded)
 
 
 class ParquetSink:

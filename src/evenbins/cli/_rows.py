@@ -23,13 +23,14 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import click
 import numpy as np
 
-from evenbins import _core
+from evenbins import _compressed, _core
 from evenbins._bulk import Lines, Spans
 from evenbins._console import check_readable
 from evenbins.cli import _names
 from evenbins.cli._inputs import BLOCK_BYTES, How, Input, readinto_of
-from evenbins.cli._keys import BadValueError, KeyRule, json_parser
+from evenbins.cli._keys import BadValueError, KeyRule, json_parser, normalized
 from evenbins.cli._output import describe
+from evenbins.deduplication.fields import Fields
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -47,16 +48,17 @@ class Rows(Protocol):
 
     Attributes
     ----------
-    size : the number of rows
     keys : those of the rows that have one, as bulk calls take them
     nulls : which rows have none; None if all have one
     head : what comes before the first row of an output; None in all batches but the first
     """
 
-    size: int
     keys: object
     nulls: Mask | None
     head: Any
+
+    def count(self) -> int:
+        """Return the number of rows, by counting them if it is not known yet."""
 
     def select(self, chosen: Mask) -> Any:
         """Return the rows of a mask, as a sink takes them."""
@@ -116,7 +118,10 @@ class LineRows:
         self.keys: object = Lines(self.block, how.separator, how.binary)
         self.nulls: Mask | None = None
         self.head: Any = None
-        self.size = -1 if lines is None else int(lines.sum())  # of lines: known when they have been digested
+
+    def count(self) -> int:
+        """Return the number of rows, by counting them."""
+        return _core.count_byte(self.block, self._separator) if self.lines is None else int(self.lines.sum())
 
     def select(self, chosen: Mask) -> bytes:
         """Return the rows of a mask, byte for byte."""
@@ -143,6 +148,10 @@ class CsvRows:
         self._block, self._starts, self._ends = block, starts, ends
         self.keys, self.nulls, self.size = keys, nulls, len(starts)
         self.head: Any = None
+
+    def count(self) -> int:
+        """Return the number of records."""
+        return self.size
 
     def select(self, chosen: Mask) -> bytes:
         """Return the records of a mask, byte for byte."""
@@ -179,6 +188,29 @@ class RowInput(Input):
             return True
         return self.name != "-" and stat.S_ISREG(check_readable(self.name))
 
+    @property
+    def separator(self) -> bytes:
+        """What ends a line."""
+        return self._how.separator
+
+    @contextlib.contextmanager
+    def reopened(self) -> Iterator[IO[bytes]]:
+        """Open what can be read twice, at its beginning."""
+        with self._open() as file:
+            if self._copy is not None:
+                file.seek(0)
+            yield file
+
+    def is_packed(self, file: IO[bytes]) -> bool:
+        """Return whether a file that was just opened is compressed, by its first bytes."""
+        first = file.read(4)
+        file.seek(0)
+        return not self._how.binary and _compressed.format_of(first) in ("gzip", "zstd")
+
+    def unpacked(self, file: IO[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
+        """Return what is in a file, unpacked."""
+        return self._chunks(file, advance)[1]
+
     def make_readable_twice(self) -> None:
         """Copy what comes from a pipe to a temporary file."""
         if not self.can_be_read_twice:
@@ -190,9 +222,7 @@ class RowInput(Input):
     ) -> Iterator[Rows]:
         """Yield the rows; without `keys` they are only selected."""
         try:
-            with self._open() as opened:
-                if self._copy is not None:
-                    opened.seek(0)
+            with self.reopened() as opened:
                 if self.format == "parquet":
                     from evenbins.cli._parquet import table_rows
 
@@ -228,7 +258,7 @@ class RowInput(Input):
     def _blocks(self, chunks: Iterator[bytes], buffers: Buffers) -> Iterator[tuple[bytearray, int]]:
         """Yield buffers with whole lines from their start, and where these end."""
         separator, readinto = self._how.separator, readinto_of(chunks)
-        buffer, filled = buffers.take(), 0
+        buffer, filled, whole = buffers.take(), 0, 0
         while size := readinto(memoryview(buffer)[filled:]):
             end = buffer.rfind(separator, filled, filled + size) + 1
             filled += size
@@ -237,10 +267,12 @@ class RowInput(Input):
                 following = buffers.take(2 * rest)
                 following[:rest] = memoryview(buffer)[end:filled]
                 yield buffer, end
-                buffer, filled = following, rest
+                buffer, filled, whole = following, rest, whole + 1
             elif filled == len(buffer):
                 buffer = buffer + bytes(len(buffer))  # a long line
         if filled:
+            returns = not whole and self.format == "lines" and separator == b"\n" and not self._how.binary
+            self.one_line_of_many = returns and b"\r" in buffer[: filled - 1]
             buffer[filled : filled + 1] = separator
             yield buffer, filled + 1
 
@@ -282,7 +314,8 @@ class RowInput(Input):
                 raise self.null_error("line", before + 1 + first)
             rows.nulls = nulls
             keys = [key for key in keys if key is not None]
-        rows.keys = keys
+        several = len(self.rule.fields) > 1 and keys
+        rows.keys = Fields(*map(list, zip(*keys, strict=True))) if several else keys
 
     # --- CSV ------------------------------------------------------------------------------------------
 
@@ -348,12 +381,13 @@ class RowInput(Input):
                 offsets = np.append(offsets[:-1][~nulls], offsets[-1])
             rows.keys = Spans(data, offsets)
             return
-        texts = zip(*(_pieces(data, offsets) for data, offsets in fields), strict=True)
-        rows.keys = [
-            self.rule.key_of([each or None for each in values] if len(values) > 1 else values)
-            for values, null in zip(texts, nulls, strict=True)
-            if not null
+        there = ~nulls
+        columns = [
+            normalized(list(itertools.compress(_pieces(data, offsets), there)), self.rule)
+            for data, offsets in fields
         ]
+        several = [[each or None for each in column] for column in columns]
+        rows.keys = Fields(*several) if len(several) > 1 else columns[0]
 
     def _whole_records(
         self, block: bytes, starts: npt.NDArray[np.uint64], ends: npt.NDArray[np.uint64]

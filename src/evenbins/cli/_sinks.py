@@ -19,7 +19,6 @@ from typing import Any, Protocol, TypeVar
 import click
 
 from evenbins._compressed import no_zstd_error
-from evenbins._console import OutputError
 from evenbins._files import replace_file, write_all
 from evenbins.cli import _names
 from evenbins.cli._output import describe, write
@@ -84,13 +83,11 @@ class _ArrowPacker:
     """zstd by pyarrow, with the interface of a compressor."""
 
     def __init__(self, arrow: Any) -> None:
-        self._buffer = arrow.BufferOutputStream()
-        self._arrow, self._stream = arrow, arrow.CompressedOutputStream(self._buffer, "zstd")
-        self._parts: list[bytes] = []
+        self._codec = arrow.Codec("zstd", _ZSTD_LEVEL)
 
     def compress(self, data: bytes) -> bytes:
         """Return one frame: frames behind one another are one file of zstd."""
-        return bytes(self._arrow.Codec("zstd").compress(data, asbytes=True)) if data else b""
+        return bytes(self._codec.compress(data, asbytes=True)) if data else b""
 
     def flush(self) -> bytes:
         """Return nothing: every frame is whole."""
@@ -185,9 +182,7 @@ def _fill(sink: Sink, body: Callable[[Sink], _T]) -> _T:
     try:
         result = body(sink)
         sink.finish()
-    except BaseException as error:
+    except BaseException:
         sink.abandon()
-        if isinstance(error, OutputError):
-            raise
         raise
     return result
