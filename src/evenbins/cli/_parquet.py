@@ -1,6 +1,6 @@
 """Rows of Parquet, in and out: batches of all columns, and a file with the same schema and compression.
 
-    a row group ──▶ batches of 2**16 rows, keys from the key's columns ──▶ filter by a mask ──▶ row groups again
+    a row group ──▶ batches of 2**17 rows, keys from the key's columns ──▶ filter by a mask ──▶ row groups again
 
 Decoding, filtering and encoding release the GIL, so that reader, decision and writer work side by side. A column
 that the input did not encode by a dictionary is written without one: the attempt took a third of the time.
@@ -27,10 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ParquetHead", "ParquetSink", "table_rows"]
 
-_BATCH_ROWS = 1 << 16
+_BATCH_ROWS = 1 << 17
 _GROUP_ROWS = 1 << 20  # of an output, at most; fewer if they have many bytes
-_GROUP_BYTES = 1 << 26
+_GROUP_BYTES = 1 << 25
 _BUFFER_BYTES = 1 << 20
+_WIDTHS = {"BOOLEAN": 0.125, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
+_TEXT_WIDTH = 16  # of text a dictionary is worth while that takes less
+_WORTH_IT = 0.9
 
 
 class ParquetHead:
@@ -40,13 +43,17 @@ class ParquetHead:
         self.schema = schema
         self.compression: dict[str, str] = {}
         self.dictionary: list[str] = []
-        if metadata.num_row_groups:
-            group = metadata.row_group(0)
-            for index in range(group.num_columns):
-                column = group.column(index)
-                self.compression[column.path_in_schema] = column.compression
-                if column.has_dictionary_page:
-                    self.dictionary.append(column.path_in_schema)
+        if not metadata.num_row_groups:
+            return
+        group = metadata.row_group(0)
+        for index in range(group.num_columns):
+            column = group.column(index)
+            name = column.path_in_schema
+            self.compression[name] = column.compression
+            # A dictionary that grew too large was given up: the values then take as much as they do plainly.
+            plain = _WIDTHS.get(column.physical_type, _TEXT_WIDTH) * column.num_values
+            if column.has_dictionary_page and column.total_uncompressed_size < _WORTH_IT * plain:
+                self.dictionary.append(name)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ParquetHead) and bool(self.schema.equals(other.schema))

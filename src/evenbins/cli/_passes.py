@@ -58,8 +58,13 @@ class Outputs:
                 sink.write(rows.select(mask))
 
 
-def _batches(inputs: Sequence[RowInput], advance: _Advance, *, keys: bool = True) -> Iterator[_Batch]:
-    head, buffers = Head(), Buffers()
+_SMALL_BLOCK_BYTES = 1 << 20  # where memory is short
+
+
+def _batches(
+    inputs: Sequence[RowInput], advance: _Advance, *, keys: bool = True, small: bool = False
+) -> Iterator[_Batch]:
+    head, buffers = Head(), Buffers(_SMALL_BLOCK_BYTES) if small else Buffers()
     for source in inputs:
         for rows in source.batches_of_rows(advance, head, buffers, keys=keys):
             yield source, rows
@@ -116,7 +121,7 @@ def dedup_on_disk(
         rows.release()
         return found
 
-    run_stages(_batches(inputs, begin("digesting keys")), digest, lambda found: spill.add(*found))
+    run_stages(_batches(inputs, begin("digesting keys"), small=True), digest, lambda found: spill.add(*found))
     take = answers_in_turn(spill.answers())
 
     def decide(batch: _Batch) -> tuple[Rows, Mask]:
@@ -129,7 +134,7 @@ def dedup_on_disk(
         return rows, mask
 
     run_stages(
-        _batches(inputs, begin("writing rows"), keys=False), decide, lambda batch: outputs.write(*batch)
+        _batches(inputs, begin("writing rows"), keys=False, small=True), decide, lambda batch: outputs.write(*batch)
     )
     if sum(source.rows for source in inputs) != spill.rows:
         raise _changed(inputs[-1])

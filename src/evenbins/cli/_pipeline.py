@@ -20,7 +20,7 @@ __all__ = ["run_stages"]
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")
-_ITEMS = 4  # in a channel
+_ITEMS = 2  # in a channel
 
 
 class _ClosedError(Exception):
