@@ -11,9 +11,9 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
-#include "evenbins/kernel.hpp"
 #include "evenbins/parallel.hpp"
 #include "keys.hpp"
 
@@ -39,9 +39,12 @@ enum class Elements : char {
   digests = 'd'
 };
 
-class ArrayDigests final : public Digests {
+// The elements as words of `H`: a Hasher's digests, or what a table stores of them (KeyMaker).
+template <typename H>
+class ArrayReader {
  public:
-  ArrayDigests(const Py_buffer& view, Elements elements, bool swapped, const Hasher& hasher)
+  using Word = typename H::Word;
+  ArrayReader(const Py_buffer& view, Elements elements, bool swapped, const H& hasher)
       : base_(static_cast<const char*>(view.buf)),
         item_(static_cast<size_t>(view.itemsize)),
         elements_(elements),
@@ -53,11 +56,13 @@ class ArrayDigests final : public Digests {
     contiguous_ = PyBuffer_IsContiguous(&view, 'C') != 0;
   }
 
-  uint64_t size() const override { return size_; }
+  uint64_t size() const { return size_; }
 
-  void read(uint64_t start, size_t n, uint64_t* out) const override {
+  void read(uint64_t start, size_t n, Word* out) const {
     switch (elements_) {
-      case Elements::digests: return copy_words(start, n, out);
+      case Elements::digests:
+        if constexpr (std::is_same_v<Word, uint64_t>) widen<uint64_t>(start, n, out);
+        return;
       case Elements::bytes:
         return walk(start, n, [&](const char* p, size_t i) { out[i] = hasher_.bytes(p, used_bytes(p)); });
       case Elements::text: return read_text(start, n, out);
@@ -112,18 +117,15 @@ class ArrayDigests final : public Digests {
     walk(start, n, [&](const char* p, size_t i) { out[i] = static_cast<Word>(load<Narrow>(p, swapped_)); });
   }
 
-  void copy_words(uint64_t start, size_t n, uint64_t* out) const { widen<uint64_t>(start, n, out); }
-
-  void read_ints(uint64_t start, size_t n, uint64_t* out) const {
+  void read_ints(uint64_t start, size_t n, Word* out) const {
     for (size_t done = 0; done < n; done += kBatch)
       read_int_batch(start + done, std::min(kBatch, n - done), out + done);
   }
 
-  void read_int_batch(uint64_t start, size_t n, uint64_t* out) const {
-    const Kernel& k = kernel();
+  void read_int_batch(uint64_t start, size_t n, Word* out) const {
     const bool in_place = contiguous_ && !swapped_ && item_ == 8 && reinterpret_cast<uintptr_t>(base_) % 8 == 0;
     if (elements_ == Elements::signed_int) {
-      if (in_place) return k.digest_i64(hasher_.ints, reinterpret_cast<const int64_t*>(base_) + start, n, out);
+      if (in_place) return hasher_.integers(reinterpret_cast<const int64_t*>(base_) + start, n, out);
       int64_t words[kBatch];
       switch (item_) {
         case 1: widen<int8_t>(start, n, words); break;
@@ -131,9 +133,9 @@ class ArrayDigests final : public Digests {
         case 4: widen<int32_t>(start, n, words); break;
         default: widen<int64_t>(start, n, words);
       }
-      return k.digest_i64(hasher_.ints, words, n, out);
+      return hasher_.integers(words, n, out);
     }
-    if (in_place) return k.digest_u64(hasher_.ints, reinterpret_cast<const uint64_t*>(base_) + start, n, out);
+    if (in_place) return hasher_.integers(reinterpret_cast<const uint64_t*>(base_) + start, n, out);
     uint64_t words[kBatch];
     switch (item_) {
       case 1: widen<uint8_t>(start, n, words); break;
@@ -143,7 +145,7 @@ class ArrayDigests final : public Digests {
     }
     if (elements_ == Elements::boolean)
       for (size_t i = 0; i < n; ++i) words[i] = words[i] != 0;
-    k.digest_u64(hasher_.ints, words, n, out);
+    hasher_.integers(words, n, out);
   }
 
   size_t used_bytes(const char* p) const {  // NumPy pads with NULs and drops them again on reading
@@ -152,7 +154,7 @@ class ArrayDigests final : public Digests {
     return n;
   }
 
-  void read_text(uint64_t start, size_t n, uint64_t* out) const {
+  void read_text(uint64_t start, size_t n, Word* out) const {
     std::vector<uint32_t> text(item_ / 4);
     std::string utf8;
     walk(start, n, [&](const char* p, size_t i) {
@@ -169,9 +171,20 @@ class ArrayDigests final : public Digests {
   size_t item_;
   Elements elements_;
   bool swapped_, contiguous_;
-  Hasher hasher_;
+  H hasher_;
   std::vector<Py_ssize_t> shape_, strides_;
   uint64_t size_ = 1;
+};
+
+class ArrayDigests final : public Digests {
+ public:
+  ArrayDigests(const Py_buffer& view, Elements elements, bool swapped, const Hasher& hasher)
+      : reader_(view, elements, swapped, hasher) {}
+  uint64_t size() const override { return reader_.size(); }
+  void read(uint64_t start, size_t n, uint64_t* out) const override { reader_.read(start, n, out); }
+
+ private:
+  ArrayReader<Hasher> reader_;
 };
 
 }  // namespace evenbins::python

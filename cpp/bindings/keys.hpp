@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "evenbins/hash.hpp"
+#include "evenbins/kernel.hpp"
 #include "evenbins/xxh3.hpp"
 #include "gil.hpp"
 
@@ -28,6 +29,8 @@ struct Hasher {  // a seed, ready to use
   explicit Hasher(uint64_t s) : seed(s), ints(s) {}
   uint64_t bytes(const void* data, size_t n) const { return xxh3_64(data, n, seed); }
   uint64_t integer(uint64_t bits, bool is_negative) const { return ints.digest(bits, is_negative); }
+  void integers(const int64_t* numbers, size_t n, uint64_t* out) const { kernel().digest_i64(ints, numbers, n, out); }
+  void integers(const uint64_t* numbers, size_t n, uint64_t* out) const { kernel().digest_u64(ints, numbers, n, out); }
 };
 
 // Set once, when the module is imported; they live as long as the interpreter.
@@ -102,26 +105,34 @@ inline PyObject* index_of(PyObject* object) {
   return call_python([&] { return PyNumber_Index(object); });
 }
 
-inline bool int_digest(PyObject* number, const Hasher& hasher, uint64_t& out) {
+inline constexpr const char* kIntRange =
+    "an int key must lie in -2**63 ... 2**64-1; pass a larger number as bytes, for example key.to_bytes(32, 'little', "
+    "signed=True)";
+
+// Calls f(bits, is_negative) with an int of 64 bits; for a larger one a KeyRangeError with this text is set.
+template <typename F>
+EVENBINS_INLINE bool with_int(PyObject* number, const char* range_rule, F&& f) {
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
   if (overflow == 0) [[likely]] {
     if (value == -1 && PyErr_Occurred()) return false;
-    out = hasher.ints.digest(static_cast<uint64_t>(value), value < 0);
+    f(static_cast<uint64_t>(value), value < 0);
     return true;
   }
   if (overflow > 0) {
     const unsigned long long large = PyLong_AsUnsignedLongLong(number);
     if (!(large == static_cast<unsigned long long>(-1) && PyErr_Occurred())) {
-      out = hasher.ints.digest(large, false);
+      f(large, false);
       return true;
     }
     PyErr_Clear();
   }
-  PyErr_SetString(types.key_range_error,
-                  "an int key must lie in -2**63 ... 2**64-1; pass a larger number as bytes, "
-                  "for example key.to_bytes(32, 'little', signed=True)");
+  PyErr_SetString(types.key_range_error, range_rule);
   return false;
+}
+
+inline bool int_digest(PyObject* number, const Hasher& hasher, uint64_t& out) {
+  return with_int(number, kIntRange, [&](uint64_t bits, bool is_negative) { out = hasher.integer(bits, is_negative); });
 }
 
 // A TypeError, with a hint for arrays, for filters, and for collections.

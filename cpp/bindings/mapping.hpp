@@ -48,6 +48,10 @@ struct MappingObject : ReadersAndWriter {
   uint64_t version = 0;  // changes whenever a key comes or goes; not stored
 
   Table& structure() const { return *table; }
+  bool is_set() const { return values == ValueType::none; }
+  void require_values() const {
+    if (is_set()) throw nb::type_error(kNoValues);
+  }
   uint32_t words() const { return key_words(maker.type); }
 
  protected:
@@ -160,6 +164,16 @@ class Mapping {
           return read_in_turn(self, [&] { return self.version; });
         });
     return cls;
+  }
+
+  static uint64_t count_of(const Object& self, const WordArray& keys) {
+    const uint32_t words = self.words();
+    if (keys.size() % words != 0) throw nb::value_error("the words of the keys are not whole keys");
+    return keys.size() / words;
+  }
+  static const uint64_t* data_of(const WordArray& words) {
+    static const uint64_t none[2] = {0, 0};  // an empty array may have no address
+    return words.size() == 0 ? none : words.data();
   }
 
   // `before`: keys of the same call that are in already, for what is reported. `option`: what insert_all takes.
@@ -280,10 +294,19 @@ class Mapping {
       });
     return size;
   }
+  // As look_up, for the value.
+  static int look_up_value(PyObject* self, PyObject* key, Object*& object, uint64_t& word) {
+    object = Recent<Object>::of(self);
+    if (object != nullptr && object->is_set()) [[unlikely]] {
+      PyErr_SetString(PyExc_TypeError, kNoValues);
+      return -1;
+    }
+    return look_up(self, key, object, word);
+  }
   static PyObject* slot_subscript(PyObject* self, PyObject* key) {
     Object* object;
     uint64_t word;
-    const int found = look_up(self, key, object, word);
+    const int found = look_up_value(self, key, object, word);
     if (found > 0) return value_object(object->values, word);
     if (found == 0) PyErr_SetObject(PyExc_KeyError, key);
     return nullptr;
@@ -295,13 +318,17 @@ class Mapping {
     }
     Object* object;
     uint64_t word;
-    const int found = look_up(self, arguments[0], object, word);
+    const int found = look_up_value(self, arguments[0], object, word);
     if (found > 0) return value_object(object->values, word);
     return found < 0 ? nullptr : Py_NewRef(n == 2 ? arguments[1] : Py_None);
   }
   static int slot_assign(PyObject* self, PyObject* key, PyObject* value) {  // value null: del
     Object* object = Recent<Object>::of(self);
     if (object == nullptr) return -1;
+    if (object->is_set()) [[unlikely]] {
+      PyErr_SetString(PyExc_TypeError, kNoValues);
+      return -1;
+    }
     StoredKey stored;
     uint64_t word = 0;
     if (!stored_key_of(key, value == nullptr ? object->finder : object->maker, stored)) return -1;
@@ -328,6 +355,7 @@ class Mapping {
 
   // Takes a key out, in one step; its value, or `fallback` if it is not there.
   static nb::object pop(Object& self, nb::handle key, nb::handle fallback) {
+    self.require_values();
     const StoredKey wanted = key_from(self.finder, key);
     self.require_open();
     if (self.finder.is_out_of_range(wanted)) return nb::borrow(fallback);
@@ -345,6 +373,7 @@ class Mapping {
 
   // The value of a key, which is stored first if it is not there: one step.
   static nb::object set_default(Object& self, nb::handle key, nb::handle value) {
+    self.require_values();
     const StoredKey wanted = key_from(self.maker, key);
     uint64_t word;
     if (!stored_value_of(value.ptr(), self.values, word)) throw nb::python_error();
@@ -379,21 +408,13 @@ class Mapping {
 
   // ---- many keys ----------------------------------------------------------------------------------------
 
-  static uint64_t count_of(const Object& self, const WordArray& keys) {
-    const uint32_t words = self.words();
-    if (keys.size() % words != 0) throw nb::value_error("the words of the keys are not whole keys");
-    return keys.size() / words;
-  }
-  static const uint64_t* data_of(const WordArray& words) {
-    static const uint64_t none[2] = {0, 0};  // an empty array may have no address
-    return words.size() == 0 ? none : words.data();
-  }
   [[noreturn]] static void raise_stopped(uint64_t done) {
     if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) raise_interrupted(done);
     throw nb::python_error();
   }
 
   static nb::object get_many(Object& self, WordArray keys, uint64_t missing, uint32_t option) {
+    self.require_values();
     const uint64_t n = count_of(self, keys);
     self.require_open();
     Answers<uint64_t> answers;

@@ -248,22 +248,26 @@ class StretchSource : public KeySource {
   uint64_t begin_ = 0;  // keys of it that have been read
 };
 
+inline void require_elements(const Py_buffer& view, Elements elements) {
+  const Py_ssize_t item = view.itemsize;
+  bool sound = false;
+  switch (elements) {
+    case Elements::signed_int:
+    case Elements::unsigned_int: sound = item == 1 || item == 2 || item == 4 || item == 8; break;
+    case Elements::boolean: sound = item == 1; break;
+    case Elements::digests: sound = item == 8; break;
+    case Elements::bytes: sound = true; break;
+    case Elements::text: sound = item % 4 == 0; break;
+  }
+  if (!sound || view.ndim < 1) throw nb::type_error("the array's elements do not fit their description");
+}
+
 class ArraySource final : public StretchSource {
  public:
   ArraySource(nb::handle array, char elements, bool swapped)
       : elements_(static_cast<Elements>(elements)), swapped_(swapped) {
     if (!buffer_.acquire(array.ptr(), PyBUF_STRIDES)) throw nb::python_error();
-    const Py_ssize_t item = buffer_.view.itemsize;
-    bool sound = false;
-    switch (elements_) {
-      case Elements::signed_int:
-      case Elements::unsigned_int: sound = item == 1 || item == 2 || item == 4 || item == 8; break;
-      case Elements::boolean: sound = item == 1; break;
-      case Elements::digests: sound = item == 8; break;
-      case Elements::bytes: sound = true; break;
-      case Elements::text: sound = item % 4 == 0; break;
-    }
-    if (!sound || buffer_.view.ndim < 1) throw nb::type_error("the array's elements do not fit their description");
+    require_elements(buffer_.view, elements_);
   }
 
  private:

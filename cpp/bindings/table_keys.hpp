@@ -32,22 +32,24 @@ inline constexpr const char* kWantsInt64 =
 inline constexpr const char* kWantsUint64 =
     "an int key of this table must lie in 0 ... 2**64-1 (key_dtype='uint64'): for negative ones make the table with "
     "key_dtype='int64'; for larger ones use key_dtype='digest' and bytes, such as key.to_bytes(32, 'little')";
-inline constexpr const char* kWantsDigest =
-    "a key of this table must be str or bytes (key_dtype='digest'), not int: make the table with key_dtype='int64' or "
-    "'uint64', or pass str(key)";
+inline constexpr const char* kNoDigest =
+    "an int key must lie in -2**63 ... 2**64-1; pass a larger number as bytes, for example key.to_bytes(32, 'little', "
+    "signed=True). The 128-bit digests that a table with key_dtype='digest' yields are not its keys";
 
 inline KeyType key_type_of(uint64_t number) {
   if (!is_key_type(number)) throw nb::value_error("no such type of keys");
   return static_cast<KeyType>(number);
 }
 
-// Makes stored keys of bytes and integers; the `H` of Arrow columns (arrow.hpp).
+// Makes stored keys of bytes and integers; the `H` of Arrow columns and of arrays (arrow.hpp, arrays.hpp).
 struct KeyMaker {
   using Word = StoredKey;
   KeyType type;
   uint64_t seed;
-  bool marks_out_of_range = false;  // instead of refusing
+  bool marks_out_of_range;  // instead of refusing
+  IntHash ints;
 
+  KeyMaker(KeyType t, uint64_t s, bool marks = false) : type(t), seed(s), marks_out_of_range(marks), ints(s) {}
   KeyMaker finder() const { return {type, seed, true}; }
   static StoredKey out_of_range() { return {0, 1}; }
   bool is_out_of_range(const StoredKey& key) const { return type != KeyType::digest && key.high != 0; }
@@ -69,21 +71,28 @@ struct KeyMaker {
     if (type != KeyType::digest) throw arrow::UnfitKey(BadKey::Type::type, bytes_rule());
     return digest(data, n);
   }
+  StoredKey digest_of_int(uint64_t bits, bool is_negative) const { return {ints.digest(bits, is_negative), bits}; }
   StoredKey integer(uint64_t bits, bool is_negative) const {
-    if (type == KeyType::digest) throw arrow::UnfitKey(BadKey::Type::type, kWantsDigest);
+    if (type == KeyType::digest) return digest_of_int(bits, is_negative);
     if (fits(bits, is_negative)) return {bits, 0};
     if (marks_out_of_range) return out_of_range();
     throw arrow::UnfitKey(BadKey::Type::value, range_rule());
+  }
+  // Many, of digests alone.
+  void integers(const int64_t* numbers, size_t n, StoredKey* out) const {
+    for (size_t i = 0; i < n; ++i) out[i] = digest_of_int(static_cast<uint64_t>(numbers[i]), numbers[i] < 0);
+  }
+  void integers(const uint64_t* numbers, size_t n, StoredKey* out) const {
+    for (size_t i = 0; i < n; ++i) out[i] = digest_of_int(numbers[i], false);
   }
 };
 
 // ---- one key ----------------------------------------------------------------------------------------
 
 inline bool stored_int(PyObject* number, const KeyMaker& maker, StoredKey& out) {  // `number` is an int
-  if (maker.type == KeyType::digest) {
-    PyErr_SetString(PyExc_TypeError, kWantsDigest);
-    return false;
-  }
+  if (maker.type == KeyType::digest)
+    return with_int(number, kNoDigest,
+                    [&](uint64_t bits, bool is_negative) { out = maker.digest_of_int(bits, is_negative); });
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
   if (overflow == 0) [[likely]] {
@@ -252,6 +261,10 @@ inline bool stored_value_of(PyObject* value, ValueType type, uint64_t& out) {
   return ok;
 }
 
+inline constexpr const char* kNoValues =
+    "this table is an exact set (value_dtype=None): it has keys and no values. Use add(key), add_new(key), key in "
+    "table, discard(key) or remove(key)";
+
 inline PyObject* value_object(ValueType type, uint64_t word) {
   if (type == ValueType::int64) return PyLong_FromLongLong(static_cast<int64_t>(word));
   if (type == ValueType::uint64) return PyLong_FromUnsignedLongLong(word);
@@ -332,6 +345,35 @@ inline void append_arrow(nb::handle stream, nb::handle schema, nb::handle array,
   }
 }
 
+// The keys of an array of integers or strings as digests, read in place; the array must be one of ArraySource's.
+inline nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>> stored_array(nb::handle array, char elements, bool swapped,
+                                                                  uint64_t seed) {
+  static_assert(sizeof(StoredKey) == 16);
+  Buffer buffer;
+  if (!buffer.acquire(array.ptr(), PyBUF_STRIDES)) throw nb::python_error();
+  require_elements(buffer.view, static_cast<Elements>(elements));
+  if (static_cast<Elements>(elements) == Elements::digests) throw nb::type_error("digests of 64 bits are no keys");
+  const ArrayReader<KeyMaker> reader(buffer.view, static_cast<Elements>(elements), swapped, {KeyType::digest, seed});
+  Answers<uint64_t> words;
+  uint64_t* out = words.extend(2 * reader.size());
+  words.use_huge_pages();
+  constexpr size_t kBatch = 1024;
+  StoredKey keys[kBatch];
+  try {
+    const GilRelease free;
+    SignalPulse pulse;
+    for (uint64_t start = 0; start < reader.size() && pulse(); start += kBatch) {
+      const size_t n = std::min<uint64_t>(kBatch, reader.size() - start);
+      reader.read(start, n, keys);
+      for (size_t i = 0; i < n; ++i) out[2 * (start + i)] = keys[i].low, out[2 * (start + i) + 1] = keys[i].high;
+    }
+  } catch (const BadKey& bad) {
+    raise_unfit(bad.type == BadKey::Type::type ? PyExc_TypeError : PyExc_ValueError, bad.index, bad.what());
+  }
+  if (PyErr_Occurred()) throw nb::python_error();
+  return words.release<uint64_t>();
+}
+
 // evenbins.TableFullError; its attribute `inserted` is the number of keys of a bulk call that are in.
 inline PyObject* table_full_error = nullptr;
 
@@ -370,6 +412,10 @@ inline void bind_table_keys(nb::module_& m) {
       nb::sig("def stored_number_words(numbers: list[object], value_type: int) -> "
               "numpy.typing.NDArray[numpy.uint64]"),
       "What a table stores of the values in a list.");
+  m.def("stored_array", &stored_array, nb::arg("array"), nb::arg("elements"), nb::arg("swapped"), nb::arg("seed"),
+        nb::sig("def stored_array(array: object, elements: str, swapped: bool, seed: int) -> "
+                "numpy.typing.NDArray[numpy.uint64]"),
+        "What a table of digests stores of an array of integers or strings: two words a key.");
   m.def(
       "stored_items",
       [](nb::handle items, uint64_t key_type, uint64_t seed) {

@@ -45,11 +45,13 @@ struct TableObject : MemoryObject<MultilevelTable> {
   uint64_t find_all(const uint64_t* keys, uint64_t n, uint8_t* found, uint32_t threads, const Pulse& pulse) const {
     return contains_all(*table, keys, n, found, threads, pulse);
   }
-  BulkProgress insert_all(const uint64_t* keys, const uint64_t* inserted, uint64_t n, bool are_new,
-                          const Pulse& pulse) {
+  // `added`: of a set alone, where whether each key is new goes, or null.
+  BulkProgress insert_all(const uint64_t* keys, const uint64_t* inserted, uint64_t n, bool are_new, const Pulse& pulse,
+                          uint8_t* added = nullptr) {
     const uint64_t before = insertions();
     BulkProgress progress = in_stretches(n, pulse, [&](uint64_t start, uint64_t count, uint64_t&) {
-      return table->insert_many(keys + start * words(), inserted + start, count, are_new);
+      return table->insert_many(keys + start * words(), inserted + start, count, are_new,
+                                added == nullptr ? nullptr : added + start);
     });
     progress.changed = insertions() - before;
     return progress;
@@ -75,6 +77,74 @@ struct TableObject : MemoryObject<MultilevelTable> {
  private:
   uint64_t insertions() const { return table->view().state[kInsertions]; }
 };
+
+// ---- sets ---------------------------------------------------------------------------------------------
+
+void require_set(const TableObject& self) {
+  if (!self.is_set())
+    throw nb::type_error(
+        "this table has values: use table[key] = value, table.setdefault(key, value) or del table[key]. For a set of "
+        "keys make it with value_dtype=None");
+}
+
+bool add_new(TableObject& self, nb::handle key) {
+  require_set(self);
+  const StoredKey stored = Mapping<TableObject>::key_from(self.maker, key);
+  self.require_writable();
+  Put put = Put::full;
+  self.alone([&] {
+    put = self.put(stored, 0, false);
+    self.version += put == Put::inserted;
+  });
+  if (put == Put::full) raise_table_full(self.full_text(), 0);
+  return put == Put::inserted;
+}
+
+bool discard(TableObject& self, nb::handle key) {
+  require_set(self);
+  const StoredKey stored = Mapping<TableObject>::key_from(self.finder, key);
+  self.require_writable();
+  if (self.finder.is_out_of_range(stored)) return false;
+  bool erased = false;
+  self.alone([&] {
+    self.require_deletable();
+    erased = self.erase(stored);
+    self.version += erased;
+  });
+  return erased;
+}
+
+void remove(TableObject& self, nb::handle key) {
+  if (discard(self, key)) return;
+  PyErr_SetObject(PyExc_KeyError, key.ptr());
+  throw nb::python_error();
+}
+
+// Whether each key is new. An error after some of them carries the answers for these as `answers`.
+nb::object add_new_many(TableObject& self, WordArray keys) {
+  require_set(self);
+  const uint64_t n = Mapping<TableObject>::count_of(self, keys);
+  self.require_writable();
+  Answers<uint8_t> answers;
+  uint8_t* out = answers.extend(n);
+  BulkProgress progress;
+  {
+    const Writing alone(self);
+    SignalPulse pulse;
+    ++self.version;
+    progress = self.insert_all(Mapping<TableObject>::data_of(keys), nullptr, n, false, std::ref(pulse), out);
+    if (progress.changed == 0) --self.version;
+  }
+  if (!PyErr_Occurred() && !progress.full) return nb::cast(answers.release<bool>());
+  answers.truncate(progress.done);
+  try {
+    if (PyErr_Occurred()) raise_interrupted(progress.done);
+    raise_table_full(self.full_text(progress.done), progress.done);
+  } catch (nb::python_error& error) {
+    error.value().attr("answers") = nb::cast(answers.release<bool>());
+    throw;
+  }
+}
 
 nb::object probe(TableObject& self, nb::handle key) {
   const StoredKey wanted = Mapping<TableObject>::key_from(self.finder, key);
@@ -119,6 +189,19 @@ std::vector<uint64_t> guide_state(const MultilevelTable& table) {
 void bind_tables(nb::module_& m) {
   bind_table_keys(m);
   bind_mapping<TableObject>(m, "Table", "Base of the multilevel table: a plan's integer core and its memory.")
+      .def("add", [](TableObject& self, nb::handle key) { add_new(self, key); }, nb::arg("key").none(),
+           nb::sig("def add(self, key: object) -> None"),
+           "Add a key to an exact set (value_dtype=None); a key that is there changes nothing.")
+      .def("add_new", &add_new, nb::arg("key").none(), nb::sig("def add_new(self, key: object) -> bool"),
+           "Add a key to an exact set and return whether it was new. Of several threads that add it, one gets True.")
+      .def("discard", &discard, nb::arg("key").none(), nb::sig("def discard(self, key: object) -> bool"),
+           "Remove a key from an exact set, if it is there; return whether it was.")
+      .def("remove", &remove, nb::arg("key").none(), nb::sig("def remove(self, key: object) -> None"),
+           "Remove a key from an exact set; KeyError if it is not there.")
+      .def("_add_new_many", &add_new_many, nb::arg("keys"),
+           nb::sig("def _add_new_many(self, keys: numpy.typing.NDArray[numpy.uint64]) -> "
+                   "numpy.typing.NDArray[numpy.bool_]"),
+           "Adds keys to a set, in order; whether each is new. An error carries the answers so far as `answers`.")
       .def("_probe", &probe, nb::arg("key").none(), nb::sig("def _probe(self, key: object) -> tuple[int, int, bool]"))
       .def(
           "_state", [](TableObject& self) { return read_in_turn(self, [&] { return state_of(*self.table); }); },

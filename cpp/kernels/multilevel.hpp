@@ -26,24 +26,24 @@ EVENBINS_INLINE uint32_t match(const uint64_t* line, uint64_t word) {
   return mask;
 }
 
-// Where the keys of a bucket begin; its values lie behind them.
-template <uint32_t Slots, uint32_t Words>
+// Where the keys of a bucket begin; its values lie behind them. Value: words of a value, 0 in a set.
+template <uint32_t Slots, uint32_t Words, uint32_t Value>
 EVENBINS_INLINE uint64_t* keys_of(const TableView& t, uint64_t bucket) {
-  return t.records + bucket * (Slots * (Words + 1));
+  return t.records + bucket * (Slots * (Words + Value));
 }
-template <uint32_t Slots, uint32_t Words>
+template <uint32_t Slots, uint32_t Words, uint32_t Value>
 EVENBINS_INLINE uint64_t* values_of(const TableView& t, uint64_t bucket) {
-  return keys_of<Slots, Words>(t, bucket) + Slots * Words;
+  return keys_of<Slots, Words, Value>(t, bucket) + Slots * Words;
 }
-template <uint32_t Slots, uint32_t Words>
+template <uint32_t Slots, uint32_t Words, uint32_t Value>
 EVENBINS_INLINE uint64_t* value_at(const TableView& t, uint64_t slot) {
-  return values_of<Slots, Words>(t, slot / Slots) + slot % Slots;
+  return values_of<Slots, Words, Value>(t, slot / Slots) + slot % Slots;
 }
 
 // The slots of a bucket that hold the key: one bit at most, unless a caller broke the promise of assume_unique=True.
-template <uint32_t Slots, uint32_t Words>
+template <uint32_t Slots, uint32_t Words, uint32_t Value>
 EVENBINS_INLINE uint32_t match_key(const TableView& t, uint64_t bucket, uint64_t low, uint64_t high) {
-  const uint64_t* line = keys_of<Slots, Words>(t, bucket);
+  const uint64_t* line = keys_of<Slots, Words, Value>(t, bucket);
   uint32_t mask = match<Slots>(line, low);
   if constexpr (Words == 2)
     if (mask != 0) mask &= match<Slots>(line + Slots, high);
@@ -52,19 +52,19 @@ EVENBINS_INLINE uint32_t match_key(const TableView& t, uint64_t bucket, uint64_t
   return mask;
 }
 
-template <uint32_t Slots, uint32_t Words>
+template <uint32_t Slots, uint32_t Words, uint32_t Value>
 uint64_t table_find(const TableView& t, uint64_t low, uint64_t high, uint64_t digest) {
   for (uint32_t j = 0; j < t.levels; ++j) {
     const uint64_t bucket = bucket_of(t, digest, j);
-    const uint32_t mask = match_key<Slots, Words>(t, bucket, low, high);
+    const uint32_t mask = match_key<Slots, Words, Value>(t, bucket, low, high);
     if (mask != 0) return bucket * Slots + static_cast<uint32_t>(__builtin_ctz(mask));
   }
   return kAbsent;
 }
 
-template <uint32_t Slots, uint32_t Words, int Write = 0>
+template <uint32_t Slots, uint32_t Words, uint32_t Value, int Write = 0>
 EVENBINS_INLINE void prefetch_keys(const TableView& t, uint64_t bucket) {
-  const uint64_t* line = keys_of<Slots, Words>(t, bucket);
+  const uint64_t* line = keys_of<Slots, Words, Value>(t, bucket);
   __builtin_prefetch(line, Write);
   if constexpr (Words == 2 && Slots == 8) __builtin_prefetch(line + 8, Write);
 }
@@ -77,7 +77,7 @@ struct TableGroup {
 };
 
 // Levels: their number where the compiler should know it, the default's; 0 for any.
-template <uint32_t Slots, uint32_t Words, uint32_t Levels, bool Values>
+template <uint32_t Slots, uint32_t Words, uint32_t Value, uint32_t Levels, bool Values>
 EVENBINS_INLINE size_t table_look(const TableView& t, const uint64_t* keys, size_t n, uint64_t missing, uint64_t* out,
                                   uint8_t* found) {
   const uint32_t levels = Levels == 0 ? t.levels : Levels;
@@ -97,19 +97,19 @@ EVENBINS_INLINE size_t table_look(const TableView& t, const uint64_t* keys, size
       for (size_t i = 0; i < g.n; ++i) g.digests[i] = g.keys[Words * i];
     for (size_t i = 0; i < g.n; ++i) {
       g.at[i] = mulhi(g.digests[i], t.buckets[0]);
-      prefetch_keys<Slots, Words>(t, g.at[i]);
+      prefetch_keys<Slots, Words, Value>(t, g.at[i]);
     }
   };
   const auto middle = [&](TableGroup& g) {  // compare; ask for the values or for the second lines
     g.left = 0;
     for (size_t i = 0; i < g.n; ++i) {
       const uint64_t low = g.keys[Words * i], high = Words == 2 ? g.keys[Words * i + 1] : 0;
-      const uint32_t mask = match_key<Slots, Words>(t, g.at[i], low, high);
+      const uint32_t mask = match_key<Slots, Words, Value>(t, g.at[i], low, high);
       const bool hit = mask != 0;
       const uint64_t slot = g.at[i] * Slots + static_cast<uint32_t>(__builtin_ctz(mask | 1u << Slots));
       const uint64_t second = levels > 1 ? bucket_of(t, g.digests[i], 1) : 0;
-      const uint64_t* line = keys_of<Slots, Words>(t, second);
-      const uint64_t* value = value_at<Slots, Words>(t, hit ? slot : 0);
+      const uint64_t* line = keys_of<Slots, Words, Value>(t, second);
+      const uint64_t* value = value_at<Slots, Words, Value>(t, hit ? slot : 0);
       __builtin_prefetch(hit && Values ? value : line);
       if constexpr (Words == 2 && Slots == 8) __builtin_prefetch(line + 8);
       g.at[i] = hit ? slot : second;
@@ -123,14 +123,14 @@ EVENBINS_INLINE size_t table_look(const TableView& t, const uint64_t* keys, size
       for (size_t p = 0; p < g.left; ++p) {
         const size_t i = g.pending[p];
         const uint64_t low = g.keys[Words * i], high = Words == 2 ? g.keys[Words * i + 1] : 0;
-        const uint32_t mask = match_key<Slots, Words>(t, g.at[i], low, high);
+        const uint32_t mask = match_key<Slots, Words, Value>(t, g.at[i], low, high);
         const bool hit = mask != 0;
         const uint64_t slot = g.at[i] * Slots + static_cast<uint32_t>(__builtin_ctz(mask | 1u << Slots));
         g.at[i] = slot;
-        if constexpr (Values) __builtin_prefetch(value_at<Slots, Words>(t, hit ? slot : 0));
+        if constexpr (Values) __builtin_prefetch(value_at<Slots, Words, Value>(t, hit ? slot : 0));
         if (!hit && j + 1 < levels) {
           g.at[i] = bucket_of(t, g.digests[i], j + 1);
-          prefetch_keys<Slots, Words>(t, g.at[i]);
+          prefetch_keys<Slots, Words, Value>(t, g.at[i]);
         }
         g.pending[kept] = static_cast<uint8_t>(i);
         kept += !hit;
@@ -142,7 +142,7 @@ EVENBINS_INLINE size_t table_look(const TableView& t, const uint64_t* keys, size
     for (size_t i = 0; i < g.n; ++i) {
       const bool hit = g.at[i] != kAbsent;
       found[start + i] = hit;
-      if constexpr (Values) out[start + i] = hit ? *value_at<Slots, Words>(t, g.at[i]) : missing;
+      if constexpr (Values) out[start + i] = hit ? *value_at<Slots, Words, Value>(t, g.at[i]) : missing;
     }
     if (t.state[kListed] > 0) {
       for (size_t p = 0; p < g.left; ++p) {
@@ -165,18 +165,22 @@ EVENBINS_INLINE size_t table_look(const TableView& t, const uint64_t* keys, size
   return total;
 }
 
-template <uint32_t Slots, uint32_t Words>
+template <uint32_t Slots, uint32_t Words, uint32_t Value>
 size_t table_get_many(const TableView& t, const uint64_t* keys, size_t n, uint64_t missing, uint64_t* out,
                       uint8_t* found) {
+  if constexpr (Value == 0) {  // there are no values
+    for (size_t i = 0; i < n; ++i) out[i] = missing;
+    return table_look<Slots, Words, Value, 0, false>(t, keys, n, missing, out, found);
+  }
   if constexpr (Slots == 8)
-    if (t.levels == 2) return table_look<Slots, Words, 2, true>(t, keys, n, missing, out, found);
-  return table_look<Slots, Words, 0, true>(t, keys, n, missing, out, found);
+    if (t.levels == 2) return table_look<Slots, Words, Value, 2, true>(t, keys, n, missing, out, found);
+  return table_look<Slots, Words, Value, 0, true>(t, keys, n, missing, out, found);
 }
-template <uint32_t Slots, uint32_t Words>
+template <uint32_t Slots, uint32_t Words, uint32_t Value>
 void table_contains_many(const TableView& t, const uint64_t* keys, size_t n, uint8_t* found) {
   if constexpr (Slots == 8)
-    if (t.levels == 2) return static_cast<void>(table_look<Slots, Words, 2, false>(t, keys, n, 0, nullptr, found));
-  table_look<Slots, Words, 0, false>(t, keys, n, 0, nullptr, found);
+    if (t.levels == 2) return static_cast<void>(table_look<Slots, Words, Value, 2, false>(t, keys, n, 0, nullptr, found));
+  table_look<Slots, Words, Value, 0, false>(t, keys, n, 0, nullptr, found);
 }
 
 // The level that takes a key without a second thought, or `levels`: what the rare path would choose too.
@@ -201,9 +205,9 @@ EVENBINS_INLINE uint32_t fast_level(const TableView& t, uint32_t levels, const u
   return levels;
 }
 
-template <uint32_t Slots, uint32_t Words, uint32_t Levels>
+template <uint32_t Slots, uint32_t Words, uint32_t Value, uint32_t Levels>
 EVENBINS_INLINE size_t table_insert(const TableView& t, const uint64_t* keys, const uint64_t* values, size_t n,
-                                    bool are_new) {
+                                    bool are_new, uint8_t* added) {
   const uint32_t levels = Levels == 0 ? t.levels : Levels;
   constexpr size_t kGroup = kInsertGroup;
   struct Group {
@@ -217,7 +221,7 @@ EVENBINS_INLINE size_t table_insert(const TableView& t, const uint64_t* keys, co
     const size_t start = number * kGroup;
     g.n = n - start < kGroup ? n - start : kGroup;
     for (size_t i = 0; i < g.n * Words; ++i) g.keys[i] = keys[start * Words + i];
-    for (size_t i = 0; i < g.n; ++i) g.values[i] = values[start + i];
+    for (size_t i = 0; i < g.n; ++i) g.values[i] = Value == 0 ? 0 : values[start + i];
     if (t.hash.type == KeyType::int64)
       digest_i64(t.hash.ints, reinterpret_cast<const int64_t*>(g.keys), g.n, g.digests);
     else if (t.hash.type == KeyType::uint64)
@@ -228,37 +232,42 @@ EVENBINS_INLINE size_t table_insert(const TableView& t, const uint64_t* keys, co
       for (uint32_t j = 0; j < levels; ++j) {
         const uint64_t bucket = bucket_of(t, g.digests[i], j);
         g.buckets[i][j] = bucket;
-        if (!are_new) prefetch_keys<Slots, Words, 1>(t, bucket);
+        if (!are_new) prefetch_keys<Slots, Words, Value, 1>(t, bucket);
         __builtin_prefetch(t.occupied + bucket * Slots / 8, 1);
       }
     }
   };
-  const auto middle = [&](const Group& g) {  // where most of them will go: ask for the line of the value
+  const auto middle = [&](const Group& g) {  // where most of them will go: ask for the line of the value, if any
     for (size_t i = 0; i < g.n; ++i) {
       const uint32_t level = fast_level<Slots>(t, levels, g.buckets[i]);
       const uint64_t bucket = g.buckets[i][level < levels ? level : 0];
-      if (are_new) __builtin_prefetch(keys_of<Slots, Words>(t, bucket), 1);
-      __builtin_prefetch(values_of<Slots, Words>(t, bucket), 1);
+      if (are_new) __builtin_prefetch(keys_of<Slots, Words, Value>(t, bucket), 1);
+      if constexpr (Value != 0) __builtin_prefetch(values_of<Slots, Words, Value>(t, bucket), 1);
     }
   };
-  const auto store = [&](const Group& g) -> size_t {  // in order
+  const auto store = [&](const Group& g, size_t start) -> size_t {  // in order
     for (size_t i = 0; i < g.n; ++i) {
       const uint64_t low = g.keys[Words * i], high = Words == 2 ? g.keys[Words * i + 1] : 0;
       const uint64_t digest = g.digests[i];
       if (!are_new) {
-        uint64_t* present = nullptr;
+        uint64_t* present = nullptr;  // of a set: some place
         for (uint32_t j = 0; j < levels; ++j) {
-          const uint32_t mask = match_key<Slots, Words>(t, g.buckets[i][j], low, high);
+          const uint32_t mask = match_key<Slots, Words, Value>(t, g.buckets[i][j], low, high);
           if (mask == 0) continue;
-          present = values_of<Slots, Words>(t, g.buckets[i][j]) + __builtin_ctz(mask);
+          present = values_of<Slots, Words, Value>(t, g.buckets[i][j]) + __builtin_ctz(mask);
           break;
         }
         if (present == nullptr && t.state[kListed] > 0)
-          if (const uint64_t entry = list_find(t, low, high, digest); entry != 0) present = t.list_values + entry - 1;
+          if (const uint64_t entry = list_find(t, low, high, digest); entry != 0)
+            present = (Value == 0 ? t.list_keys : t.list_values) + entry - 1;
+        if constexpr (Value == 0)
+          if (added != nullptr) added[start + i] = present == nullptr;
         if (present != nullptr) {
-          *present = g.values[i];
+          if constexpr (Value != 0) *present = g.values[i];
           continue;
         }
+      } else if constexpr (Value == 0) {
+        if (added != nullptr) added[start + i] = 1;
       }
       const uint32_t level = fast_level<Slots>(t, levels, g.buckets[i]);
       if (level == levels) [[unlikely]] {
@@ -267,10 +276,10 @@ EVENBINS_INLINE size_t table_insert(const TableView& t, const uint64_t* keys, co
       }
       const uint64_t bucket = g.buckets[i][level];
       const auto s = static_cast<uint32_t>(__builtin_ctz(~occupied_in<Slots>(t.occupied, bucket)));
-      uint64_t* line = keys_of<Slots, Words>(t, bucket);
+      uint64_t* line = keys_of<Slots, Words, Value>(t, bucket);
       line[s] = low;
       if constexpr (Words == 2) line[Slots + s] = high;
-      values_of<Slots, Words>(t, bucket)[s] = g.values[i];
+      if constexpr (Value != 0) values_of<Slots, Words, Value>(t, bucket)[s] = g.values[i];
       set_bit(t.occupied, bucket * Slots + s);
       write_next(t, bucket * Slots + s, level, digest);
       ++t.state[kInsertions];
@@ -285,35 +294,37 @@ EVENBINS_INLINE size_t table_insert(const TableView& t, const uint64_t* keys, co
   for (size_t number = 0; number < count; ++number) {
     if (number + 2 < count) begin(number + 2);
     if (number + 1 < count) middle(groups[(number + 1) % 3]);
-    const size_t done = store(groups[number % 3]);
+    const size_t done = store(groups[number % 3], number * kGroup);
     if (done < groups[number % 3].n) return number * kGroup + done;
   }
   return n;
 }
 
-template <uint32_t Slots, uint32_t Words>
-size_t table_insert_many(const TableView& t, const uint64_t* keys, const uint64_t* values, size_t n, bool are_new) {
+template <uint32_t Slots, uint32_t Words, uint32_t Value>
+size_t table_insert_many(const TableView& t, const uint64_t* keys, const uint64_t* values, size_t n, bool are_new,
+                         uint8_t* added) {
   if constexpr (Slots == 8)
-    if (t.levels == 2) return table_insert<Slots, Words, 2>(t, keys, values, n, are_new);
-  return table_insert<Slots, Words, 0>(t, keys, values, n, are_new);
+    if (t.levels == 2) return table_insert<Slots, Words, Value, 2>(t, keys, values, n, are_new, added);
+  return table_insert<Slots, Words, Value, 0>(t, keys, values, n, are_new, added);
 }
 
-template <uint32_t Slots, uint32_t Words>
-constexpr TableLoops table_loops = {table_find<Slots, Words>, table_get_many<Slots, Words>,
-                                    table_contains_many<Slots, Words>, table_insert_many<Slots, Words>};
+template <uint32_t Slots, uint32_t Words, uint32_t Value>
+constexpr TableLoops table_loops = {table_find<Slots, Words, Value>, table_get_many<Slots, Words, Value>,
+                                    table_contains_many<Slots, Words, Value>, table_insert_many<Slots, Words, Value>};
 
-template <uint32_t Words>
+template <uint32_t Words, uint32_t Value>
 const TableLoops& table_of(uint32_t slots) {
   switch (slots) {
-    case 1: return table_loops<1, Words>;
-    case 2: return table_loops<2, Words>;
-    case 4: return table_loops<4, Words>;
-    default: return table_loops<8, Words>;
+    case 1: return table_loops<1, Words, Value>;
+    case 2: return table_loops<2, Words, Value>;
+    case 4: return table_loops<4, Words, Value>;
+    default: return table_loops<8, Words, Value>;
   }
 }
 
-const TableLoops& multilevel(uint32_t slots, uint32_t words) {
-  return words == 2 ? table_of<2>(slots) : table_of<1>(slots);
+const TableLoops& multilevel(uint32_t slots, uint32_t words, uint32_t value) {
+  if (value == 0) return words == 2 ? table_of<2, 0>(slots) : table_of<1, 0>(slots);
+  return words == 2 ? table_of<2, 1>(slots) : table_of<1, 1>(slots);
 }
 
 }  // namespace

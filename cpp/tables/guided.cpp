@@ -251,7 +251,7 @@ void TableGuide::scan_bucket(const TableView& t, uint64_t bucket) {
     next_->add(digest, to + 1);
     if (to == level) continue;
     const auto s = static_cast<uint32_t>(std::countr_one(taken_in(t, there)));
-    put(t, there * slots_ + s, to, key_at(t, slot), *value_at(t, slot), digest);
+    put(t, there * slots_ + s, to, key_at(t, slot), value_of(t, slot), digest);
     ++t.state[kPlaced + to];
     clear_slot(t, slot);
     hashes_[slot] = 0;
@@ -262,7 +262,7 @@ void TableGuide::scan_bucket(const TableView& t, uint64_t bucket) {
 void TableGuide::scan_listed(const TableView& t) {
   const auto entry = static_cast<uint32_t>(t.state[kOldest]);
   const StoredKey key = listed_key(t, entry);
-  const uint64_t digest = t.hash.digest(key), value = t.list_values[entry - 1];
+  const uint64_t digest = t.hash.digest(key), value = listed_value(t, entry);
   for (uint32_t to = 0; to < t.levels; ++to) {
     const uint64_t there = bucket_of(t, digest, to);
     if (taken_in(t, there) == full_mask(t)) continue;

@@ -19,7 +19,7 @@ struct Layout {
   uint64_t slots_total = 0, index_size = 0;
   uint64_t occupied = 0, marks = 0, records = 0, next = 0, list_keys = 0, list_values = 0, links = 0, index = 0,
            end = 0;
-  uint32_t slots, levels, words, next_words = 0;
+  uint32_t slots, levels, words, value_words, next_words = 0;
 
   explicit Layout(const Spec& spec) {
     const auto& core = spec.core;
@@ -27,6 +27,7 @@ struct Layout {
     slots = static_cast<uint32_t>(core[1]);
     levels = static_cast<uint32_t>(core.size() - MultilevelTable::kCoreHead);
     words = key_words(static_cast<KeyType>(core[2]));
+    value_words = evenbins::value_words(static_cast<ValueType>(core[3]));
     const uint64_t limit = core[5];
     if ((core[4] & MultilevelTable::kNextHashes) != 0 && scheme != Scheme::standard)
       next_words = scheme == Scheme::second_chance ? 1 : levels - 1;
@@ -44,10 +45,10 @@ struct Layout {
     part(8 * kStateWords);
     occupied = part((slots_total + 7) / 8);
     marks = part(scheme == Scheme::conservative ? (slots_total + 7) / 8 : 0);
-    records = part(8 * slots_total * (words + 1));
+    records = part(8 * slots_total * (words + value_words));
     next = part(4 * slots_total * next_words);
     list_keys = part(8 * limit * words);
-    list_values = part(8 * limit);
+    list_values = part(8 * limit * value_words);
     links = part(sizeof(ListLinks) * limit);
     index = part(4 * index_size);
     end = at;
@@ -209,7 +210,7 @@ void apply(const TableView& t, const Choice& choice, const StoredKey& key, uint6
     const StoredKey resident = key_at(t, choice.slot);
     const auto s = static_cast<uint32_t>(std::countr_one(occupied_in(t, t.occupied, choice.destination)));
     const uint64_t moved = t.hash.digest(resident);
-    put(t, choice.destination * t.slots + s, choice.to, resident, *value_at(t, choice.slot), moved);
+    put(t, choice.destination * t.slots + s, choice.to, resident, value_of(t, choice.slot), moved);
     ++t.state[kPlaced + choice.to];
     if (t.guide != nullptr) t.guide->moved(moved, choice.level + 1, choice.to + 1);
   } else {
@@ -231,7 +232,7 @@ void retry_oldest(const TableView& t) {
     link_youngest(t, entry);
     return;
   }
-  const uint64_t value = t.list_values[entry - 1];
+  const uint64_t value = listed_value(t, entry);
   list_remove(t, entry);
   apply(t, choice, key, value, digest);
   if (t.guide != nullptr) t.guide->removed(digest, t.levels + 1);
@@ -270,7 +271,8 @@ uint64_t MultilevelTable::payload_bytes(const Spec& spec) {
   if (core[0] < 1 || core[0] > 5) throw SpecError("scheme must be 1 … 5");
   if (core[1] != 1 && core[1] != 2 && core[1] != 4 && core[1] != 8) throw SpecError("slots must be 1, 2, 4 or 8");
   if (!is_key_type(core[2])) throw SpecError("the type of keys must be 1 … 3");
-  if (!is_value_type(core[3])) throw SpecError("the type of values must be 1 … 3");
+  if (core[3] != static_cast<uint64_t>(ValueType::none) && !is_value_type(core[3]))
+    throw SpecError("the type of values must be 0 … 3");
   if (core[4] > 3) throw SpecError("flags must be 0 … 3");
   if (core[5] > kMaxLimit) throw SpecError("overflow_limit must be at most 2^30");
   for (size_t j = kCoreHead; j < core.size(); ++j)
@@ -288,7 +290,8 @@ MultilevelTable::MultilevelTable(Spec spec, Bits bits)
     : spec_(std::move(spec)),
       bits_(std::move(bits)),
       view_(KeyHash(static_cast<KeyType>(spec_.core[2]), spec_.seed)),
-      loops_(kernel_.multilevel(static_cast<uint32_t>(spec_.core[1]), key_words(view_.hash.type))) {
+      loops_(kernel_.multilevel(static_cast<uint32_t>(spec_.core[1]), key_words(view_.hash.type),
+                                value_words(static_cast<ValueType>(spec_.core[3])))) {
   if (bits_.bytes() != payload_bytes(spec_)) throw SpecError("the bits do not fit the plan");
   const Layout layout(spec_);
   auto* base = reinterpret_cast<uint8_t*>(bits_.words());
@@ -300,15 +303,16 @@ MultilevelTable::MultilevelTable(Spec spec, Bits bits)
   view_.records = words_at(layout.records);
   view_.next = halves_at(layout.next);
   view_.list_keys = words_at(layout.list_keys);
-  view_.list_values = words_at(layout.list_values);
+  view_.list_values = layout.value_words == 0 ? nullptr : words_at(layout.list_values);
   view_.links = reinterpret_cast<ListLinks*>(base + layout.links);
   view_.index = halves_at(layout.index);
   view_.index_size = layout.index_size;
   view_.limit = spec_.core[5];
-  view_.stride = uint64_t{layout.slots} * (layout.words + 1);
+  view_.stride = uint64_t{layout.slots} * (layout.words + layout.value_words);
   view_.levels = layout.levels;
   view_.slots = layout.slots;
   view_.words = layout.words;
+  view_.value_words = layout.value_words;
   view_.next_words = layout.next_words;
   view_.scheme = static_cast<Scheme>(spec_.core[0]);
   view_.occupancy_bits = (spec_.core[4] & kOccupancyBits) != 0;
@@ -338,13 +342,19 @@ uint64_t* MultilevelTable::find(const StoredKey& key) const {
     TableGuide::Counts counts;
     guide_->count(view_, found, counts);
     guide_->count(counts);
-    if (!found.is_in()) return nullptr;
-    return found.entry != 0 ? view_.list_values + found.entry - 1 : value_at(view_, found.slot);
+    return found.is_in() ? place_of(found.slot, found.entry) : nullptr;
   }
   const uint64_t slot = loops_.find(view_, key.low, key.high, d);
-  if (slot != kAbsent) return value_at(view_, slot);
+  if (slot != kAbsent) return place_of(slot, 0);
   const uint64_t entry = list_find(view_, key.low, key.high, d);
-  return entry == 0 ? nullptr : view_.list_values + entry - 1;
+  return entry == 0 ? nullptr : place_of(kAbsent, entry);
+}
+
+// Where the value of a slot, or of an entry of the list if that is not 0, lies; of a set its key.
+uint64_t* MultilevelTable::place_of(uint64_t slot, uint64_t entry) const {
+  if (view_.value_words == 0)
+    return entry != 0 ? view_.list_keys + (entry - 1) * view_.words : record_at(view_, slot);
+  return entry != 0 ? view_.list_values + entry - 1 : value_at(view_, slot);
 }
 
 bool MultilevelTable::erase(const StoredKey& key) {
@@ -426,14 +436,15 @@ size_t MultilevelTable::get_guided(const uint64_t* keys, size_t n, uint64_t miss
     found[i] = where.is_in();
     if (out == nullptr) return;
     out[i] = !where.is_in()     ? missing
-             : where.entry != 0 ? view_.list_values[where.entry - 1]
-                                : *value_at(view_, where.slot);
+             : where.entry != 0 ? listed_value(view_, where.entry)
+                                : value_of(view_, where.slot);
   });
   guide_->count(counts);
   return counts.hits;
 }
 
-size_t MultilevelTable::insert_guided(const uint64_t* keys, const uint64_t* values, size_t n, bool are_new) {
+size_t MultilevelTable::insert_guided(const uint64_t* keys, const uint64_t* values, size_t n, bool are_new,
+                                      uint8_t* added) {
   constexpr size_t kAhead = 8;
   const auto key_of = [&](size_t i) {
     const uint64_t* words = keys + i * view_.words;
@@ -452,12 +463,14 @@ size_t MultilevelTable::insert_guided(const uint64_t* keys, const uint64_t* valu
     const StoredKey key = key_of(i);
     const uint64_t d = digest(key);
     TableGuide::Found found;
+    const uint64_t value = view_.value_words == 0 ? 0 : values[i];
     if (!are_new) found = guide_->find(view_, key, d);
+    if (added != nullptr) added[i] = !found.is_in();
     if (found.entry != 0)
-      view_.list_values[found.entry - 1] = values[i];
+      set_listed_value(view_, found.entry, value);
     else if (found.slot != kAbsent)
-      *value_at(view_, found.slot) = values[i];
-    else if (!guide_->insert(view_, key, values[i], d, found))
+      set_value(view_, found.slot, value);
+    else if (!guide_->insert(view_, key, value, d, found))
       return i;
   }
   return n;
@@ -516,7 +529,7 @@ size_t MultilevelTable::page(Position& position, size_t most, uint64_t* keys, ui
       continue;
     }
     if (!has_bit(view_.occupied, position.slot)) continue;
-    write_item(view_.words, key_at(view_, position.slot), *value_at(view_, position.slot), n++, keys, values);
+    write_item(view_.words, key_at(view_, position.slot), value_of(view_, position.slot), n++, keys, values);
   }
   if (in_slots) position.slot = std::min(position.slot, slots);  // eight were skipped at a time
   return n + page_of_list(position, most - n, keys + n * view_.words, values + n);
@@ -534,11 +547,11 @@ size_t MultilevelTable::page(const Scattered& order, Position& position, size_t 
       chosen[i] = order(position.slot + i);
       __builtin_prefetch(view_.occupied + chosen[i] / 8);
       __builtin_prefetch(record_at(view_, chosen[i]));
-      __builtin_prefetch(value_at(view_, chosen[i]));
+      if (view_.value_words != 0) __builtin_prefetch(value_at(view_, chosen[i]));
     }
     for (uint64_t i = 0; i < batch; ++i)
       if (has_bit(view_.occupied, chosen[i]))
-        write_item(view_.words, key_at(view_, chosen[i]), *value_at(view_, chosen[i]), n++, keys, values);
+        write_item(view_.words, key_at(view_, chosen[i]), value_of(view_, chosen[i]), n++, keys, values);
     position.slot += batch;
   }
   return n + page_of_list(position, most - n, keys + n * view_.words, values + n);
@@ -552,8 +565,7 @@ size_t MultilevelTable::page_of_list(Position& position, size_t most, uint64_t* 
   size_t n = 0;
   for (; n < most && position.entry != 0 && position.entry <= view_.limit && position.slot <= slots + view_.limit;
        ++position.slot) {
-    write_item(view_.words, listed_key(view_, position.entry), view_.list_values[position.entry - 1], n++, keys,
-               values);
+    write_item(view_.words, listed_key(view_, position.entry), listed_value(view_, position.entry), n++, keys, values);
     position.entry = view_.links[position.entry - 1].next;
   }
   return n;
@@ -574,7 +586,7 @@ std::string MultilevelTable::check_levels() const {
       const bool marked = t.scheme == Scheme::conservative && has_bit(t.marks, slot);
       const uint32_t* next = t.next + slot * t.next_words;
       if (!has_bit(t.occupied, slot)) {
-        if (!(key == StoredKey{}) || *value_at(t, slot) != 0) return "a free slot is not zero";
+        if (!(key == StoredKey{}) || value_of(t, slot) != 0) return "a free slot is not zero";
         if (marked) return "a free slot is marked";
         for (uint32_t i = 0; i < t.next_words; ++i)
           if (next[i] != 0) return "a free slot has next hashes";
@@ -612,7 +624,7 @@ std::string MultilevelTable::check_list() const {
   for (entry = t.state[kFreed]; entry != 0; entry = t.links[entry - 1].next, ++freed) {
     if (entry > used || seen[entry - 1]) return "the overflow list's free entries are broken";
     seen[entry - 1] = true;
-    if (t.links[entry - 1].previous != 0 || t.links[entry - 1].chain != 0 || t.list_values[entry - 1] != 0 ||
+    if (t.links[entry - 1].previous != 0 || t.links[entry - 1].chain != 0 || listed_value(t, entry) != 0 ||
         !(listed_key(t, entry) == StoredKey{}))
       return "a free entry of the overflow list is not zero";
   }

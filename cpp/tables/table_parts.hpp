@@ -28,13 +28,19 @@ inline StoredKey key_at(const TableView& t, uint64_t slot) {
   const uint64_t* line = record_at(t, slot);
   return {line[0], t.words == 2 ? line[t.slots] : 0};
 }
-inline uint64_t* value_at(const TableView& t, uint64_t slot) { return record_at(t, slot) + t.slots * t.words; }
+inline uint64_t* value_at(const TableView& t, uint64_t slot) {  // not of a set
+  return record_at(t, slot) + t.slots * t.words;
+}
+inline uint64_t value_of(const TableView& t, uint64_t slot) { return t.value_words == 0 ? 0 : *value_at(t, slot); }
+inline void set_value(const TableView& t, uint64_t slot, uint64_t value) {
+  if (t.value_words != 0) *value_at(t, slot) = value;
+}
 inline void put(const TableView& t, uint64_t slot, uint32_t level, const StoredKey& key, uint64_t value,
                 uint64_t digest) {
   uint64_t* line = record_at(t, slot);
   line[0] = key.low;
   if (t.words == 2) line[t.slots] = key.high;
-  *value_at(t, slot) = value;
+  set_value(t, slot, value);
   set_bit(t.occupied, slot);
   if (t.hashes != nullptr) t.hashes[slot] = digest;
   write_next(t, slot, level, digest);
@@ -48,7 +54,7 @@ inline void clear_slot(const TableView& t, uint64_t slot) {
   uint64_t* line = record_at(t, slot);
   line[0] = 0;
   if (t.words == 2) line[t.slots] = 0;
-  *value_at(t, slot) = 0;
+  set_value(t, slot, 0);
   clear_bit(t.occupied, slot);
   if (t.scheme == Scheme::conservative) clear_bit(t.marks, slot);
   for (uint32_t i = 0; i < t.next_words; ++i) t.next[slot * t.next_words + i] = 0;
@@ -84,6 +90,12 @@ inline StoredKey listed_key(const TableView& t, uint64_t entry) {
   const uint64_t* key = t.list_keys + (entry - 1) * t.words;
   return {key[0], t.words == 2 ? key[1] : 0};
 }
+inline uint64_t listed_value(const TableView& t, uint64_t entry) {
+  return t.value_words == 0 ? 0 : t.list_values[entry - 1];
+}
+inline void set_listed_value(const TableView& t, uint64_t entry, uint64_t value) {
+  if (t.value_words != 0) t.list_values[entry - 1] = value;
+}
 
 inline void list_add(const TableView& t, const StoredKey& key, uint64_t value, uint64_t digest) {
   auto entry = static_cast<uint32_t>(t.state[kFreed]);
@@ -94,7 +106,7 @@ inline void list_add(const TableView& t, const StoredKey& key, uint64_t value, u
   uint64_t* words = t.list_keys + (entry - 1) * t.words;
   words[0] = key.low;
   if (t.words == 2) words[1] = key.high;
-  t.list_values[entry - 1] = value;
+  set_listed_value(t, entry, value);
   uint32_t& place = t.index[list_place(t, digest)];
   t.links[entry - 1].chain = place;
   place = entry;
@@ -108,7 +120,7 @@ inline void list_remove(const TableView& t, uint32_t entry) {
   *chain = t.links[entry - 1].chain;
   unlink(t, entry);
   std::memset(t.list_keys + (entry - 1) * t.words, 0, 8 * t.words);
-  t.list_values[entry - 1] = 0;
+  set_listed_value(t, entry, 0);
   t.links[entry - 1] = {static_cast<uint32_t>(t.state[kFreed]), 0, 0, 0};
   t.state[kFreed] = entry;
   --t.state[kListed];

@@ -41,7 +41,7 @@ struct Kernel {
   // A count-min sketch's: both halves of word i of each digest, scaled to 0 … width−1; width ≤ 2^32.
   void (*pair_positions)(uint64_t width, uint64_t i, const uint64_t* digests, size_t n, uint64_t* first,
                          uint64_t* second);
-  const TableLoops& (*multilevel)(uint32_t slots, uint32_t key_words);
+  const TableLoops& (*multilevel)(uint32_t slots, uint32_t key_words, uint32_t value_words);
 };
 
 // The kernel in force, and the ones this machine can run, slowest first.

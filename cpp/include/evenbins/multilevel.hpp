@@ -23,7 +23,7 @@
 // A deletion clears the slot and its mark. With least-loaded, every eighth deletion that frees a slot tries the oldest
 // key of the list again (placed, or by one move); if it finds no room it becomes the youngest.
 //
-// Integer core: [scheme, slots, key type, value type, flags (1 occupancy bits, 2 next hashes), overflow limit, buckets
+// Integer core: [scheme, slots, key type, value type (0: a set, no values), flags (1 occupancy bits, 2 next hashes), overflow limit, buckets
 // of each level]. Payload, each part from a cache line on:
 //     state (StateWord) │ occupancy, one bit a slot │ marks │ keys │ values │ next hashes │
 //     the list: keys, values, links, index
@@ -80,7 +80,7 @@ class MultilevelTable {
   uint64_t keys() const;  // how many
   uint64_t digest(const StoredKey& key) const { return view_.hash.digest(key); }
 
-  // Where a key's value lies, or null.
+  // Where a key's value lies, or null; of a set where the key lies.
   uint64_t* find(const StoredKey& key) const;
   size_t get_many(const uint64_t* keys, size_t n, uint64_t missing, uint64_t* out, uint8_t* found) const {
     if (guide_ != nullptr) return get_guided(keys, n, missing, out, found);
@@ -92,10 +92,10 @@ class MultilevelTable {
     else
       loops_.contains_many(view_, keys, n, found);
   }
-  // Stores in key order; returns how many are in: fewer than n when the next one has no room.
-  size_t insert_many(const uint64_t* keys, const uint64_t* values, size_t n, bool are_new) {
-    if (guide_ != nullptr) return insert_guided(keys, values, n, are_new);
-    return loops_.insert_many(view_, keys, values, n, are_new);
+  // Stores in key order; returns how many are in: fewer than n when the next one has no room. `added`: see TableLoops.
+  size_t insert_many(const uint64_t* keys, const uint64_t* values, size_t n, bool are_new, uint8_t* added = nullptr) {
+    if (guide_ != nullptr) return insert_guided(keys, values, n, are_new, added);
+    return loops_.insert_many(view_, keys, values, n, are_new, added);
   }
   bool erase(const StoredKey& key);
   bool can_delete() const { return guide_ == nullptr || guide_->can_delete(); }
@@ -148,12 +148,13 @@ class MultilevelTable {
   std::string check(bool thorough, bool unique) const;
 
  private:
+  uint64_t* place_of(uint64_t slot, uint64_t entry) const;
   size_t page_of_list(Position& position, size_t most, uint64_t* keys, uint64_t* values) const;
   void take(std::unique_ptr<TableGuide> guide);
   template <typename F>
   void guided(const uint64_t* keys, size_t n, F&& f) const;
   size_t get_guided(const uint64_t* keys, size_t n, uint64_t missing, uint64_t* out, uint8_t* found) const;
-  size_t insert_guided(const uint64_t* keys, const uint64_t* values, size_t n, bool are_new);
+  size_t insert_guided(const uint64_t* keys, const uint64_t* values, size_t n, bool are_new, uint8_t* added);
   std::string check_levels() const;
   std::string check_list() const;
 

@@ -1,7 +1,7 @@
 // A multilevel table as its inner loops see it (multilevel.hpp says what it means): plain pointers and numbers.
 //
 // A bucket has `slots` keys in a row (of digests the low words, then the high words), so that one vector comparison
-// looks at all of them, and behind them their values. Its number counts through all levels; a slot's number is
+// looks at all of them, and behind them their values; a set has none. Its number counts through all levels; a slot's number is
 // bucket · slots + slot.
 #pragma once
 
@@ -61,14 +61,15 @@ struct TableView {
   uint32_t* next = nullptr;     // next_words numbers of buckets a slot, or none
   uint64_t* state = nullptr;
   uint64_t* list_keys = nullptr;
-  uint64_t* list_values = nullptr;
+  uint64_t* list_values = nullptr;  // null in a set
   ListLinks* links = nullptr;
   uint32_t* index = nullptr;  // of the list: the first entry of each place
   uint64_t index_size = 0, limit = 0;
 
   uint64_t buckets[kMaxLevels] = {}, first[kMaxLevels] = {};  // of each level: how many, and the number of its first
-  uint64_t stride = 0;                                        // slots · (words + 1)
+  uint64_t stride = 0;                                        // slots · (words + value_words)
   uint32_t levels = 0, slots = 0, words = 0, next_words = 0;  // words of a key
+  uint32_t value_words = 1;                                   // 0 in a set
   Scheme scheme = Scheme::standard;
   bool occupancy_bits = true;
   KeyHash hash;
@@ -122,14 +123,16 @@ EVENBINS_INLINE void write_next(const TableView& t, uint64_t slot, uint32_t leve
     if (j != level) *out++ = static_cast<uint32_t>(mulhi(word_of(digest, j), t.buckets[j]));
 }
 
-struct TableLoops {  // for one number of slots and words of a key
+struct TableLoops {  // for one number of slots, of words of a key and of words of a value
   // The slot of a key in the levels, or kAbsent.
   uint64_t (*find)(const TableView&, uint64_t low, uint64_t high, uint64_t digest);
   // The values of keys, `missing` where there is none; found[i] = 1 where there is one. Returns how many there are.
   size_t (*get_many)(const TableView&, const uint64_t* keys, size_t n, uint64_t missing, uint64_t* out, uint8_t* found);
   void (*contains_many)(const TableView&, const uint64_t* keys, size_t n, uint8_t* found);
-  // Stores keys with their values in order; returns how many are in: fewer than n when there was no room for one.
-  size_t (*insert_many)(const TableView&, const uint64_t* keys, const uint64_t* values, size_t n, bool are_new);
+  // Stores keys with their values in order; returns how many are in: fewer than n when there was no room for one. Of a
+  // set `values` is ignored, and added[i] = 1 for a key that was not in before, else 0, unless `added` is null.
+  size_t (*insert_many)(const TableView&, const uint64_t* keys, const uint64_t* values, size_t n, bool are_new,
+                        uint8_t* added);
 };
 
 }  // namespace evenbins

@@ -3,8 +3,8 @@
     keys      one uint64 word for an integer (its two's complement), two for a digest (low, high)
     values    one uint64 word: an integer, or the bits of a double
 
-Arrays of integers are converted by NumPy, without a copy where they fit as they are; Arrow columns and
-iterables by the core. Everything is converted before anything is stored: a key or value that does not fit is
+Arrays of integers are converted by NumPy, without a copy where they fit as they are; Arrow columns, iterables
+and whatever becomes a digest by the core. Everything is converted before anything is stored: a key or value that does not fit is
 refused, and the table is as it was. An integer that is a key of some other table (docs/keys.md) is refused
 where it would be stored, and absent where it is looked up or deleted.
 """
@@ -24,7 +24,7 @@ from evenbins._bulk import Lines, Spans, arrow_stream, is_array_like
 from evenbins._core import KeyRangeError
 
 __all__ = [
-    "KEY_TYPES", "VALUE_DTYPES", "VALUE_TYPES", "Words", "checked_dtypes", "dtype_names", "stored_keys",
+    "KEY_TYPES", "NO_VALUES", "VALUE_DTYPES", "VALUE_TYPES", "Words", "checked_dtypes", "dtype_names", "stored_keys",
     "stored_values", "values_of", "wanted_keys",
 ]  # fmt: skip
 
@@ -34,6 +34,8 @@ _Mask = npt.NDArray[np.bool_]
 
 KEY_TYPES: Final = {"int64": 1, "uint64": 2, "digest": 3}
 VALUE_TYPES: Final = {"int64": 1, "uint64": 2, "float64": 3}
+NO_VALUES: Final = 0
+"""The type of values of an exact set: it has none."""
 VALUE_DTYPES: Final = {1: np.dtype(np.int64), 2: np.dtype(np.uint64), 3: np.dtype(np.float64)}
 
 
@@ -41,15 +43,17 @@ _ITEMS = _core.stored_items, _core.wanted_items
 _ARROW = _core.stored_arrow, _core.wanted_arrow
 
 
-def checked_dtypes(key_dtype: object, value_dtype: object) -> tuple[int, int]:
-    """Check both arguments; return their numbers in a core."""
+def checked_dtypes(key_dtype: object, value_dtype: object, *, can_be_set: bool = False) -> tuple[int, int]:
+    """Check both arguments; return their numbers in a core. `can_be_set`: value_dtype may be None."""
     keys = arguments.one_of("key_dtype", key_dtype, tuple(KEY_TYPES), 'Pass "digest" for str and bytes')
+    if can_be_set and value_dtype is None:
+        return KEY_TYPES[keys], NO_VALUES
     values = arguments.one_of("value_dtype", value_dtype, tuple(VALUE_TYPES), 'Pass "float64" for floats')
     return KEY_TYPES[keys], VALUE_TYPES[values]
 
 
 def dtype_names(key_type: int, value_type: int) -> tuple[str, str]:
-    """Return the names of a core's types."""
+    """Return the names of a core's types: not of a set."""
     return tuple(KEY_TYPES)[key_type - 1], tuple(VALUE_TYPES)[value_type - 1]
 
 
@@ -129,18 +133,16 @@ def _of_array(
     if found.ndim == 0:
         raise TypeError("keys must have at least one dimension: for one key use table[key] or `key in table`")
     kind = found.dtype.kind
-    if kind in "OTSU":  # NumPy drops trailing NULs of S and U, here as in the filters
+    digest = key_type == KEY_TYPES["digest"]
+    if digest and kind in "iubSU":  # NumPy drops trailing NULs of S and U, here as in the filters
+        return _core.stored_array(found, kind, not found.dtype.isnative, seed), found.shape, None
+    if kind in "OTSU":
         words, unfit = _of_core(*_ITEMS, found.ravel().tolist(), key_type, seed, refuse=refuse)
         return words, found.shape, unfit
     if kind not in "iub":
         raise TypeError(
             f"keys must be integers, strings or bytes, not an array of {found.dtype}: "
             "convert it before, for example with .astype('int64') or .astype(str)"
-        )
-    if key_type == KEY_TYPES["digest"]:
-        raise TypeError(
-            f"keys of this table must be str or bytes (key_dtype='digest'), not an array of {found.dtype}: "
-            "make the table with key_dtype='int64' or 'uint64'"
         )
     flat = found.reshape(-1)
     unfit, way_out = None, ""
@@ -238,5 +240,5 @@ def _of_dtype(found: _Array, dtype: np.dtype[Any], name: str) -> _Array:
 
 
 def values_of(words: Words, value_type: int) -> _Array:
-    """Return words as the values that they are, without a copy."""
-    return words.view(VALUE_DTYPES[value_type])
+    """Return words as the values that they are, without a copy; those of a set are zeros."""
+    return words.view(VALUE_DTYPES.get(value_type, np.dtype(np.uint64)))

@@ -25,7 +25,15 @@ from evenbins import _bulk
 from evenbins._bulk import Key
 from evenbins._core import FormatError
 from evenbins.tables import _keys
-from evenbins.tables._keys import KEY_TYPES, VALUE_DTYPES, Words, stored_keys, stored_values, wanted_keys
+from evenbins.tables._keys import (
+    KEY_TYPES,
+    NO_VALUES,
+    VALUE_DTYPES,
+    Words,
+    stored_keys,
+    stored_values,
+    wanted_keys,
+)
 
 __all__ = ["MISSING", "TableMapping"]
 
@@ -166,6 +174,7 @@ class TableMapping(_TableCore):
         >>> t.get_many([1, 2, 3], default=-1)
         array([10, 21, -1])
         """
+        self._require_values()
         words = stored_keys(keys, self._key_type, self._seed)
         stored = stored_values(values, self._value_type, self._count(words))
         self._insert_many(words, stored, bool(assume_unique))
@@ -182,6 +191,7 @@ class TableMapping(_TableCore):
         threads
             How many threads look up; the GIL is released.
         """
+        self._require_values()
         threads = _bulk.checked_threads(threads)
         words, shape, unfit = wanted_keys(keys, self._key_type, self._seed)
         missing = 0
@@ -340,10 +350,12 @@ class TableMapping(_TableCore):
 
     def values(self) -> ValuesView[Any]:
         """View the values, in the order of the keys."""
+        self._require_values()
         return _Values(self)
 
     def items(self) -> ItemsView[Any, Any]:
         """View pairs of key and value."""
+        self._require_values()
         return _Items(self)
 
     def _pages(self, most: int) -> Iterator[tuple[Words, Words]]:
@@ -385,6 +397,13 @@ class TableMapping(_TableCore):
     def _count(self, words: Words) -> int:
         return words.size // (2 if self._key_type == KEY_TYPES["digest"] else 1)
 
+    def _require_values(self) -> None:
+        if self._value_type == NO_VALUES:
+            raise TypeError(
+                "this table is an exact set (value_dtype=None): it has keys and no values. Use add_many(keys), "
+                "add_new_many(keys), contains_many(keys) or iterate over it"
+            )
+
     def _shares_words(self, other: TableMapping) -> bool:
         digest = self._key_type == KEY_TYPES["digest"]
         return (
@@ -411,9 +430,9 @@ class TableMapping(_TableCore):
         return next(name for name, number in KEY_TYPES.items() if number == self._key_type)
 
     @property
-    def value_dtype(self) -> np.dtype[Any]:
-        """What values are: int64, uint64 or float64."""
-        return VALUE_DTYPES[self._value_type]
+    def value_dtype(self) -> np.dtype[Any] | None:
+        """What values are: int64, uint64 or float64; None for an exact set, which has none."""
+        return VALUE_DTYPES.get(self._value_type)
 
 
 @contextlib.contextmanager

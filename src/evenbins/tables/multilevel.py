@@ -23,6 +23,7 @@ from evenbins._files import StrPath, attributes_of
 from evenbins._show import ReprMixin
 from evenbins.structure import Structure, kind_of_number
 from evenbins.tables import multilevel_plan as planning
+from evenbins.tables.exact_sets import SetMethods
 from evenbins.tables.mapping import TableMapping
 from evenbins.tables.multilevel_plan import TableCore, TablePlan, plan_multilevel, plan_of_table_core
 from evenbins.tables.page_files import is_paged
@@ -108,7 +109,7 @@ class GuideState(NamedTuple):
     rebuilding: int
 
 
-class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
+class MultilevelTable(_core.Table, SetMethods, TableMapping, Structure[TablePlan]):
     """A mapping from keys to 64-bit numbers in a few flat arrays: a look-up reads `levels` buckets at most.
 
     It behaves as a dict does, as far as its keys and values go; `==` means more: two tables are equal when
@@ -144,11 +145,13 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         "standard", "conservative" and "second-chance", and no deletions but lazy ones. It lies in memory of
         its own, and is no part of the table's bytes.
     key_dtype
-        "int64", "uint64": stored exactly. "digest": str and bytes, of which the table stores the 128-bit
-        XXH3 with the seed; two of n keys are taken for one with a probability of n**2/2**129. Iterating
-        over such a table gives the digests, as integers.
+        "int64", "uint64": stored exactly. "digest": str, bytes and int, of which the table stores 128
+        bits: XXH3 with the seed, of an int its digest and the int itself; two of n keys are taken for one
+        with a probability of n**2/2**129. Iterating over such a table gives the digests, as integers, which
+        are not its keys.
     value_dtype
-        "int64", "uint64" or "float64".
+        "int64", "uint64" or "float64"; None for an exact set: keys alone, in 17 bytes per key for digests
+        and half that for integers, with `add`, `add_new`, `discard` and `add_new_many`.
     seed
         0 … 2**64-1. With a secret random seed nobody can choose keys that collide.
     Examples
@@ -183,14 +186,14 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
         return [
             ("keys", len(self)), ("capacity", self._capacity), ("scheme", shape.scheme),
             ("levels", len(shape.buckets)), ("slots", shape.slots), ("key_dtype", self.key_dtype),
-            ("value_dtype", str(self.value_dtype)), ("nbytes", self.nbytes),
+            ("value_dtype", self.value_dtype and str(self.value_dtype)), ("nbytes", self.nbytes),
         ]  # fmt: skip
 
     def __init__(
         self, capacity: SupportsIndex | SupportsFloat, *, scheme: str = "least-loaded",
         levels: int | None = None, slots: int | None = None, overflow: float | None = None,
         summary: str | SummaryPlan | None = None, deletions: bool | str = False, key_dtype: str = "int64",
-        value_dtype: str = "int64", seed: int = 0,
+        value_dtype: str | None = "int64", seed: int = 0,
     ) -> None:  # fmt: skip
         self._build(
             plan_multilevel(
@@ -384,6 +387,7 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
             `overflow_pages`, as for `PagedTable.create`.
         """
         if layout == "pages":
+            self._require_values()
             return save_pages(self, path, **options)
         if layout != "memory":
             raise ValueError(f"layout must be 'memory' or 'pages'; got {layout!r}. Leave it out for 'memory'")

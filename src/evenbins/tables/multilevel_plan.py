@@ -33,7 +33,7 @@ from typing import NamedTuple, SupportsFloat, SupportsIndex
 from evenbins import _arguments as arguments
 from evenbins._show import ReprMixin
 from evenbins.structure import Plan
-from evenbins.tables._keys import KEY_TYPES, checked_dtypes, dtype_names
+from evenbins.tables._keys import KEY_TYPES, NO_VALUES, checked_dtypes, dtype_names
 from evenbins.tables.summary_plan import KINDS, NUMBERS, SummaryPlan, plan_summary
 from evenbins.theory import least_loaded
 
@@ -97,14 +97,15 @@ class TableCore(NamedTuple):
         """
         total, limit = sum(self.buckets) * self.slots, self.overflow_limit
         words = 2 if self.key_type == KEY_TYPES["digest"] else 1
+        values = 0 if self.value_type == NO_VALUES else 1
         next_words = 0
         if self.flags & NEXT_HASHES and self.scheme != "standard":
             next_words = 1 if self.scheme == "second-chance" else len(self.buckets) - 1
         bits = -(-total // 8)
         index = 1 << (2 * limit - 1).bit_length() if limit else 0
         parts = (
-            8 * _STATE_WORDS, bits, bits if self.scheme == "conservative" else 0, 8 * total * (words + 1),
-            4 * total * next_words, 8 * limit * words, 8 * limit, 16 * limit, 4 * index,
+            8 * _STATE_WORDS, bits, bits if self.scheme == "conservative" else 0, 8 * total * (words + values),
+            4 * total * next_words, 8 * limit * words, 8 * limit * values, 16 * limit, 4 * index,
         )  # fmt: skip
         return sum(-(-part // 64) * 64 for part in parts)
 
@@ -130,7 +131,7 @@ class TablePlan(Plan):
     moves : fraction of insertions that move a key (m)
     reads, miss_reads : buckets read by a look-up of a present and of an absent key
     nbytes : bytes of the table, everything counted
-    key_dtype, value_dtype : what is stored
+    key_dtype, value_dtype : what is stored; of an exact set value_dtype is None
     occupancy_bits, next_hashes : the helpers in fast memory
     deletions : whether the predictions are for a table that sees many deletions
     summary : the plan of the summary that the table keeps, if any; `reads` and `miss_reads` are then with it
@@ -158,7 +159,7 @@ class TablePlan(Plan):
     miss_reads: float | None = None
     nbytes: int
     key_dtype: str
-    value_dtype: str
+    value_dtype: str | None
     occupancy_bits: bool
     next_hashes: bool
     deletions: bool = False
@@ -182,7 +183,7 @@ def plan_multilevel(
     slots: int | None = None, overflow: float | None = None, space: float | None = None,
     shares: Sequence[float] | None = None, overflow_limit: int | None = None, deletions: bool | str = False,
     summary: str | SummaryPlan | None = None, false_positives: float | None = None,
-    failure: float | None = None, key_dtype: str = "int64", value_dtype: str = "int64", seed: int = 0,
+    failure: float | None = None, key_dtype: str = "int64", value_dtype: str | None = "int64", seed: int = 0,
     occupancy_bits: bool = True, next_hashes: bool = False,
 ) -> TablePlan:  # fmt: skip
     """Plan a table with its summary: the least space for an overflow, or the least overflow for a space.
@@ -225,7 +226,7 @@ def plan_multilevel(
     lazy = is_lazy(deletions, summary)
     keys = _checked_capacity(capacity, lazy)
     arguments.one_of("scheme", scheme, SCHEMES, f"Pass {SCHEMES[-1]!r}")
-    types = checked_dtypes(key_dtype, value_dtype)
+    types = checked_dtypes(key_dtype, value_dtype, can_be_set=True)
     seed = arguments.seed(seed)
     churn = not lazy and arguments.flag("deletions", deletions)
     flags = OCCUPANCY_BITS * arguments.flag("occupancy_bits", occupancy_bits)
@@ -269,6 +270,7 @@ def plan_of_table_core(
     """Return the plan of an integer core that is known to be right: a table's own, or a file's."""
     shape = TableCore.of(core)
     will = _predict(shape, keys, deletions)
+    is_set = shape.value_type == NO_VALUES
     key_dtype, value_dtype = dtype_names(shape.key_type, shape.value_type)
     return TablePlan(
         keys=keys,
@@ -285,7 +287,7 @@ def plan_of_table_core(
         miss_reads=float(len(shape.buckets)),
         nbytes=shape.nbytes,
         key_dtype=key_dtype,
-        value_dtype=value_dtype,
+        value_dtype=None if is_set else value_dtype,
         occupancy_bits=bool(shape.flags & OCCUPANCY_BITS),
         next_hashes=bool(shape.flags & NEXT_HASHES),
         deletions=deletions,
