@@ -19,10 +19,9 @@ extern const KindRow kDeduplicatorKind;
 namespace {
 
 constexpr const KindRow* kRows[] = {
-    &kStandardKind,      &kBlockedKind,    &kBalancedKind, &kGrowingKind,       &kCountingKind,
-    &kCountMinKind,      &kMultilevelKind, &kChainedKind,  &kInterpolationKind, &kSingleFilterKind,
-    &kMultipleBloomKind, &kCountersKind,   &kPagedKind,    &kRingKind,          &kHyperLogLogKind,
-    &kDeduplicatorKind,
+    &kStandardKind,   &kBlockedKind, &kBalancedKind,      &kGrowingKind,      &kCountingKind,      &kCountMinKind,
+    &kMultilevelKind, &kChainedKind, &kInterpolationKind, &kSingleFilterKind, &kMultipleBloomKind, &kCountersKind,
+    &kPagedKind,      &kRingKind,    &kHyperLogLogKind,   &kDeduplicatorKind,
 };
 
 const KindRow& row_of(Kind kind) {

@@ -257,7 +257,7 @@ class Deduplicator(_files.Persistent):
         Examples
         --------
         >>> Deduplicator().max_keys
-        1073283072
+        1072234496
         """
         return self._state.max_keys
 
@@ -307,7 +307,9 @@ class Deduplicator(_files.Persistent):
         if mine != theirs:
             names = [name for name in mine._identity if getattr(mine, name) != getattr(theirs, name)]
             shown = ", ".join(
-                "their seeds" if name == "seed" else f"{name} ({getattr(mine, name)}, {getattr(theirs, name)})"
+                "their seeds"
+                if name == "seed"
+                else f"{name} ({getattr(mine, name)}, {getattr(theirs, name)})"
                 for name in names
             )
             raise ValueError(f"cannot merge: {shown} differ. Build both with the same arguments")
@@ -389,9 +391,7 @@ class Deduplicator(_files.Persistent):
         if mode:
             state = DigestSets.from_parts(parts, capacity or None, seed, mapped=mapped, verify=verify)
         else:
-            state = Stages.from_parts(
-                parts, fpr, capacity or None, seed, wrong, mapped=mapped, verify=verify
-            )
+            state = Stages.from_parts(parts, fpr, capacity or None, seed, wrong, mapped=mapped, verify=verify)
         return cls._of(state, rows, kept)
 
     # --- for people --------------------------------------------------------------------------------

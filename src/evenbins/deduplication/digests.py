@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from evenbins._core import FormatError, TableFullError
 from evenbins.deduplication.stages import Part
-from evenbins.tables._keys import KEY_TYPES, stored_keys
+from evenbins.tables.exact_sets import digest_words
 from evenbins.tables.multilevel import MultilevelTable
 
 __all__ = ["DigestSets"]
@@ -72,7 +72,7 @@ class DigestSets:
 
     def digests(self, keys: object) -> Words:
         """Return what identifies each key: 128 bits, as a row of two words."""
-        return stored_keys(keys, KEY_TYPES["digest"], self.seed).reshape(-1, 2)
+        return digest_words(keys, self.seed)
 
     def add_new(self, digests: Words, threads: int) -> Mask:
         """Add the digests that are new; return which were. An error has the answers so far as `answers`."""
