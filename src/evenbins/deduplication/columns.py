@@ -1,8 +1,8 @@
-"""One column as keys: values that bulk calls take as they are, all others as records, nulls as the caller says.
+"""One column as keys: values that bulk calls take are keys, others become records, nulls as the caller says.
 
     integers, str, bytes             the key itself, as in every other structure
-    floats, dates, lists, …          their record (fields.py) and a word 0, 32 bytes: no row of several fields is
-                                     as long, since those have 24 bytes per field
+    floats, dates, lists, …          their record (fields.py) and a word 0: 32 bytes, as no row of several
+                                     fields has, with 24 bytes per field
     tuples                           rows of several fields
     null                             refused, always kept, or one more value
 
@@ -13,6 +13,7 @@ batches are equal.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -110,8 +111,7 @@ def _of_pandas(column: Any, seed: int) -> Keys:
 
 
 def _of_arrow(column: Any, seed: int) -> Keys:
-    import pyarrow.types as types
-
+    types = import_module("pyarrow").types
     kind = column.type.value_type if types.is_dictionary(column.type) else column.type
     if types.is_null(kind):
         return Keys([], np.ones(len(column), dtype=np.bool_))

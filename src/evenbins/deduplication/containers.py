@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import import_module
 from itertools import islice
 from typing import Any, TypeVar, overload
 
@@ -42,7 +43,7 @@ def dedup(
     source: Any, *, key: Any = None, exact: bool = False, fpr: float = 1e-9, capacity: int | None = None,
     nulls: str = "error", seed: int = 0,
 ) -> Any:  # fmt: skip
-    """Return the first occurrences of the rows of `source`, in a container of the same type and in their order.
+    """Return the first occurrences of the rows of `source`, in their order, in a container of the same type.
 
     Parameters
     ----------
@@ -56,9 +57,9 @@ def dedup(
     exact, fpr, capacity, seed
         As for `Deduplicator`: by default a row is dropped by mistake with a probability of at most 1e-9.
     nulls
-        What a null is as the key of a row, where the key is one column or value: "error" raises ValueError with
-        the row's number, "keep" keeps all these rows, "one" keeps the first. Among several fields a null is a
-        value like others.
+        What a null is as the key of a row, where the key is one column or value: "error" raises ValueError
+        with the row's number, "keep" keeps all these rows, "one" keeps the first. Among several fields a null
+        is a value like others.
 
     Raises
     ------
@@ -82,6 +83,8 @@ def dedup(
     def new() -> Deduplicator:
         return Deduplicator(exact=exact, fpr=fpr, capacity=capacity, seed=seed)
 
+    if isinstance(source, np.ndarray) and source.ndim == 0:
+        raise TypeError("source must have one or two dimensions; got an array of none. Put it into a list")
     if isinstance(source, str | bytes | bytearray | memoryview):
         raise TypeError(f"source must be many rows, not one {type(source).__name__}: put it into a list")
     library, name = library_of(source), type(source).__name__
@@ -92,9 +95,7 @@ def dedup(
     if isinstance(source, np.ndarray) or library in ("pandas", "polars", "pyarrow"):
         return _select(source, _mask_of(new(), source, key, rule))
     if hasattr(source, "__arrow_c_stream__"):
-        import pyarrow
-
-        return _reader(pyarrow.RecordBatchReader.from_stream(source), key, new(), rule)
+        return _reader(import_module("pyarrow").RecordBatchReader.from_stream(source), key, new(), rule)
     if not isinstance(source, Iterable):
         raise TypeError(f"source must be a container with rows or an iterable, not {type(source).__name__}")
     elements = _of_iterable(source, _key_function(key), new(), rule)
@@ -194,19 +195,14 @@ def _column_names(source: Any) -> list[Any]:
 def _select(source: Any, mask: Mask) -> Any:
     library = library_of(source)
     if library == "pyarrow":
-        import pyarrow
-
-        return source.filter(pyarrow.array(mask))
+        return source.filter(import_module("pyarrow").array(mask))
     if library == "polars":
-        import polars
-
-        return source.filter(polars.Series(mask))
+        return source.filter(import_module("polars").Series(mask))
     return source[mask]
 
 
 def _reader(reader: Any, key: Any, seen: Deduplicator, nulls: str) -> Any:
-    import pyarrow
-
+    pyarrow = import_module("pyarrow")
     _columns(reader.schema.empty_table(), key)  # a wrong name raises now, not when the first batch is read
 
     def batches() -> Iterator[Any]:
@@ -222,8 +218,7 @@ def _reader(reader: Any, key: Any, seen: Deduplicator, nulls: str) -> Any:
 
 def _lazy(frame: Any, key: Any, new: Callable[[], Deduplicator], nulls: str) -> Any:
     """Return a LazyFrame whose rows are deduplicated when it is collected: anew each time, batch by batch."""
-    from polars.io.plugins import register_io_source
-
+    register_io_source = import_module("polars.io.plugins").register_io_source
     schema = frame.collect_schema()
     _columns(schema.to_frame(), key)
 

@@ -1,13 +1,13 @@
 """Which rows have a key that was not seen before? Over any number of batches, files and runs.
 
-    batch ──digests──▶ stages of filters (64 bits of each key, approximate)  ──▶ a mask of the first occurrences
-                   └─▶ sets of digests (128 bits of each key, exact)
+    batch ──digests──▶ stages of filters (64 bits of each key, approximate) ──▶ mask of the first occurrences
+                   └─▶ sets of digests (128 bits of each key, exact)        ──▶
 
 A batch is read and hashed whole before anything is added: a key that is refused leaves the Deduplicator as it
 was. Calls from several threads take turns; of two that bring one key, one keeps it.
 
-A file is one composite file like a growing filter's (docs/format.md): the counts are in its header's core, the
-filters or sets in its payload, each a file of its own kind.
+A file is one composite file like a growing filter's (docs/format.md): the counts are in its header's core,
+the filters or sets in its payload, each a file of its own kind.
 """
 
 from __future__ import annotations
@@ -146,10 +146,9 @@ class Deduplicator(_files.Persistent):
         """Return for each row whether its key was not seen before, in this batch or an earlier one.
 
         The first of several equal keys is kept, in the order of the rows. The call is one step for other
-        threads. A key that is refused (a null, a float) raises, and nothing of the batch has been added. After
-        any other exception (Ctrl-C, no memory, DeduplicatorFullError) the rows of a beginning of the batch are
-        in: the exception's attribute `answers` has their answers, and its message or note says how many they
-        are.
+        threads. A key that is refused (a null, a float) raises, and nothing of the batch has been added.
+        After any other exception (Ctrl-C, no memory, DeduplicatorFullError) the first rows of the batch are
+        in: the exception's attribute `answers` has their answers, and a note says how many they are.
 
         Parameters
         ----------
@@ -175,8 +174,9 @@ class Deduplicator(_files.Persistent):
                 answers = getattr(error, "answers", np.zeros(0, dtype=np.bool_))
                 self._count(answers)
                 error.add_note(
-                    f"evenbins: the first {len(answers)} rows of the batch are in; `answers` of this exception "
-                    "has their answers. Rows after them may be in too, unless this is DeduplicatorFullError"
+                    f"evenbins: the first {len(answers)} rows of the batch are in, and the exception's "
+                    "attribute `answers` has their answers; unless it is a DeduplicatorFullError, some rows "
+                    "after them may be in too"
                 )
                 raise
             self._count(answers)
@@ -343,7 +343,7 @@ class Deduplicator(_files.Persistent):
                 == (other._rows, other._kept, other._state.exact, other._state.wrong)
             ) and mine.equals(other._state)
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # it changes
 
     # --- bytes and files ---------------------------------------------------------------------------
 
@@ -433,7 +433,8 @@ def _parts_in(payload: memoryview, count: int) -> list[Part]:
     offset = _padded(8 * _ENTRY * count)
     if offset > len(payload):
         raise FormatError("the index of the parts does not fit into the payload")
-    parts, gaps = [], [payload[8 * _ENTRY * count : offset]]
+    parts: list[Part] = []
+    gaps = [payload[8 * _ENTRY * count : offset]]
     for keys, at, rate, size in struct.iter_unpack("<QQdQ", payload[: 8 * _ENTRY * count]):
         end = offset + _padded(size)
         if end > len(payload):

@@ -17,9 +17,9 @@
     10  list, tuple                XXH3 of the records of its items
     11  dict, struct               XXH3 of the records of its keys and values, sorted by key
 
-So ("a", "bc") and ("ab", "c") differ, and 1, "1", 1.0 and None. As with all keys a str is its UTF-8 bytes, and
-True is 1. A row without fields is eight bytes 0xFF. Columns of NumPy, pandas, Polars and Arrow are encoded without Python code for each row, those of
-Python objects, decimals, lists and structs value by value.
+So ("a", "bc") and ("ab", "c") differ, and 1, "1", 1.0 and None. As with all keys a str is its UTF-8 bytes,
+and True is 1. A row without fields is eight bytes 0xFF. Columns of NumPy, pandas, Polars and Arrow are
+encoded without Python code for each row; those of Python objects, decimals, lists and structs value by value.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import decimal
 import struct
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
@@ -158,9 +159,7 @@ def records_of(column: Any, seed: int) -> Records:
     if library == "pyarrow":
         return _of_arrow(column, seed)
     if hasattr(column, "__arrow_c_stream__") or hasattr(column, "__arrow_c_array__"):
-        import pyarrow
-
-        return _of_arrow(pyarrow.chunked_array(column), seed)
+        return _of_arrow(import_module("pyarrow").chunked_array(column), seed)
     if isinstance(column, str | bytes) or not isinstance(column, Iterable):
         raise TypeError(f"a column must be an array, an Arrow column or a list, not {type(column).__name__}")
     return _of_values(column if isinstance(column, list | tuple) else list(column), seed)
@@ -254,7 +253,8 @@ def _of_pandas_values(column: Any, dtype: Any, pandas: Any, seed: int) -> Record
     if isinstance(dtype, pandas.CategoricalDtype):
         codes = np.asarray(column.cat.codes)
         categories = records_of(pandas.Series(dtype.categories), seed)
-        return categories[codes]
+        records: Records = categories[codes]
+        return records
     if isinstance(dtype, pandas.DatetimeTZDtype):
         naive = _of_time(column.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy())
         naive[:, 0] = UTC_MOMENT
@@ -303,8 +303,7 @@ def _of_polars_values(column: Any, dtype: Any, polars: Any, seed: int) -> Record
 
 
 def _of_arrow(column: Any, seed: int) -> Records:
-    import pyarrow
-
+    pyarrow = import_module("pyarrow")
     chunks = column if isinstance(column, pyarrow.ChunkedArray) else pyarrow.chunked_array([column])
     if pyarrow.types.is_null(chunks.type):
         return np.zeros((len(chunks), _WORDS), dtype=np.uint64)
@@ -392,7 +391,7 @@ def _plain(value: Any, row: int, seed: int) -> tuple[int, tuple[int, int] | str 
 
 
 def is_null(value: Any) -> bool:
-    """Return whether a Python object means that there is no value: None, pandas' NA and NaT, NumPy's masked."""
+    """Return whether an object means that there is no value: None, pandas' NA and NaT, NumPy's masked."""
     if value is None or value is np.ma.masked:
         return True
     if isinstance(value, np.datetime64 | np.timedelta64):
