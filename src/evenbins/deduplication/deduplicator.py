@@ -37,6 +37,7 @@ _KIND, _HASHING = 17, 1
 _LINE = 64
 _ENTRY = 4  # words of a part in the payload's index: keys, measured_at, rate, bytes
 _MOST_PARTS = 64
+_MOST_ROWS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
@@ -377,12 +378,14 @@ class Deduplicator(_files.Persistent):
         view = memoryview(data)
         if not mapped and not isinstance(view.obj, bytes):
             view = memoryview(bytes(view))  # what is verified is what is read, though the file may change
-        kind, seed, _, core, offset = _core.file_parts(view, verify)
+        kind, seed, planned, core, offset = _core.file_parts(view, verify)
         if kind != _KIND:
             raise FormatError(f"the file holds another kind of structure ({kind}): use evenbins.load")
         mode, rate_bits, capacity, rows, kept, wrong_bits, count, _ = core
         fpr, wrong = _float(rate_bits), _float(wrong_bits)
-        if mode > 1 or not kept <= rows or not 1 <= count <= _MOST_PARTS or not 0.0 <= wrong < math.inf:
+        if mode > 1 or planned != (capacity or 1) or not 1 <= count <= _MOST_PARTS:
+            raise FormatError("the header describes no possible Deduplicator")
+        if not kept <= rows <= _MOST_ROWS or not 0.0 <= wrong < math.inf:
             raise FormatError("the header describes no possible Deduplicator")
         if (fpr != 0.0) if mode else not 0.0 < fpr < 1.0:
             raise FormatError("the header describes no possible Deduplicator")
