@@ -239,7 +239,7 @@ class Kind(NamedTuple):
 
     @property
     def family(self) -> str:
-        """The package that it is in: filters, tables, sketches, rings or study."""
+        """The package that it is in: filters, tables, sketches, rings, deduplication or study."""
         return self.home.split(".")[0]
 
 
@@ -270,6 +270,7 @@ KINDS: tuple[Kind, ...] = (
     _kind(_PAGED, "paged-table", "a table in pages", "tables.paged:PagedTable", "members remove"),
     _kind(14, "ring", "a hash ring", "rings.ring:HashRing", "design lab"),
     _kind(15, "hyperloglog", "a HyperLogLog", "sketches.hyperloglog:HyperLogLog", "merge"),
+    _kind(17, "deduplicator", "a Deduplicator", "deduplication.deduplicator:Deduplicator", "members merge"),
     _kind(0, "sharded", "a filter in shards", "filters.sharded:ShardedFilter", "members design"),
 )  # fmt: skip
 

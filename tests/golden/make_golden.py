@@ -21,6 +21,7 @@ from evenbins import (
     ChainedTable,
     CountingBloomFilter,
     CountMinSketch,
+    Deduplicator,
     FilterPlan,
     GrowingFilter,
     HashRing,
@@ -155,6 +156,20 @@ def golden_distinct(name: str) -> HyperLogLog:
     h = DISTINCT[name]()
     h.add_many(KEYS)
     return h
+
+
+DEDUPLICATORS: dict[str, Callable[[], Deduplicator]] = {
+    "deduplicator": lambda: Deduplicator(capacity=60),
+    "deduplicator-seed": lambda: Deduplicator(fpr=1e-9, capacity=80, seed=2**64 - 1),
+    "deduplicator-exact": lambda: Deduplicator(exact=True, capacity=80, seed=42),
+}
+
+
+def golden_deduplicator(name: str) -> Deduplicator:
+    """Build the Deduplicator of that name: its keys, some of them twice."""
+    d = DEDUPLICATORS[name]()
+    d.keep([*KEYS[:60], *KEYS[:10]])
+    return d
 
 
 def _table(*core: int, seed: int = 0) -> MultilevelTable:
@@ -387,6 +402,7 @@ def main() -> None:
     wanted = {f"{name}.evenbins": golden_filter(name).to_bytes() for name in FILTERS}
     wanted |= {f"{name}.evenbins": golden_sketch(name).to_bytes() for name in SKETCHES}
     wanted |= {f"{name}.evenbins": golden_distinct(name).to_bytes() for name in DISTINCT}
+    wanted |= {f"{name}.evenbins": golden_deduplicator(name).to_bytes() for name in DEDUPLICATORS}
     wanted |= {f"{name}.evenbins": golden_table(name).to_bytes() for name in TABLES}
     wanted |= {f"{name}.evenbins": golden_chained(name).to_bytes() for name in CHAINED}
     wanted |= {f"{name}.evenbins": golden_summary(name).to_bytes() for name in SUMMARIES}
