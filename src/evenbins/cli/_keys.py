@@ -30,12 +30,19 @@ class BadValueError(ValueError):
 
 
 class KeyRule:
-    """Which fields make up a row's key, how they are normalised, and what becomes of rows without one."""
+    """Which fields make up a row's key, how they are normalised, and what becomes of rows without one.
 
-    __slots__ = ("fields", "normalize", "nulls")
+    `empty_is_null`: a field of CSV without a character is null. `option` names the fields in messages.
+    """
 
-    def __init__(self, fields: Sequence[str] = (), rules: Sequence[str] = (), nulls: str = "error") -> None:
+    __slots__ = ("empty_is_null", "fields", "normalize", "nulls", "option")
+
+    def __init__(
+        self, fields: Sequence[str] = (), rules: Sequence[str] = (), nulls: str = "error", *,
+        empty_is_null: bool = True, option: str = "--key",
+    ) -> None:  # fmt: skip
         self.fields, self.normalize, self.nulls = tuple(fields), normalizer(rules), nulls
+        self.empty_is_null, self.option = empty_is_null, option
 
     @property
     def title(self) -> str:

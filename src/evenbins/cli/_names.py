@@ -18,7 +18,14 @@ import click
 
 from evenbins._console import check_readable
 
-__all__ = ["CSV_SUFFIXES", "JSON_SUFFIXES", "PARQUET_SUFFIXES", "expand_names", "readable_names", "suffixes_of"]
+__all__ = [
+    "CSV_SUFFIXES",
+    "JSON_SUFFIXES",
+    "PARQUET_SUFFIXES",
+    "expand_names",
+    "readable_names",
+    "suffixes_of",
+]
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 CSV_SUFFIXES = (".csv", ".tsv")

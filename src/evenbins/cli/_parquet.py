@@ -97,7 +97,10 @@ def table_rows(
         for name in fields:
             if name not in schema.names:
                 there = ", ".join(schema.names)
-                raise source.error(f"no column {name!r}: --key must be one of {there}")
+                raise source.error(f"no column {name!r}: {source.rule.option} must be one of {there}")
+        if source.rule.option == "--column" and not fields and len(schema.names) != 1:
+            there = ", ".join(schema.names)
+            raise source.error(f"Parquet: --column is missing; it must be one of {there}")
         own = ParquetHead(schema, opened.metadata)
         first = own if head.compare(source.title, own, "columns or their types") else None
         total, size, done = opened.metadata.num_rows, os.fstat(file.fileno()).st_size, 0

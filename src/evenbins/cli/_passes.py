@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Mask = npt.NDArray[np.bool_]
 
-__all__ = ["Outputs", "dedup_in_memory", "dedup_on_disk"]
+__all__ = ["Outputs", "batches_of", "dedup_in_memory", "dedup_on_disk"]
 
 _Advance = Callable[[int], None]
 _Batch = tuple[RowInput, Rows]
@@ -61,9 +61,10 @@ class Outputs:
 _SMALL_BLOCK_BYTES = 1 << 20  # where memory is short
 
 
-def _batches(
+def batches_of(
     inputs: Sequence[RowInput], advance: _Advance, *, keys: bool = True, small: bool = False
 ) -> Iterator[_Batch]:
+    """Yield the batches of all inputs, each with its input."""
     head, buffers = Head(), Buffers(_SMALL_BLOCK_BYTES) if small else Buffers()
     for source in inputs:
         for rows in source.batches_of_rows(advance, head, buffers, keys=keys):
@@ -89,7 +90,7 @@ def dedup_in_memory(
         _count(source, mask)
         return rows, mask
 
-    run_stages(_batches(inputs, advance), decide, lambda batch: outputs.write(*batch))
+    run_stages(batches_of(inputs, advance), decide, lambda batch: outputs.write(*batch))
 
 
 def _decide(rows: Rows, nulls: str, keep: Callable[[object], Mask]) -> Mask:
@@ -121,7 +122,9 @@ def dedup_on_disk(
         rows.release()
         return found
 
-    run_stages(_batches(inputs, begin("digesting keys"), small=True), digest, lambda found: spill.add(*found))
+    run_stages(
+        batches_of(inputs, begin("digesting keys"), small=True), digest, lambda found: spill.add(*found)
+    )
     take = answers_in_turn(spill.answers())
 
     def decide(batch: _Batch) -> tuple[Rows, Mask]:
@@ -134,7 +137,9 @@ def dedup_on_disk(
         return rows, mask
 
     run_stages(
-        _batches(inputs, begin("writing rows"), keys=False, small=True), decide, lambda batch: outputs.write(*batch)
+        batches_of(inputs, begin("writing rows"), keys=False, small=True),
+        decide,
+        lambda batch: outputs.write(*batch),
     )
     if sum(source.rows for source in inputs) != spill.rows:
         raise _changed(inputs[-1])

@@ -75,8 +75,8 @@ class Buffers:
     in blocks of 4 MiB, 65 in those of 1 MiB (filters; exactly 115 and 146).
     """
 
-    def __init__(self, nbytes: int = ROW_BLOCK_BYTES) -> None:
-        self._nbytes, self._free = nbytes, list[bytearray]()
+    def __init__(self, nbytes: int | None = None) -> None:
+        self._nbytes, self._free = nbytes or ROW_BLOCK_BYTES, list[bytearray]()
 
     def take(self, least: int = 0) -> bytearray:
         """Return a buffer of at least this size, and of a block."""
@@ -255,7 +255,9 @@ class RowInput(Input):
     def null_error(self, unit: str, number: int) -> click.ClickException:
         """Return the error for a row without a key."""
         return self.row_error(
-            unit, number, f"no value for --key {self.rule.title}: repair it, or choose --nulls keep or one"
+            unit,
+            number,
+            f"no value for {self.rule.option} {self.rule.title}: repair it, or choose --nulls keep or one",
         )
 
     # --- lines and JSON -------------------------------------------------------------------------------
@@ -297,7 +299,9 @@ class RowInput(Input):
             elif keys and self.rule.normalize is not None:
                 separator, crlf = self._how.separator, Lines(b"", self._how.separator, self._how.binary).crlf
                 texts = bytes(rows.block).split(separator)[:-1]
-                rows.keys = [self.rule.normalize(each.removesuffix(b"\r") if crlf else each) for each in texts]
+                rows.keys = [
+                    self.rule.normalize(each.removesuffix(b"\r") if crlf else each) for each in texts
+                ]
             yield rows
 
     def _parse(
@@ -334,11 +338,13 @@ class RowInput(Input):
                 found = self._line_of_names(block, whole=chunk is None)
                 if found is None:
                     if len(block) > _MOST_RECORD_BYTES:
-                        raise self._error(f"no line of names in {len(block):,} bytes: is it CSV? Use --format")
+                        raise self._error(
+                            f"no line of names in {len(block):,} bytes: is it CSV? Use --format"
+                        )
                     pending = block
                     continue
                 delimiter, names, end = found
-                columns = [self._column_number(names, each, "--key") for each in self.rule.fields]
+                columns = [self._column_number(names, each, self.rule.option) for each in self.rule.fields]
                 layout = delimiter, columns or [0]
                 first = block[:end] if head.compare(self._title, (delimiter, names), "columns") else None
                 block = block[end:]
@@ -373,7 +379,7 @@ class RowInput(Input):
         self, rows: CsvRows, fields: Sequence[tuple[bytes, npt.NDArray[np.uint64]]], before: int
     ) -> None:
         """Set keys and nulls: a field without a character is null."""
-        nulls = np.ones(rows.size, np.bool_)
+        nulls = np.full(rows.size, self.rule.empty_is_null)
         for _, offsets in fields:
             nulls &= offsets[1:] == offsets[:-1]
         if nulls.any():
@@ -450,9 +456,7 @@ def _peek(name: str) -> bytes:
         return file.read(4096)
 
 
-def open_rows(
-    names: Sequence[str], how: How, rule: KeyRule, format: str | None, option: str = "--key"
-) -> list[RowInput]:
+def open_rows(names: Sequence[str], how: How, rule: KeyRule, format: str | None) -> list[RowInput]:
     """Check that all inputs can be read and have one format, before anything is done."""
     names = _names.readable_names(names)
     formats = [format or _format_of(name, has_key=bool(rule.fields)) for name in names]
@@ -464,7 +468,9 @@ def open_rows(
             )
     found = formats[0]
     if found == "lines" and rule.fields:
-        raise click.ClickException(f"{option} is for JSONL, CSV and Parquet, not for lines: leave it out")
+        raise click.ClickException(
+            f"{rule.option} is for JSONL, CSV and Parquet, not for lines: leave it out"
+        )
     if found != "lines" and (how.binary or how.separator != b"\n") and found != "jsonl":
         raise click.ClickException(f"-0 and -U are for lines, and {names[0]} is {found}: leave them out")
     return [RowInput(name, how, found, rule) for name in names]

@@ -126,7 +126,9 @@ def check_sink(option: str, path: str | None, format: str, inputs: list[str]) ->
     """Raise an error for an output that cannot, or must not, be written: before the work, not after it."""
     if path is None or path == "-":
         if format == "parquet":
-            raise click.ClickException(f"Parquet is not written to standard output: name a file with {option}")
+            raise click.ClickException(
+                f"Parquet is not written to standard output: name a file with {option}"
+            )
         return
     suffix, packed = _names.suffixes_of(path)
     if packed:

@@ -37,11 +37,16 @@ __all__ = ["Spill", "check_space"]
 
 _BITS = 7
 _PARTS = 1 << _BITS
-_DUPLICATE, _KEPT = 255, 254  # instead of a part: a row that is certainly a duplicate; one that is always kept
+_DUPLICATE, _KEPT = (
+    255,
+    254,
+)  # instead of a part: a row that is certainly a duplicate; one that is always kept
 _RECENT = 1 << 16
 _GATHERED = 1 << 17  # rows whose digests are divided at once
 _ROWS = 1 << 20  # whose answers are found at once in the second pass
-_ROW_BYTES = 16 + 16 + 2  # of a part in memory: the digest, its place in a table at most half full, the answer
+_ROW_BYTES = (
+    16 + 16 + 2
+)  # of a part in memory: the digest, its place in a table at most half full, the answer
 _LEAST_ROWS = 1 << 16
 _DIGEST_BYTES = 16
 
@@ -119,7 +124,9 @@ class Spill:
         words = np.concatenate([each for each, _ in self._gathered]) if self._gathered else None
         if words is None:
             return
-        shift = np.uint64(64 - _BITS * (self._level + 1))  # of the low word: the high one of an integer is no hash
+        shift = np.uint64(
+            64 - _BITS * (self._level + 1)
+        )  # of the low word: the high one of an integer is no hash
         parts = ((words[:, 0] >> shift) & np.uint64(_PARTS - 1)).astype(np.uint8)
         places = (words[:, 0] & np.uint64(_RECENT - 1)).astype(np.int64)
         parts[(self._recent[places] == words).all(axis=1)] = _DUPLICATE
@@ -129,8 +136,8 @@ class Spill:
             parts[np.concatenate(masks)] = _KEPT
         order = np.argsort(parts, kind="stable")
         counts = np.bincount(parts, minlength=256)[:_PARTS]
-        data = memoryview(words[order[: int(counts.sum())]]).cast("B")
-        self._write(self._order, memoryview(parts))
+        data = words[order[: int(counts.sum())]].reshape(-1).view(np.uint8).data
+        self._write(self._order, parts.data)
         begin = 0
         for part in np.flatnonzero(counts).tolist():
             end = begin + int(counts[part]) * _DIGEST_BYTES

@@ -52,19 +52,44 @@ def _list_of(_: click.Context, __: click.Parameter, value: Sequence[str] | str |
 
 @click.command(short_help="Keep the first of equal rows.")
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1, type=LINES)
-@click.option("-o", "--output", type=FILE, help="The file to write; replaced in one step.  [default: standard output]")
-@click.option("-k", "--key", "fields", multiple=True, metavar="FIELD[,FIELD]", callback=_list_of,
-              help="Of JSONL (a.b.c for nested ones), CSV or Parquet: the fields to compare.  [default: all]")
-@click.option("--format", "format", type=click.Choice(FORMATS), help="Of the inputs.  [default: by their names]")
-@click.option("--exact", is_flag=True, help="Keep 128 bits of each key, in at most 18 bytes: no row is dropped wrongly.")
+@click.option(
+    "-o", "--output", type=FILE, help="The file to write; replaced in one step.  [default: standard output]"
+)
+@click.option(
+    "-k",
+    "--key",
+    "fields",
+    multiple=True,
+    metavar="FIELD[,FIELD]",
+    callback=_list_of,
+    help="Of JSONL (a.b.c for nested ones), CSV or Parquet: the fields to compare.  [default: all]",
+)
+@click.option(
+    "--format", "format", type=click.Choice(FORMATS), help="Of the inputs.  [default: by their names]"
+)
+@click.option(
+    "--exact", is_flag=True, help="Keep 128 bits of each key, in at most 18 bytes: no row is dropped wrongly."
+)
 @click.option("--fpr", type=RATE, help="Rate of rows that are dropped wrongly, at most.  [default: 1e-9]")
 @click.option("--capacity", type=COUNT, help="Different keys to plan for.  [default: estimated]")
-@click.option("--memory", type=SIZE, help="The most to use; more keys are compared in parts, on disk, exactly.")
+@click.option(
+    "--memory", type=SIZE, help="The most to use; more keys are compared in parts, on disk, exactly."
+)
 @click.option("--state", type=FILE, help="Continue where the last run with this file ended.")
-@click.option("--normalize", "rules", metavar="RULES", callback=_list_of,
-              help="Of keys: nfc, lower, strip, url, separated by commas. Rows stay as they are.")
-@click.option("--nulls", type=click.Choice(NULLS), default="error", show_default=True,
-              help="Rows without a key: an error, keep all, or keep the first.")
+@click.option(
+    "--normalize",
+    "rules",
+    metavar="RULES",
+    callback=_list_of,
+    help="Of keys: nfc, lower, strip, url, separated by commas. Rows stay as they are.",
+)
+@click.option(
+    "--nulls",
+    type=click.Choice(NULLS),
+    default="error",
+    show_default=True,
+    help="Rows without a key: an error, keep all, or keep the first.",
+)
 @click.option("--dropped", type=FILE, help="Write the other rows to this file.")
 @click.option("--report", metavar="FILE|-", help="Write counts, seconds and memory as JSON.")
 @null_option
@@ -141,7 +166,10 @@ class _Job:
         from evenbins.cli._state import load_state, locked_state
 
         began = time.perf_counter()
-        with locked_state(self.state), Bar([s.name for s in self.sources], beside_output=not self.output) as bar:
+        with (
+            locked_state(self.state),
+            Bar([s.name for s in self.sources], beside_output=not self.output) as bar,
+        ):
             loaded = load_state(self.state)
             on_disk = self._prepare(loaded, bar)
             with _private(self.secret and self.state is not None and loaded is None):
@@ -286,7 +314,9 @@ class _Job:
         warn_of_inputs(self.sources)
         planned = self.capacity
         if planned is not None and self.seen is not None and self.seen.stats().keys > planned:
-            warn(f"more than the {planned:_} keys of --capacity: it took more memory. Raise it or leave it out")
+            warn(
+                f"more than the {planned:_} keys of --capacity: it took more memory. Raise it or leave it out"
+            )
         if report == "-":
             show_json(found)
         elif report is not None:
