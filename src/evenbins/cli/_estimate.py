@@ -146,7 +146,7 @@ def estimate_keys(
 ) -> Estimate:
     """Count the different keys of files by a pass over all of them; nulls are not counted."""
     from evenbins.cli._pipeline import run_stages
-    from evenbins.sketches import HyperLogLog
+    from evenbins.sketches.hyperloglog import HyperLogLog
 
     sketch, buffers, rows = HyperLogLog(seed=seed), Buffers(), 0
 

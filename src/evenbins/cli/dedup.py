@@ -206,7 +206,7 @@ class _Job:
         from evenbins.deduplication.deduplicator import Deduplicator
 
         make = partial(Deduplicator, exact=self.exact, fpr=rate, seed=self.seed)
-        keys = None if estimate.keys is None else max(1, estimate.keys)
+        keys = estimate.keys if estimate.keys is None or self.capacity is not None else max(1, estimate.keys)
         self.seen = with_option_errors(partial(make, capacity=keys))
         note(f"{estimate.text}{self._promise(estimate.rows)}")
         return False
@@ -365,7 +365,7 @@ def _orderly_end() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the command as Ctrl-C does: temporary files are removed."""
 
     def leave(number: int, _: object) -> NoReturn:
-        raise SystemExit(128 + number)
+        raise click.exceptions.Exit(128 + number)
 
     if _threading.current_thread() is not _threading.main_thread():
         yield
