@@ -107,7 +107,11 @@ class Makers:
 
         for exact in (False, True):
             d = Deduplicator(exact=exact, capacity=5000, seed=9)
-            for (keys,) in (*self.batches(self.keys), *self.batches(self.texts), *self.batches(self.keys[:99])):
+            for (keys,) in (
+                *self.batches(self.keys),
+                *self.batches(self.texts),
+                *self.batches(self.keys[:99]),
+            ):
                 d.keep(keys, threads=self.threads)
             yield f"deduplicator-{'exact' if exact else 'approximate'}", d
 
