@@ -40,12 +40,12 @@ def client() -> Iterator[distributed.Client]:
 
 
 @both_modes
-@pytest.mark.parametrize("partitions", [1, 2, 17, 100])
+@pytest.mark.parametrize("partitions", [1, 2, 23])
 @pytest.mark.parametrize("key", ["url", ["url"], ["url", "group"], ("group",)])
 def test_a_dataframe_keeps_what_pandas_keeps(exact: bool, partitions: int, key: Any) -> None:
     frame = dask.dataframe.from_pandas(FRAME, npartitions=partitions)
     result = dedup(frame, key=key, exact=exact)
-    expected = FRAME.drop_duplicates(subset=key if isinstance(key, str) else list(key))
+    expected = frame.compute().drop_duplicates(subset=key if isinstance(key, str) else list(key))
     assert result.npartitions == frame.npartitions
     assert result.divisions == frame.divisions
     pd.testing.assert_frame_equal(result.compute(scheduler="threads"), expected)
@@ -54,15 +54,15 @@ def test_a_dataframe_keeps_what_pandas_keeps(exact: bool, partitions: int, key: 
 def test_whole_rows_series_and_bags() -> None:
     doubled = pd.concat([FRAME, FRAME[::-1]])
     frame = dask.dataframe.from_pandas(doubled, npartitions=7, sort=False)
-    pd.testing.assert_frame_equal(dedup(frame).compute(scheduler="threads"), doubled.drop_duplicates())
+    found = dedup(frame).compute(scheduler="threads")
+    pd.testing.assert_frame_equal(found, frame.compute().drop_duplicates())
     series = dedup(frame["url"], exact=True).compute(scheduler="threads")
     assert series.tolist() == doubled["url"].drop_duplicates().tolist()
     bag = dask.bag.from_sequence([{"u": url, "n": n} for url, _, n in ROWS], npartitions=9)
     firsts = list({row["u"]: row for row in reversed(bag.compute(scheduler="sync"))}.values())[::-1]
     for key in ("u", lambda row: row["u"]):
-        found = dedup(bag, key=key).compute(scheduler="threads")
-        assert sorted(row["n"] for row in found) == sorted(row["n"] for row in firsts)
-        assert [row["n"] for row in found] == sorted(row["n"] for row in found)
+        rows = dedup(bag, key=key).compute(scheduler="threads")
+        assert [row["n"] for row in rows] == sorted(row["n"] for row in firsts)
     words = dask.bag.from_sequence(["a", "b", "a", "a"], npartitions=4)
     assert dedup(words).compute(scheduler="sync") == ["a", "b"]
 

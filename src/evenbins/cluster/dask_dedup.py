@@ -1,9 +1,9 @@
-"""Deduplication of Dask collections: first occurrences over all partitions, by tasks of the collection's own graph.
+"""Deduplication of Dask collections: first occurrences over all partitions, by tasks of a lazy graph.
 
-The result is lazy and has the partitions of the collection. Rows stay where they are: workers exchange digests,
-16 bytes (exact) or 8 for each key of each partition (deduplication/partitions.py). The collection is read
-twice, first the columns of the key, then all; so it must give the same rows both times, and no partition waits
-in memory for the others.
+The result has the partitions of the collection. Rows stay where they are: workers exchange digests, 16 bytes
+(exact) or 8 for each key of each partition (deduplication/partitions.py). A dataframe is read twice, first
+the columns of the key, then all; so it must give the same rows both times, and no partition waits in memory
+for the others. Where the key is the whole row, partitions are read once and do wait.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from evenbins.deduplication.partitions import LocalRows, decide, final_mask, loc
 
 __all__ = ["dedup"]
 
-_MOST_BUCKETS = 64
+_MOST_BUCKETS = 16  # each is a task that has its share of all digests; there are two small ones per partition
 
 
 def dedup(
@@ -32,13 +32,13 @@ def dedup(
     Parameters
     ----------
     collection
-        A Dask dataframe, series or bag. It is read twice: call `persist()` first on one that does not give the
-        same rows each time.
+        A Dask dataframe, series or bag. It is read twice: call `persist()` first on one that does not give
+        the same rows each time.
     key
         A column's name or several, or for bags a function of an item or names in it; the whole row if None.
     exact
-        Compare 128 bits of each key, not 64. With 64 bits a new key is dropped with a probability of n / 2**64
-        among n keys: 5e-11 among a billion.
+        Compare 128 bits of each key, not 64. With 64 bits a new key is dropped with a probability of
+        n / 2**64 among n keys: 5e-11 among a billion.
     nulls, seed
         As for `evenbins.dedup`.
 

@@ -5,8 +5,8 @@
     partition ──▶ …                                               ──┘   that has a digest keeps it
     partition ──▶ its rows by the masks of all buckets
 
-Every function here is pure: a task that is repeated gives the same. The order is that of the partitions, and of
-the rows in them, however many workers there are.
+Every function here is pure: a task that is repeated gives the same. The order is that of the partitions, and
+of the rows in them, however many workers there are.
 """
 
 from __future__ import annotations
