@@ -88,15 +88,19 @@ class AddNew:
         return Lease(self._layout, own_thread=self._servers.waits_in_thread)
 
     def _leased(self, lease: Lease, operation: Operation[T]) -> Steps[tuple[T, int]]:
-        """Run an operation that may take a lease; after an error, try to end it."""
+        """Run an operation that may take a lease; after an error, try to end it.
+
+        Steps that are closed can wait for nothing more: a lease of an asyncio call then ends by itself.
+        """
+        blocks = self._servers.waits_in_thread
         try:
             return (yield from self._ask(operation, once=True))
-        except GeneratorExit:  # nothing can be waited for any more: the lease ends by itself
-            raise
-        except BaseException:
-            if lease.release:
+        except BaseException as error:
+            if lease.release and (blocks or not isinstance(error, GeneratorExit)):
                 with contextlib.suppress(Exception):
-                    yield self._servers.run(lease.release, once=True)
+                    ending = self._servers.run(lease.release, once=True)
+                    if not blocks:
+                        yield ending
             raise
         finally:
             lease.forget()
