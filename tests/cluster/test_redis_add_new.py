@@ -23,8 +23,10 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from evenbins import FilterPlan, filters
-from evenbins.cluster import AsyncRedisFilter, RedisFilter, RedisFilterError, _leases, _many_keys
+from evenbins.cluster import AsyncRedisFilter, RedisFilter, RedisFilterError, _leases, _many_keys, _one_key
+from evenbins.cluster._scripts import SCRIPTS
 from evenbins.filters import plan_balanced, plan_blocked, plan_standard
+from evenbins.hashing import digest_many
 from evenbins.study.levels import plan_levels
 
 SMALL: dict[str, Callable[[], FilterPlan]] = {
@@ -251,7 +253,7 @@ def test_of_many_threads_exactly_one_gets_each_key(
 def test_of_many_threads_in_one_order_exactly_one_gets_each_key(
     server: Server, client: Any, policy: str
 ) -> None:
-    """They meet at every key: without leases two of them find some keys of a standard filter new."""
+    """They meet at every key."""
     RedisFilter.create(client, "x", wide(policy), segment_bytes=256)
     wins: list[Any] = [None] * 4
     start = threading.Barrier(4)
@@ -402,6 +404,86 @@ async def ask_a_cluster(port: int) -> None:
             assert np.reshape(answers, (20, 3)).sum(axis=1).tolist() == 20 * [1]
             many = await asyncio.gather(*(shared.add_new_many(range(10, 60)) for _ in range(3)))
             assert np.sum(many, axis=0).tolist() == 10 * [0] + 40 * [1]
+
+
+# --- every order of requests --------------------------------------------------------------------------------
+
+
+class Caller:
+    """A call of one client, request by request: others may come between any two of them."""
+
+    def __init__(self, shared: RedisFilter, keys: list[int], *, singly: bool) -> None:
+        self._servers, self.answers = shared._servers, np.zeros(0)
+        layout, digests = shared._layout, digest_many(np.array(keys), shared.seed)
+        lease = _leases.Lease(layout, own_thread=False)
+        self._operation: Any = (
+            _one_key.add_one(layout, int(digests[0]), lease)
+            if singly
+            else _many_keys.add_many(layout, digests, lease)
+        )
+        self._requests, self._replies = next(self._operation), list[Any]()
+        self.ended = False
+
+    def step(self) -> None:
+        """Send one request; after the last of those that go out together, find the next."""
+        if self._requests:
+            (reply,) = self._servers.run([self._requests[len(self._replies)]])
+            assert not isinstance(reply, Exception), reply
+            self._replies.append(reply)
+        if len(self._replies) == len(self._requests):
+            try:
+                self._requests, self._replies = self._operation.send(self._replies), []
+            except StopIteration as end:
+                self.answers, self.ended = np.atleast_1d(end.value), True
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "spill-least", "spill-random"])
+@settings(max_examples=30)
+@given(
+    schedule=st.lists(st.integers(0, 2), max_size=60),
+    orders=st.lists(st.permutations([100, 101, 102]), min_size=3, max_size=3),
+    singly=st.lists(st.booleans(), min_size=3, max_size=3),
+    traverse_on=st.lists(st.sampled_from(["client", "server"]), min_size=3, max_size=3),
+    swap_from=st.sampled_from([2, 96]),
+)
+def test_in_whatever_order_requests_arrive_one_client_gets_each_key(
+    server: Server,
+    policy: str,
+    schedule: list[int],
+    orders: list[list[int]],
+    singly: list[bool],
+    traverse_on: list[str],
+    swap_from: int,
+) -> None:
+    """Three clients, each with one key or three. In a filter without room keys collide: one at most."""
+    with pytest.MonkeyPatch.context() as patch, server.client() as client:
+        patch.setattr(_many_keys, "SWAP_FROM", swap_from)
+        client.flushall()
+        for script in SCRIPTS:
+            client.script_load(script.text)
+        full = policy.startswith("spill")
+        plan = spilling(policy.removeprefix("spill-")) if full else wide(policy, 100)
+        shared = RedisFilter.create(client, "x", plan, segment_bytes=64)
+        shared.add_many(range(60 if full else 20))
+        before = shared.contains_many([100, 101, 102])
+        callers = []
+        for keys, one, side in zip(orders, singly, traverse_on, strict=True):
+            callers.append(Caller(RedisFilter.open(client, "x", traverse_on=side), keys, singly=one))
+        for number in itertools.chain(schedule, itertools.cycle(range(3))):
+            if not callers[number].ended:
+                callers[number].step()
+            elif all(each.ended for each in callers):
+                break
+        wins = dict.fromkeys([100, 101, 102], 0)
+        for caller, keys in zip(callers, orders, strict=True):
+            for key, new in zip(keys, caller.answers.tolist(), strict=False):
+                wins[key] += new
+        asked = {key for keys, one in zip(orders, singly, strict=True) for key in (keys[:1] if one else keys)}
+        for key, present in zip(wins, before.tolist(), strict=True):
+            assert wins[key] <= 1
+            assert wins[key] == (key in asked and not present) or full
+        assert shared.contains_many(list(asked)).all()
+        shared.to_local()._check()
 
 
 # --- faults -------------------------------------------------------------------------------------------------
