@@ -211,11 +211,12 @@ def _or_keys(
 def _sets_a_bit(value: bytes, rows: Indices) -> Flags:
     """Return which rows of bits have one that is set neither in the value nor by a row before."""
     bits = rows.ravel()
+    turns = np.arange(len(bits), dtype=np.int32)
+    first = np.empty(8 * len(value), np.int32)
+    first[bits[::-1]] = turns[::-1]  # of repeated indices the last value stays: the first turn
     octets = np.frombuffer(value, np.uint8)[bits >> 3]
-    unset = np.flatnonzero(octets >> (bits & 7).astype(np.uint8) & 1 == 0)
-    first = unset[np.unique(bits[unset], return_index=True)[1]]
-    found = np.zeros(len(rows), np.bool_)
-    found[first // rows.shape[1]] = True
+    unset = octets >> (bits & 7).astype(np.uint8) & 1 == 0
+    found: Flags = np.any((unset & (first[bits] == turns)).reshape(rows.shape), axis=1)
     return found
 
 
@@ -266,11 +267,20 @@ def _add_by_level(layout: Layout, digests: Words, lease: Lease | None) -> Operat
             new[own[outcomes == scripts.PLACED]] = True
             rest.append(own[outcomes == scripts.PASSED])
         left = np.concatenate(rest)
-    for i in left.tolist():
-        digest = int(digests[i])
+    spilling = _spill_keys(layout, digests[left])
+    if lease is not None and left.size and layout.spill != "random":
+        spilling = lease.around(digests[left], spilling)
+    new[left] = yield from spilling
+    return new
+
+
+def _spill_keys(layout: Layout, digests: Words) -> Operation[Flags]:
+    """Put keys that all their blocks refuse into one of them, one key after the other."""
+    new = np.zeros(len(digests), np.bool_)
+    for i, digest in enumerate(digests.tolist()):
         present = yield from contains_one(layout, digest)  # keys spilled before it may have made it so
         if not present:
-            new[i] = yield from spill(layout, digest, lease)
+            new[i] = yield from spill(layout, digest)
     return new
 
 

@@ -49,8 +49,8 @@ class AddNew:
 
         Of all clients that add a key this way at the same time, exactly one gets True; none if the filter
         takes it for present, with probability `to_local().stats().fpr`. After an error of the connection the
-        answer is not known: the key may have been added, and nothing is sent a second time. A later call then
-        returns False for it, so treat it as new unless another client may have added it.
+        answer is not known: the key may have been added, and nothing is sent a second time. If it was, a
+        later call returns False.
         """
         digest = _core.digest(key, self._layout.plan.seed)
         lease = self._lease()
