@@ -107,7 +107,11 @@ class Makers:
 
         for exact in (False, True):
             d = Deduplicator(exact=exact, capacity=5000, seed=9)
-            for (keys,) in (*self.batches(self.keys), *self.batches(self.texts), *self.batches(self.keys[:99])):
+            for (keys,) in (
+                *self.batches(self.keys),
+                *self.batches(self.texts),
+                *self.batches(self.keys[:99]),
+            ):
                 d.keep(keys, threads=self.threads)
             yield f"deduplicator-{'exact' if exact else 'approximate'}", d
 
@@ -219,7 +223,8 @@ def structures(threads: int, batch: int, folder: Path) -> Iterator[tuple[str, An
     """Make every structure, with the name of its file; the one in pages is written in the folder."""
     makers = Makers(threads, batch)
     every: list[Callable[[], Iterator[tuple[str, Any]]]] = [
-        makers.filters, makers.growing, makers.deduplicators, makers.sketches, makers.fill_tables, makers.summaries, makers.rings,
+        makers.filters, makers.growing, makers.deduplicators, makers.sketches, makers.fill_tables,
+        makers.summaries, makers.rings,
     ]  # fmt: skip
     for make in every:
         yield from make()

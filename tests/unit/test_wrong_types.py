@@ -131,7 +131,13 @@ def test_no_method_raises_a_message_of_the_binding_library(name: str) -> None:
     assert not found, "\n".join(sorted(found))
 
 
-FUNCTIONS = {"digest": eb.digest, "digest_many": eb.digest_many, "load": eb.load, "open": eb.open, "dedup": eb.dedup}
+FUNCTIONS = {
+    "digest": eb.digest,
+    "digest_many": eb.digest_many,
+    "load": eb.load,
+    "open": eb.open,
+    "dedup": eb.dedup,
+}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -28,15 +28,15 @@ from evenbins._core import FormatError
 from evenbins._files import StrPath
 from evenbins.deduplication.digests import DigestSets
 from evenbins.deduplication.fields import keys_of
-from evenbins.deduplication.stages import DeduplicatorFullError, Part, Stages
+from evenbins.deduplication.stages import MOST_STAGES, DeduplicatorFullError, Part, Stages
 from evenbins.structure import Plan
 
 __all__ = ["DedupPlan", "DedupStats", "Deduplicator", "DeduplicatorFullError"]
 
 _KIND, _HASHING = 17, 1
 _LINE = 64
-_ENTRY = 4  # words of a part in the payload's index: keys, measured_at, rate, bytes
-_MOST_PARTS = 64
+_ENTRY = 5  # words of a part in the payload's index: number, keys, measured_at, rate, bytes
+_MOST_PARTS = MOST_STAGES  # and sets
 _MOST_ROWS = 1 << 62
 
 
@@ -298,8 +298,8 @@ class Deduplicator(_files.Persistent):
         """Add the keys and the counts of another one, built with the same arguments; as `|=`.
 
         Counts are added, so a key that both have kept counts as kept twice. Of approximate ones the stages
-        are united: no key is lost, and the rate may then exceed the promise; `stats()` measures it. An error
-        leaves this one as it was.
+        are united where they have room, and both are kept where not: no key is lost, and the rate is at most
+        the sum of both rates; `stats()` measures it. An error leaves this one as it was.
         """
         if not isinstance(other, Deduplicator):
             raise TypeError(f"other must be a Deduplicator, not {type(other).__name__}")
@@ -359,9 +359,7 @@ class Deduplicator(_files.Persistent):
         """Return it as bytes: those that `save` writes."""
         with self._writing:
             parts = self._state.to_parts()
-            index = b"".join(
-                struct.pack("<QQdQ", part.keys, part.measured_at, part.rate, len(part.data)) for part in parts
-            )
+            index = b"".join(struct.pack("<QQQdQ", *part[:4], len(part.data)) for part in parts)
             pieces = [index, *(part.data for part in parts)]
             payload = b"".join(each.ljust(_padded(len(each)), b"\0") for each in pieces)
             core = self._core_of(parts, len(payload))
@@ -438,11 +436,11 @@ def _parts_in(payload: memoryview, count: int) -> list[Part]:
         raise FormatError("the index of the parts does not fit into the payload")
     parts: list[Part] = []
     gaps = [payload[8 * _ENTRY * count : offset]]
-    for keys, at, rate, size in struct.iter_unpack("<QQdQ", payload[: 8 * _ENTRY * count]):
+    for number, keys, at, rate, size in struct.iter_unpack("<QQQdQ", payload[: 8 * _ENTRY * count]):
         end = offset + _padded(size)
         if end > len(payload):
             raise FormatError(f"part {len(parts)} does not fit into the payload")
-        parts.append(Part(keys, at, rate, payload[offset : offset + size]))
+        parts.append(Part(number, keys, at, rate, payload[offset : offset + size]))
         gaps.append(payload[offset + size : end])
         offset = end
     if offset != len(payload) or any(any(gap) for gap in gaps):

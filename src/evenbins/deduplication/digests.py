@@ -116,9 +116,14 @@ class DigestSets:
         """Add digests of one set as far as it has room, or let it grow; return how many are done."""
         table = self._sets[part]
         room = table.plan.keys - len(table)
-        if room <= 0:
-            self._grow(part)
-            return 0
+        if room <= 0:  # it grows for a new key, not before
+            words = np.ascontiguousarray(digests).reshape(-1)
+            absent = np.flatnonzero(~table._contains_many(words, 1))
+            repeats = int(absent[0]) if len(absent) else len(digests)
+            answers[:repeats] = False
+            if not repeats:
+                self._grow(part)
+            return repeats
         piece = digests[:room]
         try:
             answers[: len(piece)] = table._add_new_many(np.ascontiguousarray(piece).reshape(-1))
@@ -222,7 +227,7 @@ class DigestSets:
 
     def to_parts(self) -> list[Part]:
         """Return the sets as they are in a file."""
-        return [Part(len(each), 0, 0.0, each.to_bytes()) for each in self._sets]
+        return [Part(number, len(each), 0, 0.0, each.to_bytes()) for number, each in enumerate(self._sets)]
 
     @classmethod
     def from_parts(
@@ -235,6 +240,8 @@ class DigestSets:
             raise FormatError(f"an exact Deduplicator has 1 or {_PARTS} sets, not {len(parts)}")
         made._sets = []
         for number, part in enumerate(parts):
+            if (part.number, part.measured_at, part.rate) != (number, 0, 0.0):
+                raise FormatError(f"set {number} does not belong to this Deduplicator")
             table = MultilevelTable._from_data(part.data, mapped=mapped, verify=verify)
             plan = table.plan
             if (plan.key_dtype, plan.value_dtype, plan.seed) != ("digest", None, seed):

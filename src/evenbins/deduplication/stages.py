@@ -5,7 +5,8 @@
                          a sixteenth of fpr each
 
 A stage is a balanced filter ("fill"). A digest that no older stage has goes to the newest; when that has as
-many keys as it was planned for, the next begins. The twelfths cost 3.6 * 1.44 = 5.2 bits per key.
+many keys as it was planned for, the next begins with the next new key. The twelfths cost 3.6 * 1.44 = 5.2
+bits per key.
 
 Why "fill": 5 million new keys and 5 million repeats by `add_new_many` at fpr=1e-9 took 27 ns per row in a
 blocked filter (80 bits per key), 33 in "fill" (48), 100 in "two-choice" (46), 440 in a standard filter (43).
@@ -43,7 +44,10 @@ from evenbins.filters.balanced import BalancedBloomFilter
 from evenbins.hashing import digest_many
 from evenbins.theory.fpr import digest_floor
 
-__all__ = ["DeduplicatorFullError", "Part", "Stages"]
+__all__ = ["MOST_STAGES", "DeduplicatorFullError", "Part", "Stages"]
+
+MOST_STAGES: Final = 64
+"""Stages of one Deduplicator, also after merges."""
 
 Words = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
@@ -56,6 +60,7 @@ _ABOVE_FLOOR = 2.001  # the least rate of a stage, in units of the chance that 6
 _PIECE = 1 << 18  # rows of one step: a few milliseconds
 _MARKS = (0.5, 0.75, 1.0)  # shares of a stage's capacity at which its rate is measured
 _MOST_KEYS = 1 << 48
+_SHAPE_KEYS = 1 << 18  # keys of the filter whose shape all of a rate have
 
 
 class DeduplicatorFullError(EvenbinsError, RuntimeError):
@@ -68,8 +73,9 @@ class DeduplicatorFullError(EvenbinsError, RuntimeError):
 
 
 class Part(NamedTuple):
-    """A filter or a set inside a file: its counts, and its own file."""
+    """A filter or a set inside a file: its number, its counts, and its own file."""
 
+    number: int
     keys: int
     measured_at: int
     rate: float
@@ -95,12 +101,14 @@ _KNOWN = {
 
 @lru_cache(64)
 def _planned_shape(rate: float) -> _Shape:
-    plan = plan_balanced(1 << 22, fpr=rate, policy="fill")
+    plan = plan_balanced(_SHAPE_KEYS, fpr=rate, policy="fill")
     return _Shape(1.0005 * plan.bits_per_key, plan.hashes, tuple(plan.thresholds), tuple(plan.shares))
 
 
 def plan_stage(keys: int, rate: float, seed: int) -> BalancedPlan:
     """Plan a stage by the shape of its rate; by a search of its own if that does not reach the rate."""
+    if not _is_possible(_SHAPE_KEYS, rate):
+        return plan_balanced(keys, fpr=rate, policy="fill", seed=seed)
     shape = _KNOWN.get(rate) or _planned_shape(rate)
     plan = plan_balanced(
         keys, bits_per_key=shape.bits_per_key, policy="fill", hashes=shape.hashes,
@@ -139,12 +147,14 @@ def most_keys(fpr: float, capacity: int | None) -> int:
 
 
 class _Stage:
-    """A filter, the keys it has, and its rate when it was measured last."""
+    """A filter, its number among the stages, the keys it has, and its rate when it was measured last."""
 
-    __slots__ = ("filter", "keys", "measured_at", "rate")
+    __slots__ = ("filter", "keys", "measured_at", "number", "rate")
 
-    def __init__(self, filter_: BalancedBloomFilter, keys: int = 0, at: int = 0, rate: float = 0.0) -> None:
-        self.filter, self.keys, self.measured_at, self.rate = filter_, keys, at, rate
+    def __init__(
+        self, number: int, filter_: BalancedBloomFilter, keys: int = 0, at: int = 0, rate: float = 0.0
+    ) -> None:
+        self.number, self.filter, self.keys, self.measured_at, self.rate = number, filter_, keys, at, rate
 
     @property
     def mark(self) -> int:
@@ -154,7 +164,7 @@ class _Stage:
         return next((mark for mark in marks if mark > self.keys), 0)
 
     def copy(self) -> _Stage:
-        return _Stage(self.filter.copy(), self.keys, self.measured_at, self.rate)
+        return _Stage(self.number, self.filter.copy(), self.keys, self.measured_at, self.rate)
 
     def errors_since(self, rate: float) -> float:
         """Return the errors that its keys since it was measured stand for, if its rate is `rate` now."""
@@ -199,7 +209,7 @@ class Stages:
                 f"this Deduplicator is full: with fpr={self.fpr!r} and capacity={self.capacity} it holds at "
                 f"most {most} keys. Build one with a larger capacity or fpr, or with exact=True"
             )
-        return _Stage(BalancedBloomFilter.from_plan(plan_stage(*goal, self.seed)))
+        return _Stage(number, BalancedBloomFilter.from_plan(plan_stage(*goal, self.seed)))
 
     # --- keys in, answers out ----------------------------------------------------------------------
 
@@ -221,7 +231,11 @@ class Stages:
 
     def _add_piece(self, digests: Words, answers: Mask, threads: int) -> int:
         """Add the first rows of a piece, up to a number of keys at which the newest stage is measured."""
-        if not (mark := self._stages[-1].mark):
+        if not (mark := self._stages[-1].mark):  # full: the next stage begins with a new key, not before
+            absent = np.flatnonzero(~self.contains(digests, threads))
+            repeats = int(absent[0]) if len(absent) else len(digests)
+            if repeats:
+                return repeats
             self._begin_stage()
             mark = self._stages[-1].mark
         *older, newest = self._stages
@@ -248,7 +262,7 @@ class Stages:
         return done
 
     def _begin_stage(self) -> None:
-        stage = self._new_stage(len(self._stages))
+        stage = self._new_stage(self._stages[-1].number + 1)
         self._stages = (*self._stages, stage)
 
     def _measure(self, newest: _Stage) -> None:
@@ -320,19 +334,30 @@ class Stages:
         self._stages, self.wrong = (self._new_stage(0),), 0.0
 
     def merge(self, other: Stages) -> None:
-        """Add the keys of `other`, which nobody else has: stage by stage."""
-        mine, theirs = self._stages, other._stages
-        for number, (stage, source) in enumerate(zip(mine, theirs, strict=False)):
-            if stage.filter.plan.core != source.filter.plan.core:
-                raise ValueError(f"cannot merge: the sizes of stage {number} differ. Add the keys anew")
+        """Add the stages of `other`, which nobody else has.
+
+        Two of one number are united if their keys fit into one; otherwise there are both, so that the rate
+        is at most the sum of both rates.
+        """
         wrong = self.measure()[2] + other.measure()[2]
-        merged = [stage.copy() for stage in mine]
-        for stage, source in zip(merged, theirs, strict=False):
-            stage.keys = min(stage.keys + source.keys, _MOST_KEYS)
+        merged = [stage.copy() for stage in self._stages]
+        for source in other._stages:
+            fits = (
+                stage for stage in merged
+                if stage.number == source.number
+                and stage.keys + source.keys <= stage.filter.capacity
+                and stage.filter.plan.core == source.filter.plan.core
+            )  # fmt: skip
+            if (stage := next(fits, None)) is None:
+                merged.append(source)
+                continue
             stage.filter |= source.filter
-        merged += theirs[len(merged) :]
+            stage.keys += source.keys
+        if len(merged) > MOST_STAGES:
+            raise ValueError(f"cannot merge: there would be {len(merged)} stages, more than {MOST_STAGES}")
         for stage in merged:
             stage.measured_at, stage.rate = stage.keys, stage.filter.stats().fpr
+        merged.sort(key=lambda stage: (stage.number, -stage.keys))  # the last is the one to add to
         self._stages, self.wrong = tuple(merged), wrong
 
     def equals(self, other: Stages) -> bool:
@@ -341,7 +366,8 @@ class Stages:
             return False
         mine, theirs = self._stages, other._stages
         return len(mine) == len(theirs) and all(
-            (a.keys, a.measured_at, a.rate) == (b.keys, b.measured_at, b.rate) and a.filter == b.filter
+            (a.number, a.keys, a.measured_at, a.rate) == (b.number, b.keys, b.measured_at, b.rate)
+            and a.filter == b.filter
             for a, b in zip(mine, theirs, strict=True)
         )
 
@@ -350,7 +376,8 @@ class Stages:
     def to_parts(self) -> list[Part]:
         """Return the stages as they are in a file."""
         return [
-            Part(stage.keys, stage.measured_at, stage.rate, stage.filter.to_bytes()) for stage in self._stages
+            Part(stage.number, stage.keys, stage.measured_at, stage.rate, stage.filter.to_bytes())
+            for stage in self._stages
         ]
 
     @classmethod
@@ -361,21 +388,21 @@ class Stages:
         """Read the stages of a file."""
         made = cls.__new__(cls)
         made.fpr, made.capacity, made.seed, made.wrong = fpr, capacity, seed, wrong
-        stages = []
-        for number, part in enumerate(parts):
-            goal = stage_goal(fpr, capacity, number)
+        stages: list[_Stage] = []
+        for part in parts:
+            number = part.number
+            goal = stage_goal(fpr, capacity, number) if number < MOST_STAGES else None
             kind = structure.kind_of_number(_kind_in(part.data))
             if goal is None or kind is None or kind.name != "balanced":
                 raise FormatError(f"stage {number} does not belong to this Deduplicator")
             found = BalancedBloomFilter._from_data(part.data, mapped=mapped, verify=verify)
             if (found.capacity, found.seed, found.plan.policy) != (goal[0], seed, "fill"):
                 raise FormatError(f"stage {number} does not belong to this Deduplicator")
-            full = part.keys >= found.capacity
-            if (number < len(parts) - 1 and not full) or part.keys > _MOST_KEYS:
-                raise FormatError(f"stage {number} cannot have {part.keys} keys")
+            if part.keys > found.capacity or (stages and number < stages[-1].number):
+                raise FormatError(f"stage {number} cannot have {part.keys} keys, or cannot be there")
             if not part.measured_at <= part.keys or not 0.0 <= part.rate <= 1.0:
                 raise FormatError(f"stage {number} has an impossible rate")
-            stages.append(_Stage(found, part.keys, part.measured_at, part.rate))
+            stages.append(_Stage(number, found, part.keys, part.measured_at, part.rate))
         if not stages or not 0.0 <= wrong < math.inf:
             raise FormatError("the header describes no possible Deduplicator")
         made._stages = tuple(stages)
@@ -383,11 +410,12 @@ class Stages:
 
     def check(self) -> None:
         """Assert every invariant; for tests."""
-        for number, stage in enumerate(self._stages):
+        numbers = [stage.number for stage in self._stages]
+        assert numbers == sorted(numbers)
+        for stage in self._stages:
             stage.filter._check()
-            assert stage.keys >= stage.filter.capacity or number == len(self._stages) - 1
-            assert 0 <= stage.measured_at <= stage.keys
-            goal = stage_goal(self.fpr, self.capacity, number)
+            assert 0 <= stage.measured_at <= stage.keys <= stage.filter.capacity
+            goal = stage_goal(self.fpr, self.capacity, stage.number)
             assert goal is not None
             assert stage.filter.capacity == goal[0]
 
