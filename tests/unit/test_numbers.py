@@ -32,7 +32,7 @@ def test_counts(text: str, value: int) -> None:
     [
         ("0.1%", 0.001), ("1e-6", 1e-6), ("1/1000", 0.001), ("1 in a million", 1e-6), ("1 in 1000", 0.001),
         ("one in a thousand", 0.001), ("1 in ten thousand", 1e-4), ("1 IN 10M", 1e-7), ("5 %", 0.05),
-        (".5", 0.5), ("2 / 3", 2 / 3), ("1 in a hundred", 0.01), ("3 in 1,000", 0.003), ("2", 2.0), ("0", 0.0),
+        (".5", 0.5), ("2 / 3", 2 / 3), ("1 in a hundred", 0.01), ("3 in 1,000", 0.003), ("2", 2.0),
     ],
 )  # fmt: skip
 def test_rates(text: str, value: float) -> None:
@@ -55,8 +55,8 @@ def test_sizes(text: str, value: int) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", " ", "x", "nan", "inf", "1e", "1e999", "--1", "1__0", "1,00", "0,1", "1,0000", "１", "1 2", "0x10",
-        "10M10", "5 dozen", "1/0", "1 in 0", "1/", "/1", "1 in", "1/2/3", "%", "1%%", "9" * 100, "1\n2", "١",
+        "", " ", "x", "nan", "inf", "1e", "1e999", "--1", "1__0", "1,00", "0,1", "1,0000", "１", "1 2",
+        "10M10", "5 dozen", "1/0", "1 in 0", "1/", "/1", "1 in", "1/2/3", "%", "1%%", "9" * 100, "0x10",
     ],
 )  # fmt: skip
 def test_what_is_no_number(parse, text: str) -> None:

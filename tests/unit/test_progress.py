@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,8 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def shown(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Make standard error a terminal: in the test itself, since pytest replaces it before each test."""
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
@@ -39,7 +40,8 @@ def keys(tmp_path: Path) -> str:
     return str(tmp_path / "keys")
 
 
-def test_a_short_run_shows_nothing(terminal: Terminal, keys: str) -> None:
+def test_a_short_run_shows_nothing(monkeypatch: pytest.MonkeyPatch, keys: str) -> None:
+    terminal = shown(monkeypatch)
     clock = Clock()
     with Bar([keys], clock=clock) as bar:
         bar.begin("adding keys")
@@ -49,13 +51,14 @@ def test_a_short_run_shows_nothing(terminal: Terminal, keys: str) -> None:
     assert bar.summary(1000) == ""
 
 
-def test_a_long_one_shows_rate_and_time_left(terminal: Terminal, keys: str) -> None:
+def test_a_long_one_shows_rate_and_time_left(monkeypatch: pytest.MonkeyPatch, keys: str) -> None:
+    terminal = shown(monkeypatch)
     clock = Clock()
     with Bar([keys], clock=clock) as bar:
         bar.begin("adding keys")
         clock.now += 10
-        bar.advance_keys(25_000)
         bar.advance(1_000_000)
+        bar.advance_keys(25_000)
         assert bar.fraction() == 0.25
         assert bar.status() == "1M of 4M bytes, 25k keys, 2.5k a second, 0:00:30 left"
     assert "adding keys" in terminal.getvalue()
@@ -63,7 +66,8 @@ def test_a_long_one_shows_rate_and_time_left(terminal: Terminal, keys: str) -> N
     assert bar.summary(25_000) == "; 10.0 s, 2.5k lines a second"
 
 
-def test_the_second_pass_begins_at_zero(terminal: Terminal, keys: str) -> None:
+def test_the_second_pass_begins_at_zero(monkeypatch: pytest.MonkeyPatch, keys: str) -> None:
+    shown(monkeypatch)
     clock = Clock()
     with Bar([keys], clock=clock) as bar:
         bar.begin("counting lines")
@@ -77,7 +81,8 @@ def test_the_second_pass_begins_at_zero(terminal: Terminal, keys: str) -> None:
         assert bar.seconds == 5
 
 
-def test_of_a_pipe_no_end_is_known(terminal: Terminal) -> None:
+def test_of_a_pipe_no_end_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = shown(monkeypatch)
     clock = Clock()
     with Bar(["-"], clock=clock) as bar:
         bar.begin("counting")
@@ -88,7 +93,8 @@ def test_of_a_pipe_no_end_is_known(terminal: Terminal) -> None:
     assert "counting" in terminal.getvalue()
 
 
-def test_an_empty_file_is_no_division_by_zero(terminal: Terminal, tmp_path: Path) -> None:
+def test_an_empty_file_is_no_division_by_zero(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shown(monkeypatch)
     (tmp_path / "empty").touch()
     clock = Clock()
     with Bar([str(tmp_path / "empty")], clock=clock) as bar:
@@ -110,7 +116,8 @@ def test_a_pipe_for_standard_error_sees_nothing(monkeypatch: pytest.MonkeyPatch,
     assert stream.getvalue() == ""
 
 
-def test_lines_on_a_terminal_are_progress_enough(terminal: Terminal, keys: str, monkeypatch) -> None:
+def test_lines_on_a_terminal_are_progress_enough(monkeypatch: pytest.MonkeyPatch, keys: str) -> None:
+    terminal = shown(monkeypatch)
     monkeypatch.setattr(sys, "stdout", Terminal())
     clock = Clock()
     with Bar([keys], beside_output=True, clock=clock) as bar:
@@ -119,13 +126,11 @@ def test_lines_on_a_terminal_are_progress_enough(terminal: Terminal, keys: str, 
     assert terminal.getvalue() == ""
 
 
-def test_waiting_shows_what_reports_nothing(terminal: Terminal, monkeypatch) -> None:
+def test_waiting_shows_what_reports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, drawn = shown(monkeypatch), threading.Event()
     monkeypatch.setattr(Bar, "AFTER_SECONDS", 0.0)
-    bar = Bar(())
-    with bar, bar.waiting("building with Dask"):
-        while "building with Dask" not in terminal.getvalue():  # pytest's own limit ends what never comes
-            pass
-    shown = terminal.getvalue()
-    with bar, bar.waiting("again"):
-        pass
-    assert "building with Dask" in shown
+    draw = Bar._show
+    monkeypatch.setattr(Bar, "_show", lambda self: (draw(self), drawn.set()))
+    with Bar(()) as bar, bar.waiting("building with Dask"):
+        assert drawn.wait(60)
+    assert "building with Dask" in terminal.getvalue()

@@ -86,7 +86,7 @@ class ExactSet:
                         "leave it out"
                     ) from None
                 words = words[error.inserted :]
-                self.table = self.table.grown(2 * self.table.plan.keys)
+                self.table = self.table.grown(2 * max(self.table.plan.keys, len(self.table)))
 
     def __len__(self) -> int:
         return len(self.table)
