@@ -11,8 +11,8 @@ and what the constants of the package predict; the last lines are the constants 
 from __future__ import annotations
 
 import statistics
-import sys
 import time
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -77,22 +77,47 @@ def measure_key() -> float:
     return (min(texts) - min(words)) / len(keys) * 1e9
 
 
-def fit(rows: list[Row]) -> cost.Reads:
-    """Return the constants of one size."""
+def fit_reads(rows: list[Row]) -> cost.Reads:
+    """Return what reads cost in filters of one size."""
+    block = _median(row.ns for row in rows if row.plan.policy == "blocked")
+    both = _median(row.ns for row in rows if row.plan.policy == "two-choice")
+    anywhere = _median(row.ns / row.reads for row in rows if row.plan.policy == "standard")
+    return cost.Reads(block, both - block, anywhere)
 
-    def of(*policies: str) -> list[Row]:
-        return [row for row in rows if row.plan.policy in policies]
 
-    one = statistics.median(row.ns for row in of("blocked"))
-    independent = statistics.median(row.ns for row in of("two-choice")) - one
-    levels = statistics.median(row.ns for row in of("single")) - one
+def fit_steps(rows: list[Row], block: float) -> cost.Steps:
+    """Return what the steps of balanced filters cost beyond a block, in filters of one size."""
+    threshold = _median(row.ns for row in rows if row.plan.policy == "single") - block
+    several = [row for row in rows if row.plan.thresholds and row.reads > 1.1]
     dependent, sequential = (
-        statistics.median((row.ns - one - levels) / (row.reads - 1) for row in several if row.reads > 1.1)
-        for several in (of("fill", "multilevel"), of("sequential"))
-    )
-    anywhere = statistics.median(row.ns / row.reads for row in of("standard"))
-    found = (one, independent, levels, dependent, sequential, anywhere)
-    return cost.Reads(*(round(each, 1) for each in found))
+        _median((row.ns - block - threshold) / (row.reads - 1)
+                for row in several if (row.plan.policy == "sequential") == alone)
+        for alone in (False, True)
+    )  # fmt: skip
+    return cost.Steps(threshold, dependent, sequential)
+
+
+def _median(values: Iterable[float]) -> float:
+    return statistics.median(values)
+
+
+def unmix(found: dict[str, cost.Reads]) -> dict[str, cost.Reads]:
+    """Take away the part of the reads that met a smaller cache."""
+    pure: dict[str, cost.Reads] = {}
+    before: tuple[float, cost.Reads] | None = None
+    for (name, reads), (size, _) in zip(found.items(), cost.READS, strict=True):
+        if before is not None:
+            part = min(1.0, before[0] / SIZES[name])
+            reads = cost.Reads(
+                *((each - part * less) / (1 - part) for each, less in zip(reads, before[1], strict=True))
+            )
+        pure[name], before = reads, (size, reads)
+    return pure
+
+
+def show(name: str, values: cost.Reads | cost.Steps) -> None:
+    """Print constants as the module writes them."""
+    print(name, *(f"{what}={ns:.1f}" for what, ns in zip(values._fields, values, strict=True)))
 
 
 def main() -> None:
@@ -100,7 +125,7 @@ def main() -> None:
     rng = np.random.default_rng(1)
     key = measure_key()
     print(f"a text key: {key:.1f} ns")
-    found = {}
+    found, steps = {}, []
     for name, nbytes in SIZES.items():
         rows = []
         for rate in RATES:
@@ -110,11 +135,13 @@ def main() -> None:
                 print(f"{name:6}  {rate:5.0e}  {policy:10}  {row.reads:6.2f} reads  {row.ns:6.1f} ns measured"
                       f"  {predicted:6.1f} predicted", flush=True)  # fmt: skip
                 rows.append(row)
-        found[name] = fit(rows)
+        found[name] = fit_reads(rows)
+        steps.append(fit_steps(rows, found[name].block))
     print(f"KEY_NS = {key:.1f}")
-    for name, reads in found.items():
-        print(f"{name}: {reads}")
+    for name, reads in unmix(found).items():
+        show(name, reads)
+    show("steps", cost.Steps(*(statistics.mean(each) for each in zip(*steps, strict=True))))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

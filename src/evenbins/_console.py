@@ -23,6 +23,10 @@ from evenbins._numbers import parse_count, parse_number, parse_rate, parse_size
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    _ParamType = click.ParamType[float]
+else:
+    _ParamType = click.ParamType
+
 __all__ = [
     "COUNT", "FILE", "NUMBER", "RATE", "SIZE", "OutputError", "check_output", "check_readable", "integer",
     "output_stream", "render", "show", "show_json", "with_option_errors",
@@ -33,7 +37,7 @@ _T = TypeVar("_T")
 FILE = click.Path(readable=False)  # for completion; commands check by themselves, with better messages
 
 
-class _Written(click.ParamType):
+class _Written(_ParamType):
     """A number as people write it; see `_numbers`."""
 
     def __init__(self, name: str, parse: Callable[[str], float]) -> None:
@@ -89,10 +93,12 @@ def check_readable(name: str) -> int:
     return mode
 
 
-def check_output(output: str, keys: Sequence[str] = ()) -> None:
+def check_output(output: str, keys: Sequence[str] = (), *, option: str = "-o") -> None:
     """Raise an error for a file that cannot, or must not, be written: before the work, not after it."""
     if output == "-":
-        raise click.ClickException("-o needs the name of a file; a filter is not written to standard output")
+        raise click.ClickException(
+            f"{option} needs the name of a file; a filter is not written to standard output"
+        )
     folder = os.path.dirname(os.path.realpath(output))
     if not os.path.isdir(folder):
         raise FileNotFoundError(errno.ENOENT, "no such folder", folder)
@@ -103,10 +109,10 @@ def check_output(output: str, keys: Sequence[str] = ()) -> None:
     if os.path.isdir(output):
         raise IsADirectoryError(errno.EISDIR, "is a directory", output)
     if not os.path.isfile(output):
-        raise click.ClickException(f"-o {output}: not a regular file; the filter would replace it")
+        raise click.ClickException(f"{option} {output}: not a regular file; the filter would replace it")
     for name in keys:
         if name != "-" and os.path.samefile(name, output):
-            raise click.ClickException(f"-o {output} is one of the files of keys: choose another name")
+            raise click.ClickException(f"{option} {output} is one of the files of keys: choose another name")
 
 
 class OutputError(Exception):

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from evenbins._console import FILE, RATE, check_output, show, show_json, with_option_errors
-from evenbins.cli._inputs import LINES, How, Input, binary_option, null_option, open_inputs
+from evenbins.cli._distinct import ExactSet
+from evenbins.cli._inputs import LINES, Batch, How, Input, binary_option, null_option, open_inputs
 from evenbins.cli._output import note, warn_of_inputs
 from evenbins.cli._progress import Bar
 from evenbins.cli._structures import open_structure
 from evenbins.cli.seed import SecretSeed, keep_private, seed_option
 
 if TYPE_CHECKING:
-    from evenbins.sketches import HyperLogLog
+    from evenbins.sketches.hyperloglog import HyperLogLog
+    from evenbins.tables import MultilevelTable
 
 __all__ = ["count"]
 
 _SUFFIX = ".evb"
+_FIRST = 1 << 16  # lines that an exact list has room for at first
 
 
 @click.command(short_help="Count the different lines.")
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=LINES)
-@click.option("--exact", is_flag=True, help="Count exactly, by 128 bits of each line, in 17 to 25 bytes.")
+@click.option("--exact", is_flag=True, help="Count exactly, by 128 bits of each line, in 17 bytes.")
 @click.option("--error", type=RATE, help="Relative standard error of the estimate.  [default: 0.0081]")
 @click.option("--save", type=FILE, help="Write the sketch, or with --exact the list, to this file.")
 @click.option("--column", help="Read CSV or Parquet, and count this column's values.")
@@ -49,18 +51,18 @@ def count(
     """
     if exact and error is not None:
         raise click.ClickException("--error is for estimates, not for --exact: leave out one of the two")
-    if save is not None:
-        check_output(save, files, what="the sketch")
     if isinstance(seed, SecretSeed):
         click.get_current_context().with_resource(keep_private(0o077))
     names = files or ("-",)
     saved = [name for name in names if name.endswith(_SUFFIX)]
     how = How(b"\0" if null else b"\n", binary, column)
     sources = open_inputs([name for name in names if name not in saved], how)
-    counter: Any = _Exact(int(seed), threads) if exact else _Estimate(error, int(seed), threads)
+    if save is not None:
+        check_output(save, [source.name for source in sources], option="--save")
+    counter = _Exact(int(seed)) if exact else _Estimate(error, int(seed), threads)
     for path in saved:
         counter.merge(path)
-    with Bar(names) as bar:
+    with Bar([source.name for source in sources]) as bar:
         bar.begin("counting")
         lines = 0
         for source in sources:
@@ -78,13 +80,14 @@ class _Estimate:
     """A HyperLogLog that counts."""
 
     def __init__(self, error: float | None, seed: int, threads: int) -> None:
-        from evenbins.sketches import HyperLogLog
+        from evenbins.sketches.hyperloglog import HyperLogLog
 
         self.structure: HyperLogLog = with_option_errors(partial(HyperLogLog, error=error, seed=seed))
         self._threads, self._chosen = threads, error is not None or seed != 0
 
-    def add(self, batch: Any) -> None:
-        self.structure.add_many(batch.keys(), threads=self._threads)
+    def add(self, batch: Batch) -> None:
+        """Add the keys of a batch, integers as text."""
+        self.structure.add_many(batch.keys(as_text=True), threads=self._threads)
 
     def merge(self, path: str) -> None:
         """Add what another sketch has counted; the first one decides precision and seed, unless given."""
@@ -104,20 +107,51 @@ class _Estimate:
             ) from None
 
     def result(self) -> tuple[int, float]:
+        """Return the number of different lines and its relative standard error."""
         stats = self.structure.stats()
         return round(stats.keys), stats.error
 
 
-class _Exact:
-    """A set of digests."""
+class _Exact(ExactSet):
+    """A set that counts."""
 
-    _FIRST = 1 << 16
+    def __init__(self, seed: int) -> None:
+        super().__init__(_FIRST, seed)
 
-    def __init__(self, seed: int, threads: int) -> None:
-        self._seed = seed
-        self.structure = self._empty(self._FIRST)
+    @property
+    def structure(self) -> MultilevelTable:
+        """The set."""
+        return self.table
 
-    def _empty(self, capacity: int) -> Any:
-        from evenbins.tables import MultilevelTable
+    def merge(self, path: str) -> None:
+        """Add the lines of another list."""
+        kind, other = open_structure(path, verify=True)
+        if kind.name != "multilevel-table" or other.key_dtype != "digest":
+            raise click.ClickException(
+                f"{path}: it holds {kind.title}, which is no list of lines: name text, or a file that "
+                "'evenbins count --exact --save' or 'evenbins build --exact' wrote"
+            )
+        if not len(self):
+            self.table = other.copy()
+        else:
+            self.table = self.table.union(other)
 
-        return MultilevelTable(capacity, key_dtype="digest", value_dtype="uint64", seed=self._seed)
+    def result(self) -> tuple[int, float]:
+        """Return the number of different lines; its error is 0."""
+        return len(self), 0.0
+
+
+def _print(
+    counter: _Estimate | _Exact, lines: int, sources: Sequence[Input], bar: Bar, saved: Sequence[str],
+    as_json: bool,
+) -> None:  # fmt: skip
+    different, error = counter.result()
+    if as_json:
+        return show_json({
+            "lines": lines, "different": different, "error": error, "exact": isinstance(counter, _Exact),
+            "sketches": list(saved), "nulls": sum(each.nulls for each in sources), "seconds": bar.seconds,
+        })  # fmt: skip
+    show(str(different))
+    of = f"of {lines:_} lines" + (f" and {len(saved)} files of --save" if saved else "")
+    how = "exactly" if not error else f"standard error {error:.2%}, {round(error * different):_} lines"
+    note(f"different ones {of}: {how}{bar.summary(lines)}")

@@ -4,18 +4,18 @@
 
 **Time.** The time of one look-up in a bulk call of one thread, with half of the keys present: `KEY_NS` for a
 text key until its digest is known, and the reads. A blocked filter reads one block. A two-choice filter
-reads two at once. The other balanced filters compare a block with its threshold, which takes a few ns, and
-read the next block only where the first one was full. A standard filter reads bits anywhere, and stops at
-the first that is not set. What a read takes depends on where the filter lies: a filter larger than a cache
-has the part in it that fits.
+reads two at once. The other balanced filters compare a block with its threshold, and read the next block only
+where the first one was full: what that costs is the branch, since the reads of many keys overlap. A standard
+filter reads bits anywhere, and stops at the first that is not set. What a read takes depends on where the
+filter lies: a filter larger than a cache has the part in it that fits.
 
 **Cost.** ns to the power of one weight, times bytes to the power of another: with equal weights, which are
 the default, one percent of time counts as much as one percent of memory. Units cancel out, and so does
-everything that is equal for all designs. Where the memory is given and the rate is what is compared, bytes
-are divided by ln(1/fpr): what memory per unit of rate a design takes.
+everything that is equal for all designs. Less than a page of memory, 4 KiB, counts as a page. Where the
+memory is given and the rates differ, bytes are divided by ln(1/fpr): the memory for a unit of rate.
 
-The constants of `READS` and `KEY_NS` were printed by `python tools/lookup_times.py` on an AMD EPYC (Zen 4,
-AVX-512, 1 MiB and 32 MiB of caches). Another machine has others; their ratios, which decide, differ less.
+The constants `KEY_NS`, `READS` and `STEPS` were printed by `python tools/lookup_times.py` on an AMD EPYC
+(Zen 4, AVX-512, 1 MiB and 32 MiB of caches). Another machine has others; their ratios differ less.
 Tried and dropped: a step from one cache to the next (designs of nearly equal size swap places near it), and
 a term for each hash (0.03 ns each in a block of 512 bits; it changes no order).
 """
@@ -28,40 +28,50 @@ from typing import Any, NamedTuple
 
 from evenbins import _arguments as arguments
 
-__all__ = ["COSTS", "KEY_NS", "READS", "Reads", "cost_order", "lookup_ns"]
+__all__ = ["COSTS", "KEY_NS", "READS", "STEPS", "Reads", "Steps", "cost_order", "lookup_ns"]
 
 
 class Reads(NamedTuple):
-    """What reads cost in one kind of memory, in ns.
+    """What reads cost where a filter lies, in ns.
 
     Attributes
     ----------
     block : the block of a blocked filter, everything included
     independent : one more block that is read at the same time
-    threshold : comparing blocks with thresholds
-    dependent : one more block that is read only if the first was full
-    sequential : the same of a sequential filter, whose keys are then looked up one by one
     anywhere : a bit of a standard filter
     """
 
     block: float
     independent: float
+    anywhere: float
+
+
+class Steps(NamedTuple):
+    """What the steps of balanced filters cost besides the first block, wherever they lie, in ns.
+
+    Attributes
+    ----------
+    threshold : comparing blocks with thresholds
+    dependent : one more block that is read only if the first was full
+    sequential : the same of a sequential filter, whose keys are then looked up one by one
+    """
+
     threshold: float
     dependent: float
     sequential: float
-    anywhere: float
 
 
 KEY_NS = 9.0
 """A text key of 28 characters from a list, until its digest is known."""
 
 READS = (
-    (2**20, Reads(block=2.8, independent=6.5, threshold=2.0, dependent=8.0, sequential=33.0, anywhere=1.7)),
-    (2**25, Reads(block=5.8, independent=6.5, threshold=2.0, dependent=8.0, sequential=33.0, anywhere=3.0)),
-    (math.inf, Reads(block=11.5, independent=11.0, threshold=2.0, dependent=15.0, sequential=40.0, anywhere=8.0)),
+    (2**20, Reads(block=3.2, independent=5.5, anywhere=1.6)),
+    (2**25, Reads(block=3.9, independent=5.4, anywhere=2.1)),
+    (math.inf, Reads(block=8.2, independent=16.5, anywhere=11.1)),
 )
-"""The sizes of second-level cache, third-level cache and memory in bytes, and the reads in each."""
+"""The bytes of the second-level cache, of the third-level cache and of memory, and the reads in each."""
 
+STEPS = Steps(threshold=2.0, dependent=7.3, sequential=33.8)
 
 COSTS: dict[str, Callable[[Any], float]] = {
     "time": lambda plan: lookup_ns(plan),
@@ -72,6 +82,7 @@ COSTS: dict[str, Callable[[Any], float]] = {
 }
 """What may be weighed, by name; less is better."""
 
+_PAGE = 4096  # bytes; a filter that takes less saves nothing
 _THEN = {"memory": "miss_reads"}  # which quantity decides between equal ones; "memory" for the others
 _FORMS = 'Pass one of these names, or weights such as {"time": 1, "memory": 2}'
 
@@ -94,8 +105,8 @@ def lookup_ns(plan: Any) -> float:
         elif not lookup.thresholds:
             here = reads.block + reads.independent * more
         else:
-            each = reads.sequential if lookup.policy == "sequential" else reads.dependent
-            here = reads.block + reads.threshold + each * more
+            each = STEPS.sequential if lookup.policy == "sequential" else STEPS.dependent
+            here = reads.block + STEPS.threshold + each * more
         part = min(1.0, size / max(plan.nbytes, 1))
         ns += here * max(0.0, part - cached)
         cached = max(cached, part)
@@ -117,13 +128,16 @@ def cost_order(cost: str | Mapping[str, float] | None, by_rate: bool) -> Callabl
         first, second = COSTS[cost], COSTS[_THEN.get(cost, "memory")]
         return lambda design: (first(design.plan), second(design.plan))
     weights = {"time": 1.0, "memory": 1.0} if cost is None else _checked_weights(cost)
-    quantities = [(COSTS[name], weight) for name, weight in weights.items()]
+    measures = COSTS | {"memory": lambda plan: max(plan.nbytes, _PAGE)}
+    quantities = [(measures[name], weight) for name, weight in weights.items()]
     spent = 0.0 if by_rate else weights.get("memory", 0.0)
 
     def order(design: Any) -> tuple[float, ...]:
         plan = design.plan
-        powers = math.fsum(weight * math.log(measure(plan)) for measure, weight in quantities)
-        return (powers - spent * math.log(max(-math.log(plan.fpr), 1e-9)) if spent else powers, plan.nbytes)
+        powers = [weight * math.log(measure(plan)) for measure, weight in quantities if weight]
+        if spent:
+            powers.append(-spent * math.log(max(-math.log(plan.fpr), 1e-9)))
+        return math.fsum(powers), plan.nbytes
 
     return order
 
