@@ -12,6 +12,7 @@ import resource
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -402,6 +403,15 @@ def test_a_file_that_changes_between_the_passes(tmp_path, lines, no_memory, monk
     assert os.listdir(tmp_path) == ["lines.txt"]
 
 
+def test_digests_lie_beside_the_output_or_in_tmpdir(tmp_path, monkeypatch):
+    monkeypatch.delenv("TMPDIR", raising=False)
+    assert _spill.folder_for(str(tmp_path / "out")) == str(tmp_path)
+    for output in (None, "/dev/null"):
+        assert _spill.folder_for(output) == _spill.tempfile.gettempdir()
+    monkeypatch.setenv("TMPDIR", "/somewhere")
+    assert _spill.folder_for(str(tmp_path / "out")) == _spill.tempfile.gettempdir()
+
+
 def test_the_first_of_equal_digests():
     rng = np.random.default_rng(3)
     for n in (0, 1, 2, 1000):
@@ -650,6 +660,19 @@ def test_an_error_of_any_stage_ends_all():
     written.clear()
     _pipeline.run_stages(iter(range(1000)), lambda item: 2 * item, written.append)
     assert written == [2 * i for i in range(1000)]
+
+
+def test_the_suite_of_the_benchmark_runs():
+    """Tiny: every contender gives the right rows, and every target finds whom it refers to."""
+    from benchmarks import harness
+    from benchmarks.dedup import dedup_cases
+    from benchmarks.shared import QUICK
+
+    report = harness.run(dedup_cases(replace(QUICK, string_keys=2000, bulk_keys=10_000)), 1)
+    assert len(report.results) == 8
+    for result in report.results:
+        assert result.targets
+        assert None not in result.verdicts
 
 
 # --- query -o ----------------------------------------------------------------------------------------------
