@@ -193,6 +193,32 @@ def golden_table(name: str) -> MultilevelTable:
     return t
 
 
+SETS: dict[str, Callable[[], MultilevelTable]] = {
+    "set-int64": lambda: _table(5, 8, 1, 0, 1, 16, 3, 3),
+    "set-uint64-conservative": lambda: _table(2, 2, 2, 0, 3, 30, 10, 6, 4, seed=42),
+    "set-digest": lambda: _table(5, 8, 3, 0, 1, 30, 4, 4, seed=7),
+}
+
+
+def golden_set(name: str) -> MultilevelTable:
+    """Build the exact set of that name: the keys of `KEYS` that fit it, after other keys came and went.
+
+    A set of digests has them all.
+    """
+    s = SETS[name]()
+    passing = [3 * i + 5000 for i in range(20)]
+    s.add_many(passing)
+    s.discard_many(passing[::2])
+    s.add_many(set_keys(s))
+    s.discard_many(passing)
+    return s
+
+
+def set_keys(s: MultilevelTable) -> list[str | bytes | int]:
+    """Return the keys of a golden set."""
+    return list(KEYS) if s.key_dtype == "digest" else list(table_items(s))
+
+
 def _chained(*core: int, seed: int = 0) -> ChainedTable:
     """Build for 70 keys from [policy, choices, coin, types, overflow bins, bins, threshold, …]."""
     return ChainedTable.from_plan(plan_of_chain_core(core, keys=70, seed=seed))
@@ -388,6 +414,7 @@ def main() -> None:
     wanted |= {f"{name}.evenbins": golden_sketch(name).to_bytes() for name in SKETCHES}
     wanted |= {f"{name}.evenbins": golden_distinct(name).to_bytes() for name in DISTINCT}
     wanted |= {f"{name}.evenbins": golden_table(name).to_bytes() for name in TABLES}
+    wanted |= {f"{name}.evenbins": golden_set(name).to_bytes() for name in SETS}
     wanted |= {f"{name}.evenbins": golden_chained(name).to_bytes() for name in CHAINED}
     wanted |= {f"{name}.evenbins": golden_summary(name).to_bytes() for name in SUMMARIES}
     wanted |= {f"{name}.evenbins": golden_ring(name).to_bytes() for name in RINGS}

@@ -241,9 +241,8 @@ def test_what_counts_as_a_key() -> None:
         ("least-loaded", (1, 2), TypeError, "insert_many"),
         ("least-loaded", np.arange(2), TypeError, "an array holds many keys"),
         ("least-loaded", memoryview(b"a"), TypeError, "key_dtype='digest'"),
-        ("digest", 1, TypeError, "key_dtype='int64'"),
-        ("digest", True, TypeError, "key_dtype='int64'"),
-        ("digest", np.int64(1), TypeError, "key_dtype='int64'"),
+        ("digest", 2**64, KeyRangeError, "digests that a table"),
+        ("digest", -(2**63) - 1, KeyRangeError, "to_bytes"),
         ("digest", 1.5, TypeError, "not float"),
         ("digest", "\ud800", ValueError, "surrogate"),
         ("digest", memoryview(np.arange(2)), TypeError, "one byte"),
@@ -386,12 +385,13 @@ def test_negative_keys_come_from_every_signed_width() -> None:
         ("uint64", [1, 2, 2**64], KeyRangeError, r"keys\[2\]"),
         ("int64", [1, "a"], TypeError, r"keys\[1\].*digest"),
         ("int64", np.array([1.5]), TypeError, "not an array of float64"),
-        ("digest", np.array([1]), TypeError, "key_dtype='int64'"),
-        ("digest", ["a", 1], TypeError, r"keys\[1\]"),
+        ("digest", np.array([1.5]), TypeError, "not an array of float64"),
+        ("digest", ["a", 2**64], KeyRangeError, r"keys\[1\]"),
+        ("digest", ["a", None], TypeError, r"keys\[1\]"),
         ("int64", pa.array([1, None]), ValueError, r"keys\[1\].*null"),
         ("int64", pa.array(["a"]), TypeError, "digest"),
         ("int64", pa.array(["a"]).dictionary_encode(), TypeError, "digest"),
-        ("digest", pa.array([1]), TypeError, "int64"),
+        ("digest", pa.array([1.5]), TypeError, "float"),
         ("int64", pa.array([1.5]), TypeError, "float64"),
         ("int64", "abc", TypeError, "many keys"),
         ("int64", 5, TypeError, "iterable"),
@@ -1090,7 +1090,7 @@ def test_a_lie_about_the_state_is_named(word: int, value: int, words: str) -> No
 
 @pytest.mark.parametrize(
     ("at", "value"),
-    [(0, 0), (0, 6), (1, 3), (2, 4), (3, 0), (4, 4), (5, 2**31), (6, 0), (7, 2**33), (6, 2**32)],
+    [(0, 0), (0, 6), (1, 3), (2, 4), (3, 4), (4, 4), (5, 2**31), (6, 0), (7, 2**33), (6, 2**32)],
 )
 def test_a_core_that_is_none_is_refused(at: int, value: int) -> None:
     t = MultilevelTable(8)

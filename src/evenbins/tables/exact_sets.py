@@ -31,7 +31,7 @@ def digest_words(keys: object, seed: int = 0) -> Words:
     """Return the 128-bit digests that a set of digests stores of keys: an array of n rows, (low, high).
 
     Of str and bytes XXH3-128 with the seed; of an int its 64-bit digest with the seed, and its two's
-    complement. `keys` is whatever a bulk call takes; arrays, Arrow columns and lines are read without the GIL.
+    complement. `keys` is whatever a bulk call takes; arrays, Arrow and lines are read without the GIL.
 
     Examples
     --------

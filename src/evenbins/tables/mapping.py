@@ -400,8 +400,8 @@ class TableMapping(_TableCore):
     def _require_values(self) -> None:
         if self._value_type == NO_VALUES:
             raise TypeError(
-                "this table is an exact set (value_dtype=None): it has keys and no values. Use add_many(keys), "
-                "add_new_many(keys), contains_many(keys) or iterate over it"
+                "this table is an exact set (value_dtype=None): it has keys and no values. "
+                "Use add_many(keys), add_new_many(keys), contains_many(keys) or iterate over it"
             )
 
     def _shares_words(self, other: TableMapping) -> bool:
