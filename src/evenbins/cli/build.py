@@ -1,8 +1,7 @@
-"""`evenbins build`: lines, or a column, into a filter; with --exact into a table of their digests.
+"""`evenbins build`: lines, or a column, into a filter; with --exact into an exact set of their digests.
 
-The table holds 128 bits of XXH3 for each different line, and a value of 64 bits that means nothing: there is
-no smaller `value_dtype`. Two of n lines are taken for one with a probability of n²/2^129, so `query` answers
-as `grep -F -x -f LIST` does.
+The set holds 128 bits of XXH3 for each different line. Two of n lines are taken for one with a probability of
+n²/2^129, so `query` answers as `grep -F -x -f LIST` does.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _MOST_EXACT = 60_000_000_000  # a table's level has at most 2**32 buckets, of 8 
               "(balanced: the best of the policies that follow).  [default: blocked]")  # fmt: skip
 @click.option("--fpr", type=float, help="False-positive rate to keep.  [default: 0.001]")
 @click.option("--bits-per-key", type=float, help="Memory instead of --fpr.")
-@click.option("--exact", is_flag=True, help="Keep 128 bits of each line, in 25 bytes: no false positives.")
+@click.option("--exact", is_flag=True, help="Keep 128 bits of each line, in 17 bytes: no false positives.")
 @click.option("--hashes", type=integer, help="Bits set for each key.  [default: the best number]")
 @click.option("--capacity", type=integer, help="Keys to plan for.  [default: the number of lines]")
 @click.option(
@@ -189,28 +188,28 @@ def _build_exactly(
             f"--capacity {capacity}: an exact list holds {_MOST_EXACT:_} lines at most: use a filter"
         )
     if capacity is not None:
-        with_option_errors(partial(_empty_table, capacity, seed))
+        with_option_errors(partial(_empty_set, capacity, seed))
     inputs = open_inputs(keys, how)
     check_output(output, keys)
     with Bar(keys) as bar:
         capacity = capacity if capacity is not None else _count(inputs, bar)
-        table: MultilevelTable = with_option_errors(partial(_empty_table, max(1, capacity), seed))
+        lines: MultilevelTable = with_option_errors(partial(_empty_set, max(1, capacity), seed))
         try:
-            added = _add(inputs, bar, lambda batch: table.insert_many(batch.keys(as_text=True), 0))
+            added = _add(inputs, bar, lambda batch: lines.add_many(batch.keys(as_text=True)))
         except TableFullError:
             raise click.ClickException(
                 f"--capacity {capacity}: there are more different lines: raise it or leave it out"
             ) from None
-    table.save(output)
-    what = f"exact, {added:_} lines, {len(table):_} different ones"
-    report(table, output, what, as_json, lines=added, nulls=sum(each.nulls for each in inputs))
+    lines.save(output)
+    what = f"exact, {added:_} lines, {len(lines):_} different ones"
+    report(lines, output, what, as_json, lines=added, nulls=sum(each.nulls for each in inputs))
     warn_of_inputs(inputs)
 
 
-def _empty_table(capacity: int, seed: int) -> MultilevelTable:
+def _empty_set(capacity: int, seed: int) -> MultilevelTable:
     from evenbins.tables import MultilevelTable
 
-    return MultilevelTable(capacity, key_dtype="digest", value_dtype="uint64", seed=seed)
+    return MultilevelTable(capacity, key_dtype="digest", value_dtype=None, seed=seed)
 
 
 # --- by many -----------------------------------------------------------------------------------------------

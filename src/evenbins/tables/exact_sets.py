@@ -18,13 +18,9 @@ import numpy.typing as npt
 
 from evenbins import _bulk
 from evenbins.tables._keys import KEY_TYPES, NO_VALUES, Words, stored_keys
+from evenbins.tables.mapping import TableMapping
 
 __all__ = ["SetMethods", "digest_words"]
-
-if TYPE_CHECKING:
-    from evenbins.tables.mapping import TableMapping as _Table
-else:
-    _Table = object  # the mapping comes later among a table's bases
 
 
 def digest_words(keys: object, seed: int = 0) -> Words:
@@ -46,7 +42,7 @@ def digest_words(keys: object, seed: int = 0) -> Words:
     return stored_keys(keys, KEY_TYPES["digest"], seed).reshape(-1, 2)
 
 
-class SetMethods(_Table):
+class SetMethods(TableMapping):
     """What an exact set can do besides looking up, deleting and iterating."""
 
     __slots__ = ()
@@ -110,7 +106,7 @@ class SetMethods(_Table):
         return self.delete_many(keys)
 
     def update(self, items: object = (), /, *more: object) -> None:
-        """Store items: of an exact set, the keys of iterables; of a table, a mapping or pairs.
+        """Store items: of an exact set, the keys of iterables and tables; of a table, a mapping or pairs.
 
         Examples
         --------
@@ -125,8 +121,7 @@ class SetMethods(_Table):
                 raise TypeError(f"update takes one mapping or iterable of pairs, not {1 + len(more)}")
             return super().update(items)
         for keys in (items, *more):
-            if isinstance(keys, SetMethods):
-                keys._require_set()
+            if isinstance(keys, TableMapping):
                 self._require_comparable(keys)
                 self._update_from(keys)
             else:
@@ -182,8 +177,8 @@ class SetMethods(_Table):
             )
         return np.ascontiguousarray(digests).reshape(-1)
 
-    def _require_comparable(self, other: SetMethods) -> None:
-        """Raise if the words of two sets do not mean the same keys."""
+    def _require_comparable(self, other: TableMapping) -> None:
+        """Raise if the words of two tables do not mean the same keys."""
         if self._key_type != other._key_type:
             raise TypeError(
                 f"both sets must have the same key_dtype; got {self.key_dtype!r} and {other.key_dtype!r}"

@@ -408,7 +408,7 @@ class TableMapping(_TableCore):
         digest = self._key_type == KEY_TYPES["digest"]
         return (
             self._key_type == other._key_type
-            and self._value_type == other._value_type
+            and self._value_type in (other._value_type, NO_VALUES)  # a set takes the keys of a table
             and (not digest or self._seed == other._seed)
         )
 

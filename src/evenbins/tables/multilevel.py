@@ -24,7 +24,6 @@ from evenbins._show import ReprMixin
 from evenbins.structure import Structure, kind_of_number
 from evenbins.tables import multilevel_plan as planning
 from evenbins.tables.exact_sets import SetMethods
-from evenbins.tables.mapping import TableMapping
 from evenbins.tables.multilevel_plan import TableCore, TablePlan, plan_multilevel, plan_of_table_core
 from evenbins.tables.page_files import is_paged
 from evenbins.tables.paged import PagedTable, save_pages
@@ -109,7 +108,7 @@ class GuideState(NamedTuple):
     rebuilding: int
 
 
-class MultilevelTable(_core.Table, SetMethods, TableMapping, Structure[TablePlan]):
+class MultilevelTable(_core.Table, SetMethods, Structure[TablePlan]):
     """A mapping from keys to 64-bit numbers in a few flat arrays: a look-up reads `levels` buckets at most.
 
     It behaves as a dict does, as far as its keys and values go; `==` means more: two tables are equal when
