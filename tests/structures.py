@@ -157,6 +157,13 @@ STRUCTURES = [
     ),
     _table("MultilevelTable", lambda _: MultilevelTable(CAPACITY)),
     _table("MultilevelTable-with-summary", _guided),
+    Structure(
+        "MultilevelTable-set",
+        lambda _: MultilevelTable(CAPACITY, value_dtype=None),
+        lambda s, keys, _: s.add_many(keys),
+        lambda s, keys: s.contains_many(keys),
+        erase=lambda s, keys: s.discard_many(keys),
+    ),
     _table("ChainedTable", lambda _: ChainedTable(CAPACITY)),
     _table("PagedTable", _pages, state=lambda t: dict(t.items())),
     _summary(InterpolationSummary, levels=3),
@@ -338,11 +345,55 @@ def _iterate(scene: Scene) -> None:
         list(scene.made.values())
     with contextlib.suppress(RuntimeError):
         list(scene.made.keys())
+    with contextlib.suppress(RuntimeError):
+        repr((scene.made.keys(), scene.made.values(), scene.made.items()))
 
 
 def _pop(scene: Scene) -> None:
     for key in EXTRA[:20].tolist():
         scene.made.pop(key, None)
+
+
+def _pop_item(scene: Scene) -> None:
+    key, value = scene.made.popitem()
+    scene.made[key] = value
+
+
+def _from_keys(scene: Scene) -> None:
+    if isinstance(scene.made, MultilevelTable):
+        assert len(MultilevelTable.from_keys(EXTRA)) == len(EXTRA)
+
+
+def _iterate_keys(scene: Scene) -> None:
+    with contextlib.suppress(RuntimeError):
+        list(scene.made)
+    with contextlib.suppress(RuntimeError):
+        repr(scene.made.keys())
+
+
+def _refuse(names: str, *arguments: Any) -> dict[str, Run]:
+    """Return calls that a set refuses because it has no values, or a table because it is not a set."""
+
+    def run(scene: Scene) -> None:
+        for name in names.split():
+            try:
+                getattr(scene.made, name)(*arguments[: 1 + (name in ("insert_many", "setdefault"))])
+            except TypeError:
+                continue
+            raise AssertionError(f"{name} was not refused")
+
+    return {names: run}
+
+
+def _refuse_popitem(scene: Scene) -> None:
+    with contextlib.suppress(TypeError):
+        raise AssertionError(f"it was not refused: {scene.made.popitem()}")
+
+
+def _remove(scene: Scene) -> None:
+    for key in EXTRA[:20].tolist():
+        with contextlib.suppress(KeyError):
+            scene.made.remove(key)
 
 
 def _delete(scene: Scene) -> None:
@@ -375,24 +426,89 @@ TABLE: dict[str, Run] = WHOLE | {
     "len": lambda scene: len(scene.made),
     "probe": _with("probe", 7),
     "key_dtype value_dtype": lambda scene: (scene.made.key_dtype, scene.made.value_dtype),
+    "popitem": _pop_item,
+    "== dict": lambda scene: scene.made == {1: 2},
+    "|": lambda scene: scene.made | scene.other,
+    "| dict": lambda scene: ({1: 2} | scene.made, scene.made | {1: 2}),
+    "|=": _merge_in,
+    "same_bytes": lambda scene: scene.made.same_bytes(scene.other),
+    "from_items": lambda scene: type(scene.made).from_items({1: 2}),
+    "from_keys": _from_keys,
+    "capacity": _read("capacity"),
 }
-MULTILEVEL: dict[str, Run] = TABLE | {
-    "grown": lambda scene: scene.made.grown(3 * CAPACITY),
-    "save pages": lambda scene: scene.made.save(scene.path(), layout="pages"),
-}
+SET: dict[str, Run] = (
+    {
+        name: run
+        for name, run in TABLE.items()
+        if name
+        in (
+            *WHOLE,
+            "in",
+            "contains_many",
+            "delete_many",
+            "len",
+            "probe",
+            "key_dtype value_dtype",
+            "|",
+            "|=",
+            "same_bytes",
+            "from_keys",
+            "capacity",
+        )
+    }
+    | {
+        "add": lambda scene: [scene.made.add(key) for key in EXTRA[:20].tolist()],
+        "add_new": lambda scene: [scene.made.add_new(key) for key in EXTRA[:20].tolist()],
+        "add_many": _with("add_many", EXTRA),
+        "add_new_many": _with("add_new_many", EXTRA, threads=2),
+        "discard": lambda scene: [scene.made.discard(key) for key in EXTRA[:20].tolist()],
+        "remove": _remove,
+        "discard_many": _with("discard_many", EXTRA),
+        "update": lambda scene: scene.made.update(scene.other, EXTRA[:50].tolist()),
+        "union": lambda scene: scene.made.union(EXTRA[:50].tolist()),
+        "== set": lambda scene: scene.made == {1, 2},
+        "iteration": _iterate_keys,
+        "summary": _read("summary"),
+        "grown": lambda scene: scene.made.grown(3 * CAPACITY),
+        "from_items": lambda scene: MultilevelTable.from_items({1: 2}),
+    }
+    | _refuse("get pop setdefault get_many insert_many", [1], [1])
+    | {
+        "popitem": lambda scene: _refuse_popitem(scene),
+    }
+)
+MULTILEVEL: dict[str, Run] = (
+    TABLE
+    | _refuse("add add_new discard remove add_many add_new_many discard_many union", [1])
+    | {
+        "grown": lambda scene: scene.made.grown(3 * CAPACITY),
+        "save pages": lambda scene: scene.made.save(scene.path(), layout="pages"),
+    }
+)
 GUIDED: dict[str, Run] = MULTILEVEL | {
     "summary": _read("summary"),
     "rebuild": _with("rebuild"),
     "attach_summary": _with("attach_summary", "multiple-bloom", deletions="lazy"),
 }
-CHAINED: dict[str, Run] = TABLE | {
+CHAINED: dict[str, Run] = {name: run for name, run in TABLE.items() if name != "from_keys"} | {
     "grown": lambda scene: scene.made.grown(3 * CAPACITY),
-    "capacity": _read("capacity"),
 }
 PAGED: dict[str, Run] = {
     name: run
     for name, run in TABLE.items()
-    if name not in ("copy", "save load open", "to_bytes from_bytes", "pickle", "==", "plan from_plan")
+    if name
+    not in (
+        "copy",
+        "save load open",
+        "to_bytes from_bytes",
+        "pickle",
+        "plan from_plan",
+        "|",
+        "| dict",
+        "same_bytes",
+        "from_items",
+        "from_keys",
+    )
 } | {
     "plan": _read("plan"),
     "checkpoint": _with("checkpoint"),
@@ -465,7 +581,7 @@ RING: dict[str, Run] = {name: run for name, run in WHOLE.items() if name != "pla
 
 def _family(made: Any) -> dict[str, Run]:
     if isinstance(made, MultilevelTable):
-        return GUIDED if made.plan.summary else MULTILEVEL
+        return SET if made.value_dtype is None else GUIDED if made.plan.summary else MULTILEVEL
     if isinstance(made, CountMinSketch):
         return CONSERVATIVE if made.plan.conservative else SKETCH
     by_class: Iterable[tuple[Any, dict[str, Run]]] = (

@@ -96,7 +96,7 @@ def _save(name: str, made: Any, path: Path) -> None:
 
 def _same(name: str, path: Path, made: Any) -> bool:
     if name != "pages":
-        return bool(type(made).load(path) == made)
+        return bool(type(made).load(path).to_bytes() == made.to_bytes())
     with PagedTable.open(path, verify=True) as table:
         table._check()
         return dict(table.items()) == dict(made.items())

@@ -66,6 +66,9 @@ struct TableObject : MemoryObject<MultilevelTable> {
   size_t page(Position& position, uint64_t n, uint64_t* keys, uint64_t* found) const {
     return table->page(position, n, keys, found);
   }
+  Position next_pop(const Position& after) const {  // an entry of the list may be gone by then
+    return {std::min(after.slot, table->slot_count()), 0};
+  }
   struct Cursor {
     explicit Cursor(const MultilevelTable& t) : table(t), order(t.slot_count()) {}
     uint64_t next(uint64_t n, uint64_t* keys, uint64_t* found) { return table.page(order, position, n, keys, found); }

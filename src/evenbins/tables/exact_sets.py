@@ -11,6 +11,7 @@ key_dtype="digest" a set takes every key that a filter takes: str, bytes and int
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -149,15 +150,22 @@ class SetMethods(TableMapping):
         return united  # type: ignore[no-any-return]
 
     def __or__(self, other: object) -> Self:
-        if isinstance(other, SetMethods) and self._value_type == other._value_type == NO_VALUES:
-            return self.union(other)
-        return NotImplemented
+        if self._value_type != NO_VALUES:
+            return super().__or__(other)
+        return self.union(other) if _is_set(other) else NotImplemented
+
+    def __ror__(self, other: object) -> Self:
+        if self._value_type != NO_VALUES:
+            return super().__ror__(other)
+        return self.union(other) if _is_set(other) else NotImplemented
 
     def __ior__(self, other: object) -> Self:
-        if isinstance(other, SetMethods) and self._value_type == other._value_type == NO_VALUES:
-            self.update(other)
-            return self
-        return NotImplemented
+        if self._value_type != NO_VALUES:
+            return super().__ior__(other)
+        if not _is_set(other):
+            return NotImplemented
+        self.update(other)
+        return self
 
     def _require_set(self) -> None:
         if self._value_type != NO_VALUES:
@@ -188,3 +196,10 @@ class SetMethods(TableMapping):
                 "both sets of digests must have the same seed: the digests of one cannot be turned into "
                 "those of the other. Add the keys themselves"
             )
+
+
+def _is_set(other: object) -> bool:
+    """Return whether `|` with an exact set takes it: another one, or a Python set."""
+    if isinstance(other, TableMapping):
+        return other._value_type == NO_VALUES
+    return isinstance(other, Set)
