@@ -20,6 +20,7 @@ from evenbins import _core
 from evenbins._bulk import Key
 from evenbins._core import TableFullError
 from evenbins._files import StrPath, attributes_of
+from evenbins._keywords import explain_keywords
 from evenbins._show import ReprMixin
 from evenbins.structure import Structure, kind_of_number
 from evenbins.tables import multilevel_plan as planning
@@ -186,6 +187,7 @@ class MultilevelTable(_core.Table, TableMapping, Structure[TablePlan]):
             ("value_dtype", str(self.value_dtype)), ("nbytes", self.nbytes),
         ]  # fmt: skip
 
+    @explain_keywords
     def __init__(
         self, capacity: SupportsIndex | SupportsFloat, *, scheme: str = "least-loaded",
         levels: int | None = None, slots: int | None = None, overflow: float | None = None,
