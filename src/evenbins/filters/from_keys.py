@@ -76,7 +76,7 @@ class FromKeys:
         5000
         """
         if fpr is not None:
-            options["fpr"] = fpr
+            options["fpr"] = arguments.rate(fpr)
         check_names(f"{cls.__name__}.from_keys", inspect.signature(cls.__init__), options)
         threads = _bulk.checked_threads(threads)
         if options.get(cls._capacity_name) is None:
@@ -114,7 +114,7 @@ def _counted(keys: object, seed: int, *, digests: bool, threads: int) -> tuple[o
     sketch = HyperLogLog(_PRECISION, seed=seed)
     sketch.add_many(keys, digests=digests, threads=threads)
     found = sketch.stats()
-    most = math.ceil(found.keys * (1.0 + _DEVIATIONS * found.error))
+    most = round(found.keys * (1.0 + _DEVIATIONS * found.error))
     shape = getattr(keys, "shape", None)
     rows = math.prod(shape) if isinstance(shape, tuple) else len(keys)  # type: ignore[arg-type]
     return keys, digests, min(most, rows)

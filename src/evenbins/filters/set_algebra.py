@@ -172,11 +172,11 @@ class SetAlgebra:
     def approx_intersection(self, other: Self) -> float:
         """Estimate the number of different keys that both filters hold: |A| + |B| - |A or B|.
 
-        Each of the three is estimated from set bits (`approx_items`). The errors of large sets stay in the
-        difference: with n keys in the union, as many as planned, its standard deviation is about a third of
-        the square root of n for standard filters, and the square root for blocked ones. So an overlap of less
-        than a few times that cannot be told from none. The result is cut to 0 and to the smaller of
-        the two. It takes the memory of one more filter.
+        Each of the three is estimated from set bits (`approx_items`), and the difference keeps the errors of
+        large sets: as long as the union has no more keys than a filter was planned for, its standard
+        deviation is 0.1 to 0.3 times the square root of the number of keys in the union; with more keys it
+        is larger. So an overlap of a few times that cannot be told from none. The result is cut at 0 and at
+        the smaller of the two sets. It takes the memory of one more filter.
 
         Raises
         ------
