@@ -197,7 +197,7 @@ def _checked_counter_bits(value: object, name: str = "counter_bits") -> int:
 class CountingBloomFilter(BaseFilter):
     """The counting Bloom filter: like `BloomFilter`, but keys can be removed and counted.
 
-    It takes `counter_bits` times the memory of the filter with bits. Merging (`|`) adds the
+    It takes `counter_bits` times the memory of the filter with bits. Merging (`|` or `+`) adds the
     counters: the merged filter holds a key as often as both together.
 
     Parameters

@@ -73,15 +73,7 @@ class SetAlgebra:
         >>> "a" in h, "b" in h, "b" in f
         (True, True, False)
         """
-        me: Any = self
-        merged = me.copy()
-        for each in others:
-            if merged.__ior__(each) is NotImplemented:
-                raise TypeError(
-                    f"union takes filters of the same class, {type(self).__name__}, not "
-                    f"{type(each).__name__}: add keys by update"
-                )
-        return merged  # type: ignore[no-any-return]
+        return self._combined("union", "__ior__", others)
 
     def intersection(self, *others: Self) -> Self:
         """Return a new filter with the bits that this one and all others have: `self & other & …`.
@@ -108,15 +100,7 @@ class SetAlgebra:
         (False, True, False)
         """
         self._require_bits_of_keys()
-        me: Any = self
-        common = me.copy()
-        for each in others:
-            if common.__iand__(each) is NotImplemented:
-                raise TypeError(
-                    f"intersection takes filters of the same class, {type(self).__name__}, not "
-                    f"{type(each).__name__}"
-                )
-        return common  # type: ignore[no-any-return]
+        return self._combined("intersection", "__iand__", others)
 
     def __and__(self, other: Self) -> Self:
         return self.intersection(other) if self._is_comparable(other) else NotImplemented
@@ -215,6 +199,18 @@ class SetAlgebra:
         mine = union.approx_items()
         union |= them
         return mine, them.approx_items(), union.approx_items()
+
+    def _combined(self, name: str, operator: str, others: Sequence[Self]) -> Self:
+        """Return a copy that was changed by an in-place operator with each of the others."""
+        me: Any = self
+        result: Self = me.copy()
+        for each in others:
+            if getattr(result, operator)(each) is NotImplemented:
+                raise TypeError(
+                    f"{name} takes filters of the same class, {type(self).__name__}, not "
+                    f"{type(each).__name__}: add keys by update"
+                )
+        return result
 
     def _is_comparable(self, other: object) -> bool:
         return isinstance(other, type(self))
