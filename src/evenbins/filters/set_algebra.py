@@ -37,7 +37,10 @@ _WHY_NOT = {
     "approx_intersection estimates the number of common keys",
 }
 _OTHERS = "the bits of a key depend on other keys. Use standard or blocked filters"
-_COMPARED = ("policy", "nbytes", "block_bits", "hashes", "counter_bits", "hashing", "thresholds")
+_COMPARED = (
+    "nbytes", "policy", "hashing", "hashes", "block_bits", "counter_bits", "choices", "thresholds", "coin",
+    "overflow_limit", "spill",
+)  # fmt: skip
 
 
 _Items = tuple[float, float, float]
@@ -252,9 +255,8 @@ def require_same_plan(mine: Any, theirs: Any, verb: str) -> None:
 
 
 def _difference(mine: Any, theirs: Any) -> str:
-    """Return capacity and rate of two plans, and if these look alike what else differs."""
-    rows = [("capacity", f"{mine.keys}", f"{theirs.keys}"), ("fpr", f"{mine.fpr:.3g}", f"{theirs.fpr:.3g}")]
-    if all(a == b for _, a, b in rows):
-        more = [(name, getattr(mine, name), getattr(theirs, name)) for name in _COMPARED]
-        rows += [(name, str(a), str(b)) for name, a, b in more if a != b]
+    """Return capacity and rate of two plans, and what else differs, with both values."""
+    rows = [("capacity", mine.keys, theirs.keys), ("fpr", f"{mine.fpr:.3g}", f"{theirs.fpr:.3g}")]
+    more = [(name, getattr(mine, name), getattr(theirs, name)) for name in _COMPARED]
+    rows += [(name, a, b) for name, a, b in more if a != b]
     return ", ".join(f"{name} {a} and {b}" for name, a, b in rows)
