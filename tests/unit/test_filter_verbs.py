@@ -7,6 +7,7 @@ import io
 import pickle
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +291,28 @@ def test_a_read_only_filter_can_be_intersected_and_not_changed(cls: Any, tmp_pat
     assert opened.approx_intersection(f) == pytest.approx(f.approx_items())
     with pytest.raises(ValueError, match="read-only"):
         opened &= f
+
+
+@each_bitwise
+def test_threads_that_intersect_both_ways_neither_wait_for_ever_nor_miss_a_common_key(cls: Any) -> None:
+    f, g = cls(50_000, 1e-3), cls(50_000, 1e-3)
+    f.add_many(range(30_000))
+    g.add_many(range(20_000, 50_000))
+    common, missed = np.arange(20_000, 30_000), []
+
+    def look(one: Any) -> None:
+        missed.extend(np.flatnonzero(~one.contains_many(common)))
+
+    def change(one: Any, other: Any) -> None:
+        one &= other
+        assert other.issuperset(one) or one.issuperset(other)
+
+    with ThreadPoolExecutor(4) as pool:
+        calls = [(look, f), (change, f, g), (change, g, f), (look, g)] * 20
+        for done in [pool.submit(*call) for call in calls]:
+            done.result(timeout=60)
+    assert not missed
+    assert f == g
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -7,7 +7,7 @@ columns are read twice, which takes no memory; of anything else the digests are 
 an iterator is read once.
 
 The count is an estimate, with a relative standard error of 0.4 %. Three of these are added to it, and it is
-cut at the number of rows, so one filter in a thousand is planned for slightly too few keys.
+cut at the number of rows, so about one filter in seven hundred is planned for slightly too few keys.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class FromKeys:
         """Build a filter that holds these keys, planned for as many *different* keys as there are.
 
         The different keys are counted by a HyperLogLog, and a little more than its estimate is planned for:
-        at most 1.3 % more keys than there are, except for one filter in a thousand.
+        1.2 % more keys than there are in the mean, at most 2.5 % more, and not fewer, except for one filter
+        in several hundred.
 
         Parameters
         ----------
