@@ -254,6 +254,19 @@ def _merge_in(scene: Scene) -> None:
     scene.made.__ior__(scene.other)
 
 
+def _united(scene: Scene) -> None:
+    assert scene.made.union(scene.other)
+    options = {"shards": 2} if isinstance(scene.made, ShardedFilter) else {}
+    assert type(scene.made).from_keys(EXTRA, **options).contains_many(EXTRA).all()
+
+
+def _compared(scene: Scene) -> None:
+    """Compare with a second filter; the kinds that cannot raise a TypeError."""
+    for name in ("intersection", "issubset", "issuperset", "approx_intersection"):
+        with contextlib.suppress(TypeError):
+            getattr(scene.made, name)(scene.other)
+
+
 def _equal(scene: Scene) -> None:
     assert (scene.made == scene.other) in (True, False)
     assert scene.made == scene.made
@@ -285,8 +298,12 @@ FILTER: dict[str, Run] = WHOLE | {
     "capacity": _read("capacity"),
     "|=": _merge_in,
     "|": lambda scene: scene.made | scene.other,
+    "union from_keys bool": _united,
+    "intersection issubset issuperset approx_intersection": _compared,
 }
+BITWISE: dict[str, Run] = FILTER | {"&=": lambda scene: scene.made.__iand__(scene.made.copy())}
 COUNTING: dict[str, Run] = FILTER | {
+    "+ +=": lambda scene: (scene.made + scene.other, scene.made.__iadd__(scene.other)),
     "add remove": lambda scene: (scene.made.add(-5), scene.made.remove(-5)),
     "remove_many": lambda scene: (scene.made.add_many(EXTRA), scene.made.remove_many(EXTRA)),
     "count": _with("count", 7),
@@ -315,8 +332,9 @@ SKETCH: dict[str, Run] = WHOLE | {
     "total": _read("total"),
     "|=": _merge_in,
     "|": lambda scene: scene.made | scene.other,
+    "+": lambda scene: scene.made + scene.other,
 }
-CONSERVATIVE = {name: run for name, run in SKETCH.items() if name not in ("inner_product", "|=", "|")}
+CONSERVATIVE = {name: run for name, run in SKETCH.items() if name not in ("inner_product", "|=", "|", "+")}
 HITTERS: dict[str, Run] = {
     "add": lambda scene: [scene.made.add(key) for key in EXTRA[:20].tolist()],
     "add_many": _with("add_many", EXTRA),
@@ -587,7 +605,8 @@ def _family(made: Any) -> dict[str, Run]:
     by_class: Iterable[tuple[Any, dict[str, Run]]] = (
         (CountingBloomFilter, COUNTING),
         (ShardedFilter, SHARDED),
-        ((BloomFilter, BlockedBloomFilter, BalancedBloomFilter, GrowingFilter), FILTER),
+        ((BloomFilter, BlockedBloomFilter), BITWISE),
+        ((BalancedBloomFilter, GrowingFilter), FILTER),
         (HeavyHitters, HITTERS),
         (HyperLogLog, DISTINCT),
         (ChainedTable, CHAINED),

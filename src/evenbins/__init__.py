@@ -21,6 +21,7 @@ from evenbins._lazy import lazy_names
 if TYPE_CHECKING:
     from evenbins import design, theory
     from evenbins._core import kernel, kernels
+    from evenbins._newlines import NewlineWarning
     from evenbins.errors import ArgumentError, ArgumentTypeError, EvenbinsError, FormatError, KeyRangeError
     from evenbins.filters.balanced import BalancedBloomFilter
     from evenbins.filters.blocked import BlockedBloomFilter
@@ -65,6 +66,7 @@ __all__ = [
     "HyperLogLog",
     "KeyRangeError",
     "MultilevelTable",
+    "NewlineWarning",
     "NoNodesError",
     "OverfilledWarning",
     "PagedPlan",
@@ -90,6 +92,7 @@ __all__ = [
 # Where the names above come from; a test compares the two.
 _HOMES = {
     "_core": "kernel kernels",
+    "_newlines": "NewlineWarning",
     "errors": "ArgumentError ArgumentTypeError EvenbinsError FormatError KeyRangeError",
     "filters.balanced": "BalancedBloomFilter",
     "filters.blocked": "BlockedBloomFilter",

@@ -46,6 +46,7 @@ STRUCTURES: dict[str, Callable[[], Any]] = {
 }
 DUNDERS = """
     __init__ __contains__ __getitem__ __setitem__ __delitem__ __ior__ __or__ __eq__ __lt__ __len__ __iter__
+    __iand__ __and__ __le__ __ge__ __add__ __iadd__
     __copy__ __reduce_ex__ __setstate__ __bool__ __hash__ __format__ __getattr__
 """.split()  # noqa: SIM905
 

@@ -44,6 +44,7 @@ class BlockedBloomFilter final : public Filter, public ByRange {
     loops_.contains_many(view_, digests, n, out);
   }
 
+  bool has_bits_of_keys() const override { return true; }
   ByRange* by_range() override { return this; }
   uint32_t items_per_key() const override { return 0; }
   void items(const uint64_t*, size_t, uint64_t*) const override {}

@@ -59,6 +59,7 @@ class BloomFilter final : public Filter, public ByRange {
     kernel_.standard_contains(view_, digests, n, out);
   }
 
+  bool has_bits_of_keys() const override { return true; }
   ByRange* by_range() override { return this; }
   uint32_t items_per_key() const override { return view_.hashes; }
   void items(const uint64_t* digests, size_t n, uint64_t* out) const override {

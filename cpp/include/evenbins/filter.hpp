@@ -142,6 +142,18 @@ class Filter {
     require_same_structure(other);
     bits_.merge(other.bits_);
   }
+  // The bits are those of the keys, each key's the same whatever else was added: so filters can be intersected, which
+  // keeps every key that both hold, and compared bit by bit.
+  virtual bool has_bits_of_keys() const { return false; }
+  void intersect(const Filter& other) {
+    require_bits_of_keys(other);
+    bits_.intersect(other.bits_);
+  }
+  bool is_subset_of(const Filter& other) const {
+    require_bits_of_keys(other);
+    return bits_.is_subset_of(other.bits_);
+  }
+  bool is_empty() const { return bits_.none(); }
   virtual void clear() { bits_.clear(); }
   virtual std::unique_ptr<Filter> copy() const = 0;
   bool operator==(const Filter& other) const { return spec_.same_structure(other.spec_) && holds_the_same(other); }
@@ -197,6 +209,11 @@ class Filter {
       difference = "their sizes differ (integer cores " + show(a) + " and " + show(b) + ")";
     }
     throw SpecError("cannot merge: " + difference + ". Build both with the same arguments");
+  }
+
+  void require_bits_of_keys(const Filter& other) const {
+    require_same_structure(other);
+    if (!has_bits_of_keys()) throw SpecError("filters of this kind cannot be intersected or compared bit by bit");
   }
 
   // Said once by every family, when it is made: how it treats one key.

@@ -33,6 +33,7 @@ import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins import _bulk, _core
+from evenbins._keywords import explain_keywords
 from evenbins._show import ReprMixin
 from evenbins.structure import Mergeable, Plan
 from evenbins.theory.sketch import classic_failure, is_prime, next_prime, two_hash_failure
@@ -202,6 +203,9 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
     def _check_core(self) -> None:
         self._cached_plan = self._plan_of_core()
 
+    __add__, __iadd__ = Mergeable.__or__, Mergeable.__ior__  # merging adds the counters
+
+    @explain_keywords
     def __init__(
         self,
         epsilon: float = 1e-3,
@@ -267,7 +271,7 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
 
     def count_many(self, keys: object, *, digests: bool = False) -> _Words:
         """Estimate the counts of many keys: an array, in the shape of a NumPy array of keys."""
-        source, shape = _bulk.key_source(keys, digests=digests)
+        source, shape = _bulk.key_source(keys, digests=digests, single="count(key)")
         counts = self._count_from(source)
         return counts if shape is None else counts.reshape(shape)
 

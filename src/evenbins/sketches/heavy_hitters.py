@@ -20,6 +20,7 @@ import numpy.typing as npt
 from evenbins import _arguments as arguments
 from evenbins import _bulk, _core, _show
 from evenbins._bulk import Key
+from evenbins._keywords import explain_keywords
 from evenbins.sketches.countmin import MOST, CountMinSketch, checked_weights
 
 __all__ = ["HeavyHitters"]
@@ -76,6 +77,7 @@ class HeavyHitters:
     [('the', 3), ('and', 2)]
     """
 
+    @explain_keywords
     def __init__(
         self,
         k: int,

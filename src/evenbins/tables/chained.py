@@ -40,6 +40,7 @@ import numpy as np
 from evenbins import _arguments as arguments
 from evenbins import _core, _show
 from evenbins._bulk import Key
+from evenbins._keywords import explain_keywords
 from evenbins._show import ReprMixin
 from evenbins.structure import Plan, Structure
 from evenbins.tables._keys import KEY_TYPES, checked_dtypes, dtype_names
@@ -297,6 +298,7 @@ class ChainedTable(_core.Chains, FromItems, TableMapping, Structure[ChainPlan]):
     def _check_core(self) -> None:
         _checked_core(self._core)
 
+    @explain_keywords
     def __init__(
         self, capacity: SupportsIndex | SupportsFloat, *, policy: str = "multilevel",
         choices: int | None = None, reads: float | None = None, load: float = 1.0,

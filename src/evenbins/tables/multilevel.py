@@ -21,6 +21,7 @@ from evenbins import _core
 from evenbins._bulk import Key
 from evenbins._core import TableFullError
 from evenbins._files import StrPath, attributes_of
+from evenbins._keywords import explain_keywords
 from evenbins._show import ReprMixin
 from evenbins.structure import Structure, kind_of_number
 from evenbins.tables import multilevel_plan as planning
@@ -190,6 +191,7 @@ class MultilevelTable(_core.Table, FromKeys, SetMethods, Structure[TablePlan]):
             ("value_dtype", self.value_dtype and str(self.value_dtype)), ("nbytes", self.nbytes),
         ]  # fmt: skip
 
+    @explain_keywords
     def __init__(
         self, capacity: SupportsIndex | SupportsFloat | Mapping[Any, Any], *, scheme: str = "least-loaded",
         levels: int | None = None, slots: int | None = None, overflow: float | None = None,
