@@ -406,7 +406,7 @@ def test_what_is_no_heavy_hitters_does_not_merge() -> None:
         with pytest.raises(TypeError, match="other must be a HeavyHitters, not"):
             h.merge(other)  # type: ignore[arg-type]
         for operate in (lambda x, y: x | y, lambda x, y: x + y):
-            with pytest.raises(TypeError, match="unsupported operand|does not support ufuncs"):
+            with pytest.raises(TypeError, match=r"unsupported operand|does not support ufuncs"):
                 operate(h, other)
 
 

@@ -723,7 +723,7 @@ def test_subclasses_keep_their_attributes() -> None:
         ({"weights": {"z": 1}}, ValueError, "'z', which is no node"),
         ({"weights": {"a": 0}}, ValueError, "positive"),
         ({"weights": {"a": math.inf}}, ValueError, "positive"),
-        ({"weights": [1, 2]}, TypeError, "mapping"),
+        ({"weights": {1, 2}}, TypeError, "a dict of names"),
         ({"copies": 0}, ValueError, "copies must be"),
         ({"array_bits": 30}, ValueError, "array_bits must be"),
         ({"array_bits": 12}, ValueError, "belongs to layout='sparse'"),

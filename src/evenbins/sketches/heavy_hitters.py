@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins import _files, _show
+from evenbins import _files
 from evenbins._bulk import Key
 from evenbins._files import attributes_of
 from evenbins.sketches.countmin import CountMinSketch
@@ -26,13 +26,14 @@ from evenbins.sketches.heavy_hitters_plan import (
 from evenbins.sketches.hitters_stream import HittersStream, empty
 from evenbins.sketches.tracked_file import from_file, keys_bytes, to_file
 from evenbins.sketches.tracked_keys import PlainKey
+from evenbins.structure import Mergeable
 
 __all__ = ["HeavyHitters"]
 
 _Words = npt.NDArray[np.uint64]
 
 
-class HeavyHitters(HittersStream, CountAccess, _files.Persistent):
+class HeavyHitters(HittersStream, CountAccess):
     """The keys of a stream that came most often: a count-min sketch, and a heap of the k largest estimates.
 
     Each key is added to the sketch, and its estimate at that moment is compared with the heap's least. So:
@@ -81,6 +82,7 @@ class HeavyHitters(HittersStream, CountAccess, _files.Persistent):
     """
 
     __slots__ = ("__dict__", "__weakref__")
+    _plan_class = HittersPlan
 
     def __init__(
         self,
@@ -95,16 +97,10 @@ class HeavyHitters(HittersStream, CountAccess, _files.Persistent):
         plan = plan_heavy_hitters(
             k, epsilon=epsilon, delta=delta, construction=construction, conservative=conservative, seed=seed
         )
-        self._start(empty(plan))
+        self._build(plan)
 
-    @classmethod
-    def from_plan(cls, plan: HittersPlan) -> Self:
-        """Build the structure of a plan, as the constructor does after planning."""
-        if not isinstance(plan, HittersPlan):
-            raise TypeError(f"plan must be a HittersPlan, not {type(plan).__name__}")
-        hitters = cls.__new__(cls)
-        hitters._start(empty(plan))
-        return hitters
+    def _build(self, plan: HittersPlan) -> None:
+        self._start(empty(plan))
 
     # --- answers out -------------------------------------------------------------------------------------
 
@@ -153,11 +149,6 @@ class HeavyHitters(HittersStream, CountAccess, _files.Persistent):
     def total(self) -> int:
         """The sum of all weights added."""
         return self._tracked.sketch.total
-
-    @property
-    def seed(self) -> int:
-        """The seed of the digests. Structures with different seeds cannot be merged."""
-        return self._tracked.sketch.seed
 
     @property
     def nbytes(self) -> int:
@@ -223,22 +214,9 @@ class HeavyHitters(HittersStream, CountAccess, _files.Persistent):
                     self._tracked = merged
                     return  # else a signal handler changed it meanwhile
 
-    def __ior__(self, other: HeavyHitters) -> Self:
-        if not isinstance(other, HeavyHitters):
-            return NotImplemented
-        self.merge(other)
-        return self
-
-    def __or__(self, other: HeavyHitters) -> Self:
-        if not isinstance(other, HeavyHitters):
-            return NotImplemented
-        merged = self.copy()
-        merged.merge(other)
-        return merged
-
-    __iadd__ = __ior__
-    __add__ = __or__
-    __array_ufunc__ = None  # `hitters | array` is an error; NumPy must not handle it
+    _merge = merge
+    __add__ = Mergeable.__or__
+    __iadd__ = Mergeable.__ior__
 
     # --- bytes and files -----------------------------------------------------------------------------------
 
@@ -275,21 +253,20 @@ class HeavyHitters(HittersStream, CountAccess, _files.Persistent):
         with self._lock:
             self._settled().check()
 
-    def __repr__(self) -> str:
-        sketch = self._tracked.sketch
-        plan = sketch.plan
-        rows: list[tuple[str, object]] = [
-            ("k", self.k), ("epsilon", plan.epsilon), ("delta", plan.delta), ("total", sketch.total),
-        ]  # fmt: skip
-        if sketch.seed:
-            rows.append(("seed", "set"))  # a seed may be a secret
-        if sketch._read_only:
-            rows.append(("open", "read-only"))
-        return _show.line(type(self).__name__, rows)
+    @property
+    def _seed(self) -> int:
+        return self._tracked.sketch.seed
 
-    def _repr_html_(self) -> str:
+    @property
+    def _read_only(self) -> bool:
+        return self._tracked.sketch._read_only
+
+    def _shown(self) -> list[tuple[str, object]]:
+        plan = self._tracked.sketch.plan
+        return [("k", self.k), ("epsilon", plan.epsilon), ("delta", plan.delta), ("total", self.total)]
+
+    def _compared(self) -> list[tuple[str, object, object]]:
         plan, stats = self.plan.to_dict(), self.stats().to_dict()
         plan["error_bound"] = self.plan.error_bound(stats["total"])
         names = ("total", "keys", "least", "untracked_bound", "error_bound", "failure", "fill", "nbytes")
-        rows = [(name, plan.get(name), stats[name]) for name in names]
-        return _show.html_comparison(type(self).__name__, ("plan", "stats()"), rows)
+        return [(name, plan.get(name), stats[name]) for name in names]

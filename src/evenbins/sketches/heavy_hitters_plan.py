@@ -13,6 +13,23 @@ __all__ = ["HittersPlan", "HittersStats", "plan_heavy_hitters"]
 MAX_K = 2**20
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class HittersStats(SketchStats):
+    """What a `HeavyHitters` measures on itself; names of `SketchStats` mean the same here.
+
+    Attributes
+    ----------
+    keys : keys tracked
+    least : the least estimate among them; 0 if there is none
+    untracked_bound : how often a key that is not tracked can have been seen, at most
+    nbytes : bytes of the sketch, and of the tracked keys as a file holds them
+    """
+
+    keys: int
+    least: int
+    untracked_bound: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class HittersPlan(SketchPlan):
     """The design of a `HeavyHitters`: that of its sketch, and how many keys it tracks.
@@ -37,23 +54,6 @@ class HittersPlan(SketchPlan):
     )
 
     k: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class HittersStats(SketchStats):
-    """What a `HeavyHitters` measures on itself; names of `SketchStats` mean the same here.
-
-    Attributes
-    ----------
-    keys : keys tracked
-    least : the least estimate among them; 0 if there is none
-    untracked_bound : how often a key that is not tracked can have been seen, at most
-    nbytes : bytes of the sketch, and of the tracked keys as a file holds them
-    """
-
-    keys: int
-    least: int
-    untracked_bound: int
 
 
 def plan_heavy_hitters(

@@ -19,6 +19,7 @@ from evenbins.sketches.countmin import MOST, CountMinSketch, checked_weights, pl
 from evenbins.sketches.heavy_hitters_plan import HittersPlan
 from evenbins.sketches.key_pieces import Addition, key_pieces, note_added
 from evenbins.sketches.tracked_keys import TrackedKeys
+from evenbins.structure import Mergeable
 
 __all__ = ["HittersStream", "empty"]
 
@@ -30,7 +31,7 @@ def empty(plan: HittersPlan) -> TrackedKeys:
     return TrackedKeys(plan.k, CountMinSketch.from_plan(plan_of_sketch_core(plan.core, seed=plan.seed)))
 
 
-class HittersStream:
+class HittersStream(Mergeable[HittersPlan]):
     """The part of `HeavyHitters` that adds keys."""
 
     __slots__ = ("_lock", "_open", "_tracked")
