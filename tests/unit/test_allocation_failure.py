@@ -220,7 +220,6 @@ add_cases(
         "add_many": lambda s: s.it.add_many(NEW % 100),
         "add_many of texts": lambda s: s.it.add_many(TEXTS),
         "count_many": lambda s: s.it.count_many(NEW),
-        "most_common": lambda s: s.it.most_common(5),
         "union": lambda s: s.it | s.other,
         "merge": merge,
         "clear": lambda s: s.it.copy().clear(),

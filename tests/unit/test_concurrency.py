@@ -29,7 +29,7 @@ import pytest
 from structures import BY_NAME, KEYS, STRUCTURES, WRITERS, Structure
 from together import together
 
-from evenbins import ChainedTable, CountMinSketch, MultilevelTable, PagedTable, ShardedFilter
+from evenbins import ChainedTable, CountMinSketch, HashRing, MultilevelTable, PagedTable, ShardedFilter
 from evenbins.tables import mapping as _mapping
 from evenbins.tables.summaries import MultipleBloomSummary
 
@@ -127,6 +127,8 @@ def _count(made: Any) -> int:
     """How many keys it says it has; a sketch, the sum of the weights."""
     if isinstance(made, CountMinSketch):
         return int(made.total)
+    if isinstance(made, HashRing):
+        return made.key_count
     return len(made) if hasattr(type(made), "__len__") else int(made._keys)
 
 

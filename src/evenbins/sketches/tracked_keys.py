@@ -33,6 +33,8 @@ def plain_key(key: Any) -> PlainKey:
     """Return a key that can be kept and saved: of a built-in type, and nothing that may change."""
     if isinstance(key, np.generic):
         key = key.item()
+    if type(key) in (str, int, bytes):
+        return key  # type: ignore[no-any-return]
     if isinstance(key, str):
         return str.__str__(key)
     if isinstance(key, bytes | bytearray | memoryview):
@@ -82,13 +84,14 @@ class TrackedKeys:
         if known is not None:
             self.found[digest] = (estimate, known[1])
             return
-        if self.is_full:
-            if (estimate, digest) <= self.least():
-                return
-            _, evicted = heapq.heappop(self._heap)
-            del self.found[evicted]
-        self.found[digest] = (estimate, plain_key(key))
-        heapq.heappush(self._heap, (estimate, digest))
+        value = estimate, digest
+        if len(self.found) < self.k:
+            self.found[digest] = (estimate, plain_key(key))
+            heapq.heappush(self._heap, value)
+        elif value > (least := self.least()):
+            del self.found[least[1]]
+            self.found[digest] = (estimate, plain_key(key))
+            heapq.heapreplace(self._heap, value)
 
     def least(self) -> tuple[int, int]:
         """Return the least value that is tracked; (0, -1) if there is none."""
