@@ -61,7 +61,7 @@ class Structure:
 
     def new(self, folder: Path) -> Any:
         """Make an empty one; planning is done once."""
-        if self.name in ("PagedTable", "HeavyHitters"):
+        if self.name == "PagedTable":
             return self.make(folder)
         return _first(self.name).copy()
 
@@ -145,8 +145,8 @@ STRUCTURES = [
         "HeavyHitters",
         lambda _: HeavyHitters(50, epsilon=0.01, delta=0.01),
         lambda h, keys, writer: h.add_many(keys, writer + 1),
-        lambda h, keys: np.array([h.count(int(key)) > 0 for key in keys[::50]]),
-        state=lambda h: h.sketch.to_bytes(),
+        lambda h, keys: h.count_many(keys) > 0,
+        state=lambda h: h.sketch.to_bytes(),  # which of several writers came last decides what is tracked
         whole=False,
     ),
     Structure(
@@ -326,7 +326,7 @@ SKETCH: dict[str, Run] = WHOLE | {
     "add": lambda scene: [scene.made.add(key, 2) for key in EXTRA[:20].tolist()],
     "add_many": _with("add_many", EXTRA, 3),
     "update": _with("update", EXTRA[:200].tolist()),
-    "count": _with("count", 7),
+    "count []": lambda scene: (scene.made.count(7), scene.made[7]),
     "count_many": _with("count_many", EXTRA),
     "inner_product": lambda scene: scene.made.inner_product(scene.other),
     "total": _read("total"),
@@ -335,14 +335,18 @@ SKETCH: dict[str, Run] = WHOLE | {
     "+": lambda scene: scene.made + scene.other,
 }
 CONSERVATIVE = {name: run for name, run in SKETCH.items() if name not in ("inner_product", "|=", "|", "+")}
-HITTERS: dict[str, Run] = {
+HITTERS: dict[str, Run] = WHOLE | {
     "add": lambda scene: [scene.made.add(key) for key in EXTRA[:20].tolist()],
     "add_many": _with("add_many", EXTRA),
-    "count": _with("count", 7),
+    "update": _with("update", EXTRA[:200].tolist()),
+    "count []": lambda scene: (scene.made.count(7), scene.made[7]),
+    "count_many": _with("count_many", EXTRA),
     "top": _with("top"),
+    "most_common": _with("most_common", 3),
     "total k sketch": lambda scene: (scene.made.total, scene.made.k, scene.made.sketch.to_bytes()),
-    "pickle": WHOLE["pickle"],
-    "repr": WHOLE["repr"],
+    "merge": lambda scene: scene.made.merge(scene.other),
+    "|= +=": lambda scene: (scene.made.__ior__(scene.other), scene.made.__iadd__(scene.other)),
+    "| +": lambda scene: (scene.made | scene.other, scene.made + scene.other),
 }
 
 
@@ -571,6 +575,7 @@ RING: dict[str, Run] = {name: run for name, run in WHOLE.items() if name != "pla
     "locate": lambda scene: [scene.made.locate(key) for key in STABLE[:20].tolist()],
     "locate_many": _with("locate_many", EXTRA),
     "node node_many": lambda scene: (scene.made.node(7), scene.made.node_many(EXTRA, indices=True)),
+    "get_node []": lambda scene: (scene.made.get_node(7), scene.made[7]),
     "nodes candidates": lambda scene: (scene.made.nodes(7, 3), scene.made.candidates(7)),
     "release": lambda scene: [scene.made.release(key) for key in EXTRA[:20].tolist()],
     "release_many": _with("release_many", EXTRA),
@@ -593,7 +598,8 @@ RING: dict[str, Run] = {name: run for name, run in WHOLE.items() if name != "pla
         getattr(scene.made, name) for name in ("copies", "epsilon", "layout", "limit", "policy")
     ],
     "fingerprint": lambda scene: scene.made.fingerprint(assigned=True),
-    "in len": lambda scene: (7 in scene.made, len(scene.made)),
+    "in len iteration": lambda scene: ("server1" in scene.made, len(scene.made), list(scene.made)),
+    "key_count": _read("key_count"),
 }
 
 

@@ -102,8 +102,8 @@ class Makers:
             yield name, each
 
     def sketches(self) -> Iterator[tuple[str, Any]]:
-        """Return sketches of both constructions, and HyperLogLogs of both forms."""
-        from evenbins import CountMinSketch, HyperLogLog
+        """Return sketches of both constructions, heavy hitters, and HyperLogLogs of both forms."""
+        from evenbins import CountMinSketch, HeavyHitters, HyperLogLog
 
         weights = self.keys % type(self.keys[0])(9)
         for construction in ("classic", "two-hash"):
@@ -114,6 +114,13 @@ class Makers:
                 for keys, each in self.batches(self.keys, weights):
                     s.add_many(keys, each)
                 yield f"count-min-{construction}-{'conservative' if conservative else 'plain'}", s
+        for conservative in (False, True):
+            hitters = HeavyHitters(300, epsilon=0.0078125, delta=0.03125, conservative=conservative, seed=4)
+            for keys, each in self.batches(self.keys % type(self.keys[0])(5000), weights):
+                hitters.add_many(keys, each)
+            for (texts,) in self.batches(self.texts):
+                hitters.add_many(texts)
+            yield f"heavy-hitters-{'conservative' if conservative else 'plain'}", hitters
         for precision in (8, 18):
             h = HyperLogLog(precision, seed=4)
             for (keys,) in self.batches(self.keys):

@@ -272,6 +272,7 @@ KINDS: tuple[Kind, ...] = (
     _kind(_PAGED, "paged-table", "a table in pages", "tables.paged:PagedTable", "members remove"),
     _kind(14, "ring", "a hash ring", "rings.ring:HashRing", "design lab"),
     _kind(15, "hyperloglog", "a HyperLogLog", "sketches.hyperloglog:HyperLogLog", "merge"),
+    _kind(16, "heavy-hitters", "a list of heavy hitters", "sketches.heavy_hitters:HeavyHitters", "merge"),
     _kind(0, "sharded", "a filter in shards", "filters.sharded:ShardedFilter", "members design"),
 )  # fmt: skip
 

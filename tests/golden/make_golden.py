@@ -24,6 +24,7 @@ from evenbins import (
     FilterPlan,
     GrowingFilter,
     HashRing,
+    HeavyHitters,
     HyperLogLog,
     MultilevelTable,
 )
@@ -154,6 +155,24 @@ def golden_distinct(name: str) -> HyperLogLog:
     """Build the HyperLogLog of that name, with its keys."""
     h = DISTINCT[name]()
     h.add_many(KEYS)
+    return h
+
+
+HITTERS: dict[str, Callable[[], HeavyHitters]] = {
+    "heavy-hitters": lambda: HeavyHitters(10, epsilon=0.1, delta=0.1),
+    "heavy-hitters-few": lambda: HeavyHitters(200, epsilon=0.3, delta=0.3, seed=42),
+    "heavy-hitters-merged": lambda: HeavyHitters(4, epsilon=0.2, delta=0.3, conservative=False, seed=7),
+}
+
+
+def golden_hitters(name: str) -> HeavyHitters:
+    """Build the heavy hitters of that name, with their keys: weight 1 for the first, 2 for the second, …"""
+    h = HITTERS[name]()
+    h.add_many(KEYS, range(1, len(KEYS) + 1))
+    if name == "heavy-hitters-merged":
+        other = HITTERS[name]()
+        other.add_many(KEYS[::-1], range(1, len(KEYS) + 1))
+        h.merge(other)
     return h
 
 
@@ -413,6 +432,7 @@ def main() -> None:
     wanted = {f"{name}.evenbins": golden_filter(name).to_bytes() for name in FILTERS}
     wanted |= {f"{name}.evenbins": golden_sketch(name).to_bytes() for name in SKETCHES}
     wanted |= {f"{name}.evenbins": golden_distinct(name).to_bytes() for name in DISTINCT}
+    wanted |= {f"{name}.evenbins": golden_hitters(name).to_bytes() for name in HITTERS}
     wanted |= {f"{name}.evenbins": golden_table(name).to_bytes() for name in TABLES}
     wanted |= {f"{name}.evenbins": golden_set(name).to_bytes() for name in SETS}
     wanted |= {f"{name}.evenbins": golden_chained(name).to_bytes() for name in CHAINED}

@@ -18,6 +18,7 @@ MAKER = runpy.run_path(str(GOLDEN / "make_golden.py"))
 FILTERS, DAMAGED, KEYS = MAKER["FILTERS"], MAKER["DAMAGED"], MAKER["KEYS"]
 SKETCHES = MAKER["SKETCHES"]  # tested in test_countmin.py
 DISTINCT = MAKER["DISTINCT"]  # tested in test_hyperloglog.py
+HITTERS = MAKER["HITTERS"]  # tested in test_heavy_hitters.py
 CHAINED, TABLES = MAKER["CHAINED"], MAKER["TABLES"]  # tested in test_chained.py, test_tables.py
 SETS = MAKER["SETS"]  # tested in test_exact_sets.py
 SUMMARIES = MAKER["SUMMARIES"]  # tested in test_summaries.py
@@ -80,7 +81,7 @@ def test_no_golden_file_has_changed_or_gone() -> None:
     assert {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()} == sums
     assert set(sums) == {
         f"{name}.evenbins"
-        for name in [*FILTERS, *SKETCHES, *DISTINCT, *CHAINED, *TABLES, *SETS, *SUMMARIES, *RINGS]
+        for name in [*FILTERS, *SKETCHES, *DISTINCT, *HITTERS, *CHAINED, *TABLES, *SETS, *SUMMARIES, *RINGS]
     } | {f"damaged/{name}.evenbins" for name in DAMAGED}
 
 

@@ -37,6 +37,7 @@ STRUCTURES: dict[str, Callable[[], Any]] = {
     "ShardedFilter": lambda: eb.ShardedFilter(10, shards=2),
     "CountMinSketch": lambda: eb.CountMinSketch(0.01),
     "HeavyHitters": lambda: eb.HeavyHitters(3),
+    "HyperLogLog": lambda: eb.HyperLogLog(4),
     "MultilevelTable": lambda: eb.MultilevelTable(10),
     "ChainedTable": lambda: eb.ChainedTable(10),
     "HashRing": lambda: eb.HashRing(["a", "b"]),

@@ -170,6 +170,12 @@ class HyperLogLog(_core.Distinct, Mergeable[DistinctPlan]):
             fill = entries / ((nbytes - 8) // 4)
         return DistinctStats(keys=keys, error=error, sparse=not dense, fill=fill, nbytes=nbytes)
 
+    def __len__(self) -> int:
+        raise TypeError("the number of different keys is an estimate, and no integer: use count()")
+
+    def __bool__(self) -> bool:
+        return True  # as every structure is; without it Python would ask for the length
+
     def clear(self) -> None:
         """Forget all keys."""
         self._clear()
