@@ -353,7 +353,7 @@ def test_every_command_refuses_unknown_options_and_values(tmp_path, monkeypatch)
         (["design", "filter", "--keys", "-5"], ["--keys must be"]),
         (["design", "table", "--keys", "1e6", "--overflow", "7"], ["--overflow must be"]),
         (["design", "ring", "--nodes", "0", "--keys", "9"], ["--nodes must be"]),
-        (["design", "summary", "--keys", "nan"], ["--keys must be"]),
+        (["design", "summary", "--keys", "nan"], ["--keys", "not a whole number"]),
         (["simulate", "cache"], ["--trace and --synthetic", "give one"]),
         (["simulate", "cache", "--trace", "nowhere", "--config", "aol-1"], ["nowhere: no such file"]),
         (["reproduce"], ["--list lists them"]),

@@ -144,6 +144,7 @@ def _comparison_lines(plan: Any, stats: Any) -> list[str]:
         ours, theirs = plan.to_dict(), stats.to_dict()
         names = [name for name in theirs if name in ours and name != "loads" and _is_shown(theirs[name])]
         rows = [(name, ours[name], theirs[name]) for name in names]
+    rows = [(name, ours, "full" if theirs == math.inf else theirs) for name, ours, theirs in rows]
     return _show.comparison(("planned", "measured"), rows)
 
 
