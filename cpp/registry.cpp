@@ -14,13 +14,14 @@ extern const KindRow kCountMinKind, kHyperLogLogKind, kHeavyHittersKind;        
 extern const KindRow kMultilevelKind, kChainedKind, kPagedKind;                                // tables/
 extern const KindRow kInterpolationKind, kSingleFilterKind, kMultipleBloomKind, kCountersKind;
 extern const KindRow kRingKind;  // rings/
+extern const KindRow kDeduplicatorKind;
 
 namespace {
 
 constexpr const KindRow* kRows[] = {
     &kStandardKind,   &kBlockedKind, &kBalancedKind,      &kGrowingKind,      &kCountingKind,      &kCountMinKind,
     &kMultilevelKind, &kChainedKind, &kInterpolationKind, &kSingleFilterKind, &kMultipleBloomKind, &kCountersKind,
-    &kPagedKind,      &kRingKind,    &kHyperLogLogKind,   &kHeavyHittersKind,
+    &kPagedKind,      &kRingKind,    &kHyperLogLogKind,   &kHeavyHittersKind, &kDeduplicatorKind,
 };
 
 const KindRow& row_of(Kind kind) {

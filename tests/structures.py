@@ -28,6 +28,7 @@ from evenbins import (
     ChainedTable,
     CountingBloomFilter,
     CountMinSketch,
+    Deduplicator,
     GrowingFilter,
     HashRing,
     HeavyHitters,
@@ -115,6 +116,15 @@ def _sketch(name: str, **arguments: Any) -> Structure:
     )
 
 
+def _deduplicator(name: str, **arguments: Any) -> Structure:
+    return Structure(
+        name,
+        lambda _: Deduplicator(**arguments),
+        lambda d, keys, _: d.keep(keys, threads=2),
+        lambda d, keys: d.contains_many(keys),
+    )
+
+
 _paths = itertools.count()
 
 
@@ -155,6 +165,9 @@ STRUCTURES = [
         lambda h, keys, _: h.add_many(keys, threads=2),
         lambda h, keys: np.array([h.count() >= 0.5 * len(keys)]),
     ),
+    _deduplicator("Deduplicator"),
+    _deduplicator("Deduplicator-growing", fpr=1e-3, capacity=3000),
+    _deduplicator("Deduplicator-exact", exact=True),
     _table("MultilevelTable", lambda _: MultilevelTable(CAPACITY)),
     _table("MultilevelTable-with-summary", _guided),
     Structure(
@@ -358,6 +371,22 @@ DISTINCT: dict[str, Run] = WHOLE | {
     "|=": _merge_in,
     "|": lambda scene: scene.made | scene.other,
 }
+
+
+DEDUPLICATOR: dict[str, Run] = {name: run for name, run in WHOLE.items() if name != "plan from_plan"} | {
+    "plan": _read("plan"),
+    "keep": _with("keep", EXTRA),
+    "keep list": _with("keep", EXTRA.tolist(), threads=2),
+    "in": lambda scene: [key in scene.made for key in EXTRA[:20].tolist()],
+    "contains_many": _with("contains_many", EXTRA),
+    "expected_wrong": _with("expected_wrong", 1000),
+    "merge": lambda scene: scene.made.merge(scene.other),
+    "|=": _merge_in,
+    "|": lambda scene: scene.made | scene.other,
+    "exact fpr capacity max_keys": lambda scene: (
+        scene.made.exact, scene.made.fpr, scene.made.capacity, scene.made.max_keys,
+    ),
+}  # fmt: skip
 
 
 def _iterate(scene: Scene) -> None:
@@ -615,6 +644,7 @@ def _family(made: Any) -> dict[str, Run]:
         ((BalancedBloomFilter, GrowingFilter), FILTER),
         (HeavyHitters, HITTERS),
         (HyperLogLog, DISTINCT),
+        (Deduplicator, DEDUPLICATOR),
         (ChainedTable, CHAINED),
         (PagedTable, PAGED),
         (HashRing, RING),

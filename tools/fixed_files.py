@@ -101,6 +101,20 @@ class Makers:
                 each.add_many(keys, threads=self.threads)
             yield name, each
 
+    def deduplicators(self) -> Iterator[tuple[str, Any]]:
+        """Return an approximate and an exact Deduplicator, each with keys that come twice."""
+        from evenbins import Deduplicator
+
+        for exact in (False, True):
+            d = Deduplicator(exact=exact, capacity=5000, seed=9)
+            for (keys,) in (
+                *self.batches(self.keys),
+                *self.batches(self.texts),
+                *self.batches(self.keys[:99]),
+            ):
+                d.keep(keys, threads=self.threads)
+            yield f"deduplicator-{'exact' if exact else 'approximate'}", d
+
     def sketches(self) -> Iterator[tuple[str, Any]]:
         """Return sketches of both constructions, heavy hitters, and HyperLogLogs of both forms."""
         from evenbins import CountMinSketch, HeavyHitters, HyperLogLog
@@ -216,7 +230,7 @@ def structures(threads: int, batch: int, folder: Path) -> Iterator[tuple[str, An
     """Make every structure, with the name of its file; the one in pages is written in the folder."""
     makers = Makers(threads, batch)
     every: list[Callable[[], Iterator[tuple[str, Any]]]] = [
-        makers.filters, makers.growing, makers.sketches, makers.fill_tables, makers.summaries, makers.rings,
+        makers.filters, makers.growing, makers.deduplicators, makers.sketches, makers.fill_tables, makers.summaries, makers.rings,
     ]  # fmt: skip
     for make in every:
         yield from make()

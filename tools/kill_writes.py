@@ -44,6 +44,7 @@ from evenbins import (
     ChainedTable,
     CountingBloomFilter,
     CountMinSketch,
+    Deduplicator,
     GrowingFilter,
     HashRing,
     HeavyHitters,
@@ -64,6 +65,8 @@ def _fill(made: Any, first: int, count: int) -> Any:
         made.insert_many(keys, keys)
     elif isinstance(made, HashRing):
         made.assign_many(keys)
+    elif isinstance(made, Deduplicator):
+        made.keep(keys)
     elif isinstance(made, summaries.Summary):
         made.add_many(keys, 1)
     else:
@@ -80,6 +83,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "sketch": lambda: CountMinSketch(epsilon=1e-3, delta=1e-3),
     "heavy-hitters": lambda: HeavyHitters(100, epsilon=1e-3, delta=1e-3),
     "hyperloglog": lambda: HyperLogLog(),
+    "deduplicator": lambda: Deduplicator(exact=True),
     "table": lambda: MultilevelTable(KEYS, key_dtype="uint64", value_dtype="uint64"),
     "chained": lambda: ChainedTable(KEYS, key_dtype="uint64", value_dtype="uint64"),
     "ring": lambda: HashRing([f"server{i}" for i in range(20)]),

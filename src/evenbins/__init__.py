@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from evenbins import design, theory
     from evenbins._core import kernel, kernels
     from evenbins._newlines import NewlineWarning
+    from evenbins.deduplication.containers import dedup
+    from evenbins.deduplication.deduplicator import Deduplicator, DedupStats
     from evenbins.errors import ArgumentError, ArgumentTypeError, EvenbinsError, FormatError, KeyRangeError
     from evenbins.filters.balanced import BalancedBloomFilter
     from evenbins.filters.blocked import BlockedBloomFilter
@@ -55,6 +57,8 @@ __all__ = [
     "ChainedTable",
     "CountMinSketch",
     "CountingBloomFilter",
+    "DedupStats",
+    "Deduplicator",
     "EvenbinsError",
     "Filter",
     "FilterPlan",
@@ -80,6 +84,7 @@ __all__ = [
     "TableFullError",
     "TablePlan",
     "TableStats",
+    "dedup",
     "design",
     "digest",
     "digest_many",
@@ -93,6 +98,8 @@ __all__ = [
 _HOMES = {
     "_core": "kernel kernels",
     "_newlines": "NewlineWarning",
+    "deduplication.containers": "dedup",
+    "deduplication.deduplicator": "Deduplicator DedupStats",
     "errors": "ArgumentError ArgumentTypeError EvenbinsError FormatError KeyRangeError",
     "filters.balanced": "BalancedBloomFilter",
     "filters.blocked": "BlockedBloomFilter",

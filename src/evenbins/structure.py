@@ -240,7 +240,7 @@ class Kind(NamedTuple):
 
     @property
     def family(self) -> str:
-        """The package that it is in: filters, tables, sketches, rings or study."""
+        """The package that it is in: filters, tables, sketches, rings, deduplication or study."""
         return self.home.split(".")[0]
 
 
@@ -273,6 +273,7 @@ KINDS: tuple[Kind, ...] = (
     _kind(14, "ring", "a hash ring", "rings.ring:HashRing", "design lab"),
     _kind(15, "hyperloglog", "a HyperLogLog", "sketches.hyperloglog:HyperLogLog", "merge"),
     _kind(16, "heavy-hitters", "a list of heavy hitters", "sketches.heavy_hitters:HeavyHitters", "merge"),
+    _kind(17, "deduplicator", "a Deduplicator", "deduplication.deduplicator:Deduplicator", "members merge"),
     _kind(0, "sharded", "a filter in shards", "filters.sharded:ShardedFilter", "members design"),
 )  # fmt: skip
 

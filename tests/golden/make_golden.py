@@ -21,6 +21,7 @@ from evenbins import (
     ChainedTable,
     CountingBloomFilter,
     CountMinSketch,
+    Deduplicator,
     FilterPlan,
     GrowingFilter,
     HashRing,
@@ -174,6 +175,20 @@ def golden_hitters(name: str) -> HeavyHitters:
         other.add_many(KEYS[::-1], range(1, len(KEYS) + 1))
         h.merge(other)
     return h
+
+
+DEDUPLICATORS: dict[str, Callable[[], Deduplicator]] = {
+    "deduplicator": lambda: Deduplicator(capacity=60),
+    "deduplicator-seed": lambda: Deduplicator(fpr=1e-9, capacity=80, seed=2**64 - 1),
+    "deduplicator-exact": lambda: Deduplicator(exact=True, capacity=80, seed=42),
+}
+
+
+def golden_deduplicator(name: str) -> Deduplicator:
+    """Build the Deduplicator of that name: its keys, some of them twice."""
+    d = DEDUPLICATORS[name]()
+    d.keep([*KEYS[:60], *KEYS[:10]])
+    return d
 
 
 def _table(*core: int, seed: int = 0) -> MultilevelTable:
@@ -433,6 +448,7 @@ def main() -> None:
     wanted |= {f"{name}.evenbins": golden_sketch(name).to_bytes() for name in SKETCHES}
     wanted |= {f"{name}.evenbins": golden_distinct(name).to_bytes() for name in DISTINCT}
     wanted |= {f"{name}.evenbins": golden_hitters(name).to_bytes() for name in HITTERS}
+    wanted |= {f"{name}.evenbins": golden_deduplicator(name).to_bytes() for name in DEDUPLICATORS}
     wanted |= {f"{name}.evenbins": golden_table(name).to_bytes() for name in TABLES}
     wanted |= {f"{name}.evenbins": golden_set(name).to_bytes() for name in SETS}
     wanted |= {f"{name}.evenbins": golden_chained(name).to_bytes() for name in CHAINED}

@@ -38,6 +38,8 @@ STRUCTURES: dict[str, Callable[[], Any]] = {
     "CountMinSketch": lambda: eb.CountMinSketch(0.01),
     "HeavyHitters": lambda: eb.HeavyHitters(3),
     "HyperLogLog": lambda: eb.HyperLogLog(4),
+    "Deduplicator": lambda: eb.Deduplicator(capacity=10),
+    "Deduplicator, exact": lambda: eb.Deduplicator(exact=True),
     "MultilevelTable": lambda: eb.MultilevelTable(10),
     "ChainedTable": lambda: eb.ChainedTable(10),
     "HashRing": lambda: eb.HashRing(["a", "b"]),
@@ -131,7 +133,13 @@ def test_no_method_raises_a_message_of_the_binding_library(name: str) -> None:
     assert not found, "\n".join(sorted(found))
 
 
-FUNCTIONS = {"digest": eb.digest, "digest_many": eb.digest_many, "load": eb.load, "open": eb.open}
+FUNCTIONS = {
+    "digest": eb.digest,
+    "digest_many": eb.digest_many,
+    "load": eb.load,
+    "open": eb.open,
+    "dedup": eb.dedup,
+}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

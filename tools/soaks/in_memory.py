@@ -29,6 +29,7 @@ from evenbins import (
     ChainedTable,
     CountingBloomFilter,
     CountMinSketch,
+    Deduplicator,
     GrowingFilter,
     HeavyHitters,
     HyperLogLog,
@@ -142,6 +143,43 @@ class FilterSoak(Soak):
         room = 0.02 * n + 10
         self.holds(abs(stats.keys - other.keys) <= room, f"stats().keys {stats.keys}, fresh {other.keys}")
         self.holds(abs(stats.keys - n) <= 0.05 * n + 20, f"stats().keys {stats.keys} of {n}")
+
+
+class DedupSoak(Soak):
+    """A Deduplicator of keys that come again and again, within batches too; begun anew when all are in."""
+
+    def __init__(self, rng: np.random.Generator, make: Callable[[], Deduplicator]) -> None:
+        super().__init__(rng)
+        self.make, self.seen = make, make()
+        self.keys = universe(rng, _KEYS)
+        self.there = np.zeros(_KEYS, bool)
+        self.rows = 0
+
+    def step(self) -> int:
+        rng = self.rng
+        if self.there.mean() > 0.95:
+            self.seen.clear()
+            self.there[:], self.rows = False, 0
+            self.done["cleared"] += 1
+        if rng.integers(10) == 0:
+            self.seen = rebuild(rng, self.seen)
+            self.done["rebuilt"] += 1
+        places = rng.integers(0, _KEYS, int(10 ** rng.uniform(0, np.log10(_BATCH))))
+        kept = self.seen.keep(self.keys[places], threads=int(rng.integers(1, 3)))
+        first = np.zeros(len(places), bool)
+        first[np.unique(places, return_index=True)[1]] = True
+        self.lose((kept != (first & ~self.there[places])).sum(), "rows kept or dropped wrongly")
+        self.there[places] = True
+        self.rows += len(places)
+        return len(places)
+
+    def audit(self) -> None:
+        self.sound(self.seen)
+        stats = self.seen.stats()
+        counts = (stats.rows, stats.kept, stats.keys)
+        self.same(counts, (self.rows, self.there.sum(), self.there.sum()), "rows, kept, keys")
+        self.holds(stats.expected_wrong < 1e-3, f"{stats.expected_wrong} rows expected to be dropped wrongly")
+        self.lose((~self.seen.contains_many(self.keys[self.there])).sum(), "keys that are in, missed")
 
 
 class CountingSoak(Soak):
@@ -612,6 +650,10 @@ def _cases() -> list[Case]:
     for precision in (8, 14):
         make = lambda precision=precision: HyperLogLog(precision)  # noqa: E731
         cases.append(Case(f"hyperloglog, {precision}", lambda rng, make=make: DistinctSoak(rng, make)))
+    for exact in (False, True):
+        make = lambda exact=exact: Deduplicator(exact=exact)  # noqa: E731
+        name = f"deduplicator, {'exact' if exact else 'approximate'}"
+        cases.append(Case(name, lambda rng, make=make: DedupSoak(rng, make)))
     cases.append(Case("heavy hitters", HittersSoak, 0.1))
     for scheme in ("standard", "conservative", "second-chance", "extreme-second-chance", "least-loaded"):
         make = lambda scheme=scheme: MultilevelTable(  # noqa: E731

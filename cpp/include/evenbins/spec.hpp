@@ -34,7 +34,8 @@ enum class Kind : uint32_t {
   paged = 13,
   ring = 14,
   hyperloglog = 15,
-  heavy_hitters = 16
+  heavy_hitters = 16,
+  deduplicator = 17
 };
 
 // How positions follow from a digest.
