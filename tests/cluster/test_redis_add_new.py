@@ -579,27 +579,26 @@ def test_a_kept_connection_that_the_server_closed_is_renewed(server: Server, cli
         assert shared.add_new_many([1, 2, 3]).tolist() == [False, False, True]
 
 
-def taken_by_another(shared: RedisFilter) -> _leases.Lease:
+def take_all(shared: RedisFilter, milliseconds: int) -> None:
     """Take all leases of a filter, as a client does that dies at once."""
     other = _leases.Lease(shared._layout, own_thread=False)
     taking = other.around(np.arange(256, dtype=np.uint64) << np.uint64(56), iter(()))  # type: ignore[arg-type]
-    assert shared._servers.run(next(taking)) == [b""]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_leases, "LEASE_MS", milliseconds)
+        assert shared._servers.run(next(taking)) == [b""]
     other.forget()
-    return other
 
 
 @pytest.mark.parametrize("traverse_on", ["client", "server"])
 @pytest.mark.parametrize("policy", ["standard", "two-choice"])
 def test_a_client_that_died_is_waited_for_until_its_lease_ends(
-    client: Any, monkeypatch: pytest.MonkeyPatch, policy: str, traverse_on: str
+    client: Any, policy: str, traverse_on: str
 ) -> None:
-    monkeypatch.setattr(_leases, "LEASE_MS", 200)
     shared = RedisFilter.create(client, "x", wide(policy), traverse_on=traverse_on)
-    shared.add(0)  # the scripts are known
-    shared.add_new(0)
+    shared.add_new(0)  # the scripts are known
     shared.add_new_many([0])
     for call in (lambda: shared.add_new(1), lambda: shared.add_new_many([2])):
-        taken_by_another(shared)
+        take_all(shared, 200)
         with no_hang(30):
             assert call()
 
@@ -609,25 +608,24 @@ def test_a_client_that_stood_still_has_no_answer(
     client: Any, monkeypatch: pytest.MonkeyPatch, traverse_on: str
 ) -> None:
     """Its lease ends between its steps, and another client comes: that one has the answer."""
-    monkeypatch.setattr(_leases, "LEASE_MS", 50)
     shared = RedisFilter.create(client, "x", wide("standard"), segment_bytes=2048)
     other = RedisFilter.open(client, "x", traverse_on=traverse_on)
     shared.add_new("a")
-    run, answers = shared._servers.run, []
+    run, answers = shared._servers.run, list[bool]()
+    # Both calls are of this thread: the second must not take the first for one that it interrupted.
+    monkeypatch.setattr(_leases, "_HOLDERS", NoHolders())
+    monkeypatch.setattr(_leases, "LEASE_MS", 50)
 
     def slow(requests: Any, **options: Any) -> Any:
         replies = run(requests, **options)
-        if not answers and b"take" in [str(each).encode() for each in requests[0].command]:
-            answers.append(None)
-            answers[0] = other.add_new("b")  # waits for the lease, and gets it
+        if "take" in requests[0].command:
+            monkeypatch.setattr(_leases, "LEASE_MS", 20_000)
+            answers.append(other.add_new("b"))  # waits for the lease, and gets it
         return replies
 
     monkeypatch.setattr(shared._servers, "run", slow)
-    with no_hang(30), monkeypatch.context() as patch:
-        # Both calls are of this thread: the other one must not take that for a handler's.
-        patch.setattr(_leases, "_HOLDERS", NoHolders())
-        with pytest.raises(RedisFilterError, match=r"stood still.*not known") as caught:
-            shared.add_new("b")
+    with no_hang(30), pytest.raises(RedisFilterError, match=r"stood still.*not known") as caught:
+        shared.add_new("b")
     assert answers == [True]
     assert "may have been added" in caught.value.__notes__[0]
 
