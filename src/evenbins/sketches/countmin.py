@@ -159,7 +159,7 @@ class CountMinSketch(_core.Sketch, KeylessCounts, Mergeable[SketchPlan]):
         inner product with a promise of its own.
     conservative
         Raise a counter only as far as the key's new estimate: the same promise, smaller errors, updates of
-        two to three times the time; `|`, `|=` and `inner_product` are refused.
+        two to three times the time; `|`, `+` and `inner_product` are refused.
     seed
         0 … 2**64-1. With a secret random seed nobody can choose keys that collide.
 
