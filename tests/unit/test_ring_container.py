@@ -148,3 +148,43 @@ def test_wrong_weights_raise_descriptive_errors(make: Any) -> None:
             make(nodes, weights=[1, 2])
         assert make(nodes, weights={"a": 2}).weights == {"a": 2.0, "b": 1.0}
     assert make([], weights=[]).weights == {}
+
+
+# --- against a dictionary ----------------------------------------------------------------------------------
+
+NAME = st.sampled_from(["a", "b", "é", "key", "n1", "n2", "n3"])
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(["add", "remove", "weigh", "down", "up", "assign"]), NAME), max_size=30
+)
+
+
+@given(st.sets(NAME), CHANGES)
+def test_a_ring_has_the_nodes_of_a_dictionary(first: set[str], changes: list[tuple[str, str]]) -> None:
+    """Whatever joins, leaves, fails or is assigned: the nodes, and only they, are in the ring."""
+    ring, twin, keys = HashRing(first, policy="plain"), dict.fromkeys(sorted(first), 1.0), set()
+    for what, name in changes:
+        if what == "add" and name not in twin:
+            ring.add_node(name, 2.0)
+            twin[name] = 2.0
+        elif what == "remove" and name in twin and (len(twin) > 1 or not keys):
+            for each in twin:
+                ring.mark_up(each)
+            ring.remove_node(name)
+            del twin[name]
+        elif what == "weigh" and name in twin:
+            ring.set_weight(name, 3.0)
+            twin[name] = 3.0
+        elif what in ("down", "up") and name in twin:
+            (ring.mark_down if what == "down" else ring.mark_up)(name)
+        elif what == "assign" and "up" in ring.states.values():
+            assert ring.assign(name) in twin  # a key that may equal the name of a node
+            keys.add(name)
+        assert list(ring) == list(ring.names)
+        assert (set(ring), len(ring), bool(ring)) == ({*twin}, len(twin), bool(twin))
+        assert [each in ring for each in ("a", "b", "é", "key", "none")] == [
+            each in twin for each in ("a", "b", "é", "key", "none")
+        ]
+        assert ring.weights == twin
+        assert ring.key_count == len(keys)
+        if "up" in ring.states.values():
+            assert ring[name] == ring.node(name) == ring.get_node(name) in twin
