@@ -406,8 +406,8 @@ def _pop(scene: Scene) -> None:
 
 
 def _pop_item(scene: Scene) -> None:
-    key, value = scene.made.popitem()
-    scene.made[key] = value
+    with contextlib.suppress(KeyError):  # it is empty
+        scene.made.popitem()
 
 
 def _from_keys(scene: Scene) -> None:
@@ -654,5 +654,5 @@ def _family(made: Any) -> dict[str, Run]:
 
 def calls(made: Any) -> list[Call]:
     """Return every public call of a structure, `clear` last."""
-    found = [Call(name, run) for name, run in _family(made).items()]
+    found = [Call(name, run, clears=name == "popitem") for name, run in _family(made).items()]
     return [*found, Call("clear", _with("clear"), clears=True)]

@@ -173,6 +173,26 @@ class Makers:
                 table.insert_many(keys, each)
             yield name, table
 
+    def sets(self) -> Iterator[tuple[str, Any]]:
+        """Fill exact sets of integers and of digests of integers and texts, and remove a third."""
+        from evenbins import MultilevelTable
+        from evenbins.tables.multilevel import plan_of_table_core
+
+        for name, core in (
+            ("uint64", (5, 8, 2, 0, 1, 12_000, 1400, 1400)),
+            ("digest", (5, 8, 3, 0, 1, 12_000, 3200, 3200)),
+            ("digest-second-chance", (3, 2, 3, 0, 3, 12_000, 12_000, 6000, 3000)),
+        ):
+            made = MultilevelTable.from_plan(plan_of_table_core(core, keys=2 * KEYS, seed=17))
+            for (keys,) in self.batches(self.keys):
+                made.add_new_many(keys)
+            if name != "uint64":
+                for (texts,) in self.batches(self.texts):
+                    made.add_new_many(texts)
+            for (keys,) in self.batches(self.keys[: KEYS // 3]):
+                made.discard_many(keys)
+            yield f"set-{name}", made
+
     def summaries(self) -> Iterator[tuple[str, Any]]:
         """Return summaries of every kind."""
         from evenbins.structure import kind_of_number
@@ -230,7 +250,8 @@ def structures(threads: int, batch: int, folder: Path) -> Iterator[tuple[str, An
     """Make every structure, with the name of its file; the one in pages is written in the folder."""
     makers = Makers(threads, batch)
     every: list[Callable[[], Iterator[tuple[str, Any]]]] = [
-        makers.filters, makers.growing, makers.deduplicators, makers.sketches, makers.fill_tables, makers.summaries, makers.rings,
+        makers.filters, makers.growing, makers.deduplicators, makers.sketches, makers.fill_tables, makers.sets,
+        makers.summaries, makers.rings,
     ]  # fmt: skip
     for make in every:
         yield from make()

@@ -67,6 +67,7 @@ ELSEWHERE = {
     "open": "PagedTable: makes one",
     "save": "PagedTable: refused",
     "to_bytes": "PagedTable: refused",
+    "same_bytes": "PagedTable: refused",
     "from_plan": "makes one",
     "attach_summary": "MultilevelTable: with a summary, it is called",
     "rebuild": "MultilevelTable: with a summary, it is called",

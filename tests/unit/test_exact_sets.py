@@ -273,7 +273,6 @@ def test_a_full_set_says_what_it_has_answered() -> None:
         Lines(b"a\0b\0a", b"\0"),
         Spans(b"abcabc", np.array([0, 2, 3, 3, 5, 6], np.uint64)),
     ],
-    ids=str,
 )
 def test_every_source_has_the_keys_of_its_items(keys: Any) -> None:
     """Bulk conversion, on whatever way, stores what single keys store."""

@@ -300,7 +300,6 @@ def test_capacity(make: Callable[..., Any]) -> None:
         ({b"a": 1.5, "b": 2}, "digest", "float64"),
         ({"a": 1, 2: np.float32(0.5)}, "digest", "float64"),
     ],
-    ids=str,
 )
 def test_types_are_inferred(items: dict[Any, Any], key_dtype: str, value_dtype: str) -> None:
     for t in (
@@ -336,7 +335,6 @@ def test_types_that_are_passed_are_kept() -> None:
         ({(1, 2): 3}, "key"),
         (MultilevelTable(5), r"table\.copy\(\)"),
     ],
-    ids=str,
 )
 def test_what_are_no_items_is_refused(items: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words):
@@ -370,7 +368,6 @@ def test_values_that_no_type_holds_are_refused() -> None:
         (pa.array([1, 2, 1], pa.uint8()), "uint64", 2),
         (pa.chunked_array([["x", "y"], ["x"]]), "digest", 2),
     ],
-    ids=str,
 )
 def test_exact_sets_from_keys(keys: Any, key_dtype: str, count: int) -> None:
     keys = list(keys) if hasattr(keys, "__next__") else keys
