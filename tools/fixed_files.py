@@ -101,9 +101,23 @@ class Makers:
                 each.add_many(keys, threads=self.threads)
             yield name, each
 
+    def deduplicators(self) -> Iterator[tuple[str, Any]]:
+        """Return an approximate and an exact Deduplicator, each with keys that come twice."""
+        from evenbins import Deduplicator
+
+        for exact in (False, True):
+            d = Deduplicator(exact=exact, capacity=5000, seed=9)
+            for (keys,) in (
+                *self.batches(self.keys),
+                *self.batches(self.texts),
+                *self.batches(self.keys[:99]),
+            ):
+                d.keep(keys, threads=self.threads)
+            yield f"deduplicator-{'exact' if exact else 'approximate'}", d
+
     def sketches(self) -> Iterator[tuple[str, Any]]:
-        """Return sketches of both constructions, and HyperLogLogs of both forms."""
-        from evenbins import CountMinSketch, HyperLogLog
+        """Return sketches of both constructions, heavy hitters, and HyperLogLogs of both forms."""
+        from evenbins import CountMinSketch, HeavyHitters, HyperLogLog
 
         weights = self.keys % type(self.keys[0])(9)
         for construction in ("classic", "two-hash"):
@@ -114,6 +128,13 @@ class Makers:
                 for keys, each in self.batches(self.keys, weights):
                     s.add_many(keys, each)
                 yield f"count-min-{construction}-{'conservative' if conservative else 'plain'}", s
+        for conservative in (False, True):
+            hitters = HeavyHitters(300, epsilon=0.0078125, delta=0.03125, conservative=conservative, seed=4)
+            for keys, each in self.batches(self.keys % type(self.keys[0])(5000), weights):
+                hitters.add_many(keys, each)
+            for (texts,) in self.batches(self.texts):
+                hitters.add_many(texts)
+            yield f"heavy-hitters-{'conservative' if conservative else 'plain'}", hitters
         for precision in (8, 18):
             h = HyperLogLog(precision, seed=4)
             for (keys,) in self.batches(self.keys):
@@ -209,7 +230,7 @@ def structures(threads: int, batch: int, folder: Path) -> Iterator[tuple[str, An
     """Make every structure, with the name of its file; the one in pages is written in the folder."""
     makers = Makers(threads, batch)
     every: list[Callable[[], Iterator[tuple[str, Any]]]] = [
-        makers.filters, makers.growing, makers.sketches, makers.fill_tables, makers.summaries, makers.rings,
+        makers.filters, makers.growing, makers.deduplicators, makers.sketches, makers.fill_tables, makers.summaries, makers.rings,
     ]  # fmt: skip
     for make in every:
         yield from make()

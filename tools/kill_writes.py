@@ -44,8 +44,10 @@ from evenbins import (
     ChainedTable,
     CountingBloomFilter,
     CountMinSketch,
+    Deduplicator,
     GrowingFilter,
     HashRing,
+    HeavyHitters,
     HyperLogLog,
     MultilevelTable,
     PagedTable,
@@ -63,6 +65,8 @@ def _fill(made: Any, first: int, count: int) -> Any:
         made.insert_many(keys, keys)
     elif isinstance(made, HashRing):
         made.assign_many(keys)
+    elif isinstance(made, Deduplicator):
+        made.keep(keys)
     elif isinstance(made, summaries.Summary):
         made.add_many(keys, 1)
     else:
@@ -77,7 +81,9 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "growing": lambda: GrowingFilter(1e-3, first=2_000),
     "counting": lambda: CountingBloomFilter(KEYS),
     "sketch": lambda: CountMinSketch(epsilon=1e-3, delta=1e-3),
+    "heavy-hitters": lambda: HeavyHitters(100, epsilon=1e-3, delta=1e-3),
     "hyperloglog": lambda: HyperLogLog(),
+    "deduplicator": lambda: Deduplicator(exact=True),
     "table": lambda: MultilevelTable(KEYS, key_dtype="uint64", value_dtype="uint64"),
     "chained": lambda: ChainedTable(KEYS, key_dtype="uint64", value_dtype="uint64"),
     "ring": lambda: HashRing([f"server{i}" for i in range(20)]),
@@ -96,7 +102,7 @@ def _save(name: str, made: Any, path: Path) -> None:
 
 def _same(name: str, path: Path, made: Any) -> bool:
     if name != "pages":
-        return bool(type(made).load(path) == made)
+        return bool(type(made).load(path).to_bytes() == made.to_bytes())
     with PagedTable.open(path, verify=True) as table:
         table._check()
         return dict(table.items()) == dict(made.items())

@@ -179,7 +179,8 @@ size_t table_get_many(const TableView& t, const uint64_t* keys, size_t n, uint64
 template <uint32_t Slots, uint32_t Words, uint32_t Value>
 void table_contains_many(const TableView& t, const uint64_t* keys, size_t n, uint8_t* found) {
   if constexpr (Slots == 8)
-    if (t.levels == 2) return static_cast<void>(table_look<Slots, Words, Value, 2, false>(t, keys, n, 0, nullptr, found));
+    if (t.levels == 2)
+      return static_cast<void>(table_look<Slots, Words, Value, 2, false>(t, keys, n, 0, nullptr, found));
   table_look<Slots, Words, Value, 0, false>(t, keys, n, 0, nullptr, found);
 }
 

@@ -21,6 +21,9 @@ from evenbins._lazy import lazy_names
 if TYPE_CHECKING:
     from evenbins import design, theory
     from evenbins._core import kernel, kernels
+    from evenbins._newlines import NewlineWarning
+    from evenbins.deduplication.containers import dedup
+    from evenbins.deduplication.deduplicator import Deduplicator, DedupStats
     from evenbins.errors import ArgumentError, ArgumentTypeError, EvenbinsError, FormatError, KeyRangeError
     from evenbins.filters.balanced import BalancedBloomFilter
     from evenbins.filters.blocked import BlockedBloomFilter
@@ -54,6 +57,8 @@ __all__ = [
     "ChainedTable",
     "CountMinSketch",
     "CountingBloomFilter",
+    "DedupStats",
+    "Deduplicator",
     "EvenbinsError",
     "Filter",
     "FilterPlan",
@@ -65,6 +70,7 @@ __all__ = [
     "HyperLogLog",
     "KeyRangeError",
     "MultilevelTable",
+    "NewlineWarning",
     "NoNodesError",
     "OverfilledWarning",
     "PagedPlan",
@@ -78,6 +84,7 @@ __all__ = [
     "TableFullError",
     "TablePlan",
     "TableStats",
+    "dedup",
     "design",
     "digest",
     "digest_many",
@@ -90,6 +97,9 @@ __all__ = [
 # Where the names above come from; a test compares the two.
 _HOMES = {
     "_core": "kernel kernels",
+    "_newlines": "NewlineWarning",
+    "deduplication.containers": "dedup",
+    "deduplication.deduplicator": "Deduplicator DedupStats",
     "errors": "ArgumentError ArgumentTypeError EvenbinsError FormatError KeyRangeError",
     "filters.balanced": "BalancedBloomFilter",
     "filters.blocked": "BlockedBloomFilter",

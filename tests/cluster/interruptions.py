@@ -9,6 +9,7 @@ it raises comes out of that line. So every line of a call can be tried, and a fa
 
 from __future__ import annotations
 
+import gc
 import linecache
 import os
 import signal
@@ -51,12 +52,15 @@ def _run(call: Callable[[], T], at: Callable[[int], None]) -> T:
             at(count)
         return trace
 
-    before = sys.gettrace()
+    before, collecting = sys.gettrace(), gc.isenabled()
+    gc.disable()  # the finalizers of what other tests left behind have lines too
     sys.settrace(trace)
     try:
         return call()
     finally:
         sys.settrace(before)
+        if collecting:
+            gc.enable()
 
 
 def lines_in(call: Callable[[], object]) -> int:

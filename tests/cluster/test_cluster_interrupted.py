@@ -63,6 +63,8 @@ def filter_calls(server: Server) -> Iterator[dict[str, Asked]]:
                 shared.contains_many([key, key + 1]).tolist() == [key % 2 == 0, key % 2 == 1]
             ),
             "add": lambda key: shared.add(key // 2 * 2) is None,
+            "add_new": lambda key: shared.add_new(key // 2 * 2) is False,
+            "add_new_many": lambda key: shared.add_new_many([key // 2 * 2, 0]).tolist() == [False, False],
         }
 
 
@@ -113,7 +115,8 @@ CLIENTS: dict[str, Any] = {
 CALLS = [
     (client, call)
     for client, calls in {
-        "filter": ("contains", "contains_many", "add"), "sharded": ("get", "mget", "pipeline"),
+        "filter": ("contains", "contains_many", "add", "add_new", "add_new_many"),
+        "sharded": ("get", "mget", "pipeline"),
         "memcached": ("get", "get_many"), "loads": ("admitted",),
     }.items()
     for call in calls

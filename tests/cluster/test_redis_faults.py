@@ -46,6 +46,8 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "contains_many": lambda f: f.contains_many(MANY),
     "contains_few": lambda f: f.contains_many([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]),
     "add_many": lambda f: f.add_many(MANY + 1000),
+    "add_new": lambda f: [f.add_new(key) for key in range(1000, 1100)],
+    "add_new_many": lambda f: f.add_new_many(MANY + 1000),
     "to_local": lambda f: f.to_local(),
     "verify": lambda f: f.verify(),
 }
@@ -105,7 +107,7 @@ def test_another_type_under_a_key_is_an_error(client: Any, name: str, call: str)
         RedisFilter.open(client, "x")
 
 
-@pytest.mark.parametrize("call", ["contains", "add", "contains_many", "to_local", "verify"])
+@pytest.mark.parametrize("call", ["contains", "add", "add_new", "contains_many", "to_local", "verify"])
 @pytest.mark.parametrize("name", PLANS)
 def test_a_segment_cut_short_is_an_error(client: Any, name: str, call: str) -> None:
     shared = made(client, name)
@@ -122,7 +124,7 @@ def test_one_missing_segment_is_an_error_for_its_keys_and_for_opening(client: An
     shared = made(client, name, segment_bytes=64)
     assert shared.plan.segments > 5
     client.delete(shared._layout.segment_key(4))
-    for call in ("contains_many", "add_many", "to_local", "verify"):
+    for call in ("contains_many", "add_many", "add_new_many", "to_local", "verify"):
         with pytest.raises(FilterMissingError, match=r"\{x:4\}"):
             CALLS[call](shared)
     answers = []
@@ -315,7 +317,7 @@ def test_a_server_out_of_memory_refuses_and_keeps_what_it_has() -> None:
         shared = made(client, "multilevel")
         with pytest.raises(RedisFilterError, match="maxmemory"):
             RedisFilter.create(client, "large", plan_blocked(10_000_000, bits_per_key=16))
-        for call in ("add", "add_many"):
+        for call in ("add", "add_many", "add_new", "add_new_many"):
             with pytest.raises(RedisFilterError, match="may be repeated"):
                 CALLS[call](shared)
         assert shared.contains_many(MANY).all()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from redis.cluster import LoadBalancingStrategy
 
 from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, FilterPlan, filters
-from evenbins.cluster import AsyncRedisFilter, RedisFilter, RedisFilterError, _many_keys
+from evenbins.cluster import AsyncRedisFilter, RedisFilter, RedisFilterError, _leases, _many_keys
 from evenbins.filters import plan_balanced, plan_blocked, plan_standard
 from evenbins.study.levels import plan_levels
 
@@ -281,6 +281,11 @@ def test_a_cluster() -> None:
         moved = RedisFilter.open(cluster, "two-choice")
         _move_slot(nodes, cluster, moved._layout.segment_key(0))
         assert moved.contains_many(np.arange(300)).all()
+        for key in (moved._layout.segment_key(1), _leases.lease_key(moved._layout)):
+            _move_slot(nodes, cluster, key)
+            assert not moved.add_new_many(np.arange(300)).any()
+            _move_slot(nodes, cluster, key)
+            assert not any(moved.add_new(key) for key in range(30))
         assert all(key in moved for key in range(300))
         assert RedisFilter.delete(cluster, "multilevel")
 

@@ -150,6 +150,46 @@ def test_a_client_counts_what_the_server_counts(client: Any, policy: str, traver
     assert stats.requests >= counted[2]
 
 
+@pytest.mark.parametrize("traverse_on", ["client", "server"])
+@pytest.mark.parametrize("policy", ["standard", "blocked", "single", "multilevel", "fill", "two-choice"])
+def test_add_new_takes_the_requests_of_add_and_two_for_a_lease(
+    client: Any, policy: str, traverse_on: str
+) -> None:
+    """The figures of docs/redis.md: 300 keys one by one, then batches of 100 and of 5,000 keys.
+
+    Of a standard filter and of two choices a lease is taken and ended, unless the server traverses.
+    """
+    planner: Any = {"blocked": plan_blocked, "standard": plan_standard}.get(policy)
+    if planner is None:
+        plan = plan_balanced(20_000, bits_per_key=24, policy=policy, seed=1)
+    else:
+        plan = planner(20_000, bits_per_key=24, seed=1)
+    requests: dict[str, list[int]] = {}
+    for kind in ("add", "add_new"):
+        client.flushall()
+        shared = RedisFilter.create(client, "x", plan, segment_bytes=8192, traverse_on=traverse_on)
+        requests[kind] = []
+        for keys in (np.arange(300), np.arange(300, 400), np.arange(400, 5400)):
+            before = shared.stats().requests
+            if len(keys) == 300:
+                for key in keys.tolist():
+                    getattr(shared, kind)(key)
+            else:
+                getattr(shared, f"{kind}_many")(keys)
+            requests[kind].append(shared.stats().requests - before)
+    leased = policy in ("standard", "two-choice")
+    extra = [new - plain for new, plain in zip(requests["add_new"], requests["add"], strict=True)]
+    assert extra[1:] == [2 * leased, 2 * leased]
+    if not leased:
+        assert extra[0] == 0
+    elif traverse_on == "client":
+        assert extra[0] == 600
+    elif policy == "standard":
+        assert requests["add_new"][0] == 300  # where `add` asks each segment
+    else:
+        assert extra[0] == 0
+
+
 def test_single_calls_keep_one_connection_and_give_it_back(client: Any) -> None:
     client.flushall()
     with RedisFilter.create(client, "x", plan_blocked(100)) as shared:

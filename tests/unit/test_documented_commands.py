@@ -120,6 +120,7 @@ SMALL_TOOLS: dict[str, str | dict[str, int] | None] = {
     "tools/fault_study.py": None,  # minutes; tests/cluster/test_fault_study.py runs each of its kinds
     "tools/kill_study.py": "--kills 1 --servers 3 --threads 4",
     "tools/lookup_times.py": {"BATCH": 1 << 10, "ROUNDS": 1, "BATCHES": 2, "MOST_KEYS": 2000},
+    "tools/redis_add_new.py": "--keys 2000",
     "tools/redis_round_trips.py": "--sample 1000",
     "tools/router_hostile.py": "--seconds 1 --at-once 10",
     "tools/route_study.py": "--requests 60 --concurrency 10 --replicas 2 --policies jump",

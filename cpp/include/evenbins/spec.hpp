@@ -33,7 +33,9 @@ enum class Kind : uint32_t {
   counters = 12,
   paged = 13,
   ring = 14,
-  hyperloglog = 15
+  hyperloglog = 15,
+  heavy_hitters = 16,
+  deduplicator = 17
 };
 
 // How positions follow from a digest.

@@ -4,6 +4,7 @@
     evenbins query keys.evb < lines          like grep: prints the lines that are in it
     evenbins inspect keys.evb                plan beside stats, blocks by their load, checks
     evenbins count lines                     the number of different lines; `top`: the most frequent
+    evenbins dedup crawl/ -o urls.txt        the first of equal rows, in their order and format
     evenbins design filter --keys 1e9 --fpr 1e-6    every design that meets it, best first
     evenbins reproduce kanizo-fig5           a paper's numbers beside ours
     evenbins lab                             all of it on a local page
@@ -43,6 +44,7 @@ _ROWS = (
     Row("build", "Build a filter from lines.", "evenbins.cli.build"),
     Row("completion", "Print a shell's completion script.", "evenbins.cli.completion"),
     Row("count", "Count the different lines.", "evenbins.cli.count"),
+    Row("dedup", "Keep the first of equal rows.", "evenbins.cli.dedup"),
     Row("demo", "Show it at work on generated keys.", "evenbins.study.commands.demo"),
     Row("design", "Find the designs that meet a request, best first.", "evenbins.cli.design"),
     Row("help", "Show how a command is used.", "evenbins.cli.help"),

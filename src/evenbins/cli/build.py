@@ -1,4 +1,4 @@
-"""`evenbins build`: lines, or a column, into a filter; with --exact into a set of their digests.
+"""`evenbins build`: lines, or a column, into a filter; with --exact into an exact set of their digests.
 
 The set holds 128 bits of XXH3 for each different line. Two of n lines are taken for one with a probability of
 n²/2^129, so `query` answers as `grep -F -x -f LIST` does.

@@ -8,6 +8,8 @@
 Standard, blocked and two-choice filters only ever OR bits: many keys of a segment are one mask, and nobody
 can come between. For two choices the blocks are chosen here, in the order of the keys; another client's
 keys may make a choice stale, which costs a little balance and loses nothing, since a query reads both.
+
+Which keys were new: what `add` and the placing here answer; of a mask, what the segment held before.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import numpy.typing as npt
 
 from evenbins import _core
 from evenbins.cluster import _scripts as scripts
+from evenbins.cluster._leases import Lease
 from evenbins.cluster._one_key import contains_one, spill
 from evenbins.cluster._requests import Operation, Request, add_call, call, call_list, get_segment, read_call
 from evenbins.cluster._segments import HEAD, LINE_BITS, Layout, Table, in_rounds
@@ -45,6 +48,7 @@ Words = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.uint16]
+Flags = npt.NDArray[np.bool_]
 
 
 def _by_segment(table: Table, blocks: Indices) -> list[tuple[int, Indices]]:
@@ -142,56 +146,93 @@ def records(offsets: Indices, positions: Positions, coins: npt.NDArray[np.bool_]
     return written.tobytes()
 
 
-def add_many(layout: Layout, digests: Words) -> Operation[None]:
-    """Add up to BATCH keys."""
+def add_many(layout: Layout, digests: Words, lease: Lease | None = None) -> Operation[Flags]:
+    """Add up to BATCH keys; with a lease, return which of them were new, the first of equal ones."""
     if layout.plan.policy == "standard":
-        positions = _standard_positions(layout, digests).reshape(-1, 1)
-        lines, within = positions[:, 0] // LINE_BITS, (positions % LINE_BITS).astype(np.uint16)
-        yield from _or_keys(layout, layout.tables[0], lines, within)
-        return
-    digests = digests[np.sort(np.unique(digests, return_index=True)[1])]  # a repeated key changes nothing
+        adding = _add_standard(layout, digests, lease is not None)
+        return (yield from adding if lease is None else lease.around(digests, adding))
+    first = np.sort(np.unique(digests, return_index=True)[1])  # a repeated key changes nothing
+    new, digests = np.zeros(len(digests), np.bool_), digests[first]
     if layout.plan.policy == "blocked":
         table = layout.tables[0]
         within = lane_positions_many(digests, layout.plan.hashes, table.span)
-        yield from _or_keys(layout, table, mulhi_many(digests, table.blocks), within)
+        blocks = mulhi_many(digests, table.blocks)
+        new[first] = yield from _or_keys(layout, table, blocks, within, lease is not None)
     elif layout.plan.policy == "two-choice":
-        yield from _add_two_choice(layout, digests)
+        adding = _add_two_choice(layout, digests)
+        new[first] = yield from adding if lease is None else lease.around(digests, adding)
     else:
-        yield from _add_by_level(layout, digests)
+        new[first] = yield from _add_by_level(layout, digests, lease)
+    return new
 
 
-def _or_keys(layout: Layout, table: Table, blocks: Indices, positions: Positions) -> Operation[None]:
-    """Set bits, in any order: a mask for a segment that gets many, records for one that gets few."""
+def _add_standard(layout: Layout, digests: Words, answer: bool) -> Operation[Flags]:
+    positions = _standard_positions(layout, digests).reshape(-1, 1)
+    lines, within = positions[:, 0] // LINE_BITS, (positions % LINE_BITS).astype(np.uint16)
+    set_now = yield from _or_keys(layout, layout.tables[0], lines, within, answer)
+    new: Flags = np.any(set_now.reshape(-1, layout.plan.hashes), axis=1)
+    return new
+
+
+def _or_keys(
+    layout: Layout, table: Table, blocks: Indices, positions: Positions, answer: bool = False
+) -> Operation[Flags]:
+    """Set bits, in any order: a mask for a segment that gets many, records for one that gets few.
+
+    Return which rows of positions set a bit that neither the filter nor a row before had, if that is asked.
+    """
     groups = _by_segment(table, blocks)
     within = blocks % table.blocks_per_segment
+    new = np.zeros(len(blocks), np.bool_)
+
+    def bits(own: Indices) -> Indices:
+        return 8 * (HEAD + within[own] * table.block_bytes)[:, None] + positions[own]
+
     for part in in_rounds(groups):
         requests = []
         for segment, own in part:
             if len(own) >= SWAP_FROM:
                 flags = np.zeros(8 * layout.value_bytes(segment), np.bool_)
-                first = 8 * (HEAD + within[own] * table.block_bytes)
-                flags[first[:, None] + positions[own]] = True
+                flags[bits(own)] = True
                 mask = np.packbits(flags, bitorder="little").tobytes()
-                requests.append(call(layout, segment, scripts.MERGE, mask))
+                requests.append(call(layout, segment, scripts.MERGE, mask, *([b"before"] if answer else [])))
             else:
                 keys = records(HEAD + within[own] * table.block_bytes, positions[own], None)
                 requests.append(add_call(layout, table, segment, keys, positions.shape[1]))
-        yield requests
+        replies = yield requests
+        for (_, own), reply in zip(part, replies, strict=True) if answer else ():
+            if len(own) >= SWAP_FROM:
+                new[own] = _sets_a_bit(reply, bits(own))
+            else:
+                new[own] = np.frombuffer(reply, np.uint8) == ord("1")
+    return new
 
 
-def _add_two_choice(layout: Layout, digests: Words) -> Operation[None]:
+def _sets_a_bit(value: bytes, rows: Indices) -> Flags:
+    """Return which rows of bits have one that is set neither in the value nor by a row before."""
+    bits = rows.ravel()
+    turns = np.arange(len(bits), dtype=np.int32)
+    first = np.empty(8 * len(value), np.int32)
+    first[bits[::-1]] = turns[::-1]  # of repeated indices the last value stays: the first turn
+    octets = np.frombuffer(value, np.uint8)[bits >> 3]
+    unset = octets >> (bits & 7).astype(np.uint8) & 1 == 0
+    found: Flags = np.any((unset & (first[bits] == turns)).reshape(rows.shape), axis=1)
+    return found
+
+
+def _add_two_choice(layout: Layout, digests: Words) -> Operation[Flags]:
     """Choose blocks here, key by key, and set the bits: of a filter that is small beside the batch, all of
     it."""
     if len(digests) >= 32 * layout.segments and layout.plan.nbytes <= 1 << 28:
         local = yield from export(layout)
-        local.add_many(digests, digests=True)
+        new: Flags = local.add_new_many(digests, digests=True)
         blocks, _, _ = layout.take_apart(memoryview(local))
         for segments in in_rounds(range(layout.segments)):
             yield [
                 call(layout, segment, scripts.MERGE, bytes(HEAD) + bytes(blocks[segment]))
                 for segment in segments
             ]
-        return
+        return new
     table, hashes = layout.tables[0], layout.plan.hashes
     words = [words_many(digests, level) for level in range(2)]
     blocks_of = [mulhi_many(each, table.blocks) for each in words]
@@ -204,32 +245,47 @@ def _add_two_choice(layout: Layout, digests: Words) -> Operation[None]:
         at = np.where(chosen == 0, *blocks_of)[placed]
         positions = lane_positions_many(np.where(chosen == 0, *words)[placed], hashes, table.span)
         yield from _or_keys(layout, table, at, positions)
+    new = chosen != scripts.PRESENT
+    return new
 
 
-def _add_by_level(layout: Layout, digests: Words) -> Operation[None]:
+def _add_by_level(layout: Layout, digests: Words, lease: Lease | None) -> Operation[Flags]:
     """Take the levels one after the other: what one does depends on it alone."""
-    left = digests
+    new, left = np.zeros(len(digests), np.bool_), np.arange(len(digests))
     for level in range(layout.plan.choices):
-        passed = yield from _add_level(layout, layout.level(level), words_many(left, level))
-        left = left[passed]
+        outcomes = yield from _add_level(layout, layout.level(level), words_many(digests[left], level))
+        new[left[outcomes == scripts.PLACED]] = True
+        left = left[outcomes == scripts.PASSED]
         if not left.size:
-            return
-    full = left
+            return new
     if layout.limit:
         rest = []
         for own in in_rounds(left, LIST_KEYS):
-            listed = own.astype("<u8").tobytes()
+            listed = digests[own].astype("<u8").tobytes()
             (reply,) = yield [call_list(layout, scripts.LIST, listed, layout.limit)]
-            rest.append(own[np.frombuffer(reply, np.uint8) == ord("0")])
-        full = np.concatenate(rest)
-    for digest in full.tolist():
+            outcomes = np.frombuffer(reply, np.uint8) - ord("0")
+            new[own[outcomes == scripts.PLACED]] = True
+            rest.append(own[outcomes == scripts.PASSED])
+        left = np.concatenate(rest)
+    spilling = _spill_keys(layout, digests[left])
+    if lease is not None and left.size and layout.spill != "random":
+        spilling = lease.around(digests[left], spilling)
+    new[left] = yield from spilling
+    return new
+
+
+def _spill_keys(layout: Layout, digests: Words) -> Operation[Flags]:
+    """Put keys that all their blocks refuse into one of them, one key after the other."""
+    new = np.zeros(len(digests), np.bool_)
+    for i, digest in enumerate(digests.tolist()):
         present = yield from contains_one(layout, digest)  # keys spilled before it may have made it so
         if not present:
-            yield from spill(layout, digest)
+            new[i] = yield from spill(layout, digest)
+    return new
 
 
-def _add_level(layout: Layout, table: Table, words: Words) -> Operation[npt.NDArray[np.bool_]]:
-    """Add keys to one table, in their order: which of them passed."""
+def _add_level(layout: Layout, table: Table, words: Words) -> Operation[Octets]:
+    """Add keys to one table, in their order: which of them passed, were placed or were present."""
     blocks = mulhi_many(words, table.blocks)
     within = blocks % table.blocks_per_segment
     outcomes = np.empty(len(words), np.uint8)
@@ -266,5 +322,4 @@ def _add_level(layout: Layout, table: Table, words: Words) -> Operation[npt.NDAr
             for part in in_rounds(own, SCRIPT_KEYS):
                 (reply,) = yield [few(segment, part)]
                 outcomes[part] = np.frombuffer(reply, np.uint8) - ord("0")
-    passed: npt.NDArray[np.bool_] = outcomes == scripts.PASSED
-    return passed
+    return outcomes

@@ -16,6 +16,7 @@ import numpy as np
 
 from evenbins import _core
 from evenbins.cluster import _scripts as scripts
+from evenbins.cluster._leases import Lease
 from evenbins.cluster._requests import Operation, Request, add_call, call_list, join_calls, read_call
 from evenbins.cluster._segments import HEAD, LINE_BITS, Layout
 from evenbins.cluster.redis_errors import FilterDamagedError
@@ -115,44 +116,54 @@ def contains_one(layout: Layout, digest: int) -> Operation[bool]:
     return bool(reply == b"1")
 
 
-def add_one(layout: Layout, digest: int) -> Operation[None]:
-    """Add one key."""
-    if layout.plan.policy == "standard":
-        yield _add_standard(layout, digest)
-    elif layout.plan.policy == "two-choice":
-        places = [Place(layout, digest, level) for level in range(2)]
-        blocks = yield from _read_places(layout, places)
-        chosen = choose_block(blocks, digest, layout.plan.hashes)
-        if chosen != scripts.PRESENT:
-            yield [places[chosen].add(layout)]
-    elif layout.plan.policy == "blocked":
-        yield [Place(layout, digest, 0).add(layout)]
-    else:
-        path = (Place(layout, digest, level).add(layout) for level in range(layout.plan.choices))
-        for request in (join_calls(list(path)),) if layout.traverse_on == "server" else path:
-            (reply,) = yield [request]
-            if reply != b"0":
-                return
-        if layout.limit:
-            digests = digest.to_bytes(8, "little")
-            (reply,) = yield [call_list(layout, scripts.LIST, digests, layout.limit)]
-            if reply != b"0":
-                return
-        yield from spill(layout, digest)
+def add_one(layout: Layout, digest: int, lease: Lease | None = None) -> Operation[bool]:
+    """Add one key; return whether it was new: for certain, while others may add it too, with a lease."""
+    if layout.plan.policy in ("standard", "two-choice"):
+        add = _add_standard if layout.plan.policy == "standard" else _add_two_choice
+        if lease is not None and layout.traverse_on == "client":
+            return (yield from lease.around(np.array([digest], np.uint64), add(layout, digest, None)))
+        return (yield from add(layout, digest, lease))
+    path = (Place(layout, digest, level).add(layout) for level in range(layout.plan.choices))
+    for request in (join_calls(list(path)),) if layout.traverse_on == "server" else path:
+        (reply,) = yield [request]
+        if reply != b"0":
+            return bool(reply == b"1")
+    if layout.limit:
+        digests = digest.to_bytes(8, "little")
+        (reply,) = yield [call_list(layout, scripts.LIST, digests, layout.limit)]
+        if reply != b"0":
+            return bool(reply == b"1")
+    return (yield from spill(layout, digest, lease))
 
 
-def spill(layout: Layout, digest: int) -> Operation[None]:
+def _add_two_choice(layout: Layout, digest: int, lease: Lease | None) -> Operation[bool]:
+    places = [Place(layout, digest, level) for level in range(2)]
+    blocks = yield from _read_places(layout, places)
+    chosen = choose_block(blocks, digest, layout.plan.hashes)
+    if chosen == scripts.PRESENT:
+        return False
+    if lease is not None:
+        requests = [places[each].add(layout) for each in (chosen, 1 - chosen)]
+        return (yield from lease.test(digest, requests, either=True))
+    (reply,) = yield [places[chosen].add(layout)]
+    return bool(reply == b"1")
+
+
+def spill(layout: Layout, digest: int, lease: Lease | None = None) -> Operation[bool]:
     """Put a key that all its blocks refuse into one of them all the same, unless another client just did."""
+    if lease is not None and layout.spill != "random":
+        return (yield from lease.around(np.array([digest], np.uint64), spill(layout, digest)))
     places = [Place(layout, digest, level) for level in range(layout.plan.choices)]
     if layout.spill == "random":
         chosen = places[mulhi(splitmix(digest, len(places) + 1), len(places))]
     else:
         blocks = yield from _read_places(layout, places)
         if any(each.outcome(block) == scripts.PRESENT for each, block in zip(places, blocks, strict=True)):
-            return
+            return False
         fills = [each.set_bits(block) for each, block in zip(places, blocks, strict=True)]
         chosen = places[fills.index(min(fills))]
-    yield [chosen.add(layout, forced=1)]
+    (reply,) = yield [chosen.add(layout, forced=1)]
+    return bool(reply == b"1")
 
 
 def _read_places(layout: Layout, places: Sequence[Place]) -> Operation[list[bytes]]:
@@ -217,7 +228,7 @@ def _read_standard(layout: Layout, digest: int) -> Operation[bool]:
     return found
 
 
-def _add_standard(layout: Layout, digest: int) -> list[Request]:
+def _add_standard(layout: Layout, digest: int, lease: Lease | None) -> Operation[bool]:
     table, requests = layout.tables[0], []
     for segment, own in _standard_bits(layout, digest).items():
         keys = b"".join(
@@ -225,4 +236,7 @@ def _add_standard(layout: Layout, digest: int) -> list[Request]:
             for p in own
         )
         requests.append(add_call(layout, table, segment, keys, 1))
-    return requests
+    if lease is not None:
+        return (yield from lease.test(digest, requests, either=False))
+    replies = yield requests
+    return any(b"1" in reply for reply in replies)

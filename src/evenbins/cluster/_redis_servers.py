@@ -13,14 +13,19 @@ Invariants
 - A call that a signal's handler makes while another call of its thread is under way has its own connection.
 - A child process opens connections of its own.
 - When `run` returns or raises, nothing of it is under way.
+- With `once`, nothing that a server may have executed is sent again, whatever the client's `retry` says: the
+  answer of the second execution would not be that of the first.
 - A thread keeps one connection to each server; it goes back to the client's pool when the thread ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import random
 import threading
+import time
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -67,6 +72,7 @@ class _Clients:
     """The clients, checked: those of the library's module that a subclass names."""
 
     _library: ClassVar[str]
+    waits_in_thread: ClassVar[bool]
     cluster = False
 
     def __init__(self, client: Any) -> None:
@@ -163,30 +169,37 @@ class Servers(_Clients):
     """Blocking connections."""
 
     _library = "redis"
+    waits_in_thread = True
 
     def __init__(self, client: Any) -> None:
         super().__init__(client)
         self._thread = threading.local()
 
-    def run(self, requests: Sequence[Request]) -> Replies:
+    def run(self, requests: Sequence[Request], *, once: bool = False) -> Replies:
         """Send requests, and return their replies."""
         if self.cluster:
-            return self._run_cluster(requests)
+            return self._run_cluster(requests, once)
         if len(requests) == 1:
             request = requests[0]
-            return self._exchange(self.clients[request.server].connection_pool, [request.command])
+            return self._exchange(self.clients[request.server].connection_pool, [request.command], once)
         replies: Replies = [None] * len(requests)
         for server, own in self._by_server(requests).items():
-            self._exchange_some(self.clients[server].connection_pool, requests, own, replies)
+            self._exchange_some(self.clients[server].connection_pool, requests, own, replies, once)
         return replies
 
+    def pause(self) -> Replies:
+        """Wait a little, and return no replies."""
+        time.sleep(_pause())
+        return []
+
     def _exchange_some(
-        self, pool: Any, requests: Sequence[Request], own: list[int], replies: Replies
+        self, pool: Any, requests: Sequence[Request], own: list[int], replies: Replies, once: bool
     ) -> None:
-        for i, reply in zip(own, self._exchange(pool, [requests[i].command for i in own]), strict=True):
+        commands = [requests[i].command for i in own]
+        for i, reply in zip(own, self._exchange(pool, commands, once), strict=True):
             replies[i] = reply
 
-    def _exchange(self, pool: Any, commands: list[tuple[Any, ...]]) -> Replies:
+    def _exchange(self, pool: Any, commands: list[tuple[Any, ...]], once: bool = False) -> Replies:
         """Send commands over the connection kept for this thread, and read their replies.
 
         Half the time of the client's `execute_command`. And that, where a signal's handler raises between
@@ -194,33 +207,42 @@ class Servers(_Clients):
         """
         kept = self._connection(pool)
         if kept.busy:  # a signal's handler runs while this thread waits for a reply
-            return self._exchange_apart(pool, commands)
+            return self._exchange_apart(pool, commands, once)
         kept.busy = True
         try:
-            if kept.dirty:
+            if kept.dirty or (once and self._ended(kept.connection)):
                 kept.connection.disconnect()
             kept.dirty = True
-            replies = self._converse(kept.connection, commands)
+            replies = self._converse(kept.connection, commands, once)
             kept.dirty = False
             return replies
         finally:
             kept.busy = False
 
-    def _exchange_apart(self, pool: Any, commands: list[tuple[Any, ...]]) -> Replies:
+    def _exchange_apart(self, pool: Any, commands: list[tuple[Any, ...]], once: bool) -> Replies:
         connection, replies = pool.get_connection(), None
         try:
-            replies = self._converse(connection, commands)
+            replies = self._converse(connection, commands, once)
             return replies
         finally:
             if replies is None:
                 connection.disconnect()
             pool.release(connection)
 
-    def _converse(self, connection: Any, commands: list[tuple[Any, ...]]) -> Replies:
+    def _ended(self, connection: Any) -> bool:
+        """Return whether the server closed a kept connection: no reply is due, so nothing else is to read."""
+        try:
+            return bool(connection.can_read())
+        except self._connection_error:
+            return True
+
+    def _converse(self, connection: Any, commands: list[tuple[Any, ...]], once: bool) -> Replies:
         """Send and read; on a connection that fails again, as often as the client's `retry` says.
 
         The first attempt is not counted: the server may have closed a kept connection long ago.
         """
+        if once:
+            return self._attempt(connection, commands)
         try:
             return self._attempt(connection, commands)
         except self._timeout:
@@ -262,7 +284,7 @@ class Servers(_Clients):
         if own is not None:
             own.release()
 
-    def _run_cluster(self, requests: Sequence[Request]) -> Replies:
+    def _run_cluster(self, requests: Sequence[Request], once: bool) -> Replies:
         cluster = self.clients[0]
         by_pool: dict[Any, list[int]] = {}
         for i, request in enumerate(requests):
@@ -271,19 +293,27 @@ class Servers(_Clients):
         replies: Replies = [None] * len(requests)
         for pool, own in by_pool.items():
             try:
-                self._exchange_some(pool, requests, own, replies)
+                self._exchange_some(pool, requests, own, replies, once)
             except (self._connection_error, self._timeout):  # another node may have taken over
+                if once:
+                    with contextlib.suppress(self._connection_error, self._timeout):
+                        self._follow(requests[own[0]], ("EXISTS", requests[own[0]].key))
+                    raise
                 for i in own:
-                    replies[i] = self._follow(requests[i].command)
+                    replies[i] = self._follow(requests[i], requests[i].command)
         for i, reply in enumerate(replies):
             if isinstance(reply, self._moved):
-                replies[i] = self._follow(requests[i].command)
+                replies[i] = self._follow(requests[i], requests[i].command, once)
         return replies
 
-    def _follow(self, command: tuple[Any, ...]) -> Any:
-        """Ask the cluster's own client, which follows keys to other nodes."""
+    def _follow(self, request: Request, command: tuple[Any, ...], once: bool = False) -> Any:
+        """Ask the cluster's own client, which follows keys to other nodes.
+
+        With a node to begin at it does not repeat commands whose replies are lost.
+        """
+        nodes = {"target_nodes": self.clients[0].get_node_from_key(request.key)} if once else {}
         try:
-            return self.clients[0].execute_command(*command)
+            return self.clients[0].execute_command(*command, **nodes)
         except self._response_error as error:
             return error
 
@@ -299,25 +329,36 @@ class AsyncServers(_Clients):
     """Asyncio connections."""
 
     _library = "redis.asyncio"
+    waits_in_thread = False
 
-    async def run(self, requests: Sequence[Request]) -> Replies:
+    async def run(self, requests: Sequence[Request], *, once: bool = False) -> Replies:
         """Send requests, and return their replies."""
-        if len(requests) == 1:
-            return [await self._execute(self.clients[requests[0].server], requests[0].command)]
         if self.cluster:
             turns = asyncio.Semaphore(_AT_ONCE)
 
             async def in_turn(request: Request) -> Any:
                 async with turns:
-                    return await self._execute(self.clients[0], request.command)
+                    nodes = {"target_nodes": await self._node(request.key)} if once else {}
+                    return await self._execute(self.clients[0], request.command, **nodes)
 
             return await _gather(map(in_turn, requests))
+        if len(requests) == 1 and not once:
+            return [await self._execute(self.clients[requests[0].server], requests[0].command)]
         replies: Replies = [None] * len(requests)
+        send = self._send_once if once else self._pipeline
         by_server = self._by_server(requests).items()
-        await _gather(
-            self._pipeline(self.clients[server], requests, own, replies) for server, own in by_server
-        )
+        await _gather(send(self.clients[server], requests, own, replies) for server, own in by_server)
         return replies
+
+    async def pause(self) -> Replies:
+        """Wait a little, and return no replies."""
+        await asyncio.sleep(_pause())
+        return []
+
+    async def _node(self, key: str) -> Any:
+        """Find the node of a cluster that has a key: commands for a node are not repeated by the client."""
+        await self.clients[0].initialize()
+        return self.clients[0].get_node_from_key(key)
 
     async def _execute(self, client: Any, command: tuple[Any, ...], **options: Any) -> Any:
         try:
@@ -334,6 +375,23 @@ class AsyncServers(_Clients):
             for i, reply in zip(own, await pipeline.execute(raise_on_error=False), strict=True):
                 replies[i] = reply
 
+    async def _send_once(
+        self, client: Any, requests: Sequence[Request], own: list[int], replies: Replies
+    ) -> None:
+        connection, complete = await client.connection_pool.get_connection(), False
+        try:
+            await connection.send_packed_command(b"".join([pack(requests[i].command) for i in own]))
+            for i in own:
+                try:
+                    replies[i] = await connection.read_response()
+                except self._response_error as error:
+                    replies[i] = error
+            complete = True
+        finally:
+            if not complete:
+                await connection.disconnect(nowait=True)
+            await client.connection_pool.release(connection)
+
     async def everywhere(self, *command: Any) -> Replies:
         """Send the same command to every server, every primary of a cluster."""
         if not self.cluster:
@@ -341,6 +399,11 @@ class AsyncServers(_Clients):
         await self.clients[0].initialize()
         nodes = self.clients[0].get_primaries()
         return [await self._execute(self.clients[0], command, target_nodes=[node]) for node in nodes]
+
+
+def _pause() -> float:
+    """Return how many seconds to wait for another client: not the same for all who wait for it."""
+    return random.uniform(0.001, 0.008)
 
 
 async def _gather(running: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:

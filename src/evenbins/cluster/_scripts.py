@@ -3,7 +3,9 @@
     read     blocks of a segment, one after the other (several segments: see `traverse_on` of RedisFilter)
     add      keys to blocks of a segment: each is present, is placed, or passes because its block is full
     swap     a whole segment, if it has not been changed since it was read
-    merge    OR a mask of the size of a segment into it
+    merge    OR a mask of the size of a segment into it; where asked for, return what was there before
+    test     set a key's bits in several segments of one server, and return whether one was missing
+    lease    take turns of stripes of the digests, for calls that need several steps to test and set
     claim    a name, for a filter that is to be made
     make     an empty segment
     listed   which of some digests are on the list
@@ -14,7 +16,8 @@ A client sends positions, not digests: a key is its block's offset, its coin, an
 script needs no arithmetic beyond 32 bits, of which Lua's numbers would be the limit, and no hash function.
 
 All of them may be repeated: a key that is present changes nothing, and a swap that was made is refused the
-next time. A script that is cut short by the server (out of memory) has set bits of keys and nothing else.
+next time. (The answer is another the second time: `add_new` repeats nothing.) A script that is cut short by
+the server (out of memory) has set bits of keys and nothing else.
 
 Tried and dropped: one BITFIELD call a key instead of string.byte and string.char (17 sub-commands take longer
 than 64 bytes through Lua); a cache of blocks within a script (batches of which it would help are swapped).
@@ -26,8 +29,8 @@ import hashlib
 from dataclasses import dataclass, field
 
 __all__ = [
-    "ADD", "CLAIM", "LIST", "LISTED", "MAKE", "MERGE", "PASSED", "PLACED", "PRESENT", "READ", "SCRIPTS",
-    "SWAP", "Script",
+    "ADD", "CLAIM", "LEASE", "LIST", "LISTED", "MAKE", "MERGE", "PASSED", "PLACED", "PRESENT", "READ",
+    "SCRIPTS", "SWAP", "TEST", "Script",
 ]  # fmt: skip
 
 
@@ -154,14 +157,93 @@ MERGE = Script(
     _MARKED
     + """
 if redis.call('STRLEN', KEYS[1]) ~= #ARGV[2] then return redis.error_reply('EVBDAMAGED ' .. KEYS[1]) end
+local before = ARGV[3] and redis.call('GET', KEYS[1]) or 1
 redis.call('SET', KEYS[2], ARGV[2])
 redis.call('BITOP', 'OR', KEYS[1], KEYS[1], KEYS[2])
 redis.call('DEL', KEYS[2])
-return 1
+return before
 """,
     keys=2,
 )
-"""KEYS: the segment, the mask beside it. ARGV: mark, the mask (zeros where the head is). Reply: 1."""
+"""KEYS: the segment, the mask beside it. ARGV: mark, the mask (zeros where the head is). Reply: 1, or
+the segment's value before if there is a third argument."""
+
+_LEASED = """
+local call, time = redis.call, redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local function holder(stripe)
+  local held = call('HGET', KEYS[1], stripe)
+  if held and tonumber(string.sub(held, 17)) > now then return string.sub(held, 1, 16), true end
+  return held and string.sub(held, 1, 16), false
+end
+"""
+
+TEST = Script(
+    _LEASED
+    + """
+local stripe, either = string.sub(ARGV[1], 1, 1), string.byte(ARGV[1], 2) == 1
+local token, valid = holder(stripe)
+if valid then return token end
+if token then call('HDEL', KEYS[1], stripe) end
+local missing, present = {}, not either
+for s = 2, #KEYS do
+  local segment, keys = KEYS[s], ARGV[s]
+  local mark, _, pairs_, size, _, _, _, first = struct.unpack('<c32c16BBI4BB', keys)
+  local found = call('GETRANGE', segment, 0, 31)
+  if found ~= mark then
+    return redis.error_reply((found == '' and 'EVBMISSING ' or 'EVBDAMAGED ') .. segment)
+  end
+  local here = true
+  for i = first, #keys, 5 + 2 * pairs_ do
+    local at = struct.unpack('<I4', keys, i)
+    local block = call('GETRANGE', segment, at, at + size - 1)
+    if #block ~= size then return redis.error_reply('EVBDAMAGED ' .. segment) end
+    for j = i + 5, i + 3 + 2 * pairs_, 2 do
+      local octet, mask = string.byte(keys, j, j + 1)
+      if bit.band(string.byte(block, octet + 1), mask) ~= mask then
+        here = false
+        if s == 2 or not either then missing[#missing + 1] = {segment, at + octet, mask} end
+      end
+    end
+  end
+  if either then present = present or here else present = present and here end
+end
+if present then return '2' end
+for _, each in ipairs(missing) do
+  local octet = string.byte(call('GETRANGE', each[1], each[2], each[2]))
+  call('SETRANGE', each[1], each[2], string.char(bit.bor(octet, each[3])))
+end
+return '1'
+"""
+)
+"""KEYS: the leases, segments. ARGV: the key's stripe and a flag (u8 each); for each segment what `ADD` has.
+Flag 0, a standard filter: the key is present if all its bits are, and all are set. Flag 1, two choices: it is
+present if either block has it, and it is added to that of the first segment.
+Reply: 1 it was added, 2 it was present; or the token (16 bytes) of the lease that must end before."""
+
+LEASE = Script(
+    _LEASED
+    + """
+local own, what, refused = ARGV[1], ARGV[3], ''
+for i = 1, #ARGV[2] do
+  local stripe = string.sub(ARGV[2], i, i)
+  local token, valid = holder(stripe)
+  if token ~= own and (valid or what ~= 'take') then
+    refused = what == 'take' and token or 'lost'
+    if what == 'take' then break end
+  elseif what == 'end' then
+    call('HDEL', KEYS[1], stripe)
+  else
+    call('HSET', KEYS[1], stripe, own .. string.format('%.0f', now + ARGV[4]))
+  end
+end
+call('PEXPIRE', KEYS[1], ARGV[4])
+return refused
+"""
+)
+"""KEYS: the leases. ARGV: token, stripes (u8 each, ascending), "take", "keep" or "end", length (ms).
+"take" takes stripes in their order, up to the first that another token holds: the reply is that token.
+"keep" and "end" reply "lost" if one of the stripes is not this token's any more. Else the reply is empty."""
 
 CLAIM = Script("""
 if redis.call('EXISTS', KEYS[1]) == 0 then
@@ -218,4 +300,4 @@ return table.concat(answers)
 )
 """ARGV: epoch, digests, limit. Reply: a character a digest, 0 no room, 1 it was put there, 2 it was there."""
 
-SCRIPTS = (READ, ADD, SWAP, MERGE, CLAIM, MAKE, LISTED, LIST)
+SCRIPTS = (READ, ADD, SWAP, MERGE, CLAIM, MAKE, LISTED, LIST, TEST, LEASE)

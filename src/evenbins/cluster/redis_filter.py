@@ -3,14 +3,15 @@
     RedisFilter.create(client, name, plan)      plan: any filter's .plan
     RedisFilter.open(client, name)              from any process; errors if anything of it is missing
     f.add(key); key in f; f.add_many(keys); f.contains_many(keys)
+    f.add_new(key); f.add_new_many(keys)        was it new? True for exactly one of all clients
     f.to_local(); RedisFilter.from_local(client, name, filter)      byte for byte
 
 The kanizo paper's second reading (section 1): a block is a network access. A standard filter of 24 bits per
 key has 17 bits to ask for, a balanced one about 1.2 blocks for a present key.
 
 How it lies on the servers: `_segments`. What a server does in one step: `_scripts`. What is asked in which
-order: `_one_key`, `_many_keys`, `_whole_filter`. Connections: `_redis_servers`. Here: the two classes around
-them, made of the same steps (see `_steps`), and their counts of requests.
+order: `_one_key`, `_many_keys`, `_new_keys`, `_whole_filter`. Connections: `_redis_servers`. Here: the two
+classes around them, made of the same steps (see `_steps`), and their counts of requests.
 
 `client` is a redis.Redis, a redis.RedisCluster, or a list of redis.Redis for several independent servers;
 AsyncRedisFilter takes those of redis.asyncio. Timeouts and retries are the client's: set socket_timeout.
@@ -22,6 +23,7 @@ import contextlib
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -30,6 +32,7 @@ import numpy.typing as npt
 from evenbins import _bulk, _core, _show
 from evenbins._bulk import Key
 from evenbins.cluster import _many_keys, _one_key, _whole_filter
+from evenbins.cluster._new_keys import AddNew
 from evenbins.cluster._redis_servers import (
     AsyncServers,
     Servers,
@@ -61,7 +64,7 @@ T = TypeVar("T")
 _EVICTION = ("CONFIG", "GET", "maxmemory*")
 
 
-class _Shared:
+class _Shared(AddNew):
     """The rules, for both filters: steps that yield what the connections return."""
 
     _connections: ClassVar[type[Servers | AsyncServers]]
@@ -291,8 +294,8 @@ class _Shared:
         check_roles((yield self._servers.everywhere("ROLE")))
         yield from self._ask(_whole_filter.verify(self._layout))
 
-    def _ask(self, operation: Operation[T]) -> Steps[tuple[T, int]]:
-        return _exchange(self._servers, self.name, self._layout, operation, self._counts)
+    def _ask(self, operation: Operation[T], *, once: bool = False) -> Steps[tuple[T, int]]:
+        return _exchange(self._servers, self.name, self._layout, operation, self._counts, once)
 
     def _check_plan(self, plan: FilterPlan | None) -> None:
         if plan is not None and check_plan(plan) != self._layout.plan:
@@ -320,21 +323,29 @@ def _local_layout(
 
 
 def _exchange(
-    servers: Servers | AsyncServers, name: str, layout: Layout | None, operation: Operation[T], counts: Counts
+    servers: Servers | AsyncServers,
+    name: str,
+    layout: Layout | None,
+    operation: Operation[T],
+    counts: Counts,
+    once: bool = False,
 ) -> Steps[tuple[T, int]]:
-    """Run an operation: send what it asks for until it returns; its result, and the requests it took."""
-    used = 0
+    """Run an operation: send what it asks for until it returns; its result, and the requests it took.
+
+    An operation that asks for nothing waits for another client. `once`: nothing is sent a second time.
+    """
+    used, send = 0, partial(servers.run, once=True) if once else servers.run
     try:
         requests = next(operation)
         while True:
-            replies = yield servers.run(requests)
+            replies = yield send(requests) if requests else servers.pause()
             used += len(requests)
             if len(replies) == 1 and type(replies[0]) is bytes:  # most of all
                 requests = operation.send(replies)
                 continue
             again, complete = with_scripts(requests, replies)
             if again:
-                for i, reply in zip(again, (yield servers.run(complete)), strict=True):
+                for i, reply in zip(again, (yield send(complete)), strict=True):
                     replies[i] = reply
                 used += len(again)
             raise_errors(name, layout, requests, replies)
@@ -395,9 +406,11 @@ class RedisFilter(_Shared, Closing):
         return run(cls._delete(client, name))
 
     add = blocking(_Shared._add)
+    add_new = blocking(_Shared._add_new)
     contains = __contains__ = blocking(_Shared._contains)
     update = blocking(_Shared._update)
     add_many = blocking(_Shared._add_many)
+    add_new_many = blocking(_Shared._add_new_many)
     contains_many = blocking(_Shared._contains_many)
     to_local = blocking(_Shared._to_local)
     verify = blocking(_Shared._verify)
@@ -429,9 +442,11 @@ class AsyncRedisFilter(_Shared):
         return await run_async(cls._delete(client, name))
 
     add = awaitable(_Shared._add)
+    add_new = awaitable(_Shared._add_new)
     contains = awaitable(_Shared._contains)
     update = awaitable(_Shared._update)
     add_many = awaitable(_Shared._add_many)
+    add_new_many = awaitable(_Shared._add_new_many)
     contains_many = awaitable(_Shared._contains_many)
     to_local = awaitable(_Shared._to_local)
     verify = awaitable(_Shared._verify)

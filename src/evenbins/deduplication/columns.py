@@ -1,0 +1,148 @@
+"""One column as keys: values that bulk calls take are keys, others become records, nulls as the caller says.
+
+    integers, str, bytes             the key itself, as in every other structure
+    floats, dates, lists, …          their record (fields.py) and a word 0: 32 bytes, as no row of several
+                                     fields has, with 24 bytes per field
+    tuples                           rows of several fields
+    null                             refused, always kept, or one more value
+
+What becomes of a value depends on that value, not on the others of its batch, so that equal ones in different
+batches are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins import _arguments as arguments
+from evenbins._bulk import Lines, Spans
+from evenbins.deduplication.fields import (
+    Fields,
+    is_null,
+    library_of,
+    records_of,
+    row_bytes,
+    table_columns,
+)
+
+__all__ = ["NULLS", "Keys", "checked_nulls", "keys_of_column"]
+
+NULLS: Final = ("error", "keep", "one")
+Mask = npt.NDArray[np.bool_]
+
+_PLAIN = (int, str, bytes, bytearray, memoryview, np.integer, np.bool_)
+NULL_KEY: Final = bytes(32)
+"""The key of a null, where nulls are one value."""
+
+
+class Keys(NamedTuple):
+    """Keys of a bulk call, and where nulls were between them (None: there were none)."""
+
+    keys: Any
+    nulls: Mask | None
+
+
+def checked_nulls(value: object) -> str:
+    """Check the argument `nulls`."""
+    return arguments.one_of("nulls", value, NULLS, 'Pass "one" to treat nulls as equal')
+
+
+def keys_of_column(column: Any, seed: int) -> Keys:
+    """Return the keys of a column: of its values that are not null."""
+    if isinstance(column, Lines | Spans | Fields) or table_columns(column) is not None:
+        return Keys(column, None)
+    library = library_of(column)
+    if isinstance(column, np.ndarray):
+        return _of_array(column, seed)
+    if library == "pandas":
+        return _of_pandas(column, seed)
+    if library == "polars":
+        nulls = column.is_null().to_numpy() if column.null_count() else None
+        there = column if nulls is None else column.drop_nulls()
+        dtype = column.dtype
+        plain = dtype.is_integer() or str(dtype) in ("String", "Binary", "Boolean", "Categorical")
+        return Keys(there if plain else _records(there, seed), nulls)
+    if library == "pyarrow":
+        return _of_arrow(column, seed)
+    return _of_items(column if isinstance(column, list | tuple) else list(column), seed)
+
+
+def _records(column: Any, seed: int) -> Spans:
+    """Return the records of a column of values that are no keys by themselves, as keys."""
+    records = records_of(column, seed)
+    wide = np.zeros((len(records), 4), dtype="<u8")
+    wide[:, :3] = records
+    return Spans(wide.tobytes(), np.arange(len(records) + 1, dtype=np.uint64) * np.uint64(32))
+
+
+def _of_array(column: Any, seed: int) -> Keys:
+    if column.ndim != 1:
+        raise ValueError(f"a column of keys must have one dimension, not {column.ndim}")
+    if isinstance(column, np.ma.MaskedArray):
+        nulls = np.ma.getmaskarray(column)
+        return Keys(_of_array(column.data[~nulls], seed).keys, nulls if nulls.any() else None)
+    kind = column.dtype.kind
+    if kind in "iubSU":
+        return Keys(column, None)
+    if kind in "mM":
+        nulls = np.isnat(column)
+        return Keys(_records(column[~nulls], seed), nulls if nulls.any() else None)
+    if kind == "f":
+        return Keys(_records(column, seed), None)
+    return _of_items(column.tolist(), seed)
+
+
+def _of_pandas(column: Any, seed: int) -> Keys:
+    dtype = column.dtype
+    if isinstance(dtype, np.dtype):
+        return _of_array(column.to_numpy(), seed) if dtype.kind != "O" else _of_items(column.tolist(), seed)
+    nulls = np.asarray(column.isna(), dtype=np.bool_)
+    there = column[~nulls] if nulls.any() else column
+    name = str(dtype).lower()
+    plain = name.startswith(("int", "uint", "string", "str", "bool"))
+    if name == "category":
+        return Keys(_of_items(there.tolist(), seed).keys, nulls if nulls.any() else None)
+    return Keys(there if plain else _records(there, seed), nulls if nulls.any() else None)
+
+
+def _of_arrow(column: Any, seed: int) -> Keys:
+    types = import_module("pyarrow").types
+    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    if types.is_null(kind):
+        return Keys([], np.ones(len(column), dtype=np.bool_))
+    nulls = None
+    if column.null_count:
+        found = column.is_null()
+        nulls = np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_)
+        column = column.drop_null()
+    plain = (
+        types.is_integer(kind)
+        or types.is_boolean(kind)
+        or any(
+            is_text(kind)
+            for is_text in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+        )
+    )
+    return Keys(column if plain else _records(column, seed), nulls)
+
+
+def _of_items(items: Sequence[Any], seed: int) -> Keys:
+    """Return Python objects as keys, each by its own type."""
+    if all(isinstance(each, _PLAIN) for each in items) or all(isinstance(each, tuple) for each in items):
+        return Keys(items, None)
+    nulls = np.fromiter((is_null(each) for each in items), np.bool_, len(items))
+    there = [each for each, null in zip(items, nulls, strict=True) if not null]
+    keys = [each if isinstance(each, _PLAIN) else _one_key(each, seed) for each in there]
+    return Keys(keys, nulls if nulls.any() else None)
+
+
+def _one_key(value: Any, seed: int) -> bytes:
+    """Return the bytes that are the key of a value which is none by itself."""
+    if isinstance(value, tuple):
+        return row_bytes(value, seed)
+    return row_bytes((value,), seed) + bytes(8)

@@ -1,0 +1,448 @@
+"""Which rows have a key that was not seen before? Over any number of batches, files and runs.
+
+    batch ──digests──▶ stages of filters (64 bits of each key, approximate) ──▶ mask of the first occurrences
+                   └─▶ sets of digests (128 bits of each key, exact)        ──▶
+
+A batch is read and hashed whole before anything is added: a key that is refused leaves the Deduplicator as it
+was. Calls from several threads take turns; of two that bring one key, one keeps it.
+
+A file is one composite file like a growing filter's (docs/format.md): the counts are in its header's core,
+the filters or sets in its payload, each a file of its own kind.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import threading
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins import _arguments as arguments
+from evenbins import _bulk, _core, _files, _show
+from evenbins._bulk import Key
+from evenbins._core import FormatError
+from evenbins._files import StrPath
+from evenbins.deduplication.digests import DigestSets
+from evenbins.deduplication.fields import keys_of
+from evenbins.deduplication.stages import MOST_STAGES, DeduplicatorFullError, Part, Stages
+from evenbins.structure import Plan
+
+__all__ = ["DedupPlan", "DedupStats", "Deduplicator", "DeduplicatorFullError"]
+
+_KIND, _HASHING = 17, 1
+_LINE = 64
+_ENTRY = 5  # words of a part in the payload's index: number, keys, measured_at, rate, bytes
+_MOST_PARTS = MOST_STAGES  # and sets
+_MOST_ROWS = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class DedupPlan(Plan):
+    """What a Deduplicator was built for; two with equal plans can be merged.
+
+    Attributes
+    ----------
+    exact : whether 128-bit digests are kept, and not filters
+    fpr : the promised rate at which new keys are dropped, at most; of an exact one 0
+    capacity : the keys it was planned for; None if it grows from small
+    keys : keys that fit into the memory it has now
+    nbytes : bytes of that memory
+    seed : seed of the digests
+    """
+
+    _identity = ("exact", "fpr", "capacity", "seed")
+    _in_one_line = ("exact", "fpr", "capacity")
+
+    exact: bool
+    fpr: float
+    capacity: int | None
+    keys: int
+    nbytes: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class DedupStats(_show.ReprMixin):
+    """What a Deduplicator has counted and measured.
+
+    Attributes
+    ----------
+    rows : rows seen
+    kept : rows that were first occurrences
+    dropped : the others
+    expected_wrong : expected number of rows among the dropped whose key was new. A new key is dropped with
+        the rate of its moment, so every kept row stands for rate / (1 - rate) of them: this is the sum over
+        the kept rows. Repeats add nothing: to drop them is right
+    exact : as in the plan
+    fpr : the rate now, measured: the probability that the next new key is dropped
+    keys : distinct keys in; after merges of approximate ones, at most so many
+    capacity : keys that fit into the memory it has now; it grows
+    nbytes : bytes of memory, everything counted
+    """
+
+    rows: int
+    kept: int
+    dropped: int
+    expected_wrong: float
+    exact: bool
+    fpr: float
+    keys: int
+    capacity: int
+    nbytes: int
+
+
+class Deduplicator(_files.Persistent):
+    """First occurrences of keys, over many batches: `keep` returns which rows of a batch have a new key.
+
+    Parameters
+    ----------
+    exact
+        False: filters, about 7 bytes per key; a row with a new key is dropped by mistake with a probability
+        of at most `fpr`. True: 128-bit digests in exact sets, about 17 bytes per key with a capacity, up to
+        24 while it grows.
+    fpr
+        The largest probability that a row with a new key is dropped; has no effect with `exact`.
+    capacity
+        Distinct keys to plan for. It grows beyond them, and without it, at the price of more memory and time
+        per key.
+    seed
+        0 … 2**64-1. With a secret random seed nobody can choose keys that collide.
+
+    Examples
+    --------
+    >>> d = Deduplicator()
+    >>> d.keep(["a", "b", "a"])
+    array([ True,  True, False])
+    >>> d.keep(["b", "c"])
+    array([False,  True])
+    >>> d.stats().rows, d.stats().kept, d.stats().dropped
+    (5, 3, 2)
+    >>> d.stats().expected_wrong < 1e-9
+    True
+    """
+
+    _own: ClassVar[tuple[str, ...]] = ("_state", "_rows", "_kept", "_writing")
+    __slots__ = ("__dict__", "__weakref__", *_own)
+    _state: Stages | DigestSets
+
+    def __init__(
+        self, *, exact: bool = False, fpr: float = 1e-9, capacity: int | None = None, seed: int = 0
+    ) -> None:
+        keys = None if capacity is None else arguments.capacity(capacity)
+        rate, seed = arguments.rate(fpr), arguments.seed(seed)
+        if arguments.flag("exact", exact):
+            self._state = DigestSets(keys, seed)
+        else:
+            self._state = Stages(rate, keys, seed)
+        self._rows = self._kept = 0
+        self._writing = threading.RLock()
+
+    # --- keys in, answers out ----------------------------------------------------------------------
+
+    def keep(self, batch: object, *, threads: int | None = None) -> npt.NDArray[np.bool_]:
+        """Return for each row whether its key was not seen before, in this batch or an earlier one.
+
+        The first of several equal keys is kept, in the order of the rows. The call is one step for other
+        threads. A key that is refused (a null, a float) raises, and nothing of the batch has been added.
+        After any other exception (Ctrl-C, no memory, DeduplicatorFullError) the first rows of the batch are
+        in: the exception's attribute `answers` has their answers, and a note says how many they are.
+
+        Parameters
+        ----------
+        batch
+            What bulk calls take: a NumPy array, an Arrow column or stream, a pandas or Polars column, a list.
+            Rows of several fields: a list of tuples, a dataframe, an Arrow table, or `Fields` of columns.
+        threads
+            Threads that share the work; the answers do not depend on it.
+
+        Examples
+        --------
+        >>> d = Deduplicator(exact=True)
+        >>> d.keep([("a", "bc"), ("ab", "c"), ("a", "bc")])
+        array([ True,  True, False])
+        """
+        workers = _bulk.checked_threads(1 if threads is None else threads)
+        self._require_writable()
+        digests = self._state.digests(keys_of(batch, self._state.seed))
+        with self._writing:
+            try:
+                answers = self._state.add_new(digests, workers)
+            except BaseException as error:
+                answers = getattr(error, "answers", np.zeros(0, dtype=np.bool_))
+                self._count(answers)
+                error.add_note(
+                    f"evenbins: the first {len(answers)} rows of the batch are in, and the exception's "
+                    "attribute `answers` has their answers; unless it is a DeduplicatorFullError, some rows "
+                    "after them may be in too"
+                )
+                raise
+            self._count(answers)
+        return answers
+
+    def _count(self, answers: npt.NDArray[np.bool_]) -> None:
+        self._rows += len(answers)
+        self._kept += int(np.count_nonzero(answers))
+
+    def __contains__(self, key: Key, /) -> bool:
+        return bool(self.contains_many([key])[0])
+
+    def contains_many(self, batch: object, *, threads: int = 1) -> npt.NDArray[np.bool_]:
+        """Return for each row whether its key was seen before; nothing is added."""
+        workers = _bulk.checked_threads(threads)
+        state = self._state
+        return state.contains(state.digests(keys_of(batch, state.seed)), workers)
+
+    def _require_writable(self) -> None:
+        if self._state.read_only:
+            raise ValueError(
+                "this Deduplicator is open read-only: use load() or copy() for one that can be changed"
+            )
+
+    # --- what it knows of itself -------------------------------------------------------------------
+
+    @property
+    def plan(self) -> DedupPlan:
+        """What it was built for, and the memory it has now."""
+        state = self._state
+        return DedupPlan(
+            exact=state.exact, fpr=state.fpr, capacity=state.capacity, keys=state.planned_keys,
+            nbytes=state.nbytes, seed=state.seed,
+        )  # fmt: skip
+
+    def stats(self) -> DedupStats:
+        """Measure it: counts of rows and keys, the rate now, the expected errors, the memory."""
+        with self._writing:
+            keys, rate, wrong = self._state.measure()
+            return DedupStats(
+                rows=self._rows, kept=self._kept, dropped=self._rows - self._kept, expected_wrong=wrong,
+                exact=self._state.exact, fpr=rate, keys=keys, capacity=self._state.planned_keys,
+                nbytes=self._state.nbytes,
+            )  # fmt: skip
+
+    def expected_wrong(self, rows: int) -> float:
+        """Return how many of `rows` rows to come will be dropped wrongly, at most, on average: rows * fpr.
+
+        With `exact`: the chance that two of their 128-bit digests, or one and one that is in, are equal.
+
+        Examples
+        --------
+        >>> Deduplicator(fpr=1e-9).expected_wrong(20_000_000)
+        0.02
+        """
+        remedy = "Pass the number of rows to come"
+        return self._state.expected_errors(arguments.integer("rows", rows, 0, 2**63, remedy))
+
+    @property
+    def exact(self) -> bool:
+        """Whether 128-bit digests are kept, and not filters."""
+        return self._state.exact
+
+    @property
+    def fpr(self) -> float:
+        """The promised rate at which new keys are dropped, at most; of an exact one 0."""
+        return self._state.fpr
+
+    @property
+    def capacity(self) -> int | None:
+        """The keys it was planned for; None if it grows from small."""
+        return self._state.capacity
+
+    @property
+    def max_keys(self) -> int:
+        """The most keys it can hold with its rate; a key after these raises DeduplicatorFullError.
+
+        Examples
+        --------
+        >>> Deduplicator().max_keys
+        1072234496
+        """
+        return self._state.max_keys
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, everything counted."""
+        return self._state.nbytes
+
+    @property
+    def seed(self) -> int:
+        """The seed of the digests. Deduplicators with different seeds cannot be merged."""
+        return self._state.seed
+
+    # --- the whole ---------------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """Remove all keys and counts."""
+        self._require_writable()
+        with self._writing:
+            self._state.clear()
+            self._rows = self._kept = 0
+
+    def copy(self) -> Self:
+        """Make an independent copy; it can be changed even if this one is open read-only."""
+        with self._writing:
+            twin = self._of(self._state.copy(), self._rows, self._kept)
+        _files.attributes_of(twin).update(_files.attributes_of(self))
+        return twin
+
+    @classmethod
+    def _of(cls, state: Stages | DigestSets, rows: int, kept: int) -> Self:
+        made = cls.__new__(cls)
+        made._state, made._rows, made._kept, made._writing = state, rows, kept, threading.RLock()
+        return made
+
+    def merge(self, other: Deduplicator) -> None:
+        """Add the keys and the counts of another one, built with the same arguments; as `|=`.
+
+        Counts are added, so a key that both have kept counts as kept twice. Of approximate ones the stages
+        are united where they have room, and both are kept where not: no key is lost, and the rate is at most
+        the sum of both rates; `stats()` measures it. An error leaves this one as it was.
+        """
+        if not isinstance(other, Deduplicator):
+            raise TypeError(f"other must be a Deduplicator, not {type(other).__name__}")
+        self._require_writable()
+        mine, theirs = self.plan, other.plan
+        if mine != theirs:
+            names = [name for name in mine._identity if getattr(mine, name) != getattr(theirs, name)]
+            shown = ", ".join(
+                "their seeds"
+                if name == "seed"
+                else f"{name} ({getattr(mine, name)}, {getattr(theirs, name)})"
+                for name in names
+            )
+            raise ValueError(f"cannot merge: {shown} differ. Build both with the same arguments")
+        if self is other:
+            return
+        source = other.copy()  # never two locks at once
+        with self._writing:
+            self._state.merge(source._state)  # type: ignore[arg-type]
+            self._rows += source._rows
+            self._kept += source._kept
+
+    def __ior__(self, other: Deduplicator) -> Self:
+        if not isinstance(other, Deduplicator):
+            return NotImplemented
+        self.merge(other)
+        return self
+
+    def __or__(self, other: Deduplicator) -> Self:
+        return self.copy().__ior__(other) if isinstance(other, Deduplicator) else NotImplemented
+
+    __array_ufunc__ = None
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self) or not isinstance(other, Deduplicator):
+            return False
+        first, second = sorted((self, other), key=id)  # in one order: two comparisons never deadlock
+        with first._writing, second._writing:
+            mine: Any = self._state
+            return (
+                (self._rows, self._kept, mine.exact, mine.wrong)
+                == (other._rows, other._kept, other._state.exact, other._state.wrong)
+            ) and mine.equals(other._state)
+
+    __hash__ = None  # it changes
+
+    # --- bytes and files ---------------------------------------------------------------------------
+
+    def _core_of(self, parts: list[Part], size: int) -> list[int]:
+        state = self._state
+        return [
+            1 if state.exact else 0, _bits(state.fpr), state.capacity or 0, self._rows, self._kept,
+            _bits(state.wrong), len(parts), size,
+        ]  # fmt: skip
+
+    def to_bytes(self) -> bytes:
+        """Return it as bytes: those that `save` writes."""
+        with self._writing:
+            parts = self._state.to_parts()
+            index = b"".join(struct.pack("<QQQdQ", *part[:4], len(part.data)) for part in parts)
+            pieces = [index, *(part.data for part in parts)]
+            payload = b"".join(each.ljust(_padded(len(each)), b"\0") for each in pieces)
+            core = self._core_of(parts, len(payload))
+            seed, capacity = self._state.seed, self._state.capacity or 1
+        return _core.file_header(_KIND, _HASHING, seed, capacity, core, payload) + payload
+
+    def save(self, path: StrPath) -> None:
+        """Write a file, atomically and durably: after a crash the old or the new one is there."""
+        data = self.to_bytes()
+        _files.replace_file(path, lambda descriptor: _files.write_all(descriptor, data))
+
+    @classmethod
+    def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
+        view = memoryview(data)
+        if not mapped and not isinstance(view.obj, bytes):
+            view = memoryview(bytes(view))  # what is verified is what is read, though the file may change
+        kind, seed, planned, core, offset = _core.file_parts(view, verify)
+        if kind != _KIND:
+            raise FormatError(f"the file holds another kind of structure ({kind}): use evenbins.load")
+        mode, rate_bits, capacity, rows, kept, wrong_bits, count, _ = core
+        fpr, wrong = _float(rate_bits), _float(wrong_bits)
+        if mode > 1 or planned != (capacity or 1) or not 1 <= count <= _MOST_PARTS:
+            raise FormatError("the header describes no possible Deduplicator")
+        if not kept <= rows <= _MOST_ROWS or not 0.0 <= wrong < math.inf:
+            raise FormatError("the header describes no possible Deduplicator")
+        if (fpr != 0.0) if mode else not 0.0 < fpr < 1.0:
+            raise FormatError("the header describes no possible Deduplicator")
+        parts = _parts_in(view[offset:], count)
+        state: Stages | DigestSets
+        if mode:
+            state = DigestSets.from_parts(parts, capacity or None, seed, mapped=mapped, verify=verify)
+        else:
+            state = Stages.from_parts(parts, fpr, capacity or None, seed, wrong, mapped=mapped, verify=verify)
+        return cls._of(state, rows, kept)
+
+    # --- for people --------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        state = self._state
+        rows: list[tuple[str, object]] = [("exact", state.exact)]
+        rows += [] if state.exact else [("fpr", state.fpr)]
+        rows += [("rows", self._rows), ("kept", self._kept), ("nbytes", state.nbytes)]
+        rows += [("seed", "set")] if state.seed else []  # a seed may be a secret
+        rows += [("open", "read-only")] if state.read_only else []
+        return _show.line(type(self).__name__, rows)
+
+    def _repr_html_(self) -> str:
+        return self.stats()._repr_html_()
+
+    def _check(self) -> None:
+        """Assert every invariant of the structure; for tests."""
+        assert 0 <= self._kept <= self._rows
+        self._state.check()
+
+
+def _bits(number: float) -> int:
+    bits: int = struct.unpack("<Q", struct.pack("<d", number))[0]
+    return bits
+
+
+def _float(bits: int) -> float:
+    number: float = struct.unpack("<d", struct.pack("<Q", bits))[0]
+    return number
+
+
+def _padded(size: int) -> int:
+    return -(-size // _LINE) * _LINE
+
+
+def _parts_in(payload: memoryview, count: int) -> list[Part]:
+    """Return the parts that the payload's index names; FormatError if they do not fill it exactly."""
+    offset = _padded(8 * _ENTRY * count)
+    if offset > len(payload):
+        raise FormatError("the index of the parts does not fit into the payload")
+    parts: list[Part] = []
+    gaps = [payload[8 * _ENTRY * count : offset]]
+    for number, keys, at, rate, size in struct.iter_unpack("<QQQdQ", payload[: 8 * _ENTRY * count]):
+        end = offset + _padded(size)
+        if end > len(payload):
+            raise FormatError(f"part {len(parts)} does not fit into the payload")
+        parts.append(Part(number, keys, at, rate, payload[offset : offset + size]))
+        gaps.append(payload[offset + size : end])
+        offset = end
+    if offset != len(payload) or any(any(gap) for gap in gaps):
+        raise FormatError("there are bytes between or behind the parts")
+    return parts
