@@ -1,10 +1,11 @@
-"""Deduplicator: counts, growth, errors, files and merging; answers against a set are in tests/property/test_dedup.py."""
+"""Deduplicator: counts, growth, errors, files, merging. tests/property/test_dedup.py compares it to a set."""
 
 from __future__ import annotations
 
 import pickle
 import runpy
 import threading
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,7 @@ def test_bytes_do_not_depend_on_batches_or_threads(exact: bool) -> None:
     whole, parts = (Deduplicator(exact=exact, fpr=1e-6) for _ in range(2))
     answers = whole.keep(keys)
     cuts = [0, 1, 5, 65_535, 65_536, 700_000, 700_001, 1_999_999, 2_000_000]
-    pieces = [
-        parts.keep(keys[a:b], threads=1 + i % 2) for i, (a, b) in enumerate(zip(cuts, cuts[1:], strict=False))
-    ]
+    pieces = [parts.keep(keys[a:b], threads=1 + i % 2) for i, (a, b) in enumerate(pairwise(cuts))]
     assert (np.concatenate(pieces) == answers).all()
     assert whole == parts
     assert whole.to_bytes() == parts.to_bytes()
@@ -137,7 +136,8 @@ def test_a_refused_key_leaves_it_as_it_was(exact: bool, batch: Any, error: Any, 
 def test_arguments_are_checked() -> None:
     for arguments, text in [
         ({"fpr": 0}, "fpr must be"), ({"fpr": 1.0}, "fpr must be"), ({"capacity": 0}, "capacity must be"),
-        ({"capacity": 1.5}, "capacity must be"), ({"seed": -1}, "seed must be"), ({"exact": 1}, "exact must be"),
+        ({"capacity": 1.5}, "capacity must be"), ({"seed": -1}, "seed must be"),
+        ({"exact": 1}, "exact must be"),
         ({"fpr": 1e-16}, "fpr must be at least 8.5.*exact=True"),
         ({"fpr": 1e-9, "capacity": 10**11}, "fpr must be at least .*exact=True"),
     ]:  # fmt: skip

@@ -7,6 +7,7 @@
     shared_loads.RedisLoads                     one count of requests in flight for many routers
     health, fleet                               what they share: failures, back-off, drain, leases
     dask.build(collection, column, …)           a filter from many files, by many workers (docs/dask.md)
+    dask.dedup(collection, key=…)               first occurrences over all partitions (docs/dedup.md)
 
 Nothing here needs an extra to be imported; the client library is asked for when a class is used, and one
 that is missing is named with the extra that brings it.

@@ -51,6 +51,7 @@ from evenbins import _arguments as arguments
 from evenbins import _core, _files
 from evenbins._files import StrPath
 from evenbins.cluster._pieces import Piece, count_of, file_pieces, group_by_weight, key_batches, one_column
+from evenbins.cluster.dask_dedup import dedup
 from evenbins.cluster.libraries import library
 from evenbins.filters import FilterPlan, ShardedPlan, plan_sharded
 from evenbins.filters import build as build_filter
@@ -59,7 +60,7 @@ from evenbins.filters.sharded import ShardedFilter
 from evenbins.filters.sharded_files import ShardFile, begin_directory, discard, finish_directory, write_shard
 from evenbins.hashing import digest_many
 
-__all__ = ["Built", "build", "build_files"]
+__all__ = ["Built", "build", "build_files", "dedup"]
 
 GROUPS = 4
 """Groups of pieces for each worker: enough that workers end together, few enough tasks."""

@@ -25,7 +25,7 @@ from evenbins.deduplication.columns import NULL_KEY, checked_nulls, keys_of_colu
 from evenbins.deduplication.deduplicator import Deduplicator
 from evenbins.deduplication.fields import Fields, library_of, table_columns
 
-__all__ = ["dedup", "keep_rows"]
+__all__ = ["dedup", "item_keys", "keep_rows", "row_keys"]
 
 Mask = npt.NDArray[np.bool_]
 _T = TypeVar("_T")
@@ -141,6 +141,14 @@ def _mask_of(seen: Deduplicator, source: Any, key: Any, nulls: str) -> Mask:
     return mask
 
 
+def row_keys(source: Any, key: Any) -> Any:
+    """Return what makes the rows of a table or column equal: a column, or `Fields` of several."""
+    columns = _columns(source, key)
+    if columns is None:
+        return source
+    return columns[0] if len(columns) == 1 else Fields(*columns)
+
+
 def _slice(column: Any, start: int) -> Any:
     if library_of(column) == "pandas" and hasattr(column, "iloc"):
         return column.iloc[start : start + _SLICE]
@@ -208,9 +216,7 @@ def _reader(reader: Any, key: Any, seen: Deduplicator, nulls: str) -> Any:
     def batches() -> Iterator[Any]:
         rows = 0
         for batch in reader:
-            columns = _columns(batch, key) or []
-            keys = columns[0] if len(columns) == 1 else Fields(*columns)
-            yield batch.filter(pyarrow.array(keep_rows(seen, keys, nulls, rows)))
+            yield batch.filter(pyarrow.array(keep_rows(seen, row_keys(batch, key), nulls, rows)))
             rows += batch.num_rows
 
     return pyarrow.RecordBatchReader.from_batches(reader.schema, batches())
@@ -225,9 +231,7 @@ def _lazy(frame: Any, key: Any, new: Callable[[], Deduplicator], nulls: str) -> 
     def run(columns: list[str] | None, predicate: Any, limit: int | None, size: int | None) -> Iterator[Any]:
         seen, rows = new(), 0
         for batch in frame.collect_batches(maintain_order=True):
-            found = _columns(batch, key) or []
-            keys = found[0] if len(found) == 1 else Fields(*found)
-            kept = _select(batch, keep_rows(seen, keys, nulls, rows))
+            kept = _select(batch, keep_rows(seen, row_keys(batch, key), nulls, rows))
             rows += batch.height
             if predicate is not None:
                 kept = kept.filter(predicate)
@@ -241,6 +245,12 @@ def _lazy(frame: Any, key: Any, new: Callable[[], Deduplicator], nulls: str) -> 
                 return
 
     return register_io_source(run, schema=schema)
+
+
+def item_keys(items: Sequence[Any], key: Any) -> Sequence[Any]:
+    """Return what makes elements equal: themselves, or what a function or names find in each."""
+    function = _key_function(key)
+    return items if function is None else [function(each) for each in items]
 
 
 def _key_function(key: Any) -> Callable[[Any], Any] | None:

@@ -5,7 +5,8 @@
                          a sixteenth of fpr each
 
 A stage is a balanced filter ("fill"). A digest that no older stage has goes to the newest; when that has as
-many keys as it was planned for, the next begins with the next new key. The twelfths cost 3.6 * 1.44 = 5.2 bits per key.
+many keys as it was planned for, the next begins with the next new key. The twelfths cost 3.6 * 1.44 = 5.2
+bits per key.
 
 Why "fill": 5 million new keys and 5 million repeats by `add_new_many` at fpr=1e-9 took 27 ns per row in a
 blocked filter (80 bits per key), 33 in "fill" (48), 100 in "two-choice" (46), 440 in a standard filter (43).
@@ -59,6 +60,7 @@ _ABOVE_FLOOR = 2.001  # the least rate of a stage, in units of the chance that 6
 _PIECE = 1 << 18  # rows of one step: a few milliseconds
 _MARKS = (0.5, 0.75, 1.0)  # shares of a stage's capacity at which its rate is measured
 _MOST_KEYS = 1 << 48
+_SHAPE_KEYS = 1 << 18  # keys of the filter whose shape all of a rate have
 
 
 class DeduplicatorFullError(EvenbinsError, RuntimeError):
@@ -99,12 +101,14 @@ _KNOWN = {
 
 @lru_cache(64)
 def _planned_shape(rate: float) -> _Shape:
-    plan = plan_balanced(1 << 22, fpr=rate, policy="fill")
+    plan = plan_balanced(_SHAPE_KEYS, fpr=rate, policy="fill")
     return _Shape(1.0005 * plan.bits_per_key, plan.hashes, tuple(plan.thresholds), tuple(plan.shares))
 
 
 def plan_stage(keys: int, rate: float, seed: int) -> BalancedPlan:
     """Plan a stage by the shape of its rate; by a search of its own if that does not reach the rate."""
+    if not _is_possible(_SHAPE_KEYS, rate):
+        return plan_balanced(keys, fpr=rate, policy="fill", seed=seed)
     shape = _KNOWN.get(rate) or _planned_shape(rate)
     plan = plan_balanced(
         keys, bits_per_key=shape.bits_per_key, policy="fill", hashes=shape.hashes,
