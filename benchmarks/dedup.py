@@ -1,18 +1,20 @@
-"""Deduplication against what one would use instead: sort -u, awk, Polars, DuckDB; and against our own two calls.
+"""Deduplication against what one would use instead: sort -u, awk, Polars, DuckDB; and our own two calls.
 
     add_new      add_new_many of 10M uint64, half of them repeats      contains_many + add_many
-    lines        evenbins dedup, with a filter and exactly             LC_ALL=C sort -u; mawk '!s[$0]++'; Polars
-                                                                       unique(maintain_order=True); DuckDB DISTINCT
+    lines        evenbins dedup, with a filter and exactly             sort -u; mawk '!s[$0]++'; Polars
+                                                                       unique(maintain_order=True); DuckDB
+                                                                       DISTINCT
     parquet      evenbins dedup --key url, Parquet to Parquet          Polars scan, unique, sink
     on disk      evenbins dedup --memory 256M, distinct lines          the same without --memory
 
 Every run of a command is a process of its own, from its start to its end. Its peak memory is what the system
-reports of it (wait4); a small process in between starts it, since a child inherits the peak of the process that
-forks it. Files lie in memory (/dev/shm) if that has room, else in a temporary folder: ours are synced before they
-get their name, the others' are not.
+reports of it (wait4); a small process in between starts it, since a child inherits the peak of the process
+that forks it. Files lie in memory (/dev/shm) if that has room, else in a temporary folder: ours are synced
+before they get their name, the others' are not.
 
-Lines are URLs of 71 bytes, in random order, 55 % of them different. What is kept must have the bytes of the first
-occurrences, computed from the numbers behind the lines; of DuckDB and sort, which reorder, the number of lines.
+Lines are URLs of 71 bytes, in random order, 55 % of them different. What is kept must have the bytes of the
+first occurrences, computed from the numbers behind the lines; of DuckDB and sort, which reorder, the number
+of lines.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +67,15 @@ polars.read_csv(sys.argv[1], has_header=False, new_columns=["url"], quote_char=N
 """
 _BY_DUCKDB = """
 import sys, duckdb
-lines = f"read_csv('{sys.argv[1]}', header=false, columns={{'url': 'VARCHAR'}}, delim='\\t', quote='', escape='')"
-duckdb.connect().execute(f"copy (select distinct url from {lines}) to '{sys.argv[2]}' (header false, quote '')")
+source, target = sys.argv[1:]
+columns = "header=false, columns={'url': 'VARCHAR'}, delim='\\t', quote='', escape=''"
+rows = f"select distinct url from read_csv('{source}', {columns})"
+duckdb.connect().execute(f"copy ({rows}) to '{target}' (header false, quote '')")
 """
 _BY_LAZY_POLARS = """
 import sys, polars
-polars.scan_parquet(sys.argv[1]).unique(subset=["url"], keep="first", maintain_order=True).sink_parquet(sys.argv[2])
+rows = polars.scan_parquet(sys.argv[1]).unique(subset=["url"], keep="first", maintain_order=True)
+rows.sink_parquet(sys.argv[2])
 """
 
 
@@ -181,7 +187,7 @@ def _adding(count: int) -> Iterator[Case]:
     one, two = "add_new_many", "contains_many, then add_many"
     for kind in (BlockedBloomFilter, BalancedBloomFilter):
         plan = kind(count // 2, fpr=1e-9)
-        current = {}
+        current: dict[str, Any] = {}
 
         def renew(label: str, plan: Any = plan, current: dict[str, Any] = current) -> Callable[[], None]:
             def prepare() -> None:
@@ -214,7 +220,9 @@ def _adding(count: int) -> Iterator[Case]:
 def _lines(folder: Path, rows: int) -> Iterator[Case]:
     source, different = folder / "lines.txt", int(rows * _DISTINCT)
     expected = _write_lines(source, _numbers(rows, _DISTINCT))
-    outputs = {label: folder / f"out{i}" for i, label in enumerate((_FILTER, _EXACT, _SORT, _MAWK, _POLARS, _DUCKDB))}
+    outputs = {
+        label: folder / f"out{i}" for i, label in enumerate((_FILTER, _EXACT, _SORT, _MAWK, _POLARS, _DUCKDB))
+    }
     python = [sys.executable, "-c"]
     commands = {
         _FILTER: [*_COMMAND, str(source), "-o", str(outputs[_FILTER])],
@@ -260,7 +268,7 @@ def _lines(folder: Path, rows: int) -> Iterator[Case]:
     yield Case(
         name=f"{name}: peak memory",
         contenders={
-            label: Contender(run=lambda process=process: process.peak) for label, process in processes.items()
+            label: Contender(run=partial(getattr, process, "peak")) for label, process in processes.items()
         },
         unit="MiB",
         targets=[
@@ -299,13 +307,13 @@ def _parquet(folder: Path, rows: int) -> Iterator[Case]:
         },
         unit="s",
         targets=[Target(text="≥ 2.5 × faster than Polars", against=(_POLARS,), at_least=2.5)],
-        notes="Whole processes, file to file. Polars: scan_parquet, unique(keep='first', maintain_order=True), "
-        "sink_parquet. Row order is checked.",
+        notes="Whole processes, file to file. Polars: scan_parquet, unique(keep='first', "
+        "maintain_order=True), sink_parquet. Row order is checked.",
     )
     yield Case(
         name=f"{name}: peak memory",
         contenders={
-            label: Contender(run=lambda process=process: process.peak) for label, process in processes.items()
+            label: Contender(run=partial(getattr, process, "peak")) for label, process in processes.items()
         },
         unit="MiB",
         targets=[Target(text="≤ 1/5 of Polars", against=(_POLARS,), at_least=5.0)],

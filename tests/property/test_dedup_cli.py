@@ -1,4 +1,4 @@
-"""`evenbins dedup` against a Python set: the same bytes, whatever the format, the blocks, the threads, the memory.
+"""`evenbins dedup` against a Python set: the same bytes for any format, blocks, threads and memory.
 
 Blocks are a few bytes long, parts on disk a few rows, so that rows cross every border; keys repeat within a
 block and far apart. What is kept and what is dropped make up the input together.
@@ -6,8 +6,10 @@ block and far apart. What is kept and what is dropped make up the input together
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
+import importlib
 import io
 import json
 import os
@@ -27,10 +29,14 @@ from sizes import size
 from evenbins import cli
 from evenbins.cli import _inputs, _parquet, _passes, _rows, _spill
 
+command_module = importlib.import_module("evenbins.cli.dedup")  # the name in the package is the command
 _ROUNDS = size(30, 400)
 _FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # files are synced: in memory that is cheap
 _TEXT = st.sampled_from(["", "a", "b", "ab", " a", "A", "é", "x" * 70, 'q"q', "line\nbreak", "c,d", "\x00"])
-_VALUE = st.one_of(_TEXT, st.integers(-3, 3), st.sampled_from([0.5, 1.0, True, False, None, [1], {"a": 1}, 2**70]))
+_FIELD = _TEXT.filter(lambda text: "\x00" not in text)
+_VALUE = st.one_of(
+    _TEXT, st.integers(-3, 3), st.sampled_from([0.5, 1.0, True, False, None, [1], {"a": 1}, 2**70])
+)
 _MODES = st.sampled_from([(), ("--exact",), ("--memory", "64M"), ("--threads", "3")])
 
 
@@ -44,25 +50,13 @@ def dedup(*args: object, block: int = 64) -> None:
         (_spill, "_BITS"): 2, (_spill, "_PARTS"): 4,
         (command_module, "_OWN_BYTES"): 64 << 20,
     }  # fmt: skip
-    with _patched(small):
-        with CliRunner().isolation() as streams, pytest.raises(SystemExit) as ended:
+    with contextlib.ExitStack() as patches:
+        for (place, name), value in small.items():
+            patches.enter_context(mock.patch.object(place, name, value))
+        streams = patches.enter_context(CliRunner().isolation())
+        with pytest.raises(SystemExit) as ended:
             cli.main([str(each) for each in args])
         assert ended.value.code in (0, None), streams[1].getvalue().decode()
-
-
-class _patched:
-    """Sets names of modules, and restores them."""
-
-    def __init__(self, values: dict[tuple[Any, str], int]) -> None:
-        self._patches = [mock.patch.object(place, name, value) for (place, name), value in values.items()]
-
-    def __enter__(self) -> None:
-        for each in self._patches:
-            each.start()
-
-    def __exit__(self, *_: object) -> None:
-        for each in self._patches:
-            each.stop()
 
 
 def first_rows(rows: list[Any], keys: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -75,12 +69,10 @@ def first_rows(rows: list[Any], keys: list[Any]) -> tuple[list[Any], list[Any]]:
     return kept, dropped
 
 
-command_module = __import__("importlib").import_module("evenbins.cli.dedup")
-
-
 @settings(max_examples=_ROUNDS, deadline=None)
 @given(
-    lines=st.lists(st.one_of(st.sampled_from([b"", b"a", b"b", b"\xff", b"a\r", b"y" * 100]), st.binary(max_size=3)),
+    lines=st.lists(st.one_of(st.sampled_from([b"", b"a", b"b", b"\xff", b"a\r", b"y" * 100]),
+    st.binary(max_size=3)),
                    max_size=60),
     last=st.booleans(), null=st.booleans(), mode=_MODES, block=st.sampled_from([8, 64, 1 << 20]),
     packed=st.booleans(), cut=st.integers(0, 60),
@@ -98,7 +90,8 @@ def test_lines(lines, last, null, mode, block, packed, cut) -> None:
             (folder / f"{i}{suffix}").write_bytes(gzip.compress(data) if packed else data)
         out, dropped = folder / "out", folder / "dropped"
         inputs = sorted(folder.glob("*.txt*"))
-        dedup("dedup", "-U" if not packed else "--nulls=keep", *(["-0"] if null else []), *inputs, "-o", out, "--dropped", dropped,
+        dedup("dedup", "-U" if not packed else "--nulls=keep", *(["-0"] if null else []), *inputs, "-o", out,
+        "--dropped", dropped,
               *mode, block=block)  # fmt: skip
         keys = [line.removesuffix(b"\r") if packed and not null else line for line in lines]
         kept, others = first_rows(lines, keys)
@@ -118,7 +111,8 @@ def canonical(value: Any) -> Any:
 
 @settings(max_examples=_ROUNDS, deadline=None)
 @given(
-    rows=st.lists(st.tuples(_VALUE, _VALUE, st.integers(0, 9)), max_size=40), several=st.booleans(), mode=_MODES,
+    rows=st.lists(st.tuples(_VALUE, _VALUE, st.integers(0, 9)), max_size=40), several=st.booleans(),
+    mode=_MODES,
     block=st.sampled_from([32, 1 << 20]), blank=st.booleans(), nulls=st.sampled_from(["keep", "one"]),
     fast=st.booleans(),
 )  # fmt: skip
@@ -132,14 +126,17 @@ def test_jsonl(rows, several, mode, block, blank, nulls, fast) -> None:
         keys = [canonical(a) for a, _, _ in rows]
         null = [a is None for a, _, _ in rows]
     if nulls == "keep":
-        keys = [("unique", n) if is_null else key for n, (key, is_null) in enumerate(zip(keys, null, strict=True))]
+        keys = [
+            ("unique", n) if is_null else key for n, (key, is_null) in enumerate(zip(keys, null, strict=True))
+        ]
     with tempfile.TemporaryDirectory(dir=_FOLDER) as name:
         folder = Path(name)
         (folder / "in.jsonl").write_bytes(b"".join(text + b"\n" + b" \n" * blank for text in texts))
         fields = ["--key", "key,in.deep"] if several else ["-k", "key"]
         hidden = {} if fast else {"orjson": None}
         with mock.patch.dict("sys.modules", hidden):
-            dedup("dedup", folder / "in.jsonl", "-o", folder / "out.jsonl", "--dropped", folder / "dropped.jsonl",
+            dedup("dedup", folder / "in.jsonl", "-o", folder / "out.jsonl", "--dropped", folder /
+            "dropped.jsonl",
                   *fields, "--nulls", nulls, *mode, block=block)  # fmt: skip
         kept, others = first_rows(texts, keys)
         assert (folder / "out.jsonl").read_bytes() == b"".join(text + b"\n" for text in kept)
@@ -148,9 +145,9 @@ def test_jsonl(rows, several, mode, block, blank, nulls, fast) -> None:
 
 @settings(max_examples=_ROUNDS, deadline=None)
 @given(
-    rows=st.lists(st.tuples(_TEXT.filter(lambda t: "\x00" not in t), _TEXT.filter(lambda t: "\x00" not in t)), max_size=40),
-    fields=st.sampled_from([("key",), ("key", "other"), ()]), mode=_MODES, block=st.sampled_from([40, 1 << 20]),
-    crlf=st.booleans(), files=st.integers(1, 3), nulls=st.sampled_from(["keep", "one"]),
+    rows=st.lists(st.tuples(_FIELD, _FIELD), max_size=40),
+    fields=st.sampled_from([("key",), ("key", "other"), ()]), mode=_MODES, block=st.sampled_from([40, 1 <<
+    20]), crlf=st.booleans(), files=st.integers(1, 3), nulls=st.sampled_from(["keep", "one"]),
 )  # fmt: skip
 def test_csv(rows, fields, mode, block, crlf, files, nulls) -> None:
     """Quoted fields with newlines and delimiters; the line of names once; an empty field is null."""
@@ -174,7 +171,8 @@ def test_csv(rows, fields, mode, block, crlf, files, nulls) -> None:
         for i in range(files):
             (folder / f"{i}.csv").write_bytes(head + b"".join(records[i * step : (i + 1) * step]))
         chosen = ["--key", ",".join(fields)] if fields else []
-        dedup("dedup", folder, "-o", folder / "out", "--dropped", folder / "dropped", *chosen, "--nulls", nulls,
+        dedup("dedup", folder, "-o", folder / "out", "--dropped", folder / "dropped", *chosen, "--nulls",
+        nulls,
               *mode, block=block)  # fmt: skip
         kept, others = first_rows(records, keys)
         assert (folder / "out").read_bytes() == head + b"".join(kept)
@@ -184,8 +182,8 @@ def test_csv(rows, fields, mode, block, crlf, files, nulls) -> None:
 @settings(max_examples=_ROUNDS, deadline=None)
 @given(
     rows=st.lists(
-        st.tuples(st.sampled_from(["a", "b", "", None]), st.sampled_from([1, 2, None]), st.sampled_from([0.5, 1.0, None])),
-        max_size=40,
+        st.tuples(st.sampled_from(["a", "b", "", None]), st.sampled_from([1, 2, None]), st.sampled_from([0.5,
+        1.0, None])), max_size=40,
     ),
     fields=st.sampled_from([("text",), ("number",), ("real",), ("text", "number"), ()]), mode=_MODES,
     block=st.sampled_from([16, 1 << 20]), files=st.integers(1, 2), nulls=st.sampled_from(["keep", "one"]),
@@ -205,7 +203,8 @@ def test_parquet(rows, fields, mode, block, files, nulls) -> None:
         for i in range(files):
             pq.write_table(table.slice(i * step, step), folder / f"{i}.parquet", row_group_size=9)
         chosen = ["--key", ",".join(fields)] if fields else []
-        dedup("dedup", folder / "*.parquet", "-o", folder / "out.pq", "--dropped", folder / "dropped.pq", *chosen,
+        dedup("dedup", folder / "*.parquet", "-o", folder / "out.pq", "--dropped", folder / "dropped.pq",
+        *chosen,
               "--nulls", nulls, *mode, block=block)  # fmt: skip
         kept, others = first_rows(rows, keys)
         found, left = pq.read_table(folder / "out.pq"), pq.read_table(folder / "dropped.pq")

@@ -2,8 +2,8 @@
 
     --capacity         as it says
     a pipe             nobody knows: it grows
-    files              rows, from the bytes of a sample; exactly for Parquet and for small files. As many keys as
-                       rows are planned for if that is cheap, else a pass with a HyperLogLog counts the keys
+    files              rows, from the bytes of a sample; exactly for Parquet and for small files. As many
+                       keys as rows are planned for if that is cheap, else a HyperLogLog counts them in a pass
 
 A sample cannot tell how many rows are duplicates: they may be far apart. It tells how long a row is.
 """

@@ -5,7 +5,8 @@
     other numbers, true, false, arrays, objects     bytes with their type: true, 1 and "1" are three keys
     several fields             the type and the value of each: ("a", "bc") and ("ab", "c") are two keys
 
-An object is compared by its fields, whatever their order. A key is null if all its fields are null or missing;
+An object is compared by its fields, whatever their order. A key is null if all its fields are null or
+missing;
 --nulls says what becomes of the row.
 """
 

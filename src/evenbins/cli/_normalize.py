@@ -3,12 +3,12 @@
     nfc      Unicode normalisation form C: an accent as part of its letter (é of two code points becomes one)
     lower    lower case, as str.lower
     strip    no white space at either end
-    url      of "scheme://…" alone: scheme and host in lower case; no default port (http 80, https 443, ftp 21);
-             no fragment; %7e and %7E as ~, other escapes in capitals; an empty path is /
+    url      of "scheme://…" alone: scheme and host in lower case; no default port (http 80, https 443,
+             ftp 21); no fragment; %7e and %7E as ~, other escapes in capitals; an empty path is /
 
-`url` follows RFC 3986, section 6.2.2 and 6.2.3. It keeps what may mean another page: the order and the names of
-the query's parameters, a slash at the end, "www.", user names, the case of the path, and segments of dots. A
-text that is no URL stays as it is. Bytes that are no UTF-8 stay as they are, whatever the rule.
+`url` follows RFC 3986, section 6.2.2 and 6.2.3. It keeps what may mean another page: the order and the names
+of the query's parameters, a slash at the end, "www.", user names, the case of the path, and segments of dots.
+A text that is no URL stays as it is. Bytes that are no UTF-8 stay as they are, whatever the rule.
 """
 
 from __future__ import annotations

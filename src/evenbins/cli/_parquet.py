@@ -1,9 +1,11 @@
 """Rows of Parquet, in and out: batches of all columns, and a file with the same schema and compression.
 
-    a row group ──▶ batches of 2**17 rows, keys from the key's columns ──▶ filter by a mask ──▶ row groups again
+    a row group ──▶ batches of 2**17 rows, keys from the key's columns ──▶ filter by a mask ──▶ row groups
+    again
 
-Decoding, filtering and encoding release the GIL, so that reader, decision and writer work side by side. A column
-that the input did not encode by a dictionary is written without one: the attempt took a third of the time.
+Decoding, filtering and encoding release the GIL, so that reader, decision and writer work side by side. A
+column that the input did not encode by a dictionary is written without one: the attempt took a third of the
+time.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ _WORTH_IT = 0.9
 
 
 class ParquetHead:
-    """What an output takes over from the first input: schema, compression, which columns have a dictionary."""
+    """What an output takes over from the first input: schema, compression, dictionaries."""
 
     def __init__(self, schema: Any, metadata: Any) -> None:
         self.schema = schema
@@ -65,12 +67,13 @@ class TableRows:
     """Rows of a Parquet file, with all columns."""
 
     def __init__(self, batch: Any, keys: object, nulls: Mask | None) -> None:
-        self._batch, self.keys, self.nulls, self.size = batch, keys, nulls, batch.num_rows
+        self._batch, self.keys, self.nulls = batch, keys, nulls
+        self._size: int = batch.num_rows
         self.head: Any = None
 
     def count(self) -> int:
         """Return the number of rows."""
-        return self.size
+        return self._size
 
     def select(self, chosen: Mask) -> Any:
         """Return the rows of a mask, with all columns."""

@@ -1,7 +1,7 @@
 """The passes of `evenbins dedup` over its inputs: one with the keys in memory, or two with them on disk.
 
     in memory    rows ──▶ keep(keys) ──▶ the rows of the mask
-    on disk      rows ──▶ digests in parts on disk; parts ──▶ one bit per row; rows again ──▶ those whose bit is set
+    on disk      rows ──▶ digests in parts on disk ──▶ one bit per row; rows again ──▶ those whose bit is set
 
 Both keep the first row of each key, in the order of the inputs, and count for each input.
 """

@@ -2,8 +2,8 @@
 
     produce ──▶ channel ──▶ decide ──▶ channel ──▶ consume
 
-The core, Arrow, the compressors and the system release the GIL, so that two cores are busy. Channels hold a few
-items, so that memory is bounded. The caller's thread is the one in the middle: signals arrive there.
+The core, Arrow, the compressors and the system release the GIL, so that two cores are busy. Channels hold a
+few items, so that memory is bounded. The caller's thread is the one in the middle: signals arrive there.
 
 Whatever stage fails, the others end and the first error is raised; a reader that waits for a pipe is left
 behind, as a daemon, and nothing it reads is used.

@@ -1,10 +1,10 @@
 """Rows in: lines, JSONL, CSV or Parquet in batches of whole rows, each with its keys, its nulls, and itself.
 
-    blocks of bytes ──▶ Rows: size, keys (of the rows that have one), nulls, select(mask) ──▶ a sink (_sinks.py)
+    blocks of bytes ──▶ Rows: keys (of the rows that have one), nulls, select(mask) ──▶ a sink (_sinks.py)
 
-A batch returns the rows that a mask selects: lines, lines of JSON and records of CSV byte for byte, of Parquet
-a table with all columns. A format's head (the line of names of CSV, the schema of Parquet) comes with the first
-batch of the first input; an input with another head is an error.
+A batch returns the rows that a mask selects: lines, lines of JSON and records of CSV byte for byte, of
+Parquet a table with all columns. A format's head (the line of names of CSV, the schema of Parquet) comes with
+the first batch of the first input; an input with another head is an error.
 
 Invariants
 - A batch owns its bytes until `release`, so that one thread reads, one decides and one writes.
@@ -71,8 +71,8 @@ class Rows(Protocol):
 class Buffers:
     """Buffers that are filled again and again; as many as are under way at once.
 
-    In large blocks the keys of a batch are looked up faster, since more reads of memory overlap: 46 ns per row
-    in blocks of 4 MiB, 65 in those of 1 MiB (filters; exactly 115 and 146).
+    In large blocks the keys of a batch are looked up faster, since more reads of memory overlap: 46 ns per
+    row in blocks of 4 MiB, 65 in those of 1 MiB (filters; exactly 115 and 146).
     """
 
     def __init__(self, nbytes: int | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -37,9 +38,8 @@ class _Keys:
         kind = getattr(found, "type", None)
         if not as_text or kind is None:
             return found
-        import pyarrow
-
-        return found.cast("string") if pyarrow.types.is_integer(kind) else found
+        is_integer = import_module("pyarrow").types.is_integer(kind)
+        return found.cast("string") if is_integer else found
 
 
 def open_selection(names: Sequence[str], output: str, how: How) -> list[RowInput]:

@@ -1,6 +1,6 @@
-"""Rows out: a file that is replaced in one step, a device or a pipe, or standard output; compressed by its name.
+"""Rows out: a file that is replaced in one step, a device, or standard output; compressed by its name.
 
-    open_sink(path, format, body)    the rows go to a temporary file beside the target; body returns ──▶ fsync,
+    open_sink(path, format, body)    rows go to a temporary file beside the target; body returns ──▶ fsync,
                                      rename, fsync of the folder (_files.py); body raises ──▶ nothing is left
 
 A name that ends in .gz or .zst is compressed, of Parquet none is: it is compressed in itself. What is not a

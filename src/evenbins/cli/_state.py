@@ -77,7 +77,8 @@ def check_state(path: str, state: Deduplicator, **options: Any) -> None:
             continue
         if name == "exact":
             raise click.ClickException(
-                f"--state {path}: it holds filters, not exact digests: leave out --exact, or name another state"
+                f"--state {path}: it holds filters, not exact digests: leave out --exact, or name "
+                "another state"
             )
         if name == "seed":
             raise click.ClickException(

@@ -1,6 +1,7 @@
 """`evenbins dedup`: the first of equal rows, in their order and format; of lines, JSONL, CSV and Parquet.
 
-    options ──▶ inputs, outputs checked ──▶ how many keys? ──▶ in memory: a filter or exact digests; or on disk
+    options ──▶ inputs, outputs checked ──▶ how many keys? ──▶ in memory: a filter or exact digests; or on
+    disk
             ──▶ the rows to a temporary file ──▶ fsync, rename ──▶ the state ──▶ the report
 
 Nothing is written under a name before it is whole, and the state is never ahead of the output (_state.py).
@@ -94,13 +95,17 @@ def _list_of(_: click.Context, __: click.Parameter, value: Sequence[str] | str |
 @click.option("--report", metavar="FILE|-", help="Write counts, seconds and memory as JSON.")
 @null_option
 @binary_option
-@click.option("--threads", type=click.IntRange(1, 1024), default=1, help="Threads that share the look-ups.")
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    help="Threads that share the look-ups.  [default: 2 for --exact, else 1]",
+)
 @click.option("--seed", type=seed_of, metavar="N|random|@FILE", help="Of the hashes.  [default: 0]")
-@click.option("--json", "as_json", is_flag=True, help="Print the report on standard output: --report -.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the report: --report -.")
 def dedup(
     inputs: tuple[str, ...], output: str | None, fields: list[str], format: str | None, exact: bool,
     fpr: float | None, capacity: int | None, memory: int | None, state: str | None, rules: list[str],
-    nulls: str, dropped: str | None, report: str | None, null: bool, binary: bool, threads: int,
+    nulls: str, dropped: str | None, report: str | None, null: bool, binary: bool, threads: int | None,
     seed: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     r"""Write the first of equal rows of the INPUTs (standard input), in their order and format.
@@ -148,7 +153,7 @@ class _Job:
 
     def __init__(
         self, sources: list[RowInput], *, output: str | None, dropped: str | None, state: str | None,
-        exact: bool, fpr: float | None, capacity: int | None, memory: int | None, threads: int,
+        exact: bool, fpr: float | None, capacity: int | None, memory: int | None, threads: int | None,
         seed: int | None,
     ) -> None:  # fmt: skip
         self.sources, self.output, self.dropped, self.state = sources, output, dropped, state
@@ -199,7 +204,8 @@ class _Job:
         if not fits:
             if self.state is not None:
                 raise click.ClickException(
-                    f"{estimate.text}: with --state all keys are in memory: raise --memory, or leave out --state"
+                    f"{estimate.text}: with --state all keys are in memory: raise --memory, or leave out "
+                    "--state"
                 )
             note(f"{estimate.text}; more keys than memory: compared in parts on disk, exactly")
             return True
@@ -224,15 +230,14 @@ class _Job:
         """Return how many rows and keys will come, and whether the keys fit into memory."""
         from evenbins.cli import _estimate
 
-        Estimate = _estimate.Estimate
         if self.capacity is not None:
             text = f"planned for {_estimate.count_text(self.capacity)} different keys, as --capacity says"
-            found = Estimate(None, self.capacity, text)
+            found = _estimate.Estimate(None, self.capacity, text)
         else:
             pipes = [source for source in self.sources if not source.can_be_read_twice]
             if pipes and self.memory is None:
                 where = "standard input" if pipes[0].name == "-" else pipes[0].name
-                return Estimate(None, None, f"{where} is a pipe: memory grows with the keys"), True
+                return _estimate.Estimate(None, None, f"{where} is a pipe: memory grows with the keys"), True
             for source in pipes:
                 with bar.waiting("copying a pipe to disk"):
                     source.make_readable_twice()
@@ -277,9 +282,10 @@ class _Job:
         if on_disk:
             return self._pass_on_disk(outputs, bar)
         assert self.seen is not None
+        threads = self.threads or (min(2, os.cpu_count() or 1) if self.seen.exact else 1)
         bar.begin("comparing rows")
         try:
-            _passes.dedup_in_memory(self.sources, outputs, self.seen, bar.advance, threads=self.threads)
+            _passes.dedup_in_memory(self.sources, outputs, self.seen, bar.advance, threads=threads)
         except DeduplicatorFullError:
             raise click.ClickException(
                 f"there are more different keys than a filter with this rate holds ({self.seen.max_keys:_}): "
@@ -305,11 +311,12 @@ class _Job:
 
     def finish(self, report: str | None) -> None:
         """Print what was done; write the report."""
+        from evenbins.cli._estimate import count_text
+
         found = self._report()
         text = f"{found['rows']:_} rows, {found['kept']:_} kept, {found['dropped']:_} dropped"
         wrong = f"{_number(found['expected_wrong'])} rows expected to be dropped wrongly"
-        rate = found["rows"] / max(self.seconds, 1e-9)
-        speed = f"{self.seconds:.1f} s, {rate / 1e6:.2f} million rows a second"
+        speed = f"{self.seconds:.1f} s, {count_text(found['rows_per_second'])} rows a second"
         note(f"{self.output or 'standard output'}: {text}; {wrong}; {speed}")
         warn_of_inputs(self.sources)
         planned = self.capacity

@@ -29,8 +29,8 @@ __all__ = ["query"]
 @click.option("--verify", is_flag=True, help="Check every byte of FILE first, not only its header.")
 @click.option("--json", "as_json", is_flag=True, help="Print only counts, as JSON.")
 def query(
-    file: str, inputs: tuple[str, ...], invert: bool, count: bool, output: str | None, quiet: bool, null: bool,
-    binary: bool, column: str | None, threads: int, verify: bool, as_json: bool,
+    file: str, inputs: tuple[str, ...], invert: bool, count: bool, output: str | None, quiet: bool, null:
+    bool, binary: bool, column: str | None, threads: int, verify: bool, as_json: bool,
 ) -> int:  # fmt: skip
     r"""Print the lines of the INPUTs (standard input) that are in the filter FILE.
 
