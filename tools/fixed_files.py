@@ -250,8 +250,8 @@ def structures(threads: int, batch: int, folder: Path) -> Iterator[tuple[str, An
     """Make every structure, with the name of its file; the one in pages is written in the folder."""
     makers = Makers(threads, batch)
     every: list[Callable[[], Iterator[tuple[str, Any]]]] = [
-        makers.filters, makers.growing, makers.deduplicators, makers.sketches, makers.fill_tables, makers.sets,
-        makers.summaries, makers.rings,
+        makers.filters, makers.growing, makers.deduplicators, makers.sketches, makers.fill_tables,
+        makers.sets, makers.summaries, makers.rings,
     ]  # fmt: skip
     for make in every:
         yield from make()
