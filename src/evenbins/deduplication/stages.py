@@ -14,8 +14,8 @@ A GrowingFilter is not used: it places keys in batches of 1,024 so as to change 
 (240 ns with a single stage), and its rates fall as 1/i**2, which ends at 67 million keys for 1e-9.
 
 Expected errors: a new key is dropped with the rate of its moment, so each kept row stands for rate/(1-rate)
-wrongly dropped ones. The rates of full stages are constants. That of the newest is measured when it is half
-full, three quarters full and full, and taken for a power of its keys in between.
+wrongly dropped ones. The rates of full stages are constants. That of the newest is measured when it is a
+quarter, half, three quarters and all full, and taken for a power of its keys in between.
 
 Invariants: stages end, and rates are measured, at exact numbers of keys, so that answers, bytes and the
 expected errors do not depend on how rows are divided into batches. A count is raised before bits change and
@@ -58,7 +58,7 @@ _FIRST_SHARE, _LATER_STAGES, _LATER_SHARE = 1 / 2, 8, 1 / 16  # with one
 _LEAST_LATER = 1 << 16
 _ABOVE_FLOOR = 2.001  # the least rate of a stage, in units of the chance that 64-bit digests collide
 _PIECE = 1 << 18  # rows of one step: a few milliseconds
-_MARKS = (0.5, 0.75, 1.0)  # shares of a stage's capacity at which its rate is measured
+_MARKS = (0.25, 0.5, 0.75, 1.0)  # shares of a stage's capacity at which its rate is measured
 _MOST_KEYS = 1 << 48
 _SHAPE_KEYS = 1 << 18  # keys of the filter whose shape all of a rate have
 
@@ -232,8 +232,8 @@ class Stages:
     def _add_piece(self, digests: Words, answers: Mask, threads: int) -> int:
         """Add the first rows of a piece, up to a number of keys at which the newest stage is measured."""
         if not (mark := self._stages[-1].mark):  # full: the next stage begins with a new key, not before
-            absent = np.flatnonzero(~self.contains(digests, threads))
-            repeats = int(absent[0]) if len(absent) else len(digests)
+            places = np.flatnonzero(~self.contains(digests, threads))
+            repeats = int(places[0]) if len(places) else len(digests)
             if repeats:
                 return repeats
             self._begin_stage()
