@@ -87,7 +87,7 @@ class DedupStats(_show.ReprMixin):
     rows: int
     kept: int
     dropped: int
-    expected_wrong: float
+    expected_wrong: float = 0.0
     exact: bool
     fpr: float
     keys: int
@@ -223,6 +223,11 @@ class Deduplicator(_files.Persistent):
                 nbytes=self._state.nbytes,
             )  # fmt: skip
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, everything counted."""
+        return self._state.nbytes
+
     def expected_wrong(self, rows: int) -> float:
         """Return how many of `rows` rows to come will be dropped wrongly, at most, on average: rows * fpr.
 
@@ -262,16 +267,6 @@ class Deduplicator(_files.Persistent):
         """
         return self._state.max_keys
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory, everything counted."""
-        return self._state.nbytes
-
-    @property
-    def seed(self) -> int:
-        """The seed of the digests. Deduplicators with different seeds cannot be merged."""
-        return self._state.seed
-
     # --- the whole ---------------------------------------------------------------------------------
 
     def clear(self) -> None:
@@ -280,6 +275,11 @@ class Deduplicator(_files.Persistent):
         with self._writing:
             self._state.clear()
             self._rows = self._kept = 0
+
+    @property
+    def seed(self) -> int:
+        """The seed of the digests. Deduplicators with different seeds cannot be merged."""
+        return self._state.seed
 
     def copy(self) -> Self:
         """Make an independent copy; it can be changed even if this one is open read-only."""

@@ -25,14 +25,12 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins._core import FormatError, TableFullError
+from evenbins.deduplication.pieces import Mask, Words, answers_of
 from evenbins.deduplication.stages import Part
 from evenbins.tables.exact_sets import digest_words
 from evenbins.tables.multilevel import MultilevelTable
 
 __all__ = ["DigestSets"]
-
-Words = npt.NDArray[np.uint64]
-Mask = npt.NDArray[np.bool_]
 
 _PARTS: Final = 64
 _FIRST = 1 << 12  # keys of the first set without a capacity
@@ -76,26 +74,13 @@ class DigestSets:
 
     def add_new(self, digests: Words, threads: int) -> Mask:
         """Add the digests that are new; return which were. An error has the answers so far as `answers`."""
-        answers = np.zeros(len(digests), dtype=np.bool_)
-        done = 0
-        try:
-            while done < len(digests):
-                piece = digests[done : done + _PIECE]
-                answers[done : done + len(piece)] = self._add_piece(piece, threads)
-                done += len(piece)
-        except BaseException as error:
-            error.answers = answers[:done]  # type: ignore[attr-defined]
-            raise
-        return answers
+        return answers_of(digests, _PIECE, lambda piece, out: self._add_piece(piece, out, threads))
 
-    def _add_piece(self, digests: Words, threads: int) -> Mask:
-        answers = np.empty(len(digests), dtype=np.bool_)
-        done = 0
-        while done < len(digests) and len(self._sets) == 1:
-            done += self._add_some(0, digests[done:], answers[done:])
-        if done < len(digests):
-            answers[done:] = self._add_to_parts(digests[done:], threads)
-        return answers
+    def _add_piece(self, digests: Words, answers: Mask, threads: int) -> int:
+        if len(self._sets) == 1:
+            return self._add_some(0, digests, answers)
+        answers[:] = self._add_to_parts(digests, threads)
+        return len(digests)
 
     def _add_to_parts(self, digests: Words, threads: int) -> Mask:
         answers = np.empty(len(digests), dtype=np.bool_)

@@ -38,6 +38,7 @@ import numpy.typing as npt
 from evenbins import _arguments as arguments
 from evenbins import structure
 from evenbins._core import FormatError
+from evenbins.deduplication.pieces import Mask, Words, answers_of
 from evenbins.errors import EvenbinsError
 from evenbins.filters import BalancedPlan, plan_balanced
 from evenbins.filters.balanced import BalancedBloomFilter
@@ -48,9 +49,6 @@ __all__ = ["MOST_STAGES", "DeduplicatorFullError", "Part", "Stages"]
 
 MOST_STAGES: Final = 64
 """Stages of one Deduplicator, also after merges."""
-
-Words = npt.NDArray[np.uint64]
-Mask = npt.NDArray[np.bool_]
 
 _FIRST_BITS: Final = (16, 19, 21)  # of the first sizes without a capacity; then each doubles the one before
 _STAGES, _SHARE = 12, 1 / 12  # without a capacity
@@ -219,15 +217,7 @@ class Stages:
 
     def add_new(self, digests: Words, threads: int) -> Mask:
         """Add the digests that are new; return which were. An error has the answers so far as `answers`."""
-        answers = np.zeros(len(digests), dtype=np.bool_)
-        done = 0
-        try:
-            while done < len(digests):
-                done += self._add_piece(digests[done : done + _PIECE], answers[done : done + _PIECE], threads)
-        except BaseException as error:
-            error.answers = answers[:done]  # type: ignore[attr-defined]
-            raise
-        return answers
+        return answers_of(digests, _PIECE, lambda piece, out: self._add_piece(piece, out, threads))
 
     def _add_piece(self, digests: Words, answers: Mask, threads: int) -> int:
         """Add the first rows of a piece, up to a number of keys at which the newest stage is measured."""
