@@ -205,6 +205,11 @@ class Deduplicator(_files.Persistent):
     # --- what it knows of itself -------------------------------------------------------------------
 
     @property
+    def fpr(self) -> float:
+        """The promised rate at which new keys are dropped, at most; of an exact one 0."""
+        return self._state.fpr
+
+    @property
     def plan(self) -> DedupPlan:
         """What it was built for, and the memory it has now."""
         state = self._state
@@ -212,6 +217,11 @@ class Deduplicator(_files.Persistent):
             exact=state.exact, fpr=state.fpr, capacity=state.capacity, keys=state.planned_keys,
             nbytes=state.nbytes, seed=state.seed,
         )  # fmt: skip
+
+    @property
+    def exact(self) -> bool:
+        """Whether 128-bit digests are kept, and not filters."""
+        return self._state.exact
 
     def stats(self) -> DedupStats:
         """Measure it: counts of rows and keys, the rate now, the expected errors, the memory."""
@@ -240,16 +250,6 @@ class Deduplicator(_files.Persistent):
         """
         remedy = "Pass the number of rows to come"
         return self._state.expected_errors(arguments.integer("rows", rows, 0, 2**63, remedy))
-
-    @property
-    def exact(self) -> bool:
-        """Whether 128-bit digests are kept, and not filters."""
-        return self._state.exact
-
-    @property
-    def fpr(self) -> float:
-        """The promised rate at which new keys are dropped, at most; of an exact one 0."""
-        return self._state.fpr
 
     @property
     def capacity(self) -> int | None:
