@@ -35,7 +35,7 @@ __all__ = ["DedupPlan", "DedupStats", "Deduplicator", "DeduplicatorFullError"]
 
 _KIND, _HASHING = 17, 1
 _LINE = 64
-_ENTRY = 5  # words of a part in the payload's index: number, keys, measured_at, rate, bytes
+_INDEX, _ENTRY = "<QQQdQ", 5  # a part in the payload's index: number, keys, measured_at, rate, bytes
 _MOST_PARTS = MOST_STAGES  # and sets
 _MOST_ROWS = 1 << 62
 
@@ -348,28 +348,35 @@ class Deduplicator(_files.Persistent):
 
     # --- bytes and files ---------------------------------------------------------------------------
 
-    def _core_of(self, parts: list[Part], size: int) -> list[int]:
-        state = self._state
-        return [
-            1 if state.exact else 0, _bits(state.fpr), state.capacity or 0, self._rows, self._kept,
-            _bits(state.wrong), len(parts), size,
-        ]  # fmt: skip
+    def _encoded(self) -> tuple[bytes, bytearray]:
+        """Return the header and the payload of a file; beside the payload no more than one part is copied."""
+        with self._writing:
+            state, count = self._state, self._state.part_count
+            payload = bytearray(_padded(8 * _ENTRY * count))
+            for place, part in enumerate(state.to_parts()):
+                struct.pack_into(_INDEX, payload, 8 * _ENTRY * place, *part[:4], len(part.data))
+                payload += part.data
+                payload += bytes(_padded(len(payload)) - len(payload))
+            core = [
+                int(state.exact), _bits(state.fpr), state.capacity or 0, self._rows, self._kept,
+                _bits(state.wrong), count, len(payload),
+            ]  # fmt: skip
+            header = _core.file_header(_KIND, _HASHING, state.seed, state.capacity or 1, core, payload)
+        return header, payload
 
     def to_bytes(self) -> bytes:
         """Return it as bytes: those that `save` writes."""
-        with self._writing:
-            parts = self._state.to_parts()
-            index = b"".join(struct.pack("<QQQdQ", *part[:4], len(part.data)) for part in parts)
-            pieces = [index, *(part.data for part in parts)]
-            payload = b"".join(each.ljust(_padded(len(each)), b"\0") for each in pieces)
-            core = self._core_of(parts, len(payload))
-            seed, capacity = self._state.seed, self._state.capacity or 1
-        return _core.file_header(_KIND, _HASHING, seed, capacity, core, payload) + payload
+        return b"".join(self._encoded())
 
     def save(self, path: StrPath) -> None:
         """Write a file, atomically and durably: after a crash the old or the new one is there."""
-        data = self.to_bytes()
-        _files.replace_file(path, lambda descriptor: _files.write_all(descriptor, data))
+        pieces = self._encoded()
+
+        def write(descriptor: int) -> None:
+            for piece in pieces:
+                _files.write_all(descriptor, memoryview(piece))
+
+        _files.replace_file(path, write)
 
     @classmethod
     def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
@@ -436,7 +443,7 @@ def _parts_in(payload: memoryview, count: int) -> list[Part]:
         raise FormatError("the index of the parts does not fit into the payload")
     parts: list[Part] = []
     gaps = [payload[8 * _ENTRY * count : offset]]
-    for number, keys, at, rate, size in struct.iter_unpack("<QQQdQ", payload[: 8 * _ENTRY * count]):
+    for number, keys, at, rate, size in struct.iter_unpack(_INDEX, payload[: 8 * _ENTRY * count]):
         end = offset + _padded(size)
         if end > len(payload):
             raise FormatError(f"part {len(parts)} does not fit into the payload")

@@ -28,7 +28,7 @@ known in advance for the default rate.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Self
 
@@ -363,12 +363,15 @@ class Stages:
 
     # --- files -------------------------------------------------------------------------------------
 
-    def to_parts(self) -> list[Part]:
-        """Return the stages as they are in a file."""
-        return [
-            Part(stage.number, stage.keys, stage.measured_at, stage.rate, stage.filter.to_bytes())
-            for stage in self._stages
-        ]
+    @property
+    def part_count(self) -> int:
+        """The number of stages."""
+        return len(self._stages)
+
+    def to_parts(self) -> Iterator[Part]:
+        """Yield the stages as they are in a file."""
+        for stage in self._stages:
+            yield Part(stage.number, stage.keys, stage.measured_at, stage.rate, stage.filter.to_bytes())
 
     @classmethod
     def from_parts(
@@ -427,9 +430,6 @@ def _at_least_one(rates: Sequence[float]) -> float:
 
 
 def _rows_before(filter_: BalancedBloomFilter, digests: Words, room: int, threads: int) -> int:
-    """Return how many of the digests come before the first that would be one new key more than `room`."""
+    """Return how many of the digests can be added without more than `room` new keys; at least one is."""
     candidates = np.flatnonzero(~filter_.contains_many(digests, digests=True, threads=threads))
-    if len(candidates) <= room:
-        return len(digests)
-    firsts = np.sort(np.unique(digests[candidates], return_index=True)[1])
-    return len(digests) if len(firsts) <= room else int(candidates[firsts[room]])
+    return len(digests) if len(candidates) <= room else int(candidates[room])
