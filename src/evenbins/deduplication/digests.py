@@ -203,7 +203,8 @@ class DigestSets:
     def equals(self, other: DigestSets) -> bool:
         """Return whether both have the same design, keys and bytes."""
         mine, theirs = self._sets, other._sets
-        return (self.capacity, self.seed) == (other.capacity, other.seed) and mine == theirs
+        same = (self.capacity, self.seed, len(mine)) == (other.capacity, other.seed, len(theirs))
+        return same and all(a._equal(b) for a, b in zip(mine, theirs, strict=True))
 
     # --- files -------------------------------------------------------------------------------------
 
