@@ -108,6 +108,15 @@ def rings(quick: bool, rounds: int | None, json_path: str | None, markdown: bool
     return main_rings(quick=quick, rounds=rounds, json_path=json_path, markdown=markdown)
 
 
+@bench.command()
+@_bench_options
+def dedup(quick: bool, rounds: int | None, json_path: str | None, markdown: bool) -> int:
+    """Compare deduplication with sort -u, awk, Polars and DuckDB: speed and memory."""
+    from benchmarks.dedup import main_dedup
+
+    return main_dedup(quick=quick, rounds=rounds, json_path=json_path, markdown=markdown)
+
+
 @bench.command("cli")
 @_bench_options
 def command_line(quick: bool, rounds: int | None, json_path: str | None, markdown: bool) -> int:

@@ -34,6 +34,7 @@ TITLES = {
     "rings": "Rings",
     "redis": "The shared filter on Redis",
     "cli": "The command line",
+    "dedup": "Deduplication",
 }
 
 COMMANDS = {"paged": 'python -c "from benchmarks.paged import main_paged; main_paged()"'}

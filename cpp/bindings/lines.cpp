@@ -6,6 +6,7 @@
 //     select_lines    the lines that a mask names, with their separators: memcpy of runs
 //     csv_column      where the records of a block of CSV are, and one field of each without its quotes
 //     span_keys       pieces of one buffer as keys; stored_spans, select_spans: as for lines
+//     first_of_digests  which of some digests is the first of its kind, for parts of them that fit into memory
 //
 // CSV is that of RFC 4180: a field that begins with a quote ends with one, and two quotes within mean one; records end
 // with \n or \r\n; empty lines are no records. A quote inside a bare field is an ordinary byte. Nothing is decoded.
@@ -14,6 +15,7 @@
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -280,6 +282,33 @@ nb::bytes select_spans(nb::handle block, const WordArray& starts, const WordArra
   return out.release();
 }
 
+// --- digests ---------------------------------------------------------------------------------------------------------
+
+// For each of the digests, two words each, whether none before it is equal: a table of their numbers, by the low word.
+nb::ndarray<nb::numpy, bool, nb::ndim<1>> first_of_digests(const WordArray& words) {
+  const size_t n = words.size() / 2;
+  if (words.size() % 2 != 0 || n >= 0xffffffff) throw nb::value_error("words must be two for each of 2**32-2 digests");
+  Answers<uint8_t> answers;
+  {
+    const GilRelease free;
+    constexpr uint32_t kEmpty = 0xffffffff;
+    constexpr size_t kAhead = 16;
+    std::vector<uint32_t> slots(std::bit_ceil(2 * n + 1), kEmpty);
+    const size_t mask = slots.size() - 1;
+    const uint64_t* word = words.data();
+    uint8_t* out = answers.extend(n);
+    for (size_t i = 0; i < n; ++i) {
+      if (i + kAhead < n) __builtin_prefetch(&slots[word[2 * (i + kAhead)] & mask]);
+      size_t at = word[2 * i] & mask;
+      while (slots[at] != kEmpty && (word[2 * slots[at]] != word[2 * i] || word[2 * slots[at] + 1] != word[2 * i + 1]))
+        at = (at + 1) & mask;
+      out[i] = slots[at] == kEmpty;
+      if (out[i]) slots[at] = static_cast<uint32_t>(i);
+    }
+  }
+  return answers.release<bool>();
+}
+
 }  // namespace
 
 void bind_lines(nb::module_& m) {
@@ -313,6 +342,9 @@ void bind_lines(nb::module_& m) {
                 "ends: numpy.typing.NDArray[numpy.uint64], chosen: numpy.typing.NDArray[numpy.bool_], invert: bool) -> "
                 "bytes"),
         "The pieces of a block that `chosen` names (with `invert`: the others), as they are.");
+  m.def("first_of_digests", &first_of_digests, nb::arg("words"),
+        nb::sig("def first_of_digests(words: numpy.typing.NDArray[numpy.uint64]) -> numpy.typing.NDArray[numpy.bool_]"),
+        "For each of some 128-bit digests, two words each, whether none before it is equal.");
 }
 
 }  // namespace evenbins::python

@@ -14,16 +14,22 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from evenbins._numbers import parse_count, parse_number, parse_rate, parse_size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    _ParamType = click.ParamType[float]
+else:
+    _ParamType = click.ParamType
+
 __all__ = [
-    "FILE", "OutputError", "check_output", "check_readable", "integer", "output_stream", "render",
-    "show", "show_json", "with_option_errors",
+    "COUNT", "FILE", "NUMBER", "RATE", "SIZE", "OutputError", "check_output", "check_readable", "integer",
+    "output_stream", "render", "show", "show_json", "with_option_errors",
 ]  # fmt: skip
 
 _T = TypeVar("_T")
@@ -31,15 +37,34 @@ _T = TypeVar("_T")
 FILE = click.Path(readable=False)  # for completion; commands check by themselves, with better messages
 
 
+class _Written(_ParamType):
+    """A number as people write it; see `_numbers`."""
+
+    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
+        self.name, self._parse = name, parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number; a default is one already."""
+        try:
+            return self._parse(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+COUNT = _Written("count", parse_count)
+RATE = _Written("rate", parse_rate)
+NUMBER = _Written("number", parse_number)
+SIZE = _Written("size", parse_size)
+
+
 def integer(text: object) -> int:
-    """Read a whole number as people write it: 10000000, 10_000_000, 1e7, 0xff."""
+    """Read a whole number, such as a seed: as a count is written, or 0xff."""
     with contextlib.suppress(ValueError):
         return int(str(text), 0)
-    with contextlib.suppress(ValueError):
-        number = float(str(text))
-        if number.is_integer():
-            return int(number)
-    raise click.BadParameter(f"{text!r} is not a whole number such as 1000000 or 1e6")
+    try:
+        return parse_count(str(text))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def with_option_errors(call: Callable[[], _T], **options: str) -> _T:
@@ -68,10 +93,12 @@ def check_readable(name: str) -> int:
     return mode
 
 
-def check_output(output: str, keys: Sequence[str] = ()) -> None:
+def check_output(output: str, keys: Sequence[str] = (), *, option: str = "-o") -> None:
     """Raise an error for a file that cannot, or must not, be written: before the work, not after it."""
     if output == "-":
-        raise click.ClickException("-o needs the name of a file; a filter is not written to standard output")
+        raise click.ClickException(
+            f"{option} needs the name of a file; a filter is not written to standard output"
+        )
     folder = os.path.dirname(os.path.realpath(output))
     if not os.path.isdir(folder):
         raise FileNotFoundError(errno.ENOENT, "no such folder", folder)
@@ -82,10 +109,10 @@ def check_output(output: str, keys: Sequence[str] = ()) -> None:
     if os.path.isdir(output):
         raise IsADirectoryError(errno.EISDIR, "is a directory", output)
     if not os.path.isfile(output):
-        raise click.ClickException(f"-o {output}: not a regular file; the filter would replace it")
+        raise click.ClickException(f"{option} {output}: not a regular file; the filter would replace it")
     for name in keys:
         if name != "-" and os.path.samefile(name, output):
-            raise click.ClickException(f"-o {output} is one of the files of keys: choose another name")
+            raise click.ClickException(f"{option} {output} is one of the files of keys: choose another name")
 
 
 class OutputError(Exception):

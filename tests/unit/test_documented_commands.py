@@ -119,6 +119,7 @@ SMALL_TOOLS: dict[str, str | dict[str, int] | None] = {
     "tools/compare_sorted.py": {"KEYS": 10_000, "ASKED": 1_000, "ROUNDS": 1},
     "tools/fault_study.py": None,  # minutes; tests/cluster/test_fault_study.py runs each of its kinds
     "tools/kill_study.py": "--kills 1 --servers 3 --threads 4",
+    "tools/lookup_times.py": {"BATCH": 1 << 10, "ROUNDS": 1, "BATCHES": 2, "MOST_KEYS": 2000},
     "tools/redis_add_new.py": "--keys 2000",
     "tools/redis_round_trips.py": "--sample 1000",
     "tools/router_hostile.py": "--seconds 1 --at-once 10",

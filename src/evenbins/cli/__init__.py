@@ -3,6 +3,8 @@
     evenbins build keys.txt -o keys.evb      lines ──▶ a filter in a file
     evenbins query keys.evb < lines          like grep: prints the lines that are in it
     evenbins inspect keys.evb                plan beside stats, blocks by their load, checks
+    evenbins count lines                     the number of different lines; `top`: the most frequent
+    evenbins dedup crawl/ -o urls.txt        the first of equal rows, in their order and format
     evenbins design filter --keys 1e9 --fpr 1e-6    every design that meets it, best first
     evenbins reproduce kanizo-fig5           a paper's numbers beside ours
     evenbins lab                             all of it on a local page
@@ -41,8 +43,11 @@ __all__ = ["commands", "integer", "main"]
 _ROWS = (
     Row("build", "Build a filter from lines.", "evenbins.cli.build"),
     Row("completion", "Print a shell's completion script.", "evenbins.cli.completion"),
+    Row("count", "Count the different lines.", "evenbins.cli.count"),
+    Row("dedup", "Keep the first of equal rows.", "evenbins.cli.dedup"),
     Row("demo", "Show it at work on generated keys.", "evenbins.study.commands.demo"),
     Row("design", "Find the designs that meet a request, best first.", "evenbins.cli.design"),
+    Row("help", "Show how a command is used.", "evenbins.cli.help"),
     Row("inspect", "Show a file: plan beside stats, and checks.", "evenbins.cli.inspect"),
     Row("lab", "Open the lab: pages to understand and to decide.", "evenbins.study.commands.lab"),
     Row("merge", "Merge files into one with the keys of all.", "evenbins.cli.merge"),
@@ -51,6 +56,7 @@ _ROWS = (
     Row("route", "Pass HTTP requests on to replicas, by key.", "evenbins.cli.route"),
     Row("seed", "Write a new secret seed to a file.", "evenbins.cli.seed"),
     Row("simulate", "Replay a log of requests through cache servers.", "evenbins.study.commands.simulate"),
+    Row("top", "Show the most frequent lines.", "evenbins.cli.top"),
 )
 
 
@@ -59,7 +65,7 @@ _ROWS = (
     rows=_ROWS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(package_name="evenbins", message="%(prog)s %(version)s")
+@click.version_option(None, "-V", "--version", package_name="evenbins", message="%(prog)s %(version)s")
 def commands() -> None:
     """Bloom filters that know their own behaviour: build, query and inspect them."""
 
@@ -89,10 +95,10 @@ def _run(args: Sequence[str] | None) -> int:
     except click.UsageError as error:  # click's own; ours are plain ClickExceptions and say what to do
         message = error.format_message()
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
-            click.echo(message, err=True)
-            return 2
+            click.echo(message)
+            return 0
         path = error.ctx.command_path if error.ctx else "evenbins"
-        return complain(f"{message.rstrip('.')}. Try '{path} --help'")
+        return complain(f"{message.rstrip('.')}{'' if message.endswith('?') else '.'} Try '{path} --help'")
     except click.ClickException as error:
         return complain(error.format_message())
     except MemoryError as error:

@@ -22,7 +22,6 @@ import contextlib
 import errno
 import itertools
 import os
-import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
@@ -32,7 +31,7 @@ import click
 
 from evenbins import _compressed, _core
 from evenbins._bulk import Lines, Spans
-from evenbins._console import check_readable
+from evenbins.cli._names import readable_names
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +39,10 @@ if TYPE_CHECKING:
 
     Mask = npt.NDArray[np.bool_]
 
-__all__ = ["BLOCK_BYTES", "LINES", "Batch", "How", "Input", "binary_option", "null_option", "open_inputs"]
+__all__ = [
+    "BLOCK_BYTES", "LINES", "Batch", "How", "Input", "binary_option", "null_option", "open_inputs",
+    "readinto_of",
+]  # fmt: skip
 
 LINES = click.Path(readable=False, allow_dash=True)
 null_option = click.option(
@@ -265,7 +267,7 @@ class Input:
 
     def _count_lines(self, chunks: Iterator[bytes]) -> int:
         lines, ends, separator = 0, self._how.separator, self._how.separator.decode()
-        readinto, buffer = _readinto_of(chunks), memoryview(bytearray(BLOCK_BYTES))
+        readinto, buffer = readinto_of(chunks), memoryview(bytearray(BLOCK_BYTES))
         while size := readinto(buffer):
             lines += _core.count_byte(buffer[:size], separator)
             ends = bytes(buffer[size - 1 : size])
@@ -281,7 +283,7 @@ class Input:
     def _lines(self, chunks: Iterator[bytes]) -> Iterator[Batch]:
         """Fill one buffer again and again; yield the whole lines in it, and move the rest to its start."""
         separator, whole, filled = self._how.separator, 0, 0
-        readinto, buffer = _readinto_of(chunks), bytearray(BLOCK_BYTES)
+        readinto, buffer = readinto_of(chunks), bytearray(BLOCK_BYTES)
         while size := readinto(memoryview(buffer)[filled:]):
             end = buffer.rfind(separator, filled, filled + size) + 1
             filled += size
@@ -329,6 +331,17 @@ class Input:
 
     def _header(self, block: bytes, column: str, *, whole: bool) -> tuple[str, int, int] | None:
         """Return the delimiter, the column's number and where records begin; None if names are missing."""
+        found = self._line_of_names(block, whole=whole)
+        return found and (found[0], self._column_number(found[1], column, "--column"), found[2])
+
+    def _column_number(self, names: list[str], column: str, option: str) -> int:
+        if column not in names:
+            there = ", ".join(names).encode("utf-8", "backslashreplace").decode()
+            raise self._error(f"no column {column!r}: {option} must be one of {there}")
+        return names.index(column)
+
+    def _line_of_names(self, block: bytes, *, whole: bool) -> tuple[str, list[str], int] | None:
+        """Return the delimiter, the names and where records begin; None if the line is not whole yet."""
         import csv
 
         bom = 3 if block.startswith(b"\xef\xbb\xbf") else 0
@@ -349,10 +362,7 @@ class Input:
             names = next(csv.reader([text], delimiter=delimiter))
         except csv.Error as error:  # a bare carriage return, a name of 128 KiB
             raise self._error(f"its line of names cannot be read ({error}): repair it") from None
-        if column not in names:
-            there = ", ".join(names).encode("utf-8", "backslashreplace").decode()
-            raise self._error(f"no column {column!r}: --column must be one of {there}")
-        return delimiter, names.index(column), end
+        return delimiter, names, end
 
     # --- Parquet --------------------------------------------------------------------------------------
 
@@ -451,7 +461,8 @@ class _Plain:
         return size
 
 
-def _readinto_of(chunks: Iterator[bytes]) -> Callable[[memoryview], int]:
+def readinto_of(chunks: Iterator[bytes]) -> Callable[[memoryview], int]:
+    """Return a function that fills a buffer with what is there, and returns the number of bytes."""
     if isinstance(chunks, _Plain):
         return chunks.readinto
     read = _read_of(chunks)
@@ -478,12 +489,8 @@ def _read_of(chunks: Iterator[bytes]) -> Callable[[int], bytes]:
 
 
 def open_inputs(names: Sequence[str], how: How) -> list[Input]:
-    """Check that all inputs can be read, before anything is done."""
-    if names.count("-") > 1:
-        raise click.ClickException("standard input (-) can be read only once")
+    """Check that all inputs can be read, before anything is done; folders and patterns become files."""
+    names = readable_names(names)
     if how.column is not None and how.binary:
         raise click.ClickException("-U is for lines, --column for CSV and Parquet: leave out one of the two")
-    for name in names:
-        if name != "-" and not stat.S_ISREG(check_readable(name)) and names.count(name) > 1:
-            raise click.ClickException(f"{name} is not a regular file, and can be read only once")
     return [Input(name, how) for name in names]

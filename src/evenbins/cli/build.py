@@ -1,59 +1,52 @@
-"""`evenbins build`: lines, or a column, into a filter; with --exact into a table of their digests.
+"""`evenbins build`: lines, or a column, into a filter; with --exact into an exact set of their digests.
 
-The table holds 128 bits of XXH3 for each different line, and a value of 64 bits that means nothing: there is
-no smaller `value_dtype`. Two of n lines are taken for one with a probability of n²/2^129, so `query` answers
-as `grep -F -x -f LIST` does.
+The set holds 128 bits of XXH3 for each different line. Two of n lines are taken for one with a probability of
+n²/2^129, so `query` answers as `grep -F -x -f LIST` does.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from evenbins._console import FILE, check_output, integer, with_option_errors
+from evenbins import _show
+from evenbins._console import COUNT, FILE, NUMBER, RATE, check_output, integer, with_option_errors
+from evenbins.cli._distinct import ExactSet, survey
 from evenbins.cli._inputs import LINES, Batch, How, Input, binary_option, null_option, open_inputs
-from evenbins.cli._output import warn, warn_of_inputs
+from evenbins.cli._kinds import CHOICES, Maker
+from evenbins.cli._output import note, warn, warn_of_inputs
 from evenbins.cli._progress import Bar
 from evenbins.cli.inspect import report
-from evenbins.cli.seed import SecretSeed, keep_private, seed_of
-from evenbins.filters import BalancedBloomFilter, plan_balanced, plan_blocked, plan_standard
-from evenbins.filters import build as build_filter
-
-if TYPE_CHECKING:
-    from evenbins.filters import FilterPlan
-    from evenbins.tables import MultilevelTable
+from evenbins.cli.seed import SecretSeed, keep_private, seed_option
 
 __all__ = ["build"]
 
-_POLICIES = BalancedBloomFilter._policies
 _MOST_EXACT = 60_000_000_000  # a table's level has at most 2**32 buckets, of 8 slots
+_FAR_FEWER = 0.7  # of the keys planned for: a remark says what would do
 
 
 @click.command(short_help="Build a filter from lines.")
 @click.argument("keys", nargs=-1, required=True, type=LINES)
 @click.option("-o", "--output", required=True, type=FILE, help="The file to write; replaced in one step.")
-@click.option("--kind", type=click.Choice(["blocked", "standard", "balanced", *_POLICIES]),
-              help="One memory read a look-up; the fewest bits; few more bits and about two reads "
-              "(balanced: the best of the policies that follow).  [default: blocked]")  # fmt: skip
-@click.option("--fpr", type=float, help="False-positive rate to keep.  [default: 0.001]")
-@click.option("--bits-per-key", type=float, help="Memory instead of --fpr.")
-@click.option("--exact", is_flag=True, help="Keep 128 bits of each line, in 25 bytes: no false positives.")
+@click.option("--kind", type=click.Choice(CHOICES),
+              help="blocked: one memory read per look-up; standard: the fewest bits; balanced, or one of the "
+              "policies after it: few more bits, about two reads; counting: keys can be removed; "
+              "growing: any number of keys.  [default: the first of 'evenbins design filter']")  # fmt: skip
+@click.option("--fpr", type=RATE, help="False-positive rate to keep.  [default: 0.001]")
+@click.option("--bits-per-key", type=NUMBER, help="Memory instead of --fpr.")
+@click.option("--exact", is_flag=True, help="Keep 128 bits of each line, in 17 bytes: no false positives.")
 @click.option("--hashes", type=integer, help="Bits set for each key.  [default: the best number]")
-@click.option("--capacity", type=integer, help="Keys to plan for.  [default: the number of lines]")
-@click.option(
-    "--seed",
-    type=seed_of,
-    default="0",
-    metavar="N|random|@FILE",
-    help="Of the hashes: 0 to 2**64-1; a new one; from a file (a new output is then its owner's alone).",
-)
+@click.option("--capacity", type=COUNT,
+              help="Keys to plan for.  [default: the different lines, estimated first]")  # fmt: skip
+@seed_option
 @click.option("--block-bits", type=click.Choice(["512", "256"]), help="Bits of a block.  [default: 512]")
-@click.option("--reads", type=float, help="Balanced: mean memory reads of a present key, at most.")
-@click.option("--miss-reads", type=float, help="Balanced: mean memory reads of an absent key, at most.")
-@click.option("--overflow", type=float, help="Balanced: fraction of keys on the overflow list, at most.")
+@click.option("--reads", type=NUMBER, help="Balanced: mean memory reads of a present key, at most.")
+@click.option("--miss-reads", type=NUMBER, help="Balanced: mean memory reads of an absent key, at most.")
+@click.option("--overflow", type=RATE, help="Balanced: fraction of keys on the overflow list, at most.")
 @click.option("--workers", type=click.IntRange(1, 1024), help="Processes that share the work, by Dask.")
 @click.option("--scheduler", help="A Dask cluster's address, such as tcp://host:8786.")
 @click.option("--column", help="Of Parquet or CSV files: the keys' column.")
@@ -69,8 +62,8 @@ def build(
     r"""Build a filter from the lines of the files KEYS (- for standard input).
 
     A key is the bytes of a line without its newline, \n or \r\n. Nothing else is removed or decoded: an
-    empty line is the empty key, as it is for grep, and blanks count. Without --capacity the lines are
-    counted first, repeated ones too; what comes from a pipe goes through a temporary file then.
+    empty line is the empty key, as it is for grep, and blanks count. Without --capacity the number of
+    different lines is estimated in a first pass; what comes from a pipe goes through a temporary file then.
 
     KEYS that are gzip or zstd are unpacked, unless -U is given. With --column they are CSV (with a line of
     names), whose fields are keys as text, or Parquet, where integers stay integers: as in Python, 5 and "5"
@@ -88,46 +81,63 @@ def build(
     if exact:
         _refuse_with_exact({**design, "workers": workers, "scheduler": scheduler})
         return _build_exactly(keys, output, how, capacity=capacity, seed=seed, as_json=as_json)
-    planner, arguments = _planner(**design, seed=seed)
+    maker = Maker(**design, seed=seed)
     if workers is not None or scheduler is not None:
         if null or binary or threads != 1:
             raise click.ClickException("-0, -U and --threads are for lines without --workers and --scheduler")
-        kind = design["kind"] or "blocked"
-        policy = {"policy": kind} if kind in ("standard", "blocked") else {}
         check_output(output, keys)
         return _build_by_dask(
             keys, output, as_json, column=column, workers=workers, scheduler=scheduler, keys=capacity,
-            **(arguments | policy),
+            **maker.for_dask(capacity),
         )  # fmt: skip
-    plan = partial(planner, **arguments)
-    with_option_errors(
-        partial(plan, 1 if capacity is None else capacity)
-    )  # refused now, not after reading for an hour
+    maker.check(capacity)
     inputs = open_inputs(keys, how)
-    check_output(output, keys)
+    names = [each.name for each in inputs]
+    check_output(output, names)
 
-    with Bar(keys) as bar:
-        capacity = capacity or _count(inputs, bar)
-        if capacity == 0:
-            raise click.ClickException(
-                f"no keys: {', '.join(keys)} has no line. Give --capacity to build an empty filter"
-            )
-        filter_ = build_filter(with_option_errors(partial(plan, capacity)))
+    planned = capacity
+    with Bar(names) as bar:
+        if capacity is None and maker.needs_capacity:
+            lines, planned = survey(inputs, bar, threads=threads)
+            planned = lines if maker.counts_all else planned
+            if not lines:
+                raise click.ClickException(
+                    f"no keys: {', '.join(keys)} has no line. Give --capacity to build an empty filter"
+                )
+        filter_ = maker.make(planned)
         added = _add(inputs, bar, lambda batch: filter_.add_many(batch.keys(), threads=threads))
     filter_.save(output)
-    what = f"{filter_.plan.policy} filter, {added:_} lines added"
+    estimated = capacity is None and planned is not None and planned < added
+    what = f"{filter_.plan.policy} filter, {added:_} lines added" + (
+        f", about {planned:_} of them different{bar.summary(added)}" if estimated else bar.summary(added)
+    )
     report(filter_, output, what, as_json, lines=added, nulls=sum(each.nulls for each in inputs))
     warn_of_inputs(inputs)
-    if added > capacity:
+    if capacity is not None and maker.needs_capacity:
+        _compare_with_capacity(filter_, capacity, added)
+
+
+def _compare_with_capacity(filter_: Any, capacity: int, added: int) -> None:
+    """Print what a wrong --capacity costs: a higher rate, or memory."""
+    stats = filter_.stats()
+    if not math.isfinite(stats.keys):
         warn(
-            f"{added:_} keys in a filter planned for {capacity:_}, so more false positives"
-            " than planned. Raise --capacity or leave it out"
+            f"the filter is full: --capacity {capacity:_} is far too small for {added:_} lines, and nearly "
+            "every key is found in it. Raise --capacity or leave it out"
         )
-
-
-def _count(inputs: Sequence[Input], bar: Bar) -> int:
-    bar.begin("counting lines")
-    return sum([each.count(bar.advance) for each in inputs])
+    elif stats.keys > capacity * 1.01 + 0.5:
+        warn(
+            f"about {stats.keys:_.0f} different keys in a filter planned for {capacity:_}, so its "
+            f"false-positive rate is {stats.fpr:.2g} instead of {filter_.plan.fpr:.2g}. Raise --capacity or "
+            "leave it out"
+        )
+    elif added and stats.keys < _FAR_FEWER * capacity:
+        enough = max(1, math.ceil(stats.keys * 1.02))
+        size = _show.size(round(filter_.plan.bits_per_key * enough / 8))
+        note(
+            f"  about {stats.keys:_.0f} different keys in a filter planned for {capacity:_}: "
+            f"--capacity {enough} would make it {size}"
+        )
 
 
 def _add(inputs: Sequence[Input], bar: Bar, add: Callable[[Batch], object]) -> int:
@@ -138,35 +148,8 @@ def _add(inputs: Sequence[Input], bar: Bar, add: Callable[[Batch], object]) -> i
         for batch in each.batches(bar.advance):
             add(batch)
             added += len(batch)
+            bar.advance_keys(len(batch))
     return added
-
-
-def _planner(
-    kind: str | None, fpr: float | None, bits_per_key: float | None, hashes: int | None,
-    block_bits: str | None, reads: float | None, miss_reads: float | None, overflow: float | None, seed: int,
-) -> tuple[Callable[..., FilterPlan], dict[str, Any]]:  # fmt: skip
-    """Return the function that plans, and its arguments but the keys; refuse what does not go together."""
-    kind = kind or "blocked"
-    if fpr is not None and bits_per_key is not None:
-        raise click.ClickException("--fpr and --bits-per-key exclude each other: give one")
-    if kind == "standard" and block_bits is not None:
-        raise click.ClickException(
-            "--block-bits is for --kind blocked and balanced: leave out one of the two"
-        )
-    bounds = {"reads": reads, "miss_reads": miss_reads, "overflow": overflow}
-    given = [name for name, value in bounds.items() if value is not None]
-    if kind in ("standard", "blocked") and given:
-        option = "--" + given[0].replace("_", "-")
-        raise click.ClickException(
-            f"{option} is for --kind balanced and its policies: leave out one of the two"
-        )
-    arguments: dict[str, Any] = {"bits_per_key": bits_per_key, "hashes": hashes, "seed": seed}
-    arguments["fpr"] = 1e-3 if fpr is None and bits_per_key is None else fpr
-    if kind != "standard":
-        arguments["block_bits"] = int(block_bits or 512)
-    if kind in ("standard", "blocked"):
-        return (plan_blocked if kind == "blocked" else plan_standard), arguments
-    return plan_balanced, arguments | bounds | {"policy": None if kind == "balanced" else kind}
 
 
 # --- exactly -----------------------------------------------------------------------------------------------
@@ -182,35 +165,23 @@ def _refuse_with_exact(options: dict[str, Any]) -> None:
 def _build_exactly(
     keys: Sequence[str], output: str, how: How, *, capacity: int | None, seed: int, as_json: bool
 ) -> None:
-    from evenbins.tables import TableFullError
-
     if capacity is not None and capacity > _MOST_EXACT:
         raise click.ClickException(
             f"--capacity {capacity}: an exact list holds {_MOST_EXACT:_} lines at most: use a filter"
         )
     if capacity is not None:
-        with_option_errors(partial(_empty_table, capacity, seed))
+        with_option_errors(partial(ExactSet, capacity, seed))
     inputs = open_inputs(keys, how)
-    check_output(output, keys)
-    with Bar(keys) as bar:
-        capacity = capacity if capacity is not None else _count(inputs, bar)
-        table: MultilevelTable = with_option_errors(partial(_empty_table, max(1, capacity), seed))
-        try:
-            added = _add(inputs, bar, lambda batch: table.insert_many(batch.keys(as_text=True), 0))
-        except TableFullError:
-            raise click.ClickException(
-                f"--capacity {capacity}: there are more different lines: raise it or leave it out"
-            ) from None
-    table.save(output)
-    what = f"exact, {added:_} lines, {len(table):_} different ones"
-    report(table, output, what, as_json, lines=added, nulls=sum(each.nulls for each in inputs))
+    names = [each.name for each in inputs]
+    check_output(output, names)
+    with Bar(names) as bar:
+        planned = capacity if capacity is not None else survey(inputs, bar)[1]
+        exact: ExactSet = with_option_errors(partial(ExactSet, max(1, planned), seed, grows=capacity is None))
+        added = _add(inputs, bar, exact.add)
+    exact.table.save(output)
+    what = f"exact, {added:_} lines, {len(exact):_} different ones{bar.summary(added)}"
+    report(exact.table, output, what, as_json, lines=added, nulls=sum(each.nulls for each in inputs))
     warn_of_inputs(inputs)
-
-
-def _empty_table(capacity: int, seed: int) -> MultilevelTable:
-    from evenbins.tables import MultilevelTable
-
-    return MultilevelTable(capacity, key_dtype="digest", value_dtype="uint64", seed=seed)
 
 
 # --- by many -----------------------------------------------------------------------------------------------
@@ -221,7 +192,8 @@ def _build_by_dask(paths: Sequence[str], output: str, as_json: bool, **request: 
 
     given = {name: value for name, value in request.items() if value is not None}
     try:
-        built = with_option_errors(partial(dask.build_files, list(paths), output=output, **given))
+        with Bar(()) as bar, bar.waiting("building with Dask"):
+            built = with_option_errors(partial(dask.build_files, list(paths), output=output, **given))
     except ImportError as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:

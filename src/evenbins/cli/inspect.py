@@ -109,6 +109,8 @@ def _name(structure: Any) -> str:
     plan = structure.plan
     if isinstance(plan, FilterPlan):
         return plan.policy
+    if getattr(plan, "value_dtype", "") is None:
+        return "exact set"
     return kind_of_object(structure).title.split(" ", 1)[1]
 
 
@@ -142,6 +144,7 @@ def _comparison_lines(plan: Any, stats: Any) -> list[str]:
         ours, theirs = plan.to_dict(), stats.to_dict()
         names = [name for name in theirs if name in ours and name != "loads" and _is_shown(theirs[name])]
         rows = [(name, ours[name], theirs[name]) for name in names]
+    rows = [(name, ours, "full" if theirs == math.inf else theirs) for name, ours, theirs in rows]
     return _show.comparison(("planned", "measured"), rows)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from evenbins._console import FILE, show, show_json
@@ -18,6 +20,7 @@ __all__ = ["query"]
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1, type=LINES)
 @click.option("-v", "--invert-match", "invert", is_flag=True, help="Select the lines not in the filter.")
 @click.option("-c", "--count", is_flag=True, help="Print only the number of selected lines, of all inputs.")
+@click.option("-o", "--output", type=FILE, help="Write whole rows to this file, in the format of the inputs.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; stop at the first selected line.")
 @null_option
 @binary_option
@@ -26,8 +29,8 @@ __all__ = ["query"]
 @click.option("--verify", is_flag=True, help="Check every byte of FILE first, not only its header.")
 @click.option("--json", "as_json", is_flag=True, help="Print only counts, as JSON.")
 def query(
-    file: str, inputs: tuple[str, ...], invert: bool, count: bool, quiet: bool, null: bool, binary: bool,
-    column: str | None, threads: int, verify: bool, as_json: bool,
+    file: str, inputs: tuple[str, ...], invert: bool, count: bool, output: str | None, quiet: bool, null:
+    bool, binary: bool, column: str | None, threads: int, verify: bool, as_json: bool,
 ) -> int:  # fmt: skip
     r"""Print the lines of the INPUTs (standard input) that are in the filter FILE.
 
@@ -36,7 +39,8 @@ def query(
     filter's false-positive rate, and with -v these few are missing. A FILE of `build --exact` has none.
 
     INPUTs that are gzip or zstd are unpacked, unless -U is given. With --column they are CSV, whose records
-    are printed as they came, without the line of names; or Parquet, of which the keys are printed.
+    are printed as they came, without the line of names; or Parquet, of which the keys are printed. With -o
+    the output is a file like the inputs: CSV with its line of names, Parquet with all columns.
 
     Exit status: 0 if a line was selected, 1 if none was, 2 after an error.
     """
@@ -44,10 +48,14 @@ def query(
         raise click.ClickException("--json prints counts by itself: leave out -c and -q")
     leave_at_once()
     how = How(b"\0" if null else b"\n", binary, column)
+    if output is not None:
+        return _write_rows(
+            file, inputs or ("-",), output, how, invert, count, quiet, threads, verify, as_json
+        )
     sources = open_inputs(inputs or ("-",), how)
     members = open_members(file, verify=verify)
     selected = lines = 0
-    with Bar(inputs or ("-",), beside_output=not (count or quiet or as_json)) as bar:
+    with Bar([source.name for source in sources], beside_output=not (count or quiet or as_json)) as bar:
         bar.begin("looking up")
         for source in sources:
             for batch in source.batches(bar.advance):
@@ -68,6 +76,25 @@ def query(
     return 0 if selected else 1
 
 
-def _show_counts(file: str, members: Members, sources: list[Input], lines: int, selected: int) -> None:
+def _write_rows(
+    file: str, inputs: tuple[str, ...], output: str, how: How, invert: bool, count: bool, quiet: bool,
+    threads: int, verify: bool, as_json: bool,
+) -> int:  # fmt: skip
+    from evenbins.cli._selection import open_selection, refuse_with_output, select_rows
+
+    refuse_with_output(**{"-c": count, "-q": quiet})
+    sources = open_selection(inputs, output, how)
+    members = open_members(file, verify=verify)
+    with Bar([source.name for source in sources]) as bar:
+        bar.begin("looking up")
+        select_rows(sources, output, members, bar.advance, invert=invert, threads=threads)
+    selected = sum(source.kept for source in sources)
+    if as_json:
+        _show_counts(file, members, sources, sum(source.rows for source in sources), selected)
+    warn_of_inputs(sources)
+    return 0 if selected else 1
+
+
+def _show_counts(file: str, members: Members, sources: Sequence[Input], lines: int, selected: int) -> None:
     nulls = sum(source.nulls for source in sources)
     show_json({"file": file, "exact": members.exact, "lines": lines, "selected": selected, "nulls": nulls})

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from evenbins._console import COUNT, RATE, SIZE
+
 if TYPE_CHECKING:
     from evenbins.cluster.http import Router
     from evenbins.cluster.shared_loads import AsyncRedisLoads
@@ -32,8 +34,8 @@ __all__ = ["route", "serve"]
     "--key", default="path", show_default=True, metavar="RULE",
     help="path, url, header:NAME or json:FIELD[:CHARS], such as json:messages.0.content:256.",
 )  # fmt: skip
-@click.option("--epsilon", type=float, help="In flight above the even share, at most.  [default: 0.25]")
-@click.option("--limit", type=int, help="Instead: requests in flight at a replica of weight 1, at most.")
+@click.option("--epsilon", type=RATE, help="Excess in flight over a replica's share.  [default: 0.25]")
+@click.option("--limit", type=COUNT, help="Instead: requests in flight per replica, times its weight.")
 @click.option("--wait", type=float, default=0.0, help="Seconds to wait for room before an answer of 503.")
 @click.option("--seed", type=int, default=0, help="Of the ring: 0 to 2**64-1, equal for all routers.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; 0.0.0.0: everywhere.")
@@ -48,9 +50,9 @@ __all__ = ["route", "serve"]
     help="Seconds between pieces of an answer, for a request's head, for 16 KiB of its body.",
 )  # fmt: skip
 @click.option("--total-timeout", type=float, help="Seconds for a whole exchange.  [default: any]")
-@click.option("--max-body", type=int, default=2**20, show_default=True, help="Bytes, where json is the key.")
+@click.option("--max-body", type=SIZE, default=2**20, show_default=True, help="Bytes, where json is the key.")
 @click.option(
-    "--body-buffer", type=int, default=2**20, show_default=True,
+    "--body-buffer", type=SIZE, default=2**20, show_default=True,
     help="Bytes of a body that are received before its request takes a place at a replica.",
 )  # fmt: skip
 @click.option(

@@ -18,7 +18,7 @@ import click
 from evenbins._console import FILE, check_output, integer
 from evenbins.cli._output import note
 
-__all__ = ["SecretSeed", "keep_private", "seed", "seed_of"]
+__all__ = ["SecretSeed", "keep_private", "seed", "seed_of", "seed_option"]
 
 _MOST = 2**64 - 1
 
@@ -40,6 +40,12 @@ def seed_of(text: str) -> int:
             f"{text!r} is not a seed: give a number from 0 to 2**64-1, random, or @FILE"
         ) from None
     return _check_seed(number, "--seed")
+
+
+seed_option = click.option(
+    "--seed", type=seed_of, default="0", metavar="N|random|@FILE",
+    help="Hash seed: 0 to 2**64-1, random, or @FILE. Only its owner can read a new file with a secret seed.",
+)  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -7,14 +7,14 @@ summary(keys, …)            summaries of tables       `summaries`
 ring(nodes, keys, …)        hash rings                `rings`
 """
 
-from evenbins.design.filters import FilterDesign, FilterDesigns, filter
+from evenbins.design.filters import FilterDesign, FilterDesigns, GrowingDesign, filter
 from evenbins.design.rings import RingDesign, RingDesigns, ring
 from evenbins.design.sharding import ShardedDesign, ShardedDesigns, sharded_filter
 from evenbins.design.summaries import SummaryDesign, SummaryDesigns, summary
 from evenbins.design.tables import TableDesign, TableDesigns, table
 
 __all__ = [
-    "FilterDesign", "FilterDesigns", "RingDesign", "RingDesigns", "ShardedDesign", "ShardedDesigns",
-    "SummaryDesign", "SummaryDesigns", "TableDesign", "TableDesigns",
+    "FilterDesign", "FilterDesigns", "GrowingDesign", "RingDesign", "RingDesigns", "ShardedDesign",
+    "ShardedDesigns", "SummaryDesign", "SummaryDesigns", "TableDesign", "TableDesigns",
     "filter", "ring", "sharded_filter", "summary", "table",
 ]  # fmt: skip

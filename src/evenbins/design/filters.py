@@ -4,9 +4,9 @@
     bounds on reads, overflow   ──▶  multilevel, fill, two-choice: the best  ──▶  sorted, the Pareto front
                                      hashes, thresholds, shares of each           marked, each with .build()
 
-Which is best depends on what a memory read costs, which only the user knows; so all are shown. By default
-the least memory comes first among the designs that read at most two blocks for an absent key, since two
-independent reads overlap and more do not pay.
+Which is best depends on what time and memory are worth, which only the user knows; so all are shown, with
+both. By default the least product of the two comes first (`cost`): one percent of time counts as much as one
+percent of memory.
 
 The families plan each design; this module compares them.
 """
@@ -14,33 +14,29 @@ The families plan each design; this module compares them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
 from evenbins._arguments import MAX_BITS_PER_KEY
 from evenbins.design._designs import PlanDesign, PolicyDesigns, with_marks
+from evenbins.design.cost import cost_order, lookup_ns
+from evenbins.design.needs import capabilities_of, policies_for
 from evenbins.filters.base import BaseFilter, build
 from evenbins.filters.blocked import plan_blocked
+from evenbins.filters.growing import GrowingFilter
 from evenbins.filters.plan import FilterPlan, keywords_of, planner_of
-from evenbins.structure import kind_of_policy, that_can
 from evenbins.theory.balanced_request import Request as BalancedRequest
 
 __all__ = [
-    "FilterDesign", "FilterDesigns", "Request", "designs_for", "filter", "order_of", "policies_for",
-    "respects_of",
+    "FilterDesign", "FilterDesigns", "GrowingDesign", "Request", "designs_for", "filter", "respects_of",
 ]  # fmt: skip
 
-FEW_READS = 2.0
-"""Reads of an absent key up to which memory decides, by default."""
-
-_NEEDS = ("merge", "remove", "grow", "shard", "redis", "dask")
 _BOUNDS = frozenset({"reads", "miss_reads", "overflow", "choices", "block_bits"})
-_BY_OR = ("standard", "blocked", "fill", "two-choice")
 _COLUMNS = (
     ("policy", "policy"), ("hashes", "hashes"), ("choices", "choices"), ("thresholds", "thresholds"),
-    ("bits_per_key", "bits/key"), ("mebibytes", "MiB"), ("fpr", "fpr"), ("reads", "reads"),
+    ("bits_per_key", "bits/key"), ("mebibytes", "MiB"), ("ns", "ns"), ("fpr", "fpr"), ("reads", "reads"),
     ("miss_reads", "miss reads"), ("overflow", "overflow"),
 )  # fmt: skip
 
@@ -55,7 +51,12 @@ class FilterDesign(PlanDesign[FilterPlan]):
         """The memory in MiB, everything counted."""
         return self.plan.nbytes / 2**20
 
-    def build(self) -> BaseFilter:
+    @property
+    def ns(self) -> float:
+        """The predicted time of a look-up in nanoseconds; see `evenbins.design.cost`."""
+        return lookup_ns(self.plan)
+
+    def build(self) -> BaseFilter | GrowingFilter:
         """Build the filter.
 
         Examples
@@ -69,15 +70,36 @@ class FilterDesign(PlanDesign[FilterPlan]):
 
     def to_dict(self) -> dict[str, object]:
         """Return the plan by name, with the mark, as plain values that JSON can hold."""
-        return PlanDesign.to_dict(self) | {"mebibytes": self.mebibytes}
+        return PlanDesign.to_dict(self) | {"mebibytes": self.mebibytes, "ns": self.ns}
 
     def cell(self, name: str) -> str:
         """Return a quantity as text."""
         if name == "mebibytes":
             return f"{self.mebibytes:.4g}" if self.mebibytes < 1000 else f"{self.mebibytes:,.0f}"
+        if name == "ns":
+            return f"{self.ns:.1f}"
         if name == "thresholds":
             return " ".join(map(str, self.plan.thresholds)) or "-"
         return PlanDesign.cell(self, name)
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingDesign(FilterDesign):
+    """A design for a number of keys that is not known: its plan is that of the first stage.
+
+    Attributes
+    ----------
+    promised : the rate of the filter, however much it grows
+    """
+
+    promised: float
+
+    def build(self) -> GrowingFilter:
+        """Build the growing filter, whose first stage has as many keys as were asked for."""
+        return GrowingFilter(
+            self.promised, first=self.plan.keys, policy=self.policy, block_bits=self.plan.block_bits or 512,
+            seed=self.plan.seed,
+        )  # fmt: skip
 
 
 class FilterDesigns(PolicyDesigns[FilterDesign]):
@@ -86,7 +108,7 @@ class FilterDesigns(PolicyDesigns[FilterDesign]):
     _title = "filter designs"
     _columns = _COLUMNS
 
-    def build(self) -> BaseFilter:
+    def build(self) -> BaseFilter | GrowingFilter:
         """Build the best design."""
         return self.best.build()
 
@@ -94,7 +116,8 @@ class FilterDesigns(PolicyDesigns[FilterDesign]):
 def filter(
     keys: SupportsIndex | SupportsFloat, *, fpr: float | None = None, bits_per_key: float | None = None,
     reads: float | None = None, miss_reads: float | None = None, overflow: float | None = None,
-    needs: Sequence[str] = (), policies: Sequence[str] | None = None, cost: str | None = None, seed: int = 0,
+    needs: Sequence[str] = (), policies: Sequence[str] | None = None,
+    cost: str | Mapping[str, float] | None = None, seed: int = 0,
 ) -> FilterDesigns:  # fmt: skip
     """Find all filter designs that meet a request, best first.
 
@@ -112,15 +135,18 @@ def filter(
     overflow
         Fraction of the keys on an overflow list, at most; 0 for no list.
     needs
-        What the filter must be able to do: "merge" (by a plain OR of bits), "remove", "grow", "shard",
-        "redis", "dask". With "remove" counting filters are proposed; without they are not, since they need
-        several times the memory.
+        What the filter must be able to do: "merge" (by a plain OR of bits), "remove" or "deletions", "grow"
+        or "unknown size", "shard", "redis" or "shared", "dask", "window", "fixed set", "on disk". With
+        "deletions" counting filters are proposed; without they are not, since they need several times the
+        memory. With "unknown size" `build` returns a `GrowingFilter` whose first stage holds `keys` keys. A
+        need that no kind of filter meets raises an error that names the nearest.
     policies
         Only these; by default all that can do what is needed.
     cost
-        What comes first, the least: "memory", "fpr", "reads" or "miss_reads". By default the memory (or
-        the rate, if only the memory is given) among designs with at most two reads of an absent key, then
-        the others.
+        Weights, such as the default {"time": 1, "memory": 1}: the design with the least
+        ns**time * bytes**memory comes first. Or what alone decides, the least first: "time", "memory",
+        "fpr", "reads" or "miss_reads", which may be weighed too. If only the memory is given, its weight
+        counts for the rate: bytes / ln(1 / fpr).
 
     Raises
     ------
@@ -130,11 +156,11 @@ def filter(
     Examples
     --------
     >>> designs = filter(keys=1e9, fpr=1e-6)
-    >>> designs.best.plan.miss_reads <= 2
-    True
+    >>> designs.best.policy, filter(keys=1e9, fpr=1e-6, cost="memory").best.policy
+    ('blocked', 'standard')
     >>> designs.by_policy("blocked").plan.hashes
     16
-    >>> filter(keys=1e6, fpr=1e-3, needs=["remove"]).best.policy
+    >>> filter(keys=1e6, fpr=1e-3, needs=["deletions"]).best.policy
     'counting'
     """
     asked = Request(keys, fpr, bits_per_key, reads, miss_reads, overflow, seed=seed)
@@ -185,11 +211,18 @@ def designs_for(
     *,
     needs: Sequence[str] = (),
     policies: Sequence[str] | None = None,
-    cost: str | None = None,
+    cost: str | Mapping[str, float] | None = None,
 ) -> FilterDesigns:
     """Find all designs that meet a request; see `filter`."""
     wanted = policies_for(needs, policies)
-    order = order_of(cost, asked.by_rate)
+    order = cost_order(cost, asked.by_rate)
+    grows, shown = "grow" in capabilities_of(needs), asked.shown(needs)
+    if grows:
+        if not asked.by_rate:
+            remedy = "A filter of unknown size has no memory that could be given"
+            raise arguments.error("fpr", 'given where "unknown size" is needed', None, remedy)
+        promised = arguments.rate(arguments.DEFAULT_FPR if asked.fpr is None else asked.fpr)
+        asked = replace(asked, fpr=promised * 6 / math.pi**2)  # of the first stage
     BalancedRequest.of(  # checks each bound by itself, whether or not a policy can keep it
         reads=asked.reads, miss_reads=asked.miss_reads, overflow=asked.overflow, choices=asked.choices
     )
@@ -208,32 +241,9 @@ def designs_for(
         found = within
     if not found:
         raise ValueError("no design meets the request. " + "; ".join(refused))
-    designs = [FilterDesign(*each) for each in with_marks(found, respects_of(asked.by_rate))]
-    return FilterDesigns(sorted(designs, key=order), asked.shown(needs))
-
-
-def policies_for(needs: Sequence[str], policies: Sequence[str] | None) -> list[str]:
-    """Return the policies that can do what is needed, of those that are wanted."""
-    if isinstance(needs, str) or not set(needs) <= set(_NEEDS):
-        rule = f"a list of some of {', '.join(_NEEDS)}"
-        raise arguments.error("needs", rule, needs, "Leave it out if the filter is only filled and asked")
-    able = [kind for kind in that_can("design") if kind.policies and set(needs) <= kind.can]
-    known = [policy for kind in that_can("design") for policy in kind.policies]
-    if policies is None:
-        wanted = [policy for kind in able for policy in kind.policies]
-        if "remove" not in needs:
-            wanted = [policy for policy in wanted if "remove" not in kind_of_policy(policy).can]
-    elif isinstance(policies, str) or not set(policies) <= set(known):
-        rule = f"a list of some of {', '.join(known)}"
-        raise arguments.error("policies", rule, policies, "Leave it out for all")
-    else:
-        wanted = [policy for policy in policies if kind_of_policy(policy) in able]
-    if "merge" in needs:
-        wanted = [policy for policy in wanted if policy in _BY_OR or "remove" in needs]
-    if not wanted:
-        remedy = "Ask for less, or leave policies out"
-        raise arguments.error("needs", "met by one of the policies", list(needs), remedy)
-    return wanted
+    marked = with_marks(found, respects_of(asked.by_rate))
+    designs = [GrowingDesign(*each, promised) if grows else FilterDesign(*each) for each in marked]
+    return FilterDesigns(sorted(designs, key=order), shown | {"cost": cost})
 
 
 class _UnfitError(ValueError):
@@ -290,28 +300,3 @@ def _too_little_memory(
 def respects_of(by_rate: bool) -> tuple[str, ...]:
     """Return in what designs are compared."""
     return ("nbytes" if by_rate else "fpr", "reads", "miss_reads", "overflow")
-
-
-_COSTS = {
-    "memory": ("nbytes", "miss_reads"),
-    "fpr": ("fpr", "nbytes"),
-    "reads": ("reads", "nbytes"),
-    "miss_reads": ("miss_reads", "nbytes"),
-}
-
-
-def order_of(cost: str | None, by_rate: bool) -> Callable[[Any], tuple[float, ...]]:
-    """Return the key by which designs are sorted."""
-    if cost is not None:
-        names = _COSTS[arguments.one_of("cost", cost, tuple(_COSTS), "Leave it out for the default")]
-        return lambda design: tuple(getattr(design.plan, name) for name in names)
-
-    def order(design: Any) -> tuple[float, ...]:
-        plan = design.plan
-        return (
-            plan.miss_reads > FEW_READS * (1 + 1e-9),
-            plan.nbytes if by_rate else plan.fpr,
-            plan.miss_reads,
-        )
-
-    return order

@@ -10,14 +10,15 @@ shard, and this module cuts them. So 1e12 keys are planned as quickly as 1e9.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, SupportsFloat, SupportsIndex
 
 from evenbins import _arguments as arguments
 from evenbins import _show
 from evenbins.design._designs import PlanDesign, PolicyDesigns, with_marks
-from evenbins.design.filters import FilterDesign, Request, designs_for, order_of, respects_of
+from evenbins.design.cost import cost_order
+from evenbins.design.filters import FilterDesign, Request, designs_for, respects_of
 from evenbins.filters.sharded import ShardedFilter
 from evenbins.filters.sharded_plan import ShardedPlan, plan_sharded
 
@@ -76,8 +77,8 @@ def sharded_filter(
     keys: SupportsIndex | SupportsFloat, *, shard_bytes: SupportsIndex | SupportsFloat,
     fpr: float | None = None, bits_per_key: float | None = None, reads: float | None = None,
     miss_reads: float | None = None, overflow: float | None = None, needs: Sequence[str] = (),
-    policies: Sequence[str] | None = None, cost: str | None = None, build_rate: float | None = None,
-    seed: int = 0,
+    policies: Sequence[str] | None = None, cost: str | Mapping[str, float] | None = None,
+    build_rate: float | None = None, seed: int = 0,
 ) -> ShardedDesigns:  # fmt: skip
     """Find all designs in shards that meet a request, past one machine; needs no memory, whatever the keys.
 
@@ -117,7 +118,7 @@ def sharded_filter(
         plans = within
     designs = [ShardedDesign(*each) for each in with_marks(plans, respects_of(asked.by_rate))]
     shown = asked.shown(needs) | {"shard_bytes": shard_bytes, "build_rate": build_rate}
-    return ShardedDesigns(sorted(designs, key=order_of(cost, asked.by_rate)), shown)
+    return ShardedDesigns(sorted(designs, key=cost_order(cost, asked.by_rate)), shown)
 
 
 def _guess(shard_bytes: object) -> int:

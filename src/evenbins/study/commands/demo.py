@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from evenbins._console import FILE, check_output, integer
+from evenbins._console import COUNT, FILE, check_output
 
 __all__ = ["demo"]
 
 
 @click.command()
-@click.option("--keys", type=integer, default=10_000_000, show_default=True, help="Keys to generate.")
+@click.option("--keys", type=COUNT, default=10_000_000, show_default=True, help="Keys to generate.")
 @click.option(
     "--out", type=click.Path(file_okay=False), help="Keep the files in this folder, the report too."
 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evenbins._console import check_readable, integer, show, show_json, with_option_errors
+from evenbins._console import COUNT, check_readable, integer, show, show_json, with_option_errors
 from evenbins.study.commands._shared import Steps, cores, threads_option
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ def simulate() -> None:
 @click.option(
     "--synthetic", type=click.Choice(["aol", "indiana"]), help="Instead, a random trace of its counts."
 )
-@click.option("--requests", type=integer, help="Only the first ones.")
+@click.option("--requests", type=COUNT, help="Only the first ones.")
 @click.option("--time-column", help="Its name, or its number from 0.  [default: found by its name, or 0]")
 @click.option("--key-column", help="Its name, or its number from 0.  [default: found by its name, or 1]")
 @click.option("--time-format", help="s, ms, us, ns, iso, or a pattern with %.  [default: by the first row]")
 @click.option(
     "--config", type=click.Choice(_CONFIGURATIONS), help="The paper's Tables 3 and 4; options change it."
 )
-@click.option("--servers", type=integer, help="Number of servers.")
+@click.option("--servers", type=COUNT, help="Number of servers.")
 @click.option("--cache-size", help="Urls in a server's cache, at most; 'none': no bound.")
 @click.option("--limit", help="Requests at once, with one more a server fails; 'none': it never does.")
 @click.option("--stale", type=float, help="Minutes until a url not asked for is evicted.  [default: 300]")
@@ -59,13 +59,9 @@ def simulate() -> None:
     type=click.Choice(["plain", "clockwise", "rehash", "jump"]),
     help="May be given several times.  [default: clockwise and jump]",
 )
-@click.option(
-    "--copies", type=integer, default=1, show_default=True, help="Places of a server on the circle."
-)
+@click.option("--copies", type=COUNT, default=1, show_default=True, help="Places of a server on the circle.")
 @click.option("--seed", type=integer, default=0, help="Of all places: 0 to 2**64-1.")
-@click.option(
-    "--repeat", type=integer, default=1, help="Replays, with seeds that follow: mean and deviation."
-)
+@click.option("--repeat", type=COUNT, default=1, help="Replays, with seeds that follow: mean and deviation.")
 @threads_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def cache(

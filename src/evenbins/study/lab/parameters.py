@@ -12,15 +12,15 @@ repeated name is refused, since a view that ignores half of its URL shows someth
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from evenbins._numbers import parse_count, parse_rate
+
 __all__ = ["Choice", "Endpoint", "Flag", "Number", "Parameter", "RefusedError", "Text", "read"]
 
-_NUMBER = re.compile(r"[+-]?(\d+(_\d+)*\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 _LONGEST = 40
 
 
@@ -60,7 +60,7 @@ class Parameter(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Number:
-    """A number with bounds; `whole` numbers may be written 1e7 or 10_000_000.
+    """A number with bounds: `whole` ones may be written 1e7, 10_000_000 or 10M, others 0.1% or 1/1000.
 
     With the default None the parameter may be left out, and the function gets None.
 
@@ -85,17 +85,10 @@ class Number:
 
     def parse(self, text: str) -> int | float:
         """Return the number, or raise RefusedError."""
-        value: int | float
-        if not _NUMBER.fullmatch(text) or len(text) > _LONGEST:
-            raise self._refuse(text)
-        plain = text.replace("_", "")
-        if self.whole and re.fullmatch(r"[+-]?\d+", plain, re.ASCII):
-            value = int(plain)  # exact beyond 2**53
-        else:
-            value = float(plain)
-            if not math.isfinite(value) or (self.whole and not value.is_integer()):
-                raise self._refuse(text)
-            value = int(value) if self.whole else value
+        try:
+            value = parse_count(text) if self.whole else parse_rate(text)
+        except ValueError:
+            raise self._refuse(text) from None
         if not self.least <= value <= self.most:
             raise self._refuse(text)
         return value

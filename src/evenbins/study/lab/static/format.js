@@ -43,8 +43,12 @@ export function percent(value, digits = 3) {
   return value === null || value === undefined ? "–" : `${number(100 * value, digits)} %`;
 }
 
-// What a person typed as a number, or NaN: 1e7, 10_000_000, 10,000,000 and 10 million.
+// What a person typed as a number, or NaN: 1e7, 10_000_000, 10,000,000, 10 million; 0.1%, 1/1000, 1 in a million.
 export function parse(text) {
+  const percentage = /^(.*)%$/.exec(text.trim());
+  if (percentage) return parse(percentage[1]) / 100;
+  const ratio = /^(.+?)(?:\s*\/\s*|\s+in\s+)(.+)$/i.exec(text.trim());
+  if (ratio) return parse(ratio[1]) / parse(ratio[2].replace(/^(a|one)\s+/i, "1 "));
   const plain = text.trim().replace(/[_\s,](?=\d{3}(\D|$))/g, "").replace(/_/g, "");
   const match = /^([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(k|thousand|m|million|b|billion)?$/i.exec(plain);
   if (!match) return NaN;

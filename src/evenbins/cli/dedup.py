@@ -1,0 +1,385 @@
+"""`evenbins dedup`: the first of equal rows, in their order and format; of lines, JSONL, CSV and Parquet.
+
+    options ──▶ inputs, outputs checked ──▶ how many keys? ──▶ in memory: a filter or exact digests; or on
+    disk
+            ──▶ the rows to a temporary file ──▶ fsync, rename ──▶ the state ──▶ the report
+
+Nothing is written under a name before it is whole, and the state is never ahead of the output (_state.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import sys
+import threading as _threading
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from evenbins._console import COUNT, FILE, RATE, SIZE, show_json, with_option_errors
+from evenbins._files import replace_file, write_all
+from evenbins.cli._inputs import LINES, How, binary_option, null_option
+from evenbins.cli._keys import NULLS, KeyRule
+from evenbins.cli._output import leave_at_once, note, warn, warn_of_inputs
+from evenbins.cli._progress import Bar
+from evenbins.cli._rows import FORMATS, RowInput, open_rows
+from evenbins.cli._sinks import Sink, check_sink, named_errors, open_sink
+from evenbins.cli.seed import SecretSeed, keep_private, seed_of
+
+if TYPE_CHECKING:
+    from evenbins.cli._estimate import Estimate
+    from evenbins.deduplication.deduplicator import Deduplicator
+
+__all__ = ["dedup"]
+
+_FPR = 1e-9
+_OWN_BYTES = 48 << 20  # of --memory for buffers and batches; the rest is for keys
+_LEAST_MEMORY = 64 << 20
+_CHEAP_BYTES = 1 << 30  # as many keys as rows are planned for, up to this
+_SHARE = 0.8  # of the memory that is available, without --memory
+
+
+def _list_of(_: click.Context, __: click.Parameter, value: Sequence[str] | str | None) -> list[str]:
+    texts = [value] if isinstance(value, str) else value or []
+    return [each for text in texts for each in text.split(",") if each]
+
+
+@click.command(short_help="Keep the first of equal rows.")
+@click.argument("inputs", metavar="[INPUT]...", nargs=-1, type=LINES)
+@click.option(
+    "-o", "--output", type=FILE, help="The file to write; replaced in one step.  [default: standard output]"
+)
+@click.option(
+    "-k",
+    "--key",
+    "fields",
+    multiple=True,
+    metavar="FIELD[,FIELD]",
+    callback=_list_of,
+    help="Of JSONL (a.b.c for nested ones), CSV or Parquet: the fields to compare.  [default: all]",
+)
+@click.option(
+    "--format", "format", type=click.Choice(FORMATS), help="Of the inputs.  [default: by their names]"
+)
+@click.option(
+    "--exact", is_flag=True, help="Keep 128 bits of each key, in at most 18 bytes: no row is dropped wrongly."
+)
+@click.option("--fpr", type=RATE, help="Rate of rows that are dropped wrongly, at most.  [default: 1e-9]")
+@click.option("--capacity", type=COUNT, help="Different keys to plan for.  [default: estimated]")
+@click.option(
+    "--memory", type=SIZE, help="The most to use; more keys are compared in parts, on disk, exactly."
+)
+@click.option("--state", type=FILE, help="Continue where the last run with this file ended.")
+@click.option(
+    "--normalize",
+    "rules",
+    metavar="RULES",
+    callback=_list_of,
+    help="Of keys: nfc, lower, strip, url, separated by commas. Rows stay as they are.",
+)
+@click.option(
+    "--nulls",
+    type=click.Choice(NULLS),
+    default="error",
+    show_default=True,
+    help="Rows without a key: an error, keep all, or keep the first.",
+)
+@click.option("--dropped", type=FILE, help="Write the other rows to this file.")
+@click.option("--report", metavar="FILE|-", help="Write counts, seconds and memory as JSON.")
+@null_option
+@binary_option
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    help="Threads that share the look-ups.  [default: 2 for --exact, else 1]",
+)
+@click.option("--seed", type=seed_of, metavar="N|random|@FILE", help="Of the hashes.  [default: 0]")
+@click.option("--json", "as_json", is_flag=True, help="Print the report: --report -.")
+def dedup(
+    inputs: tuple[str, ...], output: str | None, fields: list[str], format: str | None, exact: bool,
+    fpr: float | None, capacity: int | None, memory: int | None, state: str | None, rules: list[str],
+    nulls: str, dropped: str | None, report: str | None, null: bool, binary: bool, threads: int | None,
+    seed: int | None, as_json: bool,
+) -> None:  # fmt: skip
+    r"""Write the first of equal rows of the INPUTs (standard input), in their order and format.
+
+    INPUTs are files, folders (all files below with a known suffix) or patterns ('crawl/**/*.jsonl.gz').
+    Lines, JSONL, CSV and Parquet are known by their names, gzip and zstd are unpacked. Rows come out as they
+    came in, with all columns; the line of names of CSV once. OUTPUT is compressed if its name ends in .gz
+    or .zst.
+
+    Without --exact keys are kept in a filter of about 7 bytes per key: every repeated row is dropped, and of
+    the others a share of --fpr at most, so of 20 million rows 0.02 are expected to be dropped wrongly.
+
+    No --capacity is needed: the rows of files are estimated from a sample, and for a pipe the filter grows.
+    With more keys than memory they are compared in parts, on disk and exactly.
+
+    Prints what is planned before, and what was done after, on standard error.
+    """
+    leave_at_once()
+    report = "-" if as_json and report is None else report
+    if output == "-":
+        output = None
+    if report == "-" and output is None:
+        raise click.ClickException("--report - and --json need -o FILE: standard output has the rows")
+    how = How(b"\0" if null else b"\n", binary)
+    sources = open_rows(inputs or ("-",), how, KeyRule(fields, rules, nulls), format)
+    names = [source.name for source in sources]
+    check_sink("-o", output, sources[0].format, names)
+    if dropped is not None:
+        if dropped == "-" or (output is not None and os.path.realpath(dropped) == os.path.realpath(output)):
+            raise click.ClickException(f"--dropped {dropped}: name a file of its own, other than that of -o")
+        check_sink("--dropped", dropped, sources[0].format, names)
+    if memory is not None and memory < _LEAST_MEMORY:
+        raise click.ClickException(f"--memory must be at least 64M, not {memory:_} bytes: raise it")
+    job = _Job(
+        sources, output=output, dropped=dropped, state=state, exact=exact, fpr=fpr, capacity=capacity,
+        memory=memory, threads=threads, seed=seed,
+    )  # fmt: skip
+    with _orderly_end():
+        job.run()
+    job.finish(report)
+
+
+class _Job:
+    """One deduplication: what was asked for, and what has come of it."""
+
+    def __init__(
+        self, sources: list[RowInput], *, output: str | None, dropped: str | None, state: str | None,
+        exact: bool, fpr: float | None, capacity: int | None, memory: int | None, threads: int | None,
+        seed: int | None,
+    ) -> None:  # fmt: skip
+        self.sources, self.output, self.dropped, self.state = sources, output, dropped, state
+        self.exact, self.fpr, self.capacity, self.memory = exact, fpr, capacity, memory
+        self.threads, self.secret = threads, isinstance(seed, SecretSeed)
+        self.seed = None if seed is None else int(seed)
+        self.seen: Deduplicator | None = None
+        self.earlier_rows, self.earlier_wrong, self.estimate = 0, 0.0, ""
+        self.spilled_bytes, self.seconds = 0, 0.0
+
+    # --- before ---------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Deduplicate: output, then state."""
+        from evenbins.cli._state import load_state, locked_state
+
+        began = time.perf_counter()
+        with (
+            locked_state(self.state),
+            Bar([s.name for s in self.sources], beside_output=not self.output) as bar,
+        ):
+            loaded = load_state(self.state)
+            on_disk = self._prepare(loaded, bar)
+            with _private(self.secret and self.state is not None and loaded is None):
+                self._write(bar, on_disk)
+                if self.state is not None and self.seen is not None:
+                    with named_errors(self.state):
+                        self.seen.save(self.state)
+        self.seconds = time.perf_counter() - began
+
+    def _prepare(self, loaded: Deduplicator | None, bar: Bar) -> bool:
+        """Make or take over what remembers keys; return whether they go to disk instead."""
+        from evenbins.cli._state import check_state
+
+        rate = _FPR if self.fpr is None else self.fpr
+        if loaded is not None:
+            assert self.state is not None
+            check_state(self.state, loaded, exact=self.exact, fpr=self.fpr, seed=self.seed)
+            self.seen, self.exact, self.seed = loaded, loaded.exact, loaded.seed
+            stats = loaded.stats()
+            self.earlier_rows, self.earlier_wrong = stats.rows, stats.expected_wrong
+            self.estimate = f"{self.state}: {stats.keys:_} keys of {stats.rows:_} rows so far"
+            note(f"{self.estimate}{self._promise(None)}")
+            return False
+        self.seed = self.seed or 0
+        estimate, fits = self._estimate(rate, bar)
+        self.estimate = estimate.text
+        if not fits:
+            if self.state is not None:
+                raise click.ClickException(
+                    f"{estimate.text}: with --state all keys are in memory: raise --memory, or leave out "
+                    "--state"
+                )
+            note(f"{estimate.text}; more keys than memory: compared in parts on disk, exactly")
+            return True
+        from evenbins.deduplication.deduplicator import Deduplicator
+
+        make = partial(Deduplicator, exact=self.exact, fpr=rate, seed=self.seed)
+        keys = estimate.keys if estimate.keys is None or self.capacity is not None else max(1, estimate.keys)
+        self.seen = with_option_errors(partial(make, capacity=keys))
+        note(f"{estimate.text}{self._promise(estimate.rows)}")
+        return False
+
+    def _promise(self, rows: int | None) -> str:
+        """Return the memory planned for and, if the number of rows is known, the errors to expect."""
+        assert self.seen is not None
+        what = "exact digests" if self.seen.exact else f"a filter with a rate of {self.seen.fpr:g}"
+        text = f"; {what}, {self.seen.nbytes / 1e6:.3g} MB"
+        if rows is not None:
+            text += f": {_number(self.seen.expected_wrong(rows))} rows expected to be dropped wrongly"
+        return text
+
+    def _estimate(self, rate: float, bar: Bar) -> tuple[Estimate, bool]:
+        """Return how many rows and keys will come, and whether the keys fit into memory."""
+        from evenbins.cli import _estimate
+
+        if self.capacity is not None:
+            text = f"planned for {_estimate.count_text(self.capacity)} different keys, as --capacity says"
+            found = _estimate.Estimate(None, self.capacity, text)
+        else:
+            pipes = [source for source in self.sources if not source.can_be_read_twice]
+            if pipes and self.memory is None:
+                where = "standard input" if pipes[0].name == "-" else pipes[0].name
+                return _estimate.Estimate(None, None, f"{where} is a pipe: memory grows with the keys"), True
+            for source in pipes:
+                with bar.waiting("copying a pipe to disk"):
+                    source.make_readable_twice()
+            found = _estimate.estimate_rows(self.sources)
+        limit = self.memory or int(_SHARE * _estimate.available_memory())
+        usable = limit - _OWN_BYTES
+        needed = _estimate.filter_bytes(found.keys or 0, rate, exact=self.exact)
+        if self.memory is None and self.capacity is None and needed > min(_CHEAP_BYTES, usable):
+            from evenbins.deduplication.fields import keys_of
+
+            bar.begin("counting different keys")
+            assert self.seed is not None
+            found = _estimate.estimate_keys(
+                self.sources, self.seed, lambda keys: keys_of(keys, self.seed or 0), bar.advance
+            )
+            needed = _estimate.filter_bytes(found.keys or 0, rate, exact=self.exact)
+        return found, needed <= usable
+
+    # --- rows -----------------------------------------------------------------------------------------
+
+    def _write(self, bar: Bar, on_disk: bool) -> None:
+        from evenbins.cli._passes import Outputs
+
+        format, name = self.sources[0].format, self.output or "standard output"
+
+        def with_kept(kept: Sink) -> None:
+            if self.dropped is None:
+                self._pass(Outputs((name, kept), None), bar, on_disk)
+            else:
+                path = self.dropped
+                open_sink(
+                    path, format,
+                    lambda others: self._pass(Outputs((name, kept), (path, others)), bar, on_disk),
+                )  # fmt: skip
+
+        open_sink(self.output, format, with_kept)
+
+    def _pass(self, outputs: Any, bar: Bar, on_disk: bool) -> None:
+        from evenbins.cli import _passes
+        from evenbins.deduplication.deduplicator import DeduplicatorFullError
+
+        if on_disk:
+            return self._pass_on_disk(outputs, bar)
+        assert self.seen is not None
+        threads = self.threads or (min(2, os.cpu_count() or 1) if self.seen.exact else 1)
+        bar.begin("comparing rows")
+        try:
+            _passes.dedup_in_memory(self.sources, outputs, self.seen, bar.advance, threads=threads)
+        except DeduplicatorFullError:
+            raise click.ClickException(
+                f"there are more different keys than a filter with this rate holds ({self.seen.max_keys:_}): "
+                "give --exact, a larger --fpr, or --capacity"
+            ) from None
+
+    def _pass_on_disk(self, outputs: Any, bar: Bar) -> None:
+        from evenbins.cli import _estimate, _passes, _spill
+
+        limit = self.memory or int(_SHARE * _estimate.available_memory())
+        folder = _spill.folder_for(self.output)
+        _spill.check_space(folder, _estimate.estimate_rows(self.sources).rows or 0)
+
+        def begin(title: str) -> Any:
+            bar.begin(title)
+            return bar.advance
+
+        with _spill.Spill(folder, max(1 << 22, (limit - _OWN_BYTES) // 2)) as spill:
+            _passes.dedup_on_disk(self.sources, outputs, spill, begin, self.seed or 0)
+            self.spilled_bytes = spill.nbytes
+
+    # --- after ----------------------------------------------------------------------------------------
+
+    def finish(self, report: str | None) -> None:
+        """Print what was done; write the report."""
+        from evenbins.cli._estimate import count_text
+
+        found = self._report()
+        text = f"{found['rows']:_} rows, {found['kept']:_} kept, {found['dropped']:_} dropped"
+        wrong = f"{_number(found['expected_wrong'])} rows expected to be dropped wrongly"
+        speed = f"{self.seconds:.1f} s, {count_text(found['rows_per_second'])} rows a second"
+        note(f"{self.output or 'standard output'}: {text}; {wrong}; {speed}")
+        warn_of_inputs(self.sources)
+        planned = self.capacity
+        if planned is not None and self.seen is not None and self.seen.stats().keys > planned:
+            warn(
+                f"more than the {planned:_} keys of --capacity: it took more memory. Raise it or leave it out"
+            )
+        if report == "-":
+            show_json(found)
+        elif report is not None:
+            data = json.dumps(found, indent=2).encode() + b"\n"
+            with named_errors(report):
+                replace_file(report, lambda descriptor: write_all(descriptor, data))
+
+    def _report(self) -> dict[str, Any]:
+        rows, kept = sum(s.rows for s in self.sources), sum(s.kept for s in self.sources)
+        stats = None if self.seen is None else self.seen.stats()
+        wrong = rows**2 / 2.0**129 if stats is None else max(0.0, stats.expected_wrong - self.earlier_wrong)
+        scale = 1024 if sys.platform != "darwin" else 1
+        return {
+            "output": self.output, "format": self.sources[0].format,
+            "rows": rows, "kept": kept, "dropped": rows - kept, "expected_wrong": wrong,
+            "exact": stats is None or stats.exact, "fpr": None if stats is None else stats.fpr,
+            "mode": "memory" if stats is not None else "disk", "estimate": self.estimate,
+            "seconds": self.seconds, "rows_per_second": rows / max(self.seconds, 1e-9),
+            "key_bytes": None if stats is None else stats.nbytes, "disk_bytes": self.spilled_bytes,
+            "peak_memory_bytes": scale * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            "state": self.state, "earlier_rows": self.earlier_rows,
+            "inputs": [
+                {"name": s.name, "rows": s.rows, "kept": s.kept, "dropped": s.rows - s.kept}
+                for s in self.sources
+            ],
+        }  # fmt: skip
+
+
+def _number(value: float) -> str:
+    """Return a small number for people: 0, 0.02, 3e-12."""
+    return f"{value:.2g}"
+
+
+@contextlib.contextmanager
+def _private(wanted: bool) -> Iterator[None]:
+    """Create files that only their owner can read: a state has the seed in it."""
+    if not wanted:
+        yield
+        return
+    with keep_private(0o077):
+        yield
+
+
+@contextlib.contextmanager
+def _orderly_end() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the command as Ctrl-C does: temporary files are removed."""
+
+    def leave(number: int, _: object) -> NoReturn:
+        raise click.exceptions.Exit(128 + number)
+
+    if _threading.current_thread() is not _threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
