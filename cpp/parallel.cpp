@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -16,10 +18,12 @@
 namespace evenbins {
 namespace {
 
-constexpr size_t kBatch = 1024;              // digests that stay in the first-level cache
-constexpr uint64_t kStretch = 64 * kBatch;   // what a querying thread takes at a time
-constexpr size_t kRoundItems = 32 * kBatch;  // what an adding thread prepares in a round
-constexpr size_t kLevelItems = 64 * kBatch;  // the same where a round takes several steps: fewer waits
+constexpr size_t kBatch = 1024;                 // digests that stay in the first-level cache
+constexpr uint64_t kStretch = 64 * kBatch;      // what a querying thread takes at a time
+constexpr uint64_t kKeysOfThread = 8 * kBatch;  // that pay for a thread
+constexpr size_t kSortItems = 2 * kBatch;       // items that are sorted by owner together
+constexpr size_t kRoundItems = 32 * kBatch;     // what an adding thread prepares in a round
+constexpr size_t kLevelItems = 64 * kBatch;     // the same where a round takes several steps: fewer waits
 
 // Digests of keys start … end−1; if one is bad, those before it, and the error in `bad`.
 size_t read_until_bad(const Digests& keys, uint64_t start, size_t n, uint64_t* out, std::optional<BadKey>& bad) {
@@ -91,23 +95,37 @@ class Barrier {
   std::atomic<uint32_t> arrived_ = 0, phase_ = 0;
 };
 
-// Where each owner's items begin: owner o has the items from bound o to bound o+1. `first` gives the least item
-// of one of `lines` lines.
-template <typename First>
-std::vector<uint64_t> owner_bounds(uint64_t lines, uint32_t owners, const First& first) {
-  std::vector<uint64_t> bounds(owners);
-  for (uint32_t o = 0; o < owners; ++o)
-    bounds[o] = first(static_cast<uint64_t>(static_cast<unsigned __int128>(lines) * o / owners));
-  return bounds;
-}
+// Who owns an item: threads divide the lines of a table evenly, owner o has the items from bound o to bound o+1.
+class Owners {
+ public:
+  Owners() = default;
+  Owners(const Address& address, uint32_t count) : address_(address), bounds_(count + 1, ~uint64_t{0}) {
+    for (uint32_t o = 0; o < count; ++o) {
+      const auto line = static_cast<uint64_t>(static_cast<unsigned __int128>(address.lines) * o / count);
+      const uint64_t unit = line << address.shift;
+      bounds_[o] = address.scale == 0 ? unit : least_word_of(unit, address.scale);
+    }
+    factor_ = static_cast<uint64_t>((static_cast<unsigned __int128>(count) << 64) / (address.lines + 1));
+  }
+  uint32_t count() const { return static_cast<uint32_t>(bounds_.size()) - 1; }
+  uint64_t bound(uint32_t owner) const { return bounds_[owner]; }
+  // By one multiplication, which may be one owner too low.
+  EVENBINS_INLINE uint32_t of(uint64_t item) const {
+    const uint64_t unit = address_.scale == 0 ? item : mulhi(item, address_.scale);
+    auto owner = static_cast<uint32_t>(mulhi(unit >> address_.shift, factor_));
+    while (item >= bounds_[owner + 1] && owner + 1 < count()) ++owner;
+    return owner;
+  }
 
-size_t owner_of(const std::vector<uint64_t>& bounds, uint64_t item) {
-  return static_cast<size_t>(std::upper_bound(bounds.begin(), bounds.end(), item) - bounds.begin()) - 1;
-}
+ private:
+  Address address_{};
+  std::vector<uint64_t> bounds_;
+  uint64_t factor_ = 0;
+};
 
 // One thread's share of a round: its items, sorted by owner, in key order within each.
 struct Slice {
-  std::vector<uint64_t> digests, items, sorted, rest;
+  std::vector<uint64_t> digests, items, rows;
   std::vector<std::span<const uint64_t>> owned;
   std::vector<std::vector<uint8_t>> passed;  // for each owner: which of its items go on to the next level
   std::vector<const uint8_t*> next;
@@ -122,81 +140,121 @@ struct Slice {
   // Sorts all items by owner, and keeps them: the items of a key side by side, so that each owner gets its items in the
   // order of the keys.
   template <typename Make>
-  void sort_by_key(const std::vector<uint64_t>& bounds, uint32_t per_key, const Make& make) {
+  void sort_by_key(const Owners& owners, uint32_t per_key, const Make& make) {
     const size_t n = digests.size();
-    rest.resize(n * per_key);
-    const uint64_t* columns = make(0, n, rest.data());
+    rows.resize(n * per_key);
+    const uint64_t* columns = make(0, n, rows.data());
     items.resize(n * per_key);
     for (size_t j = 0; j < n; ++j)
       for (uint32_t i = 0; i < per_key; ++i) items[j * per_key + i] = columns[i * n + j];
-    sort_items(bounds);
-    passed.resize(bounds.size());
-    next.resize(bounds.size());
-    for (size_t o = 0; o < bounds.size(); ++o) passed[o].resize(owned[o].size());
+    sort_items(owners, items.size(), [&](size_t start) {
+      return std::span<const uint64_t>(items.data() + start, std::min(kSortItems, items.size() - start));
+    });
+    expect_flags();
   }
   // After that, and after every owner said which of its items changed something: out[j] = 1 if one of key j's did.
-  void collect_new(const std::vector<uint64_t>& bounds, uint32_t per_key, uint8_t* out) {
+  void collect_new(const Owners& owners, uint32_t per_key, uint8_t* out) {
     for (size_t o = 0; o < passed.size(); ++o) next[o] = passed[o].data();
     for (size_t j = 0, at = 0; j < digests.size(); ++j) {
       uint8_t changed = 0;
-      for (uint32_t i = 0; i < per_key; ++i) changed |= *next[owner_of(bounds, items[at++])]++;
+      for (uint32_t i = 0; i < per_key; ++i) changed |= *next[owners.of(items[at++])]++;
       out[j] = changed;
     }
   }
 
   // make(i, n, out) writes the items of the digests i … i+n−1, `per_key` for each.
   template <typename Make>
-  void sort(const std::vector<uint64_t>& bounds, uint32_t per_key, const Make& make) {
-    bounds.size() == 2 ? sort_in_two(bounds[1], per_key, make) : sort_in_many(bounds, per_key, make);
+  void sort(const Owners& owners, uint32_t per_key, const Make& make) {
+    items.resize(kSortItems);
+    const size_t group = std::max<size_t>(kSortItems / per_key, 1);
+    sort_items(owners, digests.size() * per_key, [&](size_t start) {
+      const size_t first = start / per_key, keys = std::min(group, digests.size() - first);
+      return std::span<const uint64_t>(make(first, keys, items.data()), keys * per_key);
+    });
   }
 
+  // Room for a flag of each item.
+  void expect_flags() {
+    passed.resize(owned.size());
+    next.resize(owned.size());
+    for (size_t o = 0; o < owned.size(); ++o) passed[o].resize(owned[o].size());
+  }
   // Keeps the digests that passed, in order: every owner told it of its own, in that order too. Allocates nothing.
-  void keep_passed(const std::vector<uint64_t>& bounds, const std::vector<uint64_t>& words) {
+  void keep_passed(const Owners& owners, const std::vector<uint64_t>& words) {
     for (size_t o = 0; o < passed.size(); ++o) next[o] = passed[o].data();
     size_t kept = 0;
     for (size_t i = 0; i < digests.size(); ++i) {
-      const size_t owner = bounds.size() == 2 ? (words[i] >= bounds[1] ? 1 : 0) : owner_of(bounds, words[i]);
       digests[kept] = digests[i];
-      kept += *next[owner]++;
+      kept += *next[owners.of(words[i])]++;
     }
     digests.resize(kept);
   }
 
  private:
-  template <typename Make>
-  void sort_in_two(uint64_t bound, uint32_t per_key, const Make& make) {
-    constexpr size_t kStep = 256;  // keys whose items stay in the cache until they are split
-    const size_t most = digests.size() * per_key + kSplitSlack;
-    sorted.resize(most);
-    rest.resize(most);
-    items.resize(kStep * per_key);
-    size_t low = 0, high = 0;
-    for (size_t start = 0; start < digests.size(); start += kStep) {
-      const size_t keys = std::min(kStep, digests.size() - start), n = keys * per_key;
-      const uint64_t* part = make(start, keys, items.data());
-      const size_t below = kernel().split(part, n, bound, sorted.data() + low, rest.data() + high);
-      low += below;
-      high += n - below;
+  // What one owner gets: grows, and is never initialised.
+  struct Area {
+    std::unique_ptr<uint64_t[]> words;
+    size_t room = 0, size = 0;
+
+    uint64_t* end() { return words.get() + size; }
+    void reserve(size_t wanted) {
+      if (wanted <= room) return;
+      wanted = std::max(wanted, 2 * room);
+      auto grown = std::make_unique_for_overwrite<uint64_t[]>(wanted);
+      std::copy_n(words.get(), size, grown.get());
+      words = std::move(grown);
+      room = wanted;
     }
-    owned = {{sorted.data(), low}, {rest.data(), high}};
-  }
+  };
 
-  template <typename Make>
-  void sort_in_many(const std::vector<uint64_t>& bounds, uint32_t per_key, const Make& make) {
-    items.resize(digests.size() * per_key);
-    sort_items(bounds, {make(0, digests.size(), items.data()), items.size()});
-  }
-
-  void sort_items(const std::vector<uint64_t>& bounds) { sort_items(bounds, items); }
-  void sort_items(const std::vector<uint64_t>& bounds, std::span<const uint64_t> all) {
-    std::vector<size_t> at(bounds.size() + 1, 0);
-    for (const uint64_t item : all) ++at[owner_of(bounds, item) + 1];
-    for (size_t o = 0; o < bounds.size(); ++o) at[o + 1] += at[o];
-    sorted.resize(all.size());
+  // Sorts `total` items, of which group(start) returns the next few from `start` on: by halving the owners again and
+  // again, with everything but the result in the first-level cache. (A scatter, item by item, to its owner's end took
+  // twice as long for up to eight owners: a chain of a load and a store for each item, where a split treats eight.)
+  template <typename Group>
+  void sort_items(const Owners& owners, size_t total, const Group& group) {
+    const uint32_t count = owners.count();
+    areas_.resize(count);
+    for (Area& area : areas_) {
+      area.size = 0;
+      area.reserve(total / count + kSortItems + kSplitSlack);
+    }
+    halves_.resize(2 * std::bit_width(count) * (kSortItems + kSplitSlack));
+    for (size_t start = 0; start < total;) {
+      const std::span<const uint64_t> part = group(start);
+      for (Area& area : areas_) area.reserve(area.size + part.size() + kSplitSlack);
+      distribute(owners, 0, count, part.data(), part.size(), halves_.data());
+      start += part.size();
+    }
     owned.clear();
-    for (size_t o = 0; o < bounds.size(); ++o) owned.emplace_back(sorted.data() + at[o], at[o + 1] - at[o]);
-    for (const uint64_t item : all) sorted[at[owner_of(bounds, item)]++] = item;
+    for (const Area& area : areas_) owned.emplace_back(area.words.get(), area.size);
   }
+
+  // Appends items of the owners first … last−1 to what these have.
+  void distribute(const Owners& owners, uint32_t first, uint32_t last, const uint64_t* part, size_t n,
+                  uint64_t* scratch) {
+    if (last - first == 1) {
+      std::copy_n(part, n, areas_[first].end());
+      areas_[first].size += n;
+      return;
+    }
+    const uint32_t middle = (first + last) / 2;
+    const bool low_ends = middle - first == 1, high_ends = last - middle == 1;
+    uint64_t* low = low_ends ? areas_[first].end() : scratch;
+    uint64_t* high = high_ends ? areas_[middle].end() : scratch + kSortItems + kSplitSlack;
+    uint64_t* deeper = scratch + 2 * (kSortItems + kSplitSlack);
+    const size_t below = kernel().split(part, n, owners.bound(middle), low, high);
+    if (low_ends)
+      areas_[first].size += below;
+    else
+      distribute(owners, first, middle, low, below, deeper);
+    if (high_ends)
+      areas_[middle].size += n - below;
+    else
+      distribute(owners, middle, last, high, n - below, deeper);
+  }
+
+  std::vector<Area> areas_;       // of each owner
+  std::vector<uint64_t> halves_;  // items between two splits
 };
 
 // What the threads know of a round. There are two, used in turn: while a slow thread still adds the items
@@ -215,14 +273,14 @@ uint64_t add_by_range(ByRange& filter, const Digests& keys, uint64_t size, uint8
   const uint32_t per_key = std::max(filter.items_per_key(), 1u);
   const uint64_t slice_keys = std::max<uint64_t>(kRoundItems / per_key, 64);
   uint64_t round_keys = 0, done = size;
-  std::vector<uint64_t> bounds;
+  Owners owners;
   Round rounds[2];
   Barrier barrier;
   std::exception_ptr failure;
 
   const auto prepare = [&](uint32_t started) {
     round_keys = started * slice_keys;
-    bounds = owner_bounds(filter.lines(), started, [&](uint64_t line) { return filter.first_item_of(line); });
+    owners = Owners(filter.address(), started);
     for (Round& round : rounds) round.slices.resize(started);
     barrier.expect(started);
   };
@@ -239,9 +297,9 @@ uint64_t add_by_range(ByRange& filter, const Digests& keys, uint64_t size, uint8
           return items;
         };
         if (out != nullptr)
-          mine.sort_by_key(bounds, per_key, make);
+          mine.sort_by_key(owners, per_key, make);
         else
-          mine.sort(bounds, per_key, make);
+          mine.sort(owners, per_key, make);
         if (t == 0) round.stop = !pulse();
       } catch (...) {
         const std::lock_guard hold(round.failure_lock);
@@ -268,7 +326,7 @@ uint64_t add_by_range(ByRange& filter, const Digests& keys, uint64_t size, uint8
       if (out == nullptr) continue;
       barrier.arrive_and_wait();
       if (const uint64_t from = start + t * slice_keys; from < size)
-        round.slices[t].collect_new(bounds, per_key, out + from);
+        round.slices[t].collect_new(owners, per_key, out + from);
     }
   });
   if (failure) std::rethrow_exception(failure);
@@ -277,16 +335,24 @@ uint64_t add_by_range(ByRange& filter, const Digests& keys, uint64_t size, uint8
 
 // What one thread did at the levels of a round, so that it can be taken back.
 struct Undo {
-  std::vector<std::vector<uint64_t>> log;  // for each level
-  std::vector<uint64_t> placed;            // keys that are in blocks of each level, and neither counted nor taken back
+  struct Log {  // never initialised: nine words for each key
+    std::unique_ptr<uint64_t[]> words;
+    size_t room = 0;
+  };
+  std::vector<Log> log;          // for each level
+  std::vector<uint64_t> placed;  // keys that are in blocks of each level, and neither counted nor taken back
 
-  Undo(uint32_t levels) : log(levels), placed(levels) {}
+  explicit Undo(uint32_t levels) : log(levels), placed(levels) {}
   void add_level(ByLevel& filter, uint32_t level, std::vector<Slice>& slices, uint32_t owner, bool logged) {
     size_t items = 0, done = 0;
     for (const Slice& slice : slices) items += slice.owned[owner].size();
-    log[level].resize(logged ? items * filter.undo_words() : 0);
+    Log& here = log[level];
+    if (const size_t words = items * filter.undo_words(); logged && words > here.room) {
+      here.words = std::make_unique_for_overwrite<uint64_t[]>(words);
+      here.room = words;
+    }
     for (Slice& slice : slices) {
-      uint64_t* undo = logged ? log[level].data() + done * filter.undo_words() : nullptr;
+      uint64_t* undo = logged ? here.words.get() + done * filter.undo_words() : nullptr;
       const auto& mine = slice.owned[owner];
       done += filter.add_level(level, mine.data(), mine.size(), slice.passed[owner].data(), undo);
     }
@@ -294,7 +360,7 @@ struct Undo {
   }
   void take_back(ByLevel& filter) {
     for (uint32_t level = 0; level < log.size(); ++level)
-      filter.take_back(level, log[level].data(), std::exchange(placed[level], 0));
+      filter.take_back(level, log[level].words.get(), std::exchange(placed[level], 0));
   }
   void count(ByLevel& filter) {
     for (uint32_t level = 0; level < placed.size(); ++level)
@@ -309,7 +375,7 @@ struct Undo {
 uint64_t add_by_level(ByLevel& filter, const Digests& keys, uint32_t threads, const Pulse& pulse, bool& stopped) {
   const uint64_t size = keys.size();
   const uint32_t levels = filter.levels();
-  std::vector<std::vector<uint64_t>> bounds;
+  std::vector<Owners> owners;  // of each level
   std::vector<Slice> slices;
   std::vector<Undo> undos;
   Barrier barrier;
@@ -327,11 +393,9 @@ uint64_t add_by_level(ByLevel& filter, const Digests& keys, uint32_t threads, co
 
   const auto prepare = [&](uint32_t started) {
     threads = started;
-    for (uint32_t level = 0; level < levels; ++level)
-      bounds.push_back(
-          owner_bounds(filter.lines(level), threads, [&](uint64_t line) { return filter.first_word_of(level, line); }));
+    for (uint32_t level = 0; level < levels; ++level) owners.emplace_back(filter.address(level), threads);
     slices.resize(threads);
-    undos.assign(threads, Undo(levels));
+    for (uint32_t t = 0; t < threads; ++t) undos.emplace_back(levels);
     barrier.expect(threads);
   };
   run_on_threads(threads, prepare, [&](uint32_t t) {
@@ -370,14 +434,12 @@ uint64_t add_by_level(ByLevel& filter, const Digests& keys, uint32_t threads, co
         const bool sorted = together([&] {
           words.resize(mine.digests.size());
           filter.words(level, mine.digests.data(), words.size(), words.data());
-          mine.sort(bounds[level], 1, [&](size_t i, size_t, uint64_t*) { return words.data() + i; });
-          mine.passed.resize(threads);
-          mine.next.resize(threads);
-          for (uint32_t o = 0; o < threads; ++o) mine.passed[o].resize(mine.owned[o].size());
+          mine.sort(owners[level], 1, [&](size_t i, size_t, uint64_t*) { return words.data() + i; });
+          mine.expect_flags();
         });
         if (!sorted) return;  // no memory
         if (!together([&] { undos[t].add_level(filter, level, slices, t, logged); })) return;
-        mine.keep_passed(bounds[level], words);
+        mine.keep_passed(owners[level], words);
       }
       barrier.arrive_and_wait();  // every slice has kept what passed
       together([&] {
@@ -422,7 +484,7 @@ uint64_t ask_all(const Digests& keys, uint32_t threads, const Pulse& pulse, cons
 
 namespace {
 uint32_t useful_threads(const Filter& filter, const Digests& keys, uint32_t threads) {
-  return static_cast<uint32_t>(std::min<uint64_t>({threads, filter.bits().bytes() / 64, keys.size() / kBatch}));
+  return static_cast<uint32_t>(std::min<uint64_t>({threads, filter.bits().bytes() / 64, keys.size() / kKeysOfThread}));
 }
 }  // namespace
 

@@ -10,7 +10,7 @@
 namespace evenbins {
 
 extern const KindRow kStandardKind, kBlockedKind, kBalancedKind, kGrowingKind, kCountingKind;  // filters/
-extern const KindRow kCountMinKind, kHyperLogLogKind;                                          // sketches/
+extern const KindRow kCountMinKind, kHyperLogLogKind, kHeavyHittersKind;                       // sketches/
 extern const KindRow kMultilevelKind, kChainedKind, kPagedKind;                                // tables/
 extern const KindRow kInterpolationKind, kSingleFilterKind, kMultipleBloomKind, kCountersKind;
 extern const KindRow kRingKind;  // rings/
@@ -21,7 +21,7 @@ namespace {
 constexpr const KindRow* kRows[] = {
     &kStandardKind,   &kBlockedKind, &kBalancedKind,      &kGrowingKind,      &kCountingKind,      &kCountMinKind,
     &kMultilevelKind, &kChainedKind, &kInterpolationKind, &kSingleFilterKind, &kMultipleBloomKind, &kCountersKind,
-    &kPagedKind,      &kRingKind,    &kHyperLogLogKind,   &kDeduplicatorKind,
+    &kPagedKind,      &kRingKind,    &kHyperLogLogKind,   &kHeavyHittersKind, &kDeduplicatorKind,
 };
 
 const KindRow& row_of(Kind kind) {

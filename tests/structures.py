@@ -62,7 +62,7 @@ class Structure:
 
     def new(self, folder: Path) -> Any:
         """Make an empty one; planning is done once."""
-        if self.name in ("PagedTable", "HeavyHitters"):
+        if self.name == "PagedTable":
             return self.make(folder)
         return _first(self.name).copy()
 
@@ -155,8 +155,8 @@ STRUCTURES = [
         "HeavyHitters",
         lambda _: HeavyHitters(50, epsilon=0.01, delta=0.01),
         lambda h, keys, writer: h.add_many(keys, writer + 1),
-        lambda h, keys: np.array([h.count(int(key)) > 0 for key in keys[::50]]),
-        state=lambda h: h.sketch.to_bytes(),
+        lambda h, keys: h.count_many(keys) > 0,
+        state=lambda h: h.sketch.to_bytes(),  # which of several writers came last decides what is tracked
         whole=False,
     ),
     Structure(
@@ -170,6 +170,13 @@ STRUCTURES = [
     _deduplicator("Deduplicator-exact", exact=True),
     _table("MultilevelTable", lambda _: MultilevelTable(CAPACITY)),
     _table("MultilevelTable-with-summary", _guided),
+    Structure(
+        "MultilevelTable-set",
+        lambda _: MultilevelTable(CAPACITY, value_dtype=None),
+        lambda s, keys, _: s.add_many(keys),
+        lambda s, keys: s.contains_many(keys),
+        erase=lambda s, keys: s.discard_many(keys),
+    ),
     _table("ChainedTable", lambda _: ChainedTable(CAPACITY)),
     _table("PagedTable", _pages, state=lambda t: dict(t.items())),
     _summary(InterpolationSummary, levels=3),
@@ -260,6 +267,19 @@ def _merge_in(scene: Scene) -> None:
     scene.made.__ior__(scene.other)
 
 
+def _united(scene: Scene) -> None:
+    assert scene.made.union(scene.other)
+    options = {"shards": 2} if isinstance(scene.made, ShardedFilter) else {}
+    assert type(scene.made).from_keys(EXTRA, **options).contains_many(EXTRA).all()
+
+
+def _compared(scene: Scene) -> None:
+    """Compare with a second filter; the kinds that cannot raise a TypeError."""
+    for name in ("intersection", "issubset", "issuperset", "approx_intersection"):
+        with contextlib.suppress(TypeError):
+            getattr(scene.made, name)(scene.other)
+
+
 def _equal(scene: Scene) -> None:
     assert (scene.made == scene.other) in (True, False)
     assert scene.made == scene.made
@@ -291,8 +311,12 @@ FILTER: dict[str, Run] = WHOLE | {
     "capacity": _read("capacity"),
     "|=": _merge_in,
     "|": lambda scene: scene.made | scene.other,
+    "union from_keys bool": _united,
+    "intersection issubset issuperset approx_intersection": _compared,
 }
+BITWISE: dict[str, Run] = FILTER | {"&=": lambda scene: scene.made.__iand__(scene.made.copy())}
 COUNTING: dict[str, Run] = FILTER | {
+    "+ +=": lambda scene: (scene.made + scene.other, scene.made.__iadd__(scene.other)),
     "add remove": lambda scene: (scene.made.add(-5), scene.made.remove(-5)),
     "remove_many": lambda scene: (scene.made.add_many(EXTRA), scene.made.remove_many(EXTRA)),
     "count": _with("count", 7),
@@ -315,22 +339,27 @@ SKETCH: dict[str, Run] = WHOLE | {
     "add": lambda scene: [scene.made.add(key, 2) for key in EXTRA[:20].tolist()],
     "add_many": _with("add_many", EXTRA, 3),
     "update": _with("update", EXTRA[:200].tolist()),
-    "count": _with("count", 7),
+    "count []": lambda scene: (scene.made.count(7), scene.made[7]),
     "count_many": _with("count_many", EXTRA),
     "inner_product": lambda scene: scene.made.inner_product(scene.other),
     "total": _read("total"),
     "|=": _merge_in,
     "|": lambda scene: scene.made | scene.other,
+    "+": lambda scene: scene.made + scene.other,
 }
-CONSERVATIVE = {name: run for name, run in SKETCH.items() if name not in ("inner_product", "|=", "|")}
-HITTERS: dict[str, Run] = {
+CONSERVATIVE = {name: run for name, run in SKETCH.items() if name not in ("inner_product", "|=", "|", "+")}
+HITTERS: dict[str, Run] = WHOLE | {
     "add": lambda scene: [scene.made.add(key) for key in EXTRA[:20].tolist()],
     "add_many": _with("add_many", EXTRA),
-    "count": _with("count", 7),
+    "update": _with("update", EXTRA[:200].tolist()),
+    "count []": lambda scene: (scene.made.count(7), scene.made[7]),
+    "count_many": _with("count_many", EXTRA),
     "top": _with("top"),
+    "most_common": _with("most_common", 3),
     "total k sketch": lambda scene: (scene.made.total, scene.made.k, scene.made.sketch.to_bytes()),
-    "pickle": WHOLE["pickle"],
-    "repr": WHOLE["repr"],
+    "merge": lambda scene: scene.made.merge(scene.other),
+    "|= +=": lambda scene: (scene.made.__ior__(scene.other), scene.made.__iadd__(scene.other)),
+    "| +": lambda scene: (scene.made | scene.other, scene.made + scene.other),
 }
 
 
@@ -367,11 +396,55 @@ def _iterate(scene: Scene) -> None:
         list(scene.made.values())
     with contextlib.suppress(RuntimeError):
         list(scene.made.keys())
+    with contextlib.suppress(RuntimeError):
+        repr((scene.made.keys(), scene.made.values(), scene.made.items()))
 
 
 def _pop(scene: Scene) -> None:
     for key in EXTRA[:20].tolist():
         scene.made.pop(key, None)
+
+
+def _pop_item(scene: Scene) -> None:
+    with contextlib.suppress(KeyError):  # it is empty
+        scene.made.popitem()
+
+
+def _from_keys(scene: Scene) -> None:
+    if isinstance(scene.made, MultilevelTable):
+        assert len(MultilevelTable.from_keys(EXTRA)) == len(EXTRA)
+
+
+def _iterate_keys(scene: Scene) -> None:
+    with contextlib.suppress(RuntimeError):
+        list(scene.made)
+    with contextlib.suppress(RuntimeError):
+        repr(scene.made.keys())
+
+
+def _refuse(names: str, *arguments: Any) -> dict[str, Run]:
+    """Return calls that a set refuses because it has no values, or a table because it is not a set."""
+
+    def run(scene: Scene) -> None:
+        for name in names.split():
+            try:
+                getattr(scene.made, name)(*arguments[: 1 + (name in ("insert_many", "setdefault"))])
+            except TypeError:
+                continue
+            raise AssertionError(f"{name} was not refused")
+
+    return {names: run}
+
+
+def _refuse_popitem(scene: Scene) -> None:
+    with contextlib.suppress(TypeError):
+        raise AssertionError(f"it was not refused: {scene.made.popitem()}")
+
+
+def _remove(scene: Scene) -> None:
+    for key in EXTRA[:20].tolist():
+        with contextlib.suppress(KeyError):
+            scene.made.remove(key)
 
 
 def _delete(scene: Scene) -> None:
@@ -404,24 +477,89 @@ TABLE: dict[str, Run] = WHOLE | {
     "len": lambda scene: len(scene.made),
     "probe": _with("probe", 7),
     "key_dtype value_dtype": lambda scene: (scene.made.key_dtype, scene.made.value_dtype),
+    "popitem": _pop_item,
+    "== dict": lambda scene: scene.made == {1: 2},
+    "|": lambda scene: scene.made | scene.other,
+    "| dict": lambda scene: ({1: 2} | scene.made, scene.made | {1: 2}),
+    "|=": _merge_in,
+    "same_bytes": lambda scene: scene.made.same_bytes(scene.other),
+    "from_items": lambda scene: type(scene.made).from_items({1: 2}),
+    "from_keys": _from_keys,
+    "capacity": _read("capacity"),
 }
-MULTILEVEL: dict[str, Run] = TABLE | {
-    "grown": lambda scene: scene.made.grown(3 * CAPACITY),
-    "save pages": lambda scene: scene.made.save(scene.path(), layout="pages"),
-}
+SET: dict[str, Run] = (
+    {
+        name: run
+        for name, run in TABLE.items()
+        if name
+        in (
+            *WHOLE,
+            "in",
+            "contains_many",
+            "delete_many",
+            "len",
+            "probe",
+            "key_dtype value_dtype",
+            "|",
+            "|=",
+            "same_bytes",
+            "from_keys",
+            "capacity",
+        )
+    }
+    | {
+        "add": lambda scene: [scene.made.add(key) for key in EXTRA[:20].tolist()],
+        "add_new": lambda scene: [scene.made.add_new(key) for key in EXTRA[:20].tolist()],
+        "add_many": _with("add_many", EXTRA),
+        "add_new_many": _with("add_new_many", EXTRA, threads=2),
+        "discard": lambda scene: [scene.made.discard(key) for key in EXTRA[:20].tolist()],
+        "remove": _remove,
+        "discard_many": _with("discard_many", EXTRA),
+        "update": lambda scene: scene.made.update(scene.other, EXTRA[:50].tolist()),
+        "union": lambda scene: scene.made.union(EXTRA[:50].tolist()),
+        "== set": lambda scene: scene.made == {1, 2},
+        "iteration": _iterate_keys,
+        "summary": _read("summary"),
+        "grown": lambda scene: scene.made.grown(3 * CAPACITY),
+        "from_items": lambda scene: MultilevelTable.from_items({1: 2}),
+    }
+    | _refuse("get pop setdefault get_many insert_many", [1], [1])
+    | {
+        "popitem": lambda scene: _refuse_popitem(scene),
+    }
+)
+MULTILEVEL: dict[str, Run] = (
+    TABLE
+    | _refuse("add add_new discard remove add_many add_new_many discard_many union", [1])
+    | {
+        "grown": lambda scene: scene.made.grown(3 * CAPACITY),
+        "save pages": lambda scene: scene.made.save(scene.path(), layout="pages"),
+    }
+)
 GUIDED: dict[str, Run] = MULTILEVEL | {
     "summary": _read("summary"),
     "rebuild": _with("rebuild"),
     "attach_summary": _with("attach_summary", "multiple-bloom", deletions="lazy"),
 }
-CHAINED: dict[str, Run] = TABLE | {
+CHAINED: dict[str, Run] = {name: run for name, run in TABLE.items() if name != "from_keys"} | {
     "grown": lambda scene: scene.made.grown(3 * CAPACITY),
-    "capacity": _read("capacity"),
 }
 PAGED: dict[str, Run] = {
     name: run
     for name, run in TABLE.items()
-    if name not in ("copy", "save load open", "to_bytes from_bytes", "pickle", "==", "plan from_plan")
+    if name
+    not in (
+        "copy",
+        "save load open",
+        "to_bytes from_bytes",
+        "pickle",
+        "plan from_plan",
+        "|",
+        "| dict",
+        "same_bytes",
+        "from_items",
+        "from_keys",
+    )
 } | {
     "plan": _read("plan"),
     "checkpoint": _with("checkpoint"),
@@ -466,6 +604,7 @@ RING: dict[str, Run] = {name: run for name, run in WHOLE.items() if name != "pla
     "locate": lambda scene: [scene.made.locate(key) for key in STABLE[:20].tolist()],
     "locate_many": _with("locate_many", EXTRA),
     "node node_many": lambda scene: (scene.made.node(7), scene.made.node_many(EXTRA, indices=True)),
+    "get_node []": lambda scene: (scene.made.get_node(7), scene.made[7]),
     "nodes candidates": lambda scene: (scene.made.nodes(7, 3), scene.made.candidates(7)),
     "release": lambda scene: [scene.made.release(key) for key in EXTRA[:20].tolist()],
     "release_many": _with("release_many", EXTRA),
@@ -488,19 +627,21 @@ RING: dict[str, Run] = {name: run for name, run in WHOLE.items() if name != "pla
         getattr(scene.made, name) for name in ("copies", "epsilon", "layout", "limit", "policy")
     ],
     "fingerprint": lambda scene: scene.made.fingerprint(assigned=True),
-    "in len": lambda scene: (7 in scene.made, len(scene.made)),
+    "in len iteration": lambda scene: ("server1" in scene.made, len(scene.made), list(scene.made)),
+    "key_count": _read("key_count"),
 }
 
 
 def _family(made: Any) -> dict[str, Run]:
     if isinstance(made, MultilevelTable):
-        return GUIDED if made.plan.summary else MULTILEVEL
+        return SET if made.value_dtype is None else GUIDED if made.plan.summary else MULTILEVEL
     if isinstance(made, CountMinSketch):
         return CONSERVATIVE if made.plan.conservative else SKETCH
     by_class: Iterable[tuple[Any, dict[str, Run]]] = (
         (CountingBloomFilter, COUNTING),
         (ShardedFilter, SHARDED),
-        ((BloomFilter, BlockedBloomFilter, BalancedBloomFilter, GrowingFilter), FILTER),
+        ((BloomFilter, BlockedBloomFilter), BITWISE),
+        ((BalancedBloomFilter, GrowingFilter), FILTER),
         (HeavyHitters, HITTERS),
         (HyperLogLog, DISTINCT),
         (Deduplicator, DEDUPLICATOR),
@@ -513,5 +654,5 @@ def _family(made: Any) -> dict[str, Run]:
 
 def calls(made: Any) -> list[Call]:
     """Return every public call of a structure, `clear` last."""
-    found = [Call(name, run) for name, run in _family(made).items()]
+    found = [Call(name, run, clears=name == "popitem") for name, run in _family(made).items()]
     return [*found, Call("clear", _with("clear"), clears=True)]

@@ -328,8 +328,7 @@ class Exact final : public Filter, public ByRange, public SupportsRemoval {
   ByRange* by_range() override { return this; }
   uint32_t items_per_key() const override { return 0; }
   void items(const uint64_t*, size_t, uint64_t*) const override {}
-  uint64_t lines() const override { return kBuckets; }
-  uint64_t first_item_of(uint64_t line) const override { return least_word_of(line, kBuckets); }
+  Address address() const override { return {.scale = kBuckets, .shift = 0, .lines = kBuckets}; }
   void add_items(const uint64_t* digests, size_t n) override {
     require(add_many(digests, n) == n, "threads get no more keys than there is room for", "any", "keys", n, 0);
   }

@@ -44,7 +44,7 @@ evenbins\._core\.(Table|Chains|Pages)\.get$:
     @overload
     def get(self, key: str | Buffer | SupportsIndex, default: int | float, /) -> int | float: ...
 
-evenbins\._core\.Ring\.(node|assign)$:
+evenbins\._core\.Ring\.(node|get_node|assign|__getitem__)$:
     \from typing import SupportsIndex
     \from typing_extensions import Buffer
     def \1(self, key: str | Buffer | SupportsIndex, /) -> str: ...
@@ -59,7 +59,10 @@ evenbins\._core\.Ring\._locate$:
     \from typing_extensions import Buffer
     def _locate(self, key: str | Buffer | SupportsIndex, /) -> str | None: ...
 
-evenbins\._core\.(Table|Chains|Pages|Ring)\.__contains__$:
+evenbins\._core\.Ring\.__contains__$:
+    def __contains__(self, name: object, /) -> bool: ...
+
+evenbins\._core\.(Table|Chains|Pages)\.__contains__$:
     \from typing import SupportsIndex
     \from typing_extensions import Buffer
     def __contains__(self, key: str | Buffer | SupportsIndex, /) -> bool: ...

@@ -116,8 +116,8 @@ class Makers:
             yield f"deduplicator-{'exact' if exact else 'approximate'}", d
 
     def sketches(self) -> Iterator[tuple[str, Any]]:
-        """Return sketches of both constructions, and HyperLogLogs of both forms."""
-        from evenbins import CountMinSketch, HyperLogLog
+        """Return sketches of both constructions, heavy hitters, and HyperLogLogs of both forms."""
+        from evenbins import CountMinSketch, HeavyHitters, HyperLogLog
 
         weights = self.keys % type(self.keys[0])(9)
         for construction in ("classic", "two-hash"):
@@ -128,6 +128,13 @@ class Makers:
                 for keys, each in self.batches(self.keys, weights):
                     s.add_many(keys, each)
                 yield f"count-min-{construction}-{'conservative' if conservative else 'plain'}", s
+        for conservative in (False, True):
+            hitters = HeavyHitters(300, epsilon=0.0078125, delta=0.03125, conservative=conservative, seed=4)
+            for keys, each in self.batches(self.keys % type(self.keys[0])(5000), weights):
+                hitters.add_many(keys, each)
+            for (texts,) in self.batches(self.texts):
+                hitters.add_many(texts)
+            yield f"heavy-hitters-{'conservative' if conservative else 'plain'}", hitters
         for precision in (8, 18):
             h = HyperLogLog(precision, seed=4)
             for (keys,) in self.batches(self.keys):
@@ -165,6 +172,26 @@ class Makers:
             for keys, each in self.batches(self.keys[KEYS // 2 :], values[: KEYS // 2]):
                 table.insert_many(keys, each)
             yield name, table
+
+    def sets(self) -> Iterator[tuple[str, Any]]:
+        """Fill exact sets of integers and of digests of integers and texts, and remove a third."""
+        from evenbins import MultilevelTable
+        from evenbins.tables.multilevel import plan_of_table_core
+
+        for name, core in (
+            ("uint64", (5, 8, 2, 0, 1, 12_000, 1400, 1400)),
+            ("digest", (5, 8, 3, 0, 1, 12_000, 3200, 3200)),
+            ("digest-second-chance", (3, 2, 3, 0, 3, 12_000, 12_000, 6000, 3000)),
+        ):
+            made = MultilevelTable.from_plan(plan_of_table_core(core, keys=2 * KEYS, seed=17))
+            for (keys,) in self.batches(self.keys):
+                made.add_new_many(keys)
+            if name != "uint64":
+                for (texts,) in self.batches(self.texts):
+                    made.add_new_many(texts)
+            for (keys,) in self.batches(self.keys[: KEYS // 3]):
+                made.discard_many(keys)
+            yield f"set-{name}", made
 
     def summaries(self) -> Iterator[tuple[str, Any]]:
         """Return summaries of every kind."""
@@ -224,7 +251,7 @@ def structures(threads: int, batch: int, folder: Path) -> Iterator[tuple[str, An
     makers = Makers(threads, batch)
     every: list[Callable[[], Iterator[tuple[str, Any]]]] = [
         makers.filters, makers.growing, makers.deduplicators, makers.sketches, makers.fill_tables,
-        makers.summaries, makers.rings,
+        makers.sets, makers.summaries, makers.rings,
     ]  # fmt: skip
     for make in every:
         yield from make()

@@ -47,6 +47,7 @@ from evenbins import (
     Deduplicator,
     GrowingFilter,
     HashRing,
+    HeavyHitters,
     HyperLogLog,
     MultilevelTable,
     PagedTable,
@@ -80,6 +81,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "growing": lambda: GrowingFilter(1e-3, first=2_000),
     "counting": lambda: CountingBloomFilter(KEYS),
     "sketch": lambda: CountMinSketch(epsilon=1e-3, delta=1e-3),
+    "heavy-hitters": lambda: HeavyHitters(100, epsilon=1e-3, delta=1e-3),
     "hyperloglog": lambda: HyperLogLog(),
     "deduplicator": lambda: Deduplicator(exact=True),
     "table": lambda: MultilevelTable(KEYS, key_dtype="uint64", value_dtype="uint64"),
@@ -100,7 +102,7 @@ def _save(name: str, made: Any, path: Path) -> None:
 
 def _same(name: str, path: Path, made: Any) -> bool:
     if name != "pages":
-        return bool(type(made).load(path) == made)
+        return bool(type(made).load(path).to_bytes() == made.to_bytes())
     with PagedTable.open(path, verify=True) as table:
         table._check()
         return dict(table.items()) == dict(made.items())

@@ -96,6 +96,7 @@ struct ChainObject : MemoryObject<ChainedTable> {
     position = {0, number};
     return copied;
   }
+  Position next_pop(const Position& after) const { return after; }
   struct Cursor {
     explicit Cursor(const ChainedTable& t) : table(t), order(t.used()), words(key_words(t.key_type())) {}
     uint64_t next(uint64_t n, uint64_t* keys, uint64_t* found) {

@@ -281,6 +281,19 @@ void merge(FilterObject& self, FilterObject& other) {
   }
 }
 
+void intersect(FilterObject& self, FilterObject& other) {
+  require_writable(self);
+  if (&self == &other) return;
+  with_both(unless_reading(self), other, [&] {
+    wait_for_readers(self);
+    self.filter->intersect(*other.filter);
+  });
+}
+
+bool is_subset(FilterObject& self, FilterObject& other) {
+  return &self == &other || with_both(self, other, [&] { return self.filter->is_subset_of(*other.filter); });
+}
+
 }  // namespace
 
 void bind_filters(nb::module_& m) {
@@ -324,6 +337,9 @@ void bind_filters(nb::module_& m) {
              return self.filter->counter_histogram();
            })
       .def("_merge", &merge, nb::arg("other"))
+      .def("_intersect", &intersect, nb::arg("other"))
+      .def("_is_subset", &is_subset, nb::arg("other"))
+      .def("_is_empty", &call_alone<&Filter::is_empty, FilterObject>)
       .def("_set_bits", &call_alone<&Filter::set_bits, FilterObject>)
       .def(
           "_set_bits_histogram",

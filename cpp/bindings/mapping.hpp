@@ -7,7 +7,7 @@
 //
 // `Mapping<Object>` defines the Python class; tables.cpp, chained.cpp and paged.cpp have an Object each, which adds
 // what differs. One key: find, put, erase. Many keys, without the GIL: get_all, find_all, insert_all, erase_all.
-// Iteration: page, Cursor. How it is locked: look_up, read and alone for one key; require_own, require_open and
+// Iteration: page, Cursor, next_pop (the position from which popitem goes on, valid after any change). How it is locked: look_up, read and alone for one key; require_own, require_open and
 // require_writable before any lock is taken, require_still_open after. Readers and writers: readers.hpp.
 //
 // Keys and values of a bulk call are copied, stretch by stretch, before they are used: an array that somebody changes
@@ -45,7 +45,8 @@ struct MappingObject : ReadersAndWriter {
   KeyMaker maker, finder;  // of keys that are stored, and that are looked up or deleted
   ValueType values;
   std::unique_ptr<Table> table;
-  uint64_t version = 0;  // changes whenever a key comes or goes; not stored
+  uint64_t version = 0;           // changes whenever a key comes or goes; not stored
+  uint64_t pop_from[2] = {0, 0};  // the position from which popitem searches; not stored
 
   Table& structure() const { return *table; }
   bool is_set() const { return values == ValueType::none; }
@@ -146,6 +147,8 @@ class Mapping {
     nb::class_<Object> cls(m, name, nb::type_slots(slots), nb::is_weak_referenceable(), doc);
     cls.def("_pop", &pop, nb::arg("key").none(), nb::arg("default").none(),
             nb::sig("def _pop(self, key: object, default: object) -> object"))
+        .def("_pop_item", &pop_item, nb::sig("def _pop_item(self) -> tuple[int, int | float] | None"),
+             "Takes out some key; it and its value, or None if there is none.")
         .def("_setdefault", &set_default, nb::arg("key").none(), nb::arg("default").none(),
              nb::sig("def _setdefault(self, key: object, default: object) -> int | float"))
         .def("_get_many", &get_many, nb::arg("keys"), nb::arg("missing"), nb::arg(option),
@@ -369,6 +372,33 @@ class Mapping {
       ++self.version;
     });
     return found ? nb::steal(value_object(self.values, word)) : nb::borrow(fallback);
+  }
+
+  // Takes out the first key from where the one before was found, in one step; None if the table is empty.
+  static nb::object pop_item(Object& self) {
+    self.require_values();
+    self.require_open();
+    uint64_t words[2] = {0, 0}, value = 0;
+    bool found = false;
+    self.alone([&] {
+      if (self.size() == 0) return;
+      self.require_writable();
+      self.require_deletable();
+      typename Object::Position position{self.pop_from[0], self.pop_from[1]};
+      if (self.page(position, 1, words, &value) == 0) {
+        position = {0, 0};
+        if (self.page(position, 1, words, &value) == 0) return;
+      }
+      found = self.erase({words[0], words[1]});
+      self.version += found;
+      const auto [slot, entry] = self.next_pop(position);
+      self.pop_from[0] = slot;
+      self.pop_from[1] = entry;
+    });
+    if (!found) return nb::none();
+    const nb::object key = nb::steal(key_object(self.maker.type, {words[0], words[1]}));
+    if (!key.is_valid()) throw nb::python_error();
+    return nb::make_tuple(key, nb::steal(value_object(self.values, value)));
   }
 
   // The value of a key, which is stored first if it is not there: one step.

@@ -130,6 +130,7 @@ struct PagedObject : MappingObject<PagedTable> {
   size_t page(Position& position, uint64_t n, uint64_t* keys, uint64_t* found) const {
     return table->scan(position, n, keys, found);
   }
+  Position next_pop(const Position& after) const { return {after.page, 0}; }
   struct Cursor {  // in the order of pages, since a random one would read each page many times: the caller shuffles
     explicit Cursor(const PagedTable& t) : table(t) {}
     uint64_t next(uint64_t n, uint64_t* keys, uint64_t* found) { return table.scan(position, n, keys, found); }

@@ -231,23 +231,40 @@ PyObject* method_release(PyObject* self, PyObject* key) {
   return PyBool_FromLong(was_there);
 }
 
-int slot_contains(PyObject* self, PyObject* key) {
-  PyObject* name = method_locate(self, key);
-  if (name == nullptr) return -1;
-  Py_DECREF(name);
-  return name != Py_None;
+// `name in ring`: as in a set of strings, anything else is not in it.
+int slot_contains(PyObject* self, PyObject* name) {
+  RingObject* object = object_of(self);
+  if (object == nullptr) return -1;
+  if (!PyUnicode_Check(name)) return 0;
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(name, &size);
+  if (text == nullptr) {
+    if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) return -1;
+    PyErr_Clear();  // a lone surrogate, which no name has
+    return 0;
+  }
+  int found = -1;
+  guarded([&] {
+    const std::string wanted(text, static_cast<size_t>(size));
+    found = read_in_turn(*object, [&] { return object->ring->find(wanted) != Ring::kNone; });
+  });
+  return found;
 }
 
+// `len(ring)`: nodes.
 Py_ssize_t slot_length(PyObject* self) {
   RingObject* object = object_of(self);
   Py_ssize_t size = -1;
-  if (object != nullptr) guarded([&] { size = read_in_turn(*object, [&] { return object->ring->size(); }); });
+  if (object != nullptr)
+    guarded(
+        [&] { size = static_cast<Py_ssize_t>(read_in_turn(*object, [&] { return object->ring->order().size(); })); });
   return size;
 }
 
 PyMethodDef methods[] = {
     {"node", method_node, METH_O,
      "node($self, key, /)\n--\n\nThe node of a key, without state: the first node of its probe order that serves."},
+    {"get_node", method_node, METH_O, "get_node($self, key, /)\n--\n\nThe same as `node`, as other libraries call it."},
     {"assign", method_assign, METH_O,
      "assign($self, key, /)\n--\n\nPlace a key, if it is not assigned yet, and give its node. The limit holds."},
     {"release", method_release, METH_O, "release($self, key, /)\n--\n\nLet a key go; tells whether it was assigned."},
@@ -257,6 +274,7 @@ PyMethodDef methods[] = {
 PyType_Slot slots[] = {
     {Py_sq_contains, reinterpret_cast<void*>(slot_contains)},
     {Py_mp_length, reinterpret_cast<void*>(slot_length)},
+    {Py_mp_subscript, reinterpret_cast<void*>(method_node)},
     {Py_tp_methods, methods},
     {0, nullptr},
 };
@@ -781,6 +799,9 @@ void bind_rings(nb::module_& m) {
           "_unlease",
           [](Object& self, uint32_t id) { in_turn(self, self.may_write(), [&] { self.ring->unlease(id); }); },
           nb::arg("id"))
+      .def_prop_ro(
+          "key_count", [](Object& self) { return read_in_turn(self, [&] { return self.ring->size(); }); },
+          "The number of assigned keys.")
       .def("_names", &names, nb::sig("def _names(self) -> tuple[str, ...]"))
       .def_prop_ro(
           "_label_count", [](const Object& self) { return self.labels.size(); }, "Names that are kept; for tests.")

@@ -235,6 +235,13 @@ void bind_sketches(nb::module_& m) {
           },
           nb::arg("other"))
       .def(
+          "_add_counters",
+          [](SketchObject& self, SketchObject& other) {
+            require_writable(self);
+            together(self, other, [](CountMinSketch& a, CountMinSketch& b) { a.add_counters(b); });
+          },
+          nb::arg("other"), "Adds the counters of another sketch; conservative ones too, which `_merge` refuses.")
+      .def(
           "_inner_product",
           [](SketchObject& self, SketchObject& other) {
             const auto product =

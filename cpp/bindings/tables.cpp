@@ -66,6 +66,9 @@ struct TableObject : MemoryObject<MultilevelTable> {
   size_t page(Position& position, uint64_t n, uint64_t* keys, uint64_t* found) const {
     return table->page(position, n, keys, found);
   }
+  Position next_pop(const Position& after) const {  // an entry of the list may be gone by then
+    return {std::min(after.slot, table->slot_count()), 0};
+  }
   struct Cursor {
     explicit Cursor(const MultilevelTable& t) : table(t), order(t.slot_count()) {}
     uint64_t next(uint64_t n, uint64_t* keys, uint64_t* found) { return table.page(order, position, n, keys, found); }
@@ -189,9 +192,10 @@ std::vector<uint64_t> guide_state(const MultilevelTable& table) {
 void bind_tables(nb::module_& m) {
   bind_table_keys(m);
   bind_mapping<TableObject>(m, "Table", "Base of the multilevel table: a plan's integer core and its memory.")
-      .def("add", [](TableObject& self, nb::handle key) { add_new(self, key); }, nb::arg("key").none(),
-           nb::sig("def add(self, key: object) -> None"),
-           "Add a key to an exact set (value_dtype=None); a key that is there changes nothing.")
+      .def(
+          "add", [](TableObject& self, nb::handle key) { add_new(self, key); }, nb::arg("key").none(),
+          nb::sig("def add(self, key: object) -> None"),
+          "Add a key to an exact set (value_dtype=None); a key that is there changes nothing.")
       .def("add_new", &add_new, nb::arg("key").none(), nb::sig("def add_new(self, key: object) -> bool"),
            "Add a key to an exact set and return whether it was new. Of several threads that add it, one gets True.")
       .def("discard", &discard, nb::arg("key").none(), nb::sig("def discard(self, key: object) -> bool"),

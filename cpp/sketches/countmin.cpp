@@ -155,12 +155,18 @@ void CountMinSketch::require_fitting(const CountMinSketch& other, const char* ac
     throw SpecError(cannot + "the two sketches have different parameters. Build both with the same arguments");
   if (a.seed != b.seed)  // not which: a seed may be a secret
     throw SpecError(cannot + "their seeds differ. Build both with the same arguments");
-  if (conservative_) throw SpecError(cannot + why_not_conservative + ". Build both with conservative=False");
+  if (conservative_ && why_not_conservative != nullptr)
+    throw SpecError(cannot + why_not_conservative + ". Build both with conservative=False");
 }
 
 void CountMinSketch::merge(const CountMinSketch& other) {
   require_fitting(other, "merge",
                   "conservative counters depend on the order of the keys, and those of two streams do not add up");
+  add_counters(other);
+}
+
+void CountMinSketch::add_counters(const CountMinSketch& other) {
+  require_fitting(other, "merge", nullptr);
   if (other.state_[0] > ~uint64_t{0} - state_[0])
     throw std::overflow_error("cannot merge: the total of the weights would exceed 2**64 - 1; nothing was changed");
   for (uint64_t i = 0, n = bits_.size(); i < n; ++i)

@@ -352,8 +352,7 @@ uint64_t* MultilevelTable::find(const StoredKey& key) const {
 
 // Where the value of a slot, or of an entry of the list if that is not 0, lies; of a set its key.
 uint64_t* MultilevelTable::place_of(uint64_t slot, uint64_t entry) const {
-  if (view_.value_words == 0)
-    return entry != 0 ? view_.list_keys + (entry - 1) * view_.words : record_at(view_, slot);
+  if (view_.value_words == 0) return entry != 0 ? view_.list_keys + (entry - 1) * view_.words : record_at(view_, slot);
   return entry != 0 ? view_.list_values + entry - 1 : value_at(view_, slot);
 }
 

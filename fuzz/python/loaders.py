@@ -26,7 +26,7 @@ CLASSES: dict[int, Any] = {
     4: evenbins.GrowingFilter, 5: evenbins.CountingBloomFilter, 6: evenbins.CountMinSketch,
     7: evenbins.MultilevelTable, 8: evenbins.ChainedTable, 9: summaries.InterpolationSummary,
     10: summaries.SingleFilterSummary, 11: summaries.MultipleBloomSummary, 12: CounterSummary,
-    14: evenbins.HashRing, 15: evenbins.HyperLogLog,
+    14: evenbins.HashRing, 15: evenbins.HyperLogLog, 16: evenbins.HeavyHitters,
 }  # fmt: skip
 _FOLDER = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 _PATH = os.path.join(_FOLDER.name, "file.evenbins")
@@ -82,7 +82,7 @@ def _use(found: Any, file: bytes) -> None:
     elif isinstance(found, evenbins.HyperLogLog):
         found.add_many(_KEYS)
         assert found.count() > 1
-    elif isinstance(found, evenbins.CountMinSketch):
+    elif isinstance(found, evenbins.CountMinSketch | evenbins.HeavyHitters):
         try:
             found.add_many(_KEYS)
         except OverflowError:

@@ -21,6 +21,7 @@ from evenbins._lazy import lazy_names
 if TYPE_CHECKING:
     from evenbins import design, theory
     from evenbins._core import kernel, kernels
+    from evenbins._newlines import NewlineWarning
     from evenbins.deduplication.containers import dedup
     from evenbins.deduplication.deduplicator import Deduplicator, DedupStats
     from evenbins.errors import ArgumentError, ArgumentTypeError, EvenbinsError, FormatError, KeyRangeError
@@ -69,6 +70,7 @@ __all__ = [
     "HyperLogLog",
     "KeyRangeError",
     "MultilevelTable",
+    "NewlineWarning",
     "NoNodesError",
     "OverfilledWarning",
     "PagedPlan",
@@ -95,6 +97,7 @@ __all__ = [
 # Where the names above come from; a test compares the two.
 _HOMES = {
     "_core": "kernel kernels",
+    "_newlines": "NewlineWarning",
     "deduplication.containers": "dedup",
     "deduplication.deduplicator": "Deduplicator DedupStats",
     "errors": "ArgumentError ArgumentTypeError EvenbinsError FormatError KeyRangeError",

@@ -20,7 +20,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from evenbins import _core
+from evenbins import _core, _newlines
 
 __all__ = [
     "Key", "Lines", "Spans", "arrow_stream", "checked_threads", "digest_array", "digest_chunks",
@@ -57,11 +57,16 @@ class Spans:
         self.data, self.offsets = data, offsets
 
 
-def key_source(keys: object, *, digests: bool = False) -> tuple[_core.KeySource, tuple[int, ...] | None]:
-    """Return the keys as a source, and the shape that answers should have (None: one dimension)."""
+def key_source(
+    keys: object, *, digests: bool = False, single: str = "add(key)"
+) -> tuple[_core.KeySource, tuple[int, ...] | None]:
+    """Return the keys as a source, and the shape that answers should have (None: one dimension).
+
+    `single` is the call for one key, for the message about a string.
+    """
     if isinstance(keys, str | bytes | bytearray | memoryview):
         raise TypeError(
-            f"keys must be many keys, not one {type(keys).__name__}: use add(key), or put it into a list"
+            f"keys must be many keys, not one {type(keys).__name__}: use {single}, or put it into a list"
         )
     if isinstance(keys, Lines):
         return _core.line_keys(keys.block, keys.separator.decode(), keys.crlf), None
@@ -86,7 +91,7 @@ def key_source(keys: object, *, digests: bool = False) -> tuple[_core.KeySource,
             "keys must be an array, an Arrow column or an iterable of str, bytes or int, "
             f"not {type(keys).__name__}"
         )
-    return _core.item_keys(keys), None
+    return _core.item_keys(_newlines.watched(keys)), None
 
 
 def digest_chunks(

@@ -12,7 +12,8 @@ from typing import Any, Self
 from evenbins._core import EvenbinsError, FormatError, KeyRangeError, TableFullError
 
 __all__ = [
-    "ArgumentError", "ArgumentTypeError", "EvenbinsError", "FormatError", "KeyRangeError", "TableFullError",
+    "ArgumentError", "ArgumentTypeError", "EvenbinsError", "FormatError", "KeyRangeError", "MissingName",
+    "TableFullError",
 ]  # fmt: skip
 
 
@@ -57,6 +58,27 @@ class ArgumentError(_AnyArgumentError, ValueError):
 
 class ArgumentTypeError(_AnyArgumentError, TypeError):
     """An argument has the wrong type."""
+
+
+class MissingName:
+    """A name that a class does not have: to ask an object for it is an AttributeError that says what to use.
+
+    It is a descriptor, not a `__getattr__`, which would make every call of a method slower.
+    """
+
+    def __init__(self, advice: str) -> None:
+        self._advice = advice
+        self.__doc__ = None  # so that documentation leaves the name out
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        kind = type(instance).__name__
+        text = f"{kind!r} object has no attribute {self._name!r}: {self._advice}"
+        raise AttributeError(text, name=self._name, obj=instance)
 
 
 def literal(text: str) -> str:

@@ -47,7 +47,7 @@ def digest(key: Key, seed: int = 0) -> int:
 
 def digest_many(keys: object, seed: int = 0) -> Words:
     """Return the digests of many keys, for calls with `digests=True`; takes what `add_many` takes."""
-    source, shape = _bulk.key_source(keys)
+    source, shape = _bulk.key_source(keys, single="digest(key)")
     digests = _core.digest_from(source, arguments.seed(seed))
     return digests if shape is None else digests.reshape(shape)
 

@@ -221,6 +221,7 @@ class Kind(NamedTuple):
         grow     be a stage of a `GrowingFilter`       redis    be shared through Redis
         dask     be built by Dask workers              design   be proposed by `design`
         build    be built by `evenbins build`          lab      be shown on a page of `evenbins lab`
+        intersect  be intersected and compared bit by bit: a key's bits are its own
     policies : the policies of plans that this class builds
     """
 
@@ -248,12 +249,13 @@ def _kind(number: int, name: str, title: str, home: str, can: str, policies: str
 
 
 _PLAIN = "members merge shard grow redis dask design build lab"
+_BITS = _PLAIN + " intersect"
 _PAGED = 13
 _SUMMARY = "tables.summaries:"
 
 KINDS: tuple[Kind, ...] = (
-    _kind(1, "standard", "a standard filter", "filters.standard:BloomFilter", _PLAIN, "standard"),
-    _kind(2, "blocked", "a blocked filter", "filters.blocked:BlockedBloomFilter", _PLAIN, "blocked"),
+    _kind(1, "standard", "a standard filter", "filters.standard:BloomFilter", _BITS, "standard"),
+    _kind(2, "blocked", "a blocked filter", "filters.blocked:BlockedBloomFilter", _BITS, "blocked"),
     _kind(3, "balanced", "a balanced filter", "filters.balanced:BalancedBloomFilter", _PLAIN,
           "single sequential multilevel fill two-choice"),
     _kind(4, "growing", "a growing filter", "filters.growing:GrowingFilter", "members merge build"),
@@ -270,6 +272,7 @@ KINDS: tuple[Kind, ...] = (
     _kind(_PAGED, "paged-table", "a table in pages", "tables.paged:PagedTable", "members remove"),
     _kind(14, "ring", "a hash ring", "rings.ring:HashRing", "design lab"),
     _kind(15, "hyperloglog", "a HyperLogLog", "sketches.hyperloglog:HyperLogLog", "merge"),
+    _kind(16, "heavy-hitters", "a list of heavy hitters", "sketches.heavy_hitters:HeavyHitters", "merge"),
     _kind(17, "deduplicator", "a Deduplicator", "deduplication.deduplicator:Deduplicator", "members merge"),
     _kind(0, "sharded", "a filter in shards", "filters.sharded:ShardedFilter", "members design"),
 )  # fmt: skip

@@ -25,6 +25,7 @@ from evenbins import (
     FilterPlan,
     GrowingFilter,
     HashRing,
+    HeavyHitters,
     HyperLogLog,
     MultilevelTable,
 )
@@ -158,6 +159,24 @@ def golden_distinct(name: str) -> HyperLogLog:
     return h
 
 
+HITTERS: dict[str, Callable[[], HeavyHitters]] = {
+    "heavy-hitters": lambda: HeavyHitters(10, epsilon=0.1, delta=0.1),
+    "heavy-hitters-few": lambda: HeavyHitters(200, epsilon=0.3, delta=0.3, seed=42),
+    "heavy-hitters-merged": lambda: HeavyHitters(4, epsilon=0.2, delta=0.3, conservative=False, seed=7),
+}
+
+
+def golden_hitters(name: str) -> HeavyHitters:
+    """Build the heavy hitters of that name, with their keys: weight 1 for the first, 2 for the second, …"""
+    h = HITTERS[name]()
+    h.add_many(KEYS, range(1, len(KEYS) + 1))
+    if name == "heavy-hitters-merged":
+        other = HITTERS[name]()
+        other.add_many(KEYS[::-1], range(1, len(KEYS) + 1))
+        h.merge(other)
+    return h
+
+
 DEDUPLICATORS: dict[str, Callable[[], Deduplicator]] = {
     "deduplicator": lambda: Deduplicator(capacity=60),
     "deduplicator-seed": lambda: Deduplicator(fpr=1e-9, capacity=80, seed=2**64 - 1),
@@ -206,6 +225,32 @@ def golden_table(name: str) -> MultilevelTable:
     t.update(table_items(t))
     t.delete_many(passing)
     return t
+
+
+SETS: dict[str, Callable[[], MultilevelTable]] = {
+    "set-int64": lambda: _table(5, 8, 1, 0, 1, 16, 3, 3),
+    "set-uint64-conservative": lambda: _table(2, 2, 2, 0, 3, 30, 10, 6, 4, seed=42),
+    "set-digest": lambda: _table(5, 8, 3, 0, 1, 30, 4, 4, seed=7),
+}
+
+
+def golden_set(name: str) -> MultilevelTable:
+    """Build the exact set of that name: the keys of `KEYS` that fit it, after other keys came and went.
+
+    A set of digests has them all.
+    """
+    s = SETS[name]()
+    passing = [3 * i + 5000 for i in range(20)]
+    s.add_many(passing)
+    s.discard_many(passing[::2])
+    s.add_many(set_keys(s))
+    s.discard_many(passing)
+    return s
+
+
+def set_keys(s: MultilevelTable) -> list[str | bytes | int]:
+    """Return the keys of a golden set."""
+    return list(KEYS) if s.key_dtype == "digest" else list(table_items(s))
 
 
 def _chained(*core: int, seed: int = 0) -> ChainedTable:
@@ -402,8 +447,10 @@ def main() -> None:
     wanted = {f"{name}.evenbins": golden_filter(name).to_bytes() for name in FILTERS}
     wanted |= {f"{name}.evenbins": golden_sketch(name).to_bytes() for name in SKETCHES}
     wanted |= {f"{name}.evenbins": golden_distinct(name).to_bytes() for name in DISTINCT}
+    wanted |= {f"{name}.evenbins": golden_hitters(name).to_bytes() for name in HITTERS}
     wanted |= {f"{name}.evenbins": golden_deduplicator(name).to_bytes() for name in DEDUPLICATORS}
     wanted |= {f"{name}.evenbins": golden_table(name).to_bytes() for name in TABLES}
+    wanted |= {f"{name}.evenbins": golden_set(name).to_bytes() for name in SETS}
     wanted |= {f"{name}.evenbins": golden_chained(name).to_bytes() for name in CHAINED}
     wanted |= {f"{name}.evenbins": golden_summary(name).to_bytes() for name in SUMMARIES}
     wanted |= {f"{name}.evenbins": golden_ring(name).to_bytes() for name in RINGS}

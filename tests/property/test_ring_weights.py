@@ -92,7 +92,7 @@ class Pair:
                     self.twin.assign(digest)
                 assert all(load >= exact_limit(ring, each, 0) for each, load in ring.loads().items())
                 return
-            assert ring.loads()[name] <= exact_limit(ring, name, len(ring))
+            assert ring.loads()[name] <= exact_limit(ring, name, ring.key_count)
             assert self.twin.assign(digest) == name
 
     def change(self, what: str, name: str, weight: float) -> None:
@@ -121,7 +121,7 @@ class Pair:
 
     def check(self) -> None:
         ring, twin = self.ring, self.twin
-        n = len(ring)
+        n = ring.key_count
         assert ring.loads() == twin.loads()
         assert ring.limits() == {name: exact_limit(ring, name, n) for name in ring.names}
         assert ring._audit()[1] == 0

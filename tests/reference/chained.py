@@ -94,14 +94,14 @@ class ReferenceChained:
         self.overflowing = self.insertions = self.reads = 0
 
     def stored(self, key: object) -> int:
-        """Return what is stored of a key: an integer as a 64-bit word, str and bytes as a 128-bit digest."""
+        """Return what is stored of a key: an integer as a 64-bit word, or a 128-bit digest of any key."""
         value = keys.canonical(key)
         if isinstance(value, bytes):
             if self.key_type != DIGEST:
                 raise TypeError("a key of this table must be an int")
             return xxh3_128(value, self.seed)
         if self.key_type == DIGEST:
-            raise TypeError("a key of this table must be str or bytes")
+            return keys.digest_of_int(value, self.seed) | (value & MASK) << 64
         if not (-(2**63) <= value < 2**63 if self.key_type == INT64 else 0 <= value < 2**64):
             raise ValueError("a key does not fit the table")
         return value & MASK

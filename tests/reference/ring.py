@@ -185,6 +185,11 @@ class Ring(Slots):
         return {name: len(node.members) for name, node in self.nodes_by_name.items()}
 
     def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def key_count(self) -> int:
+        """The number of assigned keys."""
         return len(self.where)
 
     def locate(self, digest: int) -> str | None:

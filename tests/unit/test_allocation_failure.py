@@ -7,7 +7,6 @@ was there before is gone, and the same call with memory succeeds.
 
 from __future__ import annotations
 
-import copy
 import functools
 import pickle
 import shutil
@@ -200,26 +199,32 @@ del SKETCHES["union"]  # which conservative counters do not have
 add_cases("count-min conservative", sketch_state(conservative=True), check_sketch, SKETCHES)
 
 
-def hitters(folder: Path) -> HeavyHitters:
-    it = HeavyHitters(20, epsilon=0.01, delta=0.01)
+def hitters_state(folder: Path) -> State:
+    """Return heavy hitters that have counted the OLD keys, and others of the NEW ones."""
+    it, other = (HeavyHitters(20, epsilon=0.01, delta=0.01) for _ in range(2))
     it.add_many(OLD % 100)
-    return it
+    other.add_many(NEW % 100)
+    return State(it, folder, other)
 
 
-def check_hitters(it: HeavyHitters) -> None:
-    it._check()
-    assert all(it.count(int(key)) >= 6 for key in range(100))
+def check_hitters(state: State) -> None:
+    state.it._check()
+    assert all(state.it.count(int(key)) >= 6 for key in range(100))
 
 
 add_cases(
     "heavy hitters",
-    hitters,
+    hitters_state,
     check_hitters,
     {
-        "add_many": lambda it: it.add_many(NEW % 100),
-        "add_many of texts": lambda it: it.add_many(TEXTS),
-        "copy": copy.deepcopy,
-        "pickle": lambda it: pickle.loads(pickle.dumps(it)),
+        "add_many": lambda s: s.it.add_many(NEW % 100),
+        "add_many of texts": lambda s: s.it.add_many(TEXTS),
+        "count_many": lambda s: s.it.count_many(NEW),
+        "union": lambda s: s.it | s.other,
+        "merge": merge,
+        "clear": lambda s: s.it.copy().clear(),
+        **COPIES,
+        **FILES,
     },
 )
 

@@ -78,7 +78,7 @@ def test_it_behaves_as_a_dict(table: ChainedTable) -> None:
     table.clear()
     assert len(table) == 0
     assert not list(table.items())
-    assert table == ChainedTable.from_plan(table.plan)
+    assert table.same_bytes(ChainedTable.from_plan(table.plan))
 
 
 def test_keys_come_in_the_order_of_insertion_until_some_are_deleted() -> None:
@@ -150,10 +150,10 @@ def test_keys_of_each_type() -> None:
     names[b"b"] = 2
     assert (names[b"a"], names["b"], "c" in names) == (1, 2, False)
     assert set(names) == {_core.xxh3_128(b"a"), _core.xxh3_128(b"b")}
-    with pytest.raises(TypeError, match="int64"):
-        names[5] = 1
-    with pytest.raises(TypeError, match="int64"):
-        names.insert_many(np.arange(3), 1)
+    names[5] = 3
+    names.insert_many(np.arange(3), 1)
+    assert (names[5], names[2], "5" in names, len(names)) == (3, 1, False, 6)
+    names._check()
 
 
 # --- many keys ------------------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ def test_files(table: ChainedTable, tmp_path: Path) -> None:
     table.save(path)
     for verify in (False, True):
         mapped = ChainedTable.open(path, verify=verify)
-        assert mapped == table
+        assert mapped.same_bytes(table)
         assert dict(mapped) == dict(table)
         for change in (
             lambda t: t.__setitem__(1, 1), lambda t: t.pop(1), lambda t: t.clear(), lambda t:
@@ -349,11 +349,11 @@ def test_files(table: ChainedTable, tmp_path: Path) -> None:
         free = mapped.copy()
         free[1] = 5
         assert free != table
-    assert ChainedTable.load(path) == table
-    assert pickle.loads(pickle.dumps(table)) == table
-    assert copy.deepcopy(table) == copy.copy(table) == table
+    assert ChainedTable.load(path).same_bytes(table)
+    for twin in (pickle.loads(pickle.dumps(table)), copy.deepcopy(table), copy.copy(table)):
+        assert twin.same_bytes(table)
     for load in (evenbins.load, evenbins.open):
-        assert load(path) == table
+        assert load(path).same_bytes(table)
     with pytest.raises(FormatError, match="another kind"):
         ChainedTable.from_bytes(evenbins.BloomFilter(10).to_bytes())
     again = ChainedTable.load(path)

@@ -152,6 +152,25 @@ def test_exact_lists_of_any_sizes_merge(tmp_path):
     assert run("query", tmp_path / "m", stdin=b"1\n3\n6\n").out == b"1\n3\n"
 
 
+def test_exact_lists_of_earlier_versions_are_read_and_merged(tmp_path):
+    """They were tables of digests with values; merged with an exact set they become one."""
+    for name, keys in (("old", ["1", "2"]), ("older", ["2", "9"])):
+        table = MultilevelTable(10, key_dtype="digest", value_dtype="uint64")
+        table.insert_many(keys, 0)
+        table.save(tmp_path / name)
+    (tmp_path / "keys").write_bytes(b"2\n3\n")
+    assert run("build", tmp_path / "keys", "-o", tmp_path / "new", "--exact").status == 0
+    assert MultilevelTable.load(tmp_path / "new").value_dtype is None
+    assert b"exact set" in run("inspect", tmp_path / "new").out
+    assert json.loads(run("inspect", tmp_path / "new", "--json").out)["kind"] == "exact set"
+    assert run("query", tmp_path / "old", stdin=b"1\n3\n").out == b"1\n"
+    for files, dtype in ((["old", "older"], "uint64"), (["old", "new"], None), (["new", "old"], None)):
+        assert run("merge", *(tmp_path / name for name in files), "-o", tmp_path / "m").status == 0
+        merged = MultilevelTable.load(tmp_path / "m")
+        assert (len(merged), merged.plan.value_dtype) == (3, dtype)
+        assert run("query", tmp_path / "m", stdin=b"1\n2\n4\n").out == b"1\n2\n"
+
+
 def test_merge_names_the_first_difference(tmp_path, files):
     lists = {
         "small": ["--capacity", "100"], "large": ["--capacity", "1000"],

@@ -81,7 +81,7 @@ def test_an_exact_list_of_many_lines(tmp_path):
     lines = b"".join(b"%d\n" % i for i in range(50_000))
     (tmp_path / "list").write_bytes(keys)
     report = json.loads(run("build", tmp_path / "list", "-o", tmp_path / "f", "--exact", "--json").out)
-    assert report["kind"] == "multilevel table"
+    assert report["kind"] == "exact set"
     assert (report["lines"], report["stats"]["keys"]) == (30_000, len(set(keys.split())))
     for flag in ([], ["-v"]):
         assert (run("query", tmp_path / "f", *flag, stdin=lines).out) == grep(tmp_path, keys, lines, *flag)[1]

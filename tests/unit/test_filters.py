@@ -249,10 +249,8 @@ def test_merging_filters_of_different_sizes_is_a_value_error(kind: Kind) -> None
     f, g = kind.filled(KEYS), kind(5000)
     before = payload(f)
     for merge in (operator.or_, operator.ior):
-        with pytest.raises(ValueError, match=r"sizes differ.*same arguments") as caught:
+        with pytest.raises(ValueError, match=r"plans differ \(capacity 1000 and 5000, fpr .*same arguments"):
             merge(f, g)
-        assert str(list(f.plan.core)) in str(caught.value)
-        assert str(list(g.plan.core)) in str(caught.value)
     assert payload(f) == before
 
 
@@ -1015,7 +1013,7 @@ def test_a_filter_of_more_than_five_gigabits_uses_all_of_them(class_kind: Kind, 
 
 def documented_modules() -> list[str]:
     """Return the modules of the library whose examples no other test runs, and the twins."""
-    names = ["evenbins", "evenbins.hashing", "evenbins.structure"]
+    names = ["evenbins", "evenbins._keywords", "evenbins.hashing", "evenbins.structure"]
     for package in (filters, theory, reference):
         names += [package.__name__]
         names += [f"{package.__name__}.{each.name}" for each in pkgutil.iter_modules(package.__path__)]

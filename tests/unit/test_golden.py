@@ -18,8 +18,10 @@ MAKER = runpy.run_path(str(GOLDEN / "make_golden.py"))
 FILTERS, DAMAGED, KEYS = MAKER["FILTERS"], MAKER["DAMAGED"], MAKER["KEYS"]
 SKETCHES = MAKER["SKETCHES"]  # tested in test_countmin.py
 DISTINCT = MAKER["DISTINCT"]  # tested in test_hyperloglog.py
+HITTERS = MAKER["HITTERS"]  # tested in test_heavy_hitters.py
 DEDUPLICATORS = MAKER["DEDUPLICATORS"]  # tested in test_deduplicator.py
 CHAINED, TABLES = MAKER["CHAINED"], MAKER["TABLES"]  # tested in test_chained.py, test_tables.py
+SETS = MAKER["SETS"]  # tested in test_exact_sets.py
 SUMMARIES = MAKER["SUMMARIES"]  # tested in test_summaries.py
 RINGS = MAKER["RINGS"]  # tested in test_rings.py
 CORES = {
@@ -80,7 +82,18 @@ def test_no_golden_file_has_changed_or_gone() -> None:
     assert {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()} == sums
     assert set(sums) == {
         f"{name}.evenbins"
-        for family in (FILTERS, SKETCHES, DISTINCT, DEDUPLICATORS, CHAINED, TABLES, SUMMARIES, RINGS)
+        for family in (
+            FILTERS,
+            SKETCHES,
+            DISTINCT,
+            HITTERS,
+            DEDUPLICATORS,
+            CHAINED,
+            TABLES,
+            SETS,
+            SUMMARIES,
+            RINGS,
+        )
         for name in family
     } | {f"damaged/{name}.evenbins" for name in DAMAGED}
 

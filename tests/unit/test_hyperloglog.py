@@ -201,3 +201,26 @@ def _packed(core: tuple[int, int], payload: bytes) -> bytes:
     from evenbins import _core
 
     return _core.file_header(15, 1, 0, 1, list(core), payload) + payload
+
+
+def test_the_length_is_an_estimate_and_says_so() -> None:
+    """And a HyperLogLog is true, as it was before it had a length to refuse."""
+    h = HyperLogLog()
+    for each in (h, h.copy()):
+        with pytest.raises(TypeError, match=r"use count\(\)"):
+            len(each)
+        assert each
+        each.add("a")
+        assert each
+
+
+def test_merged_in_place_it_equals_the_sketch_of_both() -> None:
+    h, g, both = HyperLogLog(10), HyperLogLog(10), HyperLogLog(10)
+    h.add_many(np.arange(50_000), threads=2)
+    g.add_many(np.arange(40_000, 90_000), threads=2)
+    both.add_many(np.arange(90_000))
+    h |= g
+    assert h == both
+    assert h != g
+    assert h.stats().error == h.plan.error
+    assert abs(h.count() / 90_000 - 1) < 6 * h.stats().error

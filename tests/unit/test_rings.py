@@ -119,12 +119,13 @@ def test_assign_locate_release() -> None:
     node = ring.assign("key")
     assert ring.assign("key") == node
     assert ring.locate("key") == node
-    assert "key" in ring
-    assert len(ring) == 1
+    assert "key" not in ring
+    assert node in ring
+    assert ring.key_count == 1
     assert sum(ring.loads().values()) == 1
     assert ring.release("key") is True
     assert ring.release("key") is False
-    assert len(ring) == 0
+    assert ring.key_count == 0
 
 
 @pytest.mark.parametrize("policy", ["jump", "clockwise", "rehash"])
@@ -162,7 +163,7 @@ def test_absolute_limit_is_full_in_the_end() -> None:
         ring.assign_many(range(100))
     assert caught.value.assigned == 33  # type: ignore[attr-defined]
     assert "keys[33]" in str(caught.value)
-    assert len(ring) == 33
+    assert ring.key_count == 33
     before = ring.to_bytes()
     with pytest.raises(RingFullError):
         ring.assign("one more")
@@ -225,16 +226,16 @@ def test_bulk_takes_keys_before_a_bad_one() -> None:
     ring = HashRing(NODES)
     with pytest.raises(TypeError, match=r"keys\[2\]"):
         ring.assign_many(["a", "b", None, "c"])
-    assert len(ring) == 2
+    assert ring.key_count == 2
     import pyarrow as pa
 
     with pytest.raises(ValueError, match=r"keys\[3\]"):
         ring.assign_many(pa.array(["x", "y", "z", None]))
-    assert len(ring) == 5
+    assert ring.key_count == 5
     assert ring.locate_many(["a", "z", "none"]).tolist()[2] is None
     assert ring.release_many(["a", "none"]).tolist() == [True, False]
     ring.clear()
-    assert len(ring) == 0
+    assert ring.key_count == 0
     assert set(ring.loads().values()) == {0}
 
 
@@ -722,7 +723,7 @@ def test_subclasses_keep_their_attributes() -> None:
         ({"weights": {"z": 1}}, ValueError, "'z', which is no node"),
         ({"weights": {"a": 0}}, ValueError, "positive"),
         ({"weights": {"a": math.inf}}, ValueError, "positive"),
-        ({"weights": [1, 2]}, TypeError, "mapping"),
+        ({"weights": {1, 2}}, TypeError, "a dict of names"),
         ({"copies": 0}, ValueError, "copies must be"),
         ({"array_bits": 30}, ValueError, "array_bits must be"),
         ({"array_bits": 12}, ValueError, "belongs to layout='sparse'"),
@@ -770,9 +771,9 @@ def test_memory_follows_the_distinct_keys(nodes: int) -> None:
     ring = ring_of(nodes)
     keys = np.arange(20_000)
     ring.assign_many(np.tile(keys, 20), indices=True)
-    assert 34 < ring.nbytes / len(ring) < 62
+    assert 34 < ring.nbytes / ring.key_count < 62
     ring.assign_many(np.zeros(10**6, np.uint8), indices=True)
-    assert 34 < ring.nbytes / len(ring) < 62
+    assert 34 < ring.nbytes / ring.key_count < 62
     ring.clear()
     assert ring.nbytes < 2000 * (nodes + 4)
 
@@ -783,9 +784,9 @@ def test_new_keys_of_an_array_find_memory_made_at_once(spread: int) -> None:
     digests = np.arange(100_000, dtype=np.uint64) * np.uint64(spread)
     ring = ring_of(10)
     ring.assign_many(np.tile(digests, 3), digests=True, indices=True)
-    assert len(ring) == 100_000
+    assert ring.key_count == 100_000
     ring._check()
-    assert 34 < ring.nbytes / len(ring) < 60
+    assert 34 < ring.nbytes / ring.key_count < 60
     before = ring.nbytes
     ring.assign_many(np.tile(digests, 3), digests=True, indices=True)
     assert ring.nbytes == before  # none is new
@@ -795,7 +796,7 @@ def test_memory_made_at_once_is_no_more_than_the_limits_allow() -> None:
     ring = HashRing([f"n{i}" for i in range(10)], limit=100)
     with pytest.raises(RingFullError) as caught:
         ring.assign_many(np.arange(10**6), indices=True)
-    assert caught.value.assigned == len(ring) == 1000
+    assert caught.value.assigned == ring.key_count == 1000
     assert ring.nbytes < 100_000
 
 
@@ -805,7 +806,7 @@ def test_answers_that_fit_no_memory_change_nothing() -> None:
         ring.assign_many(np.broadcast_to(np.int64(5), 2**46))
     with pytest.raises(MemoryError, match="fewer keys in one call"):
         ring.assign_many(np.broadcast_to(np.int64(5), 2**46), indices=True)
-    assert len(ring) == 0
+    assert ring.key_count == 0
 
 
 def test_names_of_nodes_that_left_are_released() -> None:

@@ -18,7 +18,15 @@ import pytest
 from scipy import stats
 
 import evenbins
-from evenbins import BlockedBloomFilter, CountMinSketch, FormatError, HashRing, MultilevelTable, digest_many
+from evenbins import (
+    BlockedBloomFilter,
+    CountMinSketch,
+    FormatError,
+    HashRing,
+    HeavyHitters,
+    MultilevelTable,
+    digest_many,
+)
 from evenbins.cli.seed import SecretSeed, seed_of
 
 LEVEL = 1e-6
@@ -94,6 +102,7 @@ def test_the_seed_is_in_the_file_and_in_the_pickle_and_nowhere_else() -> None:
     for structure in (
         BlockedBloomFilter(100, fpr=1e-3, seed=seed),
         CountMinSketch(epsilon=0.1, delta=0.1, seed=seed),
+        HeavyHitters(3, epsilon=0.1, delta=0.1, seed=seed),
         MultilevelTable(100, seed=seed),
         HashRing(["a", "b"], seed=seed),
     ):

@@ -241,9 +241,8 @@ def test_what_counts_as_a_key() -> None:
         ("least-loaded", (1, 2), TypeError, "insert_many"),
         ("least-loaded", np.arange(2), TypeError, "an array holds many keys"),
         ("least-loaded", memoryview(b"a"), TypeError, "key_dtype='digest'"),
-        ("digest", 1, TypeError, "key_dtype='int64'"),
-        ("digest", True, TypeError, "key_dtype='int64'"),
-        ("digest", np.int64(1), TypeError, "key_dtype='int64'"),
+        ("digest", 2**64, KeyRangeError, "digests that a table"),
+        ("digest", -(2**63) - 1, KeyRangeError, "to_bytes"),
         ("digest", 1.5, TypeError, "not float"),
         ("digest", "\ud800", ValueError, "surrogate"),
         ("digest", memoryview(np.arange(2)), TypeError, "one byte"),
@@ -386,12 +385,13 @@ def test_negative_keys_come_from_every_signed_width() -> None:
         ("uint64", [1, 2, 2**64], KeyRangeError, r"keys\[2\]"),
         ("int64", [1, "a"], TypeError, r"keys\[1\].*digest"),
         ("int64", np.array([1.5]), TypeError, "not an array of float64"),
-        ("digest", np.array([1]), TypeError, "key_dtype='int64'"),
-        ("digest", ["a", 1], TypeError, r"keys\[1\]"),
+        ("digest", np.array([1.5]), TypeError, "not an array of float64"),
+        ("digest", ["a", 2**64], KeyRangeError, r"keys\[1\]"),
+        ("digest", ["a", None], TypeError, r"keys\[1\]"),
         ("int64", pa.array([1, None]), ValueError, r"keys\[1\].*null"),
         ("int64", pa.array(["a"]), TypeError, "digest"),
         ("int64", pa.array(["a"]).dictionary_encode(), TypeError, "digest"),
-        ("digest", pa.array([1]), TypeError, "int64"),
+        ("digest", pa.array([1.5]), TypeError, "float"),
         ("int64", pa.array([1.5]), TypeError, "float64"),
         ("int64", "abc", TypeError, "many keys"),
         ("int64", 5, TypeError, "iterable"),
@@ -529,7 +529,7 @@ def test_keys_come_from_everything_that_holds_them() -> None:
     ):  # fmt: skip
         t = MultilevelTable(100, key_dtype="digest")
         t.insert_many(keys, range(4))
-        assert t == expected
+        assert t.same_bytes(expected)
 
 
 def test_values_come_from_everything_that_holds_them() -> None:
@@ -754,7 +754,7 @@ def test_a_broken_promise_is_found() -> None:
     assert len(t) == 2
     with pytest.raises(AssertionError, match="stored twice"):
         t._check()
-    assert MultilevelTable.from_bytes(t.to_bytes()) == t
+    assert MultilevelTable.from_bytes(t.to_bytes()).same_bytes(t)
     assert t[5] in (1, 2)
     del t[5]
     assert 5 in t
@@ -905,15 +905,17 @@ def test_changing_keys_during_iteration_raises(name: str) -> None:
 # --- the table as a whole ---------------------------------------------
 
 
-def test_equality_is_that_of_core_and_bytes(name: str) -> None:
+def test_the_same_bytes_are_those_of_core_and_payload(name: str) -> None:
     t, items = filled(name)
     other, _ = filled(name)
     assert t == other
+    assert t.same_bytes(other)
     other[next(iter(items))] = 99
     assert t != other
-    assert make(name) != make(name, 400)
-    assert make(name) != make(name, seed=99)
-    assert make(name) != {}
+    assert not t.same_bytes(other)
+    assert not make(name).same_bytes(make(name, 400))
+    assert not make(name).same_bytes(make(name, seed=99))
+    assert not make(name).same_bytes({})
     with pytest.raises(TypeError):
         hash(t)
 
@@ -922,6 +924,7 @@ def test_copies_are_independent(name: str) -> None:
     t, items = filled(name)
     for twin in (t.copy(), copy.copy(t), copy.deepcopy(t), pickle.loads(pickle.dumps(t))):
         assert twin == t
+        assert twin.same_bytes(t)
         assert type(twin) is MultilevelTable
         assert twin.plan == t.plan
         twin.pop(next(iter(items)))
@@ -971,11 +974,11 @@ def test_files_are_saved_loaded_and_opened(name: str, tmp_path: Path) -> None:
     t.save(path)
     assert path.read_bytes() == t.to_bytes()
     loaded = MultilevelTable.load(path)
-    assert loaded == t
+    assert loaded.same_bytes(t)
     loaded[next(iter(items))] = 1
     for verify in (False, True):
         opened = MultilevelTable.open(path, verify=verify)
-        assert opened == t
+        assert opened.same_bytes(t)
         assert [opened[key] for key in items] == list(items.values())
         assert "read-only" in repr(opened)
         before = opened.to_bytes()
@@ -1090,7 +1093,7 @@ def test_a_lie_about_the_state_is_named(word: int, value: int, words: str) -> No
 
 @pytest.mark.parametrize(
     ("at", "value"),
-    [(0, 0), (0, 6), (1, 3), (2, 4), (3, 0), (4, 4), (5, 2**31), (6, 0), (7, 2**33), (6, 2**32)],
+    [(0, 0), (0, 6), (1, 3), (2, 4), (3, 4), (4, 4), (5, 2**31), (6, 0), (7, 2**33), (6, 2**32)],
 )
 def test_a_core_that_is_none_is_refused(at: int, value: int) -> None:
     t = MultilevelTable(8)
@@ -1114,7 +1117,7 @@ def test_golden_tables_are_read_and_written_the_same(golden: str) -> None:
     t = MultilevelTable.from_bytes(data)
     t._check()
     made = MAKER["golden_table"](golden)
-    assert t == made
+    assert t.same_bytes(made)
     assert t.to_bytes() == data == made.to_bytes()
     items = MAKER["table_items"](t)
     assert [t[key] for key in items] == list(items.values())

@@ -37,6 +37,7 @@ STRUCTURES: dict[str, Callable[[], Any]] = {
     "ShardedFilter": lambda: eb.ShardedFilter(10, shards=2),
     "CountMinSketch": lambda: eb.CountMinSketch(0.01),
     "HeavyHitters": lambda: eb.HeavyHitters(3),
+    "HyperLogLog": lambda: eb.HyperLogLog(4),
     "Deduplicator": lambda: eb.Deduplicator(capacity=10),
     "Deduplicator, exact": lambda: eb.Deduplicator(exact=True),
     "MultilevelTable": lambda: eb.MultilevelTable(10),
@@ -48,6 +49,7 @@ STRUCTURES: dict[str, Callable[[], Any]] = {
 }
 DUNDERS = """
     __init__ __contains__ __getitem__ __setitem__ __delitem__ __ior__ __or__ __eq__ __lt__ __len__ __iter__
+    __iand__ __and__ __le__ __ge__ __add__ __iadd__
     __copy__ __reduce_ex__ __setstate__ __bool__ __hash__ __format__ __getattr__
 """.split()  # noqa: SIM905
 

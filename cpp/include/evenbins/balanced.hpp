@@ -67,9 +67,8 @@ class BalancedBloomFilter final : public Filter, public ByLevel {
   bool takes_rounds() const override;
   uint64_t room() const override;
   void words(uint32_t level, const uint64_t* digests, size_t n, uint64_t* out) const override;
-  uint64_t lines(uint32_t level) const override { return (view_.levels[level].blocks + 1) / 2; }
-  uint64_t first_word_of(uint32_t level, uint64_t line) const override {
-    return least_word_of(2 * line, view_.levels[level].blocks);
+  Address address(uint32_t level) const override {
+    return block_address(view_.levels[level].blocks, block_bits_ == 512 ? 9 : 8);
   }
   size_t add_level(uint32_t level, const uint64_t* words, size_t n, uint8_t* passed, uint64_t* undo) override {
     return loops_->add_level(view_, level, words, n, passed, undo);

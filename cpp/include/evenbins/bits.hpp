@@ -92,6 +92,22 @@ class Bits {
   void merge(const Bits& other) {
     for (uint64_t i = 0, n = size(); i < n; ++i) store_word(words_ + i, words_[i] | other.words_[i]);
   }
+  void intersect(const Bits& other) {
+    for (uint64_t i = 0, n = size(); i < n; ++i) store_word(words_ + i, words_[i] & other.words_[i]);
+  }
+  // Whether every bit is set in a memory of the same size; whether no bit is set. Both stop at the first that decides.
+  bool is_subset_of(const Bits& other) const {
+    for (uint64_t i = 0, n = size(); i < n; ++i) {
+      if ((words_[i] & ~other.words_[i]) != 0) return false;
+    }
+    return true;
+  }
+  bool none() const {
+    for (uint64_t i = 0, n = size(); i < n; ++i) {
+      if (words_[i] != 0) return false;
+    }
+    return true;
+  }
   bool operator==(const Bits& other) const {
     return bytes_ == other.bytes_ && std::memcmp(words_, other.words_, bytes_) == 0;
   }

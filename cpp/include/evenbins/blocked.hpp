@@ -44,11 +44,11 @@ class BlockedBloomFilter final : public Filter, public ByRange {
     loops_.contains_many(view_, digests, n, out);
   }
 
+  bool has_bits_of_keys() const override { return true; }
   ByRange* by_range() override { return this; }
   uint32_t items_per_key() const override { return 0; }
   void items(const uint64_t*, size_t, uint64_t*) const override {}
-  uint64_t lines() const override { return (view_.blocks + 1) / 2; }
-  uint64_t first_item_of(uint64_t line) const override { return least_word_of(2 * line, view_.blocks); }
+  Address address() const override { return block_address(view_.blocks, view_.block_log); }
   void add_items(const uint64_t* digests, size_t n) override { add_many(digests, n); }
   bool tells_new_items() const override { return true; }
   void add_new_items(const uint64_t* digests, size_t n, uint8_t* added) override { add_new_many(digests, n, added); }

@@ -59,13 +59,13 @@ class BloomFilter final : public Filter, public ByRange {
     kernel_.standard_contains(view_, digests, n, out);
   }
 
+  bool has_bits_of_keys() const override { return true; }
   ByRange* by_range() override { return this; }
   uint32_t items_per_key() const override { return view_.hashes; }
   void items(const uint64_t* digests, size_t n, uint64_t* out) const override {
     kernel_.standard_positions(view_, digests, n, out);
   }
-  uint64_t lines() const override { return (view_.bits + 511) / 512; }
-  uint64_t first_item_of(uint64_t line) const override { return line * 512; }
+  Address address() const override { return {.scale = 0, .shift = 9, .lines = (view_.bits + 511) / 512}; }
   void add_items(const uint64_t* positions, size_t n) override {
     each_position(positions, n, [&](size_t i) { set_bit(view_.words, positions[i]); });
   }

@@ -66,9 +66,10 @@ class CountingBloomFilter final : public Filter, public ByRange, public Supports
   void items(const uint64_t* digests, size_t n, uint64_t* out) const override {
     loops_.positions(view_, digests, n, out);
   }
-  uint64_t lines() const override { return (bits_.bytes() + 63) / 64; }
-  uint64_t first_item_of(uint64_t line) const override {
-    return blocked_ ? least_word_of(line, view_.size) : line * 512 / spec_.core[1];
+  Address address() const override {
+    if (blocked_) return block_address(view_.size, 9);
+    const auto shift = static_cast<uint32_t>(std::countr_zero(512 / spec_.core[1]));  // counters of a line
+    return {.scale = 0, .shift = shift, .lines = (bits_.bytes() + 63) / 64};
   }
   void add_items(const uint64_t* items, size_t n) override {
     blocked_ ? loops_.add_many(view_, items, n) : loops_.add_positions(view_, items, n);

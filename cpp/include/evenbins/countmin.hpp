@@ -54,9 +54,12 @@ class CountMinSketch {
   size_t add_many(const uint64_t* digests, const uint64_t* weights, size_t n, uint64_t* estimates = nullptr);
   void count_many(const uint64_t* digests, size_t n, uint64_t* out) const;
 
-  // Both throw SpecError with the reason when the sketches do not fit; merge throws std::overflow_error, and then
-  // nothing has changed.
+  // They throw SpecError with the reason when the sketches do not fit; merge and add_counters throw
+  // std::overflow_error, and then nothing has changed. merge leaves the sketch of both streams, and refuses conservative
+  // ones, which are not the sum of their parts. add_counters adds these too: each row of the sum still has at least the
+  // key's count, and at most what plain counters would have, so the promise holds.
   void merge(const CountMinSketch& other);
+  void add_counters(const CountMinSketch& other);
   unsigned __int128 inner_product(const CountMinSketch& other) const;
 
   void clear() { bits_.clear(); }
@@ -76,6 +79,7 @@ class CountMinSketch {
 
   void add_by_row(const uint64_t* digests, const uint64_t* weights, size_t n);
   void add_in_order(const uint64_t* digests, const uint64_t* weights, size_t n, uint64_t* estimates);
+  // Without a reason why not, conservative sketches fit too.
   void require_fitting(const CountMinSketch& other, const char* action, const char* why_not_conservative) const;
 
   Spec spec_;

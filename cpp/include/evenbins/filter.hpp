@@ -30,15 +30,28 @@
 
 namespace evenbins {
 
-// A filter whose work can be cut into *items* (a digest or a bit position), numbers that grow with the
-// address of what they touch. So a range of items is a range of memory.
+// Where in a table a number leads: its unit is the number itself, or the number scaled to the units there are; 2^shift
+// units lie in one cache line. So numbers grow with the address, and a range of them is a range of memory.
+struct Address {
+  uint64_t scale;  // 0: the number is the unit; else the unit is mulhi(number, scale)
+  uint32_t shift;
+  uint64_t lines;  // of the table; at least one
+};
+
+// The address of words that are scaled to blocks of 256 or 512 bits.
+inline Address block_address(uint64_t blocks, uint32_t block_log) {
+  const uint32_t shift = 9 - block_log;
+  return {.scale = blocks, .shift = shift, .lines = ((blocks - 1) >> shift) + 1};
+}
+
+// A filter whose work can be cut into *items* (a digest or a bit position), numbers that lead to what they touch. The
+// items of several keys may be added in any order.
 class ByRange {
  public:
   virtual ~ByRange() = default;
   virtual uint32_t items_per_key() const = 0;  // 0: the digests themselves are the items
   virtual void items(const uint64_t* digests, size_t n, uint64_t* out) const = 0;
-  virtual uint64_t lines() const = 0;                           // cache lines of the payload
-  virtual uint64_t first_item_of(uint64_t line) const = 0;      // the least item in that line or behind it
+  virtual Address address() const = 0;                          // of items
   virtual void add_items(const uint64_t* items, size_t n) = 0;  // of no more keys than keys_left()
   // The same, with added[i] = 1 if item i changed something: a key was absent if one of its items did. Only where items
   // may be added before the others of their key are known; a family that has it says so.
@@ -48,7 +61,7 @@ class ByRange {
 
 // A filter whose levels can take a batch of keys one after the other: what level j does with a key depends on
 // the keys before it at that level alone, unless more keys pass all levels than there is room for. At each level
-// a key is a *word* that grows with the address.
+// a key is a *word* that leads to its block.
 class ByLevel {
  public:
   virtual ~ByLevel() = default;
@@ -56,8 +69,7 @@ class ByLevel {
   virtual bool takes_rounds() const = 0;  // false: the next keys had better be added one by one
   virtual uint64_t room() const = 0;      // keys that may pass every level
   virtual void words(uint32_t level, const uint64_t* digests, size_t n, uint64_t* out) const = 0;
-  virtual uint64_t lines(uint32_t level) const = 0;
-  virtual uint64_t first_word_of(uint32_t level, uint64_t line) const = 0;
+  virtual Address address(uint32_t level) const = 0;  // of words
   // passed[i] = 1 for each key that goes on; returns how many were placed. Touches nothing but their blocks. For
   // each key placed undo_words() words go to `undo`, unless it is null; `take_back` reverses that.
   virtual size_t add_level(uint32_t level, const uint64_t* words, size_t n, uint8_t* passed, uint64_t* undo) = 0;
@@ -142,6 +154,18 @@ class Filter {
     require_same_structure(other);
     bits_.merge(other.bits_);
   }
+  // The bits are those of the keys, each key's the same whatever else was added: so filters can be intersected, which
+  // keeps every key that both hold, and compared bit by bit.
+  virtual bool has_bits_of_keys() const { return false; }
+  void intersect(const Filter& other) {
+    require_bits_of_keys(other);
+    bits_.intersect(other.bits_);
+  }
+  bool is_subset_of(const Filter& other) const {
+    require_bits_of_keys(other);
+    return bits_.is_subset_of(other.bits_);
+  }
+  bool is_empty() const { return bits_.none(); }
   virtual void clear() { bits_.clear(); }
   virtual std::unique_ptr<Filter> copy() const = 0;
   bool operator==(const Filter& other) const { return spec_.same_structure(other.spec_) && holds_the_same(other); }
@@ -197,6 +221,11 @@ class Filter {
       difference = "their sizes differ (integer cores " + show(a) + " and " + show(b) + ")";
     }
     throw SpecError("cannot merge: " + difference + ". Build both with the same arguments");
+  }
+
+  void require_bits_of_keys(const Filter& other) const {
+    require_same_structure(other);
+    if (!has_bits_of_keys()) throw SpecError("filters of this kind cannot be intersected or compared bit by bit");
   }
 
   // Said once by every family, when it is made: how it treats one key.

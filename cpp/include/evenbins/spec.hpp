@@ -34,6 +34,7 @@ enum class Kind : uint32_t {
   paged = 13,
   ring = 14,
   hyperloglog = 15,
+  heavy_hitters = 16,
   deduplicator = 17
 };
 

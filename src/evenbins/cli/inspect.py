@@ -109,6 +109,8 @@ def _name(structure: Any) -> str:
     plan = structure.plan
     if isinstance(plan, FilterPlan):
         return plan.policy
+    if getattr(plan, "value_dtype", "") is None:
+        return "exact set"
     return kind_of_object(structure).title.split(" ", 1)[1]
 
 

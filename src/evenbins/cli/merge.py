@@ -1,7 +1,7 @@
 """`evenbins merge`: several files into one that holds the keys of all.
 
     filters, counting and growing ones, sketches    built with the same arguments: bits or counters are joined
-    exact lists (tables of digests)                 of the same seed, whatever their sizes
+    exact lists (sets and tables of digests)        of the same seed, whatever their sizes
 
 The files that are merged are opened read-only; the result is written in one step.
 """
@@ -80,15 +80,20 @@ def _merge_bits(first: str, head: Any, others: list[tuple[str, Any]]) -> Any:
 
 
 def _merge_tables(first: str, head: Any, others: list[tuple[str, Any]]) -> Any:
-    """Make a table for all keys; the value of a key in several is that of the last."""
+    """Make a table for all keys; the value of a key in several is that of the last.
+
+    If one of them is an exact set, so is the result: lists of earlier versions have values without meaning.
+    """
     from evenbins.tables import MultilevelTable
 
-    for path, other in others:
-        _check_same(first, head, path, other, ("key_dtype", "value_dtype"), "Merge tables of one kind")
     tables, plan = [head, *(other for _, other in others)], head.plan
+    is_set = any(table.value_dtype is None for table in tables)
+    for path, other in others:
+        same = ("key_dtype",) if is_set else ("key_dtype", "value_dtype")
+        _check_same(first, head, path, other, same, "Merge tables of one kind")
     merged = MultilevelTable(
         max(1, sum(len(table) for table in tables)), scheme=plan.scheme, levels=plan.levels, slots=plan.slots,
-        key_dtype=plan.key_dtype, value_dtype=plan.value_dtype, seed=plan.seed,
+        key_dtype=plan.key_dtype, value_dtype=None if is_set else plan.value_dtype, seed=plan.seed,
     )  # fmt: skip
     for table in tables:
         merged.update(table)

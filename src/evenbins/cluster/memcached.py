@@ -98,7 +98,7 @@ class RingHasher:
         """Add a server; one that is there is marked up."""
         if self._ring is None:
             self._first[node] = True
-        elif node in self._ring.names:
+        elif node in self._ring:
             self._ring.mark_up(node)
         else:
             self._ring.add_node(node, self._weights.get(node, 1.0))
@@ -107,7 +107,7 @@ class RingHasher:
         """Mark a server down; ValueError if it is not there (as in pymemcache's own hasher)."""
         if self._ring is None and node in self._first:
             self._first[node] = False
-        elif self._ring is not None and node in self._ring.names:
+        elif self._ring is not None and node in self._ring:
             self._ring.mark_down(node)
         else:
             raise ValueError(f"no such server: {node!r}")

@@ -1,6 +1,6 @@
 """Hugging Face datasets: the rows to keep, decided once, for `Dataset.filter` in any number of processes.
 
-    dataset ──its Arrow columns, in the parent──▶ FirstRows (a bit per row) ──pickled──▶ every process of filter
+    dataset ──its Arrow columns, in the parent──▶ FirstRows (a bit per row) ──pickled──▶ every process
 
 A filter that remembers keys while it runs would be wrong with num_proc: every process has its own memory, and
 keeps a first occurrence of its own. So the mask is computed before, from the key's columns alone.
@@ -25,8 +25,8 @@ _BATCH = 1 << 17
 class FirstRows:
     """A function of an example and its index: whether the row is a first occurrence. It can be pickled.
 
-    With `batched=True` it takes lists of both, and returns a list. Equal masks have equal pickles, so that the
-    cache of datasets works.
+    With `batched=True` it takes lists of both, and returns a list. Equal masks have equal pickles, so that
+    the cache of datasets works.
 
     Attributes
     ----------
@@ -43,6 +43,7 @@ class FirstRows:
         return np.flatnonzero(np.unpackbits(self._bits, count=self.rows)).astype(np.int64)
 
     def __call__(self, example: Any, index: Any) -> bool | list[bool]:
+        """Return whether the row of an index is kept; for a list of them, a list."""
         places = np.asarray(index)
         if places.size and not 0 <= places.min() <= places.max() < self.rows:
             raise IndexError(f"index must be 0 to {self.rows - 1}: this function is for another dataset")

@@ -18,8 +18,10 @@ A crawler that is killed has forgotten the requests since the file was last writ
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import time
 from typing import TYPE_CHECKING, Any, Self
 
 from evenbins.cluster.libraries import library
@@ -33,6 +35,7 @@ __all__ = ["DupeFilter"]
 
 _Base: Any = library("scrapy.dupefilters", "scrapy").BaseDupeFilter
 _REDIS_CAPACITY = 10_000_000
+_ATTEMPTS, _WAIT_SECONDS = 50, 0.1  # while another crawler creates the filter
 
 
 class DupeFilter(_Base):  # type: ignore[misc]
@@ -131,23 +134,23 @@ def _continued(path: str | None, wanted: Deduplicator) -> Deduplicator:
     found = Deduplicator.load(path)
     if found.plan != wanted.plan:
         raise ValueError(
-            f"{path}: it was written with other settings (EXACT, FPR, CAPACITY or SEED): it is {found!r}, and "
-            f"the settings ask for {wanted!r}. Restore the settings, or name another EVENBINS_DEDUP_FILE"
+            f"{path}: it was written with other settings (EXACT, FPR, CAPACITY or SEED): it is {found!r}, "
+            f"and the settings ask for {wanted!r}. Restore them, or name another EVENBINS_DEDUP_FILE"
         )
     return found
 
 
 def _shared_filter(url: str, name: str, capacity: int, fpr: float, seed: int) -> Any:
     """Return the filter of that name on a server, which is made if it is not there."""
-    from evenbins.cluster import PlanMismatchError, RedisFilter
+    from evenbins.cluster import RedisFilter, RedisFilterError
     from evenbins.filters import plan_blocked
 
     client = library("redis", "redis").Redis.from_url(url)
-    try:
-        return RedisFilter.open(client, name)
-    except FilterMissingError:
-        pass
-    try:
-        return RedisFilter.create(client, name, plan_blocked(capacity, fpr=fpr, seed=seed))
-    except (ValueError, PlanMismatchError):  # another crawler was first
-        return RedisFilter.open(client, name)
+    plan = plan_blocked(capacity, fpr=fpr, seed=seed)
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(FilterMissingError):
+            return RedisFilter.open(client, name, plan=plan)
+        with contextlib.suppress(RedisFilterError):  # another crawler was first, and is at it
+            return RedisFilter.create(client, name, plan)
+        time.sleep(_WAIT_SECONDS)
+    return RedisFilter.open(client, name, plan=plan)

@@ -12,12 +12,11 @@ batches are equal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins._bulk import Lines, Spans
@@ -29,11 +28,11 @@ from evenbins.deduplication.fields import (
     row_bytes,
     table_columns,
 )
+from evenbins.deduplication.pieces import Mask
 
 __all__ = ["NULLS", "Keys", "checked_nulls", "keys_of_column"]
 
 NULLS: Final = ("error", "keep", "one")
-Mask = npt.NDArray[np.bool_]
 
 _PLAIN = (int, str, bytes, bytearray, memoryview, np.integer, np.bool_)
 NULL_KEY: Final = bytes(32)
@@ -56,20 +55,21 @@ def keys_of_column(column: Any, seed: int) -> Keys:
     """Return the keys of a column: of its values that are not null."""
     if isinstance(column, Lines | Spans | Fields) or table_columns(column) is not None:
         return Keys(column, None)
-    library = library_of(column)
-    if isinstance(column, np.ndarray):
-        return _of_array(column, seed)
-    if library == "pandas":
-        return _of_pandas(column, seed)
-    if library == "polars":
-        nulls = column.is_null().to_numpy() if column.null_count() else None
-        there = column if nulls is None else column.drop_nulls()
-        dtype = column.dtype
-        plain = dtype.is_integer() or str(dtype) in ("String", "Binary", "Boolean", "Categorical")
-        return Keys(there if plain else _records(there, seed), nulls)
-    if library == "pyarrow":
-        return _of_arrow(column, seed)
+    readers: dict[str, Callable[[Any, int], Keys]] = {
+        "numpy": _of_array, "pandas": _of_pandas, "polars": _of_polars, "pyarrow": _of_arrow,
+    }  # fmt: skip
+    reader = readers.get("numpy" if isinstance(column, np.ndarray) else library_of(column))
+    if reader is not None:
+        return reader(column, seed)
     return _of_items(column if isinstance(column, list | tuple) else list(column), seed)
+
+
+def _of_polars(column: Any, seed: int) -> Keys:
+    nulls = column.is_null().to_numpy() if column.null_count() else None
+    there = column if nulls is None else column.drop_nulls()
+    dtype = column.dtype
+    plain = dtype.is_integer() or str(dtype) in ("String", "Binary", "Boolean", "Categorical")
+    return Keys(there if plain else _records(there, seed), nulls)
 
 
 def _records(column: Any, seed: int) -> Spans:

@@ -35,7 +35,7 @@ __all__ = ["DedupPlan", "DedupStats", "Deduplicator", "DeduplicatorFullError"]
 
 _KIND, _HASHING = 17, 1
 _LINE = 64
-_ENTRY = 5  # words of a part in the payload's index: number, keys, measured_at, rate, bytes
+_INDEX, _ENTRY = "<QQQdQ", 5  # a part in the payload's index: number, keys, measured_at, rate, bytes
 _MOST_PARTS = MOST_STAGES  # and sets
 _MOST_ROWS = 1 << 62
 
@@ -87,7 +87,7 @@ class DedupStats(_show.ReprMixin):
     rows: int
     kept: int
     dropped: int
-    expected_wrong: float
+    expected_wrong: float = 0.0
     exact: bool
     fpr: float
     keys: int
@@ -205,6 +205,11 @@ class Deduplicator(_files.Persistent):
     # --- what it knows of itself -------------------------------------------------------------------
 
     @property
+    def fpr(self) -> float:
+        """The promised rate at which new keys are dropped, at most; of an exact one 0."""
+        return self._state.fpr
+
+    @property
     def plan(self) -> DedupPlan:
         """What it was built for, and the memory it has now."""
         state = self._state
@@ -212,6 +217,11 @@ class Deduplicator(_files.Persistent):
             exact=state.exact, fpr=state.fpr, capacity=state.capacity, keys=state.planned_keys,
             nbytes=state.nbytes, seed=state.seed,
         )  # fmt: skip
+
+    @property
+    def exact(self) -> bool:
+        """Whether 128-bit digests are kept, and not filters."""
+        return self._state.exact
 
     def stats(self) -> DedupStats:
         """Measure it: counts of rows and keys, the rate now, the expected errors, the memory."""
@@ -222,6 +232,11 @@ class Deduplicator(_files.Persistent):
                 exact=self._state.exact, fpr=rate, keys=keys, capacity=self._state.planned_keys,
                 nbytes=self._state.nbytes,
             )  # fmt: skip
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, everything counted."""
+        return self._state.nbytes
 
     def expected_wrong(self, rows: int) -> float:
         """Return how many of `rows` rows to come will be dropped wrongly, at most, on average: rows * fpr.
@@ -235,16 +250,6 @@ class Deduplicator(_files.Persistent):
         """
         remedy = "Pass the number of rows to come"
         return self._state.expected_errors(arguments.integer("rows", rows, 0, 2**63, remedy))
-
-    @property
-    def exact(self) -> bool:
-        """Whether 128-bit digests are kept, and not filters."""
-        return self._state.exact
-
-    @property
-    def fpr(self) -> float:
-        """The promised rate at which new keys are dropped, at most; of an exact one 0."""
-        return self._state.fpr
 
     @property
     def capacity(self) -> int | None:
@@ -262,16 +267,6 @@ class Deduplicator(_files.Persistent):
         """
         return self._state.max_keys
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory, everything counted."""
-        return self._state.nbytes
-
-    @property
-    def seed(self) -> int:
-        """The seed of the digests. Deduplicators with different seeds cannot be merged."""
-        return self._state.seed
-
     # --- the whole ---------------------------------------------------------------------------------
 
     def clear(self) -> None:
@@ -280,6 +275,11 @@ class Deduplicator(_files.Persistent):
         with self._writing:
             self._state.clear()
             self._rows = self._kept = 0
+
+    @property
+    def seed(self) -> int:
+        """The seed of the digests. Deduplicators with different seeds cannot be merged."""
+        return self._state.seed
 
     def copy(self) -> Self:
         """Make an independent copy; it can be changed even if this one is open read-only."""
@@ -348,28 +348,35 @@ class Deduplicator(_files.Persistent):
 
     # --- bytes and files ---------------------------------------------------------------------------
 
-    def _core_of(self, parts: list[Part], size: int) -> list[int]:
-        state = self._state
-        return [
-            1 if state.exact else 0, _bits(state.fpr), state.capacity or 0, self._rows, self._kept,
-            _bits(state.wrong), len(parts), size,
-        ]  # fmt: skip
+    def _encoded(self) -> tuple[bytes, bytearray]:
+        """Return the header and the payload of a file; beside the payload no more than one part is copied."""
+        with self._writing:
+            state, count = self._state, self._state.part_count
+            payload = bytearray(_padded(8 * _ENTRY * count))
+            for place, part in enumerate(state.to_parts()):
+                struct.pack_into(_INDEX, payload, 8 * _ENTRY * place, *part[:4], len(part.data))
+                payload += part.data
+                payload += bytes(_padded(len(payload)) - len(payload))
+            core = [
+                int(state.exact), _bits(state.fpr), state.capacity or 0, self._rows, self._kept,
+                _bits(state.wrong), count, len(payload),
+            ]  # fmt: skip
+            header = _core.file_header(_KIND, _HASHING, state.seed, state.capacity or 1, core, payload)
+        return header, payload
 
     def to_bytes(self) -> bytes:
         """Return it as bytes: those that `save` writes."""
-        with self._writing:
-            parts = self._state.to_parts()
-            index = b"".join(struct.pack("<QQQdQ", *part[:4], len(part.data)) for part in parts)
-            pieces = [index, *(part.data for part in parts)]
-            payload = b"".join(each.ljust(_padded(len(each)), b"\0") for each in pieces)
-            core = self._core_of(parts, len(payload))
-            seed, capacity = self._state.seed, self._state.capacity or 1
-        return _core.file_header(_KIND, _HASHING, seed, capacity, core, payload) + payload
+        return b"".join(self._encoded())
 
     def save(self, path: StrPath) -> None:
         """Write a file, atomically and durably: after a crash the old or the new one is there."""
-        data = self.to_bytes()
-        _files.replace_file(path, lambda descriptor: _files.write_all(descriptor, data))
+        pieces = self._encoded()
+
+        def write(descriptor: int) -> None:
+            for piece in pieces:
+                _files.write_all(descriptor, memoryview(piece))
+
+        _files.replace_file(path, write)
 
     @classmethod
     def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
@@ -436,7 +443,7 @@ def _parts_in(payload: memoryview, count: int) -> list[Part]:
         raise FormatError("the index of the parts does not fit into the payload")
     parts: list[Part] = []
     gaps = [payload[8 * _ENTRY * count : offset]]
-    for number, keys, at, rate, size in struct.iter_unpack("<QQQdQ", payload[: 8 * _ENTRY * count]):
+    for number, keys, at, rate, size in struct.iter_unpack(_INDEX, payload[: 8 * _ENTRY * count]):
         end = offset + _padded(size)
         if end > len(payload):
             raise FormatError(f"part {len(parts)} does not fit into the payload")

@@ -25,20 +25,18 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins._core import FormatError, TableFullError
+from evenbins.deduplication.pieces import Mask, Words, answers_of
 from evenbins.deduplication.stages import Part
 from evenbins.tables.exact_sets import digest_words
 from evenbins.tables.multilevel import MultilevelTable
 
 __all__ = ["DigestSets"]
 
-Words = npt.NDArray[np.uint64]
-Mask = npt.NDArray[np.bool_]
-
 _PARTS: Final = 64
 _FIRST = 1 << 12  # keys of the first set without a capacity
 _ONE = 1 << 20  # keys of one set, at most
 _GROWTH = 4 / 3  # of a set of many; a single one doubles
-_PIECE = 1 << 20  # rows of one step
+_PIECE = 1 << 18  # rows of one step
 
 
 def _new_set(capacity: int, seed: int) -> MultilevelTable:
@@ -76,32 +74,17 @@ class DigestSets:
 
     def add_new(self, digests: Words, threads: int) -> Mask:
         """Add the digests that are new; return which were. An error has the answers so far as `answers`."""
-        answers = np.zeros(len(digests), dtype=np.bool_)
-        done = 0
-        try:
-            while done < len(digests):
-                piece = digests[done : done + _PIECE]
-                answers[done : done + len(piece)] = self._add_piece(piece, threads)
-                done += len(piece)
-        except BaseException as error:
-            error.answers = answers[:done]  # type: ignore[attr-defined]
-            raise
-        return answers
+        return answers_of(digests, _PIECE, lambda piece, out: self._add_piece(piece, out, threads))
 
-    def _add_piece(self, digests: Words, threads: int) -> Mask:
-        answers = np.empty(len(digests), dtype=np.bool_)
-        done = 0
-        while done < len(digests) and len(self._sets) == 1:
-            done += self._add_some(0, digests[done:], answers[done:])
-        if done < len(digests):
-            answers[done:] = self._add_to_parts(digests[done:], threads)
-        return answers
+    def _add_piece(self, digests: Words, answers: Mask, threads: int) -> int:
+        if len(self._sets) == 1:
+            return self._add_some(0, digests, answers)
+        answers[:] = self._add_to_parts(digests, threads)
+        return len(digests)
 
     def _add_to_parts(self, digests: Words, threads: int) -> Mask:
-        answers = np.empty(len(digests), dtype=np.bool_)
-        rows, ends = _by_part(digests)
-        ordered = digests[rows]
-        in_order = np.empty(len(digests), dtype=np.bool_)
+        answers, in_order = (np.empty(len(digests), dtype=np.bool_) for _ in range(2))
+        rows, ends, ordered = _by_part(digests)
 
         def add(part: int) -> None:
             done, end = ends[part], ends[part + 1]
@@ -148,8 +131,7 @@ class DigestSets:
         if len(sets) == 1:
             return sets[0]._contains_many(np.ascontiguousarray(digests).reshape(-1), threads)
         answers = np.empty(len(digests), dtype=np.bool_)
-        rows, ends = _by_part(digests)
-        ordered = digests[rows]
+        rows, ends, ordered = _by_part(digests)
 
         def find(part: int) -> None:
             begin, end = ends[part], ends[part + 1]
@@ -221,13 +203,20 @@ class DigestSets:
     def equals(self, other: DigestSets) -> bool:
         """Return whether both have the same design, keys and bytes."""
         mine, theirs = self._sets, other._sets
-        return (self.capacity, self.seed) == (other.capacity, other.seed) and mine == theirs
+        same = (self.capacity, self.seed, len(mine)) == (other.capacity, other.seed, len(theirs))
+        return same and all(a._equal(b) for a, b in zip(mine, theirs, strict=True))
 
     # --- files -------------------------------------------------------------------------------------
 
-    def to_parts(self) -> list[Part]:
-        """Return the sets as they are in a file."""
-        return [Part(number, len(each), 0, 0.0, each.to_bytes()) for number, each in enumerate(self._sets)]
+    @property
+    def part_count(self) -> int:
+        """The number of sets."""
+        return len(self._sets)
+
+    def to_parts(self) -> Iterator[Part]:
+        """Yield the sets as they are in a file."""
+        for number, table in enumerate(self._sets):
+            yield Part(number, len(table), 0, 0.0, table.to_bytes())
 
     @classmethod
     def from_parts(
@@ -260,11 +249,13 @@ class DigestSets:
                     assert (digests[:, 0] % _PARTS == number).all()
 
 
-def _by_part(digests: Words) -> tuple[npt.NDArray[np.intp], list[int]]:
-    """Return the rows in the order of their parts, and where each part begins and ends."""
+def _by_part(digests: Words) -> tuple[npt.NDArray[np.intp], list[int], Words]:
+    """Return the rows in the order of their parts, where each part begins and ends, and its digests."""
     parts = (digests[:, 0] % np.uint64(_PARTS)).astype(np.uint8)
     rows = np.argsort(parts, kind="stable")
-    return rows, [0, *np.cumsum(np.bincount(parts, minlength=_PARTS)).tolist()]
+    pairs = np.ascontiguousarray(digests).view(np.complex128).reshape(-1)  # 16 bytes at a time: twice as fast
+    ordered: Words = pairs[rows].view(np.uint64).reshape(-1, 2)
+    return rows, [0, *np.cumsum(np.bincount(parts, minlength=_PARTS)).tolist()], ordered
 
 
 def _in_threads(work: Callable[[int], None], threads: int) -> None:

@@ -20,13 +20,11 @@ import numpy.typing as npt
 from evenbins.deduplication.columns import NULL_KEY, keys_of_column
 from evenbins.deduplication.digests import DigestSets
 from evenbins.deduplication.fields import keys_of
+from evenbins.deduplication.pieces import Mask, Words
 from evenbins.hashing import digest_many
 from evenbins.tables.exact_sets import digest_words
 
 __all__ = ["LocalRows", "decide", "final_mask", "local_rows"]
-
-Words = npt.NDArray[np.uint64]
-Mask = npt.NDArray[np.bool_]
 
 
 class LocalRows(NamedTuple):

@@ -14,8 +14,8 @@ A GrowingFilter is not used: it places keys in batches of 1,024 so as to change 
 (240 ns with a single stage), and its rates fall as 1/i**2, which ends at 67 million keys for 1e-9.
 
 Expected errors: a new key is dropped with the rate of its moment, so each kept row stands for rate/(1-rate)
-wrongly dropped ones. The rates of full stages are constants. That of the newest is measured when it is half
-full, three quarters full and full, and taken for a power of its keys in between.
+wrongly dropped ones. The rates of full stages are constants. That of the newest is measured when it is a
+quarter, half, three quarters and all full, and taken for a power of its keys in between.
 
 Invariants: stages end, and rates are measured, at exact numbers of keys, so that answers, bytes and the
 expected errors do not depend on how rows are divided into batches. A count is raised before bits change and
@@ -28,7 +28,7 @@ known in advance for the default rate.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Self
 
@@ -38,6 +38,7 @@ import numpy.typing as npt
 from evenbins import _arguments as arguments
 from evenbins import structure
 from evenbins._core import FormatError
+from evenbins.deduplication.pieces import Mask, Words, answers_of
 from evenbins.errors import EvenbinsError
 from evenbins.filters import BalancedPlan, plan_balanced
 from evenbins.filters.balanced import BalancedBloomFilter
@@ -49,16 +50,13 @@ __all__ = ["MOST_STAGES", "DeduplicatorFullError", "Part", "Stages"]
 MOST_STAGES: Final = 64
 """Stages of one Deduplicator, also after merges."""
 
-Words = npt.NDArray[np.uint64]
-Mask = npt.NDArray[np.bool_]
-
 _FIRST_BITS: Final = (16, 19, 21)  # of the first sizes without a capacity; then each doubles the one before
 _STAGES, _SHARE = 12, 1 / 12  # without a capacity
 _FIRST_SHARE, _LATER_STAGES, _LATER_SHARE = 1 / 2, 8, 1 / 16  # with one
 _LEAST_LATER = 1 << 16
 _ABOVE_FLOOR = 2.001  # the least rate of a stage, in units of the chance that 64-bit digests collide
 _PIECE = 1 << 18  # rows of one step: a few milliseconds
-_MARKS = (0.5, 0.75, 1.0)  # shares of a stage's capacity at which its rate is measured
+_MARKS = (0.25, 0.5, 0.75, 1.0)  # shares of a stage's capacity at which its rate is measured
 _MOST_KEYS = 1 << 48
 _SHAPE_KEYS = 1 << 18  # keys of the filter whose shape all of a rate have
 
@@ -219,21 +217,13 @@ class Stages:
 
     def add_new(self, digests: Words, threads: int) -> Mask:
         """Add the digests that are new; return which were. An error has the answers so far as `answers`."""
-        answers = np.zeros(len(digests), dtype=np.bool_)
-        done = 0
-        try:
-            while done < len(digests):
-                done += self._add_piece(digests[done : done + _PIECE], answers[done : done + _PIECE], threads)
-        except BaseException as error:
-            error.answers = answers[:done]  # type: ignore[attr-defined]
-            raise
-        return answers
+        return answers_of(digests, _PIECE, lambda piece, out: self._add_piece(piece, out, threads))
 
     def _add_piece(self, digests: Words, answers: Mask, threads: int) -> int:
         """Add the first rows of a piece, up to a number of keys at which the newest stage is measured."""
         if not (mark := self._stages[-1].mark):  # full: the next stage begins with a new key, not before
-            absent = np.flatnonzero(~self.contains(digests, threads))
-            repeats = int(absent[0]) if len(absent) else len(digests)
+            places = np.flatnonzero(~self.contains(digests, threads))
+            repeats = int(places[0]) if len(places) else len(digests)
             if repeats:
                 return repeats
             self._begin_stage()
@@ -373,12 +363,15 @@ class Stages:
 
     # --- files -------------------------------------------------------------------------------------
 
-    def to_parts(self) -> list[Part]:
-        """Return the stages as they are in a file."""
-        return [
-            Part(stage.number, stage.keys, stage.measured_at, stage.rate, stage.filter.to_bytes())
-            for stage in self._stages
-        ]
+    @property
+    def part_count(self) -> int:
+        """The number of stages."""
+        return len(self._stages)
+
+    def to_parts(self) -> Iterator[Part]:
+        """Yield the stages as they are in a file."""
+        for stage in self._stages:
+            yield Part(stage.number, stage.keys, stage.measured_at, stage.rate, stage.filter.to_bytes())
 
     @classmethod
     def from_parts(
@@ -437,9 +430,6 @@ def _at_least_one(rates: Sequence[float]) -> float:
 
 
 def _rows_before(filter_: BalancedBloomFilter, digests: Words, room: int, threads: int) -> int:
-    """Return how many of the digests come before the first that would be one new key more than `room`."""
+    """Return how many of the digests can be added without more than `room` new keys; at least one is."""
     candidates = np.flatnonzero(~filter_.contains_many(digests, digests=True, threads=threads))
-    if len(candidates) <= room:
-        return len(digests)
-    firsts = np.sort(np.unique(digests[candidates], return_index=True)[1])
-    return len(digests) if len(firsts) <= room else int(candidates[firsts[room]])
+    return len(digests) if len(candidates) <= room else int(candidates[room])

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
+from evenbins._keywords import explain_keywords
 from evenbins.filters.base import BaseFilter
 from evenbins.filters.plan import FilterPlan, FilterStats
 from evenbins.theory import levels
@@ -239,6 +240,7 @@ class BalancedBloomFilter(BaseFilter):
     _plan_class = BalancedPlan
     _planner = staticmethod(plan_balanced)
 
+    @explain_keywords
     def __init__(
         self, capacity: SupportsIndex | SupportsFloat, fpr: float | None = None, *,
         bits_per_key: float | None = None, policy: str | None = None, reads: float | None = None,

@@ -19,8 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _bulk, _core, structure
+from evenbins._keywords import check_call
+from evenbins.filters.from_keys import FromKeys
 from evenbins.filters.plan import OVERFILLED, FilterPlan, FilterStats
 from evenbins.filters.protocols import OverfilledWarning, side_by_side
+from evenbins.filters.set_algebra import SetAlgebra, require_same_plan
 from evenbins.structure import Mergeable
 
 __all__ = ["HASHING", "HASHING_NAMES", "BaseFilter", "build", "class_for", "file_header", "planned_by"]
@@ -47,7 +50,7 @@ def planned_by(
             try:
                 plan = planner(*args, **options)
             except TypeError:
-                asked.bind(*args, **options)  # what is missing or too many is not the planner's affair
+                check_call(type(self).__name__, asked, args, options)  # not in the planner's name
                 raise
             self._warn_of_plan(plan)
             self._build(plan)
@@ -60,7 +63,7 @@ def planned_by(
     return decorate
 
 
-class BaseFilter(_core.Filter, Mergeable[FilterPlan]):
+class BaseFilter(_core.Filter, SetAlgebra, FromKeys, Mergeable[FilterPlan]):
     """The methods that all filters share; a subclass says its kind, its policy and how it measures itself."""
 
     # No instance dictionary: Python finds `add` faster on objects that have none.
@@ -229,11 +232,16 @@ class BaseFilter(_core.Filter, Mergeable[FilterPlan]):
         >>> f.contains_many(["two", "three"])
         array([ True, False])
         """
-        source, shape = _bulk.key_source(keys, digests=digests)
+        source, shape = _bulk.key_source(keys, digests=digests, single="`key in f`")
         answers = self._contains_from(source, _bulk.checked_threads(threads))
         return answers if shape is None else answers.reshape(shape)
 
     # --- the filter as a whole ---------------------------------------------------------------------
+
+    def __ior__(self, other: Self) -> Self:
+        if isinstance(other, type(self)):
+            require_same_plan(self, other, "merge")
+        return super().__ior__(other)
 
     @abstractmethod
     def stats(self) -> FilterStats:

@@ -13,9 +13,10 @@ from evenbins import _arguments as arguments
 from evenbins import _bulk, _core, _files, _show
 from evenbins.filters.balanced import BalancedPlan, BalancedStats
 from evenbins.filters.base import BaseFilter
+from evenbins.filters.from_keys import FromKeys
 from evenbins.filters.plan import FilterPlan
 from evenbins.filters.protocols import side_by_side
-from evenbins.hashing import digest_many
+from evenbins.filters.set_algebra import SetAlgebra
 from evenbins.structure import KINDS
 
 __all__ = ["CompositeFilter", "CompositePlan", "CompositeStats"]
@@ -45,7 +46,7 @@ class CompositeStats(BalancedStats):
     """What a filter made of filters measures on itself: its parts together."""
 
 
-class CompositeFilter(_files.Persistent):
+class CompositeFilter(SetAlgebra, FromKeys, _files.Persistent):
     """The methods that do not depend on how keys find their part.
 
     A class has its own attributes in `__slots__`, so that `__dict__` holds those of subclasses alone.
@@ -100,11 +101,11 @@ class CompositeFilter(_files.Persistent):
     ) -> npt.NDArray[np.bool_]:
         """Answer `key in self` for many keys: an array of bool, in the shape of a NumPy array of keys."""
         threads = _bulk.checked_threads(threads)
+        source, shape = _bulk.key_source(keys, digests=digests, single="`key in f`")
         if digests:
-            _bulk.key_source(keys, digests=True)  # checks them
             wanted = np.asarray(_bulk.digest_array(keys), dtype=np.uint64)
         else:
-            wanted = digest_many(keys, self._seed)
+            wanted = _core.digest_from(source, self._seed).reshape(-1 if shape is None else shape)
         return self._contains_digests(wanted.ravel(), threads).reshape(wanted.shape)
 
     def _require_writable(self) -> None:

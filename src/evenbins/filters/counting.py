@@ -197,7 +197,7 @@ def _checked_counter_bits(value: object, name: str = "counter_bits") -> int:
 class CountingBloomFilter(BaseFilter):
     """The counting Bloom filter: like `BloomFilter`, but keys can be removed and counted.
 
-    It takes `counter_bits` times the memory of the filter with bits. Merging (`|`) adds the
+    It takes `counter_bits` times the memory of the filter with bits. Merging (`|` or `+`) adds the
     counters: the merged filter holds a key as often as both together.
 
     Parameters
@@ -235,6 +235,8 @@ class CountingBloomFilter(BaseFilter):
 
     @planned_by(plan_counting)
     def __init__(self) -> None: ...
+
+    __add__, __iadd__ = BaseFilter.__or__, BaseFilter.__ior__  # merging adds the counters
 
     @staticmethod
     def _warn_of_plan(plan: FilterPlan) -> None:
@@ -294,7 +296,7 @@ class CountingBloomFilter(BaseFilter):
         >>> c.remove_many(["a", "a", "b"])
         array([ True, False,  True])
         """
-        source, shape = _bulk.key_source(keys, digests=digests)
+        source, shape = _bulk.key_source(keys, digests=digests, single="remove(key)")
         _bulk.checked_threads(threads)
         removed = self._remove_from(source)
         return removed if shape is None else removed.reshape(shape)
@@ -317,7 +319,7 @@ class CountingBloomFilter(BaseFilter):
         >>> c.count_many(["a", "c"])
         array([20,  0])
         """
-        source, shape = _bulk.key_source(keys, digests=digests)
+        source, shape = _bulk.key_source(keys, digests=digests, single="count(key)")
         counts = self._count_from(source, _bulk.checked_threads(threads)).view(np.int64)  # by this name
         return counts if shape is None else counts.reshape(shape)
 

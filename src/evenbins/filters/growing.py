@@ -46,9 +46,11 @@ from evenbins import _bulk, _core, _files, structure
 from evenbins._bulk import Key
 from evenbins._core import FormatError
 from evenbins._files import StrPath
+from evenbins._keywords import explain_keywords
 from evenbins.filters.base import BaseFilter, build
 from evenbins.filters.composite import CompositeFilter, CompositePlan, CompositeStats
 from evenbins.filters.plan import FilterPlan, FilterStats, planner_of
+from evenbins.filters.set_algebra import items_in_one_stage
 from evenbins.theory.fpr import digest_floor
 
 __all__ = ["GrowingFilter", "GrowingPlan"]
@@ -106,7 +108,9 @@ class GrowingFilter(CompositeFilter):
     _own = ("_fpr", "_first", "_growth", "_policy", "_block_bits", "_seed", "_writing", "_stages")
     __slots__ = ("__dict__", "__weakref__", *_own)
     _stages: tuple[BaseFilter, ...]
+    _capacity_name = "first"
 
+    @explain_keywords
     def __init__(
         self,
         fpr: float = 0.01,
@@ -137,6 +141,10 @@ class GrowingFilter(CompositeFilter):
                 f"digests); got {fpr!r}. Pass a larger fpr, or use BloomFilter for a known number of keys",
             )
         self._stages = (self._next_stage(0),)
+
+    @classmethod
+    def _capacity_for(cls, count: int) -> int:
+        return count + 1  # the key that fills a stage begins the next
 
     # --- stages ------------------------------------------------------------------------------------
 
@@ -336,9 +344,7 @@ class GrowingFilter(CompositeFilter):
         if not isinstance(other, GrowingFilter):
             return NotImplemented
         self._require_writable()
-        if (mine := (*self._parameters(), self._seed)) != (theirs := (*other._parameters(), other._seed)):
-            what = "their seeds differ" if mine[:-1] == theirs[:-1] else "their parameters differ"
-            raise ValueError(f"cannot merge: {what}. Build both with the same arguments")
+        self._require_same_parameters(other, "merge")
         if self is other:
             return self
         parts = other.copy()._stages  # never two locks at once
@@ -346,6 +352,18 @@ class GrowingFilter(CompositeFilter):
             while not self._merge_stages(parts):
                 pass  # a signal handler added keys meanwhile
         return self
+
+    def _require_same_parameters(self, other: Self, verb: str) -> None:
+        if (mine := (*self._parameters(), self._seed)) != (theirs := (*other._parameters(), other._seed)):
+            what = "their seeds differ" if mine[:-1] == theirs[:-1] else "their parameters differ"
+            raise ValueError(f"cannot {verb}: {what}. Build both with the same arguments")
+
+    def _items_with(self, other: Self) -> tuple[float, float, float]:
+        self._require_same_parameters(other, "compare")
+        return items_in_one_stage(self._stages, other._stages)
+
+    def _is_empty(self) -> bool:
+        return not any(self._counts)
 
     def _merge_stages(self, parts: tuple[BaseFilter, ...]) -> bool:
         """Merge the stages, unless the filter changes meanwhile; return whether it was done."""

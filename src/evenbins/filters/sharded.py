@@ -39,8 +39,10 @@ from evenbins import _bulk, _core, _show
 from evenbins._bulk import Key
 from evenbins._core import FormatError
 from evenbins._files import StrPath
+from evenbins._keywords import explain_keywords
 from evenbins.filters.base import BaseFilter, build
 from evenbins.filters.composite import CompositeFilter, CompositePlan, CompositeStats
+from evenbins.filters.set_algebra import items_by_shard
 from evenbins.filters.sharded_files import (
     Manifest,
     ShardFile,
@@ -99,9 +101,10 @@ class ShardedFilter(CompositeFilter):
     _parts: tuple[BaseFilter, ...]
     _cached: ShardedPlan | None
 
+    @explain_keywords
     def __init__(
-        self, capacity: SupportsIndex | SupportsFloat, *, shards: int | None = None,
-        shard_bytes: int | None = None, policy: str | None = "blocked", fpr: float | None = None,
+        self, capacity: SupportsIndex | SupportsFloat, fpr: float | None = None, *, shards: int | None = None,
+        shard_bytes: int | None = None, policy: str | None = "blocked",
         bits_per_key: float | None = None, hashes: int | None = None, block_bits: int | None = None,
         seed: int = 0,
     ) -> None:  # fmt: skip
@@ -310,18 +313,28 @@ class ShardedFilter(CompositeFilter):
         if not isinstance(other, ShardedFilter):
             return NotImplemented
         self._require_writable()
-        if self.shards != other.shards:
-            raise ValueError(
-                f"cannot merge: {self.shards} shards and {other.shards}. Build both with the same arguments"
-            )
-        mine, theirs = self._parts[0], other._parts[0]
-        if type(mine) is not type(theirs) or _core_of(mine) != _core_of(theirs):
-            raise ValueError("cannot merge: their plans differ. Build both with the same arguments")
-        if mine.seed != theirs.seed:
-            raise ValueError("cannot merge: their seeds differ. Build both with the same arguments")
+        self._require_same_shards(other, "merge")
         for part, source in zip(self._parts, other._parts, strict=True):
             part._merge(source)
         return self
+
+    def _require_same_shards(self, other: Self, verb: str) -> None:
+        what, mine, theirs = "", self._parts[0], other._parts[0]
+        if self.shards != other.shards:
+            what = f"{self.shards} shards and {other.shards}"
+        elif type(mine) is not type(theirs) or _core_of(mine) != _core_of(theirs):
+            what = "their plans differ"
+        elif mine.seed != theirs.seed:
+            what = "their seeds differ"
+        if what:
+            raise ValueError(f"cannot {verb}: {what}. Build both with the same arguments")
+
+    def _items_with(self, other: Self) -> tuple[float, float, float]:
+        self._require_same_shards(other, "compare")
+        return items_by_shard(self._parts, other._parts)
+
+    def _is_empty(self) -> bool:
+        return all(part._is_empty() for part in self._parts)
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -12,9 +12,12 @@ from evenbins import _arguments as arguments
 from evenbins.theory.ring_limits import LEAST_WEIGHT, MOST_WEIGHT, RATE_UNIT, as_written
 
 __all__ = [
-    "NodeRow", "RingConfig", "checked_name", "checked_names", "checked_weight", "checked_weights",
-    "ring_config", "some_names",
+    "NodeRow", "RingConfig", "Weights", "checked_name", "checked_names", "checked_nodes", "checked_weight",
+    "checked_weights", "ring_config", "some_names",
 ]  # fmt: skip
+
+Weights = Mapping[str, float] | Sequence[float]
+"""Weights by name, or one for each node in the order of the nodes."""
 
 QUANTA = 2**20  # in one slot
 MAX_QUANTA = 2**44
@@ -189,8 +192,15 @@ def checked_weights(weights: object, names: list[str]) -> dict[str, float]:
     """Check the weights; return that of each node."""
     if weights is None:
         return dict.fromkeys(names, 1.0)
+    if isinstance(weights, Sequence) and not isinstance(weights, str | bytes | bytearray | memoryview):
+        if len(weights) != len(names):
+            text = f" must have a number for each of the {len(names)} nodes; got {len(weights)}. Pass as many"
+            raise arguments.unmet("weights", text + ", or a dict of names to numbers")
+        each = (checked_weight(f"weights[{i}]", weight) for i, weight in enumerate(weights))
+        return dict(zip(names, each, strict=True))
     if not isinstance(weights, Mapping):
-        raise TypeError(f"weights must be a mapping of names to numbers, not {type(weights).__name__}")
+        rule = "a dict of names to numbers, or a list with a number for each node"
+        raise TypeError(f"weights must be {rule}, not {type(weights).__name__}")
     known = dict.fromkeys(names, 1.0)
     for name, weight in weights.items():
         if name not in known:
@@ -198,6 +208,14 @@ def checked_weights(weights: object, names: list[str]) -> dict[str, float]:
             raise arguments.unmet("weights", text)
         known[name] = checked_weight(f"weights[{name!r}]", weight)
     return known
+
+
+def checked_nodes(nodes: object, weights: object) -> dict[str, float]:
+    """Check a ring's nodes and their weights; return the weight of each node."""
+    names = checked_names(nodes)
+    if isinstance(nodes, set | frozenset) and isinstance(weights, Sequence):
+        raise TypeError("weights in a list need nodes in a list: a set has no order. Pass a dict of weights")
+    return checked_weights(weights, names)
 
 
 def _unit(weights: list[float]) -> float:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from evenbins import _arguments as arguments
 from evenbins import _core
 from evenbins.rings.config import NodeRow, RingConfig, checked_name, checked_weight, is_unicode, some_names
+from evenbins.rings.container import NodeContainer
 
 __all__ = ["Move", "RingNodes"]
 
@@ -21,7 +22,7 @@ Move = tuple[int, str, str]
 _log = logging.getLogger("evenbins.rings")
 
 
-class RingNodes(_core.Ring):
+class RingNodes(_core.Ring, NodeContainer):
     """The nodes, and what happens to keys when they change."""
 
     __slots__ = ("_callbacks",)

@@ -36,7 +36,7 @@ docs/rings.md has more; `reference.ring` is the readable twin. `nodes` is the pa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -47,7 +47,7 @@ from evenbins import _bulk, _core, _files, _show
 from evenbins._bulk import Key
 from evenbins._files import attributes_of
 from evenbins.rings import forwarding
-from evenbins.rings.config import RingConfig, checked_name, checked_names, checked_weights, ring_config
+from evenbins.rings.config import RingConfig, Weights, checked_name, checked_nodes, ring_config
 from evenbins.rings.errors import NoNodesError, RingFullError
 from evenbins.rings.forwarding.client import Dropped, Held, Offered
 from evenbins.rings.lease import Lease
@@ -66,6 +66,10 @@ _SIDE_BY_SIDE = ("nodes", "keys", "limit", "variance", "full", "searches", "max_
 class HashRing(RingNodes, _files.Persistent):
     """A ring of nodes, each of which owns keys, none too many.
 
+    As a container it holds its nodes: iteration yields their names, `in`, `len` and `bool` are about them.
+    `ring[key]` and `ring.get_node(key)` are `ring.node(key)`. So `"a" in ring` asks for a node, `ring["a"]`
+    for the node of a key, also where the key equals a node's name. `key_count` counts the assigned keys.
+
     Parameters
     ----------
     nodes
@@ -78,8 +82,9 @@ class HashRing(RingNodes, _files.Persistent):
     limit
         Instead of `epsilon`: a node of weight w holds at most ceil(limit * w) keys, however many there are.
     weights
-        Weights of nodes by name, numbers from 1e-100 to 1e100 of which the largest is at most 1e30 times the
-        smallest; 1 for those not named. Limits follow them exactly, shares of first probes in steps of
+        Weights of nodes by name, 1 for those not named; or a list or tuple with one for each node, in the
+        order of `nodes`. Numbers from 1e-100 to 1e100, of which the largest is at most 1e30 times the
+        smallest. Limits follow them exactly, shares of first probes in steps of
         2**-20 of the ring's unit (see `copies`), of which a node has at least one step and at most 2**24
         units.
     copies
@@ -99,6 +104,8 @@ class HashRing(RingNodes, _files.Persistent):
     >>> ring = HashRing(["a:1", "b:1", "c:1"], epsilon=0.25)
     >>> ring.node("user:7"), ring.nodes("user:7", 2)
     ('a:1', ('a:1', 'b:1'))
+    >>> ring["user:7"], "b:1" in ring, len(ring), list(ring)
+    ('a:1', True, 3, ['a:1', 'b:1', 'c:1'])
     >>> nodes = ring.assign_many([f"user:{i}" for i in range(300)])
     >>> max(ring.loads().values()) <= 125, ring.locate("user:7") == nodes[7]
     (True, True)
@@ -114,9 +121,9 @@ class HashRing(RingNodes, _files.Persistent):
 
     def __init__(
         self, nodes: Iterable[str] = (), *, policy: str = "jump", epsilon: float | None = None,
-        limit: int | None = None, weights: Mapping[str, float] | None = None, copies: int = 1, seed: int = 0,
+        limit: int | None = None, weights: Weights | None = None, copies: int = 1, seed: int = 0,
     ) -> None:  # fmt: skip
-        known = checked_weights(weights, checked_names(nodes))
+        known = checked_nodes(nodes, weights)
         self._start(known, ring_config(known.values(), policy, epsilon, limit, copies, seed))
 
     def _start(self, weights: dict[str, float], config: RingConfig) -> None:
@@ -423,7 +430,7 @@ class HashRing(RingNodes, _files.Persistent):
 
     def __repr__(self) -> str:
         rows: list[tuple[str, object]] = [
-            ("policy", self.policy), ("nodes", len(self._names())), ("keys", len(self)),
+            ("policy", self.policy), ("nodes", len(self)), ("keys", self.key_count),
         ]  # fmt: skip
         if self.layout != "dense":
             rows.append(("layout", self.layout))

@@ -68,7 +68,7 @@ class RingStats(ReprMixin):
 
 def ring_stats(ring: RingNodes) -> RingStats:
     """Measure a ring."""
-    rows, config, keys = ring._node_rows(), ring._ring_config, len(ring)
+    rows, config, keys = ring._node_rows(), ring._ring_config, ring.key_count
     serving = [row for row in rows if row.serves]
     limit: int | None = config.limit or None
     if config.rate:

@@ -26,14 +26,16 @@ import math
 import struct
 from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, NamedTuple, SupportsIndex
+from typing import Any, ClassVar, NamedTuple, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins import _bulk, _core
+from evenbins._keywords import explain_keywords
 from evenbins._show import ReprMixin
+from evenbins.sketches.counts import KeylessCounts
 from evenbins.structure import Mergeable, Plan
 from evenbins.theory.sketch import classic_failure, is_prime, next_prime, two_hash_failure
 
@@ -86,8 +88,8 @@ class SketchPlan(Plan):
         and the bits of epsilon and delta
     """
 
-    _identity = ("seed", "core")
-    _in_one_line = (
+    _identity: ClassVar[tuple[str, ...]] = ("seed", "core")
+    _in_one_line: ClassVar[tuple[str, ...]] = (
         "epsilon", "delta", "construction", "width", "depth", "copies", "failure", "conservative", "nbytes",
     )  # fmt: skip
 
@@ -138,7 +140,7 @@ class SketchStats(ReprMixin):
     nbytes: int
 
 
-class CountMinSketch(_core.Sketch, Mergeable[SketchPlan]):
+class CountMinSketch(_core.Sketch, KeylessCounts, Mergeable[SketchPlan]):
     """Counts of the keys of a stream, in fixed memory: never too small, seldom much too large.
 
     For each key, the estimate is at least the true count, and exceeds it by more than `epsilon` times the
@@ -157,7 +159,7 @@ class CountMinSketch(_core.Sketch, Mergeable[SketchPlan]):
         inner product with a promise of its own.
     conservative
         Raise a counter only as far as the key's new estimate: the same promise, smaller errors, updates of
-        two to three times the time; `|`, `|=` and `inner_product` are refused.
+        two to three times the time; `|`, `+` and `inner_product` are refused.
     seed
         0 … 2**64-1. With a secret random seed nobody can choose keys that collide.
 
@@ -166,7 +168,7 @@ class CountMinSketch(_core.Sketch, Mergeable[SketchPlan]):
     >>> s = CountMinSketch(epsilon=1e-3, delta=1e-3)
     >>> s.add("apple", 3)
     >>> s.add_many(["apple", "pear"])
-    >>> s.count("apple"), s.count("pear"), s.count("plum")
+    >>> s.count("apple"), s["pear"], s["plum"]                 # s[key] is s.count(key)
     (4, 1, 0)
     >>> s.plan
     SketchPlan(epsilon=0.001, delta=0.001, construction='classic', width=2_719, depth=7, copies=1, \
@@ -202,6 +204,9 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
     def _check_core(self) -> None:
         self._cached_plan = self._plan_of_core()
 
+    __add__, __iadd__ = Mergeable.__or__, Mergeable.__ior__  # merging adds the counters
+
+    @explain_keywords
     def __init__(
         self,
         epsilon: float = 1e-3,
@@ -267,7 +272,7 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
 
     def count_many(self, keys: object, *, digests: bool = False) -> _Words:
         """Estimate the counts of many keys: an array, in the shape of a NumPy array of keys."""
-        source, shape = _bulk.key_source(keys, digests=digests)
+        source, shape = _bulk.key_source(keys, digests=digests, single="count(key)")
         counts = self._count_from(source)
         return counts if shape is None else counts.reshape(shape)
 

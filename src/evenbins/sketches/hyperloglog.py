@@ -12,6 +12,7 @@ from typing import Any
 
 from evenbins import _arguments as arguments
 from evenbins import _bulk, _core
+from evenbins._keywords import explain_keywords
 from evenbins._show import ReprMixin
 from evenbins.structure import Mergeable, Plan
 from evenbins.theory import distinct
@@ -116,6 +117,7 @@ class HyperLogLog(_core.Distinct, Mergeable[DistinctPlan]):
     _plan_class = DistinctPlan
     _noun = "HyperLogLog"
 
+    @explain_keywords
     def __init__(self, precision: int | None = None, *, error: float | None = None, seed: int = 0) -> None:
         self._build(plan_hyperloglog(precision, error=error, seed=seed))
 
@@ -167,6 +169,12 @@ class HyperLogLog(_core.Distinct, Mergeable[DistinctPlan]):
             error = distinct.sparse_error(entries)
             fill = entries / ((nbytes - 8) // 4)
         return DistinctStats(keys=keys, error=error, sparse=not dense, fill=fill, nbytes=nbytes)
+
+    def __len__(self) -> int:
+        raise TypeError("the number of different keys is an estimate, and no integer: use count()")
+
+    def __bool__(self) -> bool:
+        return True  # as every structure is; without it Python would ask for the length
 
     def clear(self) -> None:
         """Forget all keys."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from evenbins.rings.config import checked_names, checked_weights, ring_config
+from evenbins.rings.config import Weights, checked_nodes, ring_config
 from evenbins.rings.ring import HashRing
 
 __all__ = ["ring"]
@@ -12,7 +12,7 @@ __all__ = ["ring"]
 
 def ring(
     nodes: Iterable[str] = (), *, policy: str = "jump", layout: str = "dense", epsilon: float | None = None,
-    limit: int | None = None, weights: Mapping[str, float] | None = None, copies: int = 1,
+    limit: int | None = None, weights: Weights | None = None, copies: int = 1,
     rehash: str = "object", array_bits: int = 20, seed: int = 0,
 ) -> HashRing:  # fmt: skip
     """Build a ring of a paper; look-ups in a sparse array take about 1000 hashes.
@@ -34,7 +34,7 @@ def ring(
     >>> ring(["a", "b"], layout="sparse", array_bits=10).layout
     'sparse'
     """
-    known = checked_weights(weights, checked_names(nodes))
+    known = checked_nodes(nodes, weights)
     config = ring_config(
         known.values(), policy, epsilon, limit, copies, seed, layout=layout, rehash=rehash,
         array_bits=array_bits,

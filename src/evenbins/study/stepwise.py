@@ -6,8 +6,8 @@ The lab shows its steps; the tests demand that the core leaves the same bytes.
     level 2   │ x x . │ x . . │ …             an insertion moves one resident at most
     list      x x                             or puts the key on the overflow list
 
-Core: [scheme 1 .. 5, slots, key type (1 int64, 2 uint64, 3 digest), value type (1 int64, 2 uint64, 3
-float64), flags (1 occupancy bits, 2 next hashes), overflow limit, buckets of each level].
+Core: [scheme 1 .. 5, slots, key type (1 int64, 2 uint64, 3 digest), value type (0 none, 1 int64, 2
+uint64, 3 float64), flags (1 occupancy bits, 2 next hashes), overflow limit, buckets of each level].
 
 Payload, each part padded to whole lines of 64 bytes: the state (24 words: the counters in the order of
 `COUNTERS`, zeros to word 16, the keys of each level); one bit a slot for occupancy; the same for marks
@@ -16,7 +16,7 @@ values; the next hashes (32 bits each); and of the list: keys, values, links (ne
 bits each) and the index (32 bits each).
 
 A key's bucket in level j: word j of its digest (the digest itself, then SplitMix64's words), scaled to the
-level. The digest of an integer is `hashing.digest`; of a 128-bit digest, its low word.
+level. The digest of an integer is `hashing.digest`; of a 128-bit digest, its low word. A set has no values.
 
 Invariants: at most `levels` bucket reads for a look-up; at most one move for an insertion; what raises
 `Full` has changed nothing.
@@ -56,14 +56,13 @@ class Full(RuntimeError):  # noqa: N818
 
 def _sizes(core: Sequence[int]) -> list[int]:
     """Return the size of each part of the payload, in bytes and without padding."""
-    scheme, slots, key_type, _, flags, limit, *buckets = core
+    scheme, slots, key_type, value_type, flags, limit, *buckets = core
     total = sum(buckets) * slots
-    words = 2 if key_type == DIGEST else 1
-    bits = -(-total // 8)
+    words, values, bits = 2 if key_type == DIGEST else 1, min(1, value_type), -(-total // 8)
     return [
-        8 * STATE_WORDS, bits, bits if scheme == CONSERVATIVE else 0, 8 * total * (words + 1),
+        8 * STATE_WORDS, bits, bits if scheme == CONSERVATIVE else 0, 8 * total * (words + values),
         4 * total * next_words(scheme, flags, len(buckets)),
-        8 * limit * words, 8 * limit, 16 * limit, 4 * index_size(limit),
+        8 * limit * words, 8 * limit * values, 16 * limit, 4 * index_size(limit),
     ]  # fmt: skip
 
 
@@ -88,8 +87,8 @@ def payload_bytes(core: Sequence[int]) -> int:
         raise ValueError("scheme must be 1 .. 5")
     if slots not in (1, 2, 4, 8):
         raise ValueError("slots must be 1, 2, 4 or 8")
-    if key_type not in range(1, 4) or value_type not in range(1, 4):
-        raise ValueError("the types of keys and values must be 1 .. 3")
+    if key_type not in range(1, 4) or value_type not in range(4):
+        raise ValueError("the type of keys must be 1 .. 3, that of values 0 .. 3")
     if flags not in range(4) or not 0 <= limit <= MAX_LIMIT:
         raise ValueError("flags must be 0 .. 3, the overflow limit 0 .. 2**30")
     if not all(1 <= each <= 2**32 for each in buckets):
@@ -157,11 +156,13 @@ class ReferenceMultilevel:
     # --- keys ------------------------------------------------------------------------------------------
 
     def stored(self, key: object) -> int:
-        """Return what is stored of a key: 64 bits of an integer, or 128 of a str or bytes."""
+        """Return what is stored of a key: 64 bits of an integer, or 128 of any key."""
         if self.key_type == DIGEST:
             data = key.encode() if isinstance(key, str) else key
+            if isinstance(data, int):
+                return digest(data, self.seed) | (data & MASK) << 64
             if not isinstance(data, bytes):
-                raise TypeError("a key must be str or bytes")
+                raise TypeError("a key must be str, bytes or int")
             return xxh3_128(data, self.seed)
         if not isinstance(key, int):
             raise TypeError("a key must be an int")
@@ -484,8 +485,7 @@ class ReferenceMultilevel:
 
     def payload(self) -> bytes:
         """Return the payload of the table's file."""
-        state = self.counters()
-        state += [0] * (PLACED - len(state)) + self.placed()
+        state = self.counters() + [0] * (PLACED - len(COUNTERS)) + self.placed()
         state += [0] * (STATE_WORDS - len(state))
         residents = [each or (0, 0) for each in self.table]
         occupied = sum(1 << slot for slot, each in enumerate(self.table) if each is not None)
@@ -495,7 +495,7 @@ class ReferenceMultilevel:
             bucket = residents[start : start + self.slots]
             records += [key & MASK for key, _ in bucket]
             records += [key >> 64 for key, _ in bucket] if self.key_type == DIGEST else []
-            records += [value for _, value in bucket]
+            records += [value for _, value in bucket] if self.value_type else []
         listed = [self.entries.get(entry, (0, 0)) for entry in range(1, self.limit + 1)]
         list_words = [word for key, _ in listed for word in self._words(key)]
         sizes = _sizes(self.core)
@@ -504,7 +504,8 @@ class ReferenceMultilevel:
             struct.pack(f"<{STATE_WORDS}Q", *state), occupied.to_bytes(sizes[1], "little"),
             marked.to_bytes(sizes[2], "little"), struct.pack(f"<{len(records)}Q", *records),
             struct.pack(f"<{len(nexts)}I", *nexts), struct.pack(f"<{len(list_words)}Q", *list_words),
-            struct.pack(f"<{self.limit}Q", *(value for _, value in listed)), self._links(), self._index(),
+            struct.pack(f"<{sizes[6] // 8}Q", *[value for _, value in listed if self.value_type]),
+            self._links(), self._index(),
         ]  # fmt: skip
         assert [len(part) for part in parts] == sizes
         return b"".join(part + bytes(-len(part) % LINE) for part in parts)
@@ -538,13 +539,13 @@ class ReferenceMultilevel:
             parts.append(payload[at : at + size])
             at += -(-size // LINE) * LINE
         state = struct.unpack(f"<{STATE_WORDS}Q", parts[0])
-        words = 2 if table.key_type == DIGEST else 1
+        words, values = 2 if table.key_type == DIGEST else 1, min(1, table.value_type)
         records = struct.unpack(f"<{sizes[3] // 8}Q", parts[3])
         for slot in range(len(table.table)):
-            at = slot // table.slots * table.slots * (words + 1) + slot % table.slots
-            low, *high, value = records[at : at + (words + 1) * table.slots : table.slots]
+            at = slot // table.slots * table.slots * (words + values) + slot % table.slots
+            low, *rest = records[at : at + (words + values) * table.slots : table.slots]
             if parts[1][slot // 8] >> slot % 8 & 1:
-                table.table[slot] = low | sum(high) << 64, value
+                table.table[slot] = low | sum(rest[: words - 1]) << 64, sum(rest[words - 1 :])
             if sizes[2] and parts[2][slot // 8] >> slot % 8 & 1:
                 table.marks.add(slot)
         (
@@ -552,7 +553,7 @@ class ReferenceMultilevel:
             table.return_moves, listed, oldest, _, freed, table.used,
         ) = state[: len(COUNTERS)]  # fmt: skip
         list_words = struct.unpack(f"<{sizes[5] // 8}Q", parts[5])
-        list_values = struct.unpack(f"<{table.limit}Q", parts[6])
+        list_values = struct.unpack(f"<{sizes[6] // 8}Q", parts[6]) or [0] * table.limit
         links = struct.unpack(f"<{4 * table.limit}I", parts[7])
         if table.used > table.limit or listed > table.limit:
             raise ValueError("the list has more entries than its limit")

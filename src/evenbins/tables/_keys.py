@@ -4,9 +4,9 @@
     values    one uint64 word: an integer, or the bits of a double
 
 Arrays of integers are converted by NumPy, without a copy where they fit as they are; Arrow columns, iterables
-and whatever becomes a digest by the core. Everything is converted before anything is stored: a key or value that does not fit is
-refused, and the table is as it was. An integer that is a key of some other table (docs/keys.md) is refused
-where it would be stored, and absent where it is looked up or deleted.
+and whatever becomes a digest by the core. Everything is converted before anything is stored: a key or value
+that does not fit is refused, and the table is as it was. An integer that is a key of some other table
+(docs/keys.md) is refused where it would be stored, and absent where it is looked up or deleted.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from evenbins._bulk import Lines, Spans, arrow_stream, is_array_like
 from evenbins._core import KeyRangeError
 
 __all__ = [
-    "KEY_TYPES", "NO_VALUES", "VALUE_DTYPES", "VALUE_TYPES", "Words", "checked_dtypes", "dtype_names", "stored_keys",
-    "stored_values", "values_of", "wanted_keys",
+    "KEY_TYPES", "NO_VALUES", "VALUE_DTYPES", "VALUE_TYPES", "Words", "checked_dtypes", "dtype_names",
+    "stored_keys", "stored_values", "values_of", "wanted_keys",
 ]  # fmt: skip
 
 Words = npt.NDArray[np.uint64]

@@ -40,9 +40,11 @@ import numpy as np
 from evenbins import _arguments as arguments
 from evenbins import _core, _show
 from evenbins._bulk import Key
+from evenbins._keywords import explain_keywords
 from evenbins._show import ReprMixin
 from evenbins.structure import Plan, Structure
 from evenbins.tables._keys import KEY_TYPES, checked_dtypes, dtype_names
+from evenbins.tables.inference import FromItems
 from evenbins.tables.mapping import TableMapping
 from evenbins.theory.chain_walk import BALANCED, Layout
 
@@ -234,7 +236,7 @@ class ChainStats(ReprMixin):
         return _show.line("ChainStats", [row for row in self._rows() if not isinstance(row[1], tuple)])
 
 
-class ChainedTable(_core.Chains, TableMapping, Structure[ChainPlan]):
+class ChainedTable(_core.Chains, FromItems, TableMapping, Structure[ChainPlan]):
     """A hash table of chains: keys to 64-bit values, in memory of a fixed size.
 
     Entries lie in an arena for `capacity` keys. One key more raises TableFullError and changes nothing; the
@@ -296,6 +298,7 @@ class ChainedTable(_core.Chains, TableMapping, Structure[ChainPlan]):
     def _check_core(self) -> None:
         _checked_core(self._core)
 
+    @explain_keywords
     def __init__(
         self, capacity: SupportsIndex | SupportsFloat, *, policy: str = "multilevel",
         choices: int | None = None, reads: float | None = None, load: float = 1.0,
@@ -340,11 +343,6 @@ class ChainedTable(_core.Chains, TableMapping, Structure[ChainPlan]):
         The level is counted from 1, the overflow chains' after the others; it is 0 if the key is absent.
         """
         return self._probe(key)
-
-    @property
-    def capacity(self) -> int:
-        """The number of keys the table can hold."""
-        return self._capacity
 
     def stats(self) -> ChainStats:
         """Measure this very table: one pass over its bins, and one over its keys.

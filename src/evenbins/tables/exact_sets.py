@@ -11,6 +11,7 @@ key_dtype="digest" a set takes every key that a filter takes: str, bytes and int
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -18,20 +19,16 @@ import numpy.typing as npt
 
 from evenbins import _bulk
 from evenbins.tables._keys import KEY_TYPES, NO_VALUES, Words, stored_keys
+from evenbins.tables.mapping import TableMapping
 
 __all__ = ["SetMethods", "digest_words"]
-
-if TYPE_CHECKING:
-    from evenbins.tables.mapping import TableMapping as _Table
-else:
-    _Table = object  # the mapping comes later among a table's bases
 
 
 def digest_words(keys: object, seed: int = 0) -> Words:
     """Return the 128-bit digests that a set of digests stores of keys: an array of n rows, (low, high).
 
     Of str and bytes XXH3-128 with the seed; of an int its 64-bit digest with the seed, and its two's
-    complement. `keys` is whatever a bulk call takes; arrays, Arrow columns and lines are read without the GIL.
+    complement. `keys` is whatever a bulk call takes; arrays, Arrow and lines are read without the GIL.
 
     Examples
     --------
@@ -46,7 +43,7 @@ def digest_words(keys: object, seed: int = 0) -> Words:
     return stored_keys(keys, KEY_TYPES["digest"], seed).reshape(-1, 2)
 
 
-class SetMethods(_Table):
+class SetMethods(TableMapping):
     """What an exact set can do besides looking up, deleting and iterating."""
 
     __slots__ = ()
@@ -110,7 +107,7 @@ class SetMethods(_Table):
         return self.delete_many(keys)
 
     def update(self, items: object = (), /, *more: object) -> None:
-        """Store items: of an exact set, the keys of iterables; of a table, a mapping or pairs.
+        """Store items: of an exact set, the keys of iterables and tables; of a table, a mapping or pairs.
 
         Examples
         --------
@@ -125,8 +122,7 @@ class SetMethods(_Table):
                 raise TypeError(f"update takes one mapping or iterable of pairs, not {1 + len(more)}")
             return super().update(items)
         for keys in (items, *more):
-            if isinstance(keys, SetMethods):
-                keys._require_set()
+            if isinstance(keys, TableMapping):
                 self._require_comparable(keys)
                 self._update_from(keys)
             else:
@@ -154,15 +150,22 @@ class SetMethods(_Table):
         return united  # type: ignore[no-any-return]
 
     def __or__(self, other: object) -> Self:
-        if isinstance(other, SetMethods) and self._value_type == other._value_type == NO_VALUES:
-            return self.union(other)
-        return NotImplemented
+        if self._value_type != NO_VALUES:
+            return super().__or__(other)
+        return self.union(other) if _is_set(other) else NotImplemented
+
+    def __ror__(self, other: object) -> Self:
+        if self._value_type != NO_VALUES:
+            return super().__ror__(other)
+        return self.union(other) if _is_set(other) else NotImplemented
 
     def __ior__(self, other: object) -> Self:
-        if isinstance(other, SetMethods) and self._value_type == other._value_type == NO_VALUES:
-            self.update(other)
-            return self
-        return NotImplemented
+        if self._value_type != NO_VALUES:
+            return super().__ior__(other)
+        if not _is_set(other):
+            return NotImplemented
+        self.update(other)
+        return self
 
     def _require_set(self) -> None:
         if self._value_type != NO_VALUES:
@@ -182,8 +185,8 @@ class SetMethods(_Table):
             )
         return np.ascontiguousarray(digests).reshape(-1)
 
-    def _require_comparable(self, other: SetMethods) -> None:
-        """Raise if the words of two sets do not mean the same keys."""
+    def _require_comparable(self, other: TableMapping) -> None:
+        """Raise if the words of two tables do not mean the same keys."""
         if self._key_type != other._key_type:
             raise TypeError(
                 f"both sets must have the same key_dtype; got {self.key_dtype!r} and {other.key_dtype!r}"
@@ -193,3 +196,10 @@ class SetMethods(_Table):
                 "both sets of digests must have the same seed: the digests of one cannot be turned into "
                 "those of the other. Add the keys themselves"
             )
+
+
+def _is_set(other: object) -> bool:
+    """Return whether `|` with an exact set takes it: another one, or a Python set."""
+    if isinstance(other, TableMapping):
+        return other._value_type == NO_VALUES
+    return isinstance(other, Set)

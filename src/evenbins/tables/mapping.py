@@ -14,8 +14,17 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import (
+    Callable,
+    ItemsView,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    MutableMapping,
+    ValuesView,
+)
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +33,7 @@ from evenbins import _arguments as arguments
 from evenbins import _bulk
 from evenbins._bulk import Key
 from evenbins._core import FormatError
-from evenbins.tables import _keys
+from evenbins.tables import _keys, equality
 from evenbins.tables._keys import (
     KEY_TYPES,
     NO_VALUES,
@@ -34,6 +43,7 @@ from evenbins.tables._keys import (
     stored_values,
     wanted_keys,
 )
+from evenbins.tables.views import TableItems, TableKeys, TableValues
 
 __all__ = ["MISSING", "TableMapping"]
 
@@ -67,6 +77,7 @@ if TYPE_CHECKING:
         def _insert_many(self, keys: Words, values: Words, are_new: bool, before: int = 0) -> None: ...
         def _erase_many(self, keys: Words, strict: bool) -> tuple[int, int, int]: ...
         def _pop(self, key: Key, default: Any) -> object: ...
+        def _pop_item(self) -> tuple[int, Value] | None: ...
         def _setdefault(self, key: Key, default: Any) -> Value: ...
         def _each_batch(self, store: Callable[[Words, Words], object], most: int) -> None: ...
         def _get_many(self, keys: Words, missing: int, threads: int) -> tuple[Words, int, int]: ...
@@ -81,7 +92,12 @@ if TYPE_CHECKING:
         def _seed(self) -> int: ...
         @property
         def _read_only(self) -> bool: ...
+        @property
+        def _capacity(self) -> int: ...
+        def _equal(self, other: Any, /) -> bool: ...
         def _invariant(self) -> str: ...
+        def copy(self) -> Self: ...
+        def grown(self, capacity: int) -> Self: ...
         def __contains__(self, key: Key, /) -> bool: ...
         def __getitem__(self, key: Key, /) -> Value: ...
         def __setitem__(self, key: Key, value: Any, /) -> None: ...
@@ -137,6 +153,23 @@ class TableMapping(_TableCore):
         if value is MISSING:
             raise KeyError(key)
         return value
+
+    def popitem(self) -> tuple[int, Value]:
+        """Remove some key and return it with its value; KeyError if the table is empty.
+
+        One step for other threads. Of a table of digests the key is a digest.
+
+        Examples
+        --------
+        >>> from evenbins import MultilevelTable
+        >>> t = MultilevelTable({5: 7})
+        >>> t.popitem(), len(t)
+        ((5, 7), 0)
+        """
+        item = self._pop_item()
+        if item is None:
+            raise KeyError("popitem(): the table is empty")
+        return item
 
     # --- many keys -------------------------------------------------------------------------------------
 
@@ -346,17 +379,17 @@ class TableMapping(_TableCore):
 
     def keys(self) -> KeysView[Any]:
         """View the keys: integers, or digests as integers of 128 bits; in no order that means something."""
-        return KeysView(self)
+        return TableKeys(self)
 
     def values(self) -> ValuesView[Any]:
         """View the values, in the order of the keys."""
         self._require_values()
-        return _Values(self)
+        return TableValues(self)
 
     def items(self) -> ItemsView[Any, Any]:
         """View pairs of key and value."""
         self._require_values()
-        return _Items(self)
+        return TableItems(self)
 
     def _pages(self, most: int) -> Iterator[tuple[Words, Words]]:
         slot = entry = 0
@@ -400,15 +433,15 @@ class TableMapping(_TableCore):
     def _require_values(self) -> None:
         if self._value_type == NO_VALUES:
             raise TypeError(
-                "this table is an exact set (value_dtype=None): it has keys and no values. Use add_many(keys), "
-                "add_new_many(keys), contains_many(keys) or iterate over it"
+                "this table is an exact set (value_dtype=None): it has keys and no values. "
+                "Use add_many(keys), add_new_many(keys), contains_many(keys) or iterate over it"
             )
 
     def _shares_words(self, other: TableMapping) -> bool:
         digest = self._key_type == KEY_TYPES["digest"]
         return (
             self._key_type == other._key_type
-            and self._value_type == other._value_type
+            and self._value_type in (other._value_type, NO_VALUES)  # a set takes the keys of a table
             and (not digest or self._seed == other._seed)
         )
 
@@ -423,6 +456,64 @@ class TableMapping(_TableCore):
             )
 
     # --- the table as a whole -------------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether a mapping or another table has the same items (see `equality`)."""
+        if self is other:
+            return True
+        if isinstance(other, TableMapping):
+            return equality.equals_table(self, other)
+        return equality.equals_collection(self, other)  # type: ignore[no-any-return]
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def same_bytes(self, other: object) -> bool:
+        """Return whether another table is of the same class and has the same bytes.
+
+        So the same integer core and seed, and the same keys and values in the same places after the same
+        counts of insertions and moves. `==` compares the items alone.
+
+        Examples
+        --------
+        >>> from evenbins import MultilevelTable
+        >>> a, b = MultilevelTable(100), MultilevelTable(200)
+        >>> a[5] = b[5] = 7
+        >>> a == b, a.same_bytes(b), a.same_bytes(a.copy())
+        (True, False, True)
+        """
+        return type(other) is type(self) and self._equal(other)
+
+    def __or__(self, other: object) -> Self:
+        """Return a new table with the items of both, large enough for all; of equal keys the right one's."""
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        united = self._with_room(len(other))
+        united.update(other)
+        return united
+
+    def __ror__(self, other: object) -> Self:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        self._require_values()
+        united = self._with_room(len(other))
+        for key, value in other.items():
+            united.setdefault(key, value)
+        return united
+
+    def __ior__(self, other: object) -> Self:
+        if not isinstance(other, Iterable):
+            return NotImplemented
+        self.update(other)
+        return self
+
+    def _with_room(self, more: int) -> Self:
+        total = len(self) + more
+        return self.copy() if total <= self._capacity else self.grown(total)
+
+    @property
+    def capacity(self) -> int:
+        """The number of keys that the table was planned for."""
+        return self._capacity
 
     @property
     def key_dtype(self) -> str:
@@ -458,22 +549,4 @@ def _with_unfit(unfit: npt.NDArray[np.bool_], absent: int, first: int) -> tuple[
     return absent + int(unfit.sum()), min(starts)
 
 
-class _Values(ValuesView[Any]):
-    __slots__ = ()
-
-    def __iter__(self) -> Iterator[Any]:
-        table: TableMapping = self._mapping  # type: ignore[attr-defined]
-        for _, values in table._batches():
-            yield from table._guarded(values)
-
-    def __contains__(self, value: object) -> bool:
-        return any(each == value for each in self)
-
-
-class _Items(ItemsView[Any, Any]):
-    __slots__ = ()
-
-    def __iter__(self) -> Iterator[Any]:
-        table: TableMapping = self._mapping  # type: ignore[attr-defined]
-        for keys, values in table._batches():
-            yield from table._guarded(list(zip(keys, values, strict=True)))
+MutableMapping.register(TableMapping)  # not a base: the metaclass of a compiled class is another

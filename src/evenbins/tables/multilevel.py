@@ -12,6 +12,7 @@ or one writer; other callers block until it finishes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, SupportsFloat, SupportsIndex
 
@@ -20,11 +21,12 @@ from evenbins import _core
 from evenbins._bulk import Key
 from evenbins._core import TableFullError
 from evenbins._files import StrPath, attributes_of
+from evenbins._keywords import explain_keywords
 from evenbins._show import ReprMixin
 from evenbins.structure import Structure, kind_of_number
 from evenbins.tables import multilevel_plan as planning
 from evenbins.tables.exact_sets import SetMethods
-from evenbins.tables.mapping import TableMapping
+from evenbins.tables.inference import FromKeys, inferred_items
 from evenbins.tables.multilevel_plan import TableCore, TablePlan, plan_multilevel, plan_of_table_core
 from evenbins.tables.page_files import is_paged
 from evenbins.tables.paged import PagedTable, save_pages
@@ -109,18 +111,18 @@ class GuideState(NamedTuple):
     rebuilding: int
 
 
-class MultilevelTable(_core.Table, SetMethods, TableMapping, Structure[TablePlan]):
+class MultilevelTable(_core.Table, FromKeys, SetMethods, Structure[TablePlan]):
     """A mapping from keys to 64-bit numbers in a few flat arrays: a look-up reads `levels` buckets at most.
 
-    It behaves as a dict does, as far as its keys and values go; `==` means more: two tables are equal when
-    they have the same integer core and seed, and the same bytes, so the same keys and values in the same
-    places after the same counts of insertions and moves. Nothing is allocated after construction: a table
-    that has no room for a key says so (TableFullError), and stays as it was.
+    It behaves as a dict does, as far as its keys and values go, and is a `MutableMapping`; `==` compares the
+    items, also with a dict, and `same_bytes` compares everything. Nothing is allocated after construction: a
+    table that has no room for a key says so (TableFullError), and stays as it was.
 
     Parameters
     ----------
     capacity
-        Keys to plan for (n).
+        Keys to plan for (n); or a mapping, whose items the table then has: its types are inferred, as
+        `from_items` does, unless others than "int64" are passed.
     scheme
         How an insertion chooses among a key's buckets, one in each level. "standard": the leftmost with
         room (section 5.2). "conservative": if all are full, one resident that was never tried moves to the
@@ -189,18 +191,26 @@ class MultilevelTable(_core.Table, SetMethods, TableMapping, Structure[TablePlan
             ("value_dtype", self.value_dtype and str(self.value_dtype)), ("nbytes", self.nbytes),
         ]  # fmt: skip
 
+    @explain_keywords
     def __init__(
-        self, capacity: SupportsIndex | SupportsFloat, *, scheme: str = "least-loaded",
+        self, capacity: SupportsIndex | SupportsFloat | Mapping[Any, Any], *, scheme: str = "least-loaded",
         levels: int | None = None, slots: int | None = None, overflow: float | None = None,
         summary: str | SummaryPlan | None = None, deletions: bool | str = False, key_dtype: str = "int64",
         value_dtype: str | None = "int64", seed: int = 0,
     ) -> None:  # fmt: skip
+        items = None
+        if isinstance(capacity, Mapping):
+            given = (None if each == "int64" else each for each in (key_dtype, value_dtype))
+            items = inferred_items(capacity, key_dtype=next(given), value_dtype=next(given))
+            capacity, key_dtype, value_dtype = max(1, len(items.keys)), items.key_dtype, items.value_dtype
         self._build(
             plan_multilevel(
                 capacity, scheme=scheme, levels=levels, slots=slots, overflow=overflow, summary=summary,
                 deletions=deletions, key_dtype=key_dtype, value_dtype=value_dtype, seed=seed,
             )
         )  # fmt: skip
+        if items is not None:
+            self.insert_many(items.keys, items.values)
 
     def probe(self, key: Key) -> tuple[int, int, bool]:
         """Return how a look-up of this key goes: its level, the buckets read, whether the list was asked.

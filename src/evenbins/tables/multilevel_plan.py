@@ -104,8 +104,9 @@ class TableCore(NamedTuple):
         bits = -(-total // 8)
         index = 1 << (2 * limit - 1).bit_length() if limit else 0
         parts = (
-            8 * _STATE_WORDS, bits, bits if self.scheme == "conservative" else 0, 8 * total * (words + values),
-            4 * total * next_words, 8 * limit * words, 8 * limit * values, 16 * limit, 4 * index,
+            8 * _STATE_WORDS, bits, bits if self.scheme == "conservative" else 0,
+            8 * total * (words + values), 4 * total * next_words, 8 * limit * words, 8 * limit * values,
+            16 * limit, 4 * index,
         )  # fmt: skip
         return sum(-(-part // 64) * 64 for part in parts)
 

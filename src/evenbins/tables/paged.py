@@ -432,10 +432,9 @@ class PagedTable(_core.Pages, TableMapping):
     save = _refusal("cannot be saved elsewhere")
     __reduce__ = _refusal("cannot be pickled")
     load = from_bytes = staticmethod(_refusal("is opened, not loaded, by PagedTable.open(path)"))
+    same_bytes = _refusal("has no bytes in memory to compare")
+    __or__ = __ror__ = _refusal("cannot be copied in memory: use |= or update()")
     __array_ufunc__ = None
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
     def _check(self) -> None:
         """Assert every invariant of the structure; for tests."""

@@ -80,7 +80,7 @@ def bytes_of_core(core: BalancedCore) -> int:
 
 def checked_policy(value: object) -> str:
     """Check the name of a policy."""
-    return arguments.one_of("policy", value, POLICIES, "Leave it out of plan_balanced for the best")
+    return arguments.one_of("policy", value, POLICIES, "Leave policy out for the best")
 
 
 def checked_spill(value: object) -> str:

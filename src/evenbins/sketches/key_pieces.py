@@ -1,0 +1,79 @@
+"""Keys of a bulk addition, cut into pieces whose elements can be kept; and additions under way."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from evenbins import _bulk
+
+__all__ = ["Addition", "key_pieces", "note_added"]
+
+_PIECE = 1 << 16  # keys treated together
+_Words = npt.NDArray[np.uint64]
+
+
+class Addition(NamedTuple):
+    """Keys on their way into a sketch: its total before; their weights, or one for all."""
+
+    before: int
+    digests: _Words
+    keys: Any
+    weights: _Words | None
+    each: int
+
+    def added(self, total: int) -> int:
+        """Return how many of the keys are in, from the sketch's total now."""
+        grown = total - self.before
+        if self.weights is not None:
+            sums = itertools.accumulate(self.weights.tolist())
+            return bisect_right(list(sums), grown) if grown else 0
+        return min(grown // self.each if self.each else int(grown > 0), len(self.digests))
+
+
+def note_added(error: BaseException, number: int) -> None:
+    """Replace the core's note, which counts the keys of a piece, by one that counts those of the call."""
+    ours = "evenbins: this came from"
+    notes = [note for note in getattr(error, "__notes__", ()) if not note.startswith(ours)]
+    notes.append(f"{ours} item {number} of the keys; the keys before it have been added")
+    error.__notes__ = notes
+
+
+def key_pieces(keys: object) -> Iterator[Any]:
+    """Cut keys into arrays or lists, whose elements are keys."""
+    if isinstance(keys, str | bytes | bytearray | memoryview):
+        _bulk.key_source(keys)  # refuses them
+    if isinstance(getattr(keys, "dtype", None), np.dtype) and hasattr(keys, "__array__"):
+        _bulk.key_source(keys)  # refuses what is no array of keys, with the reason
+        flat = np.asarray(keys).ravel()
+        yield from (flat[i : i + _PIECE] for i in range(0, flat.size, _PIECE))
+    elif hasattr(keys, "to_pylist") and isinstance(keys, Sized):  # pyarrow
+        for i in range(0, len(keys), _PIECE):
+            yield keys[i : i + _PIECE].to_pylist()  # type: ignore[index]
+    elif isinstance(keys, Iterable):
+        yield from _pieces_of_items(keys)
+    else:
+        _bulk.key_source(keys)  # says what keys are
+        raise TypeError("keys must be an array or an iterable of str, bytes or int")
+
+
+def _pieces_of_items(keys: Iterable[Any]) -> Iterator[list[Any]]:
+    rest, done = iter(keys), 0
+    while True:
+        piece: list[Any] = []
+        try:
+            piece.extend(itertools.islice(rest, _PIECE))
+        except BaseException as error:
+            yield piece  # what came before the failure
+            note_added(error, done + len(piece))
+            raise
+        if piece:
+            yield piece
+        if len(piece) < _PIECE:
+            return
+        done += len(piece)
