@@ -544,7 +544,7 @@ def test_a_state_with_a_secret_seed_is_private(tmp_path, lines):
         ("x.csv", b"a,b\n1,2\n", ("-k", "c"), ("x.csv: no column 'c': --key must be one of a, b",)),
         ("x.csv", b'a,b\n1,2\n"3,4\n', ("-k", "a"), ("record 2: a quote is opened and never closed",)),
         ("x.csv", b"", ("-k", "a"), ("x.csv: empty: CSV begins with a line of names",)),
-        ("x.txt.gz", gzip.compress(b"a\n" * 9999)[:-9], (), ("x.txt.gz: it ends too early",)),
+        ("x.txt.gz", gzip.compress(b"a\n" * 9999, mtime=0)[:-9], (), ("x.txt.gz: it ends too early",)),
         ("x.txt.zst", zstandard.compress(b"a\n" * 9999)[:-3], (), ("x.txt.zst: it ends too early",)),
         ("x.txt.gz", b"a\n", (), ("by its name gzip",)),
         ("x.parquet", b"PAR1" + b"x" * 40 + b"PAR1", ("-o", "OUT"), ("not a whole Parquet file",)),
