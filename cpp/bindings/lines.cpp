@@ -4,6 +4,7 @@
 //     count_byte      lines of a block, before it is read as such
 //     stored_lines    what a table of digests stores of lines
 //     select_lines    the lines that a mask names, with their separators: memcpy of runs
+//     keep_lines      the same in the block itself, for one that is not needed afterwards
 //     csv_column      where the records of a block of CSV are, and one field of each without its quotes
 //     span_keys       pieces of one buffer as keys; stored_spans, select_spans: as for lines
 //     first_of_digests  which of some digests is the first of its kind, for parts of them that fit into memory
@@ -126,6 +127,33 @@ nb::bytes select_lines(nb::handle block, char separator, const Mask& chosen, boo
   }
   if (lines != chosen.size()) throw nb::value_error("chosen must have one answer for each line of the block");
   return out.release();
+}
+
+// The same in the block itself, whose beginning holds the lines afterwards; returns their bytes.
+size_t keep_lines(nb::handle block, char separator, const Mask& chosen) {
+  Buffer buffer;
+  if (!buffer.acquire(block.ptr(), PyBUF_WRITABLE)) throw nb::python_error();
+  auto* start = static_cast<char*>(buffer.view.buf);
+  uint64_t lines = 0;
+  char *out = start, *p = start, *end = start + buffer.view.len, *run = nullptr;
+  {
+    const GilRelease free;
+    const auto append = [&] {
+      out = static_cast<char*>(std::memmove(out, run, static_cast<size_t>(p - run))) + (p - run);
+    };
+    while (p < end && lines < chosen.size()) {
+      auto* stop = static_cast<char*>(std::memchr(p, separator, static_cast<size_t>(end - p)));
+      if (chosen.data()[lines++] != (run != nullptr)) {
+        if (run != nullptr) append();
+        run = run == nullptr ? p : nullptr;
+      }
+      p = stop == nullptr ? end : stop + 1;
+    }
+    if (run != nullptr) append();
+  }
+  if (p < end || lines != chosen.size())
+    throw nb::value_error("chosen must have one answer for each line of the block");
+  return static_cast<size_t>(out - start);
 }
 
 // --- CSV -------------------------------------------------------------------------------------------------------------
@@ -321,6 +349,9 @@ void bind_lines(nb::module_& m) {
         nb::sig("def select_lines(block: object, separator: str, chosen: numpy.typing.NDArray[numpy.bool_], "
                 "invert: bool) -> bytes"),
         "The lines of a block that `chosen` names (with `invert`: the others), as they are.");
+  m.def("keep_lines", &keep_lines, nb::arg("block"), nb::arg("separator"), nb::arg("chosen"),
+        nb::sig("def keep_lines(block: object, separator: str, chosen: numpy.typing.NDArray[numpy.bool_]) -> int"),
+        "Moves the lines that `chosen` names to the beginning of a writable block; returns their number of bytes.");
   m.def("csv_column", &csv_column, nb::arg("block"), nb::arg("delimiter"), nb::arg("column"),
         nb::sig("def csv_column(block: object, delimiter: str, column: int) -> tuple[bytes, "
                 "numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], "

@@ -412,6 +412,22 @@ def test_digests_lie_beside_the_output_or_in_tmpdir(tmp_path, monkeypatch):
     assert _spill.folder_for(str(tmp_path / "out")) == _spill.tempfile.gettempdir()
 
 
+def test_lines_that_are_kept_in_place():
+    """As select_lines, for every mask of a few lines; a wrong mask or a read-only block raises."""
+    for text in (b"", b"a\n", b"a\nbc\n\nd\n", b"a\nbc\n\nlast"):
+        lines = text.splitlines(keepends=True)
+        for bits in range(2 ** len(lines)):
+            mask = np.array([bits >> i & 1 for i in range(len(lines))], np.bool_)
+            block = bytearray(text)
+            size = _core.keep_lines(block, "\n", mask)
+            assert block[:size] == _core.select_lines(text, "\n", mask, False)
+    for count in (1, 3):
+        with pytest.raises(ValueError, match="one answer for each line"):
+            _core.keep_lines(bytearray(b"a\nb\n"), "\n", np.ones(count, np.bool_))
+    with pytest.raises((TypeError, BufferError)):
+        _core.keep_lines(b"a\n", "\n", np.ones(1, np.bool_))
+
+
 def test_the_first_of_equal_digests():
     rng = np.random.default_rng(3)
     for n in (0, 1, 2, 1000):

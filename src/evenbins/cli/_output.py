@@ -61,7 +61,7 @@ def end_by_sigpipe() -> NoReturn:
     raise SystemExit(128 + signal.SIGPIPE)  # where the signal is blocked
 
 
-def write(data: bytes) -> None:
+def write(data: bytes | memoryview) -> None:
     """Write bytes to standard output."""
     with output_stream():
         rest = memoryview(data)

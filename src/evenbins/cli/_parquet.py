@@ -81,6 +81,8 @@ class TableRows:
         """Return the rows of a mask, with all columns."""
         return self._batch if chosen.all() else self._batch.filter(import_module("pyarrow").array(chosen))
 
+    take = select
+
     def release(self) -> None:
         """Let Arrow have its memory back."""
         self._batch = self.keys = None

@@ -43,19 +43,19 @@ class Outputs:
 
     def write(self, rows: Rows, mask: Mask) -> None:
         """Write the rows of a batch, each to its place; an error names the file."""
-        self._write(self._kept, rows, mask)
         if self._dropped is not None:
-            self._write(self._dropped, rows, ~mask)
+            self._write(self._dropped, rows, rows.select, ~mask)
+        self._write(self._kept, rows, rows.take, mask)
         rows.release()
 
     @staticmethod
-    def _write(output: tuple[str, Sink], rows: Rows, mask: Mask) -> None:
+    def _write(output: tuple[str, Sink], rows: Rows, choose: Callable[[Mask], Any], mask: Mask) -> None:
         name, sink = output
         with named_errors(name):
             if rows.head is not None:
                 sink.begin(rows.head)
             if len(mask):
-                sink.write(rows.select(mask))
+                sink.write(choose(mask))
 
 
 _SMALL_BLOCK_BYTES = 1 << 20  # where memory is short

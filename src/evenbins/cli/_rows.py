@@ -65,6 +65,9 @@ class Rows(Protocol):
     def select(self, chosen: Mask) -> Any:
         """Return the rows of a mask, as a sink takes them."""
 
+    def take(self, chosen: Mask) -> Any:
+        """Return the rows of a mask; nothing else can be selected afterwards."""
+
     def release(self) -> None:
         """Declare that its bytes are no longer needed."""
 
@@ -131,11 +134,19 @@ class LineRows:
 
     def select(self, chosen: Mask) -> bytes:
         """Return the rows of a mask, byte for byte."""
-        if self.lines is not None:  # empty lines are no rows
-            every = self.lines.copy()
-            every[self.lines] = chosen
-            chosen = every
-        return _core.select_lines(self.block, self._separator, chosen, False)
+        return _core.select_lines(self.block, self._separator, self._of_lines(chosen), False)
+
+    def take(self, chosen: Mask) -> memoryview:
+        """Return the rows of a mask, moved to the beginning of the buffer."""
+        return self.block[: _core.keep_lines(self.block, self._separator, self._of_lines(chosen))]
+
+    def _of_lines(self, chosen: Mask) -> Mask:
+        """Return the mask of lines: empty lines of JSON are no rows."""
+        if self.lines is None:
+            return chosen
+        every = self.lines.copy()
+        every[self.lines] = chosen
+        return every
 
     def release(self) -> None:
         """Let the buffer be filled again."""
@@ -162,6 +173,8 @@ class CsvRows:
     def select(self, chosen: Mask) -> bytes:
         """Return the records of a mask, byte for byte."""
         return _core.select_spans(self._block, self._starts, self._ends, chosen, False)
+
+    take = select
 
     def release(self) -> None:
         """Do nothing: its bytes are not used again."""

@@ -58,7 +58,7 @@ class ByteSink:
         """Write the line of names."""
         self.write(head)
 
-    def write(self, rows: bytes) -> None:
+    def write(self, rows: bytes | memoryview) -> None:
         """Append bytes."""
         self._put(rows if self._packer is None else self._packer.compress(rows))
 
@@ -70,7 +70,7 @@ class ByteSink:
     def abandon(self) -> None:
         """Do nothing: the descriptor is closed by who opened it."""
 
-    def _put(self, data: bytes) -> None:
+    def _put(self, data: bytes | memoryview) -> None:
         if not data:
             return
         if self._descriptor is None:
@@ -85,7 +85,7 @@ class _ArrowPacker:
     def __init__(self, arrow: Any) -> None:
         self._codec = arrow.Codec("zstd", _ZSTD_LEVEL)
 
-    def compress(self, data: bytes) -> bytes:
+    def compress(self, data: bytes | memoryview) -> bytes:
         """Return one frame: frames behind one another are one file of zstd."""
         return bytes(self._codec.compress(data, asbytes=True)) if data else b""
 
