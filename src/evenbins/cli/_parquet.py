@@ -1,6 +1,6 @@
 """Rows of Parquet, in and out: batches of all columns, and a file with the same schema and compression.
 
-    a row group ──▶ batches of 2**17 rows, keys from the key's columns ──▶ filter by a mask ──▶ row groups
+    a row group ──▶ batches of 2**16 rows, keys from the key's columns ──▶ filter by a mask ──▶ row groups
     again
 
 Decoding, filtering and encoding release the GIL, so that reader, decision and writer work side by side. A
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ParquetHead", "ParquetSink", "table_rows"]
 
-_BATCH_ROWS = 1 << 17
+_BATCH_ROWS = 1 << 16
 _GROUP_ROWS = 1 << 20  # of an output, at most; fewer if they have many bytes
-_GROUP_BYTES = 1 << 25
+_GROUP_BYTES = 1 << 24
 _BUFFER_BYTES = 1 << 20
 _WIDTHS = {"BOOLEAN": 0.125, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 _TEXT_WIDTH = 16  # of text a dictionary is worth while that takes less
@@ -93,6 +93,7 @@ def table_rows(
 ) -> Iterator[Rows]:
     """Yield the rows of a file of Parquet."""
     arrow, parquet = arrow_modules(source.error)
+    arrow.set_memory_pool(arrow.system_memory_pool())  # as fast, and it needs less
     try:
         opened = parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
         schema, rows = opened.schema_arrow, 0

@@ -90,13 +90,23 @@ def dedup_in_memory(
         _count(source, mask)
         return rows, mask
 
-    run_stages(batches_of(inputs, advance), decide, lambda batch: outputs.write(*batch))
+    def digested() -> Iterator[_Batch]:
+        for source, rows in batches_of(inputs, advance):
+            if not _is_empty(rows.keys):
+                rows.keys = seen._digests(rows.keys)  # by the thread that reads
+            yield source, rows
+
+    run_stages(digested(), decide, lambda batch: outputs.write(*batch))
+
+
+def _is_empty(keys: object) -> bool:
+    return isinstance(keys, list) and not keys
 
 
 def _decide(rows: Rows, nulls: str, keep: Callable[[object], Mask]) -> Mask:
     """Return which rows to write; of those without a key all, or the first, as `nulls` says."""
     if rows.nulls is None:
-        return keep(rows.keys) if rows.count() else np.zeros(0, np.bool_)
+        return np.zeros(0, np.bool_) if _is_empty(rows.keys) else keep(rows.keys)
     mask = np.zeros(len(rows.nulls), np.bool_)
     there = ~rows.nulls
     if there.any():

@@ -150,7 +150,7 @@ class LineRows:
 
     def release(self) -> None:
         """Let the buffer be filled again."""
-        self.keys = None
+        self.keys = None  # which may refer to it
         self.block.release()
         self._buffers.give(self._buffer)
 

@@ -95,6 +95,15 @@ class DedupStats(_show.ReprMixin):
     nbytes: int
 
 
+class _Digests:
+    """The digests of a batch, for the Deduplicator that made them."""
+
+    __slots__ = ("words",)
+
+    def __init__(self, words: npt.NDArray[np.uint64]) -> None:
+        self.words = words
+
+
 class Deduplicator(_files.Persistent):
     """First occurrences of keys, over many batches: `keep` returns which rows of a batch have a new key.
 
@@ -167,10 +176,10 @@ class Deduplicator(_files.Persistent):
         """
         workers = _bulk.checked_threads(1 if threads is None else threads)
         self._require_writable()
-        digests = self._state.digests(keys_of(batch, self._state.seed))
+        digests = batch if isinstance(batch, _Digests) else self._digests(batch)
         with self._writing:
             try:
-                answers = self._state.add_new(digests, workers)
+                answers = self._state.add_new(digests.words, workers)
             except BaseException as error:
                 answers = getattr(error, "answers", np.zeros(0, dtype=np.bool_))
                 self._count(answers)
@@ -182,6 +191,10 @@ class Deduplicator(_files.Persistent):
                 raise
             self._count(answers)
         return answers
+
+    def _digests(self, batch: object) -> _Digests:
+        """Return what `keep` takes instead of a batch, so that another thread can hash it."""
+        return _Digests(self._state.digests(keys_of(batch, self._state.seed)))
 
     def _count(self, answers: npt.NDArray[np.bool_]) -> None:
         self._rows += len(answers)
