@@ -303,8 +303,8 @@ class Deduplicator(_files.Persistent):
         """
         if not isinstance(other, Deduplicator):
             raise TypeError(f"other must be a Deduplicator, not {type(other).__name__}")
-        self._require_writable()
         mine, theirs = self.plan, other.plan
+        self._require_writable()
         if mine != theirs:
             names = [name for name in mine._identity if getattr(mine, name) != getattr(theirs, name)]
             shown = ", ".join(
@@ -328,10 +328,10 @@ class Deduplicator(_files.Persistent):
         self.merge(other)
         return self
 
+    __array_ufunc__ = None
+
     def __or__(self, other: Deduplicator) -> Self:
         return self.copy().__ior__(other) if isinstance(other, Deduplicator) else NotImplemented
-
-    __array_ufunc__ = None
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self) or not isinstance(other, Deduplicator):
@@ -381,8 +381,8 @@ class Deduplicator(_files.Persistent):
     @classmethod
     def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
         view = memoryview(data)
-        if not mapped and not isinstance(view.obj, bytes):
-            view = memoryview(bytes(view))  # what is verified is what is read, though the file may change
+        copied = not mapped and not isinstance(view.obj, bytes)  # what is verified is then what is read
+        view = memoryview(bytes(view)) if copied else view
         kind, seed, planned, core, offset = _core.file_parts(view, verify)
         if kind != _KIND:
             raise FormatError(f"the file holds another kind of structure ({kind}): use evenbins.load")
