@@ -323,10 +323,10 @@ class Deduplicator(_files.Persistent):
             self._kept += source._kept
 
     def __ior__(self, other: Deduplicator) -> Self:
-        if not isinstance(other, Deduplicator):
-            return NotImplemented
-        self.merge(other)
-        return self
+        if isinstance(other, Deduplicator):
+            self.merge(other)
+            return self
+        return NotImplemented
 
     def __or__(self, other: Deduplicator) -> Self:
         return self.copy().__ior__(other) if isinstance(other, Deduplicator) else NotImplemented
