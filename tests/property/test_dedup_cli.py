@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from sizes import size
 
 from evenbins import cli
-from evenbins.cli import _inputs, _parquet, _passes, _rows, _spill
+from evenbins.cli import _blocks, _parquet, _passes, _rows, _spill
 
 command_module = importlib.import_module("evenbins.cli.dedup")  # the name in the package is the command
 _ROUNDS = size(30, 400)
@@ -43,7 +43,7 @@ _MODES = st.sampled_from([(), ("--exact",), ("--memory", "64M"), ("--threads", "
 def dedup(*args: object, block: int = 64) -> None:
     """Run the command with tiny blocks; --memory 64M always leads to the disk."""
     small: dict[tuple[Any, str], int] = {
-        (_rows, "ROW_BLOCK_BYTES"): block, (_inputs, "BLOCK_BYTES"): block,
+        (_rows, "ROW_BLOCK_BYTES"): block, (_blocks, "BLOCK_BYTES"): block,
         (_passes, "_SMALL_BLOCK_BYTES"): block, (_parquet, "_BATCH_ROWS"): 1 + block // 16,
         (_parquet, "_GROUP_ROWS"): 7, (_spill, "_GATHERED"): 5, (_spill, "_ROWS"): 6,
         (_spill, "_LEAST_ROWS"): 3, (_spill, "_ROW_BYTES"): 1 << 21, (_spill, "_RECENT"): 4,

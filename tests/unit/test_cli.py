@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 import evenbins
 from evenbins import BlockedBloomFilter, BloomFilter, _compressed, _files, cli
-from evenbins.cli import _inputs
+from evenbins.cli import _blocks, _inputs
 from evenbins.study.hashing import plan_scheme
 
 COMMAND = [sys.executable, "-m", "evenbins"]
@@ -155,7 +155,8 @@ def test_every_line_is_found_again_wherever_blocks_end(tmp_path_factory, data, s
     folder = tmp_path_factory.mktemp("blocks")
     end, flags = (b"\0", ["-0"]) if null else (b"\n", [])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_inputs, "BLOCK_BYTES", size)
+        for module in (_inputs, _blocks):
+            patch.setattr(module, "BLOCK_BYTES", size)
         file = build(folder, data or end, *flags)
         done = run("query", file, folder / "list", *flags)
     data = data or end
@@ -395,7 +396,7 @@ def test_inspect_draws_in_ascii_where_it_must(hundred):
         (["build", "KEYS"], ["Missing option", "-o", "evenbins build --help"]),
         (["build", "-o", "OUT"], ["Missing argument 'KEYS...'", "evenbins build --help"]),
         (["build", "nowhere", "-o", "OUT"], ["nowhere: no such file", "check the name"]),
-        (["build", "FOLDER", "-o", "OUT"], ["is a directory", "name a file"]),
+        (["build", "FOLDER", "-o", "OUT"], ["no file below this folder ends in .txt", "name the files"]),
         (["build", "-", "-", "-o", "OUT"], ["(-) can be read only once"]),
         (["build", "-", "-o", "OUT"], ["no keys", "--capacity"]),
         (["build", "KEYS", "-o", "FOLDER"], ["is a directory"]),
@@ -427,7 +428,7 @@ def test_inspect_draws_in_ascii_where_it_must(hundred):
         (["query", "CUT"], ["CUT", "build it again"]),
         (["query", "FILTER", "--verify", "nowhere"], ["nowhere: no such file"]),
         (["query", "DAMAGED", "--verify"], ["DAMAGED", "checksum", "build it again"]),
-        (["query", "FILTER", "KEYS", "FOLDER"], ["is a directory"]),
+        (["query", "FILTER", "KEYS", "FOLDER"], ["no file below this folder ends in .txt"]),
         (["query", "/dev/null"], ["not a regular file", "copy it"]),
         (["query", "FILTER", "--colour"], ["--colour", "evenbins query --help"]),
         (["inspect", "nowhere"], ["nowhere: no such file"]),

@@ -28,7 +28,7 @@ from test_cli import build, one_line, run
 
 import evenbins
 from evenbins import MultilevelTable, _compressed, _core
-from evenbins.cli import _inputs
+from evenbins.cli import _blocks, _inputs
 
 # --- exact: grep is the model --------------------------------------------------------------------------
 
@@ -251,7 +251,8 @@ def test_columns_are_those_that_pythons_reader_gives(tmp_path_factory, fields, c
     (folder / "t.csv").write_bytes(data)
     how = _inputs.How(column=names[column])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_inputs, "BLOCK_BYTES", size)
+        for module in (_inputs, _blocks):
+            patch.setattr(module, "BLOCK_BYTES", size)
         batches = list(_inputs.Input(str(folder / "t.csv"), how).batches())
     found = [
         each.fields.data[int(start) : int(stop)]

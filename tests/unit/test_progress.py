@@ -59,8 +59,8 @@ def test_a_long_one_shows_rate_and_time_left(monkeypatch: pytest.MonkeyPatch, ke
         clock.now += 10
         bar.advance(1_000_000)
         bar.advance_keys(25_000)
-        assert bar.fraction() == 0.25
-        assert bar.status() == "1M of 4M bytes, 25k keys, 2.5k a second, 0:00:30 left"
+        assert bar.meter.fraction() == 0.25
+        assert bar.meter.status() == "1M of 4M bytes, 25k keys, 2.5k a second, 0:00:30 left"
     assert "adding keys" in terminal.getvalue()
     assert "left" in terminal.getvalue()
     assert bar.summary(25_000) == "; 10.0 s, 2.5k lines a second"
@@ -76,8 +76,8 @@ def test_the_second_pass_begins_at_zero(monkeypatch: pytest.MonkeyPatch, keys: s
         bar.begin("adding keys", keys=100)
         clock.now += 2
         bar.advance_keys(50)  # of Parquet, whose bytes are not seen
-        assert bar.fraction() == 0.5
-        assert bar.status() == "50 keys, 25 a second, 0:00:02 left"
+        assert bar.meter.fraction() == 0.5
+        assert bar.meter.status() == "50 keys, 25 a second, 0:00:02 left"
         assert bar.seconds == 5
 
 
@@ -88,8 +88,8 @@ def test_of_a_pipe_no_end_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
         bar.begin("counting")
         clock.now += 4
         bar.advance(2_000)
-        assert bar.fraction() is None
-        assert bar.status() == "2k bytes, 500 a second"
+        assert bar.meter.fraction() is None
+        assert bar.meter.status() == "2k bytes, 500 a second"
     assert "counting" in terminal.getvalue()
 
 
@@ -101,7 +101,7 @@ def test_an_empty_file_is_no_division_by_zero(monkeypatch: pytest.MonkeyPatch, t
         bar.begin("counting")
         clock.now += 4
         bar.advance(0)
-        assert bar.status() == ""
+        assert bar.meter.status() == ""
 
 
 def test_a_pipe_for_standard_error_sees_nothing(monkeypatch: pytest.MonkeyPatch, keys: str) -> None:

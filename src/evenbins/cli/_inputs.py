@@ -31,6 +31,16 @@ import click
 
 from evenbins import _compressed, _core
 from evenbins._bulk import Lines, Spans
+from evenbins.cli._blocks import (
+    BLOCK_BYTES,
+    PlainBytes,
+    arrow_modules,
+    ends_as_parquet,
+    first_bytes,
+    read_blocks,
+    read_of,
+    readinto_of,
+)  # fmt: skip
 from evenbins.cli._names import readable_names
 
 if TYPE_CHECKING:
@@ -39,10 +49,7 @@ if TYPE_CHECKING:
 
     Mask = npt.NDArray[np.bool_]
 
-__all__ = [
-    "BLOCK_BYTES", "LINES", "Batch", "How", "Input", "binary_option", "null_option", "open_inputs",
-    "readinto_of",
-]  # fmt: skip
+__all__ = ["LINES", "Batch", "How", "Input", "binary_option", "null_option", "open_inputs"]
 
 LINES = click.Path(readable=False, allow_dash=True)
 null_option = click.option(
@@ -52,14 +59,12 @@ binary_option = click.option(
     "-U", "--binary", is_flag=True, help=r"Bytes as they are: no \r is dropped, nothing unpacked."
 )
 
-BLOCK_BYTES = 1 << 20  # stays in a core's cache while it is read, answered and selected
 _MOST_RECORD_BYTES = 1 << 26  # of CSV: a longer one is a quote that was never closed
 _BATCH_ROWS = 1 << 16
 _SUFFIXES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".parquet": "parquet", ".pq": "parquet"}
 _TEXT_SUFFIXES = (".txt", ".text", ".csv", ".tsv", ".lst", ".list", ".log")
 _CONTROL_BYTES = [bytes([code]) for code in range(32) if code not in b"\t\n\r"]  # no text holds them
 _OPEN_QUOTE = "a quote is opened and never closed: repair it"
-_PARQUET = b"PAR1"  # its first and its last bytes
 
 
 class How:
@@ -209,7 +214,7 @@ class Input:
         import tempfile
 
         copy: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (it goes with this object)
-        for block in itertools.chain([first], _read_blocks(file)):
+        for block in itertools.chain([first], read_blocks(file)):
             try:
                 copy.write(block)
                 copy.flush()
@@ -224,14 +229,14 @@ class Input:
         self, file: IO[bytes], advance: Callable[[int], None]
     ) -> tuple[IO[bytes], Iterator[bytes], str | None]:
         """Return the file or its copy, what is in it, unpacked, and its format."""
-        first = _first_bytes(file)
+        first = first_bytes(file)
         format = None if self._how.binary else _compressed.format_of(first)
         if format == "parquet" and self._suffix not in _TEXT_SUFFIXES and not file.seekable():
             file = self._spool(first, file)
-            first = _first_bytes(file)
+            first = first_bytes(file)
         if first and not self._how.binary:
             format = self._check_format(format, first, file)
-        plain = _Plain(first, file, advance)
+        plain = PlainBytes(first, file, advance)
         if format in (None, "parquet"):
             return file, plain, format
         return file, self._unpack(plain, format or ""), format
@@ -253,11 +258,11 @@ class Input:
             raise self._error(
                 "by its name text, but it begins as Parquet does: rename it, or read it as lines with -U"
             )
-        return None if is_text and not _ends_as_parquet(file) else format
+        return None if is_text and not ends_as_parquet(file) else format
 
     def _unpack(self, chunks: Iterator[bytes], format: str) -> Iterator[bytes]:
         try:
-            yield from _compressed.unpack(_read_of(chunks), format, self._title)
+            yield from _compressed.unpack(read_of(chunks), format, self._title)
         except _compressed.CompressedError as error:
             if self._suffix in _SUFFIXES:
                 raise
@@ -367,11 +372,7 @@ class Input:
     # --- Parquet --------------------------------------------------------------------------------------
 
     def _rows(self, file: IO[bytes]) -> Iterator[Batch]:
-        try:
-            arrow: Any = import_module("pyarrow")
-            parquet: Any = import_module("pyarrow.parquet")
-        except ImportError:
-            raise self._error("Parquet needs pyarrow: pip install 'evenbins[arrow]'") from None
+        arrow, parquet = arrow_modules(self._error)
         try:
             file.seek(0)
             opened = parquet.ParquetFile(file)
@@ -407,85 +408,6 @@ class Input:
             raise self._error(
                 f"not a whole Parquet file ({error}): check it, or read it as lines with -U"
             ) from None
-
-
-def _first_bytes(file: IO[bytes]) -> bytes:
-    """Read the bytes that determine a format."""
-    first = b""
-    for block in _read_blocks(file):
-        first += block
-        if not _compressed.may_become(first):
-            break
-    return first
-
-
-def _ends_as_parquet(file: IO[bytes]) -> bool:
-    at = file.tell()
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - len(_PARQUET)))
-    ends = file.read(len(_PARQUET)) == _PARQUET
-    file.seek(at)
-    return ends and size > 2 * len(_PARQUET)
-
-
-def _read_blocks(file: IO[bytes]) -> Iterator[bytes]:
-    """Return what is there, at most a block of it: a line from a slow pipe is not kept waiting."""
-    read1: Callable[[int], bytes] = file.read1  # type: ignore[attr-defined]
-    while block := read1(BLOCK_BYTES):
-        yield block
-
-
-class _Plain:
-    """What is in a file, as chunks or into a buffer; its first bytes have been read."""
-
-    def __init__(self, first: bytes, file: IO[bytes], advance: Callable[[int], None]) -> None:
-        self._first, self._read_blocks, self._advance = first, _read_blocks(file), advance
-        self._readinto1: Callable[[memoryview], int] = file.readinto1  # type: ignore[attr-defined]
-
-    def __iter__(self) -> _Plain:
-        return self
-
-    def __next__(self) -> bytes:
-        chunk, self._first = self._first or next(self._read_blocks), b""
-        self._advance(len(chunk))
-        return chunk
-
-    def readinto(self, view: memoryview) -> int:
-        """Fill a buffer with what is there; return the number of bytes, 0 at the end."""
-        if self._first:
-            size = min(len(view), len(self._first))
-            view[:size], self._first = self._first[:size], self._first[size:]
-        else:
-            size = self._readinto1(view)
-        self._advance(size)
-        return size
-
-
-def readinto_of(chunks: Iterator[bytes]) -> Callable[[memoryview], int]:
-    """Return a function that fills a buffer with what is there, and returns the number of bytes."""
-    if isinstance(chunks, _Plain):
-        return chunks.readinto
-    read = _read_of(chunks)
-
-    def readinto(view: memoryview) -> int:
-        found = read(len(view))
-        view[: len(found)] = found
-        return len(found)
-
-    return readinto
-
-
-def _read_of(chunks: Iterator[bytes]) -> Callable[[int], bytes]:
-    rest = memoryview(b"")
-
-    def read(size: int) -> bytes:
-        nonlocal rest
-        if not rest:
-            rest = memoryview(next(chunks, b""))
-        given, rest = rest[:size], rest[size:]
-        return bytes(given)
-
-    return read
 
 
 def open_inputs(names: Sequence[str], how: How) -> list[Input]:

@@ -10,6 +10,7 @@ time.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -17,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from evenbins.cli._blocks import arrow_modules
 from evenbins.cli._keys import normalized
 from evenbins.deduplication.fields import Fields
 
@@ -88,11 +90,7 @@ def table_rows(
     source: RowInput, file: IO[bytes], advance: Callable[[int], None], head: Head, *, keys: bool
 ) -> Iterator[Rows]:
     """Yield the rows of a file of Parquet."""
-    try:
-        arrow: Any = import_module("pyarrow")
-        parquet: Any = import_module("pyarrow.parquet")
-    except ImportError:
-        raise source.error("Parquet needs pyarrow: pip install 'evenbins[arrow]'") from None
+    arrow, parquet = arrow_modules(source.error)
     try:
         opened = parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
         schema, rows = opened.schema_arrow, 0
@@ -206,4 +204,7 @@ class ParquetSink:
 
     def abandon(self) -> None:
         """Close what is open; the file is of no use."""
-        self._file.close()
+        if self._writer is not None:
+            self._writer.is_open = False  # or it would write a footer when it is collected
+        with contextlib.suppress(OSError):
+            self._file.close()

@@ -12,9 +12,9 @@ behind, as a daemon, and nothing it reads is used.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
 
 __all__ = ["run_stages"]
 
@@ -27,45 +27,47 @@ class _ClosedError(Exception):
     """The other side of a channel has ended early."""
 
 
+_END = object()
+
+
 class _Channel(Generic[_T]):
+    """A queue of a few items, made of two that the interpreter implements in C.
+
+    A signal handler that raises finds no lock of ours held: with a Condition it may come between the moment
+    that its lock is acquired and the block that would release it, and the threads wait for ever.
+    """
+
     def __init__(self) -> None:
-        self._items: deque[_T] = deque()
-        self._changed = threading.Condition()
-        self._finished = self._closed = False
+        self._items: SimpleQueue[Any] = SimpleQueue()
+        self._room: SimpleQueue[None] = SimpleQueue()
+        self._closed = False
+        for _ in range(_ITEMS):
+            self._room.put(None)
 
     def put(self, item: _T) -> None:
-        with self._changed:
-            while len(self._items) >= _ITEMS and not self._closed:
-                self._changed.wait()
-            if self._closed:
-                raise _ClosedError
-            self._items.append(item)
-            self._changed.notify_all()
+        self._room.get()
+        if self._closed:
+            raise _ClosedError
+        self._items.put(item)
 
     def __iter__(self) -> Iterator[_T]:
-        while True:
-            with self._changed:
-                while not (self._items or self._finished or self._closed):
-                    self._changed.wait()
-                if self._closed:
-                    raise _ClosedError
-                if not self._items:
-                    return
-                item = self._items.popleft()
-                self._changed.notify_all()
+        while (item := self._items.get()) is not _END:
+            if self._closed:
+                raise _ClosedError
+            self._room.put(None)
             yield item
+        if self._closed:
+            raise _ClosedError
 
     def finish(self) -> None:
         """Declare that no item follows."""
-        with self._changed:
-            self._finished = True
-            self._changed.notify_all()
+        self._items.put(_END)
 
     def close(self) -> None:
-        """Declare that what is in it is of no use."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        """Declare that what is in it is of no use, and wake both sides."""
+        self._closed = True
+        self._items.put(_END)
+        self._room.put(None)
 
 
 def run_stages(produce: Iterator[_T], decide: Callable[[_T], _U], consume: Callable[[_U], None]) -> None:
@@ -95,9 +97,9 @@ def run_stages(produce: Iterator[_T], decide: Callable[[_T], _U], consume: Calla
 
     reader = threading.Thread(target=stage, args=(read,), name="evenbins-reader", daemon=True)
     writer = threading.Thread(target=stage, args=(write,), name="evenbins-writer", daemon=True)
-    reader.start()
-    writer.start()
     try:
+        reader.start()
+        writer.start()
         for item in incoming:
             outgoing.put(decide(item))
         outgoing.finish()
@@ -108,7 +110,8 @@ def run_stages(produce: Iterator[_T], decide: Callable[[_T], _U], consume: Calla
     finally:
         incoming.close()
         outgoing.close()
-        writer.join()
-        reader.join(timeout=1.0)
+        for thread, seconds in ((writer, 60.0), (reader, 1.0)):
+            if thread.ident is not None:
+                thread.join(seconds)  # a reader may wait for a pipe, a writer for a slow disk
     if errors:
         raise errors[0]

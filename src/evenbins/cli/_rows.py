@@ -27,7 +27,8 @@ from evenbins import _compressed, _core
 from evenbins._bulk import Lines, Spans
 from evenbins._console import check_readable
 from evenbins.cli import _names
-from evenbins.cli._inputs import How, Input, readinto_of
+from evenbins.cli._blocks import readinto_of
+from evenbins.cli._inputs import How, Input
 from evenbins.cli._keys import BadValueError, KeyRule, json_parser, normalized
 from evenbins.cli._output import describe
 from evenbins.deduplication.fields import Fields

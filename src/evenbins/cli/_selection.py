@@ -11,19 +11,20 @@ import numpy as np
 
 from evenbins.cli._inputs import How
 from evenbins.cli._keys import KeyRule
+from evenbins.cli._output import warn_of_inputs
 from evenbins.cli._passes import Outputs, batches_of
 from evenbins.cli._pipeline import run_stages
+from evenbins.cli._progress import Bar
 from evenbins.cli._rows import RowInput, Rows, open_rows
 from evenbins.cli._sinks import Sink, check_sink, open_sink
+from evenbins.cli._structures import Members, open_members
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from evenbins.cli._structures import Members
-
     Mask = npt.NDArray[np.bool_]
 
-__all__ = ["open_selection", "refuse_with_output", "select_rows"]
+__all__ = ["open_selection", "select_rows", "write_selection"]
 
 
 class _Keys:
@@ -78,8 +79,18 @@ def select_rows(
     open_sink(output, sources[0].format, with_sink)
 
 
-def refuse_with_output(**flags: bool) -> None:
-    """Raise an error for a flag that prints instead of writing rows."""
-    for name, given in flags.items():
+def write_selection(
+    file: str, inputs: Sequence[str], output: str, how: How, refused: dict[str, bool], invert: bool,
+    threads: int, verify: bool,
+) -> tuple[Members, list[RowInput], int, int]:  # fmt: skip
+    """Do what `query -o` does; return the set, the inputs, and the numbers of rows and of those selected."""
+    for name, given in refused.items():
         if given:
             raise click.ClickException(f"-o writes rows, and {name} prints none: leave out one of the two")
+    sources = open_selection(inputs, output, how)
+    members = open_members(file, verify=verify)
+    with Bar([source.name for source in sources]) as bar:
+        bar.begin("looking up")
+        select_rows(sources, output, members, bar.advance, invert=invert, threads=threads)
+    warn_of_inputs(sources)
+    return members, sources, sum(each.rows for each in sources), sum(each.kept for each in sources)

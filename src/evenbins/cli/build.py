@@ -95,7 +95,7 @@ def build(
     names = [each.name for each in inputs]
     check_output(output, names)
 
-    planned = capacity
+    planned, lines = capacity, None
     with Bar(names) as bar:
         if capacity is None and maker.needs_capacity:
             lines, planned = survey(inputs, bar, threads=threads)
@@ -105,7 +105,7 @@ def build(
                     f"no keys: {', '.join(keys)} has no line. Give --capacity to build an empty filter"
                 )
         filter_ = maker.make(planned)
-        added = _add(inputs, bar, lambda batch: filter_.add_many(batch.keys(), threads=threads))
+        added = _add(inputs, bar, lambda batch: filter_.add_many(batch.keys(), threads=threads), lines)
     filter_.save(output)
     estimated = capacity is None and planned is not None and planned < added
     what = f"{filter_.plan.policy} filter, {added:_} lines added" + (
@@ -140,9 +140,9 @@ def _compare_with_capacity(filter_: Any, capacity: int, added: int) -> None:
         )
 
 
-def _add(inputs: Sequence[Input], bar: Bar, add: Callable[[Batch], object]) -> int:
+def _add(inputs: Sequence[Input], bar: Bar, add: Callable[[Batch], object], lines: int | None = None) -> int:
     """Add every batch of the inputs; return the number of their keys."""
-    bar.begin("adding keys")
+    bar.begin("adding keys", keys=lines)
     added = 0
     for each in inputs:
         for batch in each.batches(bar.advance):

@@ -49,9 +49,13 @@ def query(
     leave_at_once()
     how = How(b"\0" if null else b"\n", binary, column)
     if output is not None:
-        return _write_rows(
-            file, inputs or ("-",), output, how, invert, count, quiet, threads, verify, as_json
-        )
+        from evenbins.cli._selection import write_selection
+
+        refused = {"-c": count, "-q": quiet}
+        rows = write_selection(file, inputs or ("-",), output, how, refused, invert, threads, verify)
+        if as_json:
+            _show_counts(file, *rows)
+        return 0 if rows[-1] else 1
     sources = open_inputs(inputs or ("-",), how)
     members = open_members(file, verify=verify)
     selected = lines = 0
@@ -73,25 +77,6 @@ def query(
         show(str(selected))
     if not quiet:
         warn_of_inputs(sources)
-    return 0 if selected else 1
-
-
-def _write_rows(
-    file: str, inputs: tuple[str, ...], output: str, how: How, invert: bool, count: bool, quiet: bool,
-    threads: int, verify: bool, as_json: bool,
-) -> int:  # fmt: skip
-    from evenbins.cli._selection import open_selection, refuse_with_output, select_rows
-
-    refuse_with_output(**{"-c": count, "-q": quiet})
-    sources = open_selection(inputs, output, how)
-    members = open_members(file, verify=verify)
-    with Bar([source.name for source in sources]) as bar:
-        bar.begin("looking up")
-        select_rows(sources, output, members, bar.advance, invert=invert, threads=threads)
-    selected = sum(source.kept for source in sources)
-    if as_json:
-        _show_counts(file, members, sources, sum(source.rows for source in sources), selected)
-    warn_of_inputs(sources)
     return 0 if selected else 1
 
 

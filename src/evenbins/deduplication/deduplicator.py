@@ -323,10 +323,10 @@ class Deduplicator(_files.Persistent):
             self._kept += source._kept
 
     def __ior__(self, other: Deduplicator) -> Self:
-        if not isinstance(other, Deduplicator):
-            return NotImplemented
-        self.merge(other)
-        return self
+        if isinstance(other, Deduplicator):
+            self.merge(other)
+            return self
+        return NotImplemented
 
     __array_ufunc__ = None
 
@@ -388,11 +388,12 @@ class Deduplicator(_files.Persistent):
             raise FormatError(f"the file holds another kind of structure ({kind}): use evenbins.load")
         mode, rate_bits, capacity, rows, kept, wrong_bits, count, _ = core
         fpr, wrong = _float(rate_bits), _float(wrong_bits)
-        if mode > 1 or planned != (capacity or 1) or not 1 <= count <= _MOST_PARTS:
-            raise FormatError("the header describes no possible Deduplicator")
-        if not kept <= rows <= _MOST_ROWS or not 0.0 <= wrong < math.inf:
-            raise FormatError("the header describes no possible Deduplicator")
-        if (fpr != 0.0) if mode else not 0.0 < fpr < 1.0:
+        possible = (
+            mode <= 1 and planned == (capacity or 1) and 1 <= count <= _MOST_PARTS
+            and kept <= rows <= _MOST_ROWS and 0.0 <= wrong < math.inf
+            and (fpr == 0.0 if mode else 0.0 < fpr < 1.0)
+        )  # fmt: skip
+        if not possible:
             raise FormatError("the header describes no possible Deduplicator")
         parts = _parts_in(view[offset:], count)
         state: Stages | DigestSets

@@ -1,4 +1,4 @@
-"""The best design alone, in a hundredth of a second where that is a blocked filter.
+"""The best design alone, planned faster than all of them.
 
 `design.filter(...).best` plans every policy to compare them, in half a second. Only four of them ever win by
 the default cost (tests/unit/test_design_cost.py goes through rates and numbers of keys), and two of these

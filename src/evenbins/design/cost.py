@@ -16,7 +16,7 @@ memory is given and the rates differ, bytes are divided by ln(1/fpr): the memory
 
 The constants `KEY_NS`, `READS` and `STEPS` were printed by `python tools/lookup_times.py` on an AMD EPYC
 (Zen 4, AVX-512, 1 MiB and 32 MiB of caches). Another machine has others; their ratios differ less.
-Tried and dropped: a step from one cache to the next (designs of nearly equal size swap places near it), and
+Left out: a step from one cache to the next (designs of nearly equal size swap places near it), and
 a term for each hash (0.03 ns each in a block of 512 bits; it changes no order).
 """
 
