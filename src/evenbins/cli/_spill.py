@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Mask = npt.NDArray[np.bool_]
     Words = npt.NDArray[np.uint64]
 
-__all__ = ["Spill", "check_space"]
+__all__ = ["Spill", "answers_in_turn", "check_space", "folder_for"]
 
 _BITS = 7
 _PARTS = 1 << _BITS
@@ -211,8 +211,8 @@ def answers_in_turn(answers: Iterator[Mask]) -> Any:
 
 
 def folder_for(output: str | None) -> str:
-    """Return where temporary files go: TMPDIR if it is set, else beside the output."""
-    if os.environ.get("TMPDIR") or output is None or output == "-":
+    """Return where temporary files go: TMPDIR if it is set, else beside an output that is a file."""
+    is_file = output is not None and (os.path.isfile(output) or not os.path.exists(output))
+    if os.environ.get("TMPDIR") or not is_file:
         return tempfile.gettempdir()
-    folder = os.path.dirname(os.path.realpath(output))
-    return folder if os.path.isdir(folder) else tempfile.gettempdir()
+    return os.path.dirname(os.path.realpath(output or ""))
