@@ -83,7 +83,7 @@ def test_a_cluster_of_processes(exact: bool, client: distributed.Client, tmp_pat
 def test_nulls() -> None:
     values = ["a", None, "b", None, "a", None]
     frame = dask.dataframe.from_pandas(pd.DataFrame({"x": values, "n": range(6)}), npartitions=3)
-    with pytest.raises(ValueError, match="row 1 of partition 0 has a null as its key"):
+    with pytest.raises(ValueError, match=r"row 1 of partition [012] has a null as its key"):
         dedup(frame, key="x").compute(scheduler="sync")
     kept = {
         rule: dedup(frame, key="x", nulls=rule).compute(scheduler="sync")["n"].tolist()

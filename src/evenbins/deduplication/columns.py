@@ -68,7 +68,8 @@ def _of_polars(column: Any, seed: int) -> Keys:
     nulls = column.is_null().to_numpy() if column.null_count() else None
     there = column if nulls is None else column.drop_nulls()
     dtype = column.dtype
-    plain = dtype.is_integer() or str(dtype) in ("String", "Binary", "Boolean", "Categorical")
+    wide = "128" in str(dtype)
+    plain = (dtype.is_integer() and not wide) or str(dtype) in ("String", "Binary", "Boolean", "Categorical")
     return Keys(there if plain else _records(there, seed), nulls)
 
 

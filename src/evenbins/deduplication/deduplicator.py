@@ -316,8 +316,8 @@ class Deduplicator(_files.Persistent):
         """
         if not isinstance(other, Deduplicator):
             raise TypeError(f"other must be a Deduplicator, not {type(other).__name__}")
-        self._require_writable()
         mine, theirs = self.plan, other.plan
+        self._require_writable()
         if mine != theirs:
             names = [name for name in mine._identity if getattr(mine, name) != getattr(theirs, name)]
             shown = ", ".join(
@@ -336,15 +336,15 @@ class Deduplicator(_files.Persistent):
             self._kept += source._kept
 
     def __ior__(self, other: Deduplicator) -> Self:
-        if not isinstance(other, Deduplicator):
-            return NotImplemented
-        self.merge(other)
-        return self
+        if isinstance(other, Deduplicator):
+            self.merge(other)
+            return self
+        return NotImplemented
+
+    __array_ufunc__ = None
 
     def __or__(self, other: Deduplicator) -> Self:
         return self.copy().__ior__(other) if isinstance(other, Deduplicator) else NotImplemented
-
-    __array_ufunc__ = None
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self) or not isinstance(other, Deduplicator):
@@ -394,18 +394,19 @@ class Deduplicator(_files.Persistent):
     @classmethod
     def _from_data(cls, data: Any, *, mapped: bool, verify: bool) -> Self:
         view = memoryview(data)
-        if not mapped and not isinstance(view.obj, bytes):
-            view = memoryview(bytes(view))  # what is verified is what is read, though the file may change
+        copied = not mapped and not isinstance(view.obj, bytes)  # what is verified is then what is read
+        view = memoryview(bytes(view)) if copied else view
         kind, seed, planned, core, offset = _core.file_parts(view, verify)
         if kind != _KIND:
             raise FormatError(f"the file holds another kind of structure ({kind}): use evenbins.load")
         mode, rate_bits, capacity, rows, kept, wrong_bits, count, _ = core
         fpr, wrong = _float(rate_bits), _float(wrong_bits)
-        if mode > 1 or planned != (capacity or 1) or not 1 <= count <= _MOST_PARTS:
-            raise FormatError("the header describes no possible Deduplicator")
-        if not kept <= rows <= _MOST_ROWS or not 0.0 <= wrong < math.inf:
-            raise FormatError("the header describes no possible Deduplicator")
-        if (fpr != 0.0) if mode else not 0.0 < fpr < 1.0:
+        possible = (
+            mode <= 1 and planned == (capacity or 1) and 1 <= count <= _MOST_PARTS
+            and kept <= rows <= _MOST_ROWS and 0.0 <= wrong < math.inf
+            and (fpr == 0.0 if mode else 0.0 < fpr < 1.0)
+        )  # fmt: skip
+        if not possible:
             raise FormatError("the header describes no possible Deduplicator")
         parts = _parts_in(view[offset:], count)
         state: Stages | DigestSets
