@@ -69,7 +69,10 @@ def _list_of(_: click.Context, __: click.Parameter, value: Sequence[str] | str |
     "--format", "format", type=click.Choice(FORMATS), help="Of the inputs.  [default: by their names]"
 )
 @click.option(
-    "--exact", is_flag=True, help="Keep 128 bits of each key, in at most 18 bytes: no row is dropped wrongly."
+    "--exact",
+    is_flag=True,
+    help="Keep 128 bits of each key: no row is dropped wrongly. Takes 17 bytes for each of --capacity keys, "
+    "or of the rows if it is not given.",
 )
 @click.option("--fpr", type=RATE, help="Rate of rows that are dropped wrongly, at most.  [default: 1e-9]")
 @click.option("--capacity", type=COUNT, help="Different keys to plan for.  [default: estimated]")
