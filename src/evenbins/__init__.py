@@ -8,7 +8,7 @@
 >>> f.plan.fpr <= 1e-3                           # predicted; f.stats() measures
 True
 >>> design.filter(keys=1e9, fpr=1e-6).best.policy    # every design that meets it, best first
-'two-choice'
+'blocked'
 
 Modules are imported when a name of theirs is first used: a command that looks up one line needs no theory.
 """

@@ -174,8 +174,8 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 
 def _write_beside(target: Path, write: Callable[[int], None]) -> None:
     temporary = target.with_name(f".evenbins-{os.urandom(8).hex()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
+    try:  # from here on: a signal handler may raise as soon as the file is there
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             with contextlib.suppress(FileNotFoundError):
                 os.fchmod(descriptor, target.stat().st_mode & 0o7777)

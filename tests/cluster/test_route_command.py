@@ -140,7 +140,7 @@ def test_slow_clients_are_answered_in_time_and_proxies_are_trusted_as_told(repli
         (["--upstream", "http://a:1", "--shared-loads", "ftp://x"], "redis://"),
         (["--upstream", "http://a:1", "--port", "x"], "--port"),
         (["--upstream", "http://a:1", "--trusted-proxy", "10.0.0.0/40"], "addresses or networks such as"),
-        (["--upstream", "http://a:1", "--body-buffer", "-1"], "body_buffer must be an integer"),
+        (["--upstream", "http://a:1", "--body-buffer", "-1"], "is not a size in bytes"),
     ],
 )
 def test_wrong_use_is_one_line_and_exit_code_2(arguments, words, capsys):

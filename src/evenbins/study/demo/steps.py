@@ -164,10 +164,11 @@ def design(demo: Demo) -> None:
         "Bits per key for a rate of 1e-6, everything counted, and memory reads of an absent key.",
         partial(figures.designs, [each.plan for each in found]),
     )
-    best, blocked = found.best.plan, found.by_policy("blocked").plan
+    small = min((each.plan for each in found if each.plan.miss_reads <= 2), key=lambda plan: plan.nbytes)
+    blocked = found.by_policy("blocked").plan
     demo.claim(
-        best.miss_reads <= 2 and best.nbytes < blocked.nbytes,
-        f"{best.policy}: {best.bits_per_key:.1f} bits per key and at most 2 reads; blocked needs "
+        small.nbytes < blocked.nbytes,
+        f"{small.policy}: {small.bits_per_key:.1f} bits per key and at most 2 reads; blocked needs "
         f"{blocked.bits_per_key:.1f}",
     )
 
