@@ -343,11 +343,13 @@ class Stages:
         """Add the stages of `other`, which nobody else has.
 
         Two of one number are united if their keys fit into one; otherwise there are both, so that the rate
-        is at most the sum of both rates.
+        is at most the sum of both rates. One that is here already, bit for bit, is left out.
         """
         wrong = self.measure()[2] + other.measure()[2]
         merged = [stage.copy() for stage in self._stages]
         for source in other._stages:
+            if any(stage.number == source.number and stage.filter == source.filter for stage in self._stages):
+                continue
             fits = (
                 stage for stage in merged
                 if stage.number == source.number
@@ -360,7 +362,10 @@ class Stages:
             stage.filter |= source.filter
             stage.keys += source.keys
         if len(merged) > MOST_STAGES:
-            raise ValueError(f"cannot merge: there would be {len(merged)} stages, more than {MOST_STAGES}")
+            raise ValueError(
+                f"cannot merge: there would be {len(merged)} stages, more than {MOST_STAGES}. Build all with "
+                "the capacity of their union, so that stages can be united, or with exact=True"
+            )
         for stage in merged:
             stage.measured_at, stage.rate = stage.keys, stage.filter.stats().fpr
         merged.sort(key=lambda stage: (stage.number, -stage.keys))  # the last is the one to add to
