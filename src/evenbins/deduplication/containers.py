@@ -21,9 +21,11 @@ from typing import Any, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from evenbins.deduplication.columns import NULL_KEY, checked_nulls, keys_of_column
+from evenbins.deduplication.arrow_columns import filtered
+from evenbins.deduplication.columns import checked_nulls, keys_of_column, null_digest
 from evenbins.deduplication.deduplicator import Deduplicator
-from evenbins.deduplication.fields import Fields, library_of, table_columns
+from evenbins.deduplication.fields import Fields, table_columns
+from evenbins.deduplication.libraries import library_of, rows_error
 
 __all__ = ["dedup", "item_keys", "keep_rows", "row_keys"]
 
@@ -87,10 +89,13 @@ def dedup(
         raise TypeError("source must have one or two dimensions; got an array of none. Put it into a list")
     if isinstance(source, str | bytes | bytearray | memoryview):
         raise TypeError(f"source must be many rows, not one {type(source).__name__}: put it into a list")
-    library, name = library_of(source), type(source).__name__
-    if library == "polars" and name == "LazyFrame":
+    error = rows_error(source)
+    if error is not None:
+        raise error
+    library = library_of(source)
+    if library == "polars" and hasattr(source, "collect_schema") and hasattr(source, "collect"):
         return _lazy(source, key, new, rule)
-    if library == "pyarrow" and name == "RecordBatchReader":
+    if library == "pyarrow" and hasattr(source, "read_next_batch"):
         return _reader(source, key, new(), rule)
     if isinstance(source, np.ndarray) or library in ("pandas", "polars", "pyarrow"):
         return _select(source, _mask_of(new(), source, key, rule))
@@ -117,12 +122,10 @@ def keep_rows(seen: Deduplicator, column: Any, nulls: str, first_row: int = 0) -
         raise ValueError(
             f'row {row} has a null as its key: drop it before, or pass nulls="keep" or nulls="one"'
         )
+    if nulls == "one":
+        return seen._keep_with(keys, is_null, null_digest(seen.seed, exact=seen.exact))
     mask = np.ones(len(is_null), dtype=np.bool_)
     mask[~is_null] = seen.keep(keys)
-    if nulls == "one":
-        places = np.flatnonzero(is_null)
-        mask[places] = False
-        mask[places[0]] = seen.keep([NULL_KEY])[0]
     return mask
 
 
@@ -203,9 +206,12 @@ def _column_names(source: Any) -> list[Any]:
 def _select(source: Any, mask: Mask) -> Any:
     library = library_of(source)
     if library == "pyarrow":
-        return source.filter(import_module("pyarrow").array(mask))
+        return filtered(source, mask)
     if library == "polars":
-        return source.filter(import_module("polars").Series(mask))
+        polars = import_module("polars")
+        found = source.filter(polars.Series(mask))
+        is_subclass = isinstance(source, polars.DataFrame) and type(source) is not polars.DataFrame
+        return type(source)(found) if is_subclass else found
     return source[mask]
 
 
@@ -216,7 +222,7 @@ def _reader(reader: Any, key: Any, seen: Deduplicator, nulls: str) -> Any:
     def batches() -> Iterator[Any]:
         rows = 0
         for batch in reader:
-            yield batch.filter(pyarrow.array(keep_rows(seen, row_keys(batch, key), nulls, rows)))
+            yield filtered(batch, keep_rows(seen, row_keys(batch, key), nulls, rows))
             rows += batch.num_rows
 
     return pyarrow.RecordBatchReader.from_batches(reader.schema, batches())
@@ -233,14 +239,12 @@ def _lazy(frame: Any, key: Any, new: Callable[[], Deduplicator], nulls: str) -> 
         for batch in frame.collect_batches(maintain_order=True):
             kept = _select(batch, keep_rows(seen, row_keys(batch, key), nulls, rows))
             rows += batch.height
-            if predicate is not None:
-                kept = kept.filter(predicate)
-            if columns is not None:
-                kept = kept.select(columns)
-            if limit is not None:
+            if limit is not None:  # it is of the rows before the predicate
                 kept = kept.head(limit)
                 limit -= kept.height
-            yield kept
+            if predicate is not None:
+                kept = kept.filter(predicate)
+            yield kept if columns is None else kept.select(columns)
             if limit == 0:
                 return
 
