@@ -151,18 +151,24 @@ def _of_arrow(column: Any, seed: int) -> Keys:
 
 def _of_items(items: Sequence[Any], seed: int) -> Keys:
     """Return Python objects as keys, each by its own type."""
-    if all(isinstance(each, _PLAIN) for each in items) or all(isinstance(each, tuple) for each in items):
+    if all(map(_is_plain, items)) or all(isinstance(each, tuple) for each in items):
         return Keys(items, None)
     nulls = np.fromiter((is_null(each) for each in items), np.bool_, len(items))
     there = [each for each, null in zip(items, nulls, strict=True) if not null]
-    keys = [each if isinstance(each, _PLAIN) else _one_key(each, seed) for each in there]
+    keys = [each if _is_plain(each) else _one_key(each, seed) for each in there]
     return Keys(keys, nulls if nulls.any() else None)
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, _PLAIN) and not isinstance(
+        value, np.timedelta64
+    )  # which NumPy has as an integer
 
 
 def _one_key(value: Any, seed: int) -> bytes | int:
     """Return the key of a value which is none by itself: its bytes, or the integer that it is."""
     if isinstance(value, tuple):
         return row_bytes(value, seed)
-    if hasattr(value, "__index__") and not isinstance(value, np.ndarray):
+    if hasattr(value, "__index__") and not isinstance(value, np.ndarray | np.timedelta64):
         return operator.index(value)
     return row_bytes((value,), seed) + bytes(8)

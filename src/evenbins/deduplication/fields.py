@@ -366,7 +366,10 @@ def _plain(value: Any, row: int, seed: int) -> tuple[int, tuple[int, int] | str 
     """Return the type of a value, and its two words or the bytes to hash for them."""
     if isinstance(value, str):
         return TEXT, value
-    if isinstance(value, int | np.integer | np.bool_):
+    if isinstance(value, np.datetime64 | np.timedelta64) and not np.isnat(value):
+        tag, low, high = _of_time(np.array([value]))[0].tolist()
+        return tag, (low, high)
+    if isinstance(value, int | np.integer | np.bool_) and not isinstance(value, np.timedelta64):
         return INTEGER, _two_words(int(value), row)
     if isinstance(value, bytes | bytearray | memoryview):
         return TEXT, bytes(value)
@@ -380,9 +383,6 @@ def _plain(value: Any, row: int, seed: int) -> tuple[int, tuple[int, int] | str 
         number = float(value) + 0.0
         (bits,) = struct.unpack("<Q", struct.pack("<d", number))
         return FLOAT, (_NAN_BITS if number != number else bits, 0)
-    if isinstance(value, np.datetime64 | np.timedelta64):
-        tag, low, high = _of_time(np.array([value]))[0].tolist()
-        return tag, (low, high)
     if isinstance(value, datetime.date | datetime.time | datetime.timedelta):
         return _of_calendar(value)
     if isinstance(value, decimal.Decimal):

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["library_of", "rows_error"]
+__all__ = ["is_of_library", "library_of", "rows_error"]
 
 _CLASSES: Final = {
     "pandas": ("DataFrame", "Series", "Index"),
@@ -29,11 +29,16 @@ def library_of(source: object) -> str:
     return "pandas" if isinstance(source, getattr(extensions, "ExtensionArray", ())) else ""
 
 
+def is_of_library(value: object) -> bool:
+    """Return whether the class of an object is one of these libraries' own, as that of an expression."""
+    return type(value).__module__.partition(".")[0] in _CLASSES
+
+
 def rows_error(source: object) -> TypeError | None:
     """Return the error for an object of these libraries that has no rows, as a schema or an expression."""
     kind = type(source)
     module = kind.__module__.partition(".")[0]
-    if module not in _CLASSES or library_of(source):
+    if not is_of_library(source) or library_of(source):
         return None
     if hasattr(kind, "__arrow_c_stream__") or (hasattr(kind, "__next__") and "GroupBy" not in kind.__name__):
         return None
