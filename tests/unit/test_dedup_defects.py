@@ -364,6 +364,19 @@ def test_the_command_reads_these_columns_of_parquet(kind: pa.DataType, keys: str
     assert ("x" in Deduplicator.load(state)) is (keys == "u")
 
 
+@pytest.mark.parametrize("mode", [(), ("--exact",)], ids=["approximate", "exact"])
+def test_a_null_is_no_key_of_the_command(mode: tuple[str, ...], tmp_path: Any) -> None:
+    rows = [r'{"u": "\u0000null\u0000"}', '{"u": null}', '{"u": ""}', '{"u": null}', '{"u": ""}']
+    (tmp_path / "in.jsonl").write_text("\n".join(rows) + "\n")
+    out, state = tmp_path / "out.jsonl", tmp_path / "seen.evb"
+    for kept in (rows[:3], []):
+        done = run(
+            "dedup", tmp_path / "in.jsonl", "-k", "u", "--nulls", "one", "-o", out, "--state", state, *mode
+        )
+        assert done.status == 0, done.err
+        assert out.read_text().splitlines() == kept
+
+
 # --- values of Python --------------------------------------------------------------------------------------
 
 
