@@ -313,6 +313,18 @@ def test_identifiers_and_integers_of_other_types() -> None:
         dedup([object()])
 
 
+def test_columns_that_arrow_cannot_filter_are_named() -> None:
+    inside = pa.array([["x"], ["x"]], pa.list_(pa.string_view()))
+    for source in (inside, pa.table({"n": [1, 1], "a": inside})):
+        with pytest.raises(
+            TypeError, match=r"pyarrow cannot filter a column of list<.*string_view>: cast it"
+        ):
+            dedup(source)
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2], pa.int32()), pa.array(["a"], pa.string_view()))
+    with pytest.raises(TypeError, match="pyarrow cannot decode a column of run_end_encoded"):
+        dedup(runs)
+
+
 def test_dates_off_midnight_are_refused() -> None:
     good = pa.array([0, 86_400_000, 0], pa.int64()).view(pa.date64())
     assert len(dedup(good)) == 2

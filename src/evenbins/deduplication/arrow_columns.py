@@ -8,6 +8,7 @@ arrow.uuid, arrow.json         what they store: 16 bytes, text
 
 from __future__ import annotations
 
+import contextlib
 from importlib import import_module
 from typing import Any
 
@@ -39,7 +40,11 @@ def readable(column: Any) -> Any:
     if getattr(kind, "extension_name", None) in _STORED:
         return readable(_stored(column, kind, pyarrow))
     if types.is_run_end_encoded(kind):
-        return readable(import_module("pyarrow.compute").run_end_decode(column))
+        decode = import_module("pyarrow.compute").run_end_decode
+        try:
+            return readable(decode(column))
+        except NotImplementedError as error:
+            raise _unknown(kind, "decode") from error
     if types.is_dictionary(kind):
         chunks = column.chunks if isinstance(column, pyarrow.ChunkedArray) else [column]
         if types.is_string_view(kind.value_type) or types.is_binary_view(kind.value_type):
@@ -50,6 +55,12 @@ def readable(column: Any) -> Any:
     if types.is_string_view(kind):
         return column.cast(pyarrow.large_string())
     return column.cast(pyarrow.large_binary()) if types.is_binary_view(kind) else column
+
+
+def _unknown(kind: Any, verb: str) -> TypeError:
+    return TypeError(
+        f"pyarrow cannot {verb} a column of {kind}: cast it before, views to string or binary for example"
+    )
 
 
 def _stored(column: Any, kind: Any, pyarrow: Any) -> Any:
@@ -81,7 +92,8 @@ def filtered(source: Any, mask: npt.NDArray[np.bool_]) -> Any:
     if not hasattr(source, "schema"):
         return _filtered_column(source, chosen, types)
     if all(_is_filtered_by_arrow(each.type, types) for each in source.schema):
-        return source.filter(chosen)
+        with contextlib.suppress(pyarrow.ArrowNotImplementedError):  # the column that cannot is named below
+            return source.filter(chosen)
     columns = [_filtered_column(each, chosen, types) for each in source.columns]
     return type(source).from_arrays(columns, schema=source.schema)
 
@@ -89,7 +101,10 @@ def filtered(source: Any, mask: npt.NDArray[np.bool_]) -> Any:
 def _filtered_column(column: Any, chosen: Any, types: Any) -> Any:
     kind = column.type
     if _is_filtered_by_arrow(kind, types):
-        return column.filter(chosen)
+        try:
+            return column.filter(chosen)
+        except NotImplementedError as error:
+            raise _unknown(kind, "filter") from error
     found = readable(column).filter(chosen)
     if types.is_run_end_encoded(kind):
         compute = import_module("pyarrow.compute")
