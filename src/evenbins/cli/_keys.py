@@ -19,7 +19,7 @@ from typing import Any
 
 from evenbins.cli._normalize import normalizer
 
-__all__ = ["NULLS", "NULL_KEY", "BadValueError", "KeyRule", "json_parser", "key_of_value", "normalized"]
+__all__ = ["NULLS", "BadValueError", "KeyRule", "json_parser", "key_of_value", "normalized"]
 
 NULLS = ("error", "keep", "one")
 _LEAST, _MOST = -(2**63), 2**64 - 1
@@ -93,8 +93,6 @@ def _plain(value: Any) -> Any:
         return {name: _plain(each) for name, each in value.items()}
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
-
-NULL_KEY = b"\0null\0"
 
 # --- JSON --------------------------------------------------------------------------------------------------
 

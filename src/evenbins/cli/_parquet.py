@@ -20,6 +20,7 @@ import numpy as np
 
 from evenbins.cli._blocks import arrow_modules
 from evenbins.cli._keys import normalized
+from evenbins.deduplication.arrow_columns import filtered, is_text, readable
 from evenbins.deduplication.fields import Fields
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class TableRows:
 
     def select(self, chosen: Mask) -> Any:
         """Return the rows of a mask, with all columns."""
-        return self._batch if chosen.all() else self._batch.filter(import_module("pyarrow").array(chosen))
+        return self._batch if chosen.all() else filtered(self._batch, chosen)
 
     take = select
 
@@ -130,7 +131,7 @@ def table_rows(
 
 def _add_keys(source: RowInput, rows: TableRows, batch: Any, names: list[str], before: int) -> None:
     """Set keys and nulls of a batch: all columns of the key are null."""
-    columns = [batch.column(name) for name in names]
+    columns = [readable(batch.column(name)) for name in names]
     nulls: Any = None
     for column in columns:
         if source.rule.fields or len(names) == 1:
@@ -149,15 +150,16 @@ def _keys_of(source: RowInput, columns: list[Any]) -> object:
     """Return a single column of text, bytes or integers as it is; all else as fields with their types."""
     kinds: Any = import_module("pyarrow").types
     decoded = [each.dictionary_decode() if kinds.is_dictionary(each.type) else each for each in columns]
-    checks = (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_large_binary)
     if source.rule.normalize is not None:
         decoded = [
-            normalized(each.to_pylist(), source.rule) if any(check(each.type) for check in checks) else each
+            normalized(each.to_pylist(), source.rule)
+            if is_text(each.type) and not kinds.is_fixed_size_binary(each.type)
+            else each
             for each in decoded
         ]
     column = decoded[0]
     if len(decoded) == 1 and (
-        isinstance(column, list) or any(check(column.type) for check in (kinds.is_integer, *checks))
+        isinstance(column, list) or kinds.is_integer(column.type) or is_text(column.type)
     ):
         return column
     return Fields(*decoded)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from evenbins.cli._keys import NULL_KEY
 from evenbins.cli._pipeline import run_stages
 from evenbins.cli._rows import Buffers, Head, RowInput, Rows
 from evenbins.cli._sinks import Sink, named_errors
 from evenbins.cli._spill import Spill, answers_in_turn
+from evenbins.deduplication.columns import null_digest
 from evenbins.deduplication.fields import keys_of
 from evenbins.tables.exact_sets import digest_words
 
@@ -86,9 +86,12 @@ def dedup_in_memory(
 
     def decide(batch: _Batch) -> tuple[Rows, Mask]:
         source, rows = batch
-        mask = _decide(rows, source.rule.nulls, lambda keys: seen.keep(keys, threads=threads))
+        mask = _decide(rows, source.rule.nulls, lambda keys: seen.keep(keys, threads=threads), keep_null)
         _count(source, mask)
         return rows, mask
+
+    def keep_null() -> Mask:
+        return seen._keep_with([], np.ones(1, np.bool_), null_digest(seen.seed, exact=seen.exact))
 
     def digested() -> Iterator[_Batch]:
         for source, rows in batches_of(inputs, advance):
@@ -103,7 +106,7 @@ def _is_empty(keys: object) -> bool:
     return isinstance(keys, list) and not keys
 
 
-def _decide(rows: Rows, nulls: str, keep: Callable[[object], Mask]) -> Mask:
+def _decide(rows: Rows, nulls: str, keep: Callable[[object], Mask], keep_null: Callable[[], Mask]) -> Mask:
     """Return which rows to write; of those without a key all, or the first, as `nulls` says."""
     if rows.nulls is None:
         return np.zeros(0, np.bool_) if _is_empty(rows.keys) else keep(rows.keys)
@@ -114,7 +117,7 @@ def _decide(rows: Rows, nulls: str, keep: Callable[[object], Mask]) -> Mask:
     if nulls == "keep":
         mask[rows.nulls] = True
     else:
-        mask[np.argmax(rows.nulls)] = keep([NULL_KEY])[0]
+        mask[np.argmax(rows.nulls)] = keep_null()[0]
     return mask
 
 
@@ -170,5 +173,5 @@ def _digests(rows: Rows, nulls: str, seed: int) -> tuple[Any, Mask | None]:
         words[there] = digest_words(keys_of(rows.keys, seed), seed)
     if nulls == "keep":
         return words, rows.nulls
-    words[rows.nulls] = digest_words([NULL_KEY], seed)
+    words[rows.nulls] = null_digest(seed, exact=True)
     return words, None

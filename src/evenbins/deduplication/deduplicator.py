@@ -227,6 +227,15 @@ class Deduplicator(_files.Persistent):
         """Return what `keep` takes instead of a batch, so that another thread can hash it."""
         return _Digests(self._state.digests(keys_of(batch, self._state.seed)))
 
+    def _keep_with(
+        self, keys: object, apart: npt.NDArray[np.bool_], digest: npt.NDArray[np.uint64]
+    ) -> npt.NDArray[np.bool_]:
+        """Return what `keep` does, for rows of which some are apart: these have one digest and no key."""
+        words = np.empty((len(apart), *digest.shape[1:]), dtype=np.uint64)
+        words[apart] = digest
+        words[~apart] = self._digests(keys).words
+        return self.keep(_Digests(words))
+
     def __contains__(self, key: Key, /) -> bool:
         return bool(self.contains_many([key])[0])
 
