@@ -335,9 +335,9 @@ def _read(
 
 def _answers_before(error: Exception, keys: list[Any], seen: Deduplicator, nulls: str) -> Mask:
     """Return the answers for the keys before the one that was refused, or those that the error has."""
-    if hasattr(error, "answers"):
-        return np.asarray(error.answers, dtype=np.bool_)
-    answers = []
+    if len(known := getattr(error, "answers", ())):
+        return np.asarray(known, dtype=np.bool_)
+    answers = []  # nothing has been added: a key was refused
     for key in keys:
         try:
             answers.append(bool(keep_rows(seen, [key], nulls)[0]))
