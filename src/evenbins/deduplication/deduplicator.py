@@ -163,9 +163,9 @@ class Deduplicator(_files.Persistent):
         threads. A key that is refused (a null, a float) raises, and nothing of the batch has been added.
         After any other exception (Ctrl-C, no memory, DeduplicatorFullError) the first rows of the batch are
         in: the exception's attribute `answers` has their answers, one for each row that is in, and a note
-        says how many they are. Every exception has `answers`, an empty array if nothing was added. Only with
-        `exact` and more than a million keys, and no memory or a second Ctrl-C, other rows can be in too: then
-        the note has their number.
+        says how many they are. Every exception has `answers`, an empty array if nothing was added. After a
+        second Ctrl-C, or without memory, rows behind these can be in too; an exact one of more than a million
+        keys has their number in the note.
 
         Parameters
         ----------
