@@ -10,7 +10,6 @@ Nothing is written under a name before it is whole, and the state is never ahead
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import resource
 import signal
@@ -23,11 +22,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from evenbins._console import COUNT, FILE, RATE, SIZE, show_json, with_option_errors
-from evenbins._files import replace_file, write_all
+from evenbins import _arguments as arguments
+from evenbins._console import COUNT, FILE, RATE, SIZE, with_option_errors
 from evenbins.cli._inputs import LINES, How, binary_option, null_option
 from evenbins.cli._keys import NULLS, KeyRule
 from evenbins.cli._output import leave_at_once, note, warn, warn_of_inputs
+from evenbins.cli._places import HeldSignals, check_distinct, check_folder_of, warn_instead, write_report
 from evenbins.cli._progress import Bar
 from evenbins.cli._rows import FORMATS, RowInput, open_rows
 from evenbins.cli._sinks import Sink, check_sink, named_errors, open_sink
@@ -142,15 +142,29 @@ def dedup(
         if dropped == "-" or (output is not None and os.path.realpath(dropped) == os.path.realpath(output)):
             raise click.ClickException(f"--dropped {dropped}: name a file of its own, other than that of -o")
         check_sink("--dropped", dropped, sources[0].format, names)
+    check_distinct([("-o", output), ("--dropped", dropped), ("--report", report), ("--state", state)], names)
+    check_folder_of("--report", report)
+    check_folder_of("--state", state)
+    if fpr is not None:
+        with_option_errors(partial(arguments.rate, fpr))
+    if capacity is not None:
+        with_option_errors(partial(arguments.capacity, capacity))
     if memory is not None and memory < _LEAST_MEMORY:
         raise click.ClickException(f"--memory must be at least 64M, not {memory:_} bytes: raise it")
     job = _Job(
         sources, output=output, dropped=dropped, state=state, exact=exact, fpr=fpr, capacity=capacity,
         memory=memory, threads=threads, seed=seed,
     )  # fmt: skip
-    with _orderly_end():
+    with _orderly_end(), job.held:
         job.run()
-    job.finish(report)
+        if state is None:
+            job.finish(report)
+            return
+        with warn_instead(
+            f"{output or 'standard output'} and {state} are complete, but this run's report is not: do not "
+            "run the command again"
+        ):
+            job.finish(report)
 
 
 class _Job:
@@ -168,6 +182,7 @@ class _Job:
         self.seen: Deduplicator | None = None
         self.earlier_rows, self.earlier_wrong, self.estimate = 0, 0.0, ""
         self.spilled_bytes, self.seconds = 0, 0.0
+        self.held = HeldSignals()
 
     # --- before ---------------------------------------------------------------------------------------
 
@@ -182,11 +197,10 @@ class _Job:
         ):
             loaded = load_state(self.state)
             on_disk = self._prepare(loaded, bar)
-            with _private(self.secret and self.state is not None and loaded is None):
-                self._write(bar, on_disk)
-                if self.state is not None and self.seen is not None:
-                    with named_errors(self.state):
-                        self.seen.save(self.state)
+            self._write(bar, on_disk)
+            if self.state is not None and self.seen is not None:
+                with _private(self.secret and loaded is None), named_errors(self.state):
+                    self.seen.save(self.state)
         self.seconds = time.perf_counter() - began
 
     def _prepare(self, loaded: Deduplicator | None, bar: Bar) -> bool:
@@ -290,6 +304,8 @@ class _Job:
         bar.begin("comparing rows")
         try:
             _passes.dedup_in_memory(self.sources, outputs, self.seen, bar.advance, threads=self.threads)
+            if self.state is not None:
+                self.held.hold()  # the output is renamed next, and the state must follow
         except DeduplicatorFullError:
             raise click.ClickException(
                 f"there are more different keys than a filter with this rate holds ({self.seen.max_keys:_}): "
@@ -328,12 +344,9 @@ class _Job:
             warn(
                 f"more than the {planned:_} keys of --capacity: it took more memory. Raise it or leave it out"
             )
-        if report == "-":
-            show_json(found)
-        elif report is not None:
-            data = json.dumps(found, indent=2).encode() + b"\n"
-            with named_errors(report):
-                replace_file(report, lambda descriptor: write_all(descriptor, data))
+        if report is not None:
+            with named_errors(report) if self.state is None else contextlib.nullcontext():
+                write_report(report, found)
 
     def _report(self) -> dict[str, Any]:
         rows, kept = sum(s.rows for s in self.sources), sum(s.kept for s in self.sources)

@@ -1,0 +1,211 @@
+"""Defects of `evenbins dedup` and `query -o` that a tester found on the command line, each with its test."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_cli import COMMAND, build, run, spawn
+
+from evenbins import Deduplicator
+from evenbins.cli import _places
+
+
+@pytest.fixture
+def lines(tmp_path) -> Path:
+    path = tmp_path / "lines.txt"
+    path.write_bytes(b"b\na\nb\nc\na\n")
+    return path
+
+
+def refused(done, *words: str) -> None:
+    """Assert that it ended with an error of one line, which is no bug, and has these words."""
+    assert done.status == 2, done.err
+    error = done.err.splitlines()[-1]
+    assert error.startswith("evenbins: ")
+    assert "this is a bug" not in error
+    for word in words:
+        assert word in error
+
+
+# --- the report comes after the state ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["missing/report.json", "."])
+def test_the_place_of_a_report_is_checked_first(tmp_path, lines, place):
+    out, state = tmp_path / "out.txt", tmp_path / "seen.evb"
+    refused(run("dedup", lines, "-o", out, "--state", state, "--report", tmp_path / place), "--report")
+    assert not out.exists()
+    assert not state.exists()
+
+
+def test_a_report_that_fails_after_the_state_is_a_warning(tmp_path, lines, monkeypatch):
+    out, state, report = tmp_path / "out.txt", tmp_path / "seen.evb", tmp_path / "report.json"
+
+    def fail(*_):
+        raise OSError(28, "No space left on device", str(report))
+
+    monkeypatch.setattr(_places, "replace_file", fail)
+    done = run("dedup", lines, "-o", out, "--state", state, "--report", report)
+    assert done.status == 0, done.err
+    assert "do not run the command again" in done.err
+    assert "no space left" in done.err
+    assert out.read_bytes() == b"b\na\nc\n"
+    assert Deduplicator.load(state).stats().kept == 3
+    refused(run("dedup", lines, "-o", out, "--report", report), "no space left")
+
+
+def test_a_report_to_a_closed_reader_after_the_state_is_a_warning(tmp_path, lines):
+    out, state = tmp_path / "out.txt", tmp_path / "seen.evb"
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "dedup", str(lines), "-o", str(out), "--state", str(state), "--json"],
+            stdout=full, stderr=subprocess.PIPE, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert b"do not run the command again" in done.stderr
+
+
+def test_a_report_to_a_device(tmp_path, lines):
+    assert run("dedup", lines, "-o", tmp_path / "out.txt", "--report", "/dev/null").status == 0
+
+
+_SLOW_SAVE = """
+import os, signal, sys
+from evenbins import Deduplicator
+from evenbins.cli import main
+save = Deduplicator.save
+def slow(self, path):
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        os.kill(os.getpid(), number)
+    save(self, path)
+Deduplicator.save = slow
+main(sys.argv[1:])
+"""
+
+
+def test_signals_between_output_and_state_are_ignored(tmp_path, lines):
+    out, state = tmp_path / "out.txt", tmp_path / "seen.evb"
+    done = subprocess.run(
+        [COMMAND[0], "-c", _SLOW_SAVE, "dedup", str(lines), "-o", str(out), "--state", str(state)],
+        capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert Deduplicator.load(state).stats().kept == 3
+    assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+
+
+# --- every file is another ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [("-o", "--report"), ("-o", "--state"), ("--dropped", "--report"), ("--dropped", "--state"),
+     ("--report", "--state")],
+)  # fmt: skip
+def test_outputs_are_different_files(tmp_path, lines, pair):
+    both = tmp_path / "both"
+    (tmp_path / "link").symlink_to(both)
+    options = {"-o": tmp_path / "out.txt", pair[0]: both, pair[1]: tmp_path / "link"}
+    refused(run("dedup", lines, *(each for item in options.items() for each in item)), *pair, "of its own")
+    assert not both.exists()
+
+
+@pytest.mark.parametrize("option", ["--report", "--state", "--dropped", "-o"])
+def test_an_output_is_no_input(tmp_path, lines, option):
+    twin = tmp_path / "twin.txt"
+    os.link(lines, twin)
+    options = {"-o": tmp_path / "out.txt", option: twin}
+    done = run("dedup", lines, *(each for item in options.items() for each in item))
+    refused(done, option, "one of the inputs")
+    assert lines.read_bytes() == b"b\na\nb\nc\na\n"
+
+
+def test_query_does_not_overwrite_its_filter(tmp_path, lines):
+    filter = build(tmp_path, b"a\nb\n")
+    before = filter.read_bytes()
+    link = tmp_path / "link"
+    link.symlink_to(filter)
+    for output in (filter, link):
+        refused(run("query", filter, lines, "-o", output), "the filter itself")
+    assert filter.read_bytes() == before
+
+
+# --- folders -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def locked(tmp_path, monkeypatch) -> Path:
+    """A folder with a file, and one below it that cannot be read, whoever runs the tests."""
+    folder = tmp_path / "crawl"
+    hidden = folder / "locked"
+    hidden.mkdir(parents=True)
+    (folder / "a.txt").write_bytes(b"a\n")
+    (hidden / "b.txt").write_bytes(b"b\n")
+    scan, access = os.scandir, os.access
+
+    def scandir(path="."):
+        if os.fspath(path).rstrip("/") == str(hidden):
+            raise PermissionError(13, "Permission denied", path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: os.fspath(path).rstrip("/") != str(hidden) and access(path, mode)
+    )
+    return folder
+
+
+@pytest.mark.parametrize("pattern", ["", "**/*.txt", "*/*.txt"])
+def test_an_unreadable_folder_is_an_error(locked, pattern):
+    refused(run("dedup", os.path.join(locked, pattern)), str(locked / "locked"), "cannot be read")
+
+
+def test_a_pipe_in_a_folder_is_passed_over(tmp_path, lines):
+    os.mkfifo(tmp_path / "pipe.txt")
+    done = spawn("dedup", tmp_path)
+    assert (done.returncode, done.stdout) == (0, b"b\na\nc\n")
+
+
+# --- the state ---------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_state(tmp_path, lines):
+    state = tmp_path / "seen.evb"
+    state.write_bytes(b"no state at all" * 100)
+    refused(run("dedup", lines, "--state", state), f"--state {state}: ", "evenbins dedup --state")
+
+
+def test_an_exact_state_with_a_rate(tmp_path, lines):
+    state = tmp_path / "seen.evb"
+    assert run("dedup", lines, "--state", state, "--exact").status == 0
+    refused(run("dedup", lines, "--state", state, "--fpr", "1e-3"), "exact digests", "leave out --fpr")
+
+
+def test_only_the_state_is_private(tmp_path, lines):
+    out, other, state = tmp_path / "out.txt", tmp_path / "dropped.txt", tmp_path / "seen.evb"
+    before = os.umask(0o022)
+    try:
+        done = run("dedup", lines, "-o", out, "--dropped", other, "--state", state, "--seed", "random")
+    finally:
+        os.umask(before)
+    assert done.status == 0, done.err
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (out, other, state)] == [0o644, 0o644, 0o600]
+
+
+# --- options -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", ["0", "-1", "1", "2"])
+def test_a_rate_that_is_none(lines, rate):
+    refused(run("dedup", lines, "--fpr", rate), "--fpr")
+
+
+def test_a_capacity_that_is_none(lines):
+    refused(run("dedup", lines, "--capacity", "1e30"), "--capacity")
