@@ -1,20 +1,22 @@
 """Defects of `evenbins dedup` and `query -o` that a tester found on the command line, each with its test."""
 
-import json
 import os
 import signal
 import stat
 import subprocess
-import time
+import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from test_cli import COMMAND, build, run, spawn
 
 from evenbins import Deduplicator
 from evenbins.cli import _places
+from evenbins.cli._keys import KeyRule, json_parser
 
 
 @pytest.fixture
@@ -209,3 +211,94 @@ def test_a_rate_that_is_none(lines, rate):
 
 def test_a_capacity_that_is_none(lines):
     refused(run("dedup", lines, "--capacity", "1e30"), "--capacity")
+
+
+# --- numbers of JSON ---------------------------------------------------------------------------------------
+
+
+def kept_rows(tmp_path, values: list[str], *options: str, form: str = '{"k": %s}') -> list[str]:
+    """Return the values whose rows are kept."""
+    source, out = tmp_path / "rows.jsonl", tmp_path / "kept.jsonl"
+    source.write_text("".join(form % value + "\n" for value in values))
+    done = run("dedup", source, "--key", "k", "-o", out, *options)
+    assert done.status == 0, done.err
+    rows = out.read_text().splitlines()
+    return [value for value in dict.fromkeys(values) if form % value in rows]
+
+
+NUMBERS = [
+    ["1e400", "10e399", "0.1e401"], ["2e400"], ["-1e400"], ["1e-400", "10E-401"], ["2e-400"],
+    ["0", "0.0", "-0", "-0.0", "0e99", "0E-400"],
+    ["0.1", "0.10", "1e-1", "0.1000000000000000000000"], ["0.1000000000000000000001"],
+    ["0.1000000000000000055511151231257827021181583404541015625"],
+    ["0.30000000000000004", "3.0000000000000004e-1"], ["0.300000000000000044"],
+    ["1", "1.0", "1e0", "1.00000000000000000000"], ["1.0000000000000000000001"],
+    ["9007199254740993", "9007199254740993.0"], ["9007199254740992"],
+    ["18446744073709551615"], ["18446744073709551616", "18446744073709551616.0"], ["18446744073709551617"],
+    ["-9223372036854775808"], ["-9223372036854775809"], ["-1"], ["-0.1"],
+    ["1e300", "1" + "0" * 300], ["1" + "0" * 5000, "1e5000"], ["1" * 5000], ["-" + "1" * 5000], ["1" * 5001],
+    ["1e999999999"], ["1e999999998"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ['{"k": %s}', '{"k": [%s]}', '{"k": {"a": %s}}', '{"o": 0.1, "k": %s}'])
+@pytest.mark.parametrize("parser", ["orjson", "json"])
+def test_numbers_are_compared_by_their_exact_value(tmp_path, monkeypatch, form, parser):
+    """Those of a group are one key, and every group is another."""
+    if parser == "json":
+        monkeypatch.setitem(sys.modules, "orjson", None)
+    values = [value for group in NUMBERS for value in group]
+    assert kept_rows(tmp_path, values, form=form) == [group[0] for group in NUMBERS]
+
+
+@given(st.lists(st.decimals(allow_nan=False, allow_infinity=False), min_size=1, max_size=30))
+def test_decimals_are_compared_as_a_set_does(values):
+    parse = json_parser(KeyRule(("k",)))
+    keys = [parse(b'{"k": %s}' % str(value).encode()) for value in values]
+    for first, one in zip(values, keys, strict=True):
+        for second, other in zip(values, keys, strict=True):
+            assert (first == second) == (one == other)
+
+
+def test_an_absurd_exponent_names_file_and_line(tmp_path):
+    source = tmp_path / "rows.jsonl"
+    source.write_text('{"k": 1}\n{"k": 1e%s}\n' % ("9" * 5000))
+    refused(run("dedup", source, "--key", "k"), f"{source}, line 2: ", "exponent")
+
+
+@pytest.mark.parametrize("depth", [100, 300, 600, 900, 1500, 5000])
+def test_deep_nesting_is_a_key_or_an_error_of_its_line(tmp_path, depth):
+    source = tmp_path / "rows.jsonl"
+    source.write_text('{"k": 1}\n{"k": %s}\n' % ("[" * depth + "]" * depth))
+    done = run("dedup", source, "--key", "k")
+    if depth > 100:
+        assert done.status == 0 or f"{source}, line 2: JSON nested too deeply" in done.err
+        assert "bug" not in done.err
+    else:
+        assert done.status == 0
+
+
+# --- null is no text ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [(), ("--exact",), ("--memory", "64M", "--capacity", "1e9")])
+@pytest.mark.parametrize("text", ["\0null\0", "\0" * 48, "null"])
+def test_null_is_no_text(tmp_path, options, text):
+    rows = [None, text, None, text]
+    table, out = tmp_path / "rows.parquet", tmp_path / "out.parquet"
+    pq.write_table(pa.table({"k": rows}), table)
+    done = run("dedup", table, "--key", "k", "--nulls", "one", "-o", out, *options)
+    assert done.status == 0, done.err
+    assert pq.read_table(out).column("k").to_pylist() == [None, text]
+    source, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    source.write_text("k,n\n" + "".join(f"{row or ''},1\n" for row in rows))
+    assert run("dedup", source, "--key", "k", "--nulls", "one", "-o", out, *options).status == 0
+    assert out.read_text() == f"k,n\n,1\n{text},1\n"
+
+
+def test_null_is_remembered_by_the_state(tmp_path):
+    source, state = tmp_path / "rows.csv", tmp_path / "seen.evb"
+    source.write_text("k,n\n,1\na,1\n,2\n")
+    options = ("--key", "k", "--nulls", "one", "--state", state)
+    assert run("dedup", source, *options).out == b"k,n\n,1\na,1\n"
+    assert run("dedup", source, *options).out == b"k,n\n"

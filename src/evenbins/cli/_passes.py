@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from evenbins.cli._keys import NULL_KEY
 from evenbins.cli._pipeline import run_stages
 from evenbins.cli._rows import Buffers, Head, RowInput, Rows
 from evenbins.cli._sinks import Sink, named_errors
@@ -59,6 +58,7 @@ class Outputs:
 
 
 _SMALL_BLOCK_BYTES = 1 << 20  # where memory is short
+_NULL = b"\0null\0"  # the complement of its digest stands for null: no text has it, but by chance
 
 
 def batches_of(
@@ -83,10 +83,12 @@ def dedup_in_memory(
     inputs: Sequence[RowInput], outputs: Outputs, seen: Deduplicator, advance: _Advance, *, threads: int
 ) -> None:
     """Write the rows whose key was not seen before."""
+    null = seen._digests([_NULL])
+    null.words = ~null.words
 
     def decide(batch: _Batch) -> tuple[Rows, Mask]:
         source, rows = batch
-        mask = _decide(rows, source.rule.nulls, lambda keys: seen.keep(keys, threads=threads))
+        mask = _decide(rows, source.rule.nulls, lambda keys: seen.keep(keys, threads=threads), null)
         _count(source, mask)
         return rows, mask
 
@@ -103,8 +105,11 @@ def _is_empty(keys: object) -> bool:
     return isinstance(keys, list) and not keys
 
 
-def _decide(rows: Rows, nulls: str, keep: Callable[[object], Mask]) -> Mask:
-    """Return which rows to write; of those without a key all, or the first, as `nulls` says."""
+def _decide(rows: Rows, nulls: str, keep: Callable[[object], Mask], null: object) -> Mask:
+    """Return which rows to write; of those without a key all, or the first, as `nulls` says.
+
+    `null` is what stands for all rows without a key.
+    """
     if rows.nulls is None:
         return np.zeros(0, np.bool_) if _is_empty(rows.keys) else keep(rows.keys)
     mask = np.zeros(len(rows.nulls), np.bool_)
@@ -114,7 +119,7 @@ def _decide(rows: Rows, nulls: str, keep: Callable[[object], Mask]) -> Mask:
     if nulls == "keep":
         mask[rows.nulls] = True
     else:
-        mask[np.argmax(rows.nulls)] = keep([NULL_KEY])[0]
+        mask[np.argmax(rows.nulls)] = keep(null)[0]
     return mask
 
 
@@ -170,5 +175,5 @@ def _digests(rows: Rows, nulls: str, seed: int) -> tuple[Any, Mask | None]:
         words[there] = digest_words(keys_of(rows.keys, seed), seed)
     if nulls == "keep":
         return words, rows.nulls
-    words[rows.nulls] = digest_words([NULL_KEY], seed)
+    words[rows.nulls] = ~digest_words([_NULL], seed)
     return words, None
