@@ -1,5 +1,7 @@
 """Defects of `evenbins dedup` and `query -o` that a tester found on the command line, each with its test."""
 
+import importlib
+import json
 import os
 import signal
 import stat
@@ -302,3 +304,159 @@ def test_null_is_remembered_by_the_state(tmp_path):
     options = ("--key", "k", "--nulls", "one", "--state", state)
     assert run("dedup", source, *options).out == b"k,n\n,1\na,1\n"
     assert run("dedup", source, *options).out == b"k,n\n"
+
+
+# --- Parquet -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", ["NONE", "snappy", "gzip", "zstd", "lz4", "brotli"])
+def test_parquet_keeps_its_compression(tmp_path, codec):
+    source, out = tmp_path / "rows.parquet", tmp_path / "out.parquet"
+    pq.write_table(pa.table({"k": ["a", "b", "a"], "n": [1, 2, 3]}), source, compression=codec)
+    done = run("dedup", source, "--key", "k", "-o", out)
+    assert done.status == 0, done.err
+    assert pq.read_table(out).to_pydict() == {"k": ["a", "b"], "n": [1, 2]}
+    codecs = [pq.ParquetFile(path).metadata.row_group(0).column(0).compression for path in (source, out)]
+    assert codecs[0] == codecs[1]
+
+
+@pytest.mark.parametrize("options", [("--key", "k"), ("--key", "k", "--normalize", "lower"), (), ("--key", "n")])
+def test_parquet_with_views(tmp_path, options):
+    source, out = tmp_path / "rows.parquet", tmp_path / "out.parquet"
+    table = pa.table({
+        "k": pa.array(["a", "b", "a", None], pa.string_view()),
+        "b": pa.array([b"x", b"y", b"x", None], pa.binary_view()),
+        "n": [1, 2, 1, 4],
+    })  # fmt: skip
+    pq.write_table(table, source)
+    done = run("dedup", source, "-o", out, "--nulls", "keep", *options)
+    assert done.status == 0, done.err
+    assert pq.read_table(out).schema == table.schema
+    assert pq.read_table(out).column("k").to_pylist() == ["a", "b", None]
+
+
+def test_a_view_is_the_key_that_text_is(tmp_path):
+    source, lines, state = tmp_path / "rows.parquet", tmp_path / "rows.txt", tmp_path / "seen.evb"
+    pq.write_table(pa.table({"k": pa.array(["a", "b"], pa.string_view())}), source)
+    lines.write_bytes(b"a\nb\nc\n")
+    assert run("dedup", source, "--key", "k", "-o", tmp_path / "o.parquet", "--state", state).status == 0
+    assert run("dedup", lines, "--state", state).out == b"c\n"
+
+
+def test_columns_of_one_name(tmp_path):
+    source, out = tmp_path / "rows.parquet", tmp_path / "out.parquet"
+    columns = [pa.array([1, 1, 1]), pa.array([2, 3, 2]), pa.array([5, 5, 5])]
+    pq.write_table(pa.Table.from_arrays(columns, names=["a", "a", "b"]), source)
+    done = run("dedup", source, "-o", out)
+    assert done.status == 0, done.err
+    assert [column.to_pylist() for column in pq.ParquetFile(out).read().columns] == [[1, 1], [2, 3], [5, 5]]
+    refused(run("dedup", source, "-o", out, "--key", "a"), str(source), "2 columns 'a'")
+    assert run("dedup", source, "-o", out, "--key", "b").status == 0
+
+
+# --- --memory ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory) -> Path:
+    """Lines whose exact digests take more than --memory 64M leaves for keys."""
+    path = tmp_path_factory.mktemp("many") / "many.txt"
+    path.write_bytes(b"".join(b"%d\n" % i for i in range(1_200_000)))
+    return path
+
+
+@pytest.fixture
+def little_memory(monkeypatch) -> None:
+    """Leave 4 MB of --memory 64M for keys."""
+    monkeypatch.setattr(importlib.import_module("evenbins.cli.dedup"), "_OWN_BYTES", 60 << 20)
+
+
+LYING = ("--memory", "64M", "--capacity", "1000", "--exact")
+
+
+def test_a_capacity_that_is_exceeded_does_not_exceed_the_memory(tmp_path, many, little_memory):
+    out, report = tmp_path / "out.txt", tmp_path / "report.json"
+    done = run("dedup", many, many, "-o", out, "--report", report, *LYING)
+    assert done.status == 0, done.err
+    assert "more than --memory leaves" in done.err
+    assert out.read_bytes() == many.read_bytes()
+    found = json.loads(report.read_text())
+    assert (found["mode"], found["rows"], found["kept"]) == ("disk", 2_400_000, 1_200_000)
+    assert sorted(os.listdir(tmp_path)) == ["out.txt", "report.json"]
+
+
+def test_memory_is_exceeded_where_rows_cannot_be_written_anew(tmp_path, many, little_memory):
+    state, out = tmp_path / "seen.evb", tmp_path / "out.txt"
+    refused(run("dedup", many, "-o", "/dev/null", *LYING), "more than --memory leaves")
+    refused(run("dedup", "-", "-o", out, *LYING, stdin=many.read_bytes()), "more than --memory leaves")
+    refused(run("dedup", many, "-o", out, "--state", state, *LYING), "more than --memory leaves", "--state")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_state_that_is_larger_than_the_memory(tmp_path, many, monkeypatch):
+    state, out = tmp_path / "seen.evb", tmp_path / "out.txt"
+    assert run("dedup", many, "-o", out, "--state", state, "--exact").status == 0
+    monkeypatch.setattr(importlib.import_module("evenbins.cli.dedup"), "_OWN_BYTES", 60 << 20)
+    before = out.read_bytes()
+    refused(run("dedup", many, "-o", out, "--state", state, "--memory", "64M"), f"--state {state}", "--memory")
+    assert out.read_bytes() == before
+
+
+def test_a_capacity_beside_a_state_is_ignored(tmp_path, lines):
+    state = tmp_path / "seen.evb"
+    assert run("dedup", lines, "--state", state).status == 0
+    done = run("dedup", lines, "--state", state, "--capacity", "1")
+    assert done.status == 0
+    assert "--capacity is ignored" in done.err
+    assert "Raise it" not in done.err
+
+
+# --- standard input and output, CSV, --key -----------------------------------------------------------------
+
+
+def test_standard_output_is_synced_before_the_state_is_saved(tmp_path, lines):
+    script = """
+import os, sys
+from evenbins import Deduplicator
+from evenbins.cli import main
+synced, fsync, save = [], os.fsync, Deduplicator.save
+os.fsync = lambda descriptor: (synced.append(descriptor), fsync(descriptor))
+def checked(self, path):
+    assert 1 in synced, synced
+    save(self, path)
+Deduplicator.save = checked
+main(sys.argv[1:])
+"""
+    with open(tmp_path / "out.txt", "wb") as out:
+        done = subprocess.run(
+            [COMMAND[0], "-c", script, "dedup", str(lines), "--state", str(tmp_path / "seen.evb")],
+            stdout=out, stderr=subprocess.PIPE, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out.txt").read_bytes() == b"b\na\nc\n"
+
+
+def test_standard_input_that_is_a_file_is_no_pipe(lines):
+    with open(lines, "rb") as file:
+        done = spawn("dedup", stdin=file)
+    assert done.stdout == b"b\na\nc\n"
+    assert b"standard input is read once: memory grows" in done.stderr
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", ","])
+@pytest.mark.parametrize("empty", ["\n", "\r\n\n", "\ufeff\n"])
+def test_csv_that_begins_with_an_empty_line(tmp_path, delimiter, empty):
+    source = tmp_path / "rows.csv"
+    source.write_text(empty + "k,n\na,1\nb,2\na,3\n".replace(",", delimiter), newline="")
+    done = run("dedup", source, "--key", "k")
+    assert done.status == 0, done.err
+    assert done.out.decode().split()[-3:] == [row.replace(",", delimiter) for row in ("k,n", "a,1", "b,2")] or (
+        delimiter == "\t" and done.out.decode().split()[-6:] == ["k", "n", "a", "1", "b", "2"]
+    )
+
+
+@pytest.mark.parametrize("key", ["", ",", "k,", "k,,n"])
+def test_a_key_without_a_name(tmp_path, key):
+    source = tmp_path / "rows.csv"
+    source.write_text("k,n\na,1\n")
+    refused(run("dedup", source, "--key", key), "--key", "empty name")

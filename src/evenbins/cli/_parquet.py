@@ -53,7 +53,7 @@ class ParquetHead:
         for index in range(group.num_columns):
             column = group.column(index)
             name = column.path_in_schema
-            self.compression[name] = column.compression
+            self.compression[name] = "NONE" if column.compression == "UNCOMPRESSED" else column.compression
             # A dictionary that grew too large was given up: the values then take as much as they do plainly.
             plain = _WIDTHS.get(column.physical_type, _TEXT_WIDTH) * column.num_values
             if column.has_dictionary_page and column.total_uncompressed_size < _WORTH_IT * plain:
@@ -102,6 +102,8 @@ def table_rows(
             if name not in schema.names:
                 there = ", ".join(schema.names)
                 raise source.error(f"no column {name!r}: {source.rule.option} must be one of {there}")
+            if schema.names.count(name) > 1:
+                raise source.error(f"{schema.names.count(name)} columns {name!r}: rename all but one")
         if source.rule.option == "--column" and not fields and len(schema.names) != 1:
             there = ", ".join(schema.names)
             raise source.error(f"Parquet: --column is missing; it must be one of {there}")
@@ -113,9 +115,11 @@ def table_rows(
             empty.head = first
             yield empty
         for batch in opened.iter_batches(_BATCH_ROWS, use_threads=False):
+            batch = _without_views(batch, arrow)
             found = TableRows(batch, None, None)
             if keys:
-                _add_keys(source, found, batch, list(fields) or schema.names, rows)
+                numbers = [schema.names.index(name) for name in fields] or list(range(batch.num_columns))
+                _add_keys(source, found, batch, numbers, rows)
             rows += batch.num_rows
             share = size * rows // max(total, 1)
             advance(share - done)
@@ -128,12 +132,22 @@ def table_rows(
         raise source.error(f"not a whole Parquet file ({text}): check it") from None
 
 
-def _add_keys(source: RowInput, rows: TableRows, batch: Any, names: list[str], before: int) -> None:
+def _without_views(batch: Any, arrow: Any) -> Any:
+    """Return a batch whose string_view and binary_view columns are text and bytes, which Arrow can filter."""
+    kinds = arrow.types
+    for index, field in enumerate(batch.schema):
+        if kinds.is_string_view(field.type) or kinds.is_binary_view(field.type):
+            kind = arrow.large_string() if kinds.is_string_view(field.type) else arrow.large_binary()
+            batch = batch.set_column(index, field.with_type(kind), batch.column(index).cast(kind))
+    return batch
+
+
+def _add_keys(source: RowInput, rows: TableRows, batch: Any, numbers: list[int], before: int) -> None:
     """Set keys and nulls of a batch: all columns of the key are null."""
-    columns = [batch.column(name) for name in names]
+    columns = [batch.column(number) for number in numbers]
     nulls: Any = None
     for column in columns:
-        if source.rule.fields or len(names) == 1:
+        if source.rule.fields or len(numbers) == 1:
             missing = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else False
             nulls = missing if nulls is None else nulls & missing
     if nulls is not None and nulls is not False and np.any(nulls):
@@ -195,6 +209,8 @@ class ParquetSink:
 
     def _write_group(self) -> None:
         table = self._arrow.Table.from_batches(self._pending)
+        if table.schema != self._writer.schema:
+            table = table.cast(self._writer.schema)  # views again
         self._writer.write_table(table, row_group_size=self._rows)
         self._pending, self._rows, self._bytes = [], 0, 0
 

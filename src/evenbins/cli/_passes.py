@@ -80,9 +80,10 @@ def _count(source: RowInput, mask: Mask) -> None:
 
 
 def dedup_in_memory(
-    inputs: Sequence[RowInput], outputs: Outputs, seen: Deduplicator, advance: _Advance, *, threads: int
-) -> None:
-    """Write the rows whose key was not seen before."""
+    inputs: Sequence[RowInput], outputs: Outputs, seen: Deduplicator, advance: _Advance, *, threads: int,
+    check: Callable[[], None],
+) -> None:  # fmt: skip
+    """Write the rows whose key was not seen before; `check` is called after every batch."""
     null = seen._digests([_NULL])
     null.words = ~null.words
 
@@ -90,6 +91,7 @@ def dedup_in_memory(
         source, rows = batch
         mask = _decide(rows, source.rule.nulls, lambda keys: seen.keep(keys, threads=threads), null)
         _count(source, mask)
+        check()
         return rows, mask
 
     def digested() -> Iterator[_Batch]:

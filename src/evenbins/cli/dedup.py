@@ -24,6 +24,7 @@ import click
 
 from evenbins import _arguments as arguments
 from evenbins._console import COUNT, FILE, RATE, SIZE, with_option_errors
+from evenbins.cli._budget import KeyBudget, KeysExceedMemoryError, check_state_size, is_replaced
 from evenbins.cli._inputs import LINES, How, binary_option, null_option
 from evenbins.cli._keys import NULLS, KeyRule
 from evenbins.cli._output import leave_at_once, note, warn, warn_of_inputs
@@ -46,8 +47,10 @@ _CHEAP_BYTES = 1 << 30  # as many keys as rows are planned for, up to this
 _SHARE = 0.8  # of the memory that is available, without --memory
 
 
-def _list_of(_: click.Context, __: click.Parameter, value: Sequence[str] | str | None) -> list[str]:
+def _list_of(_: click.Context, parameter: click.Parameter, value: Sequence[str] | str | None) -> list[str]:
     texts = [value] if isinstance(value, str) else value or []
+    if parameter.name == "fields" and not all(each for text in texts for each in text.split(",")):
+        raise click.ClickException("--key has an empty name: name a field, or leave it out for whole rows")
     return [each for text in texts for each in text.split(",") if each]
 
 
@@ -63,7 +66,8 @@ def _list_of(_: click.Context, __: click.Parameter, value: Sequence[str] | str |
     multiple=True,
     metavar="FIELD[,FIELD]",
     callback=_list_of,
-    help="Of JSONL (a.b.c for nested ones), CSV or Parquet: the fields to compare.  [default: all]",
+    help="Of JSONL (a.b.c for nested ones, of JSONL alone), CSV or Parquet: the fields to compare.  "
+    "[default: all]",
 )
 @click.option(
     "--format", "format", type=click.Choice(FORMATS), help="Of the inputs.  [default: by their names]"
@@ -72,12 +76,15 @@ def _list_of(_: click.Context, __: click.Parameter, value: Sequence[str] | str |
     "--exact",
     is_flag=True,
     help="Keep 128 bits of each key: no row is dropped wrongly. Takes 17 bytes for each of --capacity keys, "
-    "or of the rows if it is not given.",
+    "or of the rows of files if it is not given; more from a pipe, while it grows.",
 )
 @click.option("--fpr", type=RATE, help="Rate of rows that are dropped wrongly, at most.  [default: 1e-9]")
 @click.option("--capacity", type=COUNT, help="Different keys to plan for.  [default: estimated]")
 @click.option(
-    "--memory", type=SIZE, help="The most to use; more keys are compared in parts, on disk, exactly."
+    "--memory",
+    type=SIZE,
+    help="The most to use; more keys are compared in parts, on disk, exactly. A line, or a row group of "
+    "Parquet, must fit beside them.",
 )
 @click.option("--state", type=FILE, help="Continue where the last run with this file ended.")
 @click.option(
@@ -119,8 +126,9 @@ def dedup(
     came in, with all columns; the line of names of CSV once. OUTPUT is compressed if its name ends in .gz
     or .zst.
 
-    Without --exact keys are kept in a filter of about 7 bytes per key: every repeated row is dropped, and of
-    the others a share of --fpr at most, so of 20 million rows 0.02 are expected to be dropped wrongly.
+    Without --exact keys are kept in a filter of about 7 bytes per key, with a known number of keys: every
+    repeated row is dropped, and of the others a share of --fpr at most, so of 20 million rows 0.02 are
+    expected to be dropped wrongly.
 
     No --capacity is needed: the rows of files are estimated from a sample, and for a pipe the filter grows.
     With more keys than memory they are compared in parts, on disk and exactly.
@@ -195,6 +203,7 @@ class _Job:
             locked_state(self.state),
             Bar([s.name for s in self.sources], beside_output=not self.output) as bar,
         ):
+            check_state_size(self.state, self._most_key_bytes)
             loaded = load_state(self.state)
             on_disk = self._prepare(loaded, bar)
             self._write(bar, on_disk)
@@ -202,6 +211,11 @@ class _Job:
                 with _private(self.secret and loaded is None), named_errors(self.state):
                     self.seen.save(self.state)
         self.seconds = time.perf_counter() - began
+
+    @property
+    def _most_key_bytes(self) -> int | None:
+        """What --memory leaves for keys; None without it."""
+        return None if self.memory is None else self.memory - _OWN_BYTES
 
     def _prepare(self, loaded: Deduplicator | None, bar: Bar) -> bool:
         """Make or take over what remembers keys; return whether they go to disk instead."""
@@ -212,6 +226,9 @@ class _Job:
             assert self.state is not None
             check_state(self.state, loaded, exact=self.exact, fpr=self.fpr, seed=self.seed)
             self.seen, self.exact, self.seed = loaded, loaded.exact, loaded.seed
+            if self.capacity is not None:
+                warn(f"--capacity is ignored: {self.state} has its own size, and grows")
+                self.capacity = None
             stats = loaded.stats()
             self.earlier_rows, self.earlier_wrong = stats.rows, stats.expected_wrong
             self.estimate = f"{self.state}: {stats.keys:_} keys of {stats.rows:_} rows so far"
@@ -255,8 +272,9 @@ class _Job:
         else:
             pipes = [source for source in self.sources if not source.can_be_read_twice]
             if pipes and self.memory is None:
-                where = "standard input" if pipes[0].name == "-" else pipes[0].name
-                return _estimate.Estimate(None, None, f"{where} is a pipe: memory grows with the keys"), True
+                what = "is read once" if pipes[0].is_regular else "is a pipe"
+                text = f"{pipes[0].title} {what}: memory grows with the keys"
+                return _estimate.Estimate(None, None, text), True
             for source in pipes:
                 with bar.waiting("copying a pipe to disk"):
                     source.make_readable_twice()
@@ -278,6 +296,28 @@ class _Job:
     # --- rows -----------------------------------------------------------------------------------------
 
     def _write(self, bar: Bar, on_disk: bool) -> None:
+        """Write the rows; on disk after all if the keys turn out to take too much memory."""
+        try:
+            self._write_once(bar, on_disk)
+        except KeysExceedMemoryError as error:
+            if self.state is not None:
+                raise click.ClickException(f"{error}, and with --state all are in memory: raise it") from None
+            outputs = [self.output] if self.dropped is None else [self.output, self.dropped]
+            again = all(source.can_be_read_twice for source in self.sources) and all(
+                map(is_replaced, outputs)
+            )
+            if not again:
+                raise click.ClickException(
+                    f"{error}, and rows have been written: raise it, leave out --capacity, or name files "
+                    "for input and output, which can be read and written anew"
+                ) from None
+            note(f"{error}: compared in parts on disk, from the beginning, exactly")
+            self.seen = None
+            for source in self.sources:
+                source.rows = source.kept = source.nulls = 0
+            self._write_once(bar, True)
+
+    def _write_once(self, bar: Bar, on_disk: bool) -> None:
         from evenbins.cli._passes import Outputs
 
         format, name = self.sources[0].format, self.output or "standard output"
@@ -303,7 +343,10 @@ class _Job:
         assert self.seen is not None
         bar.begin("comparing rows")
         try:
-            _passes.dedup_in_memory(self.sources, outputs, self.seen, bar.advance, threads=self.threads)
+            _passes.dedup_in_memory(
+                self.sources, outputs, self.seen, bar.advance, threads=self.threads,
+                check=KeyBudget(self._most_key_bytes, self.seen).check,
+            )  # fmt: skip
             if self.state is not None:
                 self.held.hold()  # the output is renamed next, and the state must follow
         except DeduplicatorFullError:
