@@ -320,7 +320,9 @@ def test_parquet_keeps_its_compression(tmp_path, codec):
     assert codecs[0] == codecs[1]
 
 
-@pytest.mark.parametrize("options", [("--key", "k"), ("--key", "k", "--normalize", "lower"), (), ("--key", "n")])
+@pytest.mark.parametrize(
+    "options", [("--key", "k"), ("--key", "k", "--normalize", "lower"), (), ("--key", "n")]
+)
 def test_parquet_with_views(tmp_path, options):
     source, out = tmp_path / "rows.parquet", tmp_path / "out.parquet"
     table = pa.table({
@@ -398,7 +400,9 @@ def test_a_state_that_is_larger_than_the_memory(tmp_path, many, monkeypatch):
     assert run("dedup", many, "-o", out, "--state", state, "--exact").status == 0
     monkeypatch.setattr(importlib.import_module("evenbins.cli.dedup"), "_OWN_BYTES", 60 << 20)
     before = out.read_bytes()
-    refused(run("dedup", many, "-o", out, "--state", state, "--memory", "64M"), f"--state {state}", "--memory")
+    refused(
+        run("dedup", many, "-o", out, "--state", state, "--memory", "64M"), f"--state {state}", "--memory"
+    )
     assert out.read_bytes() == before
 
 
@@ -450,9 +454,7 @@ def test_csv_that_begins_with_an_empty_line(tmp_path, delimiter, empty):
     source.write_text(empty + "k,n\na,1\nb,2\na,3\n".replace(",", delimiter), newline="")
     done = run("dedup", source, "--key", "k")
     assert done.status == 0, done.err
-    assert done.out.decode().split()[-3:] == [row.replace(",", delimiter) for row in ("k,n", "a,1", "b,2")] or (
-        delimiter == "\t" and done.out.decode().split()[-6:] == ["k", "n", "a", "1", "b", "2"]
-    )
+    assert done.out.decode().lstrip("\ufeff\r\n") == "k,n\na,1\nb,2\n".replace(",", delimiter)
 
 
 @pytest.mark.parametrize("key", ["", ",", "k,", "k,,n"])

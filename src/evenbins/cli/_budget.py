@@ -1,4 +1,4 @@
-"""--memory is kept though --capacity, a sample or an earlier run said otherwise: checked after every batch."""
+"""--memory is kept though --capacity, a sample or a state says otherwise: checked after every batch."""
 
 from __future__ import annotations
 
@@ -18,18 +18,23 @@ class KeysExceedMemoryError(Exception):
 
 
 class KeyBudget:
-    """The most that keys may take, in bytes; None for no limit."""
+    """The most that keys may take, in bytes; None for no limit.
 
-    def __init__(self, most: int | None, seen: Deduplicator) -> None:
+    With `early` the error comes at half of it, once more keys have come than were planned for: the next step
+    of growth may take as much again.
+    """
+
+    def __init__(self, most: int | None, seen: Deduplicator, *, early: bool) -> None:
         self._seen = seen
-        self._most = None if most is None else max(most, seen.nbytes)  # what was planned is not exceeded
+        # What was planned is not too much.
+        self._most = None if most is None else max(most // 2 if early else most, seen.nbytes)
 
     def check(self) -> None:
         """Raise an error if the keys take more."""
         if self._most is not None and self._seen.nbytes > self._most:
             raise KeysExceedMemoryError(
-                f"the keys take {self._seen.nbytes / 1e6:.3g} MB, more than --memory leaves for them "
-                f"({self._most / 1e6:.3g} MB)"
+                f"the keys take {self._seen.nbytes / 1e6:.3g} MB, more than --memory leaves for them while "
+                f"they grow ({self._most / 1e6:.3g} MB)"
             )
 
 

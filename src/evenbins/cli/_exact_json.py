@@ -59,8 +59,8 @@ def _number(text: str) -> int | float | ExactNumber:
     """Return the number that a text says: an int of 64 bits, a float, or an ExactNumber."""
     exact = _canonical(text)
     digits, _, exponent = exact.partition("e")
-    if len(exponent) <= 2 and 0 <= int(exponent) and len(digits) + int(exponent) <= _DIGITS + 1:
-        number = int(digits) * 10 ** int(exponent)
+    if len(exponent) <= 2 and int(exponent) >= 0 and len(digits) + int(exponent) <= _DIGITS + 1:
+        number: int = int(digits) * 10 ** int(exponent)
         if _LEAST <= number <= _MOST:
             return number
     elif exponent.startswith("-"):
@@ -75,11 +75,13 @@ def plain_number(value: int | float | ExactNumber) -> int | float | ExactNumber:
 
     Examples
     --------
-    >>> plain_number(1.0), plain_number(0.5), str(plain_number(2**70)), str(plain_number(1e300))
-    (1, 0.5, '1180591620717411303424e0', '1e300')
+    >>> plain_number(1.0), plain_number(0.5), str(plain_number(2**70)), str(plain_number(2.0**70))
+    (1, 0.5, '1180591620717411303424e0', '1180591620717411303424e0')
     """
     if isinstance(value, float):
-        return _number(repr(value)) if value.is_integer() else value
+        if not value.is_integer():
+            return value
+        value = int(value)
     if isinstance(value, int) and not _LEAST <= value <= _MOST:
         return _number(str(value))
     return value

@@ -81,9 +81,9 @@ def _count(source: RowInput, mask: Mask) -> None:
 
 def dedup_in_memory(
     inputs: Sequence[RowInput], outputs: Outputs, seen: Deduplicator, advance: _Advance, *, threads: int,
-    check: Callable[[], None],
+    check: Callable[[], None], small: bool,
 ) -> None:  # fmt: skip
-    """Write the rows whose key was not seen before; `check` is called after every batch."""
+    """Write the rows whose key was not seen before; `check` is called after every batch, of `small` blocks."""
     null = seen._digests([_NULL])
     null.words = ~null.words
 
@@ -95,7 +95,7 @@ def dedup_in_memory(
         return rows, mask
 
     def digested() -> Iterator[_Batch]:
-        for source, rows in batches_of(inputs, advance):
+        for source, rows in batches_of(inputs, advance, small=small):
             if not _is_empty(rows.keys):
                 rows.keys = seen._digests(rows.keys)  # by the thread that reads
             yield source, rows

@@ -96,5 +96,6 @@ def check_state(path: str, state: Deduplicator, **options: Any) -> None:
                 "another state"
             )
         raise click.ClickException(
-            f"--state {path}: it was made with --{name} {getattr(state, name):g}, not {value:g}: give that one, or leave it out"
+            f"--state {path}: it was made with --{name} {getattr(state, name):g}, not {value:g}: give "
+            "that one, or leave it out"
         )

@@ -43,6 +43,7 @@ __all__ = ["dedup"]
 _FPR = 1e-9
 _OWN_BYTES = 48 << 20  # of --memory for buffers and batches; the rest is for keys
 _LEAST_MEMORY = 64 << 20
+_SMALL_MEMORY = 1 << 29  # less than this is shared with small blocks of rows
 _CHEAP_BYTES = 1 << 30  # as many keys as rows are planned for, up to this
 _SHARE = 0.8  # of the memory that is available, without --memory
 
@@ -298,24 +299,27 @@ class _Job:
     def _write(self, bar: Bar, on_disk: bool) -> None:
         """Write the rows; on disk after all if the keys turn out to take too much memory."""
         try:
-            self._write_once(bar, on_disk)
+            return self._write_once(bar, on_disk)
         except KeysExceedMemoryError as error:
             if self.state is not None:
                 raise click.ClickException(f"{error}, and with --state all are in memory: raise it") from None
-            outputs = [self.output] if self.dropped is None else [self.output, self.dropped]
-            again = all(source.can_be_read_twice for source in self.sources) and all(
-                map(is_replaced, outputs)
-            )
-            if not again:
+            if not self._can_begin_anew():
                 raise click.ClickException(
                     f"{error}, and rows have been written: raise it, leave out --capacity, or name files "
                     "for input and output, which can be read and written anew"
                 ) from None
             note(f"{error}: compared in parts on disk, from the beginning, exactly")
-            self.seen = None
-            for source in self.sources:
-                source.rows = source.kept = source.nulls = 0
-            self._write_once(bar, True)
+        self.seen = None  # here: the error's traceback has the keys too
+        _return_freed_memory()
+        for source in self.sources:
+            source.rows = source.kept = source.nulls = 0
+        self._write_once(bar, True)
+
+    def _can_begin_anew(self) -> bool:
+        """Return whether inputs can be read again, and nothing has been written or saved for good."""
+        outputs = [self.output] if self.dropped is None else [self.output, self.dropped]
+        readable = all(source.can_be_read_twice for source in self.sources)
+        return self.state is None and readable and all(map(is_replaced, outputs))
 
     def _write_once(self, bar: Bar, on_disk: bool) -> None:
         from evenbins.cli._passes import Outputs
@@ -345,7 +349,8 @@ class _Job:
         try:
             _passes.dedup_in_memory(
                 self.sources, outputs, self.seen, bar.advance, threads=self.threads,
-                check=KeyBudget(self._most_key_bytes, self.seen).check,
+                small=self.memory is not None and self.memory < _SMALL_MEMORY,
+                check=KeyBudget(self._most_key_bytes, self.seen, early=self._can_begin_anew()).check,
             )  # fmt: skip
             if self.state is not None:
                 self.held.hold()  # the output is renamed next, and the state must follow
@@ -425,6 +430,14 @@ def _keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(-3, 64 << 20)  # M_MMAP_THRESHOLD
         mallopt(-1, 256 << 20)  # M_TRIM_THRESHOLD
+
+
+def _return_freed_memory() -> None:
+    """Return to the system what `_keep_freed_memory` keeps."""
+    with contextlib.suppress(OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @contextlib.contextmanager
