@@ -83,7 +83,7 @@ def dedup_in_memory(
     inputs: Sequence[RowInput], outputs: Outputs, seen: Deduplicator, advance: _Advance, *, threads: int,
     check: Callable[[], None], small: bool,
 ) -> None:  # fmt: skip
-    """Write the rows whose key was not seen before; `check` is called after every batch, of `small` blocks."""
+    """Write the rows whose key was not seen before; `check` is called after every batch."""
     null = seen._digests([_NULL])
     null.words = ~null.words
 
