@@ -28,6 +28,7 @@ HEADLINES = {
     "rings": r"1000 nodes$|adding",
     "redis": r".",
     "cli": r".",
+    "dedup": r"45 % duplicates$|different lines",
 }
 """Of each suite, in this order, the cases that stand for it: a pattern of their names."""
 

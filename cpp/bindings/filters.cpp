@@ -9,6 +9,7 @@
 
 #include <optional>
 
+#include "answered.hpp"
 #include "evenbins/filter.hpp"
 #include "evenbins/format.hpp"
 #include "filter_object.hpp"
@@ -186,25 +187,56 @@ class AddSink final : public Sink {
   uint32_t threads_;
 };
 
-class AddNewSink final : public Sink {
+class AddNewSink final : public AnsweredSink {
  public:
   AddNewSink(FilterObject& object, uint32_t threads) : object_(object), threads_(threads) {}
-  const char* verb() const override { return "added"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    const Writing alone(object_);
-    return add_new_all(*object_.filter, keys, answers.extend(keys.size()), threads_, pulse);
+    uint8_t* out = answers.extend(keys.size());
+    try {
+      const Writing alone(object_);
+      const uint64_t done = add_new_all(*object_.filter, keys, out, threads_, pulse);
+      in = taken + done;
+      return done;
+    } catch (const BadKey& bad) {
+      in = taken + bad.index;
+      throw;
+    } catch (const FilterFull& full) {
+      in = taken + full.index;
+      throw;
+    }
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
+    uint8_t* out = answers.extend(n);
     in_turn(object_, object_.may_write() && !let_others_run, [&] {
-      if (const size_t treated = object_.filter->add_new_many(digests, n, answers.extend(n)); treated < n)
-        throw FilterFull(treated);
+      const size_t treated = object_.filter->add_new_many(digests, n, out);
+      in = taken + treated;
+      if (treated < n) throw FilterFull(treated);
     });
   }
-  Answers<uint8_t> answers;
 
  private:
   FilterObject& object_;
   uint32_t threads_;
+};
+
+// The answers go to the caller's memory: those of the keys that are in, at any moment, and no others.
+class MarkingSink final : public Sink {
+ public:
+  MarkingSink(FilterObject& object, uint32_t threads, uint8_t* out, uint64_t size)
+      : object_(object), threads_(threads), out_(out), size_(size) {}
+  const char* verb() const override { return "added"; }
+  uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
+    if (keys.size() > size_ - taken) throw nb::value_error("there are more keys than places for answers");
+    const Writing alone(object_);
+    return add_new_all(*object_.filter, keys, out_ + taken, threads_, pulse);
+  }
+  void take(const uint64_t*, size_t, bool) override { throw nb::type_error("keys must be an array of digests"); }
+
+ private:
+  FilterObject& object_;
+  uint32_t threads_;
+  uint8_t* out_;
+  uint64_t size_;
 };
 
 class RemoveSink final : public Sink {
@@ -235,8 +267,13 @@ void add_from(FilterObject& object, KeySource& keys, uint32_t threads) {
 nb::object add_new_from(FilterObject& object, KeySource& keys, uint32_t threads) {
   require_writable(object);
   AddNewSink sink(object, threads);
+  return answers_from(keys, object.hasher, sink);
+}
+
+void add_new_into(FilterObject& object, KeySource& keys, uint32_t threads, MarkArray out) {
+  require_writable(object);
+  MarkingSink sink(object, threads, out.data(), out.size());
   keys.run(object.hasher, sink);
-  return nb::cast(sink.answers.release<bool>());
 }
 
 nb::object contains_from(FilterObject& object, KeySource& keys, uint32_t threads) {
@@ -322,6 +359,9 @@ void bind_filters(nb::module_& m) {
       .def("_add_from", &add_from, nb::arg("keys"), nb::arg("threads"))
       .def("_add_new_from", &add_new_from, nb::arg("keys"), nb::arg("threads"),
            nb::sig("def _add_new_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.bool_]"))
+      .def("_add_new_into", &add_new_into, nb::arg("keys"), nb::arg("threads"), nb::arg("out").noconvert(),
+           nb::sig("def _add_new_into(self, keys: KeySource, threads: int, out: numpy.typing.NDArray[numpy.uint8]) -> "
+                   "None"))
       .def("_contains_from", &contains_from, nb::arg("keys"), nb::arg("threads"),
            nb::sig("def _contains_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.bool_]"))
       .def("_remove", &remove_one, nb::arg("key").none(), nb::sig("def _remove(self, key: object) -> bool"))

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "answered.hpp"
 #include "evenbins/parallel.hpp"
 #include "evenbins/stretches.hpp"
 #include "filter_object.hpp"
@@ -79,13 +80,12 @@ class GroupedDigests final : public Digests {
 };
 
 // Adds keys to the shards they belong to, piece by piece: between two pieces all keys before are in, and no other.
-class ShardedSink final : public Sink {
+class ShardedSink final : public AnsweredSink {
  public:
   ShardedSink(const nb::tuple& parts, uint32_t threads, bool answers_wanted)
       : threads_(threads), answers_wanted_(answers_wanted), starts_(parts.size() + 1) {
     for (nb::handle part : parts) shards_.push_back(&nb::cast<FilterObject&>(part));
   }
-  const char* verb() const override { return "added"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
     return take_in_pieces(keys, pulse, 1 << 18, [&](uint64_t, const uint64_t* digests, size_t n) {
       {
@@ -111,7 +111,6 @@ class ShardedSink final : public Sink {
     }
     collect(n);
   }
-  Answers<uint8_t> answers;  // if wanted: for each key, whether it was new
 
  private:
   void group(const uint64_t* digests, size_t n) {
@@ -125,6 +124,7 @@ class ShardedSink final : public Sink {
     if (!answers_wanted_) return;
     uint8_t* out = answers.extend(n);
     for (size_t at = 0; at < n; ++at) out[origin_[at]] = added_[at];
+    in += n;
   }
   // Threads take one shard after the other; where shards are fewer than threads, they share each shard.
   void add_grouped() {
@@ -176,8 +176,7 @@ void add_to_shards(nb::tuple parts, KeySource& keys, uint64_t seed, uint32_t thr
 
 nb::object add_new_to_shards(nb::tuple parts, KeySource& keys, uint64_t seed, uint32_t threads) {
   ShardedSink sink(parts, threads, true);
-  keys.run(Hasher(seed), sink);
-  return nb::cast(sink.answers.release<bool>());
+  return answers_from(keys, Hasher(seed), sink);
 }
 
 uint64_t word_of(uint64_t digest) { return shard_word(digest); }

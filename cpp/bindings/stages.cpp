@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "answered.hpp"
 #include "filter_object.hpp"
 #include "module.hpp"
 #include "sources.hpp"
@@ -111,10 +112,9 @@ void add_digests(nb::handle owner, const uint64_t* digests, size_t n, uint8_t* o
   }
 }
 
-class GrowingSink final : public Sink {
+class GrowingSink final : public AnsweredSink {  // without answers_wanted only those of the last piece are there
  public:
   GrowingSink(nb::handle owner, bool answers_wanted) : owner_(owner), answers_wanted_(answers_wanted) {}
-  const char* verb() const override { return "added"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
     const Locked locked(owner_.attr("_writing"));
     return take_in_pieces(keys, pulse, kPiece,
@@ -124,7 +124,6 @@ class GrowingSink final : public Sink {
     const Locked locked(owner_.attr("_writing"));
     add(0, digests, n, let_others_run);
   }
-  Answers<uint8_t> answers;  // for each key, whether it was new; if that is not wanted, of the last piece
 
  private:
   static constexpr uint64_t kPiece = 1 << 16;  // keys
@@ -137,8 +136,13 @@ class GrowingSink final : public Sink {
       add_digests(owner_, digests, n, out, let_others_run, done);
     } catch (nb::python_error& error) {
       error.restore();
-      raise_interrupted(taken + before + done, verb());
+      in = taken + before + done;
+      raise_interrupted(in, verb());
+    } catch (...) {
+      in = taken + before + done;
+      throw;
     }
+    in = taken + before + done;
   }
 
   nb::handle owner_;
@@ -152,8 +156,7 @@ void add_from(nb::handle owner, KeySource& keys, uint64_t seed) {
 
 nb::object add_new_from(nb::handle owner, KeySource& keys, uint64_t seed) {
   GrowingSink sink(owner, true);
-  keys.run(Hasher(seed), sink);
-  return nb::cast(sink.answers.release<bool>());
+  return answers_from(keys, Hasher(seed), sink);
 }
 
 bool add_one(nb::handle owner, uint64_t digest) {

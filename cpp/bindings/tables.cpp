@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/tuple.h>
 
+#include "answered.hpp"
 #include "evenbins/multilevel.hpp"
 #include "mapping.hpp"
 #include "module.hpp"
@@ -123,30 +124,47 @@ void remove(TableObject& self, nb::handle key) {
   throw nb::python_error();
 }
 
+// Adds keys to a set. An exception is set if that ended it.
+BulkProgress add_each(TableObject& self, WordArray keys, uint64_t n, uint8_t* out) {
+  const Writing alone(self);
+  SignalPulse pulse;
+  ++self.version;
+  const BulkProgress progress =
+      self.insert_all(Mapping<TableObject>::data_of(keys), nullptr, n, false, std::ref(pulse), out);
+  if (progress.changed == 0) --self.version;
+  return progress;
+}
+
+[[noreturn]] void raise_after(TableObject& self, const BulkProgress& progress) {
+  if (PyErr_Occurred()) raise_interrupted(progress.done);
+  raise_table_full(self.full_text(progress.done), progress.done);
+}
+
 // Whether each key is new. An error after some of them carries the answers for these as `answers`.
 nb::object add_new_many(TableObject& self, WordArray keys) {
   require_set(self);
   const uint64_t n = Mapping<TableObject>::count_of(self, keys);
   self.require_writable();
   Answers<uint8_t> answers;
-  uint8_t* out = answers.extend(n);
-  BulkProgress progress;
-  {
-    const Writing alone(self);
-    SignalPulse pulse;
-    ++self.version;
-    progress = self.insert_all(Mapping<TableObject>::data_of(keys), nullptr, n, false, std::ref(pulse), out);
-    if (progress.changed == 0) --self.version;
-  }
+  const BulkProgress progress = add_each(self, keys, n, answers.extend(n));
   if (!PyErr_Occurred() && !progress.full) return nb::cast(answers.release<bool>());
   answers.truncate(progress.done);
   try {
-    if (PyErr_Occurred()) raise_interrupted(progress.done);
-    raise_table_full(self.full_text(progress.done), progress.done);
+    raise_after(self, progress);
   } catch (nb::python_error& error) {
     error.value().attr("answers") = nb::cast(answers.release<bool>());
     throw;
   }
+}
+
+// The answers go to the caller's memory: those of the keys that are in, at any moment, and no others.
+void add_new_into(TableObject& self, WordArray keys, MarkArray out) {
+  require_set(self);
+  const uint64_t n = Mapping<TableObject>::count_of(self, keys);
+  if (n > out.size()) throw nb::value_error("there are more keys than places for answers");
+  self.require_writable();
+  const BulkProgress progress = add_each(self, keys, n, out.data());
+  if (PyErr_Occurred() || progress.full) raise_after(self, progress);
 }
 
 nb::object probe(TableObject& self, nb::handle key) {
@@ -206,6 +224,10 @@ void bind_tables(nb::module_& m) {
            nb::sig("def _add_new_many(self, keys: numpy.typing.NDArray[numpy.uint64]) -> "
                    "numpy.typing.NDArray[numpy.bool_]"),
            "Adds keys to a set, in order; whether each is new. An error carries the answers so far as `answers`.")
+      .def("_add_new_into", &add_new_into, nb::arg("keys"), nb::arg("out").noconvert(),
+           nb::sig("def _add_new_into(self, keys: numpy.typing.NDArray[numpy.uint64], "
+                   "out: numpy.typing.NDArray[numpy.uint8]) -> None"),
+           "The same with the answers in `out`, where the places of keys that are not in stay as they are.")
       .def("_probe", &probe, nb::arg("key").none(), nb::sig("def _probe(self, key: object) -> tuple[int, int, bool]"))
       .def(
           "_state", [](TableObject& self) { return read_in_turn(self, [&] { return state_of(*self.table); }); },

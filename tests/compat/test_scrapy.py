@@ -17,6 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 
 from filter_servers import running
+from scrapy.settings import Settings
 
 from evenbins import Deduplicator
 from evenbins.compat.scrapy import DupeFilter
@@ -148,17 +149,37 @@ class Fingerprinter:
         return request.encode()
 
 
+class Crawler:
+    """What DupeFilter asks of one."""
+
+    request_fingerprinter = Fingerprinter()
+    stats = None
+
+    def __init__(self, **settings: object) -> None:
+        self.settings: Any = Settings(settings)
+
+
+def test_exact_with_redis_is_refused() -> None:
+    """The filter on a server is approximate; nothing is connected to."""
+    crawler = Crawler(EVENBINS_DEDUP_EXACT=True, EVENBINS_DEDUP_REDIS_URL="redis://127.0.0.1:1/0")
+    with pytest.raises(ValueError, match=r"EXACT=True cannot be had with EVENBINS_DEDUP_REDIS_URL.*Remove"):
+        DupeFilter.from_crawler(crawler)
+
+
+def test_a_file_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing" / "seen.evb")
+    with pytest.raises(
+        FileNotFoundError, match=r"EVENBINS_DEDUP_FILE: there is no folder .*missing'.*Make it"
+    ):
+        DupeFilter.from_crawler(Crawler(EVENBINS_DEDUP_FILE=missing))
+    with pytest.raises(IsADirectoryError, match=r"EVENBINS_DEDUP_FILE: .* is a folder\. Name a file in it"):
+        DupeFilter.from_crawler(Crawler(EVENBINS_DEDUP_FILE=str(tmp_path)))
+
+
 def test_a_file_of_other_settings_is_refused(tmp_path: Path) -> None:
-    from scrapy.settings import Settings
-
-    class Crawler:
-        request_fingerprinter = Fingerprinter()
-        stats = None
-
     path = str(tmp_path / "seen.evb")
     Deduplicator(exact=True).save(path)
-    crawler: Any = Crawler()
-    crawler.settings = Settings({"EVENBINS_DEDUP_FILE": path})
+    crawler = Crawler(EVENBINS_DEDUP_FILE=path)
     with pytest.raises(ValueError, match=r"seen.evb: it was written with other settings.*another EVENBINS"):
         DupeFilter.from_crawler(crawler)
     crawler.settings = Settings({"EVENBINS_DEDUP_FILE": path, "EVENBINS_DEDUP_EXACT": True})

@@ -193,6 +193,36 @@ def test_an_interrupt_leaves_the_answers_of_what_is_in(exact: bool, monkeypatch:
     assert (np.concatenate([answers, rest]) == first_occurrences(KEYS[:10_000])).all()
 
 
+@both_modes
+def test_merges_of_equal_ones_change_nothing_but_counts(exact: bool) -> None:
+    """However many: no stage is added again."""
+    d = Deduplicator(exact=exact)
+    d.keep(np.arange(100_000))
+    twin, before = d.copy(), d.stats()
+    for _ in range(70):
+        d |= twin
+    after = d.stats()
+    assert (after.nbytes, after.keys, after.fpr) == (before.nbytes, before.keys, before.fpr)
+    assert after.rows == 71 * before.rows
+    d._check()
+    assert Deduplicator.from_bytes(d.to_bytes()) == d
+
+
+def test_too_many_merges_are_refused() -> None:
+    """Their first stages have no room for one another."""
+    first, *others = (Deduplicator(capacity=1000) for _ in range(65))
+    for number, each in enumerate((first, *others)):
+        each.keep(np.arange(1000 * number, 1000 * number + 900))
+    for each in others[:-1]:
+        first |= each
+    assert first._state.part_count == 64
+    with pytest.raises(ValueError, match=r"would be 65 stages, more than 64\. Build all with the capacity"):
+        first.merge(others[-1])
+    assert first._state.part_count == 64
+    assert first.contains_many(np.arange(900)).all()
+    first._check()
+
+
 # --- design -------------------------------------------------------------------------------------------------
 
 

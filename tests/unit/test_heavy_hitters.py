@@ -94,6 +94,31 @@ def test_update_adds_the_keys_of_each_argument() -> None:
         h.update("abc")
 
 
+@pytest.mark.parametrize("make", [lambda: HeavyHitters(5), CountMinSketch])
+def test_update_takes_the_counts_of_a_mapping(make: Any) -> None:
+    """As Counter.update does; a table from keys to counts too."""
+    h, truth = make(), Counter("a")
+    h.update(["a"])
+    for counts in (Counter({"a": 5, "b": 2}), {"b": 0, "c": 7}, {}, Counter("cc")):
+        h.update(counts)
+        truth.update(counts)
+    h.update({"a": 1}, ["b", "b"])
+    truth.update({"a": 1, "b": 2})
+    assert {key: h[key] for key in truth} == truth
+    assert h.total == truth.total()
+    table = evenbins.MultilevelTable({1: 4, 2: 9})
+    h.update(table)
+    assert (h[1], h[2]) == (4, 9)
+    exact = evenbins.MultilevelTable(10, value_dtype=None)
+    exact.add(1)
+    h.update(exact)
+    assert h[1] == 5
+    for wrong, error in (({"a": -1}, ValueError), ({"a": 1.5}, TypeError), ({"a": "x"}, TypeError)):
+        with pytest.raises(error, match="weights"):
+            h.update(wrong)
+    assert h["a"] == truth["a"]
+
+
 class Colour(str, Enum):  # noqa: UP042
     """A str whose own text is another."""
 

@@ -116,6 +116,34 @@ def test_a_grown_plan_keeps_its_shape() -> None:
     assert larger.overflow_limit > plan.overflow_limit
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("keys", [1, 2, 7, 30, 400])
+def test_a_small_plan_grows_into_one_planned_afresh(keys: int, scheme: str) -> None:
+    """The buckets that rounding up added to a small table are not multiplied."""
+    afresh = plan_multilevel(300_000, scheme=scheme)
+    grown = scaled_plan(plan_multilevel(keys, scheme=scheme), 300_000)
+    assert grown.buckets == afresh.buckets
+    assert grown.nbytes <= 1.01 * afresh.nbytes
+
+
+@pytest.mark.parametrize("space", [1.02, 3.0, 16.0])
+def test_a_small_plan_keeps_a_space_of_its_own(space: float) -> None:
+    """As far as its few buckets tell it."""
+    plan = plan_multilevel(500, space=space)
+    assert scaled_plan(plan, 300_000).space == pytest.approx(space, rel=0.04)
+    assert scaled_plan(plan, 400).space == pytest.approx(plan.space, rel=0.05)
+
+
+def test_a_table_of_one_key_grows_to_a_million() -> None:
+    large = MultilevelTable(10**6)
+    assert MultilevelTable(1).grown(10**6).nbytes <= 1.01 * large.nbytes
+    small = MultilevelTable({0: 0})
+    large.insert_many(np.arange(1, 10**6), 1)
+    both = small | large
+    assert len(both) == 10**6
+    assert both.nbytes <= 1.5 * large.nbytes
+
+
 # --- designs -----------------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from evenbins.cli._blocks import arrow_modules
 from evenbins.cli._keys import normalized
+from evenbins.deduplication.arrow_columns import filtered, is_text, readable
 from evenbins.deduplication.fields import Fields
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class TableRows:
 
     def select(self, chosen: Mask) -> Any:
         """Return the rows of a mask, with all columns."""
-        return self._batch if chosen.all() else self._batch.filter(import_module("pyarrow").array(chosen))
+        return self._batch if chosen.all() else filtered(self._batch, chosen)
 
     take = select
 
@@ -115,7 +116,6 @@ def table_rows(
             empty.head = first
             yield empty
         for batch in opened.iter_batches(_BATCH_ROWS, use_threads=False):
-            batch = _without_views(batch, arrow)
             found = TableRows(batch, None, None)
             if keys:
                 numbers = [schema.names.index(name) for name in fields] or list(range(batch.num_columns))
@@ -132,19 +132,9 @@ def table_rows(
         raise source.error(f"not a whole Parquet file ({text}): check it") from None
 
 
-def _without_views(batch: Any, arrow: Any) -> Any:
-    """Return a batch whose string_view and binary_view columns are text and bytes, which Arrow can filter."""
-    kinds = arrow.types
-    for index, field in enumerate(batch.schema):
-        if kinds.is_string_view(field.type) or kinds.is_binary_view(field.type):
-            kind = arrow.large_string() if kinds.is_string_view(field.type) else arrow.large_binary()
-            batch = batch.set_column(index, field.with_type(kind), batch.column(index).cast(kind))
-    return batch
-
-
 def _add_keys(source: RowInput, rows: TableRows, batch: Any, numbers: list[int], before: int) -> None:
     """Set keys and nulls of a batch: all columns of the key are null."""
-    columns = [batch.column(number) for number in numbers]
+    columns = [readable(batch.column(number)) for number in numbers]
     nulls: Any = None
     for column in columns:
         if source.rule.fields or len(numbers) == 1:
@@ -163,15 +153,16 @@ def _keys_of(source: RowInput, columns: list[Any]) -> object:
     """Return a single column of text, bytes or integers as it is; all else as fields with their types."""
     kinds: Any = import_module("pyarrow").types
     decoded = [each.dictionary_decode() if kinds.is_dictionary(each.type) else each for each in columns]
-    checks = (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_large_binary)
     if source.rule.normalize is not None:
         decoded = [
-            normalized(each.to_pylist(), source.rule) if any(check(each.type) for check in checks) else each
+            normalized(each.to_pylist(), source.rule)
+            if is_text(each.type) and not kinds.is_fixed_size_binary(each.type)
+            else each
             for each in decoded
         ]
     column = decoded[0]
     if len(decoded) == 1 and (
-        isinstance(column, list) or any(check(column.type) for check in (kinds.is_integer, *checks))
+        isinstance(column, list) or kinds.is_integer(column.type) or is_text(column.type)
     ):
         return column
     return Fields(*decoded)
@@ -209,8 +200,6 @@ class ParquetSink:
 
     def _write_group(self) -> None:
         table = self._arrow.Table.from_batches(self._pending)
-        if table.schema != self._writer.schema:
-            table = table.cast(self._writer.schema)  # views again
         self._writer.write_table(table, row_group_size=self._rows)
         self._pending, self._rows, self._bytes = [], 0, 0
 

@@ -18,6 +18,7 @@ from evenbins.cli._pipeline import run_stages
 from evenbins.cli._rows import Buffers, Head, RowInput, Rows
 from evenbins.cli._sinks import Sink, named_errors
 from evenbins.cli._spill import Spill, answers_in_turn
+from evenbins.deduplication.columns import null_digest
 from evenbins.deduplication.fields import keys_of
 from evenbins.tables.exact_sets import digest_words
 
@@ -58,7 +59,6 @@ class Outputs:
 
 
 _SMALL_BLOCK_BYTES = 1 << 20  # where memory is short
-_NULL = b"\0null\0"  # the complement of its digest stands for null: no text has it, but by chance
 
 
 def batches_of(
@@ -84,15 +84,16 @@ def dedup_in_memory(
     check: Callable[[], None], small: bool,
 ) -> None:  # fmt: skip
     """Write the rows whose key was not seen before; `check` is called after every batch."""
-    null = seen._digests([_NULL])
-    null.words = ~null.words
 
     def decide(batch: _Batch) -> tuple[Rows, Mask]:
         source, rows = batch
-        mask = _decide(rows, source.rule.nulls, lambda keys: seen.keep(keys, threads=threads), null)
+        mask = _decide(rows, source.rule.nulls, lambda keys: seen.keep(keys, threads=threads), keep_null)
         _count(source, mask)
         check()
         return rows, mask
+
+    def keep_null() -> Mask:
+        return seen._keep_with([], np.ones(1, np.bool_), null_digest(seen.seed, exact=seen.exact))
 
     def digested() -> Iterator[_Batch]:
         for source, rows in batches_of(inputs, advance, small=small):
@@ -107,11 +108,8 @@ def _is_empty(keys: object) -> bool:
     return isinstance(keys, list) and not keys
 
 
-def _decide(rows: Rows, nulls: str, keep: Callable[[object], Mask], null: object) -> Mask:
-    """Return which rows to write; of those without a key all, or the first, as `nulls` says.
-
-    `null` is what stands for all rows without a key.
-    """
+def _decide(rows: Rows, nulls: str, keep: Callable[[object], Mask], keep_null: Callable[[], Mask]) -> Mask:
+    """Return which rows to write; of those without a key all, or the first, as `nulls` says."""
     if rows.nulls is None:
         return np.zeros(0, np.bool_) if _is_empty(rows.keys) else keep(rows.keys)
     mask = np.zeros(len(rows.nulls), np.bool_)
@@ -121,7 +119,7 @@ def _decide(rows: Rows, nulls: str, keep: Callable[[object], Mask], null: object
     if nulls == "keep":
         mask[rows.nulls] = True
     else:
-        mask[np.argmax(rows.nulls)] = keep(null)[0]
+        mask[np.argmax(rows.nulls)] = keep_null()[0]
     return mask
 
 
@@ -177,5 +175,5 @@ def _digests(rows: Rows, nulls: str, seed: int) -> tuple[Any, Mask | None]:
         words[there] = digest_words(keys_of(rows.keys, seed), seed)
     if nulls == "keep":
         return words, rows.nulls
-    words[rows.nulls] = ~digest_words([_NULL], seed)
+    words[rows.nulls] = null_digest(seed, exact=True)
     return words, None

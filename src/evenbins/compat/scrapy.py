@@ -5,7 +5,7 @@
 | setting | default | |
 |---|---|---|
 | EVENBINS_DEDUP_FILE | requests.evb in JOBDIR | the file that lives through restarts; without it and JOBDIR memory alone |
-| EVENBINS_DEDUP_EXACT | False | 128-bit digests, and no request dropped by mistake |
+| EVENBINS_DEDUP_EXACT | False | 128-bit digests, and no request dropped by mistake; not with Redis |
 | EVENBINS_DEDUP_FPR | 1e-9 | the largest probability that a new request is dropped |
 | EVENBINS_DEDUP_CAPACITY | none | requests to plan for; needed with Redis, where it is 10 million by default |
 | EVENBINS_DEDUP_SAVE_EVERY | 100_000 | requests after which the file is written again; it is written at the end anyway |
@@ -73,7 +73,13 @@ class DupeFilter(_Base):  # type: ignore[misc]
         fpr, seed = settings.getfloat("EVENBINS_DEDUP_FPR", 1e-9), settings.getint("EVENBINS_DEDUP_SEED", 0)
         path: str | None = None
         seen: Any
+        exact = settings.getbool("EVENBINS_DEDUP_EXACT", False)
         if url := settings.get("EVENBINS_DEDUP_REDIS_URL"):
+            if exact:
+                raise ValueError(
+                    "EVENBINS_DEDUP_EXACT=True cannot be had with EVENBINS_DEDUP_REDIS_URL: the filter on "
+                    "Redis is approximate, with EVENBINS_DEDUP_FPR at most. Remove one of the two"
+                )
             name = settings.get("EVENBINS_DEDUP_REDIS_NAME", "evenbins-requests")
             seen = _shared_filter(url, name, capacity or _REDIS_CAPACITY, fpr, seed)
         else:
@@ -81,7 +87,7 @@ class DupeFilter(_Base):  # type: ignore[misc]
             if path is None and (folder := settings.get("JOBDIR")):
                 os.makedirs(folder, exist_ok=True)
                 path = os.path.join(folder, "requests.evb")
-            exact = settings.getbool("EVENBINS_DEDUP_EXACT", False)
+            _check_folder(path)
             seen = _continued(path, Deduplicator(exact=exact, fpr=fpr, capacity=capacity, seed=seed))
         made = cls(
             crawler.request_fingerprinter, seen, path=path, debug=settings.getbool("DUPEFILTER_DEBUG"),
@@ -125,6 +131,23 @@ class DupeFilter(_Base):  # type: ignore[misc]
             self._logger.debug("Filtered duplicate request: %s%s", request, more, extra={"spider": spider})
             self._log_next = False
         spider.crawler.stats.inc_value("dupefilter/filtered")
+
+
+def _check_folder(path: str | None) -> None:
+    """Raise if no file can be written there: at the start of a crawl, and not at its end."""
+    if path is None:
+        return
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(
+            f"EVENBINS_DEDUP_FILE: there is no folder {folder!r} for {path!r}. Make it, or name another file"
+        )
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"EVENBINS_DEDUP_FILE: {path!r} is a folder. Name a file in it")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(
+            f"EVENBINS_DEDUP_FILE: the folder {folder!r} cannot be written. Name another file"
+        )
 
 
 def _continued(path: str | None, wanted: Deduplicator) -> Deduplicator:

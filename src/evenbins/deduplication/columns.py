@@ -12,6 +12,8 @@ batches are equal.
 
 from __future__ import annotations
 
+import operator
+import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple
@@ -20,23 +22,26 @@ import numpy as np
 
 from evenbins import _arguments as arguments
 from evenbins._bulk import Lines, Spans
+from evenbins.deduplication.arrow_columns import is_text, readable
 from evenbins.deduplication.fields import (
     Fields,
     is_null,
-    library_of,
+    pandas_series,
     records_of,
     row_bytes,
     table_columns,
 )
-from evenbins.deduplication.pieces import Mask
+from evenbins.deduplication.libraries import library_of
+from evenbins.deduplication.pieces import Mask, Words
+from evenbins.hashing import digest_many
+from evenbins.tables.exact_sets import digest_words
 
-__all__ = ["NULLS", "Keys", "checked_nulls", "keys_of_column"]
+__all__ = ["NULLS", "Keys", "checked_nulls", "keys_of_column", "null_digest"]
 
 NULLS: Final = ("error", "keep", "one")
 
 _PLAIN = (int, str, bytes, bytearray, memoryview, np.integer, np.bool_)
-NULL_KEY: Final = bytes(32)
-"""The key of a null, where nulls are one value."""
+_NULL_SEED: Final = 0x6E756C6C6E756C6C  # "nullnull"
 
 
 class Keys(NamedTuple):
@@ -49,6 +54,15 @@ class Keys(NamedTuple):
 def checked_nulls(value: object) -> str:
     """Check the argument `nulls`."""
     return arguments.one_of("nulls", value, NULLS, 'Pass "one" to treat nulls as equal')
+
+
+def null_digest(seed: int, *, exact: bool) -> Words:
+    """Return the digest of a null, where nulls are one value: 128 bits in a row of two words, or 64.
+
+    It is made with a seed of its own, so that no key can be the same: only its digest, by chance.
+    """
+    other = seed ^ _NULL_SEED
+    return digest_words([b""], other) if exact else np.ravel(digest_many([b""], other))
 
 
 def keys_of_column(column: Any, seed: int) -> Keys:
@@ -65,11 +79,13 @@ def keys_of_column(column: Any, seed: int) -> Keys:
 
 
 def _of_polars(column: Any, seed: int) -> Keys:
+    polars: Any = sys.modules["polars"]
     nulls = column.is_null().to_numpy() if column.null_count() else None
     there = column if nulls is None else column.drop_nulls()
     dtype = column.dtype
     wide = "128" in str(dtype)
-    plain = (dtype.is_integer() and not wide) or str(dtype) in ("String", "Binary", "Boolean", "Categorical")
+    texts = (polars.String, polars.Binary, polars.Boolean, polars.Categorical, polars.Enum)
+    plain = (dtype.is_integer() and not wide) or dtype in texts
     return Keys(there if plain else _records(there, seed), nulls)
 
 
@@ -99,20 +115,28 @@ def _of_array(column: Any, seed: int) -> Keys:
 
 
 def _of_pandas(column: Any, seed: int) -> Keys:
+    pandas: Any = sys.modules["pandas"]
+    column = pandas_series(column)
     dtype = column.dtype
-    if isinstance(dtype, np.dtype):
-        return _of_array(column.to_numpy(), seed) if dtype.kind != "O" else _of_items(column.tolist(), seed)
+    if isinstance(dtype, pandas.ArrowDtype):
+        return _of_arrow(column.array.__arrow_array__(), seed)
+    if isinstance(dtype, pandas.SparseDtype):
+        return _of_pandas(column.sparse.to_dense(), seed)
+    if isinstance(dtype, np.dtype) and dtype.kind != "O":
+        return _of_array(column.to_numpy(), seed)
     nulls = np.asarray(column.isna(), dtype=np.bool_)
-    there = column[~nulls] if nulls.any() else column
-    name = str(dtype).lower()
-    plain = name.startswith(("int", "uint", "string", "str", "bool"))
-    if name == "category":
-        return Keys(_of_items(there.tolist(), seed).keys, nulls if nulls.any() else None)
-    return Keys(there if plain else _records(there, seed), nulls if nulls.any() else None)
+    found = nulls if nulls.any() else None
+    there = column if found is None else column[~nulls]
+    if isinstance(dtype, np.dtype | pandas.CategoricalDtype):  # of objects
+        return Keys(_of_items(there.tolist(), seed).keys, found)
+    numpy_dtype = getattr(dtype, "numpy_dtype", None)  # Int64, Float64, boolean
+    plain = isinstance(dtype, pandas.StringDtype) or getattr(numpy_dtype, "kind", "") in ("i", "u", "b")
+    return Keys(there if plain else _records(there, seed), found)
 
 
 def _of_arrow(column: Any, seed: int) -> Keys:
     types = import_module("pyarrow").types
+    column = readable(column)
     kind = column.type.value_type if types.is_dictionary(column.type) else column.type
     if types.is_null(kind):
         return Keys([], np.ones(len(column), dtype=np.bool_))
@@ -121,29 +145,30 @@ def _of_arrow(column: Any, seed: int) -> Keys:
         found = column.is_null()
         nulls = np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_)
         column = column.drop_null()
-    plain = (
-        types.is_integer(kind)
-        or types.is_boolean(kind)
-        or any(
-            is_text(kind)
-            for is_text in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-        )
-    )
+    plain = types.is_integer(kind) or types.is_boolean(kind) or is_text(kind)
     return Keys(column if plain else _records(column, seed), nulls)
 
 
 def _of_items(items: Sequence[Any], seed: int) -> Keys:
     """Return Python objects as keys, each by its own type."""
-    if all(isinstance(each, _PLAIN) for each in items) or all(isinstance(each, tuple) for each in items):
+    if all(map(_is_plain, items)) or all(isinstance(each, tuple) for each in items):
         return Keys(items, None)
     nulls = np.fromiter((is_null(each) for each in items), np.bool_, len(items))
     there = [each for each, null in zip(items, nulls, strict=True) if not null]
-    keys = [each if isinstance(each, _PLAIN) else _one_key(each, seed) for each in there]
+    keys = [each if _is_plain(each) else _one_key(each, seed) for each in there]
     return Keys(keys, nulls if nulls.any() else None)
 
 
-def _one_key(value: Any, seed: int) -> bytes:
-    """Return the bytes that are the key of a value which is none by itself."""
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, _PLAIN) and not isinstance(
+        value, np.timedelta64
+    )  # which NumPy has as an integer
+
+
+def _one_key(value: Any, seed: int) -> bytes | int:
+    """Return the key of a value which is none by itself: its bytes, or the integer that it is."""
     if isinstance(value, tuple):
         return row_bytes(value, seed)
+    if hasattr(value, "__index__") and not isinstance(value, np.ndarray | np.timedelta64):
+        return operator.index(value)
     return row_bytes((value,), seed) + bytes(8)

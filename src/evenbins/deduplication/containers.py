@@ -1,7 +1,7 @@
 """`dedup`: the first occurrences of rows, in a container of the same type.
 
     list, tuple                                    the same, at once
-    any other iterable                             a generator, chunk by chunk
+    any other iterable                             a generator, chunk by chunk; of tables: table by table
     NumPy array (of structured rows too)           an array
     pandas Series, Index, DataFrame                the same, with its index
     Polars Series, DataFrame                       the same;  LazyFrame: stays lazy
@@ -13,17 +13,19 @@ What has rows in memory is masked once; keys are made of slices of it, so that t
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from importlib import import_module
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from evenbins.deduplication.columns import NULL_KEY, checked_nulls, keys_of_column
+from evenbins.deduplication.arrow_columns import filtered
+from evenbins.deduplication.columns import checked_nulls, keys_of_column, null_digest
 from evenbins.deduplication.deduplicator import Deduplicator
-from evenbins.deduplication.fields import Fields, library_of, table_columns
+from evenbins.deduplication.fields import Fields, table_columns
+from evenbins.deduplication.libraries import is_of_library, library_of, rows_error
 
 __all__ = ["dedup", "item_keys", "keep_rows", "row_keys"]
 
@@ -49,8 +51,9 @@ def dedup(
     ----------
     source
         A list, a tuple, any other iterable (the result is a generator, which reads ahead by up to 8,192
-        elements), a NumPy array, a pandas, Polars or pyarrow column or table, a Polars LazyFrame (the result
-        is lazy), a `RecordBatchReader` or another Arrow stream of rows (the result is a reader).
+        elements; of tables or dataframes the rows are deduplicated), a NumPy array, a pandas, Polars or
+        pyarrow column or table, a Polars LazyFrame (the result is lazy), a `RecordBatchReader` or another
+        Arrow stream of rows (the result is a reader).
     key
         What makes rows equal: a column's name, several names in a list or tuple, or for iterables a function
         of an element. Without it the whole row.
@@ -87,10 +90,13 @@ def dedup(
         raise TypeError("source must have one or two dimensions; got an array of none. Put it into a list")
     if isinstance(source, str | bytes | bytearray | memoryview):
         raise TypeError(f"source must be many rows, not one {type(source).__name__}: put it into a list")
-    library, name = library_of(source), type(source).__name__
-    if library == "polars" and name == "LazyFrame":
+    error = rows_error(source)
+    if error is not None:
+        raise error
+    library = library_of(source)
+    if library == "polars" and hasattr(source, "collect_schema") and hasattr(source, "collect"):
         return _lazy(source, key, new, rule)
-    if library == "pyarrow" and name == "RecordBatchReader":
+    if library == "pyarrow" and hasattr(source, "read_next_batch"):
         return _reader(source, key, new(), rule)
     if isinstance(source, np.ndarray) or library in ("pandas", "polars", "pyarrow"):
         return _select(source, _mask_of(new(), source, key, rule))
@@ -98,7 +104,7 @@ def dedup(
         return _reader(import_module("pyarrow").RecordBatchReader.from_stream(source), key, new(), rule)
     if not isinstance(source, Iterable):
         raise TypeError(f"source must be a container with rows or an iterable, not {type(source).__name__}")
-    elements = _of_iterable(source, _key_function(key), new(), rule)
+    elements = _of_iterable(iter(source), key, _key_function(key), new(), rule)
     if isinstance(source, list):
         return list(elements)
     return tuple(elements) if type(source) is tuple else elements
@@ -117,12 +123,10 @@ def keep_rows(seen: Deduplicator, column: Any, nulls: str, first_row: int = 0) -
         raise ValueError(
             f'row {row} has a null as its key: drop it before, or pass nulls="keep" or nulls="one"'
         )
+    if nulls == "one":
+        return seen._keep_with(keys, is_null, null_digest(seen.seed, exact=seen.exact))
     mask = np.ones(len(is_null), dtype=np.bool_)
     mask[~is_null] = seen.keep(keys)
-    if nulls == "one":
-        places = np.flatnonzero(is_null)
-        mask[places] = False
-        mask[places[0]] = seen.keep([NULL_KEY])[0]
     return mask
 
 
@@ -161,9 +165,19 @@ def _names(key: Any) -> list[Any]:
     names = list(key) if isinstance(key, list | tuple) else [key]
     if not names:
         raise ValueError("key must name one or more columns; got none. Leave it out for whole rows")
+    _refuse_expressions(names)
     if callable(names[0]):
         raise TypeError("key must be column names, not a function: functions are for iterables")
     return names
+
+
+def _refuse_expressions(names: list[Any]) -> None:
+    for name in names:
+        if is_of_library(name) or not isinstance(name, Hashable):
+            raise TypeError(
+                f"key must be a column's name or several, not {type(name).__name__}: "
+                "compute what it stands for as a column before"
+            )
 
 
 def _columns(source: Any, key: Any) -> list[Any] | None:
@@ -183,6 +197,8 @@ def _columns(source: Any, key: Any) -> list[Any] | None:
     there = _column_names(source)
     found = []
     for name in _names(key):
+        if library_of(source) != "pandas" and not isinstance(name, str):
+            raise TypeError(f"key must be a column's name, a str, or several; got {name!r}")
         places = [place for place, each in enumerate(there) if each == name]
         if len(places) != 1:
             what = "there is no such column" if not places else f"{len(places)} columns have this name"
@@ -203,9 +219,12 @@ def _column_names(source: Any) -> list[Any]:
 def _select(source: Any, mask: Mask) -> Any:
     library = library_of(source)
     if library == "pyarrow":
-        return source.filter(import_module("pyarrow").array(mask))
+        return filtered(source, mask)
     if library == "polars":
-        return source.filter(import_module("polars").Series(mask))
+        polars = import_module("polars")
+        found = source.filter(polars.Series(mask))
+        is_subclass = isinstance(source, polars.DataFrame) and type(source) is not polars.DataFrame
+        return type(source)(found) if is_subclass else found
     return source[mask]
 
 
@@ -216,7 +235,7 @@ def _reader(reader: Any, key: Any, seen: Deduplicator, nulls: str) -> Any:
     def batches() -> Iterator[Any]:
         rows = 0
         for batch in reader:
-            yield batch.filter(pyarrow.array(keep_rows(seen, row_keys(batch, key), nulls, rows)))
+            yield filtered(batch, keep_rows(seen, row_keys(batch, key), nulls, rows))
             rows += batch.num_rows
 
     return pyarrow.RecordBatchReader.from_batches(reader.schema, batches())
@@ -233,14 +252,12 @@ def _lazy(frame: Any, key: Any, new: Callable[[], Deduplicator], nulls: str) -> 
         for batch in frame.collect_batches(maintain_order=True):
             kept = _select(batch, keep_rows(seen, row_keys(batch, key), nulls, rows))
             rows += batch.height
-            if predicate is not None:
-                kept = kept.filter(predicate)
-            if columns is not None:
-                kept = kept.select(columns)
-            if limit is not None:
+            if limit is not None:  # it is of the rows before the predicate
                 kept = kept.head(limit)
                 limit -= kept.height
-            yield kept
+            if predicate is not None:
+                kept = kept.filter(predicate)
+            yield kept if columns is None else kept.select(columns)
             if limit == 0:
                 return
 
@@ -254,21 +271,88 @@ def item_keys(items: Sequence[Any], key: Any) -> Sequence[Any]:
 
 
 def _key_function(key: Any) -> Callable[[Any], Any] | None:
-    if key is None or callable(key):
+    if key is None:
+        return None
+    if callable(key):
+        _refuse_expressions([key])
         return key  # type: ignore[no-any-return]
-    names = _names(key)
-    getter: Callable[[Any], Any] = operator.itemgetter(*names)
-    return getter
+    find = operator.itemgetter(*_names(key))
+
+    def found(element: Any) -> Any:
+        try:
+            return find(element)
+        except TypeError as error:
+            raise TypeError(
+                f"key must be names that can be looked up in every element, and {key!r} cannot in a "
+                f"{type(element).__name__} ({error}): pass a function"
+            ) from error
+
+    return found
 
 
 def _of_iterable(
-    source: Iterable[_T], key: Callable[[Any], Any] | None, seen: Deduplicator, nulls: str
-) -> Iterator[_T]:
-    elements, rows, size = iter(source), 0, _FIRST_CHUNK
-    while chunk := list(islice(elements, size)):
-        keys: Sequence[Any] = chunk if key is None else [key(each) for each in chunk]
-        for element, kept in zip(chunk, keep_rows(seen, keys, nulls, rows).tolist(), strict=True):
+    elements: Iterator[Any], key: Any, function: Callable[[Any], Any] | None, seen: Deduplicator, nulls: str
+) -> Iterator[Any]:
+    """Yield the first occurrences, those before an error of the source or of a key too."""
+    start = list(islice(elements, 1))
+    elements = chain(start, elements)
+    if start and not callable(key) and table_columns(start[0]) is not None:
+        yield from _of_tables(elements, key, seen, nulls)
+        return
+    rows, size = 0, _FIRST_CHUNK
+    failure: Exception | None = None
+    while failure is None:
+        chunk, keys, failure = _read(elements, size, function)
+        if not chunk:
+            break
+        try:
+            mask = keep_rows(seen, keys, nulls, rows)
+        except Exception as error:
+            mask, failure = _answers_before(error, keys, seen, nulls), error
+        for element, kept in zip(chunk, mask.tolist(), strict=False):
             if kept:
                 yield element
         rows += len(chunk)
         size = min(2 * size, _MOST_CHUNK)
+    if failure is not None:
+        raise failure
+
+
+def _read(
+    elements: Iterator[Any], size: int, function: Callable[[Any], Any] | None
+) -> tuple[list[Any], list[Any], Exception | None]:
+    """Return the next elements, their keys, and the error that ended them before there were `size`."""
+    chunk: list[Any] = []
+    keys: list[Any] = []
+    try:
+        for element in islice(elements, size):
+            keys.append(element if function is None else function(element))
+            chunk.append(element)
+    except Exception as error:
+        return chunk, keys, error
+    return chunk, keys, None
+
+
+def _answers_before(error: Exception, keys: list[Any], seen: Deduplicator, nulls: str) -> Mask:
+    """Return the answers for the keys before the one that was refused, or those that the error has."""
+    if len(known := getattr(error, "answers", ())):
+        return np.asarray(known, dtype=np.bool_)
+    answers = []  # nothing has been added: a key was refused
+    for key in keys:
+        try:
+            answers.append(bool(keep_rows(seen, [key], nulls)[0]))
+        except Exception:
+            break
+    return np.array(answers, dtype=np.bool_)
+
+
+def _of_tables(tables: Iterator[Any], key: Any, seen: Deduplicator, nulls: str) -> Iterator[Any]:
+    """Yield the first occurrences of the rows of tables or dataframes, table by table."""
+    rows = 0
+    for number, table in enumerate(tables):
+        if table_columns(table) is None:
+            raise TypeError(
+                f"element {number} must be a table or dataframe, as the first is, not {type(table).__name__}"
+            )
+        yield _select(table, keep_rows(seen, row_keys(table, key), nulls, rows))
+        rows += len(table)

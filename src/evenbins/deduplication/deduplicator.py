@@ -28,6 +28,7 @@ from evenbins._core import FormatError
 from evenbins._files import StrPath
 from evenbins.deduplication.digests import DigestSets
 from evenbins.deduplication.fields import keys_of
+from evenbins.deduplication.pieces import NOT_IN, Marks, answers_in, new_marks
 from evenbins.deduplication.stages import MOST_STAGES, DeduplicatorFullError, Part, Stages
 from evenbins.structure import Plan
 
@@ -110,9 +111,10 @@ class Deduplicator(_files.Persistent):
     Parameters
     ----------
     exact
-        False: filters, about 7 bytes per key; a row with a new key is dropped by mistake with a probability
-        of at most `fpr`. True: 128-bit digests in exact sets, about 17 bytes per key with a capacity, up to
-        24 while it grows.
+        False: filters, about 7 bytes per key with a capacity; a row with a new key is dropped by mistake with
+        a probability of at most `fpr`. True: 128-bit digests in exact sets, about 17 bytes per key with a
+        capacity. Without one there is room for keys to come: just after it has grown 61 bytes per key at
+        65,537 keys, 31 at 589,825 and 17 at 2.7 million; exact ones 34 below a million keys and 23 above.
     fpr
         The largest probability that a row with a new key is dropped; has no effect with `exact`.
     capacity
@@ -134,9 +136,10 @@ class Deduplicator(_files.Persistent):
     True
     """
 
-    _own: ClassVar[tuple[str, ...]] = ("_state", "_rows", "_kept", "_writing")
+    _own: ClassVar[tuple[str, ...]] = ("_state", "_rows", "_kept", "_open", "_writing")
     __slots__ = ("__dict__", "__weakref__", *_own)
     _state: Stages | DigestSets
+    _open: Marks | None  # of a batch whose rows are not counted yet
 
     def __init__(
         self, *, exact: bool = False, fpr: float = 1e-9, capacity: int | None = None, seed: int = 0
@@ -148,6 +151,7 @@ class Deduplicator(_files.Persistent):
         else:
             self._state = Stages(rate, keys, seed)
         self._rows = self._kept = 0
+        self._open = None
         self._writing = threading.RLock()
 
     # --- keys in, answers out ----------------------------------------------------------------------
@@ -158,7 +162,10 @@ class Deduplicator(_files.Persistent):
         The first of several equal keys is kept, in the order of the rows. The call is one step for other
         threads. A key that is refused (a null, a float) raises, and nothing of the batch has been added.
         After any other exception (Ctrl-C, no memory, DeduplicatorFullError) the first rows of the batch are
-        in: the exception's attribute `answers` has their answers, and a note says how many they are.
+        in: the exception's attribute `answers` has their answers, one for each row that is in, and a note
+        says how many they are. Every exception has `answers`, an empty array if nothing was added. Only with
+        `exact` and more than a million keys, and no memory or a second Ctrl-C, other rows can be in too: then
+        the note has their number.
 
         Parameters
         ----------
@@ -174,31 +181,60 @@ class Deduplicator(_files.Persistent):
         >>> d.keep([("a", "bc"), ("ab", "c"), ("a", "bc")])
         array([ True,  True, False])
         """
-        workers = _bulk.checked_threads(1 if threads is None else threads)
-        self._require_writable()
-        digests = batch if isinstance(batch, _Digests) else self._digests(batch)
-        with self._writing:
-            try:
-                answers = self._state.add_new(digests.words, workers)
-            except BaseException as error:
-                answers = getattr(error, "answers", np.zeros(0, dtype=np.bool_))
-                self._count(answers)
-                error.add_note(
-                    f"evenbins: the first {len(answers)} rows of the batch are in, and the exception's "
-                    "attribute `answers` has their answers; unless it is a DeduplicatorFullError, some rows "
-                    "after them may be in too"
-                )
-                raise
-            self._count(answers)
+        marks = new_marks(0)
+        try:
+            workers = _bulk.checked_threads(1 if threads is None else threads)
+            self._require_writable()
+            digests = batch if isinstance(batch, _Digests) else self._digests(batch)
+            self._require_turn()
+            with self._writing:
+                self._settle()
+                marks = new_marks(len(digests.words))
+                self._open = marks
+                try:
+                    answers = self._state.add_new(digests.words, workers, marks)
+                finally:
+                    self._settle()
+        except BaseException as error:
+            error.answers = answers_in(marks)  # type: ignore[attr-defined]
+            if len(marks):
+                error.add_note(_note(marks))
+            raise
         return answers
+
+    def _settle(self) -> None:
+        """Count the rows of the last batch that are in; the caller holds the lock.
+
+        An exception from a signal handler may come before they are counted: then the next call does it.
+        """
+        if self._open is not None:
+            answers = answers_in(self._open)
+            rows, kept = len(answers), int(np.count_nonzero(answers))
+            self._rows += rows  # no call from here on, and so no signal handler
+            self._kept += kept
+            self._open = None
+
+    def _require_turn(self) -> None:
+        """Refuse a call from a signal handler or a destructor that runs inside another call of its thread."""
+        if self._writing._is_owned():  # type: ignore[attr-defined]  # as threading.Condition asks
+            raise RuntimeError(
+                "this Deduplicator is in the middle of a call of the same thread: a signal handler or a "
+                "destructor can ask `key in d`, and must leave keep, stats, merge, copy, save and clear to "
+                "the code that it interrupts"
+            )
 
     def _digests(self, batch: object) -> _Digests:
         """Return what `keep` takes instead of a batch, so that another thread can hash it."""
         return _Digests(self._state.digests(keys_of(batch, self._state.seed)))
 
-    def _count(self, answers: npt.NDArray[np.bool_]) -> None:
-        self._rows += len(answers)
-        self._kept += int(np.count_nonzero(answers))
+    def _keep_with(
+        self, keys: object, apart: npt.NDArray[np.bool_], digest: npt.NDArray[np.uint64]
+    ) -> npt.NDArray[np.bool_]:
+        """Return what `keep` does, for rows of which some are apart: these have one digest and no key."""
+        words = np.empty((len(apart), *digest.shape[1:]), dtype=np.uint64)
+        words[apart] = digest
+        words[~apart] = self._digests(keys).words
+        return self.keep(_Digests(words))
 
     def __contains__(self, key: Key, /) -> bool:
         return bool(self.contains_many([key])[0])
@@ -238,7 +274,9 @@ class Deduplicator(_files.Persistent):
 
     def stats(self) -> DedupStats:
         """Measure it: counts of rows and keys, the rate now, the expected errors, the memory."""
+        self._require_turn()
         with self._writing:
+            self._settle()
             keys, rate, wrong = self._state.measure()
             return DedupStats(
                 rows=self._rows, kept=self._kept, dropped=self._rows - self._kept, expected_wrong=wrong,
@@ -285,7 +323,9 @@ class Deduplicator(_files.Persistent):
     def clear(self) -> None:
         """Remove all keys and counts."""
         self._require_writable()
+        self._require_turn()
         with self._writing:
+            self._settle()
             self._state.clear()
             self._rows = self._kept = 0
 
@@ -296,7 +336,9 @@ class Deduplicator(_files.Persistent):
 
     def copy(self) -> Self:
         """Make an independent copy; it can be changed even if this one is open read-only."""
+        self._require_turn()
         with self._writing:
+            self._settle()
             twin = self._of(self._state.copy(), self._rows, self._kept)
         _files.attributes_of(twin).update(_files.attributes_of(self))
         return twin
@@ -304,7 +346,8 @@ class Deduplicator(_files.Persistent):
     @classmethod
     def _of(cls, state: Stages | DigestSets, rows: int, kept: int) -> Self:
         made = cls.__new__(cls)
-        made._state, made._rows, made._kept, made._writing = state, rows, kept, threading.RLock()
+        made._state, made._rows, made._kept, made._open = state, rows, kept, None
+        made._writing = threading.RLock()
         return made
 
     def merge(self, other: Deduplicator) -> None:
@@ -312,7 +355,10 @@ class Deduplicator(_files.Persistent):
 
         Counts are added, so a key that both have kept counts as kept twice. Of approximate ones the stages
         are united where they have room, and both are kept where not: no key is lost, and the rate is at most
-        the sum of both rates; `stats()` measures it. An error leaves this one as it was.
+        the sum of both rates; `stats()` measures it. Memory and the time of a row then grow with each merge,
+        and one that would leave more than 64 stages raises ValueError: build them with the capacity of their
+        union, which lets stages be united, or with `exact`. A stage that both have is not added again. An
+        error leaves this one as it was.
         """
         if not isinstance(other, Deduplicator):
             raise TypeError(f"other must be a Deduplicator, not {type(other).__name__}")
@@ -330,7 +376,9 @@ class Deduplicator(_files.Persistent):
         if self is other:
             return
         source = other.copy()  # never two locks at once
+        self._require_turn()
         with self._writing:
+            self._settle()
             self._state.merge(source._state)  # type: ignore[arg-type]
             self._rows += source._rows
             self._kept += source._kept
@@ -349,8 +397,14 @@ class Deduplicator(_files.Persistent):
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self) or not isinstance(other, Deduplicator):
             return False
+        if self is other:
+            return True
         first, second = sorted((self, other), key=id)  # in one order: two comparisons never deadlock
+        first._require_turn()
+        second._require_turn()
         with first._writing, second._writing:
+            first._settle()
+            second._settle()
             mine: Any = self._state
             return (
                 (self._rows, self._kept, mine.exact, mine.wrong)
@@ -363,7 +417,9 @@ class Deduplicator(_files.Persistent):
 
     def _encoded(self) -> tuple[bytes, bytearray]:
         """Return the header and the payload of a file; beside the payload no more than one part is copied."""
+        self._require_turn()
         with self._writing:
+            self._settle()
             state, count = self._state, self._state.part_count
             payload = bytearray(_padded(8 * _ENTRY * count))
             for place, part in enumerate(state.to_parts()):
@@ -434,6 +490,15 @@ class Deduplicator(_files.Persistent):
         """Assert every invariant of the structure; for tests."""
         assert 0 <= self._kept <= self._rows
         self._state.check()
+
+
+def _note(marks: Marks) -> str:
+    rows = len(answers_in(marks))
+    after = int(np.count_nonzero(marks[rows:] != NOT_IN))
+    return (
+        f"evenbins: the first {rows} rows of the batch are in, and the exception's attribute `answers` has "
+        "their answers" + (f"; {after} rows after them are in too" if after else "")
+    )
 
 
 def _bits(number: float) -> int:

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins._core import FormatError, TableFullError
-from evenbins.deduplication.pieces import Mask, Words, answers_of
+from evenbins.deduplication.pieces import Marks, Mask, Words, add_in_pieces, count_in, new_marks
 from evenbins.deduplication.stages import Part
 from evenbins.tables.exact_sets import digest_words
 from evenbins.tables.multilevel import MultilevelTable
@@ -72,30 +72,37 @@ class DigestSets:
         """Return what identifies each key: 128 bits, as a row of two words."""
         return digest_words(keys, self.seed)
 
-    def add_new(self, digests: Words, threads: int) -> Mask:
-        """Add the digests that are new; return which were. An error has the answers so far as `answers`."""
-        return answers_of(digests, _PIECE, lambda piece, out: self._add_piece(piece, out, threads))
+    def add_new(self, digests: Words, threads: int, marks: Marks | None = None) -> Mask:
+        """Add the digests that are new; return which were. After an error `marks` says which rows are in."""
+        own = new_marks(len(digests)) if marks is None else marks
+        return add_in_pieces(digests, own, _PIECE, lambda piece, out: self._add_piece(piece, out, threads))
 
-    def _add_piece(self, digests: Words, answers: Mask, threads: int) -> int:
+    def _add_piece(self, digests: Words, marks: Marks, threads: int) -> int:
         if len(self._sets) == 1:
-            return self._add_some(0, digests, answers)
-        answers[:] = self._add_to_parts(digests, threads)
+            return self._add_some(0, digests, marks)
+        self._add_to_parts(digests, marks, threads)
         return len(digests)
 
-    def _add_to_parts(self, digests: Words, threads: int) -> Mask:
-        answers, in_order = (np.empty(len(digests), dtype=np.bool_) for _ in range(2))
+    def _add_to_parts(self, digests: Words, marks: Marks, threads: int) -> None:
+        """Add all digests, also after an interrupt: sets take them in another order than that of the rows."""
         rows, ends, ordered = _by_part(digests)
+        in_order = new_marks(len(digests))
 
         def add(part: int) -> None:
-            done, end = ends[part], ends[part + 1]
-            while done < end:
-                done += self._add_some(part, ordered[done:end], in_order[done:end])
+            begin, end = ends[part], ends[part + 1]
+            begin += count_in(in_order[begin:end])
+            while begin < end:
+                begin += self._add_some(part, ordered[begin:end], in_order[begin:end])
 
-        _in_threads(add, threads)
-        answers[rows] = in_order
-        return answers
+        try:
+            _in_threads(add, threads)
+        except BaseException:
+            _in_threads(add, 1)
+            raise
+        finally:
+            marks[rows] = in_order
 
-    def _add_some(self, part: int, digests: Words, answers: Mask) -> int:
+    def _add_some(self, part: int, digests: Words, marks: Marks) -> int:
         """Add digests of one set as far as it has room, or let it grow; return how many are done."""
         table = self._sets[part]
         room = table.plan.keys - len(table)
@@ -103,15 +110,14 @@ class DigestSets:
             words = np.ascontiguousarray(digests).reshape(-1)
             absent = np.flatnonzero(~table._contains_many(words, 1))
             repeats = int(absent[0]) if len(absent) else len(digests)
-            answers[:repeats] = False
+            marks[:repeats] = 0
             if not repeats:
                 self._grow(part)
             return repeats
         piece = digests[:room]
         try:
-            answers[: len(piece)] = table._add_new_many(np.ascontiguousarray(piece).reshape(-1))
+            table._add_new_into(np.ascontiguousarray(piece).reshape(-1), marks[: len(piece)])
         except TableFullError as error:
-            answers[: error.inserted] = error.answers  # type: ignore[attr-defined]
             self._grow(part)
             return error.inserted
         return len(piece)
@@ -275,7 +281,7 @@ def _divided(table: MultilevelTable) -> list[MultilevelTable]:
     made = DigestSets.__new__(DigestSets)
     made._sets = sets
     for digests in _digests_of(table):
-        made._add_to_parts(digests, 1)
+        made._add_to_parts(digests, new_marks(len(digests)), 1)
     return sets
 
 

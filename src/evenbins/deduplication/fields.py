@@ -8,14 +8,15 @@
      1  integer, bool              its 128-bit two's complement
      2  str, bytes                 XXH3 of the bytes with the seed, 128 bits
      3  float                      the bits of the double (-0.0 as 0.0, every NaN as one), then 0
-     4  date and time              seconds since 1970, then nanoseconds
+     4  date and time              seconds since 1970, then nanoseconds (times.py)
      5  the same with a time zone  in UTC
      6  date                       days since 1970, then 0
      7  time of day                seconds, then nanoseconds
      8  duration                   seconds, then nanoseconds
      9  decimal                    XXH3 of its digits as text, without trailing zeros
     10  list, tuple                XXH3 of the records of its items
-    11  dict, struct               XXH3 of the records of its keys and values, sorted by key
+    11  dict, struct               XXH3 of the records of its keys and values, sorted by the key's record
+    12  time of day with an offset seconds in UTC, then nanoseconds
 
 So ("a", "bc") and ("ab", "c") differ, and 1, "1", 1.0 and None. As with all keys a str is its UTF-8 bytes,
 and True is 1. A row without fields is eight bytes 0xFF. Columns of NumPy, pandas, Polars and Arrow are
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import operator
 import struct
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,21 +38,26 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins._bulk import Spans
+from evenbins.deduplication.arrow_columns import days_of, is_text, readable
+from evenbins.deduplication.libraries import library_of
+from evenbins.deduplication.times import PER_SECOND, time_words, words_of_ticks, words_of_time_of_day
 from evenbins.tables.exact_sets import digest_words
 
-__all__ = ["Fields", "is_null", "keys_of", "library_of", "records_of", "row_bytes", "table_columns"]
+__all__ = ["Fields", "is_null", "keys_of", "records_of", "row_bytes", "table_columns"]
 
 Records = npt.NDArray[np.uint64]
 """One row of three words for each value: type, low word, high word."""
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
-NULL, INTEGER, TEXT, FLOAT, MOMENT, UTC_MOMENT, DATE, TIME, DURATION, DECIMAL, LIST, MAPPING = range(12)
+(
+    NULL, INTEGER, TEXT, FLOAT, MOMENT, UTC_MOMENT, DATE, TIME, DURATION, DECIMAL, LIST, MAPPING, UTC_TIME,
+) = range(13)  # fmt: skip
 _WORDS: Final = 3
 _NAN_BITS: Final = 0x7FF8000000000000
 _EPOCH = datetime.datetime(1970, 1, 1)
 _UTC_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_LONG_DOUBLE: Final = np.dtype(np.longdouble).itemsize > 8
 
 
 class Fields:
@@ -90,12 +97,6 @@ def _spans(records: Records) -> Spans:
     size = 8 * records.shape[1]
     offsets = np.arange(len(records) + 1, dtype=np.uint64) * np.uint64(size)
     return Spans(records.astype("<u8", copy=False).tobytes(), offsets)
-
-
-def library_of(source: object) -> str:
-    """Return the library that a column or a table is of: its first module's name, for those that we know."""
-    name = type(source).__module__.partition(".")[0]
-    return name if name in ("numpy", "pandas", "polars", "pyarrow") else ""
 
 
 def table_columns(table: Any) -> list[Any] | None:
@@ -186,6 +187,11 @@ def _integers(numbers: _Array) -> Records:
 
 
 def _floats(numbers: _Array) -> Records:
+    if _LONG_DOUBLE and numbers.dtype.type is np.longdouble:
+        raise TypeError(
+            f"a column of floats must have at most 64 bits, not {numbers.dtype}: "
+            'convert it before, with .astype("float64")'
+        )
     wide = numbers.astype(np.float64) + 0.0  # -0.0 becomes 0.0
     bits = np.ascontiguousarray(wide).view(np.uint64).copy()
     bits[np.isnan(wide)] = _NAN_BITS
@@ -199,10 +205,7 @@ def _texts(values: Any, seed: int) -> Records:
 
 def _ticks(tag: int, ticks: _Array, per_second: int) -> Records:
     """Return moments or durations from whole numbers of a unit."""
-    wide = ticks.astype(np.int64)
-    seconds, rest = np.divmod(wide, per_second)
-    nanoseconds = rest * (10**9 // per_second)
-    return _made(tag, seconds.view(np.uint64), nanoseconds.astype(np.uint64))
+    return _made(tag, *words_of_ticks(ticks, per_second))
 
 
 def _days(days: _Array) -> Records:
@@ -230,22 +233,26 @@ def _of_array(column: _Array, seed: int) -> Records:
 
 def _of_time(column: _Array) -> Records:
     """Return the records of datetime64 or timedelta64 without NaT."""
-    unit, count = np.datetime_data(column.dtype)
-    if unit not in _PER_SECOND or count != 1:
-        unit = "s"
-        column = column.astype(f"{column.dtype.kind}8[s]")
-    tag = MOMENT if column.dtype.kind == "M" else DURATION
-    return _ticks(tag, column.view(np.int64), _PER_SECOND[unit])
+    return _made(MOMENT if column.dtype.kind == "M" else DURATION, *time_words(column))
 
 
 def _of_pandas(column: Any, seed: int) -> Records:
+    pandas: Any = sys.modules["pandas"]
+    column = pandas_series(column)
     dtype = column.dtype
     if isinstance(dtype, np.dtype) and dtype.kind != "O":
         return _of_array(column.to_numpy(), seed)
-    pandas = sys.modules["pandas"]
     nulls = np.asarray(column.isna(), dtype=np.bool_)
     there = column[~nulls] if nulls.any() else column
     return _with_nulls(nulls, _of_pandas_values(there, dtype, pandas, seed))
+
+
+def pandas_series(column: Any) -> Any:
+    """Return a Series, an Index or an array of pandas as a Series; rows of a MultiIndex are tuples."""
+    pandas: Any = sys.modules["pandas"]
+    if isinstance(column, pandas.Series):
+        return column
+    return pandas.Series(column.to_flat_index() if isinstance(column, pandas.MultiIndex) else column)
 
 
 def _of_pandas_values(column: Any, dtype: Any, pandas: Any, seed: int) -> Records:
@@ -294,9 +301,9 @@ def _of_polars_values(column: Any, dtype: Any, polars: Any, seed: int) -> Record
         return _days(column.to_physical().to_numpy())
     if dtype == polars.Datetime:
         tag = MOMENT if dtype.time_zone is None else UTC_MOMENT
-        return _ticks(tag, column.to_physical().to_numpy(), _PER_SECOND[dtype.time_unit])
+        return _ticks(tag, column.to_physical().to_numpy(), PER_SECOND[dtype.time_unit])
     if dtype == polars.Duration:
-        return _ticks(DURATION, column.to_physical().to_numpy(), _PER_SECOND[dtype.time_unit])
+        return _ticks(DURATION, column.to_physical().to_numpy(), PER_SECOND[dtype.time_unit])
     if dtype == polars.Time:
         return _ticks(TIME, column.to_physical().to_numpy(), 10**9)
     return _of_values(column.to_list(), seed)
@@ -304,6 +311,7 @@ def _of_polars_values(column: Any, dtype: Any, polars: Any, seed: int) -> Record
 
 def _of_arrow(column: Any, seed: int) -> Records:
     pyarrow = import_module("pyarrow")
+    column = readable(column)
     chunks = column if isinstance(column, pyarrow.ChunkedArray) else pyarrow.chunked_array([column])
     if pyarrow.types.is_null(chunks.type):
         return np.zeros((len(chunks), _WORDS), dtype=np.uint64)
@@ -320,19 +328,16 @@ def _of_arrow_values(column: Any, pyarrow: Any, seed: int) -> Records:
         return _integers(column.to_numpy())
     if types.is_floating(kind):
         return _floats(column.to_numpy())
-    if any(is_text(kind) for is_text in (
-        types.is_string, types.is_large_string, types.is_binary, types.is_large_binary,
-        types.is_fixed_size_binary, types.is_string_view, types.is_binary_view,
-    )):  # fmt: skip
+    if is_text(kind):
         return _texts(column, seed)
     if types.is_date(kind):
-        return _days(column.cast(pyarrow.date32()).cast(pyarrow.int32()).to_numpy())
+        return _days(days_of(column))
     if types.is_timestamp(kind) or types.is_duration(kind):
         tag = DURATION if types.is_duration(kind) else MOMENT if kind.tz is None else UTC_MOMENT
-        return _ticks(tag, column.cast(pyarrow.int64()).to_numpy(), _PER_SECOND[kind.unit])
+        return _ticks(tag, column.cast(pyarrow.int64()).to_numpy(), PER_SECOND[kind.unit])
     if types.is_time(kind):
         number = pyarrow.int32() if kind.bit_width == 32 else pyarrow.int64()
-        return _ticks(TIME, column.cast(number).to_numpy(), _PER_SECOND[kind.unit])
+        return _ticks(TIME, column.cast(number).to_numpy(), PER_SECOND[kind.unit])
     return _of_values(column.to_pylist(), seed)
 
 
@@ -361,33 +366,59 @@ def _plain(value: Any, row: int, seed: int) -> tuple[int, tuple[int, int] | str 
     """Return the type of a value, and its two words or the bytes to hash for them."""
     if isinstance(value, str):
         return TEXT, value
-    if isinstance(value, int | np.integer | np.bool_):
+    if isinstance(value, np.datetime64 | np.timedelta64) and not np.isnat(value):
+        tag, low, high = _of_time(np.array([value]))[0].tolist()
+        return tag, (low, high)
+    if isinstance(value, int | np.integer | np.bool_) and not isinstance(value, np.timedelta64):
         return INTEGER, _two_words(int(value), row)
     if isinstance(value, bytes | bytearray | memoryview):
         return TEXT, bytes(value)
     if is_null(value):
         return NULL, (0, 0)
+    if isinstance(value, np.longdouble) and _LONG_DOUBLE:
+        raise TypeError(
+            f"row {row}: a float must have at most 64 bits, not longdouble: convert it with float()"
+        )
     if isinstance(value, float | np.floating):
         number = float(value) + 0.0
         (bits,) = struct.unpack("<Q", struct.pack("<d", number))
         return FLOAT, (_NAN_BITS if number != number else bits, 0)
-    if isinstance(value, np.datetime64 | np.timedelta64):
-        tag, low, high = _of_time(np.array([value]))[0].tolist()
-        return tag, (low, high)
     if isinstance(value, datetime.date | datetime.time | datetime.timedelta):
         return _of_calendar(value)
     if isinstance(value, decimal.Decimal):
-        return DECIMAL, f"{value.normalize() if value.is_finite() else value}"
+        return DECIMAL, _digits(value)
     if isinstance(value, list | tuple | np.ndarray):
         items = value.tolist() if isinstance(value, np.ndarray) else value
         return LIST, _of_values(items, seed).astype("<u8").tobytes()
     if isinstance(value, Mapping):
-        items = [each for key in sorted(value, key=str) for each in (key, value[key])]
-        return MAPPING, _of_values(items, seed).astype("<u8").tobytes()
+        return MAPPING, _of_mapping(value, seed)
+    if hasattr(value, "__index__"):
+        return INTEGER, _two_words(operator.index(value), row)
     raise TypeError(
         f"row {row}: a field must be str, bytes, a number, a date or time, None, or a list or dict of these, "
         f"not {type(value).__name__}. Convert it before, for example with str()"
     )
+
+
+def _of_mapping(value: Mapping[Any, Any], seed: int) -> bytes:
+    """Return the records of keys and values, in an order that does not depend on that of the mapping."""
+    keys, values = (_of_values(list(part), seed) for part in (value.keys(), value.values()))
+    both = np.concatenate([keys, values], axis=1)
+    return both[np.lexsort(both.T[::-1])].astype("<u8", copy=False).tobytes()
+
+
+def _digits(value: decimal.Decimal) -> str:
+    """Return all digits of a decimal, without trailing zeros; the context of decimals has no effect."""
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        return str(value)  # infinite, or not a number
+    if digits[-1]:
+        return str(value).upper()
+    text = "".join(map(str, digits)).rstrip("0")
+    if not text:
+        return "0"
+    exponent += len(digits) - len(text)
+    return str(decimal.Decimal((sign, tuple(map(int, text)), exponent))).upper()
 
 
 def is_null(value: Any) -> bool:
@@ -417,8 +448,8 @@ def _of_calendar(value: Any) -> tuple[int, tuple[int, int]]:
         return DATE, _two_words((value - _EPOCH.date()).days % 2**64, 0)
     if isinstance(value, datetime.timedelta):
         return DURATION, _seconds(value, nanoseconds)
-    seconds = (value.hour * 60 + value.minute) * 60 + value.second
-    return TIME, (seconds, value.microsecond * 1000)
+    aware, words = words_of_time_of_day(value)
+    return (UTC_TIME if aware else TIME), words
 
 
 def _seconds(span: datetime.timedelta, nanoseconds: int) -> tuple[int, int]:

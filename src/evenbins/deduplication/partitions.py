@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from evenbins.deduplication.columns import NULL_KEY, keys_of_column
+from evenbins.deduplication.columns import keys_of_column, null_digest
 from evenbins.deduplication.digests import DigestSets
 from evenbins.deduplication.fields import keys_of
 from evenbins.deduplication.pieces import Mask, Words
@@ -75,7 +75,8 @@ def local_rows(
             kept |= is_null
         else:
             places = np.append(places, np.flatnonzero(is_null)[0])
-            digests = np.concatenate([digests, _digests([NULL_KEY], seed, exact)])
+            null = null_digest(seed, exact=exact).reshape(1, -1)
+            digests = np.concatenate([digests, null])
     firsts = _first_occurrences(digests)
     places, digests = places[firsts], digests[firsts]
     chosen = (digests[:, 0] % np.uint64(buckets)).astype(np.int64)

@@ -36,9 +36,9 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins import structure
+from evenbins import _bulk, structure
 from evenbins._core import FormatError
-from evenbins.deduplication.pieces import Mask, Words, answers_of
+from evenbins.deduplication.pieces import Marks, Mask, Words, add_in_pieces, count_in, new_marks
 from evenbins.errors import EvenbinsError
 from evenbins.filters import BalancedPlan, plan_balanced
 from evenbins.filters.balanced import BalancedBloomFilter
@@ -157,9 +157,16 @@ class _Stage:
     @property
     def mark(self) -> int:
         """The number of keys at which it is to be measured next, or is full; 0 if it is full."""
+        return next((mark for mark in self._marks() if mark > self.keys), 0)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it has the number of keys at which it is to be measured, and was not."""
+        return self.measured_at < self.keys and self.keys in self._marks()
+
+    def _marks(self) -> Iterator[int]:
         capacity = self.filter.capacity
-        marks = (max(1, math.ceil(share * capacity)) for share in _MARKS)
-        return next((mark for mark in marks if mark > self.keys), 0)
+        return (max(1, math.ceil(share * capacity)) for share in _MARKS)
 
     def copy(self) -> _Stage:
         return _Stage(self.number, self.filter.copy(), self.keys, self.measured_at, self.rate)
@@ -215,16 +222,20 @@ class Stages:
         """Return what identifies each key: 64 bits."""
         return np.ravel(digest_many(keys, self.seed))
 
-    def add_new(self, digests: Words, threads: int) -> Mask:
-        """Add the digests that are new; return which were. An error has the answers so far as `answers`."""
-        return answers_of(digests, _PIECE, lambda piece, out: self._add_piece(piece, out, threads))
+    def add_new(self, digests: Words, threads: int, marks: Marks | None = None) -> Mask:
+        """Add the digests that are new; return which were. After an error `marks` says which rows are in."""
+        own = new_marks(len(digests)) if marks is None else marks
+        return add_in_pieces(digests, own, _PIECE, lambda piece, out: self._add_piece(piece, out, threads))
 
-    def _add_piece(self, digests: Words, answers: Mask, threads: int) -> int:
+    def _add_piece(self, digests: Words, marks: Marks, threads: int) -> int:
         """Add the first rows of a piece, up to a number of keys at which the newest stage is measured."""
+        if self._stages[-1].is_due:  # an interrupt came before it was measured
+            self._measure(self._stages[-1])
         if not (mark := self._stages[-1].mark):  # full: the next stage begins with a new key, not before
             places = np.flatnonzero(~self.contains(digests, threads))
             repeats = int(places[0]) if len(places) else len(digests)
             if repeats:
+                marks[:repeats] = 0
                 return repeats
             self._begin_stage()
             mark = self._stages[-1].mark
@@ -238,16 +249,21 @@ class Stages:
         used = len(fresh)
         if used > mark - newest.keys:
             used = _rows_before(newest.filter, fresh, mark - newest.keys, threads)
-        newest.keys += used  # at most; an exception leaves it there
-        added = newest.filter.add_new_many(fresh[:used], digests=True, threads=threads)
-        newest.keys -= used - int(np.count_nonzero(added))
-        if rows is None:
-            answers[:used] = added
-            done = used
-        else:
-            answers[rows[:used]] = added
-            done = len(digests) if used == len(rows) else int(rows[used])
-        if newest.keys >= mark:
+        source, _ = _bulk.key_source(fresh[:used], digests=True)
+        added, before = marks[:used] if rows is None else new_marks(used), newest.keys
+
+        def finish() -> int:
+            newest.keys = before + int(np.count_nonzero(added == 1))
+            return used if rows is None else _mark_rows(marks, rows, added)
+
+        newest.keys += used  # at most
+        try:
+            newest.filter._add_new_into(source, threads, added)
+            done = finish()
+        except BaseException:  # from a signal handler it may come anywhere
+            finish()
+            raise
+        if newest.is_due:
             self._measure(newest)
         return done
 
@@ -327,11 +343,13 @@ class Stages:
         """Add the stages of `other`, which nobody else has.
 
         Two of one number are united if their keys fit into one; otherwise there are both, so that the rate
-        is at most the sum of both rates.
+        is at most the sum of both rates. One that is here already, bit for bit, is left out.
         """
         wrong = self.measure()[2] + other.measure()[2]
         merged = [stage.copy() for stage in self._stages]
         for source in other._stages:
+            if any(stage.number == source.number and stage.filter == source.filter for stage in self._stages):
+                continue
             fits = (
                 stage for stage in merged
                 if stage.number == source.number
@@ -344,7 +362,10 @@ class Stages:
             stage.filter |= source.filter
             stage.keys += source.keys
         if len(merged) > MOST_STAGES:
-            raise ValueError(f"cannot merge: there would be {len(merged)} stages, more than {MOST_STAGES}")
+            raise ValueError(
+                f"cannot merge: there would be {len(merged)} stages, more than {MOST_STAGES}. Build all with "
+                "the capacity of their union, so that stages can be united, or with exact=True"
+            )
         for stage in merged:
             stage.measured_at, stage.rate = stage.keys, stage.filter.stats().fpr
         merged.sort(key=lambda stage: (stage.number, -stage.keys))  # the last is the one to add to
@@ -433,3 +454,17 @@ def _rows_before(filter_: BalancedBloomFilter, digests: Words, room: int, thread
     """Return how many of the digests can be added without more than `room` new keys; at least one is."""
     candidates = np.flatnonzero(~filter_.contains_many(digests, digests=True, threads=threads))
     return len(digests) if len(candidates) <= room else int(candidates[room])
+
+
+def _mark_rows(marks: Marks, rows: npt.NDArray[np.intp], added: Marks) -> int:
+    """Mark `rows` as `added` says, up to the first that is not in, and the rows between them as repeats.
+
+    Return how many rows are done. After each line the marks are right for all rows before the first without.
+    """
+    keys = count_in(added)
+    done = len(marks) if keys == len(rows) else int(rows[keys])
+    marks[rows[:keys]] = added[:keys]
+    between = np.ones(done, dtype=np.bool_)
+    between[rows[:keys]] = False
+    marks[:done][between] = 0
+    return done

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from evenbins import _bulk, _core, structure
 from evenbins._keywords import check_call
+from evenbins.filters.answered import answers_in_errors
 from evenbins.filters.from_keys import FromKeys
 from evenbins.filters.plan import OVERFILLED, FilterPlan, FilterStats
 from evenbins.filters.protocols import OverfilledWarning, side_by_side
@@ -179,7 +180,8 @@ class BaseFilter(_core.Filter, SetAlgebra, FromKeys, Mergeable[FilterPlan]):
         A new key that collides with those before it gets False, with probability `stats().fpr`. Takes what
         `add_many` takes; the answers have the shape of a NumPy array of keys. Calls from several threads take
         turns: of two that add one key, one gets True. A counting filter counts a key once, however often it
-        comes.
+        comes. An exception (a bad key, Ctrl-C, FilterFullError) has the attribute `answers`: those of the
+        keys before, which are in.
 
         Examples
         --------
@@ -190,10 +192,11 @@ class BaseFilter(_core.Filter, SetAlgebra, FromKeys, Mergeable[FilterPlan]):
         >>> f.add_new("b"), f.add_new("c")
         (False, True)
         """
-        source, shape = _bulk.key_source(keys, digests=digests)
-        answers = self._add_new_from(source, _bulk.checked_threads(1 if threads is None else threads))
-        self._count_added(int(np.count_nonzero(answers)))
-        return answers if shape is None else answers.reshape(shape)
+        with answers_in_errors() as found:
+            source, shape = _bulk.key_source(keys, digests=digests)
+            found.append(self._add_new_from(source, _bulk.checked_threads(1 if threads is None else threads)))
+            self._count_added(int(np.count_nonzero(found[0])))
+        return found[0] if shape is None else found[0].reshape(shape)
 
     def _count_added(self, count: int) -> None:
         """Count the keys that a bulk call has added, and measure the filter when they may be too many."""

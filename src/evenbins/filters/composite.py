@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins import _bulk, _core, _files, _show
+from evenbins.filters.answered import answers_in_errors
 from evenbins.filters.balanced import BalancedPlan, BalancedStats
 from evenbins.filters.base import BaseFilter
 from evenbins.filters.from_keys import FromKeys
@@ -88,12 +89,14 @@ class CompositeFilter(SetAlgebra, FromKeys, _files.Persistent):
     ) -> npt.NDArray[np.bool_]:
         """Add the keys that are not present; return for each key whether it was new.
 
-        As `BloomFilter.add_new_many`; for `threads` see `add_many`.
+        As `BloomFilter.add_new_many`; for `threads` see `add_many`. If a shard is full, some keys after those
+        that `answers` has may be in.
         """
-        threads = _bulk.checked_threads(1 if threads is None else threads)
-        source, shape = _bulk.key_source(keys, digests=digests)
-        self._require_writable()
-        answers = self._add_new_from(source, threads)
+        with answers_in_errors():
+            threads = _bulk.checked_threads(1 if threads is None else threads)
+            source, shape = _bulk.key_source(keys, digests=digests)
+            self._require_writable()
+            answers = self._add_new_from(source, threads)
         return answers if shape is None else answers.reshape(shape)
 
     def contains_many(

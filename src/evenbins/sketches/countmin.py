@@ -36,6 +36,7 @@ from evenbins import _bulk, _core
 from evenbins._keywords import explain_keywords
 from evenbins._show import ReprMixin
 from evenbins.sketches.counts import KeylessCounts
+from evenbins.sketches.key_pieces import counted
 from evenbins.structure import Mergeable, Plan
 from evenbins.theory.sketch import classic_failure, is_prime, next_prime, two_hash_failure
 
@@ -266,9 +267,12 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
         return counts if counts is None or shape is None else counts.reshape(shape)
 
     def update(self, *keys: object) -> None:
-        """Add the keys of each argument, each once for each time it comes; see `add_many`."""
+        """Add the keys of each argument, each once for each time it comes; a mapping's values are weights.
+
+        As `collections.Counter.update` does, but counts must not be negative; see `add_many`.
+        """
         for each in keys:
-            self.add_many(each)
+            self.add_many(*counted(each))
 
     def count_many(self, keys: object, *, digests: bool = False) -> _Words:
         """Estimate the counts of many keys: an array, in the shape of a NumPy array of keys."""

@@ -17,7 +17,7 @@ from evenbins import _bulk, _core
 from evenbins._bulk import Key
 from evenbins.sketches.countmin import MOST, CountMinSketch, checked_weights, plan_of_sketch_core
 from evenbins.sketches.heavy_hitters_plan import HittersPlan
-from evenbins.sketches.key_pieces import Addition, key_pieces, note_added
+from evenbins.sketches.key_pieces import Addition, counted, key_pieces, note_added
 from evenbins.sketches.tracked_keys import TrackedKeys
 from evenbins.structure import Mergeable
 
@@ -90,9 +90,12 @@ class HittersStream(Mergeable[HittersPlan]):
             )
 
     def update(self, *keys: object) -> None:
-        """Add the keys of each argument, each once for each time it comes; see `add_many`."""
+        """Add the keys of each argument, each once for each time it comes; a mapping's values are weights.
+
+        As `collections.Counter.update` does, but counts must not be negative; see `add_many`.
+        """
         for each in keys:
-            self.add_many(each)
+            self.add_many(*counted(each))
 
     def _add_piece(self, piece: Any, words: _Words | None, each: int, start: int) -> None:
         tracked, sketch = self._tracked, self._tracked.sketch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from evenbins import _bulk
 
-__all__ = ["Addition", "key_pieces", "note_added"]
+__all__ = ["Addition", "counted", "key_pieces", "note_added"]
 
 _PIECE = 1 << 16  # keys treated together
 _Words = npt.NDArray[np.uint64]
@@ -77,3 +77,13 @@ def _pieces_of_items(keys: Iterable[Any]) -> Iterator[list[Any]]:
         if len(piece) < _PIECE:
             return
         done += len(piece)
+
+
+def counted(keys: object) -> tuple[object, list[object] | None]:
+    """Return the keys and weights of a mapping from keys to counts, such as a Counter; of others no weights.
+
+    A table that is an exact set has no values: its keys come once each.
+    """
+    if not isinstance(keys, Mapping) or getattr(getattr(keys, "plan", None), "value_dtype", "") is None:
+        return keys, None
+    return list(keys), list(keys.values())

@@ -61,6 +61,7 @@ FORGETFUL = ("interpolation", "counting-single-filter", "counting-multiple-bloom
 RISING = ("standard", "conservative", "second-chance")
 """Schemes in which a key moves to higher levels alone."""
 _STATE_WORDS = 24
+_EXACT_SHAPE = 1000  # keys from which on rounding up a level changes its share by little
 _LEAST_LIMIT = 32  # small tables are not yet as the limit of many keys says
 
 
@@ -302,7 +303,7 @@ def scaled_plan(plan: TablePlan, capacity: object) -> TablePlan:
     lazy = bool(plan.rebuild_threshold)
     keys = _checked_capacity(capacity, lazy)
     shape = TableCore.of(plan.core)
-    shape = shape._replace(buckets=tuple(math.ceil(each * keys / plan.keys) for each in shape.buckets))
+    shape = shape._replace(buckets=_scaled_buckets(plan, shape.buckets, keys))
     limit = max(_limit(shape, keys, plan.deletions, None), min(plan.overflow_limit, MAX_LIMIT))
     core = shape._replace(overflow_limit=limit).integers
     scaled = plan_of_table_core(core, keys=keys, seed=plan.seed, deletions=plan.deletions)
@@ -311,6 +312,26 @@ def scaled_plan(plan: TablePlan, capacity: object) -> TablePlan:
     met = {"false_positives": plan.summary.false_positives, "failure": plan.summary.failure}
     needs = {name: value for name, value in met.items() if value is not None and 0 < value < 1}
     return with_summary(scaled, plan.summary.kind, lazy=lazy, **needs)
+
+
+def _scaled_buckets(plan: TablePlan, buckets: tuple[int, ...], keys: int) -> tuple[int, ...]:
+    """Return the buckets for `keys` keys in proportion, of a small table without what rounding up added.
+
+    A level of b buckets was planned for more than b - 1 of them: between these two a table that grows has
+    what one planned afresh has.
+    """
+    scale = keys / plan.keys
+    scaled = tuple(math.ceil(each * scale) for each in buckets)
+    if plan.keys >= _EXACT_SHAPE or keys <= plan.keys:
+        return scaled
+    try:
+        afresh = _alphas(plan.scheme, plan.levels, plan.slots, None, None, None, plan.deletions)
+    except ValueError:  # no default for this design
+        return scaled
+    return tuple(
+        min(most, max(math.ceil((each - 1) * scale), math.ceil(keys * alpha * (1 - 1e-12)), 1))
+        for most, each, alpha in zip(scaled, buckets, afresh, strict=True)
+    )
 
 
 # --- what a table will do ------------------------------------------------------------------------------
