@@ -460,8 +460,8 @@ def test_a_state_is_saved_and_checked(tmp_path, lines):
     assert run("dedup", "--state", exact, "--exact", stdin=b"a\n").status == 0
     assert run("dedup", "--state", exact, stdin=b"a\nb\n").out == b"b\n"
     assert evenbins.Deduplicator.load(exact).exact
-    one_line(run("dedup", "--state", exact, "--fpr", "0.1", stdin=b""), "made with --fpr exact, not 0.1")
-    one_line(run("dedup", "--state", tmp_path, stdin=b""), "not a regular file")
+    one_line(run("dedup", "--state", exact, "--fpr", "0.1", stdin=b""), "exact digests, which have no rate")
+    one_line(run("dedup", "--state", tmp_path, stdin=b""), "is a directory: name a file")
     assert sorted(os.listdir(tmp_path)) == ["exact.evb", "lines.txt", "out", "seen.evb"]
 
 

@@ -350,7 +350,7 @@ class Input:
         import csv
 
         bom = 3 if block.startswith(b"\xef\xbb\xbf") else 0
-        line = block.partition(b"\n")[0]
+        line = block[bom:].lstrip(b"\r\n").partition(b"\n")[0]
         if b"\0" in line or block.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise self._error("UTF-16 or no text: convert it, as iconv -f UTF-16 -t UTF-8 does")
         delimiter = next((each for each in "\t,;" if each.encode() in line), ",")

@@ -1,7 +1,7 @@
 """Keys of rows: which fields, what a value of JSON is as a key, and what happens to rows without one.
 
     text                       its bytes, so that it is the key that a line of the same text is
-    a whole number             an integer, as in Parquet; 1, 1.0 and 1e0 are one number
+    a whole number             an integer, as in Parquet; 1, 1.0 and 1e0 are one number (_exact_json.py)
     other numbers, true, false, arrays, objects     bytes with their type: true, 1 and "1" are three keys
     several fields             the type and the value of each: ("a", "bc") and ("ab", "c") are two keys
 
@@ -17,13 +17,19 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
+from evenbins.cli._exact_json import (
+    ExactNumber,
+    NoNumberError,
+    canonical_json,
+    exact_json,
+    may_be_rounded,
+    plain_number,
+)
 from evenbins.cli._normalize import normalizer
 
 __all__ = ["NULLS", "BadValueError", "KeyRule", "json_parser", "key_of_value", "normalized"]
 
 NULLS = ("error", "keep", "one")
-_LEAST, _MOST = -(2**63), 2**64 - 1
-_EXACT = float(2**53)  # every whole number below it is a float
 
 
 class BadValueError(ValueError):
@@ -76,41 +82,27 @@ def key_of_value(value: Any, normalize: Callable[[bytes], bytes] | None = None) 
         return b"\0text" + text if text.startswith(b"\0") else text
     if isinstance(value, bool):
         return b"\0bool\0%d" % value
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, int):
-        return value if _LEAST <= value <= _MOST else b"\0int\0%d" % value
-    if isinstance(value, float):
-        return b"\0float\0" + repr(value).encode()
-    return b"\0json\0" + json.dumps(_plain(value), sort_keys=True).encode("utf-8", "surrogatepass")
-
-
-def _plain(value: Any) -> Any:
-    """Return a value of JSON with its whole numbers as int."""
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(value, int | float | ExactNumber):
+        number = plain_number(value)
+        if isinstance(number, int):
+            return number
+        return (b"\0float\0" if isinstance(number, float) else b"\0number\0") + str(number).encode()
+    return b"\0json\0" + canonical_json(value).encode("utf-8", "surrogatepass")
 
 
 # --- JSON --------------------------------------------------------------------------------------------------
 
 
-def _refuse_constant(text: str) -> None:
-    raise BadValueError(f"{text} is no JSON: replace it by null")
-
-
 def _parse_slowly(line: bytes) -> Any:
-    """Parse by the standard library: integers of any size, and an error that says where."""
+    """Parse by the standard library: numbers by their exact value, and an error that says where."""
     try:
-        return json.loads(line, parse_constant=_refuse_constant)
+        return exact_json(line)
     except json.JSONDecodeError as error:
         raise BadValueError(f"malformed JSON ({error.msg} at column {error.pos + 1}): repair it") from None
     except UnicodeDecodeError as error:
         raise BadValueError(f"malformed JSON (no UTF-8 at byte {error.start}): repair it") from None
-    except RecursionError:
-        raise BadValueError("JSON nested too deeply: repair it") from None
+    except NoNumberError as error:
+        raise BadValueError(str(error)) from None
 
 
 def _getter(name: str) -> Callable[[Any], Any]:
@@ -140,6 +132,12 @@ def json_parser(rule: KeyRule) -> Callable[[bytes], Any]:
 
     def parse(line: bytes) -> Any:
         try:
+            return key_of_line(line)
+        except RecursionError:
+            raise BadValueError("JSON nested too deeply: repair it") from None
+
+    def key_of_line(line: bytes) -> Any:
+        try:
             row = fast(line)
         except ValueError:
             row = _parse_slowly(line)
@@ -148,7 +146,7 @@ def json_parser(rule: KeyRule) -> Callable[[bytes], Any]:
                 f"a row must be an object, such as {{{json.dumps(rule.fields[0])}: …}}, not {line[:40]!r}"
             )
         values = [get(row) for get in getters]
-        if fast is not _parse_slowly and any(map(_may_be_rounded, values)):
+        if fast is not _parse_slowly and may_be_rounded(values, line):
             row = _parse_slowly(line)
             values = [get(row) for get in getters]
         keys = [key_of_value(value, rule.normalize) for value in values]
@@ -157,8 +155,3 @@ def json_parser(rule: KeyRule) -> Callable[[bytes], Any]:
         return None if all(key is None for key in keys) else tuple(keys)
 
     return parse
-
-
-def _may_be_rounded(value: Any) -> bool:
-    """Return whether a value may hold a long integer, which orjson reads as a float."""
-    return isinstance(value, list | dict) or (isinstance(value, float) and abs(value) >= _EXACT)

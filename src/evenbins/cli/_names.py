@@ -75,17 +75,44 @@ def _expand(name: str) -> list[str]:
         return [name]
     import glob
 
+    _check_folders_of(name)
     found = sorted(each for each in glob.iglob(name, recursive=True) if os.path.isfile(each))
     if not found:
         raise click.ClickException(f"{name}: no file matches this pattern: check it")
     return found
 
 
+def _check_folders_of(pattern: str) -> None:
+    """Raise an error for a folder that a pattern leads into and that cannot be read; glob passes over it."""
+    import glob
+
+    folder, last = os.path.split(pattern)
+    while folder and last:
+        needed = os.R_OK | os.X_OK if glob.has_magic(last) else os.X_OK
+        for each in glob.iglob(folder, recursive=True):
+            if os.path.isdir(each) and not os.access(each, needed):
+                raise _unreadable(each)
+        folder, last = os.path.split(folder)
+
+
+def _unreadable(folder: str) -> click.ClickException:
+    return click.ClickException(
+        f"{folder}: this folder cannot be read, and its files would be missing: check its owner and mode, or "
+        "name the files"
+    )
+
+
+def _raise_walk_error(error: OSError) -> None:
+    raise _unreadable(os.fsdecode(error.filename)) from None
+
+
 def _files_below(folder: str) -> Iterator[str]:
-    for place, folders, files in os.walk(folder):
+    """Yield the files with a known suffix; pipes and devices are passed over, broken links are not."""
+    for place, folders, files in os.walk(folder, onerror=_raise_walk_error):
         folders[:] = [each for each in folders if not each.startswith(".")]
         for file in files:
             suffix, packed = suffixes_of(file)
             known = suffix in _KNOWN or (packed and not suffix)
-            if known and not file.startswith("."):
-                yield os.path.join(place, file)
+            path = os.path.join(place, file)
+            if known and not file.startswith(".") and (os.path.isfile(path) or not os.path.exists(path)):
+                yield path

@@ -54,7 +54,7 @@ class ParquetHead:
         for index in range(group.num_columns):
             column = group.column(index)
             name = column.path_in_schema
-            self.compression[name] = column.compression
+            self.compression[name] = "NONE" if column.compression == "UNCOMPRESSED" else column.compression
             # A dictionary that grew too large was given up: the values then take as much as they do plainly.
             plain = _WIDTHS.get(column.physical_type, _TEXT_WIDTH) * column.num_values
             if column.has_dictionary_page and column.total_uncompressed_size < _WORTH_IT * plain:
@@ -103,6 +103,8 @@ def table_rows(
             if name not in schema.names:
                 there = ", ".join(schema.names)
                 raise source.error(f"no column {name!r}: {source.rule.option} must be one of {there}")
+            if schema.names.count(name) > 1:
+                raise source.error(f"{schema.names.count(name)} columns {name!r}: rename all but one")
         if source.rule.option == "--column" and not fields and len(schema.names) != 1:
             there = ", ".join(schema.names)
             raise source.error(f"Parquet: --column is missing; it must be one of {there}")
@@ -116,7 +118,8 @@ def table_rows(
         for batch in opened.iter_batches(_BATCH_ROWS, use_threads=False):
             found = TableRows(batch, None, None)
             if keys:
-                _add_keys(source, found, batch, list(fields) or schema.names, rows)
+                numbers = [schema.names.index(name) for name in fields] or list(range(batch.num_columns))
+                _add_keys(source, found, batch, numbers, rows)
             rows += batch.num_rows
             share = size * rows // max(total, 1)
             advance(share - done)
@@ -129,12 +132,12 @@ def table_rows(
         raise source.error(f"not a whole Parquet file ({text}): check it") from None
 
 
-def _add_keys(source: RowInput, rows: TableRows, batch: Any, names: list[str], before: int) -> None:
+def _add_keys(source: RowInput, rows: TableRows, batch: Any, numbers: list[int], before: int) -> None:
     """Set keys and nulls of a batch: all columns of the key are null."""
-    columns = [readable(batch.column(name)) for name in names]
+    columns = [readable(batch.column(number)) for number in numbers]
     nulls: Any = None
     for column in columns:
-        if source.rule.fields or len(names) == 1:
+        if source.rule.fields or len(numbers) == 1:
             missing = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else False
             nulls = missing if nulls is None else nulls & missing
     if nulls is not None and nulls is not False and np.any(nulls):

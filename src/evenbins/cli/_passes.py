@@ -80,21 +80,23 @@ def _count(source: RowInput, mask: Mask) -> None:
 
 
 def dedup_in_memory(
-    inputs: Sequence[RowInput], outputs: Outputs, seen: Deduplicator, advance: _Advance, *, threads: int
-) -> None:
-    """Write the rows whose key was not seen before."""
+    inputs: Sequence[RowInput], outputs: Outputs, seen: Deduplicator, advance: _Advance, *, threads: int,
+    check: Callable[[], None], small: bool,
+) -> None:  # fmt: skip
+    """Write the rows whose key was not seen before; `check` is called after every batch."""
 
     def decide(batch: _Batch) -> tuple[Rows, Mask]:
         source, rows = batch
         mask = _decide(rows, source.rule.nulls, lambda keys: seen.keep(keys, threads=threads), keep_null)
         _count(source, mask)
+        check()
         return rows, mask
 
     def keep_null() -> Mask:
         return seen._keep_with([], np.ones(1, np.bool_), null_digest(seen.seed, exact=seen.exact))
 
     def digested() -> Iterator[_Batch]:
-        for source, rows in batches_of(inputs, advance):
+        for source, rows in batches_of(inputs, advance, small=small):
             if not _is_empty(rows.keys):
                 rows.keys = seen._digests(rows.keys)  # by the thread that reads
             yield source, rows

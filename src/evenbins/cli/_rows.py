@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, Protocol
@@ -206,6 +207,15 @@ class RowInput(Input):
         if self._copy is not None:
             return True
         return self.name != "-" and stat.S_ISREG(check_readable(self.name))
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether it is a regular file, standard input included."""
+        try:
+            with self._open() as file:
+                return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+        except (OSError, ValueError):  # no descriptor
+            return False
 
     @property
     def separator(self) -> bytes:

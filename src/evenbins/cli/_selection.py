@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -88,6 +89,8 @@ def write_selection(
         if given:
             raise click.ClickException(f"-o writes rows, and {name} prints none: leave out one of the two")
     sources = open_selection(inputs, output, how)
+    if os.path.isfile(output) and os.path.exists(file) and os.path.samefile(file, output):
+        raise click.ClickException(f"-o {output} is the filter itself: choose another name")
     members = open_members(file, verify=verify)
     with Bar([source.name for source in sources]) as bar:
         bar.begin("looking up")

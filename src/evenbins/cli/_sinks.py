@@ -9,8 +9,11 @@ regular file (/dev/null, a FIFO) is written as it is.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -19,6 +22,7 @@ from typing import Any, Protocol, TypeVar
 import click
 
 from evenbins._compressed import no_zstd_error
+from evenbins._console import output_stream
 from evenbins._files import replace_file, write_all
 from evenbins.cli import _names
 from evenbins.cli._output import describe, write
@@ -158,7 +162,9 @@ def check_sink(option: str, path: str | None, format: str, inputs: list[str]) ->
 def open_sink(path: str | None, format: str, body: Callable[[Sink], _T]) -> _T:
     """Run the body with a sink; the file appears when the body has returned, or not at all."""
     if path is None or path == "-":
-        return _fill(ByteSink(None, ""), body)
+        result = _fill(ByteSink(None, ""), body)
+        _sync_standard_output()
+        return result
     results: list[_T] = []
     if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
         with named_errors(path):
@@ -170,6 +176,16 @@ def open_sink(path: str | None, format: str, body: Callable[[Sink], _T]) -> _T:
     with named_errors(path):
         replace_file(path, lambda descriptor: results.append(_fill(_sink(descriptor, path, format), body)))
     return results[0]
+
+
+def _sync_standard_output() -> None:
+    """Wait until the rows are on the disk, if standard output is a file: a state may follow."""
+    with contextlib.suppress(AttributeError, io.UnsupportedOperation):  # closed, or no file at all
+        descriptor = sys.stdout.fileno()
+        with output_stream():
+            sys.stdout.flush()
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.fsync(descriptor)
 
 
 def _sink(descriptor: int, path: str, format: str) -> Sink:

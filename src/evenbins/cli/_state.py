@@ -19,6 +19,7 @@ from typing import Any
 
 import click
 
+from evenbins._core import FormatError
 from evenbins.deduplication.deduplicator import Deduplicator
 
 __all__ = ["check_state", "load_state", "locked_state"]
@@ -67,7 +68,12 @@ def load_state(path: str | None) -> Deduplicator | None:
         return None
     if not os.path.isfile(path):
         raise click.ClickException(f"--state {path}: not a regular file: name another one")
-    return Deduplicator.load(path)
+    try:
+        return Deduplicator.load(path)
+    except FormatError as error:
+        raise click.ClickException(
+            f"--state {error}: name a file that 'evenbins dedup --state' wrote, or another one to start anew"
+        ) from None
 
 
 def check_state(path: str, state: Deduplicator, **options: Any) -> None:
@@ -84,7 +90,12 @@ def check_state(path: str, state: Deduplicator, **options: Any) -> None:
             raise click.ClickException(
                 f"--state {path}: it was made with another --seed: give that one, or leave it out"
             )
-        own = "exact" if state.exact else f"{getattr(state, name):g}"
+        if state.exact:
+            raise click.ClickException(
+                f"--state {path}: it holds exact digests, which have no rate: leave out --{name}, or name "
+                "another state"
+            )
         raise click.ClickException(
-            f"--state {path}: it was made with --{name} {own}, not {value:g}: give that one, or leave it out"
+            f"--state {path}: it was made with --{name} {getattr(state, name):g}, not {value:g}: give "
+            "that one, or leave it out"
         )

@@ -10,7 +10,6 @@ Nothing is written under a name before it is whole, and the state is never ahead
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import resource
 import signal
@@ -23,11 +22,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from evenbins._console import COUNT, FILE, RATE, SIZE, show_json, with_option_errors
-from evenbins._files import replace_file, write_all
+from evenbins import _arguments as arguments
+from evenbins._console import COUNT, FILE, RATE, SIZE, with_option_errors
+from evenbins.cli._budget import KeyBudget, KeysExceedMemoryError, check_state_size, is_replaced
 from evenbins.cli._inputs import LINES, How, binary_option, null_option
 from evenbins.cli._keys import NULLS, KeyRule
 from evenbins.cli._output import leave_at_once, note, warn, warn_of_inputs
+from evenbins.cli._places import HeldSignals, check_distinct, check_folder_of, warn_instead, write_report
 from evenbins.cli._progress import Bar
 from evenbins.cli._rows import FORMATS, RowInput, open_rows
 from evenbins.cli._sinks import Sink, check_sink, named_errors, open_sink
@@ -42,12 +43,15 @@ __all__ = ["dedup"]
 _FPR = 1e-9
 _OWN_BYTES = 48 << 20  # of --memory for buffers and batches; the rest is for keys
 _LEAST_MEMORY = 64 << 20
+_SMALL_MEMORY = 1 << 29  # less than this is shared with small blocks of rows
 _CHEAP_BYTES = 1 << 30  # as many keys as rows are planned for, up to this
 _SHARE = 0.8  # of the memory that is available, without --memory
 
 
-def _list_of(_: click.Context, __: click.Parameter, value: Sequence[str] | str | None) -> list[str]:
+def _list_of(_: click.Context, parameter: click.Parameter, value: Sequence[str] | str | None) -> list[str]:
     texts = [value] if isinstance(value, str) else value or []
+    if parameter.name == "fields" and not all(each for text in texts for each in text.split(",")):
+        raise click.ClickException("--key has an empty name: name a field, or leave it out for whole rows")
     return [each for text in texts for each in text.split(",") if each]
 
 
@@ -63,7 +67,8 @@ def _list_of(_: click.Context, __: click.Parameter, value: Sequence[str] | str |
     multiple=True,
     metavar="FIELD[,FIELD]",
     callback=_list_of,
-    help="Of JSONL (a.b.c for nested ones), CSV or Parquet: the fields to compare.  [default: all]",
+    help="Of JSONL (a.b.c for nested ones, of JSONL alone), CSV or Parquet: the fields to compare.  "
+    "[default: all]",
 )
 @click.option(
     "--format", "format", type=click.Choice(FORMATS), help="Of the inputs.  [default: by their names]"
@@ -72,12 +77,15 @@ def _list_of(_: click.Context, __: click.Parameter, value: Sequence[str] | str |
     "--exact",
     is_flag=True,
     help="Keep 128 bits of each key: no row is dropped wrongly. Takes 17 bytes for each of --capacity keys, "
-    "or of the rows if it is not given.",
+    "or of the rows of files if it is not given; more from a pipe, while it grows.",
 )
 @click.option("--fpr", type=RATE, help="Rate of rows that are dropped wrongly, at most.  [default: 1e-9]")
 @click.option("--capacity", type=COUNT, help="Different keys to plan for.  [default: estimated]")
 @click.option(
-    "--memory", type=SIZE, help="The most to use; more keys are compared in parts, on disk, exactly."
+    "--memory",
+    type=SIZE,
+    help="The most to use; more keys are compared in parts, on disk, exactly. A line, or a row group of "
+    "Parquet, must fit beside them.",
 )
 @click.option("--state", type=FILE, help="Continue where the last run with this file ended.")
 @click.option(
@@ -119,8 +127,9 @@ def dedup(
     came in, with all columns; the line of names of CSV once. OUTPUT is compressed if its name ends in .gz
     or .zst.
 
-    Without --exact keys are kept in a filter of about 7 bytes per key: every repeated row is dropped, and of
-    the others a share of --fpr at most, so of 20 million rows 0.02 are expected to be dropped wrongly.
+    Without --exact keys are kept in a filter of about 7 bytes per key, with a known number of keys: every
+    repeated row is dropped, and of the others a share of --fpr at most, so of 20 million rows 0.02 are
+    expected to be dropped wrongly.
 
     No --capacity is needed: the rows of files are estimated from a sample, and for a pipe the filter grows.
     With more keys than memory they are compared in parts, on disk and exactly.
@@ -142,15 +151,29 @@ def dedup(
         if dropped == "-" or (output is not None and os.path.realpath(dropped) == os.path.realpath(output)):
             raise click.ClickException(f"--dropped {dropped}: name a file of its own, other than that of -o")
         check_sink("--dropped", dropped, sources[0].format, names)
+    check_distinct([("-o", output), ("--dropped", dropped), ("--report", report), ("--state", state)], names)
+    check_folder_of("--report", report)
+    check_folder_of("--state", state)
+    if fpr is not None:
+        with_option_errors(partial(arguments.rate, fpr))
+    if capacity is not None:
+        with_option_errors(partial(arguments.capacity, capacity))
     if memory is not None and memory < _LEAST_MEMORY:
         raise click.ClickException(f"--memory must be at least 64M, not {memory:_} bytes: raise it")
     job = _Job(
         sources, output=output, dropped=dropped, state=state, exact=exact, fpr=fpr, capacity=capacity,
         memory=memory, threads=threads, seed=seed,
     )  # fmt: skip
-    with _orderly_end():
+    with _orderly_end(), job.held:
         job.run()
-    job.finish(report)
+        if state is None:
+            job.finish(report)
+            return
+        with warn_instead(
+            f"{output or 'standard output'} and {state} are complete, but this run's report is not: do not "
+            "run the command again"
+        ):
+            job.finish(report)
 
 
 class _Job:
@@ -168,6 +191,7 @@ class _Job:
         self.seen: Deduplicator | None = None
         self.earlier_rows, self.earlier_wrong, self.estimate = 0, 0.0, ""
         self.spilled_bytes, self.seconds = 0, 0.0
+        self.held = HeldSignals()
 
     # --- before ---------------------------------------------------------------------------------------
 
@@ -180,14 +204,19 @@ class _Job:
             locked_state(self.state),
             Bar([s.name for s in self.sources], beside_output=not self.output) as bar,
         ):
+            check_state_size(self.state, self._most_key_bytes)
             loaded = load_state(self.state)
             on_disk = self._prepare(loaded, bar)
-            with _private(self.secret and self.state is not None and loaded is None):
-                self._write(bar, on_disk)
-                if self.state is not None and self.seen is not None:
-                    with named_errors(self.state):
-                        self.seen.save(self.state)
+            self._write(bar, on_disk)
+            if self.state is not None and self.seen is not None:
+                with _private(self.secret and loaded is None), named_errors(self.state):
+                    self.seen.save(self.state)
         self.seconds = time.perf_counter() - began
+
+    @property
+    def _most_key_bytes(self) -> int | None:
+        """What --memory leaves for keys; None without it."""
+        return None if self.memory is None else self.memory - _OWN_BYTES
 
     def _prepare(self, loaded: Deduplicator | None, bar: Bar) -> bool:
         """Make or take over what remembers keys; return whether they go to disk instead."""
@@ -198,6 +227,9 @@ class _Job:
             assert self.state is not None
             check_state(self.state, loaded, exact=self.exact, fpr=self.fpr, seed=self.seed)
             self.seen, self.exact, self.seed = loaded, loaded.exact, loaded.seed
+            if self.capacity is not None:
+                warn(f"--capacity is ignored: {self.state} has its own size, and grows")
+                self.capacity = None
             stats = loaded.stats()
             self.earlier_rows, self.earlier_wrong = stats.rows, stats.expected_wrong
             self.estimate = f"{self.state}: {stats.keys:_} keys of {stats.rows:_} rows so far"
@@ -241,8 +273,9 @@ class _Job:
         else:
             pipes = [source for source in self.sources if not source.can_be_read_twice]
             if pipes and self.memory is None:
-                where = "standard input" if pipes[0].name == "-" else pipes[0].name
-                return _estimate.Estimate(None, None, f"{where} is a pipe: memory grows with the keys"), True
+                what = "is read once" if pipes[0].is_regular else "is a pipe"
+                text = f"{pipes[0].title} {what}: memory grows with the keys"
+                return _estimate.Estimate(None, None, text), True
             for source in pipes:
                 with bar.waiting("copying a pipe to disk"):
                     source.make_readable_twice()
@@ -264,6 +297,31 @@ class _Job:
     # --- rows -----------------------------------------------------------------------------------------
 
     def _write(self, bar: Bar, on_disk: bool) -> None:
+        """Write the rows; on disk after all if the keys turn out to take too much memory."""
+        try:
+            return self._write_once(bar, on_disk)
+        except KeysExceedMemoryError as error:
+            if self.state is not None:
+                raise click.ClickException(f"{error}, and with --state all are in memory: raise it") from None
+            if not self._can_begin_anew():
+                raise click.ClickException(
+                    f"{error}, and rows have been written: raise it, leave out --capacity, or name files "
+                    "for input and output, which can be read and written anew"
+                ) from None
+            note(f"{error}: compared in parts on disk, from the beginning, exactly")
+        self.seen = None  # here: the error's traceback has the keys too
+        _return_freed_memory()
+        for source in self.sources:
+            source.rows = source.kept = source.nulls = 0
+        self._write_once(bar, True)
+
+    def _can_begin_anew(self) -> bool:
+        """Return whether inputs can be read again, and nothing has been written or saved for good."""
+        outputs = [self.output] if self.dropped is None else [self.output, self.dropped]
+        readable = all(source.can_be_read_twice for source in self.sources)
+        return self.state is None and readable and all(map(is_replaced, outputs))
+
+    def _write_once(self, bar: Bar, on_disk: bool) -> None:
         from evenbins.cli._passes import Outputs
 
         format, name = self.sources[0].format, self.output or "standard output"
@@ -289,7 +347,13 @@ class _Job:
         assert self.seen is not None
         bar.begin("comparing rows")
         try:
-            _passes.dedup_in_memory(self.sources, outputs, self.seen, bar.advance, threads=self.threads)
+            _passes.dedup_in_memory(
+                self.sources, outputs, self.seen, bar.advance, threads=self.threads,
+                small=self.memory is not None and self.memory < _SMALL_MEMORY,
+                check=KeyBudget(self._most_key_bytes, self.seen, early=self._can_begin_anew()).check,
+            )  # fmt: skip
+            if self.state is not None:
+                self.held.hold()  # the output is renamed next, and the state must follow
         except DeduplicatorFullError:
             raise click.ClickException(
                 f"there are more different keys than a filter with this rate holds ({self.seen.max_keys:_}): "
@@ -328,12 +392,9 @@ class _Job:
             warn(
                 f"more than the {planned:_} keys of --capacity: it took more memory. Raise it or leave it out"
             )
-        if report == "-":
-            show_json(found)
-        elif report is not None:
-            data = json.dumps(found, indent=2).encode() + b"\n"
-            with named_errors(report):
-                replace_file(report, lambda descriptor: write_all(descriptor, data))
+        if report is not None:
+            with named_errors(report) if self.state is None else contextlib.nullcontext():
+                write_report(report, found)
 
     def _report(self) -> dict[str, Any]:
         rows, kept = sum(s.rows for s in self.sources), sum(s.kept for s in self.sources)
@@ -369,6 +430,14 @@ def _keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(-3, 64 << 20)  # M_MMAP_THRESHOLD
         mallopt(-1, 256 << 20)  # M_TRIM_THRESHOLD
+
+
+def _return_freed_memory() -> None:
+    """Return to the system what `_keep_freed_memory` keeps."""
+    with contextlib.suppress(OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @contextlib.contextmanager
