@@ -166,7 +166,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _one_key(value: Any, seed: int) -> bytes | int:
-    """Return the key of a value which is none by itself: its bytes, or the integer that it is."""
+    """Return the key that stands for a value of another type: its bytes, or the integer that it is."""
     if isinstance(value, tuple):
         return row_bytes(value, seed)
     if hasattr(value, "__index__") and not isinstance(value, np.ndarray | np.timedelta64):

@@ -166,7 +166,7 @@ def records_of(column: Any, seed: int) -> Records:
     return _of_values(column if isinstance(column, list | tuple) else list(column), seed)
 
 
-def _made(tag: int, low: _Array, high: _Array | int = 0) -> Records:
+def _records_of(tag: int, low: _Array, high: _Array | int = 0) -> Records:
     records = np.empty((len(low), _WORDS), dtype=np.uint64)
     records[:, 0], records[:, 1], records[:, 2] = tag, low, high
     return records
@@ -181,9 +181,9 @@ def _with_nulls(nulls: npt.NDArray[np.bool_], others: Records) -> Records:
 
 def _integers(numbers: _Array) -> Records:
     if numbers.dtype.kind in "ub":
-        return _made(INTEGER, numbers.astype(np.uint64))
+        return _records_of(INTEGER, numbers.astype(np.uint64))
     wide = numbers.astype(np.int64)
-    return _made(INTEGER, wide.view(np.uint64), (wide >> 63).view(np.uint64))
+    return _records_of(INTEGER, wide.view(np.uint64), (wide >> 63).view(np.uint64))
 
 
 def _floats(numbers: _Array) -> Records:
@@ -195,21 +195,21 @@ def _floats(numbers: _Array) -> Records:
     wide = numbers.astype(np.float64) + 0.0  # -0.0 becomes 0.0
     bits = np.ascontiguousarray(wide).view(np.uint64).copy()
     bits[np.isnan(wide)] = _NAN_BITS
-    return _made(FLOAT, bits)
+    return _records_of(FLOAT, bits)
 
 
 def _texts(values: Any, seed: int) -> Records:
     words = digest_words(values, seed)
-    return _made(TEXT, words[:, 0], words[:, 1])
+    return _records_of(TEXT, words[:, 0], words[:, 1])
 
 
 def _ticks(tag: int, ticks: _Array, per_second: int) -> Records:
     """Return moments or durations from whole numbers of a unit."""
-    return _made(tag, *words_of_ticks(ticks, per_second))
+    return _records_of(tag, *words_of_ticks(ticks, per_second))
 
 
 def _days(days: _Array) -> Records:
-    return _made(DATE, days.astype(np.int64).view(np.uint64))
+    return _records_of(DATE, days.astype(np.int64).view(np.uint64))
 
 
 def _of_array(column: _Array, seed: int) -> Records:
@@ -233,7 +233,7 @@ def _of_array(column: _Array, seed: int) -> Records:
 
 def _of_time(column: _Array) -> Records:
     """Return the records of datetime64 or timedelta64 without NaT."""
-    return _made(MOMENT if column.dtype.kind == "M" else DURATION, *time_words(column))
+    return _records_of(MOMENT if column.dtype.kind == "M" else DURATION, *time_words(column))
 
 
 def _of_pandas(column: Any, seed: int) -> Records:
