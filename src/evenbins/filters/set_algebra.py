@@ -157,7 +157,7 @@ class SetAlgebra:
         return self.issuperset(other) if self._is_comparable(other) else NotImplemented
 
     def approx_intersection(self, other: Self) -> float:
-        """Estimate the number of different keys that both filters hold: |A| + |B| - |A or B|.
+        """Estimate the number of different keys that both filters hold: ``|A| + |B| - |A or B|``.
 
         Each of the three is estimated from set bits (`approx_items`), and the difference keeps the errors of
         large sets: as long as the union has no more keys than a filter was planned for, its standard
