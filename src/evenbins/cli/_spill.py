@@ -4,10 +4,10 @@
     parts    one after the other in memory ──▶ for each of its rows, in order: the first of its key, or not
     pass 2   rows again; the byte of a row says whose next bit is its own
 
-A part has whole keys, in the order of their rows, so each is decided exactly, but for digests of 128 bits
-that are equal by chance. Rows whose key was among the last 2**16 seen are duplicates for certain and take no
-space: keys that come again and again never fill a part. A part that is too large after all is divided in the
-same way, by the next bits.
+A part has whole keys, in the order of their rows, so each is decided exactly, unless two digests of 128 bits
+are equal by chance. Rows whose key was among the last 2**16 seen are duplicates and take no space:
+keys that come again and again never fill a part. A part that is too large after all is divided in the same
+way, by the next bits.
 
 The files have no name (O_TMPFILE, or unlinked at once): whatever ends the process, their space is free again.
 """

@@ -14,10 +14,11 @@ the default, one percent of time counts as much as one percent of memory. Units 
 everything that is equal for all designs. Less than a page of memory, 4 KiB, counts as a page. Where the
 memory is given and the rates differ, bytes are divided by ln(1/fpr): the memory for a unit of rate.
 
-The constants `KEY_NS`, `READS` and `STEPS` were printed by `python tools/lookup_times.py` on an AMD EPYC
-(Zen 4, AVX-512, 1 MiB and 32 MiB of caches). Another machine has others; their ratios differ less.
-Left out: a step from one cache to the next (designs of nearly equal size swap places near it), and
-a term for each hash (0.03 ns each in a block of 512 bits; it changes no order).
+The constants `KEY_NS`, `READS` and `STEPS` were computed from the times that one run of
+`tools/lookup_times.py` printed, on a shared AMD EPYC (Zen 4, AVX-512, 1 MiB and 32 MiB of caches). Another
+machine has others; their ratios differ less. Left out: a step from one cache to the next (designs of nearly
+equal size swap places near it), and a term for each hash (a few hundredths of a nanosecond in a block of 512
+bits; it changes no order).
 """
 
 from __future__ import annotations
