@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import array
 import operator
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, SupportsIndex
@@ -23,7 +24,7 @@ import numpy.typing as npt
 from evenbins import _core, _newlines
 
 __all__ = [
-    "Key", "Lines", "Spans", "arrow_stream", "checked_threads", "digest_array", "digest_chunks",
+    "Key", "Lines", "Spans", "arrow_stream", "available_threads", "checked_threads", "digest_array", "digest_chunks",
     "is_array_like", "key_source",
 ]  # fmt: skip
 
@@ -196,8 +197,15 @@ def _one_digest(value: object) -> int:
     return operator.index(value)
 
 
+def available_threads() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def checked_threads(threads: object) -> int:
-    """Check the argument `threads`."""
+    """Check the argument `threads`; None is the number of cores that this process may use."""
+    if threads is None:
+        return min(available_threads(), _MAX_THREADS)
     if isinstance(threads, bool):
         raise TypeError("threads must be an int, not bool")
     try:
