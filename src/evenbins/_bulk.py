@@ -24,8 +24,8 @@ import numpy.typing as npt
 from evenbins import _core, _newlines
 
 __all__ = [
-    "Key", "Lines", "Spans", "arrow_stream", "available_threads", "checked_threads", "digest_array", "digest_chunks",
-    "is_array_like", "key_source",
+    "Key", "Lines", "Spans", "arrow_stream", "available_threads", "checked_threads", "digest_array",
+    "digest_chunks", "is_array_like", "key_source",
 ]  # fmt: skip
 
 Key = str | bytes | bytearray | memoryview | SupportsIndex
