@@ -56,7 +56,7 @@ CHECKS := tests/unit/test_keys.py tests/unit/test_balanced.py tests/unit/test_co
 # Files with tests that are longer in a long run: those of tests/property, and those that read EVENBINS_ROUNDS by sizes.py.
 LONG := tests/property tests/unit/test_callers_memory.py tests/unit/test_allocation_failure.py \
   $(shell grep -rl --include='test_*.py' 'from sizes import' tests/cluster tests/packaging tests/statistical tests/unit)
-SUITES := filters counting sketches tables paged rings redis dedup cli
+SUITES := filters counting sketches tables paged rings redis dedup cores cli
 
 # --- what people do --------------------------------------------------------------------------------------
 demo: $(VENV)/for-demo ## plans, builds, queries: prediction beside measurement, and a report with figures
