@@ -97,7 +97,7 @@ def mixed_keys() -> list[object]:
 def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a piece of Python in a fresh process; one that hangs is killed and fails the test."""
 
-    def run(code: str, *arguments: str, timeout: float = 60, **environment: str) -> Any:
+    def run(code: str, *arguments: str, timeout: float = 240, **environment: str) -> Any:
         return subprocess.run(
             [sys.executable, "-c", code, *arguments],
             env={**os.environ, **environment},
