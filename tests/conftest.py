@@ -23,11 +23,15 @@ import experiments
 import pytest
 from hypothesis import settings
 from kinds import FIRST_OF_CLASS, KINDS, VARIANTS, Kind
+from sizes import size
 
 from evenbins import _core
 
-# Machines are busy: an example that takes long is no failure. The same examples every time.
-settings.register_profile("evenbins", deadline=None, derandomize=True, print_blob=True)
+# Machines are busy: an example that takes long is no failure. The same examples every time, twice as many in
+# a long run.
+settings.register_profile(
+    "evenbins", deadline=None, derandomize=True, print_blob=True, max_examples=size(50, 100)
+)
 settings.load_profile("evenbins")
 
 # A shell lets what it starts in the background ignore Ctrl-C, and children inherit that: tests of it would
