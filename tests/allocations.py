@@ -67,7 +67,7 @@ def built_library(folder: Path) -> Path:
         str(TESTS / "allocations.cpp"),
         "-ldl",
     ]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=240)
     return library
 
 

@@ -296,7 +296,7 @@ def serve(command: Command, folder: Path, path: str, more: str = "") -> Done:
     )  # fmt: skip
     try:
         assert process.stderr is not None
-        for _ in range(600):
+        for _ in range(2400):
             with contextlib.suppress(urllib.error.URLError, ConnectionError):
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
                     assert answer.status == 200
@@ -305,7 +305,7 @@ def serve(command: Command, folder: Path, path: str, more: str = "") -> Done:
                 return Done(process.returncode, process.stderr.read().decode())
             time.sleep(0.1)
         else:
-            pytest.fail(f"{command}: no answer within a minute")
+            pytest.fail(f"{command}: no answer within four minutes")
         process.send_signal(signal.SIGTERM)
         status = process.wait(60)
     finally:
