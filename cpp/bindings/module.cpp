@@ -8,6 +8,7 @@
 
 #include "evenbins/kernel.hpp"
 #include "evenbins/spec.hpp"
+#include "evenbins/threads.hpp"
 #include "evenbins/xxh3.hpp"
 #include "sources.hpp"
 
@@ -143,6 +144,15 @@ void bind_sources(nb::module_& m) {
   m.def("kernels", &kernel_names, "The kernels this machine can run, slowest first.");
   m.def("kernel", [] { return std::string(kernel().name); }, "The kernel in force.");
   m.def("use_kernel", &require_kernel, nb::arg("name"));
+  m.def(
+      "thread_limits",
+      [] {
+        const char* setting = std::getenv("EVENBINS_THREADS");  // Python changes it under the GIL alone
+        const bool set = setting != nullptr && *setting != '\0';
+        return nb::make_tuple(allowed_cores(), set ? nb::object(nb::str(setting)) : nb::none());
+      },
+      nb::sig("def thread_limits() -> tuple[int, str | None]"),
+      "Return on how many cores the calling thread may run (0: unknown), and EVENBINS_THREADS if it is set.");
   m.def(
       "line_reads",
       [](WordArray words, WordArray keys, uint64_t seed) {

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import array
 import operator
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, SupportsIndex
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _core, _newlines
+from evenbins._cores import available_threads, checked_threads
 
 __all__ = [
     "Key", "Lines", "Spans", "arrow_stream", "available_threads", "checked_threads", "digest_array",
@@ -29,7 +29,6 @@ __all__ = [
 ]  # fmt: skip
 
 Key = str | bytes | bytearray | memoryview | SupportsIndex
-_MAX_THREADS = 1024
 
 
 class Lines:
@@ -195,23 +194,3 @@ def _one_digest(value: object) -> int:
     if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
         raise TypeError(f"digests must be integers, as digest gives them, not {type(value).__name__}")
     return operator.index(value)
-
-
-def available_threads() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def checked_threads(threads: object) -> int:
-    """Check the argument `threads`; None is the number of cores that this process may use."""
-    if threads is None:
-        return min(available_threads(), _MAX_THREADS)
-    if isinstance(threads, bool):
-        raise TypeError("threads must be an int, not bool")
-    try:
-        number = operator.index(threads)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(f"threads must be an int, not {type(threads).__name__}") from None
-    if not 1 <= number <= _MAX_THREADS:
-        raise ValueError(f"threads must be 1 to {_MAX_THREADS}, not {number}: try os.cpu_count()")
-    return number

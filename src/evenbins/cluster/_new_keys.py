@@ -69,7 +69,7 @@ class AddNew:
         leaves no answers, not even those of the batches before: pass the keys in parts that you can afford to
         treat as new again. `threads` is not used.
         """
-        chunks, shape = self._chunks(keys, digests, 1 if threads is None else threads, "added")
+        chunks, shape = self._chunks(keys, digests, threads, "added")
         answers, added = [np.empty(0, np.bool_)], 0
         for chunk in chunks:
             lease, more = self._lease(), len(chunk)

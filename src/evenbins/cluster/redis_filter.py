@@ -244,7 +244,7 @@ class _Shared(AddNew):
         for each in keys:
             yield from self._add_many(each)
 
-    def _add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> Steps[None]:
+    def _add_many(self, keys: object, *, digests: bool = False, threads: int | None = None) -> Steps[None]:
         """Add many keys: what a local filter's `add_many` takes; one request per segment, not per key.
 
         Keys are read and added in batches of 131,072, so `keys` may be an endless iterator. After an error of
@@ -261,7 +261,7 @@ class _Shared(AddNew):
             added += len(chunk)
 
     def _contains_many(
-        self, keys: object, *, digests: bool = False, threads: int = 1
+        self, keys: object, *, digests: bool = False, threads: int | None = None
     ) -> Steps[npt.NDArray[np.bool_]]:
         """Answer `key in self` for many keys: an array of bool, in the shape of a NumPy array of keys."""
         chunks, shape = self._chunks(keys, digests, threads, "looked up")

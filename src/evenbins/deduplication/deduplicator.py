@@ -183,7 +183,7 @@ class Deduplicator(_files.Persistent):
         """
         marks = new_marks(0)
         try:
-            workers = _bulk.checked_threads(1 if threads is None else threads)
+            workers = _bulk.checked_threads(threads)
             self._require_writable()
             digests = batch if isinstance(batch, _Digests) else self._digests(batch)
             self._require_turn()
@@ -239,7 +239,7 @@ class Deduplicator(_files.Persistent):
     def __contains__(self, key: Key, /) -> bool:
         return bool(self.contains_many([key])[0])
 
-    def contains_many(self, batch: object, *, threads: int = 1) -> npt.NDArray[np.bool_]:
+    def contains_many(self, batch: object, *, threads: int | None = None) -> npt.NDArray[np.bool_]:
         """Return for each row whether its key was seen before; nothing is added."""
         workers = _bulk.checked_threads(threads)
         state = self._state

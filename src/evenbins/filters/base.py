@@ -143,7 +143,7 @@ class BaseFilter(_core.Filter, SetAlgebra, FromKeys, Mergeable[FilterPlan]):
         for each in keys:
             self.add_many(each)
 
-    def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
+    def add_many(self, keys: object, *, digests: bool = False, threads: int | None = None) -> None:
         """Add many keys: a NumPy array, an Arrow column or stream, or any iterable.
 
         The GIL is released where the keys can be read without Python. If a key is refused, the keys
@@ -194,7 +194,7 @@ class BaseFilter(_core.Filter, SetAlgebra, FromKeys, Mergeable[FilterPlan]):
         """
         with answers_in_errors() as found:
             source, shape = _bulk.key_source(keys, digests=digests)
-            found.append(self._add_new_from(source, _bulk.checked_threads(1 if threads is None else threads)))
+            found.append(self._add_new_from(source, _bulk.checked_threads(threads)))
             self._count_added(int(np.count_nonzero(found[0])))
         return found[0] if shape is None else found[0].reshape(shape)
 
@@ -221,7 +221,7 @@ class BaseFilter(_core.Filter, SetAlgebra, FromKeys, Mergeable[FilterPlan]):
         )
 
     def contains_many(
-        self, keys: object, *, digests: bool = False, threads: int = 1
+        self, keys: object, *, digests: bool = False, threads: int | None = None
     ) -> npt.NDArray[np.bool_]:
         """Answer `key in self` for many keys: an array of bool, in the shape of a NumPy array of keys.
 

@@ -282,7 +282,9 @@ class CountingBloomFilter(BaseFilter):
         if not self._remove(key):
             raise KeyError(key)
 
-    def remove_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> npt.NDArray[np.bool_]:
+    def remove_many(
+        self, keys: object, *, digests: bool = False, threads: int | None = None
+    ) -> npt.NDArray[np.bool_]:
         """Remove many keys, in their order, and tell for each whether it was there.
 
         Takes what `add_many` takes. A key that is not there changes nothing and answers False;
@@ -309,7 +311,9 @@ class CountingBloomFilter(BaseFilter):
         """
         return self._count(key)
 
-    def count_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> npt.NDArray[np.int64]:
+    def count_many(
+        self, keys: object, *, digests: bool = False, threads: int | None = None
+    ) -> npt.NDArray[np.int64]:
         """Answer `count(key)` for many keys; takes what `add_many` takes.
 
         Examples

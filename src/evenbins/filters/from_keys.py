@@ -42,7 +42,7 @@ class FromKeys:
         fpr: float | None = None,
         *,
         digests: bool = False,
-        threads: int = 1,
+        threads: int | None = None,
         **options: Any,
     ) -> Self:
         """Build a filter that holds these keys, planned for as many *different* keys as there are.
@@ -94,7 +94,7 @@ class FromKeys:
         return max(count, 1)
 
 
-def distinct_keys(keys: object, *, seed: int = 0, digests: bool = False, threads: int = 1) -> int:
+def distinct_keys(keys: object, *, seed: int = 0, digests: bool = False, threads: int | None = None) -> int:
     """Return a number of keys to plan for: a little more than the different ones among these keys.
 
     It reads the keys, so an iterator is used up.

@@ -249,7 +249,7 @@ class GrowingFilter(CompositeFilter):
         digest = np.array([_core.digest(key, self._seed)], dtype=np.uint64)
         return any(stage.contains_many(digest, digests=True)[0] for stage in reversed(self._stages))
 
-    def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
+    def add_many(self, keys: object, *, digests: bool = False, threads: int | None = None) -> None:
         """Add many keys; takes what `BloomFilter.add_many` takes.
 
         Keys are added piece by piece, in constant memory. If a key is refused or the call is interrupted, the

@@ -205,7 +205,7 @@ class ShardedFilter(CompositeFilter):
     def __contains__(self, key: Key, /) -> bool:
         return key in self._parts[self.shard_of(key)]
 
-    def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
+    def add_many(self, keys: object, *, digests: bool = False, threads: int | None = None) -> None:
         """Add many keys; takes what `BloomFilter.add_many` takes.
 
         Keys are added piece by piece, in constant memory. If a key is refused or the call is interrupted, the
