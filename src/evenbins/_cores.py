@@ -23,10 +23,11 @@ from pathlib import Path, PurePosixPath
 
 from evenbins import _core
 
-__all__ = ["available_threads", "checked_threads", "cores_of_quota"]
+__all__ = ["available_threads", "checked_threads", "cores_of_quota", "useful_threads"]
 
 SETTING = "EVENBINS_THREADS"
 _MAX_THREADS = 1024
+_KEYS_PER_THREAD = 8192  # that pay for it; as in cpp/parallel.cpp
 _SECONDS = 1.0  # between two readings of the quota
 
 _quota: tuple[float, int] = -2 * _SECONDS, _MAX_THREADS  # when it was read, and what it was
@@ -47,6 +48,11 @@ def checked_threads(threads: object) -> int:
             f"threads must be 1 to {_MAX_THREADS}, not {number}: leave it out to use the cores that there are"
         )
     return number
+
+
+def useful_threads(threads: int, keys: int) -> int:
+    """Return how many of these threads pay off for so many keys: at least one."""
+    return max(1, min(threads, keys // _KEYS_PER_THREAD))
 
 
 def available_threads() -> int:

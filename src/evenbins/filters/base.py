@@ -157,7 +157,8 @@ class BaseFilter(_core.Filter, SetAlgebra, FromKeys, Mergeable[FilterPlan]):
         digests
             The keys are digests already, as `digest_many` makes them with this filter's seed (uint64).
         threads
-            Threads that share the work; the result does not depend on it. An iterable is hashed by one.
+            The most threads that share the work (None: as many as pay off, up to the cores of this process);
+            the result does not depend on it. An iterable is hashed by one.
 
         Warns
         -----
@@ -225,7 +226,7 @@ class BaseFilter(_core.Filter, SetAlgebra, FromKeys, Mergeable[FilterPlan]):
     ) -> npt.NDArray[np.bool_]:
         """Answer `key in self` for many keys: an array of bool, in the shape of a NumPy array of keys.
 
-        Takes what `add_many` takes.
+        Takes what `add_many` takes, `threads` included.
 
         Examples
         --------

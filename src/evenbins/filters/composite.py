@@ -108,7 +108,7 @@ class CompositeFilter(SetAlgebra, FromKeys, _files.Persistent):
         if digests:
             wanted = np.asarray(_bulk.digest_array(keys), dtype=np.uint64)
         else:
-            wanted = _core.digest_from(source, self._seed).reshape(-1 if shape is None else shape)
+            wanted = _core.digest_from(source, self._seed, threads).reshape(-1 if shape is None else shape)
         return self._contains_digests(wanted.ravel(), threads).reshape(wanted.shape)
 
     def _require_writable(self) -> None:

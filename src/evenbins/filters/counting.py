@@ -288,8 +288,9 @@ class CountingBloomFilter(BaseFilter):
         """Remove many keys, in their order, and tell for each whether it was there.
 
         Takes what `add_many` takes. A key that is not there changes nothing and answers False;
-        nothing is raised for it. `threads` has no effect: whether a key can be removed depends on those
-        before it.
+        nothing is raised for it. `threads` is the most threads that share the work (None: as many as pay
+        off); the result does not depend on it. Of a "flat" filter they share the hashing alone, since
+        whether a key can be removed depends on those before it.
 
         Examples
         --------
@@ -299,8 +300,7 @@ class CountingBloomFilter(BaseFilter):
         array([ True, False,  True])
         """
         source, shape = _bulk.key_source(keys, digests=digests, single="remove(key)")
-        _bulk.checked_threads(threads)
-        removed = self._remove_from(source)
+        removed = self._remove_from(source, _bulk.checked_threads(threads))
         return removed if shape is None else removed.reshape(shape)
 
     def count(self, key: Key, /) -> int:

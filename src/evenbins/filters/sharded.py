@@ -239,7 +239,7 @@ class ShardedFilter(CompositeFilter):
                     found = self._parts[shard].contains_many(grouped[mine], digests=True, threads=inner)
                     out[places[mine]] = found
 
-            self._each_shard(ask, threads)
+            self._each_shard(ask, _bulk.useful_threads(threads, len(piece)))
         return answers
 
     def _each_shard(self, call: Callable[[int, int], None], threads: int) -> None:

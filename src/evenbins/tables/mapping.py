@@ -224,7 +224,8 @@ class TableMapping(_TableCore):
         default
             The value for keys that are not there. Without it, a missing key raises KeyError.
         threads
-            How many threads look up; the GIL is released.
+            The most threads that share the work (None: as many as pay off, up to the cores of this process);
+            the result does not depend on it. The GIL is released.
         """
         self._require_values()
         threads = _bulk.checked_threads(threads)
