@@ -151,23 +151,28 @@ def test_a_signal_handler_that_forks_in_the_middle_of_a_call() -> None:
     """In the child, whose workers are the parent's, the call raises an error instead of waiting for them."""
     printed = run("""
         from evenbins import _study
-        children, in_the_child = [], []
+        class Forked(Exception):
+            pass
         def fork(*_):
-            if not children:
-                children.append(os.fork())
-                if children[0] == 0:
-                    signal.alarm(30)
-                    in_the_child.append(True)
+            child = os.fork()
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            if child:
+                raise Forked(child)
+            signal.alarm(60)
         signal.signal(signal.SIGALRM, fork)
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        def begin():
+            while not workers():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGALRM)
+        threading.Thread(target=begin).start()
         try:
-            _study.simulate_hashing("double", 10_000, 3, 1_000, 1_000, 3_000, 1, 2)
+            _study.simulate_hashing("double", 10_000, 3, 1_000, 1_000, 20_000, 1, 2)
+        except Forked as error:
+            print(os.waitstatus_to_exitcode(os.waitpid(error.args[0], 0)[1]))
         except RuntimeError as error:
-            assert in_the_child and "forked in the middle of this call" in str(error), error
+            assert "the process was forked in the middle of this call" in str(error), error
             work(3)  # with workers of its own
             os._exit(7)
-        assert children and not in_the_child, "it ended before the signal came"
-        print(os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]))
     """)
     assert printed.split() == ["7"]
 
@@ -191,7 +196,11 @@ def test_ctrl_c_stops_a_call_of_several_threads() -> None:
     printed = run("""
         many = np.arange(1_000_000)
         f = BloomFilter(len(many), fpr=1e-4)
-        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        def stop():
+            while not workers():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=stop).start()
         try:
             while True:
                 f.add_many(many, threads=3)

@@ -51,9 +51,9 @@ _FAR_FEWER = 0.7  # of the keys planned for: a remark says what would do
 @click.option("--workers", type=click.IntRange(1, 1024), help="Processes that share the work, by Dask.")
 @click.option("--scheduler", help="A Dask cluster's address, such as tcp://host:8786.")
 @click.option("--column", help="Of Parquet or CSV files: the keys' column.")
+@threads_option
 @null_option
 @binary_option
-@threads_option
 @click.option("--json", "as_json", is_flag=True, help="Print plan and stats as JSON, on standard output.")
 def build(
     keys: tuple[str, ...], output: str, exact: bool, seed: int, capacity: int | None, workers: int | None,

@@ -300,7 +300,8 @@ class CountingBloomFilter(BaseFilter):
         array([ True, False,  True])
         """
         source, shape = _bulk.key_source(keys, digests=digests, single="remove(key)")
-        removed = self._remove_from(source, _bulk.checked_threads(threads))
+        limit = _bulk.checked_threads(threads)
+        removed = self._remove_from(source, limit)
         return removed if shape is None else removed.reshape(shape)
 
     def count(self, key: Key, /) -> int:
