@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "evenbins/kernel.hpp"
+#include "evenbins/read_digests.hpp"
 #include "evenbins/rounds.hpp"
 #include "evenbins/stretches.hpp"
 
@@ -50,14 +51,37 @@ uint64_t in_order(const Digests& keys, const Pulse& pulse, uint64_t start, const
   return size;
 }
 
-uint64_t add_alone(Filter& filter, const Digests& keys, const Pulse& pulse, uint64_t start = 0) {
-  return in_order(keys, pulse, start, [&](uint64_t first, size_t n, const uint64_t* digests) {
+// The same, where threads share the hashing.
+template <typename Act>
+uint64_t in_order(const Digests& keys, const Pulse& pulse, uint64_t start, uint32_t threads, const Act& act) {
+  const uint64_t size = keys.size();
+  if (threads < 2 || size - start < 2 * kKeysOfThread) return in_order(keys, pulse, start, act);
+  std::vector<uint64_t> digests(std::min(size - start, kStretch));
+  for (; start < size; start += kStretch) {
+    if (!pulse()) return start;
+    std::optional<BadKey> bad;
+    uint64_t n = std::min(kStretch, size - start);
+    try {
+      read_digests(keys, start, n, digests.data(), threads);
+    } catch (const BadKey& error) {
+      bad = error;
+      n = error.index - start;
+    }
+    for (uint64_t i = 0; i < n; i += kBatch) act(start + i, std::min<uint64_t>(kBatch, n - i), digests.data() + i);
+    if (bad) throw *bad;
+  }
+  return size;
+}
+
+uint64_t add_alone(Filter& filter, const Digests& keys, const Pulse& pulse, uint64_t start = 0, uint32_t threads = 1) {
+  return in_order(keys, pulse, start, threads, [&](uint64_t first, size_t n, const uint64_t* digests) {
     if (const size_t added = filter.add_many(digests, n); added < n) throw FilterFull(first + added);
   });
 }
 
-uint64_t add_new_alone(Filter& filter, const Digests& keys, uint8_t* out, const Pulse& pulse, uint64_t start = 0) {
-  return in_order(keys, pulse, start, [&](uint64_t first, size_t n, const uint64_t* digests) {
+uint64_t add_new_alone(Filter& filter, const Digests& keys, uint8_t* out, const Pulse& pulse, uint64_t start,
+                       uint32_t threads) {
+  return in_order(keys, pulse, start, threads, [&](uint64_t first, size_t n, const uint64_t* digests) {
     if (const size_t treated = filter.add_new_many(digests, n, out + first); treated < n)
       throw FilterFull(first + treated);
   });
@@ -447,7 +471,7 @@ uint64_t add_new_all(Filter& filter, const Digests& keys, uint8_t* out, uint32_t
     start = add_by_range(*by_range, keys, certain, out, threads, pulse);
     if (start < certain || start == keys.size()) return start;
   }
-  return add_new_alone(filter, keys, out, pulse, start);
+  return add_new_alone(filter, keys, out, pulse, start, threads);
 }
 
 uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
@@ -464,7 +488,7 @@ uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pu
     start = add_by_level(*by_level, keys, threads, pulse, stopped);
     if (stopped) return start;
   }
-  return add_alone(filter, keys, pulse, start);
+  return add_alone(filter, keys, pulse, start, threads);
 }
 
 uint64_t contains_all(const Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse) {
@@ -480,9 +504,38 @@ uint64_t count_all(const SupportsCounting& filter, const Digests& keys, int64_t*
   });
 }
 
-uint64_t remove_all(SupportsRemoval& filter, const Digests& keys, uint8_t* out, const Pulse& pulse) {
-  return in_order(keys, pulse, 0, [&](uint64_t start, size_t n, const uint64_t* digests) {
-    filter.remove_many(digests, n, out + start);
+namespace {
+// Removal where all that a key touches lies where its digest leads: keys of other lines do not matter for it, and
+// those of the same line go to the same owner, in their order.
+class Removing final : public ByRange {
+ public:
+  Removing(const ByRange& filter, SupportsRemoval& removal) : filter_(filter), removal_(removal) {}
+  uint32_t items_per_key() const override { return 0; }
+  void items(const uint64_t*, size_t, uint64_t*) const override {}
+  Address address() const override { return filter_.address(); }
+  void add_items(const uint64_t*, size_t) override {}
+  bool tells_new_items() const override { return true; }
+  void add_new_items(const uint64_t* digests, size_t n, uint8_t* removed) override {
+    removal_.remove_many(digests, n, removed);
+  }
+
+ private:
+  const ByRange& filter_;
+  SupportsRemoval& removal_;
+};
+}  // namespace
+
+uint64_t remove_all(Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse) {
+  SupportsRemoval& removal = *filter.removal();
+  threads = useful_threads(filter, keys, threads);
+  if (const ByRange* by_range = filter.by_range();
+      threads > 1 && by_range != nullptr && by_range->items_per_key() == 0) {
+    Removing removing(*by_range, removal);
+    return add_by_range(removing, keys, keys.size(), out, threads, pulse);
+  }
+  // Elsewhere whether a key can be removed depends on all keys before it.
+  return in_order(keys, pulse, 0, threads, [&](uint64_t start, size_t n, const uint64_t* digests) {
+    removal.remove_many(digests, n, out + start);
   });
 }
 

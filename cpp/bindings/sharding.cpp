@@ -87,7 +87,7 @@ class ShardedSink final : public AnsweredSink {
     for (nb::handle part : parts) shards_.push_back(&nb::cast<FilterObject&>(part));
   }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    return take_in_pieces(keys, pulse, 1 << 18, [&](uint64_t, const uint64_t* digests, size_t n) {
+    return take_in_pieces(keys, pulse, 1 << 18, threads_, [&](uint64_t, const uint64_t* digests, size_t n) {
       {
         const GilRelease free;
         group(digests, n);
@@ -129,8 +129,9 @@ class ShardedSink final : public AnsweredSink {
   // Threads take one shard after the other; where shards are fewer than threads, they share each shard.
   void add_grouped() {
     for (const FilterObject* shard : shards_) refuse_reentry(*shard);
-    const uint64_t shards = shards_.size();
-    const uint32_t inner = shards < threads_ ? threads_ : 1, outer = shards < threads_ ? 1 : threads_;
+    const uint64_t shards = shards_.size(), pay_off = starts_.back() / kKeysOfThread;
+    const auto threads = static_cast<uint32_t>(std::clamp<uint64_t>(pay_off, 1, threads_));
+    const uint32_t inner = shards < threads ? threads : 1, outer = shards < threads ? 1 : threads;
     const GilRelease free;
     for_stretches(
         shards, outer, 1, [] { return true; },
@@ -160,6 +161,8 @@ class ShardedSink final : public AnsweredSink {
     if (shard.busy && shard.writer == std::this_thread::get_id())
       throw std::runtime_error("this structure is in the middle of a bulk call of the same thread");
   }
+
+  static constexpr uint64_t kKeysOfThread = 8192;  // that pay for a thread
 
   uint32_t threads_;
   bool answers_wanted_;

@@ -114,10 +114,11 @@ void add_digests(nb::handle owner, const uint64_t* digests, size_t n, uint8_t* o
 
 class GrowingSink final : public AnsweredSink {  // without answers_wanted only those of the last piece are there
  public:
-  GrowingSink(nb::handle owner, bool answers_wanted) : owner_(owner), answers_wanted_(answers_wanted) {}
+  GrowingSink(nb::handle owner, uint32_t threads, bool answers_wanted)
+      : owner_(owner), threads_(threads), answers_wanted_(answers_wanted) {}
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
     const Locked locked(owner_.attr("_writing"));
-    return take_in_pieces(keys, pulse, kPiece,
+    return take_in_pieces(keys, pulse, kPiece, threads_,
                           [&](uint64_t start, const uint64_t* digests, size_t n) { add(start, digests, n, true); });
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
@@ -146,16 +147,17 @@ class GrowingSink final : public AnsweredSink {  // without answers_wanted only 
   }
 
   nb::handle owner_;
+  uint32_t threads_;  // that hash: keys are added in their order
   bool answers_wanted_;
 };
 
-void add_from(nb::handle owner, KeySource& keys, uint64_t seed) {
-  GrowingSink sink(owner, false);
+void add_from(nb::handle owner, KeySource& keys, uint64_t seed, uint32_t threads) {
+  GrowingSink sink(owner, threads, false);
   keys.run(Hasher(seed), sink);
 }
 
-nb::object add_new_from(nb::handle owner, KeySource& keys, uint64_t seed) {
-  GrowingSink sink(owner, true);
+nb::object add_new_from(nb::handle owner, KeySource& keys, uint64_t seed, uint32_t threads) {
+  GrowingSink sink(owner, threads, true);
   return answers_from(keys, Hasher(seed), sink);
 }
 
@@ -202,11 +204,11 @@ bool merge(nb::handle owner, nb::tuple mine, nb::tuple theirs, nb::handle next) 
 }  // namespace
 
 void bind_stages(nb::module_& m) {
-  m.def("add_to_stages", &add_from, nb::arg("owner"), nb::arg("keys"), nb::arg("seed"),
-        nb::sig("def add_to_stages(owner: object, keys: KeySource, seed: int) -> None"),
+  m.def("add_to_stages", &add_from, nb::arg("owner"), nb::arg("keys"), nb::arg("seed"), nb::arg("threads"),
+        nb::sig("def add_to_stages(owner: object, keys: KeySource, seed: int, threads: int) -> None"),
         "Adds the keys of a source to a growing filter.");
-  m.def("add_new_to_stages", &add_new_from, nb::arg("owner"), nb::arg("keys"), nb::arg("seed"),
-        nb::sig("def add_new_to_stages(owner: object, keys: KeySource, seed: int) -> "
+  m.def("add_new_to_stages", &add_new_from, nb::arg("owner"), nb::arg("keys"), nb::arg("seed"), nb::arg("threads"),
+        nb::sig("def add_new_to_stages(owner: object, keys: KeySource, seed: int, threads: int) -> "
                 "numpy.typing.NDArray[numpy.bool_]"),
         "The same, with an answer for each key: whether it was new.");
   m.def("add_digest_to_stages", &add_one, nb::arg("owner"), nb::arg("digest"),

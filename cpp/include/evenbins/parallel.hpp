@@ -57,6 +57,7 @@ uint64_t add_new_all(Filter& filter, const Digests& keys, uint8_t* out, uint32_t
 uint64_t contains_all(const Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse);
 uint64_t count_all(const SupportsCounting& filter, const Digests& keys, int64_t* out, uint32_t threads,
                    const Pulse& pulse);
-uint64_t remove_all(SupportsRemoval& filter, const Digests& keys, uint8_t* out, const Pulse& pulse);
+// Of a filter that supports it; out[i] = 1 for the keys that were there.
+uint64_t remove_all(Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse);
 
 }  // namespace evenbins

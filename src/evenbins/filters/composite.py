@@ -68,7 +68,7 @@ class CompositeFilter(SetAlgebra, FromKeys, _files.Persistent):
         def stats(self) -> CompositeStats:
             """Measure this very filter: its parts together."""
 
-        def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
+        def add_many(self, keys: object, *, digests: bool = False, threads: int | None = None) -> None:
             """Add many keys."""
 
         def _add_new_from(self, source: _core.KeySource, threads: int) -> npt.NDArray[np.bool_]: ...
@@ -93,14 +93,14 @@ class CompositeFilter(SetAlgebra, FromKeys, _files.Persistent):
         that `answers` has may be in.
         """
         with answers_in_errors():
-            threads = _bulk.checked_threads(1 if threads is None else threads)
+            threads = _bulk.checked_threads(threads)
             source, shape = _bulk.key_source(keys, digests=digests)
             self._require_writable()
             answers = self._add_new_from(source, threads)
         return answers if shape is None else answers.reshape(shape)
 
     def contains_many(
-        self, keys: object, *, digests: bool = False, threads: int = 1
+        self, keys: object, *, digests: bool = False, threads: int | None = None
     ) -> npt.NDArray[np.bool_]:
         """Answer `key in self` for many keys: an array of bool, in the shape of a NumPy array of keys."""
         threads = _bulk.checked_threads(threads)
@@ -108,7 +108,7 @@ class CompositeFilter(SetAlgebra, FromKeys, _files.Persistent):
         if digests:
             wanted = np.asarray(_bulk.digest_array(keys), dtype=np.uint64)
         else:
-            wanted = _core.digest_from(source, self._seed).reshape(-1 if shape is None else shape)
+            wanted = _core.digest_from(source, self._seed, threads).reshape(-1 if shape is None else shape)
         return self._contains_digests(wanted.ravel(), threads).reshape(wanted.shape)
 
     def _require_writable(self) -> None:

@@ -249,20 +249,21 @@ class GrowingFilter(CompositeFilter):
         digest = np.array([_core.digest(key, self._seed)], dtype=np.uint64)
         return any(stage.contains_many(digest, digests=True)[0] for stage in reversed(self._stages))
 
-    def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
+    def add_many(self, keys: object, *, digests: bool = False, threads: int | None = None) -> None:
         """Add many keys; takes what `BloomFilter.add_many` takes.
 
         Keys are added piece by piece, in constant memory. If a key is refused or the call is interrupted, the
-        keys before it are in, no other, and the error says how many these are. `threads` has no effect: which
-        stage a key belongs to depends on the keys before it.
+        keys before it are in, no other, and the error says how many these are. `threads` is the most
+        threads that hash (None: as many as pay off); one adds, since the stage of a key depends on those
+        before it.
         """
-        _bulk.checked_threads(threads)
+        threads = _bulk.checked_threads(threads)
         source, _ = _bulk.key_source(keys, digests=digests)
         self._require_writable()
-        _core.add_to_stages(self, source, self._seed)
+        _core.add_to_stages(self, source, self._seed, threads)
 
     def _add_new_from(self, source: _core.KeySource, threads: int) -> npt.NDArray[np.bool_]:
-        return _core.add_new_to_stages(self, source, self._seed)
+        return _core.add_new_to_stages(self, source, self._seed, threads)
 
     def _contains_digests(self, digests: npt.NDArray[np.uint64], threads: int) -> npt.NDArray[np.bool_]:
         """Return which digests some stage has: the newest is asked first, the others for what is left."""

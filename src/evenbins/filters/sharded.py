@@ -205,7 +205,7 @@ class ShardedFilter(CompositeFilter):
     def __contains__(self, key: Key, /) -> bool:
         return key in self._parts[self.shard_of(key)]
 
-    def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
+    def add_many(self, keys: object, *, digests: bool = False, threads: int | None = None) -> None:
         """Add many keys; takes what `BloomFilter.add_many` takes.
 
         Keys are added piece by piece, in constant memory. If a key is refused or the call is interrupted, the
@@ -239,7 +239,7 @@ class ShardedFilter(CompositeFilter):
                     found = self._parts[shard].contains_many(grouped[mine], digests=True, threads=inner)
                     out[places[mine]] = found
 
-            self._each_shard(ask, threads)
+            self._each_shard(ask, _bulk.useful_threads(threads, len(piece)))
         return answers
 
     def _each_shard(self, call: Callable[[int, int], None], threads: int) -> None:

@@ -212,7 +212,9 @@ class TableMapping(_TableCore):
         stored = stored_values(values, self._value_type, self._count(words))
         self._insert_many(words, stored, bool(assume_unique))
 
-    def get_many(self, keys: object, default: Any = MISSING, *, threads: int = 1) -> npt.NDArray[Any]:
+    def get_many(
+        self, keys: object, default: Any = MISSING, *, threads: int | None = None
+    ) -> npt.NDArray[Any]:
         """Return the values of many keys: an array of the value_dtype, in the shape of a NumPy array of keys.
 
         Parameters
@@ -222,7 +224,8 @@ class TableMapping(_TableCore):
         default
             The value for keys that are not there. Without it, a missing key raises KeyError.
         threads
-            How many threads look up; the GIL is released.
+            The most threads that share the work (None: as many as pay off, up to the cores of this process);
+            the result does not depend on it. The GIL is released.
         """
         self._require_values()
         threads = _bulk.checked_threads(threads)
@@ -246,7 +249,7 @@ class TableMapping(_TableCore):
         values = _keys.values_of(found, self._value_type)
         return values if shape is None else values.reshape(shape)
 
-    def contains_many(self, keys: object, *, threads: int = 1) -> npt.NDArray[np.bool_]:
+    def contains_many(self, keys: object, *, threads: int | None = None) -> npt.NDArray[np.bool_]:
         """Return for many keys whether they are there: bools, in the shape of a NumPy array of keys."""
         threads = _bulk.checked_threads(threads)
         words, shape, unfit = wanted_keys(keys, self._key_type, self._seed)
