@@ -34,7 +34,8 @@ def _keys_in_place(keys: object, key_type: int, seed: int) -> tuple[_core.Stored
     if hasattr(keys, "__arrow_c_stream__"):
         return _core.arrow_words(_bulk.arrow_stream(keys), None, None, key_type, seed), None
     if hasattr(keys, "__arrow_c_array__"):
-        return _core.arrow_words(None, *keys.__arrow_c_array__(), key_type, seed), None
+        schema, column = keys.__arrow_c_array__()
+        return _core.arrow_words(None, schema, column, key_type, seed), None
     return None
 
 
