@@ -312,8 +312,8 @@ class PagedTable(_core.Pages, TableMapping):
     def _insert_many(self, keys: Words, values: Words, are_new: bool, before: int = 0) -> None:
         self._insert_words(keys, values, IN_FLIGHT, before)
 
-    def _erase_many(self, keys: Words, strict: bool) -> tuple[int, int, int]:
-        return self._erase_words(keys, IN_FLIGHT, strict)
+    def _erase_many(self, keys: Words, strict: bool, in_flight: int = IN_FLIGHT, /) -> tuple[int, int, int]:
+        return self._erase_words(keys, in_flight, strict)
 
     def _each_batch(self, store: Callable[[Words, Words], object], most: int) -> None:
         """Call store(keys, values) once with all items of one moment, in a random order.
