@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "evenbins/digest_stretches.hpp"
 #include "evenbins/kernel.hpp"
 #include "evenbins/spec.hpp"
 #include "evenbins/xxh3.hpp"
@@ -29,24 +30,22 @@ void require_kernel(const std::string& name) {
 
 class CollectSink final : public Sink {
  public:
-  explicit CollectSink(std::string verb = "hashed") : verb_(std::move(verb)) {}
+  explicit CollectSink(std::string verb = "hashed", uint32_t threads = 1) : verb_(std::move(verb)), threads_(threads) {}
   const char* verb() const override { return verb_.c_str(); }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
     const GilRelease free;
     const uint64_t before = digests.size();
     uint64_t* out = digests.extend(keys.size());
-    constexpr uint64_t kStep = 1 << 16;
-    try {
-      for (uint64_t start = 0; start < keys.size(); start += kStep) {
-        if (!pulse()) {
-          digests.truncate(before + start);
-          return start;
-        }
-        keys.read(start, std::min(kStep, keys.size() - start), out + start);
-      }
-    } catch (const BadKey& bad) {
-      digests.truncate(before + bad.index);
-      throw;
+    const uint64_t round = uint64_t{threads_} << 16;
+    for (uint64_t start = 0; start < keys.size(); start += round) {
+      std::optional<BadKey> bad;
+      bool stopped = false;
+      const uint64_t wanted = std::min(round, keys.size() - start);
+      const uint64_t n = read_digests(keys, start, wanted, out + start, threads_, pulse, bad, stopped);
+      if (n == wanted) continue;
+      digests.truncate(before + start + n);
+      if (bad) throw *bad;
+      return start;
     }
     return keys.size();
   }
@@ -55,6 +54,7 @@ class CollectSink final : public Sink {
 
  private:
   std::string verb_;
+  uint32_t threads_;
 };
 
 nb::object int_of(const Hash128& h) {
@@ -99,13 +99,13 @@ void bind_sources(nb::module_& m) {
       nb::arg("key").none(), nb::arg("seed"));
   m.def(
       "digest_from",
-      [](KeySource& keys, uint64_t seed) {
-        CollectSink sink("hashed");
+      [](KeySource& keys, uint64_t seed, uint32_t threads) {
+        CollectSink sink("hashed", threads);
         keys.run(Hasher(seed), sink);
         return sink.digests.release<uint64_t>();
       },
-      nb::arg("keys"), nb::arg("seed"),
-      nb::sig("def digest_from(keys: KeySource, seed: int) -> numpy.typing.NDArray[numpy.uint64]"));
+      nb::arg("keys"), nb::arg("seed"), nb::arg("threads") = 1,
+      nb::sig("def digest_from(keys: KeySource, seed: int, threads: int = 1) -> numpy.typing.NDArray[numpy.uint64]"));
   m.def(
       "digest_next",
       [](KeySource& keys, uint64_t seed, uint64_t first, uint64_t limit, std::string verb) {
