@@ -9,10 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "evenbins/digest_stretches.hpp"
 #include "evenbins/kernel.hpp"
-#include "evenbins/read_digests.hpp"
 #include "evenbins/rounds.hpp"
-#include "evenbins/stretches.hpp"
 
 namespace evenbins {
 namespace {
@@ -439,22 +438,6 @@ uint64_t add_by_level(ByLevel& filter, const Digests& keys, uint32_t threads, co
   return cut.before(done);
 }
 
-// Calls ask(start, n, digests) for stretches of the keys, on several threads and in no order.
-template <typename Ask>
-uint64_t ask_all(const Digests& keys, uint32_t threads, const Pulse& pulse, const Ask& ask) {
-  const uint64_t size = keys.size();
-  const uint64_t stretch = std::clamp<uint64_t>(size / (uint64_t{4} * threads), kBatch, kStretch) / kBatch * kBatch;
-  threads = static_cast<uint32_t>(std::clamp<uint64_t>(size / stretch, 1, threads));
-  return for_stretches(size, threads, stretch, pulse, [&](uint64_t start, uint64_t count) {
-    uint64_t digests[kBatch];
-    for (const uint64_t end = start + count; start < end; start += kBatch) {
-      const size_t n = std::min<uint64_t>(kBatch, end - start);
-      keys.read(start, n, digests);
-      ask(start, n, digests);
-    }
-  });
-}
-
 }  // namespace
 
 namespace {
@@ -492,14 +475,14 @@ uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pu
 }
 
 uint64_t contains_all(const Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse) {
-  return ask_all(keys, threads, pulse, [&](uint64_t start, size_t n, const uint64_t* digests) {
+  return for_digests(keys, threads, pulse, [&](uint64_t start, size_t n, const uint64_t* digests) {
     filter.contains_many(digests, n, out + start);
   });
 }
 
 uint64_t count_all(const SupportsCounting& filter, const Digests& keys, int64_t* out, uint32_t threads,
                    const Pulse& pulse) {
-  return ask_all(keys, threads, pulse, [&](uint64_t start, size_t n, const uint64_t* digests) {
+  return for_digests(keys, threads, pulse, [&](uint64_t start, size_t n, const uint64_t* digests) {
     filter.count_many(digests, n, out + start);
   });
 }

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "evenbins/digest_stretches.hpp"
 #include "evenbins/kernel.hpp"
 #include "evenbins/spec.hpp"
 #include "evenbins/threads.hpp"

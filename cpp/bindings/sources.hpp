@@ -24,7 +24,7 @@
 #include "arrays.hpp"
 #include "arrow_reader.hpp"
 #include "evenbins/parallel.hpp"
-#include "evenbins/read_digests.hpp"
+#include "evenbins/digest_stretches.hpp"
 #include "keys.hpp"
 #include "lines.hpp"
 
