@@ -9,7 +9,8 @@
 //     line_is_zero(line)                                         for the raw limit
 //     match8(line, word)                                         a bit for each of eight words that equals the word
 //
-// A family's loops are a fragment of their own: standard.hpp, blocked.hpp, balanced.hpp, counting.hpp, multilevel.hpp.
+// A family's loops are a fragment of their own: standard.hpp, blocked.hpp, balanced.hpp, counting.hpp, multilevel.hpp,
+// paged.hpp.
 //
 // Every loop that touches a filter runs behind its own prefetches: a random cache line takes 20 … 100 ns
 // to arrive, and a core can wait for many of them at once.
@@ -104,6 +105,7 @@ uint64_t line_reads(const IntHash& hash, const uint64_t* words, uint64_t lines, 
 #include "blocked.hpp"
 #include "counting.hpp"
 #include "multilevel.hpp"
+#include "paged.hpp"
 #include "positions.hpp"
 #include "standard.hpp"
 
@@ -125,6 +127,7 @@ const Kernel table = {
     .line_reads = line_reads,
     .pair_positions = pair_positions,
     .multilevel = multilevel,
+    .find_key = find_key,
 };
 
 }  // namespace evenbins::EVENBINS_KERNEL_NAMESPACE

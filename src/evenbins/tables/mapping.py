@@ -224,8 +224,10 @@ class TableMapping(_TableCore):
         threads
             How many threads look up; the GIL is released.
         """
+        return self._values_of_many(keys, default, _bulk.checked_threads(threads))
+
+    def _values_of_many(self, keys: object, default: Any, threads: int) -> npt.NDArray[Any]:
         self._require_values()
-        threads = _bulk.checked_threads(threads)
         words, shape, unfit = wanted_keys(keys, self._key_type, self._seed)
         missing = 0
         if default is not MISSING:
@@ -248,7 +250,9 @@ class TableMapping(_TableCore):
 
     def contains_many(self, keys: object, *, threads: int = 1) -> npt.NDArray[np.bool_]:
         """Return for many keys whether they are there: bools, in the shape of a NumPy array of keys."""
-        threads = _bulk.checked_threads(threads)
+        return self._presence_of_many(keys, _bulk.checked_threads(threads))
+
+    def _presence_of_many(self, keys: object, threads: int) -> npt.NDArray[np.bool_]:
         words, shape, unfit = wanted_keys(keys, self._key_type, self._seed)
         if unfit is None:
             found = self._contains_many(words, threads)
@@ -275,25 +279,31 @@ class TableMapping(_TableCore):
         >>> t.delete_many([2, 3, 4]), len(t)
         (2, 1)
         """
+        return self._delete_keys(keys, missing, 1)
+
+    def _delete_keys(self, keys: object, missing: str, threads: int) -> int:
         if missing not in ("ignore", "error"):
             raise arguments.error("missing", "'ignore' or 'error'", missing, "Leave it out to ignore")
         words, _, unfit = wanted_keys(keys, self._key_type, self._seed)
         strict = missing == "error"
         if unfit is None:
-            deleted, absent, first = self._erase_many(words, strict)
+            deleted, absent, first = self._erase(words, strict, threads)
         elif strict:  # a key that cannot be there: nothing will be deleted
-            found = self._contains_many(words[~unfit], 1)
+            found = self._contains_many(words[~unfit], threads)
             absent, first = _with_unfit(
                 unfit, int((~found).sum()), int(np.argmin(found)) if found.size else 0
             )
         else:
-            deleted, absent, first = self._erase_many(words[~unfit], False)
+            deleted, absent, first = self._erase(words[~unfit], False, threads)
         if absent:
             raise KeyError(
                 f"{absent} of {self._count(words)} keys are not in the table, the first at index {first}; "
                 "nothing has been deleted"
             )
         return deleted
+
+    def _erase(self, keys: Words, strict: bool, threads: int) -> tuple[int, int, int]:
+        return self._erase_many(keys, strict)
 
     def update(self, items: object = (), /) -> None:
         """Store the items of a mapping, or pairs of key and value.
