@@ -12,8 +12,8 @@ Measured (Linux 6.18, ext4; a blocked filter of 600 MB, none of it cached; secon
     SEQUENTIAL                                              0.2 - 0.3
 
 A page fault costs about as much as reading 64 KiB on. So reading ahead pays as soon as a file is asked for
-one key per 64 KiB of it, and before that it costs at most one reading of the file. If the file does not stay in
-memory that moment never comes: there each look-up reads its own page and nothing else.
+one key per 64 KiB of it, and before that it costs at most one reading of the file. If the file does not
+stay in memory that moment never comes: there each look-up reads its own page and nothing else.
 """
 
 from __future__ import annotations
