@@ -41,6 +41,8 @@ struct Kernel {
   uint64_t (*line_reads)(const IntHash&, const uint64_t* words, uint64_t lines, const uint64_t* keys, size_t n);
   const CountMinLoops& countmin;
   const TableLoops& (*multilevel)(uint32_t slots, uint32_t key_words, uint32_t value_words);
+  // The number of the first of n keys in a row that is (low, high), or n. A key has 1 or 2 words; of one it is `low`.
+  uint32_t (*find_key)(const uint64_t* keys, uint32_t key_words, uint32_t n, uint64_t low, uint64_t high);
 };
 
 // The kernel in force, and the ones this machine can run, slowest first.

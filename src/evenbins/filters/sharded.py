@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins import _bulk, _core, _show
+from evenbins import _bulk, _core, _mapped_files, _show
 from evenbins._bulk import Key
 from evenbins._core import FormatError
 from evenbins._files import StrPath
@@ -382,22 +382,25 @@ class ShardedFilter(CompositeFilter):
         return made
 
     @classmethod
-    def open(cls, path: StrPath, *, verify: bool = False) -> Self:
+    def open(cls, path: StrPath, *, verify: bool = False, preload: bool = False) -> Self:
         """Map all shards of a directory read-only: ready at once, their memory shared between processes.
 
-        Manifest and headers are checked; `verify=True` checks the payloads too, by reading all of them.
+        Manifest and headers are checked; `verify=True` checks the payloads too, by reading all of them;
+        `preload=True` reads all of them into memory.
         Each shard takes a file descriptor: `ulimit -n` must allow for them.
         """
-        return cls._from_file(path, mapped=True, verify=verify)
+        return cls._from_file(path, mapped=True, verify=verify, preload=preload)
 
     @classmethod
-    def _from_file(cls, path: StrPath, *, mapped: bool, verify: bool) -> Self:
+    def _from_file(cls, path: StrPath, *, mapped: bool, verify: bool, preload: bool = False) -> Self:
+        _mapped_files.checked_preload(preload)
         folder = Path(os.fsdecode(path))
         for attempt in range(1, _OPEN_TRIES + 1):
             text = manifest_of(folder)
             try:
                 manifest = Manifest.read(text)
-                return cls._from_manifest(manifest, manifest.shards_in(folder, mapped=mapped, verify=verify))
+                parts = manifest.shards_in(folder, mapped=mapped, verify=verify, preload=preload)
+                return cls._from_manifest(manifest, parts)
             except FormatError as error:
                 # Somebody may have saved anew while we read: then the old shards are gone, and rightly so.
                 if attempt == _OPEN_TRIES or manifest_of(folder) == text:
