@@ -22,7 +22,7 @@ _Marks = tuple[int, ...]
 _SLACK = 1.0 + 1e-7
 _INSIDE = 1.0 - 2e-4  # where a bound is held: scaling to the goal moves it a little
 _GAIN = 1e-6  # what other thresholds must gain: less may be rounding
-_FILL_STEPS = (8, 4, 2, 1)  # set bits, of 512
+_FILL_STEPS = (4, 2, 1)  # set bits, of 512
 
 
 class Problem(Protocol):

@@ -33,7 +33,7 @@ Integers = npt.NDArray[np.int64]
 _BLOCKS, _RATE, _MISS, _LISTED, _STORED, _READ = range(6)
 _BOUNDED = {"miss_reads": (_MISS, None), "overflow": (_LISTED, _STORED), "reads": (_READ, _STORED)}
 """Which quantity a bound is on, and the one it is divided by."""
-_STEPS = 24
+_STEPS = 16
 _LONGEST = 0.15  # a step of the logarithm of a load, at most
 
 
@@ -118,7 +118,7 @@ def _downhill(bend: Vector, normals: Vector) -> Vector:
     stiff = normals.transpose(0, 2, 1) @ normals
     scale = np.abs(bend).max(axis=(1, 2)) + 1e-12
     stiff *= (10.0 * scale / np.maximum(np.trace(stiff, axis1=1, axis2=2), 1e-12))[:, None, None]
-    whole = np.nan_to_num(bend + stiff)
+    whole = bend + stiff
     values, vectors = np.linalg.eigh(whole)
     values = np.maximum(np.abs(values), 1e-3 * scale[:, None])
     return np.asarray((vectors * values[:, None, :]) @ vectors.transpose(0, 2, 1) - stiff)
@@ -151,46 +151,62 @@ def best_loads(
     held
         Bounds that hold as equations, by the names in `shape_search.Bounds`.
     """
-    logs = np.log(start)
+    logs, begin = np.log(start), np.log(start)
     count, depth = logs.shape
-    goal, target = (_BLOCKS, _RATE) if fpr is not None else (_RATE, _BLOCKS)
     aim = fpr if fpr is not None else blocks
     assert aim is not None
     limits = np.log([aim, *held.values()])
-    size = depth + len(limits)
-    system, right = np.zeros((count, size, size)), np.zeros((count, size, 1))
-    eye = 1e-10 * np.eye(len(limits))
-    for _ in range(_STEPS):
-        found = _measure(curves, which, logs, list_blocks)
-        _, slope, bend = found.log(goal)
-        ties = [found.log(target), *(found.log(*_BOUNDED[name]) for name in held)]
-        right[:, :depth, 0] = -slope
-        for place, (tie, limit) in enumerate(zip(ties, limits.tolist(), strict=True), depth):
-            system[:, :depth, place] = system[:, place, :depth] = tie[1]
-            right[:, place, 0] = limit - tie[0]
-        normals = system[:, depth:, :depth]  # of the ties; their weights by least squares
-        square = normals @ normals.transpose(0, 2, 1)
-        square += np.trace(square, axis1=1, axis2=2)[:, None, None] * eye
-        square[:, range(len(limits)), range(len(limits))] += 1e-100
-        weights = np.linalg.solve(np.nan_to_num(square), normals @ right[:, :depth])[:, :, 0]
-        for place, tie in enumerate(ties):
-            bend = bend + weights[:, place, None, None] * tie[2]
-        system[:, :depth, :depth] = _downhill(bend, normals)
-        system[:, range(depth, size), range(depth, size)] = -1e-12  # a tie that nothing moves: no step
-        move = np.linalg.solve(np.nan_to_num(system), np.nan_to_num(right))[:, :depth, 0]
+    value = np.zeros((6, count))
+    converged = np.zeros(count, dtype=bool)
+    rows = np.arange(count)  # those still under way
+    for step in range(_STEPS):
+        found = _measure(curves, which[rows], logs[rows], list_blocks)
+        value[:, rows] = found.value
+        move, off = _newton_step(found, fpr is not None, limits, held)
         far = np.abs(move).max(axis=1)
-        off = np.abs(right[:, depth:, 0]).max(axis=1)
-        converged = (far < 1e-5) & (off < 1e-7)
-        if (converged | ~(far < 50.0)).all():
+        done = (far < 1e-5) & (off < 1e-7)
+        converged[rows[done]] = True
+        far = np.maximum(far, 1e-300)
+        lost = ~(far < 50.0) | (np.abs(logs[rows] - begin[rows]).max(axis=1) > 1.0)
+        if step >= _STEPS // 2:
+            lost |= far > _LONGEST
+        left = ~(done | lost)
+        move *= np.minimum(1.0, _LONGEST / far)[:, None]
+        rows = rows[left]
+        if not len(rows):
             break
-        move *= np.minimum(1.0, _LONGEST / np.maximum(far, 1e-300))[:, None]
-        logs = logs + np.where(np.isfinite(move), move, 0.0)
-        logs = np.clip(logs, np.log(start) - 1.0, np.log(start) + 1.0)
-    value = found.value
+        logs[rows] += move[left]
     bounded = {
         name: value[which] / (1.0 if over is None else value[over])
         for name, (which, over) in _BOUNDED.items()
     }
-    return Found(
-        np.exp(logs), value[_RATE], value[_BLOCKS], bounded, converged & np.isfinite(value).all(axis=0)
-    )
+    return Found(np.exp(logs), value[_RATE], value[_BLOCKS], bounded, converged)
+
+
+def _newton_step(
+    found: _Nested, by_rate: bool, limits: Vector, held: Mapping[str, float]
+) -> tuple[Vector, Vector]:
+    """Return the step of each filter, [filter, level], and how far the equations are from holding."""
+    goal, target = (_BLOCKS, _RATE) if by_rate else (_RATE, _BLOCKS)
+    _, slope, bend = found.log(goal)
+    count, depth = slope.shape
+    size = depth + len(limits)
+    system, right = np.zeros((count, size, size)), np.zeros((count, size, 1))
+    right[:, :depth, 0] = -slope
+    ties = [found.log(target), *(found.log(*_BOUNDED[name]) for name in held)]
+    for place, (tie, limit) in enumerate(zip(ties, limits.tolist(), strict=True), depth):
+        system[:, :depth, place] = system[:, place, :depth] = tie[1]
+        right[:, place, 0] = limit - tie[0]
+    off = np.abs(right[:, depth:, 0]).max(axis=1)
+    np.nan_to_num(system, copy=False)
+    np.nan_to_num(right, copy=False)
+    normals = system[:, depth:, :depth]  # of the ties; their weights by least squares
+    square = normals @ normals.transpose(0, 2, 1)
+    corner = range(len(limits))
+    square[:, corner, corner] += 1e-10 * np.trace(square, axis1=1, axis2=2)[:, None] + 1e-100
+    weights = np.linalg.solve(square, normals @ right[:, :depth])[:, :, 0]
+    for place, tie in enumerate(ties):
+        bend = bend + weights[:, place, None, None] * tie[2]
+    system[:, :depth, :depth] = _downhill(np.nan_to_num(bend), normals)
+    system[:, range(depth, size), range(depth, size)] = -1e-12  # a tie that nothing moves: no step
+    return np.linalg.solve(system, right)[:, :depth, 0], off

@@ -19,6 +19,7 @@ from evenbins.theory.cores import counter_bits
 from evenbins.theory.level_descent import Descent
 from evenbins.theory.level_fronts import Cells, Fronts, Prices
 from evenbins.theory.shape_search import Bounds, Given, Goal, Search, Shape, distinct
+from evenbins.theory.two_choice_hashes import best_hashes_at_load, load_for_rate, rate_at_load
 
 __all__ = ["Stepped"]
 
@@ -57,8 +58,20 @@ class Stepped(Search):
         self.by_rate = goal.fpr is not None
         self.after: dict[tuple[int, float, int], Vector] = {}
         self.cells_of: dict[tuple[int, float, tuple[int, ...]], Cells] = {}
+        self.programmes: dict[tuple[int, float, Prices], Fronts] = {}
         loads = np.geomspace(self.low, self.high, _LOADS)
         self.grid = (loads, *self._averages(loads))
+
+    def _scale(self) -> None:
+        """Set load, hashes and rate: about those of a two-choice filter for the same goal."""
+        bits, goal = self.block_bits, self.goal
+        if goal.bits is not None:
+            self.load = min(bits / goal.bits, float(block.KEYS_PER_BIT * bits))
+        else:
+            assert goal.fpr is not None
+            self.load = min(load_for_rate(bits, goal.fpr), float(block.KEYS_PER_BIT * bits))
+        self.hashes = self.given.hashes or max(best_hashes_at_load(bits, self.load) - 1, 1)
+        self.fpr = goal.fpr or rate_at_load(bits, self.load)
 
     # the grid
 
@@ -126,6 +139,9 @@ class Stepped(Search):
 
     def programme(self, hashes: int, coin: float, prices: Prices) -> Fronts:
         """Return the programme on the grid, with as many levels as there may be."""
+        key = (hashes, coin, prices)
+        if key in self.programmes:
+            return self.programmes[key]
         given, depth = self.given.thresholds, self.levels
         free = self._thresholds(hashes).tolist() if given is None else []
         cells = [
@@ -142,7 +158,10 @@ class Stepped(Search):
             grids = [np.linspace(0.8 / self.high, 3.0 / self.load, points) for points in _POINTS]
         price = 0.0 if self.is_fill else self.list_price / self.block_bits
         lefts = [grids[0]] * (depth - 1) + [grids[1]]
-        return Fronts(cells, by_rate=self.by_rate, prices=prices, list_blocks=price, grids=lefts)
+        self.programmes[key] = found = Fronts(
+            cells, by_rate=self.by_rate, prices=prices, list_blocks=price, grids=lefts
+        )
+        return found
 
     def value(self, hashes: int, coin: float, prices: Prices) -> tuple[float, int]:
         """Return the goal's value on the coarse grid, and the number of levels."""

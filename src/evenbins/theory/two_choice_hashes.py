@@ -16,7 +16,7 @@ from bisect import bisect_left
 
 import numpy as np
 
-__all__ = ["best_hashes_at_load", "best_hashes_for_rate", "load_for_rate"]
+__all__ = ["best_hashes_at_load", "best_hashes_for_rate", "load_for_rate", "rate_at_load"]
 
 _LOADS = {
     256: (
@@ -66,4 +66,13 @@ def load_for_rate(block_bits: int, fpr: float) -> float:
     if fpr <= rates[-1]:  # as many as there can be: about a power of the load
         return loads[-1] * float((fpr / rates[-1]) ** (1.0 / 24.0))
     logs = np.interp(-math.log(fpr), -np.log(rates), np.log(loads))
+    return math.exp(float(logs))
+
+
+def rate_at_load(block_bits: int, load: float) -> float:
+    """Estimate the rate of the best number of hashes at `load` keys per block, within some ten per cent."""
+    loads, rates = _LOADS[block_bits], _RATES[block_bits]
+    if load <= loads[-1]:
+        return rates[-1] * (load / loads[-1]) ** 24.0
+    logs = np.interp(-load, [-each for each in loads], np.log(rates))
     return math.exp(float(logs))
