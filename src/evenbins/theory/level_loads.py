@@ -152,7 +152,7 @@ def best_loads(
         Bounds that hold as equations, by the names in `shape_search.Bounds`.
     """
     logs, begin = np.log(start), np.log(start)
-    count, depth = logs.shape
+    count = len(logs)
     aim = fpr if fpr is not None else blocks
     assert aim is not None
     limits = np.log([aim, *held.values()])

@@ -73,6 +73,6 @@ def rate_at_load(block_bits: int, load: float) -> float:
     """Estimate the rate of the best number of hashes at `load` keys per block, within some ten per cent."""
     loads, rates = _LOADS[block_bits], _RATES[block_bits]
     if load <= loads[-1]:
-        return rates[-1] * (load / loads[-1]) ** 24.0
+        return rates[-1] * float((load / loads[-1]) ** 24.0)
     logs = np.interp(-load, [-each for each in loads], np.log(rates))
     return math.exp(float(logs))
