@@ -13,7 +13,8 @@ failure to begin a thread, or in it, is no failure of the filter: whoever needs 
 
 Processes: a child made by `fork` has the plans, and none of the work under way.
 
-Tried and dropped: a thread that works freely (5 ms pass before the interpreter takes turns, and a stage of
+Tried and dropped: queue.SimpleQueue for the two signals (in Python 3.11 a `get` with a timeout may wait for ever
+if another thread takes the item); a thread that works freely (5 ms pass before the interpreter takes turns, and a stage of
 65,536 keys is full after as many); planning all stages in the constructor (8 plans for the first key).
 """
 
@@ -21,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import sys
 import threading
 import time
@@ -93,13 +93,29 @@ class StageRequest(NamedTuple):
         return _plans.setdefault(self, plan)
 
 
+class _Token:
+    """One token, or none: a thread gives it, another one takes it."""
+
+    def __init__(self) -> None:
+        self._absent = threading.Lock()
+        self._absent.acquire()
+
+    def give(self) -> None:
+        """Put the token there; nothing changes if it is there."""
+        with contextlib.suppress(RuntimeError):
+            self._absent.release()
+
+    def take(self, seconds: float) -> None:
+        """Wait for the token, or until the time is over."""
+        self._absent.acquire(timeout=seconds)
+
+
 class _Planning:
     """A plan that a thread makes, slice by slice."""
 
     def __init__(self, request: StageRequest) -> None:
         self._request = request
-        self._continue: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._paused: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._continue, self._paused = _Token(), _Token()
         self._ended = threading.Event()
         self._hurried = False
         self._slice_ends = 0.0
@@ -115,18 +131,15 @@ class _Planning:
     def advance(self) -> bool:
         """Let the thread work for a slice; return whether it has ended."""
         if not self._ended.is_set():
-            with contextlib.suppress(queue.Empty):
-                while True:  # pauses that nobody waited for
-                    self._paused.get_nowait()
-            self._continue.put(None)
-            with contextlib.suppress(queue.Empty):
-                self._paused.get(timeout=_PATIENCE)
+            self._paused.take(0)  # of a pause that nobody waited for
+            self._continue.give()
+            self._paused.take(_PATIENCE)
         return self._ended.is_set()
 
     def finish(self) -> None:
         """Wait for the end of the thread."""
         self._hurried = True
-        self._continue.put(None)
+        self._continue.give()
         while not self._ended.wait(0.1):
             if sys.is_finalizing():  # the thread gets the interpreter no more
                 return
@@ -148,15 +161,14 @@ class _Planning:
         """Pause if the slice is over; Python calls this with every function that the thread calls."""
         if time.perf_counter() < self._slice_ends or self._hurried:
             return
-        self._paused.put(None)
-        with contextlib.suppress(queue.Empty):
-            self._continue.get(timeout=_PAUSE)
+        self._paused.give()
+        self._continue.take(_PAUSE)
         self._slice_ends = time.perf_counter() + _SLICE
 
     def _end(self) -> None:
         _under_way.pop(self._request, None)
         self._ended.set()
-        self._paused.put(None)
+        self._paused.give()
 
 
 if hasattr(os, "register_at_fork"):
