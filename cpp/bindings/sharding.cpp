@@ -75,14 +75,15 @@ class ShardedSink final : public AnsweredSink {
         shards_(object.filters),
         starts_(object.filters.size() + 1) {}
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    return take_in_pieces(SharedDigests(keys, threads_), pulse, 1 << 18, [&](uint64_t, const uint64_t* digests, size_t n) {
-      {
-        const GilRelease free;
-        group(digests, n);
-      }
-      add_grouped();
-      collect(n);
-    });
+    return take_in_pieces(SharedDigests(keys, threads_), pulse, 1 << 18,
+                          [&](uint64_t, const uint64_t* digests, size_t n) {
+                            {
+                              const GilRelease free;
+                              group(digests, n);
+                            }
+                            add_grouped();
+                            collect(n);
+                          });
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
     group(digests, n);
@@ -304,7 +305,7 @@ void bind_sharding(nb::module_& m) {
       .def_prop_ro("_seed", [](const ShardsObject& self) { return self.hasher.seed; })
       .def_prop_ro(
           "_parts", [](const ShardsObject& self) { return self.parts; },
-          nb::sig("def _parts(self) -> tuple[typing.Any, ...]"))
+          nb::sig("def _parts(self) -> tuple[Filter, ...]"))
       .def("_add_from", &add_from, nb::arg("keys"), nb::arg("threads"))
       .def("_add_new_from", &add_new_from, nb::arg("keys"), nb::arg("threads"),
            nb::sig("def _add_new_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.bool_]"))

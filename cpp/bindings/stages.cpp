@@ -278,9 +278,8 @@ class GrowingSink final : public AnsweredSink {  // without answers_wanted only 
     size_t done = 0;
     if (!answers_wanted_) answers.truncate(0);
     uint8_t* out = answers.extend(n);
-    with_position(before, done, [&] {
-      add_digests(owner_, object_, add_, digests, n, out, let_others_run, threads_, done);
-    });
+    with_position(before, done,
+                  [&] { add_digests(owner_, object_, add_, digests, n, out, let_others_run, threads_, done); });
   }
 
   nb::handle owner_;
@@ -474,8 +473,8 @@ void bind_stages(nb::module_& m) {
           nb::sig("def _writing(self) -> WriterLock"))
       .def_prop_rw(
           "_stages", [](const StagesObject& self) { return self.parts; }, &StagesObject::set_parts,
-          nb::for_getter(nb::sig("def _stages(self) -> tuple[typing.Any, ...]")),
-          nb::for_setter(nb::sig("def _stages(self, stages: tuple[typing.Any, ...], /) -> None")),
+          nb::for_getter(nb::sig("def _stages(self) -> tuple[Filter, ...]")),
+          nb::for_setter(nb::sig("def _stages(self, stages: tuple[Filter, ...], /) -> None")),
           "The stages, replaced as a whole.")
       .def("_add_from", &add_from, nb::arg("keys"), nb::arg("threads"),
            nb::sig("def _add_from(self, keys: KeySource, threads: int) -> None"))

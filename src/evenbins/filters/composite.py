@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MethodDescriptorType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -56,7 +56,6 @@ class CompositeFilter(SetAlgebra, FromKeys, _files.Persistent):
 
     __slots__ = ()
     _own: ClassVar[tuple[str, ...]]
-    _bind_single_keys: ClassVar[Callable[[Any], None]]  # of the core
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -76,8 +75,14 @@ class CompositeFilter(SetAlgebra, FromKeys, _files.Persistent):
         def stats(self) -> CompositeStats:
             """Measure this very filter: its parts together."""
 
-        def add(self, key: Any, /) -> None: ...
-        def add_new(self, key: Any, /) -> bool: ...
+        @staticmethod
+        def _bind_single_keys(cls: Any, /) -> None: ...
+        def add(self, key: _bulk.Key, /) -> None:
+            """Add one key."""
+
+        def add_new(self, key: _bulk.Key, /) -> bool:
+            """Add the key unless it is present, and return whether it was new."""
+
         def _add_from(self, keys: _core.KeySource, threads: int) -> None: ...
         def _add_new_from(self, keys: _core.KeySource, threads: int) -> npt.NDArray[np.bool_]: ...
         def _contains_from(self, keys: _core.KeySource, threads: int) -> npt.NDArray[np.bool_]: ...
@@ -95,8 +100,8 @@ class CompositeFilter(SetAlgebra, FromKeys, _files.Persistent):
 
         Keys are added piece by piece, in constant memory. If a key is refused or the call is interrupted, the
         keys before it are in, no other, and the error says how many these are. The bytes do not depend on
-        `threads`. Threads hash the keys; of a growing filter they ask all stages but the newest, and share that
-        one if it is a standard or blocked filter; of a sharded filter each adds to a shard of its own.
+        `threads`. These hash the keys; in a growing filter they ask all stages but the newest, and share the
+        newest if it is a standard or blocked filter; in a sharded filter each adds to a shard of its own.
         """
         threads = _bulk.checked_threads(threads)
         source, _ = _bulk.key_source(keys, digests=digests)

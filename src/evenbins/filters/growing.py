@@ -103,6 +103,7 @@ class GrowingFilter(_core.Stages, CompositeFilter):
 
     _own = ("_fpr", "_first", "_growth", "_policy", "_block_bits")
     __slots__ = ("__dict__", *_own)
+    _stages: tuple[BaseFilter, ...]  # of the core
     _bind_single_keys = staticmethod(_core.bind_add_to_stages)
     _capacity_name = "first"
 

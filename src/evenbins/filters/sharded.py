@@ -93,6 +93,7 @@ class ShardedFilter(_core.Shards, CompositeFilter):
 
     _own = ("_keys", "_cached")
     __slots__ = ("__dict__", *_own)
+    _parts: tuple[BaseFilter, ...]  # of the core
     _bind_single_keys = staticmethod(_core.bind_add_to_shards)
     _cached: ShardedPlan | None
 

@@ -3,19 +3,20 @@
     keys of the newest stage   0 ──────────── half ─┬─┬─┬─┬─┬─┬─┬─┬─┬─ full
     work on the next plan                           slices of some milliseconds
 
-A plan takes up to a tenth of a second. Single keys that go into the second half of a stage share it: a thread
-works on the plan, and pauses after each slice; every so many keys, `add` lets it work for another one. It does
-not compete with its process for the interpreter meanwhile, and goes on by itself if no key comes. Bulk calls
-wait for the whole plan, before they lock the filter.
+A plan takes up to a tenth of a second. Single keys that go into the second half of a stage share it: a
+thread works on the plan, and pauses after each slice; every so many keys, `add` lets it work for another one.
+It does not compete with its process for the interpreter meanwhile, and goes on by itself if no key comes.
+Bulk calls wait for the whole plan, before they lock the filter.
 
 Plans are kept, for all growing filters of the process with these arguments: they depend on nothing else. A
 failure to begin a thread, or in it, is no failure of the filter: whoever needs the plan then makes it.
 
 Processes: a child made by `fork` has the plans, and none of the work under way.
 
-Tried and dropped: queue.SimpleQueue for the two signals (in Python 3.11 a `get` with a timeout may wait for ever
-if another thread takes the item); a thread that works freely (5 ms pass before the interpreter takes turns, and a stage of
-65,536 keys is full after as many); planning all stages in the constructor (8 plans for the first key).
+Tried and dropped: a thread that works freely (5 ms pass before the interpreter changes threads, and a stage
+of 65,536 keys is full after as many); planning all stages in the constructor (8 plans before the first key);
+queue.SimpleQueue for the two tokens (in Python 3.11 its `get` may wait for ever in spite of a timeout, if
+another thread takes the item).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ __all__ = ["StageRequest"]
 
 _SLICE = 0.002  # seconds of work between two pauses
 _PATIENCE = 0.003  # seconds that a key waits for the end of a slice
-_PAUSE = 0.01  # seconds without a key after which the thread goes on by itself
+_PAUSE = 0.05  # seconds without a key after which the thread goes on by itself
 _STOPS = 256  # slices in the second half of a stage, at most
 _MOST_PLANS = 1024
 
