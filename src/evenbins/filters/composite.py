@@ -95,7 +95,7 @@ class CompositeFilter(SetAlgebra, FromKeys, _files.Persistent):
         for each in keys:
             self.add_many(each)
 
-    def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
+    def add_many(self, keys: object, *, digests: bool = False, threads: int | None = None) -> None:
         """Add many keys; takes what `BloomFilter.add_many` takes.
 
         Keys are added piece by piece, in constant memory. If a key is refused or the call is interrupted, the
