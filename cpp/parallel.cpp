@@ -492,8 +492,8 @@ uint64_t add_by_level(ByLevel& filter, const Digests& keys, uint32_t threads, co
 template <typename Ask>
 uint64_t ask_all(const Digests& keys, uint32_t threads, const Pulse& pulse, const Ask& ask) {
   const uint64_t size = keys.size();
+  threads = static_cast<uint32_t>(std::clamp<uint64_t>(size / kKeysOfThread, 1, threads));
   const uint64_t stretch = std::clamp<uint64_t>(size / (uint64_t{4} * threads), kBatch, kStretch) / kBatch * kBatch;
-  threads = static_cast<uint32_t>(std::clamp<uint64_t>(size / stretch, 1, threads));
   return for_stretches(size, threads, stretch, pulse, [&](uint64_t start, uint64_t count) {
     uint64_t digests[kBatch];
     for (const uint64_t end = start + count; start < end; start += kBatch) {
