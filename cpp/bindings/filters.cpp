@@ -76,36 +76,52 @@ bool change_in_turn(FilterObject& object, F&& change) {
   return PyBool_FromLong(outcome == AddOutcome::added);
 }
 
+}  // namespace
+
+int contains_digest(FilterObject& object, uint64_t digest) {
+  if (object.lookups_wait) [[unlikely]]
+    return contains_in_turn(object, digest);
+  return object.one.contains(digest) ? 1 : 0;
+}
+
+PyObject* add_digest(FilterObject& object, uint64_t digest) {
+  if (object.busy || object.adds_in_turn) [[unlikely]]
+    return add_in_turn(object, digest);
+  if (object.one.add(digest) == AddOutcome::full) [[unlikely]]
+    return refuse_add();
+  Py_RETURN_NONE;
+}
+
+PyObject* add_new_digest(FilterObject& object, uint64_t digest) {
+  if (object.busy || object.adds_in_turn) [[unlikely]]
+    return add_new_in_turn(object, digest);
+  const AddOutcome outcome = object.one.add_new(digest);
+  if (outcome == AddOutcome::full) [[unlikely]]
+    return refuse_add();
+  return PyBool_FromLong(outcome == AddOutcome::added);
+}
+
+namespace {
+
 int slot_contains(PyObject* self, PyObject* key) {
   FilterObject* object = object_of(self);
   uint64_t digest;
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return -1;
-  if (object->lookups_wait) [[unlikely]]
-    return contains_in_turn(*object, digest);
-  return object->one.contains(digest) ? 1 : 0;
+  return contains_digest(*object, digest);
 }
 
 PyObject* method_add(PyObject* self, PyObject* key) {
   FilterObject* object = object_of(self);
   uint64_t digest;
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return nullptr;
-  if (object->busy || object->adds_in_turn) [[unlikely]]
-    return add_in_turn(*object, digest);
-  if (object->one.add(digest) == AddOutcome::full) [[unlikely]]
-    return refuse_add();
-  Py_RETURN_NONE;
+  return add_digest(*object, digest);
 }
 
 PyObject* method_add_new(PyObject* self, PyObject* key) {
   FilterObject* object = object_of(self);
   uint64_t digest;
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return nullptr;
-  if (object->busy || object->adds_in_turn) [[unlikely]]
-    return add_new_in_turn(*object, digest);
-  const AddOutcome outcome = object->one.add_new(digest);
-  if (outcome == AddOutcome::full) [[unlikely]]
-    return refuse_add();
-  return PyBool_FromLong(outcome == AddOutcome::added);
+  return add_new_digest(*object, digest);
 }
 
 // The parts of a filter that can remove or count; a public class without one has no method that leads here.

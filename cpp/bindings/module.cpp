@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "evenbins/digest_stretches.hpp"
 #include "evenbins/kernel.hpp"
 #include "evenbins/spec.hpp"
 #include "evenbins/threads.hpp"
@@ -99,6 +100,10 @@ void bind_sources(nb::module_& m) {
       "arrow_array_keys",
       [](nb::handle schema, nb::handle array) -> KeySource* { return new ArrowSource(schema, array); },
       nb::arg("schema"), nb::arg("array"), nb::rv_policy::take_ownership);
+  m.def("chosen_column", &chosen_column, nb::arg("stream").none(), nb::arg("schema").none(), nb::arg("array").none(),
+        nb::arg("name"),
+        nb::sig("def chosen_column(stream: object, schema: object, array: object, name: str) -> object"),
+        "The Arrow stream of the column with this name: of a stream of tables, or of a schema and a table.");
   m.def(
       "line_keys",
       [](nb::handle text, char separator, bool crlf) -> KeySource* { return new LineSource(text, separator, crlf); },

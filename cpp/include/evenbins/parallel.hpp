@@ -4,9 +4,9 @@
 // `Pulse` is called by the calling thread every so often; when it answers false the work stops (Ctrl-C).
 //
 //     query   threads take stretches of the input in turn, each writes its own answers
-//     add     rounds: each thread digests its slice of the round and sorts the items by owner;
-//             then each owner adds its items of all slices, in the order of the slices. A filter with
-//             levels does that once for each level. One that can do neither is filled by one thread.
+//     add     rounds (rounds.hpp): a slice of the keys is digested, and its items are sorted by the part of the memory
+//             to which they lead; then each part gets its items of all slices, in the order of the slices. A filter
+//             with levels does that once for each level. One that can do neither is filled by one thread.
 //
 //     add_new, add with an answer for each key: by ranges where the answer follows from the items of a key, else by one
 //             thread

@@ -28,10 +28,12 @@ __all__ = ["query"]
 @click.option("--column", help="Read CSV or Parquet, and look up this column.")
 @threads_option
 @click.option("--verify", is_flag=True, help="Check every byte of FILE first, not only its header.")
+@click.option("--preload", is_flag=True, help="Read FILE into memory first: faster if there are many lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print only counts, as JSON.")
 def query(
     file: str, inputs: tuple[str, ...], invert: bool, count: bool, output: str | None, quiet: bool, null:
-    bool, binary: bool, column: str | None, threads: int | None, verify: bool, as_json: bool,
+    bool, binary: bool, column: str | None, threads: int | None, verify: bool, preload: bool,
+    as_json: bool,
 ) -> int:  # fmt: skip
     r"""Print the lines of the INPUTs (standard input) that are in the filter FILE.
 
@@ -53,12 +55,12 @@ def query(
         from evenbins.cli._selection import write_selection
 
         refused = {"-c": count, "-q": quiet}
-        rows = write_selection(file, inputs or ("-",), output, how, refused, invert, threads, verify)
+        rows = write_selection(file, inputs or ("-",), output, how, refused, invert, threads, verify, preload)
         if as_json:
             _show_counts(file, *rows)
         return 0 if rows[-1] else 1
     sources = open_inputs(inputs or ("-",), how)
-    members = open_members(file, verify=verify)
+    members = open_members(file, verify=verify, preload=preload)
     selected = lines = 0
     with Bar([source.name for source in sources], beside_output=not (count or quiet or as_json)) as bar:
         bar.begin("looking up")
