@@ -57,6 +57,14 @@ struct Layout {
 
 // ---- where a key goes -----------------------------------------------------------------------------------
 
+// The number of bits of a bucket's occupancy: without the instruction, which not every machine has, std::popcount is a
+// call.
+uint32_t count_of(uint32_t bits) {
+  bits -= bits >> 1 & 0x55;
+  bits = (bits & 0x33) + (bits >> 2 & 0x33);
+  return (bits + (bits >> 4)) & 0x0F;
+}
+
 struct Choice {
   enum class Way { direct, move, list } way = Way::list;
   uint64_t slot = 0;         // which x takes
@@ -179,7 +187,7 @@ class Chooser {
   Choice least_loaded() {
     uint32_t best = t_.levels, load = t_.slots;
     for (uint32_t j = 0; j < t_.levels; ++j) {
-      const auto other = static_cast<uint32_t>(std::popcount(look_own(j)));
+      const auto other = count_of(look_own(j));
       if (other < load) best = j, load = other;
     }
     if (best < t_.levels) return direct(best);
@@ -191,7 +199,7 @@ class Chooser {
         for (uint32_t k = 0; k < t_.levels; ++k) {
           if (k == j) continue;
           const uint64_t there = bucket_there(j, s, k);
-          const auto other = static_cast<uint32_t>(std::popcount(look_there(there)));
+          const auto other = count_of(look_there(there));
           if (other < least) least = other, found = move(j, s, k, there);
         }
       }

@@ -31,6 +31,7 @@ class Touched {
  public:
   explicit Touched(uint64_t units) : entries_(std::bit_ceil(4 * units)) {}
   void begin(uint64_t keys) {
+    std::fill(std::begin(bits_), std::end(bits_), 0);
     if (next_ > UINT32_MAX - keys) {
       std::fill(entries_.begin(), entries_.end(), Entry{});
       next_ = 1;
@@ -43,10 +44,12 @@ class Touched {
   uint32_t touch(uint32_t unit, uint32_t key) {
     Entry& entry = entries_[place(unit)];
     if (entry.number < base_) entry = {unit, base_ + key};
+    bits_[unit % kBits / 64] |= uint64_t{1} << (unit % 64);
     return entry.number - base_;
   }
   // The same without a touch, and `none` if nobody did.
   uint32_t find(uint32_t unit, uint32_t none) const {
+    if ((bits_[unit % kBits / 64] >> (unit % 64) & 1) == 0) return none;
     const Entry& entry = entries_[place(unit)];
     return entry.number < base_ ? none : entry.number - base_;
   }
@@ -61,7 +64,9 @@ class Touched {
     while (entries_[at].number >= base_ && entries_[at].unit != unit) at = (at + 1) & mask;
     return at;
   }
+  static constexpr uint32_t kBits = 1 << 18;  // of a first look, in the first-level cache: most units are not touched
   std::vector<Entry> entries_;
+  uint64_t bits_[kBits / 64] = {};
   uint32_t base_ = 1, next_ = 1;
 };
 
@@ -74,7 +79,7 @@ class Round {
         keys(most * t.words),
         values(most * t.value_words),
         undo(most),
-        status(most),
+        status(most + 8),
         added(most),
         digests_(most),
         touched_(most * t.levels) {}
@@ -113,12 +118,11 @@ class Round {
   }
   uint64_t digest(uint64_t i) const { return digests_[i]; }
   uint32_t toucher(uint64_t bucket, uint32_t none) const { return touched_.find(unit_of(t_, bucket), none); }
-  void prefetch_toucher(uint64_t bucket) const { touched_.prefetch(unit_of(t_, bucket)); }
   // Calls act(i) for the keys that are `later`, in order, until it answers false; soon(i) some keys before.
   template <typename Soon, typename Act>
   void each_later(const Soon& soon, const Act& act) {
     Ahead lines{8}, others{4};
-    for (uint64_t i = 0; i < size; ++i) {
+    for (uint64_t i = next_later(0); i < size; i = next_later(i + 1)) {
       lines.go_on(*this, i, [&](uint64_t key) {
         for (uint32_t j = 0; j < t_.levels; ++j) {
           const uint64_t bucket = bucket_of(t_, digests_[key], j);
@@ -127,7 +131,7 @@ class Round {
         }
       });
       others.go_on(*this, i, soon);
-      if (status[i] == KeyStatus::later && !act(i)) return;
+      if (!act(i)) return;
     }
   }
 
@@ -146,18 +150,31 @@ class Round {
  private:
   // Looks for keys that are `later`, some of them ahead of the one that is dealt with.
   struct Ahead {
-    uint64_t distance, at = 0, count = 0;  // `count` of them lie behind the current key and before `at`
+    uint64_t distance, at = 0, count = 0;  // `count` of those before `at` have not been dealt with
 
     template <typename See>
     void go_on(const Round& round, uint64_t current, const See& see) {
-      if (round.status[current] == KeyStatus::later && at > current && count > 0) --count;
-      for (; at < round.size && count < distance; ++at) {
-        if (round.status[at] != KeyStatus::later) continue;
+      if (at > current) count -= count > 0;  // one of them is dealt with now
+      at = std::max(at, current);
+      for (; count < distance && (at = round.next_later(at)) < round.size; ++at) {
         see(at);
         count += at > current;
       }
     }
   };
+  // The first key from `i` on that is `later`, or `size`: eight at a time.
+  uint64_t next_later(uint64_t i) const {
+    constexpr uint64_t kLow = 0x0101010101010101, kHigh = 0x8080808080808080;
+    static_assert(static_cast<uint8_t>(KeyStatus::later) == 1);
+    for (; i < size; i += 8) {
+      uint64_t word;
+      std::memcpy(&word, status.data() + i, 8);
+      word ^= kLow;  // a byte that was 1 is 0
+      if (const uint64_t zeros = (word - kLow) & ~word & kHigh; zeros != 0)
+        return std::min<uint64_t>(size, i + static_cast<uint64_t>(std::countr_zero(zeros)) / 8);
+    }
+    return size;
+  }
 
   std::vector<uint64_t> digests_;
   Touched touched_;
@@ -279,12 +296,8 @@ struct Insertion {
     for (uint32_t j = 0; j < t.levels; ++j)
       for (uint32_t s = 0; s < t.slots; ++s) {
         const uint64_t digest = t.hash.digest(key_at(t, own[j] * t.slots + s));
-        for (uint32_t to = 0; to < t.levels; ++to) {
-          if (to == j) continue;
-          const uint64_t bucket = bucket_of(t, digest, to);
-          __builtin_prefetch(t.occupied + bucket * t.slots / 8);
-          round->prefetch_toucher(bucket);
-        }
+        for (uint32_t to = 0; to < t.levels; ++to)
+          if (to != j) __builtin_prefetch(t.occupied + bucket_of(t, digest, to) * t.slots / 8);
       }
   }
   // The key that is being inserted looks at a bucket: a key behind it that touches this bucket comes after it.
