@@ -65,15 +65,6 @@ uint32_t count_of(uint32_t bits) {
   return (bits + (bits >> 4)) & 0x0F;
 }
 
-struct Choice {
-  enum class Way { direct, move, list } way = Way::list;
-  uint64_t slot = 0;         // which x takes
-  uint32_t level = 0;        // of that slot
-  uint64_t destination = 0;  // of the resident of that slot, if it moves: a bucket,
-  uint32_t to = 0;           // of this level
-  bool mark = false;         // the slot is marked (also if x goes to the list)
-};
-
 class Chooser {
  public:
   // `read`: a bit for each level whose bucket of x was read already; `reads`: how many reads that took.
@@ -108,7 +99,7 @@ class Chooser {
   }
   bool is_full(uint32_t level) { return look_own(level) == full_mask(t_); }
   uint32_t look_there(uint64_t bucket) {
-    if (t_.round != nullptr) t_.before_look(t_.round, bucket);
+    if (t_.round != nullptr && !t_.before_look(t_.round, bucket)) return full_mask(t_);
     if (!t_.occupancy_bits) ++reads_;
     return occupied_in(t_, t_.occupied, bucket);
   }
@@ -257,8 +248,19 @@ bool place(const TableView& t, const StoredKey& key, uint64_t value, uint64_t di
 
 bool place_key(const TableView& t, const StoredKey& key, uint64_t value, uint64_t digest, uint32_t read,
                uint64_t reads) {
+  const Choice choice = choose_place(t, digest, read, reads);
+  return place_as_chosen(t, choice, key, value, digest, reads);
+}
+
+Choice choose_place(const TableView& t, uint64_t digest, uint32_t read, uint64_t& reads) {
   Chooser chooser(t, digest, read, reads);
   const Choice choice = chooser.choose();
+  reads = chooser.reads();
+  return choice;
+}
+
+bool place_as_chosen(const TableView& t, const Choice& choice, const StoredKey& key, uint64_t value, uint64_t digest,
+                     uint64_t reads) {
   if (choice.way == Choice::Way::list) {
     if (t.state[kListed] == t.limit) return false;
     if (choice.mark) set_bit(t.marks, choice.slot);
@@ -269,7 +271,7 @@ bool place_key(const TableView& t, const StoredKey& key, uint64_t value, uint64_
     if (choice.way == Choice::Way::move) ++t.state[kMoves];
   }
   ++t.state[kInsertions];
-  t.state[kInsertionReads] += chooser.reads();
+  t.state[kInsertionReads] += reads;
   return true;
 }
 
