@@ -122,7 +122,8 @@ class BulkMethods(TableMapping):
         >>> t.delete_many([2, 3, 4]), len(t)
         (2, 1)
         """
-        return self._delete(keys, missing, _bulk.checked_threads(threads))
+        number = _bulk.checked_threads(threads)
+        return self._delete(keys, missing, number, threads=number)
 
     def _store(self, keys: Words, values: Words, are_new: bool, before: int) -> None:
         self._insert_many(keys, values, are_new, before, _bulk.available_threads())

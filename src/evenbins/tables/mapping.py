@@ -188,7 +188,9 @@ class TableMapping(_TableCore):
     def _store(self, keys: Words, values: Words, are_new: bool, before: int) -> None:
         self._insert_many(keys, values, are_new, before)
 
-    def get_many(self, keys: object, default: Any = MISSING, *, threads: int = 1) -> npt.NDArray[Any]:
+    def get_many(
+        self, keys: object, default: Any = MISSING, *, threads: int | None = None
+    ) -> npt.NDArray[Any]:
         """Return the values of many keys: an array of the value_dtype, in the shape of a NumPy array of keys.
 
         Parameters
@@ -198,10 +200,13 @@ class TableMapping(_TableCore):
         default
             The value for keys that are not there. Without it, a missing key raises KeyError.
         threads
-            How many threads look up; the GIL is released.
+            The most threads that share the work (None: as many as pay off, up to the cores of this process);
+            the result does not depend on it. The GIL is released.
         """
+        return self._values_of_many(keys, default, _bulk.checked_threads(threads))
+
+    def _values_of_many(self, keys: object, default: Any, threads: int) -> npt.NDArray[Any]:
         self._require_values()
-        threads = _bulk.checked_threads(threads)
         missing = 0
         if default is not MISSING:
             if np.ndim(default):
@@ -227,9 +232,12 @@ class TableMapping(_TableCore):
             absent, first = _with_unfit(unfit, absent, first)
         return found, absent, first, shape
 
-    def contains_many(self, keys: object, *, threads: int = 1) -> npt.NDArray[np.bool_]:
+    def contains_many(self, keys: object, *, threads: int | None = None) -> npt.NDArray[np.bool_]:
         """Return for many keys whether they are there: bools, in the shape of a NumPy array of keys."""
-        found, shape = self._find(keys, _bulk.checked_threads(threads))
+        return self._presence_of_many(keys, _bulk.checked_threads(threads))
+
+    def _presence_of_many(self, keys: object, threads: int) -> npt.NDArray[np.bool_]:
+        found, shape = self._find(keys, threads)
         return found if shape is None else found.reshape(shape)
 
     def _find(self, keys: object, threads: int) -> tuple[npt.NDArray[np.bool_], Shape]:
@@ -244,21 +252,21 @@ class TableMapping(_TableCore):
         """Delete many keys, in order; return the number deleted (see `MultilevelTable.delete_many`)."""
         return self._delete(keys, missing)
 
-    def _delete(self, keys: object, missing: str, *threads: int) -> int:
-        """Delete keys; `threads`: of tables whose core takes that."""
+    def _delete(self, keys: object, missing: str, *how: int, threads: int = 1) -> int:
+        """Delete keys on `threads` threads; `how`: what the core takes beside them."""
         if missing not in ("ignore", "error"):
             raise arguments.error("missing", "'ignore' or 'error'", missing, "Leave it out to ignore")
-        words, _, unfit = wanted_keys(keys, self._key_type, self._seed, *threads)
+        words, _, unfit = wanted_keys(keys, self._key_type, self._seed, threads)
         strict = missing == "error"
         if unfit is None:
-            deleted, absent, first = self._erase_many(words, strict, *threads)
+            deleted, absent, first = self._erase_many(words, strict, *how)
         elif strict:  # a key that cannot be there: nothing will be deleted
-            found = self._contains_many(words[~unfit], *(threads or (1,)))
+            found = self._contains_many(words[~unfit], *(how or (1,)))
             absent, first = _with_unfit(
                 unfit, int((~found).sum()), int(np.argmin(found)) if found.size else 0
             )
         else:
-            deleted, absent, first = self._erase_many(words[~unfit], False, *threads)
+            deleted, absent, first = self._erase_many(words[~unfit], False, *how)
         if absent:
             raise KeyError(
                 f"{absent} of {self._count(words)} keys are not in the table, the first at index {first}; "
