@@ -406,7 +406,7 @@ void fill_up() {
 
   std::vector<uint8_t> removed(digests.size());
   const Array first(Words(digests.begin(), digests.begin() + 1000));
-  check(remove_all(*one.removal(), first, removed.data(), go_on) == 1000, "removes all");
+  check(remove_all(one, first, removed.data(), 1, go_on) == 1000, "removes all");
   check(std::count(removed.begin(), removed.begin() + 1000, 1) == 1000, "every key was there");
   check(!one.removal()->remove(digests[0]) && !(one == fresh), "and is there no longer");
   check(one.counting() == nullptr && !one.is_multiset(), "removal without counters");
@@ -625,12 +625,12 @@ void turn_pages() {
     PagedTable table(file, no_journal, path, true, false);
     const auto go_on = [] { return true; };
     table.build_summary(go_on);
-    const PagedTable::Progress in = table.insert_many(keys.data(), values.data(), n, 2, go_on);
+    const PagedTable::Progress in = table.insert_many(keys.data(), values.data(), n, {2, 2}, go_on);
     check(in.done == n && in.changed == n && !in.full, "room for all keys");
-    check(table.erase_many(keys.data(), n / 3, 2, go_on).changed == n / 3, "keys deleted");
+    check(table.erase_many(keys.data(), n / 3, {2, 2}, go_on).changed == n / 3, "keys deleted");
     Words found(n);
     std::vector<uint8_t> present(n);
-    table.get_many(keys.data(), n, 0, found.data(), present.data(), 2, go_on);
+    table.get_many(keys.data(), n, 0, found.data(), present.data(), {2, 2}, go_on);
     for (size_t i = 0; i < n; ++i)
       check(present[i] == (i >= n / 3) && found[i] == (present[i] ? values[i] : 0), "every key has its value");
     check(table.check().empty(), "the invariants");

@@ -3,6 +3,8 @@
 // A single look-up asks the summary under the GIL: an absent key, mostly, is answered there. Whoever reads or writes
 // the file gives the GIL up. Readers and the writer: readers.hpp.
 //
+// What a bulk call may do at the same time comes in one number, `reads` (page_reads.hpp, Reads).
+//
 // In a child process made by fork, `require_own` comes before any lock, since nobody may be left to open it: a writable
 // table refuses every call but `close`, a read-only one goes on with locks of its own.
 #include "evenbins/paged.hpp"
@@ -107,23 +109,23 @@ struct PagedObject : MappingObject<PagedTable> {
   }
   bool erase(const StoredKey& key) { return table->erase(key); }
 
-  uint64_t get_all(const uint64_t* keys, uint64_t n, uint64_t missing, uint64_t* out, uint32_t in_flight,
+  uint64_t get_all(const uint64_t* keys, uint64_t n, uint64_t missing, uint64_t* out, uint32_t reads,
                    const Pulse& pulse, uint64_t& first, uint64_t& absent) const {
     std::vector<uint8_t> found(n);
-    const uint64_t done = table->get_many(keys, n, missing, out, found.data(), in_flight, pulse);
+    const uint64_t done = table->get_many(keys, n, missing, out, found.data(), Reads::of_word(reads), pulse);
     count_missing(found, done, first, absent);
     return done;
   }
-  uint64_t find_all(const uint64_t* keys, uint64_t n, uint8_t* found, uint32_t in_flight, const Pulse& pulse) const {
-    return table->get_many(keys, n, 0, nullptr, found, in_flight, pulse);
+  uint64_t find_all(const uint64_t* keys, uint64_t n, uint8_t* found, uint32_t reads, const Pulse& pulse) const {
+    return table->get_many(keys, n, 0, nullptr, found, Reads::of_word(reads), pulse);
   }
-  BulkProgress insert_all(const uint64_t* keys, const uint64_t* inserted, uint64_t n, uint32_t in_flight,
+  BulkProgress insert_all(const uint64_t* keys, const uint64_t* inserted, uint64_t n, uint32_t reads,
                           const Pulse& pulse) {
-    const auto [done, changed, full] = table->insert_many(keys, inserted, n, in_flight, pulse);
+    const auto [done, changed, full] = table->insert_many(keys, inserted, n, Reads::of_word(reads), pulse);
     return {done, changed, full};
   }
-  BulkProgress erase_all(const uint64_t* keys, uint64_t n, uint32_t in_flight, const Pulse& pulse) {
-    const auto [done, changed, full] = table->erase_many(keys, n, in_flight, pulse);
+  BulkProgress erase_all(const uint64_t* keys, uint64_t n, uint32_t reads, const Pulse& pulse) {
+    const auto [done, changed, full] = table->erase_many(keys, n, Reads::of_word(reads), pulse);
     return {done, changed, full};
   }
 
@@ -204,6 +206,17 @@ void init_descriptor(Descriptor* self, const nb::bytes& path, int flags, int mod
   new (self) Descriptor(number);
 }
 
+// Straight from the core's copy to the file: a summary may be of gigabytes.
+void write_summary(PagedObject& self, int descriptor) {
+  const std::vector<uint8_t> out = alone_with(self, [](PagedTable& table) { return table.summary_file(); });
+  const GilRelease free;
+  for (size_t done = 0; done < out.size();) {
+    const ssize_t n = ::write(descriptor, out.data() + done, std::min<size_t>(out.size() - done, 1 << 30));
+    if (n < 0 && errno != EINTR) throw IoError(errno, "the summary");
+    done += static_cast<size_t>(std::max<ssize_t>(n, 0));
+  }
+}
+
 nb::object steps_of(PagedObject& self) {
   nb::list out;
   for (const Tape::Step& step : self.table->tape().steps)
@@ -240,7 +253,7 @@ void bind_paged(nb::module_& m) {
            nb::sig("def __init__(self, path: bytes, flags: int, mode: int = 438) -> None"))
       .def("fileno", &Descriptor::number, "Return the number of the descriptor; -1 after it was handed over.")
       .def("close", &Descriptor::close, "Close the file; nothing happens if it was handed over.");
-  auto cls = PagedMapping::bind(m, "Pages", "in_flight",
+  auto cls = PagedMapping::bind(m, "Pages", "reads",
                                 "Base of the table in pages: a file, its journal, and the summary in memory.");
   cls.def("__init__", &init, nb::arg("table"), nb::arg("journal").none(), nb::arg("path"), nb::arg("writable"),
           nb::arg("durable"), "Take two open files over; there may be no journal.")
@@ -269,13 +282,7 @@ void bind_paged(nb::module_& m) {
              });
              if (PyErr_Occurred()) throw nb::python_error();
            })
-      .def(
-          "_summary_file",
-          [](PagedObject& self) {
-            const std::vector<uint8_t> out = alone_with(self, [](PagedTable& table) { return table.summary_file(); });
-            return nb::bytes(out.data(), out.size());
-          },
-          nb::sig("def _summary_file(self) -> bytes"))
+      .def("_write_summary", &write_summary, nb::arg("descriptor"), "Write the summary's file, also of a closed table.")
       .def("_checkpoint",
            [](PagedObject& self) {
              self.require_writable();
@@ -288,17 +295,17 @@ void bind_paged(nb::module_& m) {
              else
                alone_with(self, [](PagedTable& table) { table.close(); });
            })
-      .def("_insert_words", &PagedMapping::insert_many<uint32_t>, nb::arg("keys"), nb::arg("values"),
-           nb::arg("in_flight"), nb::arg("before") = 0,
+      .def("_insert_words", &PagedMapping::insert_many<uint32_t>, nb::arg("keys"), nb::arg("values"), nb::arg("reads"),
+           nb::arg("before") = 0,
            nb::sig("def _insert_words(self, keys: numpy.typing.NDArray[numpy.uint64], values: "
-                   "numpy.typing.NDArray[numpy.uint64], in_flight: int, before: int = 0) -> None"))
+                   "numpy.typing.NDArray[numpy.uint64], reads: int, before: int = 0) -> None"))
       .def(
           "_erase_words",
-          [](PagedObject& self, WordArray keys, uint32_t in_flight, bool strict) {
-            return PagedMapping::erase_many(self, std::move(keys), strict, in_flight);
+          [](PagedObject& self, WordArray keys, uint32_t reads, bool strict) {
+            return PagedMapping::erase_many(self, std::move(keys), strict, reads);
           },
-          nb::arg("keys"), nb::arg("in_flight"), nb::arg("strict"),
-          nb::sig("def _erase_words(self, keys: numpy.typing.NDArray[numpy.uint64], in_flight: int, strict: bool) -> "
+          nb::arg("keys"), nb::arg("reads"), nb::arg("strict"),
+          nb::sig("def _erase_words(self, keys: numpy.typing.NDArray[numpy.uint64], reads: int, strict: bool) -> "
                   "tuple[int, int, int]"))
       .def("_page_batches", &PagedMapping::each_batch, nb::arg("store"), nb::arg("most"),
            nb::sig("def _page_batches(self, store: collections.abc.Callable[[numpy.typing.NDArray[numpy.uint64], "
@@ -338,6 +345,10 @@ void bind_paged(nb::module_& m) {
             self.table->tape().fail_code = code;
           },
           nb::arg("steps"), nb::arg("code"), "For tests: so many changes succeed, the next fails with this errno.")
+      .def(
+          "_set_knows_cache", [](PagedObject& self, bool known) { self.table->set_knows_cache(known); },
+          nb::arg("known"), "For tests: whether look-ups ask the system what its cache holds, or use threads.")
+      .def_prop_ro("_knows_cache", [](const PagedObject& self) { return self.table->store().knows_cache(); })
       .def_prop_ro("_uid", [](const PagedObject& self) { return self.table->store().head().uid; })
       .def_prop_ro("_owner", [](const PagedObject& self) { return static_cast<int>(self.table->owner()); })
       .def_prop_ro("_is_own", [](const PagedObject& self) { return self.table->is_own(); })

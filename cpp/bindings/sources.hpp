@@ -24,6 +24,7 @@
 #include "arrays.hpp"
 #include "arrow_reader.hpp"
 #include "evenbins/parallel.hpp"
+#include "evenbins/digest_stretches.hpp"
 #include "keys.hpp"
 #include "lines.hpp"
 
@@ -85,9 +86,9 @@ class Sink {
 };
 
 // Calls take(start, digests, n), with the GIL, for one piece of the keys after the other; they are read without it. The
-// keys before a bad one are taken. Returns how many keys were taken when the pulse ended it.
+// keys before a bad one are taken. Returns how many keys were taken when the pulse ended it. Threads share the hashing.
 template <typename Take>
-uint64_t take_in_pieces(const Digests& keys, const Pulse& pulse, uint64_t piece, Take&& take) {
+uint64_t take_in_pieces(const Digests& keys, const Pulse& pulse, uint64_t piece, uint32_t threads, Take&& take) {
   const uint64_t size = keys.size();
   std::vector<uint64_t> digests(std::min(piece, size));
   for (uint64_t start = 0; start < size; start += piece) {
@@ -97,7 +98,7 @@ uint64_t take_in_pieces(const Digests& keys, const Pulse& pulse, uint64_t piece,
     {
       const GilRelease free;
       try {
-        keys.read(start, n, digests.data());
+        read_digests(keys, start, n, digests.data(), threads);
       } catch (const BadKey& error) {
         bad = error;
         n = error.index - start;

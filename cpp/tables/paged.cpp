@@ -6,14 +6,13 @@
 #include <exception>
 #include <unordered_set>
 
-#include "evenbins/threads.hpp"
 #include "evenbins/xxh3.hpp"
 
 namespace evenbins {
 namespace {
 
 constexpr char kSummaryMagic[8] = {'E', 'V', 'B', 'S', 'U', 'M', 'M', '1'};
-constexpr size_t kCoreHead = 6, kBatch = 1024;
+constexpr size_t kCoreHead = 6, kBatch = 1024, kFewWords = 256;
 
 std::atomic<pid_t> this_process = [] {
   ::pthread_atfork(nullptr, nullptr, [] { this_process = ::getpid(); });
@@ -27,6 +26,7 @@ struct SummaryFields {
 
 // By the top bits of each word, 16 … 63: a few passes of counting, stable.
 void sort_by_page(std::vector<uint64_t>& words, uint64_t pages, uint32_t shift) {
+  if (words.size() < kFewWords) return std::sort(words.begin(), words.end());  // what is below `shift` ascends
   std::vector<uint64_t> other(words.size());
   constexpr uint32_t kDigit = 11;
   for (uint32_t bit = 0; bit < 64 && (pages - 1) >> bit != 0; bit += kDigit) {
@@ -37,26 +37,6 @@ void sort_by_page(std::vector<uint64_t>& words, uint64_t pages, uint32_t shift) 
     for (const uint64_t w : words) other[starts[digit(w)]++] = w;
     words.swap(other);
   }
-}
-
-// f(i, buffer) for i < n by `threads` threads, each with a buffer of its own; the pulse by the calling thread. False if
-// that stopped the work. Throws what f threw first.
-bool run_with_buffers(uint64_t n, uint32_t threads, const PagedTable::Pulse& pulse,
-                      const std::function<void(uint64_t, std::vector<uint8_t>&)>& f) {
-  if (n == 0) return true;
-  threads = static_cast<uint32_t>(std::min<uint64_t>(std::max(1u, threads), n));
-  if (threads == 1) {
-    std::vector<uint8_t> buffer;
-    for (uint64_t i = 0; i < n; ++i) {
-      if (!pulse()) return false;
-      f(i, buffer);
-    }
-    return true;
-  }
-  std::vector<std::vector<uint8_t>> buffers(threads + 1);
-  return share_items(
-      n, threads, [&](uint64_t) { return pulse(); },
-      [&](uint64_t i, const std::atomic<bool>&, uint32_t thread) { f(i, buffers[thread]); });
 }
 
 }  // namespace
@@ -242,15 +222,8 @@ bool PagedTable::read_summary(const uint8_t* data, uint64_t size) {
 
 uint32_t PagedTable::slot_of(const uint8_t* image, const StoredKey& key) const {
   const uint32_t count = std::min(page_count(image), shape_.slots);
-  const uint64_t* keys = keys_of(image);
-  if (shape_.words == 1) {
-    for (uint32_t i = 0; i < count; ++i)
-      if (keys[i] == key.low) return i;
-  } else {
-    for (uint32_t i = 0; i < count; ++i)
-      if (keys[2 * i] == key.low && keys[2 * i + 1] == key.high) return i;
-  }
-  return shape_.slots;
+  const uint32_t slot = kernel().find_key(keys_of(image), shape_.words, count, key.low, key.high);
+  return slot == count ? shape_.slots : slot;
 }
 
 const uint8_t* PagedTable::look(uint64_t page, uint8_t* buffer) const {
@@ -290,7 +263,7 @@ PagedTable::Probe PagedTable::probe(const StoredKey& key) const {
 }
 
 uint64_t PagedTable::get_many(const uint64_t* keys, uint64_t n, uint64_t missing, uint64_t* values, uint8_t* found,
-                              uint32_t in_flight, const Pulse& pulse) const {
+                              const Reads& reads, const Pulse& pulse) const {
   constexpr uint32_t kIndexBits = 20;
   constexpr uint64_t kPart = uint64_t{1} << kIndexBits;
   std::vector<uint64_t> own;     // the part's keys, read once
@@ -335,11 +308,13 @@ uint64_t PagedTable::get_many(const uint64_t* keys, uint64_t n, uint64_t missing
       runs.push_back({i, j});
       i = j;
     }
-    const auto one_run = [&](uint64_t number, std::vector<uint8_t>& buffer) {
+    const auto pages_of = [&](uint64_t number) -> PageRun {
+      const uint64_t first = wanted[runs[number].from] >> kIndexBits;
+      return {first, (wanted[runs[number].to - 1] >> kIndexBits) - first + 1};
+    };
+    const auto look_in = [&](uint64_t number, const uint8_t* pages) {
       const Run run = runs[number];
-      const uint64_t first = wanted[run.from] >> kIndexBits, count = (wanted[run.to - 1] >> kIndexBits) - first + 1;
-      buffer.resize(std::max<size_t>(buffer.size(), count * shape_.page_bytes));
-      store_.read_raw(first, count, buffer.data());
+      const auto [first, count] = pages_of(number);
       fetched_.fetch_add(count, std::memory_order_relaxed);
       uint64_t checked = ~uint64_t{0}, hits = 0;
       const uint8_t* image = nullptr;
@@ -349,7 +324,7 @@ uint64_t PagedTable::get_many(const uint64_t* keys, uint64_t n, uint64_t missing
           checked = page;
           image = store_.changed(page);
           if (image == nullptr) {
-            image = buffer.data() + (page - first) * shape_.page_bytes;
+            image = pages + (page - first) * shape_.page_bytes;
             store_.check(page, image);
           }
         }
@@ -374,7 +349,7 @@ uint64_t PagedTable::get_many(const uint64_t* keys, uint64_t n, uint64_t missing
       found_.fetch_add(hits, std::memory_order_relaxed);
       found_reads_.fetch_add(hits, std::memory_order_relaxed);
     };
-    if (!run_with_buffers(runs.size(), in_flight, pulse, one_run)) return start;
+    if (!read_runs(store_, runs.size(), reads, pulse, pages_of, look_in)) return start;
   }
   return n;
 }
@@ -413,7 +388,7 @@ PagedTable::Staged& PagedTable::stage(uint64_t page) {
   return staged_.emplace(page, Staged{std::move(image), count, false}).first->second;
 }
 
-void PagedTable::prefetch(const std::vector<uint64_t>& pages, uint32_t in_flight) {
+void PagedTable::prefetch(const std::vector<uint64_t>& pages, const Reads& reads) {
   std::vector<std::pair<uint64_t, Staged*>> wanted;  // ascending
   wanted.reserve(pages.size());
   for (const uint64_t page : pages) {
@@ -425,14 +400,11 @@ void PagedTable::prefetch(const std::vector<uint64_t>& pages, uint32_t in_flight
     if (starts.empty() || wanted[i].first != wanted[i - 1].first + 1 || i - starts.back() >= kRunPages)
       starts.push_back(i);
   starts.push_back(wanted.size());
-  run_with_buffers(
-      starts.size() - 1, in_flight, [] { return true; },
-      [&](uint64_t number, std::vector<uint8_t>& buffer) {
-        const size_t from = starts[number], to = starts[number + 1];
-        buffer.resize((to - from) * shape_.page_bytes);
-        store_.read_raw(wanted[from].first, to - from, buffer.data());
-        for (size_t i = from; i < to; ++i) {
-          const uint8_t* image = buffer.data() + (i - from) * shape_.page_bytes;
+  read_runs(
+      store_, starts.size() - 1, reads, [] { return true; },
+      [&](uint64_t number) -> PageRun { return {wanted[starts[number]].first, starts[number + 1] - starts[number]}; },
+      [&](uint64_t number, const uint8_t* image) {
+        for (size_t i = starts[number]; i < starts[number + 1]; ++i, image += shape_.page_bytes) {
           store_.check(wanted[i].first, image);
           Staged& staged = *wanted[i].second;
           staged.image.reset(new uint8_t[shape_.page_bytes]);
@@ -585,7 +557,7 @@ bool PagedTable::erase(const StoredKey& key) {
 
 // change(key, digest, value): 1 if the number of keys has changed, 0 if not, −1 if the table is full.
 template <typename F>
-PagedTable::Progress PagedTable::in_groups(const uint64_t* keys, const uint64_t* values, uint64_t n, uint32_t in_flight,
+PagedTable::Progress PagedTable::in_groups(const uint64_t* keys, const uint64_t* values, uint64_t n, const Reads& reads,
                                            const Pulse& pulse, F&& change) {
   constexpr uint32_t kIndexBits = 22;
   Progress progress{0, 0, false};
@@ -615,7 +587,7 @@ PagedTable::Progress PagedTable::in_groups(const uint64_t* keys, const uint64_t*
       }
       uint64_t changed = 0, done = at;
       try {
-        if (end - at > 1) prefetch(pages, in_flight);
+        if (end - at > 1) prefetch(pages, reads);
         for (; done < end; ++done) {
           const uint64_t index = order[done] & (kChunk - 1);
           const uint64_t* words = own_keys.data() + index * shape_.words;
@@ -642,15 +614,15 @@ PagedTable::Progress PagedTable::in_groups(const uint64_t* keys, const uint64_t*
 }
 
 PagedTable::Progress PagedTable::insert_many(const uint64_t* keys, const uint64_t* values, uint64_t n,
-                                             uint32_t in_flight, const Pulse& pulse) {
-  return in_groups(keys, values, n, in_flight, pulse, [&](const StoredKey& key, uint64_t digest, uint64_t value) {
+                                             const Reads& reads, const Pulse& pulse) {
+  return in_groups(keys, values, n, reads, pulse, [&](const StoredKey& key, uint64_t digest, uint64_t value) {
     const Outcome outcome = stage_insert(key, digest, value);
     return outcome == Outcome::full ? -1 : outcome == Outcome::stored ? 1 : 0;
   });
 }
 
-PagedTable::Progress PagedTable::erase_many(const uint64_t* keys, uint64_t n, uint32_t in_flight, const Pulse& pulse) {
-  return in_groups(keys, nullptr, n, in_flight, pulse,
+PagedTable::Progress PagedTable::erase_many(const uint64_t* keys, uint64_t n, const Reads& reads, const Pulse& pulse) {
+  return in_groups(keys, nullptr, n, reads, pulse,
                    [&](const StoredKey& key, uint64_t digest, uint64_t) { return stage_erase(key, digest) ? 1 : 0; });
 }
 

@@ -85,7 +85,7 @@ const Files& made(uint8_t shape, uint8_t size) {
     std::vector<uint64_t> all, values;
     for (uint64_t i = 0; i < keys * words; ++i) all.push_back(splitmix(7, i));
     for (uint64_t i = 0; i < keys; ++i) values.push_back(i);
-    fresh.insert_many(all.data(), values.data(), keys, 1, kGoOn);
+    fresh.insert_many(all.data(), values.data(), keys, {1, 1}, kGoOn);
     fresh.checkpoint();
     files.summary = fresh.summary_file();
     for (uint64_t i = 0; i < size % 4u; ++i) fresh.insert({splitmix(9, i), words == 2 ? i : 0}, i);
@@ -147,7 +147,7 @@ void look(const PagedTable& table, Dice& dice) {
   const std::vector<uint64_t> keys = some_keys(words, dice);
   uint64_t values[16], value;
   uint8_t found[16];
-  table.get_many(keys.data(), 16, 7, values, found, 1, kGoOn);
+  table.get_many(keys.data(), 16, 7, values, found, {1, 1}, kGoOn);
   for (size_t i = 0; i < 16; ++i) {
     const StoredKey key{keys[words * i], words == 2 ? keys[2 * i + 1] : 0};
     const bool is_in = table.find(key, value);
@@ -167,11 +167,11 @@ void change(PagedTable& table, Dice& dice) {
   const std::vector<uint64_t> keys = some_keys(words, dice);
   const auto key = [&](size_t i) { return StoredKey{keys[words * i], words == 2 ? keys[2 * i + 1] : 0}; };
   const uint64_t values[16] = {1, 2, 3};
-  const PagedTable::Progress put = table.insert_many(keys.data(), values, 16, 1, kGoOn);
+  const PagedTable::Progress put = table.insert_many(keys.data(), values, 16, {1, 1}, kGoOn);
   uint64_t value;
   for (size_t i = 0; i < 16 && !put.full; ++i) require(table.find(key(i), value), "a key that was stored is absent");
   if (const std::string broken = table.check(); !broken.empty()) fail("after insertions: " + broken);
-  table.erase_many(keys.data(), 8, 1, kGoOn);
+  table.erase_many(keys.data(), 8, {1, 1}, kGoOn);
   for (size_t i = 0; i < 16 && !put.full; ++i)
     require(table.find(key(i), value) == (i >= 8), "a deletion took the wrong keys");
   table.erase(key(9));
@@ -217,8 +217,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     } else if (writable) {  // a table that lies must not take the process with it
       const std::vector<uint64_t> keys = some_keys(key_words(opened.key_type()), dice);
       const uint64_t values[16] = {};
-      opened.insert_many(keys.data(), values, 16, 1, kGoOn);
-      opened.erase_many(keys.data(), 16, 1, kGoOn);
+      opened.insert_many(keys.data(), values, 16, {1, 1}, kGoOn);
+      opened.erase_many(keys.data(), 16, {1, 1}, kGoOn);
     }
   } catch (const FormatError&) {
     require(!whole, "a table that was read whole is refused afterwards");

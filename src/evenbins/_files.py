@@ -1,4 +1,4 @@
-"""Files on disk: saved whole or not at all, read by mapping.
+"""Files on disk: saved whole or not at all, read by mapping (_mapped_files.py).
 
     write to a temporary file beside the target ──▶ fsync ──▶ rename over the target ──▶ fsync the folder
 
@@ -11,13 +11,12 @@ from __future__ import annotations
 import contextlib
 import copy
 import errno
-import mmap
 import os
-import stat
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from evenbins._core import FormatError
+from evenbins._mapped_files import advised, checked_preload, map_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +26,6 @@ __all__ = [
     "Persistent",
     "StrPath",
     "attributes_of",
-    "map_file",
     "replace_file",
     "synced_folder",
     "write_all",
@@ -71,19 +69,24 @@ class Loadable:
         return cls._from_file(path, mapped=False, verify=True)
 
     @classmethod
-    def open(cls, path: StrPath, *, verify: bool = False) -> Self:
+    def open(cls, path: StrPath, *, verify: bool = False, preload: bool = False) -> Self:
         """Map a file read-only: ready at once whatever its size, its memory shared between processes.
 
-        The header is checked; `verify=True` checks the payload too, by reading all of it. While it is
-        open the file must not be truncated: the system kills a process that reads behind the end. (`save`
-        never truncates: it puts a new file in place, and readers that have the old one open keep it.)
+        The header is checked; `verify=True` checks the payload too, by reading all of it. `preload=True`
+        reads the file into memory now, so that no look-up waits for the disk while it stays there.
+
+        While it is open the file must not be truncated: the system kills a process that reads behind the end.
+        (`save` never truncates: it puts a new file in place, and readers that have the old one open keep it.)
         """
-        return cls._from_file(path, mapped=True, verify=verify)
+        return cls._from_file(path, mapped=True, verify=verify, preload=preload)
 
     @classmethod
-    def _from_file(cls, path: StrPath, *, mapped: bool, verify: bool) -> Self:
+    def _from_file(cls, path: StrPath, *, mapped: bool, verify: bool, preload: bool = False) -> Self:
+        checked_preload(preload)
         try:
-            return cls._from_data(map_file(path), mapped=mapped, verify=verify)
+            data = map_file(path)
+            with advised(data, path, whole=verify or not mapped, preload=preload):
+                return cls._from_data(data, mapped=mapped, verify=verify)
         except FormatError as error:
             raise FormatError(f"{os.fsdecode(path)}: {error}") from None
 
@@ -211,18 +214,3 @@ def synced_folder(folder: StrPath, file: StrPath | None = None) -> Iterator[None
 def _sync_folder(folder: Path) -> None:
     with synced_folder(folder):
         pass
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # do not wait for the writer of a pipe
-
-
-def map_file(path: StrPath) -> mmap.mmap:
-    """Map a file read-only. The mapping lives as long as something uses its bytes."""
-    with open(os.fspath(path), "rb", opener=_open_at_once) as file:  # fspath: a number would be a descriptor
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise FormatError("it is not a regular file, and cannot be mapped")
-        if status.st_size == 0:
-            raise FormatError("the file is empty")
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
-from evenbins import _core, _files, _show
+from evenbins import _core, _files, _mapped_files, _show
 from evenbins._core import FormatError
 from evenbins._files import StrPath
 from evenbins.errors import ArgumentError
@@ -315,7 +315,7 @@ def kind_of_file(path: StrPath) -> Kind:
     if os.path.isfile(os.path.join(name, "manifest.json")):  # the one structure that is a folder
         return _BY_NUMBER[0]
     try:
-        number = _number_in(_files.map_file(path))
+        number = _number_in(_mapped_files.map_file(path))
         if number not in _BY_NUMBER:
             raise FormatError(f"it holds kind {number}, which this version does not know")
     except FormatError as error:
@@ -339,6 +339,6 @@ def load(path: StrPath) -> Any:
     return kind.cls.open(path) if kind.number == _PAGED else kind.cls.load(path)
 
 
-def open(path: StrPath, *, verify: bool = False) -> Any:
+def open(path: StrPath, *, verify: bool = False, preload: bool = False) -> Any:
     """Map a structure of any kind from a file, read-only; see `BloomFilter.open`."""
-    return kind_of_file(path).cls.open(path, verify=verify)
+    return kind_of_file(path).cls.open(path, verify=verify, preload=preload)

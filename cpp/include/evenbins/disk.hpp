@@ -2,11 +2,17 @@
 //
 // Every change of a paged table goes through here, so a test can record the changes in their order (`Tape`), replay
 // every prefix of them as a crash would leave it, or let the k-th of them fail.
+//
+// `read` waits for the disk. `read_cached` does not: it succeeds only with bytes that the system has in its page cache
+// (preadv2 with RWF_NOWAIT: Linux, most file systems). `knows_cache` is false where that does not exist, which is
+// found out once, by the constructor: ENOSYS (an old kernel, another system), EOPNOTSUPP (the file system), EPERM or
+// EINVAL (a sandbox).
 #pragma once
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -71,7 +77,10 @@ struct Tape {
 class Disk {
  public:
   Disk(Descriptor& file, std::string path, Tape* tape, uint32_t number)
-      : descriptor_(file.release()), path_(std::move(path)), tape_(tape), number_(number) {}
+      : descriptor_(file.release()), path_(std::move(path)), tape_(tape), number_(number) {
+    char byte;
+    knows_cache_ = is_open() && (cached(0, &byte, 1) >= 0 || errno == EAGAIN || errno == EINTR);
+  }
   ~Disk() { close(); }
   Disk(const Disk&) = delete;
   Disk& operator=(const Disk&) = delete;
@@ -104,6 +113,21 @@ class Disk {
     return done;
   }
 
+  // Reads n bytes if the system has all of them in its cache. False: it has not, or the read has to be made by `read`
+  // to know what is wrong.
+  bool read_cached(uint64_t offset, void* out, size_t n) const {
+    return cached(offset, out, n) == static_cast<ssize_t>(n);
+  }
+  bool knows_cache() const { return knows_cache_; }
+  void set_knows_cache(bool known) { knows_cache_ = known; }  // for tests
+
+  // Asks the system to fetch bytes into its cache, without waiting for them.
+  void request([[maybe_unused]] uint64_t offset, [[maybe_unused]] size_t n) const {
+#if defined(POSIX_FADV_WILLNEED)
+    ::posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(n), POSIX_FADV_WILLNEED);
+#endif
+  }
+
   void write(uint64_t offset, const void* data, size_t n) {
     const auto* p = static_cast<const char*>(data);
     if (tape_->on) tape_->steps.push_back({number_, 'w', offset, std::string(p, n)});
@@ -133,6 +157,16 @@ class Disk {
   }
 
  private:
+  ssize_t cached(uint64_t offset, void* out, size_t n) const {
+#if defined(RWF_NOWAIT)
+    const iovec piece{out, n};
+    return ::preadv2(descriptor_, &piece, 1, static_cast<off_t>(offset), RWF_NOWAIT);
+#else
+    static_cast<void>(offset), static_cast<void>(out), static_cast<void>(n);
+    errno = ENOSYS;
+    return -1;
+#endif
+  }
   void put(uint64_t offset, const char* p, size_t n) {
     while (n > 0) {
       const ssize_t put = ::pwrite(descriptor_, p, std::min<size_t>(n, 1 << 30), static_cast<off_t>(offset));
@@ -148,6 +182,7 @@ class Disk {
   std::string path_;
   Tape* tape_;
   uint32_t number_;
+  bool knows_cache_ = false;
 };
 
 }  // namespace evenbins

@@ -85,6 +85,12 @@ class PageStore {
   bool any_changed() const { return !overlay_.empty(); }
   void read(uint64_t page, uint8_t* out) const;                       // checked
   void read_raw(uint64_t first, uint64_t count, uint8_t* out) const;  // from the file, not checked
+  // The same if the system has all these pages in its cache; else false, at once (Disk).
+  bool read_cached(uint64_t first, uint64_t count, uint8_t* out) const {
+    return table_.read_cached((2 + first) * page_bytes_, out, count * page_bytes_);
+  }
+  void request(uint64_t first, uint64_t count) const { table_.request((2 + first) * page_bytes_, count * page_bytes_); }
+  bool knows_cache() const { return table_.knows_cache(); }
   // FormatError names the page. All that is in memory has passed, pages of the journal too: whoever reads so many keys
   // as a page says stays within it.
   void check(uint64_t page, const uint8_t* image) const;

@@ -17,7 +17,7 @@
 // differ it is of another time and not believed: one scan of the pages makes a new one.
 //
 // Many look-ups: pages wanted are sorted, neighbours (with gaps of at most kGap pages) are fetched by one read, and
-// `in_flight` threads keep that many reads under way. Many changes: keys sorted by page, so that each page is written
+// `in_flight` reads are under way (page_reads.hpp). Many changes: keys sorted by page, so that each page is written
 // once in a group of at most kGroupBytes; a group is what the journal makes whole. The caller's arrays are read once,
 // into copies of a chunk: whatever another thread writes to them, the key on a page is the key its digest belongs to.
 //
@@ -38,6 +38,7 @@
 #include <string>
 #include <vector>
 
+#include "evenbins/page_reads.hpp"
 #include "evenbins/page_store.hpp"
 #include "evenbins/page_summary.hpp"
 #include "evenbins/table_keys.hpp"
@@ -83,6 +84,7 @@ class PagedTable {
   PageStore& store() { return store_; }
   const PageStore& store() const { return store_; }
   Tape& tape() { return tape_; }
+  void set_knows_cache(bool known) { table_disk_.set_knows_cache(known); }  // for tests
   KeyType key_type() const { return shape_.key_type; }
   bool writable() const { return writable_; }
   uint64_t keys() const { return keys_; }
@@ -107,13 +109,13 @@ class PagedTable {
   Probe probe(const StoredKey& key) const;
   // Returns the keys done: all, unless the pulse stopped it. `values` may be null.
   uint64_t get_many(const uint64_t* keys, uint64_t n, uint64_t missing, uint64_t* values, uint8_t* found,
-                    uint32_t in_flight, const Pulse& pulse) const;
+                    const Reads& reads, const Pulse& pulse) const;
 
   Outcome insert(const StoredKey& key, uint64_t value);
   bool erase(const StoredKey& key);
-  Progress insert_many(const uint64_t* keys, const uint64_t* values, uint64_t n, uint32_t in_flight,
+  Progress insert_many(const uint64_t* keys, const uint64_t* values, uint64_t n, const Reads& reads,
                        const Pulse& pulse);
-  Progress erase_many(const uint64_t* keys, uint64_t n, uint32_t in_flight, const Pulse& pulse);
+  Progress erase_many(const uint64_t* keys, uint64_t n, const Reads& reads, const Pulse& pulse);
   void checkpoint() { store_.checkpoint(keys_); }
   // Writes nothing. The owner unlocks the file, though a child may have it open; a child only closes its descriptors.
   void close();
@@ -165,14 +167,14 @@ class PagedTable {
 
   // The group under way.
   Staged& stage(uint64_t page);
-  void prefetch(const std::vector<uint64_t>& pages, uint32_t in_flight);
+  void prefetch(const std::vector<uint64_t>& pages, const Reads& reads);
   Outcome stage_insert(const StoredKey& key, uint64_t digest, uint64_t value);
   bool stage_erase(const StoredKey& key, uint64_t digest);
   void append(uint64_t page, uint8_t code, const StoredKey& key, uint64_t digest, uint64_t value);
   void commit();
   void roll_back();
   template <typename F>
-  Progress in_groups(const uint64_t* keys, const uint64_t* values, uint64_t n, uint32_t in_flight, const Pulse& pulse,
+  Progress in_groups(const uint64_t* keys, const uint64_t* values, uint64_t n, const Reads& reads, const Pulse& pulse,
                      F&& change);
   std::vector<uint64_t> digests_of(const uint8_t* image) const;
   template <typename F>

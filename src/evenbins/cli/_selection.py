@@ -57,7 +57,7 @@ def open_selection(names: Sequence[str], output: str, how: How) -> list[RowInput
 
 def select_rows(
     sources: list[RowInput], output: str, members: Members, advance: Callable[[int], None], *, invert: bool,
-    threads: int,
+    threads: int | None,
 ) -> None:  # fmt: skip
     """Write the rows whose key is in the filter, or the others; rows without a key are left out."""
 
@@ -82,7 +82,7 @@ def select_rows(
 
 def write_selection(
     file: str, inputs: Sequence[str], output: str, how: How, refused: dict[str, bool], invert: bool,
-    threads: int, verify: bool,
+    threads: int | None, verify: bool, preload: bool,
 ) -> tuple[Members, list[RowInput], int, int]:  # fmt: skip
     """Do what `query -o` does; return the set, the inputs, and the numbers of rows and of those selected."""
     for name, given in refused.items():
@@ -91,7 +91,7 @@ def write_selection(
     sources = open_selection(inputs, output, how)
     if os.path.isfile(output) and os.path.exists(file) and os.path.samefile(file, output):
         raise click.ClickException(f"-o {output} is the filter itself: choose another name")
-    members = open_members(file, verify=verify)
+    members = open_members(file, verify=verify, preload=preload)
     with Bar([source.name for source in sources]) as bar:
         bar.begin("looking up")
         select_rows(sources, output, members, bar.advance, invert=invert, threads=threads)

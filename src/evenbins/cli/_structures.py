@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evenbins import _bulk, _core, _files, structure
+from evenbins import _bulk, _core, _mapped_files, structure
 from evenbins._console import check_readable
 from evenbins.structure import Kind
 
@@ -41,16 +41,14 @@ class Members:
         """Whether it is a table: keys are text, and nothing is found that is not there."""
         return self._kind.family == "tables"
 
-    def contains(self, batch: Batch, *, threads: int = 1) -> npt.NDArray[np.bool_]:
+    def contains(self, batch: Batch, *, threads: int | None = None) -> npt.NDArray[np.bool_]:
         """Return for each key of a batch whether it is there."""
-        keys = batch.keys(as_text=self.exact)
+        keys, threads = batch.keys(as_text=self.exact), _bulk.checked_threads(threads)
         if isinstance(self._structure, _core.Filter):
             source, _ = _bulk.key_source(keys)
             found: npt.NDArray[np.bool_] = self._structure._contains_from(source, threads)
         elif isinstance(self._structure, _core.Table):
             found = self._structure._contains_many(_words_of(keys, self._structure._seed), threads)
-        elif self._kind.name == "paged-table":
-            found = self._structure.contains_many(keys)
         else:
             found = self._structure.contains_many(keys, threads=threads)
         return found
@@ -79,7 +77,7 @@ def open_structure(path: str, *, verify: bool) -> tuple[Kind, Any]:
     return kind, kind.cls.open(path, verify=verify)
 
 
-def open_members(path: str, *, verify: bool) -> Members:
+def open_members(path: str, *, verify: bool, preload: bool = False) -> Members:
     """Open a file as a set of lines."""
     kind = kind_of(path)
     if "members" not in kind.can:
@@ -89,14 +87,18 @@ def open_members(path: str, *, verify: bool) -> Members:
         )
     try:
         if kind.policies:  # one filter of the core
-            return Members(_core.Filter(_files.map_file(path), kind.number, True, verify), kind)
+            data = _mapped_files.map_file(path)
+            with _mapped_files.advised(data, path, whole=verify, preload=preload):
+                return Members(_core.Filter(data, kind.number, True, verify), kind)
         if kind.name == "multilevel-table":
-            table = _core.Table(_files.map_file(path), True, verify)
+            data = _mapped_files.map_file(path)
+            with _mapped_files.advised(data, path, whole=verify, preload=preload):
+                table = _core.Table(data, True, verify)
             _, _, key_type, *_ = table._core
             return Members(_check_text_keys(table, key_type, path, kind.title), kind)
     except _core.FormatError as error:
         raise _core.FormatError(f"{path}: {error}") from None
-    opened = kind.cls.open(path, verify=verify)
+    opened = kind.cls.open(path, verify=verify, preload=preload)
     if kind.family == "tables":
         _check_text_keys(opened, opened._key_type, path, kind.title)
     return Members(opened, kind)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evenbins import _arguments as arguments
-from evenbins import _core, _files, structure
+from evenbins import _core, _files, _mapped_files, structure
 from evenbins._core import FormatError
 from evenbins._files import StrPath
 from evenbins.filters.base import BaseFilter
@@ -196,7 +196,9 @@ class Manifest(NamedTuple):
             self.policy, self.core, capacity=self.shard_keys, seed=self.seed, hashing=self.hashing
         )
 
-    def shards_in(self, folder: Path, *, mapped: bool, verify: bool) -> list[BaseFilter]:
+    def shards_in(
+        self, folder: Path, *, mapped: bool, verify: bool, preload: bool = False
+    ) -> list[BaseFilter]:
         """Read all shards of a directory; refuse what is missing and what is too many."""
         strays = [each.name for each in folder.iterdir() if each.suffix == ".evb"]
         try:
@@ -210,18 +212,20 @@ class Manifest(NamedTuple):
             raise FormatError(f"{_some(missing)} missing")
         if extra or len(strays) != len(self.files):
             raise FormatError(f"{_some(extra or sorted(strays))} not of this filter, or there twice")
-        parts = []
+        parts, nbytes = [], sum(each.nbytes for each in self.files)
         for each in self.files:
             path = folder / self.folder / each.name
             try:
-                data = _files.map_file(path)
+                data = _mapped_files.map_file(path)
             except FileNotFoundError:
                 raise FormatError(f"{each.name} is missing") from None
             except FormatError as error:
                 raise FormatError(f"{each.name}: {error}") from None
             if len(data) != each.nbytes:
                 raise FormatError(f"{each.name} has {len(data)} bytes and should have {each.nbytes}")
-            parts.append(self.shard(each, data, mapped=mapped, verify=verify))
+            whole = verify or not mapped
+            with _mapped_files.advised(data, path, whole=whole, preload=preload, nbytes=nbytes):
+                parts.append(self.shard(each, data, mapped=mapped, verify=verify))
         return parts
 
     def shard(self, entry: ShardFile, data: Any, *, mapped: bool, verify: bool) -> BaseFilter:

@@ -407,7 +407,7 @@ class MultilevelTable(_core.Table, FromKeys, SetMethods, Structure[TablePlan]):
 
     @classmethod
     def open(  # type: ignore[override]
-        cls, path: StrPath, *, verify: bool = False, summary: str | None = None
+        cls, path: StrPath, *, verify: bool = False, preload: bool = False, summary: str | None = None
     ) -> Self | PagedTable:
         """Open a file without loading it: map it read-only, or, if it was saved in pages, as a `PagedTable`.
 
@@ -415,13 +415,15 @@ class MultilevelTable(_core.Table, FromKeys, SetMethods, Structure[TablePlan]):
         ----------
         verify
             Read and check everything now; otherwise a mapped file's header, and a page when it is read.
+        preload
+            Read the file into memory now, so that no look-up waits for the disk while it stays there.
         summary
             What says which page or bucket to read. A file in pages has "multiple-bloom" in any case; for a
             mapped table it is made by one scan, as by `attach_summary`.
         """
         if is_paged(path):
-            return PagedTable.open(path, summary=summary or "multiple-bloom", verify=verify)
-        table = super().open(path, verify=verify)
+            return PagedTable.open(path, summary=summary or "multiple-bloom", verify=verify, preload=preload)
+        table = super().open(path, verify=verify, preload=preload)
         if summary is not None:
             try:
                 table.attach_summary(summary)

@@ -10,7 +10,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from evenbins import _core, _files
 from evenbins._core import Descriptor, FormatError
@@ -87,13 +86,14 @@ def new_file(target: str, plan: PagedPlan) -> Iterator[str]:
             raise OSError(error.errno, error.strerror, target) from error
 
 
-def keep_summary(path: str, data: Any) -> None:
-    """Save a summary beside its table. A full disk, or a folder without permission, is no failure.
+def keep_summary(path: str, write: Callable[[int], None]) -> None:
+    """Save a summary beside its table; `write` writes it to a descriptor.
 
+    A full disk, or a folder without permission, is no failure.
     The table is whole without it: it is the table's pages in short, and made from them if it is missing.
     """
     with contextlib.suppress(OSError):
-        _files.replace_file(path + ".summary", lambda descriptor: _files.write_all(descriptor, data))
+        _files.replace_file(path + ".summary", write)
 
 
 def is_paged(path: StrPath) -> bool:

@@ -23,17 +23,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
-import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins import _core, _show
+from evenbins import _core, _mapped_files, _show
 from evenbins._bulk import Key
 from evenbins._core import Descriptor, FormatError
 from evenbins._files import StrPath
 from evenbins._show import ReprMixin
 from evenbins.tables import page_files
-from evenbins.tables._keys import Words, stored_keys, stored_values
-from evenbins.tables.mapping import MISSING, TableMapping
+from evenbins.tables._keys import Words
+from evenbins.tables.paged_bulk import PagedBulk, reads_of
 from evenbins.tables.paged_plan import PagedPlan, plan_of_paged_core, plan_paged
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ __all__ = [
     "PagedPlan", "PagedStats", "PagedTable", "plan_of_paged_core", "plan_paged", "save_pages",
 ]  # fmt: skip
 
-IN_FLIGHT = 32
 _SAVED_AT_ONCE = 1 << 22  # items that `save_pages` sorts by page and writes at a time: 64 MiB
 _SUMMARIES = ("multiple-bloom",)
 
@@ -95,7 +93,7 @@ def _refusal(what: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-class PagedTable(_core.Pages, TableMapping):
+class PagedTable(_core.Pages, PagedBulk):
     """A mapping from keys to 64-bit numbers in a file: one page read for a present key, none for others.
 
     Made by `PagedTable.create`, or from a table in memory by `MultilevelTable.save(path, layout="pages")`;
@@ -180,7 +178,7 @@ class PagedTable(_core.Pages, TableMapping):
     @classmethod
     def open(
         cls, path: StrPath, *, summary: str = "multiple-bloom", writable: bool = False, durable: bool = True,
-        verify: bool = False,
+        verify: bool = False, preload: bool = False,
     ) -> Self:  # fmt: skip
         """Open a table that lies in a file; its summary is read, or made anew by one scan.
 
@@ -195,6 +193,9 @@ class PagedTable(_core.Pages, TableMapping):
             As for `create`.
         verify
             Read and check every page now; otherwise each is checked when it is read.
+        preload
+            Read all pages into the system's cache now, so that no look-up waits for the disk while they stay
+            there.
 
         Raises
         ------
@@ -208,7 +209,10 @@ class PagedTable(_core.Pages, TableMapping):
         target = os.path.realpath(path)  # one file, one journal, by whatever name it is opened
         if summary not in _SUMMARIES:
             raise arguments.error("summary", "'multiple-bloom'", summary, "Leave it out: it is the only kind")
+        _mapped_files.checked_preload(preload)
         try:
+            if preload:
+                _mapped_files.preload_file(target)
             return cls._open(target, bool(writable), bool(durable), bool(verify))
         except FormatError as error:
             raise FormatError(f"{target}: {error}") from None
@@ -272,7 +276,7 @@ class PagedTable(_core.Pages, TableMapping):
 
     def _keep_summary(self) -> None:
         """Save the summary if that can be done: without it, or with an old one, the next `open` scans."""
-        page_files.keep_summary(self._path, self._summary_file())
+        page_files.keep_summary(self._path, self._write_summary)
 
     # --- the end ------------------------------------------------------------------------------------------
 
@@ -309,12 +313,6 @@ class PagedTable(_core.Pages, TableMapping):
         """
         return self._probe(key)
 
-    def _insert_many(self, keys: Words, values: Words, are_new: bool, before: int = 0) -> None:
-        self._insert_words(keys, values, IN_FLIGHT, before)
-
-    def _erase_many(self, keys: Words, strict: bool) -> tuple[int, int, int]:
-        return self._erase_words(keys, IN_FLIGHT, strict)
-
     def _each_batch(self, store: Callable[[Words, Words], object], most: int) -> None:
         """Call store(keys, values) once with all items of one moment, in a random order.
 
@@ -332,57 +330,7 @@ class PagedTable(_core.Pages, TableMapping):
         for keys, _ in iter(lambda: self._page(0, 0, 1 << 20)[:2], None):
             if not keys.size:
                 return
-            self._erase_words(keys, IN_FLIGHT, False)
-
-    def insert_many(
-        self, keys: object, values: object, *, assume_unique: bool = False, in_flight: int = IN_FLIGHT
-    ) -> None:
-        """Store many keys with their values; of a key that comes twice, the last value stays.
-
-        The keys are sorted by page and stored in groups, each of which is on disk whole or not at all. So
-        after an error (a full table, a full disk, Ctrl-C) the number in the message says how many keys are
-        in, not that they are the first: calling again with the same keys does no harm. Fewer, larger
-        calls are faster: each writes a page once.
-
-        Parameters
-        ----------
-        keys, values
-            As for `MultilevelTable.insert_many`.
-        assume_unique
-            Accepted for the tables' common interface; a key is looked for in any case, by its summary.
-        in_flight
-            Reads under way at the same time, 1 ... 1024.
-
-        Raises
-        ------
-        TableFullError
-            There is no room for one more; `inserted` is the number of keys that are in.
-        """
-        words = stored_keys(keys, self._key_type, self._seed)
-        stored = stored_values(values, self._value_type, self._count(words))
-        self._insert_words(words, stored, _flight(in_flight))
-
-    def get_many(  # type: ignore[override]
-        self, keys: object, default: Any = MISSING, *, in_flight: int = IN_FLIGHT
-    ) -> npt.NDArray[Any]:
-        """Return the values of many keys: an array of the value_dtype, in the shape of a NumPy array of keys.
-
-        Each page is fetched once for all its keys, neighbours together, `in_flight` reads at a time.
-
-        Parameters
-        ----------
-        keys, default
-            As for `MultilevelTable.get_many`.
-        in_flight
-            Reads under way at the same time, 1 ... 1024: what keeps a disk busy.
-        """
-        return super().get_many(keys, default, threads=_flight(in_flight))
-
-    def contains_many(  # type: ignore[override]
-        self, keys: object, *, in_flight: int = IN_FLIGHT
-    ) -> npt.NDArray[np.bool_]:
-        """Return for many keys whether they are there: bools, in the shape of a NumPy array of keys."""
-        return super().contains_many(keys, threads=_flight(in_flight))
+            self._erase_words(keys, reads_of(), False)
 
     # --- the table as a whole -------------------------------------------------------------------------------
 
@@ -462,10 +410,6 @@ class PagedTable(_core.Pages, TableMapping):
         return _show.html_comparison(type(self).__name__, ("plan", "stats()"), rows)
 
 
-def _flight(value: object) -> int:
-    return arguments.integer("in_flight", value, 1, 1024, "Leave it out for 32")
-
-
 def save_pages(table: MultilevelTable, path: StrPath, **options: Any) -> None:
     """Write a table of any kind as a one-read table; what `MultilevelTable.save(path, layout="pages")` does.
 
@@ -503,10 +447,9 @@ def save_pages(table: MultilevelTable, path: StrPath, **options: Any) -> None:
             )
             try:
                 table._each_batch(
-                    lambda keys, values: made._insert_words(keys, values, IN_FLIGHT), _SAVED_AT_ONCE
+                    lambda keys, values: made._insert_words(keys, values, reads_of()), _SAVED_AT_ONCE
                 )
                 made._checkpoint()
-                data = made._summary_file()
             finally:
                 made._close()
             os.replace(temporary, target)
@@ -514,4 +457,4 @@ def save_pages(table: MultilevelTable, path: StrPath, **options: Any) -> None:
         for leftover in (".journal", ".summary"):
             with contextlib.suppress(OSError):
                 os.unlink(target + leftover)
-    page_files.keep_summary(target, data)
+    page_files.keep_summary(target, made._write_summary)
