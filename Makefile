@@ -53,10 +53,11 @@ system-packages: ## installs the system packages that the tests need (Debian, Ub
 CHECKS := tests/unit/test_keys.py tests/unit/test_balanced.py tests/unit/test_counting.py tests/unit/test_countmin.py \
   tests/unit/test_tables.py tests/unit/test_chained.py tests/unit/test_rings.py tests/unit/test_golden.py tests/packaging/test_stub.py \
   tests/unit/test_summaries.py tests/unit/test_sharded.py tests/unit/test_paged.py
-# Files with tests that are longer in a long run: those of tests/property, and those that read EVENBINS_ROUNDS by sizes.py.
+# Files with tests that are longer in a long run: those of tests/property, and those that read EVENBINS_ROUNDS by
+# sizes.py or have examples of hypothesis.
 LONG := tests/property tests/unit/test_callers_memory.py tests/unit/test_allocation_failure.py \
-  $(shell grep -rl --include='test_*.py' 'from sizes import' tests/cluster tests/packaging tests/statistical tests/unit)
-SUITES := filters counting sketches tables paged rings redis dedup cli
+  $(shell grep -rl --include='test_*.py' 'from sizes import\|from hypothesis import' tests/cluster tests/packaging tests/statistical tests/unit)
+SUITES := filters counting sketches tables paged rings redis dedup cores cli
 
 # --- what people do --------------------------------------------------------------------------------------
 demo: $(VENV)/for-demo ## plans, builds, queries: prediction beside measurement, and a report with figures

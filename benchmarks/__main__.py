@@ -117,6 +117,15 @@ def dedup(quick: bool, rounds: int | None, json_path: str | None, markdown: bool
     return main_dedup(quick=quick, rounds=rounds, json_path=json_path, markdown=markdown)
 
 
+@bench.command()
+@_bench_options
+def cores(quick: bool, rounds: int | None, json_path: str | None, markdown: bool) -> int:
+    """Compare 1, 2, 4, … threads in every bulk call: wall time and CPU time per key."""
+    from benchmarks.cores import main_cores
+
+    return main_cores(quick=quick, rounds=rounds, json_path=json_path, markdown=markdown)
+
+
 @bench.command("cli")
 @_bench_options
 def command_line(quick: bool, rounds: int | None, json_path: str | None, markdown: bool) -> int:

@@ -3,7 +3,8 @@
 Equal work: every contender of a case gets the same capacity, the same requested false-positive rate and
 the same keys, and is called by its fastest public interface. Filters spend bits differently for the same
 request, so the measured rate (on absent keys) and the bits per key stand beside each time.
-How each contender is called: peers.py. The cases of the balanced filters: balanced.py; counting: counting.py.
+How each contender is called: peers.py. The cases of the balanced filters: balanced.py; growing and sharded: composites.py;
+counting: counting.py.
 
 Integer keys are random 63-bit numbers: fastbloom-rs takes no larger ones. abloom and rbloom hash a str with
 Python's hash(), which a str computes once and keeps: where the same objects come again in each round, the
@@ -28,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.balanced import balanced_cases
+from benchmarks.composites import composite_cases
 from benchmarks.harness import Case, Contender, Limit, MissingPeerError, Target, import_peer, publish, run
 from benchmarks.peers import (
     FILTER_PEERS,
@@ -469,6 +471,7 @@ def cases(sizes: Sizes = FULL, peers: Sequence[str] = PEERS) -> Iterator[Case]:
         yield from _line_cases(nbytes, sizes)
     yield from _thread_cases(sizes)
     yield from balanced_cases(sizes, peers)
+    yield from composite_cases(sizes)
     yield from _memory_cases(sizes)
 
 

@@ -1,19 +1,17 @@
 #include "evenbins/parallel.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "evenbins/digest_stretches.hpp"
 #include "evenbins/kernel.hpp"
-#include "evenbins/stretches.hpp"
-#include "evenbins/threads.hpp"
+#include "evenbins/rounds.hpp"
 
 namespace evenbins {
 namespace {
@@ -22,8 +20,8 @@ constexpr size_t kBatch = 1024;                 // digests that stay in the firs
 constexpr uint64_t kStretch = 64 * kBatch;      // what a querying thread takes at a time
 constexpr uint64_t kKeysOfThread = 8 * kBatch;  // that pay for a thread
 constexpr size_t kSortItems = 2 * kBatch;       // items that are sorted by owner together
-constexpr size_t kRoundItems = 32 * kBatch;     // what an adding thread prepares in a round
-constexpr size_t kLevelItems = 64 * kBatch;     // the same where a round takes several steps: fewer waits
+constexpr size_t kSliceItems = 16 * kBatch;     // what an adding thread prepares at a time
+constexpr size_t kLevelItems = 4 * kBatch;      // the same where it is logged: 72 bytes a key, which stay in the cache
 
 // Digests of keys start … end−1; if one is bad, those before it, and the error in `bad`.
 size_t read_until_bad(const Digests& keys, uint64_t start, size_t n, uint64_t* out, std::optional<BadKey>& bad) {
@@ -52,50 +50,43 @@ uint64_t in_order(const Digests& keys, const Pulse& pulse, uint64_t start, const
   return size;
 }
 
-uint64_t add_alone(Filter& filter, const Digests& keys, const Pulse& pulse, uint64_t start = 0) {
-  return in_order(keys, pulse, start, [&](uint64_t first, size_t n, const uint64_t* digests) {
+// The same, where threads share the hashing.
+template <typename Act>
+uint64_t in_order(const Digests& keys, const Pulse& pulse, uint64_t start, uint32_t threads, const Act& act) {
+  const uint64_t size = keys.size();
+  if (threads < 2 || size - start < 2 * kKeysOfThread) return in_order(keys, pulse, start, act);
+  std::vector<uint64_t> digests(std::min(size - start, kStretch));
+  for (; start < size; start += kStretch) {
+    if (!pulse()) return start;
+    std::optional<BadKey> bad;
+    uint64_t n = std::min(kStretch, size - start);
+    try {
+      read_digests(keys, start, n, digests.data(), threads);
+    } catch (const BadKey& error) {
+      bad = error;
+      n = error.index - start;
+    }
+    for (uint64_t i = 0; i < n; i += kBatch) act(start + i, std::min<uint64_t>(kBatch, n - i), digests.data() + i);
+    if (bad) throw *bad;
+  }
+  return size;
+}
+
+uint64_t add_alone(Filter& filter, const Digests& keys, const Pulse& pulse, uint64_t start = 0, uint32_t threads = 1) {
+  return in_order(keys, pulse, start, threads, [&](uint64_t first, size_t n, const uint64_t* digests) {
     if (const size_t added = filter.add_many(digests, n); added < n) throw FilterFull(first + added);
   });
 }
 
-uint64_t add_new_alone(Filter& filter, const Digests& keys, uint8_t* out, const Pulse& pulse, uint64_t start = 0) {
-  return in_order(keys, pulse, start, [&](uint64_t first, size_t n, const uint64_t* digests) {
+uint64_t add_new_alone(Filter& filter, const Digests& keys, uint8_t* out, const Pulse& pulse, uint64_t start,
+                       uint32_t threads) {
+  return in_order(keys, pulse, start, threads, [&](uint64_t first, size_t n, const uint64_t* digests) {
     if (const size_t treated = filter.add_new_many(digests, n, out + first); treated < n)
       throw FilterFull(first + treated);
   });
 }
 
-// Lets all threads pass when the last has arrived. Waits by spinning for some tens of microseconds, about
-// what the slowest thread of a round is behind, before it sleeps: to wake a sleeping thread takes as long.
-class Barrier {
- public:
-  void expect(uint32_t threads) { threads_ = threads; }  // before anybody arrives
-  void arrive_and_wait() {
-    const uint32_t phase = phase_;
-    if (arrived_.fetch_add(1) + 1 == threads_) {
-      arrived_ = 0;
-      phase_ = phase + 1;
-      phase_.notify_all();
-      return;
-    }
-    for (int spin = 0; spin < kSpins; ++spin) {
-      if (phase_ != phase) return;
-#if defined(__x86_64__)
-      __builtin_ia32_pause();
-#elif defined(__aarch64__)
-      asm volatile("yield");
-#endif
-    }
-    phase_.wait(phase);
-  }
-
- private:
-  static constexpr int kSpins = 2000;
-  uint32_t threads_ = 1;
-  std::atomic<uint32_t> arrived_ = 0, phase_ = 0;
-};
-
-// Who owns an item: threads divide the lines of a table evenly, owner o has the items from bound o to bound o+1.
+// Who owns an item: parts divide the lines of a table evenly, owner o has the items from bound o to bound o+1.
 class Owners {
  public:
   Owners() = default;
@@ -123,7 +114,7 @@ class Owners {
   uint64_t factor_ = 0;
 };
 
-// One thread's share of a round: its items, sorted by owner, in key order within each.
+// A share of a round: its keys, and their items sorted by owner, in key order within each.
 struct Slice {
   std::vector<uint64_t> digests, items, rows;
   std::vector<std::span<const uint64_t>> owned;
@@ -132,6 +123,7 @@ struct Slice {
   std::optional<BadKey> bad;
 
   void read(const Digests& keys, uint64_t start, size_t n) {
+    bad.reset();
     digests.resize(n);
     n = read_until_bad(keys, start, n, digests.data(), bad);
     digests.resize(n);
@@ -147,6 +139,10 @@ struct Slice {
     items.resize(n * per_key);
     for (size_t j = 0; j < n; ++j)
       for (uint32_t i = 0; i < per_key; ++i) items[j * per_key + i] = columns[i * n + j];
+    sort_kept(owners);
+  }
+  // Sorts `items` by owner, and keeps them.
+  void sort_kept(const Owners& owners) {
     sort_items(owners, items.size(), [&](size_t start) {
       return std::span<const uint64_t>(items.data() + start, std::min(kSortItems, items.size() - start));
     });
@@ -180,12 +176,12 @@ struct Slice {
     for (size_t o = 0; o < owned.size(); ++o) passed[o].resize(owned[o].size());
   }
   // Keeps the digests that passed, in order: every owner told it of its own, in that order too. Allocates nothing.
-  void keep_passed(const Owners& owners, const std::vector<uint64_t>& words) {
+  void keep_passed(const Owners& owners) {
     for (size_t o = 0; o < passed.size(); ++o) next[o] = passed[o].data();
     size_t kept = 0;
     for (size_t i = 0; i < digests.size(); ++i) {
       digests[kept] = digests[i];
-      kept += *next[owners.of(words[i])]++;
+      kept += *next[owners.of(items[i])]++;
     }
     digests.resize(kept);
   }
@@ -257,227 +253,189 @@ struct Slice {
   std::vector<uint64_t> halves_;  // items between two splits
 };
 
-// What the threads know of a round. There are two, used in turn: while a slow thread still adds the items
-// of one round, a fast one prepares the next; so one barrier a round is enough.
-struct Round {
-  std::vector<Slice> slices;  // one of each thread
-  std::exception_ptr failure;
-  std::mutex failure_lock;
-  bool stop = false;
+// How a call is cut into rounds, rounds into slices of keys, and the memory into parts.
+struct Cut {
+  uint64_t size, slice_keys, rounds;
+  uint32_t slices, parts;
+
+  Cut(uint64_t size, uint64_t most, uint32_t threads)
+      : size(size),
+        slice_keys(std::clamp<uint64_t>((size - 1) / (2 * uint64_t{threads}) + 1, 64, std::max<uint64_t>(most, 64))),
+        slices(2 * threads),
+        parts(threads) {
+    rounds = (size + slices * slice_keys - 1) / (slices * slice_keys);
+  }
+  uint64_t first(uint64_t round, uint32_t slice) const { return std::min(size, (round * slices + slice) * slice_keys); }
+  size_t keys(uint64_t round, uint32_t slice) const {
+    return static_cast<size_t>(first(round, slice + 1) - first(round, slice));
+  }
+  // How many keys are in after `done` rounds.
+  uint64_t before(uint64_t done) const { return first(done, 0); }
 };
 
-// Adds the first `size` keys. With `out`, out[i] = 1 for those that were absent: each owner says which items changed
+using Slices = std::vector<Slice>;
+
+// Calls act(slice) for those that count: behind a bad key, none does.
+template <typename Act>
+void each_useful(Slices& slices, const Act& act) {
+  for (Slice& slice : slices) {
+    act(slice);
+    if (slice.bad) return;
+  }
+}
+
+// Throws the bad key at which the last round ended, if it did.
+void throw_bad(const Slices& slices) {
+  for (const Slice& slice : slices)
+    if (slice.bad) throw BadKey(*slice.bad);
+}
+
+// Adds the first `size` keys. With `out`, out[i] = 1 for those that were absent: each part says which items changed
 // something, and each slice then collects the answers for its keys.
 uint64_t add_by_range(ByRange& filter, const Digests& keys, uint64_t size, uint8_t* out, uint32_t threads,
                       const Pulse& pulse) {
   const uint32_t per_key = std::max(filter.items_per_key(), 1u);
-  const uint64_t slice_keys = std::max<uint64_t>(kRoundItems / per_key, 64);
-  uint64_t round_keys = 0, done = size;
-  Owners owners;
-  Round rounds[2];
-  Barrier barrier;
-  std::exception_ptr failure;
+  const Cut cut(size, kSliceItems / per_key, threads);
+  const Owners owners(filter.address(), cut.parts);
+  std::vector<uint32_t> tasks = {cut.slices, cut.parts};
+  if (out != nullptr) tasks.push_back(cut.slices);
+  Rounds rounds(std::move(tasks), cut.rounds);
+  std::vector<Slices> buffers(rounds.buffers());
+  for (Slices& slices : buffers) slices.resize(cut.slices);
 
-  const auto prepare = [&](uint32_t started) {
-    round_keys = started * slice_keys;
-    owners = Owners(filter.address(), started);
-    for (Round& round : rounds) round.slices.resize(started);
-    barrier.expect(started);
+  const auto sort = [&](Slice& slice, uint64_t round, uint32_t s) {
+    slice.read(keys, cut.first(round, s), cut.keys(round, s));
+    if (slice.bad) rounds.end_after(round);
+    const auto make = [&](size_t i, size_t n, uint64_t* items) -> const uint64_t* {
+      if (filter.items_per_key() == 0) return slice.digests.data() + i;
+      filter.items(slice.digests.data() + i, n, items);
+      return items;
+    };
+    if (out != nullptr)
+      slice.sort_by_key(owners, per_key, make);
+    else
+      slice.sort(owners, per_key, make);
   };
-  run_on_threads(threads, prepare, [&](uint32_t t) {
-    for (uint64_t start = 0, r = 0; start < size; start += round_keys, ++r) {
-      Round& round = rounds[r % 2];
-      try {
-        const uint64_t from = std::min(size, start + t * slice_keys);
-        Slice& mine = round.slices[t];
-        mine.read(keys, from, std::min(slice_keys, size - from));
-        const auto make = [&](size_t i, size_t n, uint64_t* items) -> const uint64_t* {
-          if (filter.items_per_key() == 0) return mine.digests.data() + i;
-          filter.items(mine.digests.data() + i, n, items);
-          return items;
-        };
-        if (out != nullptr)
-          mine.sort_by_key(owners, per_key, make);
-        else
-          mine.sort(owners, per_key, make);
-        if (t == 0) round.stop = !pulse();
-      } catch (...) {
-        const std::lock_guard hold(round.failure_lock);
-        round.failure = std::current_exception();
-      }
-      barrier.arrive_and_wait();
-      if (round.failure || round.stop) {
-        if (t == 0) {
-          done = start;
-          failure = round.failure;
-        }
-        return;
-      }
-      for (Slice& slice : round.slices) {
-        const std::span<const uint64_t> mine = slice.owned[t];
-        if (out != nullptr)
-          filter.add_new_items(mine.data(), mine.size(), slice.passed[t].data());
-        else
-          filter.add_items(mine.data(), mine.size());
-        if (!slice.bad) continue;
-        if (t == 0) failure = std::make_exception_ptr(*slice.bad);
-        return;  // the slices behind it hold keys that come after the bad one
-      }
-      if (out == nullptr) continue;
-      barrier.arrive_and_wait();
-      if (const uint64_t from = start + t * slice_keys; from < size)
-        round.slices[t].collect_new(owners, per_key, out + from);
-    }
+  rounds.run(threads, pulse, [&](uint32_t step, uint64_t round, uint32_t task) {
+    Slices& slices = buffers[round % buffers.size()];
+    if (step == 0) return sort(slices[task], round, task);
+    if (step == 2) return slices[task].collect_new(owners, per_key, out + cut.first(round, task));
+    each_useful(slices, [&](Slice& slice) {
+      const std::span<const uint64_t> mine = slice.owned[task];
+      if (out != nullptr)
+        filter.add_new_items(mine.data(), mine.size(), slice.passed[task].data());
+      else
+        filter.add_items(mine.data(), mine.size());
+    });
   });
-  if (failure) std::rethrow_exception(failure);
-  return done;
+  const uint64_t done = rounds.end();
+  if (done > 0) throw_bad(buffers[(done - 1) % buffers.size()]);
+  return cut.before(done);
 }
 
-// What one thread did at the levels of a round, so that it can be taken back.
+// What was done at one level to the blocks of one part, in one round, so that it can be taken back.
 struct Undo {
-  struct Log {  // never initialised: nine words for each key
-    std::unique_ptr<uint64_t[]> words;
-    size_t room = 0;
-  };
-  std::vector<Log> log;          // for each level
-  std::vector<uint64_t> placed;  // keys that are in blocks of each level, and neither counted nor taken back
+  std::unique_ptr<uint64_t[]> words;  // never initialised: nine for each key
+  size_t room = 0;
+  uint64_t placed = 0;  // keys that are in, and neither counted nor taken back
 
-  explicit Undo(uint32_t levels) : log(levels), placed(levels) {}
-  void add_level(ByLevel& filter, uint32_t level, std::vector<Slice>& slices, uint32_t owner, bool logged) {
-    size_t items = 0, done = 0;
-    for (const Slice& slice : slices) items += slice.owned[owner].size();
-    Log& here = log[level];
-    if (const size_t words = items * filter.undo_words(); logged && words > here.room) {
-      here.words = std::make_unique_for_overwrite<uint64_t[]>(words);
-      here.room = words;
+  void add(ByLevel& filter, uint32_t level, Slices& slices, uint32_t part, bool logged) {
+    size_t items = 0;
+    each_useful(slices, [&](const Slice& slice) { items += slice.owned[part].size(); });
+    if (const size_t wanted = items * filter.undo_words(); logged && wanted > room) {
+      words = std::make_unique_for_overwrite<uint64_t[]>(wanted);
+      room = wanted;
     }
-    for (Slice& slice : slices) {
-      uint64_t* undo = logged ? here.words.get() + done * filter.undo_words() : nullptr;
-      const auto& mine = slice.owned[owner];
-      done += filter.add_level(level, mine.data(), mine.size(), slice.passed[owner].data(), undo);
-    }
-    placed[level] = done;
+    each_useful(slices, [&](Slice& slice) {
+      uint64_t* undo = logged ? words.get() + placed * filter.undo_words() : nullptr;
+      const auto& mine = slice.owned[part];
+      placed += filter.add_level(level, mine.data(), mine.size(), slice.passed[part].data(), undo);
+    });
   }
-  void take_back(ByLevel& filter) {
-    for (uint32_t level = 0; level < log.size(); ++level)
-      filter.take_back(level, log[level].words.get(), std::exchange(placed[level], 0));
-  }
-  void count(ByLevel& filter) {
-    for (uint32_t level = 0; level < placed.size(); ++level)
-      filter.count_placed(level, std::exchange(placed[level], 0));
+  void take_back(ByLevel& filter, uint32_t level) { filter.take_back(level, words.get(), std::exchange(placed, 0)); }
+  void count(ByLevel& filter, uint32_t level) { filter.count_placed(level, std::exchange(placed, 0)); }
+};
+
+// What a round through levels needs.
+struct LevelRound {
+  Slices slices;
+  std::vector<std::vector<Undo>> undo;  // of each level, of each part
+
+  template <typename Act>
+  void each_undo(const Act& act) {
+    for (uint32_t level = 0; level < undo.size(); ++level)
+      for (Undo& part : undo[level]) act(part, level);
   }
 };
 
-// A round goes through the levels: each thread sorts its slice by owner, each owner adds what is its own, the
-// slice keeps what passed. What passed all levels is added at the end, by one thread. If that is more than there
-// is room for, the order of the keys would have mattered: the round is taken back. Returns the first key that
-// must be added alone for this reason, or because too few are left.
+// A round goes through the levels: each slice is sorted by owner, each part adds what is its own, the slice keeps what
+// passed. What passed all levels is added at the end, round by round. If that is more than there is room for, the order
+// of the keys would have mattered: the round, and what was done of those behind it, is taken back. Returns the first key
+// that must be added alone for this reason, or because too few are left.
 uint64_t add_by_level(ByLevel& filter, const Digests& keys, uint32_t threads, const Pulse& pulse, bool& stopped) {
-  const uint64_t size = keys.size();
+  if (!filter.takes_rounds()) return 0;
   const uint32_t levels = filter.levels();
-  std::vector<Owners> owners;  // of each level
-  std::vector<Slice> slices;
-  std::vector<Undo> undos;
-  Barrier barrier;
-  uint64_t start = 0, slice_keys = 0, room = 0;
-  bool too_many = false;
-  std::mutex failure_lock;
-  std::exception_ptr failures[2];  // of the even and the odd steps, so that no thread sees the next step's
+  const Cut cut(keys.size(), kLevelItems, threads);
+  const bool logged = filter.room() < cut.size;
+  std::vector<Owners> owners;   // of each level
+  std::vector<uint32_t> tasks;  // step 2j: the slices for level j; step 2j+1: the parts of level j; then what is left
+  for (uint32_t level = 0; level < levels; ++level) {
+    owners.emplace_back(filter.address(level), cut.parts);
+    tasks.insert(tasks.end(), {cut.slices, cut.parts});
+  }
+  tasks.insert(tasks.end(), {cut.slices, 1});
+  Rounds rounds(std::move(tasks), cut.rounds);
+  std::vector<LevelRound> buffers(rounds.buffers());
+  for (LevelRound& buffer : buffers) {
+    buffer.slices.resize(cut.slices);
+    buffer.undo.resize(levels);
+    for (std::vector<Undo>& parts : buffer.undo) parts.resize(cut.parts);
+  }
 
-  // How many slices count: those behind a bad key hold keys that come after it.
-  const auto useful = [&] {
-    size_t n = 1;
-    while (n < threads && !slices[n - 1].bad) ++n;
-    return n;
+  const auto sort = [&](Slice& slice, uint32_t level) {
+    slice.items.resize(slice.digests.size());
+    filter.words(level, slice.digests.data(), slice.digests.size(), slice.items.data());
+    slice.sort_kept(owners[level]);
+  };
+  // In the order of the rounds, by whoever takes it.
+  const auto finish = [&](LevelRound& buffer, uint64_t round) {
+    size_t passed = 0;
+    each_useful(buffer.slices, [&](const Slice& slice) { passed += slice.digests.size(); });
+    if (passed > filter.room()) return rounds.drop(round);
+    buffer.each_undo([&](Undo& part, uint32_t level) { part.count(filter, level); });
+    each_useful(buffer.slices,
+                [&](const Slice& slice) { filter.add_passed(slice.digests.data(), slice.digests.size()); });
+  };
+  const auto act = [&](uint32_t step, uint64_t round, uint32_t task) {
+    LevelRound& buffer = buffers[round % buffers.size()];
+    const uint32_t level = step / 2;
+    if (level == levels && step % 2 == 1) return finish(buffer, round);
+    if (step % 2 == 1) return buffer.undo[level][task].add(filter, level, buffer.slices, task, logged);
+    Slice& slice = buffer.slices[task];
+    if (level == 0) {
+      slice.read(keys, cut.first(round, task), cut.keys(round, task));
+      if (slice.bad) rounds.end_after(round);
+    } else {
+      slice.keep_passed(owners[level - 1]);
+    }
+    if (level < levels) sort(slice, level);
   };
 
-  const auto prepare = [&](uint32_t started) {
-    threads = started;
-    for (uint32_t level = 0; level < levels; ++level) owners.emplace_back(filter.address(level), threads);
-    slices.resize(threads);
-    for (uint32_t t = 0; t < threads; ++t) undos.emplace_back(levels);
-    barrier.expect(threads);
-  };
-  run_on_threads(threads, prepare, [&](uint32_t t) {
-    Slice& mine = slices[t];
-    std::vector<uint64_t> words;
-    std::optional<BadKey> bad;
-    uint64_t steps = 0;
-    // Runs a step on every thread and waits for all; false if one of them failed.
-    const auto together = [&](const auto& step) {
-      std::exception_ptr& failure = failures[steps++ % 2];
-      try {
-        step();
-      } catch (...) {
-        const std::lock_guard hold(failure_lock);
-        failure = std::current_exception();
-      }
-      barrier.arrive_and_wait();
-      return failure == nullptr;
-    };
-    while (true) {
-      const bool ready = together([&] {
-        if (t != 0) return;
-        if (bad) throw *bad;
-        stopped = !pulse();
-        room = filter.room();
-        slice_keys = std::min<uint64_t>(kLevelItems, (size - start + threads - 1) / threads);
-        if (stopped || !filter.takes_rounds() || slice_keys < kBatch) slice_keys = 0;
-      });
-      if (!ready || slice_keys == 0) return;
-      const bool logged = room < threads * slice_keys;
-      const uint64_t from = std::min(size, start + t * slice_keys);
-      if (!together([&] { mine.read(keys, from, std::min(slice_keys, size - from)); })) return;
-      if (t >= useful()) mine.digests.clear();
-
-      for (uint32_t level = 0; level < levels; ++level) {
-        const bool sorted = together([&] {
-          words.resize(mine.digests.size());
-          filter.words(level, mine.digests.data(), words.size(), words.data());
-          mine.sort(owners[level], 1, [&](size_t i, size_t, uint64_t*) { return words.data() + i; });
-          mine.expect_flags();
-        });
-        if (!sorted) return;  // no memory
-        if (!together([&] { undos[t].add_level(filter, level, slices, t, logged); })) return;
-        mine.keep_passed(owners[level], words);
-      }
-      barrier.arrive_and_wait();  // every slice has kept what passed
-      together([&] {
-        if (t != 0) return;
-        size_t passed = 0;
-        for (const Slice& slice : slices) passed += slice.digests.size();
-        too_many = passed > room;
-        if (too_many) return;
-        for (Undo& undo : undos) undo.count(filter);
-        for (const Slice& slice : slices) filter.add_passed(slice.digests.data(), slice.digests.size());
-        bad = slices[useful() - 1].bad;
-        start = std::min(size, start + threads * slice_keys);
-      });
-      if (!too_many) continue;
-      undos[t].take_back(filter);  // each thread its own blocks
-      return;
-    }
-  });
-  for (Undo& undo : undos) undo.count(filter);  // of a round that failed after some of its levels
-  for (const std::exception_ptr& failure : failures)
-    if (failure) std::rethrow_exception(failure);
-  return start;
-}
-
-// Calls ask(start, n, digests) for stretches of the keys, on several threads and in no order.
-template <typename Ask>
-uint64_t ask_all(const Digests& keys, uint32_t threads, const Pulse& pulse, const Ask& ask) {
-  const uint64_t size = keys.size();
-  const uint64_t stretch = std::clamp<uint64_t>(size / (uint64_t{4} * threads), kBatch, kStretch) / kBatch * kBatch;
-  threads = static_cast<uint32_t>(std::clamp<uint64_t>(size / stretch, 1, threads));
-  return for_stretches(size, threads, stretch, pulse, [&](uint64_t start, uint64_t count) {
-    uint64_t digests[kBatch];
-    for (const uint64_t end = start + count; start < end; start += kBatch) {
-      const size_t n = std::min<uint64_t>(kBatch, end - start);
-      keys.read(start, n, digests);
-      ask(start, n, digests);
-    }
-  });
+  std::exception_ptr failure;
+  try {
+    rounds.run(threads, [&] { return !(stopped = !pulse()); }, act);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  // The last round first: what a later one did was done on top of it. Without a log nothing is taken back, which is so
+  // only after a failure: then keys are in that nobody asks for.
+  const uint64_t done = rounds.end();
+  for (uint64_t round = std::min(cut.rounds, done + buffers.size()); round-- > done;)
+    buffers[round % buffers.size()].each_undo(
+        [&](Undo& part, uint32_t level) { logged ? part.take_back(filter, level) : part.count(filter, level); });
+  if (failure) std::rethrow_exception(failure);
+  if (done > 0) throw_bad(buffers[(done - 1) % buffers.size()].slices);
+  return cut.before(done);
 }
 
 }  // namespace
@@ -496,7 +454,7 @@ uint64_t add_new_all(Filter& filter, const Digests& keys, uint8_t* out, uint32_t
     start = add_by_range(*by_range, keys, certain, out, threads, pulse);
     if (start < certain || start == keys.size()) return start;
   }
-  return add_new_alone(filter, keys, out, pulse, start);
+  return add_new_alone(filter, keys, out, pulse, start, threads);
 }
 
 uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pulse& pulse) {
@@ -513,25 +471,54 @@ uint64_t add_all(Filter& filter, const Digests& keys, uint32_t threads, const Pu
     start = add_by_level(*by_level, keys, threads, pulse, stopped);
     if (stopped) return start;
   }
-  return add_alone(filter, keys, pulse, start);
+  return add_alone(filter, keys, pulse, start, threads);
 }
 
 uint64_t contains_all(const Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse) {
-  return ask_all(keys, threads, pulse, [&](uint64_t start, size_t n, const uint64_t* digests) {
+  return for_digests(keys, threads, pulse, [&](uint64_t start, size_t n, const uint64_t* digests) {
     filter.contains_many(digests, n, out + start);
   });
 }
 
 uint64_t count_all(const SupportsCounting& filter, const Digests& keys, int64_t* out, uint32_t threads,
                    const Pulse& pulse) {
-  return ask_all(keys, threads, pulse, [&](uint64_t start, size_t n, const uint64_t* digests) {
+  return for_digests(keys, threads, pulse, [&](uint64_t start, size_t n, const uint64_t* digests) {
     filter.count_many(digests, n, out + start);
   });
 }
 
-uint64_t remove_all(SupportsRemoval& filter, const Digests& keys, uint8_t* out, const Pulse& pulse) {
-  return in_order(keys, pulse, 0, [&](uint64_t start, size_t n, const uint64_t* digests) {
-    filter.remove_many(digests, n, out + start);
+namespace {
+// Removal where all that a key touches lies where its digest leads: keys of other lines do not matter for it, and
+// those of the same line go to the same owner, in their order.
+class Removing final : public ByRange {
+ public:
+  Removing(const ByRange& filter, SupportsRemoval& removal) : filter_(filter), removal_(removal) {}
+  uint32_t items_per_key() const override { return 0; }
+  void items(const uint64_t*, size_t, uint64_t*) const override {}
+  Address address() const override { return filter_.address(); }
+  void add_items(const uint64_t*, size_t) override {}
+  bool tells_new_items() const override { return true; }
+  void add_new_items(const uint64_t* digests, size_t n, uint8_t* removed) override {
+    removal_.remove_many(digests, n, removed);
+  }
+
+ private:
+  const ByRange& filter_;
+  SupportsRemoval& removal_;
+};
+}  // namespace
+
+uint64_t remove_all(Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse) {
+  SupportsRemoval& removal = *filter.removal();
+  threads = useful_threads(filter, keys, threads);
+  if (const ByRange* by_range = filter.by_range();
+      threads > 1 && by_range != nullptr && by_range->items_per_key() == 0) {
+    Removing removing(*by_range, removal);
+    return add_by_range(removing, keys, keys.size(), out, threads, pulse);
+  }
+  // Elsewhere whether a key can be removed depends on all keys before it.
+  return in_order(keys, pulse, 0, threads, [&](uint64_t start, size_t n, const uint64_t* digests) {
+    removal.remove_many(digests, n, out + start);
   });
 }
 

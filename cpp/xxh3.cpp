@@ -105,17 +105,18 @@ Hash128 hash128_medium(const uint8_t* p, size_t n, uint64_t seed) {
 }  // namespace
 
 uint64_t hash64_medium(const uint8_t* p, size_t n, uint64_t seed) {
-  uint64_t acc = n * kPrime64_1;
-  if (n <= 128) {
-    for (size_t i = ((n - 1) >> 5) + 1; i-- > 0;)
-      acc += mix_step(p + 16 * i, 32 * i, seed) + mix_step(p + n - 16 * i - 16, 32 * i + 16, seed);
-  } else {
-    for (size_t i = 0; i < 8; ++i) acc += mix_step(p + 16 * i, 16 * i, seed);
-    acc = avalanche(acc);
-    for (size_t i = 8; i < n >> 4; ++i) acc += mix_step(p + 16 * i, 16 * (i - 8) + 3, seed);
-    acc += mix_step(p + n - 16, 119, seed);
+  switch ((n - 1) >> 5) {
+    case 0: return hash64_pairs<1>(p, n, seed);
+    case 1: return hash64_pairs<2>(p, n, seed);
+    case 2: return hash64_pairs<3>(p, n, seed);
+    case 3: return hash64_pairs<4>(p, n, seed);
+    default: break;
   }
-  return avalanche(acc);
+  uint64_t acc = n * kPrime64_1;
+  for (size_t i = 0; i < 8; ++i) acc += mix_step(p + 16 * i, 16 * i, seed);
+  acc = avalanche(acc);
+  for (size_t i = 8; i < n >> 4; ++i) acc += mix_step(p + 16 * i, 16 * (i - 8) + 3, seed);
+  return avalanche(acc + mix_step(p + n - 16, 119, seed));
 }
 
 uint64_t hash64_long(const uint8_t* p, size_t n, uint64_t seed) { return Long(p, n, seed).merge(n * kPrime64_1, 11); }

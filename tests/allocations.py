@@ -32,8 +32,8 @@ __all__ = ["Case", "Injector", "built_library", "injected"]
 
 TESTS = Path(__file__).parent
 # The first allocations fail one by one, later ones in steps that grow with n; one by one in the long form.
-EVERY = 10**9 if os.environ.get("EVENBINS_EVERY_ALLOCATION") else 16
-STEP = 2  # steps of (n - EVERY) / STEP
+EVERY = 10**9 if os.environ.get("EVENBINS_EVERY_ALLOCATION") else 10
+STEP = 1  # steps of (n - EVERY) / STEP
 FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None  # where a sync takes no time
 
 
@@ -67,7 +67,7 @@ def built_library(folder: Path) -> Path:
         str(TESTS / "allocations.cpp"),
         "-ldl",
     ]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=240)
     return library
 
 

@@ -23,11 +23,15 @@ import experiments
 import pytest
 from hypothesis import settings
 from kinds import FIRST_OF_CLASS, KINDS, VARIANTS, Kind
+from sizes import size
 
 from evenbins import _core
 
-# Machines are busy: an example that takes long is no failure. The same examples every time.
-settings.register_profile("evenbins", deadline=None, derandomize=True, print_blob=True)
+# Machines are busy: an example that takes long is no failure. The same examples every time, twice as many in
+# a long run.
+settings.register_profile(
+    "evenbins", deadline=None, derandomize=True, print_blob=True, max_examples=size(50, 100)
+)
 settings.load_profile("evenbins")
 
 # A shell lets what it starts in the background ignore Ctrl-C, and children inherit that: tests of it would
@@ -97,7 +101,7 @@ def mixed_keys() -> list[object]:
 def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a piece of Python in a fresh process; one that hangs is killed and fails the test."""
 
-    def run(code: str, *arguments: str, timeout: float = 60, **environment: str) -> Any:
+    def run(code: str, *arguments: str, timeout: float = 240, **environment: str) -> Any:
         return subprocess.run(
             [sys.executable, "-c", code, *arguments],
             env={**os.environ, **environment},

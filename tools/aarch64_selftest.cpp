@@ -406,7 +406,7 @@ void fill_up() {
 
   std::vector<uint8_t> removed(digests.size());
   const Array first(Words(digests.begin(), digests.begin() + 1000));
-  check(remove_all(*one.removal(), first, removed.data(), go_on) == 1000, "removes all");
+  check(remove_all(one, first, removed.data(), 1, go_on) == 1000, "removes all");
   check(std::count(removed.begin(), removed.begin() + 1000, 1) == 1000, "every key was there");
   check(!one.removal()->remove(digests[0]) && !(one == fresh), "and is there no longer");
   check(one.counting() == nullptr && !one.is_multiset(), "removal without counters");

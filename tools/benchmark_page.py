@@ -22,7 +22,7 @@ from pictures.canvas import FAINT, FULL, KEY, MUTED, Picture
 
 from benchmarks.harness import Report, Result
 
-OURS = ("evenbins", "raw limit", "1 thread", "2 threads")
+OURS = ("evenbins", "raw limit", "1 thread", "2 threads", "4 threads", "8 threads", "16 threads")
 """Labels that begin like this are no peers."""
 
 TITLES = {
@@ -35,6 +35,7 @@ TITLES = {
     "redis": "The shared filter on Redis",
     "cli": "The command line",
     "dedup": "Deduplication",
+    "cores": "Threads",
 }
 
 COMMANDS = {"paged": 'python -c "from benchmarks.paged import main_paged; main_paged()"'}

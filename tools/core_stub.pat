@@ -11,17 +11,17 @@ evenbins\._core\.KeyRangeError$:
 evenbins\._core\.FormatError$:
     class FormatError(EvenbinsError, ValueError): ...
 
-evenbins\._core\.Filter\.add$:
+evenbins\._core\.(Filter|Shards|Stages)\.add$:
     \from typing import SupportsIndex
     \from typing_extensions import Buffer
     def add(self, key: str | Buffer | SupportsIndex, /) -> None: ...
 
-evenbins\._core\.Filter\.add_new$:
+evenbins\._core\.(Filter|Shards|Stages)\.add_new$:
     \from typing import SupportsIndex
     \from typing_extensions import Buffer
     def add_new(self, key: str | Buffer | SupportsIndex, /) -> bool: ...
 
-evenbins\._core\.Filter\.__contains__$:
+evenbins\._core\.(Filter|Shards|Stages)\.__contains__$:
     \from typing import SupportsIndex
     \from typing_extensions import Buffer
     def __contains__(self, key: str | Buffer | SupportsIndex, /) -> bool: ...

@@ -5,7 +5,7 @@
 
 tools/fixed_files.py makes a file of every kind; here it runs
 
-    in this Python       with every kernel × threads 1, 2, 7 × batches of 20,000, 997 and 64 keys
+    in this Python       with every kernel × threads 1, 2, 3, 7, 16 × batches of 20,000, 997 and 64 keys
     in every other one   installed into an environment of its own in build/determinism, with each kernel;
                          free-threaded builds too, to which the module says that it needs the GIL: the import
                          turns it on, with a warning
@@ -30,7 +30,7 @@ import records
 ROOT = Path(__file__).parents[1]
 FILES = ROOT / "tools/fixed_files.py"
 OLDEST = (3, 11)
-THREADS, BATCHES = (1, 2, 7), (20_000, 997, 64)
+THREADS, BATCHES = (1, 2, 3, 7, 16), (20_000, 997, 64)
 
 
 def _run(*command: str | Path, **environment: str) -> str:

@@ -138,7 +138,7 @@ class _Faults:
         self.outcome.cuts = sum(each.cuts for each in self.proxies)
 
 
-class _Pace:
+class Pace:
     """Measures how late this process wakes up, and how late servers answer, while the block runs."""
 
     def __enter__(self) -> Self:
@@ -164,7 +164,7 @@ def at_the_machines_pace(run: Run) -> Outcome:
     """Return the outcome of `run`; with a longer timeout, if the usual one was too short for the machine."""
     for timeout in TIMEOUTS:
         outcome, failure = None, None
-        with _Pace() as pace:
+        with Pace() as pace:
             try:
                 outcome = asyncio.run(run(timeout=timeout))
             except Exception as error:

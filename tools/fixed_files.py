@@ -165,12 +165,13 @@ class Makers:
         """Fill the tables, delete a third, overwrite some."""
         values = _numbers(2, KEYS)
         for name, table in self.tables():
+            more = {"threads": self.threads} if name.startswith("table") else {}
             for keys, each in self.batches(self.keys, values):
-                table.insert_many(keys, each)
+                table.insert_many(keys, each, **more)
             for (keys,) in self.batches(self.keys[: KEYS // 3]):
-                table.delete_many(keys)
+                table.delete_many(keys, **more)
             for keys, each in self.batches(self.keys[KEYS // 2 :], values[: KEYS // 2]):
-                table.insert_many(keys, each)
+                table.insert_many(keys, each, **more)
             yield name, table
 
     def sets(self) -> Iterator[tuple[str, Any]]:
@@ -185,12 +186,12 @@ class Makers:
         ):
             made = MultilevelTable.from_plan(plan_of_table_core(core, keys=2 * KEYS, seed=17))
             for (keys,) in self.batches(self.keys):
-                made.add_new_many(keys)
+                made.add_new_many(keys, threads=self.threads)
             if name != "uint64":
                 for (texts,) in self.batches(self.texts):
-                    made.add_new_many(texts)
+                    made.add_new_many(texts, threads=self.threads)
             for (keys,) in self.batches(self.keys[: KEYS // 3]):
-                made.discard_many(keys)
+                made.discard_many(keys, threads=self.threads)
             yield f"set-{name}", made
 
     def summaries(self) -> Iterator[tuple[str, Any]]:

@@ -29,6 +29,7 @@ BASES = {
     "_Storable": ("Filter", "Sketch", "Distinct", "Table", "Chains", "Summary"),
     "_Mapping": ("Table", "Chains", "Pages"),
     "_MappingInMemory": ("Table", "Chains"),
+    "_Composite": ("Shards", "Stages"),
 }
 
 # Types that stand in many signatures, and their names in the stubs.

@@ -16,6 +16,7 @@
 
 #include "evenbins/parallel.hpp"
 #include "keys.hpp"
+#include "padded.hpp"
 
 namespace evenbins::python {
 
@@ -63,8 +64,7 @@ class ArrayReader {
       case Elements::digests:
         if constexpr (std::is_same_v<Word, uint64_t>) widen<uint64_t>(start, n, out);
         return;
-      case Elements::bytes:
-        return walk(start, n, [&](const char* p, size_t i) { out[i] = hasher_.bytes(p, used_bytes(p)); });
+      case Elements::bytes: return read_bytes(start, n, out);
       case Elements::text: return read_text(start, n, out);
       default: return read_ints(start, n, out);
     }
@@ -72,6 +72,8 @@ class ArrayReader {
 
  private:
   static constexpr size_t kBatch = 1024;
+  static constexpr size_t kSpans = 256;      // strings that are hashed together
+  static constexpr size_t kNarrowed = 8192;  // code points that are narrowed together, if as many belong to kSpans
 
   // Calls f(address, i) for element start + i, i = 0 … n−1.
   template <typename F>
@@ -114,6 +116,11 @@ class ArrayReader {
 
   template <typename Narrow, typename Word>
   void widen(uint64_t start, size_t n, Word* out) const {
+    if (contiguous_ && !swapped_) {  // a loop that the compiler vectorises
+      const char* p = base_ + start * sizeof(Narrow);
+      for (size_t i = 0; i < n; ++i) out[i] = static_cast<Word>(load<Narrow>(p + i * sizeof(Narrow), false));
+      return;
+    }
     walk(start, n, [&](const char* p, size_t i) { out[i] = static_cast<Word>(load<Narrow>(p, swapped_)); });
   }
 
@@ -148,23 +155,67 @@ class ArrayReader {
     hasher_.integers(words, n, out);
   }
 
-  size_t used_bytes(const char* p) const {  // NumPy pads with NULs and drops them again on reading
-    size_t n = item_;
-    while (n > 0 && p[n - 1] == 0) --n;
-    return n;
+  // NumPy pads strings with NULs, and drops them again on reading.
+  void read_bytes(uint64_t start, size_t n, Word* out) const {
+    ByteSpan keys[kSpans];
+    for (size_t done = 0; done < n; done += kSpans) {
+      const size_t count = std::min(kSpans, n - done);
+      walk(start + done, count, [&](const char* p, size_t i) { keys[i] = {p, used_bytes(p, item_)}; });
+      hash_spans(hasher_, keys, count, out + done);
+    }
   }
 
   void read_text(uint64_t start, size_t n, Word* out) const {
-    std::vector<uint32_t> text(item_ / 4);
-    std::string utf8;
+    const size_t width = item_ / 4, most = std::clamp<size_t>(kNarrowed / std::max<size_t>(width, 1), 1, kSpans);
+    std::vector<char> bytes(std::min(n, most) * width), utf8;
+    ByteSpan keys[kSpans];
+    for (size_t done = 0; done < n; done += most) {
+      const size_t count = std::min(most, n - done);
+      size_t good = count;
+      if (narrow_elements(start + done, count, bytes.data()))
+        for (size_t i = 0; i < count; ++i) {
+          const char* p = bytes.data() + i * width;
+          keys[i] = {p, used_bytes(p, width)};
+        }
+      else
+        good = encode(start + done, count, bytes.data(), utf8, keys);
+      hash_spans(hasher_, keys, good, out + done);
+      if (good < count) throw BadKey(start + done + good, BadKey::Type::value, kSurrogate);
+    }
+  }
+
+  // Whether all code points of these elements are ASCII; then `out` has them as bytes.
+  bool narrow_elements(uint64_t start, size_t n, char* out) const {
+    const size_t width = item_ / 4;
+    if (contiguous_) return narrow(base_ + start * item_, n * width, swapped_, out);
+    bool is_ascii = true;
+    walk(start, n, [&](const char* p, size_t i) { is_ascii &= narrow(p, width, swapped_, out + i * width); });
+    return is_ascii;
+  }
+
+  // The same elements if some are not ASCII: these as UTF-8 in `utf8`. Returns how many have no surrogate before them.
+  size_t encode(uint64_t start, size_t n, char* bytes, std::vector<char>& utf8, ByteSpan* keys) const {
+    const size_t width = item_ / 4;
+    std::vector<uint32_t> text(width);
+    utf8.resize(4 * n * width);
+    char* end = utf8.data();
+    size_t good = n;
     walk(start, n, [&](const char* p, size_t i) {
-      for (size_t c = 0; c < text.size(); ++c) text[c] = load<uint32_t>(p + 4 * c, swapped_);
-      size_t length = text.size();
-      while (length > 0 && text[length - 1] == 0) --length;
-      utf8.clear();
-      if (!append_utf8(text.data(), length, utf8)) throw BadKey(start + i, BadKey::Type::value, kSurrogate);
-      out[i] = hasher_.bytes(utf8.data(), utf8.size());
+      if (good < n) return;
+      if (char* element = bytes + i * width; narrow(p, width, swapped_, element)) {
+        keys[i] = {element, used_bytes(element, width)};
+        return;
+      }
+      const size_t length = (used_bytes(p, item_) + 3) / 4;
+      for (size_t c = 0; c < length; ++c) text[c] = load<uint32_t>(p + 4 * c, swapped_);
+      char* const begin = end;
+      end = write_utf8(text.data(), length, begin);
+      if (end == nullptr)
+        good = i;
+      else
+        keys[i] = {begin, static_cast<size_t>(end - begin)};
     });
+    return good;
   }
 
   const char* base_;

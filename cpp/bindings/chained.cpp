@@ -60,7 +60,7 @@ struct ChainObject : MemoryObject<ChainedTable> {
     });
     return done;
   }
-  BulkProgress insert_all(const uint64_t* keys, const uint64_t* inserted, uint64_t n, bool are_new,
+  BulkProgress insert_all(const uint64_t* keys, const uint64_t* inserted, uint64_t n, const InsertOption& option,
                           const Pulse& pulse) {
     std::vector<uint64_t> k, v;  // reserved here: no error of memory once keys are in
     k.reserve(std::min(kStretch, n) * words());
@@ -68,7 +68,7 @@ struct ChainObject : MemoryObject<ChainedTable> {
     return in_stretches(n, pulse, [&](uint64_t start, uint64_t count, uint64_t& changed) {
       k.assign(keys + start * words(), keys + (start + count) * words());
       v.assign(inserted + start, inserted + start + count);
-      return table->put_many(k.data(), v.data(), count, are_new, changed);
+      return table->put_many(k.data(), v.data(), count, option.are_new, changed);
     });
   }
   BulkProgress erase_all(const uint64_t* keys, uint64_t n, uint32_t, const Pulse& pulse) {

@@ -37,6 +37,11 @@ struct FilterObject : ReadersAndWriter {
   std::atomic<uint64_t> stage_keys = 0;  // keys that a stage of a growing filter holds, at least; changes with its bits
 };
 
+// One key of a filter, with the GIL: -1, or null, with a Python exception set if the call fails. (filters.cpp)
+int contains_digest(FilterObject& object, uint64_t digest);
+PyObject* add_digest(FilterObject& object, uint64_t digest);
+PyObject* add_new_digest(FilterObject& object, uint64_t digest);
+
 // A bulk look-up, without the GIL, until the end of the scope.
 class LookingUp {
  public:

@@ -76,36 +76,52 @@ bool change_in_turn(FilterObject& object, F&& change) {
   return PyBool_FromLong(outcome == AddOutcome::added);
 }
 
+}  // namespace
+
+int contains_digest(FilterObject& object, uint64_t digest) {
+  if (object.lookups_wait) [[unlikely]]
+    return contains_in_turn(object, digest);
+  return object.one.contains(digest) ? 1 : 0;
+}
+
+PyObject* add_digest(FilterObject& object, uint64_t digest) {
+  if (object.busy || object.adds_in_turn) [[unlikely]]
+    return add_in_turn(object, digest);
+  if (object.one.add(digest) == AddOutcome::full) [[unlikely]]
+    return refuse_add();
+  Py_RETURN_NONE;
+}
+
+PyObject* add_new_digest(FilterObject& object, uint64_t digest) {
+  if (object.busy || object.adds_in_turn) [[unlikely]]
+    return add_new_in_turn(object, digest);
+  const AddOutcome outcome = object.one.add_new(digest);
+  if (outcome == AddOutcome::full) [[unlikely]]
+    return refuse_add();
+  return PyBool_FromLong(outcome == AddOutcome::added);
+}
+
+namespace {
+
 int slot_contains(PyObject* self, PyObject* key) {
   FilterObject* object = object_of(self);
   uint64_t digest;
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return -1;
-  if (object->lookups_wait) [[unlikely]]
-    return contains_in_turn(*object, digest);
-  return object->one.contains(digest) ? 1 : 0;
+  return contains_digest(*object, digest);
 }
 
 PyObject* method_add(PyObject* self, PyObject* key) {
   FilterObject* object = object_of(self);
   uint64_t digest;
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return nullptr;
-  if (object->busy || object->adds_in_turn) [[unlikely]]
-    return add_in_turn(*object, digest);
-  if (object->one.add(digest) == AddOutcome::full) [[unlikely]]
-    return refuse_add();
-  Py_RETURN_NONE;
+  return add_digest(*object, digest);
 }
 
 PyObject* method_add_new(PyObject* self, PyObject* key) {
   FilterObject* object = object_of(self);
   uint64_t digest;
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return nullptr;
-  if (object->busy || object->adds_in_turn) [[unlikely]]
-    return add_new_in_turn(*object, digest);
-  const AddOutcome outcome = object->one.add_new(digest);
-  if (outcome == AddOutcome::full) [[unlikely]]
-    return refuse_add();
-  return PyBool_FromLong(outcome == AddOutcome::added);
+  return add_new_digest(*object, digest);
 }
 
 // The parts of a filter that can remove or count; a public class without one has no method that leads here.
@@ -241,11 +257,12 @@ class MarkingSink final : public Sink {
 
 class RemoveSink final : public Sink {
  public:
-  explicit RemoveSink(FilterObject& object) : object_(object), removal_(removal_of(object)) {}
+  RemoveSink(FilterObject& object, uint32_t threads)
+      : object_(object), removal_(removal_of(object)), threads_(threads) {}
   const char* verb() const override { return "removed"; }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
     const Writing alone(object_);
-    return remove_all(removal_, keys, answers.extend(keys.size()), pulse);
+    return remove_all(*object_.filter, keys, answers.extend(keys.size()), threads_, pulse);
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
     in_turn(object_, object_.may_write() && !let_others_run,
@@ -256,6 +273,7 @@ class RemoveSink final : public Sink {
  private:
   FilterObject& object_;
   SupportsRemoval& removal_;
+  uint32_t threads_;
 };
 
 void add_from(FilterObject& object, KeySource& keys, uint32_t threads) {
@@ -287,8 +305,8 @@ nb::object contains_from(FilterObject& object, KeySource& keys, uint32_t threads
       [&] { return LookingUp(object); }, object.lookups_wait);
 }
 
-nb::object remove_from(FilterObject& object, KeySource& keys) {
-  RemoveSink sink(object);
+nb::object remove_from(FilterObject& object, KeySource& keys, uint32_t threads) {
+  RemoveSink sink(object, threads);
   require_writable(object);
   keys.run(object.hasher, sink);
   return nb::cast(sink.answers.release<bool>());
@@ -365,8 +383,8 @@ void bind_filters(nb::module_& m) {
       .def("_contains_from", &contains_from, nb::arg("keys"), nb::arg("threads"),
            nb::sig("def _contains_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.bool_]"))
       .def("_remove", &remove_one, nb::arg("key").none(), nb::sig("def _remove(self, key: object) -> bool"))
-      .def("_remove_from", &remove_from, nb::arg("keys"),
-           nb::sig("def _remove_from(self, keys: KeySource) -> numpy.typing.NDArray[numpy.bool_]"))
+      .def("_remove_from", &remove_from, nb::arg("keys"), nb::arg("threads"),
+           nb::sig("def _remove_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.bool_]"))
       .def("_count", &count_one, nb::arg("key").none(), nb::sig("def _count(self, key: object) -> int"))
       .def("_count_from", &count_from, nb::arg("keys"), nb::arg("threads"),
            nb::sig("def _count_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.int64]"))

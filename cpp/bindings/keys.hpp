@@ -12,6 +12,7 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,10 +29,20 @@ struct Hasher {  // a seed, ready to use
   IntHash ints;
   explicit Hasher(uint64_t s) : seed(s), ints(s) {}
   uint64_t bytes(const void* data, size_t n) const { return xxh3_64(data, n, seed); }
+  void many_bytes(const ByteSpan* keys, size_t n, uint64_t* out) const { xxh3_64_many(keys, n, seed, out); }
   uint64_t integer(uint64_t bits, bool is_negative) const { return ints.digest(bits, is_negative); }
   void integers(const int64_t* numbers, size_t n, uint64_t* out) const { kernel().digest_i64(ints, numbers, n, out); }
   void integers(const uint64_t* numbers, size_t n, uint64_t* out) const { kernel().digest_u64(ints, numbers, n, out); }
 };
+
+// The words of strings: by `many_bytes` of an `H` that has it, else one by one.
+template <typename H>
+void hash_spans(const H& hasher, const ByteSpan* keys, size_t n, typename H::Word* out) {
+  if constexpr (requires { hasher.many_bytes(keys, n, out); })
+    hasher.many_bytes(keys, n, out);
+  else
+    for (size_t i = 0; i < n; ++i) out[i] = hasher.bytes(keys[i].data, keys[i].size);
+}
 
 // Set once, when the module is imported; they live as long as the interpreter.
 struct Types {
@@ -42,30 +53,32 @@ struct Types {
 };
 inline Types types;
 
-// Appends code points as UTF-8; false (no exception set) at a surrogate or beyond U+10FFFF.
+// Writes code points as UTF-8, at most four bytes each, and returns the end; null (no exception set) at a surrogate or
+// beyond U+10FFFF.
 template <typename Char>
-bool append_utf8(const Char* text, size_t n, std::string& out) {
+char* write_utf8(const Char* text, size_t n, char* out) {
+  const auto put = [&out](uint32_t byte) { *out++ = static_cast<char>(byte); };
   for (size_t i = 0; i < n; ++i) {
     const auto c = static_cast<uint32_t>(text[i]);
     if (c < 0x80) {
-      out.push_back(static_cast<char>(c));
+      put(c);
     } else if (c < 0x800) {
-      out.push_back(static_cast<char>(0xC0 | c >> 6));
-      out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
+      put(0xC0 | c >> 6);
+      put(0x80 | (c & 0x3F));
     } else if (c < 0x10000) {
-      if (c >= 0xD800 && c < 0xE000) return false;
-      out.push_back(static_cast<char>(0xE0 | c >> 12));
-      out.push_back(static_cast<char>(0x80 | (c >> 6 & 0x3F)));
-      out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
+      if (c >= 0xD800 && c < 0xE000) return nullptr;
+      put(0xE0 | c >> 12);
+      put(0x80 | (c >> 6 & 0x3F));
+      put(0x80 | (c & 0x3F));
     } else {
-      if (c > 0x10FFFF) return false;
-      out.push_back(static_cast<char>(0xF0 | c >> 18));
-      out.push_back(static_cast<char>(0x80 | (c >> 12 & 0x3F)));
-      out.push_back(static_cast<char>(0x80 | (c >> 6 & 0x3F)));
-      out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
+      if (c > 0x10FFFF) return nullptr;
+      put(0xF0 | c >> 18);
+      put(0x80 | (c >> 12 & 0x3F));
+      put(0x80 | (c >> 6 & 0x3F));
+      put(0x80 | (c & 0x3F));
     }
   }
-  return true;
+  return out;
 }
 
 inline constexpr const char* kSurrogate =
@@ -85,18 +98,20 @@ bool with_utf8(PyObject* text, F&& f) {
   if (PyUnicode_READY(text) < 0) return false;
 #endif
   const auto n = static_cast<size_t>(PyUnicode_GET_LENGTH(text));
-  std::string utf8;
-  bool valid = false;
+  char few[512];
+  std::unique_ptr<char[]> many;
+  if (4 * n > sizeof few) many.reset(new char[4 * n]);
+  char *const utf8 = many ? many.get() : few, *end = nullptr;
   switch (PyUnicode_KIND(text)) {
-    case PyUnicode_1BYTE_KIND: valid = append_utf8(PyUnicode_1BYTE_DATA(text), n, utf8); break;
-    case PyUnicode_2BYTE_KIND: valid = append_utf8(PyUnicode_2BYTE_DATA(text), n, utf8); break;
-    default: valid = append_utf8(PyUnicode_4BYTE_DATA(text), n, utf8);
+    case PyUnicode_1BYTE_KIND: end = write_utf8(PyUnicode_1BYTE_DATA(text), n, utf8); break;
+    case PyUnicode_2BYTE_KIND: end = write_utf8(PyUnicode_2BYTE_DATA(text), n, utf8); break;
+    default: end = write_utf8(PyUnicode_4BYTE_DATA(text), n, utf8);
   }
-  if (!valid) {
+  if (end == nullptr) {
     PyErr_SetString(PyExc_ValueError, kSurrogate);
     return false;
   }
-  f(utf8.data(), utf8.size());
+  f(static_cast<const void*>(utf8), static_cast<size_t>(end - utf8));
   return true;
 }
 

@@ -33,6 +33,12 @@ namespace evenbins::python {
 
 enum class Put { full, replaced, inserted };
 
+// How a bulk insertion into a table in memory goes: see its insert_many; `threads` at most.
+struct InsertOption {
+  bool are_new;
+  uint32_t threads;
+};
+
 struct BulkProgress {  // of a bulk change: keys dealt with; keys that are new, or were deleted
   uint64_t done = 0, changed = 0;
   bool full = false;  // the next key finds no room
@@ -224,6 +230,12 @@ class Mapping {
     }
     if (PyErr_Occurred()) raise_interrupted(progress.done);
     return nb::make_tuple(progress.changed, absent, first);
+  }
+
+  // A signal handler has raised in the middle of a bulk look-up.
+  [[noreturn]] static void raise_stopped(uint64_t done) {
+    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) raise_interrupted(done);
+    throw nb::python_error();
   }
 
   static void each_batch(Object& self, nb::callable store, uint64_t most) {
@@ -438,11 +450,6 @@ class Mapping {
 
   // ---- many keys ----------------------------------------------------------------------------------------
 
-  [[noreturn]] static void raise_stopped(uint64_t done) {
-    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) raise_interrupted(done);
-    throw nb::python_error();
-  }
-
   static nb::object get_many(Object& self, WordArray keys, uint64_t missing, uint32_t option) {
     self.require_values();
     const uint64_t n = count_of(self, keys);
@@ -506,17 +513,18 @@ nb::class_<Object> bind_mapping(nb::module_& m, const char* name, const char* do
            init_new(self, Spec{Object::kKind, Hashing::independent, seed, capacity, std::move(core)});
          },
          nb::arg("capacity"), nb::arg("seed"), nb::arg("core"))
-      .def("_insert_many", &Table::template insert_many<bool>, nb::arg("keys"), nb::arg("values"), nb::arg("are_new"),
-           nb::arg("before") = 0,
-           nb::sig("def _insert_many(self, keys: numpy.typing.NDArray[numpy.uint64], values: "
-                   "numpy.typing.NDArray[numpy.uint64], are_new: bool, before: int = 0) -> None"))
       .def(
-          "_erase_many",
-          [](Object& self, WordArray keys, bool strict) { return Table::erase_many(self, std::move(keys), strict, 1); },
-          nb::arg("keys"), nb::arg("strict"),
-          nb::sig("def _erase_many(self, keys: numpy.typing.NDArray[numpy.uint64], strict: bool) -> "
-                  "tuple[int, int, int]"),
-          "The number erased; strict: of keys that are not there, and the first of them, and then none is erased.")
+          "_insert_many",
+          [](Object& self, WordArray keys, WordArray values, bool are_new, uint64_t before, uint32_t threads) {
+            Table::insert_many(self, std::move(keys), std::move(values), InsertOption{are_new, threads}, before);
+          },
+          nb::arg("keys"), nb::arg("values"), nb::arg("are_new"), nb::arg("before") = 0, nb::arg("threads") = 1,
+          nb::sig("def _insert_many(self, keys: numpy.typing.NDArray[numpy.uint64], values: "
+                  "numpy.typing.NDArray[numpy.uint64], are_new: bool, before: int = 0, threads: int = 1) -> None"))
+      .def("_erase_many", &Table::erase_many, nb::arg("keys"), nb::arg("strict"), nb::arg("threads") = 1,
+           nb::sig("def _erase_many(self, keys: numpy.typing.NDArray[numpy.uint64], strict: bool, threads: int = 1) -> "
+                   "tuple[int, int, int]"),
+           "The number erased; strict: of keys that are not there, and the first of them, and then none is erased.")
       .def("_each_batch", &Table::each_batch, nb::arg("store"), nb::arg("most"),
            nb::sig("def _each_batch(self, store: collections.abc.Callable[[numpy.typing.NDArray[numpy.uint64], "
                    "numpy.typing.NDArray[numpy.uint64]], object], most: int) -> None"),

@@ -6,8 +6,10 @@
 
 #include <cstdlib>
 
+#include "evenbins/digest_stretches.hpp"
 #include "evenbins/kernel.hpp"
 #include "evenbins/spec.hpp"
+#include "evenbins/threads.hpp"
 #include "evenbins/xxh3.hpp"
 #include "sources.hpp"
 
@@ -29,20 +31,20 @@ void require_kernel(const std::string& name) {
 
 class CollectSink final : public Sink {
  public:
-  explicit CollectSink(std::string verb = "hashed") : verb_(std::move(verb)) {}
+  CollectSink(std::string verb, uint32_t threads) : threads_(threads), verb_(std::move(verb)) {}
   const char* verb() const override { return verb_.c_str(); }
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
     const GilRelease free;
     const uint64_t before = digests.size();
     uint64_t* out = digests.extend(keys.size());
-    constexpr uint64_t kStep = 1 << 16;
+    const uint64_t step = uint64_t{threads_} << 16;
     try {
-      for (uint64_t start = 0; start < keys.size(); start += kStep) {
+      for (uint64_t start = 0; start < keys.size(); start += step) {
         if (!pulse()) {
           digests.truncate(before + start);
           return start;
         }
-        keys.read(start, std::min(kStep, keys.size() - start), out + start);
+        read_digests(keys, start, std::min(step, keys.size() - start), out + start, threads_);
       }
     } catch (const BadKey& bad) {
       digests.truncate(before + bad.index);
@@ -54,6 +56,7 @@ class CollectSink final : public Sink {
   Answers<uint64_t> digests;
 
  private:
+  uint32_t threads_;
   std::string verb_;
 };
 
@@ -80,6 +83,10 @@ void bind_sources(nb::module_& m) {
       "arrow_array_keys",
       [](nb::handle schema, nb::handle array) -> KeySource* { return new ArrowSource(schema, array); },
       nb::arg("schema"), nb::arg("array"), nb::rv_policy::take_ownership);
+  m.def("chosen_column", &chosen_column, nb::arg("stream").none(), nb::arg("schema").none(), nb::arg("array").none(),
+        nb::arg("name"),
+        nb::sig("def chosen_column(stream: object, schema: object, array: object, name: str) -> object"),
+        "The Arrow stream of the column with this name: of a stream of tables, or of a schema and a table.");
   m.def(
       "line_keys",
       [](nb::handle text, char separator, bool crlf) -> KeySource* { return new LineSource(text, separator, crlf); },
@@ -99,17 +106,17 @@ void bind_sources(nb::module_& m) {
       nb::arg("key").none(), nb::arg("seed"));
   m.def(
       "digest_from",
-      [](KeySource& keys, uint64_t seed) {
-        CollectSink sink("hashed");
+      [](KeySource& keys, uint64_t seed, uint32_t threads) {
+        CollectSink sink("hashed", threads);
         keys.run(Hasher(seed), sink);
         return sink.digests.release<uint64_t>();
       },
-      nb::arg("keys"), nb::arg("seed"),
-      nb::sig("def digest_from(keys: KeySource, seed: int) -> numpy.typing.NDArray[numpy.uint64]"));
+      nb::arg("keys"), nb::arg("seed"), nb::arg("threads") = 1,
+      nb::sig("def digest_from(keys: KeySource, seed: int, threads: int = 1) -> numpy.typing.NDArray[numpy.uint64]"));
   m.def(
       "digest_next",
-      [](KeySource& keys, uint64_t seed, uint64_t first, uint64_t limit, std::string verb) {
-        CollectSink sink(std::move(verb));
+      [](KeySource& keys, uint64_t seed, uint64_t first, uint64_t limit, std::string verb, uint32_t threads) {
+        CollectSink sink(std::move(verb), threads);
         sink.taken = first;
         nb::object failure = nb::none();
         bool more = false;
@@ -120,8 +127,8 @@ void bind_sources(nb::module_& m) {
         }
         return nb::make_tuple(sink.digests.release<uint64_t>(), more, failure);
       },
-      nb::arg("keys"), nb::arg("seed"), nb::arg("first"), nb::arg("limit"), nb::arg("verb"),
-      nb::sig("def digest_next(keys: KeySource, seed: int, first: int, limit: int, verb: str) -> "
+      nb::arg("keys"), nb::arg("seed"), nb::arg("first"), nb::arg("limit"), nb::arg("verb"), nb::arg("threads") = 1,
+      nb::sig("def digest_next(keys: KeySource, seed: int, first: int, limit: int, verb: str, threads: int = 1) -> "
               "tuple[numpy.typing.NDArray[numpy.uint64], bool, BaseException | None]"),
       "Digests of at most `limit` more keys, of which the first is number `first`; whether others may follow; and the "
       "error of the key after them, if there is one, which says that those before it have been `verb`.");
@@ -143,6 +150,15 @@ void bind_sources(nb::module_& m) {
   m.def("kernels", &kernel_names, "The kernels this machine can run, slowest first.");
   m.def("kernel", [] { return std::string(kernel().name); }, "The kernel in force.");
   m.def("use_kernel", &require_kernel, nb::arg("name"));
+  m.def(
+      "thread_limits",
+      [] {
+        const char* setting = std::getenv("EVENBINS_THREADS");  // Python changes it under the GIL alone
+        const bool set = setting != nullptr && *setting != '\0';
+        return nb::make_tuple(allowed_cores(), set ? nb::object(nb::str(setting)) : nb::none());
+      },
+      nb::sig("def thread_limits() -> tuple[int, str | None]"),
+      "Return on how many cores the calling thread may run (0: unknown), and EVENBINS_THREADS if it is set.");
   m.def(
       "line_reads",
       [](WordArray words, WordArray keys, uint64_t seed) {

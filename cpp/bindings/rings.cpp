@@ -12,6 +12,7 @@
 #include <array>
 #include <exception>
 
+#include "evenbins/digest_stretches.hpp"
 #include "evenbins/ring.hpp"
 #include "files.hpp"
 #include "keys.hpp"
@@ -290,8 +291,8 @@ struct Stopped {  // a bulk assignment, by a key that found no place
 template <typename Answer, typename Op>
 class RingSink final : public Sink {
  public:
-  RingSink(RingObject& object, bool writes, bool indices, Op op)
-      : object_(object), writes_(writes), indices_(indices), op_(std::move(op)) {}
+  RingSink(RingObject& object, bool writes, bool indices, uint32_t threads, Op op)
+      : object_(object), writes_(writes), indices_(indices), threads_(threads), op_(std::move(op)) {}
 
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
     if (writes_) {
@@ -299,7 +300,11 @@ class RingSink final : public Sink {
       return run(keys, pulse);
     }
     const Reading reading(object_);
-    return run(keys, pulse);
+    Answer* const out = room_for(keys);
+    return for_digests(keys, threads_, pulse, [&](uint64_t start, size_t n, const uint64_t* digests) {
+      std::optional<Stopped> never;
+      op_(digests, n, out + start, never);
+    });
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
     const bool at_once = !let_others_run && (writes_ ? object_.may_write() : object_.may_read());
@@ -324,7 +329,7 @@ class RingSink final : public Sink {
   std::optional<Stopped> stopped;
 
  private:
-  static constexpr uint64_t kStep = 1 << 12, kSample = 61;  // kSample: a word that nothing else draws
+  static constexpr uint64_t kStep = 1 << 12, kRound = 1 << 17, kSample = 61;  // kSample: a word that nothing else draws
   static constexpr int kSampleBits = 5;
 
   void step(const uint64_t* digests, size_t n, Answer* out) {
@@ -342,16 +347,18 @@ class RingSink final : public Sink {
   // Makes room in the ring for the keys from `first` on that are new, repeated or not. Of how many there are it counts
   // a thirty-second, chosen by a hash: an extra reading of the keys (1 to 10 ns each), where to grow in many steps
   // takes 20 to 40 ns a key. Returns false if the caller is to stop.
-  bool make_room(const Digests& keys, uint64_t first, const Pulse& pulse) {
+  bool make_room(const Digests& keys, uint64_t first, const Pulse& pulse, std::vector<uint64_t>& digests) {
     if (keys.size() - first < 2 * kStep) return true;
     const Ring& ring = *object_.ring;
-    uint64_t digests[kStep];
     try {
       KeyMap sample;
-      for (uint64_t start = first; start < keys.size(); start += kStep) {
-        if (!pulse()) return false;
-        const uint64_t n = std::min(kStep, keys.size() - start);
-        keys.read(start, n, digests);
+      for (uint64_t start = first; start < keys.size(); start += digests.size()) {
+        std::optional<BadKey> bad;
+        bool was_stopped = false;
+        const uint64_t wanted = std::min(digests.size(), keys.size() - start);
+        const uint64_t n = read_digests(keys, start, wanted, digests.data(), threads_, pulse, bad, was_stopped);
+        if (was_stopped) return false;
+        if (bad) return true;  // the keys before it come one by one
         for (uint64_t i = 0; i < n; ++i) {
           const uint64_t digest = digests[i];
           if (splitmix(digest, kSample) >> (64 - kSampleBits) != 0) continue;
@@ -360,42 +367,44 @@ class RingSink final : public Sink {
         }
       }
       object_.ring->make_room_for(std::min(sample.size() << kSampleBits, keys.size() - first));
-    } catch (const BadKey&) {          // the keys before it come one by one
     } catch (const std::bad_alloc&) {  // it may do with less, and says so if not
     }
     return true;
   }
-  uint64_t run(const Digests& keys, const Pulse& pulse) {
-    uint64_t digests[kStep];
+  Answer* room_for(const Digests& keys) {  // for all answers, before anything is done
     if (indices_) take_snapshot();
-    Answer* const out = answers.extend(keys.size());  // all of it, before anything is done
+    Answer* const out = answers.extend(keys.size());
     count_ += keys.size();
-    bool may_grow = writes_ && std::is_same_v<Answer, int32_t>;  // an assignment
-    for (uint64_t start = 0; start < keys.size(); start += kStep) {
-      if (!pulse()) return start;
-      const uint64_t n = std::min(kStep, keys.size() - start);
-      if (may_grow && !object_.ring->has_room_for(n)) {
-        if (!make_room(keys, start, pulse)) return start;
+    return out;
+  }
+  // In the order of the keys: what a key finds depends on those before it. Threads read them.
+  uint64_t run(const Digests& keys, const Pulse& pulse) {
+    Answer* const out = room_for(keys);
+    std::vector<uint64_t> digests(std::min<uint64_t>(keys.size(), threads_ > 1 ? kRound : kStep));
+    bool may_grow = std::is_same_v<Answer, int32_t>;  // an assignment
+    for (uint64_t start = 0; start < keys.size(); start += digests.size()) {
+      const uint64_t wanted = std::min<uint64_t>(digests.size(), keys.size() - start);
+      if (may_grow && !object_.ring->has_room_for(wanted)) {
+        if (!make_room(keys, start, pulse, digests)) return start;
         may_grow = false;
       }
-      try {
-        keys.read(start, n, digests);
-      } catch (const BadKey& bad) {  // those before it are to be taken
-        keys.read(start, bad.index - start, digests);
-        step(digests, bad.index - start, out + start);
-        if (!stopped) throw;
-      }
-      if (!stopped) step(digests, n, out + start);
+      std::optional<BadKey> bad;
+      bool was_stopped = false;
+      const uint64_t n = read_digests(keys, start, wanted, digests.data(), threads_, pulse, bad, was_stopped);
+      if (was_stopped) return start;
+      step(digests.data(), n, out + start);  // those before a bad key are to be taken
       if (stopped) {
         taken += start;
         throw *stopped;
       }
+      if (bad) throw *bad;
     }
     return keys.size();
   }
 
   RingObject& object_;
   bool writes_, indices_;
+  uint32_t threads_;
   Op op_;
   uint64_t count_ = 0, version_ = 0;
   bool has_snapshot_ = false;
@@ -424,17 +433,17 @@ void run_sink(RingObject& self, KeySource& keys, RingSink<Answer, Op>& sink) {
 
 // The nodes of many keys: with `indices` their positions, else numbers and the names that they stand for.
 template <typename Op>
-nb::object nodes_of_many(RingObject& self, KeySource& keys, bool writes, bool indices, Op op) {
+nb::object nodes_of_many(RingObject& self, KeySource& keys, bool writes, bool indices, uint32_t threads, Op op) {
   const Pin pin(self);
-  RingSink<int32_t, Op> sink(self, writes, indices, std::move(op));
+  RingSink<int32_t, Op> sink(self, writes, indices, threads, std::move(op));
   run_sink(self, keys, sink);
   if (indices) sink.number_by_position();
   nb::object found = nb::cast(sink.answers.template release<int32_t>());
   return indices ? found : nb::make_tuple(found, self.names_by_label());
 }
 
-nb::object node_from(RingObject& self, KeySource& keys, bool indices) {
-  return nodes_of_many(self, keys, false, indices,
+nb::object node_from(RingObject& self, KeySource& keys, bool indices, uint32_t threads) {
+  return nodes_of_many(self, keys, false, indices, threads,
                        [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>&) {
                          const Ring& ring = *self.ring;
                          for (size_t i = 0; i < n; ++i) {
@@ -446,8 +455,8 @@ nb::object node_from(RingObject& self, KeySource& keys, bool indices) {
                        });
 }
 
-nb::object assign_from(RingObject& self, KeySource& keys, bool indices) {
-  return nodes_of_many(self, keys, true, indices,
+nb::object assign_from(RingObject& self, KeySource& keys, bool indices, uint32_t threads) {
+  return nodes_of_many(self, keys, true, indices, threads,
                        [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>& stopped) {
                          Ring& ring = *self.ring;
                          constexpr size_t kAhead = 64;
@@ -467,8 +476,8 @@ nb::object assign_from(RingObject& self, KeySource& keys, bool indices) {
                        });
 }
 
-nb::object locate_from(RingObject& self, KeySource& keys, bool indices) {
-  return nodes_of_many(self, keys, false, indices,
+nb::object locate_from(RingObject& self, KeySource& keys, bool indices, uint32_t threads) {
+  return nodes_of_many(self, keys, false, indices, threads,
                        [&](const uint64_t* d, size_t n, int32_t* out, std::optional<Stopped>&) {
                          const Ring& ring = *self.ring;
                          for (size_t i = 0; i < n; ++i) {
@@ -480,7 +489,7 @@ nb::object locate_from(RingObject& self, KeySource& keys, bool indices) {
                        });
 }
 
-nb::object release_from(RingObject& self, KeySource& keys) {
+nb::object release_from(RingObject& self, KeySource& keys, uint32_t threads) {
   const auto op = [&](const uint64_t* d, size_t n, uint8_t* out, std::optional<Stopped>&) {
     Ring& ring = *self.ring;
     for (size_t i = 0; i < n; ++i) {
@@ -489,7 +498,7 @@ nb::object release_from(RingObject& self, KeySource& keys) {
     }
     return n;
   };
-  RingSink<uint8_t, decltype(op)> sink(self, true, false, op);
+  RingSink<uint8_t, decltype(op)> sink(self, true, false, threads, op);
   run_sink(self, keys, sink);
   return nb::cast(sink.answers.template release<bool>());
 }
@@ -661,7 +670,7 @@ void bind_rings(nb::module_& m) {
   };
   const auto nodes_signature = [](const char* name) {
     return "def " + std::string(name) +
-           "(self, keys: KeySource, indices: bool) -> numpy.typing.NDArray[numpy.int32] | "
+           "(self, keys: KeySource, indices: bool, threads: int) -> numpy.typing.NDArray[numpy.int32] | "
            "tuple[numpy.typing.NDArray[numpy.int32], numpy.typing.NDArray[numpy.object_]]";
   };
   const std::string one = ", name: str";
@@ -695,14 +704,14 @@ void bind_rings(nb::module_& m) {
             new (self) Object(from_file(data, static_cast<uint32_t>(Kind::ring), false, true, ring_from));
           },
           nb::arg("data"))
-      .def("_node_from", &node_from, nb::arg("keys"), nb::arg("indices"),
+      .def("_node_from", &node_from, nb::arg("keys"), nb::arg("indices"), nb::arg("threads"),
            nb::sig(nodes_signature("_node_from").c_str()))
-      .def("_assign_from", &assign_from, nb::arg("keys"), nb::arg("indices"),
+      .def("_assign_from", &assign_from, nb::arg("keys"), nb::arg("indices"), nb::arg("threads"),
            nb::sig(nodes_signature("_assign_from").c_str()))
-      .def("_locate_from", &locate_from, nb::arg("keys"), nb::arg("indices"),
+      .def("_locate_from", &locate_from, nb::arg("keys"), nb::arg("indices"), nb::arg("threads"),
            nb::sig(nodes_signature("_locate_from").c_str()))
-      .def("_release_from", &release_from, nb::arg("keys"),
-           nb::sig("def _release_from(self, keys: KeySource) -> numpy.typing.NDArray[numpy.bool_]"))
+      .def("_release_from", &release_from, nb::arg("keys"), nb::arg("threads"),
+           nb::sig("def _release_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.bool_]"))
       .def(
           "_candidates",
           [](Object& self, nb::handle key, uint64_t most) {

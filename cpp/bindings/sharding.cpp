@@ -1,5 +1,5 @@
-// Shards (evenbins/sharding.hpp): words of digests and back, digests put in order of their shards, and keys added to
-// the shards they belong to.
+// Shards (evenbins/sharding.hpp): words of digests and back, digests put in order of their shards, and `_core.Shards`,
+// the base of sharded filters, which adds keys to the shards they belong to and asks these for them.
 #include "evenbins/sharding.hpp"
 
 #include <nanobind/nanobind.h>
@@ -10,9 +10,7 @@
 #include <vector>
 
 #include "answered.hpp"
-#include "evenbins/parallel.hpp"
-#include "evenbins/stretches.hpp"
-#include "filter_object.hpp"
+#include "composite_object.hpp"
 #include "module.hpp"
 #include "sources.hpp"
 
@@ -67,27 +65,17 @@ nb::tuple split_by_shard(WordArray digests, uint32_t shards, bool positions) {
   return nb::make_tuple(grouped.release<uint64_t>(), starts.release<uint64_t>(), origin.release<int64_t>());
 }
 
-// Digests of one shard, for a bulk call on it.
-class GroupedDigests final : public Digests {
- public:
-  GroupedDigests(const uint64_t* digests, uint64_t n) : digests_(digests), n_(n) {}
-  uint64_t size() const override { return n_; }
-  void read(uint64_t start, size_t n, uint64_t* out) const override { std::copy_n(digests_ + start, n, out); }
-
- private:
-  const uint64_t* digests_;
-  uint64_t n_;
-};
-
 // Adds keys to the shards they belong to, piece by piece: between two pieces all keys before are in, and no other.
 class ShardedSink final : public AnsweredSink {
  public:
-  ShardedSink(const nb::tuple& parts, uint32_t threads, bool answers_wanted)
-      : threads_(threads), answers_wanted_(answers_wanted), starts_(parts.size() + 1) {
-    for (nb::handle part : parts) shards_.push_back(&nb::cast<FilterObject&>(part));
-  }
+  ShardedSink(const CompositeObject& object, uint32_t threads, bool answers_wanted)
+      : parts_(object.parts),
+        threads_(threads),
+        answers_wanted_(answers_wanted),
+        shards_(object.filters),
+        starts_(object.filters.size() + 1) {}
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
-    return take_in_pieces(keys, pulse, 1 << 18, [&](uint64_t, const uint64_t* digests, size_t n) {
+    return take_in_pieces(keys, pulse, 1 << 18, threads_, [&](uint64_t, const uint64_t* digests, size_t n) {
       {
         const GilRelease free;
         group(digests, n);
@@ -129,8 +117,9 @@ class ShardedSink final : public AnsweredSink {
   // Threads take one shard after the other; where shards are fewer than threads, they share each shard.
   void add_grouped() {
     for (const FilterObject* shard : shards_) refuse_reentry(*shard);
-    const uint64_t shards = shards_.size();
-    const uint32_t inner = shards < threads_ ? threads_ : 1, outer = shards < threads_ ? 1 : threads_;
+    const uint64_t shards = shards_.size(), pay_off = starts_.back() / kKeysOfThread;
+    const auto threads = static_cast<uint32_t>(std::clamp<uint64_t>(pay_off, 1, threads_));
+    const uint32_t inner = shards < threads ? threads : 1, outer = shards < threads ? 1 : threads;
     const GilRelease free;
     for_stretches(
         shards, outer, 1, [] { return true; },
@@ -139,7 +128,7 @@ class ShardedSink final : public AnsweredSink {
           try {
             const GilAcquire hold;  // an Access begins under the GIL, and gives it up
             const Writing alone(*shards_[s]);
-            const GroupedDigests mine(grouped_.data() + starts_[s], starts_[s + 1] - starts_[s]);
+            const DigestSpan mine(grouped_.data() + starts_[s], starts_[s + 1] - starts_[s]);
             const auto go_on = [] { return true; };
             if (answers_wanted_)
               add_new_all(*shards_[s]->filter, mine, added_.data() + starts_[s], inner, go_on);
@@ -161,6 +150,9 @@ class ShardedSink final : public AnsweredSink {
       throw std::runtime_error("this structure is in the middle of a bulk call of the same thread");
   }
 
+  static constexpr uint64_t kKeysOfThread = 8192;  // that pay for a thread
+
+  const nb::tuple parts_;  // stay alive while others run
   uint32_t threads_;
   bool answers_wanted_;
   std::vector<FilterObject*> shards_;
@@ -169,14 +161,130 @@ class ShardedSink final : public AnsweredSink {
   std::vector<uint32_t> origin_;  // where each of them stood in its piece
 };
 
-void add_to_shards(nb::tuple parts, KeySource& keys, uint64_t seed, uint32_t threads) {
-  ShardedSink sink(parts, threads, false);
-  keys.run(Hasher(seed), sink);
+// --- the class ------------------------------------------------------------------------------------------------
+
+struct ShardsObject : CompositeObject {
+  explicit ShardsObject(nb::tuple all) : CompositeObject(seed_of(all)) { set_parts(std::move(all)); }
+  ~ShardsObject() { Recent<ShardsObject>::forget(this); }
+  FilterObject& shard_of(uint64_t digest) const { return *filters[mulhi(shard_word(digest), filters.size())]; }
+
+ private:
+  static uint64_t seed_of(const nb::tuple& all) {
+    if (all.size() == 0) throw nb::value_error("a sharded filter must have one shard at least");
+    return filter_behind(all[0]).filter->spec().seed;
+  }
+};
+
+// The shard of a key, for a single call; null with a Python exception set if there is none.
+EVENBINS_INLINE FilterObject* find_shard(PyObject* self, PyObject* key, uint64_t& digest) {
+  ShardsObject* object = Recent<ShardsObject>::of(self);
+  if (object == nullptr || !digest_of(key, object->hasher, digest)) return nullptr;
+  if (object->filters.empty()) [[unlikely]] {  // the garbage collector has cleared it
+    PyErr_SetString(PyExc_RuntimeError, "this filter has no shard");
+    return nullptr;
+  }
+  return &object->shard_of(digest);
 }
 
-nb::object add_new_to_shards(nb::tuple parts, KeySource& keys, uint64_t seed, uint32_t threads) {
-  ShardedSink sink(parts, threads, true);
-  return answers_from(keys, Hasher(seed), sink);
+int slot_contains(PyObject* self, PyObject* key) {
+  uint64_t digest;
+  FilterObject* shard = find_shard(self, key, digest);
+  return shard == nullptr ? -1 : contains_digest(*shard, digest);
+}
+PyObject* method_add(PyObject* self, PyObject* key) {
+  uint64_t digest;
+  FilterObject* shard = find_shard(self, key, digest);
+  return shard == nullptr ? nullptr : add_digest(*shard, digest);
+}
+PyObject* method_add_new(PyObject* self, PyObject* key) {
+  uint64_t digest;
+  FilterObject* shard = find_shard(self, key, digest);
+  return shard == nullptr ? nullptr : add_new_digest(*shard, digest);
+}
+
+PyMethodDef methods[] = {
+    {"add", method_add, METH_O,
+     "add($self, key, /)\n--\n\nAdds one key: a str (as UTF-8), bytes, or an int in -2**63 ... 2**64-1."},
+    {"add_new", method_add_new, METH_O,
+     "add_new($self, key, /)\n--\n\nAdds the key unless it is present, and returns whether it was new. Of several "
+     "threads that call it with one key, exactly one gets True."},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyType_Slot slots[] = {
+    {Py_sq_contains, reinterpret_cast<void*>(slot_contains)},
+    {Py_tp_methods, methods},
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse_parts<ShardsObject>)},
+    {Py_tp_clear, reinterpret_cast<void*>(clear_parts<ShardsObject>)},
+    {0, nullptr},
+};
+
+void add_from(ShardsObject& object, KeySource& keys, uint32_t threads) {
+  ShardedSink sink(object, threads, false);
+  keys.run(object.hasher, sink);
+}
+
+nb::object add_new_from(ShardsObject& object, KeySource& keys, uint32_t threads) {
+  ShardedSink sink(object, threads, true);
+  return answers_from(keys, object.hasher, sink);
+}
+
+// Which of the digests are in their shards; without the GIL, by one thread.
+class ShardedLookUp {
+ public:
+  explicit ShardedLookUp(const std::vector<FilterObject*>& shards) : shards_(shards), starts_(shards.size() + 1) {}
+  void operator()(const uint64_t* digests, size_t n, uint8_t* out) {
+    grouped_.resize(n), found_.resize(n), origin_.resize(n);
+    group_by_shard(digests, n, starts_, grouped_.data(),
+                   [&](uint64_t at, size_t i) { origin_[at] = static_cast<uint32_t>(i); });
+    for (size_t s = 0; s < shards_.size(); ++s) {
+      if (starts_[s] == starts_[s + 1]) continue;
+      const auto look = [&] {
+        shards_[s]->filter->contains_many(grouped_.data() + starts_[s], starts_[s + 1] - starts_[s],
+                                          found_.data() + starts_[s]);
+      };
+      if (shards_[s]->lookups_wait) {
+        const GilAcquire hold;  // Reading begins under the GIL, and gives it up
+        const Reading reading(*shards_[s]);
+        look();
+      } else {
+        look();
+      }
+    }
+    for (size_t at = 0; at < n; ++at) out[origin_[at]] = found_[at];
+  }
+
+ private:
+  const std::vector<FilterObject*>& shards_;
+  std::vector<uint64_t> starts_, grouped_;
+  std::vector<uint8_t> found_;    // for each of `grouped_`
+  std::vector<uint32_t> origin_;  // where each of them stood
+};
+
+nb::object contains_from(ShardsObject& object, KeySource& keys, uint32_t threads) {
+  const nb::tuple parts = object.parts;  // stay alive while others run
+  const std::vector<FilterObject*> shards = object.filters;
+  ShardedLookUp look_up(shards);
+  return look_up_from<bool, uint8_t>(
+      keys, object.hasher,
+      [&](const Digests& all, uint8_t* out, const Pulse& pulse) {
+        // Large enough for some keys of each shard, small enough for all threads to have one.
+        const uint64_t stretch = std::clamp<uint64_t>(all.size() / threads, 1 << 12, 1 << 18);
+        return for_stretches(all.size(), threads, stretch, pulse, [&](uint64_t start, uint64_t count) {
+          std::vector<uint64_t> digests(count);
+          all.read(start, count, digests.data());
+          ShardedLookUp own(shards);
+          own(digests.data(), count, out + start);
+        });
+      },
+      [&](const uint64_t* digests, size_t n, uint8_t* out) { look_up(digests, n, out); }, [] { return GilRelease(); },
+      true);
+}
+
+// Merges shard by shard, all or none.
+void merge(ShardsObject& self, ShardsObject& other) {
+  if (self.filters.size() != other.filters.size()) throw nb::value_error("the numbers of shards differ");
+  const nb::tuple mine = self.parts, theirs = other.parts;
+  MergeOfParts(self.filters, other.filters).run();
 }
 
 uint64_t word_of(uint64_t digest) { return shard_word(digest); }
@@ -199,13 +307,22 @@ void bind_sharding(nb::module_& m) {
                 "tuple[numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64], "
                 "numpy.typing.NDArray[numpy.int64]]"),
         "The digests shard by shard, where each shard begins, and where each digest stood (if asked for).");
-  m.def("add_new_to_shards", &add_new_to_shards, nb::arg("parts"), nb::arg("keys"), nb::arg("seed"), nb::arg("threads"),
-        nb::sig("def add_new_to_shards(parts: tuple[Filter, ...], keys: KeySource, seed: int, threads: int) -> "
-                "numpy.typing.NDArray[numpy.bool_]"),
-        "Adds the keys that are new to the shards they belong to; for each key, whether it was.");
-  m.def("add_to_shards", &add_to_shards, nb::arg("parts"), nb::arg("keys"), nb::arg("seed"), nb::arg("threads"),
-        nb::sig("def add_to_shards(parts: tuple[Filter, ...], keys: KeySource, seed: int, threads: int) -> None"),
-        "Adds every key to the shard that it belongs to.");
+  nb::class_<ShardsObject>(m, "Shards", nb::type_slots(slots), nb::is_weak_referenceable(),
+                           "Base of sharded filters: the shards, and the calls for single keys.")
+      .def(nb::init<nb::tuple>(), nb::arg("parts"), nb::sig("def __init__(self, parts: tuple[Filter, ...]) -> None"))
+      .def_prop_ro("_seed", [](const ShardsObject& self) { return self.hasher.seed; })
+      .def_prop_ro(
+          "_parts", [](const ShardsObject& self) { return self.parts; },
+          nb::sig("def _parts(self) -> tuple[Filter, ...]"))
+      .def("_add_from", &add_from, nb::arg("keys"), nb::arg("threads"))
+      .def("_add_new_from", &add_new_from, nb::arg("keys"), nb::arg("threads"),
+           nb::sig("def _add_new_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.bool_]"))
+      .def("_contains_from", &contains_from, nb::arg("keys"), nb::arg("threads"),
+           nb::sig("def _contains_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.bool_]"))
+      .def("_merge_shards", &merge, nb::arg("other"));
+  m.def(
+      "bind_add_to_shards", [](nb::handle type) { add_methods(type, methods); }, nb::arg("type"),
+      nb::sig("def bind_add_to_shards(type: type[Shards]) -> None"), "The same as bind_add, for sharded filters.");
 }
 
 }  // namespace evenbins::python

@@ -13,6 +13,7 @@
 
 #include "access.hpp"
 #include "evenbins/countmin.hpp"
+#include "evenbins/digest_stretches.hpp"
 #include "keys.hpp"
 #include "module.hpp"
 #include "sources.hpp"
@@ -94,49 +95,50 @@ struct Stopped : std::exception {  // by a key that has no place, or no weight; 
 class AddSink final : public Sink {
  public:
   // `weights` has `count` of them; if it is null, every key has the weight `each`.
-  AddSink(SketchObject& object, const uint64_t* weights, uint64_t count, uint64_t each, bool with_estimates)
-      : object_(object), weights_(weights), count_(count), each_(each), with_estimates_(with_estimates) {}
+  AddSink(SketchObject& object, const uint64_t* weights, uint64_t count, uint64_t each, bool with_estimates,
+          uint32_t threads)
+      : object_(object),
+        weights_(weights),
+        count_(count),
+        each_(each),
+        with_estimates_(with_estimates),
+        threads_(threads) {}
   const char* verb() const override { return "added"; }
 
   uint64_t take_all(const Digests& keys, const Pulse& pulse) override {
     const Access access(object_);
-    uint64_t digests[kBatch];
-    const uint64_t size = keys.size();
-    for (uint64_t start = 0; start < size; start += kBatch) {
-      if (start % (16 * kBatch) == 0 && !pulse()) return start;
-      const size_t n = std::min<uint64_t>(kBatch, size - start);
-      try {
-        keys.read(start, n, digests);
-      } catch (const BadKey& bad) {
-        add(digests, bad.index - start);
-        throw;
-      }
-      add(digests, n);
+    const uint64_t size = keys.size(), round = std::min(size, object_.sketch->keys_per_call(threads_));
+    std::vector<uint64_t> digests(round);
+    for (uint64_t start = 0; start < size; start += round) {
+      std::optional<BadKey> bad;
+      bool stopped = false;
+      const uint64_t wanted = std::min(round, size - start);
+      const uint64_t n = read_digests(keys, start, wanted, digests.data(), threads_, pulse, bad, stopped);
+      if (stopped) return start;
+      add(digests.data(), n);
+      if (bad) throw *bad;
     }
     return size;
   }
   void take(const uint64_t* digests, size_t n, bool let_others_run) override {
     std::optional<Access> access;
     if (object_.busy || let_others_run) access.emplace(object_);
-    for (size_t i = 0; i < n; i += kBatch) add(digests + i, std::min(kBatch, n - i));
+    add(digests, n);
   }
 
   uint64_t seen = 0;
   Answers<uint64_t> estimates;
 
  private:
-  static constexpr size_t kBatch = 1024;
-
   void add(const uint64_t* digests, size_t n) {
     const size_t weighted = weights_ == nullptr ? n : std::min<uint64_t>(n, count_ - seen);
-    uint64_t batch[kBatch];
-    const uint64_t* weights = nullptr;  // all 1
+    const bool all_one = weights_ == nullptr && each_ == 1;
     if (weights_ != nullptr)
-      weights = std::copy_n(weights_ + seen, weighted, batch) - weighted;
-    else if (each_ != 1)
-      weights = std::fill_n(batch, weighted, each_) - weighted;
+      copied_.assign(weights_ + seen, weights_ + seen + weighted);
+    else if (!all_one)
+      copied_.assign(weighted, each_);
     uint64_t* out = with_estimates_ ? estimates.extend(weighted) : nullptr;
-    const size_t taken = object_.sketch->add_many(digests, weights, weighted, out);
+    const size_t taken = object_.sketch->add_many(digests, all_one ? nullptr : copied_.data(), weighted, out, threads_);
     seen += taken;
     if (taken < n) throw Stopped(seen, taken < weighted);
   }
@@ -145,16 +147,18 @@ class AddSink final : public Sink {
   const uint64_t* weights_;
   uint64_t count_, each_;
   bool with_estimates_;
+  uint32_t threads_;
+  std::vector<uint64_t> copied_;  // weights of the keys that are being added
 };
 
 // Adds the keys; gives their estimates just after each was added, or nothing.
 nb::object add_from(SketchObject& self, KeySource& keys, std::optional<WordArray> weights, uint64_t each,
-                    bool estimates) {
+                    bool estimates, uint32_t threads) {
   require_writable(self);
   static const uint64_t none = 0;  // an empty array may have no address
   const uint64_t* data = !weights ? nullptr : weights->size() == 0 ? &none : weights->data();
   const uint64_t n = weights ? weights->size() : 0;
-  AddSink sink(self, data, n, each, estimates);
+  AddSink sink(self, data, n, each, estimates, threads);
   try {
     keys.run(self.hasher, sink);
   } catch (const Stopped& stopped) {
@@ -172,20 +176,12 @@ nb::object add_from(SketchObject& self, KeySource& keys, std::optional<WordArray
   return estimates ? nb::cast(sink.estimates.release<uint64_t>()) : nb::none();
 }
 
-nb::object count_from(const SketchObject& self, KeySource& keys) {
+nb::object count_from(const SketchObject& self, KeySource& keys, uint32_t threads) {
   const CountMinSketch& sketch = *self.sketch;
   const auto count_some = [&](const uint64_t* digests, size_t n, uint64_t* out) { sketch.count_many(digests, n, out); };
   const auto count_all = [&](const Digests& all, uint64_t* out, const Pulse& pulse) {
-    constexpr uint64_t kBatch = 1024;
-    uint64_t digests[kBatch];
-    const uint64_t size = all.size();
-    for (uint64_t start = 0; start < size; start += kBatch) {
-      if (start % (16 * kBatch) == 0 && !pulse()) return start;
-      const size_t n = std::min(kBatch, size - start);
-      all.read(start, n, digests);
-      count_some(digests, n, out + start);
-    }
-    return size;
+    return for_digests(all, threads, pulse,
+                       [&](uint64_t start, size_t n, const uint64_t* digests) { count_some(digests, n, out + start); });
   };
   return look_up_from<uint64_t>(keys, self.hasher, count_all, count_some);
 }
@@ -223,10 +219,11 @@ void bind_sketches(nb::module_& m) {
       .def("_add_digest", &add_digest, nb::arg("digest"), nb::arg("weight").none(),
            nb::sig("def _add_digest(self, digest: int, weight: typing.SupportsIndex) -> int"))
       .def("_add_from", &add_from, nb::arg("keys"), nb::arg("weights").none(), nb::arg("each"), nb::arg("estimates"),
+           nb::arg("threads"),
            nb::sig("def _add_from(self, keys: KeySource, weights: numpy.typing.NDArray[numpy.uint64] | None, "
-                   "each: int, estimates: bool) -> numpy.typing.NDArray[numpy.uint64] | None"))
-      .def("_count_from", &count_from, nb::arg("keys"),
-           nb::sig("def _count_from(self, keys: KeySource) -> numpy.typing.NDArray[numpy.uint64]"))
+                   "each: int, estimates: bool, threads: int) -> numpy.typing.NDArray[numpy.uint64] | None"))
+      .def("_count_from", &count_from, nb::arg("keys"), nb::arg("threads"),
+           nb::sig("def _count_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.uint64]"))
       .def(
           "_merge",
           [](SketchObject& self, SketchObject& other) {

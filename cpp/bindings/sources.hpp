@@ -24,6 +24,7 @@
 #include "arrays.hpp"
 #include "arrow_reader.hpp"
 #include "evenbins/parallel.hpp"
+#include "evenbins/digest_stretches.hpp"
 #include "keys.hpp"
 #include "lines.hpp"
 
@@ -85,9 +86,9 @@ class Sink {
 };
 
 // Calls take(start, digests, n), with the GIL, for one piece of the keys after the other; they are read without it. The
-// keys before a bad one are taken. Returns how many keys were taken when the pulse ended it.
+// keys before a bad one are taken. Returns how many keys were taken when the pulse ended it. Threads share the hashing.
 template <typename Take>
-uint64_t take_in_pieces(const Digests& keys, const Pulse& pulse, uint64_t piece, Take&& take) {
+uint64_t take_in_pieces(const Digests& keys, const Pulse& pulse, uint64_t piece, uint32_t threads, Take&& take) {
   const uint64_t size = keys.size();
   std::vector<uint64_t> digests(std::min(piece, size));
   for (uint64_t start = 0; start < size; start += piece) {
@@ -97,7 +98,7 @@ uint64_t take_in_pieces(const Digests& keys, const Pulse& pulse, uint64_t piece,
     {
       const GilRelease free;
       try {
-        keys.read(start, n, digests.data());
+        read_digests(keys, start, n, digests.data(), threads);
       } catch (const BadKey& error) {
         bad = error;
         n = error.index - start;
@@ -314,19 +315,23 @@ class ArrowSource final : public StretchSource {
   ArrowReader reader_;
 };
 
+// Any iterable. A list or tuple is read by index: its objects are prefetched, and its strings are hashed together.
 class ItemSource final : public KeySource {
  public:
-  explicit ItemSource(nb::handle items) : items_(nb::borrow(items)) {}
+  explicit ItemSource(nb::handle items)
+      : items_(nb::borrow(items)), listed_(PyList_CheckExact(items.ptr()) || PyTuple_CheckExact(items.ptr())) {}
 
   bool run_some(const Hasher& hasher, Sink& sink, uint64_t limit) override {
-    if (!iterator_.is_valid()) iterator_ = nb::steal(call_python([&] { return PyObject_GetIter(items_.ptr()); }));
-    if (!iterator_.is_valid()) throw nb::python_error();
+    if (!listed_ && !iterator_.is_valid())
+      iterator_ = nb::steal(call_python([&] { return PyObject_GetIter(items_.ptr()); }));
+    if (!listed_ && !iterator_.is_valid()) throw nb::python_error();
     uint64_t digests[kBatch];
     auto last_release = std::chrono::steady_clock::now();
     while (limit > 0) {
       const size_t wanted = static_cast<size_t>(std::min<uint64_t>(kBatch, limit));
       bool good = true;
-      const size_t n = call_python([&] { return read(hasher, digests, wanted, good); });
+      const size_t n = call_python(
+          [&] { return listed_ ? read_listed(hasher, digests, wanted, good) : read(hasher, digests, wanted, good); });
       const bool ended = n < wanted;
       std::optional<nb::python_error> failure;
       if (PyErr_Occurred()) failure.emplace();
@@ -350,6 +355,7 @@ class ItemSource final : public KeySource {
 
  private:
   static constexpr size_t kBatch = 1024;
+  static constexpr Py_ssize_t kAhead = 16;  // items that are prefetched
 
   // Digests of the next keys, `wanted` or fewer; returns how many. `good`: the key after them is not to blame.
   size_t read(const Hasher& hasher, uint64_t* digests, size_t wanted, bool& good) const {
@@ -364,6 +370,43 @@ class ItemSource final : public KeySource {
     return n;
   }
 
+  // The same of a list or tuple, which a key's __index__ may change. Strings are hashed when the next item is none: no
+  // Python code runs before, so that they stay where they are.
+  size_t read_listed(const Hasher& hasher, uint64_t* digests, size_t wanted, bool& good) {
+    PyObject* const items = items_.ptr();
+    ByteSpan strings[kBatch];
+    size_t n = 0, hashed = 0;
+    const auto hash = [&] {
+      hasher.many_bytes(strings + hashed, n - hashed, digests + hashed);
+      hashed = n;
+    };
+    for (; n < wanted && index_ < PySequence_Fast_GET_SIZE(items); ++n, ++index_) {
+      if (index_ + kAhead < PySequence_Fast_GET_SIZE(items)) {
+        const PyObject* later = PySequence_Fast_GET_ITEM(items, index_ + kAhead);
+        __builtin_prefetch(later);
+        __builtin_prefetch(reinterpret_cast<const char*>(later) + 64);
+      }
+      PyObject* item = PySequence_Fast_GET_ITEM(items, index_);
+      if (PyUnicode_Check(item) && PyUnicode_IS_COMPACT_ASCII(item)) {
+        const auto* ascii = reinterpret_cast<PyASCIIObject*>(item);
+        strings[n] = {reinterpret_cast<const char*>(ascii + 1), static_cast<size_t>(ascii->length)};
+        continue;
+      }
+      if (PyBytes_Check(item)) {
+        strings[n] = {PyBytes_AS_STRING(item), static_cast<size_t>(PyBytes_GET_SIZE(item))};
+        continue;
+      }
+      if (hashed < n) hash();
+      Py_INCREF(item);
+      good = digest_of(item, hasher, digests[n]);
+      Py_DECREF(item);
+      if (!good) return n;
+      hashed = n + 1;
+    }
+    if (hashed < n) hash();
+    return n;
+  }
+
   [[noreturn]] static void rethrow(nb::python_error& error, bool from_iterator, const Sink& sink) {
     const nb::object type = nb::borrow(error.type());
     if (!from_iterator && (type.is(PyExc_TypeError) || type.is(PyExc_ValueError) || type.is(types.key_range_error))) {
@@ -375,6 +418,8 @@ class ItemSource final : public KeySource {
   }
 
   nb::object items_, iterator_;
+  bool listed_;
+  Py_ssize_t index_ = 0;  // of the next item of a list or tuple
 };
 
 // A look-up: all(digests, out, pulse) answers many keys and returns how many of them, some(digests, n, out) answers a

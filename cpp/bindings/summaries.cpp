@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "evenbins/digest_stretches.hpp"
 #include "evenbins/summary_filters.hpp"
 #include "module.hpp"
 #include "readers.hpp"
@@ -44,6 +45,16 @@ nb::object level_many(SummaryObject& self, WordArray digests) {
     if (n > 0) self.summary->level_many(digests.data(), n, out);
   }
   return nb::cast(answers.release<uint8_t>());
+}
+
+nb::object level_from(SummaryObject& self, KeySource& keys, uint32_t threads) {
+  const Summary& summary = *self.summary;
+  const auto some = [&](const uint64_t* digests, size_t n, uint8_t* out) { summary.level_many(digests, n, out); };
+  const auto all = [&](const Digests& digests, uint8_t* out, const Pulse& pulse) {
+    return for_digests(digests, threads, pulse,
+                       [&](uint64_t start, size_t n, const uint64_t* batch) { some(batch, n, out + start); });
+  };
+  return look_up_from<uint8_t>(keys, Hasher(summary.spec().seed), all, some, [&] { return Reading(self); }, true);
 }
 
 void add_many(SummaryObject& self, WordArray digests, Levels levels) {
@@ -121,6 +132,8 @@ void bind_summaries(nb::module_& m) {
       .def("_level_many", &level_many, nb::arg("digests"),
            nb::sig("def _level_many(self, digests: numpy.typing.NDArray[numpy.uint64]) -> "
                    "numpy.typing.NDArray[numpy.uint8]"))
+      .def("_level_from", &level_from, nb::arg("keys"), nb::arg("threads"),
+           nb::sig("def _level_from(self, keys: KeySource, threads: int) -> numpy.typing.NDArray[numpy.uint8]"))
       .def("_add_many", &add_many, nb::arg("digests"), nb::arg("levels"),
            nb::sig("def _add_many(self, digests: numpy.typing.NDArray[numpy.uint64], levels: "
                    "numpy.typing.NDArray[numpy.uint8]) -> None"))

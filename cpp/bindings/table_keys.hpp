@@ -1,9 +1,9 @@
 // Keys and values of tables on their way in and out (evenbins/table_keys.hpp says what is stored).
 //
 //     one key      stored_key_of: a Python object to a StoredKey, or an exception
-//     many keys    stored_items, stored_arrow: an iterable or an Arrow column to a NumPy array of words; arrays of
-//                  integers are converted by NumPy (src/evenbins/tables/_keys.py). Every key is converted before the
-//                  first is used: a key that does not fit is refused, and nothing has been stored.
+//     many keys    stored_items: an iterable to a NumPy array of words; arrays and Arrow columns: stored_source.hpp;
+//                  arrays of integers are converted by NumPy (src/evenbins/tables/_keys.py). Every key is converted
+//                  before the first is stored: a key that does not fit is refused, and nothing has been stored.
 //     a value      stored_value_of, value_object: one word, an int or a double
 //
 // A key that does not fit says so, and which key_dtype would take it. An int that is a key of some table (-2**63 ...
@@ -318,62 +318,6 @@ inline void append_items(nb::handle items, const KeyMaker& maker, KeyWords& word
   if (PyErr_Occurred()) throw nb::python_error();
 }
 
-// The keys of an Arrow stream, or of a schema and an array.
-inline void append_arrow(nb::handle stream, nb::handle schema, nb::handle array, const KeyMaker& maker,
-                         KeyWords& words) {
-  std::optional<ArrowReader> reader;
-  if (stream.is_none())
-    reader.emplace(schema, array);
-  else
-    reader.emplace(stream);
-  while (const auto column = reader->next(maker, [] { throw nb::python_error(); })) {
-    constexpr size_t kBatch = 1024;
-    StoredKey keys[kBatch];
-    const uint64_t before = words.size;
-    try {
-      const GilRelease free;
-      SignalPulse pulse;
-      for (uint64_t start = 0; start < column->size() && pulse(); start += kBatch) {
-        const size_t n = std::min<uint64_t>(kBatch, column->size() - start);
-        column->read(start, n, keys);
-        for (size_t i = 0; i < n; ++i) words.append(maker, keys[i]);
-      }
-    } catch (const BadKey& bad) {
-      raise_unfit(bad.type == BadKey::Type::type ? PyExc_TypeError : PyExc_ValueError, before + bad.index, bad.what());
-    }
-    if (PyErr_Occurred()) throw nb::python_error();
-  }
-}
-
-// The keys of an array of integers or strings as digests, read in place; the array must be one of ArraySource's.
-inline nb::ndarray<nb::numpy, uint64_t, nb::ndim<1>> stored_array(nb::handle array, char elements, bool swapped,
-                                                                  uint64_t seed) {
-  static_assert(sizeof(StoredKey) == 16);
-  Buffer buffer;
-  if (!buffer.acquire(array.ptr(), PyBUF_STRIDES)) throw nb::python_error();
-  require_elements(buffer.view, static_cast<Elements>(elements));
-  if (static_cast<Elements>(elements) == Elements::digests) throw nb::type_error("digests of 64 bits are no keys");
-  const ArrayReader<KeyMaker> reader(buffer.view, static_cast<Elements>(elements), swapped, {KeyType::digest, seed});
-  Answers<uint64_t> words;
-  uint64_t* out = words.extend(2 * reader.size());
-  words.use_huge_pages();
-  constexpr size_t kBatch = 1024;
-  StoredKey keys[kBatch];
-  try {
-    const GilRelease free;
-    SignalPulse pulse;
-    for (uint64_t start = 0; start < reader.size() && pulse(); start += kBatch) {
-      const size_t n = std::min<uint64_t>(kBatch, reader.size() - start);
-      reader.read(start, n, keys);
-      for (size_t i = 0; i < n; ++i) out[2 * (start + i)] = keys[i].low, out[2 * (start + i) + 1] = keys[i].high;
-    }
-  } catch (const BadKey& bad) {
-    raise_unfit(bad.type == BadKey::Type::type ? PyExc_TypeError : PyExc_ValueError, bad.index, bad.what());
-  }
-  if (PyErr_Occurred()) throw nb::python_error();
-  return words.release<uint64_t>();
-}
-
 // evenbins.TableFullError; its attribute `inserted` is the number of keys of a bulk call that are in.
 inline PyObject* table_full_error = nullptr;
 
@@ -412,10 +356,6 @@ inline void bind_table_keys(nb::module_& m) {
       nb::sig("def stored_number_words(numbers: list[object], value_type: int) -> "
               "numpy.typing.NDArray[numpy.uint64]"),
       "What a table stores of the values in a list.");
-  m.def("stored_array", &stored_array, nb::arg("array"), nb::arg("elements"), nb::arg("swapped"), nb::arg("seed"),
-        nb::sig("def stored_array(array: object, elements: str, swapped: bool, seed: int) -> "
-                "numpy.typing.NDArray[numpy.uint64]"),
-        "What a table of digests stores of an array of integers or strings: two words a key.");
   m.def(
       "stored_items",
       [](nb::handle items, uint64_t key_type, uint64_t seed) {
@@ -437,28 +377,6 @@ inline void bind_table_keys(nb::module_& m) {
       nb::sig("def wanted_items(items: object, key_type: int, seed: int) -> "
               "tuple[numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64]]"),
       "The same for keys that are looked up, and the numbers of those that no such table can hold.");
-  m.def(
-      "stored_arrow",
-      [](nb::handle stream, nb::handle schema, nb::handle array, uint64_t key_type, uint64_t seed) {
-        KeyWords keys;
-        append_arrow(stream, schema, array, {key_type_of(key_type), seed}, keys);
-        return keys.words.release<uint64_t>();
-      },
-      nb::arg("stream").none(), nb::arg("schema").none(), nb::arg("array").none(), nb::arg("key_type"), nb::arg("seed"),
-      nb::sig("def stored_arrow(stream: object, schema: object, array: object, key_type: int, seed: int) -> "
-              "numpy.typing.NDArray[numpy.uint64]"),
-      "As stored_items, of an Arrow stream, or of a schema and an array.");
-  m.def(
-      "wanted_arrow",
-      [](nb::handle stream, nb::handle schema, nb::handle array, uint64_t key_type, uint64_t seed) {
-        KeyWords keys;
-        append_arrow(stream, schema, array, KeyMaker{key_type_of(key_type), seed}.finder(), keys);
-        return keys.release();
-      },
-      nb::arg("stream").none(), nb::arg("schema").none(), nb::arg("array").none(), nb::arg("key_type"), nb::arg("seed"),
-      nb::sig("def wanted_arrow(stream: object, schema: object, array: object, key_type: int, seed: int) -> "
-              "tuple[numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64]]"),
-      "As wanted_items, of an Arrow stream, or of a schema and an array.");
 }
 
 }  // namespace evenbins::python

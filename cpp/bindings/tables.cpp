@@ -6,8 +6,10 @@
 
 #include "answered.hpp"
 #include "evenbins/multilevel.hpp"
+#include "evenbins/table_rounds.hpp"
 #include "mapping.hpp"
 #include "module.hpp"
+#include "stored_source.hpp"
 
 namespace evenbins::python {
 namespace {
@@ -47,21 +49,12 @@ struct TableObject : MemoryObject<MultilevelTable> {
     return contains_all(*table, keys, n, found, threads, pulse);
   }
   // `added`: of a set alone, where whether each key is new goes, or null.
-  BulkProgress insert_all(const uint64_t* keys, const uint64_t* inserted, uint64_t n, bool are_new, const Pulse& pulse,
-                          uint8_t* added = nullptr) {
-    const uint64_t before = insertions();
-    BulkProgress progress = in_stretches(n, pulse, [&](uint64_t start, uint64_t count, uint64_t&) {
-      return table->insert_many(keys + start * words(), inserted + start, count, are_new,
-                                added == nullptr ? nullptr : added + start);
-    });
-    progress.changed = insertions() - before;
-    return progress;
+  BulkProgress insert_all(const uint64_t* keys, const uint64_t* inserted, uint64_t n, const InsertOption& option,
+                          const Pulse& pulse, uint8_t* added = nullptr) {
+    return progress_of(evenbins::insert_all(*table, keys, inserted, n, option.are_new, added, option.threads, pulse));
   }
-  BulkProgress erase_all(const uint64_t* keys, uint64_t n, uint32_t, const Pulse& pulse) {
-    return in_stretches(n, pulse, [&](uint64_t start, uint64_t count, uint64_t& erased) {
-      erased += table->erase_many(keys + start * words(), count);
-      return count;
-    });
+  BulkProgress erase_all(const uint64_t* keys, uint64_t n, uint32_t threads, const Pulse& pulse) {
+    return progress_of(evenbins::erase_all(*table, keys, n, threads, pulse));
   }
 
   size_t page(Position& position, uint64_t n, uint64_t* keys, uint64_t* found) const {
@@ -79,6 +72,9 @@ struct TableObject : MemoryObject<MultilevelTable> {
   };
 
  private:
+  static BulkProgress progress_of(const TableProgress& progress) {
+    return {progress.done, progress.changed, progress.full};
+  }
   uint64_t insertions() const { return table->view().state[kInsertions]; }
 };
 
@@ -125,12 +121,12 @@ void remove(TableObject& self, nb::handle key) {
 }
 
 // Adds keys to a set. An exception is set if that ended it.
-BulkProgress add_each(TableObject& self, WordArray keys, uint64_t n, uint8_t* out) {
+BulkProgress add_each(TableObject& self, WordArray keys, uint64_t n, uint8_t* out, uint32_t threads) {
   const Writing alone(self);
   SignalPulse pulse;
   ++self.version;
   const BulkProgress progress =
-      self.insert_all(Mapping<TableObject>::data_of(keys), nullptr, n, false, std::ref(pulse), out);
+      self.insert_all(Mapping<TableObject>::data_of(keys), nullptr, n, {false, threads}, std::ref(pulse), out);
   if (progress.changed == 0) --self.version;
   return progress;
 }
@@ -141,12 +137,12 @@ BulkProgress add_each(TableObject& self, WordArray keys, uint64_t n, uint8_t* ou
 }
 
 // Whether each key is new. An error after some of them carries the answers for these as `answers`.
-nb::object add_new_many(TableObject& self, WordArray keys) {
+nb::object add_new_many(TableObject& self, WordArray keys, uint32_t threads) {
   require_set(self);
   const uint64_t n = Mapping<TableObject>::count_of(self, keys);
   self.require_writable();
   Answers<uint8_t> answers;
-  const BulkProgress progress = add_each(self, keys, n, answers.extend(n));
+  const BulkProgress progress = add_each(self, keys, n, answers.extend(n), threads);
   if (!PyErr_Occurred() && !progress.full) return nb::cast(answers.release<bool>());
   answers.truncate(progress.done);
   try {
@@ -158,13 +154,73 @@ nb::object add_new_many(TableObject& self, WordArray keys) {
 }
 
 // The answers go to the caller's memory: those of the keys that are in, at any moment, and no others.
-void add_new_into(TableObject& self, WordArray keys, MarkArray out) {
+void add_new_into(TableObject& self, WordArray keys, MarkArray out, uint32_t threads) {
   require_set(self);
   const uint64_t n = Mapping<TableObject>::count_of(self, keys);
   if (n > out.size()) throw nb::value_error("there are more keys than places for answers");
   self.require_writable();
-  const BulkProgress progress = add_each(self, keys, n, out.data());
+  const BulkProgress progress = add_each(self, keys, n, out.data(), threads);
   if (PyErr_Occurred() || progress.full) raise_after(self, progress);
+}
+
+// ---- look-ups of keys that are read in place ----------------------------------------------------------
+
+// For each array of the source: extend(n) makes room for the answers of its n keys; then look(i, words, count) answers
+// for the keys from number i on, on several threads; then unfit(i) for those of them that no such table can hold. The
+// numbers count through all arrays.
+template <typename Extend, typename Look, typename Unfit>
+void look_up_all(TableObject& self, StoredSource& source, uint32_t threads, const Extend& extend, const Look& look,
+                 const Unfit& unfit) {
+  if (source.maker.type != self.maker.type || source.maker.seed != self.maker.seed)
+    throw nb::value_error("these keys were made for another table");
+  uint64_t before = 0;
+  while (const StoredWords* keys = source.next()) {
+    extend(keys->size());
+    uint64_t done = 0;
+    try {
+      const Reading reading(self);
+      done = each_thousand(*keys, threads, [&](uint64_t start, StoredKey* batch, size_t n) {
+        std::vector<uint64_t> out_of_range;
+        look(before + start, words_of(source.maker, batch, n, out_of_range), n);
+        for (const uint64_t i : out_of_range) unfit(before + start + i);
+      });
+    } catch (const BadKey& bad) {
+      raise_unfit(bad, before);
+    }
+    before += done;
+    if (PyErr_Occurred()) Mapping<TableObject>::raise_stopped(before);
+  }
+}
+
+// The values; which keys are there.
+nb::tuple get_from(TableObject& self, StoredSource& source, uint64_t missing, uint32_t threads) {
+  self.require_values();
+  Answers<uint64_t> values;
+  Answers<uint8_t> found;
+  uint64_t* out = nullptr;
+  uint8_t* marks = nullptr;
+  const auto extend = [&](uint64_t n) {
+    out = values.extend(n) + n - values.size();
+    marks = found.extend(n) + n - found.size();
+    values.use_huge_pages();
+  };
+  look_up_all(
+      self, source, threads, extend,
+      [&](uint64_t start, const uint64_t* words, size_t n) {
+        self.table->get_many(words, n, missing, out + start, marks + start);
+      },
+      [&](uint64_t i) { out[i] = missing, marks[i] = 0; });
+  return nb::make_tuple(values.release<uint64_t>(), found.release<bool>());
+}
+
+nb::object contains_from(TableObject& self, StoredSource& source, uint32_t threads) {
+  Answers<uint8_t> found;
+  uint8_t* marks = nullptr;
+  look_up_all(
+      self, source, threads, [&](uint64_t n) { marks = found.extend(n) + n - found.size(); },
+      [&](uint64_t start, const uint64_t* words, size_t n) { self.table->contains_many(words, n, marks + start); },
+      [&](uint64_t i) { marks[i] = 0; });
+  return nb::cast(found.release<bool>());
 }
 
 nb::object probe(TableObject& self, nb::handle key) {
@@ -209,6 +265,7 @@ std::vector<uint64_t> guide_state(const MultilevelTable& table) {
 
 void bind_tables(nb::module_& m) {
   bind_table_keys(m);
+  bind_stored_sources(m);
   bind_mapping<TableObject>(m, "Table", "Base of the multilevel table: a plan's integer core and its memory.")
       .def(
           "add", [](TableObject& self, nb::handle key) { add_new(self, key); }, nb::arg("key").none(),
@@ -220,14 +277,20 @@ void bind_tables(nb::module_& m) {
            "Remove a key from an exact set, if it is there; return whether it was.")
       .def("remove", &remove, nb::arg("key").none(), nb::sig("def remove(self, key: object) -> None"),
            "Remove a key from an exact set; KeyError if it is not there.")
-      .def("_add_new_many", &add_new_many, nb::arg("keys"),
-           nb::sig("def _add_new_many(self, keys: numpy.typing.NDArray[numpy.uint64]) -> "
+      .def("_add_new_many", &add_new_many, nb::arg("keys"), nb::arg("threads") = 1,
+           nb::sig("def _add_new_many(self, keys: numpy.typing.NDArray[numpy.uint64], threads: int = 1) -> "
                    "numpy.typing.NDArray[numpy.bool_]"),
            "Adds keys to a set, in order; whether each is new. An error carries the answers so far as `answers`.")
-      .def("_add_new_into", &add_new_into, nb::arg("keys"), nb::arg("out").noconvert(),
+      .def("_add_new_into", &add_new_into, nb::arg("keys"), nb::arg("out").noconvert(), nb::arg("threads") = 1,
            nb::sig("def _add_new_into(self, keys: numpy.typing.NDArray[numpy.uint64], "
-                   "out: numpy.typing.NDArray[numpy.uint8]) -> None"),
+                   "out: numpy.typing.NDArray[numpy.uint8], threads: int = 1) -> None"),
            "The same with the answers in `out`, where the places of keys that are not in stay as they are.")
+      .def("_get_from", &get_from, nb::arg("source"), nb::arg("missing"), nb::arg("threads"),
+           nb::sig("def _get_from(self, source: StoredKeys, missing: int, threads: int) -> "
+                   "tuple[numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.bool_]]"),
+           "The values of keys that are read in place, and whether each is there.")
+      .def("_contains_from", &contains_from, nb::arg("source"), nb::arg("threads"),
+           nb::sig("def _contains_from(self, source: StoredKeys, threads: int) -> numpy.typing.NDArray[numpy.bool_]"))
       .def("_probe", &probe, nb::arg("key").none(), nb::sig("def _probe(self, key: object) -> tuple[int, int, bool]"))
       .def(
           "_state", [](TableObject& self) { return read_in_turn(self, [&] { return state_of(*self.table); }); },

@@ -339,8 +339,13 @@ bool BalancedBloomFilter::add_group(const uint64_t* digests, size_t g, uint64_t*
 
 // --- the filter as a whole ------------------------------------------------------------------------------------
 
-void BalancedBloomFilter::merge(const Filter& other_filter) {
-  require_same_structure(other_filter);
+std::vector<uint64_t> BalancedBloomFilter::merge_space(const Filter& other) const {
+  std::vector<uint64_t> space = Filter::merge_space(other);
+  if (counted_) space.reserve(2 * (view_.slot_count + 1));  // both lists, however full they are by then
+  return space;
+}
+
+void BalancedBloomFilter::merge_in(const Filter& other_filter, std::vector<uint64_t>& space) {
   const auto& other = static_cast<const BalancedBloomFilter&>(other_filter);
   if (!counted_) return bits_.merge(other.bits_);
   const uint32_t block_words = block_bits_ / 64;
@@ -357,11 +362,11 @@ void BalancedBloomFilter::merge(const Filter& other_filter) {
       store_word(&last, ((last | from[block_words - 1]) & ~counter) | load << mine.counter_shift);
     }
   }
-  merge_lists(other);
+  merge_lists(other, space);
 }
 
-void BalancedBloomFilter::merge_lists(const BalancedBloomFilter& other) {
-  std::vector<uint64_t> all;
+void BalancedBloomFilter::merge_lists(const BalancedBloomFilter& other, std::vector<uint64_t>& all) {
+  all.clear();
   for (const BalancedView* f : {static_cast<const BalancedView*>(&view_), &other.view_}) {
     if (f->state[kFlags] & kZeroListed) all.push_back(0);
     for (uint64_t i = 0; i < f->slot_count; ++i)

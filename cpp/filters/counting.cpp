@@ -55,8 +55,7 @@ CountingBloomFilter::CountingBloomFilter(Spec spec, Bits bits)
   set_one(loops_.one.of(&view_));
 }
 
-void CountingBloomFilter::merge(const Filter& other) {
-  require_same_structure(other);
+void CountingBloomFilter::merge_in(const Filter& other, std::vector<uint64_t>& /*space*/) {
   uint64_t* mine = bits_.words();
   const uint64_t* theirs = other.bits().words();
   with_counters(spec_.core[1], [&](auto counters) {

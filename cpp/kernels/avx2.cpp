@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include "evenbins/lanes.hpp"
+#include "evenbins/shared_words.hpp"
 
 namespace evenbins::avx2_kernel {
 namespace {
@@ -77,6 +78,18 @@ EVENBINS_INLINE uint32_t match8(const uint64_t* line, uint64_t word) {
     return static_cast<uint32_t>(_mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpeq_epi64(words, wanted))));
   };
   return half(line) | half(line + 4) << 4;
+}
+
+EVENBINS_INLINE void lower8(uint64_t* values, const uint64_t* words, const uint64_t* at) {
+  const __m256i sign = _mm256_set1_epi64x(INT64_MIN);  // there is a comparison of signed words alone
+  const auto word = [&](int i) { return static_cast<int64_t>(load_word(words + at[i])); };
+  for (int i = 0; i < 8; i += 4) {
+    auto* four = reinterpret_cast<__m256i*>(values + i);
+    const __m256i now = _mm256_loadu_si256(four);
+    const __m256i found = _mm256_set_epi64x(word(i + 3), word(i + 2), word(i + 1), word(i));
+    const __m256i is_less = _mm256_cmpgt_epi64(_mm256_xor_si256(now, sign), _mm256_xor_si256(found, sign));
+    _mm256_storeu_si256(four, _mm256_blendv_epi8(now, found, is_less));
+  }
 }
 
 }  // namespace

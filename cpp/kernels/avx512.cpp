@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include "evenbins/lanes.hpp"
+#include "evenbins/shared_words.hpp"
 
 namespace evenbins::avx512_kernel {
 namespace {
@@ -111,6 +112,12 @@ EVENBINS_INLINE uint64_t line_is_zero(const uint64_t* line) {
 
 EVENBINS_INLINE uint32_t match8(const uint64_t* line, uint64_t word) {
   return _mm512_cmpeq_epi64_mask(_mm512_loadu_si512(line), _mm512_set1_epi64(static_cast<int64_t>(word)));
+}
+
+EVENBINS_INLINE void lower8(uint64_t* values, const uint64_t* words, const uint64_t* at) {
+  const auto word = [&](int i) { return static_cast<int64_t>(load_word(words + at[i])); };
+  const __m512i found = _mm512_set_epi64(word(7), word(6), word(5), word(4), word(3), word(2), word(1), word(0));
+  _mm512_storeu_si512(values, _mm512_min_epu64(found, _mm512_loadu_si512(values)));
 }
 
 }  // namespace

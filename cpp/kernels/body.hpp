@@ -8,9 +8,10 @@
 //     split(items, n, bound, low, high)                          see Kernel
 //     line_is_zero(line)                                         for the raw limit
 //     match8(line, word)                                         a bit for each of eight words that equals the word
+//     lower8(values, words, at)                                  values[i] = min(values[i], words[at[i]]) for i < 8
 //
 // A family's loops are a fragment of their own: standard.hpp, blocked.hpp, balanced.hpp, counting.hpp, multilevel.hpp,
-// paged.hpp.
+// countmin.hpp, paged.hpp.
 //
 // Every loop that touches a filter runs behind its own prefetches: a random cache line takes 20 … 100 ns
 // to arrive, and a core can wait for many of them at once.
@@ -51,6 +52,8 @@ concept ReadsLines = requires(const Word* line, Word word) {
   { line_is_zero(line) } -> std::same_as<uint64_t>;
   { match8(line, word) } -> std::same_as<uint32_t>;
 };
+template <typename Word>
+concept LowersWords = requires(Word* values, const Word* words) { lower8(values, words, words); };
 static_assert(HasBits<uint64_t>,
               "a kernel needs bool has_bits<block_log, scaled>(const uint64_t* block, uint64_t word, uint32_t hashes, "
               "uint32_t range)");
@@ -67,6 +70,9 @@ static_assert(Splits<uint64_t>,
 static_assert(ReadsLines<uint64_t>,
               "a kernel needs uint64_t line_is_zero(const uint64_t* line) and uint32_t match8(const uint64_t* line, "
               "uint64_t word)");
+static_assert(LowersWords<uint64_t>,
+              "a kernel needs lower8(uint64_t* values, const uint64_t* words, const uint64_t* at): include lower8.hpp, "
+              "or define a faster one");
 
 constexpr size_t kAhead = 24;      // lines in flight: 24 … 48 alike on Zen 4; 8 costs half as much again at 32 MiB
 constexpr size_t kKeysAhead = 16;  // keys, where each has two lines or more in flight
@@ -104,6 +110,7 @@ uint64_t line_reads(const IntHash& hash, const uint64_t* words, uint64_t lines, 
 #include "balanced.hpp"
 #include "blocked.hpp"
 #include "counting.hpp"
+#include "countmin.hpp"
 #include "multilevel.hpp"
 #include "paged.hpp"
 #include "positions.hpp"
@@ -125,7 +132,7 @@ const Kernel table = {
     .counting = counting,
     .split = split,
     .line_reads = line_reads,
-    .pair_positions = pair_positions,
+    .countmin = countmin,
     .multilevel = multilevel,
     .find_key = find_key,
 };

@@ -21,6 +21,7 @@ EVENBINS_INLINE void set_bits(uint64_t* block, uint64_t word, uint32_t hashes, u
   });
 }
 
+#include "lower8.hpp"
 #include "mask.hpp"
 #include "split.hpp"
 

@@ -69,6 +69,23 @@ EVENBINS_INLINE void prefetch_keys(const TableView& t, uint64_t bucket) {
   if constexpr (Words == 2 && Slots == 8) __builtin_prefetch(line + 8, Write);
 }
 
+// The slots of a bucket that may hold the key. Of a digest the low word is compared alone: it decides but for a chance of
+// 2^-64, and the line of the high words is asked for only where it matched (is_key_at).
+template <uint32_t Slots, uint32_t Words, uint32_t Value>
+EVENBINS_INLINE uint32_t match_candidates(const TableView& t, uint64_t bucket, uint64_t low) {
+  if constexpr (Words == 1) return match_key<Slots, Words, Value>(t, bucket, low, 0);
+  return match<Slots>(keys_of<Slots, Words, Value>(t, bucket), low);
+}
+template <uint32_t Slots, uint32_t Words, uint32_t Value>
+EVENBINS_INLINE const uint64_t* high_at(const TableView& t, uint64_t slot) {
+  return keys_of<Slots, Words, Value>(t, slot / Slots) + Slots + slot % Slots;
+}
+template <uint32_t Slots, uint32_t Words, uint32_t Value>
+EVENBINS_INLINE bool is_key_at(const TableView& t, uint64_t slot, uint64_t low, uint64_t high) {
+  if constexpr (Words == 1) return true;
+  return *high_at<Slots, Words, Value>(t, slot) == high && (low | high) != 0;  // a free slot holds 0
+}
+
 struct TableGroup {
   uint64_t keys[2 * kTableGroup], digests[kTableGroup];
   uint64_t at[kTableGroup];      // the bucket to be looked at, then the slot found
@@ -97,21 +114,26 @@ EVENBINS_INLINE size_t table_look(const TableView& t, const uint64_t* keys, size
       for (size_t i = 0; i < g.n; ++i) g.digests[i] = g.keys[Words * i];
     for (size_t i = 0; i < g.n; ++i) {
       g.at[i] = mulhi(g.digests[i], t.buckets[0]);
-      prefetch_keys<Slots, Words, Value>(t, g.at[i]);
+      __builtin_prefetch(keys_of<Slots, Words, Value>(t, g.at[i]));
     }
+  };
+  // Asks for what is still to be read of the key in a slot.
+  const auto prefetch_slot = [&](uint64_t slot) {
+    if constexpr (Words == 2) __builtin_prefetch(high_at<Slots, Words, Value>(t, slot));
+    if constexpr (Values) __builtin_prefetch(value_at<Slots, Words, Value>(t, slot));
   };
   const auto middle = [&](TableGroup& g) {  // compare; ask for the values or for the second lines
     g.left = 0;
     for (size_t i = 0; i < g.n; ++i) {
-      const uint64_t low = g.keys[Words * i], high = Words == 2 ? g.keys[Words * i + 1] : 0;
-      const uint32_t mask = match_key<Slots, Words, Value>(t, g.at[i], low, high);
+      const uint32_t mask = match_candidates<Slots, Words, Value>(t, g.at[i], g.keys[Words * i]);
       const bool hit = mask != 0;
       const uint64_t slot = g.at[i] * Slots + static_cast<uint32_t>(__builtin_ctz(mask | 1u << Slots));
       const uint64_t second = levels > 1 ? bucket_of(t, g.digests[i], 1) : 0;
       const uint64_t* line = keys_of<Slots, Words, Value>(t, second);
       const uint64_t* value = value_at<Slots, Words, Value>(t, hit ? slot : 0);
-      __builtin_prefetch(hit && Values ? value : line);
-      if constexpr (Words == 2 && Slots == 8) __builtin_prefetch(line + 8);
+      const uint64_t* high = high_at<Slots, Words, Value>(t, hit ? slot : 0);
+      __builtin_prefetch(hit && (Values || Words == 2) ? (Values ? value : high) : line);
+      if constexpr (Words == 2 && Values) __builtin_prefetch(hit ? high : line);
       g.at[i] = hit ? slot : second;
       g.pending[g.left] = static_cast<uint8_t>(i);
       g.left += !hit;
@@ -122,28 +144,33 @@ EVENBINS_INLINE size_t table_look(const TableView& t, const uint64_t* keys, size
       size_t kept = 0;
       for (size_t p = 0; p < g.left; ++p) {
         const size_t i = g.pending[p];
-        const uint64_t low = g.keys[Words * i], high = Words == 2 ? g.keys[Words * i + 1] : 0;
-        const uint32_t mask = match_key<Slots, Words, Value>(t, g.at[i], low, high);
+        const uint32_t mask = match_candidates<Slots, Words, Value>(t, g.at[i], g.keys[Words * i]);
         const bool hit = mask != 0;
         const uint64_t slot = g.at[i] * Slots + static_cast<uint32_t>(__builtin_ctz(mask | 1u << Slots));
         g.at[i] = slot;
-        if constexpr (Values) __builtin_prefetch(value_at<Slots, Words, Value>(t, hit ? slot : 0));
+        prefetch_slot(hit ? slot : 0);
         if (!hit && j + 1 < levels) {
           g.at[i] = bucket_of(t, g.digests[i], j + 1);
-          prefetch_keys<Slots, Words, Value>(t, g.at[i]);
+          __builtin_prefetch(keys_of<Slots, Words, Value>(t, g.at[i]));
         }
         g.pending[kept] = static_cast<uint8_t>(i);
         kept += !hit;
       }
       g.left = kept;
     }
-    total += g.n - g.left;
     for (size_t p = 0; p < g.left; ++p) g.at[g.pending[p]] = kAbsent;
     for (size_t i = 0; i < g.n; ++i) {
-      const bool hit = g.at[i] != kAbsent;
+      const uint64_t low = g.keys[Words * i], high = Words == 2 ? g.keys[Words * i + 1] : 0;
+      bool hit = g.at[i] != kAbsent;
+      if (hit && !is_key_at<Slots, Words, Value>(t, g.at[i], low, high)) [[unlikely]] {
+        g.at[i] = table_find<Slots, Words, Value>(t, low, high, g.digests[i]);
+        hit = g.at[i] != kAbsent;
+        if (!hit) g.pending[g.left++] = static_cast<uint8_t>(i);
+      }
       found[start + i] = hit;
       if constexpr (Values) out[start + i] = hit ? *value_at<Slots, Words, Value>(t, g.at[i]) : missing;
     }
+    total += g.n - g.left;
     if (t.state[kListed] > 0) {
       for (size_t p = 0; p < g.left; ++p) {
         const size_t i = g.pending[p];
@@ -208,7 +235,7 @@ EVENBINS_INLINE uint32_t fast_level(const TableView& t, uint32_t levels, const u
 
 template <uint32_t Slots, uint32_t Words, uint32_t Value, uint32_t Levels>
 EVENBINS_INLINE size_t table_insert(const TableView& t, const uint64_t* keys, const uint64_t* values, size_t n,
-                                    bool are_new, uint8_t* added) {
+                                    bool are_new, const InsertReport& report) {
   const uint32_t levels = Levels == 0 ? t.levels : Levels;
   constexpr size_t kGroup = kInsertGroup;
   struct Group {
@@ -263,6 +290,8 @@ EVENBINS_INLINE size_t table_insert(const TableView& t, const uint64_t* keys, co
     for (size_t i = 0; i < g.n; ++i) {
       const uint64_t low = g.keys[Words * i], high = Words == 2 ? g.keys[Words * i + 1] : 0;
       const uint64_t digest = g.digests[i];
+      KeyStatus* status = report.status == nullptr ? nullptr : report.status + start + i;
+      if (status != nullptr && *status == KeyStatus::later) continue;
       if (!are_new) {
         uint64_t* present = nullptr;  // of a set: some place
         for (uint32_t j = 0; j < levels; ++j) {
@@ -274,18 +303,24 @@ EVENBINS_INLINE size_t table_insert(const TableView& t, const uint64_t* keys, co
         if (present == nullptr && t.state[kListed] > 0)
           if (const uint64_t entry = list_find(t, low, high, digest); entry != 0)
             present = (Value == 0 ? t.list_keys : t.list_values) + entry - 1;
-        if constexpr (Value == 0)
-          if (added != nullptr) added[start + i] = present == nullptr;
         if (present != nullptr) {
+          if (report.added != nullptr) report.added[start + i] = 0;
+          if (status != nullptr) {
+            *status = KeyStatus::replaced;
+            report.undo[start + i] = Value == 0 ? 0 : *present;
+          }
           if constexpr (Value != 0) *present = g.values[i];
           continue;
         }
-      } else if constexpr (Value == 0) {
-        if (added != nullptr) added[start + i] = 1;
       }
       const uint32_t level = fast_level<Slots>(t, levels, g.buckets[i]);
       if (level == levels) [[unlikely]] {
+        if (status != nullptr) {
+          *status = KeyStatus::later;
+          continue;
+        }
         if (!t.place(t, StoredKey{low, high}, g.values[i], digest, are_new)) return i;
+        if (report.added != nullptr) report.added[start + i] = 1;
         continue;
       }
       const uint64_t bucket = g.buckets[i][level];
@@ -296,6 +331,11 @@ EVENBINS_INLINE size_t table_insert(const TableView& t, const uint64_t* keys, co
       if constexpr (Value != 0) values_of<Slots, Words, Value>(t, bucket)[s] = g.values[i];
       set_bit(t.occupied, bucket * Slots + s);
       write_next(t, bucket * Slots + s, level, digest);
+      if (status != nullptr) {
+        *status = KeyStatus::placed;
+        report.undo[start + i] = bucket * Slots + s;
+      }
+      if (report.added != nullptr) report.added[start + i] = 1;
       ++t.state[kInsertions];
       t.state[kInsertionReads] += reads;
       ++t.state[kPlaced + level];
@@ -316,10 +356,10 @@ EVENBINS_INLINE size_t table_insert(const TableView& t, const uint64_t* keys, co
 
 template <uint32_t Slots, uint32_t Words, uint32_t Value>
 size_t table_insert_many(const TableView& t, const uint64_t* keys, const uint64_t* values, size_t n, bool are_new,
-                         uint8_t* added) {
+                         const InsertReport& report) {
   if constexpr (Slots == 8)
-    if (t.levels == 2) return table_insert<Slots, Words, Value, 2>(t, keys, values, n, are_new, added);
-  return table_insert<Slots, Words, Value, 0>(t, keys, values, n, are_new, added);
+    if (t.levels == 2) return table_insert<Slots, Words, Value, 2>(t, keys, values, n, are_new, report);
+  return table_insert<Slots, Words, Value, 0>(t, keys, values, n, are_new, report);
 }
 
 template <uint32_t Slots, uint32_t Words, uint32_t Value>

@@ -5,6 +5,7 @@
 #include <arm_neon.h>
 
 #include "evenbins/lanes.hpp"
+#include "evenbins/shared_words.hpp"
 
 namespace evenbins::neon_kernel {
 namespace {
@@ -55,6 +56,7 @@ EVENBINS_INLINE void set_bits(uint64_t* block, uint64_t word, uint32_t hashes, u
   for (uint32_t i = 0; i < hashes; ++i) block[p[i] >> 6] |= uint64_t{1} << (p[i] & 63);
 }
 
+#include "lower8.hpp"
 #include "mask.hpp"
 #include "split.hpp"
 

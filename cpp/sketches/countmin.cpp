@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <bit>
+#include <memory>
 #include <stdexcept>
+
+#include "evenbins/stretches.hpp"
 
 namespace evenbins {
 namespace {
 
 constexpr uint64_t kTwoHash = 1, kClassic = 2;
-constexpr uint64_t kNear = 1 << 15;  // counters of a row that the near caches hold: no prefetch up to here
+constexpr uint64_t kCountersPerThread = 1 << 15;  // additions that pay for a thread
+constexpr uint64_t kRoundCounters = 1 << 20, kRoundKeys = 1 << 17;
 
 bool is_fraction(uint64_t bits) {
   const auto x = std::bit_cast<double>(bits);
@@ -36,43 +40,20 @@ uint64_t CountMinSketch::payload_bytes(const Spec& spec) {
 CountMinSketch::CountMinSketch(Spec spec, Bits bits)
     : spec_(std::move(spec)),
       bits_(std::move(bits)),
-      two_hash_(spec_.core[0] == kTwoHash),
       conservative_(spec_.core[4] != 0),
-      width_(spec_.core[1]),
-      depth_(spec_.core[2]),
-      rows_(spec_.core[2] * spec_.core[3]),
-      counters_(bits_.words()),
-      state_(bits_.words() + rows_ * width_) {}
+      view_{.counters = bits_.words(),
+            .width = spec_.core[1],
+            .depth = spec_.core[2],
+            .rows = spec_.core[2] * spec_.core[3],
+            .two_hash = spec_.core[0] == kTwoHash},
+      state_(bits_.words() + view_.rows * view_.width) {}
 
-class CountMinSketch::Walk {
- public:
-  Walk(const CountMinSketch& sketch, const uint64_t* digests, size_t n) : s_(sketch), digests_(digests), n_(n) {}
+uint64_t CountMinSketch::keys_per_call(uint32_t threads) const {
+  return threads < 2 ? 1024 : std::clamp<uint64_t>(kRoundCounters / view_.rows, 1024, kRoundKeys);
+}
 
-  // Positions in the next row, from 0 on; at most kBatch keys.
-  const uint64_t* next() {
-    const uint64_t row = row_++, j = s_.two_hash_ ? row % s_.depth_ : row % 2;
-    if (j == 0) {
-      s_.kernel_.pair_positions(s_.width_, row / (s_.two_hash_ ? s_.depth_ : 2), digests_, n_, first_, second_);
-    } else if (!s_.two_hash_) {
-      return second_;
-    } else {
-      for (size_t i = 0; i < n_; ++i) {
-        const uint64_t at = first_[i] + second_[i];
-        first_[i] = at >= s_.width_ ? at - s_.width_ : at;
-      }
-    }
-    return first_;
-  }
-
- private:
-  const CountMinSketch& s_;
-  const uint64_t* digests_;
-  size_t n_;
-  uint64_t row_ = 0;
-  uint64_t first_[kBatch], second_[kBatch];
-};
-
-size_t CountMinSketch::add_many(const uint64_t* digests, const uint64_t* weights, size_t n, uint64_t* estimates) {
+size_t CountMinSketch::add_many(const uint64_t* digests, const uint64_t* weights, size_t n, uint64_t* estimates,
+                                uint32_t threads) {
   uint64_t total = state_[0], updates = 0;
   size_t taken = 0;
   if (weights == nullptr) {
@@ -84,67 +65,41 @@ size_t CountMinSketch::add_many(const uint64_t* digests, const uint64_t* weights
     updates += weights[taken] != 0;
   }
   // The counters first: a look-up that runs meanwhile finds them no later than the total.
-  if (estimates != nullptr || conservative_) {
-    const size_t batch = std::max<size_t>(1, std::min<size_t>(kBatch, 4096 / rows_));
-    for (size_t i = 0; i < taken; i += batch)
-      add_in_order(digests + i, weights ? weights + i : nullptr, std::min(batch, taken - i),
-                   estimates ? estimates + i : nullptr);
-  } else {
-    for (size_t i = 0; i < taken; i += kBatch)
-      add_by_row(digests + i, weights ? weights + i : nullptr, std::min(kBatch, taken - i));
+  const uint64_t counters = view_.rows * view_.width;
+  const uint64_t owners = std::min<uint64_t>({threads, taken * view_.rows / kCountersPerThread, counters / 64});
+  if (conservative_)
+    loops_.add_conservatively(view_, digests, weights, taken, estimates);
+  else if (owners > 1)
+    add_by_owners(digests, weights, taken, estimates, static_cast<uint32_t>(owners));
+  else {
+    if (estimates != nullptr) std::fill_n(estimates, taken, ~uint64_t{0});
+    loops_.add(view_, 0, counters, digests, weights, taken, estimates);
   }
   state_[0] = total;
   state_[1] += updates;
   return taken;
 }
 
-void CountMinSketch::add_by_row(const uint64_t* digests, const uint64_t* weights, size_t n) {
-  Walk walk(*this, digests, n);
-  uint64_t* row = counters_;
-  for (uint64_t j = 0; j < rows_; ++j, row += width_) {
-    const uint64_t* at = walk.next();
-    if (width_ > kNear)
-      for (size_t i = 0; i < n; ++i) __builtin_prefetch(row + at[i], 1);
-    if (weights == nullptr)
-      for (size_t i = 0; i < n; ++i) store_word(row + at[i], row[at[i]] + 1);
-    else
-      for (size_t i = 0; i < n; ++i) store_word(row + at[i], row[at[i]] + weights[i]);
-  }
-}
-
-void CountMinSketch::add_in_order(const uint64_t* digests, const uint64_t* weights, size_t n, uint64_t* estimates) {
-  Walk walk(*this, digests, n);
-  uint64_t places[4096];  // n·rows of them; of row j and key i at j·n + i
-  for (uint64_t j = 0; j < rows_; ++j) {
-    std::copy_n(walk.next(), n, places + j * n);
-    if (width_ > kNear)
-      for (size_t i = 0; i < n; ++i) __builtin_prefetch(counters_ + j * width_ + places[j * n + i], 1);
-  }
-  for (size_t i = 0; i < n; ++i) {
-    uint64_t least = ~uint64_t{0};
-    for (uint64_t j = 0; j < rows_; ++j) least = std::min(least, counters_[j * width_ + places[j * n + i]]);
-    const uint64_t weight = weights ? weights[i] : 1, estimate = least + weight;
-    for (uint64_t j = 0; j < rows_; ++j) {
-      uint64_t& counter = counters_[j * width_ + places[j * n + i]];
-      store_word(&counter, conservative_ ? std::max(counter, estimate) : counter + weight);
-    }
-    if (estimates != nullptr) estimates[i] = estimate;
-  }
-}
-
-void CountMinSketch::count_many(const uint64_t* digests, size_t n, uint64_t* out) const {
-  std::fill_n(out, n, ~uint64_t{0});
-  for (size_t start = 0; start < n; start += kBatch) {
-    const size_t m = std::min(kBatch, n - start);
-    Walk walk(*this, digests + start, m);
-    const uint64_t* row = counters_;
-    for (uint64_t j = 0; j < rows_; ++j, row += width_) {
-      const uint64_t* at = walk.next();
-      if (width_ > kNear)
-        for (size_t i = 0; i < m; ++i) __builtin_prefetch(row + at[i]);
-      for (size_t i = 0; i < m; ++i) out[start + i] = std::min(out[start + i], load_word(row + at[i]));
-    }
-  }
+void CountMinSketch::add_by_owners(const uint64_t* digests, const uint64_t* weights, size_t n, uint64_t* estimates,
+                                   uint32_t owners) {
+  const auto bound = [&](uint64_t owner) {  // at the beginning of a cache line
+    const uint64_t counters = view_.rows * view_.width;
+    return owner == owners ? counters : counters * owner / owners / 8 * 8;  // below 2^42 · 2^10
+  };
+  const auto always = [] { return true; };  // a round is made whole
+  // The least counters of each owner; those of the first in `estimates`.
+  const size_t words = estimates == nullptr ? 0 : (owners - 1) * n;
+  const auto others = std::make_unique_for_overwrite<uint64_t[]>(words);
+  for_stretches(owners, owners, 1, always, [&](uint64_t owner, uint64_t) {
+    uint64_t* least = estimates == nullptr || owner == 0 ? estimates : others.get() + (owner - 1) * n;
+    if (least != nullptr) std::fill_n(least, n, ~uint64_t{0});
+    loops_.add(view_, bound(owner), bound(owner + 1), digests, weights, n, least);
+  });
+  if (estimates == nullptr) return;
+  for_stretches(n, owners, (n + owners - 1) / owners, always, [&](uint64_t start, uint64_t count) {
+    for (size_t at = start; at < words; at += n)
+      for (uint64_t i = 0; i < count; ++i) estimates[start + i] = std::min(estimates[start + i], others[at + i]);
+  });
 }
 
 void CountMinSketch::require_fitting(const CountMinSketch& other, const char* action,
@@ -170,26 +125,26 @@ void CountMinSketch::add_counters(const CountMinSketch& other) {
   if (other.state_[0] > ~uint64_t{0} - state_[0])
     throw std::overflow_error("cannot merge: the total of the weights would exceed 2**64 - 1; nothing was changed");
   for (uint64_t i = 0, n = bits_.size(); i < n; ++i)
-    store_word(counters_ + i, counters_[i] + other.counters_[i]);  // total and updates too
+    store_word(view_.counters + i, view_.counters[i] + other.view_.counters[i]);  // total and updates too
 }
 
 unsigned __int128 CountMinSketch::inner_product(const CountMinSketch& other) const {
   require_fitting(other, "take the inner product",
                   "a conservative counter may hold less than its keys together, and the product would be too small");
   auto least = ~static_cast<unsigned __int128>(0);
-  for (uint64_t j = 0; j < rows_; ++j) {
-    const uint64_t *a = counters_ + j * width_, *b = other.counters_ + j * width_;
+  for (uint64_t j = 0; j < view_.rows; ++j) {
+    const uint64_t *a = view_.counters + j * view_.width, *b = other.view_.counters + j * view_.width;
     unsigned __int128 sum = 0;
-    for (uint64_t i = 0; i < width_; ++i) sum += static_cast<unsigned __int128>(a[i]) * b[i];
+    for (uint64_t i = 0; i < view_.width; ++i) sum += static_cast<unsigned __int128>(a[i]) * b[i];
     least = std::min(least, sum);
   }
   return least;
 }
 
 std::vector<uint64_t> CountMinSketch::above(uint64_t value) const {
-  std::vector<uint64_t> found(rows_, 0);
-  for (uint64_t j = 0; j < rows_; ++j)
-    for (uint64_t i = 0; i < width_; ++i) found[j] += counters_[j * width_ + i] > value;
+  std::vector<uint64_t> found(view_.rows, 0);
+  for (uint64_t j = 0; j < view_.rows; ++j)
+    for (uint64_t i = 0; i < view_.width; ++i) found[j] += view_.counters[j * view_.width + i] > value;
   return found;
 }
 
@@ -197,9 +152,9 @@ std::string CountMinSketch::check(bool thorough) const {
   if (state_[1] > state_[0]) return "there are more additions than their weights allow";
   if ((state_[0] == 0) != (state_[1] == 0)) return "weights without an addition";
   if (!thorough) return {};
-  for (uint64_t j = 0; j < rows_; ++j) {
+  for (uint64_t j = 0; j < view_.rows; ++j) {
     unsigned __int128 sum = 0;
-    for (uint64_t i = 0; i < width_; ++i) sum += counters_[j * width_ + i];
+    for (uint64_t i = 0; i < view_.width; ++i) sum += view_.counters[j * view_.width + i];
     const bool sound = conservative_ ? sum <= state_[0] && (sum == 0) == (state_[0] == 0) : sum == state_[0];
     if (!sound) return "the counters of row " + std::to_string(j) + " do not fit the total";
   }

@@ -5,14 +5,12 @@
 #include <mutex>
 #include <optional>
 
-#include "evenbins/stretches.hpp"
+#include "evenbins/digest_stretches.hpp"
 
 namespace evenbins {
 namespace {
 
 constexpr uint64_t kRankBits = 6;
-constexpr size_t kBatch = 1024;
-constexpr uint64_t kStretch = 64 * kBatch;
 
 uint8_t rank_of(uint64_t rest, uint64_t bits) {  // of the `bits` upper bits of `rest`; those below are 0
   return static_cast<uint8_t>(rest == 0 ? bits + 1 : static_cast<uint64_t>(std::countl_zero(rest)) + 1);
@@ -53,62 +51,58 @@ void HyperLogLog::add_many(const uint64_t* digests, size_t n) {
   if (i < n) add_to(dense_registers(), precision(), digests + i, n - i);
 }
 
-// Registers of their own for as many stretches as are under way, so that threads share none; then the greatest of each.
-// Which thread had which stretch leaves no trace.
+// A sketch of its own for as many stretches as are under way, so that threads share none; then all merged. The form and
+// the registers follow from the keys alone: which thread had which stretch leaves no trace.
 uint64_t HyperLogLog::add_all(const Digests& keys, uint32_t threads, const Pulse& pulse) {
   const uint64_t size = keys.size();
-  uint64_t digests[kBatch];
-  const auto add_in_order = [&](uint64_t start) {
-    for (; start < size; start += kBatch) {
-      if (start % kStretch == 0 && !pulse()) return start;
-      const size_t n = std::min<uint64_t>(kBatch, size - start);
-      try {
-        keys.read(start, n, digests);
-      } catch (const BadKey& bad) {
-        add_many(digests, bad.index - start);
-        throw;
-      }
+  threads = static_cast<uint32_t>(std::min<uint64_t>(threads, size / kKeysPerThread));
+  const auto add_in_order = [&] {
+    uint64_t digests[kDigestBatch];
+    for (uint64_t start = 0; start < size; start += kDigestBatch) {
+      std::optional<BadKey> bad;
+      bool stopped = false;
+      const uint64_t wanted = std::min<uint64_t>(kDigestBatch, size - start);
+      const uint64_t n = read_digests(keys, start, wanted, digests, 1, pulse, bad, stopped);
+      if (stopped) return start;
       add_many(digests, n);
+      if (bad) throw *bad;
     }
     return size;
   };
-  if (threads < 2 || size < 2 * kStretch) return add_in_order(0);
-  std::vector<std::vector<uint8_t>> free;
+  if (threads < 2) return add_in_order();
+  std::vector<std::unique_ptr<HyperLogLog>> free;
   std::mutex lock;
-  std::optional<BadKey> bad;
+  const auto take = [&] {
+    {
+      const std::lock_guard hold(lock);
+      if (!free.empty()) {
+        auto taken = std::move(free.back());
+        free.pop_back();
+        return taken;
+      }
+    }
+    return std::make_unique<HyperLogLog>(spec_, Bits::zeroed(payload_bytes(spec_)));
+  };
   uint64_t done = 0;
   try {
-    done = for_stretches(size, threads, kStretch, pulse, [&](uint64_t start, uint64_t count) {
-      std::vector<uint8_t> mine;
-      {
-        const std::lock_guard hold(lock);
-        if (!free.empty()) mine = std::move(free.back()), free.pop_back();
-      }
-      mine.resize(registers());
-      uint64_t batch[kBatch];
-      for (const uint64_t end = start + count; start < end; start += kBatch) {
-        const size_t n = std::min<uint64_t>(kBatch, end - start);
-        keys.read(start, n, batch);
-        add_to(mine.data(), precision(), batch, n);
+    free.reserve(threads);
+    const uint64_t stretch = digest_stretch(size, threads);
+    done = for_stretches(size, threads, stretch, pulse, [&](uint64_t start, uint64_t count) {
+      auto mine = take();
+      uint64_t digests[kDigestBatch];
+      for (const uint64_t end = start + count; start < end; start += kDigestBatch) {
+        const size_t n = std::min<uint64_t>(kDigestBatch, end - start);
+        keys.read(start, n, digests);
+        mine->add_many(digests, n);
       }
       const std::lock_guard hold(lock);
       free.push_back(std::move(mine));
     });
-  } catch (const BadKey& error) {
-    bad = error;
+  } catch (const BadKey&) {
+    return add_in_order();  // and throws it, with the keys before it in
   }
-  if (bad) return add_in_order(0);  // and throws it, with the keys before it in
   if (done < size) return 0;
-  if (!dense()) {  // few different keys may have come: the sparse form keeps more of them than registers do
-    uint64_t used = 0;
-    std::vector<uint8_t> together(registers());
-    for (const auto& each : free)
-      for (uint64_t i = 0; i < registers(); ++i) together[i] = std::max(together[i], each[i]);
-    for (const uint8_t rank : together) used += rank != 0;
-    if (used <= entries_of(precision())) return add_in_order(0);
-    become_dense();
-  }
-  for (const auto& each : free) raise_to(each.data());
+  for (const auto& each : free) merge(*each);
   return size;
 }
 

@@ -100,6 +100,7 @@ class Chooser {
   }
   bool is_full(uint32_t level) { return look_own(level) == full_mask(t_); }
   uint32_t look_there(uint64_t bucket) {
+    if (t_.round != nullptr) t_.before_look(t_.round, bucket);
     if (!t_.occupancy_bits) ++reads_;
     return occupied_in(t_, t_.occupied, bucket);
   }
@@ -464,13 +465,14 @@ size_t MultilevelTable::insert_guided(const uint64_t* keys, const uint64_t* valu
     TableGuide::Found found;
     const uint64_t value = view_.value_words == 0 ? 0 : values[i];
     if (!are_new) found = guide_->find(view_, key, d);
-    if (added != nullptr) added[i] = !found.is_in();
+    const bool is_in = found.is_in();
     if (found.entry != 0)
       set_listed_value(view_, found.entry, value);
     else if (found.slot != kAbsent)
       set_value(view_, found.slot, value);
     else if (!guide_->insert(view_, key, value, d, found))
       return i;
+    if (added != nullptr) added[i] = !is_in;
   }
   return n;
 }

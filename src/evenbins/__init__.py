@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from evenbins import design, theory
     from evenbins._core import kernel, kernels
     from evenbins._newlines import NewlineWarning
+    from evenbins.columns import column
     from evenbins.deduplication.containers import dedup
     from evenbins.deduplication.deduplicator import Deduplicator, DedupStats
     from evenbins.errors import ArgumentError, ArgumentTypeError, EvenbinsError, FormatError, KeyRangeError
@@ -84,6 +85,7 @@ __all__ = [
     "TableFullError",
     "TablePlan",
     "TableStats",
+    "column",
     "dedup",
     "design",
     "digest",
@@ -98,6 +100,7 @@ __all__ = [
 _HOMES = {
     "_core": "kernel kernels",
     "_newlines": "NewlineWarning",
+    "columns": "column",
     "deduplication.containers": "dedup",
     "deduplication.deduplicator": "Deduplicator DedupStats",
     "errors": "ArgumentError ArgumentTypeError EvenbinsError FormatError KeyRangeError",

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import array
 import operator
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, SupportsIndex
@@ -22,14 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _core, _newlines
+from evenbins._cores import available_threads, checked_threads, useful_threads
 
 __all__ = [
     "Key", "Lines", "Spans", "arrow_stream", "available_threads", "checked_threads", "digest_array",
-    "digest_chunks", "is_array_like", "key_source",
+    "digest_chunks", "is_array_like", "key_source", "useful_threads",
 ]  # fmt: skip
 
 Key = str | bytes | bytearray | memoryview | SupportsIndex
-_MAX_THREADS = 1024
 
 
 class Lines:
@@ -96,11 +95,18 @@ def key_source(
 
 
 def digest_chunks(
-    keys: object, seed: int, *, verb: str = "added", digests: bool = False, chunk: int = 65_536
+    keys: object,
+    seed: int,
+    *,
+    verb: str = "added",
+    digests: bool = False,
+    chunk: int = 65_536,
+    threads: int = 1,
 ) -> Iterator[npt.NDArray[np.uint64]]:
     """Yield the digests of the keys in arrays of at most `chunk`.
 
     `keys` is what bulk calls take, or a source that `key_source` made; anything else raises at once.
+    `threads` of them share the hashing of a chunk.
 
     An error of a key, or of the source, is raised after the digests of all keys before it have been yielded.
     So a caller that adds each array before it asks for the next makes the error's message true: the keys
@@ -112,13 +118,15 @@ def digest_chunks(
     [2, 2, 1]
     """
     source = keys if isinstance(keys, _core.KeySource) else key_source(keys, digests=digests)[0]
-    return _chunks(source, seed, chunk, verb)
+    return _chunks(source, seed, chunk, verb, threads)
 
 
-def _chunks(source: _core.KeySource, seed: int, chunk: int, verb: str) -> Iterator[npt.NDArray[np.uint64]]:
+def _chunks(
+    source: _core.KeySource, seed: int, chunk: int, verb: str, threads: int
+) -> Iterator[npt.NDArray[np.uint64]]:
     first, more = 0, True
     while more:
-        found, more, failure = _core.digest_next(source, seed, first, chunk, verb)
+        found, more, failure = _core.digest_next(source, seed, first, chunk, verb, threads)
         first += found.size
         if found.size:
             yield found
@@ -195,23 +203,3 @@ def _one_digest(value: object) -> int:
     if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
         raise TypeError(f"digests must be integers, as digest gives them, not {type(value).__name__}")
     return operator.index(value)
-
-
-def available_threads() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def checked_threads(threads: object) -> int:
-    """Check the argument `threads`; None is the number of cores that this process may use."""
-    if threads is None:
-        return min(available_threads(), _MAX_THREADS)
-    if isinstance(threads, bool):
-        raise TypeError("threads must be an int, not bool")
-    try:
-        number = operator.index(threads)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(f"threads must be an int, not {type(threads).__name__}") from None
-    if not 1 <= number <= _MAX_THREADS:
-        raise ValueError(f"threads must be 1 to {_MAX_THREADS}, not {number}: try os.cpu_count()")
-    return number

@@ -85,7 +85,7 @@ async def fleet(
         router = Router(RouterConfig([each.url for each in replicas], **options))
         base = await stack.enter_async_context(served(router))
         client = await stack.enter_async_context(
-            httpx.AsyncClient(base_url=base, trust_env=False, verify=False, timeout=20)
+            httpx.AsyncClient(base_url=base, trust_env=False, verify=False, timeout=60)
         )
         try:
             yield router, client, {each.url: each for each in replicas}
@@ -112,11 +112,11 @@ async def raw(answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any
 
 def go(test: Coroutine[Any, Any, None]) -> None:
     """Run a test; hang no longer than a while."""
-    asyncio.run(asyncio.wait_for(test, 60))
+    asyncio.run(asyncio.wait_for(test, 200))
 
 
 async def soon(true: Callable[[], object]) -> None:
     """Wait for something that happens soon."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not true():
             await asyncio.sleep(0.01)

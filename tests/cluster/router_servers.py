@@ -13,7 +13,7 @@ from pathlib import Path
 from filter_servers import free_port
 
 
-def until(true: Callable[[], object], seconds: float = 20.0, what: str = "it") -> None:
+def until(true: Callable[[], object], seconds: float = 60.0, what: str = "it") -> None:
     """Wait for something that happens soon; fail if it does not."""
     deadline = time.monotonic() + seconds
     while not true():

@@ -154,7 +154,7 @@ def test_a_slow_server_answers_or_times_out(server: Server, client: Any, proxy: 
             begun = time.monotonic()
             with pytest.raises(redis.TimeoutError):
                 call()
-            assert time.monotonic() - begun < 10
+            assert time.monotonic() - begun < 60
         proxy.delay = 0.0
         time.sleep(0.7)  # late answers come now: to nobody
         absent = [key for key in range(1000, 1200) if not patiently(lambda key=key: shared.contains(key))]

@@ -174,7 +174,10 @@ def test_a_path_of_the_upstream_comes_first_and_the_host_may_be_kept():
     async def test():
         async with fleet(1) as (router, _, _):
             other = Router(RouterConfig([router.ring.names[0] + "/base/"], keep_host=True))
-            async with served(other) as url, httpx.AsyncClient(trust_env=False, verify=False) as client:
+            async with (
+                served(other) as url,
+                httpx.AsyncClient(trust_env=False, verify=False, timeout=60) as client,
+            ):
                 seen = (await client.get(url + "/x", headers={"host": "example.org"})).json()
             assert seen["target"] == "/base/x?"
             assert dict(seen["headers"])["host"] == "example.org"
@@ -357,7 +360,10 @@ def test_weights_share_requests_and_limits():
             counts = [weighted.ring.node(key) for key in range(4000)].count(large)
             least, most = binom.interval(1 - 1e-6, 4000, 3 / 4)
             assert least <= counts <= most
-            async with served(weighted) as url, httpx.AsyncClient(trust_env=False, verify=False) as client:
+            async with (
+                served(weighted) as url,
+                httpx.AsyncClient(trust_env=False, verify=False, timeout=60) as client,
+            ):
                 status = (await client.get(url + "/-/status")).json()
             assert [status["upstreams"][each]["weight"] for each in (small, large)] == [1.0, 3.0]
 
@@ -436,7 +442,7 @@ def test_a_replica_that_is_gone_is_passed_over_marked_down_and_found_again():
 
             async with (
                 served(router) as url,
-                httpx.AsyncClient(base_url=url, trust_env=False, verify=False) as client,
+                httpx.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=60) as client,
             ):
                 answer = await client.post(mine[0], content=body())  # nothing was sent: it is repeated
                 assert answer.json()["body"] == "streamed"
@@ -466,7 +472,7 @@ def test_only_safe_requests_are_repeated_once_something_was_sent():
             path = next(f"/{n}" for n in range(99) if router.ring.node(f"/{n}") == rude)
             async with (
                 served(router) as url,
-                httpx.AsyncClient(base_url=url, trust_env=False, verify=False) as client,
+                httpx.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=60) as client,
             ):
                 for method in ("GET", "HEAD", "OPTIONS"):
                     assert (await client.request(method, path)).status_code == 200
@@ -490,7 +496,7 @@ def test_no_replica_at_all_is_503():
         router = Router(RouterConfig([dead], failures=1))
         async with (
             served(router) as url,
-            httpx.AsyncClient(base_url=url, trust_env=False, verify=False) as client,
+            httpx.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=60) as client,
         ):
             first = await client.get("/")
             assert first.status_code in (502, 503)
@@ -512,7 +518,7 @@ def test_slow_replicas_are_504_and_not_down():
                 router = Router(RouterConfig([slow], failures=1, **options))
                 async with (
                     served(router) as url,
-                    httpx.AsyncClient(base_url=url, trust_env=False, verify=False) as client,
+                    httpx.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=60) as client,
                 ):
                     answer = await client.get("/")
                     assert answer.status_code == 504
@@ -534,7 +540,7 @@ def test_an_answer_that_breaks_off_breaks_off_here_too():
             router = Router(RouterConfig([url], failures=100))
             async with (
                 served(router) as own,
-                httpx.AsyncClient(base_url=own, trust_env=False, verify=False) as client,
+                httpx.AsyncClient(base_url=own, trust_env=False, verify=False, timeout=60) as client,
             ):
                 with pytest.raises(httpx.RemoteProtocolError):
                     await client.get("/")

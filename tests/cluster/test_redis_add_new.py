@@ -305,7 +305,14 @@ def deduplicate(port: int, keys: Any, kept: Any) -> None:
         )
 
 
-@pytest.mark.parametrize("policy", ["multilevel", "blocked", "standard"])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "multilevel",
+        pytest.param("blocked", marks=pytest.mark.long),
+        pytest.param("standard", marks=pytest.mark.long),
+    ],
+)
 def test_processes_that_share_a_stream_keep_each_key_once(server: Server, client: Any, policy: str) -> None:
     """The how-to: four processes, 12,000 addresses of which 3,000 are distinct.
 

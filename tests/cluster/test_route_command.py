@@ -103,7 +103,7 @@ def test_it_serves_and_sigterm_lets_requests_finish(replica):
 
 
 def test_slow_clients_are_answered_in_time_and_proxies_are_trusted_as_told(replica):
-    options = ["--port", "0", "--read-timeout", "0.5", "--body-buffer", "1000", "--trusted-proxy", "none"]
+    options = ["--port", "0", "--read-timeout", "1.5", "--body-buffer", "1000", "--trusted-proxy", "none"]
     process = subprocess.Popen([*COMMAND, "--upstream", replica, *options], stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None

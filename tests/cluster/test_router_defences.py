@@ -62,7 +62,7 @@ async def before(*replicas, **options):
         urls = [await stack.enter_async_context(raw(each)) for each in replicas]
         router = Router(RouterConfig(urls, **options))
         url = await stack.enter_async_context(served(router))
-        client = httpx.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=20)
+        client = httpx.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=60)
         yield router, url, await stack.enter_async_context(client)
 
 
@@ -96,7 +96,10 @@ def test_replicas_that_are_gone_and_not_yet_marked_down_are_a_502():
         async with raw(Scripted()) as one, raw(Scripted()) as two:
             pass
         router = Router(RouterConfig([one, two], failures=3))
-        async with served(router) as url, httpx.AsyncClient(trust_env=False, verify=False) as client:
+        async with (
+            served(router) as url,
+            httpx.AsyncClient(trust_env=False, verify=False, timeout=60) as client,
+        ):
             for status in (502, 502, 502, 503):
                 assert (await client.get(url)).status_code == status
             assert set(router.ring.states.values()) == {"down"}
@@ -130,7 +133,7 @@ def test_a_router_without_descriptors_blames_no_replica():
 
 def test_an_idle_upload_takes_no_place_and_ends_in_408():
     async def test():
-        async with before(Scripted(), limit=1, read_timeout=0.3) as (router, url, client):
+        async with before(Scripted(), limit=1, read_timeout=1.0) as (router, url, client):
             idle = [
                 asyncio.create_task(
                     exchange(url, b"POST /u HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nx")
@@ -156,7 +159,7 @@ def test_a_body_longer_than_the_buffer_has_a_deadline_while_it_holds_a_place():
         await reader.read()
 
     async def test():
-        async with before(swallow, limit=1, read_timeout=0.3, body_buffer=1000) as (router, url, _):
+        async with before(swallow, limit=1, read_timeout=1.0, body_buffer=1000) as (router, url, _):
             head = b"POST /u HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
             silent = asyncio.create_task(exchange(url, head + bytes(2000)))
             await soon(lambda: router.status()["in_flight"] == 1)
@@ -164,7 +167,7 @@ def test_a_body_longer_than_the_buffer_has_a_deadline_while_it_holds_a_place():
             assert router.status()["in_flight"] == 0
             reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
             writer.write(head + bytes(2000))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not reader.at_eof() and router.status()["aborted"].get("slow_client") != 2:
                     writer.write(b"x")
                     await asyncio.sleep(0.02)
@@ -179,7 +182,7 @@ def test_a_client_that_does_not_read_loses_its_place():
     async def test():
         size = 30_000_000
         answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + bytes(size)
-        async with before(Scripted(answer), limit=1, read_timeout=0.3) as (router, url, _):
+        async with before(Scripted(answer), limit=1, read_timeout=1.0) as (router, url, _):
             _, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
             writer.transport.pause_reading()
             writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -209,7 +212,7 @@ def test_a_body_that_was_passed_on_in_part_is_not_sent_again():
                 path = next(f"/{n}" for n in range(99) if router.ring.node(f"/{n}") == first)
                 async with (
                     served(router) as url,
-                    httpx.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=20) as client,
+                    httpx.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=60) as client,
                 ):
                     answer = await client.put(path, content=data)
                     assert answer.status_code == status

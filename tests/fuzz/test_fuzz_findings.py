@@ -118,7 +118,9 @@ def test_a_chain_that_runs_in_a_circle_ends(tmp_path: Path, run_python: Callable
         "import sys, evenbins; t = evenbins.ChainedTable.open(sys.argv[1]); "
         "t.contains_many(range(1000)); t.stats()"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=240
+    )
     assert done.returncode == 0 or "FormatError" in done.stderr, done.stderr
 
 

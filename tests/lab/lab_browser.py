@@ -45,11 +45,11 @@ def start_server() -> tuple[str, Any]:
     )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
     thread.start()
-    for _ in range(1000):
+    for _ in range(6000):
         if server.started:
             break
         time.sleep(0.01)
-    assert server.started, "the server did not start within ten seconds"
+    assert server.started, "the server did not start within a minute"
 
     def end() -> None:
         server.should_exit = True
@@ -105,7 +105,7 @@ def open_page(browser: Browser, address: str, **options: Any) -> tuple[BrowserCo
     context = browser.new_context(
         **{"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce", **options}
     )
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(120_000)
     page: Any = context.new_page()
     watch = Watch(page, address)
     page.watch = watch

@@ -45,12 +45,12 @@ def finish(client: TestClient, started: Any) -> dict[str, Any]:
     """Follow a job to its end."""
     assert started.status_code == 202, started.text
     told: dict[str, Any] = started.json()
-    for _ in range(3000):
+    for _ in range(12_000):
         if told["state"] != "running":
             return told
         time.sleep(0.01)
         told = client.get(f"/api/jobs/{told['id']}").json()
-    raise AssertionError("the job did not end in half a minute")
+    raise AssertionError("the job did not end in two minutes")
 
 
 # --- parameters ----------------------------------------------------------------------------------------
@@ -211,11 +211,11 @@ def test_a_failure_of_ours_is_a_readable_500() -> None:
 
 
 def wait_for(condition: Any) -> None:
-    for _ in range(1000):
+    for _ in range(6000):
         if condition():
             return
         time.sleep(0.01)
-    raise AssertionError("it did not happen in ten seconds")
+    raise AssertionError("it did not happen in a minute")
 
 
 def test_jobs_run_fail_and_are_cancelled() -> None:
@@ -254,7 +254,7 @@ def test_jobs_run_fail_and_are_cancelled() -> None:
         url = f"/api/jobs/{first['id']}"
         wait_for(lambda: client.get(url).json()["progress"] == [1, 2])
         assert client.delete(url, headers=OURS).json()["state"] == "cancelled"
-        assert stopped.wait(10)
+        assert stopped.wait(60)
         wait_for(lambda: client.app.state.jobs.find(first["id"]).state == "cancelled")  # type: ignore[attr-defined]
         told = finish(client, client.post("/api/jobs/filters/refusing", headers=OURS))
         assert (told["state"], told["error"]) == ("failed", "keys must be fewer: take less")
@@ -280,7 +280,7 @@ def test_abandoned_jobs_end_and_old_ones_are_forgotten() -> None:
     wait_for(lambda: job.state == "cancelled")
     for number in range(6):
         last = jobs.start("quick", lambda progress, number=number: number)
-        assert jobs.join(last.id, 10).result == number
+        assert jobs.join(last.id, 60).result == number
     assert len(jobs._jobs) <= 3
 
 

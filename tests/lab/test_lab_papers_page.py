@@ -114,10 +114,10 @@ def test_the_command_serves_until_it_is_interrupted() -> None:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/filters", url)
-        with urllib.request.urlopen(url, timeout=20) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             assert b"evenbins lab" in answer.read()
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
         assert process.returncode in (0, 130), errors
         assert errors == ""
     finally:

@@ -258,7 +258,7 @@ def test_designs_are_a_job(client: TestClient) -> None:
     asked = "/api/jobs/tables/designs?keys=1e5&levels=3&deletions=1&slots=1"
     started = client.post(asked, headers={"X-Evenbins-Lab": "1"})
     assert started.status_code == 202
-    for _ in range(600):
+    for _ in range(2400):
         job = client.get(f"/api/jobs/{started.json()['id']}").json()
         if job["state"] != "running":
             break

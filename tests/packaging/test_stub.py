@@ -90,7 +90,9 @@ def mypy() -> list[str]:
     return ["-m", "mypy", "--strict", "--cache-dir", str(ROOT / ".mypy_cache")]
 
 
+@pytest.mark.long
 def test_the_package_passes_mypy_strict(mypy: list[str]) -> None:
+    """Also the tests and the tools. `make check` and `make lint` run the same command."""
     done = run(*mypy)
     assert done.returncode == 0, done.stdout
 

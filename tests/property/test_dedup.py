@@ -14,12 +14,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sizes import size
 
 from evenbins import Deduplicator, dedup
 from evenbins.deduplication import Fields, containers
 from evenbins.deduplication.fields import records_of
 
-SETTINGS = settings(max_examples=20, deadline=None)
+SETTINGS = settings(max_examples=size(10, 20), deadline=None)
 
 
 def token(value: Any) -> Any:

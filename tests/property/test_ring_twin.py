@@ -190,7 +190,7 @@ def same(ours: Any, theirs: Any) -> Any:
 
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=size(15, 25))
+@settings(max_examples=size(8, 25))
 @given(
     st.integers(1, 3),
     st.sampled_from([{"epsilon": 0}, {"epsilon": 0.1}, {"epsilon": 0.25}, {"epsilon": 1.0}, {"limit": 3}]),

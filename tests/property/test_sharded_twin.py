@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sizes import size
 
 import reference
 from evenbins.filters.sharded import ShardedFilter
@@ -31,7 +32,7 @@ def twin_of(f: ShardedFilter) -> reference.ReferenceSharded:
 
 
 @pytest.mark.parametrize("policy", ["standard", "blocked", "multilevel", "fill", "two-choice"])
-@settings(max_examples=25)
+@settings(max_examples=size(12, 25))
 @given(data=st.data(), shards=st.integers(1, 9), seed=st.sampled_from([0, 99]))
 def test_the_bytes_are_those_of_the_twin_and_no_key_is_lost(
     policy: str, data: Any, shards: int, seed: int

@@ -232,7 +232,7 @@ def test_a_filter_and_its_twin_stay_the_same(kind: Kind) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run_state_machine_as_test(
             lambda: FilterMachine(kind, Path(folder)),
-            settings=settings(max_examples=size(8, 40), stateful_step_count=25),
+            settings=settings(max_examples=size(5, 40), stateful_step_count=25),
         )
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from sizes import size
 
 from evenbins.study.counter_summary import CounterSummary
 from evenbins.tables.summaries import (
@@ -133,7 +134,9 @@ class Summaries(RuleBasedStateMachine):
 
 
 TestSummaries = Summaries.TestCase
-TestSummaries.settings = settings(max_examples=60, stateful_step_count=20, deadline=None, derandomize=True)
+TestSummaries.settings = settings(
+    max_examples=size(30, 60), stateful_step_count=20, deadline=None, derandomize=True
+)
 
 
 @pytest.mark.parametrize(

@@ -186,4 +186,4 @@ class Tables(RuleBasedStateMachine):
 
 
 TestTables = Tables.TestCase
-TestTables.settings = settings(max_examples=size(70, 250), stateful_step_count=30)
+TestTables.settings = settings(max_examples=size(40, 250), stateful_step_count=30)

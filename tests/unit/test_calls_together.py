@@ -98,7 +98,7 @@ def _attempt(call: Call, scene: Scene, errors: list[str], wait: Callable[[], obj
 
 def test_every_pair_of_calls_from_two_threads(scene: Scene) -> None:
     """No error, no hang, no broken invariant, no key that is missing."""
-    barrier = threading.Barrier(2, timeout=60)
+    barrier = threading.Barrier(2, timeout=240)
     with ThreadPoolExecutor(2) as pool:
         for _ in range(ROUNDS):
             for a, b in itertools.combinations_with_replacement(calls(scene.made), 2):
@@ -106,7 +106,7 @@ def test_every_pair_of_calls_from_two_threads(scene: Scene) -> None:
                 cleared = a.clears or b.clears
                 works = [pool.submit(_attempt, call, scene, errors, barrier.wait) for call in (a, b)]
                 for work in works:
-                    work.result(timeout=60)
+                    work.result(timeout=240)
                 # A table that somebody clears does not have the keys whose values are asked for.
                 errors = [error for error in errors if not (cleared and "KeyError" in error)]
                 assert not errors, f"{a.name} beside {b.name}: {errors}"

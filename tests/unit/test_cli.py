@@ -49,7 +49,7 @@ def run(*args: object, stdin: bytes = b"") -> Done:
 
 def spawn(*args: object, **options) -> subprocess.CompletedProcess:
     """Run the command in a process of its own."""
-    return subprocess.run([*COMMAND, *map(str, args)], capture_output=True, timeout=60, **options)
+    return subprocess.run([*COMMAND, *map(str, args)], capture_output=True, timeout=240, **options)
 
 
 def build(folder: Path, data: bytes, *options: object) -> Path:
@@ -301,10 +301,10 @@ def test_a_slow_pipe_is_answered_at_once_and_ctrl_c_ends_quietly(hundred):
     for line in (b"7\n", b"8\n"):
         process.stdin.write(line)
         process.stdin.flush()
-        assert select.select([process.stdout], [], [], 30)[0]
+        assert select.select([process.stdout], [], [], 120)[0]
         assert os.read(process.stdout.fileno(), 100) == line
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert (process.returncode, out, err.strip()) == (130, b"", b"")
 
 
@@ -312,7 +312,7 @@ def test_quiet_does_not_wait_for_the_end_of_its_input(hundred):
     process = subprocess.Popen([*COMMAND, "query", "-q", hundred], stdin=-1)
     process.stdin.write(b"7\n")
     process.stdin.flush()
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=120) == 0
     process.stdin.close()
 
 
@@ -322,7 +322,7 @@ def test_a_reader_that_has_gone_ends_query_by_sigpipe(tmp_path, hundred):
     assert process.stdout.read(4) == b"1\n2\n"
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(timeout=30) == -signal.SIGPIPE
+    assert process.wait(timeout=120) == -signal.SIGPIPE
 
 
 # --- inspect ---------------------------------------------------------------------------------------------
@@ -594,6 +594,6 @@ def test_a_progress_bar_on_a_terminal_only(tmp_path):
         pass
     os.close(ours)
     assert process.stdout.read() == b""
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=120) == 0
     assert b"counting lines" in seen
     assert b"lines added" in seen

@@ -636,7 +636,7 @@ def test_signals_leave_nothing_behind(tmp_path, number):
     )  # fmt: skip
     os.close(read)
     os.write(write, b"a\n")
-    for _ in range(600):
+    for _ in range(4000):
         if any(name.startswith(".evenbins-") for name in os.listdir(tmp_path)):
             break
         time.sleep(0.05)
@@ -653,7 +653,7 @@ def test_a_reader_that_has_gone(tmp_path):
     many.write_bytes(b"".join(b"%d\n" % i for i in range(200_000)))
     done = subprocess.run(
         ["bash", "-c", f"{' '.join(COMMAND)} dedup {many} | head -1; echo ${{PIPESTATUS[0]}}"],
-        capture_output=True, timeout=60, check=False,
+        capture_output=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.stdout == b"0\n141\n"
 

@@ -70,7 +70,7 @@ def test_a_report_to_a_closed_reader_after_the_state_is_a_warning(tmp_path, line
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [*COMMAND, "dedup", str(lines), "-o", str(out), "--state", str(state), "--json"],
-            stdout=full, stderr=subprocess.PIPE, timeout=60, check=False,
+            stdout=full, stderr=subprocess.PIPE, timeout=240, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert b"do not run the command again" in done.stderr
@@ -98,7 +98,7 @@ def test_signals_between_output_and_state_are_ignored(tmp_path, lines):
     out, state = tmp_path / "out.txt", tmp_path / "seen.evb"
     done = subprocess.run(
         [COMMAND[0], "-c", _SLOW_SAVE, "dedup", str(lines), "-o", str(out), "--state", str(state)],
-        capture_output=True, timeout=60, check=False,
+        capture_output=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert Deduplicator.load(state).stats().kept == 3
@@ -434,7 +434,7 @@ main(sys.argv[1:])
     with open(tmp_path / "out.txt", "wb") as out:
         done = subprocess.run(
             [COMMAND[0], "-c", script, "dedup", str(lines), "--state", str(tmp_path / "seen.evb")],
-            stdout=out, stderr=subprocess.PIPE, timeout=60, check=False,
+            stdout=out, stderr=subprocess.PIPE, timeout=240, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out.txt").read_bytes() == b"b\na\nc\n"

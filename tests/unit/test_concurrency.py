@@ -496,7 +496,7 @@ def test_tables_of_a_child_do_not_wait_for_copies_of_the_parents_threads() -> No
     assert held.wait(20), "an earlier copy has left a lock taken"
     child = os.fork()
     if child == 0:
-        signal.alarm(20)  # ends a child that waits for ever
+        signal.alarm(100)  # ends a child that waits for ever
         source, target = MultilevelTable(10), MultilevelTable(10)
         source[1] = 2
         target.update(source)

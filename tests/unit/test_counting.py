@@ -147,11 +147,11 @@ def test_bulk_calls_take_every_form_of_keys_and_give_its_shape(layout: str) -> N
 @pytest.mark.usefixtures("kernel")
 @each_shape
 def test_bulk_and_single_calls_are_those_of_the_twin_under_every_kernel(layout: str, bits: int) -> None:
-    """10,000 operations on 300 keys, in batches and one by one; the bytes of the twin after every stretch."""
+    """5,000 operations on 300 keys, in batches and one by one; the bytes of the twin after every stretch."""
     f, alone = make(100, layout=layout, bits=bits), make(100, layout=layout, bits=bits)
     twin = reference.ReferenceCounting(*f.plan.core)
     rng = np.random.default_rng(bits)
-    for _ in range(4):
+    for _ in range(2):
         keys = rng.integers(0, 300, 1250)
         for k in keys.tolist():
             twin.add(k)

@@ -702,7 +702,7 @@ def test_two_sketches_that_merge_each_other_do_not_wait_for_ever() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=240)
         assert not thread.is_alive()
 
 

@@ -204,10 +204,10 @@ def test_small_and_huge_numbers_of_keys() -> None:
 
 
 def test_a_design_answers_fast() -> None:
-    """A bound twenty times what it takes: it guards against minutes, not against a busy machine."""
-    begun = time.perf_counter()
+    """CPU time, and twenty times what it takes: the bound guards against minutes."""
+    begun = time.process_time()
     design.filter(123_456_789, fpr=3.3e-6)
-    assert time.perf_counter() - begun < 20
+    assert time.process_time() - begun < 20
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

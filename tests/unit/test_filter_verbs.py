@@ -310,7 +310,7 @@ def test_threads_that_intersect_both_ways_neither_wait_for_ever_nor_miss_a_commo
     with ThreadPoolExecutor(4) as pool:
         calls = [(look, f), (change, f, g), (change, g, f), (look, g)] * 20
         for done in [pool.submit(*call) for call in calls]:
-            done.result(timeout=60)
+            done.result(timeout=240)
     assert not missed
     assert f == g
 

@@ -983,7 +983,7 @@ def test_a_filter_that_does_not_fit_is_a_memory_error_with_its_size(class_kind: 
 
 
 @pytest.mark.filterwarnings("ignore:counter_bits")
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_a_filter_of_more_than_five_gigabits_uses_all_of_them(class_kind: Kind, threads: int) -> None:
     """20 keys put in one by one, 20 in bulk: the bits set are exactly those of the twin, beyond 2**32 too."""
     f = class_kind.planned(500_000_000, bits_per_key=10.5, hashes=3)

@@ -239,9 +239,8 @@ def test_an_interrupt_leaves_the_answers(kind: str, threads: int) -> None:
     try:
         with alarms(stop, 0.02):
             answers = f.add_new_many(keys, threads=threads)
-    except KeyboardInterrupt as caught:
-        if not len(answers):
-            answers = caught.answers  # type: ignore[attr-defined]
+    except KeyboardInterrupt as caught:  # without answers: it came before or after the call
+        answers = getattr(caught, "answers", answers)
     assert answers.all()
     assert f.contains_many(keys[: len(answers)]).all()
     assert f.contains_many(keys[len(answers) : len(answers) + 1000]).sum() == 0

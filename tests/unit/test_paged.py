@@ -630,7 +630,7 @@ def in_child(work: Callable[[], object]) -> str:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(30)
+        signal.alarm(100)
         try:
             text = str(work())
         except BaseException as error:
@@ -756,7 +756,7 @@ def test_the_owner_can_close_and_open_again_while_a_child_lives(path: str) -> No
     t = filled(path)
     child = os.fork()
     if child == 0:
-        signal.alarm(30)
+        signal.alarm(100)
         os.close(writer)
         os.read(reader, 1)
         os._exit(0)

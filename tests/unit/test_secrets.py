@@ -36,7 +36,7 @@ def command(*arguments: object, stdin: str = "", umask: int = 0o022) -> subproce
     """Run the command; fail if it does."""
     done = subprocess.run(
         [sys.executable, "-m", "evenbins", *map(str, arguments)], input=stdin, capture_output=True, text=True,
-        timeout=60, check=False, umask=umask,
+        timeout=240, check=False, umask=umask,
     )  # fmt: skip
     assert done.returncode in (0, 1), done.stderr
     return done

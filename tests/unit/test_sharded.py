@@ -101,13 +101,16 @@ def test_splitting_keeps_the_order_within_a_shard() -> None:
         _core.split_by_shard(digests, 0, False)
 
 
-def test_batches_larger_than_a_piece_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = filled()
-    monkeypatch.setattr("evenbins.filters.sharded._PIECE", 64)
-    cut = filled()
-    assert cut == whole
-    assert cut.contains_many(KEYS).all()
-    assert (cut.contains_many(ABSENT) == whole.contains_many(ABSENT)).all()
+def test_batches_larger_than_a_piece_are_cut() -> None:
+    """Pieces have 2**18 keys: three of them here, looked up whole and in parts."""
+    keys = np.random.default_rng(3).integers(0, 2**63, 600_000)
+    f = ShardedFilter(len(keys), fpr=1e-2, shards=5)
+    f.add_many(keys)
+    assert f.contains_many(keys).all()
+    others = keys ^ 1
+    expected = np.concatenate([f.contains_many(part) for part in np.array_split(others, 29)])
+    for threads in (1, 2, 7):
+        assert (f.contains_many(others, threads=threads) == expected).all()
 
 
 def test_many_keys_may_come_as_arrays_columns_and_iterables() -> None:

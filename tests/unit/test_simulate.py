@@ -287,14 +287,19 @@ def test_least_spill_is_more_even_than_random() -> None:
 
 def test_ctrl_c_stops_it() -> None:
     def press() -> None:
+        ready.wait()
         time.sleep(0.3)
         os.kill(os.getpid(), signal.SIGINT)
 
-    begun = time.perf_counter()
-    threading.Thread(target=press).start()
-    with pytest.raises(KeyboardInterrupt):
-        simulate("single", keys=2**40, bins=1000, thresholds=65534, trials=4, threads=2)
-    assert time.perf_counter() - begun < 60  # it would take hours
+    ready = threading.Event()
+    thread = threading.Thread(target=press)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        ready.set()
+        simulate(
+            "single", keys=2**40, bins=1000, thresholds=65534, trials=4, threads=2
+        )  # it would take hours
+    thread.join()
 
 
 def test_other_threads_run_meanwhile() -> None:

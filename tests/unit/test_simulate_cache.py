@@ -193,12 +193,15 @@ def test_progress_is_told_and_its_error_stops_the_work(trace: Trace) -> None:
 
 def test_a_signal_stops_the_work(trace: Trace) -> None:
     def interrupt() -> None:
+        ready.wait()
         time.sleep(0.2)
         os.kill(os.getpid(), signal.SIGINT)
 
+    ready = threading.Event()
     thread = threading.Thread(target=interrupt)
     thread.start()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        ready.set()
         replay_cache(trace, repeat=10_000, **BUSY)
     thread.join()
 

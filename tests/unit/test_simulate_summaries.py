@@ -106,12 +106,15 @@ def test_progress_is_told_and_its_error_stops_the_work(which: str) -> None:
 
 def test_a_signal_stops_the_work() -> None:
     def interrupt() -> None:
+        ready.wait()
         time.sleep(0.2)
         os.kill(os.getpid(), signal.SIGINT)
 
+    ready = threading.Event()
     thread = threading.Thread(target=interrupt)
     thread.start()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        ready.set()
         RUNS["summary"](trials=10**7)
     thread.join()
 

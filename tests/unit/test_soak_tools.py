@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sizes import size
 
 from evenbins import BlockedBloomFilter, CountingBloomFilter, CountMinSketch, MultilevelTable
 
@@ -20,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import kill_writes
 from soaks import harness, in_memory, on_disk, over_network
 
-STEPS = 4
+STEPS = size(2, 8)
 SOME = ["Redis, multilevel", "memcached", "HTTP router"]
 ALL = [*in_memory.CASES, *on_disk.CASES, *(case for case in over_network.CASES if case.name in SOME)]
 

@@ -1166,15 +1166,21 @@ def test_ctrl_c_stops_a_bulk_call_and_leaves_a_usable_table() -> None:
     t = MultilevelTable(n)
     keys = np.random.default_rng(1).permutation(n)
     stopped: BaseException | None = None
-    timer = threading.Timer(0.06, signal.raise_signal, [signal.SIGINT])
-    timer.start()
+
+    def interrupt() -> None:
+        while int(keys[0]) not in t:
+            time.sleep(0.001)
+        time.sleep(0.02)
+        signal.raise_signal(signal.SIGINT)
+
+    sender = threading.Thread(target=interrupt)
+    sender.start()
     try:
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
+        while True:
             t.insert_many(keys, keys)
     except KeyboardInterrupt as error:
         stopped = error
-    timer.join()
+    sender.join()
     assert stopped is not None
     t.insert_many(keys[:1000], 5)
     assert (t.get_many(keys[:1000]) == 5).all()

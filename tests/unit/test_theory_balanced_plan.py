@@ -390,12 +390,12 @@ def test_too_little_memory_names_what_would_do(policy: str, thresholds: tuple[in
 
 
 def test_a_bound_that_is_given_by_the_thresholds_is_named() -> None:
-    with pytest.raises(ValueError, match=r"^miss_reads must be at least 1\.\d+ for policy='fill'") as caught:
-        plan_balanced(MANY, policy="fill", bits_per_key=16, thresholds=(200,), miss_reads=1.01)
+    with pytest.raises(ValueError, match=r"^miss_reads must be at least 2\.\d+ for policy='fill'") as caught:
+        plan_balanced(MANY, policy="fill", bits_per_key=16, thresholds=(20,), miss_reads=1.01)
     found = re.search(r"at least ([\d.]+)", str(caught.value))
     assert found is not None
     assert plan_balanced(
-        MANY, policy="fill", bits_per_key=16, thresholds=(200,), miss_reads=1.02 * float(found.group(1))
+        MANY, policy="fill", bits_per_key=16, thresholds=(20,), miss_reads=1.02 * float(found.group(1))
     )
 
 

@@ -34,7 +34,7 @@ from evenbins.study.hashing import plan_scheme
 from evenbins.study.levels import plan_levels
 from evenbins.study.theory import hashing_law
 from evenbins.tables import summaries
-from evenbins.theory import block, levels
+from evenbins.theory import levels, two_choices
 from evenbins.theory.caching import cached, frozen
 
 THREADS = 16
@@ -75,7 +75,9 @@ PLANNERS: dict[str, Callable[[], Any]] = {
     "plan_summary": lambda: summaries.plan_summary(3000),
     "plan_counters": lambda: counter_summary.plan_counters(3000),
     "hashing_law.law": lambda: hashing_law.law("triple", 28_755, 20, 1000),
-    "load_of_mean": lambda: [block.load_of_mean(512, k, mean) for k in (7, 10) for mean in (80.3, 200.1)],
+    "load_of_mean": lambda: [
+        two_choices.load_of_mean(512, k, mean) for k in (7, 10) for mean in (80.3, 200.1)
+    ],
     "design.filter": lambda: design.filter(30_000, fpr=1e-4, policies=("standard", "blocked", "two-choice")),
     "design.ring": lambda: design.ring(4, 200, overload=2.0),
     "design.summary": lambda: design.summary(2000),
@@ -176,14 +178,14 @@ def test_all_planners_and_stats_from_16_threads_give_the_answers_of_one() -> Non
 def test_two_choice_plans_of_two_threads_at_once_are_those_of_one() -> None:
     """The defect: both extended the same equation, and every later plan of the process was wrong."""
     loads = [k / 7 for k in range(1, 400, 3)]
-    block.pair.cache_clear()  # type: ignore[attr-defined]
-    alone = [block.pair(512, 9).positive(load) for load in loads]
+    two_choices.pair.cache_clear()  # type: ignore[attr-defined]
+    alone = [two_choices.pair(512, 9).positive(load) for load in loads]
     for _ in range(3):
-        block.pair.cache_clear()  # type: ignore[attr-defined]
+        two_choices.pair.cache_clear()  # type: ignore[attr-defined]
         found: list[list[float]] = []
 
         def work(found: list[list[float]] = found) -> None:
-            equation = block.pair(512, 9)
+            equation = two_choices.pair(512, 9)
             found.append([equation.positive(load) for load in loads])
 
         threads = [threading.Thread(target=work) for _ in range(4)]
@@ -193,7 +195,7 @@ def test_two_choice_plans_of_two_threads_at_once_are_those_of_one() -> None:
             for thread in threads:
                 thread.join(60)
         assert found == [alone] * 4
-    backwards = block._Pair(512, 9)
+    backwards = two_choices._Pair(512, 9)
     assert [backwards.positive(load) for load in reversed(loads)] == alone[::-1]
 
 

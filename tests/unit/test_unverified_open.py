@@ -66,7 +66,7 @@ CHANGES = [
 ]
 
 def attempt(call):
-    signal.alarm(10)
+    signal.alarm(100)  # ends a call that hangs
     try:
         found = call()
         return list(found) if hasattr(found, "__iter__") else found

@@ -78,7 +78,8 @@ class BalancedBloomFilter final : public Filter, public ByLevel {
   void count_placed(uint32_t level, uint64_t keys) override;
   void add_passed(const uint64_t* digests, size_t n) override;
 
-  void merge(const Filter& other) override;
+  std::vector<uint64_t> merge_space(const Filter& other) const override;
+  void merge_in(const Filter& other, std::vector<uint64_t>& space) override;
   std::unique_ptr<Filter> copy() const override { return std::make_unique<BalancedBloomFilter>(spec_, bits_.copy()); }
   uint64_t set_bits() const override;
   std::vector<uint64_t> level_histogram(uint32_t level) const override;
@@ -87,7 +88,7 @@ class BalancedBloomFilter final : public Filter, public ByLevel {
 
  private:
   bool add_group(const uint64_t* digests, size_t n, uint64_t* log);
-  void merge_lists(const BalancedBloomFilter& other);
+  void merge_lists(const BalancedBloomFilter& other, std::vector<uint64_t>& all);
 
   Policy policy_;
   uint32_t block_bits_;

@@ -77,7 +77,7 @@ class CountingBloomFilter final : public Filter, public ByRange, public Supports
   bool tells_new_items() const override { return blocked_; }  // elsewhere a key that is present must raise nothing
   void add_new_items(const uint64_t* digests, size_t n, uint8_t* added) override { add_new_many(digests, n, added); }
 
-  void merge(const Filter& other) override;  // counters add, and stop when full
+  void merge_in(const Filter& other, std::vector<uint64_t>& space) override;  // counters add, and stop when full
   std::unique_ptr<Filter> copy() const override { return std::make_unique<CountingBloomFilter>(spec_, bits_.copy()); }
   uint64_t set_bits() const override;  // counters that are not zero
   std::vector<uint64_t> set_bits_histogram(uint64_t block_bits) const override;

@@ -21,6 +21,11 @@
 // overflow before it happens: the total ends at 2^64 − 1. Likewise additions ≤ total, and an inner product fits 128
 // bits.
 //
+// Threads that add own ranges of the counters: each computes the positions of all keys in the rows where it has some,
+// and adds to its own. Additions commute, so the bytes are those of one thread; and what a counter holds just after a
+// key was added depends on that counter alone, so the estimates are too. A conservative counter depends on the others
+// of its keys: such a sketch is filled by one thread, in order.
+//
 // Tried and dropped: key by key in bulk, all rows of a key together. Row by row over a batch keeps one row in the
 // first-level cache and needs no more than two arrays of positions. A word for each row, scaled by a 128-bit product:
 // classic sketches took twice as long without AVX-512.
@@ -31,6 +36,7 @@
 #include <vector>
 
 #include "evenbins/bits.hpp"
+#include "evenbins/countmin_view.hpp"
 #include "evenbins/kernel.hpp"
 #include "evenbins/spec.hpp"
 
@@ -50,9 +56,12 @@ class CountMinSketch {
   uint64_t updates() const { return state_[1]; }
 
   // Adds keys in order, each with its weight (null: 1), until the total would pass 2^64 − 1; returns how many went in.
-  // With `estimates`, each key's estimate just after it was added.
-  size_t add_many(const uint64_t* digests, const uint64_t* weights, size_t n, uint64_t* estimates = nullptr);
-  void count_many(const uint64_t* digests, size_t n, uint64_t* out) const;
+  // With `estimates`, each key's estimate just after it was added. Threads: as many as pay, `threads` at most.
+  size_t add_many(const uint64_t* digests, const uint64_t* weights, size_t n, uint64_t* estimates = nullptr,
+                  uint32_t threads = 1);
+  // Keys that one call of it should have: for several threads more, since all wait for the slowest.
+  uint64_t keys_per_call(uint32_t threads) const;
+  void count_many(const uint64_t* digests, size_t n, uint64_t* out) const { loops_.count(view_, digests, n, out); }
 
   // They throw SpecError with the reason when the sketches do not fit; merge and add_counters throw
   // std::overflow_error, and then nothing has changed. merge leaves the sketch of both streams, and refuses conservative
@@ -72,23 +81,16 @@ class CountMinSketch {
   std::string check(bool thorough) const;             // as Filter's
 
  private:
-  static constexpr size_t kBatch = 256;
-
-  // Where a batch of keys stands in one row after the other.
-  class Walk;
-
-  void add_by_row(const uint64_t* digests, const uint64_t* weights, size_t n);
-  void add_in_order(const uint64_t* digests, const uint64_t* weights, size_t n, uint64_t* estimates);
+  void add_by_owners(const uint64_t* digests, const uint64_t* weights, size_t n, uint64_t* estimates, uint32_t owners);
   // Without a reason why not, conservative sketches fit too.
   void require_fitting(const CountMinSketch& other, const char* action, const char* why_not_conservative) const;
 
   Spec spec_;
   Bits bits_;
-  bool two_hash_, conservative_;
-  uint64_t width_, depth_, rows_;
-  uint64_t* counters_;
-  uint64_t* state_;                  // total, updates
-  const Kernel& kernel_ = kernel();  // in force when the sketch was made
+  bool conservative_;
+  CountMinView view_;
+  uint64_t* state_;                                 // total, updates
+  const CountMinLoops& loops_ = kernel().countmin;  // of the kernel in force when the sketch was made
 };
 
 }  // namespace evenbins

@@ -149,11 +149,17 @@ class Filter {
 
   virtual Concurrency concurrency() const { return Concurrency::lock_free_lookups; }
 
-  // Throws SpecError with the difference when the structures differ.
-  virtual void merge(const Filter& other) {
-    require_same_structure(other);
-    bits_.merge(other.bits_);
+  // Throws SpecError with the difference when the structures differ. An error leaves the filter as it was. To merge
+  // several filters or none, ask all of them for their space first: merge_in then fails no more.
+  void merge(const Filter& other) {
+    std::vector<uint64_t> space = merge_space(other);
+    merge_in(other, space);
   }
+  virtual std::vector<uint64_t> merge_space(const Filter& other) const {
+    require_same_structure(other);
+    return {};
+  }
+  virtual void merge_in(const Filter& other, std::vector<uint64_t>& /*space*/) { bits_.merge(other.bits_); }
   // The bits are those of the keys, each key's the same whatever else was added: so filters can be intersected, which
   // keeps every key that both hold, and compared bit by bit.
   virtual bool has_bits_of_keys() const { return false; }

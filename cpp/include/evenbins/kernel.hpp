@@ -18,6 +18,7 @@ struct StandardView;
 struct BlockedLoops;
 struct BalancedLoops;
 struct CountingLoops;
+struct CountMinLoops;
 struct TableLoops;
 enum class Rule : uint8_t;
 
@@ -38,9 +39,7 @@ struct Kernel {
   size_t (*split)(const uint64_t* items, size_t n, uint64_t bound, uint64_t* low, uint64_t* high);
   // The raw limit of any one-read filter: hash, prefetch, read one 64-byte line a key, and nothing else.
   uint64_t (*line_reads)(const IntHash&, const uint64_t* words, uint64_t lines, const uint64_t* keys, size_t n);
-  // A count-min sketch's: both halves of word i of each digest, scaled to 0 … width−1; width ≤ 2^32.
-  void (*pair_positions)(uint64_t width, uint64_t i, const uint64_t* digests, size_t n, uint64_t* first,
-                         uint64_t* second);
+  const CountMinLoops& countmin;
   const TableLoops& (*multilevel)(uint32_t slots, uint32_t key_words, uint32_t value_words);
   // The number of the first of n keys in a row that is (low, high), or n. A key has 1 or 2 words; of one it is `low`.
   uint32_t (*find_key)(const uint64_t* keys, uint32_t key_words, uint32_t n, uint64_t low, uint64_t high);

@@ -75,6 +75,8 @@ class MultilevelTable {
   const Spec& spec() const { return spec_; }
   const Bits& bits() const { return bits_; }
   const TableView& view() const { return view_; }
+  const TableLoops& loops() const { return loops_; }
+  const Kernel& kernel() const { return kernel_; }
   KeyType key_type() const { return view_.hash.type; }
   ValueType value_type() const { return static_cast<ValueType>(spec_.core[3]); }
   uint64_t keys() const;  // how many
@@ -95,7 +97,7 @@ class MultilevelTable {
   // Stores in key order; returns how many are in: fewer than n when the next one has no room. `added`: see TableLoops.
   size_t insert_many(const uint64_t* keys, const uint64_t* values, size_t n, bool are_new, uint8_t* added = nullptr) {
     if (guide_ != nullptr) return insert_guided(keys, values, n, are_new, added);
-    return loops_.insert_many(view_, keys, values, n, are_new, added);
+    return loops_.insert_many(view_, keys, values, n, are_new, {.added = added});
   }
   bool erase(const StoredKey& key);
   bool can_delete() const { return guide_ == nullptr || guide_->can_delete(); }
@@ -161,7 +163,7 @@ class MultilevelTable {
   Spec spec_;
   Bits bits_;
   TableView view_;
-  const Kernel& kernel_ = kernel();  // in force when the table was made
+  const Kernel& kernel_ = evenbins::kernel();  // in force when the table was made
   const TableLoops& loops_;
   std::unique_ptr<TableGuide> guide_;  // of a table with a summary
 };

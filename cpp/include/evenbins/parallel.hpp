@@ -4,9 +4,9 @@
 // `Pulse` is called by the calling thread every so often; when it answers false the work stops (Ctrl-C).
 //
 //     query   threads take stretches of the input in turn, each writes its own answers
-//     add     rounds: each thread digests its slice of the round and sorts the items by owner;
-//             then each owner adds its items of all slices, in the order of the slices. A filter with
-//             levels does that once for each level. One that can do neither is filled by one thread.
+//     add     rounds (rounds.hpp): a slice of the keys is digested, and its items are sorted by the part of the memory
+//             to which they lead; then each part gets its items of all slices, in the order of the slices. A filter
+//             with levels does that once for each level. One that can do neither is filled by one thread.
 //
 //     add_new, add with an answer for each key: by ranges where the answer follows from the items of a key, else by one
 //             thread
@@ -57,6 +57,7 @@ uint64_t add_new_all(Filter& filter, const Digests& keys, uint8_t* out, uint32_t
 uint64_t contains_all(const Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse);
 uint64_t count_all(const SupportsCounting& filter, const Digests& keys, int64_t* out, uint32_t threads,
                    const Pulse& pulse);
-uint64_t remove_all(SupportsRemoval& filter, const Digests& keys, uint8_t* out, const Pulse& pulse);
+// Of a filter that supports it; out[i] = 1 for the keys that were there.
+uint64_t remove_all(Filter& filter, const Digests& keys, uint8_t* out, uint32_t threads, const Pulse& pulse);
 
 }  // namespace evenbins

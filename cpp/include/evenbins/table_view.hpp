@@ -78,6 +78,10 @@ struct TableView {
   TableGuide* guide = nullptr;
   uint8_t* deleted = nullptr;
   uint64_t* hashes = nullptr;
+  // Of a table that several threads change (table_rounds.cpp), else null: called with the number of a bucket that is
+  // not the inserted key's own before an insertion looks at it.
+  void (*before_look)(void* round, uint64_t bucket) = nullptr;
+  void* round = nullptr;
   // The rare path of an insertion (multilevel.cpp): no bucket was found by the fast rule. False: no room at all.
   bool (*place)(const TableView&, const StoredKey& key, uint64_t value, uint64_t digest, bool is_new) = nullptr;
 };
@@ -123,6 +127,17 @@ EVENBINS_INLINE void write_next(const TableView& t, uint64_t slot, uint32_t leve
     if (j != level) *out++ = static_cast<uint32_t>(mulhi(word_of(digest, j), t.buckets[j]));
 }
 
+// A key of a round (table_rounds.cpp). Those that are `later` are left out by an insertion of many keys, and become so
+// when they find no bucket by the fast rule.
+enum class KeyStatus : uint8_t { free, later, placed, replaced };
+
+// What an insertion of many keys reports of each, where the pointer is not null.
+struct InsertReport {
+  uint8_t* added = nullptr;     // 1 for a key that was not in before, else 0
+  KeyStatus* status = nullptr;  // in and out
+  uint64_t* undo = nullptr;     // with status: the slot of a key that was placed, the old value of one that was there
+};
+
 struct TableLoops {  // for one number of slots, of words of a key and of words of a value
   // The slot of a key in the levels, or kAbsent.
   uint64_t (*find)(const TableView&, uint64_t low, uint64_t high, uint64_t digest);
@@ -130,9 +145,9 @@ struct TableLoops {  // for one number of slots, of words of a key and of words 
   size_t (*get_many)(const TableView&, const uint64_t* keys, size_t n, uint64_t missing, uint64_t* out, uint8_t* found);
   void (*contains_many)(const TableView&, const uint64_t* keys, size_t n, uint8_t* found);
   // Stores keys with their values in order; returns how many are in: fewer than n when there was no room for one. Of a
-  // set `values` is ignored, and added[i] = 1 for a key that was not in before, else 0, unless `added` is null.
+  // set `values` is ignored.
   size_t (*insert_many)(const TableView&, const uint64_t* keys, const uint64_t* values, size_t n, bool are_new,
-                        uint8_t* added);
+                        const InsertReport& report);
 };
 
 }  // namespace evenbins

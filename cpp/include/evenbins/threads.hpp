@@ -17,16 +17,46 @@
 
 namespace evenbins {
 
+// Threads of the process's pool, for one call: workers that sleep until they get a job. The pool starts with the first
+// call and grows to what calls ask for at the same time. A child made by fork() begins with an empty pool.
+class Workers {
+ public:
+  // Takes `wanted` workers, or as many as there are and can be started. Never waits for another call to return its own.
+  explicit Workers(uint32_t wanted) noexcept;
+  ~Workers();
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  uint32_t count() const noexcept { return count_; }
+  // Runs run(context, 1) … run(context, count()), each on a worker of its own. Once, and wait() must follow.
+  void start(void (*run)(void*, uint32_t), void* context) noexcept;
+  // Returns when all of them have returned. Throws if this is a child process and the workers are its parent's.
+  void wait();
+
+  struct Worker;
+
+ private:
+  void take(Worker* worker) noexcept;
+  bool lost() const noexcept;
+
+  Worker* first_ = nullptr;
+  uint32_t count_ = 0, forks_ = 0;
+};
+
+// How many times this process has been forked from the one that loaded the module: 0 there, 1 in its children, …
+uint32_t forks() noexcept;
+
+// On how many cores the calling thread may run; 0 if that cannot be told.
+uint32_t allowed_cores() noexcept;
+
 // Runs body(0) on the calling thread and body(1), body(2), … on others, `most` in all or as many as can be started, and
 // waits for all of them. Before any body runs, prepare(n) is told how many there are: bodies that wait for one another
 // must know. Throws what prepare threw, or one of the bodies.
 template <typename Prepare, typename Body>
 void run_on_threads(uint32_t most, const Prepare& prepare, const Body& body) {
-  enum : int { kWait, kGo, kGiveUp };
-  std::atomic<int> gate = kWait;
   std::mutex lock;
   std::exception_ptr failure;
-  const auto run = [&](uint32_t t) {
+  auto run = [&](uint32_t t) {
     try {
       body(t);
     } catch (...) {
@@ -34,29 +64,11 @@ void run_on_threads(uint32_t most, const Prepare& prepare, const Body& body) {
       if (!failure) failure = std::current_exception();
     }
   };
-  std::vector<std::thread> others;
-  const auto finish = [&](int state) {
-    gate = state;
-    gate.notify_all();
-    if (state == kGo) run(0);
-    for (std::thread& other : others) other.join();
-  };
-  try {
-    if (most > 1) others.reserve(most - 1);
-    for (uint32_t t = 1; t < most; ++t)
-      others.emplace_back([&run, &gate, t] {
-        gate.wait(kWait);
-        if (gate == kGo) run(t);
-      });
-  } catch (...) {  // those that run do all the work
-  }
-  try {
-    prepare(static_cast<uint32_t>(others.size()) + 1);
-  } catch (...) {
-    finish(kGiveUp);
-    throw;
-  }
-  finish(kGo);
+  Workers workers(most > 1 ? most - 1 : 0);
+  prepare(workers.count() + 1);
+  workers.start([](void* context, uint32_t t) { (*static_cast<decltype(run)*>(context))(t); }, &run);
+  run(0);
+  workers.wait();
   if (failure) std::rethrow_exception(failure);
 }
 
@@ -80,6 +92,7 @@ bool share_items(uint64_t n, uint32_t threads, const Pulse& pulse, const Item& i
   std::condition_variable finished;
   uint32_t running = 0;
   bool alone = false;
+  const uint32_t generation = forks();
 
   const auto take = [&](uint32_t thread) {
     const uint64_t i = stop ? n : next++;
@@ -112,6 +125,7 @@ bool share_items(uint64_t n, uint32_t threads, const Pulse& pulse, const Item& i
     while (!finished.wait_for(hold, kPulse, [&] { return running == 0; })) {
       hold.unlock();
       listen();
+      if (forks() != generation) return;  // a signal handler has forked: the workers are the parent's
       hold.lock();
     }
   };

@@ -2,9 +2,11 @@
 // xxHash project) and checked bit for bit against the PyPI package `xxhash` in the tests. The names
 // are the specification's.
 //
-//     0 … 16 bytes    a few multiplications          (inline: most keys are short)
+//     0 … 16 bytes    a few multiplications          (inline up to 32 bytes: most keys are short)
 //     17 … 240 bytes  16-byte chunks, mixed pairwise
 //     241 … bytes     64-byte stripes into eight accumulators
+//
+// `xxh3_64_many` has the digests of many keys at once (xxh3_many.cpp).
 #pragma once
 
 #include <bit>
@@ -18,6 +20,11 @@ static_assert(std::endian::native == std::endian::little, "evenbins stores and h
 
 struct Hash128 {
   uint64_t low, high;
+};
+
+struct ByteSpan {  // the bytes of a key, which lie elsewhere
+  const char* data;
+  size_t size;
 };
 
 namespace xxh3 {
@@ -71,6 +78,7 @@ inline uint64_t avalanche_xxh64(uint64_t x) {
 
 // ---- 0 … 16 bytes -----------------------------------------------------------------------------------
 
+inline uint64_t hash64_empty(uint64_t seed) { return avalanche_xxh64(seed ^ secret64(56) ^ secret64(64)); }
 inline uint32_t combine_1to3(const uint8_t* p, size_t n) {
   return uint32_t{p[n - 1]} | static_cast<uint32_t>(n << 8) | (uint32_t{p[0]} << 16) | (uint32_t{p[n >> 1]} << 24);
 }
@@ -102,7 +110,16 @@ inline uint64_t mix_step(const uint8_t* p, size_t secret, uint64_t seed) {
   return fold(read64(p) ^ (secret64(secret) + seed), read64(p + 8) ^ (secret64(secret + 8) - seed));
 }
 
-uint64_t hash64_medium(const uint8_t* p, size_t n, uint64_t seed);
+// `pairs` chunks from the beginning and as many from the end: 1 for up to 32 bytes, 2 for up to 64, … 4.
+template <size_t pairs>
+inline uint64_t hash64_pairs(const uint8_t* p, size_t n, uint64_t seed) {
+  uint64_t acc = n * kPrime64_1;
+  for (size_t i = pairs; i-- > 0;)
+    acc += mix_step(p + 16 * i, 32 * i, seed) + mix_step(p + n - 16 * i - 16, 32 * i + 16, seed);
+  return avalanche(acc);
+}
+
+uint64_t hash64_medium(const uint8_t* p, size_t n, uint64_t seed);  // 17 … 240 bytes
 uint64_t hash64_long(const uint8_t* p, size_t n, uint64_t seed);
 
 }  // namespace xxh3
@@ -113,11 +130,15 @@ inline uint64_t xxh3_64(const void* data, size_t n, uint64_t seed) {
     if (n > 8) return xxh3::hash64_9to16(p, n, seed);
     if (n >= 4) return xxh3::hash64_4to8(p, n, seed);
     if (n > 0) return xxh3::hash64_1to3(p, n, seed);
-    return xxh3::avalanche_xxh64(seed ^ xxh3::secret64(56) ^ xxh3::secret64(64));
+    return xxh3::hash64_empty(seed);
   }
+  if (n <= 32) return xxh3::hash64_pairs<1>(p, n, seed);
   if (n <= 240) return xxh3::hash64_medium(p, n, seed);
   return xxh3::hash64_long(p, n, seed);
 }
+
+// out[i] = xxh3_64 of key i.
+void xxh3_64_many(const ByteSpan* keys, size_t n, uint64_t seed, uint64_t* out);
 
 Hash128 xxh3_128(const void* data, size_t n, uint64_t seed);
 

@@ -24,7 +24,7 @@ _PRECISION = 16  # a standard error of 0.4 %, in 64 KiB
 _ERRORS = 3.0  # standard errors by which the estimate is raised: it is too low once in 700 times
 
 
-def survey(inputs: Sequence[Input], bar: Bar, *, threads: int = 1) -> tuple[int, int]:
+def survey(inputs: Sequence[Input], bar: Bar, *, threads: int | None = None) -> tuple[int, int]:
     """Return the number of keys of inputs, which can be read again, and that of the different ones.
 
     The second number is an estimate, raised so that it is hardly ever too low, and at most the first. The

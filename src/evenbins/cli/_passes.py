@@ -80,8 +80,8 @@ def _count(source: RowInput, mask: Mask) -> None:
 
 
 def dedup_in_memory(
-    inputs: Sequence[RowInput], outputs: Outputs, seen: Deduplicator, advance: _Advance, *, threads: int,
-    check: Callable[[], None], small: bool,
+    inputs: Sequence[RowInput], outputs: Outputs, seen: Deduplicator, advance: _Advance, *,
+    threads: int | None, check: Callable[[], None], small: bool,
 ) -> None:  # fmt: skip
     """Write the rows whose key was not seen before; `check` is called after every batch."""
 

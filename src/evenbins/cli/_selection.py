@@ -57,7 +57,7 @@ def open_selection(names: Sequence[str], output: str, how: How) -> list[RowInput
 
 def select_rows(
     sources: list[RowInput], output: str, members: Members, advance: Callable[[int], None], *, invert: bool,
-    threads: int,
+    threads: int | None,
 ) -> None:  # fmt: skip
     """Write the rows whose key is in the filter, or the others; rows without a key are left out."""
 
@@ -82,7 +82,7 @@ def select_rows(
 
 def write_selection(
     file: str, inputs: Sequence[str], output: str, how: How, refused: dict[str, bool], invert: bool,
-    threads: int, verify: bool, preload: bool,
+    threads: int | None, verify: bool, preload: bool,
 ) -> tuple[Members, list[RowInput], int, int]:  # fmt: skip
     """Do what `query -o` does; return the set, the inputs, and the numbers of rows and of those selected."""
     for name, given in refused.items():

@@ -41,9 +41,9 @@ class Members:
         """Whether it is a table: keys are text, and nothing is found that is not there."""
         return self._kind.family == "tables"
 
-    def contains(self, batch: Batch, *, threads: int = 1) -> npt.NDArray[np.bool_]:
+    def contains(self, batch: Batch, *, threads: int | None = None) -> npt.NDArray[np.bool_]:
         """Return for each key of a batch whether it is there."""
-        keys = batch.keys(as_text=self.exact)
+        keys, threads = batch.keys(as_text=self.exact), _bulk.checked_threads(threads)
         if isinstance(self._structure, _core.Filter):
             source, _ = _bulk.key_source(keys)
             found: npt.NDArray[np.bool_] = self._structure._contains_from(source, threads)

@@ -20,6 +20,7 @@ from evenbins.cli._inputs import LINES, Batch, How, Input, binary_option, null_o
 from evenbins.cli._kinds import CHOICES, Maker
 from evenbins.cli._output import note, warn, warn_of_inputs
 from evenbins.cli._progress import Bar
+from evenbins.cli._threads import threads_option
 from evenbins.cli.inspect import report
 from evenbins.cli.seed import SecretSeed, keep_private, seed_option
 
@@ -50,13 +51,13 @@ _FAR_FEWER = 0.7  # of the keys planned for: a remark says what would do
 @click.option("--workers", type=click.IntRange(1, 1024), help="Processes that share the work, by Dask.")
 @click.option("--scheduler", help="A Dask cluster's address, such as tcp://host:8786.")
 @click.option("--column", help="Of Parquet or CSV files: the keys' column.")
+@threads_option
 @null_option
 @binary_option
-@click.option("--threads", type=click.IntRange(1, 1024), default=1, help="Threads that share the work.")
 @click.option("--json", "as_json", is_flag=True, help="Print plan and stats as JSON, on standard output.")
 def build(
     keys: tuple[str, ...], output: str, exact: bool, seed: int, capacity: int | None, workers: int | None,
-    scheduler: str | None, column: str | None, null: bool, binary: bool, threads: int, as_json: bool,
+    scheduler: str | None, column: str | None, null: bool, binary: bool, threads: int | None, as_json: bool,
     **design: Any,
 ) -> None:  # fmt: skip
     r"""Build a filter from the lines of the files KEYS (- for standard input).
@@ -83,7 +84,7 @@ def build(
         return _build_exactly(keys, output, how, capacity=capacity, seed=seed, as_json=as_json)
     maker = Maker(**design, seed=seed)
     if workers is not None or scheduler is not None:
-        if null or binary or threads != 1:
+        if null or binary or threads is not None:
             raise click.ClickException("-0, -U and --threads are for lines without --workers and --scheduler")
         check_output(output, keys)
         return _build_by_dask(

@@ -14,6 +14,7 @@ from evenbins.cli._inputs import LINES, Batch, How, Input, binary_option, null_o
 from evenbins.cli._output import note, warn_of_inputs
 from evenbins.cli._progress import Bar
 from evenbins.cli._structures import open_structure
+from evenbins.cli._threads import threads_option
 from evenbins.cli.seed import SecretSeed, keep_private, seed_option
 
 if TYPE_CHECKING:
@@ -35,11 +36,11 @@ _FIRST = 1 << 16  # lines that an exact list has room for at first
 @null_option
 @binary_option
 @seed_option
-@click.option("--threads", type=click.IntRange(1, 1024), default=1, help="Threads that share the work.")
+@threads_option
 @click.option("--json", "as_json", is_flag=True, help="Print the numbers as JSON.")
 def count(
     files: tuple[str, ...], exact: bool, error: float | None, save: str | None, column: str | None,
-    null: bool, binary: bool, seed: int, threads: int, as_json: bool,
+    null: bool, binary: bool, seed: int, threads: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Print the number of different lines of the FILEs (standard input).
 
@@ -79,7 +80,7 @@ def count(
 class _Estimate:
     """A HyperLogLog that counts."""
 
-    def __init__(self, error: float | None, seed: int, threads: int) -> None:
+    def __init__(self, error: float | None, seed: int, threads: int | None) -> None:
         from evenbins.sketches.hyperloglog import HyperLogLog
 
         self.structure: HyperLogLog = with_option_errors(partial(HyperLogLog, error=error, seed=seed))

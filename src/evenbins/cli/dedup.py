@@ -109,15 +109,14 @@ def _list_of(_: click.Context, parameter: click.Parameter, value: Sequence[str] 
 @click.option(
     "--threads",
     type=click.IntRange(1, 1024),
-    default=1,
-    help="Threads that share the look-ups; reading and writing have their own.",
+    help="The most threads that share the look-ups, beside those that read and write.  [default: the cores]",
 )
 @click.option("--seed", type=seed_of, metavar="N|random|@FILE", help="Of the hashes.  [default: 0]")
 @click.option("--json", "as_json", is_flag=True, help="Print the report: --report -.")
 def dedup(
     inputs: tuple[str, ...], output: str | None, fields: list[str], format: str | None, exact: bool,
     fpr: float | None, capacity: int | None, memory: int | None, state: str | None, rules: list[str],
-    nulls: str, dropped: str | None, report: str | None, null: bool, binary: bool, threads: int,
+    nulls: str, dropped: str | None, report: str | None, null: bool, binary: bool, threads: int | None,
     seed: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     r"""Write the first of equal rows of the INPUTs (standard input), in their order and format.
@@ -181,7 +180,7 @@ class _Job:
 
     def __init__(
         self, sources: list[RowInput], *, output: str | None, dropped: str | None, state: str | None,
-        exact: bool, fpr: float | None, capacity: int | None, memory: int | None, threads: int,
+        exact: bool, fpr: float | None, capacity: int | None, memory: int | None, threads: int | None,
         seed: int | None,
     ) -> None:  # fmt: skip
         self.sources, self.output, self.dropped, self.state = sources, output, dropped, state

@@ -11,6 +11,7 @@ from evenbins.cli._inputs import LINES, How, Input, binary_option, null_option, 
 from evenbins.cli._output import leave_at_once, warn_of_inputs, write
 from evenbins.cli._progress import Bar
 from evenbins.cli._structures import Members, open_members
+from evenbins.cli._threads import threads_option
 
 __all__ = ["query"]
 
@@ -25,13 +26,13 @@ __all__ = ["query"]
 @null_option
 @binary_option
 @click.option("--column", help="Read CSV or Parquet, and look up this column.")
-@click.option("--threads", type=click.IntRange(1, 1024), default=1, help="Threads that share the work.")
+@threads_option
 @click.option("--verify", is_flag=True, help="Check every byte of FILE first, not only its header.")
 @click.option("--preload", is_flag=True, help="Read FILE into memory first: faster if there are many lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print only counts, as JSON.")
 def query(
     file: str, inputs: tuple[str, ...], invert: bool, count: bool, output: str | None, quiet: bool, null:
-    bool, binary: bool, column: str | None, threads: int, verify: bool, preload: bool,
+    bool, binary: bool, column: str | None, threads: int | None, verify: bool, preload: bool,
     as_json: bool,
 ) -> int:  # fmt: skip
     r"""Print the lines of the INPUTs (standard input) that are in the filter FILE.

@@ -40,7 +40,7 @@ class AddNew:
         raise NotImplementedError
 
     def _chunks(
-        self, keys: object, digests: bool, threads: int, verb: str
+        self, keys: object, digests: bool, threads: int | None, verb: str
     ) -> tuple[Iterator[npt.NDArray[np.uint64]], tuple[int, ...] | None]:
         raise NotImplementedError
 
@@ -67,9 +67,9 @@ class AddNew:
         True for the first occurrence of each key that was not in before the call, as `add_new` for one key
         after the other. Takes what `add_many` takes, in its batches and about as many requests. An error
         leaves no answers, not even those of the batches before: pass the keys in parts that you can afford to
-        treat as new again. `threads` is not used.
+        treat as new again. For `threads` see `add_many`.
         """
-        chunks, shape = self._chunks(keys, digests, 1 if threads is None else threads, "added")
+        chunks, shape = self._chunks(keys, digests, threads, "added")
         answers, added = [np.empty(0, np.bool_)], 0
         for chunk in chunks:
             lease, more = self._lease(), len(chunk)

@@ -162,7 +162,7 @@ def _fold(plan: FilterPlan, parts: Sequence[Any], column: str | None) -> tuple[W
     for part in parts:
         for batch in key_batches(part, column):
             rows += count_of(batch)
-            made.add_many(batch)
+            made.add_many(batch, threads=1)  # as many tasks as cores run beside this one
     return np.frombuffer(memoryview(made), dtype=np.uint64), rows
 
 
@@ -218,7 +218,7 @@ def _fill(
     found: list[Any] = []
     for shard, mine in enumerate(np.split(words, ends), first):
         made = build_filter(plan)
-        made.add_many(_core.shard_digests(np.ascontiguousarray(mine)), digests=True)
+        made.add_many(_core.shard_digests(np.ascontiguousarray(mine)), digests=True, threads=1)
         found.append(made if target is None else write_shard(Path(target), shard, made))
     return found
 

@@ -244,13 +244,13 @@ class _Shared(AddNew):
         for each in keys:
             yield from self._add_many(each)
 
-    def _add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> Steps[None]:
+    def _add_many(self, keys: object, *, digests: bool = False, threads: int | None = None) -> Steps[None]:
         """Add many keys: what a local filter's `add_many` takes; one request per segment, not per key.
 
         Keys are read and added in batches of 131,072, so `keys` may be an endless iterator. After an error of
         a key or of the iterator, the keys before it have been added. After an error of a server a note of the
         error says how many have; of the batch that failed some may have been, too: it may be repeated.
-        `threads` is not used.
+        `threads` is the most threads that hash the keys (None: as many as pay off).
         """
         chunks, _ = self._chunks(keys, digests, threads, "added")
         added = 0
@@ -261,7 +261,7 @@ class _Shared(AddNew):
             added += len(chunk)
 
     def _contains_many(
-        self, keys: object, *, digests: bool = False, threads: int = 1
+        self, keys: object, *, digests: bool = False, threads: int | None = None
     ) -> Steps[npt.NDArray[np.bool_]]:
         """Answer `key in self` for many keys: an array of bool, in the shape of a NumPy array of keys."""
         chunks, shape = self._chunks(keys, digests, threads, "looked up")
@@ -274,12 +274,13 @@ class _Shared(AddNew):
         return joined if shape is None else joined.reshape(shape)
 
     def _chunks(
-        self, keys: object, digests: bool, threads: int, verb: str
+        self, keys: object, digests: bool, threads: int | None, verb: str
     ) -> tuple[Iterator[npt.NDArray[np.uint64]], tuple[int, ...] | None]:
         """Return the digests, batch by batch, and the shape that answers should have."""
-        _bulk.checked_threads(threads)
+        limit = _bulk.checked_threads(threads)
         source, shape = _bulk.key_source(keys, digests=digests)
-        return _bulk.digest_chunks(source, self.seed, verb=verb, chunk=_many_keys.BATCH), shape
+        size = _many_keys.BATCH
+        return _bulk.digest_chunks(source, self.seed, verb=verb, chunk=size, threads=limit), shape
 
     def _to_local(self) -> Steps[BaseFilter]:
         """Fetch the filter as a local one: equal to what the same adds would have made here.

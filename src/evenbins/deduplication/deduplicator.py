@@ -173,7 +173,8 @@ class Deduplicator(_files.Persistent):
             What bulk calls take: a NumPy array, an Arrow column or stream, a pandas or Polars column, a list.
             Rows of several fields: a list of tuples, a dataframe, an Arrow table, or `Fields` of columns.
         threads
-            Threads that share the work; the answers do not depend on it.
+            The most threads that share the work (None: as many as pay off, up to the cores of this process);
+            the result does not depend on it.
 
         Examples
         --------
@@ -183,7 +184,7 @@ class Deduplicator(_files.Persistent):
         """
         marks = new_marks(0)
         try:
-            workers = _bulk.checked_threads(1 if threads is None else threads)
+            workers = _bulk.checked_threads(threads)
             self._require_writable()
             digests = batch if isinstance(batch, _Digests) else self._digests(batch)
             self._require_turn()
@@ -239,8 +240,8 @@ class Deduplicator(_files.Persistent):
     def __contains__(self, key: Key, /) -> bool:
         return bool(self.contains_many([key])[0])
 
-    def contains_many(self, batch: object, *, threads: int = 1) -> npt.NDArray[np.bool_]:
-        """Return for each row whether its key was seen before; nothing is added."""
+    def contains_many(self, batch: object, *, threads: int | None = None) -> npt.NDArray[np.bool_]:
+        """Return for each row whether its key was seen before; nothing is added. For `threads` see `keep`."""
         workers = _bulk.checked_threads(threads)
         state = self._state
         return state.contains(state.digests(keys_of(batch, state.seed)), workers)

@@ -24,6 +24,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from evenbins import _bulk
 from evenbins._core import FormatError, TableFullError
 from evenbins.deduplication.pieces import Marks, Mask, Words, add_in_pieces, count_in, new_marks
 from evenbins.deduplication.stages import Part
@@ -95,7 +96,7 @@ class DigestSets:
                 begin += self._add_some(part, ordered[begin:end], in_order[begin:end])
 
         try:
-            _in_threads(add, threads)
+            _in_threads(add, _bulk.useful_threads(threads, len(digests)))
         except BaseException:
             _in_threads(add, 1)
             raise
@@ -143,7 +144,7 @@ class DigestSets:
             begin, end = ends[part], ends[part + 1]
             answers[rows[begin:end]] = sets[part]._contains_many(ordered[begin:end].reshape(-1), 1)
 
-        _in_threads(find, threads)
+        _in_threads(find, _bulk.useful_threads(threads, len(digests)))
         return answers
 
     # --- the whole ---------------------------------------------------------------------------------

@@ -18,10 +18,11 @@ from evenbins._keywords import explain_keywords
 from evenbins.filters.base import BaseFilter
 from evenbins.filters.plan import FilterPlan, FilterStats
 from evenbins.theory import levels
+from evenbins.theory.balanced_contenders import contenders
 from evenbins.theory.balanced_core import bytes_of_core, checked_core
 from evenbins.theory.balanced_design import check_reachable, core_for
 from evenbins.theory.balanced_request import Request
-from evenbins.theory.cores import COUNTED, POLICIES, BalancedCore
+from evenbins.theory.cores import COUNTED, BalancedCore
 from evenbins.theory.measured import measure
 
 __all__ = ["BalancedBloomFilter", "BalancedCore", "BalancedPlan", "BalancedStats", "plan_balanced"]
@@ -183,12 +184,12 @@ def plan_balanced(
 
 
 def _best_plan(request: Request, keys: int, seed: int) -> BalancedPlan:
-    """Plan with every policy and take the best: least memory, or least rate."""
+    """Plan with every policy that may be best, and take the best: least memory, or least rate."""
     if math.isinf(request.miss_reads):
         request = replace(request, miss_reads=DEFAULT_MISS_READS)
     plans: list[BalancedPlan] = []
     problems: list[ValueError] = []
-    for policy in POLICIES:
+    for policy in contenders(request, keys):
         try:
             core = core_for(replace(request, policy=policy), keys)
             plans.append(BalancedPlan.predict(core, keys, seed))

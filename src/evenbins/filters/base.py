@@ -143,7 +143,7 @@ class BaseFilter(_core.Filter, SetAlgebra, FromKeys, Mergeable[FilterPlan]):
         for each in keys:
             self.add_many(each)
 
-    def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
+    def add_many(self, keys: object, *, digests: bool = False, threads: int | None = None) -> None:
         """Add many keys: a NumPy array, an Arrow column or stream, or any iterable.
 
         The GIL is released where the keys can be read without Python. If a key is refused, the keys
@@ -157,7 +157,8 @@ class BaseFilter(_core.Filter, SetAlgebra, FromKeys, Mergeable[FilterPlan]):
         digests
             The keys are digests already, as `digest_many` makes them with this filter's seed (uint64).
         threads
-            Threads that share the work; the result does not depend on it. An iterable is hashed by one.
+            The most threads that share the work (None: as many as pay off, up to the cores of this process);
+            the result does not depend on it. An iterable is hashed by one.
 
         Warns
         -----
@@ -194,7 +195,7 @@ class BaseFilter(_core.Filter, SetAlgebra, FromKeys, Mergeable[FilterPlan]):
         """
         with answers_in_errors() as found:
             source, shape = _bulk.key_source(keys, digests=digests)
-            found.append(self._add_new_from(source, _bulk.checked_threads(1 if threads is None else threads)))
+            found.append(self._add_new_from(source, _bulk.checked_threads(threads)))
             self._count_added(int(np.count_nonzero(found[0])))
         return found[0] if shape is None else found[0].reshape(shape)
 
@@ -221,11 +222,11 @@ class BaseFilter(_core.Filter, SetAlgebra, FromKeys, Mergeable[FilterPlan]):
         )
 
     def contains_many(
-        self, keys: object, *, digests: bool = False, threads: int = 1
+        self, keys: object, *, digests: bool = False, threads: int | None = None
     ) -> npt.NDArray[np.bool_]:
         """Answer `key in self` for many keys: an array of bool, in the shape of a NumPy array of keys.
 
-        Takes what `add_many` takes.
+        Takes what `add_many` takes, `threads` included.
 
         Examples
         --------

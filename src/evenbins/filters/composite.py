@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import MethodDescriptorType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -55,10 +56,16 @@ class CompositeFilter(SetAlgebra, FromKeys, _files.Persistent):
 
     __slots__ = ()
     _own: ClassVar[tuple[str, ...]]
-    _seed: int
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if all(isinstance(each, MethodDescriptorType) for each in (cls.add, cls.add_new)):
+            cls._bind_single_keys(cls)  # unless somebody overrides one in Python
 
     if TYPE_CHECKING:  # what a class says
 
+        @property
+        def _seed(self) -> int: ...
         @property
         def _filters(self) -> tuple[BaseFilter, ...]: ...
         @property
@@ -68,13 +75,17 @@ class CompositeFilter(SetAlgebra, FromKeys, _files.Persistent):
         def stats(self) -> CompositeStats:
             """Measure this very filter: its parts together."""
 
-        def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
-            """Add many keys."""
+        @staticmethod
+        def _bind_single_keys(cls: Any, /) -> None: ...
+        def add(self, key: _bulk.Key, /) -> None:
+            """Add one key."""
 
-        def _add_new_from(self, source: _core.KeySource, threads: int) -> npt.NDArray[np.bool_]: ...
-        def _contains_digests(
-            self, digests: npt.NDArray[np.uint64], threads: int
-        ) -> npt.NDArray[np.bool_]: ...
+        def add_new(self, key: _bulk.Key, /) -> bool:
+            """Add the key unless it is present, and return whether it was new."""
+
+        def _add_from(self, keys: _core.KeySource, threads: int) -> None: ...
+        def _add_new_from(self, keys: _core.KeySource, threads: int) -> npt.NDArray[np.bool_]: ...
+        def _contains_from(self, keys: _core.KeySource, threads: int) -> npt.NDArray[np.bool_]: ...
         def _copy_parts_to(self, twin: Self) -> None: ...
         def __ior__(self, other: Self) -> Self: ...
         def _shown(self) -> list[tuple[str, object]]: ...
@@ -83,6 +94,19 @@ class CompositeFilter(SetAlgebra, FromKeys, _files.Persistent):
         """Add the keys of each argument, as `set.update` does; see `add_many`."""
         for each in keys:
             self.add_many(each)
+
+    def add_many(self, keys: object, *, digests: bool = False, threads: int | None = None) -> None:
+        """Add many keys; takes what `BloomFilter.add_many` takes.
+
+        Keys are added piece by piece, in constant memory. If a key is refused or the call is interrupted, the
+        keys before it are in, no other, and the error says how many these are. The bytes do not depend on
+        `threads`. These hash the keys; in a growing filter they ask all stages but the newest, and share the
+        newest if it is a standard or blocked filter; in a sharded filter each adds to a shard of its own.
+        """
+        threads = _bulk.checked_threads(threads)
+        source, _ = _bulk.key_source(keys, digests=digests)
+        self._require_writable()
+        self._add_from(source, threads)
 
     def add_new_many(
         self, keys: object, *, digests: bool = False, threads: int | None = None
@@ -93,23 +117,20 @@ class CompositeFilter(SetAlgebra, FromKeys, _files.Persistent):
         that `answers` has may be in.
         """
         with answers_in_errors():
-            threads = _bulk.checked_threads(1 if threads is None else threads)
+            threads = _bulk.checked_threads(threads)
             source, shape = _bulk.key_source(keys, digests=digests)
             self._require_writable()
             answers = self._add_new_from(source, threads)
         return answers if shape is None else answers.reshape(shape)
 
     def contains_many(
-        self, keys: object, *, digests: bool = False, threads: int = 1
+        self, keys: object, *, digests: bool = False, threads: int | None = None
     ) -> npt.NDArray[np.bool_]:
         """Answer `key in self` for many keys: an array of bool, in the shape of a NumPy array of keys."""
         threads = _bulk.checked_threads(threads)
         source, shape = _bulk.key_source(keys, digests=digests, single="`key in f`")
-        if digests:
-            wanted = np.asarray(_bulk.digest_array(keys), dtype=np.uint64)
-        else:
-            wanted = _core.digest_from(source, self._seed).reshape(-1 if shape is None else shape)
-        return self._contains_digests(wanted.ravel(), threads).reshape(wanted.shape)
+        answers = self._contains_from(source, threads)
+        return answers if shape is None else answers.reshape(shape)
 
     def _require_writable(self) -> None:
         if self._filters[-1]._read_only:

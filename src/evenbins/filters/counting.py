@@ -282,12 +282,15 @@ class CountingBloomFilter(BaseFilter):
         if not self._remove(key):
             raise KeyError(key)
 
-    def remove_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> npt.NDArray[np.bool_]:
+    def remove_many(
+        self, keys: object, *, digests: bool = False, threads: int | None = None
+    ) -> npt.NDArray[np.bool_]:
         """Remove many keys, in their order, and tell for each whether it was there.
 
         Takes what `add_many` takes. A key that is not there changes nothing and answers False;
-        nothing is raised for it. `threads` has no effect: whether a key can be removed depends on those
-        before it.
+        nothing is raised for it. `threads` is the most threads that share the work (None: as many as pay
+        off); the result does not depend on it. Of a "flat" filter they share the hashing alone, since
+        whether a key can be removed depends on those before it.
 
         Examples
         --------
@@ -297,8 +300,8 @@ class CountingBloomFilter(BaseFilter):
         array([ True, False,  True])
         """
         source, shape = _bulk.key_source(keys, digests=digests, single="remove(key)")
-        _bulk.checked_threads(threads)
-        removed = self._remove_from(source)
+        limit = _bulk.checked_threads(threads)
+        removed = self._remove_from(source, limit)
         return removed if shape is None else removed.reshape(shape)
 
     def count(self, key: Key, /) -> int:
@@ -309,7 +312,9 @@ class CountingBloomFilter(BaseFilter):
         """
         return self._count(key)
 
-    def count_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> npt.NDArray[np.int64]:
+    def count_many(
+        self, keys: object, *, digests: bool = False, threads: int | None = None
+    ) -> npt.NDArray[np.int64]:
         """Answer `count(key)` for many keys; takes what `add_many` takes.
 
         Examples

@@ -42,7 +42,7 @@ class FromKeys:
         fpr: float | None = None,
         *,
         digests: bool = False,
-        threads: int = 1,
+        threads: int | None = None,
         **options: Any,
     ) -> Self:
         """Build a filter that holds these keys, planned for as many *different* keys as there are.
@@ -94,12 +94,12 @@ class FromKeys:
         return max(count, 1)
 
 
-def distinct_keys(keys: object, *, seed: int = 0, digests: bool = False, threads: int = 1) -> int:
+def distinct_keys(keys: object, *, seed: int = 0, digests: bool = False, threads: int | None = None) -> int:
     """Return a number of keys to plan for: a little more than the different ones among these keys.
 
     It reads the keys, so an iterator is used up.
     """
-    return _counted(keys, seed, digests=digests, threads=threads)[2]
+    return _counted(keys, seed, digests=digests, threads=_bulk.checked_threads(threads))[2]
 
 
 def _counted(keys: object, seed: int, *, digests: bool, threads: int) -> tuple[object, bool, int]:
@@ -109,7 +109,7 @@ def _counted(keys: object, seed: int, *, digests: bool, threads: int) -> tuple[o
     if digests:
         keys = _bulk.digest_array(keys)
     elif not _can_be_read_again(keys):
-        keys, digests = _core.digest_from(_bulk.key_source(keys)[0], seed), True
+        keys, digests = _core.digest_from(_bulk.key_source(keys)[0], seed, threads), True
     from evenbins.sketches.hyperloglog import HyperLogLog
 
     sketch = HyperLogLog(_PRECISION, seed=seed)

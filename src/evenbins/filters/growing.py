@@ -33,24 +33,20 @@ from __future__ import annotations
 
 import math
 import struct
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
 from evenbins import _arguments as arguments
-from evenbins import _bulk, _core, _files, structure
-from evenbins._bulk import Key
+from evenbins import _core, _files, structure
 from evenbins._core import FormatError
 from evenbins._files import StrPath
 from evenbins._keywords import explain_keywords
 from evenbins.filters.base import BaseFilter, build
 from evenbins.filters.composite import CompositeFilter, CompositePlan, CompositeStats
-from evenbins.filters.plan import FilterPlan, FilterStats, planner_of
+from evenbins.filters.plan import FilterPlan, FilterStats
 from evenbins.filters.set_algebra import items_in_one_stage
+from evenbins.filters.stage_plans import StageRequest
 from evenbins.theory.fpr import digest_floor
 
 __all__ = ["GrowingFilter", "GrowingPlan"]
@@ -77,7 +73,7 @@ class GrowingPlan(CompositePlan):
         return self
 
 
-class GrowingFilter(CompositeFilter):
+class GrowingFilter(_core.Stages, CompositeFilter):
     """A membership filter for an unknown number of keys, with a promised false-positive rate.
 
     It has the methods of the other filters. `plan` describes it as large as it is now. The key after
@@ -105,9 +101,10 @@ class GrowingFilter(CompositeFilter):
     (True, 4, True)
     """
 
-    _own = ("_fpr", "_first", "_growth", "_policy", "_block_bits", "_seed", "_writing", "_stages")
-    __slots__ = ("__dict__", "__weakref__", *_own)
-    _stages: tuple[BaseFilter, ...]
+    _own = ("_fpr", "_first", "_growth", "_policy", "_block_bits")
+    __slots__ = ("__dict__", *_own)
+    _stages: tuple[BaseFilter, ...]  # of the core
+    _bind_single_keys = staticmethod(_core.bind_add_to_stages)
     _capacity_name = "first"
 
     @explain_keywords
@@ -130,9 +127,7 @@ class GrowingFilter(CompositeFilter):
             raise ValueError(f"policy must be one of {', '.join(_POLICIES)}; got {policy!r}. Pass 'fill'")
         self._policy = policy
         self._block_bits = arguments.block_bits(block_bits)
-        self._seed = arguments.seed(seed)
-        self._writing = threading.RLock()
-        self._stages = ()
+        _core.Stages.__init__(self, arguments.seed(seed))
         if self.max_keys < _LEAST_GROWTH * self._first:
             raise arguments.unmet(
                 "fpr",
@@ -155,12 +150,34 @@ class GrowingFilter(CompositeFilter):
         keys: int = self._first * self._growth**stage
         return keys
 
-    def _stage_plan(self, stage: int) -> FilterPlan:
-        block_bits = None if self._policy == "standard" else self._block_bits
-        planner = planner_of(self._policy)
-        return planner(
-            self._planned_keys(stage), fpr=self._planned_rate(stage), block_bits=block_bits, seed=self._seed
+    def _request(self, stage: int) -> StageRequest:
+        return StageRequest(
+            self._policy, self._planned_keys(stage), self._planned_rate(stage), self._block_bits
         )
+
+    def _stage_plan(self, stage: int) -> FilterPlan:
+        return self._request(stage).plan(self._seed)
+
+    def _plan_ahead(self, keys: int, more: int) -> int:
+        """Work on the next plan: the newest stage has so many keys, and so many more come now.
+
+        Returns
+        -------
+        int
+            The number of keys of the newest stage at which to call again.
+        """
+        stages = self._stages
+        number, size = len(stages), stages[-1].capacity
+        if number >= self._most_stages():
+            return size - 1
+        if keys + more < size - 1:
+            return self._request(number).plan_some(keys, size)
+        room = size - 1 - keys
+        while room <= more and number < self._most_stages():  # all that a bulk call may need
+            self._request(number).plan(self._seed)
+            room += self._planned_keys(number)
+            number += 1
+        return size - 1
 
     def _most_stages(self) -> int:
         """Return the number of stages that can be planned; older versions planned one more in some files."""
@@ -233,51 +250,6 @@ class GrowingFilter(CompositeFilter):
                 if self._stages is stages and self._counts == counts:
                     return result
 
-    # --- keys in, answers out ----------------------------------------------------------------------
-
-    def add(self, key: Key, /) -> None:
-        """Add one key: a str (as UTF-8), bytes, or an int in -2**63 ... 2**64-1."""
-        self._require_writable()
-        _core.add_digest_to_stages(self, _core.digest(key, self._seed))
-
-    def add_new(self, key: Key, /) -> bool:
-        """Add the key unless it is present, and return whether it was new."""
-        self._require_writable()
-        return _core.add_digest_to_stages(self, _core.digest(key, self._seed))
-
-    def __contains__(self, key: Key, /) -> bool:
-        digest = np.array([_core.digest(key, self._seed)], dtype=np.uint64)
-        return any(stage.contains_many(digest, digests=True)[0] for stage in reversed(self._stages))
-
-    def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
-        """Add many keys; takes what `BloomFilter.add_many` takes.
-
-        Keys are added piece by piece, in constant memory. If a key is refused or the call is interrupted, the
-        keys before it are in, no other, and the error says how many these are. `threads` has no effect: which
-        stage a key belongs to depends on the keys before it.
-        """
-        _bulk.checked_threads(threads)
-        source, _ = _bulk.key_source(keys, digests=digests)
-        self._require_writable()
-        _core.add_to_stages(self, source, self._seed)
-
-    def _add_new_from(self, source: _core.KeySource, threads: int) -> npt.NDArray[np.bool_]:
-        return _core.add_new_to_stages(self, source, self._seed)
-
-    def _contains_digests(self, digests: npt.NDArray[np.uint64], threads: int) -> npt.NDArray[np.bool_]:
-        """Return which digests some stage has: the newest is asked first, the others for what is left."""
-        found = np.zeros(len(digests), dtype=np.bool_)
-        left: npt.NDArray[np.intp] | None = None
-        for stage in reversed(self._stages):
-            if left is None:
-                found = stage.contains_many(digests, digests=True, threads=threads)
-            else:
-                found[left] = stage.contains_many(digests[left], digests=True, threads=threads)
-            left = np.flatnonzero(~found)
-            if not len(left):
-                break
-        return found
-
     # --- the filter as a whole ---------------------------------------------------------------------
 
     @property
@@ -332,8 +304,9 @@ class GrowingFilter(CompositeFilter):
             self._stages = (self._next_stage(0),)
 
     def _copy_parts_to(self, twin: Self) -> None:
-        twin._writing = threading.RLock()
-        twin._stages = self._at_one_moment(lambda stages: tuple(stage.copy() for stage in stages))
+        stages = self._at_one_moment(lambda stages: tuple(stage.copy() for stage in stages))
+        _core.Stages.__init__(twin, self._seed)
+        twin._stages = stages
 
     def __ior__(self, other: Self) -> Self:
         """Add the keys of `other`: stage by stage.
@@ -349,7 +322,7 @@ class GrowingFilter(CompositeFilter):
             return self
         parts = other.copy()._stages  # never two locks at once
         with self._writing:
-            while not self._merge_stages(parts):
+            while not self._merge_with(parts):
                 pass  # a signal handler added keys meanwhile
         return self
 
@@ -365,7 +338,7 @@ class GrowingFilter(CompositeFilter):
     def _is_empty(self) -> bool:
         return not any(self._counts)
 
-    def _merge_stages(self, parts: tuple[BaseFilter, ...]) -> bool:
+    def _merge_with(self, parts: tuple[BaseFilter, ...]) -> bool:
         """Merge the stages, unless the filter changes meanwhile; return whether it was done."""
         mine = self._stages
         for stage, (part, source) in enumerate(zip(mine, parts, strict=False)):
@@ -376,7 +349,7 @@ class GrowingFilter(CompositeFilter):
         full = keys >= self._planned_keys(number - 1)
         if full and number >= self._most_stages():
             raise ValueError(f"cannot merge: {self._limit()}")
-        return _core.merge_stages(self, mine, parts, self._next_stage(number) if full else None)
+        return self._merge_stages(mine, parts, self._next_stage(number) if full else None)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self) or not isinstance(other, GrowingFilter):
@@ -429,8 +402,8 @@ class GrowingFilter(CompositeFilter):
             raise FormatError("the header describes no possible growing filter")
         filter_ = cls.__new__(cls)
         filter_._fpr, filter_._growth, filter_._first = rate, core[1], first
-        filter_._policy, filter_._block_bits, filter_._seed = _POLICIES[policy - 1], core[4], seed
-        filter_._writing, filter_._stages = threading.RLock(), ()
+        filter_._policy, filter_._block_bits = _POLICIES[policy - 1], core[4]
+        _core.Stages.__init__(filter_, seed)
         parts: list[BaseFilter] = []
         for stage, (keys, size) in enumerate(zip(core[5::2], core[6::2], strict=True)):
             inner = view[offset : offset + size]

@@ -25,17 +25,13 @@ from __future__ import annotations
 import math
 import os
 import struct
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self, SupportsFloat, SupportsIndex
 
-import numpy as np
-import numpy.typing as npt
-
 from evenbins import _arguments as arguments
-from evenbins import _bulk, _core, _mapped_files, _show
+from evenbins import _core, _mapped_files, _show
 from evenbins._bulk import Key
 from evenbins._core import FormatError
 from evenbins._files import StrPath
@@ -60,7 +56,6 @@ from evenbins.filters.sharded_plan import ShardedPlan, plan_sharded, sharded_pla
 __all__ = ["ShardedFilter"]
 
 _MAGIC = b"EVBSHARD"
-_PIECE = 1 << 22  # digests sorted by shard at a time
 _OPEN_TRIES = 3
 
 
@@ -72,7 +67,7 @@ def _identity(part: BaseFilter) -> tuple[Any, ...]:
     return type(part), *_core_of(part), part.seed, part.capacity
 
 
-class ShardedFilter(CompositeFilter):
+class ShardedFilter(_core.Shards, CompositeFilter):
     """A membership filter in shards, each an ordinary filter; saved as a directory.
 
     Parameters
@@ -96,9 +91,10 @@ class ShardedFilter(CompositeFilter):
     (True, 8, True)
     """
 
-    _own = ("_parts", "_keys", "_cached", "_seed")
-    __slots__ = ("__dict__", "__weakref__", *_own)
-    _parts: tuple[BaseFilter, ...]
+    _own = ("_keys", "_cached")
+    __slots__ = ("__dict__", *_own)
+    _parts: tuple[BaseFilter, ...]  # of the core
+    _bind_single_keys = staticmethod(_core.bind_add_to_shards)
     _cached: ShardedPlan | None
 
     @explain_keywords
@@ -140,10 +136,9 @@ class ShardedFilter(CompositeFilter):
         self._assemble([build(plan.shard) for _ in range(plan.shards)], plan.keys, plan)
 
     def _assemble(self, parts: Iterable[BaseFilter], keys: int, plan: ShardedPlan | None = None) -> None:
-        self._parts = tuple(parts)
+        _core.Shards.__init__(self, tuple(parts))
         self._keys = keys
         self._cached = plan
-        self._seed = self._parts[0].seed
 
     @classmethod
     def from_shards(cls, shards: Sequence[BaseFilter], keys: int) -> Self:
@@ -191,66 +186,6 @@ class ShardedFilter(CompositeFilter):
         if self._cached is None:
             self._cached = sharded_plan_of(self._keys, self.shards, self._parts[0].plan)
         return self._cached
-
-    # --- keys in, answers out ----------------------------------------------------------------------
-
-    def add(self, key: Key, /) -> None:
-        """Add one key: a str (as UTF-8), bytes, or an int in -2**63 ... 2**64-1."""
-        self._parts[self.shard_of(key)].add(key)
-
-    def add_new(self, key: Key, /) -> bool:
-        """Add the key unless it is present, and return whether it was new."""
-        return self._parts[self.shard_of(key)].add_new(key)
-
-    def __contains__(self, key: Key, /) -> bool:
-        return key in self._parts[self.shard_of(key)]
-
-    def add_many(self, keys: object, *, digests: bool = False, threads: int = 1) -> None:
-        """Add many keys; takes what `BloomFilter.add_many` takes.
-
-        Keys are added piece by piece, in constant memory. If a key is refused or the call is interrupted, the
-        keys before it are in, no other, and the error says how many these are.
-        """
-        threads = _bulk.checked_threads(threads)
-        source, _ = _bulk.key_source(keys, digests=digests)
-        self._require_writable()
-        _core.add_to_shards(self._parts, source, self._seed, threads)
-
-    def _add_new_from(self, source: _core.KeySource, threads: int) -> npt.NDArray[np.bool_]:
-        return _core.add_new_to_shards(self._parts, source, self._seed, threads)
-
-    def _contains_digests(self, digests: npt.NDArray[np.uint64], threads: int) -> npt.NDArray[np.bool_]:
-        answers = np.empty(len(digests), dtype=np.bool_)
-        for start in range(0, len(digests), _PIECE):
-            piece = np.ascontiguousarray(digests[start : start + _PIECE])
-            grouped, starts, places = _core.split_by_shard(piece, self.shards, True)
-            out = answers[start : start + _PIECE]
-
-            def ask(
-                shard: int,
-                inner: int,
-                grouped: npt.NDArray[np.uint64] = grouped,
-                starts: npt.NDArray[np.uint64] = starts,
-                places: npt.NDArray[np.int64] = places,
-                out: npt.NDArray[np.bool_] = out,
-            ) -> None:
-                mine = slice(int(starts[shard]), int(starts[shard + 1]))
-                if mine.start < mine.stop:
-                    found = self._parts[shard].contains_many(grouped[mine], digests=True, threads=inner)
-                    out[places[mine]] = found
-
-            self._each_shard(ask, threads)
-        return answers
-
-    def _each_shard(self, call: Callable[[int, int], None], threads: int) -> None:
-        """Call for every shard, by so many threads; where shards are fewer, threads share a shard."""
-        if threads == 1 or self.shards < threads:
-            for shard in range(self.shards):
-                call(shard, threads)
-            return
-        with ThreadPoolExecutor(threads) as pool:
-            for _ in pool.map(lambda shard: call(shard, 1), range(self.shards)):
-                pass
 
     # --- the filter as a whole ---------------------------------------------------------------------
 
@@ -306,16 +241,15 @@ class ShardedFilter(CompositeFilter):
             part.clear()
 
     def _copy_parts_to(self, twin: Self) -> None:
-        twin._parts = tuple(part.copy() for part in self._parts)
+        _core.Shards.__init__(twin, tuple(part.copy() for part in self._parts))
 
     def __ior__(self, other: Self) -> Self:
-        """Take in the keys of `other`, shard by shard."""
+        """Add the keys of `other`, shard by shard; an error leaves all shards as they were."""
         if not isinstance(other, ShardedFilter):
             return NotImplemented
         self._require_writable()
         self._require_same_shards(other, "merge")
-        for part, source in zip(self._parts, other._parts, strict=True):
-            part._merge(source)
+        self._merge_shards(other)
         return self
 
     def _require_same_shards(self, other: Self, verb: str) -> None:

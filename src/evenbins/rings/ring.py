@@ -162,7 +162,7 @@ class HashRing(RingNodes, _files.Persistent):
         return self._candidates(key, _MANY_NODES)
 
     def node_many(
-        self, keys: object, *, digests: bool = False, indices: bool = False
+        self, keys: object, *, digests: bool = False, indices: bool = False, threads: int | None = None
     ) -> npt.NDArray[np.object_] | npt.NDArray[np.int32]:
         """Return the nodes of many keys, without state: an array of names, in the shape of a NumPy array of
         keys.
@@ -176,20 +176,24 @@ class HashRing(RingNodes, _files.Persistent):
         indices
             Return int32 positions in `names` instead, which is faster. They are those of one moment: of the
             call for an array, of its last piece for an iterable; -1 stands for a node that has left by then.
+        threads
+            At most so many threads look up; None: as many as this process has cores.
 
         Raises
         ------
         NoNodesError
             No node serves.
         """
-        return self._answers(self._node_from, keys, digests=digests, indices=indices)
+        return self._answers(self._node_from, keys, threads, digests=digests, indices=indices)
 
     # --- with state ---------------------------------------------------------------------------------------
 
     def assign_many(
-        self, keys: object, *, digests: bool = False, indices: bool = False
+        self, keys: object, *, digests: bool = False, indices: bool = False, threads: int | None = None
     ) -> npt.NDArray[np.object_] | npt.NDArray[np.int32]:
         """Assign many keys, in order, as `assign` does; arguments and answers as for `node_many`.
+
+        Where a key goes depends on those before it: one thread decides, the others hash the keys.
 
         Raises
         ------
@@ -197,7 +201,7 @@ class HashRing(RingNodes, _files.Persistent):
             A key found no room. Those before it are assigned; `error.assigned` counts them.
         """
         try:
-            return self._answers(self._assign_from, keys, digests=digests, indices=indices)
+            return self._answers(self._assign_from, keys, threads, digests=digests, indices=indices)
         finally:
             self._report_lazy_moves()
 
@@ -226,15 +230,23 @@ class HashRing(RingNodes, _files.Persistent):
         return forwarding.locate(self._probes(key), holds)
 
     def locate_many(
-        self, keys: object, *, digests: bool = False, indices: bool = False
+        self, keys: object, *, digests: bool = False, indices: bool = False, threads: int | None = None
     ) -> npt.NDArray[np.object_] | npt.NDArray[np.int32]:
-        """Return the nodes of many assigned keys; None (position -1) for those that are not."""
-        return self._answers(self._locate_from, keys, digests=digests, indices=indices)
+        """Return the nodes of many assigned keys; None (position -1) for those that are not.
 
-    def release_many(self, keys: object, *, digests: bool = False) -> npt.NDArray[np.bool_]:
-        """Release many keys; return for each whether it was assigned."""
+        Arguments as for `node_many`.
+        """
+        return self._answers(self._locate_from, keys, threads, digests=digests, indices=indices)
+
+    def release_many(
+        self, keys: object, *, digests: bool = False, threads: int | None = None
+    ) -> npt.NDArray[np.bool_]:
+        """Release many keys, in order; return for each whether it was assigned.
+
+        At most `threads` threads hash the keys; None: as many as this process has cores.
+        """
         source, shape = _bulk.key_source(keys, digests=digests)
-        found = self._release_from(source)
+        found = self._release_from(source, _bulk.checked_threads(threads))
         return found if shape is None else found.reshape(shape)
 
     def clear(self) -> None:
@@ -388,15 +400,17 @@ class HashRing(RingNodes, _files.Persistent):
         return ring_stats(self)
 
     def _answers(
-        self, find: Callable[[_core.KeySource, bool], Any], keys: object, *, digests: bool, indices: bool
-    ) -> npt.NDArray[np.object_] | npt.NDArray[np.int32]:
+        self, find: Callable[[_core.KeySource, bool, int], Any], keys: object, threads: int | None, *,
+        digests: bool, indices: bool,
+    ) -> npt.NDArray[np.object_] | npt.NDArray[np.int32]:  # fmt: skip
+        number = _bulk.checked_threads(threads)
         source, shape = _bulk.key_source(keys, digests=digests)
         if indices:
-            positions: npt.NDArray[np.int32] = find(source, True)
+            positions: npt.NDArray[np.int32] = find(source, True, number)
             return positions if shape is None else positions.reshape(shape)
         # the answers of an array first: if there is no memory for them nothing has been done
         answers = None if shape is None else np.empty(math.prod(shape), object)
-        found, names = find(source, False)
+        found, names = find(source, False, number)
         answers = np.asarray(names.take(found, out=answers, mode="wrap"))  # -1: the last, None
         return answers if shape is None else answers.reshape(shape)
 

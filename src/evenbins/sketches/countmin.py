@@ -222,7 +222,13 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
         )
 
     def add_many(
-        self, keys: object, weights: object = None, *, digests: bool = False, return_counts: bool = False
+        self,
+        keys: object,
+        weights: object = None,
+        *,
+        digests: bool = False,
+        return_counts: bool = False,
+        threads: int | None = None,
     ) -> _Words | None:
         """Add many keys: a NumPy array, an Arrow column or stream, or any iterable.
 
@@ -242,6 +248,10 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
         return_counts
             Return each key's estimate just after it was added, as `add` and `count` in turn would: 1 for a
             key that is new, unless others share its counters.
+        threads
+            At most so many threads add; None: as many as this process has cores. Counters and counts returned
+            are those of one thread. A conservative sketch is updated by one thread, since its counters depend
+            on the order of the keys; the others hash.
 
         Raises
         ------
@@ -263,7 +273,7 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
         words, each = checked_weights(weights, keys)
         wanted = arguments.flag("return_counts", return_counts, "Pass True for each key's count")
         source, shape = _bulk.key_source(keys, digests=digests)
-        counts = self._add_from(source, words, each, wanted)
+        counts = self._add_from(source, words, each, wanted, _bulk.checked_threads(threads))
         return counts if counts is None or shape is None else counts.reshape(shape)
 
     def update(self, *keys: object) -> None:
@@ -274,10 +284,13 @@ failure=0.0009102, conservative=False, nbytes=152 kB)
         for each in keys:
             self.add_many(*counted(each))
 
-    def count_many(self, keys: object, *, digests: bool = False) -> _Words:
-        """Estimate the counts of many keys: an array, in the shape of a NumPy array of keys."""
+    def count_many(self, keys: object, *, digests: bool = False, threads: int | None = None) -> _Words:
+        """Estimate the counts of many keys: an array, in the shape of a NumPy array of keys.
+
+        `digests` and `threads` as in `add_many`.
+        """
         source, shape = _bulk.key_source(keys, digests=digests, single="count(key)")
-        counts = self._count_from(source)
+        counts = self._count_from(source, _bulk.checked_threads(threads))
         return counts if shape is None else counts.reshape(shape)
 
     def inner_product(self, other: CountMinSketch) -> int:

@@ -117,7 +117,7 @@ class HittersStream(Mergeable[HittersPlan]):
             return
         source, _ = _bulk.key_source(digests, digests=True)
         self._open = Addition(sketch.total, digests, piece, words, each)
-        estimates = sketch._add_from(source, words, each, True)
+        estimates = sketch._add_from(source, words, each, True, 1)
         assert estimates is not None
         least, digest = tracked.least() if tracked.is_full else (0, 0)
         wanted = (estimates > least) | ((estimates == least) & (digests > np.uint64(digest)))

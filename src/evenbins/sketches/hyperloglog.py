@@ -145,9 +145,12 @@ class HyperLogLog(_core.Distinct, Mergeable[DistinctPlan]):
         ]  # fmt: skip
 
     def add_many(self, keys: object, *, digests: bool = False, threads: int | None = None) -> None:
-        """Add many keys: a NumPy array, an Arrow column or stream, or any iterable, as to a filter."""
+        """Add many keys: a NumPy array, an Arrow column or stream, or any iterable, as to a filter.
+
+        At most `threads` threads add; None: as many as this process has cores. The bytes do not depend on it.
+        """
         source, _ = _bulk.key_source(keys, digests=digests)
-        self._add_from(source, _bulk.checked_threads(1 if threads is None else threads))
+        self._add_from(source, _bulk.checked_threads(threads))
 
     def update(self, *keys: object) -> None:
         """Add the keys of each argument, as `set.update` does; see `add_many`."""

@@ -90,9 +90,11 @@ class CounterSummary(Summary):
         """Count a key; where it lies is known when all keys are counted."""
         super().add(key, level)
 
-    def add_many(self, keys: object, levels: object = 1, *, digests: bool = False) -> None:
+    def add_many(
+        self, keys: object, levels: object = 1, *, digests: bool = False, threads: int | None = None
+    ) -> None:
         """Count many keys."""
-        super().add_many(keys, levels, digests=digests)
+        super().add_many(keys, levels, digests=digests, threads=threads)
 
     def bucket_many(self, keys: object, *, digests: bool = False) -> npt.NDArray[np.int64]:
         """Return the bucket that each key lies in after pruning; -1 for a key that is not in."""

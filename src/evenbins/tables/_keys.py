@@ -24,8 +24,8 @@ from evenbins._bulk import Lines, Spans, arrow_stream, is_array_like
 from evenbins._core import KeyRangeError
 
 __all__ = [
-    "KEY_TYPES", "NO_VALUES", "VALUE_DTYPES", "VALUE_TYPES", "Words", "checked_dtypes", "dtype_names",
-    "stored_keys", "stored_values", "values_of", "wanted_keys",
+    "KEY_TYPES", "NO_VALUES", "VALUE_DTYPES", "VALUE_TYPES", "Words", "array_of", "checked_dtypes",
+    "dtype_names", "stored_keys", "stored_values", "values_of", "wanted_keys",
 ]  # fmt: skip
 
 Words = npt.NDArray[np.uint64]
@@ -57,18 +57,20 @@ def dtype_names(key_type: int, value_type: int) -> tuple[str, str]:
     return tuple(KEY_TYPES)[key_type - 1], tuple(VALUE_TYPES)[value_type - 1]
 
 
-def stored_keys(keys: object, key_type: int, seed: int) -> Words:
-    """Return keys to store as words."""
-    return _keys_as_words(keys, key_type, seed, refuse=True)[0]
+def stored_keys(keys: object, key_type: int, seed: int, threads: int = 1) -> Words:
+    """Return keys to store as words; arrays and Arrow columns are converted by so many threads."""
+    return _keys_as_words(keys, key_type, seed, threads, refuse=True)[0]
 
 
-def wanted_keys(keys: object, key_type: int, seed: int) -> tuple[Words, tuple[int, ...] | None, _Mask | None]:
+def wanted_keys(
+    keys: object, key_type: int, seed: int, threads: int = 1
+) -> tuple[Words, tuple[int, ...] | None, _Mask | None]:
     """Return keys to look up as words, their shape if not one-dimensional, and which cannot be there."""
-    return _keys_as_words(keys, key_type, seed, refuse=False)
+    return _keys_as_words(keys, key_type, seed, threads, refuse=False)
 
 
 def _keys_as_words(
-    keys: object, key_type: int, seed: int, *, refuse: bool
+    keys: object, key_type: int, seed: int, threads: int, *, refuse: bool
 ) -> tuple[Words, tuple[int, ...] | None, _Mask | None]:
     if isinstance(keys, str | bytes | bytearray | memoryview):
         raise TypeError(
@@ -77,19 +79,21 @@ def _keys_as_words(
     if isinstance(keys, Lines | Spans):
         return _of_text(keys, key_type, seed), None, None
     if isinstance(keys, array.array) or is_array_like(keys):
-        return _of_array(keys, key_type, seed, refuse)
+        return _of_array(keys, key_type, seed, threads, refuse)
     if isinstance(keys, range):
         info = np.iinfo(np.int64)
         if len(keys) and info.min <= min(keys[0], keys[-1]) and max(keys[0], keys[-1]) <= info.max:
             numbers = np.arange(keys.start, keys.stop, keys.step, dtype=np.int64)
-            words, _, unfit = _of_array(numbers, key_type, seed, refuse)
+            words, _, unfit = _of_array(numbers, key_type, seed, threads, refuse)
             return words, None, unfit
     if hasattr(keys, "__arrow_c_stream__"):
-        words, unfit = _of_core(*_ARROW, arrow_stream(keys), None, None, key_type, seed, refuse=refuse)
+        source = arrow_stream(keys), None, None, key_type, seed, threads
+        words, unfit = _of_core(*_ARROW, *source, refuse=refuse)
     elif hasattr(keys, "__arrow_c_array__"):
-        words, unfit = _of_core(*_ARROW, None, *keys.__arrow_c_array__(), key_type, seed, refuse=refuse)
+        source = None, *keys.__arrow_c_array__(), key_type, seed, threads
+        words, unfit = _of_core(*_ARROW, *source, refuse=refuse)
     elif hasattr(keys, "__array__") and not isinstance(keys, Iterable):
-        return _of_array(keys, key_type, seed, refuse)
+        return _of_array(keys, key_type, seed, threads, refuse)
     elif isinstance(keys, Iterable):
         words, unfit = _of_core(*_ITEMS, keys, key_type, seed, refuse=refuse)
     else:
@@ -121,9 +125,8 @@ def _of_text(keys: Lines | Spans, key_type: int, seed: int) -> Words:
     return _core.stored_lines(keys.block, keys.separator.decode(), keys.crlf, seed)
 
 
-def _of_array(
-    keys: Any, key_type: int, seed: int, refuse: bool
-) -> tuple[Words, tuple[int, ...], _Mask | None]:
+def array_of(keys: Any) -> _Array:
+    """Return keys that NumPy reads as an array of at least one dimension, without a mask."""
     if isinstance(keys, np.ma.MaskedArray):
         masked = np.flatnonzero(np.ma.getmaskarray(keys).ravel())
         if masked.size:
@@ -132,10 +135,17 @@ def _of_array(
     found: _Array = np.asarray(keys)  # of a subclass too, which may reshape in its own way
     if found.ndim == 0:
         raise TypeError("keys must have at least one dimension: for one key use table[key] or `key in table`")
+    return found
+
+
+def _of_array(
+    keys: Any, key_type: int, seed: int, threads: int, refuse: bool
+) -> tuple[Words, tuple[int, ...], _Mask | None]:
+    found = array_of(keys)
     kind = found.dtype.kind
     digest = key_type == KEY_TYPES["digest"]
     if digest and kind in "iubSU":  # NumPy drops trailing NULs of S and U, here as in the filters
-        return _core.stored_array(found, kind, not found.dtype.isnative, seed), found.shape, None
+        return _core.stored_array(found, kind, not found.dtype.isnative, seed, threads), found.shape, None
     if kind in "OTSU":
         words, unfit = _of_core(*_ITEMS, found.ravel().tolist(), key_type, seed, refuse=refuse)
         return words, found.shape, unfit

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from evenbins import _bulk
 from evenbins.tables._keys import KEY_TYPES, NO_VALUES, Words, stored_keys
+from evenbins.tables.bulk import BulkMethods
 from evenbins.tables.mapping import TableMapping
 
 __all__ = ["SetMethods", "digest_words"]
@@ -43,23 +44,24 @@ def digest_words(keys: object, seed: int = 0) -> Words:
     return stored_keys(keys, KEY_TYPES["digest"], seed).reshape(-1, 2)
 
 
-class SetMethods(TableMapping):
+class SetMethods(BulkMethods):
     """What an exact set can do besides looking up, deleting and iterating."""
 
     __slots__ = ()
 
     if TYPE_CHECKING:
 
-        def _add_new_many(self, keys: Words) -> npt.NDArray[np.bool_]: ...
+        def _add_new_many(self, keys: Words, threads: int) -> npt.NDArray[np.bool_]: ...
 
     def add_new_many(
         self, keys: object, *, digests: bool = False, threads: int | None = None
     ) -> npt.NDArray[np.bool_]:
         """Add many keys to an exact set; return for each whether it was new.
 
-        True for the first occurrence of each key that was not in before: one pass, in the order of the keys,
-        so that answers and bytes do not depend on how the keys are divided into calls. All keys are converted
-        first: if one is refused, nothing has been added. The GIL is released while they are added.
+        True for the first occurrence of each key that was not in before. Answers and bytes are those of
+        single calls in the order of the keys, however these are divided into calls and on any number of
+        threads. All keys are converted first: if one is refused, nothing has been added. The GIL is released
+        while they are added.
 
         Parameters
         ----------
@@ -69,7 +71,7 @@ class SetMethods(TableMapping):
         digests
             The keys are 128-bit digests, as `digest_words` returns them with the seed of this set.
         threads
-            For the same call on a filter: keys are added in their order, by one thread, whatever is passed.
+            How many threads convert and add, at most, as for `insert_many`.
 
         Raises
         ------
@@ -88,23 +90,22 @@ class SetMethods(TableMapping):
         >>> seen.add_new("b"), seen.add_new("c"), len(seen)
         (False, True, 4)
         """
-        if threads is not None:
-            _bulk.checked_threads(threads)
+        number = _bulk.checked_threads(threads)
         self._require_set()
         if digests:
-            return self._add_new_many(self._checked_digests(keys))
-        words = stored_keys(keys, self._key_type, self._seed)
-        answers = self._add_new_many(words)
+            return self._add_new_many(self._checked_digests(keys), number)
+        words = stored_keys(keys, self._key_type, self._seed, number)
+        answers = self._add_new_many(words, number)
         return answers.reshape(np.shape(keys)) if isinstance(keys, np.ndarray) else answers
 
     def add_many(self, keys: object, *, digests: bool = False, threads: int | None = None) -> None:
         """Add many keys to an exact set, as `add_new_many` does, and return nothing."""
         self.add_new_many(keys, digests=digests, threads=threads)
 
-    def discard_many(self, keys: object) -> int:
+    def discard_many(self, keys: object, *, threads: int | None = None) -> int:
         """Remove many keys from an exact set, those that are there; return their number."""
         self._require_set()
-        return self.delete_many(keys)
+        return self.delete_many(keys, threads=threads)
 
     def update(self, items: object = (), /, *more: object) -> None:
         """Store items: of an exact set, the keys of iterables and tables; of a table, a mapping or pairs.

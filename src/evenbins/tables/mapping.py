@@ -45,7 +45,7 @@ from evenbins.tables._keys import (
 )
 from evenbins.tables.views import TableItems, TableKeys, TableValues
 
-__all__ = ["MISSING", "TableMapping"]
+__all__ = ["MISSING", "Shape", "TableMapping"]
 
 MISSING: Any = object()
 _PAGE = 1024  # keys that an iterator fetches at a time
@@ -67,6 +67,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_transfers)
 
 Value = int | float
+Shape = tuple[int, ...] | None
 
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
         """What the compiled class behind a table offers."""
 
         def _insert_many(self, keys: Words, values: Words, are_new: bool, before: int = 0) -> None: ...
-        def _erase_many(self, keys: Words, strict: bool) -> tuple[int, int, int]: ...
+        def _erase_many(self, keys: Words, strict: bool, threads: int = 1, /) -> tuple[int, int, int]: ...
         def _pop(self, key: Key, default: Any) -> object: ...
         def _pop_item(self) -> tuple[int, Value] | None: ...
         def _setdefault(self, key: Key, default: Any) -> Value: ...
@@ -174,45 +175,22 @@ class TableMapping(_TableCore):
     # --- many keys -------------------------------------------------------------------------------------
 
     def insert_many(self, keys: object, values: object, *, assume_unique: bool = False) -> None:
-        """Store many keys with their values; of a key that comes twice, the last value stays.
+        """Store many keys with their values, as single assignments in the same order would, to the byte.
 
-        The same as single assignments in the same order, to the byte. Keys and values are converted first:
-        if one is refused, nothing has been stored. The GIL is released while they are stored. Ctrl-C stops
-        the call; the table stays usable, and the exception says how many keys are in.
-
-        Parameters
-        ----------
-        keys
-            A NumPy array, an Arrow column or stream, or any iterable, of the table's `key_dtype`. Integers
-            of other widths are converted exactly or refused.
-        values
-            One number for all keys, or as many as keys, of the table's `value_dtype`.
-        assume_unique
-            A promise that no key is in the table or comes twice, which saves the look-ups. A broken promise
-            stores a key twice: look-ups find one of them, a deletion uncovers the other; `_check()` finds it.
-
-        Raises
-        ------
-        TableFullError
-            There is no room for one more; its `inserted` is the number of keys that are in, the first ones.
-        TypeError, ValueError
-            A key or a value does not fit; there are more or fewer values than keys.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from evenbins import MultilevelTable
-        >>> t = MultilevelTable(100)
-        >>> t.insert_many(np.array([1, 2, 2]), [10, 20, 21])
-        >>> t.get_many([1, 2, 3], default=-1)
-        array([10, 21, -1])
+        Parameters, errors and the guarantees after an error are those of `MultilevelTable.insert_many`, which
+        has `threads` too; here one thread stores.
         """
         self._require_values()
         words = stored_keys(keys, self._key_type, self._seed)
         stored = stored_values(values, self._value_type, self._count(words))
-        self._insert_many(words, stored, bool(assume_unique))
+        self._store(words, stored, bool(assume_unique), 0)
 
-    def get_many(self, keys: object, default: Any = MISSING, *, threads: int = 1) -> npt.NDArray[Any]:
+    def _store(self, keys: Words, values: Words, are_new: bool, before: int) -> None:
+        self._insert_many(keys, values, are_new, before)
+
+    def get_many(
+        self, keys: object, default: Any = MISSING, *, threads: int | None = None
+    ) -> npt.NDArray[Any]:
         """Return the values of many keys: an array of the value_dtype, in the shape of a NumPy array of keys.
 
         Parameters
@@ -222,24 +200,19 @@ class TableMapping(_TableCore):
         default
             The value for keys that are not there. Without it, a missing key raises KeyError.
         threads
-            How many threads look up; the GIL is released.
+            The most threads that share the work (None: as many as pay off, up to the cores of this process);
+            the result does not depend on it. The GIL is released.
         """
         return self._values_of_many(keys, default, _bulk.checked_threads(threads))
 
     def _values_of_many(self, keys: object, default: Any, threads: int) -> npt.NDArray[Any]:
         self._require_values()
-        words, shape, unfit = wanted_keys(keys, self._key_type, self._seed)
         missing = 0
         if default is not MISSING:
             if np.ndim(default):
                 raise TypeError("default must be one number: for one each, use contains_many and numpy.where")
             missing = int(stored_values(default, self._value_type, 1, name="default")[0])
-        fitting = words if unfit is None else words[~unfit]
-        found, absent, first = self._get_many(fitting, missing, threads)
-        if unfit is not None:
-            of_fitting, found = found, np.full(words.size, missing, np.uint64)
-            found[~unfit] = of_fitting
-            absent, first = _with_unfit(unfit, absent, first)
+        found, absent, first, shape = self._look_up(keys, missing, threads)
         if absent and default is MISSING:
             raise KeyError(
                 f"{absent} of {found.size} keys are not in the table, the first at index {first}: "
@@ -248,62 +221,58 @@ class TableMapping(_TableCore):
         values = _keys.values_of(found, self._value_type)
         return values if shape is None else values.reshape(shape)
 
-    def contains_many(self, keys: object, *, threads: int = 1) -> npt.NDArray[np.bool_]:
+    def _look_up(self, keys: object, missing: int, threads: int) -> tuple[Words, int, int, Shape]:
+        """Return the values as words, how many keys are absent, the first of these, and the keys' shape."""
+        words, shape, unfit = wanted_keys(keys, self._key_type, self._seed)
+        fitting = words if unfit is None else words[~unfit]
+        found, absent, first = self._get_many(fitting, missing, threads)
+        if unfit is not None:
+            of_fitting, found = found, np.full(words.size, missing, np.uint64)
+            found[~unfit] = of_fitting
+            absent, first = _with_unfit(unfit, absent, first)
+        return found, absent, first, shape
+
+    def contains_many(self, keys: object, *, threads: int | None = None) -> npt.NDArray[np.bool_]:
         """Return for many keys whether they are there: bools, in the shape of a NumPy array of keys."""
         return self._presence_of_many(keys, _bulk.checked_threads(threads))
 
     def _presence_of_many(self, keys: object, threads: int) -> npt.NDArray[np.bool_]:
-        words, shape, unfit = wanted_keys(keys, self._key_type, self._seed)
-        if unfit is None:
-            found = self._contains_many(words, threads)
-        else:
-            found = np.zeros(words.size, bool)
-            found[~unfit] = self._contains_many(words[~unfit], threads)
+        found, shape = self._find(keys, threads)
         return found if shape is None else found.reshape(shape)
 
+    def _find(self, keys: object, threads: int) -> tuple[npt.NDArray[np.bool_], Shape]:
+        words, shape, unfit = wanted_keys(keys, self._key_type, self._seed)
+        if unfit is None:
+            return self._contains_many(words, threads), shape
+        found = np.zeros(words.size, bool)
+        found[~unfit] = self._contains_many(words[~unfit], threads)
+        return found, shape
+
     def delete_many(self, keys: object, *, missing: str = "ignore") -> int:
-        """Delete many keys, in order; give the number deleted.
+        """Delete many keys, in order; return the number deleted (see `MultilevelTable.delete_many`)."""
+        return self._delete(keys, missing)
 
-        Parameters
-        ----------
-        keys
-            As for `insert_many`.
-        missing
-            "ignore" keys that are not there, or "error": KeyError if there is one, and nothing is deleted.
-
-        Examples
-        --------
-        >>> from evenbins import MultilevelTable
-        >>> t = MultilevelTable(100)
-        >>> t.insert_many([1, 2, 3], 0)
-        >>> t.delete_many([2, 3, 4]), len(t)
-        (2, 1)
-        """
-        return self._delete_keys(keys, missing, 1)
-
-    def _delete_keys(self, keys: object, missing: str, threads: int) -> int:
+    def _delete(self, keys: object, missing: str, *how: int, threads: int = 1) -> int:
+        """Delete keys on `threads` threads; `how`: what the core takes beside them."""
         if missing not in ("ignore", "error"):
             raise arguments.error("missing", "'ignore' or 'error'", missing, "Leave it out to ignore")
-        words, _, unfit = wanted_keys(keys, self._key_type, self._seed)
+        words, _, unfit = wanted_keys(keys, self._key_type, self._seed, threads)
         strict = missing == "error"
         if unfit is None:
-            deleted, absent, first = self._erase(words, strict, threads)
+            deleted, absent, first = self._erase_many(words, strict, *how)
         elif strict:  # a key that cannot be there: nothing will be deleted
-            found = self._contains_many(words[~unfit], threads)
+            found = self._contains_many(words[~unfit], *(how or (1,)))
             absent, first = _with_unfit(
                 unfit, int((~found).sum()), int(np.argmin(found)) if found.size else 0
             )
         else:
-            deleted, absent, first = self._erase(words[~unfit], False, threads)
+            deleted, absent, first = self._erase_many(words[~unfit], False, *how)
         if absent:
             raise KeyError(
                 f"{absent} of {self._count(words)} keys are not in the table, the first at index {first}; "
                 "nothing has been deleted"
             )
         return deleted
-
-    def _erase(self, keys: Words, strict: bool, threads: int) -> tuple[int, int, int]:
-        return self._erase_many(keys, strict)
 
     def update(self, items: object = (), /) -> None:
         """Store the items of a mapping, or pairs of key and value.
@@ -360,7 +329,7 @@ class TableMapping(_TableCore):
 
         def store(keys: Words, values: Words) -> None:
             nonlocal stored
-            self._insert_many(keys, values, are_new, stored)
+            self._store(keys, values, are_new, stored)
             stored += values.size
 
         source._each_batch(store, _BATCH)
@@ -374,7 +343,7 @@ class TableMapping(_TableCore):
         source._each_batch(lambda keys, values: batches.append((keys.copy(), values.copy())), _BATCH)
         stored = 0
         for keys, values in batches:
-            self._insert_many(keys, values, False, stored)
+            self._store(keys, values, False, stored)
             stored += values.size
 
     def clear(self) -> None:

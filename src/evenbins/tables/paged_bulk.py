@@ -114,10 +114,10 @@ class PagedBulk(TableMapping):
         in_flight, threads
             As for `get_many`.
         """
-        return self._delete_keys(keys, missing, reads_of(in_flight, threads))
+        return self._delete(keys, missing, reads_of(in_flight, threads))
 
     def _insert_many(self, keys: Words, values: Words, are_new: bool, before: int = 0) -> None:
         self._insert_words(keys, values, reads_of(), before)
 
-    def _erase(self, keys: Words, strict: bool, threads: int) -> tuple[int, int, int]:
-        return self._erase_words(keys, threads, strict)
+    def _erase_many(self, keys: Words, strict: bool, reads: int | None = None, /) -> tuple[int, int, int]:
+        return self._erase_words(keys, reads_of() if reads is None else reads, strict)

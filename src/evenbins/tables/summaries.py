@@ -125,9 +125,11 @@ class Summary(_core.Summary, Structure[SummaryPlan]):
             )
         )  # fmt: skip
 
-    def _digests(self, keys: object, digests: bool) -> tuple[_Digests, tuple[int, ...] | None]:
+    def _digests(
+        self, keys: object, digests: bool, threads: int | None = 1
+    ) -> tuple[_Digests, tuple[int, ...] | None]:
         source, shape = _bulk.key_source(keys, digests=digests)
-        return _core.digest_from(source, self._seed), shape
+        return _core.digest_from(source, self._seed, _bulk.checked_threads(threads)), shape
 
     def _one(self, key: Key) -> _Digests:
         return np.array([_core.digest(key, self._seed)], dtype=np.uint64)
@@ -136,7 +138,7 @@ class Summary(_core.Summary, Structure[SummaryPlan]):
         """Return the level that a key is in; 0 if it is in none."""
         return int(self._level_many(self._one(key))[0])
 
-    def level_many(self, keys: object, *, digests: bool = False) -> _Levels:
+    def level_many(self, keys: object, *, digests: bool = False, threads: int | None = None) -> _Levels:
         """Answer `level(key)` for many keys: an array of uint8, in the shape of a NumPy array of keys.
 
         Parameters
@@ -145,11 +147,11 @@ class Summary(_core.Summary, Structure[SummaryPlan]):
             A NumPy array, an Arrow column or stream, or any iterable, as for the filters.
         digests
             The keys are digests already, as `digest_many` makes them with this summary's seed (uint64).
+        threads
+            At most so many threads look up; None: as many as this process has cores.
         """
-        words, shape = self._digests(keys, digests)
-        found = np.empty(len(words), dtype=np.uint8)
-        for start in range(0, len(words), _PIECE):
-            found[start : start + _PIECE] = self._level_many(words[start : start + _PIECE])
+        source, shape = _bulk.key_source(keys, digests=digests)
+        found = self._level_from(source, _bulk.checked_threads(threads))
         return found if shape is None else found.reshape(shape)
 
     def __contains__(self, key: Key, /) -> bool:
@@ -159,11 +161,14 @@ class Summary(_core.Summary, Structure[SummaryPlan]):
         """Record that a key is in a level, 1 to `plan.levels`."""
         self._add_many(self._one(key), np.array([self._level(level)], dtype=np.uint8))
 
-    def add_many(self, keys: object, levels: object, *, digests: bool = False) -> None:
+    def add_many(
+        self, keys: object, levels: object, *, digests: bool = False, threads: int | None = None
+    ) -> None:
         """Record the level of many keys: one level for all, or as many as keys.
 
         Keys and levels are converted first: if one is refused, nothing has changed. Ctrl-C stops the call;
-        the summary stays usable.
+        the summary stays usable. At most `threads` threads hash the keys (None: as many as this process has
+        cores); one thread adds them, in order.
 
         Examples
         --------
@@ -172,7 +177,7 @@ class Summary(_core.Summary, Structure[SummaryPlan]):
         >>> s.level_many(["a", "b", "c", "d"])
         array([1, 1, 2, 0], dtype=uint8)
         """
-        words, _ = self._digests(keys, digests)
+        words, _ = self._digests(keys, digests, threads)
         each = self._levels(levels, len(words))
         for start in range(0, len(words), _PIECE):
             self._add_many(words[start : start + _PIECE], each[start : start + _PIECE])
@@ -194,10 +199,15 @@ class Summary(_core.Summary, Structure[SummaryPlan]):
         if not self._remove(int(self._one(key)[0]), 0 if level is None else self._level(level)):
             raise KeyError(key)
 
-    def remove_many(self, keys: object, levels: object, *, digests: bool = False) -> npt.NDArray[np.bool_]:
-        """Take many keys out of their levels, in order, and tell for each whether it was there."""
+    def remove_many(
+        self, keys: object, levels: object, *, digests: bool = False, threads: int | None = None
+    ) -> npt.NDArray[np.bool_]:
+        """Take many keys out of their levels, in order; return for each whether it was there.
+
+        `digests` and `threads` as in `add_many`.
+        """
         self._need_removal()
-        words, shape = self._digests(keys, digests)
+        words, shape = self._digests(keys, digests, threads)
         removed = self._remove_many(words, self._levels(levels, len(words)))
         return removed if shape is None else removed.reshape(shape)
 

@@ -93,6 +93,10 @@ with a third level of one block the rate was 1.24 times the planned one on avera
 filter."""
 
 
+_LEAST_SLACK, _MOST_SLACK = 0.002, 0.04
+"""Part of a bound that is left free at first, and at most, for what rounding to whole lines changes."""
+
+
 class _Builder:
     """From a request to the integers."""
 
@@ -107,6 +111,7 @@ class _Builder:
         overflow = DEFAULT_OVERFLOW if request.overflow is None else request.overflow
         self.overflow = overflow if self.has_list else math.inf
         self.state = 512 if self.counted else 0
+        self.slack = _LEAST_SLACK
 
     # shapes
 
@@ -122,9 +127,12 @@ class _Builder:
         given = shapes.Given(request.hashes, request.thresholds, request.coin, request.shares, choices)
         rate = None if request.fpr is None else request.fpr - theory.digest_floor(keys)
         goal = shapes.Goal(rate, bits)
-        bounds = shapes.Bounds(reads, request.miss_reads, self.overflow)
-        if self.counted and not self.has_list:
-            bounds = shapes.Bounds(reads, request.miss_reads, MOST_SPILLED)
+        overflow = MOST_SPILLED if self.counted and not self.has_list else self.overflow
+        bounds = shapes.Bounds(reads, request.miss_reads, overflow)
+        if self.policy in ("multilevel", "fill"):  # what rounding to whole lines may change
+            part = 1.0 - self.slack
+            misses = 1.0 + (request.miss_reads - 1.0) * part
+            bounds = shapes.Bounds(1.0 + (reads - 1.0) * part, misses, overflow * part)
         return shapes.best_shape(self.policy, request.block_bits, goal, bounds, given, self._price())
 
     def _blocks(self) -> float:
@@ -186,6 +194,9 @@ class _Builder:
         if self.policy == "fill" and shape.choices > 1:
             shape = replace(shape, thresholds=(*shape.thresholds[:-1], self._last_threshold(core)))
             core = self._with_goal(shape)  # which needs fewer blocks now
+        if not explicit and self.slack < _MOST_SLACK and self._broken(levels.predict(core, self.keys), 1e-9):
+            self.slack *= 5.0
+            return self.core()
         return self._raise_thresholds(core)
 
     def _with_goal(self, shape: shapes.Shape) -> BalancedCore:

@@ -6,7 +6,6 @@ arrivals is then a row of Poisson weights before it.
 
     counted_level    F_n and C_n of a block that counts its keys, for many thresholds at once
     fill_level       the same for a block that is full from so many set bits on
-    pair             set bits of a block whose keys had two to choose from: an equation in time
 
 F_n is the chance that an absent key finds all its bits set, C_n that it does not and is turned away.
 
@@ -21,20 +20,18 @@ states, for a difference below 1e-4 (keys per block are many, and their set bits
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins.theory import fpr as theory
-from evenbins.theory.caching import cached, frozen
+from evenbins.theory.caching import cached
 
 __all__ = [
     "KEYS_PER_BIT", "advance", "arrivals", "chain", "counted_level", "effective_rates", "fill_distribution",
-    "fill_level", "geometric", "hashes_log", "key_matrix", "load_of_mean", "loads_to_follow", "more_than",
-    "pair", "per_key", "poisson", "reach", "running_integral", "set_bits", "set_bits_at_load",
+    "fill_level", "geometric", "hashes_log", "key_bands", "key_matrix", "loads_to_follow", "more_than",
+    "per_key", "poisson", "reach", "running_integral", "set_bits", "set_bits_at_load",
 ]  # fmt: skip
 
 Vector = npt.NDArray[np.float64]
@@ -246,16 +243,16 @@ def counted_level(
 @cached(64)
 def key_bands(bits: int, hashes: int) -> Vector:
     """Compute P(a key sets j new bits in a block of x set ones), [x, j]."""
-    x = np.arange(bits + 1.0)[:, None]
-    j = np.arange(hashes + 1.0)
+    x, j = np.arange(bits + 1.0), np.arange(hashes + 1.0)[:, None]
     old = np.minimum(x + j, bits) / bits
-    bands = np.zeros((bits + 1, hashes + 1))
-    bands[:, 0] = 1.0
-    for _ in range(hashes):
-        grown = bands * old
-        grown[:, 1:] += bands[:, :-1] * (1.0 - old[:, :-1])
-        bands = grown
-    return bands
+    new = 1.0 - old
+    bands = np.zeros((hashes + 1, bits + 1))
+    bands[0] = 1.0
+    for throw in range(1, hashes + 1):
+        moved = bands[:throw] * new[:throw]
+        bands[:throw] *= old[:throw]
+        bands[1 : throw + 1] += moved
+    return np.ascontiguousarray(bands.T)
 
 
 @cached(4)
@@ -354,145 +351,3 @@ def fill_distribution(bits: int, hashes: int, threshold: int, chance: Vector, ta
     leaving = tail @ table[:, low:threshold]
     spread[threshold:] += (leaving @ key_matrix(bits, hashes)[low:threshold])[threshold:]
     return spread
-
-
-# --- two choices: the mean-field equation --------------------------------------------------------
-
-
-class _Window:
-    """Pairs (set bits, new bits) of blocks of `first` to `last` - 1 set bits, in order of the harm done."""
-
-    __slots__ = ("above_from", "equal_from", "first", "last", "order")
-
-    def __init__(self, harm: Integers, first: int, last: int) -> None:
-        self.first, self.last = first, last
-        flat = harm[first:last].ravel()
-        self.order = np.argsort(flat, kind="stable")
-        in_order = flat[self.order]
-        differs = in_order[1:] != in_order[:-1]
-        starts = np.flatnonzero(np.concatenate([[True], differs]))
-        group = np.cumsum(np.concatenate([[0], differs]))
-        self.equal_from = starts[group]
-        self.above_from = np.concatenate([starts[1:], [len(flat)]])[group]
-        frozen((self.order, self.equal_from, self.above_from))
-
-
-class _Path(NamedTuple):
-    """The states of an equation at loads 0, 1/4, 1/2, …, and the window that led to each; never changed."""
-
-    loads: tuple[float, ...]
-    states: tuple[Vector, ...]
-    windows: tuple[_Window | None, ...]
-
-
-class _Pair:
-    """Set bits of a block that two-choice keys fill, at every load: integrated as far as asked.
-
-    One object serves all threads. All that it changes is `_path`, which is replaced as a whole by a longer
-    one: a thread that extends an older path at the same time computes the same states again. A state depends
-    on its load alone, not on what was asked before.
-    """
-
-    def __init__(self, bits: int, hashes: int) -> None:
-        self.bits, self.hashes = bits, hashes
-        self.rate = frozen((np.arange(bits + 1) / bits) ** hashes)
-        self.bands = key_bands(bits, hashes)[:, 1:]  # a key that sets no new bit changes nothing
-        phi = [2**62] * (bits + 1)
-        for x in range(bits + 1):
-            for _ in range(hashes):
-                phi[x] = phi[x] * x // bits
-        harm = np.array(phi, dtype=np.int64)
-        after = np.minimum(np.arange(bits + 1)[:, None] + np.arange(1, hashes + 1), bits)
-        self.harm = frozen(harm[after] - harm[:, None])
-        self._path = _Path((0.0,), (frozen(np.eye(1, bits + 1)[0]),), (None,))
-
-    def _change(self, state: Vector, window: _Window) -> Vector:
-        first, last = window.first, window.last
-        width, k = last - first, self.hashes
-        offered = (state[first:last, None] * self.bands[first:last]).ravel()[window.order]
-        least = np.zeros(len(offered) + 1)
-        least[:-1] = offered[::-1].cumsum()[::-1]
-        chosen = offered * (least[window.equal_from] + least[window.above_from])
-        by_place = np.empty(len(offered))
-        by_place[window.order] = chosen
-        moves = by_place.reshape(width, k)
-        change = np.zeros(self.bits + 1 + k)
-        change[first:last] = -moves.sum(axis=1)
-        for j in range(k):
-            change[first + j + 1 : last + j + 1] += moves[:, j]
-        return change[: self.bits + 1]
-
-    def _fit_window(self, window: _Window | None, state: Vector) -> _Window:
-        """Return the window if the state lies in it and fills it; another one otherwise."""
-        present = np.flatnonzero(state > _TINY)
-        first = int(present[0])
-        last = min(int(present[-1]) + 1 + 4 * self.hashes, self.bits + 1)
-        if (
-            window is not None
-            and window.first <= first
-            and last <= window.last
-            and window.last - window.first <= last - first + 8 * self.hashes
-        ):
-            return window
-        return _Window(self.harm, first, min(last + 4 * self.hashes, self.bits + 1))
-
-    def _advance(self, state: Vector, step: float, window: _Window) -> Vector:
-        return frozen(np.maximum(advance(lambda at: self._change(at, window), state, step), 0.0))
-
-    def _extend(self, path: _Path, load: float) -> _Path:
-        loads, states, windows = list(path.loads), list(path.states), list(path.windows)
-        while loads[-1] < load:
-            step = 0.25 if loads[-1] < 4.0 else 0.5 if loads[-1] < 128.0 else 1.0
-            window = self._fit_window(windows[-1], states[-1])
-            states.append(self._advance(states[-1], step, window))
-            loads.append(loads[-1] + step)
-            windows.append(window)
-        return _Path(tuple(loads), tuple(states), tuple(windows))
-
-    def at(self, load: float) -> Vector:
-        """Return P(x set bits) at `load` keys per block."""
-        path = self._path
-        if path.loads[-1] < load:
-            self._path = path = self._extend(path, load)
-        place = bisect_right(path.loads, load) - 1
-        state, rest = path.states[place], load - path.loads[place]
-        if rest <= 1e-12:
-            return state
-        return self._advance(state, rest, self._fit_window(path.windows[place], state))
-
-    def positive(self, load: float) -> float:
-        """Compute F, the rate of one of the two blocks."""
-        return min(float(self.at(load) @ self.rate), 1.0)
-
-
-@cached(64)
-def pair(bits: int, hashes: int) -> _Pair:
-    """Return the two-choice equation of a block, which remembers how far it was integrated."""
-    return _Pair(bits, hashes)
-
-
-def load_of_mean(bits: int, hashes: int, mean: float) -> float:
-    """Find the keys per block at which two-choice blocks have `mean` set bits."""
-    if mean <= 0.0:
-        return 0.0
-    equation = pair(bits, hashes)
-    x = np.arange(bits + 1)
-    low, high = 0.0, float(KEYS_PER_BIT * bits)
-    load = min(-bits / hashes * math.log1p(-min(mean / bits, 1.0 - 1e-9)), high)
-    before: tuple[float, float] | None = None
-    for _ in range(60):
-        reached = float(equation.at(load) @ x) - mean
-        if reached > 0.0:
-            high = load
-        else:
-            low = load
-        if abs(reached) < 1e-9 * mean or high - low < 1e-9 * high:
-            break
-        slope = hashes * (1.0 - mean / bits)
-        if before is not None and before[0] != load and reached != before[1]:
-            slope = (reached - before[1]) / (load - before[0])
-        before = (load, reached)
-        load -= reached / slope
-        if not low < load < high:
-            load = 0.5 * (low + high)
-    return load

@@ -5,7 +5,7 @@ on which fraction of buckets is in which state, and with many keys the fractions
 equations of their mean changes (Kurtz; the thesis' chapter 5). `fluid_schemes` has the equations, this
 module solves them:
 
-    shares ──▶ Runge-Kutta of order 8 (scipy's DOP853) ──▶ fractions at time 1 ──▶ overflow, moves, fills
+    shares ──▶ Runge-Kutta of order 8 (`runge_kutta`) ──▶ fractions at time 1 ──▶ overflow, moves, fills
           └──▶ the same steps in complex numbers: shares + 1e-30 i e_k ──▶ imaginary part = exact gradient
 
 Deletions: `fluid_steady` solves for the fixed point.
@@ -37,6 +37,7 @@ import numpy.typing as npt
 
 from evenbins import _arguments as arguments
 from evenbins.theory import fluid_steady as steady
+from evenbins.theory import runge_kutta
 from evenbins.theory.caching import cached
 from evenbins.theory.fluid_schemes import AVAILABLE, SCHEMES, System, system
 
@@ -48,7 +49,7 @@ MAX_LEVELS = 16
 MAX_SLOTS = 64
 MIN_SHARE = 1e-6
 _STEP = 1e-30  # of the complex numbers that carry derivatives
-_RTOL, _ATOL = 1e-8, 1e-6  # tolerance of a step, and the part of it that is absolute
+RTOL, _ATOL = 1e-8, 1e-6  # tolerance of a step, and the part of it that is absolute
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,22 +200,41 @@ def derivatives(scheme: str, shares: Vector, slots: int, grid: Vector) -> tuple[
     return float(y[-2, 0].real), y[-2].imag / _STEP
 
 
+def derivatives_of_many(
+    scheme: str, shares: Vector, slots: int, grid: Vector
+) -> tuple[Vector, npt.NDArray[np.float64]]:
+    """Return the overflow and its gradient at several points, one row for each, all along the same steps."""
+    count, d = shares.shape
+    columns = np.repeat(shares, d, axis=0).T + 1j * _STEP * np.tile(np.eye(d), count)
+    y = along(system(scheme, d, slots), columns, grid)[-2].reshape(count, d)
+    return y[:, 0].real, y.imag / _STEP
+
+
 def integrate(
-    model: System, shares: Vector, *, keys: float = 1.0, rtol: float = _RTOL, times: Vector | None = None
+    model: System, shares: Vector, *, keys: float = 1.0, rtol: float = RTOL, times: Vector | None = None
 ) -> tuple[Vector, Vector]:
     """Return the times of the steps (or those asked for), and the states there as columns."""
-    from scipy.integrate import solve_ivp  # here: its import takes longer than all other imports
+    columns = shares[:, None]
+    steps, path = runge_kutta.path(
+        lambda y: model.rates(y, shares), model.start(()), keys, rtol=rtol, atol=rtol * _ATOL
+    )
+    if times is None:
+        return steps, path
+    return times, runge_kutta.between(lambda y: model.rates(y, columns), steps, path, times)
 
-    found = solve_ivp(
-        lambda _, y: model.rates(y, shares), (0.0, keys), model.start(()), method="DOP853",
-        rtol=rtol, atol=rtol * _ATOL, t_eval=times,
-    )  # fmt: skip
-    return found.t, found.y
+
+def overflows(model: System, shares: Vector, *, rtol: float) -> Vector:
+    """Return the overflow of many tables at once: columns of shares."""
+    start = model.start(shares.shape[1:])
+    steps = runge_kutta.path(lambda y: model.rates(y, shares), start, 1.0, rtol=rtol, atol=rtol * _ATOL)
+    return np.asarray(steps[1][-2, :, -1])
 
 
 def along(model: System, shares: npt.NDArray[Any], grid: Vector) -> npt.NDArray[Any]:
     """Return the state at the end of a grid of steps; columns of shares (maybe complex) go in parallel."""
-    weights, final = _tableau(shares.dtype.kind == "c")
+    weights, final = runge_kutta.WEIGHTS, runge_kutta.FINAL
+    if shares.dtype.kind == "c":
+        weights, final = weights.astype(complex), final.astype(complex)
     y = model.start(shares.shape[1:], shares.dtype.type)
     slopes = np.empty((len(weights), *y.shape), dtype=y.dtype)
     flat = slopes.reshape(len(weights), -1)
@@ -225,13 +245,3 @@ def along(model: System, shares: npt.NDArray[Any], grid: Vector) -> npt.NDArray[
                 slopes[s] = model.rates(y + h * (weights[s, :s] @ flat[:s]).reshape(y.shape), shares)
             y = y + h * (final @ flat).reshape(y.shape)
     return y
-
-
-@cached(2)
-def _tableau(complex_: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return the coefficients of Dormand and Prince's method of order 8."""
-    from scipy.integrate import DOP853  # here: its import takes longer than all other imports
-
-    dtype = complex if complex_ else float
-    stages = DOP853.n_stages
-    return np.array(DOP853.A[:stages, :stages], dtype=dtype), np.array(DOP853.B, dtype=dtype)

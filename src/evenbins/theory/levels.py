@@ -49,7 +49,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _arguments as arguments
-from evenbins.theory import block, spilling
+from evenbins.theory import block, spilling, two_choices
 from evenbins.theory.behaviour import Behaviour, Walk, counted_loads, with_digest_floor, without_keys
 from evenbins.theory.caching import cached
 from evenbins.theory.cores import BalancedCore
@@ -268,18 +268,15 @@ def _predict_levels(design: BalancedCore, keys: int, stop: str) -> Behaviour:
 
 
 def _predict_two_choice(design: BalancedCore, keys: int) -> Behaviour:
-    equation = block.pair(design.block_bits, design.hashes)
+    equation = two_choices.pair(design.block_bits, design.hashes)
     load = min(keys / design.blocks[0], float(block.KEYS_PER_BIT * design.block_bits))
     state = equation.at(load)
     positive = min(float(state @ equation.rate), 1.0)
-    grid = np.linspace(0.0, load, 17)
-    thinned = np.array([1.0 - (1.0 - equation.positive(each)) ** 2 for each in grid.tolist()])
-    lost = float(block.running_integral(thinned, grid[1] - grid[0])[-1]) / load
     return Behaviour(
         fpr=with_digest_floor(positive * (2.0 - positive), keys),
         reads=2.0,
         miss_reads=2.0,
-        changed=min(max(1.0 - lost, 0.0), 1.0),
+        changed=1.0 - equation.lost(load),
         fill=float(state @ np.arange(design.block_bits + 1)) / design.block_bits,
         loads=(state,),
     )
@@ -398,4 +395,4 @@ def keys_from_fill_bits(core: Sequence[int], histograms: Sequence[Sequence[int] 
         return math.fsum(float(each @ throws) for each in counts) / design.hashes
     blocks = float(last.sum())
     mean = float(last @ np.arange(bits + 1.0)) / blocks if blocks else 0.0
-    return blocks * block.load_of_mean(bits, design.hashes, mean)
+    return blocks * two_choices.load_of_mean(bits, design.hashes, mean)

@@ -3,9 +3,12 @@
 The idea. `fluid` gives the overflow w with its exact gradient in the shares, so a few dozen solutions are
 enough (the thesis: "a week or two" by a minimiser that saw no gradients):
 
-    shares   min log w over the softmax of unconstrained numbers, by BFGS; its sum is the space
-    space    min log(sum shares) with log w = log overflow, by sequential quadratic programming in their logs,
-             from levels that have the overflow already; at last all levels are scaled to meet it exactly
+    shares   min log w with log(sum shares) given
+    space    min log(sum shares) with log w = log overflow, from levels that have the overflow already; at
+             last all levels are scaled to meet it exactly
+
+both by Newton's method on Lagrange's function, in the logarithms of the shares; second derivatives are
+differences of gradients, whose columns go in parallel.
 
 log w, since it falls exponentially, with several slots even faster. Both agree: `shares` at the space that
 `space` gives has its overflow (tests). Steps of the integrator stay fixed during a search and are renewed
@@ -23,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +46,9 @@ MIN_OVERFLOW = 1e-12
 MAX_SPACE = 1000.0
 _GRID = 1e-5  # tolerance of the steps during a search
 _ROUNDS = 3  # searches, each with new steps
+_NEAR = 1e-5  # differences of gradients
+_MOST_STEPS, _LONGEST, _CLOSE = 60, 0.5, 3e-3  # what is left after a step is of the order of its square
+_FAILED = math.log(1e3)  # of a search that went too far
 _STARTS = {  # how shares fall to the last level: log(share) = -drop * x**power, x from 0 to 1
     "standard": (1.7, 1.2), "conservative": (1.2, 1.3), "second-chance": (1.9, 2.0),
     "extreme-second-chance": (1.3, 3.5),
@@ -230,18 +236,40 @@ class Target:
         self.scheme, self.slots, self.deletions = scheme, slots, deletions
         self.grid = np.zeros(0)
         self._last: tuple[bytes, float, Vector] | None = None
+        self._grid_for = b""
 
     def renew(self, alphas: Vector) -> None:
         """Choose the steps for these shares."""
+        name = alphas.tobytes()
+        if name == self._grid_for:
+            return
+        self._grid_for = name
         if not self.deletions:
             model = system(self.scheme, len(alphas), self.slots)
             self.grid, _ = fluid.integrate(model, alphas, rtol=_GRID)
         self._last = None
 
+    def with_second(self, logs: Vector) -> tuple[float, Vector, Vector]:
+        """Compute log w, its gradient and second derivatives: differences of gradients."""
+        d = len(logs)
+        points = logs + np.vstack([np.zeros(d), _NEAR * np.eye(d)])
+        if self.deletions:
+            found = [self(each) for each in points]
+            values, slopes = np.array([each[0] for each in found]), np.array([each[1] for each in found])
+        else:
+            alphas = np.exp(np.clip(points, math.log(fluid.MIN_SHARE), math.log(1e6)))
+            values, slopes = fluid.derivatives_of_many(self.scheme, alphas, self.slots, self.grid)
+            if not (np.isfinite(values).all() and (values > 0.0).all() and np.isfinite(slopes).all()):
+                return _FAILED, np.zeros(d), np.zeros((d, d))
+            slopes = slopes * alphas / values[:, None]
+            values = np.log(values)
+        bend = (slopes[1:] - slopes[0]) / _NEAR
+        return float(values[0]), slopes[0], 0.5 * (bend + bend.T)
+
     def __call__(self, logs: Vector) -> tuple[float, Vector]:
         """Compute log w and its gradient."""
         name = logs.tobytes()
-        if self._last is None or self._last[0] != name:  # SLSQP asks for value and gradient apart
+        if self._last is None or self._last[0] != name:
             alphas = np.exp(np.clip(logs, math.log(fluid.MIN_SHARE), math.log(1e6)))
             if self.deletions:
                 columns = alphas[:, None] + 1j * steady.STEP * np.eye(len(alphas))
@@ -250,7 +278,7 @@ class Target:
             else:
                 value, slope = fluid.derivatives(self.scheme, alphas, self.slots, self.grid)
             if not (math.isfinite(value) and value > 0.0):  # steps of a search that went too far
-                value, slope = 1e3, np.zeros_like(slope)
+                value, slope = math.exp(_FAILED), np.zeros_like(slope)
             self._last = name, math.log(value), slope * alphas / value
         return self._last[1:]
 
@@ -263,74 +291,92 @@ def _shares(scheme: str, levels: int, given: float, slots: int, deletions: bool)
 
 def search(scheme: str, logs: Vector, given: float, slots: int, deletions: bool) -> Vector:
     """Compute the shares of least overflow, from proportions to begin with."""
-    from scipy.optimize import minimize  # here: its import takes longer than all other imports
-
     total = given / slots
+    logs = np.log(total * _softmax(logs))
     target = Target(scheme, slots, deletions)
-
-    def softmax(free: Vector) -> tuple[float, Vector]:
-        parts = _softmax(free)
-        value, slope = target(np.log(total * parts))
-        return value, slope - parts * slope.sum()
-
-    target.renew(total * _softmax(logs))
     for _ in range(_ROUNDS if len(logs) > 1 else 0):
-        found = minimize(softmax, logs, jac=True, method="BFGS", options={"gtol": 1e-5})
-        logs = found.x
-        target.renew(total * _softmax(logs))
-        value, slope = softmax(logs)
-        if abs(value - found.fun) < 1e-3 and np.abs(slope).max() < 1e-3:  # the new steps agree
+        target.renew(np.exp(logs))
+        moved = _stationary(target, logs, math.log(total), by_space=True)
+        close = np.abs(moved - logs).max() < 1e-3  # the new steps agree
+        logs = moved
+        if close:
             break
     return np.asarray(total * _softmax(logs))
 
 
 @cached(1024)
 def _least(scheme: str, levels: int, overflow: float, slots: int, deletions: bool) -> fluid.FluidLimit:
-    from scipy.optimize import minimize  # here: its import takes longer than all other imports
-
     target = Target(scheme, slots, deletions)
     goal = math.log(overflow)
     alphas = scale_near(scheme, _softmax(starting_logs(scheme, levels)), slots, deletions, overflow)
-
-    # Against SLSQP's first guess of all second derivatives, 1: a fifth of the time.
-    weight = 5.0 * slots**2 + 5.0
-
-    def size(logs: Vector) -> tuple[float, Vector]:
-        return weight * math.log(np.exp(logs).sum()), weight * _softmax(logs)
-
-    constraint: Any = {
-        "type": "eq", "fun": lambda logs: target(logs)[0] - goal, "jac": lambda logs: target(logs)[1]
-    }  # fmt: skip
-    target.renew(alphas)
     for _ in range(_ROUNDS):
-        found = minimize(
-            size, np.log(alphas), jac=True, method="SLSQP", constraints=[constraint],
-            options={"ftol": 1e-6 * weight, "maxiter": 100},
-        )  # fmt: skip
-        alphas = np.exp(found.x)
         target.renew(alphas)
-        if abs(target(found.x)[0] - goal) < 1e-3:  # the new steps agree; what is missing is a matter of scale
+        logs = _stationary(target, np.log(alphas), goal, by_space=False)
+        alphas = np.exp(logs)
+        target.renew(alphas)
+        if abs(target(logs)[0] - goal) < 1e-3:  # the new steps agree; what is missing is a matter of scale
             break
     return limit_of(scheme, scale_to(target, alphas, overflow), slots, deletions)
 
 
+def _stationary(target: Target, logs: Vector, limit: float, *, by_space: bool) -> Vector:
+    """Find the least overflow with log(space) = limit, or the least space with log(overflow) = limit.
+
+    Newton's method; where Lagrange's function bends down along the constraint, it is taken to bend up, so
+    that no step leads uphill.
+    """
+    d = len(logs)
+    longest = _LONGEST
+    before = logs
+    for _ in range(_MOST_STEPS):
+        parts = _softmax(logs)
+        whole = math.log(np.exp(logs).sum()), parts, np.diag(parts) - np.outer(parts, parts)
+        left = target.with_second(logs)
+        if left[0] >= _FAILED:  # steps of the grid that are too long for these shares
+            longest *= 0.25
+            logs = before + 0.25 * (logs - before)
+            continue
+        (_, slope, bend), (value, normal, curved) = (left, whole) if by_space else (whole, left)
+        weight = float(slope @ normal) / float(normal @ normal)
+        bend = bend - weight * curved
+        stiff = np.outer(normal, normal) * (10.0 * np.abs(bend).max() / float(normal @ normal))
+        values, vectors = np.linalg.eigh(bend + stiff)
+        values = np.maximum(np.abs(values), 1e-4 * np.abs(values).max())
+        system_ = np.zeros((d + 1, d + 1))
+        system_[:d, :d] = (vectors * values) @ vectors.T - stiff
+        system_[:d, d] = system_[d, :d] = normal
+        step = np.linalg.solve(system_, np.append(-slope, limit - value))[:d]
+        far = float(np.abs(step).max())
+        before, logs = logs, logs + step * min(1.0, longest / max(far, 1e-300))
+        if far < _CLOSE:
+            break
+    return logs
+
+
 def scale_near(scheme: str, parts: Vector, slots: int, deletions: bool, overflow: float) -> Vector:
     """Scale the shares so that they have the overflow, about."""
-    from scipy.optimize import brentq  # here: its import takes longer than all other imports
-
-    def excess(log_scale: float) -> float:
-        return _log_overflow(scheme, math.exp(log_scale) * parts, slots, deletions, _GRID) - goal
-
     goal = math.log(overflow)
-    low = high = math.log(1.0 / (slots * parts.sum()))  # one slot a key
-    step = 0.05
-    if excess(low) > 0.0:
-        while excess(high := high + step) > 0.0:
-            low, step = high, 2.0 * step
-    else:
-        while excess(low := low - step) < 0.0:
-            high, step = low, 2.0 * step
-    return np.asarray(math.exp(brentq(excess, low, high, xtol=5e-3, rtol=1e-12)) * parts)
+
+    def logs_at(scales: Vector) -> Vector:
+        alphas = np.exp(scales) * parts[:, None]
+        if deletions:
+            each = (_log_overflow(scheme, column, slots, True, _GRID) for column in alphas.T)
+            return np.array(list(each))
+        found = fluid.overflows(system(scheme, len(parts), slots), alphas, rtol=_GRID)
+        return np.log(np.maximum(found, 1e-300))
+
+    middle = math.log(1.0 / (slots * parts.sum()))  # one slot a key
+    low, high = middle - 0.75, middle + 0.75
+    while True:
+        scales = np.linspace(low, high, 24)
+        found = logs_at(scales)
+        if found[-1] > goal:
+            low, high = high, high + 2.0 * (high - low)
+        elif found[0] < goal:
+            low, high = low - 2.0 * (high - low), low
+        else:
+            break
+    return np.asarray(math.exp(float(np.interp(-goal, -found, scales))) * parts)
 
 
 def scale_to(target: Target, alphas: Vector, overflow: float) -> Vector:
@@ -341,7 +387,7 @@ def scale_to(target: Target, alphas: Vector, overflow: float) -> Vector:
     scale, step, excess = 0.0, 0.0, math.inf
     for _ in range(50):
         before, scaled = excess, math.exp(scale) * alphas
-        excess = _log_overflow(target.scheme, scaled, target.slots, target.deletions, 1e-8) - goal
+        excess = _log_overflow(target.scheme, scaled, target.slots, target.deletions, fluid.RTOL) - goal
         if abs(step) > 1e-7:
             slope = (excess - before) / step
         step = -excess / slope
@@ -354,6 +400,8 @@ def scale_to(target: Target, alphas: Vector, overflow: float) -> Vector:
 def _log_overflow(scheme: str, alphas: Vector, slots: int, deletions: bool, rtol: float) -> float:
     if deletions:
         found = float(steady.solve(scheme, alphas, slots).overflow)
+    elif rtol == fluid.RTOL:
+        found = fluid.solve(scheme, alphas.tolist(), slots).overflow  # which is kept
     else:
         found = float(fluid.integrate(system(scheme, len(alphas), slots), alphas, rtol=rtol)[1][-2, -1])
     return math.log(max(found, 1e-300))

@@ -102,7 +102,11 @@ class Search:
     ) -> None:
         self.policy, self.block_bits, self.goal = policy, block_bits, goal
         self.bounds, self.given, self.list_price = bounds, given, list_price
-        # A blocked filter for the same goal sets the scale: keys per block, hashes.
+        self._scale()
+
+    def _scale(self) -> None:
+        """Set the scale, keys per block and hashes: that of a blocked filter for the same goal."""
+        block_bits, goal, given = self.block_bits, self.goal, self.given
         many = 10**6
         if goal.bits is not None:
             blocks = max(math.ceil(many * goal.bits / block_bits), 1)

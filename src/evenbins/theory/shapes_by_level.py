@@ -1,23 +1,25 @@
-"""The best shape of a filter of several levels: a dynamic programme over the price of a false positive.
+"""The best shape of a filter of several levels, multilevel or fill: hashes, thresholds, loads, coin.
 
-With F the false positives of a level, C the chance that an absent key goes on and w that an arriving key
-does, a filter nests twice, once for memory and once for its rate (`shapes` has the derivation):
-
-    blocks = 1/load_0 + w_0*(1/load_1 + w_1*(…))       rate = F_0 + C_0*(F_1 + C_1*(…))
+For a number of hashes, `level_fronts` finds thresholds and loads on a coarse grid of both, and then closer
+and closer around the best choices. Bounds that the result breaks are given a price, which is raised until
+they hold.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from evenbins.theory import block
-from evenbins.theory.caching import cached
 from evenbins.theory.cores import counter_bits
+from evenbins.theory.level_descent import Descent
+from evenbins.theory.level_fronts import Cells, Fronts, Prices
 from evenbins.theory.shape_search import Bounds, Given, Goal, Search, Shape, distinct
+from evenbins.theory.two_choice_hashes import best_hashes_at_load, load_for_rate, rate_at_load
 
 __all__ = ["Stepped"]
 
@@ -25,44 +27,13 @@ Vector = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 _Levels = list[tuple[float, int]]  # arrivals per block, threshold
 
-_LOADS = 72
+_LOADS = 48
 _THRESHOLDS = 36
-_PRICES = 40
+_POINTS = (40, 320)  # of what is left for the levels below: for several, and for the last
+_STARTS = 3  # thresholds of the first level to begin with
+_CLOSEST = 4  # choices of thresholds near which the bounds begin to hold
 _WORTH = (0.002, 0.03)  # what one more level must gain: of the memory, of the rate
-
-
-@cached(4)
-def _arrivals(low: float, high: float, count: int, most: int) -> tuple[Vector, Vector, Vector]:
-    """Return loads on a geometric grid, P(N = n) and P(N > n) for each."""
-    loads = np.geomspace(low, high, count)
-    chance = block.poisson(loads, most)
-    return loads, chance, block.more_than(chance)
-
-
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """Levels on a grid: one entry for each (load, threshold)."""
-
-    load: Vector
-    threshold: Integers
-    positive: Vector  # F
-    passes: Vector  # C
-    passed: Vector  # w
-
-    def only(self, mask: npt.NDArray[np.bool_]) -> Cells:
-        """Keep some of them."""
-        return Cells(
-            self.load[mask], self.threshold[mask], self.positive[mask], self.passes[mask], self.passed[mask]
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """Prices in blocks: of a read, a key turned away, and a miss's read relative to the rate."""
-
-    read: float = 0.0
-    turned: float = 0.0
-    miss: float = 0.0
+_GAIN = 1e-6  # what another choice must gain, relatively: less may be rounding
 
 
 class Stepped(Search):
@@ -84,12 +55,30 @@ class Stepped(Search):
             self.low = min(self.low, 0.3 * (min(given.thresholds) + 1.0))
         self.most = block.reach(self.high)
         self.coin = given.coin or 0.0
-        self.prices = np.geomspace(1e-4, 1e6, _PRICES) / (0.48 * block_bits * self.fpr)
-        self.counts: tuple[int, ...] | None = None  # levels to consider, all when None
+        self.by_rate = goal.fpr is not None
         self.after: dict[tuple[int, float, int], Vector] = {}
         self.cells_of: dict[tuple[int, float, tuple[int, ...]], Cells] = {}
+        self.programmes: dict[tuple[int, float, Prices], Fronts] = {}
+        loads = np.geomspace(self.low, self.high, _LOADS)
+        self.grid = (loads, *self._averages(loads))
+
+    def _scale(self) -> None:
+        """Set load, hashes and rate: about those of a two-choice filter for the same goal."""
+        bits, goal = self.block_bits, self.goal
+        if goal.bits is not None:
+            self.load = min(bits / goal.bits, float(block.KEYS_PER_BIT * bits))
+        else:
+            assert goal.fpr is not None
+            self.load = min(load_for_rate(bits, goal.fpr), float(block.KEYS_PER_BIT * bits))
+        self.hashes = self.given.hashes or max(best_hashes_at_load(bits, self.load) - 1, 1)
+        self.fpr = goal.fpr or rate_at_load(bits, self.load)
 
     # the grid
+
+    def _averages(self, loads: Vector) -> tuple[Vector, Vector]:
+        """Return rows that average over the arrivals: at the end, and over all of them."""
+        chance = block.poisson(loads, self.most)
+        return chance, block.more_than(chance) / loads[:, None]
 
     def _thresholds(self, hashes: int) -> Integers:
         load = self.load
@@ -102,136 +91,92 @@ class Stepped(Search):
             return distinct(np.clip(marks, 1, bits))
         return distinct(np.clip(np.floor(reach), 0, 65534))
 
-    def cells(self, hashes: int, coin: float, thresholds: Integers) -> Cells:
+    def columns(self, hashes: int, coin: float, thresholds: Sequence[int]) -> Vector:
+        """Return F and C after n arrivals, [n, threshold] of each, one after the other."""
+        new = [each for each in thresholds if (hashes, coin, each) not in self.after]
+        widths = {each: 0 if self.is_fill else counter_bits(each) for each in new}
+        for width in sorted(set(widths.values())):
+            marks = [each for each in new if widths[each] == width]
+            if self.is_fill:
+                f, c = block.fill_level(self.block_bits, hashes, np.array(marks), self.most)
+            else:
+                bits = self.block_bits - width
+                f, c, _, _ = block.counted_level(bits, hashes, np.array(marks), coin, self.most)
+            for place, each in enumerate(marks):
+                self.after[hashes, coin, each] = np.stack([f[:, place], c[:, place]], axis=1)
+        return np.concatenate([self.after[hashes, coin, each] for each in thresholds], axis=1)
+
+    def cells(self, hashes: int, coin: float, thresholds: Sequence[int]) -> Cells:
         """Compute F, C and w on the grid."""
-        key = (hashes, coin, tuple(thresholds.tolist()))
+        key = (hashes, coin, tuple(thresholds))
         if key in self.cells_of:
             return self.cells_of[key]
-        loads, chance, tail = _arrivals(self.low, self.high, _LOADS, self.most)
-        positive, passes, passed = (np.empty((_LOADS, len(thresholds))) for _ in range(3))
-        if self.is_fill:
-            groups = [(self.block_bits, np.ones(len(thresholds), dtype=bool))]
-        else:
-            width = np.array([counter_bits(each) for each in thresholds.tolist()])
-            groups = [(self.block_bits - int(each), width == each) for each in distinct(width)]
-        for bits, mask in groups:
-            if self.is_fill:
-                f, c = block.fill_level(bits, hashes, thresholds[mask], self.most)
-            else:
-                f, c, _, _ = block.counted_level(bits, hashes, thresholds[mask], coin, self.most)
-            positive[:, mask], passes[:, mask] = chance @ f, chance @ c
-            passed[:, mask] = (tail @ c) / loads[:, None]
-        grid = np.broadcast_to(loads[:, None], positive.shape)
-        marks = np.broadcast_to(thresholds, positive.shape)
-        found = Cells(
-            grid.ravel(),
-            marks.ravel(),
-            positive.ravel(),
-            np.maximum(passes, 1e-30).ravel(),
-            np.maximum(passed, 1e-30).ravel(),
+        loads, ends, means = self.grid
+        columns = self.columns(hashes, coin, thresholds)
+        last = ends @ columns
+        passed = means @ np.ascontiguousarray(columns[:, 1::2])
+        self.cells_of[key] = found = Cells(
+            loads,
+            thresholds,
+            np.maximum(last[:, ::2], 1e-250),
+            np.maximum(last[:, 1::2], 1e-30),
+            np.maximum(passed, 1e-30),
         )
-        self.cells_of[key] = found
         return found
-
-    def _level_cells(self, hashes: int, coin: float, level: int) -> Cells:
-        if self.given.thresholds is not None:
-            return self.cells(hashes, coin, np.array([self.given.thresholds[level]]))
-        return self.cells(hashes, coin, self._thresholds(hashes))
-
-    def _last_cells(self, hashes: int) -> Cells:
-        """A level that is never full."""
-        return self.cells(hashes, 0.0, np.array([self.block_bits + 1]))
 
     # the programme
 
-    def _backup(self, cells: Cells, prices: Prices, below: Vector | float) -> Vector:
-        """Return least(s) on the grid of prices, from the levels below."""
-        fixed = 1.0 / cells.load + prices.read
-        rate = cells.positive + prices.miss
-        ratio = np.log(cells.passes / cells.passed)
-        logs = np.log(self.prices)
-        found = np.empty(_PRICES)
-        for place in range(_PRICES):
-            cost = fixed + self.prices[place] * rate
-            if isinstance(below, float):
-                cost = cost + cells.passed * below
-            else:
-                cost = cost + cells.passed * np.interp(logs[place] + ratio, logs, below)
-            found[place] = cost.min()
+    def _goal(self, prices: Prices) -> float:
+        """Return what is left for the first level: the goal, with what the bounds allow at these prices."""
+        bounds = self.bounds
+        if self.by_rate:
+            assert self.goal.fpr is not None
+            return self.goal.fpr + (prices.miss * bounds.miss_reads if prices.miss else 0.0)
+        assert self.goal.bits is not None
+        left = self.goal.bits / self.block_bits
+        left += prices.read * bounds.reads if prices.read else 0.0
+        return left + (prices.turned * bounds.overflow if prices.turned else 0.0)
+
+    def programme(self, hashes: int, coin: float, prices: Prices) -> Fronts:
+        """Return the programme on the grid, with as many levels as there may be."""
+        key = (hashes, coin, prices)
+        if key in self.programmes:
+            return self.programmes[key]
+        given, depth = self.given.thresholds, self.levels
+        free = self._thresholds(hashes).tolist() if given is None else []
+        cells = [
+            self.cells(hashes, coin, free if given is None else [given[level]])
+            for level in range(depth - self.is_fill)
+        ]
+        if self.is_fill:  # the last one is never full
+            cells.append(self.cells(hashes, 0.0, [self.block_bits + 1]))
+        if self.by_rate:
+            assert self.goal.fpr is not None
+            ends = math.log(0.2 * self.goal.fpr), math.log1p(prices.miss * depth)
+            grids = [np.exp(np.linspace(*ends, points)) for points in _POINTS]
+        else:
+            grids = [np.linspace(0.8 / self.high, 3.0 / self.load, points) for points in _POINTS]
+        price = 0.0 if self.is_fill else self.list_price / self.block_bits
+        lefts = [grids[0]] * (depth - 1) + [grids[1]]
+        self.programmes[key] = found = Fronts(
+            cells, by_rate=self.by_rate, prices=prices, list_blocks=price, grids=lefts
+        )
         return found
 
-    def fronts(self, hashes: int, coin: float, prices: Prices) -> list[Vector | float]:
-        """Return least(s) with 0, 1, 2, … levels; with given thresholds only the last counts."""
-        free = self.given.thresholds is None
-        if self.is_fill:
-            last = self._last_cells(hashes)
-            start = 1.0 / last.load + prices.read
-            rate = last.positive + prices.miss
-            first: Vector = (start + self.prices[:, None] * rate).min(axis=1)
-            result: list[Vector | float] = [math.inf, first]
-        else:
-            result = [self.list_price / self.block_bits + prices.turned]
-        for count in range(len(result), self.levels + 1):
-            level = 0 if free else self.levels - count
-            result.append(self._backup(self._level_cells(hashes, coin, level), prices, result[-1]))
-        return result
-
-    def _dual(self, front: Vector, prices: Prices) -> tuple[float, int]:
-        """Return the value of the goal by the envelope, and the place of its price."""
-        bounds = self.bounds
-        fixed = (prices.read * bounds.reads if prices.read else 0.0) + (
-            prices.turned * bounds.overflow if prices.turned else 0.0
-        )
-        miss = prices.miss * bounds.miss_reads if prices.miss else 0.0
-        if self.goal.fpr is not None:
-            values = front - fixed - self.prices * (self.goal.fpr + miss)
-        else:
-            assert self.goal.bits is not None
-            values = (front - fixed - self.goal.bits / self.block_bits) / self.prices - miss
-        place = int(np.argmax(values))
-        return float(values[place]), place
-
-    def value(self, hashes: int, coin: float, prices: Prices) -> tuple[float, int, int]:
-        """Return the goal's value, the number of levels, and the place of the price."""
-        fronts = self.fronts(hashes, coin, prices)
-        counts = self.counts or tuple(range(1, len(fronts)))
-        if self.given.thresholds is not None:
-            counts = (len(fronts) - 1,)
-        best: tuple[float, int, int] | None = None
-        for count in counts:
-            front = fronts[count]
-            assert isinstance(front, np.ndarray)
-            value, place = self._dual(front, prices)
-            if best is None or value < best[0] * (1.0 - _WORTH[self.goal.fpr is None]):
-                best = value, count, place
+    def value(self, hashes: int, coin: float, prices: Prices) -> tuple[float, int]:
+        """Return the goal's value on the coarse grid, and the number of levels."""
+        fronts, left = self.programme(hashes, coin, prices), np.array([self._goal(prices)])
+        best: tuple[float, int] | None = None
+        for count in self._counts():
+            value = float(fronts.values(self.levels - count, left).min())
+            if best is None or value < best[0] * (1.0 - _WORTH[not self.by_rate]):
+                best = value, count
         assert best is not None
         return best
 
-    def _extract(self, hashes: int, coin: float, prices: Prices, count: int, price: float) -> _Levels:
-        """Read the levels (load, threshold) off the programme."""
-        fronts = self.fronts(hashes, coin, prices)
-        logs = np.log(self.prices)
-        chosen: _Levels = []
-        free = self.given.thresholds is None
-        for left in range(count, 0, -1):
-            if self.is_fill and left == 1:
-                cells = self._last_cells(hashes)
-                cost = 1.0 / cells.load + price * (cells.positive + prices.miss)
-            else:
-                cells = self._level_cells(hashes, coin, 0 if free else self.levels - left)
-                below = fronts[left - 1]
-                ratio = np.log(cells.passes / cells.passed)
-                rest = below if isinstance(below, float) else np.interp(math.log(price) + ratio, logs, below)
-                cost = (
-                    1.0 / cells.load
-                    + prices.read
-                    + price * (cells.positive + prices.miss)
-                    + cells.passed * rest
-                )
-            place = int(np.argmin(cost))
-            chosen.append((float(cells.load[place]), int(cells.threshold[place])))
-            price *= float(cells.passes[place] / cells.passed[place])
-        return chosen
+    def _counts(self) -> Sequence[int]:
+        """Return how many levels there may be."""
+        return range(1, self.levels + 1) if self.given.thresholds is None else (self.levels,)
 
     # one shape, exactly
 
@@ -272,17 +217,10 @@ class Stepped(Search):
         """Return F and C at the end, and their means over the arrivals."""
         beyond = max(load / self.high, 1.0)
         load, most = min(load, self.high), self.most
-        key = (hashes, coin, threshold)
-        if key not in self.after:
-            if self.is_fill:
-                f, c = block.fill_level(self.block_bits, hashes, np.array([threshold]), most)
-            else:
-                key_bits = self.block_bits - counter_bits(threshold)
-                f, c, _, _ = block.counted_level(key_bits, hashes, np.array([threshold]), coin, most)
-            self.after[key] = np.concatenate([f, c], axis=1)
+        after = self.columns(hashes, coin, [threshold])
         chance = block.poisson(np.array([load]), most)[0]
-        ends = chance @ self.after[key]
-        means = block.more_than(chance) @ self.after[key] / load
+        ends = chance @ after
+        means = block.more_than(chance) @ after / load
         positive, passed = float(means[0]), float(means[1])
         if beyond > 1.0:  # a table as full as it gets: what it takes stays the same
             positive = float(ends[0])
@@ -291,12 +229,6 @@ class Stepped(Search):
 
     # the search
 
-    def solve(self, hashes: int, coin: float, prices: Prices) -> tuple[Shape, _Levels]:
-        """Find the best shape for given prices of the bounds, at the goal."""
-        _, count, place = self.value(hashes, coin, prices)
-        chosen = self._extract(hashes, coin, prices, count, float(self.prices[place]))
-        return self.scale_to_goal(hashes, coin, chosen), chosen
-
     def scale_to_goal(self, hashes: int, coin: float, chosen: _Levels) -> Shape:
         """Scale all loads together until the goal is met."""
         return self.at_goal(
@@ -304,94 +236,97 @@ class Stepped(Search):
         )
 
     def best(self) -> Shape:
-        """Find the best shape: hashes, then the prices of broken bounds, then its neighbours."""
+        """Find the best shape: hashes on the grid, then all the rest around them."""
         if self.given.shares is not None:
             return self._with_shares()
-        prices = Prices()
-        hashes = self.walk_hashes(lambda k: self.value(k, self.coin, prices)[0])
-        shape, chosen = self.solve(hashes, self.coin, prices)
-        if self.bounds.hold(shape):
-            return self._polish(shape, chosen)
-        best: Shape | None = None
-        for count in range(max(len(chosen) - 1, 1), len(chosen) + 1):
-            self.counts = (count,) if self.given.thresholds is None else None
-            one, levels_of_one = self.solve(hashes, self.coin, prices)
-            one = self._polish(*self._raise_prices(hashes, one, levels_of_one))
-            if best is None or self.badness(one) < self.badness(best):
-                best = one
-        assert best is not None
-        return best
+        hashes = self.walk_hashes(lambda k: self.value(k, self.coin, Prices())[0])
+        count = self.value(hashes, self.coin, Prices())[1]
+        shapes: dict[tuple[int, int], Shape] = {}
 
-    def _raise_prices(self, hashes: int, shape: Shape, chosen: _Levels) -> tuple[Shape, _Levels]:
+        def refined(k: int, count: int) -> float:
+            if (k, count) not in shapes:
+                shapes[k, count] = self.refine(k, self.coin, count)
+            return self.badness(shapes[k, count])
+
+        if self.given.thresholds is None and count < self.levels and self._may_gain(hashes, count):
+            worth = math.log1p(-_WORTH[not self.by_rate])
+            count += refined(hashes, count + 1) < refined(hashes, count) + worth
+        self.hashes = hashes
+        hashes = self.walk_hashes(lambda k: refined(k, count))
+        refined(hashes, count)
+        return shapes[hashes, count]
+
+    def _may_gain(self, hashes: int, count: int) -> bool:
+        """Return whether one more level is somewhat better on the grid."""
+        fronts, left = self.programme(hashes, self.coin, Prices()), np.array([self._goal(Prices())])
+        one, more = (float(fronts.values(self.levels - each, left).min()) for each in (count, count + 1))
+        return more < one * (1.0 - 0.3 * _WORTH[not self.by_rate])
+
+    def refine(self, hashes: int, coin: float, count: int) -> Shape:
+        """Find the best shape of so many levels."""
+        fronts, left = self.programme(hashes, coin, Prices()), self._goal(Prices())
+        first = self.levels - count
+        values = fronts.values(first, np.array([left])).reshape(-1, len(fronts.cells[first].thresholds))
+        order = np.argsort(values.min(axis=0), kind="stable")
+        starts = [fronts.trace(left, first, mark)[0] for mark in order[:_STARTS].tolist()]
+        descent = Descent(self, hashes, coin)
+        found = descent.best(starts)
+        shape = self.scale_to_goal(hashes, coin, starts[0] if found is None else found)
+        if descent.free and self.bounds.hold(shape):
+            return shape
+        tried: dict[tuple[int, ...], _Levels] = {}
+
+        def rough(prices: Prices) -> Shape:
+            chosen, _ = self.programme(hashes, coin, prices).trace(self._goal(prices), first)
+            marks = tuple(mark for _, mark in chosen)
+            tried.pop(marks, None)
+            tried[marks] = chosen
+            return self.scale_to_goal(hashes, coin, chosen)
+
+        shapes = [shape, self._raise_prices(rough)]
+        found = descent.best(list(tried.values())[-_CLOSEST:])
+        if found is not None:
+            shapes.append(self.scale_to_goal(hashes, coin, found))
+        return min(shapes, key=self.badness)
+
+    def _raise_prices(self, solve: Callable[[Prices], Shape]) -> Shape:
         """Raise the prices of the bounds that are broken, one after the other, until all hold."""
         scale = 1.0 / self.load
         units = {"reads": scale, "overflow": 10.0 * scale, "miss_reads": self.fpr}
         names = {"reads": "read", "overflow": "turned", "miss_reads": "miss"}
-        prices = {"read": 0.0, "turned": 0.0, "miss": 0.0}
+        prices = Prices()
+        shape = solve(prices)
         for _ in range(4):
             broken = self.bounds.broken(shape)
             if not broken:
                 break
             bound = broken[0]
             name, limit = names[bound], getattr(self.bounds, bound)
-            low, high = prices[name], max(2.0 * prices[name], units[bound] * 0.02)
-            for _ in range(16):  # a price that is high enough
-                trial = self.solve(hashes, self.coin, Prices(**(prices | {name: high})))
-                if getattr(trial[0], bound) <= limit:
+            low = getattr(prices, name)
+            high = max(2.0 * low, 0.02 * units[bound])
+            for _ in range(12):  # a price that is high enough
+                shape = solve(replace(prices, **{name: high}))
+                if getattr(shape, bound) <= limit:
                     break
                 low, high = high, 5.0 * high
             for _ in range(5):  # and not much higher
                 middle = math.sqrt(low * high) if low else 0.25 * high
-                one = self.solve(hashes, self.coin, Prices(**(prices | {name: middle})))
-                if getattr(one[0], bound) <= limit:
-                    high, trial = middle, one
+                one = solve(replace(prices, **{name: middle}))
+                if getattr(one, bound) <= limit:
+                    high, shape = middle, one
                 else:
                     low = middle
-            prices[name] = high
-            shape, chosen = trial
-        return shape, chosen
+            prices = replace(prices, **{name: high})
+        return shape
 
-    def _polish(self, shape: Shape, chosen: _Levels) -> Shape:
-        """Leave the grid: try neighbours, one number at a time, each scaled to the goal."""
-        best, value = shape, self.badness(shape)
-        hashes, coin = shape.hashes, shape.coin
-        free = self.given.thresholds is None
-        marked = len(chosen) - (1 if self.is_fill else 0)
-        for size in (4, 2, 1):
-            mark_step = (3 * size - 2) * self.block_bits // 512 or 1 if self.is_fill else (size + 1) // 2
-            moves: list[tuple[int, float, int, float]] = []
-            for level in range(len(chosen)):
-                moves += [(level, 1.0 + 0.02 * size, 0, 0.0), (level, 1.0 / (1.0 + 0.02 * size), 0, 0.0)]
-                if free and level < marked:
-                    along = mark_step / max(chosen[level][1], 1.0)  # load and threshold together
-                    moves += [(level, 1.0, mark_step, 0.0), (level, 1.0, -mark_step, 0.0)]
-                    moves += [(level, 1.0 + along, mark_step, 0.0), (level, 1.0 - along, -mark_step, 0.0)]
-            if not self.is_fill and self.given.coin is None:
-                moves += [(0, 1.0, 0, 0.1 * size), (0, 1.0, 0, -0.1 * size)]
-            improved = True
-            rounds = 0
-            while improved and rounds < 4:
-                improved, rounds = False, rounds + 1
-                for level, factor, marks, flip in moves:
-                    other = list(chosen)
-                    load, mark = other[level]
-                    other[level] = (load * factor, mark + marks)
-                    top = self.block_bits if self.is_fill else 65534
-                    if factor <= 0.0 or not (
-                        0 <= coin + flip <= 1 and (marks == 0 or self.is_fill <= mark + marks <= top)
-                    ):
-                        continue
-                    trial = self.scale_to_goal(hashes, coin + flip, other)
-                    if self.badness(trial) < value - (1e-3 if flip > 0.0 else 1e-5):
-                        best, value = trial, self.badness(trial)
-                        chosen, coin, improved = other, coin + flip, True
-        return best
+    def weight(self, shape: Shape) -> float:
+        """Weigh a shape at the goal: less is better, and a missed goal is worse than all else."""
+        value = math.log(max(shape.bits if self.goal.fpr is not None else shape.fpr, 1e-300))
+        return value + 1e6 * self.goal.missed(shape)
 
     def badness(self, shape: Shape) -> float:
-        """Weigh a shape at the goal: less is better, and broken bounds are worse than all else."""
-        value = math.log(max(shape.bits if self.goal.fpr is not None else shape.fpr, 1e-300))
-        value += 1e6 * self.goal.missed(shape)
-        return value + 1e3 * math.fsum(
+        """Weigh a shape, where broken bounds are bad too."""
+        return self.weight(shape) + 1e3 * math.fsum(
             getattr(shape, name) / getattr(self.bounds, name) for name in self.bounds.broken(shape)
         )
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from evenbins.theory import block, levels
-from evenbins.theory import fpr as theory
+from evenbins.theory import block, levels, two_choices
 from evenbins.theory.caching import cached
 from evenbins.theory.cores import COIN_UNIT, BalancedCore, counter_bits
 from evenbins.theory.shape_search import Bounds, Search, Shape, distinct
+from evenbins.theory.two_choice_hashes import best_hashes_at_load, best_hashes_for_rate, load_for_rate
 
 __all__ = ["OneTable", "Paired"]
 
@@ -170,43 +170,27 @@ def _even_arrivals(end: float, points: int, most: int) -> Vector:
 
 
 class Paired(Search):
-    """Two-choice: hashes and load."""
+    """Two-choice: hashes from a table, and the load."""
 
-    start = 1.0  # load where the search for the next number of hashes begins
+    def _scale(self) -> None:
+        """Set load and hashes, from the table."""
+        bits, goal = self.block_bits, self.goal
+        if goal.bits is not None:
+            self.load = min(bits / goal.bits, float(block.KEYS_PER_BIT * bits))
+            best = best_hashes_at_load(bits, self.load)
+        else:
+            assert goal.fpr is not None
+            self.load = load_for_rate(bits, goal.fpr)
+            best = best_hashes_for_rate(bits, goal.fpr)
+        self.hashes = self.given.hashes or best
 
     def best(self) -> Shape:
-        """Find the best hashes, each at the goal."""
-        if self.given.hashes is None:
-            self.hashes = self._guess()
-        found: dict[int, Shape] = {}
-
-        def value(hashes: int) -> float:
-            if hashes not in found:
-                found[hashes] = self.at_goal(lambda load: self._at(hashes, load), self.start)
-                self.start = 1.0 / found[hashes].blocks[0]
-            shape = found[hashes]
-            return shape.bits if self.goal.fpr is not None else math.log(max(shape.fpr, 1e-300))
-
-        self.start = self.load if self.goal.bits is not None else 1.15 * self.load
-        hashes = self.walk_hashes(value)
-        value(hashes)
-        return found[hashes]
-
-    def _guess(self) -> int:
-        """Guess the hashes as if every block had the mean load."""
-        load = self.load if self.goal.bits is not None else 1.15 * self.load
-        low = int(load)
-        part = load - low
-
-        def rate(hashes: int) -> float:
-            one, two = theory.rate_by_load(self.block_bits, hashes, low + 1)[low:]
-            return float(one * (1.0 - part) + two * part)
-
-        return min(range(1, theory.MAX_HASHES_BLOCKED + 1), key=rate)
+        """Find the load at which the goal is met."""
+        return self.at_goal(lambda load: self._at(self.hashes, load), self.load)
 
     def _at(self, hashes: int, load: float) -> Shape:
         load = min(load, float(block.KEYS_PER_BIT * self.block_bits))
-        positive = block.pair(self.block_bits, hashes).positive(load)
+        positive = two_choices.pair(self.block_bits, hashes).positive(load)
         return Shape(
             policy=self.policy,
             hashes=hashes,

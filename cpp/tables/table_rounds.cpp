@@ -1,0 +1,415 @@
+#include "evenbins/table_rounds.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <exception>
+#include <vector>
+
+#include "evenbins/meeting.hpp"
+#include "evenbins/threads.hpp"
+#include "table_parts.hpp"
+
+namespace evenbins {
+namespace {
+
+constexpr uint64_t kStretch = uint64_t{1} << 14;  // keys of one thread between two looks at the pulse
+constexpr uint64_t kKeysOfThread = 8192;          // that pay for a thread
+constexpr uint64_t kRoundKeys = 2048;             // of each thread in a round
+constexpr uint64_t kFewestKeys = 1024;            // of a round: shorter ones would be waiting
+constexpr uint64_t kChunk = 256;                  // what a thread takes of a round at a time
+constexpr uint64_t kUnitsOfKey = 16;              // bytes of occupancy for each key of a round, so that few meet
+
+// Bytes of occupancy: what keys of a round must not share.
+uint64_t units_of(const TableView& t) { return (t.first[t.levels - 1] + t.buckets[t.levels - 1]) * t.slots / 8 + 1; }
+uint32_t unit_of(const TableView& t, uint64_t bucket) {
+  return static_cast<uint32_t>(bucket * t.slots / 8);  // of a table of 2^35 slots two may be taken for one
+}
+
+// Which key of the round was the first to touch a unit: open addressing, emptied by numbers that only grow.
+class Touched {
+ public:
+  explicit Touched(uint64_t units) : entries_(std::bit_ceil(4 * units)) {}
+  void begin(uint64_t keys) {
+    if (next_ > UINT32_MAX - keys) {
+      std::fill(entries_.begin(), entries_.end(), Entry{});
+      next_ = 1;
+    }
+    base_ = next_;
+    next_ += static_cast<uint32_t>(keys);
+  }
+  void prefetch(uint32_t unit) const { __builtin_prefetch(&entries_[unit & (entries_.size() - 1)]); }
+  // The first key of the round that touched the unit; `key` itself if none did.
+  uint32_t touch(uint32_t unit, uint32_t key) {
+    Entry& entry = entries_[place(unit)];
+    if (entry.number < base_) entry = {unit, base_ + key};
+    return entry.number - base_;
+  }
+  // The same without a touch, and `none` if nobody did.
+  uint32_t find(uint32_t unit, uint32_t none) const {
+    const Entry& entry = entries_[place(unit)];
+    return entry.number < base_ ? none : entry.number - base_;
+  }
+
+ private:
+  struct Entry {
+    uint32_t unit = 0, number = 0;
+  };
+  size_t place(uint32_t unit) const {
+    const size_t mask = entries_.size() - 1;
+    size_t at = unit & mask;
+    while (entries_[at].number >= base_ && entries_[at].unit != unit) at = (at + 1) & mask;
+    return at;
+  }
+  std::vector<Entry> entries_;
+  uint32_t base_ = 1, next_ = 1;
+};
+
+// The keys of a round, copied: an array that somebody changes meanwhile does no harm.
+class Round {
+ public:
+  Round(const TableView& t, const Kernel& kernel, uint64_t most)
+      : t_(t),
+        kernel_(kernel),
+        keys(most * t.words),
+        values(most * t.value_words),
+        undo(most),
+        status(most),
+        added(most),
+        digests_(most),
+        touched_(most * t.levels) {}
+
+  void prepare(const uint64_t* all_keys, const uint64_t* all_values, uint64_t first, uint64_t count) {
+    start = first;
+    size = count;
+    next_chunk = 0;
+    next_taken = false;
+    std::copy_n(all_keys + start * t_.words, size * t_.words, keys.data());
+    if (all_values != nullptr) std::copy_n(all_values + start, size * t_.value_words, values.data());
+    t_.hash.digests(kernel_, keys.data(), size, digests_.data());
+    touched_.begin(size);
+    constexpr size_t kGroup = 64;
+    uint32_t units[kGroup * kMaxLevels];
+    for (size_t group = 0; group < size; group += kGroup) {
+      const size_t n = std::min<size_t>(kGroup, size - group);
+      for (size_t i = 0, at = 0; i < n; ++i)
+        for (uint32_t j = 0; j < t_.levels; ++j) {
+          units[at] = unit_of(t_, bucket_of(t_, digests_[group + i], j));
+          touched_.prefetch(units[at++]);
+        }
+      for (size_t i = 0, at = 0; i < n; ++i) {
+        const auto key = static_cast<uint32_t>(group + i);
+        bool is_free = true;
+        for (uint32_t j = 0; j < t_.levels; ++j) is_free &= touched_.touch(units[at++], key) == key;
+        status[key] = is_free ? KeyStatus::free : KeyStatus::later;
+      }
+    }
+  }
+  // The first number of a chunk, or `size`.
+  uint64_t take_chunk() { return std::min(next_chunk.fetch_add(kChunk), size); }
+  StoredKey key(uint64_t i) const {
+    const uint64_t* words = keys.data() + i * t_.words;
+    return {words[0], t_.words == 2 ? words[1] : 0};
+  }
+  uint64_t digest(uint64_t i) const { return digests_[i]; }
+  uint32_t toucher(uint64_t bucket, uint32_t none) const { return touched_.find(unit_of(t_, bucket), none); }
+  void prefetch_toucher(uint64_t bucket) const { touched_.prefetch(unit_of(t_, bucket)); }
+  // Calls act(i) for the keys that are `later`, in order, until it answers false; soon(i) some keys before.
+  template <typename Soon, typename Act>
+  void each_later(const Soon& soon, const Act& act) {
+    Ahead lines{8}, others{4};
+    for (uint64_t i = 0; i < size; ++i) {
+      lines.go_on(*this, i, [&](uint64_t key) {
+        for (uint32_t j = 0; j < t_.levels; ++j) {
+          const uint64_t bucket = bucket_of(t_, digests_[key], j);
+          __builtin_prefetch(t_.records + bucket * t_.stride, 1);
+          __builtin_prefetch(t_.occupied + bucket * t_.slots / 8, 1);
+        }
+      });
+      others.go_on(*this, i, soon);
+      if (status[i] == KeyStatus::later && !act(i)) return;
+    }
+  }
+
+ private:
+  const TableView& t_;
+  const Kernel& kernel_;
+
+ public:
+  std::vector<uint64_t> keys, values, undo;
+  std::vector<KeyStatus> status;
+  std::vector<uint8_t> added;
+  uint64_t start = 0, size = 0;
+  std::atomic<uint64_t> next_chunk = 0;
+  std::atomic<bool> next_taken = false;  // some thread prepares the next round
+
+ private:
+  // Looks for keys that are `later`, some of them ahead of the one that is dealt with.
+  struct Ahead {
+    uint64_t distance, at = 0, count = 0;  // `count` of them lie behind the current key and before `at`
+
+    template <typename See>
+    void go_on(const Round& round, uint64_t current, const See& see) {
+      if (round.status[current] == KeyStatus::later && at > current && count > 0) --count;
+      for (; at < round.size && count < distance; ++at) {
+        if (round.status[at] != KeyStatus::later) continue;
+        see(at);
+        count += at > current;
+      }
+    }
+  };
+
+  std::vector<uint64_t> digests_;
+  Touched touched_;
+};
+
+// One thread's view of the table: what it counts is added to the table's counters when it ends.
+class Counted {
+ public:
+  explicit Counted(const TableView& t) : view(t), all_(t.state) {
+    listed_ = own_[kListed] = all_[kListed];
+    view.state = own_;
+  }
+  ~Counted() {
+    own_[kListed] -= listed_;
+    for (uint32_t i = 0; i < kStateWords; ++i)
+      if (own_[i] != 0) std::atomic_ref(all_[i]).fetch_add(own_[i], std::memory_order_relaxed);
+  }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  TableView view;
+
+ private:
+  uint64_t* all_;
+  uint64_t own_[kStateWords] = {}, listed_;
+};
+
+// Runs the rounds on up to `threads` threads. share(round, first, n) deals with the free keys of a chunk; finish(round)
+// with those that are later, and returns how many keys of the round are done: fewer than all end the work.
+template <typename Share, typename Finish>
+uint64_t in_rounds(const TableView& t, const Kernel& kernel, const uint64_t* keys, const uint64_t* values, uint64_t n,
+                   uint64_t round_keys, uint32_t threads, const std::function<bool()>& pulse, const Share& share,
+                   const Finish& finish) {
+  Round rounds[2] = {Round(t, kernel, round_keys), Round(t, kernel, round_keys)};
+  Meeting meeting;
+  std::exception_ptr failure;
+  bool stop = false, end = false;  // `stop` is the calling thread's; `end` changes while all wait
+  uint64_t done = 0;
+  const auto prepare = [&](Round& round, uint64_t start) {
+    round.prepare(keys, values, start, std::min(round_keys, n - start));
+  };
+  prepare(rounds[0], 0);
+  run_on_threads(
+      threads, [&](uint32_t started) { meeting.expect(started); },
+      [&](uint32_t thread) {
+        for (uint64_t r = 0; !end; ++r) {
+          Round &round = rounds[r % 2], &next = rounds[(r + 1) % 2];
+          if (thread == 0) {
+            try {
+              stop = !pulse();
+            } catch (...) {
+              failure = std::current_exception();
+              stop = true;
+            }
+          }
+          if (!round.next_taken.exchange(true)) prepare(next, round.start + round.size);
+          for (uint64_t first; (first = round.take_chunk()) < round.size;)
+            share(round, first, std::min(kChunk, round.size - first));
+          meeting.meet([&] {
+            const uint64_t treated = finish(round);
+            done = round.start + treated;
+            end = stop || treated < round.size || done == n;
+          });
+        }
+      });
+  if (failure) std::rethrow_exception(failure);
+  return done;
+}
+
+// Keys of a round for these threads; 0 if one thread should do all.
+uint64_t round_keys_of(const TableView& t, uint64_t n, uint32_t& threads) {
+  threads = static_cast<uint32_t>(std::min<uint64_t>(threads, n / kKeysOfThread));
+  const uint64_t keys = std::min({threads * kRoundKeys, units_of(t) / kUnitsOfKey, n});
+  return threads < 2 || keys < kFewestKeys ? 0 : keys;
+}
+
+// What an insertion by rounds does alone.
+struct Insertion {
+  const MultilevelTable& table;
+  const TableView& t;
+  bool are_new;
+  Round* round = nullptr;
+  uint64_t current = 0;  // the key that is being inserted
+
+  void share(Round& part, uint64_t first, uint64_t n, uint8_t* added) const {
+    const Counted counted(t);
+    table.loops().insert_many(counted.view, part.keys.data() + first * t.words,
+                              part.values.data() + first * t.value_words, n, are_new,
+                              {.added = added == nullptr ? nullptr : part.added.data() + first,
+                               .status = part.status.data() + first,
+                               .undo = part.undo.data() + first});
+  }
+  // Returns how many keys of the round are in.
+  uint64_t finish(Round& part, uint8_t* added) {
+    round = &part;
+    TableView alone = t;
+    alone.round = this;
+    alone.before_look = [](void* self, uint64_t bucket) { static_cast<Insertion*>(self)->settle(bucket); };
+    uint64_t done = part.size;
+    part.each_later([&](uint64_t i) { look_ahead(i); },
+                    [&](uint64_t i) {
+                      current = i;
+                      const size_t in = table.loops().insert_many(
+                          alone, part.keys.data() + i * t.words, part.values.data() + i * t.value_words, 1, are_new,
+                          {.added = added == nullptr ? nullptr : part.added.data() + i});
+                      if (in == 0) done = i;
+                      return in != 0;
+                    });
+    for (uint64_t i = done; i < part.size; ++i) take_back(i);
+    if (added != nullptr) std::copy_n(part.added.data(), done, added + part.start);
+    return done;
+  }
+  // Asks for what an insertion will look at that moves a resident: where the residents of its buckets may go.
+  void look_ahead(uint64_t i) const {
+    uint64_t own[kMaxLevels];
+    for (uint32_t j = 0; j < t.levels; ++j) {
+      own[j] = bucket_of(t, round->digest(i), j);
+      if (taken_in(t, own[j]) != full_mask(t)) return;  // it moves none
+    }
+    for (uint32_t j = 0; j < t.levels; ++j)
+      for (uint32_t s = 0; s < t.slots; ++s) {
+        const uint64_t digest = t.hash.digest(key_at(t, own[j] * t.slots + s));
+        for (uint32_t to = 0; to < t.levels; ++to) {
+          if (to == j) continue;
+          const uint64_t bucket = bucket_of(t, digest, to);
+          __builtin_prefetch(t.occupied + bucket * t.slots / 8);
+          round->prefetch_toucher(bucket);
+        }
+      }
+  }
+  // The key that is being inserted looks at a bucket: a key behind it that touches this bucket comes after it.
+  void settle(uint64_t bucket) {
+    const uint32_t other = round->toucher(bucket, 0);
+    if (other <= current || round->status[other] != KeyStatus::placed) return;  // a replaced value changes no bucket
+    take_back(other);
+    round->status[other] = KeyStatus::later;
+  }
+  void take_back(uint64_t i) {
+    if (round->status[i] == KeyStatus::placed) {
+      clear_slot(t, round->undo[i]);
+      --t.state[kInsertions];
+      t.state[kInsertionReads] -= are_new ? 0 : t.levels;
+    } else if (round->status[i] == KeyStatus::replaced && t.value_words != 0) {
+      *table.find(round->key(i)) = round->undo[i];
+    }
+  }
+};
+
+struct Deletion {
+  MultilevelTable& table;
+  const TableView& t;
+  std::atomic<uint64_t> erased = 0;
+
+  void share(Round& round, uint64_t first, uint64_t n) {
+    constexpr uint64_t kGroup = 32;
+    const Counted counted(t);
+    for (uint64_t group = first; group < first + n; group += kGroup) {
+      const uint64_t last = std::min(group + kGroup, first + n);
+      for (uint64_t i = group; i < last; ++i)
+        for (uint32_t j = 0; j < t.levels; ++j)
+          __builtin_prefetch(t.records + bucket_of(t, round.digest(i), j) * t.stride, 1);
+      for (uint64_t i = group; i < last; ++i)
+        if (round.status[i] != KeyStatus::later) erase(counted.view, round, i);
+    }
+    erased += counted.view.state[kDeletions];
+  }
+  uint64_t finish(Round& round) {
+    round.each_later([](uint64_t) {},
+                     [&](uint64_t i) {
+                       erased += table.erase(round.key(i));
+                       return true;
+                     });
+    return round.size;
+  }
+
+ private:
+  void erase(const TableView& own, Round& round, uint64_t i) const {
+    const StoredKey key = round.key(i);
+    const uint64_t slot = table.loops().find(own, key.low, key.high, round.digest(i));
+    if (slot == kAbsent) {
+      if (own.state[kListed] > 0) round.status[i] = KeyStatus::later;
+      return;
+    }
+    clear_slot(own, slot);
+    ++own.state[kDeletions];
+  }
+};
+
+// step(start, count) deals with a stretch of the keys and returns how many of them are done.
+template <typename Step>
+void in_stretches(TableProgress& progress, uint64_t n, const std::function<bool()>& pulse, const Step& step) {
+  while (progress.done < n && !progress.full && pulse()) {
+    const uint64_t count = std::min(kStretch, n - progress.done);
+    const uint64_t taken = step(progress.done, count);
+    progress.done += taken;
+    progress.full = taken < count;
+  }
+}
+
+}  // namespace
+
+TableProgress insert_all(MultilevelTable& table, const uint64_t* keys, const uint64_t* values, uint64_t n, bool are_new,
+                         uint8_t* added, uint32_t threads, const std::function<bool()>& pulse) {
+  const TableView& t = table.view();
+  const uint64_t before = t.state[kInsertions];
+  TableProgress progress;
+  const bool in_order = table.guide() != nullptr || !t.occupancy_bits;
+  if (const uint64_t round_keys = in_order ? 0 : round_keys_of(t, n, threads); round_keys != 0) {
+    Insertion insertion{table, t, are_new};
+    progress.done = in_rounds(
+        t, table.kernel(), keys, t.value_words == 0 ? nullptr : values, n, round_keys, threads, pulse,
+        [&](Round& round, uint64_t first, uint64_t count) { insertion.share(round, first, count, added); },
+        [&](Round& round) {
+          const uint64_t done = insertion.finish(round, added);
+          progress.full = done < round.size;
+          return done;
+        });
+  } else {
+    in_stretches(progress, n, pulse, [&](uint64_t start, uint64_t count) {
+      return table.insert_many(keys + start * t.words, t.value_words == 0 ? nullptr : values + start, count, are_new,
+                               added == nullptr ? nullptr : added + start);
+    });
+  }
+  progress.changed = t.state[kInsertions] - before;
+  return progress;
+}
+
+TableProgress erase_all(MultilevelTable& table, const uint64_t* keys, uint64_t n, uint32_t threads,
+                        const std::function<bool()>& pulse) {
+  const TableView& t = table.view();
+  TableProgress progress;
+  // A deletion may bring back a key of the list: the order matters until that is empty.
+  const auto in_order = [&] {
+    return threads < 2 || table.guide() != nullptr || (t.scheme == Scheme::least_loaded && t.state[kListed] > 0);
+  };
+  while (progress.done < n) {
+    uint32_t useful = threads;
+    const uint64_t left = n - progress.done, round_keys = in_order() ? 0 : round_keys_of(t, left, useful);
+    if (round_keys != 0) {
+      Deletion deletion{table, t};
+      progress.done += in_rounds(
+          t, table.kernel(), keys + progress.done * t.words, nullptr, left, round_keys, useful, pulse,
+          [&](Round& round, uint64_t first, uint64_t count) { deletion.share(round, first, count); },
+          [&](Round& round) { return deletion.finish(round); });
+      progress.changed += deletion.erased;
+      return progress;
+    }
+    if (!pulse()) return progress;
+    const uint64_t count = std::min(kStretch, left);
+    progress.changed += table.erase_many(keys + progress.done * t.words, count);
+    progress.done += count;
+  }
+  return progress;
+}
+
+}  // namespace evenbins
