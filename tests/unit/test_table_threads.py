@@ -67,10 +67,9 @@ def test_threads_leave_the_bytes_of_one(scheme: str, types: tuple[str, str | Non
 
 
 @pytest.mark.parametrize("scheme", SCHEMES[1:])
-@pytest.mark.parametrize("slots", [2, 8])
-def test_threads_leave_the_bytes_of_one_with_next_hashes(scheme: str, slots: int) -> None:
+def test_threads_leave_the_bytes_of_one_with_next_hashes(scheme: str) -> None:
     """Several buckets share a byte of occupancy, and residents are moved by their next hashes."""
-    plan = plan_multilevel(KEYS, scheme=scheme, slots=slots, levels=3, next_hashes=True, key_dtype="uint64")
+    plan = plan_multilevel(KEYS, scheme=scheme, slots=2, levels=3, next_hashes=True, key_dtype="uint64")
     words, values = words_for("uint64", KEYS, 8), np.arange(KEYS)
     alone, shared = (MultilevelTable.from_plan(plan) for _ in range(2))
     alone.insert_many(words, values, threads=1)
