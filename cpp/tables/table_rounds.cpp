@@ -219,6 +219,7 @@ uint64_t in_rounds(const TableView& t, const Kernel& kernel, const uint64_t* key
   std::exception_ptr failure;
   bool stop = false, end = false;  // `stop` is the calling thread's; `end` changes while all wait
   uint64_t done = 0;
+  const uint32_t generation = forks();
   const auto prepare = [&](Round& round, uint64_t start) {
     round.prepare(keys, values, start, std::min(round_keys, n - start));
   };
@@ -235,6 +236,7 @@ uint64_t in_rounds(const TableView& t, const Kernel& kernel, const uint64_t* key
               failure = std::current_exception();
               stop = true;
             }
+            if (forks() != generation) return;  // a signal handler has forked: the other threads are the parent's
           }
           if (!round.next_taken.exchange(true)) prepare(next, round.start + round.size);
           for (uint64_t first; (first = round.take_chunk()) < round.size;)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from evenbins import MultilevelTable, TableFullError
+from evenbins.tables.multilevel import plan_multilevel
 
 THREADS = (1, 2, 3, 7, 16)
 KEYS = 140_000
@@ -63,6 +64,18 @@ def test_threads_leave_the_bytes_of_one(scheme: str, types: tuple[str, str | Non
         expected = expected or found
         assert found == expected
     assert (expected[1] >= 0) == (load > 1)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES[1:])
+def test_threads_leave_the_bytes_of_one_with_next_hashes(scheme: str) -> None:
+    """Several buckets share a byte of occupancy, and residents are moved by their next hashes."""
+    plan = plan_multilevel(KEYS, scheme=scheme, slots=2, levels=3, next_hashes=True, key_dtype="uint64")
+    words, values = words_for("uint64", KEYS, 8), np.arange(KEYS)
+    alone, shared = (MultilevelTable.from_plan(plan) for _ in range(2))
+    alone.insert_many(words, values, threads=1)
+    shared.insert_many(words, values, threads=3)
+    assert shared.same_bytes(alone)
+    shared._check()
 
 
 def test_keys_in_any_number_of_calls_leave_the_same_bytes() -> None:
@@ -135,8 +148,8 @@ def test_delete_many_refuses_on_threads_and_deletes_nothing() -> None:
 @pytest.mark.parametrize(
     ("threads", "error", "text"),
     [(0, ValueError, "threads must be 1 to 1024, not 0"),
-     (True, TypeError, "threads must be an int, not bool"),
-     (1.5, TypeError, "threads must be an int, not float")],
+     (True, TypeError, "threads must be an int or None, not bool"),
+     (1.5, TypeError, "threads must be an int or None, not float")],
 )  # fmt: skip
 def test_wrong_threads_are_refused(call: str, threads: Any, error: type[Exception], text: str) -> None:
     table = MultilevelTable(10)

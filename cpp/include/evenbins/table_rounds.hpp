@@ -6,9 +6,11 @@
 //     prepare   one thread, in the order of the keys: a key is `free` if no key before it touches one of its buckets,
 //               else `later`. Depends on the keys alone, so the next round is prepared while this one is shared.
 //     share     all threads: the free keys, in any order, by the loops that one thread uses. A key whose buckets are
-//               all full becomes `later`, since it would look at buckets that are not its own.
-//     finish    one thread, in the order of the keys: those that are `later`. When such a key k looks at a bucket that a
-//               key l > k has been placed in already, or was free to take, l is taken back first and becomes `later`.
+//               all full becomes `later`, since it looks at buckets that are not its own. Its place is chosen here
+//               if no key of the round touches one of these.
+//     finish    one thread, in the order of the keys: those that are `later`. A choice made ahead holds unless a bucket
+//               that it looked at has changed since. A key k that chooses now may look at a bucket of a key l > k that
+//               has been placed already: l is taken back first and becomes `later`.
 //
 // So each key sees in its buckets exactly what the keys before it have left, and the bytes, counters and answers are
 // those of one thread, whatever the number of threads and the length of the rounds. If a key finds no room, the keys
