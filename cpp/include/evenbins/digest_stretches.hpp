@@ -25,8 +25,8 @@ inline uint64_t digest_stretch(uint64_t size, uint32_t threads) {
 template <typename Ask>
 uint64_t for_digests(const Digests& keys, uint32_t threads, const Pulse& pulse, const Ask& ask) {
   const uint64_t size = keys.size();
+  threads = static_cast<uint32_t>(std::clamp<uint64_t>(size / kKeysPerThread, 1, threads));
   const uint64_t stretch = digest_stretch(size, threads);
-  threads = static_cast<uint32_t>(std::clamp<uint64_t>(size / stretch, 1, threads));
   return for_stretches(size, threads, stretch, pulse, [&](uint64_t start, uint64_t count) {
     uint64_t digests[kDigestBatch];
     for (const uint64_t end = start + count; start < end; start += kDigestBatch) {
