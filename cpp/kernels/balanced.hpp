@@ -12,6 +12,9 @@ EVENBINS_INLINE uint64_t* block_of(const Level& level, uint64_t word) {
   return level.words + (mulhi(word, level.blocks) << (BlockLog - 6));
 }
 
+// Tried and dropped: a kernel with avx512_vpopcntdq, which counts eight words in one instruction. To add up the eight
+// counts takes longer than it saves: on Zen 4 a filter of rule `fill` adds in 1.1 times the time, a two-choice filter in
+// 1.05, and look-ups take the same.
 template <uint32_t BlockLog>
 EVENBINS_INLINE uint32_t popcount_of(const uint64_t* block) {
   uint32_t count = 0;

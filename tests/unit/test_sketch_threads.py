@@ -274,7 +274,7 @@ def test_threads_are_checked(name: str) -> None:
         with pytest.raises(ValueError, match=rf"^threads must be 1 to 1024, not {wrong}"):
             call(wrong)
     for odd in (1.0, "2", True):
-        with pytest.raises(TypeError, match=f"^threads must be an int, not {type(odd).__name__}"):
+        with pytest.raises(TypeError, match=f"^threads must be an int or None, not {type(odd).__name__}"):
             call(odd)
 
 
