@@ -10,7 +10,7 @@
 namespace evenbins {
 namespace {
 
-constexpr uint64_t kRunsPerThread = 32;  // of cached pages: 100 µs of work and more
+constexpr uint64_t kPagesPerThread = 1024;  // that are cached: 2 ms of work, against 0.1 ms for a thread that wakes up
 
 class RunReader {
  public:
@@ -89,7 +89,9 @@ bool read_runs(const PageStore& store, uint64_t n, const Reads& reads, const std
         n, in_flight, [&](uint64_t) { return pulse(); },
         [&](uint64_t i, const std::atomic<bool>&, uint32_t thread) { readers[thread].read(i); });
   }
-  const uint64_t useful = std::min<uint64_t>(std::min(reads.threads, in_flight), n / kRunsPerThread);
+  uint64_t pages = 0;
+  for (uint64_t i = 0; i < n; ++i) pages += run_of(i).count;
+  const uint64_t useful = std::min<uint64_t>(std::min(reads.threads, in_flight), pages / kPagesPerThread);
   const auto threads = static_cast<uint32_t>(std::max<uint64_t>(1, useful));
   std::atomic<uint64_t> next = 0;
   std::atomic<bool> stop = false;

@@ -4,8 +4,8 @@
     preload=True         all of it, now                           SEQUENTIAL and POPULATE_READ, in pieces
     open                 at random places                         NORMAL; RANDOM if it is too large
 
-Too large is a file beyond half of the machine's memory. Measured by tools/mapped_study.py (Linux 6.18, ext4, two
-busy cores; seconds):
+Too large is a file beyond half of the machine's memory. Measured by tools/mapped_study.py (Linux 6.18, ext4,
+two busy cores; seconds):
 
     600 MB, not cached      1,000 keys     10,000 keys    100,000 keys     verify=True
             NORMAL            0.82            0.87            0.76            3.52
