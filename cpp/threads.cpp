@@ -127,7 +127,7 @@ uint32_t allowed_cores() noexcept {
 #if defined(__linux__)
   if (cpu_set_t cores; read_cores(cores)) return static_cast<uint32_t>(CPU_COUNT(&cores));
 #endif
-  return 0;
+  return std::max(std::thread::hardware_concurrency(), 1u);
 }
 
 Workers::Workers(uint32_t wanted) noexcept {

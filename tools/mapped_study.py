@@ -3,8 +3,8 @@
     python tools/mapped_study.py [--megabytes 600] [--rounds 3] [--folder FOLDER]
 
 A blocked filter is written to a file; before each measurement its pages are dropped from the page cache.
-Columns: opening it and looking that many random keys up in one call; opening it with verify=True. The rows take
-turns in each round; the median of the rounds is printed. docs/howto/mmap_processes.md shows the table.
+Columns: opening it and looking that many random keys up in one call; opening it with verify=True. The rows
+take turns in each round; the median of the rounds is printed. docs/howto/mmap_processes.md shows the table.
 """
 
 from __future__ import annotations

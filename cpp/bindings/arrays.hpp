@@ -72,8 +72,9 @@ class ArrayReader {
 
  private:
   static constexpr size_t kBatch = 1024;
-  static constexpr size_t kSpans = 256;      // strings that are hashed together
-  static constexpr size_t kNarrowed = 8192;  // code points that are narrowed together, if as many belong to kSpans
+  static constexpr size_t kSpans = 256;  // strings that are hashed together
+  // Code points that are narrowed together: they stay in the first-level cache.
+  static constexpr size_t kNarrowed = 2048;
 
   // Calls f(address, i) for element start + i, i = 0 … n−1.
   template <typename F>

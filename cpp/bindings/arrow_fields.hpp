@@ -51,8 +51,7 @@ inline std::string field_names(const Schema& schema) {
 inline int64_t field_named(const Schema& schema, std::string_view name) {
   require_key_extension(schema);
   if (!is_table(schema))
-    throw UnsupportedColumn("source must be a table, not one column of " +
-                            type_name(schema.format == nullptr ? "" : schema.format) + ": pass the column itself");
+    throw UnsupportedColumn("source must be a table, not a column without names: pass the column itself");
   int64_t found = -1;
   for (int64_t i = 0; i < schema.n_children; ++i) {
     if (name_of(field_of(schema, i)) != name) continue;

@@ -44,6 +44,18 @@ void hash_spans(const H& hasher, const ByteSpan* keys, size_t n, typename H::Wor
     for (size_t i = 0; i < n; ++i) out[i] = hasher.bytes(keys[i].data, keys[i].size);
 }
 
+// The same for n strings of which key(i) is one.
+template <typename H, typename Key>
+void hash_strings(const H& hasher, size_t n, typename H::Word* out, const Key& key) {
+  constexpr size_t kBatch = 256;
+  ByteSpan keys[kBatch];
+  for (size_t done = 0; done < n; done += kBatch) {
+    const size_t count = n - done < kBatch ? n - done : kBatch;
+    for (size_t i = 0; i < count; ++i) keys[i] = key(done + i);
+    hash_spans(hasher, keys, count, out + done);
+  }
+}
+
 // Set once, when the module is imported; they live as long as the interpreter.
 struct Types {
   PyObject *ndarray = nullptr, *generic = nullptr, *numpy_bool = nullptr;  // of numpy

@@ -251,8 +251,8 @@ class SpanDigests final : public Digests {
       : data_(data), offsets_(offsets), hasher_(hasher) {}
   uint64_t size() const override { return offsets_.size() - 1; }
   void read(uint64_t start, size_t n, uint64_t* out) const override {
-    for (size_t i = start; i < start + n; ++i)
-      *out++ = hasher_.bytes(data_ + offsets_[i], offsets_[i + 1] - offsets_[i]);
+    const uint64_t* at = offsets_.data() + start;
+    hash_strings(hasher_, n, out, [&](size_t i) { return ByteSpan{data_ + at[i], at[i + 1] - at[i]}; });
   }
 
  private:

@@ -32,13 +32,13 @@ class LineDigests final : public Digests {
   uint64_t size() const override { return starts_.size() - 1; }
 
   void read(uint64_t start, size_t n, uint64_t* out) const override {
-    for (size_t i = 0; i < n; ++i) {
+    hash_strings(hasher_, n, out, [&](size_t i) {
       const char* line = text_ + starts_[start + i];
       size_t length = starts_[start + i + 1] - starts_[start + i] - 1;
       const bool complete = start + i + 1 < size() || ends_with_separator_;
       if (crlf_ && complete && length > 0 && line[length - 1] == '\r') --length;
-      out[i] = hasher_.bytes(line, length);
-    }
+      return ByteSpan{line, length};
+    });
   }
 
  private:

@@ -4,7 +4,10 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstdlib>
+#include <string_view>
 
 #include "evenbins/digest_stretches.hpp"
 #include "evenbins/kernel.hpp"
@@ -27,6 +30,20 @@ void require_kernel(const std::string& name) {
   std::string known;
   for (const std::string& k : kernel_names()) known += (known.empty() ? "" : ", ") + k;
   throw nb::value_error(("no kernel '" + name + "' on this machine; it has: " + known).c_str());
+}
+
+uint32_t thread_limit(uint32_t quota) {
+  const uint32_t least = std::max(std::min(allowed_cores(), quota), 1u);
+  const char* setting = std::getenv("EVENBINS_THREADS");  // Python changes it under the GIL alone
+  if (setting == nullptr || *setting == '\0') return least;
+  const std::string_view text(setting);
+  uint64_t most = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), most);
+  if (end != text.data() + text.size() || error == std::errc::invalid_argument || (error == std::errc() && most == 0))
+    throw nb::value_error(("the environment variable EVENBINS_THREADS must be a whole number from 1 on, not '" +
+                           std::string(text) + "': set it to the most threads that a bulk call may use, or unset it")
+                              .c_str());
+  return error == std::errc::result_out_of_range ? least : static_cast<uint32_t>(std::min<uint64_t>(least, most));
 }
 
 class CollectSink final : public Sink {
@@ -150,15 +167,9 @@ void bind_sources(nb::module_& m) {
   m.def("kernels", &kernel_names, "The kernels this machine can run, slowest first.");
   m.def("kernel", [] { return std::string(kernel().name); }, "The kernel in force.");
   m.def("use_kernel", &require_kernel, nb::arg("name"));
-  m.def(
-      "thread_limits",
-      [] {
-        const char* setting = std::getenv("EVENBINS_THREADS");  // Python changes it under the GIL alone
-        const bool set = setting != nullptr && *setting != '\0';
-        return nb::make_tuple(allowed_cores(), set ? nb::object(nb::str(setting)) : nb::none());
-      },
-      nb::sig("def thread_limits() -> tuple[int, str | None]"),
-      "Return on how many cores the calling thread may run (0: unknown), and EVENBINS_THREADS if it is set.");
+  m.def("thread_limit", &thread_limit, nb::arg("quota"),
+        "Return how many threads a bulk call may use: the least of the cores on which the calling thread may run, the "
+        "quota, and EVENBINS_THREADS.");
   m.def(
       "line_reads",
       [](WordArray words, WordArray keys, uint64_t seed) {

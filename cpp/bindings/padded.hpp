@@ -43,8 +43,8 @@ inline bool is_zero_line(const char* p) {  // of 64 bytes
 // The length of an element without its padding. Branches depend on the width, or on whether the element is full.
 inline size_t used_bytes(const char* p, size_t width) {
   if (width == 0 || p[width - 1] != 0) return width;
-  if (width <= 8) return bytes_of_word(word_of_bytes(p, width));
   while (width > 64 && is_zero_line(p + width - 64)) width -= 64;
+  if (width <= 8) return bytes_of_word(word_of_bytes(p, width));
   const size_t before = width > 64 ? width - 64 : 0;
 #if defined(__SSE2__)
   const auto nonzero = [](__m128i bytes) {  // a bit for each byte that is not 0

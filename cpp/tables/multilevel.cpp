@@ -57,14 +57,13 @@ struct Layout {
 
 // ---- where a key goes -----------------------------------------------------------------------------------
 
-struct Choice {
-  enum class Way { direct, move, list } way = Way::list;
-  uint64_t slot = 0;         // which x takes
-  uint32_t level = 0;        // of that slot
-  uint64_t destination = 0;  // of the resident of that slot, if it moves: a bucket,
-  uint32_t to = 0;           // of this level
-  bool mark = false;         // the slot is marked (also if x goes to the list)
-};
+// The number of bits of a bucket's occupancy: without the instruction, which not every machine has, std::popcount is a
+// call.
+uint32_t count_of(uint32_t bits) {
+  bits -= bits >> 1 & 0x55;
+  bits = (bits & 0x33) + (bits >> 2 & 0x33);
+  return (bits + (bits >> 4)) & 0x0F;
+}
 
 class Chooser {
  public:
@@ -100,7 +99,7 @@ class Chooser {
   }
   bool is_full(uint32_t level) { return look_own(level) == full_mask(t_); }
   uint32_t look_there(uint64_t bucket) {
-    if (t_.round != nullptr) t_.before_look(t_.round, bucket);
+    if (t_.round != nullptr && !t_.before_look(t_.round, bucket)) return full_mask(t_);
     if (!t_.occupancy_bits) ++reads_;
     return occupied_in(t_, t_.occupied, bucket);
   }
@@ -179,7 +178,7 @@ class Chooser {
   Choice least_loaded() {
     uint32_t best = t_.levels, load = t_.slots;
     for (uint32_t j = 0; j < t_.levels; ++j) {
-      const auto other = static_cast<uint32_t>(std::popcount(look_own(j)));
+      const auto other = count_of(look_own(j));
       if (other < load) best = j, load = other;
     }
     if (best < t_.levels) return direct(best);
@@ -191,7 +190,7 @@ class Chooser {
         for (uint32_t k = 0; k < t_.levels; ++k) {
           if (k == j) continue;
           const uint64_t there = bucket_there(j, s, k);
-          const auto other = static_cast<uint32_t>(std::popcount(look_there(there)));
+          const auto other = count_of(look_there(there));
           if (other < least) least = other, found = move(j, s, k, there);
         }
       }
@@ -249,8 +248,19 @@ bool place(const TableView& t, const StoredKey& key, uint64_t value, uint64_t di
 
 bool place_key(const TableView& t, const StoredKey& key, uint64_t value, uint64_t digest, uint32_t read,
                uint64_t reads) {
+  const Choice choice = choose_place(t, digest, read, reads);
+  return place_as_chosen(t, choice, key, value, digest, reads);
+}
+
+Choice choose_place(const TableView& t, uint64_t digest, uint32_t read, uint64_t& reads) {
   Chooser chooser(t, digest, read, reads);
   const Choice choice = chooser.choose();
+  reads = chooser.reads();
+  return choice;
+}
+
+bool place_as_chosen(const TableView& t, const Choice& choice, const StoredKey& key, uint64_t value, uint64_t digest,
+                     uint64_t reads) {
   if (choice.way == Choice::Way::list) {
     if (t.state[kListed] == t.limit) return false;
     if (choice.mark) set_bit(t.marks, choice.slot);
@@ -261,7 +271,7 @@ bool place_key(const TableView& t, const StoredKey& key, uint64_t value, uint64_
     if (choice.way == Choice::Way::move) ++t.state[kMoves];
   }
   ++t.state[kInsertions];
-  t.state[kInsertionReads] += chooser.reads();
+  t.state[kInsertionReads] += reads;
   return true;
 }
 

@@ -61,6 +61,24 @@ inline void clear_slot(const TableView& t, uint64_t slot) {
   --t.state[kPlaced + level_of(t, slot / t.slots)];
 }
 
+// ---- where a key goes -------------------------------------------------------------------------------------
+
+struct Choice {
+  enum class Way { direct, move, list } way = Way::list;
+  uint64_t slot = 0;         // which x takes
+  uint32_t level = 0;        // of that slot
+  uint64_t destination = 0;  // of the resident of that slot, if it moves: a bucket,
+  uint32_t to = 0;           // of this level
+  bool mark = false;         // the slot is marked (also if x goes to the list)
+};
+
+// By the table's scheme. `read`: a bit for each level whose bucket of the key was read already; `reads`: how many
+// reads that took, and then how many they are with those of the choice.
+Choice choose_place(const TableView& t, uint64_t digest, uint32_t read, uint64_t& reads);
+// Puts a key there, or on the list; false if that is full.
+bool place_as_chosen(const TableView& t, const Choice& choice, const StoredKey& key, uint64_t value, uint64_t digest,
+                     uint64_t reads);
+
 // ---- the list ---------------------------------------------------------------------------------------------
 
 inline void link_youngest(const TableView& t, uint32_t entry) {

@@ -31,6 +31,7 @@ class Touched {
  public:
   explicit Touched(uint64_t units) : entries_(std::bit_ceil(4 * units)) {}
   void begin(uint64_t keys) {
+    std::fill(std::begin(bits_), std::end(bits_), 0);
     if (next_ > UINT32_MAX - keys) {
       std::fill(entries_.begin(), entries_.end(), Entry{});
       next_ = 1;
@@ -43,10 +44,12 @@ class Touched {
   uint32_t touch(uint32_t unit, uint32_t key) {
     Entry& entry = entries_[place(unit)];
     if (entry.number < base_) entry = {unit, base_ + key};
+    bits_[unit % kBits / 64] |= uint64_t{1} << (unit % 64);
     return entry.number - base_;
   }
   // The same without a touch, and `none` if nobody did.
   uint32_t find(uint32_t unit, uint32_t none) const {
+    if ((bits_[unit % kBits / 64] >> (unit % 64) & 1) == 0) return none;
     const Entry& entry = entries_[place(unit)];
     return entry.number < base_ ? none : entry.number - base_;
   }
@@ -61,7 +64,9 @@ class Touched {
     while (entries_[at].number >= base_ && entries_[at].unit != unit) at = (at + 1) & mask;
     return at;
   }
+  static constexpr uint32_t kBits = 1 << 18;  // of a first look, in the first-level cache: most units are not touched
   std::vector<Entry> entries_;
+  uint64_t bits_[kBits / 64] = {};
   uint32_t base_ = 1, next_ = 1;
 };
 
@@ -74,7 +79,7 @@ class Round {
         keys(most * t.words),
         values(most * t.value_words),
         undo(most),
-        status(most),
+        status(most + 8),
         added(most),
         digests_(most),
         touched_(most * t.levels) {}
@@ -112,13 +117,33 @@ class Round {
     return {words[0], t_.words == 2 ? words[1] : 0};
   }
   uint64_t digest(uint64_t i) const { return digests_[i]; }
+  uint32_t unit(uint64_t bucket) const { return unit_of(t_, bucket); }
   uint32_t toucher(uint64_t bucket, uint32_t none) const { return touched_.find(unit_of(t_, bucket), none); }
-  void prefetch_toucher(uint64_t bucket) const { touched_.prefetch(unit_of(t_, bucket)); }
+  bool is_touched(uint64_t bucket) const { return toucher(bucket, ~0u) != ~0u; }
+  // Whether no key of the round before this one touches its buckets.
+  bool is_free(uint64_t i) const {
+    bool first = true;
+    for (uint32_t j = 0; j < t_.levels; ++j) first &= toucher(bucket_of(t_, digests_[i], j), ~0u) == i;
+    return first;
+  }
+  // The first key from `i` on that is `later`, or `size`: eight at a time.
+  uint64_t next_later(uint64_t i) const {
+    constexpr uint64_t kLow = 0x0101010101010101, kHigh = 0x8080808080808080;
+    static_assert(static_cast<uint8_t>(KeyStatus::later) == 1);
+    for (; i < size; i += 8) {
+      uint64_t word;
+      std::memcpy(&word, status.data() + i, 8);
+      word ^= kLow;  // a byte that was 1 is 0
+      if (const uint64_t zeros = (word - kLow) & ~word & kHigh; zeros != 0)
+        return std::min<uint64_t>(size, i + static_cast<uint64_t>(std::countr_zero(zeros)) / 8);
+    }
+    return size;
+  }
   // Calls act(i) for the keys that are `later`, in order, until it answers false; soon(i) some keys before.
   template <typename Soon, typename Act>
   void each_later(const Soon& soon, const Act& act) {
     Ahead lines{8}, others{4};
-    for (uint64_t i = 0; i < size; ++i) {
+    for (uint64_t i = next_later(0); i < size; i = next_later(i + 1)) {
       lines.go_on(*this, i, [&](uint64_t key) {
         for (uint32_t j = 0; j < t_.levels; ++j) {
           const uint64_t bucket = bucket_of(t_, digests_[key], j);
@@ -127,7 +152,7 @@ class Round {
         }
       });
       others.go_on(*this, i, soon);
-      if (status[i] == KeyStatus::later && !act(i)) return;
+      if (!act(i)) return;
     }
   }
 
@@ -146,19 +171,18 @@ class Round {
  private:
   // Looks for keys that are `later`, some of them ahead of the one that is dealt with.
   struct Ahead {
-    uint64_t distance, at = 0, count = 0;  // `count` of them lie behind the current key and before `at`
+    uint64_t distance, at = 0, count = 0;  // `count` of those before `at` have not been dealt with
 
     template <typename See>
     void go_on(const Round& round, uint64_t current, const See& see) {
-      if (round.status[current] == KeyStatus::later && at > current && count > 0) --count;
-      for (; at < round.size && count < distance; ++at) {
-        if (round.status[at] != KeyStatus::later) continue;
+      if (at > current) count -= count > 0;  // one of them is dealt with now
+      at = std::max(at, current);
+      for (; count < distance && (at = round.next_later(at)) < round.size; ++at) {
         see(at);
         count += at > current;
       }
     }
   };
-
   std::vector<uint64_t> digests_;
   Touched touched_;
 };
@@ -233,76 +257,173 @@ uint64_t round_keys_of(const TableView& t, uint64_t n, uint32_t& threads) {
   return threads < 2 || keys < kFewestKeys ? 0 : keys;
 }
 
-// What an insertion by rounds does alone.
-struct Insertion {
-  const MultilevelTable& table;
-  const TableView& t;
-  bool are_new;
-  Round* round = nullptr;
-  uint64_t current = 0;  // the key that is being inserted
+// The choice of a key that finds no bucket by the fast rule, made ahead by the thread that found its buckets full.
+// It holds if no bucket that it looked at has changed until the key's turn: no key of the round has one of them (else
+// there is no such choice), so that only another move can have changed it.
+struct AheadChoice {
+  Choice choice;
+  uint64_t reads;
+};
 
-  void share(Round& part, uint64_t first, uint64_t n, uint8_t* added) const {
-    const Counted counted(t);
-    table.loops().insert_many(counted.view, part.keys.data() + first * t.words,
-                              part.values.data() + first * t.value_words, n, are_new,
-                              {.added = added == nullptr ? nullptr : part.added.data() + first,
-                               .status = part.status.data() + first,
-                               .undo = part.undo.data() + first});
+class Insertion {
+ public:
+  Insertion(const MultilevelTable& table, bool are_new, uint8_t* added, uint64_t round_keys)
+      : table_(table),
+        t_(table.view()),
+        are_new_(are_new),
+        added_(added),
+        most_looks_(t_.levels * t_.slots * (t_.levels - 1)),
+        looks_(round_keys),
+        ahead_(most_looks_ <= kMostLooks ? round_keys : 0),
+        looked_(ahead_.size() * most_looks_) {}
+
+  void share(Round& round, uint64_t first, uint64_t n) {
+    std::fill_n(looks_.data() + first, n, 0);
+    {
+      const Counted counted(t_);
+      table_.loops().insert_many(counted.view, round.keys.data() + first * t_.words,
+                                 round.values.data() + first * t_.value_words, n, are_new_,
+                                 {.added = added_ == nullptr ? nullptr : round.added.data() + first,
+                                  .status = round.status.data() + first,
+                                  .undo = round.undo.data() + first});
+    }
+    if (ahead_.empty()) return;
+    for (uint64_t i = round.next_later(first); i < first + n; i = round.next_later(i + 1))
+      if (round.is_free(i)) choose_ahead(round, i);
   }
+
   // Returns how many keys of the round are in.
-  uint64_t finish(Round& part, uint8_t* added) {
-    round = &part;
-    TableView alone = t;
+  uint64_t finish(Round& round) {
+    round_ = &round;
+    std::fill(std::begin(changed_), std::end(changed_), 0);
+    TableView alone = t_;
     alone.round = this;
-    alone.before_look = [](void* self, uint64_t bucket) { static_cast<Insertion*>(self)->settle(bucket); };
-    uint64_t done = part.size;
-    part.each_later([&](uint64_t i) { look_ahead(i); },
-                    [&](uint64_t i) {
-                      current = i;
-                      const size_t in = table.loops().insert_many(
-                          alone, part.keys.data() + i * t.words, part.values.data() + i * t.value_words, 1, are_new,
-                          {.added = added == nullptr ? nullptr : part.added.data() + i});
-                      if (in == 0) done = i;
-                      return in != 0;
-                    });
-    for (uint64_t i = done; i < part.size; ++i) take_back(i);
-    if (added != nullptr) std::copy_n(part.added.data(), done, added + part.start);
+    alone.before_look = [](void* self, uint64_t bucket) { return static_cast<Insertion*>(self)->settle(bucket); };
+    uint64_t done = round.size;
+    round.each_later([&](uint64_t i) { look_ahead(i); },
+                     [&](uint64_t i) {
+                       current_ = i;
+                       const bool is_in = insert(alone, i);
+                       if (!is_in) done = i;
+                       return is_in;
+                     });
+    for (uint64_t i = done; i < round.size; ++i) take_back(i);
+    if (added_ != nullptr) std::copy_n(round.added.data(), done, added_ + round.start);
     return done;
   }
-  // Asks for what an insertion will look at that moves a resident: where the residents of its buckets may go.
-  void look_ahead(uint64_t i) const {
-    uint64_t own[kMaxLevels];
-    for (uint32_t j = 0; j < t.levels; ++j) {
-      own[j] = bucket_of(t, round->digest(i), j);
-      if (taken_in(t, own[j]) != full_mask(t)) return;  // it moves none
+
+ private:
+  static constexpr uint32_t kMostLooks = 64, kBits = 1 << 16;
+
+  uint32_t levels_read() const { return are_new_ ? 0 : ~0u; }
+  uint64_t reads() const { return are_new_ ? 0 : t_.levels; }
+
+  void choose_ahead(Round& round, uint64_t i) {
+    struct Look {
+      const Round& round;
+      uint32_t* units;
+      uint32_t count = 0;
+      bool is_clean = true;
+    } look{round, looked_.data() + i * most_looks_};
+    TableView view = t_;
+    view.round = &look;
+    view.before_look = [](void* context, uint64_t bucket) {
+      auto& mine = *static_cast<Look*>(context);
+      mine.is_clean = mine.is_clean && !mine.round.is_touched(bucket);
+      if (mine.is_clean) mine.units[mine.count++] = mine.round.unit(bucket);
+      return mine.is_clean;
+    };
+    uint64_t total = reads();
+    const Choice choice = choose_place(view, round.digest(i), levels_read(), total);
+    if (!look.is_clean) return;
+    ahead_[i] = {choice, total};
+    looks_[i] = static_cast<uint8_t>(look.count);
+  }
+
+  bool insert(const TableView& alone, uint64_t i) {
+    const StoredKey key = round_->key(i);
+    const uint64_t digest = round_->digest(i), value = t_.value_words == 0 ? 0 : round_->values[i];
+    uint64_t total = reads();
+    Choice choice;
+    if (holds(i)) {
+      choice = ahead_[i].choice;
+      total = ahead_[i].reads;
+    } else {
+      if (uint64_t* present = are_new_ ? nullptr : table_.find(key); present != nullptr) {
+        if (t_.value_words != 0) *present = value;
+        round_->added[i] = 0;
+        return true;
+      }
+      choice = choose_place(alone, digest, levels_read(), total);
     }
-    for (uint32_t j = 0; j < t.levels; ++j)
-      for (uint32_t s = 0; s < t.slots; ++s) {
-        const uint64_t digest = t.hash.digest(key_at(t, own[j] * t.slots + s));
-        for (uint32_t to = 0; to < t.levels; ++to) {
-          if (to == j) continue;
-          const uint64_t bucket = bucket_of(t, digest, to);
-          __builtin_prefetch(t.occupied + bucket * t.slots / 8);
-          round->prefetch_toucher(bucket);
-        }
+    if (!place_as_chosen(t_, choice, key, value, digest, total)) return false;
+    if (choice.way == Choice::Way::move) {
+      const uint32_t unit = round_->unit(choice.destination);
+      changed_[unit % kBits / 64] |= uint64_t{1} << (unit % 64);
+    }
+    round_->added[i] = 1;
+    return true;
+  }
+  bool holds(uint64_t i) const {
+    if (looks_[i] == 0) return false;
+    const uint32_t* units = looked_.data() + i * most_looks_;
+    uint64_t changed = 0;
+    for (uint32_t k = 0; k < looks_[i]; ++k) changed |= changed_[units[k] % kBits / 64] >> (units[k] % 64) & 1;
+    return changed == 0;
+  }
+
+  // Asks for what an insertion will look at that moves a resident: where it goes, or may go.
+  void look_ahead(uint64_t i) const {
+    if (looks_[i] != 0) {
+      const Choice& choice = ahead_[i].choice;
+      if (choice.way == Choice::Way::move) __builtin_prefetch(t_.records + choice.destination * t_.stride, 1);
+      return;
+    }
+    uint64_t own[kMaxLevels];
+    for (uint32_t j = 0; j < t_.levels; ++j) {
+      own[j] = bucket_of(t_, round_->digest(i), j);
+      if (taken_in(t_, own[j]) != full_mask(t_)) return;  // it moves none
+    }
+    for (uint32_t j = 0; j < t_.levels; ++j)
+      for (uint32_t s = 0; s < t_.slots; ++s) {
+        const uint64_t digest = t_.hash.digest(key_at(t_, own[j] * t_.slots + s));
+        for (uint32_t to = 0; to < t_.levels; ++to)
+          if (to != j) __builtin_prefetch(t_.occupied + bucket_of(t_, digest, to) * t_.slots / 8);
       }
   }
   // The key that is being inserted looks at a bucket: a key behind it that touches this bucket comes after it.
-  void settle(uint64_t bucket) {
-    const uint32_t other = round->toucher(bucket, 0);
-    if (other <= current || round->status[other] != KeyStatus::placed) return;  // a replaced value changes no bucket
-    take_back(other);
-    round->status[other] = KeyStatus::later;
+  bool settle(uint64_t bucket) {
+    const uint32_t other = round_->toucher(bucket, 0);
+    if (other > current_) {
+      looks_[other] = 0;
+      if (round_->status[other] == KeyStatus::placed) {  // a replaced value changes no bucket
+        take_back(other);
+        round_->status[other] = KeyStatus::later;
+      }
+    }
+    return true;
   }
   void take_back(uint64_t i) {
-    if (round->status[i] == KeyStatus::placed) {
-      clear_slot(t, round->undo[i]);
-      --t.state[kInsertions];
-      t.state[kInsertionReads] -= are_new ? 0 : t.levels;
-    } else if (round->status[i] == KeyStatus::replaced && t.value_words != 0) {
-      *table.find(round->key(i)) = round->undo[i];
+    if (round_->status[i] == KeyStatus::placed) {
+      clear_slot(t_, round_->undo[i]);
+      --t_.state[kInsertions];
+      t_.state[kInsertionReads] -= reads();
+    } else if (round_->status[i] == KeyStatus::replaced && t_.value_words != 0) {
+      *table_.find(round_->key(i)) = round_->undo[i];
     }
   }
+
+  const MultilevelTable& table_;
+  const TableView& t_;
+  const bool are_new_;
+  uint8_t* added_;
+  const uint32_t most_looks_;
+  std::vector<uint8_t> looks_;      // of each key: units that its choice looked at; 0: there is no choice
+  std::vector<AheadChoice> ahead_;  // empty if keys look at too many buckets
+  std::vector<uint32_t> looked_;
+  uint64_t changed_[kBits / 64] = {};  // units that a key was moved to in this round
+  Round* round_ = nullptr;
+  uint64_t current_ = 0;  // the key that is being inserted
 };
 
 struct Deletion {
@@ -365,12 +486,12 @@ TableProgress insert_all(MultilevelTable& table, const uint64_t* keys, const uin
   TableProgress progress;
   const bool in_order = table.guide() != nullptr || !t.occupancy_bits;
   if (const uint64_t round_keys = in_order ? 0 : round_keys_of(t, n, threads); round_keys != 0) {
-    Insertion insertion{table, t, are_new};
+    Insertion insertion(table, are_new, added, round_keys);
     progress.done = in_rounds(
         t, table.kernel(), keys, t.value_words == 0 ? nullptr : values, n, round_keys, threads, pulse,
-        [&](Round& round, uint64_t first, uint64_t count) { insertion.share(round, first, count, added); },
+        [&](Round& round, uint64_t first, uint64_t count) { insertion.share(round, first, count); },
         [&](Round& round) {
-          const uint64_t done = insertion.finish(round, added);
+          const uint64_t done = insertion.finish(round);
           progress.full = done < round.size;
           return done;
         });

@@ -16,7 +16,6 @@ Linux, Documentation/admin-guide/cgroup-v2.rst (cpu.max) and scheduler/sched-bwc
 from __future__ import annotations
 
 import operator
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -25,7 +24,6 @@ from evenbins import _core
 
 __all__ = ["available_threads", "checked_threads", "cores_of_quota", "useful_threads"]
 
-SETTING = "EVENBINS_THREADS"
 _MAX_THREADS = 1024
 _KEYS_PER_THREAD = 8192  # that pay for it; as in cpp/parallel.cpp
 _SECONDS = 1.0  # between two readings of the quota
@@ -63,37 +61,13 @@ def available_threads() -> int:
     ValueError
         EVENBINS_THREADS is not a number of threads.
     """
-    cores, setting = _core.thread_limits()
-    found = min(cores or _cores_of_python(), _current_quota(), _MAX_THREADS)
-    return found if setting is None else min(found, _checked_setting(setting))
-
-
-def _checked_setting(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise ValueError(
-            f"the environment variable {SETTING} must be a whole number from 1 on, not {text!r}: "
-            "set it to the most threads that a bulk call may use, or unset it"
-        )
-    return number
-
-
-def _cores_of_python() -> int:
-    """Return the number of cores where the core cannot tell: no Linux, or more than 1024 of them."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _current_quota() -> int:
     global _quota  # the two numbers change together
     now = time.monotonic()
-    read_at, cores = _quota
+    read_at, quota = _quota
     if now - read_at > _SECONDS:
-        cores = cores_of_quota() or _MAX_THREADS
-        _quota = now, cores
-    return cores
+        quota = min(cores_of_quota() or _MAX_THREADS, _MAX_THREADS)
+        _quota = now, quota
+    return _core.thread_limit(quota)
 
 
 def cores_of_quota(root: str | Path = "/") -> int | None:

@@ -1,19 +1,21 @@
 """Files mapped read-only, and what the system is told about how they will be read (madvise).
 
-    load, verify=True    once, from the first byte to the last    SEQUENTIAL: it reads far ahead
-    preload=True         all of it, now                           POPULATE_READ, in pieces
-    open                 at random places                         NORMAL; RANDOM beyond half of the memory
+    load, verify=True    once, from the first byte to the last    as preload; SEQUENTIAL if it is too large
+    preload=True         all of it, now                           SEQUENTIAL and POPULATE_READ, in pieces
+    open                 at random places                         NORMAL; RANDOM if it is too large
 
-Measured (Linux 6.18, ext4; a blocked filter of 600 MB, none of it cached; seconds):
+Too large is a file beyond half of the machine's memory. Measured by tools/mapped_study.py (Linux 6.18, ext4, two
+busy cores; seconds):
 
-    random keys looked up    1,000    10,000    100,000     the whole file verified
-    NORMAL                   0.48      0.60       0.51      1.3 - 1.9
-    RANDOM                   0.05      0.74       4.2       7.7 - 9.4
-    SEQUENTIAL                                              0.2 - 0.3
+    600 MB, not cached      1,000 keys     10,000 keys    100,000 keys     verify=True
+            NORMAL            0.82            0.87            0.76            3.52
+            RANDOM            0.18            1.58            9.29           16.25
+        SEQUENTIAL            0.64            0.69            0.85            3.27
+      preload=True            0.64            0.74            0.87            1.16
 
-A page fault costs about as much as reading 64 KiB on. So reading ahead pays as soon as a file is asked for
-one key per 64 KiB of it, and before that it costs at most one reading of the file. If the file does not
-stay in memory that moment never comes: there each look-up reads its own page and nothing else.
+So reading ahead costs at most one reading of the file, and pays as soon as one page in some twenty is wanted.
+If the file does not stay in memory that moment never comes: there each look-up reads its own page and nothing
+else. Populating takes fewer page faults than touching byte after byte, however far the system reads ahead.
 """
 
 from __future__ import annotations
@@ -63,12 +65,12 @@ def advised(
     nbytes
         Bytes of all files that are opened together, if they are several.
     """
-    if preload:
+    fits = 2 * max(nbytes, len(data)) <= _memory_bytes()
+    if preload or (whole and fits):
         _populate(data, path)
     elif whole:
         _advise(data, "MADV_SEQUENTIAL")
     yield
-    fits = 2 * max(nbytes, len(data)) <= _memory_bytes()
     if not fits or preload or whole:
         _advise(data, "MADV_NORMAL" if fits else "MADV_RANDOM")
 

@@ -45,7 +45,8 @@ class Column:
         """
         if hasattr(self._source, "__arrow_c_stream__"):
             return _core.chosen_column(self._source.__arrow_c_stream__(), None, None, self._name)
-        return _core.chosen_column(None, *self._source.__arrow_c_array__(), self._name)
+        schema, table = self._source.__arrow_c_array__()
+        return _core.chosen_column(None, schema, table, self._name)
 
     def __repr__(self) -> str:
         return f"column({type(self._source).__name__}, {self._name!r})"

@@ -848,19 +848,20 @@ def test_other_columns_are_a_type_error(make: Callable[[], Any]) -> None:
 
 TABLES: dict[str, Callable[[], Any]] = {
     "table": lambda: pa.table({"a": [1], "b": ["x"]}),
-    "table of one column": lambda: pa.table({"a": [1]}),
-    "record batch": lambda: pa.record_batch({"a": [1]}),
-    "reader": lambda: pa.table({"a": [1]}).to_reader(),
-    "struct": lambda: pa.array([{"a": 1}]),
-    "polars": lambda: pl.DataFrame({"a": [1]}),
-    "pandas": lambda: pd.DataFrame({"a": [1]}),
-    "empty": lambda: pa.table({"a": pa.array([], pa.int64())}),
+    "record batch": lambda: pa.record_batch({"a": [1], "b": ["x"]}),
+    "reader": lambda: pa.table({"a": [1], "b": ["x"]}).to_reader(),
+    "struct": lambda: pa.array([{"a": 1, "b": "x"}]),
+    "polars": lambda: pl.DataFrame({"a": [1], "b": ["x"]}),
+    "pandas": lambda: pd.DataFrame({"a": [1], "b": ["x"]}),
+    "empty": lambda: pa.table({"a": pa.array([], pa.int64()), "b": pa.array([], pa.string())}),
 }
 
 
 @pytest.mark.parametrize("make", TABLES.values(), ids=TABLES.keys())
-def test_a_table_is_a_type_error_that_says_to_pass_one_column(make: Callable[[], Any]) -> None:
-    assert_refused(make, TypeError, r"struct: pass one column")
+def test_a_table_is_a_type_error_that_names_its_columns(make: Callable[[], Any]) -> None:
+    assert_refused(
+        make, TypeError, r"^keys must be one column, not a table of 2 \('a', 'b'\): .*column\(keys, 'a'\)"
+    )
 
 
 def test_a_stream_and_an_array_are_read_through_their_protocols_alone() -> None:

@@ -111,8 +111,7 @@ def test_any_text_is_read_without_an_error(
 
 
 def test_the_quota_is_a_limit_and_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(_cores.SETTING, raising=False)
-    monkeypatch.setattr(_cores._core, "thread_limits", lambda: (64, None))
+    monkeypatch.setattr(_cores._core, "thread_limit", lambda quota: min(64, quota))
     seconds, quotas = [1000.0], [5]
     monkeypatch.setattr(_cores.time, "monotonic", lambda: seconds[0])
     monkeypatch.setattr(_cores, "cores_of_quota", lambda: quotas[0])
@@ -127,17 +126,16 @@ def test_the_quota_is_a_limit_and_is_read_again(monkeypatch: pytest.MonkeyPatch)
     assert _cores.available_threads() == 64
 
 
-def test_the_core_that_cannot_tell_leaves_it_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_cores._core, "thread_limits", lambda: (0, None))
-    monkeypatch.setattr(_cores, "_cores_of_python", lambda: 1)
-    assert _cores.available_threads() == 1
+def test_the_quota_limits_the_cores() -> None:
+    assert _cores._core.thread_limit(1) == 1
+    assert 1 <= _cores._core.thread_limit(1024) <= len(os.sched_getaffinity(0))
 
 
 def test_the_setting_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVENBINS_THREADS", "1")
     assert _cores.checked_threads(None) == 1
     assert _cores.checked_threads(7) == 7  # an argument says what it says
-    monkeypatch.setenv("EVENBINS_THREADS", "100000")
+    monkeypatch.setenv("EVENBINS_THREADS", "1" + 30 * "0")
     most = _cores.checked_threads(None)
     monkeypatch.setenv("EVENBINS_THREADS", "")
     assert _cores.checked_threads(None) == most
@@ -145,7 +143,7 @@ def test_the_setting_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _cores.checked_threads(None) == most
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", " "])
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", " ", "2x", "000"])
 def test_a_wrong_setting_names_the_variable(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("EVENBINS_THREADS", text)
     f = BlockedBloomFilter(100)

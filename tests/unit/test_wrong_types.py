@@ -139,6 +139,7 @@ FUNCTIONS = {
     "load": eb.load,
     "open": eb.open,
     "dedup": eb.dedup,
+    "column": eb.column,
 }
 
 

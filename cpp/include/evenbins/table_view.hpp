@@ -79,8 +79,8 @@ struct TableView {
   uint8_t* deleted = nullptr;
   uint64_t* hashes = nullptr;
   // Of a table that several threads change (table_rounds.cpp), else null: called with the number of a bucket that is
-  // not the inserted key's own before an insertion looks at it.
-  void (*before_look)(void* round, uint64_t bucket) = nullptr;
+  // not the inserted key's own before an insertion looks at it. False: it must not look, and takes it for full.
+  bool (*before_look)(void* round, uint64_t bucket) = nullptr;
   void* round = nullptr;
   // The rare path of an insertion (multilevel.cpp): no bucket was found by the fast rule. False: no room at all.
   bool (*place)(const TableView&, const StoredKey& key, uint64_t value, uint64_t digest, bool is_new) = nullptr;

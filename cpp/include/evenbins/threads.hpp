@@ -46,7 +46,7 @@ class Workers {
 // How many times this process has been forked from the one that loaded the module: 0 there, 1 in its children, …
 uint32_t forks() noexcept;
 
-// On how many cores the calling thread may run; 0 if that cannot be told.
+// On how many cores the calling thread may run; at least 1.
 uint32_t allowed_cores() noexcept;
 
 // Runs body(0) on the calling thread and body(1), body(2), … on others, `most` in all or as many as can be started, and

@@ -178,9 +178,10 @@ class SecondChance(System):
         return y[: d * s].reshape(d, s, *rest), y[d * s : (2 * d - 1) * s].reshape(d - 1, s, *rest)
 
     def rates(self, y: Array, shares: Array) -> Array:
+        return (self._rates_of_one_slot if self.slots == 1 else self._rates_of_slots)(y, shares)
+
+    def _rates_of_slots(self, y: Array, shares: Array) -> Array:
         s = self.slots
-        if s == 1:
-            return self._rates_of_one_slot(y, shares)
         loads, known = self._split(y)
         full, after = loads[:-1, -1], loads[1:, -1]  # of each level but the last, and of the next
         exactly = _exactly(loads[:-1, -1:], known)

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from evenbins.theory import block
 
-__all__ = ["Curves", "Found", "best_loads"]
+__all__ = ["Curves", "Found", "Nested", "best_loads", "measure"]
 
 Vector = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -57,7 +57,7 @@ class Curves:
         return np.ascontiguousarray(found[np.arange(len(loads)), :, which].T)
 
 
-class _Nested(NamedTuple):
+class Nested(NamedTuple):
     """Quantities of filters, [quantity, filter, …]: values, gradients, second derivatives in log(load)."""
 
     value: Vector
@@ -76,7 +76,7 @@ class _Nested(NamedTuple):
         return logs - less[0], slope - less[1], bend - less[2]
 
 
-def _measure(curves: Curves, which: Integers, logs: Vector, list_blocks: float) -> _Nested:
+def measure(curves: Curves, which: Integers, logs: Vector, list_blocks: float) -> Nested:
     """Evaluate filters, from the last level up."""
     count, depth = logs.shape
     loads = np.exp(logs)
@@ -110,7 +110,7 @@ def _measure(curves: Curves, which: Integers, logs: Vector, list_blocks: float) 
         bend[:, :, level, :] = bend[:, :, :, level] = mixed
         bend[:, :, level, level] = own[2] + factor[2] * value
         value = own[0] + factor[0] * value
-    return _Nested(value, slope, bend)
+    return Nested(value, slope, bend)
 
 
 def _downhill(bend: Vector, normals: Vector) -> Vector:
@@ -160,7 +160,7 @@ def best_loads(
     converged = np.zeros(count, dtype=bool)
     rows = np.arange(count)  # those still under way
     for step in range(_STEPS):
-        found = _measure(curves, which[rows], logs[rows], list_blocks)
+        found = measure(curves, which[rows], logs[rows], list_blocks)
         value[:, rows] = found.value
         move, off = _newton_step(found, fpr is not None, limits, held)
         far = np.abs(move).max(axis=1)
@@ -184,7 +184,7 @@ def best_loads(
 
 
 def _newton_step(
-    found: _Nested, by_rate: bool, limits: Vector, held: Mapping[str, float]
+    found: Nested, by_rate: bool, limits: Vector, held: Mapping[str, float]
 ) -> tuple[Vector, Vector]:
     """Return the step of each filter, [filter, level], and how far the equations are from holding."""
     goal, target = (_BLOCKS, _RATE) if by_rate else (_RATE, _BLOCKS)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from evenbins.theory import block
 from evenbins.theory.cores import counter_bits
+from evenbins.theory.fpr import MAX_HASHES_BLOCKED
 from evenbins.theory.level_descent import Descent
 from evenbins.theory.level_fronts import Cells, Fronts, Prices
 from evenbins.theory.shape_search import Bounds, Given, Goal, Search, Shape, distinct
@@ -33,7 +34,8 @@ _POINTS = (40, 320)  # of what is left for the levels below: for several, and fo
 _STARTS = 3  # thresholds of the first level to begin with
 _CLOSEST = 4  # choices of thresholds near which the bounds begin to hold
 _WORTH = (0.002, 0.03)  # what one more level must gain: of the memory, of the rate
-_GAIN = 1e-6  # what another choice must gain, relatively: less may be rounding
+_FEW_KEYS = 16.0  # per block
+_COINS, _COIN_GAIN = (0.25, 0.5, 0.75), (0.0005, 0.01)  # what a coin must gain, relatively: memory, rate
 
 
 class Stepped(Search):
@@ -250,11 +252,22 @@ class Stepped(Search):
 
         if self.given.thresholds is None and count < self.levels and self._may_gain(hashes, count):
             worth = math.log1p(-_WORTH[not self.by_rate])
-            count += refined(hashes, count + 1) < refined(hashes, count) + worth
+            free = self.given.hashes is None and hashes < MAX_HASHES_BLOCKED
+            more = min((hashes, hashes + 1) if free else (hashes,), key=lambda k: refined(k, count + 1))
+            if refined(more, count + 1) < refined(hashes, count) + worth:
+                hashes, count = more, count + 1
         self.hashes = hashes
         hashes = self.walk_hashes(lambda k: refined(k, count))
         refined(hashes, count)
-        return shapes[hashes, count]
+        return self._with_coin(shapes[hashes, count])
+
+    def _with_coin(self, best: Shape) -> Shape:
+        """Try coins where blocks hold few keys: there a threshold is a coarse thing."""
+        if self.is_fill or self.given.coin is not None or self.load > _FEW_KEYS:
+            return best
+        others = [self.refine(best.hashes, coin, best.choices) for coin in _COINS]
+        other = min(others, key=self.badness)
+        return other if self.badness(other) < self.badness(best) - _COIN_GAIN[not self.by_rate] else best
 
     def _may_gain(self, hashes: int, count: int) -> bool:
         """Return whether one more level is somewhat better on the grid."""

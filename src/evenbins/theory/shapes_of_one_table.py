@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from evenbins.theory import block, levels, two_choices
 from evenbins.theory.caching import cached
 from evenbins.theory.cores import COIN_UNIT, BalancedCore, counter_bits
+from evenbins.theory.fpr import MAX_HASHES_BLOCKED
 from evenbins.theory.shape_search import Bounds, Search, Shape, distinct
 from evenbins.theory.two_choice_hashes import best_hashes_at_load, best_hashes_for_rate, load_for_rate
 
@@ -50,13 +52,29 @@ class OneTable(Search):
         if best is None:
             return self._nearest(choices, coin)
         if self.given.coin is None:
-            for other in (0.3, 0.6):
-                one = at(best.hashes, other, best.choices)
-                if one is not None and value(one) < value(best) - (
-                    0.001 * best.bits if self.goal.fpr else 0.001
-                ):
-                    best = one
+            best = self._with_coin(best, at, value)
         return self._refine(best)
+
+    def _with_coin(
+        self, best: Shape, at: Callable[..., Shape | None], value: Callable[[Shape | None], float]
+    ) -> Shape:
+        """Try coins, and with each one hash more or fewer: a coin is as good as a part of a threshold."""
+        for coins in ((0.25, 0.5, 0.75), (-0.12, 0.12), (-0.05, 0.05)):
+            centre = best.coin if coins[0] < 0.0 else 0.0
+            for coin in (round(centre + each, 2) for each in coins):
+                if not 0.0 <= coin < 1.0:
+                    continue
+                for hashes in (best.hashes, best.hashes - 1, best.hashes + 1):
+                    if (self.given.hashes or hashes) != hashes or not 1 <= hashes <= MAX_HASHES_BLOCKED:
+                        continue
+                    one = at(hashes, coin, best.choices)
+                    if one is not None and value(one) < value(best) - self._worth(best):
+                        best = one
+        return best
+
+    def _worth(self, shape: Shape) -> float:
+        """Return what a coin must gain."""
+        return 0.001 * shape.bits if self.goal.fpr is not None else 0.001
 
     def _scan(self, hashes: int, coin: float, choices: int) -> Shape | None:
         load = self.load
@@ -96,32 +114,63 @@ class OneTable(Search):
         overflow = listed / changed
         bits = self.block_bits / keys + self.list_price * listed / keys
         rate = f * walks
-        allowed = (reads <= self.bounds.reads) & (walks <= self.bounds.miss_reads)
-        allowed &= overflow <= self.bounds.overflow
-        allowed[0] = False
-        if self.goal.fpr is not None:
-            allowed &= rate <= self.goal.fpr
-            score = np.where(allowed, bits, np.inf)
-        else:
-            assert self.goal.bits is not None
-            allowed &= bits <= self.goal.bits
-            score = np.where(allowed, rate, np.inf)
-        place = np.unravel_index(int(np.argmin(score)), score.shape)
-        if not math.isfinite(float(score[place])):
+        places = [self._place(bits, rate, reads, walks, overflow, mark) for mark in range(len(marks))]
+
+        def read(values: Vector, mark: int) -> float:
+            """Read values off between two points of the grid."""
+            place = places[mark]
+            row = min(int(place), len(values) - 2)
+            part = place - row
+            return float(values[row, mark] * (1.0 - part) + values[row + 1, mark] * part)
+
+        logs = np.log(np.maximum(rate, 1e-300))
+        score = bits if self.goal.fpr is not None else logs
+        found = [(read(score, mark), mark) for mark, place in enumerate(places) if place > 0.0]
+        if not found:
             return None
+        mark = min(found)[1]
         return Shape(
             policy=self.policy,
             hashes=hashes,
             choices=choices,
-            thresholds=(int(marks[place[1]]),),
+            thresholds=(int(marks[mark]),),
             coin=coin,
-            blocks=(1.0 / float(keys[place]),),
-            bits=float(bits[place]),
-            fpr=float(rate[place]),
-            reads=float(reads[place]),
-            miss_reads=float(walks[place]),
-            overflow=float(overflow[place]),
+            blocks=(1.0 / read(keys, mark),),
+            bits=read(bits, mark),
+            fpr=math.exp(read(logs, mark)),
+            reads=read(reads, mark),
+            miss_reads=read(walks, mark),
+            overflow=read(overflow, mark),
         )
+
+    def _place(
+        self, bits: Vector, rate: Vector, reads: Vector, walks: Vector, overflow: Vector, mark: int
+    ) -> float:
+        """Return where on the grid the goal is met best within the bounds, in points; 0 for nowhere.
+
+        With the attempts the rate grows, and so does what is bounded; memory falls, until the list is what
+        grows. For a memory that is where it is small enough, for a rate where nothing may grow any more.
+        """
+        limits = [
+            (reads[1:, mark], self.bounds.reads), (walks[1:, mark], self.bounds.miss_reads),
+            (overflow[1:, mark], self.bounds.overflow),
+        ]  # fmt: skip
+        memory, end = bits[1:, mark], len(bits) - 2.0
+        if self.goal.fpr is not None:
+            limits.append((rate[1:, mark], self.goal.fpr))
+            end = min(end, float(np.argmin(memory)))
+        for values, limit in limits:
+            over = np.flatnonzero(values > limit * (1.0 + 1e-12))
+            if len(over):
+                end = min(end, _crossing(values, int(over[0]), limit, values is rate[1:, mark]))
+        if self.goal.fpr is not None:
+            return end + 1.0 if end >= 0.0 else 0.0
+        assert self.goal.bits is not None
+        under = np.flatnonzero(memory <= self.goal.bits)
+        if not len(under):
+            return 0.0
+        start = _crossing(memory, int(under[0]), self.goal.bits, False)
+        return start + 1.0 if 0.0 <= start <= end else 0.0
 
     def at_load(self, like: Shape, load: float) -> Shape:
         """Evaluate the same numbers at another load, exactly."""
@@ -162,6 +211,16 @@ class OneTable(Search):
             coin=coin, blocks=(1.0 / self.load,), bits=math.inf, fpr=1.0, reads=math.inf, miss_reads=math.inf,
             overflow=1.0,
         )  # fmt: skip
+
+
+def _crossing(values: Vector, place: int, limit: float, by_logarithm: bool) -> float:
+    """Return where values cross a limit between the point before `place` and this one; -1 if before all."""
+    if place == 0:
+        return -1.0
+    one, two = float(values[place - 1]), float(values[place])
+    if by_logarithm:
+        one, two, limit = (math.log(max(each, 1e-300)) for each in (one, two, limit))
+    return place - 1.0 + (limit - one) / (two - one)
 
 
 @cached(8)
