@@ -64,7 +64,7 @@ class TwinOfGrowing:
 
 
 @pytest.mark.parametrize("policy", ["blocked", "standard", "fill"])
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(data=st.data(), seed=st.sampled_from([0, 7]))
 def test_a_growing_filter_does_what_its_twin_does(policy: str, data: Any, seed: int) -> None:
     f = growing(policy, first=5, seed=seed)
@@ -187,7 +187,7 @@ def test_the_filter_is_garbage_with_its_parts() -> None:
 # --- threads -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", ["blocked", "standard", "fill", "multilevel"])
+@pytest.mark.parametrize("policy", ["blocked", "standard", "fill"])
 def test_bytes_and_answers_of_growing_filters_do_not_depend_on_threads(policy: str) -> None:
     """150,000 keys, a third of them repeats: stages end within pieces, and begin within them."""
     rng = np.random.default_rng(1)
@@ -407,8 +407,8 @@ def test_a_shard_that_does_not_fit_leaves_all_shards_as_they_were() -> None:
     f.add_many(range(500))
     g.add_many(range(1000, 1500))
     strange = build(plan_blocked(700, bits_per_key=9))
-    broken = g.copy()
-    _core.Shards.__init__(broken, (*g.parts[:2], strange, g.parts[3]))
+    broken = ShardedFilter.__new__(ShardedFilter)
+    broken._assemble([*g.parts[:2], strange, g.parts[3]], g.capacity)
     before = f.to_bytes()
     with pytest.raises(ValueError, match=r"cannot merge: their sizes differ"):
         operator.ior(f, broken)
@@ -448,7 +448,7 @@ def test_a_handler_that_merges_into_what_its_thread_changes_is_refused_whole(mak
     f._check()
 
 
-@pytest.mark.parametrize("policy", ["multilevel", "sequential", "single"])
+@pytest.mark.parametrize("policy", ["multilevel", "single"])
 def test_merges_with_overflow_lists_are_those_of_the_parts(policy: str) -> None:
     """The space for the lists comes first; what is merged is what the parts alone would merge."""
     f, g = sharded(policy, keys=3000), sharded(policy, keys=3000)
