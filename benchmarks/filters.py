@@ -3,8 +3,8 @@
 Equal work: every contender of a case gets the same capacity, the same requested false-positive rate and
 the same keys, and is called by its fastest public interface. Filters spend bits differently for the same
 request, so the measured rate (on absent keys) and the bits per key stand beside each time.
-How each contender is called: peers.py. The cases of the balanced filters: balanced.py; growing and sharded: composites.py;
-counting: counting.py.
+How each contender is called: peers.py. The cases of the balanced filters: balanced.py; of growing and sharded
+ones: composites.py; counting: counting.py.
 
 Integer keys are random 63-bit numbers: fastbloom-rs takes no larger ones. abloom and rbloom hash a str with
 Python's hash(), which a str computes once and keeps: where the same objects come again in each round, the

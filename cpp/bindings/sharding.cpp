@@ -144,12 +144,6 @@ class ShardedSink final : public AnsweredSink {
     return std::runtime_error(
         "a shard of this filter is full; some keys of this call have been added. Plan for more keys");
   }
-  // A signal handler of a thread that is changing a shard: other threads of this call would wait for it for ever.
-  static void refuse_reentry(const FilterObject& shard) {
-    if (shard.busy && shard.writer == std::this_thread::get_id())
-      throw std::runtime_error("this structure is in the middle of a bulk call of the same thread");
-  }
-
   static constexpr uint64_t kKeysOfThread = 8192;  // that pay for a thread
 
   const nb::tuple parts_;  // stay alive while others run
@@ -268,7 +262,7 @@ nb::object contains_from(ShardsObject& object, KeySource& keys, uint32_t threads
       keys, object.hasher,
       [&](const Digests& all, uint8_t* out, const Pulse& pulse) {
         // Large enough for some keys of each shard, small enough for all threads to have one.
-        const uint64_t stretch = std::clamp<uint64_t>(all.size() / threads, 1 << 12, 1 << 18);
+        const uint64_t stretch = std::clamp<uint64_t>(all.size() / threads, 1 << 14, 1 << 18);
         return for_stretches(all.size(), threads, stretch, pulse, [&](uint64_t start, uint64_t count) {
           std::vector<uint64_t> digests(count);
           all.read(start, count, digests.data());

@@ -166,6 +166,26 @@ add_cases(
     {**FILTERS, "merge": merge},
 )
 
+
+def add_merges(name: str, make: Callable[[], Any]) -> None:
+    """Add the merge of a filter whose parts have overflow lists: afterwards all are merged, or none."""
+    state = filter_state(make)
+
+    @functools.cache
+    def whole() -> tuple[Any, Any]:
+        before = state(Path()).it
+        return before, before | state(Path()).other
+
+    def check(merged: State) -> None:
+        check_filter(merged)
+        assert merged.it in whole()
+
+    add_cases(name, state, check, {"merge": merge})
+
+
+add_merges("growing, lists", lambda: GrowingFilter(1e-3, first=300, policy="multilevel"))
+add_merges("sharded, lists", lambda: ShardedFilter(2000, policy="multilevel", shards=3, fpr=1e-3))
+
 # --- sketches --------------------------------------------------------------------------------------------
 
 
