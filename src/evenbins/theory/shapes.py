@@ -23,8 +23,8 @@ at the load that meets the goal; the grid only chooses. No result depends on tim
 
 Tried and dropped: simplex search over (thresholds, shares, hashes): a hundred times slower, and
 it stops in valleys of the integer thresholds; equal occupancy at all levels (kanizo, Theorem 5),
-which minimises the reads of insertions, not the rate: it costs 1 to 2 bits per key; a price on the rate, which
-finds the convex envelope alone: at 48 bits per key the rate was four times the least.
+which minimises the reads of insertions, not the rate: it costs 1 to 2 bits per key; a price on the rate,
+which finds the convex envelope alone: at 48 bits per key the rate was four times the least.
 """
 
 from __future__ import annotations
