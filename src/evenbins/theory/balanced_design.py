@@ -111,7 +111,7 @@ class _Builder:
         overflow = DEFAULT_OVERFLOW if request.overflow is None else request.overflow
         self.overflow = overflow if self.has_list else math.inf
         self.state = 512 if self.counted else 0
-        self.slack = _LEAST_SLACK
+        self.slack = _LEAST_SLACK if keys > FEW_KEYS else 5.0 * _LEAST_SLACK
 
     # shapes
 
@@ -195,7 +195,7 @@ class _Builder:
             shape = replace(shape, thresholds=(*shape.thresholds[:-1], self._last_threshold(core)))
             core = self._with_goal(shape)  # which needs fewer blocks now
         if not explicit and self.slack < _MOST_SLACK and self._broken(levels.predict(core, self.keys), 1e-9):
-            self.slack *= 5.0
+            self.slack = _MOST_SLACK
             return self.core()
         return self._raise_thresholds(core)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -22,6 +22,8 @@ _Marks = tuple[int, ...]
 _SLACK = 1.0 + 1e-7
 _INSIDE = 1.0 - 2e-4  # where a bound is held: scaling to the goal moves it a little
 _GAIN = 1e-6  # what other thresholds must gain: less may be rounding
+_MOST_ROUNDS = 8
+_TOGETHER = 3  # thresholds that are moved together
 _FILL_STEPS = (4, 2, 1)  # set bits, of 512
 
 
@@ -56,6 +58,7 @@ class Descent:
         self.seen: set[_Marks] = set()
         self.within: dict[_Marks, tuple[float, _Levels]] = {}  # value and levels, bounds kept
         self.anyhow: dict[_Marks, tuple[float, _Levels]] = {}  # and as if there were none
+        self.broken: dict[_Marks, tuple[str, ...]] = {}  # bounds that are broken if nothing holds them
         self.free = True
 
     def best(self, starts: Sequence[_Levels]) -> _Levels | None:
@@ -70,9 +73,12 @@ class Descent:
             steps = sorted({max(each * problem.block_bits // 512, 1) for each in _FILL_STEPS}, reverse=True)
         for step in steps if problem.given.thresholds is None else ():
             centres: set[_Marks] = set()
-            while new := {each[1]: each[2] for each in self._leaders()}.keys() - centres:
-                centres |= new
-                for levels in [each[2] for each in self._leaders() if each[1] in new]:
+            for _ in range(_MOST_ROUNDS):
+                leaders = [each for each in self._leaders() if each[1] not in centres]
+                if not leaders:
+                    break
+                for _, marks, levels in leaders:
+                    centres.add(marks)
                     self._solve(self._near(levels, step))
         leaders = self._leaders()
         within = min((each for each in self.within.values()), key=lambda each: each[0], default=None)
@@ -89,12 +95,22 @@ class Descent:
         return found
 
     def _near(self, levels: _Levels, step: int) -> list[_Levels]:
-        """Return the levels with each threshold a step lower, as it is, or a step higher."""
+        """Return the levels with each threshold a step lower, as it is, or a step higher.
+
+        Of more than three thresholds one at a time.
+        """
         fill = self.problem.is_fill
         marked = len(levels) - fill
         top = self.problem.block_bits if fill else 65534
+        choices: Iterable[tuple[int, ...]] = itertools.product((-step, 0, step), repeat=marked)
+        if marked > _TOGETHER:
+            choices = [
+                tuple(move * (each == level) for each in range(marked))
+                for level in range(marked)
+                for move in (-step, step)
+            ]
         found = []
-        for moves in itertools.product((-step, 0, step), repeat=marked):
+        for moves in choices:
             other = [
                 (load * max(1.0 + 0.5 * move / max(mark, 1), 0.5), mark + move)
                 for (load, mark), move in zip(levels[:marked], moves, strict=True)
@@ -111,16 +127,24 @@ class Descent:
             return
         self.seen |= new.keys()
         self._newton(list(new.values()), ())
-        for size in range(1, len(self.limits) + 1):
-            for held in itertools.combinations(self.limits, size):
-                least = min((each[0] for each in self.within.values()), default=math.inf)
-                left = [
-                    self.anyhow[mark][1] if mark in self.anyhow else each
-                    for mark, each in new.items()
-                    if mark not in self.within and self.anyhow.get(mark, (0.0,))[0] < least
-                ]
-                if left:
-                    self._newton(left, held)
+        groups: dict[tuple[str, ...], list[_Levels]] = {}
+        for mark, each in new.items():
+            if mark not in self.within:
+                held = self.broken.get(mark, ())
+                groups.setdefault(held, []).append(self.anyhow[mark][1] if mark in self.anyhow else each)
+        unknown = groups.pop((), [])  # no loads were found; with bounds held there may be some
+        if unknown and not self.within and self.limits:
+            held = max(groups, key=len, default=tuple(self.limits)[:1])
+            groups[held] = groups.get(held, []) + unknown
+        for held, candidates in groups.items():
+            least = min((each[0] for each in self.within.values()), default=math.inf)
+            left = [
+                each
+                for each in candidates
+                if self.anyhow.get(tuple(mark for _, mark in each), (0.0,))[0] < least
+            ]
+            if left:
+                self._newton(left, held)
 
     def _newton(self, candidates: list[_Levels], held: tuple[str, ...]) -> None:
         """Find the best loads with some bounds held, and keep those within all of them."""
@@ -139,14 +163,17 @@ class Descent:
         )  # fmt: skip
         values = found.blocks if problem.goal.fpr is not None else found.rate
         within = found.converged.copy()
+        kept: dict[str, npt.NDArray[np.bool_]] = {}
         for name, limit in self.limits.items():
-            within &= found.bounded[name] <= limit * _SLACK
+            kept[name] = found.bounded[name] <= limit * _SLACK
+            within &= kept[name]
         for number, each in enumerate(candidates):
             marks_of = tuple(mark for _, mark in each)
             loads = found.loads[number].tolist()
             entry = float(values[number]), list(zip(loads, marks_of, strict=True))
             if not held and found.converged[number]:
                 self.anyhow[marks_of] = entry
+                self.broken[marks_of] = tuple(name for name in self.limits if not kept[name][number])
             if within[number] and entry[0] < self.within.get(marks_of, (math.inf,))[0]:
                 self.within[marks_of] = entry
 

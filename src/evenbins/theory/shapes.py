@@ -10,22 +10,21 @@ and a filter of several levels nests twice, once for memory and once for its rat
 
     blocks = 1/load_0 + w_0*(1/load_1 + w_1*(…))       rate = F_0 + C_0*(F_1 + C_1*(…))
 
-With a price s on the rate (`shapes_by_level`), least(s) = min of 1/load + s*F + w*least'(s*C/w), where least'
-is the same for the levels below: a dynamic programme over one variable, global in every threshold and share
-at once, on a grid of (load, threshold). Its concave envelope gives the front: the least memory for a rate is
-the maximum of least(s) - s*rate, the least rate for a memory that of (least(s) - memory)/s. Bounds on reads,
-overflow and reads of absent keys are three more prices (a read, a key on the list, a read of an absent key),
-raised until the bounds hold.
+So the least rate for a memory, or memory for a rate, is a dynamic programme over what is left of it
+(`level_fronts`), exact for whole thresholds; on a grid of (load, threshold) at first, and then with the best
+loads of thresholds around the choice (`level_descent`, `level_loads`). Bounds on reads, overflow and reads of
+absent keys are prices at first, raised until the bounds hold, and then equations.
 
 "single" and "sequential" (`shapes_of_one_table`) have one table: their whole grid is looked at, bounds and
-all. "two-choice" has only its load.
+all. "two-choice" has only its load; its hashes come from a table (`two_choice_hashes`).
 
 Invariants: every shape returned was evaluated by the exact functions of `levels`, off the grid,
 at the load that meets the goal; the grid only chooses. No result depends on time or chance.
 
 Tried and dropped: simplex search over (thresholds, shares, hashes): a hundred times slower, and
 it stops in valleys of the integer thresholds; equal occupancy at all levels (kanizo, Theorem 5),
-which minimises the reads of insertions, not the rate: it costs 1 to 2 bits per key.
+which minimises the reads of insertions, not the rate: it costs 1 to 2 bits per key; a price on the rate,
+which finds the convex envelope alone: at 48 bits per key the rate was four times the least.
 """
 
 from __future__ import annotations

@@ -61,6 +61,7 @@ class Stepped(Search):
         self.after: dict[tuple[int, float, int], Vector] = {}
         self.cells_of: dict[tuple[int, float, tuple[int, ...]], Cells] = {}
         self.programmes: dict[tuple[int, float, Prices], Fronts] = {}
+        self.bounded: dict[int, list[_Levels]] = {}  # by number of levels, near the best within the bounds
         loads = np.geomspace(self.low, self.high, _LOADS)
         self.grid = (loads, *self._averages(loads))
 
@@ -296,10 +297,14 @@ class Stepped(Search):
             tried[marks] = chosen
             return self.scale_to_goal(hashes, coin, chosen)
 
-        shapes = [shape, self._raise_prices(rough)]
-        found = descent.best(list(tried.values())[-_CLOSEST:])
+        shapes = [shape]
+        if count not in self.bounded:  # for other hashes these are near enough to begin with
+            shapes.append(self._raise_prices(rough))
+            self.bounded[count] = list(tried.values())[-_CLOSEST:]
+        found = descent.best(self.bounded[count])
         if found is not None:
             shapes.append(self.scale_to_goal(hashes, coin, found))
+            self.bounded[count] = [found]
         return min(shapes, key=self.badness)
 
     def _raise_prices(self, solve: Callable[[Prices], Shape]) -> Shape:
