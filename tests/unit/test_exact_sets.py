@@ -205,7 +205,7 @@ def _sets() -> Iterator[Any]:
         yield pytest.param(scheme, slots, key_dtype, marks=marks)
 
 
-@pytest.mark.parametrize(("scheme", "slots", "key_dtype"), _sets())
+@pytest.mark.parametrize(("scheme", "slots", "key_dtype"), list(_sets()))
 def test_every_kernel_leaves_the_bytes_of_the_twin(
     kernel: str, scheme: str, slots: int, key_dtype: str
 ) -> None:

@@ -176,7 +176,7 @@ def _kinds_and_threads() -> Iterator[Any]:
 
 
 # The positions are ends of rounds of two and of three threads.
-@pytest.mark.parametrize(("kind", "threads"), _kinds_and_threads())
+@pytest.mark.parametrize(("kind", "threads"), list(_kinds_and_threads()))
 def test_exactly_the_keys_before_a_bad_one_are_in(kind: Kind, threads: int) -> None:
     """Around the share of one thread (2**16 items: keys, or positions of k hashes), and at random."""
     n = 200_000
