@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.harness import Case, Contender, Limit, Within
 from benchmarks.peers import Blocked, Subject
-from benchmarks.shared import SEED, Sizes, all_found, comparison, count_text, int_keys
+from benchmarks.shared import SEED, Sizes, all_found, comparison, count_text, int_keys, measured_facts
 from evenbins import GrowingFilter, ShardedFilter
 
 __all__ = ["composite_cases", "worst_add"]
@@ -69,7 +69,7 @@ def composite_cases(sizes: Sizes) -> Iterator[Case]:
         comparison,
         subjects=subjects,
         operations=count,
-        facts={},
+        facts={each.label: measured_facts(each, each.ask(absent), count) for each in subjects},
         targets=[
             Within(
                 text=f"{each.label}: ≤ 2 × a plain filter", of=each.label, against=Blocked.label, at_most=2.0

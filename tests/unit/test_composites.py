@@ -267,7 +267,7 @@ def test_a_plan_made_in_slices_is_the_planners(no_plans: None) -> None:
 def test_whoever_needs_a_plan_under_way_waits_for_it(no_plans: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage_plans, "_SLICE", 1e-6)
     monkeypatch.setattr(stage_plans, "_PAUSE", 1000.0)
-    assert REQUEST.plan_some(1500, 3000) == 1505
+    assert REQUEST.plan_some(1500, 3000) == 1502
     assert REQUEST in stage_plans._under_way
     assert REQUEST.plan(3).seed == 3
     assert REQUEST.is_ready()

@@ -1,7 +1,7 @@
 """Plans of the stages of growing filters, made in advance: the key that begins a stage finds its plan ready.
 
     keys of the newest stage   0 ──────────── half ─┬─┬─┬─┬─┬─┬─┬─┬─┬─ full
-    work on the next plan                           slices of some milliseconds
+    work on the next plan                           slices of a millisecond
 
 A plan takes up to a tenth of a second. Single keys that go into the second half of a stage share it: a
 thread works on the plan, and pauses after each slice; every so many keys, `add` lets it work for another one.
@@ -33,10 +33,10 @@ from evenbins.filters.plan import FilterPlan, planner_of
 
 __all__ = ["StageRequest"]
 
-_SLICE = 0.002  # seconds of work between two pauses
-_PATIENCE = 0.003  # seconds that a key waits for the end of a slice
+_SLICE = 0.001  # seconds of work between two pauses
+_PATIENCE = 0.002  # seconds that a key waits for the end of a slice
 _PAUSE = 0.05  # seconds without a key after which the thread goes on by itself
-_STOPS = 256  # slices in the second half of a stage, at most
+_STOPS = 512  # slices in the second half of a stage, at most
 _MOST_PLANS = 1024
 
 _plans: dict[StageRequest, FilterPlan] = {}
