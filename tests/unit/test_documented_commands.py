@@ -121,8 +121,8 @@ SMALL_TOOLS: dict[str, str | dict[str, int] | None] = {
     "tools/kill_study.py": "--kills 1 --servers 2 --threads 2",
     "tools/lookup_times.py": {"BATCH": 1 << 10, "ROUNDS": 1, "BATCHES": 2, "MOST_KEYS": 2000},
     "tools/redis_add_new.py": "--keys 300",
-    "tools/redis_round_trips.py": "--sample 100",
-    "tools/router_hostile.py": "--seconds 0.3 --at-once 5",
+    "tools/redis_round_trips.py": "--sample 1000",
+    "tools/router_hostile.py": "--seconds 0.3 --at-once 10",
     "tools/route_study.py": "--requests 20 --concurrency 5 --replicas 2 --policies jump",
     "tools/screenshots.py": None,  # starts a browser; tests/lab does
     "tools/soak_redis.py": "--keys 300",

@@ -538,7 +538,7 @@ def test_ctrl_c_ends_it(toy: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_terminal_shows_progress_on_standard_error_alone() -> None:
-    """The terminal is read all the time: it holds 4 KB, and the longer the work, the more is drawn."""
+    """Read all the time: a terminal holds less than 20 KB, and the longer the work, the more is drawn."""
     ours, theirs = os.openpty()
     shown: list[bytes] = []
 
