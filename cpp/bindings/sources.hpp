@@ -23,8 +23,8 @@
 
 #include "arrays.hpp"
 #include "arrow_reader.hpp"
-#include "evenbins/parallel.hpp"
 #include "evenbins/digest_stretches.hpp"
+#include "evenbins/parallel.hpp"
 #include "keys.hpp"
 #include "lines.hpp"
 
