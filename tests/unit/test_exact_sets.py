@@ -196,6 +196,27 @@ def test_answers_and_bytes_are_those_of_single_calls(scheme: str, key_dtype: str
     whole._check()
 
 
+def test_a_union_has_room_although_the_plan_of_the_set_has_little() -> None:
+    """No list, no spare bucket: some of these sets of a few keys do not fit into a copy planned for 16."""
+    plan = plan_multilevel(
+        16, scheme="least-loaded", slots=1, space=1.0, overflow_limit=0, key_dtype="uint64", value_dtype=None
+    )
+    full = 0
+    for number in range(200):
+        keys = set(random.Random(number).sample(range(1000), 6))
+        s = MultilevelTable.from_plan(plan)
+        try:
+            s.copy().update(keys)
+        except TableFullError:
+            full += 1
+        other = MultilevelTable.from_keys(keys, key_dtype="uint64")
+        for united in (s | keys, keys | s, s | other, other | s, s.union(list(keys), other)):
+            assert united == keys
+            united._check()
+        assert not s
+    assert full > 0
+
+
 def _sets() -> Iterator[Any]:
     """Every scheme, slots and type of keys; in a short run every two of them together."""
     for (i, scheme), (j, slots), (k, key_dtype) in itertools.product(

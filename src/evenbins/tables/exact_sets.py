@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evenbins import _bulk
+from evenbins._core import TableFullError
 from evenbins.tables._keys import KEY_TYPES, NO_VALUES, Words, stored_keys
 from evenbins.tables.bulk import BulkMethods
 from evenbins.tables.mapping import TableMapping
@@ -145,10 +146,15 @@ class SetMethods(BulkMethods):
         self._require_set()
         known: list[Any] = [each if hasattr(each, "__len__") else list(each) for each in others]  # type: ignore[call-overload]
         total = len(self) + sum(len(each) for each in known)
-        united: Any = self
-        united = united.copy() if total <= united._capacity else united.grown(total)
-        united.update(*known)
-        return united  # type: ignore[no-any-return]
+        this: Any = self
+        capacity = max(total, this._capacity)
+        while True:
+            try:
+                united = this.copy() if capacity == this._capacity else this.grown(capacity)
+                united.update(*known)
+                return united  # type: ignore[no-any-return]
+            except TableFullError:  # a plan with little spare space and a short list may be full earlier
+                capacity *= 2
 
     def __or__(self, other: object) -> Self:
         if self._value_type != NO_VALUES:
