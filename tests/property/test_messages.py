@@ -13,7 +13,6 @@ from __future__ import annotations
 import _thread
 import itertools
 import operator
-import os
 import re
 import signal
 import sys
@@ -417,10 +416,10 @@ ADVICE: dict[str, tuple[Callable[[Path], Any], str, Callable[[Path, BaseExceptio
     ),
     "threads": (
         lambda _: GrowingFilter().add_many([1], threads=0),
-        r"1 to (\d+), not 0: try os.cpu_count\(\)",
+        r"1 to (\d+), not 0: leave it out to use the cores that there are",
         lambda _, error: [
             ShardedFilter(10, shards=2).add_many(range(9), threads=n)
-            for n in (1, os.cpu_count() or 1, int(after(r"1 to (\d+)", error)))
+            for n in (1, None, int(after(r"1 to (\d+)", error)))
         ],
     ),
     "a growing filter's rate": (

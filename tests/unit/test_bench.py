@@ -400,7 +400,7 @@ def test_peers_do_equal_work(tiny_report: Report) -> None:
     for each in tiny_report.results:
         asked = 1e-6 if "1e-06" in each.name else 0.01
         for label, facts in each.facts.items():
-            if facts:
+            if facts and "median ns" not in facts:  # times of single additions have no rate
                 assert facts["FPR"] <= 3 * asked + 1 / 1_000, (each.name, label)
                 assert facts.get("bits/key", 2) > 1, (each.name, label)
     hits = next(each for each in tiny_report.results if each.name == "in, hit, int")

@@ -339,6 +339,8 @@ def _stationary(target: Target, logs: Vector, limit: float, *, by_space: bool) -
         (_, slope, bend), (value, normal, curved) = (left, whole) if by_space else (whole, left)
         weight = float(slope @ normal) / float(normal @ normal)
         bend = bend - weight * curved
+        if not bend.any():  # the overflow is too small to be computed: nothing to gain
+            break
         stiff = np.outer(normal, normal) * (10.0 * np.abs(bend).max() / float(normal @ normal))
         values, vectors = np.linalg.eigh(bend + stiff)
         values = np.maximum(np.abs(values), 1e-4 * np.abs(values).max())
