@@ -124,7 +124,9 @@ def test_from_keys_reads_an_iterator_once_and_a_reader_of_batches() -> None:
     reader = pyarrow.RecordBatchReader.from_batches(
         pyarrow.schema([("key", column.type)]), pyarrow.table({"key": column}).to_batches()
     )
-    assert BloomFilter.from_keys(reader) == BloomFilter.from_keys(ROWS)  # a stream of one column is that column
+    assert BloomFilter.from_keys(reader) == BloomFilter.from_keys(
+        ROWS
+    )  # a stream of one column is that column
 
 
 def test_from_keys_takes_digests_and_a_seed() -> None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from evenbins import _bulk
 from evenbins._core import TableFullError
 from evenbins.tables._keys import KEY_TYPES, NO_VALUES, Words, stored_keys
-from evenbins.tables.bulk import BulkMethods
+from evenbins.tables.bulk import BulkMethods, storing_threads
 from evenbins.tables.mapping import TableMapping
 
 __all__ = ["SetMethods", "digest_words"]
@@ -91,11 +91,11 @@ class SetMethods(BulkMethods):
         >>> seen.add_new("b"), seen.add_new("c"), len(seen)
         (False, True, 4)
         """
-        number = _bulk.checked_threads(threads)
+        number = storing_threads(threads)
         self._require_set()
         if digests:
             return self._add_new_many(self._checked_digests(keys), number)
-        words = stored_keys(keys, self._key_type, self._seed, number)
+        words = stored_keys(keys, self._key_type, self._seed, _bulk.checked_threads(threads))
         answers = self._add_new_many(words, number)
         return answers.reshape(np.shape(keys)) if isinstance(keys, np.ndarray) else answers
 
