@@ -71,6 +71,7 @@ class BaseFilter(_core.Filter, SetAlgebra, FromKeys, Mergeable[FilterPlan]):
     __slots__ = ("_cached_plan", "_keys_to_check")
 
     _kind: ClassVar[int]
+    _keys_for_threads: ClassVar[int] = 0  # with fewer, None is one thread
     _plan_class: ClassVar[type[FilterPlan]]
     _planner: ClassVar[Callable[..., FilterPlan]]
     _policies: ClassVar[tuple[str, ...]]
@@ -168,8 +169,10 @@ class BaseFilter(_core.Filter, SetAlgebra, FromKeys, Mergeable[FilterPlan]):
             `stats().overfilled` is exact at any time.
         """
         source, shape = _bulk.key_source(keys, digests=digests)
-        self._add_from(source, _bulk.checked_threads(threads))
-        self._count_added(math.prod(shape) if shape is not None else _length(keys))
+        number = math.prod(shape) if shape is not None else _length(keys)
+        few = threads is None and 0 < number < self._keys_for_threads
+        self._add_from(source, _bulk.checked_threads(1 if few else threads))
+        self._count_added(number)
 
     def add_new_many(
         self, keys: object, *, digests: bool = False, threads: int | None = None
@@ -278,7 +281,7 @@ def _length(keys: object) -> int:
     """Return len(keys), or 0 for keys that have none: some have the method, and it raises (tqdm's)."""
     try:
         return len(keys) if isinstance(keys, Sized) else 0
-    except Exception:  # the keys are in: nothing that a length is asked for may fail the call
+    except Exception:  # nothing that a length is asked for may fail the call
         return 0
 
 
