@@ -51,7 +51,8 @@ def key_pieces(keys: object) -> Iterator[Any]:
     if isinstance(getattr(keys, "dtype", None), np.dtype) and hasattr(keys, "__array__"):
         _bulk.key_source(keys)  # refuses what is no array of keys, with the reason
         flat = np.asarray(keys).ravel()
-        yield from (flat[i : i + _PIECE] for i in range(0, flat.size, _PIECE))
+        # Copies: a key is read twice, for its digest and to be kept, and the caller may change the array.
+        yield from (flat[i : i + _PIECE].copy() for i in range(0, flat.size, _PIECE))
     elif hasattr(keys, "to_pylist") and isinstance(keys, Sized):  # pyarrow
         for i in range(0, len(keys), _PIECE):
             yield keys[i : i + _PIECE].to_pylist()  # type: ignore[index]
