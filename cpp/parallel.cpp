@@ -16,12 +16,9 @@
 namespace evenbins {
 namespace {
 
-constexpr size_t kBatch = 1024;                 // digests that stay in the first-level cache
-constexpr uint64_t kStretch = 64 * kBatch;      // what a querying thread takes at a time
-constexpr uint64_t kKeysOfThread = 8 * kBatch;  // that pay for a thread
-constexpr size_t kSortItems = 2 * kBatch;       // items that are sorted by owner together
-constexpr size_t kSliceItems = 16 * kBatch;     // what an adding thread prepares at a time
-constexpr size_t kLevelItems = 4 * kBatch;      // the same where it is logged: 72 bytes a key, which stay in the cache
+constexpr size_t kSortItems = 2 * kDigestBatch;    // items that are sorted by owner together
+constexpr size_t kSliceItems = 16 * kDigestBatch;  // what an adding thread prepares at a time
+constexpr size_t kLevelItems = 4 * kDigestBatch;   // the same with a log, 72 bytes a key, which stays in the cache
 
 // Digests of keys start … end−1; if one is bad, those before it, and the error in `bad`.
 size_t read_until_bad(const Digests& keys, uint64_t start, size_t n, uint64_t* out, std::optional<BadKey>& bad) {
@@ -37,12 +34,12 @@ size_t read_until_bad(const Digests& keys, uint64_t start, size_t n, uint64_t* o
 // Calls act(start, n, digests) for the keys from `start` on, one batch after the other.
 template <typename Act>
 uint64_t in_order(const Digests& keys, const Pulse& pulse, uint64_t start, const Act& act) {
-  uint64_t digests[kBatch];
+  uint64_t digests[kDigestBatch];
   std::optional<BadKey> bad;
   const uint64_t size = keys.size();
   for (uint64_t batch = 0; start < size; ++batch) {
-    if (batch % (kStretch / kBatch) == 0 && !pulse()) return start;
-    const size_t n = read_until_bad(keys, start, std::min<uint64_t>(kBatch, size - start), digests, bad);
+    if (batch % (kDigestStretch / kDigestBatch) == 0 && !pulse()) return start;
+    const size_t n = read_until_bad(keys, start, std::min<uint64_t>(kDigestBatch, size - start), digests, bad);
     act(start, n, digests);
     if (bad) throw *bad;
     start += n;
@@ -54,19 +51,20 @@ uint64_t in_order(const Digests& keys, const Pulse& pulse, uint64_t start, const
 template <typename Act>
 uint64_t in_order(const Digests& keys, const Pulse& pulse, uint64_t start, uint32_t threads, const Act& act) {
   const uint64_t size = keys.size();
-  if (threads < 2 || size - start < 2 * kKeysOfThread) return in_order(keys, pulse, start, act);
-  std::vector<uint64_t> digests(std::min(size - start, kStretch));
-  for (; start < size; start += kStretch) {
+  if (threads < 2 || size - start < 2 * kKeysPerThread) return in_order(keys, pulse, start, act);
+  std::vector<uint64_t> digests(std::min(size - start, kDigestStretch));
+  for (; start < size; start += kDigestStretch) {
     if (!pulse()) return start;
     std::optional<BadKey> bad;
-    uint64_t n = std::min(kStretch, size - start);
+    uint64_t n = std::min(kDigestStretch, size - start);
     try {
       read_digests(keys, start, n, digests.data(), threads);
     } catch (const BadKey& error) {
       bad = error;
       n = error.index - start;
     }
-    for (uint64_t i = 0; i < n; i += kBatch) act(start + i, std::min<uint64_t>(kBatch, n - i), digests.data() + i);
+    for (uint64_t i = 0; i < n; i += kDigestBatch)
+      act(start + i, std::min<uint64_t>(kDigestBatch, n - i), digests.data() + i);
     if (bad) throw *bad;
   }
   return size;
@@ -442,7 +440,7 @@ uint64_t add_by_level(ByLevel& filter, const Digests& keys, uint32_t threads, co
 
 namespace {
 uint32_t useful_threads(const Filter& filter, const Digests& keys, uint32_t threads) {
-  return static_cast<uint32_t>(std::min<uint64_t>({threads, filter.bits().bytes() / 64, keys.size() / kKeysOfThread}));
+  return static_cast<uint32_t>(std::min<uint64_t>({threads, filter.bits().bytes() / 64, keys.size() / kKeysPerThread}));
 }
 }  // namespace
 

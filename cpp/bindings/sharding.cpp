@@ -169,7 +169,7 @@ struct ShardsObject : CompositeObject {
   }
 };
 
-// The shard of a key, for a single call; null with a Python exception set if there is none.
+// The shard of a key, for a single call. Null if the key is refused: a Python exception is set then.
 EVENBINS_INLINE FilterObject* find_shard(PyObject* self, PyObject* key, uint64_t& digest) {
   ShardsObject* object = Recent<ShardsObject>::of(self);
   if (object == nullptr || !digest_of(key, object->hasher, digest)) return nullptr;

@@ -107,7 +107,7 @@ class Rounds {
     if (step == 0 && round >= buffers_) wait_for_step(last, round - buffers_, round);
     wait_for(steps_[step].done[task], round, round);
     if (step == 0 && task == 0 && stop_) drop(round);
-    if (round >= end()) return;  // and counts as nothing: nobody who is carried out waits for it
+    if (round >= end()) return;  // not counted: no task of a round that is carried out waits for it
     try {
       act(step, round, task);
       ++steps_[step].done[task];
