@@ -45,7 +45,7 @@ def test_bytes_and_answers_are_the_twins(data: Any, keys: list[Any], seed: int) 
     assert all(key in f for key in keys)
     asked = [*keys, *range(50)]
     assert f.contains_many(asked).tolist() == [key in f for key in asked] == [key in twin for key in asked]
-    parsed = file_format.parse(f.to_bytes())
+    parsed = file_format.unpack(f.to_bytes())
     assert (parsed.kind, parsed.core, parsed.payload) == (19, tuple(core), twin.payload())
 
 

@@ -85,6 +85,7 @@ def test_no_golden_file_has_changed_or_gone() -> None:
         f"{name}.evenbins"
         for family in (
             FILTERS,
+            FUSED,
             SKETCHES,
             DISTINCT,
             HITTERS,

@@ -24,6 +24,7 @@ CHOICES = ("blocked", "standard", "balanced", *_BALANCED, "counting", "fuse", "g
 DEFAULT_FPR = 1e-3
 _BOUNDS = ("reads", "miss_reads", "overflow")
 _FIRST_STAGE = 1 << 16
+_MANY = 10**8  # keys, of which few bits each are enough
 
 
 class Maker:
@@ -68,6 +69,8 @@ class Maker:
             self.make(min(capacity or 1, _FIRST_STAGE))  # a larger first stage changes no other rule
         elif self.kind is None and capacity is None:
             with_option_errors(partial(planner_of("blocked"), 1, **self._plain()))
+        elif self.is_fixed:
+            self._plan(_MANY)
         else:
             self._plan(1 if capacity is None else capacity)
 
@@ -87,7 +90,7 @@ class Maker:
             raise click.ClickException(
                 f"--kind {self.kind} is built without --workers and --scheduler: leave out one of the two"
             )
-        policy = self.kind or self._plan(capacity or 10**8).policy
+        policy = self.kind or self._plan(capacity or _MANY).policy
         return self.options | ({} if policy == "balanced" else {"policy": policy})
 
     def _plain(self) -> dict[str, Any]:
