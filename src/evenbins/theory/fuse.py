@@ -1,6 +1,6 @@
 """The fuse filter: how many slots its keys need, and what that makes per key.
 
-    keys ──▶ blocks of about a million keys ──▶ segments of 2**i slots ──▶ slots of 4 to 32 bits
+    keys ──▶ blocks of one to two million keys ──▶ segments of 2**i slots ──▶ slots of 4 to 32 bits
 
 A block is solved by peeling, which runs from both of its ends to the middle. It succeeds while the inner
 segments have more slots per key than
@@ -24,14 +24,16 @@ import math
 from typing import NamedTuple
 
 __all__ = [
-    "BLOCK_KEYS", "MAX_REMAINDER", "MIN_REMAINDER", "Shape", "build_bytes", "fill", "nbytes", "rate",
+    "BLOCK_KEYS", "FEW", "MAX_REMAINDER", "MIN_REMAINDER", "Shape", "build_bytes", "fill", "nbytes", "rate",
     "remainder_bits", "shape",
 ]  # fmt: skip
 
 FACTOR = 1.0894
 SPREAD = 1.9
 BLOCK_KEYS = 2**20
-"""A block has so many keys at least, unless it is the only one."""
+"""A block has so many keys at least, unless it is the only one; twice as many if there are still `FEW`."""
+FEW = 8
+"""Blocks that threads can share; larger ones take fewer slots."""
 MIN_REMAINDER, MAX_REMAINDER = 4, 32
 """Bits of a remainder."""
 _DEVIATIONS = 3  # of the number of keys in a block: it has slots for as many more
@@ -65,11 +67,11 @@ def shape(keys: int) -> Shape:
     Examples
     --------
     >>> shape(10_000_000)
-    Shape(blocks=9, segment_length=8192, segments=154)
+    Shape(blocks=8, segment_length=8192, segments=173)
     >>> round(shape(10_000_000).slots / 10_000_000, 3), round(shape(1000).slots / 1000, 3)
-    (1.135, 1.536)
+    (1.134, 1.536)
     """
-    blocks = max(keys // BLOCK_KEYS, 1)
+    blocks = max(min(keys // BLOCK_KEYS, FEW), keys // (2 * BLOCK_KEYS), 1)
     most = keys / blocks
     if blocks > 1:
         most += _DEVIATIONS * math.sqrt(most)
@@ -120,7 +122,7 @@ def fill(keys: int, slots: int, bits: int) -> float:
     Examples
     --------
     >>> round(fill(10_000_000, shape(10_000_000).slots, 8), 3)
-    0.877
+    0.879
     """
     return keys / slots * (1.0 - 2.0**-bits)
 
@@ -131,7 +133,7 @@ def nbytes(found: Shape, bits: int) -> int:
     Examples
     --------
     >>> round(8 * nbytes(shape(10_000_000), 8) / 10_000_000, 3)
-    9.083
+    9.07
     """
     return -(-found.slots * bits // 64) * 8 + -(-found.blocks // 8) * 8
 
@@ -145,7 +147,7 @@ def build_bytes(keys: int, bits: int, threads: int = 1) -> int:
     Examples
     --------
     >>> round(build_bytes(10_000_000, 8, threads=2) / 10_000_000, 1), round(build_bytes(10**9, 8) / 10**9, 1)
-    (12.4, 9.1)
+    (12.8, 9.2)
     """
     found = shape(keys)
     block = found.segment_length * found.segments
