@@ -31,7 +31,7 @@ void contains_keys(const FuseView& f, const uint64_t* digests, size_t n, uint8_t
   const auto prefetch = [&](size_t start, FuseSlots* group) {
     for (size_t i = 0, end = std::min(kGroup, n - start); i < end; ++i) {
       group[i] = f.slots(f.hash(f.number(digests[start + i])));
-      for (const uint64_t slot : group[i].at) __builtin_prefetch(f.address<Load>(slot));
+      for (const uint64_t slot : group[i].at) __builtin_prefetch(f.address(slot));
     }
   };
   if (n > 0) prefetch(0, groups[0]);
@@ -319,6 +319,7 @@ bool FuseKeys::finish(uint32_t threads, const Pulse& pulse) {
   for (size_t part = 0; part < kParts; ++part)
     if (cursors_[part] != ends_[part + 1]) throw_changed();
   uint64_t* all = hashes_->words();
+  threads = static_cast<uint32_t>(std::clamp<uint64_t>(size_ / kKeysPerThread, 1, threads));
   const uint64_t stretch = std::max<uint64_t>(kParts / (uint64_t{8} * threads), 1);
   const uint64_t sorted = for_stretches(kParts, threads, stretch, pulse, [&](uint64_t first, uint64_t n) {
     std::vector<uint64_t> scratch;
