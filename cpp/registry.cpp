@@ -9,9 +9,9 @@
 
 namespace evenbins {
 
-extern const KindRow kStandardKind, kBlockedKind, kBalancedKind, kGrowingKind, kCountingKind;  // filters/
-extern const KindRow kCountMinKind, kHyperLogLogKind, kHeavyHittersKind;                       // sketches/
-extern const KindRow kMultilevelKind, kChainedKind, kPagedKind;                                // tables/
+extern const KindRow kStandardKind, kBlockedKind, kBalancedKind, kGrowingKind, kCountingKind, kFuseKind;  // filters/
+extern const KindRow kCountMinKind, kHyperLogLogKind, kHeavyHittersKind;                                  // sketches/
+extern const KindRow kMultilevelKind, kChainedKind, kPagedKind;                                           // tables/
 extern const KindRow kInterpolationKind, kSingleFilterKind, kMultipleBloomKind, kCountersKind;
 extern const KindRow kRingKind;  // rings/
 extern const KindRow kDeduplicatorKind;
@@ -21,7 +21,7 @@ namespace {
 constexpr const KindRow* kRows[] = {
     &kStandardKind,   &kBlockedKind, &kBalancedKind,      &kGrowingKind,      &kCountingKind,      &kCountMinKind,
     &kMultilevelKind, &kChainedKind, &kInterpolationKind, &kSingleFilterKind, &kMultipleBloomKind, &kCountersKind,
-    &kPagedKind,      &kRingKind,    &kHyperLogLogKind,   &kHeavyHittersKind, &kDeduplicatorKind,
+    &kPagedKind,      &kRingKind,    &kHyperLogLogKind,   &kHeavyHittersKind, &kDeduplicatorKind,  &kFuseKind,
 };
 
 const KindRow& row_of(Kind kind) {

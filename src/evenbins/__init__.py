@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from evenbins.filters.balanced import BalancedBloomFilter
     from evenbins.filters.blocked import BlockedBloomFilter
     from evenbins.filters.counting import CountingBloomFilter
+    from evenbins.filters.fuse import FuseFilter
     from evenbins.filters.growing import GrowingFilter
     from evenbins.filters.plan import FilterPlan, FilterStats
     from evenbins.filters.protocols import Filter, OverfilledWarning
@@ -65,6 +66,7 @@ __all__ = [
     "FilterPlan",
     "FilterStats",
     "FormatError",
+    "FuseFilter",
     "GrowingFilter",
     "HashRing",
     "HeavyHitters",
@@ -107,6 +109,7 @@ _HOMES = {
     "filters.balanced": "BalancedBloomFilter",
     "filters.blocked": "BlockedBloomFilter",
     "filters.counting": "CountingBloomFilter",
+    "filters.fuse": "FuseFilter",
     "filters.growing": "GrowingFilter",
     "filters.plan": "FilterPlan FilterStats",
     "filters.protocols": "Filter OverfilledWarning",

@@ -4,6 +4,7 @@
     blocked    BlockedBloomFilter    k bits within one cache line: one memory read, somewhat more bits
     balanced   BalancedBloomFilter   the same, with full blocks passing keys on: one or two reads
     counting   CountingBloomFilter   counters instead of bits: keys can be removed
+    fuse       FuseFilter            a set that never changes: the fewest bits of all, three memory reads
     growing    GrowingFilter         stages for a number of keys that nobody knows
     sharded    ShardedFilter         one filter in many files
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from evenbins.filters.base import build
     from evenbins.filters.blocked import BlockedBloomFilter, BlockedPlan, BlockedStats, plan_blocked
     from evenbins.filters.counting import CountingBloomFilter, CountingPlan, CountingStats, plan_counting
+    from evenbins.filters.fuse import FuseFilter, FusePlan, FuseStats, plan_fuse
     from evenbins.filters.growing import GrowingFilter, GrowingPlan
     from evenbins.filters.plan import FilterPlan, FilterStats, plan_of_core
     from evenbins.filters.protocols import Filter, OverfilledWarning
@@ -31,9 +33,9 @@ if TYPE_CHECKING:
 __all__ = [
     "BalancedBloomFilter", "BalancedPlan", "BalancedStats", "BlockedBloomFilter", "BlockedPlan",
     "BlockedStats", "BloomFilter", "CountingBloomFilter", "CountingPlan", "CountingStats", "Filter",
-    "FilterPlan", "FilterStats", "GrowingFilter", "GrowingPlan", "OverfilledWarning", "ShardedFilter",
-    "ShardedPlan", "StandardPlan", "build", "plan_balanced", "plan_blocked", "plan_counting", "plan_of_core",
-    "plan_sharded", "plan_standard",
+    "FilterPlan", "FilterStats", "FuseFilter", "FusePlan", "FuseStats", "GrowingFilter", "GrowingPlan",
+    "OverfilledWarning", "ShardedFilter", "ShardedPlan", "StandardPlan", "build", "plan_balanced",
+    "plan_blocked", "plan_counting", "plan_fuse", "plan_of_core", "plan_sharded", "plan_standard",
 ]  # fmt: skip
 
 _HOMES = {
@@ -41,6 +43,7 @@ _HOMES = {
     "base": "build",
     "blocked": "BlockedBloomFilter BlockedPlan BlockedStats plan_blocked",
     "counting": "CountingBloomFilter CountingPlan CountingStats plan_counting",
+    "fuse": "FuseFilter FusePlan FuseStats plan_fuse",
     "growing": "GrowingFilter GrowingPlan",
     "plan": "FilterPlan FilterStats plan_of_core",
     "protocols": "Filter OverfilledWarning",
