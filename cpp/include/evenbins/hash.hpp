@@ -6,6 +6,8 @@
 // every platform, and always inlined: the kernels are compiled with different instruction sets, and an
 // out-of-line copy of such a function would be shared between them by the linker.
 //
+// NVRTC compiles this text too, for the GPU (cpp/cuda): there every function is one of the device.
+//
 // Sources: SplitMix64 (Steele, Lea, Flood 2014) with Stafford's mixer 13; "moremur" (Evensen 2019) for
 // integers, keyed before each of its two multiplications.
 #pragma once
@@ -14,7 +16,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#ifdef __CUDACC__
+#define EVENBINS_INLINE __forceinline__ __device__
+#else
 #define EVENBINS_INLINE [[gnu::always_inline]] inline
+#endif
 
 namespace evenbins {
 

@@ -1,0 +1,167 @@
+"""Bulk work on blocks, in the order of the memory: see cpp/cuda/partition.cuh for the idea.
+
+    keys ──scatter──▶ coarse buckets ──scatter──▶ regions of 64 KiB ──▶ one region at a time, in shared memory
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+
+from evenbins.cuda._kernels import compiled
+
+__all__ = ["REGION_BYTES", "Blocks", "Regions", "scratch_bytes"]
+
+REGION_BYTES = 1 << 16
+_TILE, _TILE_THREADS, _REGION_THREADS = 8192, 512, 512
+_ONE_PASS = 512  # regions that one pass may have
+
+
+class Blocks(NamedTuple):
+    """A table of blocks in device memory."""
+
+    words: Any  # the payload from the table's start, uint64
+    blocks: int
+    block_log: int
+    hashes: int
+
+    @property
+    def template(self) -> str:
+        """The template arguments that kernels of it have first."""
+        return f"{self.block_log},{self.hashes}"
+
+
+class Regions(NamedTuple):
+    """Digests by region: region r has those from starts[r] to the lesser of cursors[r] and ends[r]."""
+
+    number: int
+    starts: Any
+    cursors: Any
+    ends: Any
+    digests: Any
+    numbers: Any
+
+
+def scratch_bytes(n: int, *, numbered: bool) -> int:
+    """Return the device memory that `scatter` needs for n keys, about."""
+    return int(2.3 * n * (12 if numbered else 8)) + (1 << 20)
+
+
+def _even_ends(n: int, blocks: int, per_bucket: int, buckets: int) -> tuple[Any, Any, int]:
+    """Return starts, ends and total of buckets that a uniform hash will hardly ever fill."""
+    mean = n * min(per_bucket / blocks, 1.0)
+    size = -(-int(mean + 6 * math.sqrt(mean) + 32) // 16) * 16
+    starts = cupy.arange(buckets, dtype=np.uint32) * np.uint32(size)
+    return starts, starts + np.uint32(size), size * buckets
+
+
+def _exact_ends(counts: Any, n: int) -> tuple[Any, Any, int]:
+    ends = cupy.cumsum(counts, dtype=np.uint32)
+    return ends - counts, ends, n
+
+
+def scatter(table: Blocks, keys: Any, key_hash: Any, *, exact: bool) -> Regions:
+    """Bring the digests of the keys into regions; `exact`: with their numbers, and all of them.
+
+    Otherwise keys that find their region full, since some key comes very often, are added at once.
+    """
+    n = keys.n
+    region_log = 19 - table.block_log  # blocks of a region
+    regions = -(-table.blocks // (1 << region_log))
+    fine_log = 0 if regions <= _ONE_PASS else (regions.bit_length() + 1) // 2
+    shift = region_log + fine_log
+    buckets = -(-table.blocks // (1 << shift))
+    words, blocks = table.words, np.uint64(table.blocks)
+    tiles = -(-n // _TILE)
+    numbered = "true" if exact else "false"
+    if exact:
+        counts = cupy.zeros(buckets, np.uint32)
+        kernel = compiled("partition.cuh", f"count_keys<{keys.type}>")
+        kernel(
+            (tiles,), (_TILE_THREADS,),
+            (blocks, keys.data, keys.more, key_hash, np.uint64(n), np.uint32(shift), np.uint32(buckets), counts),
+            shared_mem=4 * buckets,
+        )  # fmt: skip
+        starts, ends, total = _exact_ends(counts, n)
+    else:
+        starts, ends, total = _even_ends(n, table.blocks, 1 << shift, buckets)
+    digests, numbers = cupy.empty(total, np.uint64), cupy.empty(total if exact else 0, np.uint32)
+    cursors = starts.copy()
+    kernel = compiled("partition.cuh", f"scatter_keys<{table.template},{numbered},{keys.type}>")
+    _allow_shared(kernel)
+    kernel(
+        (tiles,), (_TILE_THREADS,),
+        (
+            words, blocks, keys.data, keys.more, key_hash, np.uint64(n), np.uint32(shift), np.uint32(buckets),
+            cursors, ends, digests, numbers,
+        ),
+        shared_mem=_tile_bytes(buckets, exact),
+    )  # fmt: skip
+    if fine_log == 0:
+        return Regions(regions, starts, cursors, ends, digests, numbers)
+    most = int(counts.max()) if exact else total // buckets
+    grid = (max(-(-most // _TILE), 1), buckets)
+    if exact:
+        counts = cupy.zeros(regions, np.uint32)
+        kernel = compiled("partition.cuh", "count_buckets")
+        kernel(
+            grid, (_TILE_THREADS,),
+            (
+                blocks, starts, ends, digests, np.uint32(fine_log), np.uint32(region_log), np.uint32(regions),
+                counts,
+            ),
+            shared_mem=4 << fine_log,
+        )  # fmt: skip
+        fine_starts, fine_ends, total = _exact_ends(counts, n)
+    else:
+        fine_starts, fine_ends, total = _even_ends(n, table.blocks, 1 << region_log, regions)
+    fine_digests, fine_numbers = cupy.empty(total, np.uint64), cupy.empty(total if exact else 0, np.uint32)
+    fine_cursors = fine_starts.copy()
+    kernel = compiled("partition.cuh", f"scatter_buckets<{table.template},{numbered}>")
+    _allow_shared(kernel)
+    kernel(
+        grid, (_TILE_THREADS,),
+        (
+            words, blocks, starts, cursors, ends, digests, numbers, np.uint32(fine_log), np.uint32(region_log),
+            np.uint32(regions), fine_cursors, fine_ends, fine_digests, fine_numbers,
+        ),
+        shared_mem=_tile_bytes(1 << fine_log, exact),
+    )  # fmt: skip
+    return Regions(regions, fine_starts, fine_cursors, fine_ends, fine_digests, fine_numbers)
+
+
+def add(table: Blocks, keys: Any, key_hash: Any) -> None:
+    """Add keys to a blocked filter."""
+    found = scatter(table, keys, key_hash, exact=False)
+    kernel = compiled("partition.cuh", f"add_regions<{table.template}>")
+    _allow_shared(kernel)
+    kernel(
+        (found.number,), (_REGION_THREADS,),
+        (table.words, np.uint64(table.blocks), found.starts, found.cursors, found.ends, found.digests),
+        shared_mem=REGION_BYTES,
+    )  # fmt: skip
+
+
+def add_new(table: Blocks, keys: Any, key_hash: Any, out: Any) -> None:
+    """Add keys to a blocked filter; out[i] = 1 for each that was new when its turn came, 0 for the others."""
+    found = scatter(table, keys, key_hash, exact=True)
+    kernel = compiled("partition.cuh", f"add_new_regions<{table.template}>")
+    _allow_shared(kernel)
+    claims = 8 * (REGION_BYTES * 8 >> table.block_log)
+    kernel(
+        (found.number,), (_REGION_THREADS,),
+        (table.words, np.uint64(table.blocks), found.starts, found.ends, found.digests, found.numbers, out),
+        shared_mem=REGION_BYTES + claims,
+    )  # fmt: skip
+
+
+def _tile_bytes(buckets: int, numbered: bool) -> int:
+    return _TILE * (12 if numbered else 8) + 8 * buckets
+
+
+def _allow_shared(kernel: Any) -> None:
+    """Let a kernel have more shared memory than the 48 KiB that every kernel may have."""
+    kernel.max_dynamic_shared_size_bytes = 120 << 10
