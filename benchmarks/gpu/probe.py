@@ -12,6 +12,7 @@ from evenbins.cuda._kernels import compiled, launch_per_key
 from cases import CORES, integers, strings
 
 RAW = str(ROOT / "benchmarks" / "gpu" / "raw.cuh")
+DTYPES = ("uint64", "int64", "int32", "uint8")
 U64 = "Integers<uint64_t>"
 
 
@@ -101,7 +102,7 @@ def correctness():
                 part.add_new(part.Blocks(words, blocks, log, hashes), k, h, out)
         elif kind == 1:
             bits, hashes = core
-            new = lambda: cupy.zeros((bits + 511) // 512 * 8, np.uint64)
+            new = lambda: cupy.zeros((bits + 63) // 64, np.uint64)
             def contains(words, k, queued=""):
                 out = cupy.full(k.n, 7, np.uint8)
                 launch_per_key(compiled("standard.cuh", f"standard_contains{queued}<{k.type}>"), k.n, (words, np.uint64(bits), np.uint32(hashes), k.data, k.more, h, np.uint64(k.n), out))
@@ -117,7 +118,7 @@ def correctness():
             nonlocal good
             if got == want[name][row]: good += 1
             else: bad.append(label)
-        for dtype in ("uint64", "int64", "int32", "uint8"):
+        for dtype in DTYPES:
             k, probe = keys_of(integers(100_003, dtype)), keys_of(integers(200_001, dtype))
             words = new(); add(words, k)
             check(f"add {dtype}", sha(words), f"add {dtype}")

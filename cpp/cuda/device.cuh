@@ -1,5 +1,5 @@
-// What the kernels need of the compiler and of the GPU, under one name each. The emulator of the tests
-// (tests/emulator/cuda_shim.hpp) defines the same names for a compiler of the CPU.
+// What the kernels need of the GPU, under one name each. A compiler for the CPU builds the kernels too, for tests:
+// tests/emulator/cuda_shim.hpp has the built-in functions.
 #pragma once
 
 #include "evenbins/hash.hpp"
@@ -19,6 +19,7 @@ EVENBINS_INLINE void store_once(T* p, T value) {
 }
 
 // Copies 16 bytes of global memory, past the first-level cache, to shared memory; done after `wait_for_copies`.
+#ifdef __CUDACC__
 EVENBINS_INLINE void copy16(void* shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                :
@@ -26,6 +27,10 @@ EVENBINS_INLINE void copy16(void* shared, const void* global) {
                : "memory");
 }
 EVENBINS_INLINE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+#else
+EVENBINS_INLINE void copy16(void* shared, const void* global) { std::memcpy(shared, global, 16); }
+EVENBINS_INLINE void wait_for_copies() {}
+#endif
 
 EVENBINS_INLINE uint64_t shuffle(uint64_t value, uint32_t lane) { return __shfl_sync(kAllLanes, value, lane); }
 
