@@ -97,4 +97,58 @@ __global__ void __launch_bounds__(256)
   }
 }
 
+// --- keys that are new ---------------------------------------------------------------------------------------
+//
+// A key is new if a bit of it is set neither in the filter as it was nor by a key before it: if it is the first of all
+// keys to have some bit that was not set. So the order of the keys is needed only to find, for each such bit, the lowest
+// number of a key that has it, and that is a minimum, which may be taken in any order. A table with open addressing has
+// it: an entry is the position above the key's number, so that the least entry of a position is the one wanted.
+// Three kernels, one after the other: claim, decide, add.
+
+inline constexpr uint32_t kNumberBits = 24;
+inline constexpr uint64_t kNoClaim = ~uint64_t{0};
+
+EVENBINS_INLINE uint64_t claim_slot(uint64_t position, uint64_t slots) { return mix(position) & (slots - 1); }
+
+template <typename Keys>
+__global__ void __launch_bounds__(256)
+    standard_new_claim(const uint64_t* words, uint64_t bits, uint32_t hashes, const void* data, const void* more,
+                       const KeyHash* hash, uint64_t n, uint64_t* claims, uint64_t slots, uint8_t*) {
+  const Keys keys(data, more, hash);
+  const StandardView f{const_cast<uint64_t*>(words), bits, hashes};
+  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
+  for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step)
+    each_position(f, keys.digest(i), [&](uint64_t p) {
+      if (reads_bit(words, p)) return true;
+      const unsigned long long mine = p << kNumberBits | i;
+      for (uint64_t slot = claim_slot(p, slots);; slot = (slot + 1) & (slots - 1)) {
+        auto* entry = reinterpret_cast<unsigned long long*>(claims + slot);
+        const unsigned long long found = atomicCAS(entry, static_cast<unsigned long long>(kNoClaim), mine);
+        if (found == kNoClaim) return true;
+        if (found >> kNumberBits == p) {
+          atomicMin(entry, mine);
+          return true;
+        }
+      }
+    });
+}
+
+template <typename Keys>
+__global__ void __launch_bounds__(256)
+    standard_new_decide(const uint64_t* words, uint64_t bits, uint32_t hashes, const void* data, const void* more,
+                        const KeyHash* hash, uint64_t n, uint64_t* claims, uint64_t slots, uint8_t* out) {
+  const Keys keys(data, more, hash);
+  const StandardView f{const_cast<uint64_t*>(words), bits, hashes};
+  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
+  for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
+    const bool known = each_position(f, keys.digest(i), [&](uint64_t p) {
+      if (reads_bit(words, p)) return true;
+      uint64_t slot = claim_slot(p, slots);
+      while (claims[slot] >> kNumberBits != p) slot = (slot + 1) & (slots - 1);
+      return (claims[slot] & ((uint64_t{1} << kNumberBits) - 1)) != i;
+    });
+    out[i] = known ? 0 : 1;
+  }
+}
+
 }  // namespace evenbins::gpu

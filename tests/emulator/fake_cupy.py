@@ -11,8 +11,6 @@ import numpy as np
 
 __all__ = ["make"]
 
-_PREFIX = "evenbins::gpu::"
-
 
 class Kernel:
     """A kernel of the emulator, called as CuPy's are."""
@@ -20,7 +18,7 @@ class Kernel:
     max_dynamic_shared_size_bytes = 0
 
     def __init__(self, library: ctypes.CDLL, name: str) -> None:
-        self._library, self._name = library, name.removeprefix(_PREFIX)
+        self._library, self._name = library, name
 
     def __call__(
         self, grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...], *, shared_mem: int = 0

@@ -20,9 +20,8 @@ word = np.uint64
 @cache
 def compiled(text: str, name: str) -> Any:
     """Return a kernel: `name` of namespace evenbins::gpu, with its template arguments, in a file of cpp/cuda."""
-    expression = f"evenbins::gpu::{name}"
-    module = cupy.RawModule(code=kernel_text(text), options=OPTIONS, name_expressions=(expression,))
-    return module.get_function(expression)
+    module = cupy.RawModule(code=kernel_text(text), options=OPTIONS, name_expressions=(name,))
+    return module.get_function(name)
 
 
 @cache

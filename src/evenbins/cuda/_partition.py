@@ -13,7 +13,7 @@ import numpy as np
 
 from evenbins.cuda._kernels import compiled
 
-__all__ = ["REGION_BYTES", "Blocks", "Regions", "scratch_bytes"]
+__all__ = ["REGION_BYTES", "Blocks", "Regions", "add", "add_new", "pays", "scatter", "scratch_bytes"]
 
 REGION_BYTES = 1 << 16
 _TILE, _TILE_THREADS, _REGION_THREADS = 8192, 512, 512
@@ -165,3 +165,9 @@ def _tile_bytes(buckets: int, numbered: bool) -> int:
 def _allow_shared(kernel: Any) -> None:
     """Let a kernel have more shared memory than the 48 KiB that every kernel may have."""
     kernel.max_dynamic_shared_size_bytes = 120 << 10
+
+
+def pays(table: Blocks, n: int) -> bool:
+    """Return whether n keys are added faster by regions: each region is read and written whole."""
+    regions = -(-table.blocks * (1 << table.block_log) // (8 * REGION_BYTES))
+    return n >= 512 * regions and n >= 1 << 20
