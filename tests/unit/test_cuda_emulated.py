@@ -170,7 +170,7 @@ def test_errors_say_what_to_do(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
     f = FILTERS["blocked"]()
     g = cuda.to_device(f)
-    with pytest.raises(TypeError, match="no BalancedBloomFilter of policy"):
+    with pytest.raises(TypeError, match="no filter of policy"):
         cuda.to_device(BalancedBloomFilter(1000, fpr=1e-3))
     with pytest.raises(TypeError, match=r"integers, digests or cuda\.Strings"):
         g.add_many(on_gpu([1.5]))

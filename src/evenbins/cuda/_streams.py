@@ -22,7 +22,7 @@ from evenbins.cuda._keys import DeviceKeys
 __all__ = ["PIECE", "host_pieces", "in_order", "overlapped"]
 
 PIECE = 1 << 22  # keys
-_STREAMS = 3
+_STREAMS = 2
 _PINNED = 1  # cudaMemoryTypeHost
 
 Work = Callable[[DeviceKeys, Any], None]  # of keys and where their answers go

@@ -15,12 +15,11 @@ import numpy.typing as npt
 
 from evenbins.cuda.errors import DeviceError, device_errors, library
 from evenbins.filters.base import BaseFilter, class_for, file_header
-from evenbins.filters.base import build as build_on_host
 from evenbins.filters.plan import FilterPlan, FilterStats
 
 __all__ = ["DeviceFilter", "build", "to_device"]
 
-_MOST_BITS = 1 << 40  # positions and key numbers share a word (cpp/cuda/standard.cuh)
+_TOO_MANY_BITS = 1 << 40  # positions and key numbers share a word (cpp/cuda/standard.cuh)
 _BATCH = 1 << 28  # keys that one partition has, at most
 
 
@@ -39,20 +38,26 @@ def to_device(f: BaseFilter) -> DeviceFilter:
     TypeError
         It is another kind of structure.
     """
-    cls = next((each for each in _FAMILIES if isinstance(f, BaseFilter) and each.fits(f.plan)), None)
-    if cls is None:
-        kind = f"{type(f).__name__} of policy {f.plan.policy}" if isinstance(f, BaseFilter) else type(f).__name__
-        raise TypeError(
-            f"no {kind} can be in device memory: use a BlockedBloomFilter, or a BloomFilter with independent hashing"
-        )
-    return cls(f)
+    if not isinstance(f, BaseFilter):
+        raise TypeError(f"to_device needs a filter, not {type(f).__name__}")
+    return _family(f.plan)(f.plan, f)
 
 
 def build(plan: FilterPlan, keys: object, *, digests: bool = False) -> DeviceFilter:
     """Build the filter of a plan on the current GPU and add keys to it; see `DeviceFilter.add_many`."""
-    made = to_device(build_on_host(plan))
+    made = _family(plan)(plan, None)
     made.add_many(keys, digests=digests)
     return made
+
+
+def _family(plan: FilterPlan) -> type[DeviceFilter]:
+    cls = next((each for each in _FAMILIES if each.fits(plan)), None)
+    if cls is None:
+        raise TypeError(
+            f"no filter of policy {plan.policy!r} and hashing {plan.hashing!r} can be in device memory: "
+            "use a BlockedBloomFilter, or a BloomFilter with independent hashing"
+        )
+    return cls
 
 
 class DeviceFilter:
@@ -66,19 +71,21 @@ class DeviceFilter:
 
     _text: str  # of cpp/cuda
 
-    def __init__(self, f: BaseFilter) -> None:
+    def __init__(self, plan: FilterPlan, f: BaseFilter | None) -> None:
         cupy = library()
         from evenbins.cuda import _kernels
 
         self._cupy, self._kernels = cupy, _kernels
-        self._plan = f.plan
+        self._plan = plan
         self._device = cupy.cuda.Device().id
-        if 8 * f.nbytes > _MOST_BITS:
-            raise DeviceError(f"a filter on a GPU has at most 2**40 bits, and this one has {8 * f.nbytes:,}")
-        payload = np.frombuffer(memoryview(f), np.uint8)
-        with device_errors(cupy, "copying the filter to the GPU", f.nbytes):
-            self._words = cupy.empty(f.nbytes // 8, np.uint64)
-            self._words.set(payload.view(np.uint64))
+        if 8 * plan.nbytes >= _TOO_MANY_BITS:
+            raise DeviceError(f"a filter on a GPU has fewer than 2**40 bits, and this one has {8 * plan.nbytes:,}")
+        with device_errors(cupy, "copying the filter to the GPU", plan.nbytes):
+            if f is None:
+                self._words = cupy.zeros(plan.nbytes // 8, np.uint64)
+            else:
+                self._words = cupy.empty(plan.nbytes // 8, np.uint64)
+                self._words.set(np.frombuffer(memoryview(f), np.uint64))
             self._hash = cupy.empty(4, np.uint64)
             kernel = _kernels.compiled("keys.cuh", "make_key_hash")
             kernel((1,), (1,), (np.uint64(self._plan.seed), self._hash))
@@ -245,6 +252,8 @@ class _DeviceBlocked(DeviceFilter):
         from evenbins.cuda import _partition
 
         size = _BATCH
+        if numbered:  # few keys of a block in one batch: they take turns
+            size = min(size, max(4 * self._table().blocks, 1 << 20))
         free = self._cupy.cuda.runtime.memGetInfo()[0] + self._cupy.get_default_memory_pool().free_bytes()
         while size > 1 << 20 and _partition.scratch_bytes(min(size, keys.n), numbered=numbered) > free // 2:
             size //= 2
