@@ -135,7 +135,7 @@ class DeviceFilter:
 
         cupy = self._cupy
         if not _keys.on_device(keys):
-            with self._call(cupy.cuda.get_current_stream(), action, 0):
+            with self._call(cupy.cuda.get_current_stream(), action, self._scratch(_streams.PIECE)):
                 pieces, hashed, shape = _streams.host_pieces(keys, self._plan.seed, digests=digests)
                 if ordered:
                     found = _streams.in_order(pieces, hashed, work)
@@ -148,7 +148,7 @@ class DeviceFilter:
         stream = _keys.stream_of(keys)
         with stream:
             prepared = _keys.device_keys(keys, digests=digests, device=self._device)
-            with self._call(stream, action, prepared.n):
+            with self._call(stream, action, prepared.n + self._scratch(prepared.n)):
                 out = cupy.empty(prepared.n if answers else 0, np.uint8)
                 work(prepared, out)
             return _keys.answers_for(keys, out.view(np.bool_).reshape(prepared.shape)) if answers else None
@@ -166,6 +166,10 @@ class DeviceFilter:
             stream.wait_event(self._last)
             yield
             self._last.record(stream)
+
+    def _scratch(self, n: int) -> int:
+        """Return the device memory that a call with n keys needs, in bytes, for messages."""
+        return 16 * n
 
     def _per_key(self, name: str, keys: Any, *more: Any, words: Any = ()) -> None:
         """Run a kernel that takes the filter, the keys and `more`."""
@@ -215,6 +219,11 @@ class _DeviceBlocked(DeviceFilter):
     @staticmethod
     def fits(plan: FilterPlan) -> bool:
         return plan.policy == "blocked"
+
+    def _scratch(self, n: int) -> int:
+        from evenbins.cuda import _partition
+
+        return _partition.scratch_bytes(min(n, _BATCH), numbered=True)
 
     def _table(self) -> Any:
         from evenbins.cuda import _partition
