@@ -34,8 +34,6 @@ EVENBINS_INLINE void wait_for_copies() {}
 
 EVENBINS_INLINE uint64_t shuffle(uint64_t value, uint32_t lane) { return __shfl_sync(kAllLanes, value, lane); }
 
-EVENBINS_INLINE uint32_t popcount(uint64_t word) { return static_cast<uint32_t>(__popcll(word)); }
-
 // Sets bits of a word that other threads change too.
 EVENBINS_INLINE void set_bits(uint64_t* word, uint64_t mask) {
   atomicOr(reinterpret_cast<unsigned long long*>(word), static_cast<unsigned long long>(mask));

@@ -17,6 +17,17 @@ __forceinline__ __device__ uint64_t __builtin_bswap64(uint64_t x) {
          __builtin_bswap32(static_cast<uint32_t>(x >> 32));
 }
 
+__forceinline__ __device__ int __builtin_popcountll(uint64_t x) { return __popcll(x); }
+__forceinline__ __device__ void __builtin_prefetch(const void*, int = 0) {}
+
+// Words that a host changes meanwhile: none here, where kernels of one filter run one after the other.
+inline constexpr int __ATOMIC_RELAXED = 0, __ATOMIC_ACQUIRE = 2;
+template <typename T>
+__forceinline__ __device__ T __atomic_load_n(const T* p, int) {
+  return *p;
+}
+__forceinline__ __device__ void __atomic_thread_fence(int) {}
+
 namespace std {
 
 using ::memcpy;

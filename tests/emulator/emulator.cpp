@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "balanced.cuh"
 #include "partition.cuh"
 #include "standard.cuh"
 
@@ -45,6 +46,7 @@ bool call(void (*kernel)(A...), const Launch& launch) {
 extern "C" int emulate(const char* name, uint32_t grid_x, uint32_t grid_y, uint32_t threads, const uint64_t* words,
                        size_t count) {
   using namespace evenbins::gpu;
+  namespace evenbins = ::evenbins;  // some names begin with it
   const Launch launch{grid_x, grid_y, threads, words, count};
 #define KERNEL(...) \
   if (std::string_view(name) == #__VA_ARGS__) return call(__VA_ARGS__, launch) ? 0 : 2;

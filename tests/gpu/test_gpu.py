@@ -10,7 +10,7 @@ import cupyx
 import numpy as np
 import pytest
 
-from evenbins import BlockedBloomFilter, BloomFilter, cuda
+from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, cuda
 
 FILTERS = {
     "blocked": lambda: BlockedBloomFilter(200_000, bits_per_key=16, hashes=10, seed=7),
@@ -218,6 +218,17 @@ def test_too_little_memory() -> None:
     finally:
         pool.set_limit(size=0)
     assert np.array_equal(g.add_new_many(keys).get(), f.add_new_many(numbers(4_000_000)))
+    assert g.to_host() == f
+
+
+@pytest.mark.parametrize("policy", ["fill", "two-choice", "multilevel", "sequential", "single"])
+@pytest.mark.parametrize("block_bits", [256, 512])
+def test_balanced(policy: str, block_bits: int) -> None:
+    f = BalancedBloomFilter(200_000, bits_per_key=20, policy=policy, block_bits=block_bits)
+    f.add_many(numbers(250_000))
+    g = cuda.to_device(f)
+    probes = numbers(700_001)
+    assert np.array_equal(g.contains_many(cupy.asarray(probes)).get(), f.contains_many(probes))
     assert g.to_host() == f
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter
+from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter
 
 ROOT = Path(__file__).resolve().parents[2]
 FILTERS = {
@@ -165,13 +165,25 @@ def test_union_stats_and_build(cuda: Any) -> None:
         g |= cuda.to_device(FILTERS["standard"]())
 
 
+@pytest.mark.parametrize("policy", ["fill", "two-choice", "multilevel", "sequential", "single"])
+def test_look_ups_in_balanced_filters(cuda: Any, policy: str) -> None:
+    f = BalancedBloomFilter(3000, bits_per_key=24, policy=policy, hashes=10)
+    f.add_many(numbers(4000))  # more than planned: full blocks, a full list
+    g = cuda.to_device(f)
+    probes = numbers(9000)
+    assert np.array_equal(g.contains_many(on_gpu(probes)), f.contains_many(probes))
+    assert g.to_host() == f
+    with pytest.raises(cuda.DeviceError, match="is filled on the CPU"):
+        g.add_many(on_gpu(probes))
+
+
 def test_errors_say_what_to_do(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import fake_cupy
 
     f = FILTERS["blocked"]()
     g = cuda.to_device(f)
-    with pytest.raises(TypeError, match="no filter of policy"):
-        cuda.to_device(BalancedBloomFilter(1000, fpr=1e-3))
+    with pytest.raises(TypeError, match="no filter of policy 'counting'"):
+        cuda.to_device(CountingBloomFilter(1000, fpr=1e-3))
     with pytest.raises(TypeError, match=r"integers, digests or cuda\.Strings"):
         g.add_many(on_gpu([1.5]))
     with pytest.raises(TypeError, match="digests must be uint64"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from evenbins.filters.plan import FilterPlan, FilterStats
 __all__ = ["DeviceFilter", "build", "to_device"]
 
 _TOO_MANY_BITS = 1 << 40  # positions and key numbers share a word (cpp/cuda/standard.cuh)
+_BALANCED = 3  # the kind
 _BATCH = 1 << 28  # keys that one partition has, at most
 
 
@@ -29,7 +30,8 @@ def to_device(f: BaseFilter) -> DeviceFilter:
     Parameters
     ----------
     f
-        A `BloomFilter` with independent hashing or a `BlockedBloomFilter`.
+        A `BlockedBloomFilter`, a `BloomFilter` with independent hashing, or, for look-ups, a
+        `BalancedBloomFilter`.
 
     Raises
     ------
@@ -55,7 +57,7 @@ def _family(plan: FilterPlan) -> type[DeviceFilter]:
     if cls is None:
         raise TypeError(
             f"no filter of policy {plan.policy!r} and hashing {plan.hashing!r} can be in device memory: "
-            "use a BlockedBloomFilter, or a BloomFilter with independent hashing"
+            "use a BlockedBloomFilter, a BloomFilter with independent hashing, or a BalancedBloomFilter"
         )
     return cls
 
@@ -304,4 +306,38 @@ class _DeviceStandard(DeviceFilter):
             self._add(piece, out)
 
 
-_FAMILIES: tuple[type[DeviceFilter], ...] = (_DeviceBlocked, _DeviceStandard)
+class _DeviceBalanced(DeviceFilter):
+    """A balanced filter in device memory: look-ups."""
+
+    _text = "balanced.cuh"
+    _rules: ClassVar[dict[str, str]] = {"fill": "fill", "two-choice": "two_choice"}  # otherwise by load
+
+    def __init__(self, plan: FilterPlan, f: BaseFilter | None) -> None:
+        super().__init__(plan, f)
+        self._core = self._cupy.array(np.array(plan.core, np.uint64))
+
+    @staticmethod
+    def fits(plan: FilterPlan) -> bool:
+        return plan.policy in class_for(plan)._policies and class_for(plan)._kind == _BALANCED
+
+    def _contains(self, keys: Any, out: Any) -> None:
+        log = int(self._plan.core[1]).bit_length() - 1
+        rule = self._rules.get(self._plan.policy, "counted")
+        name = f"balanced_contains<{log},evenbins::Rule::{rule},{keys.type}>"
+        self._per_key(name, keys, out, words=(self._core, np.uint32(self._core.size)))
+
+    def _add(self, keys: Any, out: Any) -> None:
+        raise DeviceError(
+            f"a filter of policy {self._plan.policy!r} is filled on the CPU, since its keys must go in one after the "
+            "other: add them there, and call to_device again"
+        )
+
+    _add_new = _add
+
+    def __ior__(self, other: Self) -> Self:
+        """Raise: the overflow lists unite on the CPU alone."""
+        self._add(None, None)
+        return self
+
+
+_FAMILIES: tuple[type[DeviceFilter], ...] = (_DeviceBlocked, _DeviceStandard, _DeviceBalanced)
