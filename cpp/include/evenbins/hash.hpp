@@ -40,6 +40,16 @@ EVENBINS_INLINE constexpr uint64_t mulhi(uint64_t x, uint64_t m) {
   return static_cast<uint64_t>((static_cast<unsigned __int128>(x) * m) >> 64);
 }
 
+// The same for the halves of a word, and m ≤ 2^32: two numbers from one word.
+EVENBINS_INLINE constexpr uint64_t scale_high_half(uint64_t x, uint64_t m) { return (x >> 32) * m >> 32; }
+EVENBINS_INLINE constexpr uint64_t scale_low_half(uint64_t x, uint64_t m) { return (x & 0xFFFFFFFF) * m >> 32; }
+
+// a + b modulo m, both below it; m ≤ 2^63.
+EVENBINS_INLINE constexpr uint64_t add_mod(uint64_t a, uint64_t b, uint64_t m) {
+  const uint64_t sum = a + b;
+  return sum < m ? sum : sum - m;
+}
+
 // The seed's part of an integer's digest. Negative numbers get a key of their own, so that −1 and
 // 2^64−1, which are the same 64 bits, are different keys.
 struct IntHash {
