@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "balanced.cuh"
+#include "countmin.cuh"
 #include "partition.cuh"
 #include "standard.cuh"
 

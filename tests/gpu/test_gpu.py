@@ -10,7 +10,7 @@ import cupyx
 import numpy as np
 import pytest
 
-from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, cuda
+from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountMinSketch, cuda
 
 FILTERS = {
     "blocked": lambda: BlockedBloomFilter(200_000, bits_per_key=16, hashes=10, seed=7),
@@ -230,6 +230,22 @@ def test_balanced(policy: str, block_bits: int) -> None:
     probes = numbers(700_001)
     assert np.array_equal(g.contains_many(cupy.asarray(probes)).get(), f.contains_many(probes))
     assert g.to_host() == f
+
+
+@pytest.mark.parametrize("construction", ["classic", "two-hash"])
+def test_sketches(construction: str) -> None:
+    s = CountMinSketch(1e-2, 1e-4, construction=construction, seed=5)
+    s.add_many(numbers(100))
+    g = cuda.to_device(s)
+    keys = numbers(300_001) % np.uint64(700)
+    s.add_many(keys)
+    g.add_many(cupy.asarray(keys))
+    assert g.to_host() == s
+    assert np.array_equal(g.count_many(cupy.asarray(keys)).get(), s.count_many(keys))
+    assert np.array_equal(g.count_many(keys), s.count_many(keys))
+    fixed = cuda.to_device(CountMinSketch(conservative=True))
+    with pytest.raises(cuda.DeviceError, match="conservative sketch is filled on the CPU"):
+        fixed.add_many(cupy.asarray(keys))
 
 
 def test_union_stats_build_digests() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter
+from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter, CountMinSketch
 
 ROOT = Path(__file__).resolve().parents[2]
 FILTERS = {
@@ -175,6 +175,22 @@ def test_look_ups_in_balanced_filters(cuda: Any, policy: str) -> None:
     assert g.to_host() == f
     with pytest.raises(cuda.DeviceError, match="is filled on the CPU"):
         g.add_many(on_gpu(probes))
+
+
+@pytest.mark.parametrize("construction", ["classic", "two-hash"])
+def test_sketches(cuda: Any, construction: str) -> None:
+    s = CountMinSketch(1e-2, 1e-4, construction=construction, seed=5)
+    s.add_many(numbers(100))
+    g = cuda.to_device(s)
+    keys = numbers(3001) % np.uint64(700)
+    s.add_many(keys)
+    g.add_many(on_gpu(keys))
+    assert g.to_host() == s
+    assert np.array_equal(g.count_many(on_gpu(keys)), s.count_many(keys))
+    assert np.array_equal(g.count_many(keys), s.count_many(keys))
+    fixed = cuda.to_device(CountMinSketch(conservative=True))
+    with pytest.raises(cuda.DeviceError, match="conservative sketch is filled on the CPU"):
+        fixed.add_many(on_gpu(keys))
 
 
 def test_errors_say_what_to_do(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ NAMES = [
     line.removeprefix("KERNEL(").removesuffix(")")
     for line in (ROOT / "tests" / "emulator" / "kernels.inc").read_text(encoding="utf-8").splitlines()
 ]
-TEXTS = ("keys.cuh", "blocked.cuh", "partition.cuh", "standard.cuh", "balanced.cuh")
+TEXTS = ("keys.cuh", "blocked.cuh", "partition.cuh", "standard.cuh", "balanced.cuh", "countmin.cuh")
 
 
 def nvrtc() -> ctypes.CDLL:

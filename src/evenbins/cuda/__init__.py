@@ -14,9 +14,16 @@ if TYPE_CHECKING:
     from evenbins.cuda._keys import Strings
     from evenbins.cuda.errors import DeviceError
     from evenbins.cuda.filters import DeviceFilter, build, to_device
+    from evenbins.cuda.sketches import DeviceSketch
 
-__all__ = ["DeviceError", "DeviceFilter", "Strings", "build", "to_device"]
+__all__ = ["DeviceError", "DeviceFilter", "DeviceSketch", "Strings", "build", "to_device"]
 
 __getattr__ = lazy_names(
-    globals(), {"_keys": "Strings", "errors": "DeviceError", "filters": "DeviceFilter build to_device"}
+    globals(),
+    {
+        "_keys": "Strings",
+        "errors": "DeviceError",
+        "filters": "DeviceFilter build to_device",
+        "sketches": "DeviceSketch",
+    },
 )

@@ -84,7 +84,7 @@ class _Slot:
 
 def overlapped(
     pieces: Iterator[npt.NDArray[np.generic]], digests: bool, work: Work, *, answers: bool
-) -> npt.NDArray[np.bool_]:
+) -> npt.NDArray[np.uint8]:
     """Run `work` on each piece, several at once; return the answers of all, if there are to be any."""
     slots: list[_Slot] = []
     found: list[npt.NDArray[np.uint8]] = []
@@ -115,21 +115,19 @@ def overlapped(
     finally:  # no copy may outlive the buffers
         for slot in slots:
             slot.stream.synchronize()
-    whole = np.concatenate(found) if found else np.empty(0, np.uint8)
-    return whole.view(np.bool_)
+    return np.concatenate(found) if found else np.empty(0, np.uint8)
 
 
 def in_order(
-    pieces: Iterator[npt.NDArray[np.generic]], digests: bool, work: Work
-) -> npt.NDArray[np.bool_]:
+    pieces: Iterator[npt.NDArray[np.generic]], digests: bool, work: Work, dtype: type[np.generic]
+) -> npt.NDArray[np.generic]:
     """Run `work` on one piece after the other, on the current stream; return the answers of all."""
     found = []
     for piece in pieces:
-        dtype = np.dtype(np.uint8) if piece.dtype.kind == "b" else piece.dtype
-        data = cupy.asarray(piece.view(dtype))
-        answers = cupy.empty(piece.size, np.uint8)
-        name = "Digests" if digests else f"Integers<{dtype.name}_t>"
-        work(DeviceKeys(name, data, np.uint64(0), piece.size, (piece.size,)), answers)
+        native = np.dtype(np.uint8) if piece.dtype.kind == "b" else piece.dtype
+        answers = cupy.empty(piece.size, dtype)
+        name = "Digests" if digests else f"Integers<{native.name}_t>"
+        keys = DeviceKeys(name, cupy.asarray(piece.view(native)), np.uint64(0), piece.size, (piece.size,))
+        work(keys, answers)
         found.append(cupy.asnumpy(answers))
-    whole = np.concatenate(found) if found else np.empty(0, np.uint8)
-    return whole.view(np.bool_)
+    return np.concatenate(found) if found else np.empty(0, dtype)

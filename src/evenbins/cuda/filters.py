@@ -1,37 +1,37 @@
-"""Filters in the memory of a GPU.
-
-The payload of the host's filter lies in device memory, byte for byte; kernels change it as the core would. A
-call runs on the caller's current stream, after all earlier calls of the same filter, whatever their streams.
-"""
+"""Filters in the memory of a GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, overload
 
 import numpy as np
-import numpy.typing as npt
 
-from evenbins.cuda.errors import DeviceError, device_errors, library
+from evenbins.cuda._device import OnDevice
+from evenbins.cuda.errors import DeviceError
+from evenbins.cuda.sketches import DeviceSketch
 from evenbins.filters.base import BaseFilter, class_for, file_header
 from evenbins.filters.plan import FilterPlan, FilterStats
+from evenbins.sketches.countmin import CountMinSketch
 
 __all__ = ["DeviceFilter", "build", "to_device"]
 
-_TOO_MANY_BITS = 1 << 40  # positions and key numbers share a word (cpp/cuda/standard.cuh)
 _BALANCED = 3  # the kind
 _BATCH = 1 << 28  # keys that one partition has, at most
 
 
-def to_device(f: BaseFilter) -> DeviceFilter:
-    """Return a copy of a filter in the memory of the current GPU; `f` stays as it is.
+@overload
+def to_device(f: BaseFilter) -> DeviceFilter: ...
+@overload
+def to_device(f: CountMinSketch) -> DeviceSketch: ...
+def to_device(f: BaseFilter | CountMinSketch) -> DeviceFilter | DeviceSketch:
+    """Return a copy of a filter or sketch in the memory of the current GPU; `f` stays as it is.
 
     Parameters
     ----------
     f
         A `BlockedBloomFilter`, a `BloomFilter` with independent hashing, or, for look-ups, a
-        `BalancedBloomFilter`.
+        `BalancedBloomFilter`; or a `CountMinSketch`.
 
     Raises
     ------
@@ -40,8 +40,10 @@ def to_device(f: BaseFilter) -> DeviceFilter:
     TypeError
         It is another kind of structure.
     """
+    if isinstance(f, CountMinSketch):
+        return DeviceSketch(f.plan, f)
     if not isinstance(f, BaseFilter):
-        raise TypeError(f"to_device needs a filter, not {type(f).__name__}")
+        raise TypeError(f"to_device needs a filter or a CountMinSketch, not {type(f).__name__}")
     return _family(f.plan)(f.plan, f)
 
 
@@ -62,7 +64,7 @@ def _family(plan: FilterPlan) -> type[DeviceFilter]:
     return cls
 
 
-class DeviceFilter:
+class DeviceFilter(OnDevice):
     """A filter in device memory; made by `to_device` and `build`.
 
     Keys are arrays in device memory (anything with DLPack or `__cuda_array_interface__`: CuPy, PyTorch, JAX),
@@ -71,28 +73,7 @@ class DeviceFilter:
     for keys on the host they are a NumPy array.
     """
 
-    _text: str  # of cpp/cuda
-
-    def __init__(self, plan: FilterPlan, f: BaseFilter | None) -> None:
-        cupy = library()
-        from evenbins.cuda import _kernels
-
-        self._cupy, self._kernels = cupy, _kernels
-        self._plan = plan
-        self._device = cupy.cuda.Device().id
-        if 8 * plan.nbytes >= _TOO_MANY_BITS:
-            raise DeviceError(f"a filter on a GPU has fewer than 2**40 bits, and this one has {8 * plan.nbytes:,}")
-        with device_errors(cupy, "copying the filter to the GPU", plan.nbytes):
-            if f is None:
-                self._words = cupy.zeros(plan.nbytes // 8, np.uint64)
-            else:
-                self._words = cupy.empty(plan.nbytes // 8, np.uint64)
-                self._words.set(np.frombuffer(memoryview(f), np.uint64))
-            self._hash = cupy.empty(4, np.uint64)
-            kernel = _kernels.compiled("keys.cuh", "make_key_hash")
-            kernel((1,), (1,), (np.uint64(self._plan.seed), self._hash))
-            self._last = cupy.cuda.Event(disable_timing=True)
-            self._last.record()
+    _plan: FilterPlan
 
     @staticmethod
     def fits(plan: FilterPlan) -> bool:
@@ -104,16 +85,9 @@ class DeviceFilter:
         """The plan of the filter, as on the host."""
         return self._plan
 
-    @property
-    def nbytes(self) -> int:
-        """The device memory of the filter, in bytes."""
-        return int(self._words.nbytes)
-
     def __repr__(self) -> str:
         name = class_for(self._plan).__name__
         return f"<{name} of {self.nbytes:,} bytes on GPU {self._device}, planned for {self._plan.keys:,} keys>"
-
-    # --- keys in, answers out ----------------------------------------------------------------------
 
     def contains_many(self, keys: object, *, digests: bool = False) -> Any:
         """Return for each key whether it is in the filter: see the class for what keys may be."""
@@ -130,55 +104,6 @@ class DeviceFilter:
         """
         return self._answer(keys, digests, "adding new keys", self._add_new, ordered=True)
 
-    def _answer(
-        self, keys: object, digests: bool, action: str, work: Any, *, ordered: bool, answers: bool = True
-    ) -> Any:
-        from evenbins.cuda import _keys, _streams
-
-        cupy = self._cupy
-        if not _keys.on_device(keys):
-            with self._call(cupy.cuda.get_current_stream(), action, self._scratch(_streams.PIECE)):
-                pieces, hashed, shape = _streams.host_pieces(keys, self._plan.seed, digests=digests)
-                if ordered:
-                    found = _streams.in_order(pieces, hashed, work)
-                else:
-                    self._words.device.synchronize()  # the streams below know nothing of earlier calls
-                    found = _streams.overlapped(pieces, hashed, work, answers=answers)
-            if not answers:
-                return None
-            return found if shape is None else found.reshape(shape)
-        stream = _keys.stream_of(keys)
-        with stream:
-            prepared = _keys.device_keys(keys, digests=digests, device=self._device)
-            with self._call(stream, action, prepared.n + self._scratch(prepared.n)):
-                out = cupy.empty(prepared.n if answers else 0, np.uint8)
-                work(prepared, out)
-            return _keys.answers_for(keys, out.view(np.bool_).reshape(prepared.shape)) if answers else None
-
-    @contextmanager
-    def _call(self, stream: Any, action: str, nbytes: int) -> Iterator[None]:
-        """Run a call on a stream, after earlier calls of this filter on any."""
-        cupy = self._cupy
-        if cupy.cuda.Device().id != self._device:
-            raise DeviceError(
-                f"the filter is on GPU {self._device}, and the current one is {cupy.cuda.Device().id}: "
-                f"use `with cupy.cuda.Device({self._device})`"
-            )
-        with device_errors(cupy, action, nbytes):
-            stream.wait_event(self._last)
-            yield
-            self._last.record(stream)
-
-    def _scratch(self, n: int) -> int:
-        """Return the device memory that a call with n keys needs, in bytes, for messages."""
-        return 16 * n
-
-    def _per_key(self, name: str, keys: Any, *more: Any, words: Any = ()) -> None:
-        """Run a kernel that takes the filter, the keys and `more`."""
-        kernel = self._kernels.compiled(self._text, name)
-        arguments = (self._words, *words, keys.data, keys.more, self._hash, np.uint64(keys.n), *more)
-        self._kernels.launch_per_key(kernel, keys.n, arguments)
-
     def _contains(self, keys: Any, out: Any) -> None:
         raise NotImplementedError
 
@@ -187,8 +112,6 @@ class DeviceFilter:
 
     def _add_new(self, keys: Any, out: Any) -> None:
         raise NotImplementedError
-
-    # --- the filter as a whole ---------------------------------------------------------------------
 
     def __ior__(self, other: Self) -> Self:
         """Unite with a filter of the same plan on the same GPU: plain OR, as on the host."""
@@ -203,10 +126,10 @@ class DeviceFilter:
 
     def to_host(self) -> BaseFilter:
         """Return the filter on the host: the one that the CPU would have built, byte for byte."""
-        with self._call(self._cupy.cuda.get_current_stream(), "copying the filter to the host", 0):
-            payload: npt.NDArray[np.uint64] = self._cupy.asnumpy(self._words)
-        data = np.concatenate([np.frombuffer(file_header(self._plan, payload), np.uint8), payload.view(np.uint8)])
-        return class_for(self._plan).from_bytes(data)  # type: ignore[arg-type]
+        payload = self._payload()
+        header = np.frombuffer(file_header(self._plan, payload), np.uint8)
+        data: Any = np.concatenate([header, payload.view(np.uint8)])
+        return class_for(self._plan).from_bytes(data)
 
     def stats(self) -> FilterStats:
         """Measure this very filter, as `stats` of the host's filter does: on a copy there."""
