@@ -33,8 +33,10 @@ def environment() -> dict[str, str]:
         [sys.executable, "-m", "nanobind", "--cmake_dir"], capture_output=True, text=True, check=True
     ).stdout.strip()
     options = ["-DSKBUILD=ON", f"-Dnanobind_DIR={nanobind}", f"-DPython_EXECUTABLE={sys.executable}"]
-    subprocess.run(["cmake", "-S", ROOT, "-B", build, *options], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["cmake", "--build", build, "-j", str(os.cpu_count()), "--target", "_core"], check=True, stdout=subprocess.DEVNULL)
+    quiet = "-DCMAKE_CXX_FLAGS=-w"
+    subprocess.run(["cmake", "-S", ROOT, "-B", build, *options, quiet], check=True, stdout=subprocess.DEVNULL)
+    jobs = ["-j", str(os.cpu_count()), "--target", "_core"]
+    subprocess.run(["cmake", "--build", build, *jobs], check=True, stdout=subprocess.DEVNULL)
     shutil.rmtree(package.parent, ignore_errors=True)
     shutil.copytree(ROOT / "src" / "evenbins", package)
     for each in build.glob("_core*.so"):

@@ -167,7 +167,7 @@ def test_union_stats_and_build(cuda: Any) -> None:
 
 @pytest.mark.parametrize("policy", ["fill", "two-choice", "multilevel", "sequential", "single"])
 def test_look_ups_in_balanced_filters(cuda: Any, policy: str) -> None:
-    f = BalancedBloomFilter(3000, bits_per_key=24, policy=policy, hashes=10)
+    f = BalancedBloomFilter(3000, bits_per_key=24, policy=policy)
     f.add_many(numbers(4000))  # more than planned: full blocks, a full list
     g = cuda.to_device(f)
     probes = numbers(9000)

@@ -78,15 +78,15 @@ class OnDevice:
         shown = np.bool_ if dtype is np.uint8 else dtype
         if not _keys.on_device(keys):
             with self._call(cupy.cuda.get_current_stream(), action, self._scratch(_streams.PIECE)):
-                pieces, hashed, shape = _streams.host_pieces(keys, self._plan.seed, digests=digests)
+                held = _streams.host_keys(keys, self._plan.seed, digests=digests)
                 if ordered:
-                    found = _streams.in_order(pieces, hashed, work, dtype)
+                    found = _streams.in_order(held, work, dtype)
                 else:
                     self._words.device.synchronize()  # the streams below know nothing of earlier calls
-                    found = _streams.overlapped(pieces, hashed, work, answers=answers)
+                    found = _streams.overlapped(held, work, answers=answers)
             if not answers:
                 return None
-            return found.view(shown) if shape is None else found.view(shown).reshape(shape)
+            return found.view(shown) if held.shape is None else found.view(shown).reshape(held.shape)
         stream = _keys.stream_of(keys)
         with stream:
             prepared = _keys.device_keys(keys, digests=digests, device=self._device)

@@ -114,9 +114,12 @@ def _is_torch(keys: object) -> bool:
 def stream_of(keys: object) -> Any:
     """Return the stream that the caller works on: PyTorch's for its tensors, otherwise CuPy's."""
     first = keys.data if isinstance(keys, Strings) else keys
-    if _is_torch(first):
-        return cupy.cuda.ExternalStream(sys.modules["torch"].cuda.current_stream().cuda_stream)
-    return cupy.cuda.get_current_stream()
+    if not _is_torch(first):
+        return cupy.cuda.get_current_stream()
+    stream = sys.modules["torch"].cuda.current_stream()
+    if hasattr(stream, "__cuda_stream__") and hasattr(cupy.cuda.Stream, "from_external"):
+        return cupy.cuda.Stream.from_external(stream)
+    return cupy.cuda.ExternalStream(stream.cuda_stream)  # of older versions of either
 
 
 def answers_for(keys: object, answers: Any) -> Any:
