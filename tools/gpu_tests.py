@@ -2,9 +2,9 @@
 
     make test-gpu
 
-Uses this very Python with its CuPy, PyTorch, JAX and pytest. Where the compiled core is not installed, it is built
-first, with the nanobind of this Python, into build/gpu. Then tests/gpu, then every kernel under compute-sanitizer
-(memcheck, racecheck, initcheck, synccheck) if that is installed. Writes trust/gpu.json.
+Uses this very Python with its CuPy, PyTorch, JAX and pytest. Where the compiled core is not installed, it is
+built first, with the nanobind of this Python, into build/gpu. Then tests/gpu, then every kernel under
+compute-sanitizer (memcheck, racecheck, initcheck, synccheck) if that is installed. Writes trust/gpu.json.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import records
 
@@ -26,7 +25,12 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 def environment() -> dict[str, str]:
     """Return the environment of the tests; builds the core if this Python has none."""
     where = {**os.environ, "EVENBINS_GPU": "1"}
-    if subprocess.run([sys.executable, "-c", "import evenbins._core"], capture_output=True, check=False).returncode == 0:
+    if (
+        subprocess.run(
+            [sys.executable, "-c", "import evenbins._core"], capture_output=True, check=False
+        ).returncode
+        == 0
+    ):
         return where
     build, package = ROOT / "build" / "gpu", ROOT / "build" / "gpu-package" / "evenbins"
     nanobind = subprocess.run(
@@ -48,16 +52,37 @@ def environment() -> dict[str, str]:
 
 
 def main() -> None:
+    """Run everything, and keep what it said."""
     begun, where = time.monotonic(), environment()
     tests = ROOT / "tests" / "gpu"
-    arguments = [sys.executable, "-m", "pytest", "-q", "-c", tests / "pytest.ini", "--confcutdir", tests, tests]
-    done = subprocess.run([*map(str, arguments), *sys.argv[1:]], env=where, capture_output=True, text=True, check=False)
+    arguments = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-c",
+        tests / "pytest.ini",
+        "--confcutdir",
+        tests,
+        tests,
+    ]
+    done = subprocess.run(
+        [*map(str, arguments), *sys.argv[1:]], env=where, capture_output=True, text=True, check=False
+    )
     print(done.stdout[-6000:], done.stderr[-2000:], flush=True)
     failed = done.returncode
     said = [done.stdout.strip().splitlines()[-1].strip("= ")]
     sanitizer = shutil.which("compute-sanitizer")
     for tool in TOOLS if sanitizer else ():
-        command = [str(sanitizer), "--tool", tool, "--error-exitcode", "9", sys.executable, str(tests / "sanitized.py")]
+        command = [
+            str(sanitizer),
+            "--tool",
+            tool,
+            "--error-exitcode",
+            "9",
+            sys.executable,
+            str(tests / "sanitized.py"),
+        ]
         done = subprocess.run(command, env=where, capture_output=True, text=True, check=False)
         summary = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: (.+)", done.stdout)
         said.append(f"compute-sanitizer {tool}: {summary[-1] if summary else 'no summary'}")
@@ -65,7 +90,12 @@ def main() -> None:
         if done.returncode:
             print(done.stdout[-3000:], done.stderr[-2000:])
         failed |= done.returncode
-    gpu = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=False)
+    gpu = subprocess.run(
+        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     said.append(gpu.stdout.strip())
     if not sys.argv[1:] and not failed:
         print(records.keep("gpu", "make test-gpu", said, time.monotonic() - begun))

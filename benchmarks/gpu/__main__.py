@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu [--small]
 
-Rates are medians of five calls after a warm-up, timed by events of the device, in 10^9 keys per second. Filters are
-filled to their plan, 16 bits per key, before they are asked.
+Rates are medians of five calls after a warm-up, timed by events of the device, in 10^9 keys per second.
+Filters are filled to their plan, 16 bits per key, before they are asked.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +72,9 @@ def blocked(size: int, required: float, n: int) -> None:
         keys = keys_from(first, n)
         if name == "hits" and n > capacity:
             keys = cupy.tile(keys_from(0, capacity), n // capacity)
-        raw = rate(
-            lambda keys=keys: launch_per_key(
-                bare, n, (*arguments, keys, np.uint64(0), made._hash, np.uint64(n), out)
-            ),
-            n,
-        )
-        found = rate(lambda keys=keys: made.contains_many(keys), n)
+        bare_arguments = (*arguments, keys, np.uint64(0), made._hash, np.uint64(n), out)
+        raw = rate(partial(launch_per_key, bare, n, bare_arguments), n)
+        found = rate(partial(made.contains_many, keys), n)
         share = float(made.contains_many(keys).mean())
         row(
             f"query, blocked, {size / GIB:g} GiB, {name}",
@@ -85,19 +82,19 @@ def blocked(size: int, required: float, n: int) -> None:
             f"{found:.1f}, bare reads {raw:.1f} ({found / raw:.2f}); {share:.4%} answered True",
         )
         assert name == "misses" or share == 1.0
-    del made, out, keys
-    release()
 
 
 def additions(n: int) -> None:
     plan = plan_blocked(4 * GIB // 2, bits_per_key=16, hashes=10)
     made = cuda.build(plan, keys_from(0, 0))
     keys = keys_from(0, n)
-    row(f"add, blocked, 4 GiB, {n:,} keys a call", ">= 20", f"{rate(lambda: made.add_many(keys), n):.1f}")
+    row(f"add, blocked, 4 GiB, {n:,} keys a call", ">= 20", f"{rate(partial(made.add_many, keys), n):.1f}")
     few = keys_from(0, 1 << 24)
-    row("  the same, 16.8 million keys a call (atomics)", "", f"{rate(lambda: made.add_many(few), few.size):.1f}")
-    del made
-    release()
+    row(
+        "  the same, 16.8 million keys a call (atomics)",
+        "",
+        f"{rate(partial(made.add_many, few), few.size):.1f}",
+    )
     made = cuda.build(plan, keys_from(0, 0))
 
     def fresh() -> None:
@@ -105,39 +102,37 @@ def additions(n: int) -> None:
         made.add_new_many(keys)
 
     row("add_new_many, 4 GiB, empty filter, all new", ">= 4", f"{rate(fresh, n, 3):.1f}")
-    row("  the same, all present", ">= 4", f"{rate(lambda: made.add_new_many(keys), n, 3):.1f}")
+    row("  the same, all present", ">= 4", f"{rate(partial(made.add_new_many, keys), n, 3):.1f}")
     keys = keys % np.uint64(n // 3)
     row("  the same, two thirds repeats", ">= 4", f"{rate(fresh, n, 3):.1f}")
-    del made, keys
-    release()
 
 
 def standard(n: int) -> None:
     size = 4 * GIB
     capacity = size // 2
-    made = cuda.build(plan_standard(int(capacity * 16 / 14.43), bits_per_key=14.43, hashes=10), keys_from(0, 0))
+    made = cuda.build(
+        plan_standard(int(capacity * 16 / 14.43), bits_per_key=14.43, hashes=10), keys_from(0, 0)
+    )
     for first in range(0, made.plan.keys, 1 << 28):
         made.add_many(keys_from(first, min(1 << 28, made.plan.keys - first)))
     out = cupy.empty(n, np.uint8)
     bare = compiled(RAW, f"raw_sectors<{U64},4>")
     keys = keys_from(0, n)
     arguments = (made._words, np.uint64(made.plan.core[0]), keys, np.uint64(0), made._hash, np.uint64(n), out)
-    sectors = rate(lambda: launch_per_key(bare, n, arguments), 4 * n)
+    sectors = rate(partial(launch_per_key, bare, n, arguments), 4 * n)
     fill = float(made.plan.fill)
     for name, first, reads in (("present", 0, 10.0), ("absent", 1 << 40, (1 - fill**10) / (1 - fill))):
         keys = keys_from(first, n)
-        found = rate(lambda keys=keys: made.contains_many(keys), n)
+        found = rate(partial(made.contains_many, keys), n)
         goal = 0.9 * sectors / reads
         row(
             f"standard, 10 hashes, 4 GiB, query {name}",
             f">= 0.9 x {sectors:.1f} / {reads:.2f} = {goal:.2f}",
             f"{found:.2f} ({found * reads / sectors:.2f})",
         )
-    row("  the same, add", "", f"{rate(lambda: made.add_many(keys), n, 3):.2f}")
+    row("  the same, add", "", f"{rate(partial(made.add_many, keys), n, 3):.2f}")
     few = keys_from(1 << 41, 1 << 22)
-    row("  the same, add_new_many", "", f"{rate(lambda: made.add_new_many(few), few.size, 3):.2f}")
-    del made, out, keys
-    release()
+    row("  the same, add_new_many", "", f"{rate(partial(made.add_new_many, few), few.size, 3):.2f}")
 
 
 def others(n: int) -> None:
@@ -154,30 +149,39 @@ def others(n: int) -> None:
         row(f"NumPy array, {name} memory, query end to end", required, f"{found:.2f}")
     del host
     m = n // 2
-    strings = cuda.Strings(cupy.random.randint(0, 256, 16 * m, dtype=np.uint8), cupy.arange(m + 1, dtype=np.int64) * 16)
-    row("16-byte strings on the device, query", ">= 15", f"{rate(lambda: made.contains_many(strings), m):.1f}")
-    row("16-byte strings on the device, add", "", f"{rate(lambda: made.add_many(strings), m):.1f}")
+    strings = cuda.Strings(
+        cupy.random.randint(0, 256, 16 * m, dtype=np.uint8), cupy.arange(m + 1, dtype=np.int64) * 16
+    )
+    row(
+        "16-byte strings on the device, query",
+        ">= 15",
+        f"{rate(partial(made.contains_many, strings), m):.1f}",
+    )
+    row("16-byte strings on the device, add", "", f"{rate(partial(made.add_many, strings), m):.1f}")
 
 
 def main() -> None:
     small = "--small" in sys.argv[1:]
     n = 1 << (24 if small else 28)
     properties = cupy.cuda.runtime.getDeviceProperties(0)
-    print(properties["name"].decode(), "CuPy", cupy.__version__, "driver", cupy.cuda.runtime.driverGetVersion())
-    for step in (
-        lambda: blocked(32 << 20, 55, n),
-        lambda: blocked(4 * GIB, 31, n),
-        lambda: blocked(32 * GIB, 31, n) if not small else None,
-        lambda: additions(n),
-        lambda: standard(n // 4),
-        lambda: others(n // 2),
-    ):
+    print(
+        properties["name"].decode(), "CuPy", cupy.__version__, "driver", cupy.cuda.runtime.driverGetVersion()
+    )
+    steps: list[Callable[[], None]] = [
+        partial(blocked, 32 << 20, 55, n),
+        partial(blocked, 4 * GIB, 31, n),
+        partial(blocked, 32 * GIB, 31, n),
+        partial(additions, n),
+        partial(standard, n // 4),
+        partial(others, n // 2),
+    ]
+    for step in steps:
         try:
             step()
         except Exception as error:  # one failure must not hide the other figures
             row("FAILED", "", f"{type(error).__name__}: {error}")
-    print()
-    print("| measure, 10^9 keys per second | required | measured |\n|---|---|---|")
+        release()
+    print("\n| measure, 10^9 keys per second | required | measured |\n|---|---|---|")
     for each in ROWS:
         print("| " + " | ".join(each) + " |")
 

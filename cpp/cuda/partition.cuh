@@ -21,9 +21,7 @@ struct Buckets {
   uint64_t blocks;
   uint32_t shift, count;
 
-  EVENBINS_INLINE uint32_t of(uint64_t digest) const {
-    return static_cast<uint32_t>(mulhi(digest, blocks) >> shift);
-  }
+  EVENBINS_INLINE uint32_t of(uint64_t digest) const { return static_cast<uint32_t>(mulhi(digest, blocks) >> shift); }
 };
 
 inline constexpr uint32_t kTileThreads = 512, kPerThread = 16, kTile = kTileThreads * kPerThread;
@@ -283,8 +281,10 @@ __global__ void __launch_bounds__(kRegionThreads)
         number = numbers[i];
         const uint32_t block = region.block(digest, blocks);
         stays = !line_has<Hashes>(region.line(block), digest, 1u << BlockLog);
-        if (stays) atomicMin(claims + block, static_cast<unsigned long long>(tag | number));
-        else out[number] = 0;
+        if (stays)
+          atomicMin(claims + block, static_cast<unsigned long long>(tag | number));
+        else
+          out[number] = 0;
       }
       __syncthreads();
       if (stays) {

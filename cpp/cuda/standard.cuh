@@ -27,9 +27,8 @@ EVENBINS_INLINE bool reads_bit(const uint64_t* words, uint64_t position) {
 }
 
 template <typename Keys>
-__global__ void __launch_bounds__(256)
-    standard_add(uint64_t* words, uint64_t bits, uint32_t hashes, const void* data, const void* more,
-                 const KeyHash* hash, uint64_t n) {
+__global__ void __launch_bounds__(256) standard_add(uint64_t* words, uint64_t bits, uint32_t hashes, const void* data,
+                                                    const void* more, const KeyHash* hash, uint64_t n) {
   const Keys keys(data, more, hash);
   const StandardView f{words, bits, hashes};
   const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
@@ -48,7 +47,7 @@ inline constexpr uint32_t kQueue = 256;  // keys of a tile
 template <typename Keys>
 __global__ void __launch_bounds__(256)
     standard_contains(const uint64_t* words, uint64_t bits, uint32_t hashes, const void* data, const void* more,
-                             const KeyHash* hash, uint64_t n, uint8_t* out) {
+                      const KeyHash* hash, uint64_t n, uint8_t* out) {
   const Keys keys(data, more, hash);
   __shared__ uint64_t digests[256 / kWarp][kQueue];
   __shared__ uint8_t answers[256 / kWarp][kQueue];

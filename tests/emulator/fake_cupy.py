@@ -1,4 +1,4 @@
-"""Modules that can take the place of `cupy` and `cupyx` in tests: arrays are NumPy's, kernels the emulator's."""
+"""Modules in the place of `cupy` and `cupyx` for tests: arrays are NumPy's, kernels the emulator's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,12 @@ class Kernel:
         self._library, self._name = library, name
 
     def __call__(
-        self, grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...], *, shared_mem: int = 0
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        arguments: tuple[Any, ...],
+        *,
+        shared_mem: int = 0,
     ) -> None:
         assert shared_mem <= max(48 << 10, self.max_dynamic_shared_size_bytes) <= 227 << 10
         words = np.array([_word(each) for each in arguments], np.uint64)
@@ -44,7 +49,9 @@ class Kernel:
             self._name.encode(), grid[0], grid[1] if len(grid) > 1 else 1, block[0],
             words.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(words.size),
         )  # fmt: skip
-        assert result == 0, f"{self._name}: {'unknown kernel' if result == 1 else 'wrong number of arguments'}"
+        assert result == 0, (
+            f"{self._name}: {'unknown kernel' if result == 1 else 'wrong number of arguments'}"
+        )
 
 
 def _word(argument: Any) -> int:
@@ -121,7 +128,9 @@ def make(library: Path) -> tuple[types.ModuleType, types.ModuleType]:
         asnumpy=lambda array: np.array(array),
         cuda=cuda,
         from_dlpack=lambda array: array,
-        get_default_memory_pool=lambda: types.SimpleNamespace(free_bytes=lambda: 0, free_all_blocks=lambda: None),
+        get_default_memory_pool=lambda: types.SimpleNamespace(
+            free_bytes=lambda: 0, free_all_blocks=lambda: None
+        ),
         ndarray=Array,
     )
     cupyx.__dict__["empty_pinned"] = np.empty

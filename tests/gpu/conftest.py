@@ -1,4 +1,4 @@
-"""Tests that need a GPU: `make test-gpu` runs them, and sets EVENBINS_GPU; `make test` collects none of them."""
+"""Tests that need a GPU: `make test-gpu` runs them, with EVENBINS_GPU; `make test` collects none of them."""
 
 import os
 

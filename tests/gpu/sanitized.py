@@ -1,4 +1,4 @@
-"""Every kernel on few keys, for compute-sanitizer: `compute-sanitizer --tool racecheck python tests/gpu/sanitized.py`."""
+"""Every kernel on few keys: a program for compute-sanitizer (tools/gpu_tests.py)."""
 
 from __future__ import annotations
 

@@ -77,7 +77,10 @@ def test_partitioned(capacity: int) -> None:
     """Regions in one pass and in two; the second call has a key a million times."""
     f = BlockedBloomFilter(capacity, bits_per_key=16, hashes=10)
     g = cuda.to_device(f)
-    for keys in (numbers(2_500_001), np.concatenate([numbers(999_999, values=7), numbers(2_000_000) + np.uint64(3)])):
+    for keys in (
+        numbers(2_500_001),
+        np.concatenate([numbers(999_999, values=7), numbers(2_000_000) + np.uint64(3)]),
+    ):
         f.add_many(keys)
         g.add_many(cupy.asarray(keys))
         assert g.to_host() == f
@@ -203,7 +206,9 @@ def test_too_little_memory() -> None:
     before = f.to_bytes()
     pool.set_limit(size=pool.total_bytes() + (1 << 20))
     try:
-        with pytest.raises(cuda.DeviceError, match=r"copying the filter to the GPU needs 200,\d{3},\d{3} bytes"):
+        with pytest.raises(
+            cuda.DeviceError, match=r"copying the filter to the GPU needs 200,\d{3},\d{3} bytes"
+        ):
             cuda.to_device(f)
         assert f.to_bytes() == before
     finally:

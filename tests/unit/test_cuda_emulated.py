@@ -34,10 +34,24 @@ def cuda(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folders = [f"-I{ROOT / each}" for each in ("cpp/cuda", "cpp/include", "tests/emulator")]
     source = ROOT / "tests" / "emulator" / "emulator.cpp"
     subprocess.run(
-        ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-Wall", "-Wno-unknown-pragmas", *folders, source, "-o", library],
+        [
+            "g++",
+            "-std=c++20",
+            "-O1",
+            "-shared",
+            "-fPIC",
+            "-Wall",
+            "-Wno-unknown-pragmas",
+            *folders,
+            source,
+            "-o",
+            library,
+        ],
         check=True,
     )
-    before = {name: module for name, module in sys.modules.items() if name.startswith(("cupy", "evenbins.cuda"))}
+    before = {
+        name: module for name, module in sys.modules.items() if name.startswith(("cupy", "evenbins.cuda"))
+    }
     for name in before:
         del sys.modules[name]
     sys.modules["cupy"], sys.modules["cupyx"] = fake_cupy.make(library)
@@ -92,7 +106,7 @@ def test_new_keys_are_those_of_the_cpu(cuda: Any, name: str) -> None:
 @pytest.mark.parametrize("name", ["blocked", "blocked-256"])
 @pytest.mark.parametrize("one_pass", [1, 512])
 def test_partitioned_additions(cuda: Any, name: str, one_pass: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A filter of 16 regions, in one pass and in two; many copies of one key, more than its region has space for."""
+    """Sixteen regions, in one pass and in two; more copies of one key than its region has space for."""
     from evenbins.cuda import _partition
 
     monkeypatch.setattr(_partition, "_ONE_PASS", one_pass)
@@ -216,7 +230,9 @@ def test_errors_say_what_to_do(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
     with monkeypatch.context() as patched:
         patched.setattr(cupy, "empty", no_memory)
-        with pytest.raises(cuda.DeviceError, match=r"needs 60,032 bytes .* 1,073,741,824 of 2,147,483,648 are free"):
+        with pytest.raises(
+            cuda.DeviceError, match=r"needs 60,032 bytes .* 1,073,741,824 of 2,147,483,648 are free"
+        ):
             cuda.to_device(f)
     before = f.to_bytes()
     with monkeypatch.context() as patched:
@@ -225,7 +241,9 @@ def test_errors_say_what_to_do(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> No
             raise fake_cupy.CUDARuntimeError("unspecified launch failure")
 
         patched.setattr(fake_cupy.Kernel, "__call__", fails)
-        with pytest.raises(cuda.DeviceError, match="adding keys failed on the GPU, and the filter on the host is unch"):
+        with pytest.raises(
+            cuda.DeviceError, match="adding keys failed on the GPU, and the filter on the host is unch"
+        ):
             g.add_many(on_gpu(numbers(3)))
     assert f.to_bytes() == before
     with monkeypatch.context() as patched:

@@ -1,4 +1,4 @@
-"""The kernels' text compiles for GPUs, with the compiler that CuPy uses: NVRTC, from its package on PyPI; no GPU."""
+"""The kernels' text compiles for GPUs, with CuPy's compiler: NVRTC, from its package on PyPI. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def nvrtc() -> ctypes.CDLL:
 def home_of(name: str) -> str:
     """Return the file that defines a kernel."""
     plain = name.split("<")[0]
-    return next(text for text in TEXTS if f" {plain}(" in (ROOT / "cpp" / "cuda" / text).read_text(encoding="utf-8"))
+    return next(
+        text for text in TEXTS if f" {plain}(" in (ROOT / "cpp" / "cuda" / text).read_text(encoding="utf-8")
+    )
 
 
 def compile_for(library: Any, architecture: str, text: str, names: list[str]) -> None:
@@ -55,7 +57,13 @@ def compile_for(library: Any, architecture: str, text: str, names: list[str]) ->
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
 def test_kernels_compile(architecture: str) -> None:
     library = nvrtc()
-    few = ("make_key_hash", "blocked_contains<8", "scatter_keys<8,8,true", "add_new_regions<8", "standard_new_claim")
+    few = (
+        "make_key_hash",
+        "blocked_contains<8",
+        "scatter_keys<8,8,true",
+        "add_new_regions<8",
+        "standard_new_claim",
+    )
     for text in TEXTS:
         names = [name for name in NAMES if home_of(name) == text]
         if architecture != "sm_90":  # one of each sort: the time of a compiler is long

@@ -1,7 +1,7 @@
 """What structures in device memory share: the payload, the order of calls, keys in and answers out.
 
-The payload of the host's structure lies in device memory, byte for byte; kernels change it as the core would. A
-call runs on the caller's current stream, after all earlier calls of the same structure, whatever their streams.
+The payload of the host's structure lies in device memory, byte for byte; kernels change it as the core would.
+A call runs on the caller's current stream, after all earlier calls of the same structure on any stream.
 """
 
 from __future__ import annotations

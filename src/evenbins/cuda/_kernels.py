@@ -13,9 +13,10 @@ __all__ = ["THREADS", "compiled", "launch_per_key"]
 
 THREADS = 256  # of a block of the kernels that take one key after the other
 
+
 @cache
 def compiled(text: str, name: str) -> Any:
-    """Return a kernel: `name` of namespace evenbins::gpu, with its template arguments, in a file of cpp/cuda."""
+    """Return the kernel `name`, with its template arguments, of a file of cpp/cuda."""
     module = cupy.RawModule(code=kernel_text(text), options=OPTIONS, name_expressions=(name,))
     return module.get_function(name)
 

@@ -1,8 +1,8 @@
 """From the argument of a bulk call to keys in device memory, and back to the caller's library.
 
-    CuPy, PyTorch, JAX    __dlpack__ or __cuda_array_interface__: read in place, on the caller's stream
-    Strings               Arrow's offsets and bytes on the device, hashed there
-    anything else         keys on the host, as the filters of the CPU take them: streamed (_streams.py)
+CuPy, PyTorch, JAX    __dlpack__ or __cuda_array_interface__: read in place, on the caller's stream
+Strings               Arrow's offsets and bytes on the device, hashed there
+anything else         keys on the host, as the filters of the CPU take them: streamed (_streams.py)
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _NONE = np.uint64(0)
 class Strings(NamedTuple):
     """Strings in device memory, as Arrow and cuDF lay them out: string i is data[offsets[i]:offsets[i + 1]].
 
-    `data` holds bytes (uint8), `offsets` int32 or int64, one more than there are strings; each is anything with
-    `__cuda_array_interface__` or DLPack.
+    `data` holds bytes (uint8), `offsets` int32 or int64, one more than there are strings; each is anything
+    with `__cuda_array_interface__` or DLPack.
     """
 
     data: Any
@@ -89,7 +89,9 @@ def device_keys(keys: object, *, digests: bool, device: int) -> DeviceKeys:
             )
         offsets = cupy.ascontiguousarray(offsets).ravel()
         n = offsets.size - 1
-        return DeviceKeys(f"Strings<{offsets.dtype}_t>", cupy.ascontiguousarray(data).ravel(), offsets, n, (n,))
+        return DeviceKeys(
+            f"Strings<{offsets.dtype}_t>", cupy.ascontiguousarray(data).ravel(), offsets, n, (n,)
+        )
     found = _as_cupy(keys, "keys", device)
     if found.ndim == 0:
         raise TypeError("keys must have at least one dimension: put one key into an array")
@@ -100,7 +102,9 @@ def device_keys(keys: object, *, digests: bool, device: int) -> DeviceKeys:
             "leave out digests=True if these are keys"
         )
     if kind not in "iu":
-        raise TypeError(f"keys on a GPU must be integers, digests or cuda.Strings, not an array of {found.dtype}")
+        raise TypeError(
+            f"keys on a GPU must be integers, digests or cuda.Strings, not an array of {found.dtype}"
+        )
     name = f"{'u' if kind == 'u' else ''}int{8 * found.dtype.itemsize}_t"
     data = cupy.ascontiguousarray(found).ravel()
     return DeviceKeys("Digests" if digests else f"Integers<{name}>", data, _NONE, data.size, found.shape)

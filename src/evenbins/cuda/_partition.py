@@ -1,6 +1,6 @@
 """Bulk work on blocks, in the order of the memory: see cpp/cuda/partition.cuh for the idea.
 
-    keys ──scatter──▶ coarse buckets ──scatter──▶ regions of 64 KiB ──▶ one region at a time, in shared memory
+keys ──scatter──▶ coarse buckets ──scatter──▶ regions of 64 KiB ──▶ one region at a time, in shared memory
 """
 
 from __future__ import annotations
@@ -82,7 +82,10 @@ def scatter(table: Blocks, keys: Any, key_hash: Any, *, exact: bool) -> Regions:
         kernel = compiled("partition.cuh", f"count_keys<{keys.type}>")
         kernel(
             (tiles,), (_TILE_THREADS,),
-            (blocks, keys.data, keys.more, key_hash, np.uint64(n), np.uint32(shift), np.uint32(buckets), counts),
+            (
+                blocks, keys.data, keys.more, key_hash, np.uint64(n), np.uint32(shift), np.uint32(buckets),
+                counts,
+            ),
             shared_mem=4 * buckets,
         )  # fmt: skip
         starts, ends, total = _exact_ends(counts, n)
@@ -125,8 +128,8 @@ def scatter(table: Blocks, keys: Any, key_hash: Any, *, exact: bool) -> Regions:
     kernel(
         grid, (_TILE_THREADS,),
         (
-            words, blocks, starts, cursors, ends, digests, numbers, np.uint32(fine_log), np.uint32(region_log),
-            np.uint32(regions), fine_cursors, fine_ends, fine_digests, fine_numbers,
+            words, blocks, starts, cursors, ends, digests, numbers, np.uint32(fine_log),
+            np.uint32(region_log), np.uint32(regions), fine_cursors, fine_ends, fine_digests, fine_numbers,
         ),
         shared_mem=_tile_bytes(1 << fine_log, exact),
     )  # fmt: skip

@@ -32,7 +32,8 @@ def kernel_text(name: str) -> str:
 
     Headers of the standard library are left out: prelude.cuh has what is used of them.
     """
-    lines = _expanded("prelude.cuh", done := set()) + _expanded(name, done)
+    done: set[str] = set()
+    lines = _expanded("prelude.cuh", done) + _expanded(name, done)
     return "".join([*lines, "using namespace evenbins::gpu;  // for the names that NVRTC is asked for\n"])
 
 

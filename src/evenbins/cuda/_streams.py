@@ -3,8 +3,8 @@
     host ──copy──▶ pinned buffer ──DMA──▶ device buffer ──kernel──▶ answers ──DMA──▶ result, pinned
            (only if the keys lie in ordinary memory: pinned arrays need no copy)
 
-Pieces take turns on two streams, each with buffers of its own; three are no faster. Answers go straight to where
-the caller finds them: to copy them once more would take longer than all the rest.
+Pieces take turns on two streams, each with buffers of its own; three are no faster. Answers go straight to
+where the caller finds them: to copy them once more would take longer than all the rest.
 """
 
 from __future__ import annotations
@@ -32,8 +32,15 @@ Work = Callable[[DeviceKeys, Any], None]  # of keys and where their answers go
 
 
 class HostKeys(NamedTuple):
-    """Keys on the host in pieces of at most `PIECE`; whether they are digests; how many they are, if it is known;
-    the shape that answers should have (None: one dimension)."""
+    """Keys on the host, in pieces of at most `PIECE`.
+
+    Attributes
+    ----------
+    pieces : arrays of integers
+    digests : whether these are digests
+    total : how many they are; None if that is not known in advance
+    shape : of the answers; None for one dimension
+    """
 
     pieces: Iterator[npt.NDArray[Any]]
     digests: bool
@@ -79,7 +86,9 @@ class _Slot:
             if self.staged is None:
                 self.staged = cupyx.empty_pinned(8 * PIECE, np.uint8)
             staged = self.staged[: piece.nbytes].view(piece.dtype)
-            parts = [slice(i * piece.size // _COPIERS, (i + 1) * piece.size // _COPIERS) for i in range(_COPIERS)]
+            parts = [
+                slice(i * piece.size // _COPIERS, (i + 1) * piece.size // _COPIERS) for i in range(_COPIERS)
+            ]
             list(copiers.map(lambda part: np.copyto(staged[part], piece[part]), parts))
             piece = staged
         data = self.device[: piece.nbytes].view(piece.dtype)
@@ -88,7 +97,8 @@ class _Slot:
 
 
 def overlapped(keys: HostKeys, work: Work, *, answers: bool) -> npt.NDArray[np.uint8]:
-    """Run `work` on each piece, the copies of the next under way; return the answers of all, if there are to be any."""
+    """Run `work` on each piece while the next is copied; return the answers of all, if there are to be any."""
+    whole: npt.NDArray[np.uint8] | None
     whole = cupyx.empty_pinned(keys.total, np.uint8) if answers and keys.total else None
     found: list[npt.NDArray[np.uint8]] = []
     slots: list[_Slot] = []

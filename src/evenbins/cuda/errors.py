@@ -41,8 +41,10 @@ def device_errors(cupy: Any, action: str, nbytes: int) -> Iterator[None]:
         cupy.get_default_memory_pool().free_all_blocks()
         free, total = cupy.cuda.runtime.memGetInfo()
         raise DeviceError(
-            f"{action} needs {nbytes:,} bytes of device memory, and {free:,} of {total:,} are free: free some, "
-            "or pass fewer keys at a time"
+            f"{action} needs {nbytes:,} bytes of device memory, and {free:,} of {total:,} are free: "
+            "free some, or pass fewer keys at a time"
         ) from None
     except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
-        raise DeviceError(f"{action} failed on the GPU, and the filter on the host is unchanged: {error}") from None
+        raise DeviceError(
+            f"{action} failed on the GPU, and the filter on the host is unchanged: {error}"
+        ) from None

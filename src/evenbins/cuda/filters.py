@@ -67,10 +67,10 @@ def _family(plan: FilterPlan) -> type[DeviceFilter]:
 class DeviceFilter(OnDevice):
     """A filter in device memory; made by `to_device` and `build`.
 
-    Keys are arrays in device memory (anything with DLPack or `__cuda_array_interface__`: CuPy, PyTorch, JAX),
-    `cuda.Strings`, or whatever the filters of the CPU take, which is streamed from the host. For keys in device
-    memory the answers are arrays there, of the same library, and the call returns before the GPU has finished;
-    for keys on the host they are a NumPy array.
+    Keys are arrays in device memory (anything with DLPack or `__cuda_array_interface__`: CuPy, PyTorch,
+    JAX), `cuda.Strings`, or whatever the filters of the CPU take, which is streamed from the host. For keys in
+    device memory the answers are arrays there, of the same library, and the call returns before the GPU has
+    finished; for keys on the host they are a NumPy array.
     """
 
     _plan: FilterPlan
@@ -87,7 +87,9 @@ class DeviceFilter(OnDevice):
 
     def __repr__(self) -> str:
         name = class_for(self._plan).__name__
-        return f"<{name} of {self.nbytes:,} bytes on GPU {self._device}, planned for {self._plan.keys:,} keys>"
+        return (
+            f"<{name} of {self.nbytes:,} bytes on GPU {self._device}, planned for {self._plan.keys:,} keys>"
+        )
 
     def contains_many(self, keys: object, *, digests: bool = False) -> Any:
         """Return for each key whether it is in the filter: see the class for what keys may be."""
@@ -224,7 +226,12 @@ class _DeviceStandard(DeviceFilter):
             claims.fill(np.uint64(2**64 - 1))
             for step in ("claim", "decide"):
                 self._per_key(
-                    f"standard_new_{step}<{keys.type}>", piece, claims, np.uint64(slots), out[first:], words=self._sizes()
+                    f"standard_new_{step}<{keys.type}>",
+                    piece,
+                    claims,
+                    np.uint64(slots),
+                    out[first:],
+                    words=self._sizes(),
                 )
             self._add(piece, out)
 
@@ -251,8 +258,8 @@ class _DeviceBalanced(DeviceFilter):
 
     def _add(self, keys: Any, out: Any) -> None:
         raise DeviceError(
-            f"a filter of policy {self._plan.policy!r} is filled on the CPU, since its keys must go in one after the "
-            "other: add them there, and call to_device again"
+            f"a filter of policy {self._plan.policy!r} is filled on the CPU, since its keys must go in one after "
+            "the other: add them there, and call to_device again"
         )
 
     _add_new = _add

@@ -50,15 +50,17 @@ class DeviceSketch(OnDevice):
         """Add keys, each once for each time that it comes; the bytes are those of the sketch on the host."""
         if self._plan.conservative:
             raise DeviceError(
-                "a conservative sketch is filled on the CPU, since its counters depend on the order of the keys: "
-                "add them there, and call to_device again"
+                "a conservative sketch is filled on the CPU, since its counters depend on the order of the "
+                "keys: add them there, and call to_device again"
             )
 
         def work(prepared: Any, out: Any) -> None:
             none = np.uint64(0)  # no weights
             total = int(self._words[-_STATE])
             if total + prepared.n >= 1 << 64:
-                raise OverflowError("the total of a sketch must stay below 2**64: merge no more into this one")
+                raise OverflowError(
+                    "the total of a sketch must stay below 2**64: merge no more into this one"
+                )
             self._per_key(f"countmin_add<{prepared.type}>", prepared, none, words=self._sizes())
             self._words[-_STATE:] += np.uint64(prepared.n)
 
