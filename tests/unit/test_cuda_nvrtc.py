@@ -1,4 +1,4 @@
-"""The kernels' text compiles for GPUs, with CuPy's compiler: NVRTC, from its package on PyPI. Needs no GPU."""
+"""The kernels' text compiles for GPUs, with CuPy's compiler, NVRTC (its package on PyPI). Needs no GPU."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class _Slot:
 
 
 def overlapped(keys: HostKeys, work: Work, *, answers: bool) -> npt.NDArray[np.uint8]:
-    """Run `work` on each piece while the next is copied; return the answers of all, if there are to be any."""
+    """Run `work` on each piece while the next is copied; return the answers of all, if wanted."""
     whole: npt.NDArray[np.uint8] | None
     whole = cupyx.empty_pinned(keys.total, np.uint8) if answers and keys.total else None
     found: list[npt.NDArray[np.uint8]] = []

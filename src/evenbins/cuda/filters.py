@@ -68,9 +68,9 @@ class DeviceFilter(OnDevice):
     """A filter in device memory; made by `to_device` and `build`.
 
     Keys are arrays in device memory (anything with DLPack or `__cuda_array_interface__`: CuPy, PyTorch,
-    JAX), `cuda.Strings`, or whatever the filters of the CPU take, which is streamed from the host. For keys in
-    device memory the answers are arrays there, of the same library, and the call returns before the GPU has
-    finished; for keys on the host they are a NumPy array.
+    JAX), `cuda.Strings`, or whatever the filters of the CPU take, which is streamed from the host. For keys
+    in device memory the answers are arrays there, of the same library, and the call returns before the GPU
+    has finished; for keys on the host they are a NumPy array.
     """
 
     _plan: FilterPlan
@@ -258,8 +258,8 @@ class _DeviceBalanced(DeviceFilter):
 
     def _add(self, keys: Any, out: Any) -> None:
         raise DeviceError(
-            f"a filter of policy {self._plan.policy!r} is filled on the CPU, since its keys must go in one after "
-            "the other: add them there, and call to_device again"
+            f"a filter of policy {self._plan.policy!r} is filled on the CPU, since its keys must go in one "
+            "after the other: add them there, and call to_device again"
         )
 
     _add_new = _add
