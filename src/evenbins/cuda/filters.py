@@ -207,8 +207,8 @@ class _DeviceStandard(DeviceFilter):
         return plan.policy == "standard" and plan.hashing == "independent"
 
     def _sizes(self) -> tuple[np.generic, ...]:
-        bits, hashes = self._plan.core
-        return np.uint64(bits), np.uint32(hashes)
+        core: Any = self._plan.core
+        return np.uint64(core.bits), np.uint32(core.hashes)
 
     def _contains(self, keys: Any, out: Any) -> None:
         self._per_key(f"standard_contains<{keys.type}>", keys, out, words=self._sizes())
@@ -217,7 +217,8 @@ class _DeviceStandard(DeviceFilter):
         self._per_key(f"standard_add<{keys.type}>", keys, words=self._sizes())
 
     def _add_new(self, keys: Any, out: Any) -> None:
-        hashes = int(self._plan.core[1])
+        core: Any = self._plan.core
+        hashes = int(core.hashes)
         most = max((1 << 24) // hashes, 1)  # keys, so that the table of claims has at most 2^25 words
         slots = 1 << (2 * min(most, max(keys.n, 1)) * hashes - 1).bit_length()
         claims = self._cupy.empty(slots, np.uint64)
@@ -251,7 +252,8 @@ class _DeviceBalanced(DeviceFilter):
         return plan.policy in class_for(plan)._policies and class_for(plan)._kind == _BALANCED
 
     def _contains(self, keys: Any, out: Any) -> None:
-        log = int(self._plan.core[1]).bit_length() - 1
+        core: Any = self._plan.core
+        log = int(core.block_bits).bit_length() - 1
         rule = self._rules.get(self._plan.policy, "counted")
         name = f"balanced_contains<{log},evenbins::Rule::{rule},{keys.type}>"
         self._per_key(name, keys, out, words=(self._core, np.uint32(self._core.size)))

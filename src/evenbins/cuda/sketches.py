@@ -34,9 +34,9 @@ class DeviceSketch(OnDevice):
         return self._plan
 
     def _sizes(self) -> tuple[np.generic, ...]:
-        construction, width, depth, copies = self._plan.core[:4]
-        two_hash = construction == _TWO_HASH
-        return np.uint64(width), np.uint64(depth), np.uint64(depth * copies), np.uint32(two_hash)
+        core = self._plan.core
+        rows, two_hash = core.depth * core.copies, core.construction == _TWO_HASH
+        return np.uint64(core.width), np.uint64(core.depth), np.uint64(rows), np.uint32(two_hash)
 
     def count_many(self, keys: object, *, digests: bool = False) -> Any:
         """Estimate the counts of many keys, as uint64."""
