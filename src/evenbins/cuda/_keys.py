@@ -93,18 +93,15 @@ def device_keys(keys: object, *, digests: bool, device: int) -> DeviceKeys:
             f"Strings<{offsets.dtype}_t>", cupy.ascontiguousarray(data).ravel(), offsets, n, (n,)
         )
     found = _as_cupy(keys, "keys", device)
+    kind, dtype, wrong = "u" if found.dtype.kind == "b" else found.dtype.kind, found.dtype, ""
     if found.ndim == 0:
-        raise TypeError("keys must have at least one dimension: put one key into an array")
-    kind = "u" if found.dtype.kind == "b" else found.dtype.kind
-    if digests and found.dtype.name != "uint64":
-        raise TypeError(
-            f"digests must be uint64, as digest_many returns them, not {found.dtype}: "
-            "leave out digests=True if these are keys"
-        )
-    if kind not in "iu":
-        raise TypeError(
-            f"keys on a GPU must be integers, digests or cuda.Strings, not an array of {found.dtype}"
-        )
+        wrong = "keys must have at least one dimension: put one key into an array"
+    elif kind not in "iu":
+        wrong = f"keys on a GPU must be integers, digests or cuda.Strings, not an array of {dtype}"
+    elif digests and dtype != np.uint64:
+        wrong = f"digests must be uint64, not {dtype}: leave out digests=True if these are keys"
+    if wrong:
+        raise TypeError(wrong)
     name = f"{'u' if kind == 'u' else ''}int{8 * found.dtype.itemsize}_t"
     data = cupy.ascontiguousarray(found).ravel()
     return DeviceKeys("Digests" if digests else f"Integers<{name}>", data, _NONE, data.size, found.shape)

@@ -16,7 +16,7 @@ from evenbins.cuda._kernels import compiled
 __all__ = ["REGION_BYTES", "Blocks", "Regions", "add", "add_new", "pays", "scatter", "scratch_bytes"]
 
 REGION_BYTES = 1 << 16
-_TILE, _TILE_THREADS, _REGION_THREADS = 8192, 512, 512
+_TILE, _THREADS = 8192, 512  # keys of a tile; threads of a block
 _ONE_PASS = 512  # regions that one pass may have
 
 
@@ -74,103 +74,69 @@ def scatter(table: Blocks, keys: Any, key_hash: Any, *, exact: bool) -> Regions:
     fine_log = 0 if regions <= _ONE_PASS else (regions.bit_length() + 1) // 2
     shift = region_log + fine_log
     buckets = -(-table.blocks // (1 << shift))
-    words, blocks = table.words, np.uint64(table.blocks)
-    tiles = -(-n // _TILE)
-    numbered = "true" if exact else "false"
+    blocks, tiles = np.uint64(table.blocks), -(-n // _TILE)
+    source = (keys.data, keys.more, key_hash, np.uint64(n), np.uint32(shift), np.uint32(buckets))
+    numbered = f"{table.template},{'true' if exact else 'false'}"
+    counts = cupy.zeros(buckets if exact else 0, np.uint32)
     if exact:
-        counts = cupy.zeros(buckets, np.uint32)
-        kernel = compiled("partition.cuh", f"count_keys<{keys.type}>")
-        kernel(
-            (tiles,), (_TILE_THREADS,),
-            (
-                blocks, keys.data, keys.more, key_hash, np.uint64(n), np.uint32(shift), np.uint32(buckets),
-                counts,
-            ),
-            shared_mem=4 * buckets,
-        )  # fmt: skip
+        _launch(f"count_keys<{keys.type}>", (tiles,), (blocks, *source, counts), 4 * buckets)
         starts, ends, total = _exact_ends(counts, n)
     else:
         starts, ends, total = _even_ends(n, table.blocks, 1 << shift, buckets)
-    digests, numbers = cupy.empty(total, np.uint64), cupy.empty(total if exact else 0, np.uint32)
-    cursors = starts.copy()
-    kernel = compiled("partition.cuh", f"scatter_keys<{table.template},{numbered},{keys.type}>")
-    _allow_shared(kernel)
-    kernel(
-        (tiles,), (_TILE_THREADS,),
-        (
-            words, blocks, keys.data, keys.more, key_hash, np.uint64(n), np.uint32(shift), np.uint32(buckets),
-            cursors, ends, digests, numbers,
-        ),
-        shared_mem=_tile_bytes(buckets, exact),
-    )  # fmt: skip
+    coarse = _buckets(buckets, starts, ends, total, exact)
+    name, shared = f"scatter_keys<{numbered},{keys.type}>", _tile_bytes(buckets, exact)
+    _launch(name, (tiles,), (table.words, blocks, *source, *coarse[2:]), shared)
     if fine_log == 0:
-        return Regions(regions, starts, cursors, ends, digests, numbers)
+        return coarse
     most = int(counts.max()) if exact else total // buckets
     grid = (max(-(-most // _TILE), 1), buckets)
+    sizes = (np.uint32(fine_log), np.uint32(region_log), np.uint32(regions))
     if exact:
         counts = cupy.zeros(regions, np.uint32)
-        kernel = compiled("partition.cuh", "count_buckets")
-        kernel(
-            grid, (_TILE_THREADS,),
-            (
-                blocks, starts, ends, digests, np.uint32(fine_log), np.uint32(region_log), np.uint32(regions),
-                counts,
-            ),
-            shared_mem=4 << fine_log,
-        )  # fmt: skip
-        fine_starts, fine_ends, total = _exact_ends(counts, n)
+        _launch("count_buckets", grid, (blocks, starts, ends, coarse.digests, *sizes, counts), 4 << fine_log)
+        starts, ends, total = _exact_ends(counts, n)
     else:
-        fine_starts, fine_ends, total = _even_ends(n, table.blocks, 1 << region_log, regions)
-    fine_digests, fine_numbers = cupy.empty(total, np.uint64), cupy.empty(total if exact else 0, np.uint32)
-    fine_cursors = fine_starts.copy()
-    kernel = compiled("partition.cuh", f"scatter_buckets<{table.template},{numbered}>")
-    _allow_shared(kernel)
-    kernel(
-        grid, (_TILE_THREADS,),
-        (
-            words, blocks, starts, cursors, ends, digests, numbers, np.uint32(fine_log),
-            np.uint32(region_log), np.uint32(regions), fine_cursors, fine_ends, fine_digests, fine_numbers,
-        ),
-        shared_mem=_tile_bytes(1 << fine_log, exact),
-    )  # fmt: skip
-    return Regions(regions, fine_starts, fine_cursors, fine_ends, fine_digests, fine_numbers)
+        starts, ends, total = _even_ends(n, table.blocks, 1 << region_log, regions)
+    fine = _buckets(regions, starts, ends, total, exact)
+    name, shared = f"scatter_buckets<{numbered}>", _tile_bytes(1 << fine_log, exact)
+    _launch(name, grid, (table.words, blocks, *coarse[1:], *sizes, *fine[2:]), shared)
+    return fine
+
+
+def _buckets(number: int, starts: Any, ends: Any, total: int, numbered: bool) -> Regions:
+    numbers = cupy.empty(total if numbered else 0, np.uint32)
+    return Regions(number, starts, starts.copy(), ends, cupy.empty(total, np.uint64), numbers)
 
 
 def add(table: Blocks, keys: Any, key_hash: Any) -> None:
     """Add keys to a blocked filter."""
     found = scatter(table, keys, key_hash, exact=False)
-    kernel = compiled("partition.cuh", f"add_regions<{table.template}>")
-    _allow_shared(kernel)
-    kernel(
-        (found.number,), (_REGION_THREADS,),
-        (table.words, np.uint64(table.blocks), found.starts, found.cursors, found.ends, found.digests),
-        shared_mem=REGION_BYTES,
-    )  # fmt: skip
+    arguments = (table.words, np.uint64(table.blocks), *found[1:5])
+    _launch(f"add_regions<{table.template}>", (found.number,), arguments, REGION_BYTES)
 
 
 def add_new(table: Blocks, keys: Any, key_hash: Any, out: Any) -> None:
     """Add keys to a blocked filter; out[i] = 1 for each that was new when its turn came, 0 for the others."""
+    if keys.n == 0:
+        return
     found = scatter(table, keys, key_hash, exact=True)
-    kernel = compiled("partition.cuh", f"add_new_regions<{table.template}>")
-    _allow_shared(kernel)
+    arguments = (table.words, np.uint64(table.blocks), found.starts, *found[3:], out)
     claims = 8 * (REGION_BYTES * 8 >> table.block_log)
-    kernel(
-        (found.number,), (_REGION_THREADS,),
-        (table.words, np.uint64(table.blocks), found.starts, found.ends, found.digests, found.numbers, out),
-        shared_mem=REGION_BYTES + claims,
-    )  # fmt: skip
-
-
-def _tile_bytes(buckets: int, numbered: bool) -> int:
-    return _TILE * (12 if numbered else 8) + 8 * buckets
-
-
-def _allow_shared(kernel: Any) -> None:
-    """Let a kernel have more shared memory than the 48 KiB that every kernel may have."""
-    kernel.max_dynamic_shared_size_bytes = 120 << 10
+    _launch(f"add_new_regions<{table.template}>", (found.number,), arguments, REGION_BYTES + claims)
 
 
 def pays(table: Blocks, n: int) -> bool:
     """Return whether n keys are added faster by regions: each region is read and written whole."""
     regions = -(-table.blocks * (1 << table.block_log) // (8 * REGION_BYTES))
     return n >= 512 * regions and n >= 1 << 20
+
+
+def _tile_bytes(buckets: int, numbered: bool) -> int:
+    return _TILE * (12 if numbered else 8) + 8 * buckets
+
+
+def _launch(name: str, grid: tuple[int, ...], arguments: tuple[Any, ...], shared: int) -> None:
+    kernel = compiled("partition.cuh", name)
+    if shared > 48 << 10:  # more than every kernel may have
+        kernel.max_dynamic_shared_size_bytes = shared
+    kernel(grid, (_THREADS,), arguments, shared_mem=shared)
