@@ -37,7 +37,7 @@ class DeviceKeys(NamedTuple):
 
     type: str
     data: Any
-    more: Any
+    more: np.uint64 | Any  # offsets of strings
     n: int
     shape: tuple[int, ...]
 
