@@ -44,7 +44,8 @@ class DeviceKeys(NamedTuple):
     def piece(self, first: int, last: int) -> DeviceKeys:
         """Return keys first … last−1."""
         if self.type.startswith("Strings"):
-            return self._replace(more=self.more[first : last + 1], n=last - first)
+            offsets: Any = self.more
+            return self._replace(more=offsets[first : last + 1], n=last - first)
         return self._replace(data=self.data[first:last], n=last - first)
 
 

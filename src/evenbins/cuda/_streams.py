@@ -98,8 +98,10 @@ class _Slot:
 
 def overlapped(keys: HostKeys, work: Work, *, answers: bool) -> npt.NDArray[np.uint8]:
     """Run `work` on each piece while the next is copied; return the answers of all, if wanted."""
-    whole: npt.NDArray[np.uint8] | None
-    whole = cupyx.empty_pinned(keys.total, np.uint8) if answers and keys.total else None
+    known = answers and keys.total
+    whole: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+    if known:
+        whole = cupyx.empty_pinned(keys.total, np.uint8)
     found: list[npt.NDArray[np.uint8]] = []
     slots: list[_Slot] = []
     first = 0
@@ -115,14 +117,14 @@ def overlapped(keys: HostKeys, work: Work, *, answers: bool) -> npt.NDArray[np.u
                     work(prepared, slot.answers[: prepared.n])
                     if answers:
                         n = prepared.n
-                        out = cupyx.empty_pinned(n, np.uint8) if whole is None else whole[first : first + n]
+                        out = whole[first : first + n] if known else cupyx.empty_pinned(n, np.uint8)
                         slot.answers[:n].get(out=out, stream=slot.stream, blocking=False)
                         found.append(out)
                 first += piece.size
         finally:  # no copy may outlive the buffers
             for slot in slots:
                 slot.stream.synchronize()
-    if whole is not None:
+    if known:
         return whole
     return np.concatenate(found) if found else np.empty(0, np.uint8)
 
