@@ -4,9 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # Hundreds of the tests' processes import the package: let the first one keep the compiled modules for the others.
 export PYTHONDONTWRITEBYTECODE :=
-CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp') CMakeLists.txt pyproject.toml
+CORE   := $(shell find cpp -name '*.cpp' -o -name '*.hpp' -o -name '*.cuh') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo lab check test test-long odr bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each crash damage fuzz sanitize coverage determinism faults
+.PHONY: help demo lab check test test-long test-gpu bench-gpu odr bench bench-quick targets soak screenshots readme docs pictures gallery lint format stub wheel clean system-packages soak-each crash damage fuzz sanitize coverage determinism faults
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -80,6 +80,12 @@ test: $(VENV)/for-tests system-packages ## all tests
 test-long: $(VENV)/for-tests system-packages ## property tests, calls beside each other, forks, signals and allocation failure at full length; the ARM kernel as shipped
 	EVENBINS_ROUNDS=20 EVENBINS_EVERY_ALLOCATION=1 $(BIN)/python -m pytest -o faulthandler_timeout=7200 -m 'long or not long' $(LONG)
 	$(BIN)/python -m pytest -o faulthandler_timeout=7200 -m long
+
+test-gpu: ## what needs a GPU: the same bytes as on the CPU, races, memory; uses the CuPy, PyTorch and JAX of $(PYTHON), and no network
+	$(PYTHON) tools/gpu_tests.py $(ARGS)
+
+bench-gpu: ## the acceptance table of evenbins.cuda, on a machine with a GPU; after test-gpu, which builds the core
+	PYTHONPATH=build/gpu-package:. $(PYTHON) -m benchmarks.gpu $(ARGS)
 
 odr: $(VENV)/for-tests ## looks for names with two definitions: both extensions linked with -flto -Wodr
 	$(BIN)/python tools/check_odr.py $(ARGS)

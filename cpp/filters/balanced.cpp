@@ -34,18 +34,14 @@ struct Core {
         limit(c[5]),
         spill(c[6]),
         budget(c[7]) {
-    for (size_t i = 8; i + 1 < c.size(); i += 2) {
+    for (size_t i = kCoreWords; i + 1 < c.size(); i += 2) {
       blocks.push_back(c[i]);
       thresholds.push_back(c[i + 1]);
     }
   }
-  bool counted() const { return policy != Policy::fill && policy != Policy::two_choice; }
+  bool counted() const { return is_counted(policy); }
   bool one_table() const { return policy != Policy::fill && policy != Policy::multilevel; }
-  uint64_t table_bytes(size_t table) const { return (blocks[table] * (block_bits / 8) + 63) / 64 * 64; }
-  uint64_t slots() const { return limit == 0 ? 0 : (limit + limit / 3 + 15) / 8 * 8; }
 };
-
-uint32_t counter_bits(uint64_t threshold) { return static_cast<uint32_t>(std::bit_width(threshold + 1)); }
 
 Core parse(const Spec& spec) {
   const auto need = [](bool holds, const char* rule) {
@@ -195,8 +191,8 @@ void add_unread(const BalancedView& f, uint64_t digest) {  // the list has room
 
 uint64_t BalancedBloomFilter::payload_bytes(const Spec& spec) {
   const Core core = parse(spec);
-  uint64_t bytes = core.counted() ? 8 * (core.slots() + kStateWords) : 0;
-  for (size_t i = 0; i < core.blocks.size(); ++i) bytes += core.table_bytes(i);
+  uint64_t bytes = core.counted() ? 8 * (list_slots(core.limit) + kStateWords) : 0;
+  for (const uint64_t blocks : core.blocks) bytes += table_bytes(blocks, core.block_bits);
   return bytes;
 }
 
@@ -219,25 +215,9 @@ BalancedBloomFilter::BalancedBloomFilter(Spec spec, Bits bits) : Filter(std::mov
   in_turn_ =
       policy_ == Policy::fill || ((policy_ == Policy::single || policy_ == Policy::multilevel) && core.limit > 0);
 
-  uint64_t* next = bits_.words();
-  for (size_t i = 0; i < core.blocks.size(); ++i) {
-    const uint32_t b = counted_ ? counter_bits(core.thresholds[i]) : 0;
-    tables_.push_back({next, core.blocks[i], block_bits_ - b, static_cast<uint32_t>(core.thresholds[i]), 64 - b});
-    next += core.table_bytes(i) / 8;
-  }
-  view_.choices = static_cast<uint32_t>(core.choices);
-  view_.hashes = static_cast<uint32_t>(core.hashes);
-  for (uint32_t j = 0; j < view_.choices; ++j) view_.levels[j] = tables_[tables_.size() == 1 ? 0 : j];
-  view_.coin = core.coin;
-  view_.budget = core.budget;
-  view_.limit = core.limit;
-  view_.spill_at_random = core.spill == 1;
+  view_ = view_of(spec_.core.data(), spec_.core.size(), bits_.words());
+  tables_.assign(view_.levels, view_.levels + core.blocks.size());
   view_.version = &list_version_;
-  if (counted_) {
-    view_.slots = next;
-    view_.slot_count = core.slots();
-    view_.state = next + core.slots();
-  }
   if (policy_ == Policy::two_choice) {
     harm_ = harm_table(block_bits_, view_.hashes);
     view_.harm = harm_.data();

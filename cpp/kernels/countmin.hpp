@@ -32,10 +32,7 @@ class RowPositions {
     }
     if (!f_.two_hash) return j == 0 ? first_ : second_;
     for (; step_ < j; ++step_)
-      for (size_t i = 0; i < n_; ++i) {
-        const uint64_t at = first_[i] + second_[i];
-        first_[i] = at >= f_.width ? at - f_.width : at;
-      }
+      for (size_t i = 0; i < n_; ++i) first_[i] = add_mod(first_[i], second_[i], f_.width);
     return first_;
   }
 

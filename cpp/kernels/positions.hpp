@@ -30,8 +30,8 @@ void column(uint64_t bits, uint64_t i, const uint64_t* digests, size_t n, uint64
 void pair_positions(uint64_t width, uint64_t i, const uint64_t* digests, size_t n, uint64_t* first, uint64_t* second) {
   for (size_t j = 0; j < n; ++j) {
     const uint64_t word = splitmix(digests[j], i);
-    first[j] = (word >> 32) * width >> 32;
-    second[j] = (word & 0xFFFFFFFF) * width >> 32;
+    first[j] = scale_high_half(word, width);
+    second[j] = scale_low_half(word, width);
   }
 }
 

@@ -127,7 +127,7 @@ _HOMES = {
     "tables.multilevel": "MultilevelTable TableFullError TablePlan TableStats",
     "tables.paged": "PagedPlan PagedStats PagedTable",
 }
-_MODULES = {"cluster", "compat", "design", "study", *(home.partition(".")[0] for home in _HOMES)}
+_MODULES = {"cluster", "compat", "cuda", "design", "study", *(home.partition(".")[0] for home in _HOMES)}
 _named = lazy_names(globals(), _HOMES)
 
 

@@ -36,13 +36,11 @@
 // state: keys, entries on the list, block reads spent by insertions, flags, spilled keys, 0, 0, 0.
 #pragma once
 
-#include "evenbins/balanced_view.hpp"
+#include "evenbins/balanced_layout.hpp"
 #include "evenbins/filter.hpp"
 #include "evenbins/kernel.hpp"
 
 namespace evenbins {
-
-enum class Policy : uint64_t { single = 1, sequential = 2, multilevel = 3, fill = 4, two_choice = 5 };
 
 // Two choices: the rate of false positives of a block with 0, 1, … set bits, in units of 2^-62, rounded down at each
 // step.

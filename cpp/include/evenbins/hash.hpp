@@ -6,6 +6,8 @@
 // every platform, and always inlined: the kernels are compiled with different instruction sets, and an
 // out-of-line copy of such a function would be shared between them by the linker.
 //
+// NVRTC compiles this text too, for the GPU (cpp/cuda): there every function is one of the device.
+//
 // Sources: SplitMix64 (Steele, Lea, Flood 2014) with Stafford's mixer 13; "moremur" (Evensen 2019) for
 // integers, keyed before each of its two multiplications.
 #pragma once
@@ -14,7 +16,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#ifdef __CUDACC__
+#define EVENBINS_INLINE __forceinline__ __device__
+#else
 #define EVENBINS_INLINE [[gnu::always_inline]] inline
+#endif
 
 namespace evenbins {
 
@@ -32,6 +38,16 @@ EVENBINS_INLINE constexpr uint64_t splitmix(uint64_t s, uint64_t i) { return mix
 // x / 2^64 of m: maps a uniform 64-bit word to 0 … m−1 without a division, monotone in x.
 EVENBINS_INLINE constexpr uint64_t mulhi(uint64_t x, uint64_t m) {
   return static_cast<uint64_t>((static_cast<unsigned __int128>(x) * m) >> 64);
+}
+
+// The same for the halves of a word, and m ≤ 2^32: two numbers from one word.
+EVENBINS_INLINE constexpr uint64_t scale_high_half(uint64_t x, uint64_t m) { return (x >> 32) * m >> 32; }
+EVENBINS_INLINE constexpr uint64_t scale_low_half(uint64_t x, uint64_t m) { return (x & 0xFFFFFFFF) * m >> 32; }
+
+// a + b modulo m, both below it; m ≤ 2^63.
+EVENBINS_INLINE constexpr uint64_t add_mod(uint64_t a, uint64_t b, uint64_t m) {
+  const uint64_t sum = a + b;
+  return sum < m ? sum : sum - m;
 }
 
 // The seed's part of an integer's digest. Negative numbers get a key of their own, so that −1 and

@@ -20,11 +20,6 @@ struct StandardView {  // k positions anywhere in m bits
   bool third = false;
 };
 
-EVENBINS_INLINE constexpr uint64_t add_mod(uint64_t a, uint64_t b, uint64_t range) {  // both below range
-  const uint64_t sum = a + b;
-  return sum < range ? sum : sum - range;
-}
-
 // The positions of a key that has fewer hashes than positions, one after the other.
 struct Progression {
   uint64_t position, step, third;

@@ -1,0 +1,275 @@
+"""Filters in the memory of a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Self, overload
+
+import numpy as np
+
+from evenbins.cuda._device import OnDevice
+from evenbins.cuda.errors import DeviceError
+from evenbins.cuda.sketches import DeviceSketch
+from evenbins.filters.base import BaseFilter, class_for, file_header
+from evenbins.filters.plan import FilterPlan, FilterStats
+from evenbins.sketches.countmin import CountMinSketch
+
+__all__ = ["DeviceFilter", "build", "to_device"]
+
+_BALANCED = 3  # the kind
+_BATCH = 1 << 28  # keys that one partition has, at most
+
+
+@overload
+def to_device(f: BaseFilter) -> DeviceFilter: ...
+@overload
+def to_device(f: CountMinSketch) -> DeviceSketch: ...
+def to_device(f: BaseFilter | CountMinSketch) -> DeviceFilter | DeviceSketch:
+    """Return a copy of a filter or sketch in the memory of the current GPU; `f` stays as it is.
+
+    Parameters
+    ----------
+    f
+        A `BlockedBloomFilter`, a `BloomFilter` with independent hashing, or, for look-ups, a
+        `BalancedBloomFilter`; or a `CountMinSketch`.
+
+    Raises
+    ------
+    DeviceError
+        No GPU can be used, or the filter does not fit into its memory.
+    TypeError
+        It is another kind of structure.
+    """
+    if isinstance(f, CountMinSketch):
+        return DeviceSketch(f.plan, f)
+    if not isinstance(f, BaseFilter):
+        raise TypeError(f"to_device needs a filter or a CountMinSketch, not {type(f).__name__}")
+    return _family(f.plan)(f.plan, f)
+
+
+def build(plan: FilterPlan, keys: object, *, digests: bool = False) -> DeviceFilter:
+    """Build the filter of a plan on the current GPU and add keys to it; see `DeviceFilter.add_many`."""
+    made = _family(plan)(plan, None)
+    made.add_many(keys, digests=digests)
+    return made
+
+
+def _family(plan: FilterPlan) -> type[DeviceFilter]:
+    cls = next((each for each in _FAMILIES if each.fits(plan)), None)
+    if cls is None:
+        raise TypeError(
+            f"no filter of policy {plan.policy!r} and hashing {plan.hashing!r} can be in device memory: "
+            "use a BlockedBloomFilter, a BloomFilter with independent hashing, or a BalancedBloomFilter"
+        )
+    return cls
+
+
+class DeviceFilter(OnDevice):
+    """A filter in device memory; made by `to_device` and `build`.
+
+    Keys are arrays in device memory (anything with DLPack or `__cuda_array_interface__`: CuPy, PyTorch,
+    JAX), `cuda.Strings`, or whatever the filters of the CPU take, which is streamed from the host. For keys
+    in device memory the answers are arrays there, of the same library, and the call returns before the GPU
+    has finished; for keys on the host they are a NumPy array.
+    """
+
+    _plan: FilterPlan
+
+    @staticmethod
+    def fits(plan: FilterPlan) -> bool:
+        """Return whether this class has filters of that plan."""
+        raise NotImplementedError
+
+    @property
+    def plan(self) -> FilterPlan:
+        """The plan of the filter, as on the host."""
+        return self._plan
+
+    def __repr__(self) -> str:
+        name = class_for(self._plan).__name__
+        return (
+            f"<{name} of {self.nbytes:,} bytes on GPU {self._device}, planned for {self._plan.keys:,} keys>"
+        )
+
+    def contains_many(self, keys: object, *, digests: bool = False) -> Any:
+        """Return for each key whether it is in the filter: see the class for what keys may be."""
+        return self._answer(keys, digests, "looking up keys", self._contains, ordered=False)
+
+    def add_many(self, keys: object, *, digests: bool = False) -> None:
+        """Add keys; the bytes are those that the filter on the host would have."""
+        self._answer(keys, digests, "adding keys", self._add, ordered=False, answers=False)
+
+    def add_new_many(self, keys: object, *, digests: bool = False) -> Any:
+        """Add the keys that are not present; return for each key whether it was new.
+
+        The answers are those of the CPU: one key after the other, the first occurrence wins.
+        """
+        return self._answer(keys, digests, "adding new keys", self._add_new, ordered=True)
+
+    def _contains(self, keys: Any, out: Any) -> None:
+        raise NotImplementedError
+
+    def _add(self, keys: Any, out: Any) -> None:
+        raise NotImplementedError
+
+    def _add_new(self, keys: Any, out: Any) -> None:
+        raise NotImplementedError
+
+    def __ior__(self, other: Self) -> Self:
+        """Unite with a filter of the same plan on the same GPU: plain OR, as on the host."""
+        if not isinstance(other, DeviceFilter):
+            return NotImplemented
+        if other._plan != self._plan or other._device != self._device:
+            raise ValueError("only filters of the same plan, seed and GPU can be united")
+        with self._call(self._cupy.cuda.get_current_stream(), "uniting filters", self.nbytes):
+            self._cupy.cuda.get_current_stream().wait_event(other._last)
+            self._words |= other._words
+        return self
+
+    def to_host(self) -> BaseFilter:
+        """Return the filter on the host: the one that the CPU would have built, byte for byte."""
+        payload = self._payload()
+        header = np.frombuffer(file_header(self._plan, payload), np.uint8)
+        data: Any = np.concatenate([header, payload.view(np.uint8)])
+        return class_for(self._plan).from_bytes(data)
+
+    def stats(self) -> FilterStats:
+        """Measure this very filter, as `stats` of the host's filter does: on a copy there."""
+        return self.to_host().stats()
+
+
+class _DeviceBlocked(DeviceFilter):
+    """A blocked filter in device memory."""
+
+    _text = "blocked.cuh"
+
+    @staticmethod
+    def fits(plan: FilterPlan) -> bool:
+        return plan.policy == "blocked"
+
+    def _scratch(self, n: int) -> int:
+        from evenbins.cuda import _partition
+
+        return _partition.scratch_bytes(min(n, _BATCH), numbered=True)
+
+    def _table(self) -> Any:
+        from evenbins.cuda import _partition
+
+        core: Any = self._plan.core
+        return _partition.Blocks(self._words, core.blocks, core.block_bits.bit_length() - 1, core.hashes)
+
+    def _contains(self, keys: Any, out: Any) -> None:
+        table = self._table()
+        name = f"blocked_contains<{table.template},{keys.type},1>"
+        self._per_key(name, keys, out, words=(np.uint64(table.blocks),))
+
+    def _add(self, keys: Any, out: Any) -> None:
+        from evenbins.cuda import _partition
+
+        table = self._table()
+        for piece in self._batches(keys, numbered=False):
+            if _partition.pays(table, piece.n):
+                _partition.add(table, piece, self._hash)
+            else:
+                self._per_key(
+                    f"blocked_add<{table.template},{keys.type}>", piece, words=(np.uint64(table.blocks),)
+                )
+
+    def _add_new(self, keys: Any, out: Any) -> None:
+        from evenbins.cuda import _partition
+
+        first = 0
+        for piece in self._batches(keys, numbered=True):
+            _partition.add_new(self._table(), piece, self._hash, out[first : first + piece.n])
+            first += piece.n
+
+    def _batches(self, keys: Any, *, numbered: bool) -> Iterator[Any]:
+        """Yield the keys in pieces for which the device has memory."""
+        from evenbins.cuda import _partition
+
+        size = _BATCH
+        if numbered:  # few keys of a block in one batch: they take turns
+            size = min(size, max(4 * self._table().blocks, 1 << 20))
+        free = self._cupy.cuda.runtime.memGetInfo()[0] + self._cupy.get_default_memory_pool().free_bytes()
+        while size > 1 << 20 and _partition.scratch_bytes(min(size, keys.n), numbered=numbered) > free // 2:
+            size //= 2
+        for first in range(0, keys.n, size):
+            yield keys.piece(first, min(first + size, keys.n))
+
+
+class _DeviceStandard(DeviceFilter):
+    """A standard filter in device memory."""
+
+    _text = "standard.cuh"
+
+    @staticmethod
+    def fits(plan: FilterPlan) -> bool:
+        return plan.policy == "standard" and plan.hashing == "independent"
+
+    def _sizes(self) -> tuple[np.generic, ...]:
+        core: Any = self._plan.core
+        return np.uint64(core.bits), np.uint32(core.hashes)
+
+    def _contains(self, keys: Any, out: Any) -> None:
+        self._per_key(f"standard_contains<{keys.type}>", keys, out, words=self._sizes())
+
+    def _add(self, keys: Any, out: Any) -> None:
+        self._per_key(f"standard_add<{keys.type}>", keys, words=self._sizes())
+
+    def _add_new(self, keys: Any, out: Any) -> None:
+        core: Any = self._plan.core
+        hashes = int(core.hashes)
+        most = max((1 << 24) // hashes, 1)  # keys, so that the table of claims has at most 2^25 words
+        slots = 1 << (2 * min(most, max(keys.n, 1)) * hashes - 1).bit_length()
+        claims = self._cupy.empty(slots, np.uint64)
+        for first in range(0, keys.n, most):
+            piece = keys.piece(first, min(first + most, keys.n))
+            claims.fill(np.uint64(2**64 - 1))
+            for step in ("claim", "decide"):
+                self._per_key(
+                    f"standard_new_{step}<{keys.type}>",
+                    piece,
+                    claims,
+                    np.uint64(slots),
+                    out[first:],
+                    words=self._sizes(),
+                )
+            self._add(piece, out)
+
+
+class _DeviceBalanced(DeviceFilter):
+    """A balanced filter in device memory: look-ups."""
+
+    _text = "balanced.cuh"
+    _rules: ClassVar[dict[str, str]] = {"fill": "fill", "two-choice": "two_choice"}  # otherwise by load
+
+    def __init__(self, plan: FilterPlan, f: BaseFilter | None) -> None:
+        super().__init__(plan, f)
+        self._core = self._cupy.array(np.array(plan.core, np.uint64))
+
+    @staticmethod
+    def fits(plan: FilterPlan) -> bool:
+        return plan.policy in class_for(plan)._policies and class_for(plan)._kind == _BALANCED
+
+    def _contains(self, keys: Any, out: Any) -> None:
+        core: Any = self._plan.core
+        log = int(core.block_bits).bit_length() - 1
+        rule = self._rules.get(self._plan.policy, "counted")
+        name = f"balanced_contains<{log},evenbins::Rule::{rule},{keys.type}>"
+        self._per_key(name, keys, out, words=(self._core, np.uint32(self._core.size)))
+
+    def _add(self, keys: Any, out: Any) -> None:
+        raise DeviceError(
+            f"a filter of policy {self._plan.policy!r} is filled on the CPU, since its keys must go in one "
+            "after the other: add them there, and call to_device again"
+        )
+
+    _add_new = _add
+
+    def __ior__(self, other: Self) -> Self:
+        """Raise: the overflow lists unite on the CPU alone."""
+        self._add(None, None)
+        return self
+
+
+_FAMILIES: tuple[type[DeviceFilter], ...] = (_DeviceBlocked, _DeviceStandard, _DeviceBalanced)

@@ -1,0 +1,256 @@
+"""evenbins.cuda without a GPU: its kernels run as fibers of the CPU, its arrays are NumPy's (tests/emulator).
+
+Every key and every byte is compared with the compiled core. Races between threads are not found here: `make
+test-gpu` looks for those, on a machine with a GPU.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evenbins import BalancedBloomFilter, BlockedBloomFilter, BloomFilter, CountingBloomFilter, CountMinSketch
+
+ROOT = Path(__file__).resolve().parents[2]
+FILTERS = {
+    "blocked": lambda: BlockedBloomFilter(30_000, bits_per_key=16, hashes=10, seed=7),
+    "blocked-256": lambda: BlockedBloomFilter(30_000, bits_per_key=16, hashes=8, block_bits=256),
+    "standard": lambda: BloomFilter(30_000, bits_per_key=16, hashes=10, seed=3),
+}
+
+
+@pytest.fixture(scope="module")
+def cuda(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    sys.path.insert(0, str(ROOT / "tests" / "emulator"))
+    import fake_cupy
+
+    library = tmp_path_factory.mktemp("emulator") / "emulator.so"
+    folders = [f"-I{ROOT / each}" for each in ("cpp/cuda", "cpp/include", "tests/emulator")]
+    source = ROOT / "tests" / "emulator" / "emulator.cpp"
+    subprocess.run(
+        [
+            "g++",
+            "-std=c++20",
+            "-O1",
+            "-shared",
+            "-fPIC",
+            "-Wall",
+            "-Wno-unknown-pragmas",
+            *folders,
+            source,
+            "-o",
+            library,
+        ],
+        check=True,
+    )
+    before = {
+        name: module for name, module in sys.modules.items() if name.startswith(("cupy", "evenbins.cuda"))
+    }
+    for name in before:
+        del sys.modules[name]
+    sys.modules["cupy"], sys.modules["cupyx"] = fake_cupy.make(library)
+    import evenbins.cuda
+
+    yield evenbins.cuda
+    for name in [name for name in sys.modules if name.startswith(("cupy", "evenbins.cuda"))]:
+        del sys.modules[name]
+    sys.modules.update(before)
+
+
+def on_gpu(array: Any) -> Any:
+    return sys.modules["cupy"].array(array)
+
+
+def numbers(n: int, *, repeats: bool = False) -> Any:
+    found = np.arange(n, dtype=np.uint64)
+    if repeats:
+        found = found * np.uint64(7919) % np.uint64(max(n // 3, 1))
+    return found * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(n)
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("n", [0, 1, 31, 33, 5003])
+def test_the_same_bytes_and_answers(cuda: Any, name: str, n: int) -> None:
+    f = FILTERS[name]()
+    f.add_many(np.arange(100))
+    g = cuda.to_device(f)
+    keys, probes = numbers(n), numbers(2 * n)
+    f.add_many(keys)
+    g.add_many(on_gpu(keys))
+    assert g.to_host() == f
+    found = g.contains_many(on_gpu(probes))
+    assert type(found).__name__ == "Array"
+    assert found.dtype == np.bool_
+    assert np.array_equal(found, f.contains_many(probes))
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_new_keys_are_those_of_the_cpu(cuda: Any, name: str) -> None:
+    f = FILTERS[name]()
+    g = cuda.to_device(f)
+    for n in (1, 40, 3001):
+        keys = numbers(n, repeats=True)
+        assert np.array_equal(g.add_new_many(on_gpu(keys)), f.add_new_many(keys))
+        assert g.to_host() == f
+    same = np.full(700, 5, np.uint64)
+    assert np.array_equal(g.add_new_many(on_gpu(same)), f.add_new_many(same))
+    assert g.to_host() == f
+
+
+@pytest.mark.parametrize("name", ["blocked", "blocked-256"])
+@pytest.mark.parametrize("one_pass", [1, 512])
+def test_partitioned_additions(cuda: Any, name: str, one_pass: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen regions, in one pass and in two; more copies of one key than its region has space for."""
+    from evenbins.cuda import _partition
+
+    monkeypatch.setattr(_partition, "_ONE_PASS", one_pass)
+    monkeypatch.setattr(_partition, "pays", lambda table, n: True)
+    made = {"blocked": (10, 512), "blocked-256": (8, 256)}[name]
+    f = BlockedBloomFilter(500_000, bits_per_key=16, hashes=made[0], block_bits=made[1], seed=1)
+    g = cuda.to_device(f)
+    keys = np.concatenate([numbers(9001), np.full(4000, 77, np.uint64)])
+    f.add_many(keys)
+    g.add_many(on_gpu(keys))
+    assert g.to_host() == f
+    keys = np.concatenate([numbers(500), np.full(3000, 78, np.uint64), numbers(12_000)])
+    assert np.array_equal(g.add_new_many(on_gpu(keys)), f.add_new_many(keys))
+    assert g.to_host() == f
+
+
+def test_strings_and_other_integers(cuda: Any) -> None:
+    f = FILTERS["blocked"]()
+    g = cuda.to_device(f)
+    words = [bytes([65 + i % 26]) * (i % 300) for i in range(600)]
+    offsets = np.cumsum([0, *map(len, words)])
+    text = np.frombuffer(b"".join(words), np.uint8)
+    f.add_many(words[:300])
+    g.add_many(cuda.Strings(on_gpu(text), on_gpu(offsets[:301])))
+    assert g.to_host() == f
+    strings = cuda.Strings(on_gpu(text), on_gpu(offsets))
+    assert np.array_equal(g.contains_many(strings), f.contains_many(words))
+    signed = np.arange(-500, 500, dtype=np.int32)
+    f.add_many(signed)
+    g.add_many(on_gpu(signed))
+    digests = numbers(50)
+    f.add_many(digests, digests=True)
+    g.add_many(on_gpu(digests), digests=True)
+    assert g.to_host() == f
+    assert g.contains_many(on_gpu(signed).reshape(10, 100)).shape == (10, 100)
+
+
+def test_keys_on_the_host_are_streamed(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from evenbins.cuda import _streams
+
+    monkeypatch.setattr(_streams, "PIECE", 256)
+    f = FILTERS["blocked"]()
+    g = cuda.to_device(f)
+    keys = numbers(3000)
+    f.add_many(keys)
+    g.add_many(keys)
+    f.add_many(["a", "b", 3])
+    g.add_many(["a", "b", 3])
+    assert g.to_host() == f
+    probes = numbers(5000).reshape(50, 100)
+    found = g.contains_many(probes)
+    assert type(found) is np.ndarray
+    assert np.array_equal(found, f.contains_many(probes))
+    again = numbers(900, repeats=True)
+    assert np.array_equal(g.add_new_many(again), f.add_new_many(again))
+    assert g.to_host() == f
+
+
+def test_union_stats_and_build(cuda: Any) -> None:
+    f, other = FILTERS["blocked"](), FILTERS["blocked"]()
+    other.add_many(numbers(500))
+    f.add_many(numbers(300))
+    g = cuda.to_device(f)
+    g |= cuda.to_device(other)
+    f |= other
+    assert g.to_host() == f
+    assert g.stats() == f.stats()
+    assert cuda.build(other.plan, on_gpu(numbers(500))).to_host() == other
+    with pytest.raises(ValueError, match="same plan"):
+        g |= cuda.to_device(FILTERS["standard"]())
+
+
+@pytest.mark.parametrize("policy", ["fill", "two-choice", "multilevel", "sequential", "single"])
+def test_look_ups_in_balanced_filters(cuda: Any, policy: str) -> None:
+    f = BalancedBloomFilter(3000, bits_per_key=24, policy=policy)
+    f.add_many(numbers(4000))  # more than planned: full blocks, a full list
+    g = cuda.to_device(f)
+    probes = numbers(9000)
+    assert np.array_equal(g.contains_many(on_gpu(probes)), f.contains_many(probes))
+    assert g.to_host() == f
+    with pytest.raises(cuda.DeviceError, match="is filled on the CPU"):
+        g.add_many(on_gpu(probes))
+
+
+@pytest.mark.parametrize("construction", ["classic", "two-hash"])
+def test_sketches(cuda: Any, construction: str) -> None:
+    s = CountMinSketch(1e-2, 1e-4, construction=construction, seed=5)
+    s.add_many(numbers(100))
+    g = cuda.to_device(s)
+    keys = numbers(3001) % np.uint64(700)
+    s.add_many(keys)
+    g.add_many(on_gpu(keys))
+    assert g.to_host() == s
+    assert np.array_equal(g.count_many(on_gpu(keys)), s.count_many(keys))
+    assert np.array_equal(g.count_many(keys), s.count_many(keys))
+    fixed = cuda.to_device(CountMinSketch(conservative=True))
+    with pytest.raises(cuda.DeviceError, match="conservative sketch is filled on the CPU"):
+        fixed.add_many(on_gpu(keys))
+
+
+def test_errors_say_what_to_do(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fake_cupy
+
+    f = FILTERS["blocked"]()
+    g = cuda.to_device(f)
+    with pytest.raises(TypeError, match="no filter of policy 'counting'"):
+        cuda.to_device(CountingBloomFilter(1000, fpr=1e-3))
+    with pytest.raises(TypeError, match=r"integers, digests or cuda\.Strings"):
+        g.add_many(on_gpu([1.5]))
+    with pytest.raises(TypeError, match="digests must be uint64"):
+        g.add_many(on_gpu(np.arange(3, dtype=np.int64)), digests=True)
+    elsewhere = on_gpu(numbers(3))
+    monkeypatch.setattr(fake_cupy.Array, "device", type("Device", (), {"id": 1}))
+    with pytest.raises(cuda.DeviceError, match="keys are on GPU 1 and the filter on GPU 0"):
+        g.contains_many(elsewhere)
+    monkeypatch.undo()
+    cupy = sys.modules["cupy"]
+
+    def no_memory(*_: object) -> None:
+        raise fake_cupy.OutOfMemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cupy, "empty", no_memory)
+        with pytest.raises(
+            cuda.DeviceError, match=r"needs 60,032 bytes .* 1,073,741,824 of 2,147,483,648 are free"
+        ):
+            cuda.to_device(f)
+    before = f.to_bytes()
+    with monkeypatch.context() as patched:
+
+        def fails(*_: object, **__: object) -> None:
+            raise fake_cupy.CUDARuntimeError("unspecified launch failure")
+
+        patched.setattr(fake_cupy.Kernel, "__call__", fails)
+        with pytest.raises(
+            cuda.DeviceError, match="adding keys failed on the GPU, and the filter on the host is unch"
+        ):
+            g.add_many(on_gpu(numbers(3)))
+    assert f.to_bytes() == before
+    with monkeypatch.context() as patched:
+        patched.setattr(cupy.cuda.runtime, "getDeviceCount", lambda: 0)
+        with pytest.raises(cuda.DeviceError, match="finds none"):
+            cuda.to_device(f)
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "cupy", None)
+        with pytest.raises(ImportError, match=r"pip install 'evenbins\[cuda\]'"):
+            cuda.to_device(f)
