@@ -12,6 +12,7 @@ slow and short. Nothing here needs the native core.
     countmin  the count-min sketch, in its two constructions
     hyperloglog  HyperLogLog, sparse and dense
     counting  the counting filter
+    fingerprint  the fingerprint filter
     multilevel  the multilevel table, in its five schemes
     summaries  summaries of multilevel tables
     paged     the one-read table's pages and journal
@@ -28,6 +29,7 @@ from reference.bloom import ReferenceBloom
 from reference.chained import ReferenceChained
 from reference.counting import ReferenceCounting
 from reference.countmin import ReferenceCountMin
+from reference.fingerprint import ReferenceFingerprint
 from reference.hyperloglog import ReferenceHyperLogLog
 from reference.keys import digest, mix, mulhi, splitmix
 from reference.paged import ReferencePaged
@@ -42,6 +44,7 @@ __all__ = [
     "ReferenceChained",
     "ReferenceCountMin",
     "ReferenceCounting",
+    "ReferenceFingerprint",
     "ReferenceHyperLogLog",
     "ReferenceMultilevel",
     "ReferencePaged",
